@@ -1,0 +1,79 @@
+//! A resolver over a fixed table: for tests, and for names that live nowhere else.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use super::{Answer, Family, Resolve, ResolveError, ResolveErrorKind, Resolving, Source};
+
+/// Resolves names from a fixed table; a name that is not in it does not exist.
+///
+/// ```
+/// use speeddial::dns::FixedResolver;
+///
+/// let resolver = FixedResolver::new().with("api.test", ["127.0.0.1".parse()?]);
+/// let client = speeddial::Client::builder().resolver(resolver).build();
+/// # Ok::<(), std::net::AddrParseError>(())
+/// ```
+#[derive(Debug, Clone)]
+pub struct FixedResolver {
+    table: HashMap<Box<str>, Vec<IpAddr>>,
+    ttl: Duration,
+}
+
+impl Default for FixedResolver {
+    fn default() -> Self {
+        Self { table: HashMap::new(), ttl: Duration::from_secs(24 * 60 * 60) }
+    }
+}
+
+impl FixedResolver {
+    /// An empty table, whose answers have a TTL of one day.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a name and its addresses, replacing what the table had for it. Case does not matter.
+    pub fn with(mut self, name: &str, addresses: impl IntoIterator<Item = IpAddr>) -> Self {
+        self.table.insert(name.to_ascii_lowercase().into(), addresses.into_iter().collect());
+        self
+    }
+
+    /// Sets the TTL of all answers.
+    pub fn with_ttl(self, ttl: Duration) -> Self {
+        Self { ttl, ..self }
+    }
+
+    fn answer(&self, name: &str, family: Family) -> Result<Answer, ResolveError> {
+        let known = self.table.get(&*name.to_ascii_lowercase());
+        let known = known.ok_or_else(|| ResolveError::new(ResolveErrorKind::NxDomain, name, family))?;
+        let addresses: Vec<_> = known.iter().copied().filter(|ip| Family::of(*ip) == family).collect();
+        if addresses.is_empty() {
+            return Err(ResolveError::new(ResolveErrorKind::NoData, name, family));
+        }
+        Ok(Answer::new(addresses, self.ttl, Source::Fixed))
+    }
+}
+
+impl Resolve for FixedResolver {
+    fn resolve<'a>(&'a self, name: &'a str, family: Family) -> Resolving<'a> {
+        Box::pin(std::future::ready(self.answer(name, family)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn families_are_apart_and_case_does_not_matter() {
+        let resolver = FixedResolver::new().with("API.test", ["127.0.0.1".parse().unwrap()]);
+        let answer = resolver.resolve("api.TEST", Family::V4).await.unwrap();
+        assert_eq!(answer.addresses().len(), 1);
+        let error = resolver.resolve("api.test", Family::V6).await.unwrap_err();
+        assert_eq!(error.kind(), ResolveErrorKind::NoData);
+        let error = resolver.resolve("other.test", Family::V4).await.unwrap_err();
+        assert_eq!(error.kind(), ResolveErrorKind::NxDomain);
+        assert_eq!(error.to_string(), "resolve other.test (v4): the name does not exist");
+    }
+}

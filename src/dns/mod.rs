@@ -1,0 +1,218 @@
+//! Names to addresses: the [`Resolve`] seam, a cache that honours TTLs, and resolvers to put under it.
+
+mod cache;
+mod cached;
+mod fixed;
+mod hickory;
+
+use std::fmt;
+use std::net::IpAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+pub use cached::{CacheStats, CachedResolver, CachedResolverBuilder};
+pub use fixed::FixedResolver;
+pub use hickory::HickoryResolver;
+
+pub use crate::trace::{Family, Source};
+
+/// Resolves a name to the addresses of one family: the seam under the DNS cache.
+///
+/// Implement it to take addresses from anywhere; a client puts its cache on top.
+///
+/// ```
+/// use std::{net::Ipv4Addr, sync::Arc, time::Duration};
+/// use speeddial::dns::{Answer, Family, Resolve, ResolveError, ResolveErrorKind, Resolving, Source};
+///
+/// struct Local;
+/// impl Resolve for Local {
+///     fn resolve<'a>(&'a self, name: &'a str, family: Family) -> Resolving<'a> {
+///         Box::pin(async move {
+///             match family {
+///                 Family::V4 => Ok(Answer::new([Ipv4Addr::LOCALHOST.into()], Duration::from_secs(60), Source::Fixed)),
+///                 Family::V6 => Err(ResolveError::new(ResolveErrorKind::NoData, name, family)),
+///             }
+///         })
+///     }
+/// }
+/// ```
+pub trait Resolve: Send + Sync + 'static {
+    /// Asks for the addresses of `name` in one family.
+    ///
+    /// # Errors
+    /// [`ResolveErrorKind::NxDomain`] and [`NoData`](ResolveErrorKind::NoData) say that there are no addresses, and
+    /// may be remembered; every other kind says that it could not be found out.
+    fn resolve<'a>(&'a self, name: &'a str, family: Family) -> Resolving<'a>;
+}
+
+/// A lookup under way: what [`Resolve::resolve`] returns.
+pub type Resolving<'a> = Pin<Box<dyn Future<Output = Result<Answer, ResolveError>> + Send + 'a>>;
+
+impl<R: Resolve + ?Sized> Resolve for Arc<R> {
+    fn resolve<'a>(&'a self, name: &'a str, family: Family) -> Resolving<'a> {
+        (**self).resolve(name, family)
+    }
+}
+
+/// The addresses of a name in one family, how long they may be used, and where they came from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Answer {
+    addresses: Arc<[IpAddr]>,
+    ttl: Duration,
+    source: Source,
+}
+
+impl Answer {
+    /// An answer with a TTL that starts now. An answer without addresses counts as "no data".
+    pub fn new(addresses: impl Into<Arc<[IpAddr]>>, ttl: Duration, source: Source) -> Self {
+        Self { addresses: addresses.into(), ttl, source }
+    }
+
+    /// The addresses, in the order they were given.
+    pub fn addresses(&self) -> &Arc<[IpAddr]> {
+        &self.addresses
+    }
+
+    /// How long the answer may still be used.
+    pub fn ttl(&self) -> Duration {
+        self.ttl
+    }
+
+    /// Where it came from.
+    pub fn source(&self) -> Source {
+        self.source
+    }
+
+    pub(crate) fn with_source(self, source: Source) -> Self {
+        Self { source, ..self }
+    }
+}
+
+/// Why a name has no addresses of a family. Cheap to clone: all who waited for a lookup get the same one.
+#[derive(Debug, Clone)]
+pub struct ResolveError {
+    facts: Arc<Facts>,
+    source: Source,
+}
+
+#[derive(Debug)]
+struct Facts {
+    kind: ResolveErrorKind,
+    name: Box<str>,
+    family: Family,
+    negative_ttl: Option<Duration>,
+    cause: Option<Box<dyn std::error::Error + Send + Sync>>,
+}
+
+/// What went wrong in a lookup.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ResolveErrorKind {
+    /// The name does not exist, in either family (RFC 2308 §2.1).
+    NxDomain,
+    /// The name exists, but not in this family (RFC 2308 §2.2).
+    NoData,
+    /// The server failed (SERVFAIL).
+    ServFail,
+    /// The server refused (REFUSED).
+    Refused,
+    /// No answer came in time.
+    Timeout,
+    /// No server could be reached.
+    Unreachable,
+    /// The name is not one that can be asked for.
+    InvalidName,
+    /// The resolver's configuration could not be read.
+    Config,
+    /// The answer could not be understood, or the resolver failed in some other way.
+    Other,
+}
+
+impl ResolveErrorKind {
+    /// Whether it says that there are no addresses, rather than that it could not be found out.
+    pub fn is_negative(self) -> bool {
+        matches!(self, Self::NxDomain | Self::NoData)
+    }
+
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::NxDomain => "the name does not exist",
+            Self::NoData => "no addresses",
+            Self::ServFail => "the DNS server failed (SERVFAIL)",
+            Self::Refused => "the DNS server refused (REFUSED)",
+            Self::Timeout => "no answer from DNS in time",
+            Self::Unreachable => "no DNS server could be reached",
+            Self::InvalidName => "not a valid name",
+            Self::Config => "the DNS configuration could not be read",
+            Self::Other => "the lookup failed",
+        }
+    }
+}
+
+impl ResolveError {
+    /// An error about one lookup.
+    pub fn new(kind: ResolveErrorKind, name: &str, family: Family) -> Self {
+        let facts = Facts { kind, name: name.into(), family, negative_ttl: None, cause: None };
+        Self { facts: Arc::new(facts), source: Source::Miss }
+    }
+
+    /// The same with the time for which a negative answer may be remembered (RFC 2308 §5: from the SOA record).
+    pub fn with_negative_ttl(self, ttl: Option<Duration>) -> Self {
+        self.changed(|facts| facts.negative_ttl = ttl)
+    }
+
+    /// The same with its cause.
+    pub fn with_cause(self, cause: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
+        self.changed(|facts| facts.cause = Some(cause.into()))
+    }
+
+    fn changed(mut self, change: impl FnOnce(&mut Facts)) -> Self {
+        if let Some(facts) = Arc::get_mut(&mut self.facts) {
+            change(facts);
+        }
+        self
+    }
+
+    pub(crate) fn with_source(self, source: Source) -> Self {
+        Self { source, ..self }
+    }
+
+    /// What went wrong.
+    pub fn kind(&self) -> ResolveErrorKind {
+        self.facts.kind
+    }
+
+    /// The name that was asked for.
+    pub fn name(&self) -> &str {
+        &self.facts.name
+    }
+
+    /// The family that was asked for.
+    pub fn family(&self) -> Family {
+        self.facts.family
+    }
+
+    /// How long a negative answer may be remembered, where the answer said so.
+    pub fn negative_ttl(&self) -> Option<Duration> {
+        self.facts.negative_ttl
+    }
+
+    /// Where the word came from: the cache, somebody else's query, or one of its own.
+    pub fn answered_from(&self) -> Source {
+        self.source
+    }
+}
+
+impl fmt::Display for ResolveError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "resolve {} ({}): {}", self.name(), self.family(), self.kind().as_str())
+    }
+}
+
+impl std::error::Error for ResolveError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        let cause = self.facts.cause.as_deref()?;
+        Some(cause)
+    }
+}

@@ -1,0 +1,153 @@
+//! Doubly linked lists threaded through the items of a slab: every operation is O(1) and allocates nothing.
+
+use slab::Slab;
+
+/// An item's place in one list.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Links {
+    before: Option<usize>,
+    after: Option<usize>,
+}
+
+/// An item that can be in list number `L`; an item can be in as many lists as it has numbers.
+pub(crate) trait Linked<const L: usize> {
+    fn links(&mut self) -> &mut Links;
+}
+
+/// List number `L` of a slab's items, from front to back.
+///
+/// The caller knows which items are in it: inserting one twice, or removing one that is not in it, breaks the list.
+#[derive(Debug, Clone)]
+pub(crate) struct List<const L: usize> {
+    front: Option<usize>,
+    back: Option<usize>,
+    len: usize,
+}
+
+impl<const L: usize> Default for List<L> {
+    fn default() -> Self {
+        Self { front: None, back: None, len: 0 }
+    }
+}
+
+impl<const L: usize> List<L> {
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    pub(crate) fn front(&self) -> Option<usize> {
+        self.front
+    }
+
+    pub(crate) fn back(&self) -> Option<usize> {
+        self.back
+    }
+
+    /// The item behind `id`.
+    pub(crate) fn after<T: Linked<L>>(&self, items: &mut Slab<T>, id: usize) -> Option<usize> {
+        items[id].links().after
+    }
+
+    pub(crate) fn push_front<T: Linked<L>>(&mut self, items: &mut Slab<T>, id: usize) {
+        *items[id].links() = Links { before: None, after: self.front };
+        match self.front.replace(id) {
+            Some(second) => items[second].links().before = Some(id),
+            None => self.back = Some(id),
+        }
+        self.len += 1;
+    }
+
+    pub(crate) fn push_back<T: Linked<L>>(&mut self, items: &mut Slab<T>, id: usize) {
+        *items[id].links() = Links { before: self.back, after: None };
+        match self.back.replace(id) {
+            Some(second) => items[second].links().after = Some(id),
+            None => self.front = Some(id),
+        }
+        self.len += 1;
+    }
+
+    pub(crate) fn remove<T: Linked<L>>(&mut self, items: &mut Slab<T>, id: usize) {
+        let Links { before, after } = std::mem::take(items[id].links());
+        match before {
+            Some(before) => items[before].links().after = after,
+            None => self.front = after,
+        }
+        match after {
+            Some(after) => items[after].links().before = before,
+            None => self.back = before,
+        }
+        self.len -= 1;
+    }
+
+    pub(crate) fn move_to_front<T: Linked<L>>(&mut self, items: &mut Slab<T>, id: usize) {
+        if self.front != Some(id) {
+            self.remove(items, id);
+            self.push_front(items, id);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+
+    use super::*;
+
+    #[derive(Default)]
+    struct Item(Links);
+
+    impl Linked<0> for Item {
+        fn links(&mut self) -> &mut Links {
+            &mut self.0
+        }
+    }
+
+    fn forwards(list: &List<0>, items: &mut Slab<Item>) -> Vec<usize> {
+        let mut ids = Vec::new();
+        let mut next = list.front();
+        while let Some(id) = next {
+            ids.push(id);
+            next = list.after(items, id);
+        }
+        ids
+    }
+
+    #[test]
+    fn it_behaves_as_a_deque_under_random_traffic() {
+        let mut random = fastrand::Rng::with_seed(1);
+        let mut items = Slab::new();
+        let mut list = List::<0>::default();
+        let mut model = VecDeque::new();
+        for _ in 0..5_000 {
+            match random.u8(..5) {
+                0 => {
+                    let id = items.insert(Item::default());
+                    list.push_front(&mut items, id);
+                    model.push_front(id);
+                }
+                1 => {
+                    let id = items.insert(Item::default());
+                    list.push_back(&mut items, id);
+                    model.push_back(id);
+                }
+                op if !model.is_empty() => {
+                    let id = model.remove(random.usize(..model.len())).unwrap();
+                    if op == 2 {
+                        list.move_to_front(&mut items, id);
+                        model.push_front(id);
+                    } else {
+                        list.remove(&mut items, id);
+                        items.remove(id);
+                    }
+                }
+                _ => {}
+            }
+            assert_eq!(model, forwards(&list, &mut items));
+            assert_eq!((list.len(), list.front(), list.back()), (model.len(), model.front().copied(), model.back().copied()));
+        }
+    }
+}

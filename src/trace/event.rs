@@ -1,0 +1,250 @@
+//! What can happen to a call or a connection, as values.
+
+use std::fmt;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use http::{Method, StatusCode, Uri, Version};
+
+/// The seven parts of a request's time; each moment of a call belongs to exactly one of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Phase {
+    /// Waiting for a connection while none was being opened for this request.
+    Queue,
+    /// Until the first address was dialled.
+    Dns,
+    /// From the first dialled address to an established connection.
+    Connect,
+    /// The TLS handshake.
+    Tls,
+    /// From the lease of a connection to the last byte of the request.
+    Send,
+    /// From the last byte of the request to the first byte of the response.
+    Wait,
+    /// From the first byte of the response to its last.
+    Receive,
+}
+
+impl Phase {
+    /// All phases, in the order a request goes through them.
+    pub const ALL: [Self; 7] =
+        [Self::Queue, Self::Dns, Self::Connect, Self::Tls, Self::Send, Self::Wait, Self::Receive];
+
+    /// The phase's name in lower case.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Queue => "queue",
+            Self::Dns => "dns",
+            Self::Connect => "connect",
+            Self::Tls => "tls",
+            Self::Send => "send",
+            Self::Wait => "wait",
+            Self::Receive => "receive",
+        }
+    }
+}
+
+impl fmt::Display for Phase {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+/// An address family, asked for and cached apart from the other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[expect(clippy::exhaustive_enums, reason = "there are two address families")]
+pub enum Family {
+    /// IPv4: A records.
+    V4,
+    /// IPv6: AAAA records.
+    V6,
+}
+
+impl Family {
+    /// Both families.
+    pub const BOTH: [Self; 2] = [Self::V6, Self::V4];
+
+    /// The family of an address.
+    pub fn of(ip: IpAddr) -> Self {
+        match ip {
+            IpAddr::V4(_) => Self::V4,
+            IpAddr::V6(_) => Self::V6,
+        }
+    }
+}
+
+impl fmt::Display for Family {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::V4 => "v4",
+            Self::V6 => "v6",
+        })
+    }
+}
+
+/// Where a DNS answer came from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Source {
+    /// The cache, within the answer's TTL.
+    Hit,
+    /// A query that was already in flight for somebody else.
+    Coalesced,
+    /// A query of its own.
+    Miss,
+    /// A fixed table, without a query.
+    Fixed,
+    /// The URL named an IP address, so nothing was looked up.
+    Literal,
+}
+
+impl Source {
+    /// The source's name in lower case.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Hit => "hit",
+            Self::Coalesced => "coalesced",
+            Self::Miss => "miss",
+            Self::Fixed => "fixed",
+            Self::Literal => "literal",
+        }
+    }
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+/// Whom an event is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Subject {
+    /// One call of a client, by a number that is unique in this client.
+    Call(u64),
+    /// One connection, from the start of its dial to the end of its socket, by a number that is unique in this client.
+    Connection(u64),
+}
+
+/// One event with its subject and time, as an [`Observer`](super::Observer) gets it.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct Record {
+    /// Whom it is about.
+    pub subject: Subject,
+    /// When it happened, which may be a little before it is told.
+    pub at: Instant,
+    /// What happened.
+    pub event: Event,
+}
+
+/// What happened. Calls and connections have events of their own; [`Event::Leased`] ties one to the other.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub enum Event {
+    /// A call began.
+    CallStart {
+        /// The request's method.
+        method: Method,
+        /// The request's URI, without credentials.
+        uri: Uri,
+    },
+    /// The call waits for a connection.
+    Queued,
+    /// The call has a connection.
+    Leased {
+        /// The connection's number.
+        connection: u64,
+        /// The peer's address, where the transport knows it.
+        remote: Option<SocketAddr>,
+        /// How many requests it carried before this one; 0 for a new connection.
+        requests: u64,
+    },
+    /// The last byte of the request was handed to the socket.
+    RequestSent,
+    /// The first byte of the response came.
+    FirstByte,
+    /// The response's headers were read.
+    Headers {
+        /// The response's status.
+        status: StatusCode,
+        /// The response's version.
+        version: Version,
+    },
+    /// The call will be tried on another connection, because doing so is safe.
+    Retried,
+    /// The response's body was read to its end; the call is over.
+    BodyEnd {
+        /// The body's length in bytes.
+        bytes: u64,
+    },
+    /// The call failed, or was given up by dropping it; the call is over.
+    CallFailed {
+        /// The phase it was in.
+        phase: Phase,
+    },
+
+    /// A lookup began.
+    DnsStart {
+        /// The family asked for.
+        family: Family,
+    },
+    /// A lookup ended.
+    DnsEnd(DnsLookup),
+    /// An address is being dialled.
+    AttemptStart {
+        /// The address.
+        address: SocketAddr,
+    },
+    /// An address was dialled: it connected, or it failed.
+    AttemptEnd {
+        /// The address.
+        address: SocketAddr,
+        /// Why it failed; `None` when it connected.
+        error: Option<Arc<io::Error>>,
+    },
+    /// Dialling an address was given up, because another one was faster or the time ran out.
+    AttemptCancelled {
+        /// The address.
+        address: SocketAddr,
+    },
+    /// The connection is ready for requests.
+    Opened {
+        /// The peer's address, where the transport knows it.
+        remote: Option<SocketAddr>,
+    },
+    /// The connection could not be opened.
+    DialFailed,
+    /// The connection's socket was closed.
+    Closed,
+}
+
+/// One family's lookup: what it answered, and where the answer came from.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct DnsLookup {
+    /// The family asked for.
+    pub family: Family,
+    /// The addresses; empty when it failed.
+    pub addresses: Arc<[IpAddr]>,
+    /// How long the answer may still be used; zero when it failed.
+    pub ttl: Duration,
+    /// Where the answer, or the word that there is none, came from.
+    pub source: Source,
+    /// Why there is no answer.
+    pub error: Option<Arc<dyn std::error::Error + Send + Sync>>,
+}
+
+impl DnsLookup {
+    pub(crate) fn answered(family: Family, addresses: Arc<[IpAddr]>, ttl: Duration, source: Source) -> Self {
+        Self { family, addresses, ttl, source, error: None }
+    }
+
+    pub(crate) fn failed(family: Family, source: Source, error: Arc<dyn std::error::Error + Send + Sync>) -> Self {
+        Self { family, addresses: Arc::new([]), ttl: Duration::ZERO, source, error: Some(error) }
+    }
+}

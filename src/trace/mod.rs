@@ -1,0 +1,189 @@
+//! What happened and when: events are values, observers see each one, and [`Timings`] are a fold over them.
+
+mod event;
+mod timings;
+mod waterfall;
+
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+pub use event::{DnsLookup, Event, Family, Phase, Record, Source, Subject};
+pub use timings::{Attempt, Outcome, Timings};
+
+use crate::clock::{Instant, now};
+
+/// Sees every event of a client, in the task that caused it and outside of every lock.
+///
+/// It runs on the request's path, so it should be quick. One that panics is contained: the request goes on.
+///
+/// ```
+/// use speeddial::trace::{Event, Observer, Record};
+///
+/// struct Attempts;
+/// impl Observer for Attempts {
+///     fn observe(&self, record: &Record) {
+///         if let Event::AttemptStart { address } = record.event {
+///             println!("{:?} dials {address}", record.subject);
+///         }
+///     }
+/// }
+/// let client = speeddial::Client::builder().observer(Attempts).build();
+/// ```
+pub trait Observer: Send + Sync + 'static {
+    /// Is told one event.
+    fn observe(&self, record: &Record);
+}
+
+/// A client's observer, and the numbers its calls get.
+#[derive(Clone, Default)]
+pub(crate) struct Hooks {
+    observer: Option<Arc<dyn Observer>>,
+    calls: Arc<AtomicU64>,
+}
+
+impl fmt::Debug for Hooks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Hooks").field("observer", &self.observer.is_some()).finish()
+    }
+}
+
+impl Hooks {
+    pub(crate) fn new(observer: Option<Arc<dyn Observer>>) -> Self {
+        Self { observer, calls: Arc::default() }
+    }
+
+    fn tell(&self, subject: Subject, at: Instant, event: Event) {
+        if let Some(observer) = &self.observer {
+            let record = Record { subject, at: at.into_std(), event };
+            // A panic in somebody's hook must not take the request, or a connection's books, with it.
+            let _ = catch_unwind(AssertUnwindSafe(|| observer.observe(&record)));
+        }
+    }
+}
+
+/// One call's events, folded as they come. Clones share the call.
+#[derive(Clone)]
+pub(crate) struct Trace(Arc<Call>);
+
+struct Call {
+    hooks: Hooks,
+    number: u64,
+    timings: Mutex<Timings>,
+}
+
+impl Trace {
+    /// Begins a call now.
+    pub(crate) fn start(hooks: &Hooks, event: Event) -> Self {
+        let at = now();
+        let number = hooks.calls.fetch_add(1, Ordering::Relaxed) + 1;
+        let trace = Self(Arc::new(Call { hooks: hooks.clone(), number, timings: Mutex::new(Timings::new(at)) }));
+        trace.emit_at(at, event);
+        trace
+    }
+
+    /// Takes an event that happens now.
+    pub(crate) fn emit(&self, event: Event) {
+        self.emit_at(now(), event);
+    }
+
+    /// Takes an event that happened at `at`.
+    pub(crate) fn emit_at(&self, at: Instant, event: Event) {
+        self.lock().fold(at, &event);
+        self.0.hooks.tell(Subject::Call(self.0.number), at, event);
+    }
+
+    /// Takes over what a dial did for this call; observers have seen it already.
+    pub(crate) fn adopt(&self, dial: &DialTrace) {
+        let events = dial.lock().clone();
+        let mut timings = self.lock();
+        for (at, event) in &events {
+            timings.fold(*at, event);
+        }
+    }
+
+    /// Ends the call as failed, unless it is over already, and returns the phase it was in.
+    pub(crate) fn fail(&self) -> Phase {
+        let (phase, over) = {
+            let timings = self.lock();
+            (timings.phase(), timings.is_complete())
+        };
+        if !over {
+            self.emit(Event::CallFailed { phase });
+        }
+        phase
+    }
+
+    /// The timings as far as the call has got.
+    pub(crate) fn timings(&self) -> Timings {
+        self.lock().clone()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Timings> {
+        unpoisoned(&self.0.timings)
+    }
+}
+
+/// What one dial did: told to observers at once, kept for the call that waits for it.
+pub(crate) struct DialTrace {
+    hooks: Hooks,
+    connection: u64,
+    events: Mutex<Vec<(Instant, Event)>>,
+}
+
+impl DialTrace {
+    pub(crate) fn new(hooks: &Hooks, connection: u64) -> Arc<Self> {
+        Arc::new(Self { hooks: hooks.clone(), connection, events: Mutex::default() })
+    }
+
+    pub(crate) fn emit(&self, event: Event) {
+        let at = now();
+        self.lock().push((at, event.clone()));
+        self.hooks.tell(Subject::Connection(self.connection), at, event);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<(Instant, Event)>> {
+        unpoisoned(&self.events)
+    }
+}
+
+/// Tells observers that a connection's socket is closed.
+pub(crate) fn connection_closed(hooks: &Hooks, connection: u64) {
+    hooks.tell(Subject::Connection(connection), now(), Event::Closed);
+}
+
+// Folds and pushes leave no half-done state behind, so a poisoned lock still guards a sound value.
+fn unpoisoned<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A call's timings while and after its body is read: it outlives the response.
+///
+/// ```no_run
+/// # async fn run() -> speeddial::Result<()> {
+/// let response = speeddial::get("http://127.0.0.1:8080/").await?;
+/// let handle = response.timings_handle();
+/// let body = response.bytes().await?;
+/// println!("{} bytes: {}", body.len(), handle.timings());
+/// # Ok(()) }
+/// ```
+#[derive(Clone)]
+pub struct TimingsHandle(Trace);
+
+impl TimingsHandle {
+    pub(crate) fn new(trace: Trace) -> Self {
+        Self(trace)
+    }
+
+    /// The timings as far as the call has got.
+    pub fn timings(&self) -> Timings {
+        self.0.timings()
+    }
+}
+
+impl fmt::Debug for TimingsHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("TimingsHandle").field(&self.timings()).finish()
+    }
+}

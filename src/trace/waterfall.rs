@@ -1,0 +1,177 @@
+//! Timings as text: one line, or a waterfall for a terminal of 80 columns.
+
+use std::fmt::{self, Write as _};
+use std::time::Duration;
+
+use super::event::{DnsLookup, Phase};
+use super::timings::{Outcome, Timings};
+
+const BAR: usize = 28;
+
+impl fmt::Display for Timings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if f.alternate() { waterfall(self, f) } else { line(self, f) }
+    }
+}
+
+fn line(timings: &Timings, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    write!(f, "{} =", span(timings.total()))?;
+    for (index, phase) in shown(timings).enumerate() {
+        let plus = if index == 0 { "" } else { " +" };
+        write!(f, "{plus} {phase} {}", span(timings.spent(phase)))?;
+        if phase == Phase::Dns
+            && let Some(source) = timings.dns_source()
+        {
+            write!(f, " ({source})")?;
+        }
+    }
+    let Some(remote) = timings.remote_addr() else { return Ok(()) };
+    write!(f, ", {} {remote}", if timings.reused() { "reused" } else { "new" })
+}
+
+fn waterfall(timings: &Timings, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    let mut before = Duration::ZERO;
+    for phase in Phase::ALL {
+        let spent = timings.spent(phase);
+        let row = format!(
+            "  {phase:<8}{:>9}  {:<BAR$}  {}",
+            span(spent),
+            bar(before, spent, timings.total()),
+            note(timings, phase)
+        );
+        writeln!(f, "{}", row.trim_end())?;
+        before += spent;
+    }
+    write!(f, "  {:<8}{:>9}", "total", span(timings.total()))
+}
+
+/// The phases a line names: those that took time, or had something to say.
+fn shown(timings: &Timings) -> impl Iterator<Item = Phase> {
+    Phase::ALL.into_iter().filter(|&phase| {
+        timings.spent(phase) > Duration::ZERO || (phase == Phase::Dns && timings.dns_source().is_some())
+    })
+}
+
+/// A bar as long as its share of the total, where its time lies; anything above zero leaves a mark.
+fn bar(before: Duration, spent: Duration, total: Duration) -> String {
+    if spent.is_zero() || total.is_zero() {
+        return String::new();
+    }
+    let column = |at: Duration| (at.as_secs_f64() / total.as_secs_f64() * BAR as f64).round() as usize;
+    let from = column(before).min(BAR - 1);
+    let cells = column(before + spent).saturating_sub(from);
+    let mark = if cells == 0 { "▏".to_owned() } else { "█".repeat(cells) };
+    format!("{}{mark}", " ".repeat(from))
+}
+
+fn note(timings: &Timings, phase: Phase) -> String {
+    match phase {
+        Phase::Dns => match timings.lookups() {
+            [] if timings.reused() => "not asked".to_owned(),
+            [] => String::new(),
+            lookups => lookups.iter().find(|lookup| lookup.error.is_none()).map_or_else(|| "failed".to_owned(), answer),
+        },
+        Phase::Connect if timings.reused() => "reused connection".to_owned(),
+        Phase::Connect => attempts(timings),
+        _ => String::new(),
+    }
+}
+
+fn answer(lookup: &DnsLookup) -> String {
+    let mut text = format!("{}, TTL {}", lookup.source, span(lookup.ttl));
+    if let [first, more @ ..] = &*lookup.addresses {
+        let _ = write!(text, ", {first}");
+        if !more.is_empty() {
+            let _ = write!(text, " +{}", more.len());
+        }
+    }
+    text
+}
+
+fn attempts(timings: &Timings) -> String {
+    let failed = timings.attempts().iter().filter(|attempt| matches!(attempt.outcome, Outcome::Failed(_))).count();
+    match (timings.remote_addr(), failed) {
+        (None, 0) => String::new(),
+        (None, failed) => format!("{failed} failed"),
+        (Some(remote), 0) => format!("new, {remote}"),
+        (Some(remote), failed) => format!("new, {remote}, {failed} failed"),
+    }
+}
+
+/// A time in the unit that leaves it three or four digits.
+fn span(time: Duration) -> String {
+    let micros = time.as_nanos() as f64 / 1e3;
+    match micros {
+        0.0 => "0".to_owned(),
+        ..10.0 => format!("{micros:.1} µs"),
+        ..1_000.0 => format!("{micros:.0} µs"),
+        ..10_000.0 => format!("{:.2} ms", micros / 1e3),
+        ..1_000_000.0 => format!("{:.1} ms", micros / 1e3),
+        ..100_000_000.0 => format!("{:.2} s", micros / 1e6),
+        _ => format!("{:.0} s", micros / 1e6),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{IpAddr, SocketAddr};
+    use std::sync::Arc;
+
+    use super::super::event::{Event, Family, Source};
+    use super::*;
+
+    fn ms(ms: u64) -> Duration {
+        Duration::from_millis(ms)
+    }
+
+    fn cold() -> Timings {
+        let start = crate::clock::now();
+        let remote = SocketAddr::from(([192, 0, 2, 1], 8080));
+        let ip: Arc<[IpAddr]> = [remote.ip()].into();
+        let mut timings = Timings::new(start);
+        for (at, event) in [
+            (0, Event::DnsStart { family: Family::V4 }),
+            (10, Event::DnsEnd(DnsLookup::answered(Family::V4, ip, ms(2_000), Source::Miss))),
+            (10, Event::AttemptStart { address: remote }),
+            (30, Event::AttemptEnd { address: remote, error: None }),
+            (30, Event::Leased { connection: 1, remote: Some(remote), requests: 0 }),
+            (30, Event::RequestSent),
+            (80, Event::FirstByte),
+            (100, Event::BodyEnd { bytes: 2 }),
+        ] {
+            timings.fold(start + ms(at), &event);
+        }
+        timings
+    }
+
+    #[test]
+    fn one_line_says_what_took_time() {
+        assert_eq!(
+            cold().to_string(),
+            "100.0 ms = dns 10.0 ms (miss) + connect 20.0 ms + wait 50.0 ms + receive 20.0 ms, new 192.0.2.1:8080"
+        );
+    }
+
+    #[test]
+    fn the_waterfall_is_proportional_and_fits_80_columns() {
+        let text = format!("{:#}", cold());
+        assert_eq!(
+            text,
+            "  queue           0
+  dns       10.0 ms  ███                           miss, TTL 2.00 s, 192.0.2.1
+  connect   20.0 ms     █████                      new, 192.0.2.1:8080
+  tls             0
+  send            0
+  wait      50.0 ms          ██████████████
+  receive   20.0 ms                        ██████
+  total    100.0 ms"
+        );
+        assert!(text.lines().all(|line| line.chars().count() <= 80));
+    }
+
+    #[test]
+    fn spans_have_three_or_four_digits() {
+        let spans = [0, 40, 999_900, 1_250_000, 31_000_000, 1_500_000_000, 125_000_000_000].map(Duration::from_nanos);
+        assert_eq!(spans.map(span), ["0", "0.0 µs", "1000 µs", "1.25 ms", "31.0 ms", "1.50 s", "125 s"]);
+    }
+}
