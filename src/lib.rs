@@ -1,7 +1,9 @@
 //! x
 mod clock;
+pub mod dns;
 mod list;
 mod origin;
-pub mod dns;
+mod race;
 pub mod trace;
+pub mod transport;
 pub use origin::*;

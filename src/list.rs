@@ -147,7 +147,10 @@ mod tests {
                 _ => {}
             }
             assert_eq!(model, forwards(&list, &mut items));
-            assert_eq!((list.len(), list.front(), list.back()), (model.len(), model.front().copied(), model.back().copied()));
+            assert_eq!(
+                (list.len(), list.front(), list.back()),
+                (model.len(), model.front().copied(), model.back().copied())
+            );
         }
     }
 }

@@ -1,7 +1,7 @@
 //! What is known about names, until when, and which lookups are under way. A core: it is told the time.
 
-use std::collections::hash_map::{self, HashMap};
 use std::collections::BTreeSet;
+use std::collections::hash_map::{self, HashMap};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -127,7 +127,7 @@ impl<F: Clone> Cache<F> {
                 let ttl = error.negative_ttl().unwrap_or(self.config.negative_default);
                 let ttl = ttl.min(self.config.negative_ceiling);
                 if error.kind() == ResolveErrorKind::NxDomain {
-                    self.keep_nonexistence(now, name, other(family), error, ttl);
+                    self.keep_nonexistence(now, name, family.other(), error, ttl);
                 }
                 self.keep(now, name, family, Err(error.clone()), ttl);
             }
@@ -165,7 +165,7 @@ impl<F: Clone> Cache<F> {
 
     fn known(&mut self, now: Instant, name: &str, family: Family) -> Option<Result<Answer, ResolveError>> {
         let id = *self.index.get(name)?;
-        let known = self.entries[id].slots[slot(family)].as_ref().filter(|known| now < known.expires)?;
+        let known = self.entries[id].slots[family as usize].as_ref().filter(|known| now < known.expires)?;
         let answer = match &known.outcome {
             Ok(addresses) => Ok(Answer::new(addresses.clone(), known.expires - now, Source::Hit)),
             Err(error) => Err(error.clone().with_source(Source::Hit)),
@@ -177,7 +177,7 @@ impl<F: Clone> Cache<F> {
     /// NXDOMAIN speaks for both families, but not against an answer that is still good.
     fn keep_nonexistence(&mut self, now: Instant, name: &str, family: Family, error: &ResolveError, ttl: Duration) {
         let entry = self.index.get(name).map(|&id| &self.entries[id]);
-        let known = entry.and_then(|entry| entry.slots[slot(family)].as_ref());
+        let known = entry.and_then(|entry| entry.slots[family as usize].as_ref());
         if known.is_none_or(|known| known.outcome.is_err() || known.expires <= now) {
             let error = ResolveError::new(error.kind(), name, family).with_negative_ttl(error.negative_ttl());
             self.keep(now, name, family, Err(error), ttl);
@@ -192,7 +192,7 @@ impl<F: Clone> Cache<F> {
         outcome: Result<Arc<[IpAddr]>, ResolveError>,
         ttl: Duration,
     ) {
-        let slot = slot(family);
+        let slot = family as usize;
         let known = self.index.get(name).copied();
         if ttl.is_zero() || self.config.max_names == 0 {
             if let Some(id) = known {
@@ -234,20 +234,6 @@ impl<F: Clone> Cache<F> {
             let entry = self.entries.remove(id);
             self.index.remove(&entry.name);
         }
-    }
-}
-
-fn slot(family: Family) -> usize {
-    match family {
-        Family::V4 => 0,
-        Family::V6 => 1,
-    }
-}
-
-fn other(family: Family) -> Family {
-    match family {
-        Family::V4 => Family::V6,
-        Family::V6 => Family::V4,
     }
 }
 
@@ -462,7 +448,7 @@ mod tests {
         if let Err(error) = &result
             && error.kind() == ResolveErrorKind::NxDomain
         {
-            let other = landed.entry((name.clone(), other(family))).or_insert((None, now));
+            let other = landed.entry((name.clone(), family.other())).or_insert((None, now));
             if other.1 <= now || !cache_has(cache, now, &name, family) {
                 *other = (None, now + secs(ttl.min(30)));
             }
@@ -476,7 +462,7 @@ mod tests {
     fn cache_has(cache: &Cache<u32>, now: Instant, name: &str, family: Family) -> bool {
         let entry = cache.index.get(name).map(|&id| &cache.entries[id]);
         entry
-            .and_then(|entry| entry.slots[slot(other(family))].as_ref())
+            .and_then(|entry| entry.slots[family.other() as usize].as_ref())
             .is_some_and(|known| known.outcome.is_ok() && now < known.expires)
     }
 }

@@ -74,6 +74,14 @@ impl Family {
             IpAddr::V6(_) => Self::V6,
         }
     }
+
+    /// The one that this is not.
+    pub(crate) fn other(self) -> Self {
+        match self {
+            Self::V4 => Self::V6,
+            Self::V6 => Self::V4,
+        }
+    }
 }
 
 impl fmt::Display for Family {

@@ -202,9 +202,8 @@ impl Timings {
     }
 
     fn attempt_ended(&mut self, at: Instant, address: SocketAddr, outcome: Outcome) {
-        let pending = |attempt: &&mut Attempt| {
-            attempt.address == address && matches!(attempt.outcome, Outcome::Pending)
-        };
+        let pending =
+            |attempt: &&mut Attempt| attempt.address == address && matches!(attempt.outcome, Outcome::Pending);
         if let Some(attempt) = self.attempts.iter_mut().rev().find(pending) {
             attempt.elapsed = at.saturating_duration_since(self.start).saturating_sub(attempt.started);
             attempt.outcome = outcome;

@@ -1,0 +1,272 @@
+//! The race between a host's addresses: the first to connect wins, the others are given up (RFC 8305).
+
+mod schedule;
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use futures_util::Stream;
+use futures_util::StreamExt;
+use futures_util::future::BoxFuture;
+use futures_util::stream::FuturesUnordered;
+
+pub(crate) use schedule::Config;
+use schedule::{Schedule, Step};
+
+use crate::clock::{Instant, now, sleep_until};
+use crate::trace::{DialTrace, Event, Family};
+
+/// An address that could not be connected to, and why.
+pub(crate) type Failed = (SocketAddr, Arc<io::Error>);
+
+/// One race: answers come in, attempts go out. Dropping it gives up what is under way.
+pub(crate) struct Race<'a, A, D, T> {
+    schedule: Schedule,
+    answers: A,
+    port: u16,
+    dial: D,
+    attempts: FuturesUnordered<BoxFuture<'a, (SocketAddr, io::Result<T>)>>,
+    failed: Vec<Failed>,
+    trace: &'a Arc<DialTrace>,
+}
+
+impl<'a, A, D, F, T> Race<'a, A, D, T>
+where
+    A: Stream<Item = (Family, Arc<[IpAddr]>)> + Unpin,
+    D: Fn(SocketAddr) -> F,
+    F: Future<Output = io::Result<T>> + Send + 'a,
+{
+    /// A race over the `answers` of `families`, each of which answers once; `dial` makes an attempt.
+    pub(crate) fn new(
+        config: Config,
+        families: &[Family],
+        answers: A,
+        port: u16,
+        dial: D,
+        trace: &'a Arc<DialTrace>,
+    ) -> Self {
+        let schedule = Schedule::new(config, families);
+        Self { schedule, answers, port, dial, attempts: FuturesUnordered::new(), failed: Vec::new(), trace }
+    }
+
+    /// The next connection; `None` when no address is left. Asked again, the race goes on with the other addresses.
+    pub(crate) async fn next(&mut self) -> Option<(SocketAddr, T)> {
+        loop {
+            let wake = match self.schedule.poll(now()) {
+                Step::Dial(address) => {
+                    self.start(address);
+                    continue;
+                }
+                Step::Wait(until) => until,
+                Step::Exhausted => return None,
+            };
+            if let Some(won) = self.wait(wake).await {
+                return Some(won);
+            }
+        }
+    }
+
+    /// The addresses that failed so far.
+    pub(crate) fn into_failed(self) -> Vec<Failed> {
+        self.failed
+    }
+
+    fn start(&mut self, address: SocketAddr) {
+        self.trace.emit(Event::AttemptStart { address });
+        let mut attempt = Attempt { address, trace: self.trace.clone(), over: false };
+        let dialled = (self.dial)(address);
+        self.attempts.push(Box::pin(async move {
+            let result = dialled.await;
+            attempt.over = true;
+            (address, result)
+        }));
+    }
+
+    async fn wait(&mut self, until: Option<Instant>) -> Option<(SocketAddr, T)> {
+        tokio::select! {
+            biased;
+            Some((family, addresses)) = self.answers.next() => {
+                let port = self.port;
+                let addresses = addresses.iter().map(|ip| SocketAddr::new(*ip, port));
+                self.schedule.answered(now(), family, addresses);
+                None
+            }
+            Some((address, result)) = self.attempts.next() => self.ended(address, result),
+            () = sleep_until(until) => None,
+        }
+    }
+
+    fn ended(&mut self, address: SocketAddr, result: io::Result<T>) -> Option<(SocketAddr, T)> {
+        self.schedule.ended();
+        match result {
+            Ok(connected) => {
+                self.trace.emit(Event::AttemptEnd { address, error: None });
+                Some((address, connected))
+            }
+            Err(error) => {
+                let error = Arc::new(error);
+                self.trace.emit(Event::AttemptEnd { address, error: Some(error.clone()) });
+                self.failed.push((address, error));
+                None
+            }
+        }
+    }
+}
+
+/// An attempt under way; dropped before it is over, it was given up.
+struct Attempt {
+    address: SocketAddr,
+    trace: Arc<DialTrace>,
+    over: bool,
+}
+
+impl Drop for Attempt {
+    fn drop(&mut self) {
+        if !self.over {
+            self.trace.emit(Event::AttemptCancelled { address: self.address });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+    use std::time::Duration;
+
+    use futures_util::stream;
+
+    use super::*;
+    use crate::trace::Hooks;
+
+    /// What an address does: connects or refuses after so many milliseconds, or never answers.
+    #[derive(Clone, Copy)]
+    enum Peer {
+        Connects(u64),
+        Refuses(u64),
+        Silent,
+    }
+    use Peer::{Connects, Refuses, Silent};
+
+    const V6: [u16; 8] = [0x2001, 0xdb8, 0, 0, 0, 0, 0, 0];
+
+    fn v4(last: u8) -> IpAddr {
+        [192, 0, 2, last].into()
+    }
+
+    fn v6(last: u16) -> IpAddr {
+        let mut groups = V6;
+        groups[7] = last;
+        groups.into()
+    }
+
+    fn ms(ms: u64) -> Duration {
+        Duration::from_millis(ms)
+    }
+
+    fn short(ip: IpAddr) -> String {
+        match ip {
+            IpAddr::V4(ip) => format!("v4({})", ip.octets()[3]),
+            IpAddr::V6(ip) => format!("v6({})", ip.segments()[7]),
+        }
+    }
+
+    /// Runs a race in paused time and tells it as a timeline.
+    async fn timeline(answers: Vec<(u64, Vec<IpAddr>)>, network: Vec<(IpAddr, Peer)>) -> String {
+        let start = now();
+        let log = Arc::new(Mutex::new(Vec::new()));
+        let note = {
+            let log = log.clone();
+            move |what: String| log.lock().unwrap().push(format!("{} {what}", (now() - start).as_millis()))
+        };
+        let families = [Family::V6, Family::V4];
+        let answers: FuturesUnordered<_> = families
+            .into_iter()
+            .zip(answers)
+            .map(|(family, (delay, ips))| async move {
+                tokio::time::sleep(ms(delay)).await;
+                (family, ips.into())
+            })
+            .collect();
+        let dial = |address: SocketAddr| {
+            note(format!("dial {}", short(address.ip())));
+            let (_, peer) = *network.iter().find(|(ip, _)| *ip == address.ip()).unwrap();
+            async move {
+                match peer {
+                    Connects(after) => tokio::time::sleep(ms(after)).await,
+                    Refuses(after) => {
+                        tokio::time::sleep(ms(after)).await;
+                        return Err(io::ErrorKind::ConnectionRefused.into());
+                    }
+                    Silent => std::future::pending().await,
+                }
+                Ok(())
+            }
+        };
+        let trace = DialTrace::new(&Hooks::default(), 1);
+        let mut race = Race::new(Config::default(), &families, answers, 80, dial, &trace);
+        match race.next().await {
+            Some((address, ())) => note(format!("won {}", short(address.ip()))),
+            None => note(format!("lost, {} failed", race.into_failed().len())),
+        }
+        log.lock().unwrap().join("; ")
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_silent_v6_address_costs_250_ms() {
+        let told = timeline(vec![(0, vec![v6(1)]), (0, vec![v4(1)])], vec![(v6(1), Silent), (v4(1), Connects(10))]);
+        assert_eq!(told.await, "0 dial v6(1); 250 dial v4(1); 260 won v4(1)");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_refusal_costs_nothing_more() {
+        let told = timeline(vec![(0, vec![v6(1)]), (0, vec![v4(1)])], vec![(v6(1), Refuses(5)), (v4(1), Connects(10))]);
+        assert_eq!(told.await, "0 dial v6(1); 5 dial v4(1); 15 won v4(1)");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_slow_aaaa_answer_costs_50_ms() {
+        let told = timeline(vec![(3_000, vec![v6(1)]), (0, vec![v4(1)])], vec![(v6(1), Silent), (v4(1), Connects(10))]);
+        assert_eq!(told.await, "50 dial v4(1); 60 won v4(1)");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_earlier_attempt_may_still_win() {
+        let told =
+            timeline(vec![(0, vec![v6(1)]), (0, vec![v4(1)])], vec![(v6(1), Connects(300)), (v4(1), Connects(100))]);
+        assert_eq!(told.await, "0 dial v6(1); 250 dial v4(1); 300 won v6(1)");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_late_answer_joins_the_race() {
+        let told = timeline(vec![(400, vec![v6(1)]), (0, vec![v4(1)])], vec![(v6(1), Connects(10)), (v4(1), Silent)]);
+        assert_eq!(told.await, "50 dial v4(1); 400 dial v6(1); 410 won v6(1)");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn every_address_gets_its_chance() {
+        let mut network: Vec<_> = (1..10).map(|last| (v4(last), Refuses(1))).collect();
+        network.push((v4(10), Connects(1)));
+        let ips = network.iter().map(|(ip, _)| *ip).collect();
+        let told = timeline(vec![(0, vec![]), (0, ips)], network).await;
+        assert!(told.ends_with("9 dial v4(10); 10 won v4(10)"), "{told}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn when_all_fail_all_are_listed() {
+        let told = timeline(vec![(0, vec![v6(1)]), (0, vec![v4(1)])], vec![(v6(1), Refuses(1)), (v4(1), Refuses(1))]);
+        assert_eq!(told.await, "0 dial v6(1); 1 dial v4(1); 2 lost, 2 failed");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_race_goes_on_when_the_winner_will_not_do() {
+        let trace = DialTrace::new(&Hooks::default(), 1);
+        let answers = stream::iter([(Family::V4, [v4(1), v4(2)].into())]);
+        let dial = |address: SocketAddr| std::future::ready(Ok(address));
+        let mut race = Race::new(Config::default(), &[Family::V4], answers, 80, dial, &trace);
+        let first = race.next().await.unwrap().0;
+        let second = race.next().await.unwrap().0;
+        assert_eq!([first.ip(), second.ip()], [v4(1), v4(2)]);
+        assert!(race.next().await.is_none());
+    }
+}

@@ -1,0 +1,244 @@
+//! Which address to dial next, and when (RFC 8305). A core: it is told the time.
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use crate::clock::Instant;
+use crate::trace::Family;
+
+/// The race's rules.
+#[derive(Debug, Clone)]
+pub(crate) struct Config {
+    /// How long IPv4 addresses wait for the IPv6 answer (§3).
+    pub(crate) resolution_delay: Duration,
+    /// How long after one attempt the next one starts (§5).
+    pub(crate) attempt_delay: Duration,
+    /// How many attempts may run at once.
+    pub(crate) max_in_flight: usize,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            resolution_delay: Duration::from_millis(50),
+            attempt_delay: Duration::from_millis(250),
+            max_in_flight: 6,
+        }
+    }
+}
+
+/// What to do now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// Dial this address, then ask again.
+    Dial(SocketAddr),
+    /// Nothing before this time, or until an answer or an attempt's result comes.
+    Wait(Option<Instant>),
+    /// Nothing more to wait for: every address was dialled and every attempt is over.
+    Exhausted,
+}
+
+/// The order and the times of one race's attempts.
+#[derive(Debug)]
+pub(crate) struct Schedule {
+    config: Config,
+    unanswered: Vec<Family>,
+    ready: [VecDeque<SocketAddr>; 2],
+    seen: Vec<SocketAddr>,
+    turn: Family,
+    in_flight: usize,
+    /// The end of the resolution delay, once IPv4 addresses wait for the IPv6 answer.
+    held_until: Option<Instant>,
+    /// The end of the attempt delay, unless the latest attempt is over already.
+    spaced_until: Option<Instant>,
+}
+
+impl Schedule {
+    /// A race that waits for the answers of `unanswered` families.
+    pub(crate) fn new(config: Config, unanswered: &[Family]) -> Self {
+        Self {
+            config,
+            unanswered: unanswered.to_vec(),
+            ready: Default::default(),
+            seen: Vec::new(),
+            turn: Family::V6,
+            in_flight: 0,
+            held_until: None,
+            spaced_until: None,
+        }
+    }
+
+    /// Takes a family's addresses, none if it has none; they join a race that runs already.
+    pub(crate) fn answered(&mut self, now: Instant, family: Family, addresses: impl IntoIterator<Item = SocketAddr>) {
+        self.unanswered.retain(|other| *other != family);
+        for address in addresses {
+            if !self.seen.contains(&address) {
+                self.seen.push(address);
+                self.ready[Family::of(address.ip()) as usize].push_back(address);
+            }
+        }
+        let first_is_v4 = self.seen.first().is_some_and(SocketAddr::is_ipv4);
+        if first_is_v4 && self.held_until.is_none() {
+            self.held_until = Some(now + self.config.resolution_delay);
+        }
+    }
+
+    /// An attempt is over without a connection that could be used: the next one may start at once.
+    pub(crate) fn ended(&mut self) {
+        self.in_flight -= 1;
+        self.spaced_until = None;
+    }
+
+    /// What to do now.
+    pub(crate) fn poll(&mut self, now: Instant) -> Step {
+        if self.ready.iter().all(VecDeque::is_empty) {
+            let over = self.in_flight == 0 && self.unanswered.is_empty();
+            return if over { Step::Exhausted } else { Step::Wait(None) };
+        }
+        if self.in_flight >= self.config.max_in_flight {
+            return Step::Wait(None);
+        }
+        match self.earliest().filter(|earliest| now < *earliest) {
+            Some(earliest) => Step::Wait(Some(earliest)),
+            None => self.dial(now),
+        }
+    }
+
+    fn earliest(&self) -> Option<Instant> {
+        let only_v4 = self.ready[Family::V6 as usize].is_empty() && self.unanswered.contains(&Family::V6);
+        let held = self.held_until.filter(|_| only_v4 && self.in_flight == 0);
+        self.spaced_until.max(held)
+    }
+
+    fn dial(&mut self, now: Instant) -> Step {
+        let turn = self.turn;
+        let address = self.ready[turn as usize].pop_front().or_else(|| self.ready[turn.other() as usize].pop_front());
+        let address = address.expect("an address is ready");
+        self.turn = Family::of(address.ip()).other();
+        self.in_flight += 1;
+        self.spaced_until = Some(now + self.config.attempt_delay);
+        Step::Dial(address)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use Family::{V4, V6};
+
+    fn v4(last: u8) -> SocketAddr {
+        ([192, 0, 2, last], 80).into()
+    }
+
+    fn v6(last: u16) -> SocketAddr {
+        ([0x2001, 0xdb8, 0, 0, 0, 0, 0, last], 80).into()
+    }
+
+    fn ms(ms: u64) -> Duration {
+        Duration::from_millis(ms)
+    }
+
+    fn both() -> (Schedule, Instant) {
+        (Schedule::new(Config::default(), &[V6, V4]), crate::clock::now())
+    }
+
+    #[test]
+    fn v6_starts_at_once_and_families_alternate() {
+        let (mut race, t0) = both();
+        assert_eq!(race.poll(t0), Step::Wait(None));
+        race.answered(t0, V6, [v6(1), v6(2)]);
+        race.answered(t0, V4, [v4(1), v4(2)]);
+        for (step, address) in [v6(1), v4(1), v6(2), v4(2)].into_iter().enumerate() {
+            let at = t0 + ms(250) * step as u32;
+            assert_eq!(race.poll(at), Step::Dial(address));
+            let again = if step < 3 { Step::Wait(Some(at + ms(250))) } else { Step::Wait(None) };
+            assert_eq!(race.poll(at), again);
+        }
+    }
+
+    #[test]
+    fn v4_waits_50_ms_for_v6() {
+        let (mut race, t0) = both();
+        race.answered(t0, V4, [v4(1)]);
+        assert_eq!(race.poll(t0), Step::Wait(Some(t0 + ms(50))));
+        assert_eq!(race.poll(t0 + ms(50)), Step::Dial(v4(1)));
+    }
+
+    #[test]
+    fn v6_that_comes_within_the_delay_goes_first() {
+        let (mut race, t0) = both();
+        race.answered(t0, V4, [v4(1)]);
+        race.answered(t0 + ms(20), V6, [v6(1)]);
+        assert_eq!(race.poll(t0 + ms(20)), Step::Dial(v6(1)));
+        assert_eq!(race.poll(t0 + ms(270)), Step::Dial(v4(1)));
+    }
+
+    #[test]
+    fn no_v6_addresses_end_the_delay() {
+        let (mut race, t0) = both();
+        race.answered(t0, V4, [v4(1)]);
+        race.answered(t0 + ms(20), V6, []);
+        assert_eq!(race.poll(t0 + ms(20)), Step::Dial(v4(1)));
+    }
+
+    #[test]
+    fn the_next_starts_at_once_when_one_fails() {
+        let (mut race, t0) = both();
+        race.answered(t0, V6, [v6(1)]);
+        race.answered(t0, V4, [v4(1)]);
+        assert_eq!(race.poll(t0), Step::Dial(v6(1)));
+        race.ended();
+        assert_eq!(race.poll(t0 + ms(1)), Step::Dial(v4(1)));
+        race.ended();
+        assert_eq!(race.poll(t0 + ms(2)), Step::Exhausted);
+    }
+
+    #[test]
+    fn late_answers_join() {
+        let (mut race, t0) = both();
+        race.answered(t0, V4, [v4(1)]);
+        assert_eq!(race.poll(t0 + ms(50)), Step::Dial(v4(1)));
+        race.ended();
+        assert_eq!(race.poll(t0 + ms(60)), Step::Wait(None));
+        race.answered(t0 + ms(900), V6, [v6(1)]);
+        assert_eq!(race.poll(t0 + ms(900)), Step::Dial(v6(1)));
+    }
+
+    #[test]
+    fn at_most_six_run_at_once_and_every_address_gets_its_turn() {
+        let (mut race, t0) = both();
+        race.answered(t0, V6, []);
+        race.answered(t0, V4, (1..=20).map(v4));
+        let mut dialled = 0;
+        for second in 0..6 {
+            assert!(matches!(race.poll(t0 + ms(1_000 * second)), Step::Dial(_)));
+            dialled += 1;
+        }
+        assert_eq!(race.poll(t0 + ms(60_000)), Step::Wait(None));
+        for _ in 0..14 {
+            race.ended();
+            assert!(matches!(race.poll(t0 + ms(60_000)), Step::Dial(_)));
+            dialled += 1;
+        }
+        assert_eq!(dialled, 20);
+    }
+
+    #[test]
+    fn an_address_named_twice_is_dialled_once() {
+        let (mut race, t0) = both();
+        race.answered(t0, V6, []);
+        race.answered(t0, V4, [v4(1), v4(1)]);
+        assert_eq!(race.poll(t0), Step::Dial(v4(1)));
+        race.ended();
+        assert_eq!(race.poll(t0), Step::Exhausted);
+    }
+
+    #[test]
+    fn without_any_address_it_is_exhausted() {
+        let (mut race, t0) = both();
+        race.answered(t0, V6, []);
+        race.answered(t0, V4, []);
+        assert_eq!(race.poll(t0), Step::Exhausted);
+    }
+}

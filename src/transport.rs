@@ -1,0 +1,106 @@
+//! Addresses to byte streams: the [`Transport`] seam, and TCP.
+
+use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::time::Duration;
+
+use socket2::{SockRef, TcpKeepalive};
+use tokio::io::{AsyncRead, AsyncWrite, DuplexStream};
+use tokio::net::TcpStream;
+
+/// Connects to one address: the seam under the race between addresses.
+///
+/// Implement it to put connections over something other than TCP, or to script a network in a test.
+///
+/// ```
+/// use std::{io, net::SocketAddr};
+/// use speeddial::transport::{Connecting, Transport};
+///
+/// /// Refuses every address.
+/// struct Nowhere;
+/// impl Transport for Nowhere {
+///     fn connect(&self, _: SocketAddr) -> Connecting<'_> {
+///         Box::pin(async { Err(io::ErrorKind::ConnectionRefused.into()) })
+///     }
+/// }
+/// let client = speeddial::Client::builder().transport(Nowhere).build();
+/// ```
+pub trait Transport: Send + Sync + 'static {
+    /// Connects to `address`. Dropping the future gives the attempt up.
+    ///
+    /// # Errors
+    /// The operating system's, as they are: the race goes on with the next address.
+    fn connect(&self, address: SocketAddr) -> Connecting<'_>;
+}
+
+/// A connection attempt under way: what [`Transport::connect`] returns.
+pub type Connecting<'a> = Pin<Box<dyn Future<Output = io::Result<Box<dyn Stream>>> + Send + 'a>>;
+
+/// A connected byte stream.
+pub trait Stream: AsyncRead + AsyncWrite + Send + Unpin + 'static {}
+
+impl Stream for TcpStream {}
+impl Stream for DuplexStream {}
+
+/// TCP, with nodelay on, keepalive after 15 s of silence (3 probes, 15 s apart), and on Linux a user timeout of 30 s
+/// (RFC 5482) after which unacknowledged data closes the connection.
+#[derive(Debug, Clone)]
+pub struct TcpTransport {
+    keepalive: TcpKeepalive,
+}
+
+const KEEPALIVE: Duration = Duration::from_secs(15);
+const KEEPALIVE_PROBES: u32 = 3;
+#[cfg(target_os = "linux")]
+const USER_TIMEOUT: Duration = Duration::from_secs(30);
+
+impl Default for TcpTransport {
+    fn default() -> Self {
+        let keepalive =
+            TcpKeepalive::new().with_time(KEEPALIVE).with_interval(KEEPALIVE).with_retries(KEEPALIVE_PROBES);
+        Self { keepalive }
+    }
+}
+
+impl TcpTransport {
+    /// TCP with the defaults.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    fn configure(&self, stream: &TcpStream) -> io::Result<()> {
+        stream.set_nodelay(true)?;
+        let socket = SockRef::from(stream);
+        #[cfg(target_os = "linux")]
+        socket.set_tcp_user_timeout(Some(USER_TIMEOUT))?;
+        socket.set_tcp_keepalive(&self.keepalive)
+    }
+}
+
+impl Transport for TcpTransport {
+    fn connect(&self, address: SocketAddr) -> Connecting<'_> {
+        Box::pin(async move {
+            let stream = TcpStream::connect(address).await?;
+            self.configure(&stream)?;
+            Ok(Box::new(stream) as Box<dyn Stream>)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn sockets_have_the_promised_options() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        TcpTransport::new().configure(&stream).unwrap();
+        let socket = SockRef::from(&stream);
+        assert!(stream.nodelay().unwrap() && socket.keepalive().unwrap());
+        assert_eq!(socket.tcp_keepalive_time().unwrap(), KEEPALIVE);
+        #[cfg(target_os = "linux")]
+        assert_eq!(socket.tcp_user_timeout().unwrap(), Some(USER_TIMEOUT));
+    }
+}
