@@ -74,11 +74,11 @@ where
 
     fn start(&mut self, address: SocketAddr) {
         self.trace.emit(Event::AttemptStart { address });
-        let mut attempt = Attempt { address, trace: self.trace.clone(), over: false };
+        let attempt = Attempt { address, trace: self.trace.clone(), over: false };
         let dialled = (self.dial)(address);
         self.attempts.push(Box::pin(async move {
             let result = dialled.await;
-            attempt.over = true;
+            attempt.finish();
             (address, result)
         }));
     }
@@ -119,6 +119,12 @@ struct Attempt {
     address: SocketAddr,
     trace: Arc<DialTrace>,
     over: bool,
+}
+
+impl Attempt {
+    fn finish(mut self) {
+        self.over = true;
+    }
 }
 
 impl Drop for Attempt {
@@ -256,6 +262,27 @@ mod tests {
     async fn when_all_fail_all_are_listed() {
         let told = timeline(vec![(0, vec![v6(1)]), (0, vec![v4(1)])], vec![(v6(1), Refuses(1)), (v4(1), Refuses(1))]);
         assert_eq!(told.await, "0 dial v6(1); 1 dial v4(1); 2 lost, 2 failed");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn only_attempts_that_were_given_up_are_told_as_cancelled() {
+        let trace = DialTrace::new(&Hooks::default(), 1);
+        let answers = stream::iter([(Family::V4, [v4(1), v4(2)].into())]);
+        let dial = |address: SocketAddr| async move {
+            let delay = if address.ip() == v4(1) { 1_000 } else { 5 };
+            tokio::time::sleep(ms(delay)).await;
+            Ok(())
+        };
+        let mut race = Race::new(Config::default(), &[Family::V4], answers, 80, dial, &trace);
+        assert_eq!(race.next().await.unwrap().0.ip(), v4(2));
+        drop(race);
+        let told: Vec<_> = trace.events().into_iter().map(|(_, event)| event).collect();
+        let [_, _, Event::AttemptEnd { address: won, error: None }, Event::AttemptCancelled { address: given_up }] =
+            &told[..]
+        else {
+            panic!("{told:?}")
+        };
+        assert_eq!([won.ip(), given_up.ip()], [v4(2), v4(1)]);
     }
 
     #[tokio::test(start_paused = true)]

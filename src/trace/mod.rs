@@ -96,7 +96,7 @@ impl Trace {
 
     /// Takes over what a dial did for this call; observers have seen it already.
     pub(crate) fn adopt(&self, dial: &DialTrace) {
-        let events = dial.lock().clone();
+        let events = dial.events();
         let mut timings = self.lock();
         for (at, event) in &events {
             timings.fold(*at, event);
@@ -141,6 +141,10 @@ impl DialTrace {
         let at = now();
         self.lock().push((at, event.clone()));
         self.hooks.tell(Subject::Connection(self.connection), at, event);
+    }
+
+    pub(crate) fn events(&self) -> Vec<(Instant, Event)> {
+        self.lock().clone()
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<(Instant, Event)>> {

@@ -1,0 +1,3 @@
+mod config;
+mod state;
+pub use config::*;
