@@ -34,7 +34,7 @@ pub(crate) trait Timed: Send + Sync + 'static {
     fn alarm(&self) -> &Alarm;
 
     /// Handles what is due at `now` and returns when it wants to be called again.
-    fn handle_timeout(&self, now: Instant) -> Option<Instant>;
+    fn handle_timeout(self: &Arc<Self>, now: Instant) -> Option<Instant>;
 }
 
 /// Calls a [`Timed`] owner back in time: one task while there is anything to wait for, none otherwise.
@@ -163,7 +163,7 @@ mod tests {
             &self.alarm
         }
 
-        fn handle_timeout(&self, now: Instant) -> Option<Instant> {
+        fn handle_timeout(self: &Arc<Self>, now: Instant) -> Option<Instant> {
             let at = (now - self.start).as_millis() as u64;
             self.called.lock().unwrap().push(at);
             let mut wanted = self.wanted.lock().unwrap();

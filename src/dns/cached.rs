@@ -186,7 +186,7 @@ impl Timed for Shared {
         &self.alarm
     }
 
-    fn handle_timeout(&self, now: Instant) -> Option<Instant> {
+    fn handle_timeout(self: &Arc<Self>, now: Instant) -> Option<Instant> {
         let mut cache = self.lock();
         cache.handle_timeout(now);
         cache.next_timeout()

@@ -8,6 +8,7 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
 use std::hash::Hash;
+use std::time::Duration;
 
 use slab::Slab;
 
@@ -96,14 +97,12 @@ pub(crate) enum Effect<K, C, W, E> {
         waiter: W,
         held: Held,
         conn: C,
-        /// The dial this connection comes from, when it is delivered right from there.
-        dial: Option<ConnId>,
+        /// Whether it comes right from its dial.
+        fresh: bool,
     },
     Fail {
         waiter: W,
         why: Failure<E>,
-        /// The dial that failed, or that was under way for this waiter.
-        dial: Option<ConnId>,
     },
     Close(C),
 }
@@ -112,7 +111,11 @@ pub(crate) enum Effect<K, C, W, E> {
 #[derive(Debug)]
 pub(crate) enum Failure<E> {
     Dial(E),
-    WaitTimeout,
+    WaitTimeout {
+        waited: Duration,
+        /// The dial that is under way for this request.
+        dial: Option<ConnId>,
+    },
 }
 
 const PER_HOST: usize = 0;
@@ -227,7 +230,7 @@ impl<K: Clone + Eq + Hash, C, W, E> State<K, C, W, E> {
             let held = self.hold(id.index);
             return self.release(now, held, Some(conn));
         }
-        self.deliver(host, id.index, conn, Some(id));
+        self.deliver(host, id.index, conn, true);
         self.fill(host);
     }
 
@@ -238,7 +241,7 @@ impl<K: Clone + Eq + Hash, C, W, E> State<K, C, W, E> {
         match self.conns[id.index].stage {
             Stage::Dialling { ticket: Some(ticket) } => {
                 let waiter = self.remove_ticket(ticket).waiter;
-                self.effects.push_back(Effect::Fail { waiter, why: Failure::Dial(error), dial: Some(id) });
+                self.effects.push_back(Effect::Fail { waiter, why: Failure::Dial(error) });
             }
             _ => self.hosts[host].orphans.remove(&mut self.conns, id.index),
         }
@@ -253,7 +256,7 @@ impl<K: Clone + Eq + Hash, C, W, E> State<K, C, W, E> {
         self.books.leased -= 1;
         let Conn { host, open, .. } = self.conns[id.index];
         match conn {
-            Some(conn) if open && !self.hosts[host].queue.is_empty() => self.deliver(host, id.index, conn, None),
+            Some(conn) if open && !self.hosts[host].queue.is_empty() => self.deliver(host, id.index, conn, false),
             Some(conn) if open => self.make_idle(now, id.index, conn),
             None if open => {
                 self.conns[id.index].stage = Stage::Closing;
@@ -327,6 +330,11 @@ impl<K: Clone + Eq + Hash, C, W, E> State<K, C, W, E> {
     /// The next thing to do, until there is none.
     pub(crate) fn poll(&mut self) -> Option<Effect<K, C, W, E>> {
         self.effects.pop_front()
+    }
+
+    /// Whether there is anything to [`poll`](Self::poll).
+    pub(crate) fn has_effects(&self) -> bool {
+        !self.effects.is_empty()
     }
 
     /// The request a dial is paired with.
@@ -480,7 +488,7 @@ impl<K: Clone + Eq + Hash, C, W, E> State<K, C, W, E> {
     }
 
     /// Hands a connection to the host's first request.
-    fn deliver(&mut self, host: usize, index: usize, conn: C, dial: Option<ConnId>) {
+    fn deliver(&mut self, host: usize, index: usize, conn: C, fresh: bool) {
         let first = self.hosts[host].queue.front().expect("a request waits");
         let ticket = self.remove_ticket(first);
         if let Some(own) = ticket.dial.filter(|own| *own != index) {
@@ -488,7 +496,7 @@ impl<K: Clone + Eq + Hash, C, W, E> State<K, C, W, E> {
         }
         self.conns[index].stage = Stage::Leased;
         let held = self.hold(index);
-        self.effects.push_back(Effect::Deliver { waiter: ticket.waiter, held, conn, dial });
+        self.effects.push_back(Effect::Deliver { waiter: ticket.waiter, held, conn, fresh });
     }
 
     // Places.
@@ -617,7 +625,7 @@ impl<K: Clone + Eq + Hash, C, W, E> State<K, C, W, E> {
         };
         let wait = loop {
             match self.hosts[host].queue.front().map(|first| (first, self.waits_until(first))) {
-                Some((first, Some(until))) if until <= now => self.give_up(first),
+                Some((first, Some(until))) if until <= now => self.give_up(now, first),
                 Some((_, until)) => break until,
                 None => break None,
             }
@@ -640,10 +648,10 @@ impl<K: Clone + Eq + Hash, C, W, E> State<K, C, W, E> {
         self.tickets[ticket].since.checked_add(self.config.wait_timeout)
     }
 
-    fn give_up(&mut self, index: usize) {
+    fn give_up(&mut self, now: Instant, index: usize) {
         let dial = self.tickets[index].dial.map(|dial| self.id(dial));
-        let waiter = self.leave(index).waiter;
-        self.effects.push_back(Effect::Fail { waiter, why: Failure::WaitTimeout, dial });
+        let Ticket { waiter, since, .. } = self.leave(index);
+        self.effects.push_back(Effect::Fail { waiter, why: Failure::WaitTimeout { waited: now - since, dial } });
     }
 }
 

@@ -46,7 +46,7 @@ impl Pool {
 
     fn failed(&mut self) -> (u32, Failure<&'static str>) {
         match self.poll() {
-            Some(Effect::Fail { waiter, why, .. }) => (waiter, why),
+            Some(Effect::Fail { waiter, why }) => (waiter, why),
             other => panic!("expected a failure: {other:?}"),
         }
     }
@@ -281,7 +281,7 @@ fn requests_that_wait_too_long_fail() {
     pool.wait(now, 1, 2);
     pool.wait(now + ms(50), 1, 3);
     pool.handle_timeout(now + ms(100));
-    assert!(matches!(pool.failed(), (2, Failure::WaitTimeout)));
+    assert!(matches!(pool.failed(), (2, Failure::WaitTimeout { .. })));
     assert_eq!(pool.next_timeout(), Some(now + ms(150)));
     pool.release(now + ms(120), held, Some(conn));
     assert_eq!(pool.delivered().0, 3);
@@ -474,13 +474,13 @@ impl Walk {
                     assert_eq!(first.0, waiter, "seed {}: not the first in line", self.seed);
                     self.lease(held, conn, host, true);
                 }
-                Effect::Fail { waiter, why, .. } => {
+                Effect::Fail { waiter, why } => {
                     let host = self.host_of(waiter);
                     let queue = self.waiting.get_mut(&host).unwrap();
                     let place = queue.iter().position(|(other, ..)| *other == waiter).unwrap();
                     let (_, _, since) = queue.remove(place).unwrap();
                     let waited = self.now - since;
-                    let timely = !matches!(why, Failure::WaitTimeout) || waited >= self.config.wait_timeout;
+                    let timely = !matches!(why, Failure::WaitTimeout { .. }) || waited >= self.config.wait_timeout;
                     assert!(timely, "seed {}: failed early", self.seed);
                 }
             }

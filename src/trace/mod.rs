@@ -143,6 +143,11 @@ impl DialTrace {
         self.hooks.tell(Subject::Connection(self.connection), at, event);
     }
 
+    /// The number of the connection it opens.
+    pub(crate) fn connection(&self) -> u64 {
+        self.connection
+    }
+
     pub(crate) fn events(&self) -> Vec<(Instant, Event)> {
         self.lock().clone()
     }

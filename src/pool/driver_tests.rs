@@ -1,0 +1,260 @@
+//! The pool's driver in paused time, over dials that are scripted by the host's name.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use super::*;
+
+/// Opens connections: "slow" takes 100 ms, "refused" fails after 10 ms, "panic" panics, anything else takes 10 ms.
+#[derive(Clone, Default)]
+struct Script {
+    /// Sockets that are open.
+    open: Arc<AtomicUsize>,
+}
+
+/// A socket: served by a task until its connection is dropped, as a real one is.
+struct Socket(Arc<AtomicUsize>);
+
+impl Drop for Socket {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+#[derive(Debug)]
+struct Conn {
+    number: u64,
+    task: AbortHandle,
+}
+
+impl Drop for Conn {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl Dial for Script {
+    type Key = &'static str;
+    type Opened = Socket;
+    type Conn = Conn;
+    type Error = &'static str;
+
+    async fn dial(&self, key: &Self::Key, _: &Arc<DialTrace>) -> Result<Socket, &'static str> {
+        let delay = if *key == "slow" { 100 } else { 10 };
+        tokio::time::sleep(Duration::from_millis(delay)).await;
+        assert_ne!(*key, "panic", "as scripted");
+        if *key == "refused" {
+            return Err("refused");
+        }
+        self.open.fetch_add(1, Ordering::SeqCst);
+        Ok(Socket(self.open.clone()))
+    }
+
+    fn start(&self, socket: Socket, place: Place<Self>) -> Conn {
+        let number = place.connection();
+        let task = tokio::spawn(async move {
+            std::future::pending::<()>().await;
+            drop(socket);
+            drop(place);
+        });
+        Conn { number, task: task.abort_handle() }
+    }
+}
+
+fn pool(config: PoolConfig) -> (Pool<Script>, Script) {
+    let script = Script::default();
+    (Pool::new(config, script.clone(), Hooks::default()), script)
+}
+
+fn limited(limit: usize) -> (Pool<Script>, Script) {
+    pool(PoolConfig::new().max_connections_per_host(limit))
+}
+
+async fn lease(pool: &Pool<Script>, key: &'static str) -> Result<Lease<Script>, LeaseError<&'static str>> {
+    match pool.checkout(&key) {
+        Checkout::Ready(lease) => Ok(lease),
+        Checkout::Wait(ticket) => ticket.await.lease,
+        Checkout::Full(error) => Err(error),
+    }
+}
+
+fn ticket(pool: &Pool<Script>, key: &'static str) -> Ticket<Script> {
+    match pool.checkout(&key) {
+        Checkout::Wait(ticket) => ticket,
+        _ => panic!("expected to wait"),
+    }
+}
+
+/// Lets every task run that can.
+async fn settle() {
+    tokio::time::sleep(Duration::from_millis(1)).await;
+}
+
+async fn settled(pool: &Pool<Script>) -> PoolStats {
+    settle().await;
+    pool.stats()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_connection_given_back_is_used_again_and_one_dropped_in_use_is_not() {
+    let (pool, script) = pool(PoolConfig::new());
+    let mut first = lease(&pool, "a").await.unwrap_or_else(|error| panic!("{error:?}"));
+    let number = first.use_conn().number;
+    first.give_back();
+    let mut again = lease(&pool, "a").await.unwrap();
+    assert_eq!(again.use_conn().number, number);
+    drop(again);
+    let stats = settled(&pool).await;
+    assert_eq!((stats.idle, stats.in_use, stats.closing, stats.closed), (0, 0, 0, 1));
+    assert_eq!(script.open.load(Ordering::SeqCst), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_dropped_before_it_was_used_goes_back() {
+    let (pool, _) = pool(PoolConfig::new());
+    drop(lease(&pool, "a").await.unwrap());
+    assert_eq!(settled(&pool).await.idle, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_ticket_dropped_while_dialling_leaves_its_connection_to_the_next() {
+    let (pool, _) = limited(1);
+    drop(ticket(&pool, "slow"));
+    assert_eq!((pool.stats().waiting, pool.stats().dialling), (0, 1));
+    let start = now();
+    lease(&pool, "slow").await.unwrap().give_back();
+    assert_eq!((now() - start).as_millis(), 100);
+    assert_eq!(pool.stats().opened, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_connection_delivered_to_a_ticket_that_is_dropped_goes_to_the_next() {
+    let (pool, _) = limited(1);
+    let held = lease(&pool, "a").await.unwrap();
+    let (first, second) = (ticket(&pool, "a"), ticket(&pool, "a"));
+    held.give_back();
+    drop(first);
+    let delivery = second.await;
+    assert!(delivery.lease.is_ok());
+    assert_eq!(pool.stats().opened, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failed_dial_tells_its_request_and_the_next_one_is_dialled_for() {
+    let (pool, _) = limited(1);
+    let (first, second) = (ticket(&pool, "refused"), ticket(&pool, "refused"));
+    for ticket in [first, second] {
+        assert!(matches!(ticket.await.lease, Err(LeaseError::Dial("refused"))));
+    }
+    assert_eq!(pool.stats(), PoolStats::default());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dial_that_panics_is_lost_and_gives_its_place_back() {
+    let (pool, _) = limited(1);
+    assert!(matches!(lease(&pool, "panic").await, Err(LeaseError::Lost)));
+    assert_eq!(pool.stats(), PoolStats::default());
+}
+
+#[tokio::test(start_paused = true)]
+async fn idle_connections_close_by_themselves() {
+    let (pool, script) = pool(PoolConfig::new().idle_timeout(Duration::from_millis(500)));
+    lease(&pool, "a").await.unwrap().give_back();
+    tokio::time::sleep(Duration::from_millis(499)).await;
+    assert_eq!(pool.stats().idle, 1);
+    settle().await;
+    assert_eq!(settled(&pool).await.idle, 0);
+    assert_eq!((pool.stats().closed, script.open.load(Ordering::SeqCst)), (1, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn waiting_has_its_timeout() {
+    let config = PoolConfig::new().max_connections_per_host(1).wait_timeout(Duration::from_millis(300));
+    let (pool, _) = pool(config);
+    let _held = lease(&pool, "a").await.unwrap();
+    let start = now();
+    assert!(matches!(lease(&pool, "a").await, Err(LeaseError::WaitTimeout(waited)) if waited.as_millis() == 300));
+    assert_eq!((now() - start).as_millis(), 300);
+    assert_eq!(pool.stats().waiting, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pool_that_goes_away_takes_its_connections_and_dials_with_it() {
+    let (pool, script) = pool(PoolConfig::new());
+    lease(&pool, "a").await.unwrap().give_back();
+    drop(ticket(&pool, "slow"));
+    settle().await;
+    drop(pool);
+    settle().await;
+    assert_eq!(script.open.load(Ordering::SeqCst), 0);
+    assert_eq!(Handle::current().metrics().num_alive_tasks(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn ten_thousand_wait_for_one_connection_in_order() {
+    let (pool, _) = limited(1);
+    let tickets: Vec<_> = (0..10_000).map(|_| ticket(&pool, "a")).collect();
+    for ticket in tickets {
+        let mut lease = ticket.await.lease.unwrap();
+        lease.use_conn();
+        lease.give_back();
+    }
+    assert_eq!((pool.stats().opened, pool.stats().idle), (1, 1));
+}
+
+#[test]
+fn requests_on_another_runtime_go_on_when_the_first_runtime_is_gone() {
+    let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let (pool, _) = limited(1);
+    let first = runtime();
+    let lost = first.block_on(async { ticket(&pool, "slow") });
+    let second = runtime();
+    let waiting = second.block_on(async { ticket(&pool, "a") });
+    drop(first);
+    second.block_on(async {
+        assert!(matches!(lost.await.lease, Err(LeaseError::Lost)));
+        assert!(waiting.await.lease.is_ok());
+        assert!(lease(&pool, "slow").await.is_ok());
+    });
+}
+
+#[test]
+fn a_shutdown_with_ten_thousand_waiting_does_not_overflow_the_stack() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let (pool, _) = limited(1);
+    let tickets: Vec<_> = runtime.block_on(async { (0..10_000).map(|_| ticket(&pool, "slow")).collect() });
+    drop(runtime);
+    drop(tickets);
+    assert_eq!(pool.stats(), PoolStats::default());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn cancels_on_every_side_leave_the_books_at_zero() {
+    let (pool, script) = limited(3);
+    let pool = Arc::new(pool);
+    let tasks: Vec<_> = (0..2_000)
+        .map(|seed| {
+            let pool = pool.clone();
+            tokio::spawn(async move {
+                let mut random = fastrand::Rng::with_seed(seed);
+                let patience = Duration::from_micros(random.u64(..30_000));
+                let Ok(Ok(mut lease)) = tokio::time::timeout(patience, lease(&pool, "a")).await else { return };
+                lease.use_conn();
+                tokio::task::yield_now().await;
+                if random.u8(..4) > 0 {
+                    lease.give_back();
+                }
+            })
+        })
+        .collect();
+    for task in tasks {
+        task.await.unwrap();
+    }
+    let pool = Arc::into_inner(pool).expect("every task is over");
+    assert_eq!((pool.stats().waiting, pool.stats().in_use), (0, 0));
+    drop(pool);
+    let metrics = Handle::current().metrics();
+    while metrics.num_alive_tasks() > 0 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(script.open.load(Ordering::SeqCst), 0);
+}
