@@ -1,10 +1,61 @@
-//! x
+//! An async HTTP client for services that call the same APIs all day.
+//!
+//! speeddial keeps the numbers (DNS answers, for exactly as long as their TTL allows) and the lines (connections, per
+//! host, under limits you set) ready, and says where every microsecond of a request went.
+//!
+//! ```
+//! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # use tokio::io::{AsyncReadExt, AsyncWriteExt};
+//! # let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
+//! # let url = format!("http://{}/", listener.local_addr()?);
+//! # tokio::spawn(async move {
+//! #     let (mut socket, _) = listener.accept().await?;
+//! #     socket.read(&mut [0; 1024]).await?;
+//! #     socket.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nhi").await?;
+//! #     Ok::<_, std::io::Error>(socket)
+//! # });
+//! let client = speeddial::Client::new();
+//! let response = client.get(&url).send().await?.error_for_status()?;
+//! println!("{:#}", response.timings()); // the waterfall of this request
+//! assert_eq!(response.text().await?, "hi");
+//! # Ok(()) }
+//! ```
+//!
+//! # The parts
+//! * [`Client`]: requests in, responses out. [`PoolConfig`] limits its connections, [`Error`] says what went wrong.
+//! * [`dns`]: the cache, which works on its own, and the [`Resolve`](dns::Resolve) seam under it.
+//! * [`transport`]: the [`Transport`](transport::Transport) seam: from an address to a byte stream.
+//! * [`trace`]: the [`Observer`](trace::Observer) seam: every event; and [`Timings`](trace::Timings), the sum of them.
+//!
+//! # The walk of a request
+//! 1. `client/call.rs` takes the deadline and starts the trace.
+//! 2. `pool/mod.rs` leases a connection. One that is idle goes out at once: a warm request does nothing more.
+//! 3. Otherwise the request queues, and the pool dials: `dns/cached.rs` answers, `race/mod.rs` connects to the first
+//!    address that will, `connect/conn.rs` shakes hands.
+//! 4. `connect/conn.rs` sends the request. Where that fails and `client/retry.rs` finds it safe, once more from 2.
+//! 5. `client/response.rs` holds the connection until the body was read, then gives it back.
+//! 6. `trace/timings.rs` adds up: queue + dns + connect + tls + send + wait + receive = total.
+
 mod clock;
-pub mod dns;
 mod list;
 mod origin;
+
+pub mod trace;
+
+pub mod dns;
 mod pool;
 mod race;
-pub mod trace;
 pub mod transport;
-pub use origin::*;
+
+mod connect;
+
+mod error;
+
+mod client;
+
+pub use client::{Body, Client, ClientBuilder, IntoUrl, RequestBuilder, Response};
+pub use error::{Error, ErrorKind, Result};
+pub use origin::{Host, Origin, OriginError, Scheme};
+pub use pool::{PoolConfig, PoolConfigError, PoolStats};
+
+pub use {bytes, http, url};

@@ -8,6 +8,8 @@ use std::time::{Duration, Instant};
 
 use http::{Method, StatusCode, Uri, Version};
 
+use crate::origin::Origin;
+
 /// The seven parts of a request's time; each moment of a call belongs to exactly one of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -158,8 +160,10 @@ pub enum Event {
     CallStart {
         /// The request's method.
         method: Method,
-        /// The request's URI, without credentials.
-        uri: Uri,
+        /// Where it goes.
+        origin: Origin,
+        /// The path and query it asks for.
+        target: Uri,
     },
     /// The call waits for a connection.
     Queued,

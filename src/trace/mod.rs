@@ -74,13 +74,14 @@ struct Call {
 }
 
 impl Trace {
-    /// Begins a call now.
-    pub(crate) fn start(hooks: &Hooks, event: Event) -> Self {
+    /// Begins a call now; `event` is only made where somebody observes.
+    pub(crate) fn start(hooks: &Hooks, event: impl FnOnce() -> Event) -> Self {
         let at = now();
         let number = hooks.calls.fetch_add(1, Ordering::Relaxed) + 1;
-        let trace = Self(Arc::new(Call { hooks: hooks.clone(), number, timings: Mutex::new(Timings::new(at)) }));
-        trace.emit_at(at, event);
-        trace
+        if hooks.observer.is_some() {
+            hooks.tell(Subject::Call(number), at, event());
+        }
+        Self(Arc::new(Call { hooks: hooks.clone(), number, timings: Mutex::new(Timings::new(at)) }))
     }
 
     /// Takes an event that happens now.
@@ -171,7 +172,7 @@ fn unpoisoned<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 ///
 /// ```no_run
 /// # async fn run() -> speeddial::Result<()> {
-/// let response = speeddial::get("http://127.0.0.1:8080/").await?;
+/// let response = speeddial::Client::new().get("http://127.0.0.1:8080/").send().await?;
 /// let handle = response.timings_handle();
 /// let body = response.bytes().await?;
 /// println!("{} bytes: {}", body.len(), handle.timings());

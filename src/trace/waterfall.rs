@@ -3,7 +3,7 @@
 use std::fmt::{self, Write as _};
 use std::time::Duration;
 
-use super::event::{DnsLookup, Phase};
+use super::event::{DnsLookup, Phase, Source};
 use super::timings::{Outcome, Timings};
 
 const BAR: usize = 28;
@@ -78,7 +78,10 @@ fn note(timings: &Timings, phase: Phase) -> String {
 }
 
 fn answer(lookup: &DnsLookup) -> String {
-    let mut text = format!("{}, TTL {}", lookup.source, span(lookup.ttl));
+    let mut text = lookup.source.to_string();
+    if lookup.source != Source::Literal {
+        let _ = write!(text, ", TTL {}", span(lookup.ttl));
+    }
     if let [first, more @ ..] = &*lookup.addresses {
         let _ = write!(text, ", {first}");
         if !more.is_empty() {
@@ -117,7 +120,7 @@ mod tests {
     use std::net::{IpAddr, SocketAddr};
     use std::sync::Arc;
 
-    use super::super::event::{Event, Family, Source};
+    use super::super::event::{Event, Family};
     use super::*;
 
     fn ms(ms: u64) -> Duration {

@@ -1,0 +1,107 @@
+//! How a client is set up.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::{Client, Dialer, Shared};
+use crate::connect::Connector;
+use crate::dns::{CachedResolver, HickoryResolver, Resolve};
+use crate::error::{Error, Result};
+use crate::pool::{Pool, PoolConfig};
+use crate::trace::{Hooks, Observer};
+use crate::transport::{TcpTransport, Transport};
+
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Sets a [`Client`] up.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// let client = speeddial::Client::builder().timeout(Duration::from_secs(5)).build()?;
+/// # Ok::<(), speeddial::Error>(())
+/// ```
+pub struct ClientBuilder {
+    resolver: Option<CachedResolver>,
+    transport: Arc<dyn Transport>,
+    observer: Option<Arc<dyn Observer>>,
+    pool: PoolConfig,
+    connect_timeout: Duration,
+    timeout: Option<Duration>,
+}
+
+impl Default for ClientBuilder {
+    fn default() -> Self {
+        Self {
+            resolver: None,
+            transport: Arc::new(TcpTransport::new()),
+            observer: None,
+            pool: PoolConfig::default(),
+            connect_timeout: CONNECT_TIMEOUT,
+            timeout: None,
+        }
+    }
+}
+
+impl fmt::Debug for ClientBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ClientBuilder")
+            .field("pool", &self.pool)
+            .field("connect_timeout", &self.connect_timeout)
+            .field("timeout", &self.timeout)
+            .finish_non_exhaustive()
+    }
+}
+
+impl ClientBuilder {
+    /// Resolves names with `resolver`, under a DNS cache of the client's own. By default
+    /// [`HickoryResolver::system`].
+    pub fn resolver(self, resolver: impl Resolve) -> Self {
+        self.dns_cache(CachedResolver::new(resolver))
+    }
+
+    /// Uses this DNS cache, which other clients may share.
+    pub fn dns_cache(self, cache: CachedResolver) -> Self {
+        Self { resolver: Some(cache), ..self }
+    }
+
+    /// Connects with `transport`. TCP by default.
+    pub fn transport(self, transport: impl Transport) -> Self {
+        Self { transport: Arc::new(transport), ..self }
+    }
+
+    /// Tells `observer` everything that happens. Nobody by default.
+    pub fn observer(self, observer: impl Observer) -> Self {
+        Self { observer: Some(Arc::new(observer)), ..self }
+    }
+
+    /// Sets the pool's limits.
+    pub fn pool(self, pool: PoolConfig) -> Self {
+        Self { pool, ..self }
+    }
+
+    /// How long opening a connection may take, from the lookup to the handshake. 10 s by default.
+    pub fn connect_timeout(self, timeout: Duration) -> Self {
+        Self { connect_timeout: timeout, ..self }
+    }
+
+    /// How long a call may take, from its start to the end of its response's body. No limit by default.
+    pub fn timeout(self, timeout: Duration) -> Self {
+        Self { timeout: Some(timeout), ..self }
+    }
+
+    /// Builds the client. It needs no runtime yet, and reads no file.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Request`](crate::ErrorKind::Request) where a limit of 0 would let no request through.
+    pub fn build(self) -> Result<Client> {
+        self.pool.check().map_err(Error::config)?;
+        let hooks = Hooks::new(self.observer);
+        let resolver = self.resolver.unwrap_or_else(|| CachedResolver::new(HickoryResolver::system()));
+        let connector =
+            Connector { resolver: resolver.clone(), transport: self.transport, timeout: self.connect_timeout };
+        let pool = Pool::new(self.pool, Dialer(connector), hooks.clone());
+        Ok(Client { shared: Arc::new(Shared { pool, resolver, hooks, timeout: self.timeout }) })
+    }
+}

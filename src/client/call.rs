@@ -1,0 +1,243 @@
+//! One call: a connection, the request on it, the head of its response; again where that is safe.
+
+use std::pin::Pin;
+use std::time::Duration;
+
+use http::header::HOST;
+use http::{HeaderValue, Uri};
+use hyper::body::Incoming;
+use url::Position;
+
+use super::request::Request;
+use super::response::{Payload, Response};
+use super::retry::{Attempted, is_idempotent};
+use super::{Body, Dialer, Shared};
+use crate::clock::{self, Instant};
+use crate::connect::SendError;
+use crate::error::{Error, Result, io_cause};
+use crate::pool::{Checkout, Delivery, Lease, Ticket};
+use crate::trace::{Event, Trace};
+
+/// Makes the call `request` describes.
+pub(super) async fn run(client: &Shared, request: Request) -> Result<Response> {
+    let target = target(&request)?;
+    let trace = Trace::start(&client.hooks, || Event::CallStart {
+        method: request.method.clone(),
+        origin: request.origin.clone(),
+        target: target.clone(),
+    });
+    let limit = request.timeout.or(client.timeout);
+    let deadline = limit.and_then(|limit| clock::now().checked_add(limit).map(|at| Deadline { at, limit }));
+    let mut call = Call {
+        client,
+        target,
+        host: request.origin.host_header(),
+        request,
+        open: Open { trace, over: false },
+        deadline,
+    };
+    let result = match clock::before(deadline.map(|deadline| deadline.at), call.exchange()).await {
+        Some(result) => result,
+        None => Err(call.timed_out()),
+    };
+    result.map_err(|error| {
+        call.open.trace.fail();
+        error.about(&call.request.url, call.open.trace.timings())
+    })
+}
+
+/// When a call has to be over.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Deadline {
+    pub(super) at: Instant,
+    pub(super) limit: Duration,
+}
+
+struct Call<'a> {
+    client: &'a Shared,
+    request: Request,
+    target: Uri,
+    host: HeaderValue,
+    open: Open,
+    deadline: Option<Deadline>,
+}
+
+/// The trace of a call that is not over; dropped before it has a response, the call was given up.
+struct Open {
+    trace: Trace,
+    over: bool,
+}
+
+impl Open {
+    /// Leaves the rest of the call to the response.
+    fn hand_over(&mut self) -> Trace {
+        self.over = true;
+        self.trace.clone()
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        if !self.over {
+            self.trace.fail();
+        }
+    }
+}
+
+impl Call<'_> {
+    async fn exchange(&mut self) -> Result<Response> {
+        for attempts in 1.. {
+            let lease = self.lease().await?;
+            match self.attempt(lease, attempts).await? {
+                Some(response) => return Ok(response),
+                None => self.open.trace.emit(Event::Retried),
+            }
+        }
+        unreachable!("attempts are bounded")
+    }
+
+    async fn lease(&self) -> Result<Lease<Dialer>> {
+        let trace = &self.open.trace;
+        let origin = &self.request.origin;
+        let lease = match self.client.pool.checkout(origin) {
+            Checkout::Ready(lease) => lease,
+            Checkout::Full(error) => return Err(Error::no_lease(origin, error)),
+            Checkout::Wait(ticket) => {
+                trace.emit(Event::Queued);
+                let Delivery { lease, dial } = Waiting { ticket: Some(ticket), trace }.await;
+                if let Some(dial) = dial {
+                    trace.adopt(&dial);
+                }
+                lease.map_err(|error| Error::no_lease(origin, error))?
+            }
+        };
+        let conn = lease.conn();
+        trace.emit(Event::Leased { connection: conn.number(), remote: conn.remote(), requests: conn.requests() });
+        Ok(lease)
+    }
+
+    /// One attempt; `None` when it failed and another one is safe.
+    async fn attempt(&mut self, lease: Lease<Dialer>, attempts: u32) -> Result<Option<Response>> {
+        let reused = lease.conn().requests() > 0;
+        let mut exchange = Exchange { lease: Some(lease), trace: &self.open.trace };
+        let SendError { error, unsent } = match exchange.send(self.message()).await {
+            Ok(response) => {
+                let lease = exchange.over();
+                return Ok(Some(self.responded(lease, response)));
+            }
+            Err(failed) => failed,
+        };
+        let answered = exchange.over().conn().answered_at().is_some();
+        let attempted = Attempted {
+            unsent: unsent.is_some(),
+            reused,
+            closed_silently: !answered && is_closed(&error),
+            idempotent: is_idempotent(&self.request.method),
+            attempts,
+        };
+        match attempted.may_be_repeated() {
+            true => Ok(None),
+            false => Err(Error::exchange(&self.request.origin, error, answered)),
+        }
+    }
+
+    /// The request as it goes out; it is made anew for each attempt, and its body's bytes are shared.
+    fn message(&self) -> http::Request<Body> {
+        let mut message = http::Request::new(self.request.body.clone());
+        *message.method_mut() = self.request.method.clone();
+        *message.uri_mut() = self.target.clone();
+        *message.headers_mut() = self.request.headers.clone();
+        message.headers_mut().entry(HOST).or_insert_with(|| self.host.clone());
+        message
+    }
+
+    fn responded(&mut self, lease: Lease<Dialer>, response: http::Response<Incoming>) -> Response {
+        let (head, incoming) = response.into_parts();
+        self.open.trace.emit(Event::Headers { status: head.status, version: head.version });
+        let origin = self.request.origin.clone();
+        let payload = Payload::new(incoming, lease, self.open.hand_over(), self.deadline, origin);
+        Response::new(head, self.request.url.clone(), payload)
+    }
+
+    fn timed_out(&self) -> Error {
+        let limit = self.deadline.map_or(Duration::ZERO, |deadline| deadline.limit);
+        Error::timeout(&self.request.origin, self.open.trace.fail(), limit)
+    }
+}
+
+/// The path and query, as they go into the request line (RFC 9112 §3.2.1).
+fn target(request: &Request) -> Result<Uri> {
+    let text = &request.url[Position::BeforePath..Position::AfterQuery];
+    Uri::try_from(text).map_err(|error| Error::invalid_request("the URL's path cannot be sent", error))
+}
+
+fn is_closed(error: &hyper::Error) -> bool {
+    use std::io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, NotConnected};
+    let gone = [BrokenPipe, ConnectionAborted, ConnectionReset, NotConnected];
+    error.is_incomplete_message()
+        || error.is_canceled()
+        || io_cause(error).is_some_and(|error| gone.contains(&error.kind()))
+}
+
+/// A request on its connection. However it ends, the trace is told how far it got.
+struct Exchange<'a> {
+    lease: Option<Lease<Dialer>>,
+    trace: &'a Trace,
+}
+
+impl Exchange<'_> {
+    async fn send(&mut self, message: http::Request<Body>) -> Result<http::Response<Incoming>, SendError<Body>> {
+        self.lease.as_mut().expect("an exchange has its connection").use_conn().send(message).await
+    }
+
+    fn over(mut self) -> Lease<Dialer> {
+        let lease = self.lease.take().expect("an exchange has its connection");
+        self.tell(&lease);
+        lease
+    }
+
+    fn tell(&self, lease: &Lease<Dialer>) {
+        let answered = lease.conn().answered_at();
+        // A response may come before the whole request was sent.
+        let sent = lease.conn().sent_at().into_iter().chain(answered).min();
+        if let Some(sent) = sent {
+            self.trace.emit_at(sent, Event::RequestSent);
+        }
+        if let Some(answered) = answered {
+            self.trace.emit_at(answered, Event::FirstByte);
+        }
+    }
+}
+
+impl Drop for Exchange<'_> {
+    fn drop(&mut self) {
+        if let Some(lease) = self.lease.take() {
+            self.tell(&lease);
+        }
+    }
+}
+
+/// A call in the pool's queue; dropped there, its trace keeps what was done for it so far.
+struct Waiting<'a> {
+    ticket: Option<Ticket<Dialer>>,
+    trace: &'a Trace,
+}
+
+impl Future for Waiting<'_> {
+    type Output = Delivery<Dialer>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut std::task::Context<'_>) -> std::task::Poll<Delivery<Dialer>> {
+        let ticket = self.ticket.as_mut().expect("polled until it is ready");
+        let delivery = std::task::ready!(Pin::new(ticket).poll(cx));
+        self.ticket = None;
+        std::task::Poll::Ready(delivery)
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        if let Some(dial) = self.ticket.take().and_then(|ticket| ticket.dial()) {
+            self.trace.adopt(&dial);
+        }
+    }
+}

@@ -1,0 +1,208 @@
+//! What to send: method, URL, headers and body, parsed and checked before anything happens.
+
+use std::time::Duration;
+
+use http::{HeaderMap, HeaderName, HeaderValue, Method};
+use url::Url;
+
+use super::{Body, Client, Response, call};
+use crate::error::{Error, Result};
+use crate::origin::Origin;
+
+/// Something a URL can be made of: text, or a [`Url`] that is parsed already.
+pub trait IntoUrl: sealed::Sealed {
+    #[doc(hidden)]
+    fn into_url(self) -> Result<Url>;
+}
+
+mod sealed {
+    pub trait Sealed {}
+    impl Sealed for &str {}
+    impl Sealed for &String {}
+    impl Sealed for String {}
+    impl Sealed for url::Url {}
+    impl Sealed for &url::Url {}
+}
+
+impl IntoUrl for &str {
+    fn into_url(self) -> Result<Url> {
+        Url::parse(self).map_err(|error| Error::invalid_url(self, error))
+    }
+}
+
+impl IntoUrl for &String {
+    fn into_url(self) -> Result<Url> {
+        self.as_str().into_url()
+    }
+}
+
+impl IntoUrl for String {
+    fn into_url(self) -> Result<Url> {
+        self.as_str().into_url()
+    }
+}
+
+impl IntoUrl for Url {
+    fn into_url(self) -> Result<Url> {
+        Ok(self)
+    }
+}
+
+impl IntoUrl for &Url {
+    fn into_url(self) -> Result<Url> {
+        Ok(self.clone())
+    }
+}
+
+/// A request that is being made. What is wrong with its parts is told by [`send`](Self::send).
+///
+/// ```no_run
+/// # async fn run(client: speeddial::Client) -> speeddial::Result<()> {
+/// use std::time::Duration;
+///
+/// let response = client
+///     .post("http://api.example.com/v1/items")
+///     .header("content-type", "application/json")
+///     .body(r#"{"name":"x"}"#)
+///     .timeout(Duration::from_secs(2))
+///     .send()
+///     .await?;
+/// # Ok(()) }
+/// ```
+#[derive(Debug)]
+#[must_use = "a request does nothing until it is sent"]
+pub struct RequestBuilder {
+    client: Client,
+    request: Result<Request>,
+}
+
+/// A request that can be sent.
+#[derive(Debug)]
+pub(crate) struct Request {
+    pub(crate) method: Method,
+    pub(crate) url: Url,
+    pub(crate) origin: Origin,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Body,
+    pub(crate) timeout: Option<Duration>,
+}
+
+impl Request {
+    fn new(method: Method, url: Url) -> Result<Self> {
+        let origin = Origin::from_url(&url).map_err(|error| Error::no_origin(&url, error))?;
+        if !url.username().is_empty() || url.password().is_some() {
+            let what = format!("credentials in the URL of {origin} would not be sent: set an authorization header");
+            return Err(Error::refused_request(what));
+        }
+        Ok(Self { method, url, origin, headers: HeaderMap::new(), body: Body::default(), timeout: None })
+    }
+}
+
+impl RequestBuilder {
+    pub(super) fn new(client: Client, method: Method, url: impl IntoUrl) -> Self {
+        let request = url.into_url().and_then(|url| Request::new(method, url));
+        Self { client, request }
+    }
+
+    /// Adds a header, beside any of the same name.
+    pub fn header<N, V>(self, name: N, value: V) -> Self
+    where
+        N: TryInto<HeaderName, Error: Into<http::Error>>,
+        V: TryInto<HeaderValue, Error: Into<http::Error>>,
+    {
+        self.with(|request| {
+            let refused = |error: http::Error| Error::invalid_request("not a valid header", error);
+            let name = name.try_into().map_err(|error| refused(error.into()))?;
+            let value = value.try_into().map_err(|error| refused(error.into()))?;
+            request.headers.append(name, value);
+            Ok(())
+        })
+    }
+
+    /// Adds headers, each in place of those of the same name.
+    pub fn headers(self, headers: HeaderMap) -> Self {
+        self.with(|request| {
+            // The map names a header once and leaves the name out for its further values.
+            let mut last = None;
+            for (name, value) in headers {
+                if let Some(name) = name {
+                    request.headers.remove(&name);
+                    last = Some(name);
+                }
+                request.headers.append(last.as_ref().expect("the first value has its name"), value);
+            }
+            Ok(())
+        })
+    }
+
+    /// Sets the body.
+    pub fn body(self, body: impl Into<Body>) -> Self {
+        self.with(|request| {
+            request.body = body.into();
+            Ok(())
+        })
+    }
+
+    /// How long the call may take, from its start to the end of its response's body; instead of the client's.
+    pub fn timeout(self, timeout: Duration) -> Self {
+        self.with(|request| {
+            request.timeout = Some(timeout);
+            Ok(())
+        })
+    }
+
+    /// Sends the request and waits for the head of the response.
+    ///
+    /// A request that found its connection closed is sent again where that is safe: nothing of it was sent, or it is
+    /// idempotent and the connection was a reused one that closed without a byte of a response (RFC 9110 §9.2.2).
+    /// Dropping the future gives the call up and loses nothing else.
+    ///
+    /// # Errors
+    /// [`Error`], whose [`kind`](Error::kind) says what the call was doing. A response with an error status is none.
+    pub async fn send(self) -> Result<Response> {
+        call::run(&self.client.shared, self.request?).await
+    }
+
+    fn with(mut self, change: impl FnOnce(&mut Request) -> Result<()>) -> Self {
+        self.request = self.request.and_then(|mut request| change(&mut request).map(|()| request));
+        self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::ErrorKind;
+
+    fn refused(url: &str) -> String {
+        let error = Client::new().get(url).request.expect_err("refused");
+        assert_eq!(error.kind(), ErrorKind::Request);
+        error.to_string()
+    }
+
+    #[test]
+    fn what_cannot_be_sent_is_refused_with_its_reason() {
+        assert_eq!(refused("no url"), "`no url` is not a URL: relative URL without a base");
+        assert_eq!(refused("ftp://host/"), "cannot send to `ftp://host/`: unknown scheme `ftp`");
+        assert_eq!(refused("http://host:99999/"), "`http://host:99999/` is not a URL: invalid port number");
+        assert!(!refused("http://me:secret@host/").contains("secret"));
+    }
+
+    #[test]
+    fn a_header_that_would_split_the_request_is_refused() {
+        let request = Client::new().get("http://host/").header("x", "a\r\nevil: yes");
+        let error = request.request.expect_err("refused");
+        assert_eq!((error.kind(), error.to_string()), (ErrorKind::Request, "not a valid header".to_owned()));
+    }
+
+    #[test]
+    fn headers_replace_and_a_header_adds() {
+        let mut more = HeaderMap::new();
+        more.append("a", HeaderValue::from_static("2"));
+        more.append("a", HeaderValue::from_static("3"));
+        let request = Client::new().get("http://host/").header("a", "1").headers(more).header("a", "4");
+        let request = request.request.unwrap();
+        let values: Vec<_> = request.headers.get_all("a").iter().collect();
+        assert_eq!(values, ["2", "3", "4"]);
+    }
+}

@@ -1,0 +1,69 @@
+//! Whether a failed attempt may be made again without anybody noticing. A core.
+
+use http::Method;
+
+/// What is known about an attempt that got no response.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Attempted {
+    /// None of the request was sent.
+    pub(crate) unsent: bool,
+    /// The connection had served a request before, so the peer may have closed it for being idle.
+    pub(crate) reused: bool,
+    /// The peer closed the connection, and no byte of a response had come.
+    pub(crate) closed_silently: bool,
+    /// Sending the request twice does what sending it once does (RFC 9110 §9.2.2).
+    pub(crate) idempotent: bool,
+    /// How many attempts were made, this one among them.
+    pub(crate) attempts: u32,
+}
+
+/// The most attempts a call makes.
+pub(crate) const MAX_ATTEMPTS: u32 = 4;
+
+impl Attempted {
+    /// Whether another attempt is safe: nothing was sent, or the request may be repeated and the peer closed a reused
+    /// connection before it said anything (RFC 9112 §9.3.1).
+    pub(crate) fn may_be_repeated(self) -> bool {
+        let safe = self.unsent || (self.reused && self.closed_silently && self.idempotent);
+        safe && self.attempts < MAX_ATTEMPTS
+    }
+}
+
+/// Whether a method is idempotent (RFC 9110 §9.2.2).
+pub(crate) fn is_idempotent(method: &Method) -> bool {
+    [Method::GET, Method::HEAD, Method::PUT, Method::DELETE, Method::OPTIONS, Method::TRACE].contains(method)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STALE: Attempted =
+        Attempted { unsent: false, reused: true, closed_silently: true, idempotent: true, attempts: 1 };
+
+    #[test]
+    fn what_was_not_sent_may_be_sent_whatever_it_is() {
+        let unsent = Attempted { unsent: true, idempotent: false, reused: false, ..STALE };
+        assert!(unsent.may_be_repeated());
+    }
+
+    #[test]
+    fn a_stale_connection_is_worth_another_attempt_if_the_request_may_be_repeated() {
+        assert!(STALE.may_be_repeated());
+        assert!(!Attempted { idempotent: false, ..STALE }.may_be_repeated());
+        assert!(!Attempted { closed_silently: false, ..STALE }.may_be_repeated());
+        assert!(!Attempted { reused: false, ..STALE }.may_be_repeated(), "a failure on a new connection is final");
+    }
+
+    #[test]
+    fn attempts_are_bounded() {
+        assert!(!Attempted { attempts: MAX_ATTEMPTS, ..STALE }.may_be_repeated());
+        assert!(!Attempted { attempts: MAX_ATTEMPTS, unsent: true, ..STALE }.may_be_repeated());
+    }
+
+    #[test]
+    fn post_and_patch_are_not_idempotent() {
+        assert!(is_idempotent(&Method::GET) && is_idempotent(&Method::DELETE));
+        assert!(!is_idempotent(&Method::POST) && !is_idempotent(&Method::PATCH));
+    }
+}

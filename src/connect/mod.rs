@@ -1,0 +1,194 @@
+//! From an origin to a connection: resolve, race, shake hands.
+
+mod conn;
+mod io;
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use futures_util::future::BoxFuture;
+use futures_util::stream::{self, FuturesUnordered, Stream};
+use http_body::Body;
+
+pub(crate) use conn::{Conn, Opened, SendError};
+
+use crate::clock;
+use crate::dns::{CachedResolver, ResolveError, ResolveErrorKind};
+use crate::origin::{Host, Origin};
+use crate::race::{self, Failed, Race};
+use crate::trace::{DialTrace, DnsLookup, Event, Family, Phase, Source};
+use crate::transport::Transport;
+
+/// Opens connections.
+pub(crate) struct Connector {
+    pub(crate) resolver: CachedResolver,
+    pub(crate) transport: Arc<dyn Transport>,
+    /// For everything from the lookup to the handshake.
+    pub(crate) timeout: Duration,
+}
+
+/// Why no connection could be opened.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ConnectError {
+    /// The name has no addresses, or they could not be found out.
+    #[error("{}", .0)]
+    Resolve(#[source] ResolveError),
+    /// No address could be connected to.
+    #[error("{}", describe(.0))]
+    Refused(Vec<Failed>),
+    /// It took too long.
+    #[error("nothing within {after:?}{}", so_far(.failed))]
+    Timeout { after: Duration, phase: Phase, failed: Vec<Failed> },
+    #[error("the HTTP handshake failed")]
+    Handshake(#[source] hyper::Error),
+}
+
+impl Connector {
+    /// Opens a connection to `origin`, telling `trace` what happens.
+    pub(crate) async fn open<B>(&self, origin: &Origin, trace: &Arc<DialTrace>) -> Result<Opened<B>, ConnectError>
+    where
+        B: Body + Send + Unpin + 'static,
+        B::Data: Send,
+        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
+        let deadline = clock::now().checked_add(self.timeout);
+        let opening = self.walk(origin, trace);
+        let opened = clock::before(deadline, opening).await.unwrap_or_else(|| Err(self.timed_out(trace)))?;
+        trace.emit(Event::Opened { remote: opened.remote() });
+        Ok(opened)
+    }
+
+    async fn walk<B>(&self, origin: &Origin, trace: &Arc<DialTrace>) -> Result<Opened<B>, ConnectError>
+    where
+        B: Body + Send + Unpin + 'static,
+        B::Data: Send,
+        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
+        let lookups = Lookups::default();
+        let (families, answers) = self.resolve(origin.host(), &lookups, trace);
+        let dial = |address: SocketAddr| self.transport.connect(address);
+        let mut race = Race::new(race::Config::default(), families, answers, origin.port(), dial, trace);
+        match race.next().await {
+            Some((remote, stream)) => Opened::handshake(stream, Some(remote)).await.map_err(ConnectError::Handshake),
+            None => Err(lookups.explain(race.into_failed())),
+        }
+    }
+
+    /// The answers of the host's families, each as it comes.
+    fn resolve<'a>(&'a self, host: &'a Host, lookups: &'a Lookups, trace: &'a Arc<DialTrace>) -> Answers<'a> {
+        match host {
+            Host::Ip(ip) => (family_of(*ip), stream::iter([literal(*ip, trace)]).boxed()),
+            Host::Name(name) => {
+                let lookups: FuturesUnordered<BoxFuture<'a, _>> = Family::BOTH
+                    .into_iter()
+                    .map(|family| Box::pin(self.lookup(name, family, lookups, trace)) as BoxFuture<'a, _>)
+                    .collect();
+                (&Family::BOTH, lookups.boxed())
+            }
+        }
+    }
+
+    async fn lookup(
+        &self,
+        name: &str,
+        family: Family,
+        lookups: &Lookups,
+        trace: &DialTrace,
+    ) -> (Family, Arc<[IpAddr]>) {
+        trace.emit(Event::DnsStart { family });
+        match self.resolver.lookup(name, family).await {
+            Ok(answer) => {
+                let addresses = answer.addresses().clone();
+                let lookup = DnsLookup::answered(family, addresses.clone(), answer.ttl(), answer.source());
+                trace.emit(Event::DnsEnd(lookup));
+                (family, addresses)
+            }
+            Err(error) => {
+                let lookup = DnsLookup::failed(family, error.answered_from(), Arc::new(error.clone()));
+                trace.emit(Event::DnsEnd(lookup));
+                lookups.failed(error);
+                (family, Arc::new([]))
+            }
+        }
+    }
+
+    fn timed_out(&self, trace: &DialTrace) -> ConnectError {
+        let events = trace.events();
+        let dialled = events.iter().any(|(_, event)| matches!(event, Event::AttemptStart { .. }));
+        let phase = if dialled { Phase::Connect } else { Phase::Dns };
+        let failed = events.into_iter().filter_map(|(_, event)| match event {
+            Event::AttemptEnd { address, error: Some(error) } => Some((address, error)),
+            _ => None,
+        });
+        ConnectError::Timeout { after: self.timeout, phase, failed: failed.collect() }
+    }
+}
+
+type Answers<'a> = (&'static [Family], std::pin::Pin<Box<dyn Stream<Item = (Family, Arc<[IpAddr]>)> + Send + 'a>>);
+
+fn family_of(ip: IpAddr) -> &'static [Family] {
+    match Family::of(ip) {
+        Family::V4 => &[Family::V4],
+        Family::V6 => &[Family::V6],
+    }
+}
+
+fn literal(ip: IpAddr, trace: &DialTrace) -> (Family, Arc<[IpAddr]>) {
+    let (family, addresses) = (Family::of(ip), Arc::new([ip]));
+    trace.emit(Event::DnsEnd(DnsLookup::answered(family, addresses.clone(), Duration::MAX, Source::Literal)));
+    (family, addresses)
+}
+
+/// The lookups that failed, to explain a race without addresses.
+#[derive(Default)]
+struct Lookups(Mutex<Vec<ResolveError>>);
+
+impl Lookups {
+    fn failed(&self, error: ResolveError) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(error);
+    }
+
+    /// What is worth telling: an address that failed rather than a lookup, a failure rather than "no addresses".
+    fn explain(&self, failed: Vec<Failed>) -> ConnectError {
+        if !failed.is_empty() {
+            return ConnectError::Refused(failed);
+        }
+        let errors = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
+        let worth = |error: &ResolveError| match error.kind() {
+            ResolveErrorKind::NoData => 0,
+            kind if !kind.is_negative() => 1,
+            _ => 2,
+        };
+        match errors.into_iter().max_by_key(worth) {
+            Some(error) => ConnectError::Resolve(error),
+            None => ConnectError::Refused(failed),
+        }
+    }
+}
+
+fn describe(failed: &[Failed]) -> String {
+    match failed {
+        [] => "no address to connect to".to_owned(),
+        [(address, error)] => format!("{}: {}", address.ip(), reason(error)),
+        [.., (address, error)] => {
+            format!("{} addresses failed, last {}: {}", failed.len(), address.ip(), reason(error))
+        }
+    }
+}
+
+fn so_far(failed: &[Failed]) -> String {
+    if failed.is_empty() { String::new() } else { format!(", {}", describe(failed)) }
+}
+
+/// The operating system's word for it, without its number.
+pub(crate) fn reason(error: &std::io::Error) -> String {
+    match error.raw_os_error() {
+        Some(_) if error.kind() != std::io::ErrorKind::Other => {
+            let kind = error.kind().to_string();
+            if kind == "uncategorized error" { error.to_string() } else { kind }
+        }
+        _ => error.to_string(),
+    }
+}

@@ -1,0 +1,304 @@
+//! Why a call failed, in one type: what it was doing, for which target, and what got in the way.
+
+use std::fmt;
+use std::time::Duration;
+
+use http::StatusCode;
+use url::Url;
+
+use crate::connect::{ConnectError, reason};
+use crate::origin::{Origin, OriginError};
+use crate::pool::{LeaseError, PoolConfigError};
+use crate::trace::{Phase, Timings};
+
+/// A result whose error is [`Error`].
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+type Cause = Box<dyn std::error::Error + Send + Sync>;
+
+/// Why a call failed.
+///
+/// Displays as one lower-case clause that names the target and the cause; never credentials. What hyper, DNS or the
+/// operating system said is its [`source`](std::error::Error::source).
+pub struct Error(Box<Facts>);
+
+struct Facts {
+    kind: ErrorKind,
+    message: String,
+    timed_out: bool,
+    url: Option<Url>,
+    timings: Option<Timings>,
+    cause: Option<Cause>,
+}
+
+/// What a call was doing when it failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// Making the request, or the client: the caller's input cannot work.
+    Request,
+    /// Resolving the name.
+    Resolve,
+    /// Connecting.
+    Connect,
+    /// Waiting for a connection: the pool's limits got in the way.
+    Pool,
+    /// Sending the request and reading the head of its response.
+    Exchange,
+    /// Reading the response's body.
+    Body,
+    /// Some time limit passed in this phase.
+    Timeout(Phase),
+    /// Nothing but that the response's status says so: [`error_for_status`](crate::Response::error_for_status).
+    Status(StatusCode),
+}
+
+impl ErrorKind {
+    /// The kind's name in lower case.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Request => "request",
+            Self::Resolve => "resolve",
+            Self::Connect => "connect",
+            Self::Pool => "pool",
+            Self::Exchange => "exchange",
+            Self::Body => "body",
+            Self::Timeout(_) => "timeout",
+            Self::Status(_) => "status",
+        }
+    }
+}
+
+impl fmt::Display for ErrorKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+impl Error {
+    /// What the call was doing.
+    pub fn kind(&self) -> ErrorKind {
+        self.0.kind
+    }
+
+    /// The URL that was asked for, without credentials; `None` where there was no valid one.
+    pub fn url(&self) -> Option<&Url> {
+        self.0.url.as_ref()
+    }
+
+    /// Where the time went until it failed; `None` where the call never began.
+    pub fn timings(&self) -> Option<&Timings> {
+        self.0.timings.as_ref()
+    }
+
+    /// Whether a time limit passed: the call's, the connect timeout, the pool's wait timeout, or one in DNS.
+    pub fn is_timeout(&self) -> bool {
+        self.0.timed_out || matches!(self.0.kind, ErrorKind::Timeout(_))
+    }
+
+    /// Whether no connection could be opened, for whatever reason but DNS.
+    pub fn is_connect(&self) -> bool {
+        matches!(self.0.kind, ErrorKind::Connect | ErrorKind::Timeout(Phase::Connect | Phase::Tls))
+    }
+
+    /// Whether the name could not be resolved.
+    pub fn is_dns(&self) -> bool {
+        matches!(self.0.kind, ErrorKind::Resolve | ErrorKind::Timeout(Phase::Dns))
+    }
+
+    /// Whether the caller's input cannot work.
+    pub fn is_request(&self) -> bool {
+        self.0.kind == ErrorKind::Request
+    }
+
+    /// Whether the response's body could not be read.
+    pub fn is_body(&self) -> bool {
+        self.0.kind == ErrorKind::Body
+    }
+
+    /// The status, of an error made from one.
+    pub fn status(&self) -> Option<StatusCode> {
+        match self.0.kind {
+            ErrorKind::Status(status) => Some(status),
+            _ => None,
+        }
+    }
+
+    fn new(kind: ErrorKind, message: String) -> Self {
+        Self(Box::new(Facts { kind, message, timed_out: false, url: None, timings: None, cause: None }))
+    }
+
+    fn because(mut self, cause: impl Into<Cause>) -> Self {
+        self.0.cause = Some(cause.into());
+        self
+    }
+
+    /// The same with the call it is about.
+    pub(crate) fn about(mut self, url: &Url, timings: Timings) -> Self {
+        self.0.url = Some(without_credentials(url));
+        self.0.timings = Some(timings);
+        self
+    }
+
+    pub(crate) fn invalid_url(text: &str, error: url::ParseError) -> Self {
+        Self::new(ErrorKind::Request, format!("`{}` is not a URL: {error}", redacted(text))).because(error)
+    }
+
+    pub(crate) fn no_origin(url: &Url, error: OriginError) -> Self {
+        Self::new(ErrorKind::Request, format!("cannot send to `{}`: {error}", without_credentials(url))).because(error)
+    }
+
+    pub(crate) fn invalid_request(what: &str, error: impl Into<Cause>) -> Self {
+        Self::new(ErrorKind::Request, what.to_owned()).because(error)
+    }
+
+    pub(crate) fn refused_request(what: String) -> Self {
+        Self::new(ErrorKind::Request, what)
+    }
+
+    pub(crate) fn config(error: PoolConfigError) -> Self {
+        Self::new(ErrorKind::Request, format!("build a client: {error}")).because(error)
+    }
+
+    pub(crate) fn no_lease(origin: &Origin, error: LeaseError<ConnectError>) -> Self {
+        match error {
+            LeaseError::Dial(error) => Self::no_connection(origin, error),
+            LeaseError::Lost => Self::new(
+                ErrorKind::Connect,
+                format!("connect to {origin}: given up, because a runtime was shut down or something panicked"),
+            ),
+            LeaseError::WaitTimeout(waited) => {
+                let mut error = Self::new(
+                    ErrorKind::Pool,
+                    format!("wait for a connection to {origin}: none became free within {waited:?}"),
+                );
+                error.0.timed_out = true;
+                error
+            }
+            LeaseError::Full(waiting) => Self::new(
+                ErrorKind::Pool,
+                format!("wait for a connection to {origin}: {waiting} requests wait already, which is the limit"),
+            ),
+        }
+    }
+
+    fn no_connection(origin: &Origin, error: ConnectError) -> Self {
+        let kind = match &error {
+            ConnectError::Resolve(_) => ErrorKind::Resolve,
+            ConnectError::Timeout { phase, .. } => ErrorKind::Timeout(*phase),
+            ConnectError::Refused(_) | ConnectError::Handshake(_) => ErrorKind::Connect,
+        };
+        let dns_timeout = crate::dns::ResolveErrorKind::Timeout;
+        let timed_out = matches!(&error, ConnectError::Resolve(error) if error.kind() == dns_timeout);
+        let mut failed = Self::new(kind, format!("connect to {origin}: {error}")).because(error);
+        failed.0.timed_out = timed_out;
+        failed
+    }
+
+    pub(crate) fn exchange(origin: &Origin, error: hyper::Error, answered: bool) -> Self {
+        let what = explain(&error, answered);
+        Self::new(ErrorKind::Exchange, format!("exchange with {origin}: {what}")).because(error)
+    }
+
+    pub(crate) fn body(origin: &Origin, error: hyper::Error, bytes: u64) -> Self {
+        let what = match io_cause(&error) {
+            Some(io) if io.kind() != std::io::ErrorKind::UnexpectedEof => reason(io),
+            _ => "the connection closed before its end".to_owned(),
+        };
+        Self::new(ErrorKind::Body, format!("read the body from {origin}: {what}, after {bytes} bytes")).because(error)
+    }
+
+    pub(crate) fn timeout(origin: &Origin, phase: Phase, after: Duration) -> Self {
+        let message = format!("call {origin}: no response within {after:?}, in phase {phase}");
+        Self::new(ErrorKind::Timeout(phase), message)
+    }
+
+    pub(crate) fn from_status(url: &Url, status: StatusCode) -> Self {
+        Self::new(ErrorKind::Status(status), format!("status {status} from {}", without_credentials(url)))
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0.message)
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Error")
+            .field("kind", &self.0.kind)
+            .field("message", &self.0.message)
+            .field("cause", &self.0.cause)
+            .finish_non_exhaustive()
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        let cause = self.0.cause.as_deref()?;
+        Some(cause)
+    }
+}
+
+fn explain(error: &hyper::Error, answered: bool) -> String {
+    match io_cause(error) {
+        Some(io) => reason(io),
+        None if error.is_parse() => format!("the server's answer is not HTTP/1.1: {error}"),
+        None if error.is_canceled() => "the connection closed before the request was sent".to_owned(),
+        None if answered => "the server closed the connection in the middle of its response".to_owned(),
+        None if error.is_incomplete_message() => "the server closed the connection without a response".to_owned(),
+        None => error.to_string(),
+    }
+}
+
+/// What the operating system said, if it comes to that.
+pub(crate) fn io_cause(error: &hyper::Error) -> Option<&std::io::Error> {
+    let mut cause = std::error::Error::source(error);
+    while let Some(error) = cause {
+        if let Some(io) = error.downcast_ref() {
+            return Some(io);
+        }
+        cause = error.source();
+    }
+    None
+}
+
+fn without_credentials(url: &Url) -> Url {
+    let mut url = url.clone();
+    // Both fail only for URLs that can have no credentials.
+    let _ = url.set_username("");
+    let _ = url.set_password(None);
+    url
+}
+
+/// Something that was meant to be a URL, without what may be credentials in it.
+fn redacted(text: &str) -> String {
+    let start = text.find("//").map_or(0, |slashes| slashes + 2);
+    let end = text[start..].find(['/', '?', '#']).map_or(text.len(), |length| start + length);
+    match text[start..end].rfind('@') {
+        Some(at) => format!("{}{}", &text[..start], &text[start + at + 1..]),
+        None => text.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_message_has_credentials() {
+        assert_eq!(redacted("http://user:pass@ho st/x"), "http://ho st/x");
+        assert_eq!(redacted("user:p@ss@host"), "host");
+        assert_eq!(redacted("http://host/a@b"), "http://host/a@b");
+        assert_eq!(redacted("nonsense"), "nonsense");
+        let url = Url::parse("http://user:pass@host/x").unwrap();
+        let error = Error::from_status(&url, StatusCode::NOT_FOUND);
+        assert_eq!(error.to_string(), "status 404 Not Found from http://host/x");
+    }
+
+    #[test]
+    fn an_error_is_one_word() {
+        assert_eq!(size_of::<Error>(), size_of::<usize>());
+    }
+}

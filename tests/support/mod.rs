@@ -1,0 +1,29 @@
+//! Fakes for paused time, servers for real sockets, and a recorder.
+
+pub(crate) mod dns_server;
+pub(crate) mod fake_dns;
+pub(crate) mod fake_net;
+pub(crate) mod http_server;
+pub(crate) mod peer;
+pub(crate) mod recorder;
+
+use std::convert::Infallible;
+use std::net::{IpAddr, Ipv4Addr};
+
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full};
+use http_server::{HttpServer, ServerBody};
+
+/// An address of the fake network.
+pub(crate) fn v4(last: u8) -> IpAddr {
+    Ipv4Addr::new(192, 0, 2, last).into()
+}
+
+pub(crate) fn full(body: impl Into<Bytes>) -> ServerBody {
+    Full::new(body.into()).map_err(|error: Infallible| match error {}).boxed()
+}
+
+/// A server that answers "ok".
+pub(crate) fn ok_server() -> HttpServer {
+    HttpServer::start(|_| async { hyper::Response::new(full("ok")) }).unwrap()
+}
