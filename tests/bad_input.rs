@@ -6,7 +6,8 @@ use std::net::{Ipv4Addr, TcpListener};
 use speeddial::dns::{FixedResolver, HickoryResolver};
 use speeddial::{Client, Error, ErrorKind};
 
-use crate::support::dns_server::{DnsServer, Entry};
+use crate::dns::zone;
+use crate::support::dns_server::DnsServer;
 use crate::support::peer::{Peer, answer_all, read_head};
 
 async fn fails(client: &Client, url: &str) -> Error {
@@ -34,7 +35,7 @@ async fn an_unknown_scheme() {
 
 #[tokio::test]
 async fn a_name_that_does_not_exist() {
-    let dns = DnsServer::start([]).unwrap();
+    let dns = DnsServer::start(zone).unwrap();
     let client = Client::builder().resolver(HickoryResolver::with_servers([dns.address()])).build().unwrap();
     let error = fails(&client, "http://nowhere.test/").await;
     assert_eq!(error.kind(), ErrorKind::Resolve);
@@ -46,9 +47,9 @@ async fn a_name_that_does_not_exist() {
 
 #[tokio::test]
 async fn a_name_whose_server_fails_is_not_a_name_that_does_not_exist() {
-    let dns = DnsServer::start([("broken.test", Entry::Broken)]).unwrap();
+    let dns = DnsServer::start(zone).unwrap();
     let client = Client::builder().resolver(HickoryResolver::with_servers([dns.address()])).build().unwrap();
-    let error = fails(&client, "http://broken.test/").await;
+    let error = fails(&client, "http://fails.test/").await;
     assert_eq!(error.kind(), ErrorKind::Resolve);
     assert!(error.to_string().ends_with("the DNS server failed (SERVFAIL)"), "{error}");
 }

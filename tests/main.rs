@@ -2,5 +2,7 @@
 
 mod bad_input;
 mod call;
+mod dns;
+mod httpstat;
 mod support;
 mod timings;

@@ -1,1 +1,211 @@
+//! The architecture as a test: layers, islands, one clock, pure cores. Each rule is shown a violation it must find.
 
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
+/// The top-level modules from the lowest layer up. A module may use the layers below its own, and nothing beside it.
+const LAYERS: [&[&str]; 7] = [
+    &["clock", "list", "origin"],
+    &["trace"],
+    &["transport", "dns", "race", "pool"],
+    &["connect"],
+    &["error"],
+    &["client"],
+    &["interop"],
+];
+
+/// Files that must call themselves cores, so that the rule for cores cannot be lost with a comment.
+const CORES: [&str; 4] = ["client/retry.rs", "dns/cache.rs", "pool/state.rs", "race/schedule.rs"];
+const CORE_MARK: &str = " A core";
+/// What a core must not name: anything that waits, locks, reads a clock, or talks to the world.
+const IMPURE: [&str; 14] = [
+    "tokio",
+    "async",
+    "await",
+    "Mutex",
+    "RwLock",
+    "Atomic",
+    "now(",
+    "std::io",
+    "std::fs",
+    "std::net::Tcp",
+    "std::net::Udp",
+    "thread",
+    "println!",
+    "tracing",
+];
+
+#[test]
+fn the_crate_is_tidy() {
+    let mut found = Vec::new();
+    let mut cores = BTreeSet::new();
+    for (path, source) in sources(Path::new("src"), "") {
+        if is_core(&source) {
+            cores.insert(path.clone());
+        }
+        found.extend(violations(&path, &source));
+    }
+    assert_eq!(found, Vec::<String>::new());
+    let missing: Vec<_> = CORES.iter().filter(|core| !cores.contains(**core)).collect();
+    assert!(missing.is_empty(), "not marked as cores: {missing:?}");
+}
+
+fn sources(folder: &Path, prefix: &str) -> Vec<(String, String)> {
+    let mut files = Vec::new();
+    for entry in fs::read_dir(folder).unwrap() {
+        let entry = entry.unwrap();
+        let name = format!("{prefix}{}", entry.file_name().into_string().unwrap());
+        if entry.file_type().unwrap().is_dir() {
+            files.extend(sources(&entry.path(), &format!("{name}/")));
+        } else if name.ends_with(".rs") {
+            files.push((name, fs::read_to_string(entry.path()).unwrap()));
+        }
+    }
+    files
+}
+
+/// What is wrong with the file at `path` below `src`.
+fn violations(path: &str, source: &str) -> Vec<String> {
+    let code = without_comments(source);
+    let mut found = Vec::new();
+    if path != "lib.rs" {
+        found.extend(imports(&code).into_iter().filter_map(|used| misplaced(path, &used)));
+        found.extend(escapes(path, &code));
+    }
+    if path != "clock.rs" && ["Instant::now", "SystemTime::now"].iter().any(|clock| code.contains(clock)) {
+        found.push(format!("{path}: a clock beside clock::now"));
+    }
+    if is_core(source) {
+        let pure = code.split("#[cfg(test)]").next().unwrap_or_default();
+        let impure = IMPURE.iter().filter(|word| pure.contains(**word));
+        found.extend(impure.map(|word| format!("{path}: a core that names {word}")));
+    }
+    found
+}
+
+fn is_core(source: &str) -> bool {
+    source.lines().take_while(|line| line.starts_with("//!")).any(|line| line.contains(CORE_MARK))
+}
+
+fn layer(module: &str) -> Option<usize> {
+    LAYERS.iter().position(|modules| modules.contains(&module))
+}
+
+fn misplaced(path: &str, used: &str) -> Option<String> {
+    let own = module(path);
+    if used == own {
+        return None;
+    }
+    match (layer(own), layer(used)) {
+        (Some(own), Some(used)) if used < own => None,
+        (None, _) => Some(format!("{path}: module {own} has no layer")),
+        (_, None) => Some(format!("{path}: {used} is not a module; import it from where it is defined")),
+        (Some(mine), Some(theirs)) if mine == theirs => Some(format!("{path}: {own} uses its neighbour {used}")),
+        _ => Some(format!("{path}: {own} uses {used}, which is above it")),
+    }
+}
+
+fn module(path: &str) -> &str {
+    path.split('/').next().unwrap_or_default().trim_end_matches(".rs")
+}
+
+/// The first names of all `crate::…` paths.
+fn imports(code: &str) -> BTreeSet<String> {
+    let mut names = BTreeSet::new();
+    for rest in code.split("crate::").skip(1) {
+        match rest.strip_prefix('{') {
+            Some(group) => names.extend(first_names(group)),
+            None => names.extend(identifier(rest)),
+        }
+    }
+    names
+}
+
+/// The first name of each path in a brace group.
+fn first_names(group: &str) -> Vec<String> {
+    let (mut depth, mut names, mut start) = (0, Vec::new(), 0);
+    for (at, letter) in group.char_indices() {
+        match letter {
+            '{' => depth += 1,
+            '}' if depth == 0 => {
+                names.extend(identifier(group[start..at].trim()));
+                break;
+            }
+            '}' => depth -= 1,
+            ',' if depth == 0 => {
+                names.extend(identifier(group[start..at].trim()));
+                start = at + 1;
+            }
+            _ => {}
+        }
+    }
+    names
+}
+
+fn identifier(text: &str) -> Option<String> {
+    let name: String = text.chars().take_while(|letter| letter.is_alphanumeric() || *letter == '_').collect();
+    (!name.is_empty()).then_some(name)
+}
+
+/// `super::` chains that leave the top-level module, which would hide an import from the layers' rule.
+fn escapes(path: &str, code: &str) -> Option<String> {
+    let file = path.rsplit('/').next().unwrap_or_default();
+    let depth = path.matches('/').count() - usize::from(file == "mod.rs");
+    let tests = code.find("#[cfg(test)]").unwrap_or(code.len());
+    let (body, tests) = code.split_at(tests);
+    let chain = |count: usize| "super::".repeat(count);
+    let escapes = body.contains(&chain(depth + 1)) || tests.contains(&chain(depth + 2));
+    escapes.then(|| format!("{path}: leaves its module by super"))
+}
+
+fn without_comments(source: &str) -> String {
+    let code = source.lines().map(|line| line.split("//").next().unwrap_or_default());
+    code.collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn a_layer_that_uses_one_above_is_found() {
+    let found = violations("trace/mod.rs", "use crate::client::Client;");
+    assert_eq!(found, ["trace/mod.rs: trace uses client, which is above it"]);
+    assert_eq!(violations("connect/mod.rs", "use crate::{clock, error::{Error, Result}};").len(), 1);
+    assert!(violations("client/mod.rs", "use crate::{clock, dns::{Answer, Family}, error::Error};").is_empty());
+}
+
+#[test]
+fn an_island_that_uses_its_neighbour_is_found() {
+    let found = violations("race/mod.rs", "fn f() { crate::dns::Answer::default() }");
+    assert_eq!(found, ["race/mod.rs: race uses its neighbour dns"]);
+    assert_eq!(violations("pool/state.rs", "use crate::transport::Stream;").len(), 1);
+}
+
+#[test]
+fn a_way_around_the_layers_is_found() {
+    assert_eq!(
+        violations("dns/cache.rs", "use super::super::pool::Pool;"),
+        ["dns/cache.rs: leaves its module by super"]
+    );
+    assert_eq!(violations("transport.rs", "use super::pool::Pool;"), ["transport.rs: leaves its module by super"]);
+    assert!(violations("transport.rs", "#[cfg(test)]\nmod tests { use super::*; }").is_empty());
+    assert_eq!(violations("dns/mod.rs", "use crate::Error;").len(), 1, "through the root's re-exports");
+    assert_eq!(violations("surprise.rs", "use crate::clock::now;"), ["surprise.rs: module surprise has no layer"]);
+}
+
+#[test]
+fn a_second_clock_is_found() {
+    assert_eq!(violations("dns/mod.rs", "let t = Instant::now();"), ["dns/mod.rs: a clock beside clock::now"]);
+    assert_eq!(violations("trace/mod.rs", "std::time::SystemTime::now()").len(), 1);
+    assert!(violations("clock.rs", "Instant::now()").is_empty());
+    assert!(violations("dns/mod.rs", "// Instant::now() would be wrong").is_empty());
+}
+
+#[test]
+fn an_impure_core_is_found() {
+    let core = |body: &str| violations("pool/state.rs", &format!("//! The books. A core: pure.\n{body}"));
+    assert_eq!(core("use std::sync::Mutex;"), ["pool/state.rs: a core that names Mutex"]);
+    assert_eq!(core("use tokio::sync::oneshot;"), ["pool/state.rs: a core that names tokio"]);
+    assert_eq!(core("async fn step() {}"), ["pool/state.rs: a core that names async"]);
+    assert_eq!(core("let at = clock::now();"), ["pool/state.rs: a core that names now("]);
+    assert!(core("fn step(now: Instant) {}\n#[cfg(test)]\nmod tests { fn t0() { crate::clock::now(); } }").is_empty());
+    assert!(violations("pool/mod.rs", "//! A driver.\nuse std::sync::Mutex;").is_empty());
+}

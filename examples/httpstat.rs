@@ -1,0 +1,272 @@
+//! Where did the time of a request go? Draws each request as a waterfall.
+//!
+//! Without a URL it starts a DNS server and an HTTP server on loopback and shows three requests: one cold, one on the
+//! reused connection, one after idle timeout and TTL have passed. With URLs it asks those.
+
+#![allow(clippy::print_stdout, reason = "printing is what it is for")]
+
+#[path = "../tests/support/dns_server.rs"]
+mod dns_server;
+#[path = "../tests/support/http_server.rs"]
+mod http_server;
+
+use std::error::Error as _;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Parser;
+use dns_server::{DnsServer, add_address};
+use hickory_proto::rr::rdata::CNAME;
+use hickory_proto::rr::{Name, RData, Record};
+use http_body_util::{BodyExt, Full};
+use http_server::HttpServer;
+use serde_json::{Value, json};
+use speeddial::dns::{HickoryResolver, Source};
+use speeddial::http::{HeaderName, HeaderValue, Method, StatusCode, Version};
+use speeddial::trace::{Outcome, Phase, Timings};
+use speeddial::{Client, Error, ErrorKind, PoolConfig};
+
+/// Shows where the time of HTTP requests goes.
+#[derive(Parser)]
+#[command(version)]
+struct Options {
+    /// What to ask for; without any, servers of its own on loopback
+    urls: Vec<String>,
+    /// The DNS server to ask instead of the system's
+    #[arg(long, value_name = "IP:PORT", requires = "urls")]
+    dns: Option<SocketAddr>,
+    /// How many requests to make to each URL [default: 3]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    count: Option<u32>,
+    /// How long to wait between requests [default: none; before the last of three, until idle timeout and TTL passed]
+    #[arg(long, value_name = "MS")]
+    interval: Option<u64>,
+    /// The request's method [default: GET, or POST with -d]
+    #[arg(short = 'X', value_name = "METHOD")]
+    method: Option<Method>,
+    /// A header to send; may be repeated
+    #[arg(short = 'H', value_name = "NAME: VALUE", value_parser = header)]
+    headers: Vec<(HeaderName, HeaderValue)>,
+    /// The body to send
+    #[arg(short = 'd', value_name = "DATA")]
+    data: Option<String>,
+    /// How long a connection may be idle
+    #[arg(long, value_name = "MS", default_value_t = 1_000)]
+    idle_timeout: u64,
+    /// How many connections a host may have [default: no limit]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    max_per_host: Option<u32>,
+    /// Print one JSON object a request
+    #[arg(long)]
+    json: bool,
+}
+
+fn header(text: &str) -> Result<(HeaderName, HeaderValue), String> {
+    let (name, value) = text.split_once(':').ok_or("a header is `name: value`")?;
+    let name = name.trim().parse::<HeaderName>().map_err(|error| error.to_string())?;
+    let value = value.trim().parse::<HeaderValue>().map_err(|error| error.to_string())?;
+    Ok((name, value))
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> ExitCode {
+    let options = Options::parse();
+    let succeeded = if options.urls.is_empty() { embedded(&options).await } else { given(&options).await };
+    match succeeded {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            println!("{error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Asks servers of its own: `api.test` is an alias of `edge.test`, which is 127.0.0.1, both for two seconds.
+async fn embedded(options: &Options) -> Result<bool, Box<dyn std::error::Error>> {
+    let (api, edge) = (Name::from_ascii("api.test.")?, Name::from_ascii("edge.test.")?);
+    let dns = DnsServer::start(move |question, response| {
+        if *question.name() == api {
+            response.add_answer(Record::from_rdata(api.clone(), 2, RData::CNAME(CNAME(edge.clone()))));
+        }
+        add_address(response, question, &edge, Ipv4Addr::LOCALHOST.into(), 2);
+    })?;
+    let http = HttpServer::start(|_| async {
+        tokio::time::sleep(Duration::from_millis(12)).await;
+        hyper::Response::new(Full::new(vec![b'.'; 256 * 1024].into()).map_err(|error| match error {}).boxed())
+    })?;
+    let url = format!("http://api.test:{}/", http.address().port());
+    if !options.json {
+        println!("DNS server on {}, HTTP server on {}\n", dns.address(), http.address());
+    }
+    let succeeded = ask(options, &client(options, Some(dns.address()))?, &url).await;
+    if !options.json {
+        println!("{} DNS queries were sent, {} connections were opened.", dns.queries(), http.connections());
+    }
+    Ok(succeeded)
+}
+
+async fn given(options: &Options) -> Result<bool, Box<dyn std::error::Error>> {
+    let client = client(options, options.dns)?;
+    let mut succeeded = true;
+    for url in &options.urls {
+        succeeded &= ask(options, &client, url).await;
+    }
+    Ok(succeeded)
+}
+
+fn client(options: &Options, dns: Option<SocketAddr>) -> speeddial::Result<Client> {
+    let mut pool = PoolConfig::new().idle_timeout(Duration::from_millis(options.idle_timeout));
+    if let Some(limit) = options.max_per_host {
+        pool = pool.max_connections_per_host(limit as usize);
+    }
+    let builder = Client::builder().pool(pool);
+    match dns {
+        Some(server) => builder.resolver(HickoryResolver::with_servers([server])),
+        None => builder,
+    }
+    .build()
+}
+
+/// Makes the requests to one URL; whether each got a response.
+async fn ask(options: &Options, client: &Client, url: &str) -> bool {
+    let mut succeeded = true;
+    let mut ttl = Duration::ZERO;
+    let count = options.count.unwrap_or(3);
+    for number in 1..=count {
+        let pause = pause(options, number, count, ttl);
+        tokio::time::sleep(pause).await;
+        let told = exchange(options, client, url).await;
+        ttl = ttl.max(told.timings.as_ref().map(longest_ttl).unwrap_or_default());
+        succeeded &= told.outcome.is_ok();
+        if options.json {
+            println!("{}", told.to_json(url));
+        } else {
+            told.print(number, pause);
+        }
+    }
+    succeeded
+}
+
+/// How long to wait before a request: as asked, or such that the last of three is cold again.
+fn pause(options: &Options, number: u32, count: u32, ttl: Duration) -> Duration {
+    let patience = Duration::from_secs(10);
+    match options.interval {
+        _ if number == 1 => Duration::ZERO,
+        Some(interval) => Duration::from_millis(interval),
+        None if number < count.max(3) => Duration::ZERO,
+        None => ttl.min(patience).max(Duration::from_millis(options.idle_timeout)) + Duration::from_millis(100),
+    }
+}
+
+fn longest_ttl(timings: &Timings) -> Duration {
+    let looked_up = timings.lookups().iter().filter(|lookup| lookup.source != Source::Literal);
+    looked_up.map(|lookup| lookup.ttl).max().unwrap_or_default()
+}
+
+/// What became of a request.
+struct Told {
+    outcome: Result<(StatusCode, Version, usize), Error>,
+    timings: Option<Timings>,
+}
+
+async fn exchange(options: &Options, client: &Client, url: &str) -> Told {
+    let implied = if options.data.is_some() { Method::POST } else { Method::GET };
+    let mut request = client.request(options.method.clone().unwrap_or(implied), url);
+    for (name, value) in &options.headers {
+        request = request.header(name, value);
+    }
+    if let Some(data) = &options.data {
+        request = request.body(data.clone());
+    }
+    let response = match request.send().await {
+        Ok(response) => response,
+        Err(error) => return Told { timings: error.timings().cloned(), outcome: Err(error) },
+    };
+    let (status, version, handle) = (response.status(), response.version(), response.timings_handle());
+    let outcome = response.bytes().await.map(|body| (status, version, body.len()));
+    Told { outcome, timings: Some(handle.timings()) }
+}
+
+impl Told {
+    fn print(&self, number: u32, pause: Duration) {
+        let after = if pause.is_zero() { String::new() } else { format!(" after {pause:.1?}") };
+        match &self.outcome {
+            Ok((status, version, bytes)) => println!("#{number}{after}: {version:?} {status}, {bytes} bytes"),
+            Err(error) => println!("#{number}{after}: {error}"),
+        }
+        if let Some(timings) = &self.timings {
+            println!("{timings:#}\n");
+        }
+    }
+
+    fn to_json(&self, url: &str) -> Value {
+        let response = self.outcome.as_ref().ok();
+        let mut object = json!({
+            "url": without_credentials(url),
+            "status": response.map(|(status, ..)| status.as_u16()),
+            "version": response.map(|(_, version, _)| format!("{version:?}")),
+            "bytes": response.map(|(.., bytes)| bytes),
+            "error": self.outcome.as_ref().err().map(error_to_json),
+        });
+        if let (Some(timings), Value::Object(fields), Value::Object(object)) =
+            (&self.timings, timings_to_json(self.timings.as_ref()), &mut object)
+        {
+            object.insert("reused".to_owned(), timings.reused().into());
+            object.extend(fields);
+        }
+        object
+    }
+}
+
+fn without_credentials(url: &str) -> String {
+    let Ok(mut url) = speeddial::url::Url::parse(url) else { return "not a URL".to_owned() };
+    let _ = (url.set_username(""), url.set_password(None));
+    url.into()
+}
+
+fn timings_to_json(timings: Option<&Timings>) -> Value {
+    let Some(timings) = timings else { return Value::Null };
+    let us = |time: Duration| time.as_nanos() as f64 / 1e3;
+    let attempt = |attempt: &speeddial::trace::Attempt| {
+        let error = match &attempt.outcome {
+            Outcome::Failed(error) => Some(error.to_string()),
+            Outcome::Cancelled => Some("cancelled".to_owned()),
+            Outcome::Pending => Some("not finished".to_owned()),
+            _ => None,
+        };
+        json!({ "addr": attempt.address.to_string(), "us": us(attempt.elapsed), "error": error })
+    };
+    let mut object = json!({
+        "remote_addr": timings.remote_addr().map(|address| address.to_string()),
+        "dns": dns_to_json(timings),
+        "attempts": timings.attempts().iter().map(attempt).collect::<Vec<_>>(),
+        "total_us": us(timings.total()),
+    });
+    for phase in Phase::ALL {
+        object[format!("{phase}_us")] = us(timings.spent(phase)).into();
+    }
+    object
+}
+
+/// The answers of both families together; null where nothing was looked up.
+fn dns_to_json(timings: &Timings) -> Value {
+    let Some(source) = timings.dns_source() else { return Value::Null };
+    let answered = || timings.lookups().iter().filter(|lookup| lookup.error.is_none());
+    let addrs: Vec<_> = answered().flat_map(|lookup| lookup.addresses.iter()).map(ToString::to_string).collect();
+    let ttl = answered().map(|lookup| lookup.ttl).filter(|_| source != Source::Literal).min();
+    json!({ "source": source.as_str(), "ttl_s": ttl.map(|ttl| ttl.as_secs_f64()), "addrs": addrs })
+}
+
+fn error_to_json(error: &Error) -> Value {
+    let phase = match error.kind() {
+        ErrorKind::Timeout(phase) => Some(phase),
+        _ => error.timings().map(Timings::phase),
+    };
+    let mut message = error.to_string();
+    if let Some(cause) = error.source() {
+        message = format!("{message} ({cause})");
+    }
+    json!({ "kind": error.kind().as_str(), "phase": phase.map(Phase::as_str), "message": message })
+}

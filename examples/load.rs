@@ -1,0 +1,340 @@
+//! Loads a server with many requests at once and says how it went, in the manner of ab.
+//!
+//! Without a URL it loads an HTTP server of its own on loopback.
+
+#![allow(clippy::print_stdout, reason = "printing is what it is for")]
+
+#[path = "../tests/support/http_server.rs"]
+mod http_server;
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use clap::Parser;
+use hdrhistogram::Histogram;
+use http_body_util::{BodyExt, Full};
+use http_server::HttpServer;
+use indicatif::{ProgressBar, ProgressStyle};
+use serde_json::{Value, json};
+use speeddial::dns::{HickoryResolver, Source};
+use speeddial::trace::{Event, Observer, Record, Timings};
+use speeddial::{Client, ErrorKind, PoolConfig};
+
+/// Loads a server with requests and measures them.
+#[derive(Parser)]
+#[command(version)]
+struct Options {
+    /// What to ask for; without one, a server of its own on loopback
+    url: Option<String>,
+    /// How many requests to make
+    #[arg(short = 'n', value_name = "TOTAL", default_value_t = 10_000)]
+    total: u64,
+    /// How many at once
+    #[arg(short = 'c', value_name = "CONCURRENCY", default_value_t = 64, value_parser = clap::value_parser!(u64).range(1..))]
+    concurrency: u64,
+    /// How long a request may take [default: no limit]
+    #[arg(long, value_name = "MS")]
+    timeout: Option<u64>,
+    /// How many connections a host may have [default: no limit]
+    #[arg(long, value_name = "N")]
+    max_per_host: Option<usize>,
+    /// How many connections there may be [default: 70 % of the descriptors allowed, at most 4096]
+    #[arg(long, value_name = "N")]
+    max_total: Option<usize>,
+    /// How long a connection may be idle [default: 50000]
+    #[arg(long, value_name = "MS")]
+    idle_timeout: Option<u64>,
+    /// How many idle connections a host may keep [default: no limit]
+    #[arg(long, value_name = "N")]
+    max_idle_per_host: Option<usize>,
+    /// The DNS server to ask instead of the system's
+    #[arg(long, value_name = "IP:PORT", requires = "url")]
+    dns: Option<SocketAddr>,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    let options = Options::parse();
+    match run(&options).await {
+        Ok(report) => {
+            if options.json {
+                println!("{}", report.to_json());
+            } else {
+                report.print();
+            }
+            if report.errors.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+        }
+        Err(error) => {
+            println!("{error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn run(options: &Options) -> Result<Report, Box<dyn std::error::Error>> {
+    let embedded = match options.url {
+        Some(_) => None,
+        None => Some(HttpServer::start(|_| async {
+            hyper::Response::new(Full::new("hello".into()).map_err(|error| match error {}).boxed())
+        })?),
+    };
+    let own = embedded.as_ref().map(|server| format!("http://{}/", server.address()));
+    let url = options.url.clone().or(own).ok_or("no URL")?;
+    let counts = Arc::new(Counts::default());
+    let client = client(options, counts.clone())?;
+    let mut report = load(options, &client, &url).await?;
+    report.counts = counts;
+    if let Some(server) = embedded {
+        report.accepted = Some(server.connections());
+    }
+    Ok(report)
+}
+
+fn client(options: &Options, counts: Arc<Counts>) -> speeddial::Result<Client> {
+    let mut pool = PoolConfig::new();
+    if let Some(limit) = options.max_per_host {
+        pool = pool.max_connections_per_host(limit);
+    }
+    if let Some(limit) = options.max_total {
+        pool = pool.max_connections(limit);
+    }
+    if let Some(timeout) = options.idle_timeout {
+        pool = pool.idle_timeout(Duration::from_millis(timeout));
+    }
+    if let Some(limit) = options.max_idle_per_host {
+        pool = pool.max_idle_per_host(limit);
+    }
+    let mut builder = Client::builder().pool(pool).observer(Watch(counts));
+    if let Some(timeout) = options.timeout {
+        builder = builder.timeout(Duration::from_millis(timeout));
+    }
+    if let Some(server) = options.dns {
+        builder = builder.resolver(HickoryResolver::with_servers([server]));
+    }
+    builder.build()
+}
+
+/// What happened to connections and lookups.
+#[derive(Default)]
+struct Counts {
+    opened: AtomicU64,
+    open: AtomicU64,
+    peak: AtomicU64,
+    hit: AtomicU64,
+    coalesced: AtomicU64,
+    miss: AtomicU64,
+    other: AtomicU64,
+}
+
+struct Watch(Arc<Counts>);
+
+impl Observer for Watch {
+    fn observe(&self, record: &Record) {
+        let counts = &self.0;
+        match &record.event {
+            Event::Opened { .. } => {
+                counts.opened.fetch_add(1, Ordering::Relaxed);
+                let open = counts.open.fetch_add(1, Ordering::Relaxed) + 1;
+                counts.peak.fetch_max(open, Ordering::Relaxed);
+            }
+            Event::Closed => drop(counts.open.fetch_sub(1, Ordering::Relaxed)),
+            Event::DnsEnd(lookup) => {
+                let source = match lookup.source {
+                    Source::Hit => &counts.hit,
+                    Source::Coalesced => &counts.coalesced,
+                    Source::Miss => &counts.miss,
+                    _ => &counts.other,
+                };
+                source.fetch_add(1, Ordering::Relaxed);
+            }
+            _ => {}
+        }
+    }
+}
+
+struct Report {
+    elapsed: Duration,
+    /// Microseconds.
+    latency: Histogram<u64>,
+    ok: u64,
+    reused: u64,
+    bytes: u64,
+    errors: BTreeMap<&'static str, (u64, String)>,
+    counts: Arc<Counts>,
+    accepted: Option<usize>,
+}
+
+impl Report {
+    fn new() -> Result<Self, hdrhistogram::CreationError> {
+        Ok(Self {
+            elapsed: Duration::ZERO,
+            latency: Histogram::new(3)?,
+            ok: 0,
+            reused: 0,
+            bytes: 0,
+            errors: BTreeMap::new(),
+            counts: Arc::default(),
+            accepted: None,
+        })
+    }
+
+    fn add(&mut self, outcome: Result<(usize, Timings), speeddial::Error>) {
+        match outcome {
+            Ok((bytes, timings)) => {
+                self.ok += 1;
+                self.bytes += bytes as u64;
+                self.reused += u64::from(timings.reused());
+                self.latency += timings.total().as_micros() as u64;
+            }
+            Err(error) => {
+                let kind = match error.kind() {
+                    ErrorKind::Timeout(phase) => phase_timeout(phase),
+                    kind => kind.as_str(),
+                };
+                self.errors.entry(kind).or_insert_with(|| (0, error.to_string())).0 += 1;
+            }
+        }
+    }
+
+    fn merge(&mut self, other: Self) -> Result<(), hdrhistogram::AdditionError> {
+        self.latency.add(&other.latency)?;
+        self.ok += other.ok;
+        self.reused += other.reused;
+        self.bytes += other.bytes;
+        for (kind, (count, example)) in other.errors {
+            self.errors.entry(kind).or_insert((0, example)).0 += count;
+        }
+        Ok(())
+    }
+
+    fn rate(&self) -> f64 {
+        (self.ok + self.failed()) as f64 / self.elapsed.as_secs_f64()
+    }
+
+    fn failed(&self) -> u64 {
+        self.errors.values().map(|(count, _)| count).sum()
+    }
+
+    fn reused_share(&self) -> f64 {
+        if self.ok == 0 { 0.0 } else { self.reused as f64 / self.ok as f64 }
+    }
+
+    fn print(&self) {
+        let counts = &self.counts;
+        let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        println!("requests     {} ok, {} failed in {:.2?}", self.ok, self.failed(), self.elapsed);
+        println!("rate         {:.0} requests/s, {:.1} MB/s", self.rate(), self.megabytes_per_second());
+        let [p50, p90, p99, p999, max] = self.percentiles().map(|(_, us)| us as f64 / 1e3);
+        println!("latency      p50 {p50:.2} ms, p90 {p90:.2} ms, p99 {p99:.2} ms, p99.9 {p999:.2} ms, max {max:.2} ms");
+        let (opened, peak) = (read(&counts.opened), read(&counts.peak));
+        println!("connections  {opened} opened, at most {peak} at once, {:.1} % reused", self.reused_share() * 100.0);
+        if let Some(accepted) = self.accepted {
+            println!("             {accepted} accepted by the server");
+        }
+        let [hit, coalesced, miss, other] =
+            [&counts.hit, &counts.coalesced, &counts.miss, &counts.other].map(|count| read(count));
+        println!("DNS          {hit} hits, {coalesced} coalesced, {miss} misses, {other} literals");
+        for (kind, (count, example)) in &self.errors {
+            println!("error        {count} × {kind}, such as: {example}");
+        }
+    }
+
+    fn percentiles(&self) -> [(&'static str, u64); 5] {
+        let at = |percentile| self.latency.value_at_percentile(percentile);
+        [("p50", at(50.0)), ("p90", at(90.0)), ("p99", at(99.0)), ("p999", at(99.9)), ("max", self.latency.max())]
+    }
+
+    fn megabytes_per_second(&self) -> f64 {
+        self.bytes as f64 / 1e6 / self.elapsed.as_secs_f64()
+    }
+
+    fn to_json(&self) -> Value {
+        let counts = &self.counts;
+        let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        let latency: serde_json::Map<_, _> =
+            self.percentiles().into_iter().map(|(name, us)| (format!("{name}_us"), us.into())).collect();
+        let errors: serde_json::Map<_, _> =
+            self.errors.iter().map(|(kind, (count, _))| ((*kind).to_owned(), (*count).into())).collect();
+        json!({
+            "ok": self.ok,
+            "errors": errors,
+            "elapsed_s": self.elapsed.as_secs_f64(),
+            "requests_per_s": self.rate(),
+            "bytes": self.bytes,
+            "latency": latency,
+            "connections": {
+                "opened": read(&counts.opened),
+                "peak": read(&counts.peak),
+                "accepted": self.accepted,
+                "reused_share": self.reused_share(),
+            },
+            "dns": {
+                "hit": read(&counts.hit),
+                "coalesced": read(&counts.coalesced),
+                "miss": read(&counts.miss),
+                "other": read(&counts.other),
+            },
+        })
+    }
+}
+
+fn phase_timeout(phase: speeddial::trace::Phase) -> &'static str {
+    use speeddial::trace::Phase;
+    match phase {
+        Phase::Queue => "timeout (queue)",
+        Phase::Dns => "timeout (dns)",
+        Phase::Connect => "timeout (connect)",
+        Phase::Tls => "timeout (tls)",
+        Phase::Send => "timeout (send)",
+        Phase::Wait => "timeout (wait)",
+        Phase::Receive => "timeout (receive)",
+        _ => "timeout",
+    }
+}
+
+async fn load(options: &Options, client: &Client, url: &str) -> Result<Report, Box<dyn std::error::Error>> {
+    let progress = if options.json { ProgressBar::hidden() } else { ProgressBar::new(options.total) };
+    progress.set_style(ProgressStyle::with_template("{bar:40} {pos}/{len}  {per_sec}  {eta} left")?);
+    let left = Arc::new(AtomicU64::new(options.total));
+    let start = Instant::now();
+    let workers: Vec<_> = (0..options.concurrency.min(options.total))
+        .map(|_| tokio::spawn(work(client.clone(), url.to_owned(), left.clone(), progress.clone())))
+        .collect();
+    let mut report = Report::new()?;
+    for worker in workers {
+        report.merge(worker.await??)?;
+    }
+    report.elapsed = start.elapsed();
+    progress.finish_and_clear();
+    Ok(report)
+}
+
+/// Makes one request after the other until the total is reached.
+async fn work(
+    client: Client,
+    url: String,
+    left: Arc<AtomicU64>,
+    progress: ProgressBar,
+) -> Result<Report, hdrhistogram::CreationError> {
+    let mut report = Report::new()?;
+    let one_less = |left: u64| left.checked_sub(1);
+    while left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_less).is_ok() {
+        report.add(exchange(&client, &url).await);
+        progress.inc(1);
+    }
+    Ok(report)
+}
+
+async fn exchange(client: &Client, url: &str) -> speeddial::Result<(usize, Timings)> {
+    let response = client.get(url).send().await?;
+    let handle = response.timings_handle();
+    let body = response.bytes().await?;
+    Ok((body.len(), handle.timings()))
+}

@@ -1,0 +1,160 @@
+//! The main job as a user runs it: the `httpstat` example, against servers of its own, dnsmasq, and nobody.
+
+use std::net::{Ipv4Addr, UdpSocket};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use crate::support::ok_server;
+
+fn httpstat(arguments: &[&str]) -> Output {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut command = Command::new(cargo);
+    command.args(["run", "--quiet", "--example", "httpstat", "--"]).args(arguments);
+    command.output().unwrap()
+}
+
+fn objects(output: &Output) -> Vec<Value> {
+    let text = String::from_utf8(output.stdout.clone()).unwrap();
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+#[test]
+fn without_arguments_it_shows_a_cold_a_reused_and_an_expired_request() {
+    let output = httpstat(&["--json"]);
+    assert!(output.status.success());
+    let [cold, reused, expired] = &objects(&output)[..] else { panic!("three requests: {output:?}") };
+    for (request, expected_reused, source) in [(cold, false, "miss"), (reused, true, "null"), (expired, false, "miss")]
+    {
+        assert_eq!((&request["status"], &request["reused"]), (&200.into(), &expected_reused.into()));
+        let told = request["dns"]["source"].as_str().unwrap_or("null");
+        assert_eq!(told, source, "{request}");
+        let phases = ["queue", "dns", "connect", "tls", "send", "wait", "receive"];
+        let sum: f64 = phases.iter().map(|phase| request[format!("{phase}_us")].as_f64().unwrap()).sum();
+        assert!((sum - request["total_us"].as_f64().unwrap()).abs() < 0.01, "{request}");
+    }
+    assert_eq!(cold["dns"]["ttl_s"], 2.0);
+}
+
+#[test]
+fn it_draws_a_waterfall() {
+    let output = httpstat(&["--count", "1"]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    for part in ["#1: HTTP/1.1 200 OK", "\n  dns  ", "miss, TTL 2.00 s, 127.0.0.1", "█", "\n  total "] {
+        assert!(text.contains(part), "{text}");
+    }
+}
+
+#[test]
+fn its_exit_status_says_how_it_went() {
+    let gone = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap();
+    let failed = httpstat(&["--json", "--count", "1", &format!("http://{gone}/")]);
+    assert_eq!(failed.status.code(), Some(1));
+    let error = &objects(&failed)[0]["error"];
+    assert_eq!((&error["kind"], &error["phase"]), (&"connect".into(), &"connect".into()));
+    assert_eq!(httpstat(&["--no-such-option"]).status.code(), Some(2));
+    assert_eq!(httpstat(&["-H", "no colon", "http://127.0.0.1/"]).status.code(), Some(2));
+}
+
+/// dnsmasq on a port of its own, and the queries it logs.
+struct Dnsmasq {
+    child: Child,
+    port: u16,
+    log: Arc<Mutex<String>>,
+}
+
+impl Drop for Dnsmasq {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Dnsmasq {
+    /// `None`, said loudly, where it is not installed.
+    fn start() -> Option<Self> {
+        let port = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
+        let arguments = [
+            "--keep-in-foreground",
+            "--conf-file=/dev/null",
+            "--no-resolv",
+            "--no-hosts",
+            "--address=/api.test/127.0.0.1",
+            "--local-ttl=1",
+            "--listen-address=127.0.0.1",
+            "--bind-interfaces",
+            "--log-queries",
+            "--log-facility=-",
+            "--user=",
+            "--pid-file=",
+        ];
+        let mut command = Command::new("dnsmasq");
+        command.args(arguments).arg(format!("--port={port}")).stderr(Stdio::piped());
+        let Ok(mut child) = command.spawn() else {
+            eprintln!("SKIPPED: dnsmasq is not installed (Debian: dnsmasq-base)");
+            return None;
+        };
+        let log = Arc::new(Mutex::new(String::new()));
+        let (lines, sink) = (child.stderr.take().unwrap(), log.clone());
+        std::thread::spawn(move || {
+            for line in std::io::BufRead::lines(std::io::BufReader::new(lines)).map_while(Result::ok) {
+                let mut log = sink.lock().unwrap();
+                log.push_str(&line);
+                log.push('\n');
+            }
+        });
+        let server = Self { child, port, log };
+        server.eventually("started", |log| log.contains("started"));
+        Some(server)
+    }
+
+    fn eventually(&self, what: &str, done: impl Fn(&str) -> bool) {
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while !done(&self.log.lock().unwrap()) {
+            assert!(Instant::now() < deadline, "never {what}: {}", self.log.lock().unwrap());
+            std::thread::yield_now();
+        }
+    }
+
+    /// Waits until `expected` queries for the name's IPv4 addresses were logged, and none more.
+    fn was_asked(&self, expected: usize) {
+        let queries = |log: &str| log.matches("query[A] api.test").count();
+        self.eventually("asked", |log| queries(log) >= expected);
+        assert_eq!(queries(&self.log.lock().unwrap()), expected);
+    }
+}
+
+#[test]
+fn against_dnsmasq_it_asks_again_when_the_ttl_has_passed_and_not_before() {
+    let Some(dnsmasq) = Dnsmasq::start() else { return };
+    let server = ok_server();
+    let url = format!("http://api.test:{}/", server.address().port());
+    let dns = format!("127.0.0.1:{}", dnsmasq.port);
+    let run = |interval: &str, idle_timeout: &str| {
+        let output = httpstat(&[
+            "--json",
+            "--count",
+            "2",
+            "--interval",
+            interval,
+            "--idle-timeout",
+            idle_timeout,
+            "--dns",
+            &dns,
+            &url,
+        ]);
+        assert!(output.status.success(), "{output:?}");
+        let [first, second] = <[Value; 2]>::try_from(objects(&output)).unwrap();
+        assert_eq!((&first["reused"], &first["dns"]["source"]), (&false.into(), &"miss".into()));
+        assert_eq!(first["dns"]["ttl_s"], 1.0);
+        (second["reused"].as_bool().unwrap(), second["dns"]["source"].as_str().map(ToOwned::to_owned))
+    };
+    assert_eq!(run("0", "5000"), (true, None), "reused at once");
+    dnsmasq.was_asked(1);
+    assert_eq!(run("300", "50"), (false, Some("hit".to_owned())), "idle too long, within the TTL");
+    dnsmasq.was_asked(2);
+    assert_eq!(run("1300", "50"), (false, Some("miss".to_owned())), "idle too long, TTL over");
+    dnsmasq.was_asked(4);
+}
