@@ -238,8 +238,7 @@ impl Report {
         if let Some(accepted) = self.accepted {
             println!("             {accepted} accepted by the server");
         }
-        let [hit, coalesced, miss, other] =
-            [&counts.hit, &counts.coalesced, &counts.miss, &counts.other].map(|count| read(count));
+        let [hit, coalesced, miss, other] = [&counts.hit, &counts.coalesced, &counts.miss, &counts.other].map(read);
         println!("DNS          {hit} hits, {coalesced} coalesced, {miss} misses, {other} literals");
         for (kind, (count, example)) in &self.errors {
             println!("error        {count} × {kind}, such as: {example}");

@@ -1,5 +1,7 @@
 //! Requests dropped at every await, thousands of them: nothing may be lost.
 
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
 #[path = "support/http_server.rs"]
 mod http_server;
 

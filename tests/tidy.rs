@@ -1,5 +1,7 @@
 //! The architecture as a test: layers, islands, one clock, pure cores. Each rule is shown a violation it must find.
 
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;

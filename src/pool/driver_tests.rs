@@ -84,6 +84,12 @@ fn ticket(pool: &Pool<Script>, key: &'static str) -> Ticket<Script> {
     }
 }
 
+/// Runs `step` on a runtime.
+fn on<T>(runtime: &tokio::runtime::Runtime, step: impl FnOnce() -> T) -> T {
+    let _entered = runtime.enter();
+    step()
+}
+
 /// Lets every task run that can.
 async fn settle() {
     tokio::time::sleep(Duration::from_millis(1)).await;
@@ -206,9 +212,8 @@ fn requests_on_another_runtime_go_on_when_the_first_runtime_is_gone() {
     let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let (pool, _) = limited(1);
     let first = runtime();
-    let lost = first.block_on(async { ticket(&pool, "slow") });
-    let second = runtime();
-    let waiting = second.block_on(async { ticket(&pool, "a") });
+    let (lost, second) = (on(&first, || ticket(&pool, "slow")), runtime());
+    let waiting = on(&second, || ticket(&pool, "a"));
     drop(first);
     second.block_on(async {
         assert!(matches!(lost.await.lease, Err(LeaseError::Lost)));
