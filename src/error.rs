@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use http::StatusCode;
+use http::{StatusCode, Uri};
 use url::Url;
 
 use crate::connect::{ConnectError, reason};
@@ -26,7 +26,7 @@ struct Facts {
     kind: ErrorKind,
     message: String,
     timed_out: bool,
-    url: Option<Url>,
+    uri: Option<Uri>,
     timings: Option<Timings>,
     cause: Option<Cause>,
 }
@@ -81,9 +81,9 @@ impl Error {
         self.0.kind
     }
 
-    /// The URL that was asked for, without credentials; `None` where there was no valid one.
-    pub fn url(&self) -> Option<&Url> {
-        self.0.url.as_ref()
+    /// What was asked for, without credentials; `None` where there was no valid URL.
+    pub fn uri(&self) -> Option<&Uri> {
+        self.0.uri.as_ref()
     }
 
     /// Where the time went until it failed; `None` where the call never began.
@@ -125,7 +125,7 @@ impl Error {
     }
 
     fn new(kind: ErrorKind, message: String) -> Self {
-        Self(Box::new(Facts { kind, message, timed_out: false, url: None, timings: None, cause: None }))
+        Self(Box::new(Facts { kind, message, timed_out: false, uri: None, timings: None, cause: None }))
     }
 
     fn because(mut self, cause: impl Into<Cause>) -> Self {
@@ -135,7 +135,7 @@ impl Error {
 
     /// The same with the call it is about.
     pub(crate) fn about(mut self, url: &Url, timings: Timings) -> Self {
-        self.0.url = Some(without_credentials(url));
+        self.0.uri = without_credentials(url).as_str().parse().ok();
         self.0.timings = Some(timings);
         self
     }

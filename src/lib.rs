@@ -59,3 +59,7 @@ pub use origin::{Host, Origin, OriginError, Scheme};
 pub use pool::{PoolConfig, PoolConfigError, PoolStats};
 
 pub use {bytes, http, url};
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -59,6 +59,7 @@ async fn a_refused_port() {
     let closed = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap();
     let error = fails(&Client::new(), &format!("http://{closed}/")).await;
     check(&error, ErrorKind::Connect, &format!("connect to {closed}: 127.0.0.1: connection refused"));
+    assert_eq!(error.uri().unwrap().to_string(), format!("http://{closed}/"));
     assert!(error.is_connect());
 }
 
