@@ -168,14 +168,21 @@ impl<F: Clone> Cache<F> {
         let known = self.entries[id].slots[family as usize].as_ref().filter(|known| now < known.expires)?;
         let answer = match &known.outcome {
             Ok(addresses) => Ok(Answer::new(addresses.clone(), known.expires - now, Source::Hit)),
-            Err(error) => Err(error.clone().with_source(Source::Hit)),
+            Err(error) => {
+                let error = error.clone().with_negative_ttl(Some(known.expires - now));
+                Err(error.with_source(Source::Hit))
+            }
         };
         self.recent.move_to_front(&mut self.entries, id);
         Some(answer)
     }
 
-    /// NXDOMAIN speaks for both families, but not against an answer that is still good.
+    /// NXDOMAIN speaks for both families, but not against an answer that is still good, nor against one on its way:
+    /// there are servers that know a name and deny it when asked for IPv6 (RFC 4074 §4.2).
     fn keep_nonexistence(&mut self, now: Instant, name: &str, family: Family, error: &ResolveError, ttl: Duration) {
+        if self.flights.contains_key(&(name.into(), family)) {
+            return;
+        }
         let entry = self.index.get(name).map(|&id| &self.entries[id]);
         let known = entry.and_then(|entry| entry.slots[family as usize].as_ref());
         if known.is_none_or(|known| known.outcome.is_err() || known.expires <= now) {
@@ -338,6 +345,22 @@ mod tests {
     }
 
     #[test]
+    fn nxdomain_does_not_speak_for_a_query_in_flight() {
+        let (mut cache, now) = (cache(NAMES), t0());
+        assert!(matches!(get(&mut cache, now, "n", V4), Step::Start(_)));
+        cache.landed(now, "n", V6, &bad(ResolveErrorKind::NxDomain, Some(30)));
+        assert!(matches!(get(&mut cache, now, "n", V4), Step::Join(_)));
+    }
+
+    #[test]
+    fn a_negative_answer_counts_down() {
+        let (mut cache, now) = (cache(NAMES), t0());
+        cache.landed(now, "n", V4, &bad(ResolveErrorKind::NoData, Some(20)));
+        let Step::Known(Err(error)) = get(&mut cache, now + secs(15), "n", V4) else { panic!("known") };
+        assert_eq!((error.negative_ttl(), error.answered_from()), (Some(secs(5)), Source::Hit));
+    }
+
+    #[test]
     fn a_failure_is_not_kept() {
         let (mut cache, now) = (cache(NAMES), t0());
         for kind in [ResolveErrorKind::ServFail, ResolveErrorKind::Timeout, ResolveErrorKind::Unreachable] {
@@ -445,8 +468,10 @@ mod tests {
             _ => (good(last, ttl), Some((Some(last), now + secs(ttl)))),
         };
         cache.landed(now, &name, family, &result);
+        let asked = cache.flights.contains_key(&(name.as_str().into(), family.other()));
         if let Err(error) = &result
             && error.kind() == ResolveErrorKind::NxDomain
+            && !asked
         {
             let other = landed.entry((name.clone(), family.other())).or_insert((None, now));
             if other.1 <= now || !cache_has(cache, now, &name, family) {

@@ -3,12 +3,17 @@
 use std::borrow::Cow;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use tokio::sync::watch;
 
 use super::cache::{Cache, Config, Step};
 use super::{Answer, Family, Resolve, ResolveError, ResolveErrorKind, Resolving, Source};
 use crate::clock::{Alarm, Instant, Timed, now};
+
+/// How long a lookup waits for a query, and a query for its resolver, which should have an end of its own. A query may
+/// also run on a runtime that nobody drives.
+const PATIENCE: Duration = Duration::from_secs(6);
 
 type Outcome = Result<Answer, ResolveError>;
 type Flight = watch::Receiver<Option<Outcome>>;
@@ -83,7 +88,8 @@ impl CachedResolver {
         CachedResolverBuilder::default()
     }
 
-    /// Looks up the addresses of `name` in one family. A hit neither waits nor allocates. Case does not matter.
+    /// Looks up the addresses of `name` in one family. A hit does not wait, nor allocate
+    /// unless the name has upper case letters; case does not matter.
     ///
     /// # Errors
     /// What the resolver below said; to everybody who waited for the same query.
@@ -92,22 +98,26 @@ impl CachedResolver {
     /// On a miss outside of a tokio runtime.
     pub async fn lookup(&self, name: &str, family: Family) -> Outcome {
         let name = lower_case(name);
-        let mut source = Source::Miss;
         // A query is lost when its task's runtime is shut down, or its resolver panics: one more is worth a try.
         for _ in 0..2 {
-            let flight = match self.step(&name, family) {
+            let (flight, source) = match self.step(&name, family) {
                 Step::Known(outcome) => return outcome,
-                Step::Start(flight) => flight,
-                Step::Join(flight) => {
-                    source = Source::Coalesced;
-                    flight
-                }
+                Step::Start(flight) => (flight, Source::Miss),
+                Step::Join(flight) => (flight, Source::Coalesced),
             };
-            if let Some(outcome) = landing(flight).await {
-                return told(outcome, source);
+            match tokio::time::timeout(PATIENCE, landing(flight)).await {
+                Ok(Some(outcome)) => return told(outcome, source),
+                Ok(None) => {}
+                Err(_) => return Err(self.overdue(&name, family)),
             }
         }
         Err(ResolveError::new(ResolveErrorKind::Other, &name, family).with_cause("the resolver gave up its query"))
+    }
+
+    /// Forgets a query that never ends, so that the next lookup starts another one.
+    fn overdue(&self, name: &str, family: Family) -> ResolveError {
+        self.shared.lock().lost(name, family);
+        ResolveError::new(ResolveErrorKind::Timeout, name, family)
     }
 
     /// What the cache holds and has done.
@@ -203,7 +213,10 @@ struct Flying {
 
 impl Flying {
     async fn run(mut self) {
-        let mut outcome = self.shared.upstream.resolve(&self.name, self.family).await;
+        let asked = self.shared.upstream.resolve(&self.name, self.family);
+        let mut outcome = tokio::time::timeout(PATIENCE, asked)
+            .await
+            .unwrap_or_else(|_| Err(ResolveError::new(ResolveErrorKind::Timeout, &self.name, self.family)));
         if outcome.as_ref().is_ok_and(|answer| answer.addresses().is_empty()) {
             outcome = Err(ResolveError::new(ResolveErrorKind::NoData, &self.name, self.family));
         }
@@ -226,11 +239,10 @@ impl Drop for Flying {
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::{AtomicU32, Ordering};
-    use std::time::Duration;
 
     use super::*;
 
-    /// Answers after 10 ms, counts its queries, and panics for the name "panic".
+    /// Answers after 10 ms, for "never" never; counts its queries, and panics for "panic".
     #[derive(Clone, Default)]
     struct Slow(Arc<AtomicU32>);
 
@@ -244,7 +256,8 @@ mod tests {
         fn resolve<'a>(&'a self, name: &'a str, _: Family) -> Resolving<'a> {
             Box::pin(async move {
                 self.0.fetch_add(1, Ordering::SeqCst);
-                tokio::time::sleep(Duration::from_millis(10)).await;
+                let delay = if name == "never" { Duration::MAX } else { Duration::from_millis(10) };
+                tokio::time::sleep(delay).await;
                 assert_ne!(name, "panic", "as scripted");
                 let addresses = if name == "empty" { vec![] } else { vec![[192, 0, 2, 1].into()] };
                 Ok(Answer::new(addresses, Duration::from_secs(5), Source::Miss))
@@ -295,6 +308,15 @@ mod tests {
         for source in [Source::Miss, Source::Hit] {
             let error = cache.lookup("empty", Family::V4).await.unwrap_err();
             assert_eq!((error.kind(), error.answered_from()), (ResolveErrorKind::NoData, source));
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_query_that_never_ends_is_given_up() {
+        let (cache, slow) = cached();
+        for queries in 1..3 {
+            let error = cache.lookup("never", Family::V4).await.unwrap_err();
+            assert_eq!((error.kind(), slow.queries()), (ResolveErrorKind::Timeout, queries));
         }
     }
 

@@ -4,12 +4,11 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use hickory_resolver::config::{ConnectionConfig, NameServerConfig, ResolverConfig};
-use hickory_resolver::lookup::Lookup;
+use hickory_resolver::config::{ConnectionConfig, NameServerConfig, ResolveHosts, ResolverConfig};
 use hickory_resolver::net::runtime::TokioRuntimeProvider;
 use hickory_resolver::net::{DnsError, NetError};
 use hickory_resolver::proto::op::ResponseCode;
-use hickory_resolver::proto::rr::Name;
+use hickory_resolver::proto::rr::{Name, RData, Record};
 use hickory_resolver::{ResolverBuilder, TokioResolver};
 
 use super::{Answer, Family, Resolve, ResolveError, ResolveErrorKind, Resolving, Source};
@@ -42,7 +41,8 @@ impl HickoryResolver {
         Self { servers: None, built: Mutex::default() }
     }
 
-    /// Asks these servers. Without any, every lookup fails with [`ResolveErrorKind::Config`].
+    /// Asks these servers, and no hosts file; only `localhost` is known without asking (RFC 6761 §6.3). Without any
+    /// server, every lookup fails with [`ResolveErrorKind::Config`].
     pub fn with_servers(servers: impl IntoIterator<Item = SocketAddr>) -> Self {
         Self { servers: Some(servers.into_iter().collect()), built: Mutex::default() }
     }
@@ -60,7 +60,9 @@ impl HickoryResolver {
             }
         };
         match tokio::time::timeout(TOTAL_TIMEOUT, lookup).await {
-            Ok(Ok(lookup)) => answer(&lookup, family).ok_or_else(|| fail(ResolveErrorKind::NoData)),
+            Ok(Ok(lookup)) => {
+                answer(lookup.answers(), lookup.query().name(), family).ok_or_else(|| fail(ResolveErrorKind::NoData))
+            }
             Ok(Err(error)) => Err(explain(error, name, family)),
             Err(_) => Err(fail(ResolveErrorKind::Timeout)),
         }
@@ -88,7 +90,9 @@ impl HickoryResolver {
         }
         let servers = servers.iter().map(name_server).collect();
         let config = ResolverConfig::from_parts(None, Vec::new(), servers);
-        Ok(TokioResolver::builder_with_config(config, TokioRuntimeProvider::default()))
+        let mut builder = TokioResolver::builder_with_config(config, TokioRuntimeProvider::default());
+        builder.options_mut().use_hosts_file = ResolveHosts::Never;
+        Ok(builder)
     }
 }
 
@@ -106,13 +110,28 @@ fn name_server(address: &SocketAddr) -> NameServerConfig {
     NameServerConfig::new(address.ip(), true, connections.into())
 }
 
-/// The addresses of the family and the smallest TTL of the chain; `None` without addresses.
-fn answer(lookup: &Lookup, family: Family) -> Option<Answer> {
-    let records = lookup.answers();
-    let addresses: Vec<_> =
-        records.iter().filter_map(|record| record.data.ip_addr()).filter(|ip| Family::of(*ip) == family).collect();
-    let ttl = records.iter().map(|record| ttl(record.ttl)).min()?;
-    (!addresses.is_empty()).then(|| Answer::new(addresses, ttl, Source::Miss))
+/// The addresses of the name, or of the end of its chain of aliases, and the chain's smallest TTL; `None` without
+/// addresses. What an answer says about other names is not for it to say, and left out.
+fn answer(records: &[Record], name: &Name, family: Family) -> Option<Answer> {
+    let mut owner = name;
+    let mut smallest = Duration::MAX;
+    // A chain has no more links than the answer has records; a loop ends there.
+    for _ in records {
+        let alias = records.iter().find_map(|record| match &record.data {
+            RData::CNAME(target) if record.name == *owner => Some((&target.0, ttl(record.ttl))),
+            _ => None,
+        });
+        let Some((target, ttl)) = alias else { break };
+        (owner, smallest) = (target, smallest.min(ttl));
+    }
+    let mut addresses = Vec::new();
+    for record in records.iter().filter(|record| record.name == *owner) {
+        if let Some(ip) = record.data.ip_addr().filter(|ip| Family::of(*ip) == family) {
+            addresses.push(ip);
+            smallest = smallest.min(ttl(record.ttl));
+        }
+    }
+    (!addresses.is_empty()).then(|| Answer::new(addresses, smallest, Source::Miss))
 }
 
 /// A TTL with its high bit set counts as zero (RFC 2181 §8).
@@ -148,6 +167,10 @@ fn failure(code: ResponseCode) -> ResolveErrorKind {
 
 #[cfg(test)]
 mod tests {
+    use std::net::IpAddr;
+
+    use hickory_resolver::proto::rr::rdata::{A, CNAME};
+
     use super::*;
 
     #[test]
@@ -155,6 +178,43 @@ mod tests {
         assert_eq!(ttl(60), Duration::from_secs(60));
         assert_eq!(ttl(i32::MAX as u32), Duration::from_secs(i32::MAX as u64));
         assert_eq!(ttl(1 << 31), Duration::ZERO);
+    }
+
+    fn record(name: &str, seconds: u32, data: RData) -> Record {
+        Record::from_rdata(Name::from_ascii(name).unwrap(), seconds, data)
+    }
+
+    fn alias(name: &str, seconds: u32, target: &str) -> Record {
+        record(name, seconds, RData::CNAME(CNAME(Name::from_ascii(target).unwrap())))
+    }
+
+    fn address(name: &str, seconds: u32, last: u8) -> Record {
+        record(name, seconds, RData::A(A([192, 0, 2, last].into())))
+    }
+
+    fn answered(records: &[Record]) -> Option<(Vec<u8>, u64)> {
+        let answer = answer(records, &Name::from_ascii("a.test.").unwrap(), Family::V4)?;
+        let last = |ip: &IpAddr| ip.to_string().rsplit('.').next().unwrap().parse().unwrap();
+        Some((answer.addresses().iter().map(last).collect(), answer.ttl().as_secs()))
+    }
+
+    #[test]
+    fn records_for_other_names_are_left_out() {
+        let records = [address("A.test.", 60, 1), address("other.test.", 5, 66), address("a.test.", 50, 2)];
+        assert_eq!(answered(&records), Some((vec![1, 2], 50)));
+        assert_eq!(answered(&[address("other.test.", 60, 66)]), None);
+    }
+
+    #[test]
+    fn a_chain_is_followed_in_any_order_and_its_smallest_ttl_counts() {
+        let records = [address("c.test.", 60, 1), alias("b.test.", 5, "c.test."), alias("a.test.", 30, "b.test.")];
+        assert_eq!(answered(&records), Some((vec![1], 5)));
+    }
+
+    #[test]
+    fn a_chain_that_loops_or_dangles_has_no_addresses() {
+        assert_eq!(answered(&[alias("a.test.", 5, "b.test."), alias("b.test.", 5, "a.test.")]), None);
+        assert_eq!(answered(&[alias("a.test.", 5, "b.test."), address("c.test.", 5, 1)]), None);
     }
 
     #[tokio::test]

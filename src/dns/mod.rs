@@ -92,17 +92,12 @@ impl Answer {
 /// Why a name has no addresses of a family. Cheap to clone: all who waited for a lookup get the same one.
 #[derive(Debug, Clone)]
 pub struct ResolveError {
-    facts: Arc<Facts>,
-    source: Source,
-}
-
-#[derive(Debug)]
-struct Facts {
     kind: ResolveErrorKind,
-    name: Box<str>,
     family: Family,
+    name: Arc<str>,
     negative_ttl: Option<Duration>,
-    cause: Option<Box<dyn std::error::Error + Send + Sync>>,
+    cause: Option<Arc<dyn std::error::Error + Send + Sync>>,
+    source: Source,
 }
 
 /// What went wrong in a lookup.
@@ -153,25 +148,17 @@ impl ResolveErrorKind {
 impl ResolveError {
     /// An error about one lookup.
     pub fn new(kind: ResolveErrorKind, name: &str, family: Family) -> Self {
-        let facts = Facts { kind, name: name.into(), family, negative_ttl: None, cause: None };
-        Self { facts: Arc::new(facts), source: Source::Miss }
+        Self { kind, family, name: name.into(), negative_ttl: None, cause: None, source: Source::Miss }
     }
 
     /// The same with the time for which a negative answer may be remembered (RFC 2308 §5: from the SOA record).
-    pub fn with_negative_ttl(self, ttl: Option<Duration>) -> Self {
-        self.changed(|facts| facts.negative_ttl = ttl)
+    pub fn with_negative_ttl(self, negative_ttl: Option<Duration>) -> Self {
+        Self { negative_ttl, ..self }
     }
 
     /// The same with its cause.
     pub fn with_cause(self, cause: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
-        self.changed(|facts| facts.cause = Some(cause.into()))
-    }
-
-    fn changed(mut self, change: impl FnOnce(&mut Facts)) -> Self {
-        if let Some(facts) = Arc::get_mut(&mut self.facts) {
-            change(facts);
-        }
-        self
+        Self { cause: Some(cause.into().into()), ..self }
     }
 
     pub(crate) fn with_source(self, source: Source) -> Self {
@@ -180,22 +167,22 @@ impl ResolveError {
 
     /// What went wrong.
     pub fn kind(&self) -> ResolveErrorKind {
-        self.facts.kind
+        self.kind
     }
 
     /// The name that was asked for.
     pub fn name(&self) -> &str {
-        &self.facts.name
+        &self.name
     }
 
     /// The family that was asked for.
     pub fn family(&self) -> Family {
-        self.facts.family
+        self.family
     }
 
-    /// How long a negative answer may be remembered, where the answer said so.
+    /// How long a negative answer may still be remembered, where the answer said so.
     pub fn negative_ttl(&self) -> Option<Duration> {
-        self.facts.negative_ttl
+        self.negative_ttl
     }
 
     /// Where the word came from: the cache, somebody else's query, or one of its own.
@@ -212,7 +199,7 @@ impl fmt::Display for ResolveError {
 
 impl std::error::Error for ResolveError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        let cause = self.facts.cause.as_deref()?;
+        let cause = self.cause.as_deref()?;
         Some(cause)
     }
 }

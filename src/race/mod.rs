@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use futures_util::Stream;
 use futures_util::StreamExt;
-use futures_util::future::BoxFuture;
+use futures_util::future::{AbortHandle, Abortable, Aborted, BoxFuture};
 use futures_util::stream::FuturesUnordered;
 
 pub(crate) use schedule::Config;
@@ -26,7 +26,8 @@ pub(crate) struct Race<'a, A, D, T> {
     answers: A,
     port: u16,
     dial: D,
-    attempts: FuturesUnordered<BoxFuture<'a, (SocketAddr, io::Result<T>)>>,
+    attempts: FuturesUnordered<BoxFuture<'a, (SocketAddr, Result<io::Result<T>, Aborted>)>>,
+    aborts: Vec<(SocketAddr, AbortHandle)>,
     failed: Vec<Failed>,
     trace: &'a Arc<DialTrace>,
 }
@@ -47,7 +48,8 @@ where
         trace: &'a Arc<DialTrace>,
     ) -> Self {
         let schedule = Schedule::new(config, families);
-        Self { schedule, answers, port, dial, attempts: FuturesUnordered::new(), failed: Vec::new(), trace }
+        let (attempts, aborts, failed) = Default::default();
+        Self { schedule, answers, port, dial, attempts, aborts, failed, trace }
     }
 
     /// The next connection; `None` when no address is left. Asked again, the race goes on with the other addresses.
@@ -56,6 +58,10 @@ where
             let wake = match self.schedule.poll(now()) {
                 Step::Dial(address) => {
                     self.start(address);
+                    continue;
+                }
+                Step::GiveUp(address) => {
+                    self.give_up(address);
                     continue;
                 }
                 Step::Wait(until) => until,
@@ -75,12 +81,23 @@ where
     fn start(&mut self, address: SocketAddr) {
         self.trace.emit(Event::AttemptStart { address });
         let attempt = Attempt { address, trace: self.trace.clone(), over: false };
-        let dialled = (self.dial)(address);
+        let (abort, registration) = AbortHandle::new_pair();
+        let dialled = Abortable::new((self.dial)(address), registration);
+        self.aborts.push((address, abort));
         self.attempts.push(Box::pin(async move {
             let result = dialled.await;
-            attempt.finish();
+            if result.is_ok() {
+                attempt.finish();
+            }
             (address, result)
         }));
+    }
+
+    fn give_up(&mut self, address: SocketAddr) {
+        for (_, abort) in self.aborts.extract_if(.., |(other, _)| *other == address) {
+            abort.abort();
+        }
+        self.failed.push((address, Arc::new(io::Error::new(io::ErrorKind::TimedOut, "given up for the next address"))));
     }
 
     async fn wait(&mut self, until: Option<Instant>) -> Option<(SocketAddr, T)> {
@@ -97,8 +114,9 @@ where
         }
     }
 
-    fn ended(&mut self, address: SocketAddr, result: io::Result<T>) -> Option<(SocketAddr, T)> {
-        self.schedule.ended();
+    fn ended(&mut self, address: SocketAddr, result: Result<io::Result<T>, Aborted>) -> Option<(SocketAddr, T)> {
+        let result = result.ok()?;
+        self.schedule.ended(address);
         match result {
             Ok(connected) => {
                 self.trace.emit(Event::AttemptEnd { address, error: None });
@@ -256,6 +274,15 @@ mod tests {
         let ips = network.iter().map(|(ip, _)| *ip).collect();
         let told = timeline(vec![(0, vec![]), (0, ips)], network).await;
         assert!(told.ends_with("9 dial v4(10); 10 won v4(10)"), "{told}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn nine_silent_addresses_do_not_keep_the_tenth_from_its_turn() {
+        let mut network: Vec<_> = (1..10).map(|last| (v4(last), Silent)).collect();
+        network.push((v4(10), Connects(10)));
+        let ips = network.iter().map(|(ip, _)| *ip).collect();
+        let told = timeline(vec![(0, vec![]), (0, ips)], network).await;
+        assert!(told.ends_with("2000 dial v4(9); 2250 dial v4(10); 2260 won v4(10)"), "{told}");
     }
 
     #[tokio::test(start_paused = true)]

@@ -14,7 +14,7 @@ pub(crate) struct Config {
     pub(crate) resolution_delay: Duration,
     /// How long after one attempt the next one starts (§5).
     pub(crate) attempt_delay: Duration,
-    /// How many attempts may run at once.
+    /// How many attempts may run at once; the oldest is given up for the next.
     pub(crate) max_in_flight: usize,
 }
 
@@ -33,6 +33,8 @@ impl Default for Config {
 pub(crate) enum Step {
     /// Dial this address, then ask again.
     Dial(SocketAddr),
+    /// Give up the attempt at this address, which had its time and whose place another one needs, then ask again.
+    GiveUp(SocketAddr),
     /// Nothing before this time, or until an answer or an attempt's result comes.
     Wait(Option<Instant>),
     /// Nothing more to wait for: every address was dialled and every attempt is over.
@@ -47,10 +49,11 @@ pub(crate) struct Schedule {
     ready: [VecDeque<SocketAddr>; 2],
     seen: Vec<SocketAddr>,
     turn: Family,
-    in_flight: usize,
+    /// The addresses being dialled, the first one first.
+    in_flight: VecDeque<SocketAddr>,
     /// The end of the resolution delay, once IPv4 addresses wait for the IPv6 answer.
     held_until: Option<Instant>,
-    /// The end of the attempt delay, unless the latest attempt is over already.
+    /// The end of the attempt delay, unless an attempt ended since.
     spaced_until: Option<Instant>,
 }
 
@@ -63,7 +66,7 @@ impl Schedule {
             ready: Default::default(),
             seen: Vec::new(),
             turn: Family::V6,
-            in_flight: 0,
+            in_flight: VecDeque::new(),
             held_until: None,
             spaced_until: None,
         }
@@ -84,30 +87,32 @@ impl Schedule {
         }
     }
 
-    /// An attempt is over without a connection that could be used: the next one may start at once.
-    pub(crate) fn ended(&mut self) {
-        self.in_flight -= 1;
+    /// An attempt is over: if its connection will not do, the next one may start at once.
+    pub(crate) fn ended(&mut self, address: SocketAddr) {
+        self.in_flight.retain(|other| *other != address);
         self.spaced_until = None;
     }
 
     /// What to do now.
     pub(crate) fn poll(&mut self, now: Instant) -> Step {
         if self.ready.iter().all(VecDeque::is_empty) {
-            let over = self.in_flight == 0 && self.unanswered.is_empty();
+            let over = self.in_flight.is_empty() && self.unanswered.is_empty();
             return if over { Step::Exhausted } else { Step::Wait(None) };
         }
-        if self.in_flight >= self.config.max_in_flight {
-            return Step::Wait(None);
+        if let Some(earliest) = self.earliest().filter(|earliest| now < *earliest) {
+            return Step::Wait(Some(earliest));
         }
-        match self.earliest().filter(|earliest| now < *earliest) {
-            Some(earliest) => Step::Wait(Some(earliest)),
-            None => self.dial(now),
+        if self.in_flight.len() >= self.config.max_in_flight
+            && let Some(oldest) = self.in_flight.pop_front()
+        {
+            return Step::GiveUp(oldest);
         }
+        self.dial(now)
     }
 
     fn earliest(&self) -> Option<Instant> {
         let only_v4 = self.ready[Family::V6 as usize].is_empty() && self.unanswered.contains(&Family::V6);
-        let held = self.held_until.filter(|_| only_v4 && self.in_flight == 0);
+        let held = self.held_until.filter(|_| only_v4 && self.in_flight.is_empty());
         self.spaced_until.max(held)
     }
 
@@ -116,7 +121,7 @@ impl Schedule {
         let address = self.ready[turn as usize].pop_front().or_else(|| self.ready[turn.other() as usize].pop_front());
         let address = address.expect("an address is ready");
         self.turn = Family::of(address.ip()).other();
-        self.in_flight += 1;
+        self.in_flight.push_back(address);
         self.spaced_until = Some(now + self.config.attempt_delay);
         Step::Dial(address)
     }
@@ -188,9 +193,9 @@ mod tests {
         race.answered(t0, V6, [v6(1)]);
         race.answered(t0, V4, [v4(1)]);
         assert_eq!(race.poll(t0), Step::Dial(v6(1)));
-        race.ended();
+        race.ended(v6(1));
         assert_eq!(race.poll(t0 + ms(1)), Step::Dial(v4(1)));
-        race.ended();
+        race.ended(v4(1));
         assert_eq!(race.poll(t0 + ms(2)), Step::Exhausted);
     }
 
@@ -199,7 +204,7 @@ mod tests {
         let (mut race, t0) = both();
         race.answered(t0, V4, [v4(1)]);
         assert_eq!(race.poll(t0 + ms(50)), Step::Dial(v4(1)));
-        race.ended();
+        race.ended(v4(1));
         assert_eq!(race.poll(t0 + ms(60)), Step::Wait(None));
         race.answered(t0 + ms(900), V6, [v6(1)]);
         assert_eq!(race.poll(t0 + ms(900)), Step::Dial(v6(1)));
@@ -210,18 +215,16 @@ mod tests {
         let (mut race, t0) = both();
         race.answered(t0, V6, []);
         race.answered(t0, V4, (1..=20).map(v4));
-        let mut dialled = 0;
-        for second in 0..6 {
-            assert!(matches!(race.poll(t0 + ms(1_000 * second)), Step::Dial(_)));
-            dialled += 1;
+        for turn in 0..20 {
+            let at = t0 + ms(250) * turn;
+            let address = v4(turn as u8 + 1);
+            if turn >= 6 {
+                assert_eq!(race.poll(at), Step::GiveUp(v4(turn as u8 - 5)));
+            }
+            assert_eq!(race.poll(at), Step::Dial(address));
+            assert!(race.in_flight.len() <= 6);
         }
-        assert_eq!(race.poll(t0 + ms(60_000)), Step::Wait(None));
-        for _ in 0..14 {
-            race.ended();
-            assert!(matches!(race.poll(t0 + ms(60_000)), Step::Dial(_)));
-            dialled += 1;
-        }
-        assert_eq!(dialled, 20);
+        assert_eq!(race.poll(t0 + ms(60_000)), Step::Wait(None), "the last six have all the time there is");
     }
 
     #[test]
@@ -230,7 +233,7 @@ mod tests {
         race.answered(t0, V6, []);
         race.answered(t0, V4, [v4(1), v4(1)]);
         assert_eq!(race.poll(t0), Step::Dial(v4(1)));
-        race.ended();
+        race.ended(v4(1));
         assert_eq!(race.poll(t0), Step::Exhausted);
     }
 
