@@ -3,14 +3,13 @@
 //! Without a URL it starts a DNS server and an HTTP server on loopback and shows three requests: one cold, one on the
 //! reused connection, one after idle timeout and TTL have passed. With URLs it asks those.
 
-#![allow(clippy::print_stdout, reason = "printing is what it is for")]
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "printing is what it is for")]
 
 #[path = "../tests/support/dns_server.rs"]
 mod dns_server;
 #[path = "../tests/support/http_server.rs"]
 mod http_server;
 
-use std::error::Error as _;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -39,7 +38,8 @@ struct Options {
     /// How many requests to make to each URL [default: 3]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     count: Option<u32>,
-    /// How long to wait between requests [default: none; before the last of three, until idle timeout and TTL passed]
+    /// How long to wait between requests [default: none, but before the last of three or more until idle timeout and TTL
+    /// have passed, at most 10 s]
     #[arg(long, value_name = "MS")]
     interval: Option<u64>,
     /// The request's method [default: GET, or POST with -d]
@@ -77,7 +77,7 @@ async fn main() -> ExitCode {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {
-            println!("{error}");
+            eprintln!("{error}");
             ExitCode::FAILURE
         }
     }
@@ -210,24 +210,24 @@ impl Told {
             "bytes": response.map(|(.., bytes)| bytes),
             "error": self.outcome.as_ref().err().map(error_to_json),
         });
-        if let (Some(timings), Value::Object(fields), Value::Object(object)) =
-            (&self.timings, timings_to_json(self.timings.as_ref()), &mut object)
-        {
-            object.insert("reused".to_owned(), timings.reused().into());
-            object.extend(fields);
+        if let (Value::Object(object), Value::Object(timings)) = (&mut object, timings_to_json(self.timings.as_ref())) {
+            object.extend(timings);
         }
         object
     }
 }
 
+/// Up to the last `@` there may be credentials.
 fn without_credentials(url: &str) -> String {
-    let Ok(mut url) = speeddial::url::Url::parse(url) else { return "not a URL".to_owned() };
-    let _ = (url.set_username(""), url.set_password(None));
-    url.into()
+    let Ok(mut parsed) = speeddial::url::Url::parse(url) else {
+        return url.rsplit('@').next().unwrap_or_default().to_owned();
+    };
+    let _ = (parsed.set_username(""), parsed.set_password(None));
+    parsed.into()
 }
 
+/// Without timings, of a call that never began, everything is null.
 fn timings_to_json(timings: Option<&Timings>) -> Value {
-    let Some(timings) = timings else { return Value::Null };
     let us = |time: Duration| time.as_nanos() as f64 / 1e3;
     let attempt = |attempt: &speeddial::trace::Attempt| {
         let error = match &attempt.outcome {
@@ -239,13 +239,14 @@ fn timings_to_json(timings: Option<&Timings>) -> Value {
         json!({ "addr": attempt.address.to_string(), "us": us(attempt.elapsed), "error": error })
     };
     let mut object = json!({
-        "remote_addr": timings.remote_addr().map(|address| address.to_string()),
-        "dns": dns_to_json(timings),
-        "attempts": timings.attempts().iter().map(attempt).collect::<Vec<_>>(),
-        "total_us": us(timings.total()),
+        "reused": timings.map(Timings::reused),
+        "remote_addr": timings.and_then(Timings::remote_addr).map(|address| address.to_string()),
+        "dns": timings.map(dns_to_json),
+        "attempts": timings.map(|timings| timings.attempts().iter().map(attempt).collect::<Vec<_>>()),
+        "total_us": timings.map(|timings| us(timings.total())),
     });
     for phase in Phase::ALL {
-        object[format!("{phase}_us")] = us(timings.spent(phase)).into();
+        object[format!("{phase}_us")] = timings.map(|timings| us(timings.spent(phase))).into();
     }
     object
 }
@@ -264,9 +265,5 @@ fn error_to_json(error: &Error) -> Value {
         ErrorKind::Timeout(phase) => Some(phase),
         _ => error.timings().map(Timings::phase),
     };
-    let mut message = error.to_string();
-    if let Some(cause) = error.source() {
-        message = format!("{message} ({cause})");
-    }
-    json!({ "kind": error.kind().as_str(), "phase": phase.map(Phase::as_str), "message": message })
+    json!({ "kind": error.kind().as_str(), "phase": phase.map(Phase::as_str), "message": error.to_string() })
 }

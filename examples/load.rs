@@ -2,7 +2,7 @@
 //!
 //! Without a URL it loads an HTTP server of its own on loopback.
 
-#![allow(clippy::print_stdout, reason = "printing is what it is for")]
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "printing is what it is for")]
 
 #[path = "../tests/support/http_server.rs"]
 mod http_server;
@@ -40,11 +40,11 @@ struct Options {
     #[arg(long, value_name = "MS")]
     timeout: Option<u64>,
     /// How many connections a host may have [default: no limit]
-    #[arg(long, value_name = "N")]
-    max_per_host: Option<usize>,
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    max_per_host: Option<u32>,
     /// How many connections there may be [default: 70 % of the descriptors allowed, at most 4096]
-    #[arg(long, value_name = "N")]
-    max_total: Option<usize>,
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    max_total: Option<u32>,
     /// How long a connection may be idle [default: 50000]
     #[arg(long, value_name = "MS")]
     idle_timeout: Option<u64>,
@@ -72,7 +72,7 @@ async fn main() -> ExitCode {
             if report.errors.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
         }
         Err(error) => {
-            println!("{error}");
+            eprintln!("{error}");
             ExitCode::FAILURE
         }
     }
@@ -100,10 +100,10 @@ async fn run(options: &Options) -> Result<Report, Box<dyn std::error::Error>> {
 fn client(options: &Options, counts: Arc<Counts>) -> speeddial::Result<Client> {
     let mut pool = PoolConfig::new();
     if let Some(limit) = options.max_per_host {
-        pool = pool.max_connections_per_host(limit);
+        pool = pool.max_connections_per_host(limit as usize);
     }
     if let Some(limit) = options.max_total {
-        pool = pool.max_connections(limit);
+        pool = pool.max_connections(limit as usize);
     }
     if let Some(timeout) = options.idle_timeout {
         pool = pool.idle_timeout(Duration::from_millis(timeout));
@@ -239,7 +239,7 @@ impl Report {
             println!("             {accepted} accepted by the server");
         }
         let [hit, coalesced, miss, other] = [&counts.hit, &counts.coalesced, &counts.miss, &counts.other].map(read);
-        println!("DNS          {hit} hits, {coalesced} coalesced, {miss} misses, {other} literals");
+        println!("DNS          {hit} hits, {coalesced} coalesced, {miss} misses, {other} without DNS");
         for (kind, (count, example)) in &self.errors {
             println!("error        {count} × {kind}, such as: {example}");
         }

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use tokio::runtime::Handle;
+use tokio::runtime::{self, Handle};
 use tokio::sync::Notify;
 
 pub(crate) use tokio::time::Instant;
@@ -33,6 +33,11 @@ pub(crate) trait Timed: Send + Sync + 'static {
     /// Its alarm.
     fn alarm(&self) -> &Alarm;
 
+    /// Another runtime than `not` on which somebody waits for a timeout, for when that one has gone away.
+    fn waits_on(&self, _not: runtime::Id) -> Option<Handle> {
+        None
+    }
+
     /// Handles what is due at `now` and returns when it wants to be called again.
     fn handle_timeout(self: &Arc<Self>, now: Instant) -> Option<Instant>;
 }
@@ -40,7 +45,7 @@ pub(crate) trait Timed: Send + Sync + 'static {
 /// Calls a [`Timed`] owner back in time: one task while there is anything to wait for, none otherwise.
 ///
 /// The task holds its owner only while it handles a timeout, and ends when the owner is gone. If its runtime goes
-/// away, the next [`Alarm::set`] starts another one where it is called.
+/// away, it moves to one where somebody waits, or the next [`Alarm::set`] starts another one where it is called.
 #[derive(Debug, Default)]
 pub(crate) struct Alarm {
     state: Arc<Mutex<AlarmState>>,
@@ -79,8 +84,7 @@ impl Alarm {
                 let Ok(runtime) = Handle::try_current() else { return };
                 *state = AlarmState::Asleep(deadline);
                 drop(state);
-                let watch = Watch { state: alarm.state.clone(), bell: alarm.bell.clone() };
-                runtime.spawn(watch.run(Arc::downgrade(owner)));
+                Watch::start(owner, &runtime, false);
             }
         }
     }
@@ -92,21 +96,35 @@ impl Drop for Alarm {
     }
 }
 
-/// An alarm's task. Dropping it, with its runtime say, leaves the alarm off.
-struct Watch {
+/// An alarm's task. Dropping it before it is over, with its runtime that is, leaves the alarm off or moves it.
+struct Watch<T: Timed> {
+    owner: Weak<T>,
     state: Arc<Mutex<AlarmState>>,
     bell: Arc<Notify>,
+    runtime: runtime::Id,
+    /// Whether it has moved, and its new runtime not run it yet.
+    moved: bool,
+    over: bool,
 }
 
-impl Watch {
-    async fn run<T: Timed>(self, owner: Weak<T>) {
+impl<T: Timed> Watch<T> {
+    /// Starts the task of an alarm that is [`AlarmState::Asleep`].
+    fn start(owner: &Arc<T>, runtime: &Handle, moved: bool) {
+        let Alarm { state, bell } = owner.alarm();
+        let (state, bell) = (state.clone(), bell.clone());
+        let watch = Self { owner: Arc::downgrade(owner), state, bell, runtime: runtime.id(), moved, over: false };
+        runtime.spawn(watch.run());
+    }
+
+    async fn run(mut self) {
+        self.moved = false;
         loop {
             let AlarmState::Asleep(deadline) = *lock(&self.state) else { return };
             tokio::select! {
                 () = tokio::time::sleep_until(deadline) => {}
                 () = self.bell.notified() => {}
             }
-            let Some(owner) = owner.upgrade() else { return };
+            let Some(owner) = self.owner.upgrade() else { return };
             if !self.is_due() {
                 continue;
             }
@@ -127,18 +145,33 @@ impl Watch {
         due
     }
 
-    fn sleep(&self, next: Option<Instant>) -> bool {
+    /// Goes to sleep again, or is over: from then on the alarm's state is not this task's to change.
+    fn sleep(&mut self, next: Option<Instant>) -> bool {
         let mut state = lock(&self.state);
         let asked = if let AlarmState::Awake(asked) = *state { asked } else { None };
         let next = next.into_iter().chain(asked).min();
         *state = next.map_or(AlarmState::Off, AlarmState::Asleep);
-        next.is_some()
+        self.over = next.is_none();
+        !self.over
     }
 }
 
-impl Drop for Watch {
+impl<T: Timed> Drop for Watch<T> {
     fn drop(&mut self) {
-        *lock(&self.state) = AlarmState::Off;
+        if self.over {
+            return;
+        }
+        // A runtime that is gone drops what it is given: moving on from there might go round for ever.
+        let owner = self.owner.upgrade().filter(|_| !self.moved);
+        let elsewhere = owner.as_ref().and_then(|owner| owner.waits_on(self.runtime));
+        match (owner, elsewhere) {
+            (Some(owner), Some(runtime)) => {
+                // Whatever it was to wait for, it finds out when it wakes up.
+                *lock(&self.state) = AlarmState::Asleep(now());
+                Watch::start(&owner, &runtime, true);
+            }
+            _ => *lock(&self.state) = AlarmState::Off,
+        }
     }
 }
 
@@ -214,6 +247,29 @@ mod tests {
         drop(diary);
         tokio::time::sleep(std::time::Duration::from_millis(1)).await;
         assert_eq!(tasks(), 0);
+    }
+
+    #[test]
+    fn no_time_is_lost_when_it_is_set_while_its_task_ends() {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_time().build().unwrap();
+        runtime.block_on(async {
+            for round in 1..400 {
+                let diary = Diary::new();
+                diary.want(0);
+                // Set it again just when the task, having nothing more to do, goes away.
+                while diary.called.lock().unwrap().is_empty() {
+                    tokio::task::yield_now().await;
+                }
+                let at = now();
+                diary.wanted.lock().unwrap().push((at - diary.start).as_millis() as u64 + 1);
+                Alarm::set(&diary, Some(at + std::time::Duration::from_millis(1)));
+                let deadline = at + std::time::Duration::from_secs(10);
+                while diary.called.lock().unwrap().len() < 2 {
+                    assert!(now() < deadline, "round {round}: lost");
+                    tokio::task::yield_now().await;
+                }
+            }
+        });
     }
 
     #[test]

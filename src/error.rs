@@ -106,8 +106,8 @@ impl Error {
         matches!(self.0.kind, ErrorKind::Resolve | ErrorKind::Timeout(Phase::Dns))
     }
 
-    /// Whether the caller's input cannot work.
-    pub fn is_request(&self) -> bool {
+    /// Whether the caller's input cannot work, so that nothing was sent (reqwest has the same word for it).
+    pub fn is_builder(&self) -> bool {
         self.0.kind == ErrorKind::Request
     }
 
@@ -145,7 +145,12 @@ impl Error {
     }
 
     pub(crate) fn no_origin(url: &Url, error: OriginError) -> Self {
-        Self::new(ErrorKind::Request, format!("cannot send to `{}`: {error}", without_credentials(url))).because(error)
+        let url = without_credentials(url);
+        Self::new(ErrorKind::Request, format!("cannot send to `{}`: {error}", redacted(url.as_str()))).because(error)
+    }
+
+    pub(crate) fn invalid_header(what: &str, error: impl Into<http::Error>) -> Self {
+        Self::invalid_request(what, error.into())
     }
 
     pub(crate) fn invalid_request(what: &str, error: impl Into<Cause>) -> Self {
@@ -165,7 +170,7 @@ impl Error {
             LeaseError::Dial(error) => Self::no_connection(origin, error),
             LeaseError::Lost => Self::new(
                 ErrorKind::Connect,
-                format!("connect to {origin}: given up, because a runtime was shut down or something panicked"),
+                format!("connect to {origin}: given up, because its runtime is gone or something panicked"),
             ),
             LeaseError::WaitTimeout(waited) => {
                 let mut error = Self::new(
@@ -190,8 +195,9 @@ impl Error {
         };
         let dns_timeout = crate::dns::ResolveErrorKind::Timeout;
         let timed_out = matches!(&error, ConnectError::Resolve(error) if error.kind() == dns_timeout);
-        let mut failed = Self::new(kind, format!("connect to {origin}: {error}")).because(error);
+        let mut failed = Self::new(kind, format!("connect to {origin}: {error}"));
         failed.0.timed_out = timed_out;
+        failed.0.cause = error.into_cause();
         failed
     }
 
@@ -208,8 +214,12 @@ impl Error {
         Self::new(ErrorKind::Body, format!("read the body from {origin}: {what}, after {bytes} bytes")).because(error)
     }
 
+    pub(crate) fn body_failed_before(origin: &Origin, bytes: u64) -> Self {
+        Self::new(ErrorKind::Body, format!("read the body from {origin}: it failed before, after {bytes} bytes"))
+    }
+
     pub(crate) fn timeout(origin: &Origin, phase: Phase, after: Duration) -> Self {
-        let message = format!("call {origin}: no response within {after:?}, in phase {phase}");
+        let message = format!("call {origin}: timed out after {after:?}, in phase {phase}");
         Self::new(ErrorKind::Timeout(phase), message)
     }
 
@@ -244,6 +254,8 @@ impl std::error::Error for Error {
 fn explain(error: &hyper::Error, answered: bool) -> String {
     match io_cause(error) {
         Some(io) => reason(io),
+        None if error.is_parse_too_large() => "the head of the response is too large".to_owned(),
+        None if error.is_user() => "the connection's runtime is gone".to_owned(),
         None if error.is_parse() => format!("the server's answer is not HTTP/1.1: {error}"),
         None if error.is_canceled() => "the connection closed before the request was sent".to_owned(),
         None if answered => "the server closed the connection in the middle of its response".to_owned(),
@@ -272,14 +284,10 @@ fn without_credentials(url: &Url) -> Url {
     url
 }
 
-/// Something that was meant to be a URL, without what may be credentials in it.
-fn redacted(text: &str) -> String {
-    let start = text.find("//").map_or(0, |slashes| slashes + 2);
-    let end = text[start..].find(['/', '?', '#']).map_or(text.len(), |length| start + length);
-    match text[start..end].rfind('@') {
-        Some(at) => format!("{}{}", &text[..start], &text[start + at + 1..]),
-        None => text.to_owned(),
-    }
+/// Something that was meant to be a URL, without what may be credentials in it: everything up to the last `@`, since
+/// what is not a URL cannot be trusted to say where its authority ends.
+fn redacted(text: &str) -> &str {
+    text.rfind('@').map_or(text, |at| &text[at + 1..])
 }
 
 #[cfg(test)]
@@ -288,10 +296,15 @@ mod tests {
 
     #[test]
     fn no_message_has_credentials() {
-        assert_eq!(redacted("http://user:pass@ho st/x"), "http://ho st/x");
-        assert_eq!(redacted("user:p@ss@host"), "host");
-        assert_eq!(redacted("http://host/a@b"), "http://host/a@b");
+        for text in
+            ["http://user:pass@ho st/x", "http:/user:pa/ss@ho st/x", "http://user:pa#ss@ho st/x", "user:p@ss@ho st/x"]
+        {
+            assert_eq!(redacted(text), "ho st/x");
+        }
         assert_eq!(redacted("nonsense"), "nonsense");
+        let opaque = Url::parse("user:secret@host/path").unwrap();
+        let error = Error::no_origin(&opaque, OriginError::UnknownScheme("user".into())).to_string();
+        assert_eq!(error, "cannot send to `host/path`: unknown scheme `user`");
         let url = Url::parse("http://user:pass@host/x").unwrap();
         let error = Error::from_status(&url, StatusCode::NOT_FOUND);
         assert_eq!(error.to_string(), "status 404 Not Found from http://host/x");

@@ -11,6 +11,7 @@ pub(crate) struct Links {
 
 /// An item that can be in list number `L`; an item can be in as many lists as it has numbers.
 pub(crate) trait Linked<const L: usize> {
+    fn place(&self) -> &Links;
     fn links(&mut self) -> &mut Links;
 }
 
@@ -48,8 +49,8 @@ impl<const L: usize> List<L> {
     }
 
     /// The item behind `id`.
-    pub(crate) fn after<T: Linked<L>>(&self, items: &mut Slab<T>, id: usize) -> Option<usize> {
-        items[id].links().after
+    pub(crate) fn after<T: Linked<L>>(&self, items: &Slab<T>, id: usize) -> Option<usize> {
+        items[id].place().after
     }
 
     pub(crate) fn push_front<T: Linked<L>>(&mut self, items: &mut Slab<T>, id: usize) {
@@ -101,12 +102,16 @@ mod tests {
     struct Item(Links);
 
     impl Linked<0> for Item {
+        fn place(&self) -> &Links {
+            &self.0
+        }
+
         fn links(&mut self) -> &mut Links {
             &mut self.0
         }
     }
 
-    fn forwards(list: &List<0>, items: &mut Slab<Item>) -> Vec<usize> {
+    fn forwards(list: &List<0>, items: &Slab<Item>) -> Vec<usize> {
         let mut ids = Vec::new();
         let mut next = list.front();
         while let Some(id) = next {
@@ -146,7 +151,7 @@ mod tests {
                 }
                 _ => {}
             }
-            assert_eq!(model, forwards(&list, &mut items));
+            assert_eq!(model, forwards(&list, &items));
             assert_eq!(
                 (list.len(), list.front(), list.back()),
                 (model.len(), model.front().copied(), model.back().copied())

@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use socket2::{SockRef, TcpKeepalive};
-use tokio::io::{AsyncRead, AsyncWrite, DuplexStream};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 
 /// Connects to one address: the seam under the race between addresses.
@@ -37,11 +37,16 @@ pub trait Transport: Send + Sync + 'static {
 /// A connection attempt under way: what [`Transport::connect`] returns.
 pub type Connecting<'a> = Pin<Box<dyn Future<Output = io::Result<Box<dyn Stream>>> + Send + 'a>>;
 
-/// A connected byte stream.
+impl<T: Transport + ?Sized> Transport for std::sync::Arc<T> {
+    fn connect(&self, address: SocketAddr) -> Connecting<'_> {
+        (**self).connect(address)
+    }
+}
+
+/// A connected byte stream: anything that reads and writes.
 pub trait Stream: AsyncRead + AsyncWrite + Send + Unpin + 'static {}
 
-impl Stream for TcpStream {}
-impl Stream for DuplexStream {}
+impl<S: AsyncRead + AsyncWrite + Send + Unpin + 'static> Stream for S {}
 
 /// TCP, with nodelay on, keepalive after 15 s of silence (3 probes, 15 s apart), and on Linux a user timeout of 30 s
 /// (RFC 5482) after which unacknowledged data closes the connection.
@@ -69,12 +74,13 @@ impl TcpTransport {
         Self::default()
     }
 
-    fn configure(&self, stream: &TcpStream) -> io::Result<()> {
-        stream.set_nodelay(true)?;
+    /// An option that the system does not know is no reason to do without the connection.
+    fn configure(&self, stream: &TcpStream) {
         let socket = SockRef::from(stream);
+        let _ = socket.set_tcp_nodelay(true);
+        let _ = socket.set_tcp_keepalive(&self.keepalive);
         #[cfg(target_os = "linux")]
-        socket.set_tcp_user_timeout(Some(USER_TIMEOUT))?;
-        socket.set_tcp_keepalive(&self.keepalive)
+        let _ = socket.set_tcp_user_timeout(Some(USER_TIMEOUT));
     }
 }
 
@@ -82,7 +88,7 @@ impl Transport for TcpTransport {
     fn connect(&self, address: SocketAddr) -> Connecting<'_> {
         Box::pin(async move {
             let stream = TcpStream::connect(address).await?;
-            self.configure(&stream)?;
+            self.configure(&stream);
             Ok(Box::new(stream) as Box<dyn Stream>)
         })
     }
@@ -96,7 +102,7 @@ mod tests {
     async fn sockets_have_the_promised_options() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
-        TcpTransport::new().configure(&stream).unwrap();
+        TcpTransport::new().configure(&stream);
         let socket = SockRef::from(&stream);
         assert!(stream.nodelay().unwrap() && socket.keepalive().unwrap());
         assert_eq!(socket.tcp_keepalive_time().unwrap(), KEEPALIVE);

@@ -2,6 +2,8 @@
 
 use std::io::Write;
 use std::net::{Ipv4Addr, TcpListener};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Barrier};
 
 use speeddial::dns::{FixedResolver, HickoryResolver};
 use speeddial::{Client, Error, ErrorKind};
@@ -11,9 +13,19 @@ use crate::support::dns_server::DnsServer;
 use crate::support::peer::{Peer, answer_all, read_head};
 
 async fn fails(client: &Client, url: &str) -> Error {
-    match client.get(url).send().await {
-        Ok(response) => response.bytes().await.expect_err("the call fails"),
-        Err(error) => error,
+    let mut response = match client.get(url).send().await {
+        Ok(response) => response,
+        Err(error) => return error,
+    };
+    loop {
+        match response.chunk().await {
+            Ok(Some(_)) => {}
+            Ok(None) => panic!("the call succeeded"),
+            Err(error) => {
+                assert!(response.chunk().await.is_err(), "a failure is not an end");
+                return error;
+            }
+        }
     }
 }
 
@@ -147,8 +159,6 @@ async fn after_each_failure_the_same_client_works() {
 
 #[tokio::test]
 async fn a_get_survives_a_connection_closed_behind_its_back_and_a_post_is_not_doubled() {
-    use std::sync::Arc;
-    use std::sync::atomic::{AtomicUsize, Ordering};
     // The first connection answers once, reads the next request and closes; the others behave.
     let requests = Arc::new(AtomicUsize::new(0));
     let seen = requests.clone();
@@ -176,6 +186,33 @@ async fn a_get_survives_a_connection_closed_behind_its_back_and_a_post_is_not_do
     client.get(peer.url()).send().await.unwrap().text().await.unwrap();
     let error = client.post(peer.url()).body("once").send().await.unwrap_err();
     assert_eq!((error.kind(), peer.connections()), (ErrorKind::Exchange, 1));
+}
+
+#[tokio::test]
+async fn a_get_finds_a_new_connection_when_all_that_are_idle_have_gone_stale() {
+    // Each of the first connections answers one request, reads another one and closes.
+    const STALE: usize = 6;
+    let (together, peers) = (Arc::new(Barrier::new(STALE)), Arc::new(AtomicUsize::new(0)));
+    let requests = peers.clone();
+    let peer = Peer::start(move |number, mut socket| {
+        if number >= STALE {
+            return answer_all(&mut socket);
+        }
+        if read_head(&mut socket) {
+            requests.fetch_add(1, Ordering::SeqCst);
+            together.wait();
+            let _ = socket.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok");
+            read_head(&mut socket);
+        }
+    });
+    let client = Client::new();
+    let calls: Vec<_> = (0..STALE).map(|_| tokio::spawn(client.get(peer.url()).send())).collect();
+    for call in calls {
+        call.await.unwrap().unwrap().bytes().await.unwrap();
+    }
+    assert_eq!((client.pool_stats().idle, peers.load(Ordering::SeqCst)), (STALE, STALE));
+    assert_eq!(client.get(peer.url()).send().await.unwrap().text().await.unwrap(), "ok");
+    assert_eq!(peer.connections(), STALE + 1);
 }
 
 #[tokio::test]

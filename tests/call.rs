@@ -154,7 +154,8 @@ async fn a_timeout_says_what_it_was_waiting_for_and_the_client_goes_on() {
     })
     .unwrap();
     let client = Client::new();
-    let slow = client.get(format!("http://{}/slow", server.address())).timeout(Duration::from_millis(50));
+    client.get(format!("http://{}/", server.address())).send().await.unwrap().bytes().await.unwrap();
+    let slow = client.get(format!("http://{}/slow", server.address())).timeout(Duration::from_millis(500));
     let error = slow.send().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Timeout(speeddial::trace::Phase::Wait));
     assert!(error.is_timeout() && error.timings().is_some());

@@ -13,9 +13,9 @@ use super::response::{Payload, Response};
 use super::retry::{Attempted, is_idempotent};
 use super::{Body, Dialer, Shared};
 use crate::clock::{self, Instant};
-use crate::connect::SendError;
+use crate::connect::{ConnectError, SendError};
 use crate::error::{Error, Result, io_cause};
-use crate::pool::{Checkout, Delivery, Lease, Ticket};
+use crate::pool::{Checkout, Delivery, Lease, LeaseError, Ticket};
 use crate::trace::{Event, Trace};
 
 /// Makes the call `request` describes.
@@ -44,6 +44,13 @@ pub(super) async fn run(client: &Shared, request: Request) -> Result<Response> {
         call.open.trace.fail();
         error.about(&call.request.url, call.open.trace.timings())
     })
+}
+
+/// How many attempts a call has made, and how many of them sent anything.
+#[derive(Default)]
+struct Tried {
+    attempts: u32,
+    sent: u32,
 }
 
 /// When a call has to be over.
@@ -86,39 +93,49 @@ impl Drop for Open {
 
 impl Call<'_> {
     async fn exchange(&mut self) -> Result<Response> {
-        for attempts in 1.. {
-            let lease = self.lease().await?;
-            match self.attempt(lease, attempts).await? {
+        let mut tried = Tried::default();
+        loop {
+            let lease = self.lease(tried.attempts > 0).await?;
+            match self.attempt(lease, &mut tried).await? {
                 Some(response) => return Ok(response),
                 None => self.open.trace.emit(Event::Retried),
             }
         }
-        unreachable!("attempts are bounded")
     }
 
-    async fn lease(&self) -> Result<Lease<Dialer>> {
+    /// A connection; not an idle one for another attempt, because the last one may have failed for being idle.
+    async fn lease(&self, shuns_idle: bool) -> Result<Lease<Dialer>> {
+        let lease = match self.checkout(shuns_idle).await {
+            // A dial begun for somebody on another runtime is lost with that.
+            Err(LeaseError::Lost) => self.checkout(shuns_idle).await,
+            checked_out => checked_out,
+        };
+        let lease = lease.map_err(|error| Error::no_lease(&self.request.origin, error))?;
+        let conn = lease.conn();
+        let (connection, remote, requests) = (conn.number(), conn.remote(), conn.requests());
+        self.open.trace.emit(Event::Leased { connection, remote, requests });
+        Ok(lease)
+    }
+
+    async fn checkout(&self, shuns_idle: bool) -> Result<Lease<Dialer>, LeaseError<ConnectError>> {
         let trace = &self.open.trace;
-        let origin = &self.request.origin;
-        let lease = match self.client.pool.checkout(origin) {
-            Checkout::Ready(lease) => lease,
-            Checkout::Full(error) => return Err(Error::no_lease(origin, error)),
+        match self.client.pool.checkout(&self.request.origin, shuns_idle) {
+            Checkout::Ready(lease) => Ok(lease),
+            Checkout::Full(error) => Err(error),
             Checkout::Wait(ticket) => {
                 trace.emit(Event::Queued);
                 let Delivery { lease, dial } = Waiting { ticket: Some(ticket), trace }.await;
                 if let Some(dial) = dial {
                     trace.adopt(&dial);
                 }
-                lease.map_err(|error| Error::no_lease(origin, error))?
+                lease
             }
-        };
-        let conn = lease.conn();
-        trace.emit(Event::Leased { connection: conn.number(), remote: conn.remote(), requests: conn.requests() });
-        Ok(lease)
+        }
     }
 
     /// One attempt; `None` when it failed and another one is safe.
-    async fn attempt(&mut self, lease: Lease<Dialer>, attempts: u32) -> Result<Option<Response>> {
-        let reused = lease.conn().requests() > 0;
+    async fn attempt(&mut self, lease: Lease<Dialer>, tried: &mut Tried) -> Result<Option<Response>> {
+        let kept = !lease.is_fresh();
         let mut exchange = Exchange { lease: Some(lease), trace: &self.open.trace };
         let SendError { error, unsent } = match exchange.send(self.message()).await {
             Ok(response) => {
@@ -128,12 +145,15 @@ impl Call<'_> {
             Err(failed) => failed,
         };
         let answered = exchange.over().conn().answered_at().is_some();
+        tried.attempts += 1;
+        tried.sent += u32::from(unsent.is_none());
         let attempted = Attempted {
             unsent: unsent.is_some(),
-            reused,
+            kept,
             closed_silently: !answered && is_closed(&error),
             idempotent: is_idempotent(&self.request.method),
-            attempts,
+            attempts: tried.attempts,
+            sent: tried.sent,
         };
         match attempted.may_be_repeated() {
             true => Ok(None),

@@ -26,6 +26,9 @@ use crate::trace::{DialTrace, Hooks};
 
 /// An HTTP client: a DNS cache, a pool of connections, and timings for every request. Clones share all of it.
 ///
+/// It works on any tokio runtime, and on several at once. A connection is served by the runtime it was opened on: a
+/// client should not be shared between runtimes of which one is kept without being driven.
+///
 /// ```no_run
 /// # async fn run() -> speeddial::Result<()> {
 /// let client = speeddial::Client::new();

@@ -1,7 +1,9 @@
 //! What to send: method, URL, headers and body, parsed and checked before anything happens.
 
+use std::fmt;
 use std::time::Duration;
 
+use http::header::{CONTENT_LENGTH, HOST, TRANSFER_ENCODING};
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use url::Url;
 
@@ -77,7 +79,6 @@ pub struct RequestBuilder {
 }
 
 /// A request that can be sent.
-#[derive(Debug)]
 pub(crate) struct Request {
     pub(crate) method: Method,
     pub(crate) url: Url,
@@ -87,14 +88,47 @@ pub(crate) struct Request {
     pub(crate) timeout: Option<Duration>,
 }
 
+impl fmt::Debug for Request {
+    // Without header values and query, which may be secrets.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Request")
+            .field("method", &self.method)
+            .field("origin", &self.origin)
+            .field("path", &self.url.path())
+            .field("headers", &self.headers.keys().collect::<Vec<_>>())
+            .field("body", &self.body)
+            .finish_non_exhaustive()
+    }
+}
+
 impl Request {
     fn new(method: Method, url: Url) -> Result<Self> {
+        if method == Method::CONNECT {
+            return Err(Error::refused_request("CONNECT is for proxies, not for requests".to_owned()));
+        }
         let origin = Origin::from_url(&url).map_err(|error| Error::no_origin(&url, error))?;
         if !url.username().is_empty() || url.password().is_some() {
             let what = format!("credentials in the URL of {origin} would not be sent: set an authorization header");
             return Err(Error::refused_request(what));
         }
         Ok(Self { method, url, origin, headers: HeaderMap::new(), body: Body::default(), timeout: None })
+    }
+
+    /// Refuses headers that would make the peer read the connection otherwise than it was written (RFC 9112 §11.2).
+    fn check(self) -> Result<Self> {
+        let several = |name| self.headers.get_all(name).iter().nth(1).is_some();
+        let length = self.headers.get(CONTENT_LENGTH).map(HeaderValue::as_bytes);
+        let contradicts = length.is_some_and(|length| length != self.body.as_bytes().len().to_string().as_bytes());
+        let what = if several(HOST) {
+            "two host headers"
+        } else if contradicts || several(CONTENT_LENGTH) {
+            "a content-length that is not the body's"
+        } else if self.headers.contains_key(TRANSFER_ENCODING) {
+            "a transfer-encoding header: the body's framing is the client's to choose"
+        } else {
+            return Ok(self);
+        };
+        Err(Error::refused_request(format!("the request to {} has {what}", self.origin)))
     }
 }
 
@@ -111,9 +145,10 @@ impl RequestBuilder {
         V: TryInto<HeaderValue, Error: Into<http::Error>>,
     {
         self.with(|request| {
-            let refused = |error: http::Error| Error::invalid_request("not a valid header", error);
-            let name = name.try_into().map_err(|error| refused(error.into()))?;
-            let value = value.try_into().map_err(|error| refused(error.into()))?;
+            let name = name.try_into().map_err(|error| Error::invalid_header("a header's name is not valid", error))?;
+            let value = value.try_into();
+            let value = value
+                .map_err(|error| Error::invalid_header(&format!("the value of header {name} is not valid"), error))?;
             request.headers.append(name, value);
             Ok(())
         })
@@ -160,7 +195,7 @@ impl RequestBuilder {
     /// # Errors
     /// [`Error`], whose [`kind`](Error::kind) says what the call was doing. A response with an error status is none.
     pub async fn send(self) -> Result<Response> {
-        call::run(&self.client.shared, self.request?).await
+        call::run(&self.client.shared, self.request?.check()?).await
     }
 
     fn with(mut self, change: impl FnOnce(&mut Request) -> Result<()>) -> Self {
@@ -192,7 +227,34 @@ mod tests {
     fn a_header_that_would_split_the_request_is_refused() {
         let request = Client::new().get("http://host/").header("x", "a\r\nevil: yes");
         let error = request.request.expect_err("refused");
-        assert_eq!((error.kind(), error.to_string()), (ErrorKind::Request, "not a valid header".to_owned()));
+        assert_eq!(
+            (error.kind(), error.to_string()),
+            (ErrorKind::Request, "the value of header x is not valid".into())
+        );
+        let error = Client::new().get("http://host/").header("x\r\n", "a").request.expect_err("refused");
+        assert_eq!(error.to_string(), "a header's name is not valid");
+    }
+
+    #[test]
+    fn framing_that_contradicts_the_body_is_refused() {
+        let client = Client::new();
+        let post = || client.post("http://host/").body("12345");
+        let refused = |request: RequestBuilder| request.request.unwrap().check().map(drop).map_err(|e| e.to_string());
+        let wrong = Err("the request to host:80 has a content-length that is not the body's".to_owned());
+        assert_eq!(refused(post().header("content-length", "5")), Ok(()));
+        assert_eq!(refused(post().header("content-length", "40")), wrong);
+        assert_eq!(refused(post().header("content-length", "5").header("content-length", "5")), wrong);
+        assert_eq!(refused(client.get("http://host/").header("content-length", "1")), wrong);
+        assert!(refused(post().header("transfer-encoding", "chunked")).is_err());
+        assert!(refused(post().header("host", "a").header("host", "b")).is_err());
+        assert!(client.request(Method::CONNECT, "http://host/").request.is_err());
+    }
+
+    #[test]
+    fn debug_shows_no_header_values() {
+        let request = Client::new().get("http://host/?token=secret").header("authorization", "Bearer secret");
+        let shown = format!("{request:?}");
+        assert!(shown.contains("authorization") && !shown.contains("secret"), "{shown}");
     }
 
     #[test]

@@ -76,7 +76,7 @@ impl Response {
 
     /// The peer's address.
     pub fn remote_addr(&self) -> Option<SocketAddr> {
-        self.timings().remote_addr()
+        self.payload.trace.remote_addr()
     }
 
     /// Where the time went so far: right after [`send`](crate::RequestBuilder::send), up to the headers.
@@ -145,6 +145,7 @@ pub(super) struct Payload {
     deadline: Option<Deadline>,
     origin: Origin,
     bytes: u64,
+    failed: bool,
 }
 
 impl Payload {
@@ -155,28 +156,39 @@ impl Payload {
         deadline: Option<Deadline>,
         origin: Origin,
     ) -> Self {
-        let mut payload = Self { incoming, lease: Some(lease), trace, deadline, origin, bytes: 0 };
+        let mut payload = Self { incoming, lease: Some(lease), trace, deadline, origin, bytes: 0, failed: false };
         payload.finish_at_end();
         payload
     }
 
     async fn chunk(&mut self) -> Result<Option<Bytes>> {
+        if self.failed {
+            return Err(Error::body_failed_before(&self.origin, self.bytes));
+        }
         if self.lease.is_none() {
             return Ok(None);
         }
-        let deadline = self.deadline;
-        match clock::before(deadline.map(|deadline| deadline.at), self.next_data()).await {
-            Some(Ok(data)) => Ok(data),
-            Some(Err(error)) => {
-                self.give_up();
-                Err(Error::body(&self.origin, error, self.bytes))
-            }
+        let Some(deadline) = self.deadline else {
+            let data = self.next_data().await;
+            return data.map_err(|error| self.broken(error));
+        };
+        // What has come in the meantime is too late as well.
+        let data = match clock::now() < deadline.at {
+            true => clock::before(Some(deadline.at), self.next_data()).await,
+            false => None,
+        };
+        match data {
+            Some(data) => data.map_err(|error| self.broken(error)),
             None => {
                 self.give_up();
-                let limit = deadline.map_or(Duration::ZERO, |deadline| deadline.limit);
-                Err(Error::timeout(&self.origin, Phase::Receive, limit))
+                Err(Error::timeout(&self.origin, Phase::Receive, deadline.limit))
             }
         }
+    }
+
+    fn broken(&mut self, error: hyper::Error) -> Error {
+        self.give_up();
+        Error::body(&self.origin, error, self.bytes)
     }
 
     async fn next_data(&mut self) -> hyper::Result<Option<Bytes>> {
@@ -210,6 +222,7 @@ impl Payload {
 
     fn give_up(&mut self) {
         if self.lease.take().is_some() {
+            self.failed = true;
             self.trace.fail();
         }
     }

@@ -7,25 +7,28 @@ use http::Method;
 pub(crate) struct Attempted {
     /// None of the request was sent.
     pub(crate) unsent: bool,
-    /// The connection had served a request before, so the peer may have closed it for being idle.
-    pub(crate) reused: bool,
+    /// The connection was kept before, so the peer may have closed it for being idle.
+    pub(crate) kept: bool,
     /// The peer closed the connection, and no byte of a response had come.
     pub(crate) closed_silently: bool,
     /// Sending the request twice does what sending it once does (RFC 9110 §9.2.2).
     pub(crate) idempotent: bool,
     /// How many attempts were made, this one among them.
     pub(crate) attempts: u32,
+    /// In how many of them the request was sent, or part of it.
+    pub(crate) sent: u32,
 }
 
-/// The most attempts a call makes.
-pub(crate) const MAX_ATTEMPTS: u32 = 4;
+/// The most attempts a call makes, and the most that send anything.
+const MAX_ATTEMPTS: u32 = 4;
+const MAX_SENT: u32 = 2;
 
 impl Attempted {
-    /// Whether another attempt is safe: nothing was sent, or the request may be repeated and the peer closed a reused
+    /// Whether another attempt is safe: nothing was sent, or the request may be repeated and the peer closed a kept
     /// connection before it said anything (RFC 9112 §9.3.1).
     pub(crate) fn may_be_repeated(self) -> bool {
-        let safe = self.unsent || (self.reused && self.closed_silently && self.idempotent);
-        safe && self.attempts < MAX_ATTEMPTS
+        let stale = self.kept && self.closed_silently && self.idempotent && self.sent < MAX_SENT;
+        (self.unsent || stale) && self.attempts < MAX_ATTEMPTS
     }
 }
 
@@ -39,11 +42,11 @@ mod tests {
     use super::*;
 
     const STALE: Attempted =
-        Attempted { unsent: false, reused: true, closed_silently: true, idempotent: true, attempts: 1 };
+        Attempted { unsent: false, kept: true, closed_silently: true, idempotent: true, attempts: 1, sent: 1 };
 
     #[test]
     fn what_was_not_sent_may_be_sent_whatever_it_is() {
-        let unsent = Attempted { unsent: true, idempotent: false, reused: false, ..STALE };
+        let unsent = Attempted { unsent: true, idempotent: false, kept: false, sent: 0, ..STALE };
         assert!(unsent.may_be_repeated());
     }
 
@@ -52,13 +55,14 @@ mod tests {
         assert!(STALE.may_be_repeated());
         assert!(!Attempted { idempotent: false, ..STALE }.may_be_repeated());
         assert!(!Attempted { closed_silently: false, ..STALE }.may_be_repeated());
-        assert!(!Attempted { reused: false, ..STALE }.may_be_repeated(), "a failure on a new connection is final");
+        assert!(!Attempted { kept: false, ..STALE }.may_be_repeated(), "a failure on a new connection is final");
     }
 
     #[test]
     fn attempts_are_bounded() {
-        assert!(!Attempted { attempts: MAX_ATTEMPTS, ..STALE }.may_be_repeated());
-        assert!(!Attempted { attempts: MAX_ATTEMPTS, unsent: true, ..STALE }.may_be_repeated());
+        assert!(!Attempted { attempts: 2, sent: 2, ..STALE }.may_be_repeated());
+        assert!(Attempted { attempts: 3, sent: 1, ..STALE }.may_be_repeated());
+        assert!(!Attempted { attempts: 4, sent: 0, unsent: true, ..STALE }.may_be_repeated());
     }
 
     #[test]

@@ -33,8 +33,8 @@ pub(crate) struct Connector {
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ConnectError {
     /// The name has no addresses, or they could not be found out.
-    #[error("{}", .0)]
-    Resolve(#[source] ResolveError),
+    #[error("{0}")]
+    Resolve(ResolveError),
     /// No address could be connected to.
     #[error("{}", describe(.0))]
     Refused(Vec<Failed>),
@@ -42,7 +42,20 @@ pub(crate) enum ConnectError {
     #[error("nothing within {after:?}{}", so_far(.failed))]
     Timeout { after: Duration, phase: Phase, failed: Vec<Failed> },
     #[error("the HTTP handshake failed")]
-    Handshake(#[source] hyper::Error),
+    Handshake(hyper::Error),
+}
+
+impl ConnectError {
+    /// What lies under it: it says the rest itself.
+    pub(crate) fn into_cause(self) -> Option<Box<dyn std::error::Error + Send + Sync>> {
+        match self {
+            Self::Resolve(error) => error.into_cause().map(Into::into),
+            Self::Refused(failed) | Self::Timeout { failed, .. } => {
+                failed.into_iter().next_back().map(|(_, e)| e.into())
+            }
+            Self::Handshake(error) => Some(error.into()),
+        }
+    }
 }
 
 impl Connector {
@@ -54,8 +67,11 @@ impl Connector {
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
         let deadline = clock::now().checked_add(self.timeout);
-        let opening = self.walk(origin, trace);
-        let opened = clock::before(deadline, opening).await.unwrap_or_else(|| Err(self.timed_out(trace)))?;
+        let opening = std::pin::pin!(self.walk(origin, trace));
+        let opened = match clock::before(deadline, opening).await {
+            Some(opened) => opened?,
+            None => return Err(self.timed_out(trace)),
+        };
         trace.emit(Event::Opened { remote: opened.remote() });
         Ok(opened)
     }
@@ -97,8 +113,10 @@ impl Connector {
         lookups: &Lookups,
         trace: &DialTrace,
     ) -> (Family, Arc<[IpAddr]>) {
-        trace.emit(Event::DnsStart { family });
-        match self.resolver.lookup(name, family).await {
+        let mut asking = Asking::start(family, trace);
+        let answer = self.resolver.lookup(name, family).await;
+        asking.over = true;
+        match answer {
             Ok(answer) => {
                 let addresses = answer.addresses().clone();
                 let lookup = DnsLookup::answered(family, addresses.clone(), answer.ttl(), answer.source());
@@ -116,8 +134,13 @@ impl Connector {
 
     fn timed_out(&self, trace: &DialTrace) -> ConnectError {
         let events = trace.events();
-        let dialled = events.iter().any(|(_, event)| matches!(event, Event::AttemptStart { .. }));
-        let phase = if dialled { Phase::Connect } else { Phase::Dns };
+        let dialling = events.iter().fold(0, |dialling, (_, event)| match event {
+            Event::AttemptStart { .. } => dialling + 1,
+            Event::AttemptEnd { .. } | Event::AttemptCancelled { .. } => dialling - 1,
+            _ => dialling,
+        });
+        // The race is still there, and its attempts with it; without any, it was an answer that it waited for.
+        let phase = if dialling > 0 { Phase::Connect } else { Phase::Dns };
         let failed = events.into_iter().filter_map(|(_, event)| match event {
             Event::AttemptEnd { address, error: Some(error) } => Some((address, error)),
             _ => None,
@@ -137,8 +160,31 @@ fn family_of(ip: IpAddr) -> &'static [Family] {
 
 fn literal(ip: IpAddr, trace: &DialTrace) -> (Family, Arc<[IpAddr]>) {
     let (family, addresses) = (Family::of(ip), Arc::new([ip]));
+    trace.emit(Event::DnsStart { family });
     trace.emit(Event::DnsEnd(DnsLookup::answered(family, addresses.clone(), Duration::MAX, Source::Literal)));
     (family, addresses)
+}
+
+/// A lookup under way; dropped before it is over, nobody waits for it any more.
+struct Asking<'a> {
+    family: Family,
+    trace: &'a DialTrace,
+    over: bool,
+}
+
+impl<'a> Asking<'a> {
+    fn start(family: Family, trace: &'a DialTrace) -> Self {
+        trace.emit(Event::DnsStart { family });
+        Self { family, trace, over: false }
+    }
+}
+
+impl Drop for Asking<'_> {
+    fn drop(&mut self) {
+        if !self.over {
+            self.trace.emit(Event::DnsCancelled { family: self.family });
+        }
+    }
 }
 
 /// The lookups that failed, to explain a race without addresses.

@@ -79,6 +79,10 @@ struct Known {
 }
 
 impl Linked<0> for Entry {
+    fn place(&self) -> &Links {
+        &self.links
+    }
+
     fn links(&mut self) -> &mut Links {
         &mut self.links
     }

@@ -165,6 +165,11 @@ impl ResolveError {
         Self { source, ..self }
     }
 
+    /// What lies under it.
+    pub(crate) fn into_cause(self) -> Option<Arc<dyn std::error::Error + Send + Sync>> {
+        self.cause
+    }
+
     /// What went wrong.
     pub fn kind(&self) -> ResolveErrorKind {
         self.kind

@@ -84,12 +84,12 @@ impl PoolConfig {
     }
 
     /// Requests that may wait for a place, beyond those a connection is being opened for. 10,000 by default; with 0
-    /// a request fails at once where a limit binds.
+    /// a request fails at once where a limit binds, be it only until another host's idle connection is closed.
     pub fn max_waiting(self, max_waiting: usize) -> Self {
         Self { max_waiting, ..self }
     }
 
-    /// How long a request may wait for a connection. 30 s by default.
+    /// How long a request may wait for a place; opening a connection has its own limit. 30 s by default.
     pub fn wait_timeout(self, wait_timeout: Duration) -> Self {
         Self { wait_timeout, ..self }
     }

@@ -70,7 +70,7 @@ fn limited(limit: usize) -> (Pool<Script>, Script) {
 }
 
 async fn lease(pool: &Pool<Script>, key: &'static str) -> Result<Lease<Script>, LeaseError<&'static str>> {
-    match pool.checkout(&key) {
+    match pool.checkout(&key, false) {
         Checkout::Ready(lease) => Ok(lease),
         Checkout::Wait(ticket) => ticket.await.lease,
         Checkout::Full(error) => Err(error),
@@ -78,7 +78,7 @@ async fn lease(pool: &Pool<Script>, key: &'static str) -> Result<Lease<Script>, 
 }
 
 fn ticket(pool: &Pool<Script>, key: &'static str) -> Ticket<Script> {
-    match pool.checkout(&key) {
+    match pool.checkout(&key, false) {
         Checkout::Wait(ticket) => ticket,
         _ => panic!("expected to wait"),
     }
@@ -220,6 +220,29 @@ fn requests_on_another_runtime_go_on_when_the_first_runtime_is_gone() {
         assert!(waiting.await.lease.is_ok());
         assert!(lease(&pool, "slow").await.is_ok());
     });
+}
+
+#[test]
+fn a_wait_timeout_survives_the_runtime_that_kept_the_time() {
+    let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let config = PoolConfig::new().max_connections_per_host(1).wait_timeout(Duration::from_millis(50));
+    let (pool, _) = pool(config);
+    let (first, second) = (runtime(), runtime());
+    let held = second.block_on(lease(&pool, "a")).unwrap();
+    let _early = on(&first, || ticket(&pool, "a"));
+    let late = on(&second, || ticket(&pool, "a"));
+    drop(first);
+    second.block_on(async { assert!(matches!(late.await.lease, Err(LeaseError::WaitTimeout(_)))) });
+    drop(held);
+}
+
+#[test]
+fn outside_of_a_runtime_a_dial_is_lost_and_said_to_be() {
+    let (pool, _) = limited(1);
+    let lost = ticket(&pool, "a");
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    assert!(matches!(runtime.block_on(lost).lease, Err(LeaseError::Lost)));
+    assert_eq!(pool.stats(), PoolStats::default());
 }
 
 #[test]

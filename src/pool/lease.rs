@@ -17,12 +17,18 @@ pub(crate) struct Lease<D: Dial> {
     shared: Arc<Shared<D>>,
     held: Option<Held>,
     conn: Option<D::Conn>,
+    fresh: bool,
     used: bool,
 }
 
 impl<D: Dial> Lease<D> {
-    pub(super) fn new(shared: Arc<Shared<D>>, held: Held, conn: D::Conn) -> Self {
-        Self { shared, held: Some(held), conn: Some(conn), used: false }
+    pub(super) fn new(shared: Arc<Shared<D>>, held: Held, conn: D::Conn, fresh: bool) -> Self {
+        Self { shared, held: Some(held), conn: Some(conn), fresh, used: false }
+    }
+
+    /// Whether the connection comes right from its dial, so that its peer cannot have closed it for being idle.
+    pub(crate) fn is_fresh(&self) -> bool {
+        self.fresh
     }
 
     pub(crate) fn conn(&self) -> &D::Conn {

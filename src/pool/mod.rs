@@ -10,7 +10,7 @@ use std::hash::Hash;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use tokio::runtime::Handle;
+use tokio::runtime::{self, Handle};
 use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
 
@@ -105,7 +105,7 @@ type Dials = HashMap<u64, (Arc<DialTrace>, Option<AbortHandle>)>;
 type Todo<D> = Effect<<D as Dial>::Key, Pooled<<D as Dial>::Conn>, Waiter<D>, Undialled<<D as Dial>::Error>>;
 type Books<D> = State<<D as Dial>::Key, Pooled<<D as Dial>::Conn>, Waiter<D>, Undialled<<D as Dial>::Error>>;
 
-/// A connection in the books, with its dial until its first request.
+/// A connection in the books, with its dial as long as it comes right from that.
 pub(crate) struct Pooled<C> {
     conn: C,
     born: Option<Arc<DialTrace>>,
@@ -126,7 +126,7 @@ pub(crate) struct Undialled<E> {
 /// A request that waits, and the runtime it waits on, where dials for it run.
 pub(crate) struct Waiter<D: Dial> {
     delivery: oneshot::Sender<Delivery<D>>,
-    runtime: Handle,
+    runtime: Option<Handle>,
 }
 
 impl<D: Dial> Pool<D> {
@@ -137,18 +137,18 @@ impl<D: Dial> Pool<D> {
         Self { shared: Arc::new(Shared { dialer, hooks, max_waiting, state, dials, alarm }) }
     }
 
-    /// Takes an idle connection, or a place in the queue.
-    pub(crate) fn checkout(&self, key: &D::Key) -> Checkout<D> {
+    /// Takes an idle connection, unless it `shuns_idle` ones, or a place in the queue.
+    pub(crate) fn checkout(&self, key: &D::Key, shuns_idle: bool) -> Checkout<D> {
         let mut delivery = None;
         let acquired = self.shared.step(|state| {
-            state.acquire(now(), key, || {
+            state.acquire(now(), key, shuns_idle, || {
                 let (sender, receiver) = oneshot::channel();
                 delivery = Some(receiver);
-                Waiter { delivery: sender, runtime: Handle::current() }
+                Waiter { delivery: sender, runtime: Handle::try_current().ok() }
             })
         });
         match acquired {
-            Acquired::Ready(held, pooled) => Checkout::Ready(Lease::new(self.shared.clone(), held, pooled.conn)),
+            Acquired::Ready(held, pooled) => Checkout::Ready(Lease::new(self.shared.clone(), held, pooled.conn, false)),
             Acquired::Full => Checkout::Full(LeaseError::Full(self.shared.max_waiting)),
             Acquired::Wait(id) => {
                 let delivery = delivery.expect("a request that waits has a delivery");
@@ -206,7 +206,7 @@ impl<D: Dial> Shared<D> {
         let mut state = self.lock();
         let effect = state.poll()?;
         let runtime = match &effect {
-            Effect::Dial(permit, _) => state.waiter_of(permit).map(|waiter| waiter.runtime.clone()),
+            Effect::Dial(permit, _) => state.waiter_of(permit).and_then(|waiter| waiter.runtime.clone()),
             _ => None,
         };
         Some((effect, runtime))
@@ -216,10 +216,10 @@ impl<D: Dial> Shared<D> {
         match effect {
             Effect::Dial(permit, key) => self.dial(permit, key, runtime),
             Effect::Close(pooled) => drop(pooled),
-            Effect::Deliver { waiter, held, conn: Pooled { conn, born }, fresh } => {
-                let lease = Ok(Lease::new(self.clone(), held, conn));
+            Effect::Deliver { waiter, held, conn: Pooled { conn, born } } => {
+                let lease = Ok(Lease::new(self.clone(), held, conn, born.is_some()));
                 // A request that left in the meantime drops the lease, which passes the connection on.
-                let _ = waiter.delivery.send(Delivery { lease, dial: born.filter(|_| fresh) });
+                let _ = waiter.delivery.send(Delivery { lease, dial: born });
             }
             Effect::Fail { waiter, why } => {
                 let _ = waiter.delivery.send(self.failed(why));
@@ -230,9 +230,7 @@ impl<D: Dial> Shared<D> {
     fn failed(&self, why: Failure<Undialled<D::Error>>) -> Delivery<D> {
         let (error, dial) = match why {
             Failure::Dial(Undialled { error, dial }) => (error.map_or(LeaseError::Lost, LeaseError::Dial), Some(dial)),
-            Failure::WaitTimeout { waited, dial } => {
-                (LeaseError::WaitTimeout(waited), dial.and_then(|dial| self.dial_trace(dial)))
-            }
+            Failure::WaitTimeout { waited } => (LeaseError::WaitTimeout(waited), None),
         };
         Delivery { lease: Err(error), dial }
     }
@@ -283,6 +281,12 @@ impl<D: Dial> Drop for Shared<D> {
 impl<D: Dial> Timed for Shared<D> {
     fn alarm(&self) -> &Alarm {
         &self.alarm
+    }
+
+    fn waits_on(&self, not: runtime::Id) -> Option<Handle> {
+        let state = self.lock();
+        let runtimes = state.waiters().filter_map(|waiter| waiter.runtime.as_ref());
+        runtimes.into_iter().find(|runtime| runtime.id() != not).cloned()
     }
 
     fn handle_timeout(self: &Arc<Self>, now: Instant) -> Option<Instant> {

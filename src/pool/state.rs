@@ -4,9 +4,11 @@
 //! request it was started for, so that a host has no more dials under way than requests waiting, and the failure of a
 //! dial has exactly one addressee. Connections themselves go to whoever has waited longest: when that is not the
 //! dial's own request, the two swap their dials.
+//!
+//! Where the total keeps requests out, one rule makes room for each of them: close an idle connection, or the next one
+//! that is released to a host whose own requests came later.
 
-use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::hash::Hash;
 use std::time::Duration;
 
@@ -27,7 +29,7 @@ pub(crate) struct State<K, C, W, E> {
     idle: List<IN_TOTAL>,
     /// Hosts that could open a connection if the total allowed it; they take turns.
     ring: List<0>,
-    alarms: BinaryHeap<Reverse<(Instant, usize, u64)>>,
+    alarms: BTreeSet<(Instant, usize)>,
     effects: VecDeque<Effect<K, C, W, E>>,
     serial: u64,
     books: Books,
@@ -93,17 +95,8 @@ pub(crate) enum Acquired<C> {
 #[derive(Debug)]
 pub(crate) enum Effect<K, C, W, E> {
     Dial(Permit, K),
-    Deliver {
-        waiter: W,
-        held: Held,
-        conn: C,
-        /// Whether it comes right from its dial.
-        fresh: bool,
-    },
-    Fail {
-        waiter: W,
-        why: Failure<E>,
-    },
+    Deliver { waiter: W, held: Held, conn: C },
+    Fail { waiter: W, why: Failure<E> },
     Close(C),
 }
 
@@ -111,19 +104,17 @@ pub(crate) enum Effect<K, C, W, E> {
 #[derive(Debug)]
 pub(crate) enum Failure<E> {
     Dial(E),
-    WaitTimeout {
-        waited: Duration,
-        /// The dial that is under way for this request.
-        dial: Option<ConnId>,
-    },
+    WaitTimeout { waited: Duration },
 }
+
+/// So many dials whose requests left are not enough for a new request where there is room for another dial.
+const MAX_IGNORED_ORPHANS: usize = 4;
 
 const PER_HOST: usize = 0;
 const IN_TOTAL: usize = 1;
 
 struct Host<K> {
     key: K,
-    serial: u64,
     /// Connections the host is still needed for: those with a place, and leased ones whose socket is closed.
     conns: usize,
     places: usize,
@@ -134,6 +125,8 @@ struct Host<K> {
     /// Requests in the order they came: first those with a dial under way, then those without.
     queue: List<0>,
     first_unpaired: Option<usize>,
+    /// How many they are.
+    unpaired: usize,
     alarm: Option<Instant>,
     in_ring: bool,
     ring_links: Links,
@@ -165,24 +158,40 @@ struct Ticket<W> {
 }
 
 impl<K> Linked<0> for Host<K> {
+    fn place(&self) -> &Links {
+        &self.ring_links
+    }
+
     fn links(&mut self) -> &mut Links {
         &mut self.ring_links
     }
 }
 
 impl<C> Linked<PER_HOST> for Conn<C> {
+    fn place(&self) -> &Links {
+        &self.links[PER_HOST]
+    }
+
     fn links(&mut self) -> &mut Links {
         &mut self.links[PER_HOST]
     }
 }
 
 impl<C> Linked<IN_TOTAL> for Conn<C> {
+    fn place(&self) -> &Links {
+        &self.links[IN_TOTAL]
+    }
+
     fn links(&mut self) -> &mut Links {
         &mut self.links[IN_TOTAL]
     }
 }
 
 impl<W> Linked<0> for Ticket<W> {
+    fn place(&self) -> &Links {
+        &self.links
+    }
+
     fn links(&mut self) -> &mut Links {
         &mut self.links
     }
@@ -198,7 +207,7 @@ impl<K: Clone + Eq + Hash, C, W, E> State<K, C, W, E> {
             tickets: Slab::new(),
             idle: List::default(),
             ring: List::default(),
-            alarms: BinaryHeap::new(),
+            alarms: BTreeSet::new(),
             effects: VecDeque::new(),
             serial: 0,
             books: Books::default(),
@@ -206,9 +215,18 @@ impl<K: Clone + Eq + Hash, C, W, E> State<K, C, W, E> {
     }
 
     /// Takes the host's most recently used idle connection, or queues.
-    pub(crate) fn acquire(&mut self, now: Instant, key: &K, waiter: impl FnOnce() -> W) -> Acquired<C> {
+    ///
+    /// A request that `shuns_idle` found an idle connection closed, and suspects the others: it queues for one that is
+    /// new, or that was in use just now.
+    pub(crate) fn acquire(
+        &mut self,
+        now: Instant,
+        key: &K,
+        shuns_idle: bool,
+        waiter: impl FnOnce() -> W,
+    ) -> Acquired<C> {
         let host = self.host(key);
-        if let Some(id) = self.hosts[host].idle.front() {
+        if let Some(id) = self.hosts[host].idle.front().filter(|_| !shuns_idle) {
             let conn = self.unlink_idle(id, Stage::Leased);
             return Acquired::Ready(self.hold(id), conn);
         }
@@ -230,7 +248,7 @@ impl<K: Clone + Eq + Hash, C, W, E> State<K, C, W, E> {
             let held = self.hold(id.index);
             return self.release(now, held, Some(conn));
         }
-        self.deliver(host, id.index, conn, true);
+        self.deliver(host, id.index, conn);
         self.fill(host);
     }
 
@@ -256,12 +274,10 @@ impl<K: Clone + Eq + Hash, C, W, E> State<K, C, W, E> {
         self.books.leased -= 1;
         let Conn { host, open, .. } = self.conns[id.index];
         match conn {
-            Some(conn) if open && !self.hosts[host].queue.is_empty() => self.deliver(host, id.index, conn, false),
+            Some(conn) if open && self.must_yield(host) => self.close(id.index, Some(conn)),
+            Some(conn) if open && !self.hosts[host].queue.is_empty() => self.deliver(host, id.index, conn),
             Some(conn) if open => self.make_idle(now, id.index, conn),
-            None if open => {
-                self.conns[id.index].stage = Stage::Closing;
-                self.books.closing += 1;
-            }
+            None if open => self.close(id.index, None),
             conn => {
                 self.effects.extend(conn.map(Effect::Close));
                 self.remove_conn(id.index);
@@ -306,25 +322,16 @@ impl<K: Clone + Eq + Hash, C, W, E> State<K, C, W, E> {
 
     /// Closes connections that were idle, and fails requests that waited, for too long.
     pub(crate) fn handle_timeout(&mut self, now: Instant) {
-        while let Some(Reverse((at, host, serial))) = self.alarms.peek().copied()
+        while let Some(&(at, host)) = self.alarms.first()
             && at <= now
         {
-            self.alarms.pop();
-            if self.is_current(at, host, serial) {
-                self.expire(now, host);
-            }
+            self.expire(now, host);
         }
     }
 
     /// When [`handle_timeout`](Self::handle_timeout) wants to be called next; it may turn out to be early.
-    pub(crate) fn next_timeout(&mut self) -> Option<Instant> {
-        while let Some(Reverse((at, host, serial))) = self.alarms.peek().copied() {
-            if self.is_current(at, host, serial) {
-                return Some(at);
-            }
-            self.alarms.pop();
-        }
-        None
+    pub(crate) fn next_timeout(&self) -> Option<Instant> {
+        self.alarms.first().map(|(at, _)| *at)
     }
 
     /// The next thing to do, until there is none.
@@ -345,6 +352,11 @@ impl<K: Clone + Eq + Hash, C, W, E> State<K, C, W, E> {
         }
     }
 
+    /// The requests that wait, in no order.
+    pub(crate) fn waiters(&self) -> impl Iterator<Item = &W> {
+        self.tickets.iter().map(|(_, ticket)| &ticket.waiter)
+    }
+
     /// The dial that is under way for a request.
     pub(crate) fn dial_of(&self, id: TicketId) -> Option<ConnId> {
         let ticket = self.tickets.get(id.index).filter(|ticket| ticket.serial == id.serial)?;
@@ -361,13 +373,13 @@ impl<K: Clone + Eq + Hash, C, W, E> State<K, C, W, E> {
         }
         let host = self.hosts.insert(Host {
             key: key.clone(),
-            serial: next(&mut self.serial),
             conns: 0,
             places: 0,
             idle: List::default(),
             orphans: List::default(),
             queue: List::default(),
             first_unpaired: None,
+            unpaired: 0,
             alarm: None,
             in_ring: false,
             ring_links: Links::default(),
@@ -380,6 +392,7 @@ impl<K: Clone + Eq + Hash, C, W, E> State<K, C, W, E> {
     fn prune(&mut self, host: usize) {
         let Some(entry) = self.hosts.get(host) else { return };
         if entry.conns == 0 && entry.queue.is_empty() {
+            self.clear_alarm(host);
             let entry = self.hosts.remove(host);
             self.index.remove(&entry.key);
         }
@@ -409,21 +422,30 @@ impl<K: Clone + Eq + Hash, C, W, E> State<K, C, W, E> {
         let serial = next(&mut self.serial);
         let ticket = Ticket { host, serial, since: now, waiter, dial: None, links: Links::default() };
         let index = self.tickets.insert(ticket);
-        let closing = self.books.closing;
         self.books.unpaired += 1;
         let entry = &mut self.hosts[host];
+        entry.unpaired += 1;
         entry.queue.push_back(&mut self.tickets, index);
         entry.first_unpaired.get_or_insert(index);
-        match entry.orphans.front() {
-            Some(orphan) => self.adopt(host, orphan),
-            None => self.fill(host),
+        // A dial whose request left may have been left for being slow, so a few of them do not count.
+        if entry.orphans.len() < MAX_IGNORED_ORPHANS {
+            self.fill(host);
         }
-        let kept_out = self.hosts[host].in_ring && self.tickets[index].dial.is_none();
-        if kept_out && self.books.closing == closing {
-            self.make_room();
+        if let Some(orphan) = self.hosts[host].orphans.front().filter(|_| self.tickets[index].dial.is_none()) {
+            self.adopt(host, orphan);
+            self.relist(host);
         }
-        if let Some(at) = now.checked_add(self.config.wait_timeout) {
-            self.set_alarm(host, at);
+        if self.tickets[index].dial.is_none() {
+            let entry = &self.hosts[host];
+            // An idle connection that this request shuns is in its way.
+            if let Some(oldest) = entry.idle.back()
+                && entry.places >= self.config.max_connections_per_host
+            {
+                self.close_idle(oldest);
+            }
+            if let Some(at) = now.checked_add(self.config.wait_timeout) {
+                self.set_alarm(host, at);
+            }
         }
         TicketId { index, serial }
     }
@@ -440,11 +462,12 @@ impl<K: Clone + Eq + Hash, C, W, E> State<K, C, W, E> {
     fn remove_ticket(&mut self, index: usize) -> Ticket<W> {
         let entry = &mut self.hosts[self.tickets[index].host];
         if entry.first_unpaired == Some(index) {
-            entry.first_unpaired = entry.queue.after(&mut self.tickets, index);
+            entry.first_unpaired = entry.queue.after(&self.tickets, index);
         }
         entry.queue.remove(&mut self.tickets, index);
         let ticket = self.tickets.remove(index);
         if ticket.dial.is_none() {
+            entry.unpaired -= 1;
             self.books.unpaired -= 1;
         }
         ticket
@@ -467,9 +490,10 @@ impl<K: Clone + Eq + Hash, C, W, E> State<K, C, W, E> {
     fn pair(&mut self, host: usize, dial: usize) {
         let entry = &mut self.hosts[host];
         let ticket = entry.first_unpaired.expect("a request without a dial");
-        entry.first_unpaired = entry.queue.after(&mut self.tickets, ticket);
+        entry.first_unpaired = entry.queue.after(&self.tickets, ticket);
         self.tickets[ticket].dial = Some(dial);
         self.conns[dial].stage = Stage::Dialling { ticket: Some(ticket) };
+        entry.unpaired -= 1;
         self.books.unpaired -= 1;
     }
 
@@ -488,7 +512,7 @@ impl<K: Clone + Eq + Hash, C, W, E> State<K, C, W, E> {
     }
 
     /// Hands a connection to the host's first request.
-    fn deliver(&mut self, host: usize, index: usize, conn: C, fresh: bool) {
+    fn deliver(&mut self, host: usize, index: usize, conn: C) {
         let first = self.hosts[host].queue.front().expect("a request waits");
         let ticket = self.remove_ticket(first);
         if let Some(own) = ticket.dial.filter(|own| *own != index) {
@@ -496,7 +520,7 @@ impl<K: Clone + Eq + Hash, C, W, E> State<K, C, W, E> {
         }
         self.conns[index].stage = Stage::Leased;
         let held = self.hold(index);
-        self.effects.push_back(Effect::Deliver { waiter: ticket.waiter, held, conn, fresh });
+        self.effects.push_back(Effect::Deliver { waiter: ticket.waiter, held, conn });
     }
 
     // Places.
@@ -512,10 +536,37 @@ impl<K: Clone + Eq + Hash, C, W, E> State<K, C, W, E> {
             self.dial(next);
             self.relist(next);
         }
-        // Somebody is kept out by the total: unless a place is about to become free, an idle connection makes one.
-        if !self.ring.is_empty() && self.books.closing == 0 {
-            self.make_room();
+        while !self.idle.is_empty() && self.must_make_room() {
+            self.close_oldest();
         }
+    }
+
+    /// Whether the total keeps more requests out than there are places about to become free.
+    fn must_make_room(&self) -> bool {
+        let mut kept_out = 0;
+        let mut next = self.ring.front();
+        while let Some(host) = next
+            && kept_out <= self.books.closing
+        {
+            kept_out += self.kept_out(host);
+            next = self.ring.after(&self.hosts, host);
+        }
+        kept_out > self.books.closing
+    }
+
+    /// How many of the host's requests only the total keeps out.
+    fn kept_out(&self, host: usize) -> usize {
+        let entry = &self.hosts[host];
+        entry.unpaired.min(self.config.max_connections_per_host - entry.places)
+    }
+
+    /// Whether a connection that `host` could use again has to make room for another host, whose turn it is: the first
+    /// of its requests without a dial came before all of this host's.
+    fn must_yield(&self, host: usize) -> bool {
+        let Some(other) = self.ring.front().filter(|other| *other != host) else { return false };
+        let came = |ticket: Option<usize>| ticket.map(|ticket| self.tickets[ticket].serial);
+        let (theirs, ours) = (came(self.hosts[other].first_unpaired), came(self.hosts[host].queue.front()));
+        ours.is_some() && theirs < ours && self.kept_out(other) > self.books.closing
     }
 
     /// Puts the host where it belongs: in the ring if it could open a connection but for the total.
@@ -569,8 +620,8 @@ impl<K: Clone + Eq + Hash, C, W, E> State<K, C, W, E> {
             let oldest = self.hosts[host].idle.back().expect("more than the limit");
             self.close_idle(oldest);
         }
-        if self.idle.len() > self.config.max_idle || !self.ring.is_empty() {
-            self.make_room();
+        if self.idle.len() > self.config.max_idle {
+            self.close_oldest();
         }
         if let Some(at) = now.checked_add(self.config.idle_timeout) {
             self.set_alarm(host, at);
@@ -578,7 +629,7 @@ impl<K: Clone + Eq + Hash, C, W, E> State<K, C, W, E> {
     }
 
     /// Closes the least recently used idle connection, if there is one.
-    fn make_room(&mut self) {
+    fn close_oldest(&mut self) {
         if let Some(oldest) = self.idle.back() {
             self.close_idle(oldest);
         }
@@ -586,8 +637,14 @@ impl<K: Clone + Eq + Hash, C, W, E> State<K, C, W, E> {
 
     fn close_idle(&mut self, index: usize) {
         let conn = self.unlink_idle(index, Stage::Closing);
+        self.close(index, Some(conn));
+    }
+
+    /// A connection is given up; its place is free when its socket is closed.
+    fn close(&mut self, index: usize, conn: Option<C>) {
+        self.conns[index].stage = Stage::Closing;
         self.books.closing += 1;
-        self.effects.push_back(Effect::Close(conn));
+        self.effects.extend(conn.map(Effect::Close));
     }
 
     fn unlink_idle(&mut self, index: usize, stage: Stage<C>) -> C {
@@ -603,19 +660,21 @@ impl<K: Clone + Eq + Hash, C, W, E> State<K, C, W, E> {
     // Timeouts: each host has one alarm, for the first of its connections and requests; later ones wait for it.
 
     fn set_alarm(&mut self, host: usize, at: Instant) {
-        let entry = &mut self.hosts[host];
-        if entry.alarm.is_none_or(|alarm| at < alarm) {
-            entry.alarm = Some(at);
-            self.alarms.push(Reverse((at, host, entry.serial)));
+        if self.hosts[host].alarm.is_none_or(|alarm| at < alarm) {
+            self.clear_alarm(host);
+            self.hosts[host].alarm = Some(at);
+            self.alarms.insert((at, host));
         }
     }
 
-    fn is_current(&self, at: Instant, host: usize, serial: u64) -> bool {
-        self.hosts.get(host).is_some_and(|entry| entry.serial == serial && entry.alarm == Some(at))
+    fn clear_alarm(&mut self, host: usize) {
+        if let Some(at) = self.hosts[host].alarm.take() {
+            self.alarms.remove(&(at, host));
+        }
     }
 
     fn expire(&mut self, now: Instant, host: usize) {
-        self.hosts[host].alarm = None;
+        self.clear_alarm(host);
         let idle = loop {
             match self.hosts[host].idle.back().map(|oldest| (oldest, self.idle_until(oldest))) {
                 Some((oldest, Some(until))) if until <= now => self.close_idle(oldest),
@@ -623,8 +682,9 @@ impl<K: Clone + Eq + Hash, C, W, E> State<K, C, W, E> {
                 None => break None,
             }
         };
+        // Those for which a dial is under way wait for that, which has a limit of its own.
         let wait = loop {
-            match self.hosts[host].queue.front().map(|first| (first, self.waits_until(first))) {
+            match self.hosts[host].first_unpaired.map(|first| (first, self.waits_until(first))) {
                 Some((first, Some(until))) if until <= now => self.give_up(now, first),
                 Some((_, until)) => break until,
                 None => break None,
@@ -649,9 +709,8 @@ impl<K: Clone + Eq + Hash, C, W, E> State<K, C, W, E> {
     }
 
     fn give_up(&mut self, now: Instant, index: usize) {
-        let dial = self.tickets[index].dial.map(|dial| self.id(dial));
-        let Ticket { waiter, since, .. } = self.leave(index);
-        self.effects.push_back(Effect::Fail { waiter, why: Failure::WaitTimeout { waited: now - since, dial } });
+        let Ticket { waiter, since, .. } = self.remove_ticket(index);
+        self.effects.push_back(Effect::Fail { waiter, why: Failure::WaitTimeout { waited: now - since } });
     }
 }
 

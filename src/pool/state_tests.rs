@@ -17,14 +17,14 @@ fn ms(ms: u64) -> Duration {
 
 impl Pool {
     fn wait(&mut self, now: Instant, host: u8, waiter: u32) -> TicketId {
-        match self.acquire(now, &host, || waiter) {
+        match self.acquire(now, &host, false, || waiter) {
             Acquired::Wait(ticket) => ticket,
             other => panic!("expected to wait: {other:?}"),
         }
     }
 
     fn ready(&mut self, now: Instant, host: u8) -> (Held, u64) {
-        match self.acquire(now, &host, || 0) {
+        match self.acquire(now, &host, false, || 0) {
             Acquired::Ready(held, conn) => (held, conn),
             other => panic!("expected an idle connection: {other:?}"),
         }
@@ -156,7 +156,7 @@ fn a_failed_dial_fails_its_own_request_and_strands_nobody() {
 
 #[test]
 fn a_dial_whose_request_left_serves_the_next_one_and_its_failure_nobody_else() {
-    let (mut pool, now) = pool(PoolConfig::new());
+    let (mut pool, now) = pool(PoolConfig::new().max_connections_per_host(1));
     let first = pool.wait(now, 1, 1);
     let permit = pool.permit();
     assert_eq!(pool.abandon(first), Some(1));
@@ -166,11 +166,93 @@ fn a_dial_whose_request_left_serves_the_next_one_and_its_failure_nobody_else() {
     pool.dialed(now, permit, 5);
     assert_eq!(pool.delivered().0, 2);
 
-    let third = pool.wait(now, 1, 3);
+    let third = pool.wait(now, 2, 3);
     let permit = pool.permit();
     pool.abandon(third);
     pool.dial_failed(permit, "refused");
     assert!(pool.poll().is_none());
+}
+
+#[test]
+fn a_dial_left_for_being_slow_does_not_hold_the_next_request_up() {
+    let (mut pool, now) = pool(PoolConfig::new());
+    let mut slow = Vec::new();
+    for waiter in 0..4 {
+        let ticket = pool.wait(now, 1, waiter);
+        slow.push(pool.permit());
+        pool.abandon(ticket);
+    }
+    pool.wait(now, 1, 9);
+    assert!(pool.poll().is_none(), "but there is an end to it");
+    pool.dialed(now, slow.remove(0), 5);
+    assert_eq!(pool.delivered().0, 9);
+}
+
+#[test]
+fn a_request_that_shuns_idle_connections_gets_another_one() {
+    for limit in [1, 2, usize::MAX] {
+        let (mut pool, now) = pool(PoolConfig::new().max_connections_per_host(limit));
+        let ids = pool.open_idle(now, 1, 1);
+        assert!(matches!(pool.acquire(now, &1, true, || 8), Acquired::Wait(_)));
+        if limit == 1 {
+            assert!(matches!(pool.poll(), Some(Effect::Close(_))), "it is in the way");
+            pool.closed(ids[0]);
+        }
+        let permit = pool.permit();
+        pool.dialed(now, permit, 77);
+        let (waiter, _, conn) = pool.delivered();
+        assert_eq!((waiter, conn), (8, 77));
+    }
+}
+
+#[test]
+fn a_busy_host_yields_to_one_whose_requests_came_first() {
+    let (mut pool, now) = pool(PoolConfig::new().max_connections(2));
+    pool.open_idle(now, 1, 2);
+    let (first, a) = pool.ready(now, 1);
+    let (second, b) = pool.ready(now, 1);
+    pool.wait(now, 2, 20);
+    for waiter in 10..13 {
+        pool.wait(now, 1, waiter);
+    }
+    pool.release(now, first, Some(a));
+    assert!(matches!(pool.poll(), Some(Effect::Close(conn)) if conn == a), "host 2 came first");
+    pool.release(now, second, Some(b));
+    assert_eq!(pool.delivered().0, 10, "one place is enough for it");
+}
+
+#[test]
+fn only_as_many_idle_connections_close_as_requests_are_kept_out() {
+    let (mut pool, now) = pool(PoolConfig::new().max_connections(10));
+    pool.open_idle(now, 1, 10);
+    let held: Vec<_> = (0..10).map(|_| pool.ready(now, 1)).collect();
+    pool.wait(now, 2, 20);
+    for (held, conn) in held {
+        pool.release(now, held, Some(conn));
+    }
+    assert_eq!((pool.books().closing, pool.books().idle), (1, 9));
+}
+
+#[test]
+fn alarms_do_not_outlive_their_hosts() {
+    let (mut pool, now) = pool(PoolConfig::new());
+    for host in 0..100 {
+        let ids = pool.open_idle(now, host, 1);
+        pool.closed(ids[0]);
+        while pool.poll().is_some() {}
+    }
+    assert_eq!((pool.hosts.len(), pool.alarms.len()), (0, 0));
+}
+
+#[test]
+fn a_request_waits_for_its_dial_as_long_as_that_takes() {
+    let (mut pool, now) = pool(PoolConfig::new().wait_timeout(ms(100)));
+    pool.wait(now, 1, 1);
+    let permit = pool.permit();
+    pool.handle_timeout(now + ms(5_000));
+    assert!(pool.poll().is_none());
+    pool.dialed(now + ms(5_000), permit, 5);
+    assert_eq!(pool.delivered().0, 1);
 }
 
 #[test]
@@ -210,7 +292,7 @@ fn idle_limits_close_the_longest_idle() {
     pool.open_idle(now, 2, 1);
     pool.open_idle(now, 3, 1);
     assert!(matches!(pool.poll(), Some(Effect::Close(_))));
-    assert!(matches!(pool.acquire(now, &1, || 0), Acquired::Wait(_)), "host 1 was the least recently used");
+    assert!(matches!(pool.acquire(now, &1, false, || 0), Acquired::Wait(_)), "host 1 was the least recently used");
 }
 
 #[test]
@@ -293,16 +375,16 @@ fn only_so_many_may_wait_and_those_with_a_dial_do_not_count() {
     for waiter in 0..3 {
         pool.wait(now, 1, waiter);
     }
-    assert!(matches!(pool.acquire(now, &1, || 9), Acquired::Full));
+    assert!(matches!(pool.acquire(now, &1, false, || 9), Acquired::Full));
     pool.wait(now, 2, 4);
-    assert!(matches!(pool.acquire(now, &1, || 9), Acquired::Full));
+    assert!(matches!(pool.acquire(now, &1, false, || 9), Acquired::Full));
 }
 
 #[test]
 fn a_refused_request_leaves_no_host_behind() {
     let (mut pool, now) = pool(PoolConfig::new().max_connections(1).max_waiting(0));
     pool.wait(now, 1, 0);
-    assert!(matches!(pool.acquire(now, &2, || 9), Acquired::Full));
+    assert!(matches!(pool.acquire(now, &2, false, || 9), Acquired::Full));
     assert_eq!(pool.hosts.len(), 1);
 }
 
@@ -346,6 +428,8 @@ struct Walk {
     /// Connections the core told the driver to close, or that a lease gave up.
     dropped: HashSet<u64>,
     waiting: BTreeMap<u8, VecDeque<(u32, TicketId, Instant)>>,
+    /// Requests that shun idle connections.
+    shunning: HashSet<u32>,
     waiters: u32,
 }
 
@@ -366,8 +450,8 @@ impl Walk {
             .idle_timeout(ms(random.u64(..200)))
             .wait_timeout(ms(random.u64(1..2_000)));
         let (pool, now) = pool(config.clone());
-        let (permits, held, sockets, dropped, waiting) = Default::default();
-        Self { seed, random, config, pool, now, permits, held, sockets, dropped, waiting, waiters: 0 }
+        let (permits, held, sockets, dropped, waiting, shunning) = Default::default();
+        Self { seed, random, config, pool, now, permits, held, sockets, dropped, waiting, shunning, waiters: 0 }
     }
 
     fn step(&mut self) {
@@ -402,10 +486,13 @@ impl Walk {
         self.waiters += 1;
         let waiter = self.waiters;
         let (room, full) = (self.room(host), self.pool.books().unpaired >= self.config.max_waiting);
-        match self.pool.acquire(self.now, &host, || waiter) {
+        let shuns_idle = self.random.u8(..8) == 0;
+        if shuns_idle {
+            self.shunning.insert(waiter);
+        }
+        match self.pool.acquire(self.now, &host, shuns_idle, || waiter) {
             Acquired::Ready(held, conn) => {
-                let queued = self.waiting.get(&host).is_some_and(|queue| !queue.is_empty());
-                assert!(!queued, "seed {}: overtook the queue", self.seed);
+                assert!(!shuns_idle && self.all_shun(host), "seed {}: overtook the queue", self.seed);
                 self.lease(held, conn, host, true);
             }
             Acquired::Wait(ticket) => {
@@ -413,6 +500,11 @@ impl Walk {
             }
             Acquired::Full => assert!(full && !room, "seed {}: refused without need", self.seed),
         }
+    }
+
+    fn all_shun(&self, host: u8) -> bool {
+        let queue = self.waiting.get(&host).into_iter().flatten();
+        queue.map(|(waiter, ..)| waiter).all(|waiter| self.shunning.contains(waiter))
     }
 
     fn room(&self, host: u8) -> bool {
@@ -492,21 +584,23 @@ impl Walk {
         *self.waiting.iter().find(|(_, queue)| waits(queue)).expect("told somebody who waits").0
     }
 
-    fn check(&mut self) {
+    fn check(&self) {
         let (seed, books) = (self.seed, self.pool.books());
         assert_eq!(books.places, self.permits.len() + self.sockets.len(), "seed {seed}: places");
         assert_eq!((books.dialling, books.leased), (self.permits.len(), self.held.len()), "seed {seed}");
         assert!(books.places <= self.config.max_connections, "seed {seed}: over the total");
         assert!(books.idle <= self.config.max_idle, "seed {seed}: too many idle");
         assert_eq!(books.waiting, self.waiting.values().map(VecDeque::len).sum::<usize>(), "seed {seed}");
-        let wait = |(_, _, since): &(u32, TicketId, Instant)| self.now - *since;
-        assert!(self.waiting.values().flatten().all(|ticket| wait(ticket) < self.config.wait_timeout), "seed {seed}");
+        let overdue = |(_, ticket, since): &(u32, TicketId, Instant)| {
+            self.pool.dial_of(*ticket).is_none() && self.now - *since >= self.config.wait_timeout
+        };
+        assert!(!self.waiting.values().flatten().any(overdue), "seed {seed}: waits for too long");
         for host in 0..4 {
             self.check_host(host, books);
         }
     }
 
-    fn check_host(&mut self, host: u8, books: Books) {
+    fn check_host(&self, host: u8, books: Books) {
         let (seed, places) = (self.seed, self.places(host));
         let Some(&index) = self.pool.index.get(&host) else {
             assert_eq!(places, 0, "seed {seed}: forgot a host in use");
@@ -517,7 +611,9 @@ impl Walk {
         assert_eq!(entry.places, places, "seed {seed}: places of host {host}");
         assert!(places <= self.config.max_connections_per_host, "seed {seed}: over the host's limit");
         assert!(entry.idle.len() <= self.config.max_idle_per_host, "seed {seed}: too many idle");
-        assert!(entry.idle.is_empty() || entry.queue.is_empty(), "seed {seed}: waits beside an idle connection");
+        let served = entry.idle.is_empty() || self.all_shun(host);
+        assert!(served, "seed {seed}: waits beside an idle connection");
+        assert_eq!(entry.unpaired, undialled, "seed {seed}");
         assert!(entry.orphans.is_empty() || undialled == 0, "seed {seed}: a dial for nobody while somebody has none");
         let dialling = self.permits.iter().filter(|(_, other)| *other == host).count();
         assert_eq!(dialling, dials + entry.orphans.len(), "seed {seed}: dials");
@@ -528,7 +624,7 @@ impl Walk {
     }
 
     /// How many of the host's requests have a dial, and how many do not; the former stand in front.
-    fn queue_of(&mut self, host: usize) -> (usize, usize) {
+    fn queue_of(&self, host: usize) -> (usize, usize) {
         let (mut dials, mut undialled) = (0, 0);
         let mut next = self.pool.hosts[host].queue.front();
         while let Some(ticket) = next {
@@ -539,7 +635,7 @@ impl Walk {
                 }
                 None => undialled += 1,
             }
-            next = self.pool.hosts[host].queue.after(&mut self.pool.tickets, ticket);
+            next = self.pool.hosts[host].queue.after(&self.pool.tickets, ticket);
         }
         (dials, undialled)
     }

@@ -20,13 +20,16 @@ use crate::trace::{DialTrace, Event, Family};
 /// An address that could not be connected to, and why.
 pub(crate) type Failed = (SocketAddr, Arc<io::Error>);
 
+/// An attempt that is over: with a result, unless it was given up.
+type Ended<T> = (SocketAddr, Result<io::Result<T>, Aborted>);
+
 /// One race: answers come in, attempts go out. Dropping it gives up what is under way.
 pub(crate) struct Race<'a, A, D, T> {
     schedule: Schedule,
     answers: A,
     port: u16,
     dial: D,
-    attempts: FuturesUnordered<BoxFuture<'a, (SocketAddr, Result<io::Result<T>, Aborted>)>>,
+    attempts: FuturesUnordered<BoxFuture<'a, Ended<T>>>,
     aborts: Vec<(SocketAddr, AbortHandle)>,
     failed: Vec<Failed>,
     trace: &'a Arc<DialTrace>,
@@ -109,12 +112,12 @@ where
                 self.schedule.answered(now(), family, addresses);
                 None
             }
-            Some((address, result)) = self.attempts.next() => self.ended(address, result),
+            Some(ended) = self.attempts.next() => self.ended(ended),
             () = sleep_until(until) => None,
         }
     }
 
-    fn ended(&mut self, address: SocketAddr, result: Result<io::Result<T>, Aborted>) -> Option<(SocketAddr, T)> {
+    fn ended(&mut self, (address, result): Ended<T>) -> Option<(SocketAddr, T)> {
         let result = result.ok()?;
         self.schedule.ended(address);
         match result {

@@ -14,7 +14,7 @@ use crate::origin::Origin;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Phase {
-    /// Waiting for a connection while none was being opened for this request.
+    /// Waiting for a connection, except while the one the request got was being opened.
     Queue,
     /// Until the first address was dialled.
     Dns,
@@ -157,6 +157,7 @@ pub struct Record {
 #[non_exhaustive]
 pub enum Event {
     /// A call began.
+    #[non_exhaustive]
     CallStart {
         /// The request's method.
         method: Method,
@@ -168,6 +169,7 @@ pub enum Event {
     /// The call waits for a connection.
     Queued,
     /// The call has a connection.
+    #[non_exhaustive]
     Leased {
         /// The connection's number.
         connection: u64,
@@ -181,6 +183,7 @@ pub enum Event {
     /// The first byte of the response came.
     FirstByte,
     /// The response's headers were read.
+    #[non_exhaustive]
     Headers {
         /// The response's status.
         status: StatusCode,
@@ -190,29 +193,40 @@ pub enum Event {
     /// The call will be tried on another connection, because doing so is safe.
     Retried,
     /// The response's body was read to its end; the call is over.
+    #[non_exhaustive]
     BodyEnd {
         /// The body's length in bytes.
         bytes: u64,
     },
     /// The call failed, or was given up by dropping it; the call is over.
+    #[non_exhaustive]
     CallFailed {
         /// The phase it was in.
         phase: Phase,
     },
 
     /// A lookup began.
+    #[non_exhaustive]
     DnsStart {
         /// The family asked for.
         family: Family,
     },
     /// A lookup ended.
     DnsEnd(DnsLookup),
+    /// A lookup is no longer waited for, because the other family's addresses were faster or the time ran out.
+    #[non_exhaustive]
+    DnsCancelled {
+        /// The family asked for.
+        family: Family,
+    },
     /// An address is being dialled.
+    #[non_exhaustive]
     AttemptStart {
         /// The address.
         address: SocketAddr,
     },
     /// An address was dialled: it connected, or it failed.
+    #[non_exhaustive]
     AttemptEnd {
         /// The address.
         address: SocketAddr,
@@ -220,11 +234,13 @@ pub enum Event {
         error: Option<Arc<io::Error>>,
     },
     /// Dialling an address was given up, because another one was faster or the time ran out.
+    #[non_exhaustive]
     AttemptCancelled {
         /// The address.
         address: SocketAddr,
     },
     /// The connection is ready for requests.
+    #[non_exhaustive]
     Opened {
         /// The peer's address, where the transport knows it.
         remote: Option<SocketAddr>,

@@ -5,6 +5,7 @@ mod timings;
 mod waterfall;
 
 use std::fmt;
+use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -24,7 +25,7 @@ use crate::clock::{Instant, now};
 /// struct Attempts;
 /// impl Observer for Attempts {
 ///     fn observe(&self, record: &Record) {
-///         if let Event::AttemptStart { address } = record.event {
+///         if let Event::AttemptStart { address, .. } = record.event {
 ///             println!("{:?} dials {address}", record.subject);
 ///         }
 ///     }
@@ -34,6 +35,12 @@ use crate::clock::{Instant, now};
 pub trait Observer: Send + Sync + 'static {
     /// Is told one event.
     fn observe(&self, record: &Record);
+}
+
+impl<O: Observer + ?Sized> Observer for Arc<O> {
+    fn observe(&self, record: &Record) {
+        (**self).observe(record);
+    }
 }
 
 /// A client's observer, and the numbers its calls get.
@@ -114,6 +121,10 @@ impl Trace {
             self.emit(Event::CallFailed { phase });
         }
         phase
+    }
+
+    pub(crate) fn remote_addr(&self) -> Option<SocketAddr> {
+        self.lock().remote_addr()
     }
 
     /// The timings as far as the call has got.

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::event::{DnsLookup, Event, Family, Phase, Source};
+use super::event::{DnsLookup, Event, Phase, Source};
 use crate::clock::Instant;
 
 /// Where the time of one call went.
@@ -35,10 +35,11 @@ pub struct Attempt {
     pub address: SocketAddr,
     /// When it was dialled, counted from the call's start; zero for a dial that began before the call.
     pub started: Duration,
-    /// How long it took.
+    /// How long it took, from when it was dialled, be that before the call's start.
     pub elapsed: Duration,
     /// What came of it.
     pub outcome: Outcome,
+    begun: Instant,
 }
 
 /// What came of dialling an address.
@@ -94,7 +95,12 @@ impl Timings {
             Event::RequestSent => self.phase = Phase::Wait,
             Event::FirstByte => self.phase = Phase::Receive,
             Event::BodyEnd { .. } | Event::CallFailed { .. } => self.complete = true,
-            Event::CallStart { .. } | Event::Queued | Event::Headers { .. } | Event::DialFailed | Event::Closed => {}
+            Event::CallStart { .. }
+            | Event::Queued
+            | Event::Headers { .. }
+            | Event::DnsCancelled { .. }
+            | Event::DialFailed
+            | Event::Closed => {}
         }
     }
 
@@ -103,7 +109,7 @@ impl Timings {
         self.spent[phase as usize]
     }
 
-    /// Waiting for a connection while none was being opened for this call.
+    /// Waiting for a connection, except while the one the call got was being opened.
     pub fn queue(&self) -> Duration {
         self.spent(Phase::Queue)
     }
@@ -165,10 +171,17 @@ impl Timings {
 
     /// Where the DNS answer came from that led to the connection; `None` when nothing was looked up for this call.
     pub fn dns_source(&self) -> Option<Source> {
-        let family = self.remote.map(|remote| Family::of(remote.ip()));
-        let answered = self.lookups.iter().filter(|lookup| lookup.error.is_none());
-        let used = answered.clone().rev().find(|lookup| Some(lookup.family) == family);
-        used.or_else(|| answered.clone().next_back()).or(self.lookups.last()).map(|lookup| lookup.source)
+        self.used_lookup().map(|lookup| lookup.source)
+    }
+
+    /// The lookup that led to the connection, or else one that answered, or else one that failed.
+    pub(super) fn used_lookup(&self) -> Option<&DnsLookup> {
+        let worth = |lookup: &&DnsLookup| match (self.remote, &lookup.error) {
+            (Some(remote), None) if lookup.addresses.contains(&remote.ip()) => 2,
+            (_, None) => 1,
+            _ => 0,
+        };
+        self.lookups.iter().max_by_key(worth)
     }
 
     /// The lookups made for this call, one a family, in the order they ended.
@@ -198,14 +211,15 @@ impl Timings {
 
     fn attempt_started(&mut self, at: Instant, address: SocketAddr) {
         let started = at.saturating_duration_since(self.start);
-        self.attempts.push(Attempt { address, started, elapsed: Duration::ZERO, outcome: Outcome::Pending });
+        let (elapsed, outcome) = (Duration::ZERO, Outcome::Pending);
+        self.attempts.push(Attempt { address, started, elapsed, outcome, begun: at });
     }
 
     fn attempt_ended(&mut self, at: Instant, address: SocketAddr, outcome: Outcome) {
         let pending =
             |attempt: &&mut Attempt| attempt.address == address && matches!(attempt.outcome, Outcome::Pending);
         if let Some(attempt) = self.attempts.iter_mut().rev().find(pending) {
-            attempt.elapsed = at.saturating_duration_since(self.start).saturating_sub(attempt.started);
+            attempt.elapsed = at.saturating_duration_since(attempt.begun);
             attempt.outcome = outcome;
         }
     }
@@ -213,6 +227,7 @@ impl Timings {
 
 #[cfg(test)]
 mod tests {
+    use super::super::event::Family;
     use super::*;
 
     fn t0() -> Instant {

@@ -1,12 +1,14 @@
 //! Timings as text: one line, or a waterfall for a terminal of 80 columns.
 
-use std::fmt::{self, Write as _};
+use std::fmt;
 use std::time::Duration;
 
 use super::event::{DnsLookup, Phase, Source};
 use super::timings::{Outcome, Timings};
 
-const BAR: usize = 28;
+const BAR: usize = 24;
+/// What is left of 80 columns for a note.
+const NOTE: usize = 80 - 2 - 8 - 9 - 2 - BAR - 2;
 
 impl fmt::Display for Timings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -15,9 +17,9 @@ impl fmt::Display for Timings {
 }
 
 fn line(timings: &Timings, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-    write!(f, "{} =", span(timings.total()))?;
+    write!(f, "{}", span(timings.total()))?;
     for (index, phase) in shown(timings).enumerate() {
-        let plus = if index == 0 { "" } else { " +" };
+        let plus = if index == 0 { " =" } else { " +" };
         write!(f, "{plus} {phase} {}", span(timings.spent(phase)))?;
         if phase == Phase::Dns
             && let Some(source) = timings.dns_source()
@@ -66,10 +68,11 @@ fn bar(before: Duration, spent: Duration, total: Duration) -> String {
 
 fn note(timings: &Timings, phase: Phase) -> String {
     match phase {
-        Phase::Dns => match timings.lookups() {
-            [] if timings.reused() => "not asked".to_owned(),
-            [] => String::new(),
-            lookups => lookups.iter().find(|lookup| lookup.error.is_none()).map_or_else(|| "failed".to_owned(), answer),
+        Phase::Dns => match timings.used_lookup() {
+            None if timings.reused() => "not asked".to_owned(),
+            None => String::new(),
+            Some(lookup) if lookup.error.is_some() => "failed".to_owned(),
+            Some(lookup) => answer(lookup),
         },
         Phase::Connect if timings.reused() => "reused connection".to_owned(),
         Phase::Connect => attempts(timings),
@@ -78,39 +81,53 @@ fn note(timings: &Timings, phase: Phase) -> String {
 }
 
 fn answer(lookup: &DnsLookup) -> String {
-    let mut text = lookup.source.to_string();
-    if lookup.source != Source::Literal {
-        let _ = write!(text, ", TTL {}", span(lookup.ttl));
-    }
-    if let [first, more @ ..] = &*lookup.addresses {
-        let _ = write!(text, ", {first}");
-        if !more.is_empty() {
-            let _ = write!(text, " +{}", more.len());
-        }
-    }
-    text
+    let source = lookup.source.to_string();
+    let ttl = (lookup.source != Source::Literal).then(|| format!("TTL {}", span(lookup.ttl)));
+    let first = lookup.addresses.first().map(ToString::to_string);
+    let more = lookup.addresses.len().checked_sub(2).map(|more| format!("+{}", more + 1));
+    let full = [Some(source.clone()), ttl.clone(), first.clone(), more.clone()];
+    fit([full, [Some(source.clone()), ttl, first.clone(), None], [Some(source), first, more, None]])
 }
 
 fn attempts(timings: &Timings) -> String {
     let failed = timings.attempts().iter().filter(|attempt| matches!(attempt.outcome, Outcome::Failed(_))).count();
-    match (timings.remote_addr(), failed) {
-        (None, 0) => String::new(),
-        (None, failed) => format!("{failed} failed"),
-        (Some(remote), 0) => format!("new, {remote}"),
-        (Some(remote), failed) => format!("new, {remote}, {failed} failed"),
+    let failed = (failed > 0).then(|| format!("{failed} failed"));
+    match timings.remote_addr() {
+        None => fit([[failed]]),
+        Some(remote) => fit([
+            [Some("new".to_owned()), Some(remote.to_string()), failed.clone()],
+            [Some(remote.to_string()), failed.clone(), None],
+            [failed, Some(remote.to_string()), None],
+        ]),
     }
 }
 
-/// A time in the unit that leaves it three or four digits.
+/// The first way to put it that fits, or as much as fits of the last.
+fn fit<const PARTS: usize, const WAYS: usize>(ways: [[Option<String>; PARTS]; WAYS]) -> String {
+    let mut text = String::new();
+    for parts in ways {
+        text = parts.into_iter().flatten().collect::<Vec<_>>().join(", ");
+        if text.chars().count() <= NOTE {
+            return text;
+        }
+    }
+    let mut cut: String = text.chars().take(NOTE - 1).collect();
+    cut.push('…');
+    cut
+}
+
+/// A time in the unit that leaves it at most three digits before the point.
 fn span(time: Duration) -> String {
     let micros = time.as_nanos() as f64 / 1e3;
     match micros {
         0.0 => "0".to_owned(),
-        ..10.0 => format!("{micros:.1} µs"),
-        ..1_000.0 => format!("{micros:.0} µs"),
-        ..10_000.0 => format!("{:.2} ms", micros / 1e3),
-        ..1_000_000.0 => format!("{:.1} ms", micros / 1e3),
-        ..100_000_000.0 => format!("{:.2} s", micros / 1e6),
+        ..9.95 => format!("{micros:.1} µs"),
+        ..999.5 => format!("{micros:.0} µs"),
+        ..9_995.0 => format!("{:.2} ms", micros / 1e3),
+        ..99_950.0 => format!("{:.1} ms", micros / 1e3),
+        ..999_500.0 => format!("{:.0} ms", micros / 1e3),
+        ..9_995_000.0 => format!("{:.2} s", micros / 1e6),
+        ..99_950_000.0 => format!("{:.1} s", micros / 1e6),
         _ => format!("{:.0} s", micros / 1e6),
     }
 }
@@ -151,7 +168,7 @@ mod tests {
     fn one_line_says_what_took_time() {
         assert_eq!(
             cold().to_string(),
-            "100.0 ms = dns 10.0 ms (miss) + connect 20.0 ms + wait 50.0 ms + receive 20.0 ms, new 192.0.2.1:8080"
+            "100 ms = dns 10.0 ms (miss) + connect 20.0 ms + wait 50.0 ms + receive 20.0 ms, new 192.0.2.1:8080"
         );
     }
 
@@ -161,20 +178,29 @@ mod tests {
         assert_eq!(
             text,
             "  queue           0
-  dns       10.0 ms  ███                           miss, TTL 2.00 s, 192.0.2.1
-  connect   20.0 ms     █████                      new, 192.0.2.1:8080
+  dns       10.0 ms  ██                        miss, TTL 2.00 s, 192.0.2.1
+  connect   20.0 ms    █████                   new, 192.0.2.1:8080
   tls             0
   send            0
-  wait      50.0 ms          ██████████████
-  receive   20.0 ms                        ██████
-  total    100.0 ms"
+  wait      50.0 ms         ████████████
+  receive   20.0 ms                     █████
+  total      100 ms"
         );
-        assert!(text.lines().all(|line| line.chars().count() <= 80));
     }
 
     #[test]
-    fn spans_have_three_or_four_digits() {
+    fn notes_too_long_for_80_columns_leave_out_what_matters_least() {
+        let some = |text: &str| Some(text.to_owned());
+        assert_eq!(fit([[some("short"), some("and sweet")]]), "short, and sweet");
+        let v6 = "2001:db8:1111:2222:3333:4444:5555:6666";
+        assert_eq!(fit([[some("new"), some(v6)], [some("192.0.2.1"), None]]), "192.0.2.1");
+        let cut = fit([[some(v6)]]);
+        assert!(cut.starts_with("2001:db8:1111:2222:3333:") && cut.chars().count() == NOTE && cut.ends_with('…'));
+    }
+
+    #[test]
+    fn spans_have_about_three_digits() {
         let spans = [0, 40, 999_900, 1_250_000, 31_000_000, 1_500_000_000, 125_000_000_000].map(Duration::from_nanos);
-        assert_eq!(spans.map(span), ["0", "0.0 µs", "1000 µs", "1.25 ms", "31.0 ms", "1.50 s", "125 s"]);
+        assert_eq!(spans.map(span), ["0", "0.0 µs", "1.00 ms", "1.25 ms", "31.0 ms", "1.50 s", "125 s"]);
     }
 }
