@@ -52,10 +52,9 @@ async fn cold_then_reused_then_after_idle_timeout_and_ttl() {
     assert_eq!(dns.queries(), 2, "one a family");
 
     tokio::time::sleep(Duration::from_millis(3_000)).await;
-    assert_eq!(client.dns_stats().names, 0);
     let cold_again = call(&client).await;
     assert_eq!(in_ms(&cold_again), [0, 30, 20, 0, 0, 50, 10, 110]);
-    assert_eq!(dns.queries(), 4);
+    assert_eq!(dns.queries(), 5, "and the answer that was in use was asked for again ahead of its expiry");
 }
 
 #[tokio::test(start_paused = true)]

@@ -17,21 +17,30 @@ use crate::list::{Linked, Links, List};
 pub(crate) struct Config {
     /// How many names are kept; the least recently used leave.
     pub(crate) max_names: usize,
+    /// No answer is kept for less, except that a TTL of zero stays one.
+    pub(crate) ttl_floor: Duration,
     /// No answer is kept for longer.
     pub(crate) ttl_ceiling: Duration,
     /// No "does not exist" is kept for longer.
     pub(crate) negative_ceiling: Duration,
-    /// How long a "does not exist" without an SOA record is kept.
-    pub(crate) negative_default: Duration,
+    /// How long past its expiry an answer may stand in for one that cannot be had (RFC 8767).
+    pub(crate) stale: Duration,
 }
+
+/// How long a "does not exist" without an SOA record is kept.
+const NEGATIVE_DEFAULT: Duration = Duration::from_secs(1);
+/// How long a name that failed is not asked for: at first, and at most (RFC 9520 §3.2).
+const FIRST_BACKOFF: Duration = Duration::from_secs(1);
+const LONGEST_BACKOFF: Duration = Duration::from_secs(30);
 
 impl Default for Config {
     fn default() -> Self {
         Self {
             max_names: 1_024,
+            ttl_floor: Duration::ZERO,
             ttl_ceiling: Duration::from_secs(24 * 60 * 60),
             negative_ceiling: Duration::from_secs(30),
-            negative_default: Duration::from_secs(1),
+            stale: Duration::from_secs(60 * 60),
         }
     }
 }
@@ -39,20 +48,32 @@ impl Default for Config {
 /// What there is to do about a lookup; `F` is the caller's handle on a query in flight.
 #[derive(Debug)]
 pub(crate) enum Step<F> {
-    /// It is known.
-    Known(Result<Answer, ResolveError>),
-    /// Somebody asks already: wait for their flight.
-    Join(F),
-    /// Nobody asks: start this flight and report its [`Cache::landed`].
-    Start(F),
+    /// It is known. A flight that comes with it is to be started, and not to be waited for.
+    Known(Result<Answer, ResolveError>, Option<Flight<F>>),
+    /// Somebody asks already: wait for their flight, or with a stale answer not for too long.
+    Join(Flight<F>, Option<Answer>),
+    /// Nobody asks: start this flight, and wait for it in the same way.
+    Start(Flight<F>, Option<Answer>),
+}
+
+/// A query in flight. It ends in [`Cache::landed`] or [`Cache::lost`].
+#[derive(Debug, Clone)]
+pub(crate) struct Flight<F> {
+    pub(crate) handle: F,
+    pub(crate) serial: u64,
 }
 
 /// Counters since the cache was made.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Counts {
     pub(crate) hits: u64,
+    pub(crate) negative_hits: u64,
+    pub(crate) stale_hits: u64,
     pub(crate) coalesced: u64,
     pub(crate) misses: u64,
+    pub(crate) refreshes: u64,
+    pub(crate) failures: u64,
+    pub(crate) evictions: u64,
 }
 
 pub(crate) struct Cache<F> {
@@ -61,21 +82,45 @@ pub(crate) struct Cache<F> {
     index: HashMap<Arc<str>, usize>,
     /// From the most to the least recently used.
     recent: List<0>,
-    expiries: BTreeSet<(Instant, usize, usize)>,
-    flights: HashMap<(Arc<str>, Family), F>,
+    /// When each family of each name wants attention: to be refreshed, or to be removed.
+    dues: BTreeSet<(Instant, usize, usize)>,
+    flights: HashMap<(Arc<str>, Family), Flight<F>>,
+    pins: HashMap<Arc<str>, Arc<[IpAddr]>>,
+    serial: u64,
+    random: fastrand::Rng,
     counts: Counts,
 }
 
 /// A name of which something is known, in one family or in both.
 struct Entry {
     name: Arc<str>,
-    slots: [Option<Known>; 2],
+    slots: [Slot; 2],
     links: Links,
+}
+
+/// What is known of a name in one family.
+#[derive(Default)]
+struct Slot {
+    known: Option<Known>,
+    failed: Option<Failed>,
+    due: Option<Instant>,
 }
 
 struct Known {
     outcome: Result<Arc<[IpAddr]>, ResolveError>,
     expires: Instant,
+    /// When to ask again ahead of expiry, if it is used until then.
+    refresh_at: Option<Instant>,
+    used: bool,
+    /// Until when an answer may stand in for a newer one.
+    stale_until: Instant,
+}
+
+/// The last query failed: the name is left alone for a while.
+struct Failed {
+    error: ResolveError,
+    retry_at: Instant,
+    backoff: Duration,
 }
 
 impl Linked<0> for Entry {
@@ -95,67 +140,150 @@ impl<F: Clone> Cache<F> {
             entries: Slab::new(),
             index: HashMap::new(),
             recent: List::default(),
-            expiries: BTreeSet::new(),
+            dues: BTreeSet::new(),
             flights: HashMap::new(),
+            pins: HashMap::new(),
+            serial: 0,
+            random: fastrand::Rng::with_seed(0),
             counts: Counts::default(),
         }
     }
 
     /// Looks `name` up; `launch` makes the handle of a new flight.
     pub(crate) fn get(&mut self, now: Instant, name: &str, family: Family, launch: impl FnOnce() -> F) -> Step<F> {
-        if let Some(known) = self.known(now, name, family) {
+        if let Some(pinned) = self.pinned(name, family) {
             self.counts.hits += 1;
-            return Step::Known(known);
+            return Step::Known(pinned, None);
         }
-        match self.flights.entry((name.into(), family)) {
-            hash_map::Entry::Occupied(flight) => {
-                self.counts.coalesced += 1;
-                Step::Join(flight.get().clone())
+        let slot = self.slot(name, family);
+        if let Some(fresh) = slot.and_then(|slot| slot.fresh(now)) {
+            let refresh = slot.is_some_and(Slot::missed_its_refresh);
+            self.used(name, family, &fresh);
+            let flight = if refresh { self.refresh(name, family, launch) } else { None };
+            return Step::Known(fresh, flight);
+        }
+        let stale = slot.and_then(|slot| slot.stale(now));
+        let failed = slot.and_then(|slot| slot.failed.as_ref()).map(|failed| (failed.retry_at, failed.error.clone()));
+        match (failed, stale) {
+            (None, stale) => self.fly(name, family, launch, stale),
+            (Some((retry_at, _)), None) if retry_at <= now => self.fly(name, family, launch, None),
+            (Some((_, error)), None) => {
+                let told = Err(error.with_source(Source::Hit));
+                self.used(name, family, &told);
+                Step::Known(told, None)
             }
-            hash_map::Entry::Vacant(place) => {
-                self.counts.misses += 1;
-                Step::Start(place.insert(launch()).clone())
+            // A name that failed before is not waited for while a stale answer is at hand.
+            (Some((retry_at, _)), Some(stale)) => {
+                let told = Ok(stale);
+                self.used(name, family, &told);
+                let flight = if retry_at <= now { self.refresh(name, family, launch) } else { None };
+                Step::Known(told, flight)
             }
         }
     }
 
-    /// Takes a flight's result and keeps it for as long as it may be kept.
-    pub(crate) fn landed(&mut self, now: Instant, name: &str, family: Family, result: &Result<Answer, ResolveError>) {
-        self.lost(name, family);
-        match result {
+    /// Begins to ask for a name ahead of need; `None` where somebody asks already.
+    pub(crate) fn refresh(&mut self, name: &str, family: Family, launch: impl FnOnce() -> F) -> Option<Flight<F>> {
+        match self.fly(name, family, launch, None) {
+            Step::Start(flight, _) => {
+                self.counts.misses -= 1;
+                self.counts.refreshes += 1;
+                Some(flight)
+            }
+            _ => {
+                self.counts.coalesced -= 1;
+                None
+            }
+        }
+    }
+
+    /// Takes a flight's result, keeps it for as long as it may be kept, and returns what its waiters are told.
+    pub(crate) fn landed(
+        &mut self,
+        now: Instant,
+        name: &str,
+        family: Family,
+        serial: u64,
+        result: Result<Answer, ResolveError>,
+    ) -> Result<Answer, ResolveError> {
+        if !self.lost(name, family, serial) {
+            return result;
+        }
+        match &result {
             Ok(answer) => {
-                let ttl = answer.ttl().min(self.config.ttl_ceiling);
+                let ttl = self.ttl(answer.ttl());
                 self.keep(now, name, family, Ok(answer.addresses().clone()), ttl);
             }
             Err(error) if error.kind().is_negative() => {
-                let ttl = error.negative_ttl().unwrap_or(self.config.negative_default);
-                let ttl = ttl.min(self.config.negative_ceiling);
+                let ttl = error.negative_ttl().unwrap_or(NEGATIVE_DEFAULT).min(self.config.negative_ceiling);
                 if error.kind() == ResolveErrorKind::NxDomain {
                     self.keep_nonexistence(now, name, family.other(), error, ttl);
                 }
                 self.keep(now, name, family, Err(error.clone()), ttl);
             }
-            Err(_) => {}
+            Err(error) => return self.failed(now, name, family, error.clone()),
         }
+        result
     }
 
-    /// A flight ended without a result; the next lookup starts another one.
-    pub(crate) fn lost(&mut self, name: &str, family: Family) {
-        self.flights.remove(&(name.into(), family));
+    /// A flight ended without a result; whether it was still the one whose result counts.
+    pub(crate) fn lost(&mut self, name: &str, family: Family, serial: u64) -> bool {
+        let key = (name.into(), family);
+        let current = self.flights.get(&key).is_some_and(|flight| flight.serial == serial);
+        if current {
+            self.flights.remove(&key);
+        }
+        current
     }
 
-    /// Removes what has expired.
-    pub(crate) fn handle_timeout(&mut self, now: Instant) {
-        while let Some(&(expires, id, slot)) = self.expiries.first()
-            && expires <= now
+    /// Removes what is past its use, and returns what is to be refreshed.
+    pub(crate) fn handle_timeout(&mut self, now: Instant) -> Vec<(Arc<str>, Family)> {
+        let mut refreshes = Vec::new();
+        while let Some(&(due, id, family)) = self.dues.first()
+            && due <= now
         {
-            self.clear(id, slot);
+            let entry = &mut self.entries[id];
+            if entry.slots[family].is_to_be_refreshed(now) {
+                refreshes
+                    .push((entry.name.clone(), if family == Family::V4 as usize { Family::V4 } else { Family::V6 }));
+            }
+            self.settle(now, id, family);
+        }
+        refreshes
+    }
+
+    /// When something expires, or is to be refreshed, next.
+    pub(crate) fn next_timeout(&self) -> Option<Instant> {
+        self.dues.first().map(|(due, ..)| *due)
+    }
+
+    /// Forgets a name; what is in flight for it is told to those who wait and not kept.
+    pub(crate) fn invalidate(&mut self, name: &str) {
+        for family in Family::BOTH {
+            self.flights.remove(&(name.into(), family));
+        }
+        if let Some(&id) = self.index.get(name) {
+            self.remove(id);
         }
     }
 
-    /// When something expires next.
-    pub(crate) fn next_timeout(&self) -> Option<Instant> {
-        self.expiries.first().map(|(expires, ..)| *expires)
+    /// Forgets every name, except those that are pinned.
+    pub(crate) fn flush(&mut self) {
+        self.flights.clear();
+        self.entries.clear();
+        self.index.clear();
+        self.recent = List::default();
+        self.dues.clear();
+    }
+
+    /// Answers `name` with these addresses from now on.
+    pub(crate) fn pin(&mut self, name: &str, addresses: Arc<[IpAddr]>) {
+        self.pins.insert(name.into(), addresses);
+    }
+
+    /// Ends a [`pin`](Self::pin); whether there was one.
+    pub(crate) fn unpin(&mut self, name: &str) -> bool {
+        self.pins.remove(name).is_some()
     }
 
     pub(crate) fn counts(&self) -> Counts {
@@ -167,29 +295,62 @@ impl<F: Clone> Cache<F> {
         self.entries.len()
     }
 
-    fn known(&mut self, now: Instant, name: &str, family: Family) -> Option<Result<Answer, ResolveError>> {
-        let id = *self.index.get(name)?;
-        let known = self.entries[id].slots[family as usize].as_ref().filter(|known| now < known.expires)?;
-        let answer = match &known.outcome {
-            Ok(addresses) => Ok(Answer::new(addresses.clone(), known.expires - now, Source::Hit)),
-            Err(error) => {
-                let error = error.clone().with_negative_ttl(Some(known.expires - now));
-                Err(error.with_source(Source::Hit))
-            }
-        };
+    fn pinned(&self, name: &str, family: Family) -> Option<Result<Answer, ResolveError>> {
+        if self.pins.is_empty() {
+            return None;
+        }
+        let pinned = self.pins.get(name)?;
+        let addresses: Vec<_> = pinned.iter().copied().filter(|ip| Family::of(*ip) == family).collect();
+        Some(match addresses.is_empty() {
+            true => Err(ResolveError::new(ResolveErrorKind::NoData, name, family).with_source(Source::Pinned)),
+            false => Ok(Answer::new(addresses, self.config.ttl_ceiling, Source::Pinned)),
+        })
+    }
+
+    fn slot(&self, name: &str, family: Family) -> Option<&Slot> {
+        self.index.get(name).map(|&id| &self.entries[id].slots[family as usize])
+    }
+
+    /// Counts a lookup that the cache answered.
+    fn used(&mut self, name: &str, family: Family, told: &Result<Answer, ResolveError>) {
+        match told {
+            Ok(answer) if answer.source() == Source::Stale => self.counts.stale_hits += 1,
+            Ok(_) => self.counts.hits += 1,
+            Err(_) => self.counts.negative_hits += 1,
+        }
+        let id = self.index[name];
+        if let Some(known) = &mut self.entries[id].slots[family as usize].known {
+            known.used = true;
+        }
         self.recent.move_to_front(&mut self.entries, id);
-        Some(answer)
+    }
+
+    fn fly(&mut self, name: &str, family: Family, launch: impl FnOnce() -> F, stale: Option<Answer>) -> Step<F> {
+        match self.flights.entry((name.into(), family)) {
+            hash_map::Entry::Occupied(flight) => {
+                self.counts.coalesced += 1;
+                Step::Join(flight.get().clone(), stale)
+            }
+            hash_map::Entry::Vacant(place) => {
+                self.counts.misses += 1;
+                self.serial += 1;
+                let flight = Flight { handle: launch(), serial: self.serial };
+                Step::Start(place.insert(flight).clone(), stale)
+            }
+        }
+    }
+
+    fn ttl(&self, ttl: Duration) -> Duration {
+        let floor = if ttl.is_zero() { Duration::ZERO } else { self.config.ttl_floor };
+        ttl.max(floor).min(self.config.ttl_ceiling)
     }
 
     /// NXDOMAIN speaks for both families, but not against an answer that is still good, nor against one on its way:
     /// there are servers that know a name and deny it when asked for IPv6 (RFC 4074 §4.2).
     fn keep_nonexistence(&mut self, now: Instant, name: &str, family: Family, error: &ResolveError, ttl: Duration) {
-        if self.flights.contains_key(&(name.into(), family)) {
-            return;
-        }
-        let entry = self.index.get(name).map(|&id| &self.entries[id]);
-        let known = entry.and_then(|entry| entry.slots[family as usize].as_ref());
-        if known.is_none_or(|known| known.outcome.is_err() || known.expires <= now) {
+        let asked = self.flights.contains_key(&(name.into(), family));
+        let known = self.slot(name, family).and_then(|slot| slot.known.as_ref());
+        if !asked && known.is_none_or(|known| known.outcome.is_err() || known.expires <= now) {
             let error = ResolveError::new(error.kind(), name, family).with_negative_ttl(error.negative_ttl());
             self.keep(now, name, family, Err(error), ttl);
         }
@@ -203,295 +364,146 @@ impl<F: Clone> Cache<F> {
         outcome: Result<Arc<[IpAddr]>, ResolveError>,
         ttl: Duration,
     ) {
-        let slot = family as usize;
-        let known = self.index.get(name).copied();
-        if ttl.is_zero() || self.config.max_names == 0 {
-            if let Some(id) = known {
-                self.clear(id, slot);
-            }
-            return;
-        }
-        let id = known.unwrap_or_else(|| self.insert(name));
+        let Some(id) = self.entry(name, !ttl.is_zero()) else { return };
         let expires = now + ttl;
-        if let Some(old) = self.entries[id].slots[slot].replace(Known { outcome, expires }) {
-            self.expiries.remove(&(old.expires, id, slot));
-        }
-        self.expiries.insert((expires, id, slot));
+        // Somewhere in the second half of the last tenth, so that names learnt together are not asked for together.
+        let lead = ttl.mul_f64(0.05 + 0.05 * self.random.f64());
+        let known = Known {
+            refresh_at: outcome.is_ok().then(|| expires - lead),
+            stale_until: if outcome.is_ok() { expires + self.config.stale } else { expires },
+            outcome,
+            expires,
+            used: false,
+        };
+        let slot = &mut self.entries[id].slots[family as usize];
+        slot.known = (!ttl.is_zero()).then_some(known);
+        slot.failed = None;
+        self.settle(now, id, family as usize);
     }
 
-    fn insert(&mut self, name: &str) -> usize {
+    /// A query failed: the name is left alone for twice as long as last time, and a stale answer stands in.
+    fn failed(
+        &mut self,
+        now: Instant,
+        name: &str,
+        family: Family,
+        error: ResolveError,
+    ) -> Result<Answer, ResolveError> {
+        self.counts.failures += 1;
+        let Some(id) = self.entry(name, true) else { return Err(error) };
+        let slot = &mut self.entries[id].slots[family as usize];
+        let last = slot.failed.as_ref().map(|failed| failed.backoff);
+        let backoff = last.map_or(FIRST_BACKOFF, |last| (last * 2).min(LONGEST_BACKOFF));
+        slot.failed = Some(Failed { error: error.clone(), retry_at: now + backoff, backoff });
+        let told = slot.fresh(now).and_then(Result::ok).or_else(|| slot.stale(now)).ok_or(error);
+        self.settle(now, id, family as usize);
+        told
+    }
+
+    /// The entry of a name, which is made if `needed` and there is room for any.
+    fn entry(&mut self, name: &str, needed: bool) -> Option<usize> {
+        if let Some(&id) = self.index.get(name) {
+            return Some(id);
+        }
+        if !needed || self.config.max_names == 0 {
+            return None;
+        }
         if self.entries.len() >= self.config.max_names {
             let oldest = self.recent.back().expect("a full cache has an oldest name");
-            self.clear(oldest, 0);
-            if self.entries.contains(oldest) {
-                self.clear(oldest, 1);
-            }
+            self.counts.evictions += 1;
+            self.remove(oldest);
         }
         let name: Arc<str> = name.into();
-        let id = self.entries.insert(Entry { name: name.clone(), slots: [None, None], links: Links::default() });
+        let id = self.entries.insert(Entry { name: name.clone(), slots: Default::default(), links: Links::default() });
         self.index.insert(name, id);
         self.recent.push_front(&mut self.entries, id);
-        id
+        Some(id)
     }
 
-    /// Forgets one family of a name, and the name with the last of them.
-    fn clear(&mut self, id: usize, slot: usize) {
+    /// Sees to it that a family gets attention in time, and forgets what is past its use, the name with the last of it.
+    fn settle(&mut self, now: Instant, id: usize, family: usize) {
         let entry = &mut self.entries[id];
-        if let Some(old) = entry.slots[slot].take() {
-            self.expiries.remove(&(old.expires, id, slot));
+        let slot = &mut entry.slots[family];
+        let before = slot.due;
+        slot.due = slot.next_due(now);
+        let after = slot.due;
+        let empty = entry.slots.iter().all(Slot::is_empty);
+        if let Some(before) = before {
+            self.dues.remove(&(before, id, family));
         }
-        if entry.slots.iter().all(Option::is_none) {
-            self.recent.remove(&mut self.entries, id);
-            let entry = self.entries.remove(id);
-            self.index.remove(&entry.name);
+        if let Some(after) = after {
+            self.dues.insert((after, id, family));
         }
+        if empty {
+            self.remove(id);
+        }
+    }
+
+    fn remove(&mut self, id: usize) {
+        self.recent.remove(&mut self.entries, id);
+        let entry = self.entries.remove(id);
+        self.index.remove(&entry.name);
+        for (family, slot) in entry.slots.iter().enumerate() {
+            if let Some(due) = slot.due {
+                self.dues.remove(&(due, id, family));
+            }
+        }
+    }
+}
+
+impl Slot {
+    fn fresh(&self, now: Instant) -> Option<Result<Answer, ResolveError>> {
+        let known = self.known.as_ref().filter(|known| now < known.expires)?;
+        let left = known.expires - now;
+        Some(match &known.outcome {
+            Ok(addresses) => Ok(Answer::new(addresses.clone(), left, Source::Hit)),
+            Err(error) => Err(error.clone().with_negative_ttl(Some(left)).with_source(Source::Hit)),
+        })
+    }
+
+    fn stale(&self, now: Instant) -> Option<Answer> {
+        let known = self.known.as_ref().filter(|known| now < known.stale_until)?;
+        let addresses = known.outcome.as_ref().ok()?;
+        Some(Answer::new(addresses.clone(), Duration::ZERO, Source::Stale))
+    }
+
+    /// Whether the time to ask ahead has passed without anybody asking, because nobody used the answer until then.
+    fn missed_its_refresh(&self) -> bool {
+        let known = self.known.as_ref().filter(|known| known.outcome.is_ok() && known.refresh_at.is_none());
+        known.is_some() && self.failed.is_none()
+    }
+
+    /// Whether the time to ask ahead has come and somebody used the answer; it comes once.
+    fn is_to_be_refreshed(&mut self, now: Instant) -> bool {
+        let Some(known) = &mut self.known else { return false };
+        let due = known.refresh_at.is_some_and(|at| at <= now) && now < known.expires;
+        if due {
+            known.refresh_at = None;
+        }
+        due && known.used
+    }
+
+    /// Forgets what is past its use, and says when there is something to do next.
+    fn next_due(&mut self, now: Instant) -> Option<Instant> {
+        if self.known.as_ref().is_some_and(|known| known.stale_until <= now) {
+            self.known = None;
+        }
+        // A back-off is remembered for as long again, for the next one to be longer.
+        if self.failed.as_ref().is_some_and(|failed| failed.retry_at + failed.backoff <= now) {
+            self.failed = None;
+        }
+        let known = self.known.as_ref();
+        let refresh = known.and_then(|known| known.refresh_at).filter(|at| now < *at);
+        let forget = known.map(|known| known.stale_until);
+        let failed = self.failed.as_ref().map(|failed| failed.retry_at + failed.backoff);
+        refresh.into_iter().chain(forget).chain(failed).min()
+    }
+
+    fn is_empty(&self) -> bool {
+        self.known.is_none() && self.failed.is_none()
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use Family::{V4, V6};
-
-    const NAMES: usize = 4;
-
-    fn cache(max_names: usize) -> Cache<u32> {
-        Cache::new(Config { max_names, ..Config::default() })
-    }
-
-    fn t0() -> Instant {
-        crate::clock::now()
-    }
-
-    fn secs(s: u64) -> Duration {
-        Duration::from_secs(s)
-    }
-
-    fn good(last: u8, ttl: u64) -> Result<Answer, ResolveError> {
-        Ok(Answer::new([[192, 0, 2, last].into()], secs(ttl), Source::Miss))
-    }
-
-    fn bad(kind: ResolveErrorKind, ttl: Option<u64>) -> Result<Answer, ResolveError> {
-        Err(ResolveError::new(kind, "n", V4).with_negative_ttl(ttl.map(secs)))
-    }
-
-    fn get(cache: &mut Cache<u32>, now: Instant, name: &str, family: Family) -> Step<u32> {
-        cache.get(now, name, family, || 7)
-    }
-
-    fn is_known(cache: &mut Cache<u32>, now: Instant, name: &str, family: Family) -> bool {
-        let known = matches!(get(cache, now, name, family), Step::Known(_));
-        cache.lost(name, family);
-        known
-    }
-
-    #[test]
-    fn one_query_in_flight_a_name_and_family() {
-        let (mut cache, now) = (cache(NAMES), t0());
-        assert!(matches!(get(&mut cache, now, "n", V4), Step::Start(7)));
-        assert!(matches!(get(&mut cache, now, "n", V4), Step::Join(7)));
-        assert!(matches!(get(&mut cache, now, "n", V6), Step::Start(7)));
-        cache.landed(now, "n", V4, &good(1, 60));
-        assert!(matches!(get(&mut cache, now, "n", V4), Step::Known(Ok(_))));
-        assert!(matches!(get(&mut cache, now, "n", V6), Step::Join(7)));
-    }
-
-    #[test]
-    fn an_answer_lives_as_long_as_its_ttl_and_counts_down() {
-        let (mut cache, now) = (cache(NAMES), t0());
-        cache.landed(now, "n", V4, &good(1, 60));
-        let Step::Known(Ok(answer)) = get(&mut cache, now + secs(59), "n", V4) else { panic!("known") };
-        assert_eq!((answer.ttl(), answer.source()), (secs(1), Source::Hit));
-        assert!(matches!(get(&mut cache, now + secs(60), "n", V4), Step::Start(_)));
-    }
-
-    #[test]
-    fn ttl_zero_serves_only_those_who_wait() {
-        let (mut cache, now) = (cache(NAMES), t0());
-        cache.landed(now, "n", V4, &good(1, 60));
-        cache.landed(now, "n", V4, &good(2, 0));
-        assert!(!is_known(&mut cache, now, "n", V4));
-        assert_eq!(cache.len(), 0);
-    }
-
-    #[test]
-    fn a_ttl_has_a_ceiling() {
-        let (mut cache, now) = (cache(NAMES), t0());
-        cache.landed(now, "n", V4, &Ok(Answer::new([[192, 0, 2, 1].into()], Duration::MAX, Source::Miss)));
-        assert_eq!(cache.next_timeout(), Some(now + secs(24 * 60 * 60)));
-    }
-
-    #[test]
-    fn no_data_is_one_family_and_nxdomain_both() {
-        let (mut cache, now) = (cache(NAMES), t0());
-        cache.landed(now, "half", V4, &bad(ResolveErrorKind::NoData, Some(5)));
-        assert!(is_known(&mut cache, now + secs(4), "half", V4));
-        assert!(!is_known(&mut cache, now + secs(4), "half", V6));
-        assert!(!is_known(&mut cache, now + secs(5), "half", V4));
-        cache.landed(now, "none", V4, &bad(ResolveErrorKind::NxDomain, None));
-        assert!(is_known(&mut cache, now, "none", V4) && is_known(&mut cache, now, "none", V6));
-        assert!(!is_known(&mut cache, now + secs(1), "none", V6));
-    }
-
-    #[test]
-    fn negative_answers_are_kept_for_30_seconds_at_most() {
-        let (mut cache, now) = (cache(NAMES), t0());
-        cache.landed(now, "n", V4, &bad(ResolveErrorKind::NoData, Some(3_600)));
-        assert_eq!(cache.next_timeout(), Some(now + secs(30)));
-    }
-
-    #[test]
-    fn nxdomain_does_not_overrule_a_good_answer_of_the_other_family() {
-        let (mut cache, now) = (cache(NAMES), t0());
-        cache.landed(now, "n", V6, &good(1, 60));
-        cache.landed(now, "n", V4, &bad(ResolveErrorKind::NxDomain, Some(30)));
-        assert!(matches!(get(&mut cache, now, "n", V6), Step::Known(Ok(_))));
-    }
-
-    #[test]
-    fn nxdomain_does_not_speak_for_a_query_in_flight() {
-        let (mut cache, now) = (cache(NAMES), t0());
-        assert!(matches!(get(&mut cache, now, "n", V4), Step::Start(_)));
-        cache.landed(now, "n", V6, &bad(ResolveErrorKind::NxDomain, Some(30)));
-        assert!(matches!(get(&mut cache, now, "n", V4), Step::Join(_)));
-    }
-
-    #[test]
-    fn a_negative_answer_counts_down() {
-        let (mut cache, now) = (cache(NAMES), t0());
-        cache.landed(now, "n", V4, &bad(ResolveErrorKind::NoData, Some(20)));
-        let Step::Known(Err(error)) = get(&mut cache, now + secs(15), "n", V4) else { panic!("known") };
-        assert_eq!((error.negative_ttl(), error.answered_from()), (Some(secs(5)), Source::Hit));
-    }
-
-    #[test]
-    fn a_failure_is_not_kept() {
-        let (mut cache, now) = (cache(NAMES), t0());
-        for kind in [ResolveErrorKind::ServFail, ResolveErrorKind::Timeout, ResolveErrorKind::Unreachable] {
-            cache.landed(now, "n", V4, &bad(kind, Some(60)));
-            assert!(!is_known(&mut cache, now, "n", V4));
-        }
-    }
-
-    #[test]
-    fn the_least_recently_used_name_leaves() {
-        let (mut cache, now) = (cache(2), t0());
-        cache.landed(now, "a", V4, &good(1, 60));
-        cache.landed(now, "b", V4, &good(1, 60));
-        cache.landed(now, "b", V6, &good(1, 60));
-        assert!(is_known(&mut cache, now, "a", V4));
-        cache.landed(now, "c", V4, &good(1, 60));
-        assert!(is_known(&mut cache, now, "a", V4) && is_known(&mut cache, now, "c", V4));
-        assert!(!is_known(&mut cache, now, "b", V4) && !is_known(&mut cache, now, "b", V6));
-    }
-
-    #[test]
-    fn a_bound_of_zero_keeps_nothing() {
-        let (mut cache, now) = (cache(0), t0());
-        cache.landed(now, "n", V4, &good(1, 60));
-        assert_eq!((cache.len(), cache.next_timeout()), (0, None));
-    }
-
-    #[test]
-    fn a_timeout_really_removes() {
-        let (mut cache, now) = (cache(NAMES), t0());
-        cache.landed(now, "n", V4, &good(1, 5));
-        cache.landed(now, "n", V6, &good(1, 9));
-        assert_eq!(cache.next_timeout(), Some(now + secs(5)));
-        cache.handle_timeout(now + secs(5));
-        assert_eq!((cache.len(), cache.next_timeout()), (1, Some(now + secs(9))));
-        cache.handle_timeout(now + secs(9));
-        assert_eq!((cache.len(), cache.index.len(), cache.next_timeout()), (0, 0, None));
-    }
-
-    /// Random traffic against an oracle that keeps every answer for ever with its expiry.
-    #[test]
-    fn random_walks_never_serve_what_expired_and_never_outgrow_the_bound() {
-        for seed in 0..400 {
-            walk(seed);
-        }
-    }
-
-    fn walk(seed: u64) {
-        let mut random = fastrand::Rng::with_seed(seed);
-        let max_names = random.usize(..8);
-        let mut cache = cache(max_names);
-        let mut now = t0();
-        let mut flying: Vec<(String, Family)> = Vec::new();
-        let mut landed: HashMap<(String, Family), (Option<u8>, Instant)> = HashMap::new();
-        for step in 0..300 {
-            let name = random.u8(..12).to_string();
-            let family = if random.bool() { V4 } else { V6 };
-            match random.u8(..10) {
-                0..=4 => match get(&mut cache, now, &name, family) {
-                    Step::Known(result) => {
-                        let (last, expires) = landed[&(name, family)];
-                        assert!(now < expires, "seed {seed} step {step}: expired");
-                        let answered = result.as_ref().ok().map(|answer| answer.addresses()[0]);
-                        assert_eq!(answered, last.map(|last| IpAddr::from([192, 0, 2, last])), "seed {seed}");
-                        assert!(result.is_err() || result.is_ok_and(|answer| now + answer.ttl() == expires));
-                    }
-                    Step::Join(_) => assert!(flying.contains(&(name, family)), "seed {seed}: joined nothing"),
-                    Step::Start(_) => {
-                        assert!(!flying.contains(&(name.clone(), family)), "seed {seed}: a second query");
-                        flying.push((name, family));
-                    }
-                },
-                5..=7 if !flying.is_empty() => {
-                    let (name, family) = flying.swap_remove(random.usize(..flying.len()));
-                    land(&mut cache, &mut random, now, name, family, &mut landed);
-                }
-                8 => now += secs(random.u64(..20)),
-                _ => cache.handle_timeout(now),
-            }
-            assert!(cache.len() <= max_names, "seed {seed}: over the bound");
-            assert_eq!((cache.index.len(), cache.recent.len()), (cache.len(), cache.len()), "seed {seed}");
-            assert!(cache.next_timeout().is_some() == (cache.len() > 0), "seed {seed}");
-            assert_eq!(cache.flights.len(), flying.len(), "seed {seed}");
-        }
-        while let Some(at) = cache.next_timeout() {
-            cache.handle_timeout(at);
-        }
-        assert_eq!((cache.len(), cache.index.len(), cache.expiries.len()), (0, 0, 0), "seed {seed}");
-    }
-
-    fn land(
-        cache: &mut Cache<u32>,
-        random: &mut fastrand::Rng,
-        now: Instant,
-        name: String,
-        family: Family,
-        landed: &mut HashMap<(String, Family), (Option<u8>, Instant)>,
-    ) {
-        let ttl = random.u64(..40);
-        let last = random.u8(..);
-        let (result, known) = match random.u8(..5) {
-            0 => (bad(ResolveErrorKind::ServFail, None), None),
-            1 => (bad(ResolveErrorKind::NoData, Some(ttl)), Some((None, now + secs(ttl.min(30))))),
-            2 => (bad(ResolveErrorKind::NxDomain, Some(ttl)), Some((None, now + secs(ttl.min(30))))),
-            _ => (good(last, ttl), Some((Some(last), now + secs(ttl)))),
-        };
-        cache.landed(now, &name, family, &result);
-        let asked = cache.flights.contains_key(&(name.as_str().into(), family.other()));
-        if let Err(error) = &result
-            && error.kind() == ResolveErrorKind::NxDomain
-            && !asked
-        {
-            let other = landed.entry((name.clone(), family.other())).or_insert((None, now));
-            if other.1 <= now || !cache_has(cache, now, &name, family) {
-                *other = (None, now + secs(ttl.min(30)));
-            }
-        }
-        if let Some(known) = known {
-            landed.insert((name, family), known);
-        }
-    }
-
-    /// Whether the other family's answer that the oracle has was still in the cache when `family`'s NXDOMAIN came.
-    fn cache_has(cache: &Cache<u32>, now: Instant, name: &str, family: Family) -> bool {
-        let entry = cache.index.get(name).map(|&id| &cache.entries[id]);
-        entry
-            .and_then(|entry| entry.slots[family.other() as usize].as_ref())
-            .is_some_and(|known| known.outcome.is_ok() && now < known.expires)
-    }
-}
+#[path = "cache_tests.rs"]
+mod tests;

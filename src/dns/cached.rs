@@ -2,12 +2,15 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
 use tokio::sync::watch;
 
-use super::cache::{Cache, Config, Step};
+use super::cache::{Cache, Config, Flight, Step};
 use super::{Answer, Family, Resolve, ResolveError, ResolveErrorKind, Resolving, Source};
 use crate::clock::{Alarm, Instant, Timed, now};
 
@@ -15,13 +18,20 @@ use crate::clock::{Alarm, Instant, Timed, now};
 /// also run on a runtime that nobody drives.
 const PATIENCE: Duration = Duration::from_secs(6);
 
+/// How long it is waited for a newer answer than a stale one (RFC 8767 §5).
+const STALE_PATIENCE: Duration = Duration::from_millis(1_800);
+
 type Outcome = Result<Answer, ResolveError>;
-type Flight = watch::Receiver<Option<Outcome>>;
+type Waiting = watch::Receiver<Option<Outcome>>;
+type Landing = watch::Sender<Option<Outcome>>;
 
 /// A DNS cache over any [`Resolve`]: record TTLs, one query in flight a name and family, a bound on names.
 ///
 /// Clones share the cache. A query belongs to the cache and not to its first caller, so cancelling a lookup loses
-/// nothing. Answers are removed when they expire, by a timer.
+/// nothing. A name in use is asked for again in the last tenth of its TTL, so that its users never wait. A name that
+/// fails is left alone for 1 s, then for twice as long each time, up to 30 s (RFC 9520); meanwhile an answer that has
+/// expired stands in for up to an hour, marked as [`Source::Stale`] (RFC 8767). What is past all use is removed by a
+/// timer.
 ///
 /// ```
 /// use speeddial::dns::{CachedResolver, Family, FixedResolver, Source};
@@ -49,18 +59,60 @@ pub struct CachedResolverBuilder {
 pub struct CacheStats {
     /// Names of which something is known.
     pub names: usize,
-    /// Lookups answered from the cache, "does not exist" among them.
+    /// Lookups answered with addresses from the cache, pinned ones among them.
     pub hits: u64,
+    /// Lookups answered from the cache with "does not exist", or with the failure the name backs off from.
+    pub negative_hits: u64,
+    /// Lookups answered with an expired answer at once; those that waited for a newer one in vain do not count.
+    pub stale_hits: u64,
     /// Lookups that waited for a query somebody else had started.
     pub coalesced: u64,
     /// Lookups that started a query.
     pub misses: u64,
+    /// Queries ahead of need: for a name in use, or while a stale answer stood in.
+    pub refreshes: u64,
+    /// Queries that failed, without an answer good or bad.
+    pub failures: u64,
+    /// Names that left for others.
+    pub evictions: u64,
+    /// How long queries took.
+    pub upstream_latency: Latency,
+}
+
+/// How often something took how long, in steps of a factor of two from 1 µs on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Latency {
+    counts: [u64; 24],
+}
+
+impl Latency {
+    /// How many were counted.
+    pub fn count(&self) -> u64 {
+        self.counts.iter().sum()
+    }
+
+    /// The time within which a share of them, from 0 to 1, was over, rounded up to the step; `None` without any.
+    pub fn quantile(&self, share: f64) -> Option<Duration> {
+        let wanted = (share.clamp(0.0, 1.0) * self.count() as f64).ceil().max(1.0) as u64;
+        let mut seen = 0;
+        let step = self.counts.iter().position(|count| {
+            seen += count;
+            seen >= wanted
+        });
+        step.map(|step| Duration::from_micros(1 << step))
+    }
+
+    fn add(&mut self, time: Duration) {
+        let micros = time.as_micros().max(1).next_power_of_two().ilog2() as usize;
+        self.counts[micros.min(self.counts.len() - 1)] += 1;
+    }
 }
 
 struct Shared {
     upstream: Arc<dyn Resolve>,
-    cache: Mutex<Cache<Flight>>,
+    cache: Mutex<Cache<Waiting>>,
     alarm: Alarm,
+    latency: Mutex<Latency>,
 }
 
 impl CachedResolverBuilder {
@@ -70,10 +122,37 @@ impl CachedResolverBuilder {
         self
     }
 
+    /// The least time an answer is kept, whatever its TTL, unless that is zero. None by default: a floor lets the client
+    /// stay with addresses that DNS has left.
+    pub fn ttl_floor(mut self, floor: Duration) -> Self {
+        self.config.ttl_floor = floor;
+        self
+    }
+
+    /// The longest time an answer is kept, whatever its TTL. One day by default; it overrules the floor.
+    pub fn ttl_ceiling(mut self, ceiling: Duration) -> Self {
+        self.config.ttl_ceiling = ceiling;
+        self
+    }
+
+    /// The longest time a "does not exist" is kept, whatever its SOA record says. 30 s by default.
+    pub fn negative_ceiling(mut self, ceiling: Duration) -> Self {
+        self.config.negative_ceiling = ceiling;
+        self
+    }
+
+    /// How long past its expiry an answer may stand in while no newer one can be had, or none within 1.8 s (RFC 8767).
+    /// One hour by default; zero for never.
+    pub fn stale(mut self, stale: Duration) -> Self {
+        self.config.stale = stale;
+        self
+    }
+
     /// Puts the cache on top of `upstream`.
     pub fn build(self, upstream: impl Resolve) -> CachedResolver {
         let cache = Mutex::new(Cache::new(self.config));
-        CachedResolver { shared: Arc::new(Shared { upstream: Arc::new(upstream), cache, alarm: Alarm::default() }) }
+        let (alarm, latency) = Default::default();
+        CachedResolver { shared: Arc::new(Shared { upstream: Arc::new(upstream), cache, alarm, latency }) }
     }
 }
 
@@ -100,43 +179,81 @@ impl CachedResolver {
         let name = lower_case(name);
         // A query is lost when its task's runtime is shut down, or its resolver panics: one more is worth a try.
         for _ in 0..2 {
-            let (flight, source) = match self.step(&name, family) {
-                Step::Known(outcome) => return outcome,
-                Step::Start(flight) => (flight, Source::Miss),
-                Step::Join(flight) => (flight, Source::Coalesced),
+            let (flight, source, stale) = match self.step(&name, family) {
+                Step::Known(outcome, _) => return outcome,
+                Step::Start(flight, stale) => (flight, Source::Miss, stale),
+                Step::Join(flight, stale) => (flight, Source::Coalesced, stale),
             };
-            match tokio::time::timeout(PATIENCE, landing(flight)).await {
-                Ok(Some(outcome)) => return told(outcome, source),
-                Ok(None) => {}
-                Err(_) => return Err(self.overdue(&name, family)),
+            let patience = if stale.is_some() { STALE_PATIENCE } else { PATIENCE };
+            match (tokio::time::timeout(patience, landing(flight.handle)).await, stale) {
+                (Ok(Some(outcome)), _) => return told(outcome, source),
+                (Ok(None), _) => {}
+                (Err(_), Some(stale)) => return Ok(stale),
+                (Err(_), None) => {
+                    // Forgotten, so that the next lookup starts another one.
+                    self.shared.lock().lost(&name, family, flight.serial);
+                    return Err(ResolveError::new(ResolveErrorKind::Timeout, &name, family));
+                }
             }
         }
         Err(ResolveError::new(ResolveErrorKind::Other, &name, family).with_cause("the resolver gave up its query"))
     }
 
-    /// Forgets a query that never ends, so that the next lookup starts another one.
-    fn overdue(&self, name: &str, family: Family) -> ResolveError {
-        self.shared.lock().lost(name, family);
-        ResolveError::new(ResolveErrorKind::Timeout, name, family)
+    /// Looks names up ahead of need, in both families and all at once. What fails is told by the lookups to come.
+    pub async fn prefetch<'a>(&self, names: impl IntoIterator<Item = &'a str>) {
+        let lookups: FuturesUnordered<_> = names
+            .into_iter()
+            .flat_map(|name| Family::BOTH.map(|family| (name, family)))
+            .map(|(name, family)| self.lookup(name, family))
+            .collect();
+        lookups.for_each(|_| std::future::ready(())).await;
+    }
+
+    /// Forgets a name. A query under way is still told to those who wait for it, but not kept.
+    pub fn invalidate(&self, name: &str) {
+        self.shared.lock().invalidate(&lower_case(name));
+    }
+
+    /// Forgets every name, except those that are pinned.
+    pub fn flush(&self) {
+        self.shared.lock().flush();
+    }
+
+    /// Answers `name` with these addresses, without a query, until it is [unpinned](Self::unpin). In a family of which
+    /// none is given, the name has no addresses.
+    pub fn pin(&self, name: &str, addresses: impl Into<Arc<[IpAddr]>>) {
+        self.shared.lock().pin(&lower_case(name), addresses.into());
+    }
+
+    /// Ends a [`pin`](Self::pin); whether there was one.
+    pub fn unpin(&self, name: &str) -> bool {
+        self.shared.lock().unpin(&lower_case(name))
     }
 
     /// What the cache holds and has done.
     pub fn stats(&self) -> CacheStats {
         let cache = self.shared.lock();
         let counts = cache.counts();
-        CacheStats { names: cache.len(), hits: counts.hits, coalesced: counts.coalesced, misses: counts.misses }
+        CacheStats {
+            names: cache.len(),
+            hits: counts.hits,
+            negative_hits: counts.negative_hits,
+            stale_hits: counts.stale_hits,
+            coalesced: counts.coalesced,
+            misses: counts.misses,
+            refreshes: counts.refreshes,
+            failures: counts.failures,
+            evictions: counts.evictions,
+            upstream_latency: *unpoisoned(&self.shared.latency),
+        }
     }
 
-    fn step(&self, name: &str, family: Family) -> Step<Flight> {
-        let mut sender = None;
-        let step = self.shared.lock().get(now(), name, family, || {
-            let (launched, flight) = watch::channel(None);
-            sender = Some(launched);
-            flight
-        });
-        if let Some(sender) = sender {
-            let flying = Flying { shared: self.shared.clone(), name: name.into(), family, sender: Some(sender) };
-            tokio::spawn(flying.run());
+    /// Asks the cache, and launches the flight that comes of it.
+    fn step(&self, name: &str, family: Family) -> Step<Waiting> {
+        let mut launched = None;
+        let step = self.shared.lock().get(now(), name, family, || launch(&mut launched));
+        if let (Some(sender), Some(flight)) = (launched, step.flight()) {
+            self.shared.clone().fly(name, family, flight.serial, sender);
         }
         step
     }
@@ -154,8 +271,25 @@ impl fmt::Debug for CachedResolver {
     }
 }
 
+impl<F> Step<F> {
+    fn flight(&self) -> Option<&Flight<F>> {
+        match self {
+            Self::Known(_, flight) => flight.as_ref(),
+            Self::Start(flight, _) => Some(flight),
+            Self::Join(..) => None,
+        }
+    }
+}
+
+/// Makes the two ends of a flight's outcome.
+fn launch(landing: &mut Option<Landing>) -> Waiting {
+    let (sender, receiver) = watch::channel(None);
+    *landing = Some(sender);
+    receiver
+}
+
 /// Waits for a flight's outcome; `None` when it was lost.
-async fn landing(mut flight: Flight) -> Option<Outcome> {
+async fn landing(mut flight: Waiting) -> Option<Outcome> {
     flight.wait_for(Option::is_some).await.ok().and_then(|outcome| outcome.clone())
 }
 
@@ -177,18 +311,35 @@ fn lower_case(name: &str) -> Cow<'_, str> {
 
 impl Shared {
     // The core's steps either finish or panic before they change anything shared with the next one.
-    fn lock(&self) -> MutexGuard<'_, Cache<Flight>> {
-        self.cache.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Cache<Waiting>> {
+        unpoisoned(&self.cache)
     }
 
-    fn landed(self: &Arc<Self>, name: &str, family: Family, outcome: &Outcome) {
-        let next = {
+    fn fly(self: Arc<Self>, name: &str, family: Family, serial: u64, sender: Landing) {
+        tokio::spawn(Flying { shared: self, name: name.into(), family, serial, sender: Some(sender) }.run());
+    }
+
+    fn refresh(self: &Arc<Self>, name: &str, family: Family) {
+        let mut launched = None;
+        let flight = self.lock().refresh(name, family, || launch(&mut launched));
+        if let (Some(sender), Some(flight)) = (launched, flight) {
+            self.clone().fly(name, family, flight.serial, sender);
+        }
+    }
+
+    fn landed(self: &Arc<Self>, flying: &Flying, outcome: Outcome) -> Outcome {
+        let (told, next) = {
             let mut cache = self.lock();
-            cache.landed(now(), name, family, outcome);
-            cache.next_timeout()
+            let told = cache.landed(now(), &flying.name, flying.family, flying.serial, outcome);
+            (told, cache.next_timeout())
         };
         Alarm::set(self, next);
+        told
     }
+}
+
+fn unpoisoned<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Timed for Shared {
@@ -197,9 +348,11 @@ impl Timed for Shared {
     }
 
     fn handle_timeout(self: &Arc<Self>, now: Instant) -> Option<Instant> {
-        let mut cache = self.lock();
-        cache.handle_timeout(now);
-        cache.next_timeout()
+        let refreshes = self.lock().handle_timeout(now);
+        for (name, family) in refreshes {
+            self.refresh(&name, family);
+        }
+        self.lock().next_timeout()
     }
 }
 
@@ -208,11 +361,13 @@ struct Flying {
     shared: Arc<Shared>,
     name: Box<str>,
     family: Family,
-    sender: Option<watch::Sender<Option<Outcome>>>,
+    serial: u64,
+    sender: Option<Landing>,
 }
 
 impl Flying {
     async fn run(mut self) {
+        let start = now();
         let asked = self.shared.upstream.resolve(&self.name, self.family);
         let mut outcome = tokio::time::timeout(PATIENCE, asked)
             .await
@@ -220,7 +375,8 @@ impl Flying {
         if outcome.as_ref().is_ok_and(|answer| answer.addresses().is_empty()) {
             outcome = Err(ResolveError::new(ResolveErrorKind::NoData, &self.name, self.family));
         }
-        self.shared.landed(&self.name, self.family, &outcome);
+        unpoisoned(&self.shared.latency).add(now() - start);
+        let outcome = self.shared.clone().landed(&self, outcome);
         if let Some(sender) = self.sender.take() {
             // Nobody may be waiting any more; the cache has the answer all the same.
             let _ = sender.send(Some(outcome));
@@ -231,7 +387,7 @@ impl Flying {
 impl Drop for Flying {
     fn drop(&mut self) {
         if self.sender.is_some() {
-            self.shared.lock().lost(&self.name, self.family);
+            self.shared.lock().lost(&self.name, self.family, self.serial);
         }
     }
 }
@@ -242,23 +398,43 @@ mod tests {
 
     use super::*;
 
-    /// Answers after 10 ms, for "never" never; counts its queries, and panics for "panic".
+    /// What the servers do.
+    #[derive(Clone, Copy, Default, PartialEq)]
+    enum Weather {
+        #[default]
+        Fine,
+        Failing,
+        Silent,
+    }
+
+    /// Answers after 10 ms with a TTL of 5 s, for "never" never; counts its queries, and panics for "panic".
     #[derive(Clone, Default)]
-    struct Slow(Arc<AtomicU32>);
+    struct Slow {
+        queries: Arc<AtomicU32>,
+        weather: Arc<Mutex<Weather>>,
+    }
 
     impl Slow {
         fn queries(&self) -> u32 {
-            self.0.load(Ordering::SeqCst)
+            self.queries.load(Ordering::SeqCst)
+        }
+
+        fn turns(&self, weather: Weather) {
+            *self.weather.lock().unwrap() = weather;
         }
     }
 
     impl Resolve for Slow {
-        fn resolve<'a>(&'a self, name: &'a str, _: Family) -> Resolving<'a> {
+        fn resolve<'a>(&'a self, name: &'a str, family: Family) -> Resolving<'a> {
             Box::pin(async move {
-                self.0.fetch_add(1, Ordering::SeqCst);
-                let delay = if name == "never" { Duration::MAX } else { Duration::from_millis(10) };
-                tokio::time::sleep(delay).await;
+                self.queries.fetch_add(1, Ordering::SeqCst);
+                let weather = *self.weather.lock().unwrap();
+                let silent = name == "never" || weather == Weather::Silent;
+                tokio::time::sleep(if silent { Duration::MAX } else { Duration::from_millis(10) }).await;
                 assert_ne!(name, "panic", "as scripted");
+                if weather == Weather::Failing {
+                    return Err(ResolveError::new(ResolveErrorKind::ServFail, name, family));
+                }
                 let addresses = if name == "empty" { vec![] } else { vec![[192, 0, 2, 1].into()] };
                 Ok(Answer::new(addresses, Duration::from_secs(5), Source::Miss))
             })
@@ -270,6 +446,14 @@ mod tests {
         (CachedResolver::new(slow.clone()), slow)
     }
 
+    async fn sleep(ms: u64) {
+        tokio::time::sleep(Duration::from_millis(ms)).await;
+    }
+
+    async fn source(cache: &CachedResolver) -> Source {
+        cache.lookup("n", Family::V4).await.unwrap().source()
+    }
+
     #[tokio::test(start_paused = true)]
     async fn many_cold_lookups_are_one_query() {
         let (cache, slow) = cached();
@@ -278,7 +462,9 @@ mod tests {
         let coalesced = answers.iter().filter(|answer| answer.as_ref().unwrap().source() == Source::Coalesced);
         assert_eq!((coalesced.count(), slow.queries()), (999, 1));
         assert_eq!(cache.lookup("api.TEST", Family::V4).await.unwrap().source(), Source::Hit);
-        assert_eq!(cache.stats(), CacheStats { names: 1, hits: 1, coalesced: 999, misses: 1 });
+        let stats = cache.stats();
+        assert_eq!((stats.names, stats.hits, stats.coalesced, stats.misses), (1, 1, 999, 1));
+        assert_eq!(stats.upstream_latency.quantile(1.0), Some(Duration::from_micros(16_384)), "10 ms, rounded up");
     }
 
     #[tokio::test(start_paused = true)]
@@ -291,15 +477,84 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_answer_leaves_by_itself_when_it_expires() {
+    async fn an_answer_that_nobody_uses_is_not_refreshed_and_leaves_by_itself() {
         let (cache, slow) = cached();
-        cache.lookup("n", Family::V4).await.unwrap();
-        tokio::time::sleep(Duration::from_millis(4_999)).await;
-        assert_eq!(cache.stats().names, 1);
-        tokio::time::sleep(Duration::from_millis(2)).await;
+        source(&cache).await;
+        sleep(5_000 + 3_600_000 - 1).await;
+        assert_eq!((cache.stats().names, slow.queries()), (1, 1));
+        sleep(2).await;
         assert_eq!(cache.stats().names, 0);
-        cache.lookup("n", Family::V4).await.unwrap();
-        assert_eq!(slow.queries(), 2);
+        assert_eq!(source(&cache).await, Source::Miss);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_in_steady_use_is_refreshed_once_a_ttl_and_nobody_waits() {
+        let (cache, slow) = cached();
+        source(&cache).await;
+        for _ in 0..500 {
+            sleep(100).await;
+            assert_eq!(source(&cache).await, Source::Hit);
+        }
+        assert!((10..=11).contains(&cache.stats().refreshes), "in 50 s: {:?}", cache.stats());
+        assert_eq!(u64::from(slow.queries()), cache.stats().refreshes + 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_outage_of_ten_minutes_fails_no_lookup_of_a_warm_name() {
+        let (cache, slow) = cached();
+        source(&cache).await;
+        slow.turns(Weather::Failing);
+        sleep(5_000).await;
+        let before = slow.queries();
+        for _ in 0..6_000 {
+            let start = now();
+            assert_eq!(source(&cache).await, Source::Stale);
+            assert!(now() - start <= Duration::from_millis(10), "and only the first one waits");
+            sleep(100).await;
+        }
+        let steps = 5 + 600 / 30;
+        assert!(slow.queries() - before <= steps, "{} queries", slow.queries() - before);
+        slow.turns(Weather::Fine);
+        sleep(30_000).await;
+        source(&cache).await;
+        sleep(20).await;
+        assert_eq!(source(&cache).await, Source::Hit, "it comes back by itself");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_newer_answer_is_waited_for_only_so_long_when_a_stale_one_is_at_hand() {
+        let (cache, slow) = cached();
+        source(&cache).await;
+        slow.turns(Weather::Silent);
+        sleep(5_000).await;
+        let start = now();
+        assert_eq!((source(&cache).await, now() - start), (Source::Stale, STALE_PATIENCE));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_cold_name_that_fails_is_left_alone_for_a_second() {
+        let (cache, slow) = cached();
+        slow.turns(Weather::Failing);
+        for queries in [1, 1, 1, 2] {
+            let error = cache.lookup("n", Family::V4).await.unwrap_err();
+            assert_eq!((error.kind(), slow.queries()), (ResolveErrorKind::ServFail, queries));
+            sleep(400).await;
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn names_can_be_pinned_prefetched_and_forgotten() {
+        let (cache, slow) = cached();
+        cache.pin("Pinned.test", [[192, 0, 2, 7].into()]);
+        let pinned = cache.lookup("pinned.TEST", Family::V4).await.unwrap();
+        assert_eq!((pinned.source(), slow.queries()), (Source::Pinned, 0));
+        assert!(cache.unpin("pinned.test"));
+        cache.prefetch(["n", "m"]).await;
+        assert_eq!((slow.queries(), source(&cache).await), (4, Source::Hit));
+        cache.invalidate("N");
+        assert_eq!(source(&cache).await, Source::Miss);
+        cache.flush();
+        assert_eq!(cache.stats().names, 0);
     }
 
     #[tokio::test(start_paused = true)]
@@ -315,8 +570,11 @@ mod tests {
     async fn a_query_that_never_ends_is_given_up() {
         let (cache, slow) = cached();
         for queries in 1..3 {
+            let start = now();
             let error = cache.lookup("never", Family::V4).await.unwrap_err();
             assert_eq!((error.kind(), slow.queries()), (ResolveErrorKind::Timeout, queries));
+            assert!(now() - start <= PATIENCE);
+            sleep(1_000).await;
         }
     }
 

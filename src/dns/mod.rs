@@ -11,7 +11,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub use cached::{CacheStats, CachedResolver, CachedResolverBuilder};
+pub use cached::{CacheStats, CachedResolver, CachedResolverBuilder, Latency};
 pub use fixed::FixedResolver;
 pub use hickory::HickoryResolver;
 

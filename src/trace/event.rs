@@ -105,6 +105,10 @@ pub enum Source {
     Coalesced,
     /// A query of its own.
     Miss,
+    /// The cache, past the answer's TTL: a newer one could not be had, or not soon enough (RFC 8767).
+    Stale,
+    /// The cache, where somebody pinned the name to addresses.
+    Pinned,
     /// A fixed table, without a query.
     Fixed,
     /// The URL named an IP address, so nothing was looked up.
@@ -118,6 +122,8 @@ impl Source {
             Self::Hit => "hit",
             Self::Coalesced => "coalesced",
             Self::Miss => "miss",
+            Self::Stale => "stale",
+            Self::Pinned => "pinned",
             Self::Fixed => "fixed",
             Self::Literal => "literal",
         }

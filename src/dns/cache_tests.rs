@@ -1,0 +1,438 @@
+//! The cache core by arithmetic, and in random walks against an oracle.
+
+use super::*;
+use Family::{V4, V6};
+
+const NAMES: usize = 4;
+
+fn cache(max_names: usize) -> Cache<u32> {
+    Cache::new(Config { max_names, ..Config::default() })
+}
+
+fn t0() -> Instant {
+    crate::clock::now()
+}
+
+fn ms(ms: u64) -> Duration {
+    Duration::from_millis(ms)
+}
+
+fn secs(s: u64) -> Duration {
+    Duration::from_secs(s)
+}
+
+fn good(last: u8, ttl: u64) -> Result<Answer, ResolveError> {
+    Ok(Answer::new([[192, 0, 2, last].into()], secs(ttl), Source::Miss))
+}
+
+fn bad(kind: ResolveErrorKind, ttl: Option<u64>) -> Result<Answer, ResolveError> {
+    Err(ResolveError::new(kind, "n", V4).with_negative_ttl(ttl.map(secs)))
+}
+
+fn get(cache: &mut Cache<u32>, now: Instant, name: &str, family: Family) -> Step<u32> {
+    cache.get(now, name, family, || 7)
+}
+
+/// Whether a lookup is answered from the cache; a flight it would start is taken back.
+fn is_known(cache: &mut Cache<u32>, now: Instant, name: &str, family: Family) -> bool {
+    match get(cache, now, name, family) {
+        Step::Known(..) => true,
+        Step::Start(flight, _) => !cache.lost(name, family, flight.serial),
+        Step::Join(..) => false,
+    }
+}
+
+/// Lands a result on the flight for a name, which is started if there is none.
+fn land(
+    cache: &mut Cache<u32>,
+    now: Instant,
+    name: &str,
+    family: Family,
+    result: Result<Answer, ResolveError>,
+) -> Result<Answer, ResolveError> {
+    cache.refresh(name, family, || 7);
+    let serial = cache.flights[&(name.into(), family)].serial;
+    cache.landed(now, name, family, serial, result)
+}
+
+fn address(step: Step<u32>) -> (u8, Source) {
+    let Step::Known(Ok(answer), _) = step else { panic!("an answer: {step:?}") };
+    (answer.addresses()[0].to_string().rsplit('.').next().unwrap().parse().unwrap(), answer.source())
+}
+
+#[test]
+fn one_query_in_flight_a_name_and_family() {
+    let (mut cache, now) = (cache(NAMES), t0());
+    assert!(matches!(get(&mut cache, now, "n", V4), Step::Start(..)));
+    assert!(matches!(get(&mut cache, now, "n", V4), Step::Join(..)));
+    assert!(matches!(get(&mut cache, now, "n", V6), Step::Start(..)));
+    _ = land(&mut cache, now, "n", V4, good(1, 60));
+    assert!(matches!(get(&mut cache, now, "n", V4), Step::Known(Ok(_), _)));
+    assert!(matches!(get(&mut cache, now, "n", V6), Step::Join(..)));
+}
+
+#[test]
+fn an_answer_lives_as_long_as_its_ttl_and_counts_down() {
+    let (mut cache, now) = (cache(NAMES), t0());
+    _ = land(&mut cache, now, "n", V4, good(1, 60));
+    let Step::Known(Ok(answer), _) = get(&mut cache, now + secs(59), "n", V4) else { panic!("known") };
+    assert_eq!((answer.ttl(), answer.source()), (secs(1), Source::Hit));
+    assert!(matches!(get(&mut cache, now + secs(60), "n", V4), Step::Start(..)));
+}
+
+#[test]
+fn ttl_zero_serves_only_those_who_wait() {
+    let (mut cache, now) = (cache(NAMES), t0());
+    _ = land(&mut cache, now, "n", V4, good(1, 60));
+    _ = land(&mut cache, now, "n", V4, good(2, 0));
+    assert!(!is_known(&mut cache, now, "n", V4));
+    assert_eq!(cache.len(), 0);
+}
+
+#[test]
+fn a_ttl_has_a_ceiling() {
+    let (mut cache, now) = (cache(NAMES), t0());
+    let endless = Answer::new([[192, 0, 2, 1].into()], Duration::MAX, Source::Miss);
+    _ = land(&mut cache, now, "n", V4, Ok(endless));
+    let day = secs(24 * 60 * 60);
+    assert!(matches!(get(&mut cache, now + day - ms(1), "n", V4), Step::Known(Ok(_), _)));
+    assert!(!matches!(get(&mut cache, now + day, "n", V4), Step::Known(..)));
+}
+
+#[test]
+fn no_data_is_one_family_and_nxdomain_both() {
+    let (mut cache, now) = (cache(NAMES), t0());
+    _ = land(&mut cache, now, "half", V4, bad(ResolveErrorKind::NoData, Some(5)));
+    assert!(is_known(&mut cache, now + secs(4), "half", V4));
+    assert!(!is_known(&mut cache, now + secs(4), "half", V6));
+    assert!(!is_known(&mut cache, now + secs(5), "half", V4));
+    _ = land(&mut cache, now, "none", V4, bad(ResolveErrorKind::NxDomain, None));
+    assert!(is_known(&mut cache, now, "none", V4) && is_known(&mut cache, now, "none", V6));
+    assert!(!is_known(&mut cache, now + secs(1), "none", V6));
+}
+
+#[test]
+fn negative_answers_are_kept_for_30_seconds_at_most() {
+    let (mut cache, now) = (cache(NAMES), t0());
+    _ = land(&mut cache, now, "n", V4, bad(ResolveErrorKind::NoData, Some(3_600)));
+    assert_eq!(cache.next_timeout(), Some(now + secs(30)));
+}
+
+#[test]
+fn nxdomain_does_not_overrule_a_good_answer_of_the_other_family() {
+    let (mut cache, now) = (cache(NAMES), t0());
+    _ = land(&mut cache, now, "n", V6, good(1, 60));
+    _ = land(&mut cache, now, "n", V4, bad(ResolveErrorKind::NxDomain, Some(30)));
+    assert!(matches!(get(&mut cache, now, "n", V6), Step::Known(Ok(_), _)));
+}
+
+#[test]
+fn nxdomain_does_not_speak_for_a_query_in_flight() {
+    let (mut cache, now) = (cache(NAMES), t0());
+    assert!(matches!(get(&mut cache, now, "n", V4), Step::Start(..)));
+    _ = land(&mut cache, now, "n", V6, bad(ResolveErrorKind::NxDomain, Some(30)));
+    assert!(matches!(get(&mut cache, now, "n", V4), Step::Join(..)));
+}
+
+#[test]
+fn a_negative_answer_counts_down() {
+    let (mut cache, now) = (cache(NAMES), t0());
+    _ = land(&mut cache, now, "n", V4, bad(ResolveErrorKind::NoData, Some(20)));
+    let Step::Known(Err(error), _) = get(&mut cache, now + secs(15), "n", V4) else { panic!("known") };
+    assert_eq!((error.negative_ttl(), error.answered_from()), (Some(secs(5)), Source::Hit));
+}
+
+#[test]
+fn the_least_recently_used_name_leaves() {
+    let (mut cache, now) = (cache(2), t0());
+    _ = land(&mut cache, now, "a", V4, good(1, 60));
+    _ = land(&mut cache, now, "b", V4, good(1, 60));
+    _ = land(&mut cache, now, "b", V6, good(1, 60));
+    assert!(is_known(&mut cache, now, "a", V4));
+    _ = land(&mut cache, now, "c", V4, good(1, 60));
+    assert!(is_known(&mut cache, now, "a", V4) && is_known(&mut cache, now, "c", V4));
+    assert!(!is_known(&mut cache, now, "b", V4) && !is_known(&mut cache, now, "b", V6));
+}
+
+#[test]
+fn a_bound_of_zero_keeps_nothing() {
+    let (mut cache, now) = (cache(0), t0());
+    _ = land(&mut cache, now, "n", V4, good(1, 60));
+    assert_eq!((cache.len(), cache.next_timeout()), (0, None));
+}
+
+#[test]
+fn a_timeout_really_removes() {
+    let now = t0();
+    let mut cache = Cache::new(Config { stale: secs(10), ..Config::default() });
+    _ = land(&mut cache, now, "n", V4, good(1, 5));
+    _ = land(&mut cache, now, "n", V6, good(1, 9));
+    for (at, kept) in [(4, 1), (15, 1), (18, 1), (19, 0)] {
+        cache.handle_timeout(now + secs(at));
+        assert_eq!(cache.len(), kept, "after {at} s");
+    }
+    assert_eq!((cache.index.len(), cache.next_timeout()), (0, None));
+}
+
+#[test]
+fn a_failure_backs_off_from_one_second_to_thirty() {
+    let (mut cache, mut now) = (cache(NAMES), t0());
+    for backoff in [1, 2, 4, 8, 16, 30, 30] {
+        assert!(!is_known(&mut cache, now, "n", V4), "asked again");
+        _ = land(&mut cache, now, "n", V4, bad(ResolveErrorKind::ServFail, None));
+        let Step::Known(Err(error), None) = get(&mut cache, now + secs(backoff) - ms(1), "n", V4) else {
+            panic!("left alone for {backoff} s")
+        };
+        assert_eq!((error.kind(), error.answered_from()), (ResolveErrorKind::ServFail, Source::Hit));
+        now += secs(backoff);
+    }
+    _ = land(&mut cache, now, "n", V4, good(1, 5));
+    _ = land(&mut cache, now + secs(6), "n", V4, bad(ResolveErrorKind::Timeout, None));
+    assert_eq!(cache.entries[cache.index["n"]].slots[0].failed.as_ref().unwrap().backoff, secs(1), "an answer ends it");
+}
+
+#[test]
+fn a_failure_is_forgotten_by_a_timer() {
+    let (mut cache, now) = (cache(NAMES), t0());
+    _ = land(&mut cache, now, "n", V4, bad(ResolveErrorKind::ServFail, None));
+    assert_eq!((cache.len(), cache.next_timeout()), (1, Some(now + secs(2))));
+    cache.handle_timeout(now + secs(2));
+    assert_eq!(cache.len(), 0);
+}
+
+#[test]
+fn a_stale_answer_stands_in_for_one_that_cannot_be_had() {
+    let (mut cache, now) = (cache(NAMES), t0());
+    _ = land(&mut cache, now, "n", V4, good(1, 5));
+    let Step::Start(flight, Some(stale)) = get(&mut cache, now + secs(5), "n", V4) else { panic!("asks again") };
+    assert_eq!((stale.source(), stale.ttl()), (Source::Stale, Duration::ZERO));
+    let failed = bad(ResolveErrorKind::Timeout, None);
+    let told = cache.landed(now + secs(6), "n", V4, flight.serial, failed).unwrap();
+    assert_eq!(told.source(), Source::Stale);
+    assert_eq!(address(get(&mut cache, now + secs(6), "n", V4)), (1, Source::Stale));
+    let Step::Known(Ok(_), Some(_)) = get(&mut cache, now + secs(7), "n", V4) else {
+        panic!("after the back-off it is asked for in the background")
+    };
+    assert!(matches!(get(&mut cache, now + secs(7), "n", V4), Step::Known(Ok(_), None)), "once");
+}
+
+#[test]
+fn a_stale_answer_is_good_for_an_hour_and_a_negative_one_for_nothing() {
+    let (mut cache, now) = (cache(NAMES), t0());
+    _ = land(&mut cache, now, "n", V4, good(1, 5));
+    let past = now + secs(5 + 3_600);
+    assert!(matches!(get(&mut cache, past - ms(1), "n", V4), Step::Start(_, Some(_))));
+    assert!(matches!(get(&mut cache, past, "n", V4), Step::Join(_, None)));
+    cache.handle_timeout(past);
+    assert_eq!(cache.len(), 0);
+    _ = land(&mut cache, past, "none", V4, bad(ResolveErrorKind::NxDomain, Some(5)));
+    assert!(matches!(get(&mut cache, past + secs(5), "none", V4), Step::Start(_, None)));
+}
+
+#[test]
+fn a_negative_answer_ends_a_stale_one() {
+    let (mut cache, now) = (cache(NAMES), t0());
+    _ = land(&mut cache, now, "n", V4, good(1, 5));
+    let told = land(&mut cache, now + secs(6), "n", V4, bad(ResolveErrorKind::NxDomain, Some(5)));
+    assert_eq!(told.unwrap_err().kind(), ResolveErrorKind::NxDomain);
+    assert!(matches!(get(&mut cache, now + secs(12), "n", V4), Step::Start(_, None)));
+}
+
+#[test]
+fn stale_answers_can_be_switched_off() {
+    let now = t0();
+    let mut cache = Cache::new(Config { stale: Duration::ZERO, ..Config::default() });
+    _ = land(&mut cache, now, "n", V4, good(1, 5));
+    assert!(matches!(get(&mut cache, now + secs(5), "n", V4), Step::Start(_, None)));
+}
+
+#[test]
+fn a_name_in_use_is_refreshed_in_the_last_tenth_and_one_that_is_not_never() {
+    let (mut cache, now) = (cache(NAMES), t0());
+    _ = land(&mut cache, now, "used", V4, good(1, 100));
+    _ = land(&mut cache, now, "unused", V4, good(1, 100));
+    assert!(is_known(&mut cache, now + secs(50), "used", V4));
+    let mut refreshed = Vec::new();
+    for second in 0..100 {
+        let due = cache.handle_timeout(now + secs(second));
+        refreshed.extend(due.into_iter().map(|(name, family)| (second, name.to_string(), family)));
+    }
+    let [(second, name, V4)] = &refreshed[..] else { panic!("{refreshed:?}") };
+    assert!((90..=96).contains(second) && name == "used", "{refreshed:?}");
+    assert!(cache.refresh("used", V4, || 7).is_some());
+    assert!(cache.refresh("used", V4, || 7).is_none(), "one at a time");
+}
+
+#[test]
+fn a_use_after_the_time_to_refresh_refreshes_at_once() {
+    let (mut cache, now) = (cache(NAMES), t0());
+    _ = land(&mut cache, now, "n", V4, good(1, 100));
+    assert!(cache.handle_timeout(now + secs(96)).is_empty());
+    assert!(matches!(get(&mut cache, now + secs(97), "n", V4), Step::Known(Ok(_), Some(_))));
+    assert!(matches!(get(&mut cache, now + secs(97), "n", V4), Step::Known(Ok(_), None)));
+}
+
+#[test]
+fn a_refresh_that_fails_leaves_a_good_answer_alone() {
+    let (mut cache, now) = (cache(NAMES), t0());
+    _ = land(&mut cache, now, "n", V4, good(1, 100));
+    let told = land(&mut cache, now + secs(96), "n", V4, bad(ResolveErrorKind::ServFail, None)).unwrap();
+    assert_eq!(told.source(), Source::Hit);
+    assert_eq!(address(get(&mut cache, now + secs(99), "n", V4)), (1, Source::Hit));
+}
+
+#[test]
+fn floor_and_ceiling_bound_a_ttl_but_not_one_of_zero() {
+    let now = t0();
+    let config = Config { ttl_floor: secs(10), ttl_ceiling: secs(100), ..Config::default() };
+    let mut cache = Cache::new(config);
+    _ = land(&mut cache, now, "short", V4, good(1, 1));
+    _ = land(&mut cache, now, "long", V4, good(1, 1_000));
+    _ = land(&mut cache, now, "zero", V4, good(1, 0));
+    assert!(matches!(get(&mut cache, now + secs(9), "short", V4), Step::Known(Ok(_), _)));
+    assert!(matches!(get(&mut cache, now + secs(100), "long", V4), Step::Start(_, Some(_))));
+    assert!(matches!(get(&mut cache, now, "zero", V4), Step::Start(_, None)));
+}
+
+#[test]
+fn a_pinned_name_is_answered_without_a_query_until_it_is_unpinned() {
+    let (mut cache, now) = (cache(NAMES), t0());
+    cache.pin("n", [[192, 0, 2, 9].into()].into());
+    assert_eq!(address(get(&mut cache, now, "n", V4)), (9, Source::Pinned));
+    assert!(
+        matches!(get(&mut cache, now, "n", V6), Step::Known(Err(error), _) if error.kind() == ResolveErrorKind::NoData)
+    );
+    cache.flush();
+    assert_eq!(address(get(&mut cache, now, "n", V4)), (9, Source::Pinned));
+    assert!(cache.unpin("n") && !cache.unpin("n"));
+    assert!(matches!(get(&mut cache, now, "n", V4), Step::Start(..)));
+}
+
+#[test]
+fn what_was_asked_before_an_invalidation_is_not_kept() {
+    let (mut cache, now) = (cache(NAMES), t0());
+    _ = land(&mut cache, now, "n", V4, good(1, 60));
+    let Step::Start(old, _) = get(&mut cache, now, "n", V6) else { panic!("asks") };
+    cache.invalidate("n");
+    assert_eq!(cache.len(), 0);
+    let Step::Start(new, _) = get(&mut cache, now, "n", V6) else { panic!("asks anew") };
+    assert!(cache.landed(now, "n", V6, old.serial, good(1, 60)).is_ok(), "those who wait are told");
+    assert!(matches!(get(&mut cache, now, "n", V6), Step::Join(..)));
+    _ = cache.landed(now, "n", V6, new.serial, good(2, 60));
+    assert_eq!(address(get(&mut cache, now, "n", V6)), (2, Source::Hit));
+    cache.flush();
+    assert_eq!((cache.len(), cache.next_timeout()), (0, None));
+}
+
+/// What an oracle that forgets nothing knows of a name in one family.
+#[derive(Clone, Copy)]
+struct Fact {
+    /// The last byte of the address; `None` for "does not exist".
+    last: Option<u8>,
+    expires: Instant,
+}
+
+#[test]
+fn random_walks_never_serve_what_expired_as_fresh_and_never_outgrow_the_bound() {
+    for seed in 0..400 {
+        walk(seed);
+    }
+}
+
+fn walk(seed: u64) {
+    let mut random = fastrand::Rng::with_seed(seed);
+    let max_names = random.usize(..8);
+    let stale = secs(random.u64(..60));
+    let mut cache = Cache::new(Config { max_names, stale, ..Config::default() });
+    let mut now = t0();
+    let mut flying: Vec<(String, Family, u64)> = Vec::new();
+    let mut facts: HashMap<(String, Family), Fact> = HashMap::new();
+    for step in 0..300 {
+        let name = random.u8(..12).to_string();
+        let family = if random.bool() { V4 } else { V6 };
+        let is_flying =
+            |flying: &[(String, Family, u64)]| flying.iter().any(|(other, f, _)| (other, *f) == (&name, family));
+        match random.u8(..12) {
+            0..=5 => {
+                let flight = match get(&mut cache, now, &name, family) {
+                    Step::Known(told, flight) => {
+                        check(seed, now, stale, facts.get(&(name.clone(), family)), &told);
+                        flight
+                    }
+                    Step::Join(_, told) => {
+                        assert!(is_flying(&flying), "seed {seed} step {step}: joined nothing");
+                        told.iter().for_each(|told| {
+                            check(seed, now, stale, facts.get(&(name.clone(), family)), &Ok(told.clone()))
+                        });
+                        None
+                    }
+                    Step::Start(flight, told) => {
+                        told.iter().for_each(|told| {
+                            check(seed, now, stale, facts.get(&(name.clone(), family)), &Ok(told.clone()))
+                        });
+                        Some(flight)
+                    }
+                };
+                if let Some(flight) = flight {
+                    assert!(!is_flying(&flying), "seed {seed} step {step}: a second query");
+                    flying.push((name, family, flight.serial));
+                }
+            }
+            6..=8 if !flying.is_empty() => {
+                let (name, family, serial) = flying.swap_remove(random.usize(..flying.len()));
+                let ttl = random.u64(..40);
+                let last = random.u8(..);
+                let (result, fact) = match random.u8(..5) {
+                    0 => (bad(ResolveErrorKind::ServFail, None), None),
+                    1 => (bad(ResolveErrorKind::NoData, Some(ttl)), Some((None, ttl.min(30)))),
+                    _ => (good(last, ttl), Some((Some(last), ttl))),
+                };
+                let before = facts.get(&(name.clone(), family)).copied();
+                if let Some((last, ttl)) = fact {
+                    facts.insert((name.clone(), family), Fact { last, expires: now + secs(ttl) });
+                }
+                let told = cache.landed(now, &name, family, serial, result.clone());
+                if result.is_err() && told.is_ok() {
+                    check(seed, now, stale, before.as_ref(), &told);
+                }
+            }
+            9 => now += secs(random.u64(..20)),
+            10 if random.u8(..8) == 0 => {
+                cache.invalidate(&name);
+                flying.retain(|(other, ..)| *other != name);
+            }
+            _ => drop(cache.handle_timeout(now)),
+        }
+        assert!(cache.len() <= max_names, "seed {seed}: over the bound");
+        assert_eq!((cache.index.len(), cache.recent.len()), (cache.len(), cache.len()), "seed {seed}");
+        assert_eq!(cache.next_timeout().is_some(), cache.len() > 0, "seed {seed}: kept without an end");
+        assert_eq!(cache.flights.len(), flying.len(), "seed {seed}");
+    }
+    while let Some(at) = cache.next_timeout() {
+        cache.handle_timeout(at);
+    }
+    assert_eq!((cache.len(), cache.index.len(), cache.dues.len()), (0, 0, 0), "seed {seed}: something is left");
+}
+
+/// Checks what the cache told against what the oracle knows.
+fn check(seed: u64, now: Instant, stale: Duration, fact: Option<&Fact>, told: &Result<Answer, ResolveError>) {
+    let answered = |last: Option<u8>| last.map(|last| IpAddr::from([192, 0, 2, last]));
+    match told {
+        Ok(answer) => {
+            let fact = fact.expect("an answer has been given");
+            assert_eq!(Some(answer.addresses()[0]), answered(fact.last), "seed {seed}: not the last answer");
+            match answer.source() {
+                Source::Hit => assert_eq!(now + answer.ttl(), fact.expires, "seed {seed}: not its TTL"),
+                Source::Stale => {
+                    assert!(now >= fact.expires && now < fact.expires + stale, "seed {seed}: not in its time");
+                }
+                other => panic!("seed {seed}: told as {other}"),
+            }
+        }
+        Err(error) if error.kind().is_negative() => {
+            let fact = fact.expect("a negative answer has been given");
+            assert!(fact.last.is_none() && now < fact.expires, "seed {seed}: a negative answer past its time");
+        }
+        Err(_) => {}
+    }
+}
