@@ -1,14 +1,18 @@
 //! Names over a real DNS server: TTLs, chains, underscores, and what does not exist.
 
 use std::net::Ipv4Addr;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use hickory_proto::op::{Message, Query, ResponseCode};
 use hickory_proto::rr::rdata::{CNAME, SOA};
 use hickory_proto::rr::{Name, RData, Record};
-use speeddial::dns::{CachedResolver, Family, HickoryResolver, Resolve, ResolveErrorKind, Source};
+use speeddial::dns::{
+    Answer, CachedResolver, Family, HickoryResolver, Resolve, ResolveError, ResolveErrorKind, Source,
+};
 
 use crate::support::dns_server::{DnsServer, add_address};
+use crate::support::dns_tcp;
 
 /// The zone of these tests, by the first label of the name.
 pub(crate) fn zone(question: &Query, response: &mut Message) {
@@ -107,4 +111,110 @@ async fn a_server_that_is_not_there_is_not_a_name_that_does_not_exist() {
     let gone = std::net::UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap();
     let error = HickoryResolver::with_servers([gone]).resolve("host.test", Family::V4).await.unwrap_err();
     assert!(!error.kind().is_negative(), "{error}");
+}
+
+/// Asks two servers, of which the first does as `first` says; what came of it, and how often the first was asked.
+async fn after(first: impl Fn(&Query, &mut Message) + Send + 'static) -> (Result<Answer, ResolveError>, usize) {
+    let (first, second) = (DnsServer::start(first).unwrap(), DnsServer::start(zone).unwrap());
+    let resolver = HickoryResolver::with_servers([first.address(), second.address()]);
+    (resolver.resolve("host.test", Family::V4).await, first.queries())
+}
+
+#[tokio::test]
+async fn the_next_server_is_asked_after_one_that_fails_or_refuses() {
+    let codes = [ResponseCode::ServFail, ResponseCode::Refused, ResponseCode::NotImp, ResponseCode::FormErr];
+    for code in codes {
+        let (answer, asked) = after(move |_, response| response.metadata.response_code = code).await;
+        assert!(answer.is_ok(), "{code}: {answer:?}");
+        assert!(asked <= 2, "{code}: asked {asked} times");
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_says_the_name_does_not_exist_is_believed() {
+    let (answer, _) = after(|_, response| response.metadata.response_code = ResponseCode::NXDomain).await;
+    assert_eq!(answer.unwrap_err().kind(), ResolveErrorKind::NxDomain);
+}
+
+#[tokio::test]
+async fn when_all_servers_fail_each_was_asked_once_and_the_kind_is_kept() {
+    let server = || DnsServer::start(|_, response| response.metadata.response_code = ResponseCode::ServFail).unwrap();
+    let (first, second) = (server(), server());
+    let resolver = HickoryResolver::with_servers([first.address(), second.address()]);
+    let error = resolver.resolve("host.test", Family::V4).await.unwrap_err();
+    assert_eq!(error.kind(), ResolveErrorKind::ServFail);
+    assert_eq!((first.queries(), second.queries()), (1, 1));
+}
+
+#[tokio::test]
+async fn three_lookups_of_a_name_whose_servers_fail_are_one_query_a_family() {
+    let server = DnsServer::start(|_, response| response.metadata.response_code = ResponseCode::ServFail).unwrap();
+    let cache = CachedResolver::new(HickoryResolver::with_servers([server.address()]));
+    for _ in 0..3 {
+        for family in Family::BOTH {
+            assert!(cache.lookup("host.test", family).await.is_err());
+        }
+    }
+    assert_eq!(server.queries(), 2);
+}
+
+#[tokio::test]
+async fn a_server_that_is_silent_is_asked_by_tcp_and_the_next_one_before_that() {
+    let silent = std::net::UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let address = silent.local_addr().unwrap();
+    let over_tcp = dns_tcp::serve(address, zone);
+    let alone = HickoryResolver::with_servers([address]).with_try_timeout(Duration::from_millis(200));
+    assert!(alone.resolve("host.test", Family::V4).await.is_ok());
+    assert_eq!(over_tcp.load(Ordering::SeqCst), 1);
+
+    let second = DnsServer::start(zone).unwrap();
+    let both = HickoryResolver::with_servers([address, second.address()]).with_try_timeout(Duration::from_millis(200));
+    for _ in 0..3 {
+        assert!(both.resolve("host.test", Family::V4).await.is_ok());
+    }
+    assert_eq!((over_tcp.load(Ordering::SeqCst), second.queries()), (1, 3), "the one that answered is asked first");
+}
+
+#[tokio::test]
+async fn a_truncated_answer_is_asked_for_by_tcp() {
+    let server = DnsServer::start(|_, response| response.metadata.truncation = true).unwrap();
+    let over_tcp = dns_tcp::serve(server.address(), |question, response| {
+        for last in 1..=200 {
+            add_address(response, question, question.name(), [127, 0, 1, last].into(), 60);
+        }
+    });
+    let resolver = HickoryResolver::with_servers([server.address()]);
+    let answer = resolver.resolve("host.test", Family::V4).await.unwrap();
+    assert_eq!((answer.addresses().len(), over_tcp.load(Ordering::SeqCst)), (200, 1));
+}
+
+#[tokio::test]
+async fn a_lookup_has_a_limit_over_all() {
+    let silent = std::net::UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let _mute = std::net::TcpListener::bind(silent.local_addr().unwrap()).unwrap();
+    let resolver = HickoryResolver::with_servers([silent.local_addr().unwrap()])
+        .with_tries(1_000)
+        .with_try_timeout(Duration::from_millis(50))
+        .with_total_timeout(Duration::from_millis(300));
+    let start = std::time::Instant::now();
+    let error = resolver.resolve("host.test", Family::V4).await.unwrap_err();
+    assert_eq!(error.kind(), ResolveErrorKind::Timeout);
+    assert!(start.elapsed() >= Duration::from_millis(300), "it tried for as long as it may");
+}
+
+#[tokio::test]
+async fn a_warm_name_is_answered_while_all_servers_are_down() {
+    let server = DnsServer::start(|question, response| {
+        add_address(response, question, question.name(), Ipv4Addr::LOCALHOST.into(), 1);
+    })
+    .unwrap();
+    let upstream = HickoryResolver::with_servers([server.address()]).with_try_timeout(Duration::from_millis(100));
+    let cache = CachedResolver::new(upstream);
+    cache.lookup("host.test", Family::V4).await.unwrap();
+    drop(server);
+    // Real time has to pass for a real server's TTL to run out.
+    while cache.lookup("host.test", Family::V4).await.unwrap().source() == Source::Hit {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(cache.lookup("host.test", Family::V4).await.unwrap().source(), Source::Stale);
 }

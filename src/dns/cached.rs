@@ -293,12 +293,13 @@ async fn landing(mut flight: Waiting) -> Option<Outcome> {
     flight.wait_for(Option::is_some).await.ok().and_then(|outcome| outcome.clone())
 }
 
-/// The outcome as this caller sees it: a fixed table's answer stays one.
+/// The outcome as this caller sees it: what came without a query, from the hosts file say, stays what it is.
 fn told(outcome: Outcome, source: Source) -> Outcome {
     match outcome {
         Ok(answer) if answer.source() == Source::Miss => Ok(answer.with_source(source)),
         Ok(answer) => Ok(answer),
-        Err(error) => Err(error.with_source(source)),
+        Err(error) if error.answered_from() == Source::Miss => Err(error.with_source(source)),
+        Err(error) => Err(error),
     }
 }
 

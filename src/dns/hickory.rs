@@ -1,104 +1,261 @@
-//! hickory-resolver behind the [`Resolve`] seam: its own cache off, one query a family.
+//! hickory-resolver behind the [`Resolve`] seam: its own cache off, one query a family, server after server.
 
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use hickory_resolver::config::{ConnectionConfig, NameServerConfig, ResolveHosts, ResolverConfig};
+use hickory_resolver::TokioResolver;
+use hickory_resolver::config::{
+    ConnectionConfig, NameServerConfig, ProtocolConfig, ResolveHosts, ResolverConfig, ResolverOpts,
+};
+use hickory_resolver::lookup::Lookup;
 use hickory_resolver::net::runtime::TokioRuntimeProvider;
 use hickory_resolver::net::{DnsError, NetError};
 use hickory_resolver::proto::op::ResponseCode;
 use hickory_resolver::proto::rr::{Name, RData, Record};
-use hickory_resolver::{ResolverBuilder, TokioResolver};
 
+use super::hosts::{self, Hosts, Watched};
 use super::{Answer, Family, Resolve, ResolveError, ResolveErrorKind, Resolving, Source};
 
-const TRY_TIMEOUT: Duration = Duration::from_secs(2);
-const TRIES: usize = 2;
-const TOTAL_TIMEOUT: Duration = Duration::from_secs(5);
-
-/// Asks DNS servers, by UDP and by TCP where an answer is truncated: 2 s a try, 2 tries, 5 s over all.
+/// Asks DNS servers: one after the other, until one gives an answer or says that there is none.
+///
+/// Each is asked by UDP, by TCP where an answer is truncated, and by TCP on its next try where UDP went unanswered. A
+/// server that failed (SERVFAIL) or refused is not asked again for the same lookup. A try takes at most 2 s, there are
+/// at most 2 for each server, and a lookup takes at most 5 s.
 ///
 /// It has no cache of its own; [`CachedResolver`](super::CachedResolver) is to sit on top. Names with underscores
-/// resolve, and the TTL of an answer is the smallest of its whole CNAME chain.
+/// resolve, and the TTL of an answer is the smallest of its whole CNAME chain. `localhost` is known without asking
+/// (RFC 6761 §6.3).
 pub struct HickoryResolver {
-    servers: Option<Vec<SocketAddr>>,
-    // Built at the first lookup, so that making a client cannot fail because a file is missing.
-    built: Mutex<Option<Arc<TokioResolver>>>,
+    servers: Servers,
+    limits: Limits,
+}
+
+enum Servers {
+    /// resolv.conf and the hosts file.
+    System { configuration: Watched<Upstreams>, hosts: Watched<Hosts> },
+    /// Made at the first lookup, so that making a client cannot fail.
+    Named { addresses: Vec<SocketAddr>, made: Mutex<Option<Arc<Upstreams>>> },
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Limits {
+    one_try: Duration,
+    tries: usize,
+    total: Duration,
 }
 
 impl std::fmt::Debug for HickoryResolver {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("HickoryResolver").field("servers", &self.servers).finish_non_exhaustive()
+        let servers = match &self.servers {
+            Servers::System { .. } => None,
+            Servers::Named { addresses, .. } => Some(addresses),
+        };
+        f.debug_struct("HickoryResolver").field("servers", &servers).field("limits", &self.limits).finish()
     }
 }
 
 impl HickoryResolver {
     /// Uses the system's configuration: the servers and the search list of resolv.conf, and the hosts file.
     ///
-    /// The files are read at the first lookup; when they cannot be, lookups fail with [`ResolveErrorKind::Config`].
+    /// The files are read at the first lookup, and again when they have changed, which is looked at every 5 s. When
+    /// resolv.conf cannot be read, lookups fail with [`ResolveErrorKind::Config`]. A name that the hosts file has in
+    /// either family is not asked for in the other.
     pub fn system() -> Self {
-        Self { servers: None, built: Mutex::default() }
+        let (configuration, hosts) = (Watched::new("/etc/resolv.conf"), Watched::new("/etc/hosts"));
+        Self::new(Servers::System { configuration, hosts })
     }
 
-    /// Asks these servers, and no hosts file; only `localhost` is known without asking (RFC 6761 §6.3). Without any
-    /// server, every lookup fails with [`ResolveErrorKind::Config`].
+    /// Asks these servers, and no hosts file. Without any, every lookup fails with [`ResolveErrorKind::Config`].
     pub fn with_servers(servers: impl IntoIterator<Item = SocketAddr>) -> Self {
-        Self { servers: Some(servers.into_iter().collect()), built: Mutex::default() }
+        Self::new(Servers::Named { addresses: servers.into_iter().collect(), made: Mutex::default() })
+    }
+
+    /// How long one try of one server may take. 2 s by default.
+    pub fn with_try_timeout(mut self, timeout: Duration) -> Self {
+        self.limits.one_try = timeout;
+        self
+    }
+
+    /// How often each server is tried, at least once. Twice by default.
+    pub fn with_tries(mut self, tries: usize) -> Self {
+        self.limits.tries = tries.max(1);
+        self
+    }
+
+    /// How long a lookup may take over all. 5 s by default; a cache on top has a limit of its own.
+    pub fn with_total_timeout(mut self, timeout: Duration) -> Self {
+        self.limits.total = timeout;
+        self
+    }
+
+    fn new(servers: Servers) -> Self {
+        let limits = Limits { one_try: Duration::from_secs(2), tries: 2, total: Duration::from_secs(5) };
+        Self { servers, limits }
     }
 
     async fn ask(&self, name: &str, family: Family) -> Result<Answer, ResolveError> {
+        if let Some(known) = self.without_asking(name, family) {
+            return known;
+        }
         let fail = |kind| ResolveError::new(kind, name, family);
-        let resolver = self.resolver().map_err(|error| fail(ResolveErrorKind::Config).with_cause(error))?;
+        let upstreams = self.upstreams().map_err(|error| fail(ResolveErrorKind::Config).with_cause(error))?;
         // Not as a string: hickory would refuse the underscores that container platforms put into names.
         let parsed = Name::from_str_relaxed(name)
             .map_err(|error| fail(ResolveErrorKind::InvalidName).with_cause(NetError::from(error)))?;
-        let lookup = async {
-            match family {
-                Family::V4 => resolver.ipv4_lookup(parsed).await,
-                Family::V6 => resolver.ipv6_lookup(parsed).await,
-            }
-        };
-        match tokio::time::timeout(TOTAL_TIMEOUT, lookup).await {
-            Ok(Ok(lookup)) => {
-                answer(lookup.answers(), lookup.query().name(), family).ok_or_else(|| fail(ResolveErrorKind::NoData))
-            }
-            Ok(Err(error)) => Err(explain(error, name, family)),
+        let asking = upstreams.ask(&parsed, name, family, self.limits.tries);
+        match tokio::time::timeout(self.limits.total, asking).await {
+            Ok(answered) => answered,
             Err(_) => Err(fail(ResolveErrorKind::Timeout)),
         }
     }
 
-    fn resolver(&self) -> Result<Arc<TokioResolver>, NetError> {
-        let mut built = self.built.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(resolver) = &*built {
-            return Ok(resolver.clone());
-        }
-        let mut builder = self.builder()?;
-        let options = builder.options_mut();
-        options.cache_size = 0;
-        options.timeout = TRY_TIMEOUT;
-        options.attempts = TRIES - 1;
-        let resolver = Arc::new(builder.build()?);
-        *built = Some(resolver.clone());
-        Ok(resolver)
+    /// What the hosts file says, and `localhost`.
+    fn without_asking(&self, name: &str, family: Family) -> Option<Result<Answer, ResolveError>> {
+        let listed = match &self.servers {
+            Servers::Named { .. } => None,
+            Servers::System { hosts, .. } => {
+                // A machine without a hosts file has none of its names.
+                let read = hosts.get(|text| Ok::<_, ()>(Hosts::parse(&text.unwrap_or_default())));
+                read.ok().and_then(|hosts| hosts.lookup(name, family))
+            }
+        };
+        let addresses = listed.or_else(|| hosts::localhost(name, family).map(|ip| vec![ip]))?;
+        Some(match addresses.is_empty() {
+            true => {
+                let error = ResolveError::new(ResolveErrorKind::NoData, name, family).with_source(Source::Hosts);
+                Err(error.with_negative_ttl(Some(hosts::LOOK_EVERY)))
+            }
+            false => Ok(Answer::new(addresses, hosts::LOOK_EVERY, Source::Hosts)),
+        })
     }
 
-    fn builder(&self) -> Result<ResolverBuilder<TokioRuntimeProvider>, NetError> {
-        let Some(servers) = &self.servers else { return TokioResolver::builder_tokio() };
-        if servers.is_empty() {
-            return Err(NetError::Message("no DNS servers given"));
+    fn upstreams(&self) -> Result<Arc<Upstreams>, NetError> {
+        match &self.servers {
+            Servers::System { configuration, .. } => configuration.get(|text| {
+                let (config, options) = system_configuration(text)?;
+                Upstreams::new(&config, options, self.limits.one_try)
+            }),
+            Servers::Named { addresses, made } => {
+                let mut made = made.lock().unwrap_or_else(PoisonError::into_inner);
+                if let Some(made) = &*made {
+                    return Ok(made.clone());
+                }
+                let servers = addresses.iter().map(name_server).collect();
+                let config = ResolverConfig::from_parts(None, Vec::new(), servers);
+                let upstreams = Arc::new(Upstreams::new(&config, ResolverOpts::default(), self.limits.one_try)?);
+                Ok(made.insert(upstreams).clone())
+            }
         }
-        let servers = servers.iter().map(name_server).collect();
-        let config = ResolverConfig::from_parts(None, Vec::new(), servers);
-        let mut builder = TokioResolver::builder_with_config(config, TokioRuntimeProvider::default());
-        builder.options_mut().use_hosts_file = ResolveHosts::Never;
-        Ok(builder)
     }
 }
 
 impl Resolve for HickoryResolver {
     fn resolve<'a>(&'a self, name: &'a str, family: Family) -> Resolving<'a> {
         Box::pin(self.ask(name, family))
+    }
+}
+
+#[cfg(unix)]
+fn system_configuration(text: std::io::Result<Vec<u8>>) -> Result<(ResolverConfig, ResolverOpts), NetError> {
+    hickory_resolver::system_conf::parse_resolv_conf(text.map_err(|error| NetError::Io(Arc::new(error)))?)
+}
+
+#[cfg(not(unix))]
+fn system_configuration(_: std::io::Result<Vec<u8>>) -> Result<(ResolverConfig, ResolverOpts), NetError> {
+    hickory_resolver::system_conf::read_system_conf().map_err(Into::into)
+}
+
+/// The servers of a configuration, each with a resolver of its own: hickory would not go on to the next one after
+/// SERVFAIL or REFUSED, nor to TCP where UDP goes unanswered.
+struct Upstreams {
+    servers: Vec<Upstream>,
+    /// The one that answered last is asked first.
+    first: AtomicUsize,
+}
+
+struct Upstream {
+    udp: TokioResolver,
+    tcp: TokioResolver,
+}
+
+impl Upstreams {
+    fn new(config: &ResolverConfig, mut options: ResolverOpts, one_try: Duration) -> Result<Self, NetError> {
+        if config.name_servers().is_empty() {
+            return Err(NetError::Message("no DNS servers given"));
+        }
+        options.cache_size = 0;
+        options.timeout = one_try;
+        options.attempts = 0;
+        options.use_hosts_file = ResolveHosts::Never;
+        let servers = config.name_servers().iter().map(|server| {
+            let mut over_tcp = server.clone();
+            over_tcp.connections.retain(|connection| !matches!(connection.protocol, ProtocolConfig::Udp));
+            let resolver = |server: NameServerConfig| {
+                let config =
+                    ResolverConfig::from_parts(config.domain().cloned(), config.search().to_vec(), vec![server]);
+                let builder = TokioResolver::builder_with_config(config, TokioRuntimeProvider::default());
+                builder.with_options(options.clone()).build()
+            };
+            Ok(Upstream { udp: resolver(server.clone())?, tcp: resolver(over_tcp)? })
+        });
+        Ok(Self { servers: servers.collect::<Result<_, NetError>>()?, first: AtomicUsize::new(0) })
+    }
+
+    async fn ask(&self, parsed: &Name, name: &str, family: Family, tries: usize) -> Result<Answer, ResolveError> {
+        let count = self.servers.len();
+        let first = self.first.load(Ordering::Relaxed);
+        let mut states = vec![State::Unasked; count];
+        let mut last = ResolveError::new(ResolveErrorKind::Timeout, name, family);
+        for turn in 0..tries * count {
+            let index = (first + turn) % count;
+            let server = &self.servers[index];
+            let resolver = match states[index] {
+                State::Unasked => &server.udp,
+                State::Silent => &server.tcp,
+                State::Failed => continue,
+            };
+            match resolver.query(parsed.clone(), family).await {
+                Ok(lookup) => {
+                    self.first.store(index, Ordering::Relaxed);
+                    let nothing = || ResolveError::new(ResolveErrorKind::NoData, name, family);
+                    return answer(lookup.answers(), lookup.query().name(), family).ok_or_else(nothing);
+                }
+                Err(error) => last = explain(error, name, family),
+            }
+            states[index] = match last.kind() {
+                kind if kind.is_negative() => {
+                    self.first.store(index, Ordering::Relaxed);
+                    return Err(last);
+                }
+                ResolveErrorKind::Timeout | ResolveErrorKind::Unreachable => State::Silent,
+                _ => State::Failed,
+            };
+        }
+        Err(last)
+    }
+}
+
+/// What came of asking a server so far.
+#[derive(Debug, Clone, Copy)]
+enum State {
+    Unasked,
+    Silent,
+    Failed,
+}
+
+/// One family's lookup.
+trait Query {
+    async fn query(&self, name: Name, family: Family) -> Result<Lookup, NetError>;
+}
+
+impl Query for TokioResolver {
+    async fn query(&self, name: Name, family: Family) -> Result<Lookup, NetError> {
+        match family {
+            Family::V4 => self.ipv4_lookup(name).await,
+            Family::V6 => self.ipv6_lookup(name).await,
+        }
     }
 }
 
@@ -228,5 +385,45 @@ mod tests {
         let resolver = HickoryResolver::with_servers([([127, 0, 0, 1], 9).into()]);
         let error = resolver.resolve(&"a".repeat(64), Family::V4).await.unwrap_err();
         assert_eq!(error.kind(), ResolveErrorKind::InvalidName);
+    }
+
+    fn system(folder: &std::path::Path) -> HickoryResolver {
+        let watch = |file: &str| folder.join(file);
+        let (configuration, hosts) = (Watched::new(watch("resolv.conf")), Watched::new(watch("hosts")));
+        HickoryResolver::new(Servers::System { configuration, hosts })
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_hosts_file_counts_for_both_families_and_is_read_again_when_it_changes() {
+        let folder = std::env::temp_dir().join(format!("speeddial-system-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        std::fs::write(folder.join("hosts"), "192.0.2.1 api.test\n").unwrap();
+        let resolver = system(&folder);
+        let answer = resolver.resolve("API.test", Family::V4).await.unwrap();
+        assert_eq!((answer.source(), answer.ttl()), (Source::Hosts, hosts::LOOK_EVERY));
+        let error = resolver.resolve("api.test", Family::V6).await.unwrap_err();
+        assert_eq!((error.kind(), error.answered_from()), (ResolveErrorKind::NoData, Source::Hosts));
+        let error = resolver.resolve("other.test", Family::V4).await.unwrap_err();
+        assert_eq!(error.kind(), ResolveErrorKind::Config, "there is no resolv.conf");
+        std::fs::write(folder.join("hosts"), "192.0.2.22 api.test\n").unwrap();
+        tokio::time::advance(hosts::LOOK_EVERY).await;
+        let answer = resolver.resolve("api.test", Family::V4).await.unwrap();
+        assert_eq!(answer.addresses()[0].to_string(), "192.0.2.22");
+        std::fs::write(folder.join("resolv.conf"), "search example.test\nnameserver 127.0.0.1\n").unwrap();
+        let upstreams = resolver.upstreams().unwrap();
+        assert_eq!(upstreams.servers.len(), 1);
+        std::fs::write(folder.join("resolv.conf"), "nameserver 127.0.0.1\nnameserver 127.0.0.2\n").unwrap();
+        tokio::time::advance(hosts::LOOK_EVERY).await;
+        assert_eq!(resolver.upstreams().unwrap().servers.len(), 2);
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[tokio::test]
+    async fn localhost_is_known_without_asking() {
+        let resolver = HickoryResolver::with_servers([]);
+        for family in Family::BOTH {
+            let answer = resolver.resolve("localhost", family).await.unwrap();
+            assert!(answer.source() == Source::Hosts && answer.addresses()[0].is_loopback());
+        }
     }
 }

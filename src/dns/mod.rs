@@ -4,6 +4,8 @@ mod cache;
 mod cached;
 mod fixed;
 mod hickory;
+mod hosts;
+mod system;
 
 use std::fmt;
 use std::net::IpAddr;
@@ -14,6 +16,7 @@ use std::time::Duration;
 pub use cached::{CacheStats, CachedResolver, CachedResolverBuilder, Latency};
 pub use fixed::FixedResolver;
 pub use hickory::HickoryResolver;
+pub use system::SystemResolver;
 
 pub use crate::trace::{Family, Source};
 

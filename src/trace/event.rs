@@ -109,6 +109,8 @@ pub enum Source {
     Stale,
     /// The cache, where somebody pinned the name to addresses.
     Pinned,
+    /// The hosts file, or what is known of `localhost`, without a query.
+    Hosts,
     /// A fixed table, without a query.
     Fixed,
     /// The URL named an IP address, so nothing was looked up.
@@ -124,6 +126,7 @@ impl Source {
             Self::Miss => "miss",
             Self::Stale => "stale",
             Self::Pinned => "pinned",
+            Self::Hosts => "hosts",
             Self::Fixed => "fixed",
             Self::Literal => "literal",
         }

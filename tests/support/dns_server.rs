@@ -63,7 +63,7 @@ impl Drop for DnsServer {
     }
 }
 
-fn respond(answer: &impl Fn(&Query, &mut Message), packet: &[u8]) -> Option<Vec<u8>> {
+pub(crate) fn respond(answer: &impl Fn(&Query, &mut Message), packet: &[u8]) -> Option<Vec<u8>> {
     let query = Message::from_vec(packet).ok()?;
     let question = query.queries.first()?;
     let mut response = Message::response(query.metadata.id, OpCode::Query);

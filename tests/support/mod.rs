@@ -1,6 +1,7 @@
 //! Fakes for paused time, servers for real sockets, and a recorder.
 
 pub(crate) mod dns_server;
+pub(crate) mod dns_tcp;
 pub(crate) mod fake_dns;
 pub(crate) mod fake_net;
 pub(crate) mod http_server;
