@@ -18,6 +18,9 @@ use crate::clock::{Alarm, Instant, Timed, now};
 /// also run on a runtime that nobody drives.
 const PATIENCE: Duration = Duration::from_secs(6);
 
+/// The most that any of the cache's times can be set to, so that adding them up stays in range.
+const LONGEST: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+
 /// How long it is waited for a newer answer than a stale one (RFC 8767 §5).
 const STALE_PATIENCE: Duration = Duration::from_millis(1_800);
 
@@ -47,7 +50,7 @@ pub struct CachedResolver {
     shared: Arc<Shared>,
 }
 
-/// Sets a [`CachedResolver`] up.
+/// Sets a [`CachedResolver`] up. No time in it can be longer than a year.
 #[derive(Debug, Clone, Default)]
 pub struct CachedResolverBuilder {
     config: Config,
@@ -125,26 +128,26 @@ impl CachedResolverBuilder {
     /// The least time an answer is kept, whatever its TTL, unless that is zero. None by default: a floor lets the client
     /// stay with addresses that DNS has left.
     pub fn ttl_floor(mut self, floor: Duration) -> Self {
-        self.config.ttl_floor = floor;
+        self.config.ttl_floor = floor.min(LONGEST);
         self
     }
 
     /// The longest time an answer is kept, whatever its TTL. One day by default; it overrules the floor.
     pub fn ttl_ceiling(mut self, ceiling: Duration) -> Self {
-        self.config.ttl_ceiling = ceiling;
+        self.config.ttl_ceiling = ceiling.min(LONGEST);
         self
     }
 
     /// The longest time a "does not exist" is kept, whatever its SOA record says. 30 s by default.
     pub fn negative_ceiling(mut self, ceiling: Duration) -> Self {
-        self.config.negative_ceiling = ceiling;
+        self.config.negative_ceiling = ceiling.min(LONGEST);
         self
     }
 
     /// How long past its expiry an answer may stand in while no newer one can be had, or none within 1.8 s (RFC 8767).
     /// One hour by default; zero for never.
     pub fn stale(mut self, stale: Duration) -> Self {
-        self.config.stale = stale;
+        self.config.stale = stale.min(LONGEST);
         self
     }
 
@@ -541,6 +544,18 @@ mod tests {
             assert_eq!((error.kind(), slow.queries()), (ResolveErrorKind::ServFail, queries));
             sleep(400).await;
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn times_without_end_are_years() {
+        let endless = Duration::MAX;
+        let builder = CachedResolver::builder().stale(endless).ttl_ceiling(endless).ttl_floor(endless);
+        let fixed = super::super::FixedResolver::new().with("n", [[192, 0, 2, 1].into()]).with_ttl(endless);
+        let cache = builder.negative_ceiling(endless).build(fixed);
+        source(&cache).await;
+        assert_eq!(cache.lookup("n", Family::V4).await.unwrap().ttl(), LONGEST);
+        let error = cache.lookup("n", Family::V6).await.unwrap_err();
+        assert_eq!(error.kind(), ResolveErrorKind::NoData);
     }
 
     #[tokio::test(start_paused = true)]
