@@ -222,3 +222,11 @@ async fn limits_that_let_nothing_through_are_refused() {
     let message = "build a client: max_connections_per_host must be at least 1, or no request could ever be sent";
     check(&error, ErrorKind::Request, message);
 }
+
+#[tokio::test]
+async fn a_name_whose_addresses_have_no_peer() {
+    let resolver = FixedResolver::new().with("api.test", ["0.0.0.0", "224.0.0.1"].map(|ip| ip.parse().unwrap()));
+    let client = Client::builder().resolver(resolver).build().unwrap();
+    let error = fails(&client, "http://api.test:1/").await;
+    check(&error, ErrorKind::Connect, "connect to api.test:1: no address that could be connected to");
+}

@@ -4,6 +4,7 @@ mod conn;
 mod io;
 
 use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -121,7 +122,11 @@ impl Connector {
                 let addresses = answer.addresses().clone();
                 let lookup = DnsLookup::answered(family, addresses.clone(), answer.ttl(), answer.source());
                 trace.emit(Event::DnsEnd(lookup));
-                (family, addresses)
+                lookups.answered.store(true, Ordering::Relaxed);
+                match addresses.iter().all(is_worth_dialling) {
+                    true => (family, addresses),
+                    false => (family, addresses.iter().copied().filter(is_worth_dialling).collect()),
+                }
             }
             Err(error) => {
                 let lookup = DnsLookup::failed(family, error.answered_from(), Arc::new(error.clone()));
@@ -187,21 +192,32 @@ impl Drop for Asking<'_> {
     }
 }
 
-/// The lookups that failed, to explain a race without addresses.
+/// Whether there can be a peer: DNS may list addresses that mean "any", or many, or need a scope it cannot give.
+fn is_worth_dialling(ip: &IpAddr) -> bool {
+    match ip.to_canonical() {
+        IpAddr::V4(ip) => !ip.is_unspecified() && !ip.is_multicast() && !ip.is_broadcast(),
+        IpAddr::V6(ip) => !ip.is_unspecified() && !ip.is_multicast() && !ip.is_unicast_link_local(),
+    }
+}
+
+/// What came of the lookups, to explain a race without a winner.
 #[derive(Default)]
-struct Lookups(Mutex<Vec<ResolveError>>);
+struct Lookups {
+    failed: Mutex<Vec<ResolveError>>,
+    answered: AtomicBool,
+}
 
 impl Lookups {
     fn failed(&self, error: ResolveError) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(error);
+        self.failed.lock().unwrap_or_else(PoisonError::into_inner).push(error);
     }
 
     /// What is worth telling: an address that failed rather than a lookup, a failure rather than "no addresses".
     fn explain(&self, failed: Vec<Failed>) -> ConnectError {
-        if !failed.is_empty() {
+        if !failed.is_empty() || self.answered.load(Ordering::Relaxed) {
             return ConnectError::Refused(failed);
         }
-        let errors = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
+        let errors = std::mem::take(&mut *self.failed.lock().unwrap_or_else(PoisonError::into_inner));
         let worth = |error: &ResolveError| match error.kind() {
             ResolveErrorKind::NoData => 0,
             kind if !kind.is_negative() => 1,
@@ -216,7 +232,7 @@ impl Lookups {
 
 fn describe(failed: &[Failed]) -> String {
     match failed {
-        [] => "no address to connect to".to_owned(),
+        [] => "no address that could be connected to".to_owned(),
         [(address, error)] => format!("{}: {}", address.ip(), reason(error)),
         [.., (address, error)] => {
             format!("{} addresses failed, last {}: {}", failed.len(), address.ip(), reason(error))
@@ -236,5 +252,18 @@ pub(crate) fn reason(error: &std::io::Error) -> String {
             if kind == "uncategorized error" { error.to_string() } else { kind }
         }
         _ => error.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_without_a_peer_are_not_worth_dialling() {
+        let useless = ["0.0.0.0", "224.0.0.1", "255.255.255.255", "::", "ff02::1", "fe80::1", "::ffff:0.0.0.0"];
+        assert!(useless.iter().all(|ip| !is_worth_dialling(&ip.parse().unwrap())));
+        let useful = ["127.0.0.1", "10.0.0.1", "::1", "2001:db8::1", "fd00::1", "::ffff:192.0.2.1"];
+        assert!(useful.iter().all(|ip| is_worth_dialling(&ip.parse().unwrap())));
     }
 }

@@ -16,6 +16,8 @@ pub(crate) struct Config {
     pub(crate) attempt_delay: Duration,
     /// How many attempts may run at once; the oldest is given up for the next.
     pub(crate) max_in_flight: usize,
+    /// How many addresses of one host are dialled at all.
+    pub(crate) max_addresses: usize,
 }
 
 impl Default for Config {
@@ -24,6 +26,7 @@ impl Default for Config {
             resolution_delay: Duration::from_millis(50),
             attempt_delay: Duration::from_millis(250),
             max_in_flight: 6,
+            max_addresses: 64,
         }
     }
 }
@@ -76,7 +79,7 @@ impl Schedule {
     pub(crate) fn answered(&mut self, now: Instant, family: Family, addresses: impl IntoIterator<Item = SocketAddr>) {
         self.unanswered.retain(|other| *other != family);
         for address in addresses {
-            if !self.seen.contains(&address) {
+            if self.seen.len() < self.config.max_addresses && !self.seen.contains(&address) {
                 self.seen.push(address);
                 self.ready[Family::of(address.ip()) as usize].push_back(address);
             }
@@ -235,6 +238,19 @@ mod tests {
         assert_eq!(race.poll(t0), Step::Dial(v4(1)));
         race.ended(v4(1));
         assert_eq!(race.poll(t0), Step::Exhausted);
+    }
+
+    #[test]
+    fn a_thousand_addresses_are_bounded_attempts() {
+        let (mut race, t0) = both();
+        race.answered(t0, V6, (0..1_000).map(v6).map(|address| (address.ip(), 80).into()));
+        race.answered(t0, V4, []);
+        let mut dialled = 0;
+        while let Step::Dial(address) = race.poll(t0) {
+            race.ended(address);
+            dialled += 1;
+        }
+        assert_eq!(dialled, 64);
     }
 
     #[test]
