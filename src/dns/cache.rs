@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use foldhash::fast::RandomState;
 use slab::Slab;
 
 use super::{Answer, Family, ResolveError, ResolveErrorKind, Source};
@@ -79,7 +80,7 @@ pub(crate) struct Counts {
 pub(crate) struct Cache<F> {
     config: Config,
     entries: Slab<Entry>,
-    index: HashMap<Arc<str>, usize>,
+    index: HashMap<Arc<str>, usize, RandomState>,
     /// From the most to the least recently used.
     recent: List<0>,
     /// When each family of each name wants attention: to be refreshed, or to be removed.
@@ -138,7 +139,7 @@ impl<F: Clone> Cache<F> {
         Self {
             config,
             entries: Slab::new(),
-            index: HashMap::new(),
+            index: HashMap::default(),
             recent: List::default(),
             dues: BTreeSet::new(),
             flights: HashMap::new(),
@@ -155,27 +156,27 @@ impl<F: Clone> Cache<F> {
             self.counts.hits += 1;
             return Step::Known(pinned, None);
         }
-        let slot = self.slot(name, family);
-        if let Some(fresh) = slot.and_then(|slot| slot.fresh(now)) {
-            let refresh = slot.is_some_and(Slot::missed_its_refresh);
-            self.used(name, family, &fresh);
+        let Some(id) = self.index.get(name).copied() else { return self.fly(name, family, launch, None) };
+        let slot = &self.entries[id].slots[family as usize];
+        if let Some(fresh) = slot.fresh(now) {
+            let refresh = slot.missed_its_refresh();
+            self.used(id, family, &fresh);
             let flight = if refresh { self.refresh(name, family, launch) } else { None };
             return Step::Known(fresh, flight);
         }
-        let stale = slot.and_then(|slot| slot.stale(now));
-        let failed = slot.and_then(|slot| slot.failed.as_ref()).map(|failed| (failed.retry_at, failed.error.clone()));
-        match (failed, stale) {
+        let failed = slot.failed.as_ref().map(|failed| (failed.retry_at, failed.error.clone()));
+        match (failed, slot.stale(now)) {
             (None, stale) => self.fly(name, family, launch, stale),
             (Some((retry_at, _)), None) if retry_at <= now => self.fly(name, family, launch, None),
             (Some((_, error)), None) => {
                 let told = Err(error.with_source(Source::Hit));
-                self.used(name, family, &told);
+                self.used(id, family, &told);
                 Step::Known(told, None)
             }
             // A name that failed before is not waited for while a stale answer is at hand.
             (Some((retry_at, _)), Some(stale)) => {
                 let told = Ok(stale);
-                self.used(name, family, &told);
+                self.used(id, family, &told);
                 let flight = if retry_at <= now { self.refresh(name, family, launch) } else { None };
                 Step::Known(told, flight)
             }
@@ -307,18 +308,13 @@ impl<F: Clone> Cache<F> {
         })
     }
 
-    fn slot(&self, name: &str, family: Family) -> Option<&Slot> {
-        self.index.get(name).map(|&id| &self.entries[id].slots[family as usize])
-    }
-
     /// Counts a lookup that the cache answered.
-    fn used(&mut self, name: &str, family: Family, told: &Result<Answer, ResolveError>) {
+    fn used(&mut self, id: usize, family: Family, told: &Result<Answer, ResolveError>) {
         match told {
             Ok(answer) if answer.source() == Source::Stale => self.counts.stale_hits += 1,
             Ok(_) => self.counts.hits += 1,
             Err(_) => self.counts.negative_hits += 1,
         }
-        let id = self.index[name];
         if let Some(known) = &mut self.entries[id].slots[family as usize].known {
             known.used = true;
         }
@@ -349,7 +345,8 @@ impl<F: Clone> Cache<F> {
     /// there are servers that know a name and deny it when asked for IPv6 (RFC 4074 §4.2).
     fn keep_nonexistence(&mut self, now: Instant, name: &str, family: Family, error: &ResolveError, ttl: Duration) {
         let asked = self.flights.contains_key(&(name.into(), family));
-        let known = self.slot(name, family).and_then(|slot| slot.known.as_ref());
+        let entry = self.index.get(name).map(|&id| &self.entries[id]);
+        let known = entry.and_then(|entry| entry.slots[family as usize].known.as_ref());
         if !asked && known.is_none_or(|known| known.outcome.is_err() || known.expires <= now) {
             let error = ResolveError::new(error.kind(), name, family).with_negative_ttl(error.negative_ttl());
             self.keep(now, name, family, Err(error), ttl);

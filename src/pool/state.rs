@@ -12,6 +12,7 @@ use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::hash::Hash;
 use std::time::Duration;
 
+use foldhash::fast::RandomState;
 use slab::Slab;
 
 use super::config::PoolConfig;
@@ -22,7 +23,7 @@ use crate::list::{Linked, Links, List};
 pub(crate) struct State<K, C, W, E> {
     config: PoolConfig,
     hosts: Slab<Host<K>>,
-    index: HashMap<K, usize>,
+    index: HashMap<K, usize, RandomState>,
     conns: Slab<Conn<C>>,
     tickets: Slab<Ticket<W>>,
     /// All idle connections, the most recently used in front.
@@ -202,7 +203,7 @@ impl<K: Clone + Eq + Hash, C, W, E> State<K, C, W, E> {
         Self {
             config,
             hosts: Slab::new(),
-            index: HashMap::new(),
+            index: HashMap::default(),
             conns: Slab::new(),
             tickets: Slab::new(),
             idle: List::default(),
