@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
+use tokio::runtime::Handle;
 use tokio::sync::watch;
 
 use super::cache::{Cache, Config, Flight, Step};
@@ -320,7 +321,11 @@ impl Shared {
     }
 
     fn fly(self: Arc<Self>, name: &str, family: Family, serial: u64, sender: Landing) {
-        tokio::spawn(Flying { shared: self, name: name.into(), family, serial, sender: Some(sender) }.run());
+        let flying = Flying { shared: self, name: name.into(), family, serial, sender: Some(sender) };
+        // Outside of a runtime the flight is lost right here; a hit that would refresh its answer is still a hit.
+        if let Ok(runtime) = Handle::try_current() {
+            runtime.spawn(flying.run());
+        }
     }
 
     fn refresh(self: &Arc<Self>, name: &str, family: Family) {
@@ -600,6 +605,16 @@ mod tests {
         let error = cache.lookup("panic", Family::V4).await.unwrap_err();
         assert_eq!(error.kind(), ResolveErrorKind::Other);
         assert!(cache.lookup("n", Family::V4).await.is_ok());
+    }
+
+    #[test]
+    fn a_hit_needs_no_runtime() {
+        let (cache, _) = cached();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        runtime.block_on(cache.lookup("n", Family::V4)).unwrap();
+        drop(runtime);
+        let hit = futures_util::FutureExt::now_or_never(cache.lookup("n", Family::V4));
+        assert_eq!(hit.unwrap().unwrap().source(), Source::Hit);
     }
 
     #[test]
