@@ -218,3 +218,18 @@ async fn a_warm_name_is_answered_while_all_servers_are_down() {
     }
     assert_eq!(cache.lookup("host.test", Family::V4).await.unwrap().source(), Source::Stale);
 }
+
+#[tokio::test]
+async fn an_alias_that_has_to_be_followed_by_another_query_counts_with_its_ttl() {
+    let server = DnsServer::start(|question, response| {
+        let (name, target) = (question.name(), Name::from_ascii("target.test.").unwrap());
+        match *name == target {
+            true => add_address(response, question, name, Ipv4Addr::LOCALHOST.into(), 3_600),
+            false => drop(response.add_answer(Record::from_rdata(name.clone(), 5, RData::CNAME(CNAME(target))))),
+        }
+    })
+    .unwrap();
+    let resolver = HickoryResolver::with_servers([server.address()]);
+    let answer = resolver.resolve("api.test", Family::V4).await.unwrap();
+    assert_eq!((answer.ttl(), server.queries()), (Duration::from_secs(5), 2));
+}

@@ -135,7 +135,8 @@ impl Linked<0> for Entry {
 }
 
 impl<F: Clone> Cache<F> {
-    pub(crate) fn new(config: Config) -> Self {
+    /// A cache whose refreshes are jittered by `seed`.
+    pub(crate) fn new(config: Config, seed: u64) -> Self {
         Self {
             config,
             entries: Slab::new(),
@@ -145,7 +146,7 @@ impl<F: Clone> Cache<F> {
             flights: HashMap::new(),
             pins: HashMap::new(),
             serial: 0,
-            random: fastrand::Rng::with_seed(0),
+            random: fastrand::Rng::with_seed(seed),
             counts: Counts::default(),
         }
     }
@@ -153,13 +154,17 @@ impl<F: Clone> Cache<F> {
     /// Looks `name` up; `launch` makes the handle of a new flight.
     pub(crate) fn get(&mut self, now: Instant, name: &str, family: Family, launch: impl FnOnce() -> F) -> Step<F> {
         if let Some(pinned) = self.pinned(name, family) {
-            self.counts.hits += 1;
+            match pinned {
+                Ok(_) => self.counts.hits += 1,
+                Err(_) => self.counts.negative_hits += 1,
+            }
             return Step::Known(pinned, None);
         }
         let Some(id) = self.index.get(name).copied() else { return self.fly(name, family, launch, None) };
+        self.recent.move_to_front(&mut self.entries, id);
         let slot = &self.entries[id].slots[family as usize];
         if let Some(fresh) = slot.fresh(now) {
-            let refresh = slot.missed_its_refresh();
+            let refresh = slot.missed_its_refresh(now);
             self.used(id, family, &fresh);
             let flight = if refresh { self.refresh(name, family, launch) } else { None };
             return Step::Known(fresh, flight);
@@ -217,8 +222,8 @@ impl<F: Clone> Cache<F> {
             }
             Err(error) if error.kind().is_negative() => {
                 let ttl = error.negative_ttl().unwrap_or(NEGATIVE_DEFAULT).min(self.config.negative_ceiling);
-                if error.kind() == ResolveErrorKind::NxDomain {
-                    self.keep_nonexistence(now, name, family.other(), error, ttl);
+                if error.kind() == ResolveErrorKind::NxDomain && family == Family::V4 {
+                    self.keep_nonexistence(now, name, error, ttl);
                 }
                 self.keep(now, name, family, Err(error.clone()), ttl);
             }
@@ -318,7 +323,6 @@ impl<F: Clone> Cache<F> {
         if let Some(known) = &mut self.entries[id].slots[family as usize].known {
             known.used = true;
         }
-        self.recent.move_to_front(&mut self.entries, id);
     }
 
     fn fly(&mut self, name: &str, family: Family, launch: impl FnOnce() -> F, stale: Option<Answer>) -> Step<F> {
@@ -341,15 +345,14 @@ impl<F: Clone> Cache<F> {
         ttl.max(floor).min(self.config.ttl_ceiling)
     }
 
-    /// NXDOMAIN speaks for both families, but not against an answer that is still good, nor against one on its way:
-    /// there are servers that know a name and deny it when asked for IPv6 (RFC 4074 §4.2).
-    fn keep_nonexistence(&mut self, now: Instant, name: &str, family: Family, error: &ResolveError, ttl: Duration) {
-        let asked = self.flights.contains_key(&(name.into(), family));
-        let entry = self.index.get(name).map(|&id| &self.entries[id]);
-        let known = entry.and_then(|entry| entry.slots[family as usize].known.as_ref());
-        if !asked && known.is_none_or(|known| known.outcome.is_err() || known.expires <= now) {
-            let error = ResolveError::new(error.kind(), name, family).with_negative_ttl(error.negative_ttl());
-            self.keep(now, name, family, Err(error), ttl);
+    /// NXDOMAIN for IPv4 speaks for IPv6 too, where nothing else is known of that or on its way. It does not the other
+    /// way round: there are servers that know a name and deny it when asked for IPv6 (RFC 4074 §4.2).
+    fn keep_nonexistence(&mut self, now: Instant, name: &str, error: &ResolveError, ttl: Duration) {
+        let asked = self.flights.contains_key(&(name.into(), Family::V6));
+        let known = self.index.get(name).is_some_and(|&id| !self.entries[id].slots[Family::V6 as usize].is_empty());
+        if !asked && !known {
+            let error = ResolveError::new(error.kind(), name, Family::V6).with_negative_ttl(error.negative_ttl());
+            self.keep(now, name, Family::V6, Err(error), ttl);
         }
     }
 
@@ -465,9 +468,10 @@ impl Slot {
     }
 
     /// Whether the time to ask ahead has passed without anybody asking, because nobody used the answer until then.
-    fn missed_its_refresh(&self) -> bool {
-        let known = self.known.as_ref().filter(|known| known.outcome.is_ok() && known.refresh_at.is_none());
-        known.is_some() && self.failed.is_none()
+    fn missed_its_refresh(&self, now: Instant) -> bool {
+        let Some(known) = &self.known else { return false };
+        let is_time = known.outcome.is_ok() && known.refresh_at.is_none_or(|at| at <= now);
+        is_time && self.failed.as_ref().is_none_or(|failed| failed.retry_at <= now)
     }
 
     /// Whether the time to ask ahead has come and somebody used the answer; it comes once.

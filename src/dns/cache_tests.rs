@@ -6,7 +6,7 @@ use Family::{V4, V6};
 const NAMES: usize = 4;
 
 fn cache(max_names: usize) -> Cache<u32> {
-    Cache::new(Config { max_names, ..Config::default() })
+    Cache::new(Config { max_names, ..Config::default() }, 0)
 }
 
 fn t0() -> Instant {
@@ -75,8 +75,8 @@ fn one_query_in_flight_a_name_and_family() {
 fn an_answer_lives_as_long_as_its_ttl_and_counts_down() {
     let (mut cache, now) = (cache(NAMES), t0());
     _ = land(&mut cache, now, "n", V4, good(1, 60));
-    let Step::Known(Ok(answer), _) = get(&mut cache, now + secs(59), "n", V4) else { panic!("known") };
-    assert_eq!((answer.ttl(), answer.source()), (secs(1), Source::Hit));
+    let Step::Known(Ok(answer), _) = get(&mut cache, now + secs(50), "n", V4) else { panic!("known") };
+    assert_eq!((answer.ttl(), answer.source()), (secs(10), Source::Hit));
     assert!(matches!(get(&mut cache, now + secs(60), "n", V4), Step::Start(..)));
 }
 
@@ -135,6 +135,39 @@ fn nxdomain_does_not_speak_for_a_query_in_flight() {
 }
 
 #[test]
+fn nxdomain_for_ipv6_says_nothing_of_ipv4() {
+    let (mut cache, now) = (cache(NAMES), t0());
+    _ = land(&mut cache, now, "n", V4, good(1, 0));
+    _ = land(&mut cache, now, "n", V6, bad(ResolveErrorKind::NxDomain, Some(30)));
+    assert!(matches!(get(&mut cache, now, "n", V4), Step::Start(..)));
+}
+
+#[test]
+fn a_refresh_that_fails_backs_off_further_each_time() {
+    let (mut cache, now) = (cache(NAMES), t0());
+    _ = land(&mut cache, now, "n", V4, good(1, 10_000));
+    let mut queries = 0;
+    for tenth in 0..6_000 {
+        let at = now + secs(9_600 - 600) + ms(100 * tenth) + secs(599);
+        if let Step::Known(_, Some(flight)) = get(&mut cache, at, "n", V4) {
+            queries += 1;
+            _ = cache.landed(at, "n", V4, flight.serial, bad(ResolveErrorKind::ServFail, None));
+        }
+    }
+    assert!((10..=26).contains(&queries), "{queries} queries in ten minutes");
+}
+
+#[test]
+fn a_name_asked_for_is_recently_used_also_when_it_has_expired() {
+    let (mut cache, now) = (cache(2), t0());
+    _ = land(&mut cache, now, "hot", V4, good(1, 1));
+    _ = land(&mut cache, now, "idle", V4, good(1, 1));
+    assert!(matches!(get(&mut cache, now + secs(2), "hot", V4), Step::Start(_, Some(_))));
+    _ = land(&mut cache, now + secs(2), "new", V4, good(1, 1));
+    assert!(cache.index.contains_key("hot") && !cache.index.contains_key("idle"));
+}
+
+#[test]
 fn a_negative_answer_counts_down() {
     let (mut cache, now) = (cache(NAMES), t0());
     _ = land(&mut cache, now, "n", V4, bad(ResolveErrorKind::NoData, Some(20)));
@@ -164,7 +197,7 @@ fn a_bound_of_zero_keeps_nothing() {
 #[test]
 fn a_timeout_really_removes() {
     let now = t0();
-    let mut cache = Cache::new(Config { stale: secs(10), ..Config::default() });
+    let mut cache = Cache::new(Config { stale: secs(10), ..Config::default() }, 0);
     _ = land(&mut cache, now, "n", V4, good(1, 5));
     _ = land(&mut cache, now, "n", V6, good(1, 9));
     for (at, kept) in [(4, 1), (15, 1), (18, 1), (19, 0)] {
@@ -241,7 +274,7 @@ fn a_negative_answer_ends_a_stale_one() {
 #[test]
 fn stale_answers_can_be_switched_off() {
     let now = t0();
-    let mut cache = Cache::new(Config { stale: Duration::ZERO, ..Config::default() });
+    let mut cache = Cache::new(Config { stale: Duration::ZERO, ..Config::default() }, 0);
     _ = land(&mut cache, now, "n", V4, good(1, 5));
     assert!(matches!(get(&mut cache, now + secs(5), "n", V4), Step::Start(_, None)));
 }
@@ -285,7 +318,7 @@ fn a_refresh_that_fails_leaves_a_good_answer_alone() {
 fn floor_and_ceiling_bound_a_ttl_but_not_one_of_zero() {
     let now = t0();
     let config = Config { ttl_floor: secs(10), ttl_ceiling: secs(100), ..Config::default() };
-    let mut cache = Cache::new(config);
+    let mut cache = Cache::new(config, 0);
     _ = land(&mut cache, now, "short", V4, good(1, 1));
     _ = land(&mut cache, now, "long", V4, good(1, 1_000));
     _ = land(&mut cache, now, "zero", V4, good(1, 0));
@@ -343,7 +376,7 @@ fn walk(seed: u64) {
     let mut random = fastrand::Rng::with_seed(seed);
     let max_names = random.usize(..8);
     let stale = secs(random.u64(..60));
-    let mut cache = Cache::new(Config { max_names, stale, ..Config::default() });
+    let mut cache = Cache::new(Config { max_names, stale, ..Config::default() }, 0);
     let mut now = t0();
     let mut flying: Vec<(String, Family, u64)> = Vec::new();
     let mut facts: HashMap<(String, Family), Fact> = HashMap::new();

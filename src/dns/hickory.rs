@@ -104,7 +104,7 @@ impl HickoryResolver {
         // Not as a string: hickory would refuse the underscores that container platforms put into names.
         let parsed = Name::from_str_relaxed(name)
             .map_err(|error| fail(ResolveErrorKind::InvalidName).with_cause(NetError::from(error)))?;
-        let asking = upstreams.ask(&parsed, name, family, self.limits.tries);
+        let asking = upstreams.search(&parsed, name, family, self.limits.tries);
         match tokio::time::timeout(self.limits.total, asking).await {
             Ok(answered) => answered,
             Err(_) => Err(fail(ResolveErrorKind::Timeout)),
@@ -117,7 +117,10 @@ impl HickoryResolver {
             Servers::Named { .. } => None,
             Servers::System { hosts, .. } => {
                 // A machine without a hosts file has none of its names.
-                let read = hosts.get(|text| Ok::<_, ()>(Hosts::parse(&text.unwrap_or_default())));
+                let read = hosts.get(|text| match text {
+                    Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Hosts::default()),
+                    text => text.map(|text| Hosts::parse(&text)),
+                });
                 read.ok().and_then(|hosts| hosts.lookup(name, family))
             }
         };
@@ -171,6 +174,10 @@ fn system_configuration(_: std::io::Result<Vec<u8>>) -> Result<(ResolverConfig, 
 /// SERVFAIL or REFUSED, nor to TCP where UDP goes unanswered.
 struct Upstreams {
     servers: Vec<Upstream>,
+    /// What is appended to names that have no trailing dot.
+    suffixes: Vec<Name>,
+    /// A name with so many dots is asked for as it is before it is asked for with a suffix.
+    ndots: usize,
     /// The one that answered last is asked first.
     first: AtomicUsize,
 }
@@ -200,7 +207,50 @@ impl Upstreams {
             };
             Ok(Upstream { udp: resolver(server.clone())?, tcp: resolver(over_tcp)? })
         });
-        Ok(Self { servers: servers.collect::<Result<_, NetError>>()?, first: AtomicUsize::new(0) })
+        let servers = servers.collect::<Result<_, NetError>>()?;
+        let suffixes = match config.search() {
+            [] => config.domain().cloned().into_iter().collect(),
+            search => search.to_vec(),
+        };
+        Ok(Self { servers, suffixes, ndots: options.ndots, first: AtomicUsize::new(0) })
+    }
+
+    /// Asks for the name, and for it with each suffix, until there is an answer. That none of them exists is only said
+    /// when that was the answer to each.
+    async fn search(&self, parsed: &Name, name: &str, family: Family, tries: usize) -> Result<Answer, ResolveError> {
+        let mut failed = None;
+        let mut missing = None;
+        for candidate in self.candidates(parsed) {
+            match self.ask(&candidate, name, family, tries).await {
+                Ok(answer) => return Ok(answer),
+                Err(error) => match error.kind() {
+                    // Whoever is silent now is silent about the next candidate as well.
+                    ResolveErrorKind::Timeout | ResolveErrorKind::Unreachable => return Err(error),
+                    ResolveErrorKind::NoData => missing = Some(error),
+                    ResolveErrorKind::NxDomain => missing = missing.or(Some(error)),
+                    _ => failed = Some(error),
+                },
+            }
+        }
+        Err(failed.or(missing).unwrap_or_else(|| ResolveError::new(ResolveErrorKind::InvalidName, name, family)))
+    }
+
+    /// The full names a name may stand for, in the order of resolv.conf(5).
+    fn candidates(&self, name: &Name) -> Vec<Name> {
+        let mut bare = name.clone();
+        bare.set_fqdn(true);
+        if name.is_fqdn() {
+            return vec![bare];
+        }
+        let dots = usize::from(name.num_labels()).saturating_sub(1);
+        let mut candidates: Vec<_> =
+            self.suffixes.iter().filter_map(|suffix| name.clone().append_domain(suffix).ok()).collect();
+        for candidate in &mut candidates {
+            candidate.set_fqdn(true);
+        }
+        let place = if dots >= self.ndots { 0 } else { candidates.len() };
+        candidates.insert(place, bare);
+        candidates
     }
 
     async fn ask(&self, parsed: &Name, name: &str, family: Family, tries: usize) -> Result<Answer, ResolveError> {
@@ -220,7 +270,7 @@ impl Upstreams {
                 Ok(lookup) => {
                     self.first.store(index, Ordering::Relaxed);
                     let nothing = || ResolveError::new(ResolveErrorKind::NoData, name, family);
-                    return answer(lookup.answers(), lookup.query().name(), family).ok_or_else(nothing);
+                    return answer(lookup.answers(), parsed, family).ok_or_else(nothing);
                 }
                 Err(error) => last = explain(error, name, family),
             }
@@ -229,7 +279,12 @@ impl Upstreams {
                     self.first.store(index, Ordering::Relaxed);
                     return Err(last);
                 }
-                ResolveErrorKind::Timeout | ResolveErrorKind::Unreachable => State::Silent,
+                ResolveErrorKind::Timeout | ResolveErrorKind::Unreachable => {
+                    let next = (index + 1) % count;
+                    // Another lookup may have found a better one in the meantime.
+                    let _ = self.first.compare_exchange(index, next, Ordering::Relaxed, Ordering::Relaxed);
+                    State::Silent
+                }
                 _ => State::Failed,
             };
         }
@@ -416,6 +471,21 @@ mod tests {
         tokio::time::advance(hosts::LOOK_EVERY).await;
         assert_eq!(resolver.upstreams().unwrap().servers.len(), 2);
         std::fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn names_are_searched_for_in_the_order_of_resolv_conf() {
+        let text = b"search corp.test lan\noptions ndots:2\nnameserver 127.0.0.1\n".to_vec();
+        let (config, options) = system_configuration(Ok(text)).unwrap();
+        let upstreams = Upstreams::new(&config, options, Duration::from_secs(1)).unwrap();
+        let candidates = |name: &str| {
+            let candidates = upstreams.candidates(&Name::from_str_relaxed(name).unwrap());
+            candidates.iter().map(ToString::to_string).collect::<Vec<_>>()
+        };
+        assert_eq!(candidates("api"), ["api.corp.test.", "api.lan.", "api."]);
+        assert_eq!(candidates("a.b"), ["a.b.corp.test.", "a.b.lan.", "a.b."]);
+        assert_eq!(candidates("a.b.c"), ["a.b.c.", "a.b.c.corp.test.", "a.b.c.lan."]);
+        assert_eq!(candidates("api."), ["api."]);
     }
 
     #[tokio::test]

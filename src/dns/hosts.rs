@@ -83,11 +83,12 @@ impl<T> Watched<T> {
             return Ok(look.made.clone());
         }
         let stamp = fs::metadata(&self.path).ok().and_then(|file| Some((file.modified().ok()?, file.len())));
-        let made = match &*last {
-            Some(look) if look.stamp == stamp => look.made.clone(),
+        let (stamp, made) = match &*last {
+            Some(look) if look.stamp == stamp => (stamp, look.made.clone()),
             before => match (make(fs::read(&self.path)), before) {
-                (Ok(made), _) => Arc::new(made),
-                (Err(_), Some(look)) => look.made.clone(),
+                (Ok(made), _) => (stamp, Arc::new(made)),
+                // With its old stamp, so that the next look tries again.
+                (Err(_), Some(look)) => (look.stamp, look.made.clone()),
                 (Err(error), None) => return Err(error),
             },
         };
@@ -136,5 +137,12 @@ mod tests {
         fs::remove_file(&path).unwrap();
         tokio::time::advance(LOOK_EVERY).await;
         assert_eq!(read().unwrap(), 2, "what was known stands");
+        fs::write(&path, "333").unwrap();
+        tokio::time::advance(LOOK_EVERY).await;
+        let unreadable = watched.get(|_| Err::<usize, _>(io::Error::other("as scripted")));
+        assert_eq!(*unreadable.unwrap(), 2);
+        tokio::time::advance(LOOK_EVERY).await;
+        assert_eq!(read().unwrap(), 3, "and is read as soon as it can be");
+        fs::remove_file(&path).unwrap();
     }
 }

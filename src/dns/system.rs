@@ -38,8 +38,8 @@ impl SystemResolver {
         let addresses: Vec<_> =
             found.map(|address| address.ip()).filter(|address| Family::of(*address) == family).collect();
         if addresses.is_empty() {
-            let error = ResolveError::new(ResolveErrorKind::NoData, name, family);
-            return Err(error.with_negative_ttl(Some(self.ttl)));
+            // For a moment only: the platform may have given up on this family rather than found nothing.
+            return Err(ResolveError::new(ResolveErrorKind::NoData, name, family));
         }
         Ok(Answer::new(addresses, self.ttl, Source::Miss))
     }
