@@ -5,6 +5,7 @@ mod cached;
 mod fixed;
 mod hickory;
 mod hosts;
+mod stats;
 mod system;
 
 use std::fmt;
@@ -13,9 +14,10 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub use cached::{CacheStats, CachedResolver, CachedResolverBuilder, Latency};
+pub use cached::{CachedResolver, CachedResolverBuilder};
 pub use fixed::FixedResolver;
 pub use hickory::HickoryResolver;
+pub use stats::{CacheStats, Latency};
 pub use system::SystemResolver;
 
 pub use crate::trace::{Family, Source};

@@ -1,0 +1,229 @@
+//! The cache's driver in paused time, over a resolver that does as it is told.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use super::*;
+
+/// What the servers do.
+#[derive(Clone, Copy, Default, PartialEq)]
+enum Weather {
+    #[default]
+    Fine,
+    Failing,
+    Silent,
+}
+
+/// Answers after 10 ms with a TTL of 5 s, for "never" never; counts its queries, and panics for "panic".
+#[derive(Clone, Default)]
+struct Slow {
+    queries: Arc<AtomicU32>,
+    weather: Arc<Mutex<Weather>>,
+}
+
+impl Slow {
+    fn queries(&self) -> u32 {
+        self.queries.load(Ordering::SeqCst)
+    }
+
+    fn turns(&self, weather: Weather) {
+        *self.weather.lock().unwrap() = weather;
+    }
+}
+
+impl Resolve for Slow {
+    fn resolve<'a>(&'a self, name: &'a str, family: Family) -> Resolving<'a> {
+        Box::pin(async move {
+            self.queries.fetch_add(1, Ordering::SeqCst);
+            let weather = *self.weather.lock().unwrap();
+            let silent = name == "never" || weather == Weather::Silent;
+            tokio::time::sleep(if silent { Duration::MAX } else { Duration::from_millis(10) }).await;
+            assert_ne!(name, "panic", "as scripted");
+            if weather == Weather::Failing {
+                return Err(ResolveError::new(ResolveErrorKind::ServFail, name, family));
+            }
+            let addresses = if name == "empty" { vec![] } else { vec![[192, 0, 2, 1].into()] };
+            Ok(Answer::new(addresses, Duration::from_secs(5), Source::Miss))
+        })
+    }
+}
+
+fn cached() -> (CachedResolver, Slow) {
+    let slow = Slow::default();
+    (CachedResolver::new(slow.clone()), slow)
+}
+
+async fn sleep(ms: u64) {
+    tokio::time::sleep(Duration::from_millis(ms)).await;
+}
+
+async fn source(cache: &CachedResolver) -> Source {
+    cache.lookup("n", Family::V4).await.unwrap().source()
+}
+
+#[tokio::test(start_paused = true)]
+async fn many_cold_lookups_are_one_query() {
+    let (cache, slow) = cached();
+    let lookups = (0..1_000).map(|_| cache.lookup("API.test", Family::V4));
+    let answers = futures_util::future::join_all(lookups).await;
+    let coalesced = answers.iter().filter(|answer| answer.as_ref().unwrap().source() == Source::Coalesced);
+    assert_eq!((coalesced.count(), slow.queries()), (999, 1));
+    assert_eq!(cache.lookup("api.TEST", Family::V4).await.unwrap().source(), Source::Hit);
+    let stats = cache.stats();
+    assert_eq!((stats.names, stats.hits, stats.coalesced, stats.misses), (1, 1, 999, 1));
+    assert_eq!(stats.upstream_latency.quantile(1.0), Some(Duration::from_micros(16_384)), "10 ms, rounded up");
+}
+
+#[tokio::test(start_paused = true)]
+async fn cancelling_the_first_caller_loses_nothing() {
+    let (cache, slow) = cached();
+    let first = tokio::time::timeout(Duration::from_millis(1), cache.lookup("n", Family::V4));
+    assert!(first.await.is_err());
+    assert_eq!(cache.lookup("n", Family::V4).await.unwrap().source(), Source::Coalesced);
+    assert_eq!(slow.queries(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_nobody_uses_is_not_refreshed_and_leaves_by_itself() {
+    let (cache, slow) = cached();
+    source(&cache).await;
+    sleep(5_000 + 3_600_000 - 1).await;
+    assert_eq!((cache.stats().names, slow.queries()), (1, 1));
+    sleep(2).await;
+    assert_eq!(cache.stats().names, 0);
+    assert_eq!(source(&cache).await, Source::Miss);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_in_steady_use_is_refreshed_once_a_ttl_and_nobody_waits() {
+    let (cache, slow) = cached();
+    source(&cache).await;
+    for _ in 0..500 {
+        sleep(100).await;
+        assert_eq!(source(&cache).await, Source::Hit);
+    }
+    assert!((10..=11).contains(&cache.stats().refreshes), "in 50 s: {:?}", cache.stats());
+    assert_eq!(u64::from(slow.queries()), cache.stats().refreshes + 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_outage_of_ten_minutes_fails_no_lookup_of_a_warm_name() {
+    let (cache, slow) = cached();
+    source(&cache).await;
+    slow.turns(Weather::Failing);
+    sleep(5_000).await;
+    let before = slow.queries();
+    for _ in 0..6_000 {
+        let start = now();
+        assert_eq!(source(&cache).await, Source::Stale);
+        assert!(now() - start <= Duration::from_millis(10), "and only the first one waits");
+        sleep(100).await;
+    }
+    let steps = 5 + 600 / 30;
+    assert!(slow.queries() - before <= steps, "{} queries", slow.queries() - before);
+    slow.turns(Weather::Fine);
+    sleep(30_000).await;
+    source(&cache).await;
+    sleep(20).await;
+    assert_eq!(source(&cache).await, Source::Hit, "it comes back by itself");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_newer_answer_is_waited_for_only_so_long_when_a_stale_one_is_at_hand() {
+    let (cache, slow) = cached();
+    source(&cache).await;
+    slow.turns(Weather::Silent);
+    sleep(5_000).await;
+    let start = now();
+    assert_eq!((source(&cache).await, now() - start), (Source::Stale, STALE_PATIENCE));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cold_name_that_fails_is_left_alone_for_a_second() {
+    let (cache, slow) = cached();
+    slow.turns(Weather::Failing);
+    for queries in [1, 1, 1, 2] {
+        let error = cache.lookup("n", Family::V4).await.unwrap_err();
+        assert_eq!((error.kind(), slow.queries()), (ResolveErrorKind::ServFail, queries));
+        sleep(400).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn times_without_end_are_years() {
+    let endless = Duration::MAX;
+    let builder = CachedResolver::builder().stale(endless).ttl_ceiling(endless).ttl_floor(endless);
+    let fixed = crate::dns::FixedResolver::new().with("n", [[192, 0, 2, 1].into()]).with_ttl(endless);
+    let cache = builder.negative_ceiling(endless).build(fixed);
+    source(&cache).await;
+    assert_eq!(cache.lookup("n", Family::V4).await.unwrap().ttl(), LONGEST);
+    let error = cache.lookup("n", Family::V6).await.unwrap_err();
+    assert_eq!(error.kind(), ResolveErrorKind::NoData);
+}
+
+#[tokio::test(start_paused = true)]
+async fn names_can_be_pinned_prefetched_and_forgotten() {
+    let (cache, slow) = cached();
+    cache.pin("Pinned.test", [[192, 0, 2, 7].into()]);
+    let pinned = cache.lookup("pinned.TEST", Family::V4).await.unwrap();
+    assert_eq!((pinned.source(), slow.queries()), (Source::Pinned, 0));
+    assert!(cache.unpin("pinned.test"));
+    cache.prefetch(["n", "m"]).await;
+    assert_eq!((slow.queries(), source(&cache).await), (4, Source::Hit));
+    cache.invalidate("N");
+    assert_eq!(source(&cache).await, Source::Miss);
+    cache.flush();
+    assert_eq!(cache.stats().names, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_without_addresses_is_no_data() {
+    let (cache, _) = cached();
+    for source in [Source::Miss, Source::Hit] {
+        let error = cache.lookup("empty", Family::V4).await.unwrap_err();
+        assert_eq!((error.kind(), error.answered_from()), (ResolveErrorKind::NoData, source));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_query_that_never_ends_is_given_up() {
+    let (cache, slow) = cached();
+    for queries in 1..3 {
+        let start = now();
+        let error = cache.lookup("never", Family::V4).await.unwrap_err();
+        assert_eq!((error.kind(), slow.queries()), (ResolveErrorKind::Timeout, queries));
+        assert_eq!((now() - start, cache.stats().failures), (QUERY_TIMEOUT, u64::from(queries)));
+        sleep(1_000).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_resolver_that_panics_poisons_nothing() {
+    let (cache, _) = cached();
+    let error = cache.lookup("panic", Family::V4).await.unwrap_err();
+    assert_eq!(error.kind(), ResolveErrorKind::Other);
+    assert!(cache.lookup("n", Family::V4).await.is_ok());
+}
+
+#[test]
+fn a_hit_needs_no_runtime() {
+    let (cache, _) = cached();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    runtime.block_on(cache.lookup("n", Family::V4)).unwrap();
+    drop(runtime);
+    let hit = futures_util::FutureExt::now_or_never(cache.lookup("n", Family::V4));
+    assert_eq!(hit.unwrap().unwrap().source(), Source::Hit);
+}
+
+#[test]
+fn a_lookup_survives_the_runtime_that_began_it() {
+    let (cache, slow) = cached();
+    let runtime = || tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    let first = runtime();
+    let begun = first.block_on(async {
+        tokio::time::timeout(Duration::from_millis(1), cache.lookup("n", Family::V4)).await.is_err()
+    });
+    assert!(begun);
+    drop(first);
+    runtime().block_on(cache.lookup("n", Family::V4)).unwrap();
+    assert_eq!(slow.queries(), 2);
+}
