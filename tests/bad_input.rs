@@ -1,7 +1,6 @@
 //! What is wrong, or goes wrong, on either side: each a kind of its own with a message that names target and cause.
 
 use std::io::Write;
-use std::net::{Ipv4Addr, TcpListener};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier};
 
@@ -11,6 +10,7 @@ use speeddial::{Client, Error, ErrorKind};
 use crate::dns::zone;
 use crate::support::dns_server::DnsServer;
 use crate::support::peer::{Peer, answer_all, read_head};
+use crate::support::refusing;
 
 async fn fails(client: &Client, url: &str) -> Error {
     let mut response = match client.get(url).send().await {
@@ -68,7 +68,7 @@ async fn a_name_whose_server_fails_is_not_a_name_that_does_not_exist() {
 
 #[tokio::test]
 async fn a_refused_port() {
-    let closed = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap();
+    let (_kept, closed) = refusing();
     let error = fails(&Client::new(), &format!("http://{closed}/")).await;
     check(&error, ErrorKind::Connect, &format!("connect to {closed}: 127.0.0.1: connection refused"));
     assert_eq!(error.uri().unwrap().to_string(), format!("http://{closed}/"));
@@ -77,7 +77,7 @@ async fn a_refused_port() {
 
 #[tokio::test]
 async fn several_addresses_that_refuse_are_all_counted() {
-    let closed = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap();
+    let (_kept, closed) = refusing();
     let addresses = ["127.0.0.1", "127.0.0.2", "127.0.0.3"].map(|ip| ip.parse().unwrap());
     let client = Client::builder().resolver(FixedResolver::new().with("api.test", addresses)).build().unwrap();
     let error = fails(&client, &format!("http://api.test:{}/", closed.port())).await;

@@ -1,6 +1,6 @@
 //! Names over a real DNS server: TTLs, chains, underscores, and what does not exist.
 
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, TcpListener, UdpSocket};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -108,8 +108,12 @@ async fn under_the_cache_a_name_is_asked_for_once_and_ttl_zero_each_time() {
 
 #[tokio::test]
 async fn a_server_that_is_not_there_is_not_a_name_that_does_not_exist() {
-    let gone = std::net::UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap();
-    let error = HickoryResolver::with_servers([gone]).resolve("host.test", Family::V4).await.unwrap_err();
+    // Connected to somebody else, the socket takes no packet from us, and nobody else has its port.
+    let gone = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    gone.connect((Ipv4Addr::LOCALHOST, 9)).unwrap();
+    let resolver = HickoryResolver::with_servers([gone.local_addr().unwrap()]);
+    let error =
+        resolver.with_try_timeout(Duration::from_millis(300)).resolve("host.test", Family::V4).await.unwrap_err();
     assert!(!error.kind().is_negative(), "{error}");
 }
 
@@ -158,11 +162,16 @@ async fn three_lookups_of_a_name_whose_servers_fail_are_one_query_a_family() {
     assert_eq!(server.queries(), 2);
 }
 
+/// A port that takes queries by UDP and answers none, and the same by TCP.
+fn silent() -> (UdpSocket, TcpListener) {
+    dns_tcp::twins(|| UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap(), |socket| socket.local_addr().unwrap())
+}
+
 #[tokio::test]
 async fn a_server_that_is_silent_is_asked_by_tcp_and_the_next_one_before_that() {
-    let silent = std::net::UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let (silent, tcp) = silent();
     let address = silent.local_addr().unwrap();
-    let over_tcp = dns_tcp::serve(address, zone);
+    let over_tcp = dns_tcp::serve(tcp, zone);
     let alone = HickoryResolver::with_servers([address]).with_try_timeout(Duration::from_millis(200));
     assert!(alone.resolve("host.test", Family::V4).await.is_ok());
     assert_eq!(over_tcp.load(Ordering::SeqCst), 1);
@@ -177,8 +186,9 @@ async fn a_server_that_is_silent_is_asked_by_tcp_and_the_next_one_before_that() 
 
 #[tokio::test]
 async fn a_truncated_answer_is_asked_for_by_tcp() {
-    let server = DnsServer::start(|_, response| response.metadata.truncation = true).unwrap();
-    let over_tcp = dns_tcp::serve(server.address(), |question, response| {
+    let truncated = || DnsServer::start(|_, response| response.metadata.truncation = true).unwrap();
+    let (server, tcp) = dns_tcp::twins(truncated, DnsServer::address);
+    let over_tcp = dns_tcp::serve(tcp, |question, response| {
         for last in 1..=200 {
             add_address(response, question, question.name(), [127, 0, 1, last].into(), 60);
         }
@@ -190,8 +200,7 @@ async fn a_truncated_answer_is_asked_for_by_tcp() {
 
 #[tokio::test]
 async fn a_lookup_has_a_limit_over_all() {
-    let silent = std::net::UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-    let _mute = std::net::TcpListener::bind(silent.local_addr().unwrap()).unwrap();
+    let (silent, _mute) = silent();
     let resolver = HickoryResolver::with_servers([silent.local_addr().unwrap()])
         .with_tries(1_000)
         .with_try_timeout(Duration::from_millis(50))

@@ -1,6 +1,6 @@
 //! The main job as a user runs it: the `httpstat` example, against servers of its own, dnsmasq, and nobody.
 
-use std::net::{Ipv4Addr, TcpListener, UdpSocket};
+use std::net::{Ipv4Addr, UdpSocket};
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::support::ok_server;
+use crate::support::{ok_server, refusing};
 
 fn httpstat(arguments: &[&str]) -> Output {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
@@ -62,7 +62,7 @@ fn it_draws_a_waterfall() {
 
 #[test]
 fn its_exit_status_says_how_it_went() {
-    let gone = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap();
+    let (_kept, gone) = refusing();
     let failed = httpstat(&["--json", "--count", "1", &format!("http://{gone}/")]);
     assert_eq!(failed.status.code(), Some(1));
     let error = &objects(&failed)[0]["error"];
@@ -90,9 +90,24 @@ impl Drop for Dnsmasq {
 }
 
 impl Dnsmasq {
-    /// `None`, said loudly, where it is not installed.
+    /// `None`, said loudly, where it is not installed. A port that somebody else took first is not its fault.
     fn start(ttl: u32) -> Option<Self> {
-        let port = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
+        for _ in 0..20 {
+            let port = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
+            let Ok(child) = Self::spawn(port, ttl) else {
+                eprintln!("SKIPPED: dnsmasq is not installed (Debian: dnsmasq-base)");
+                return None;
+            };
+            let server = Self::watch(child, port);
+            server.eventually("started", |log| log.contains("started") || log.contains("Address already in use"));
+            if server.log.lock().unwrap().contains("started") {
+                return Some(server);
+            }
+        }
+        panic!("no port was free");
+    }
+
+    fn spawn(port: u16, ttl: u32) -> std::io::Result<Child> {
         let arguments = [
             "--keep-in-foreground",
             "--conf-file=/dev/null",
@@ -107,11 +122,11 @@ impl Dnsmasq {
             "--pid-file=",
         ];
         let mut command = Command::new("dnsmasq");
-        command.args(arguments).arg(format!("--port={port}")).arg(format!("--local-ttl={ttl}")).stderr(Stdio::piped());
-        let Ok(mut child) = command.spawn() else {
-            eprintln!("SKIPPED: dnsmasq is not installed (Debian: dnsmasq-base)");
-            return None;
-        };
+        command.args(arguments).arg(format!("--port={port}")).arg(format!("--local-ttl={ttl}"));
+        command.stderr(Stdio::piped()).spawn()
+    }
+
+    fn watch(mut child: Child, port: u16) -> Self {
         let log = Arc::new(Mutex::new(String::new()));
         let (lines, sink) = (child.stderr.take().unwrap(), log.clone());
         std::thread::spawn(move || {
@@ -121,9 +136,7 @@ impl Dnsmasq {
                 log.push('\n');
             }
         });
-        let server = Self { child, port, log };
-        server.eventually("started", |log| log.contains("started"));
-        Some(server)
+        Self { child, port, log }
     }
 
     fn eventually(&self, what: &str, done: impl Fn(&str) -> bool) {

@@ -9,12 +9,21 @@ use hickory_proto::op::{Message, Query};
 
 use super::dns_server::respond;
 
+/// Something on a UDP port, and a listener on the TCP port of the same number, which somebody else may have taken.
+pub(crate) fn twins<T>(udp: impl Fn() -> T, address: impl Fn(&T) -> SocketAddr) -> (T, TcpListener) {
+    let both = || {
+        let udp = udp();
+        let tcp = TcpListener::bind(address(&udp)).ok()?;
+        Some((udp, tcp))
+    };
+    (0..20).find_map(|_| both()).expect("a port that is free for both")
+}
+
 /// Answers questions over TCP for as long as the test runs, and counts them.
 pub(crate) fn serve(
-    address: SocketAddr,
+    listener: TcpListener,
     answer: impl Fn(&Query, &mut Message) + Send + Sync + 'static,
 ) -> Arc<AtomicUsize> {
-    let listener = TcpListener::bind(address).unwrap();
     let (queries, answer) = (Arc::new(AtomicUsize::new(0)), Arc::new(answer));
     let counter = queries.clone();
     std::thread::spawn(move || {

@@ -9,11 +9,12 @@ pub(crate) mod peer;
 pub(crate) mod recorder;
 
 use std::convert::Infallible;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
 use http_server::{HttpServer, ServerBody};
+use tokio::net::TcpSocket;
 
 /// An address of the fake network.
 pub(crate) fn v4(last: u8) -> IpAddr {
@@ -27,4 +28,13 @@ pub(crate) fn full(body: impl Into<Bytes>) -> ServerBody {
 /// A server that answers "ok".
 pub(crate) fn ok_server() -> HttpServer {
     HttpServer::start(|_| async { hyper::Response::new(full("ok")) }).unwrap()
+}
+
+/// An address that refuses connections for as long as the socket is kept: bound, so that nobody else has it, but not
+/// listening.
+pub(crate) fn refusing() -> (TcpSocket, SocketAddr) {
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.bind((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
+    let address = socket.local_addr().unwrap();
+    (socket, address)
 }
