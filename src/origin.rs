@@ -23,12 +23,6 @@ impl Scheme {
         }
     }
 
-    fn as_str(self) -> &'static str {
-        match self {
-            Self::Http => "http",
-        }
-    }
-
     fn default_port(self) -> u16 {
         match self {
             Self::Http => 80,
@@ -126,11 +120,6 @@ impl Origin {
             false => self.to_string(),
         };
         HeaderValue::try_from(text).expect("a URL's host is visible ASCII")
-    }
-
-    /// The scheme's name.
-    pub fn scheme_str(&self) -> &'static str {
-        self.scheme.as_str()
     }
 }
 

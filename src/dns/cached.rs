@@ -119,8 +119,8 @@ impl CachedResolver {
         CachedResolverBuilder::default()
     }
 
-    /// Looks up the addresses of `name` in one family. A hit does not wait, nor allocate
-    /// unless the name has upper case letters; case does not matter.
+    /// Looks up the addresses of `name` in one family. A hit does not wait, nor allocate unless the name has upper case
+    /// letters. Case does not matter.
     ///
     /// # Errors
     /// What the resolver below said; to everybody who waited for the same query.

@@ -266,7 +266,7 @@ impl Upstreams {
                 State::Silent => &server.tcp,
                 State::Failed => continue,
             };
-            match resolver.query(parsed.clone(), family).await {
+            match query(resolver, parsed.clone(), family).await {
                 Ok(lookup) => {
                     self.first.store(index, Ordering::Relaxed);
                     let nothing = || ResolveError::new(ResolveErrorKind::NoData, name, family);
@@ -301,16 +301,10 @@ enum State {
 }
 
 /// One family's lookup.
-trait Query {
-    async fn query(&self, name: Name, family: Family) -> Result<Lookup, NetError>;
-}
-
-impl Query for TokioResolver {
-    async fn query(&self, name: Name, family: Family) -> Result<Lookup, NetError> {
-        match family {
-            Family::V4 => self.ipv4_lookup(name).await,
-            Family::V6 => self.ipv6_lookup(name).await,
-        }
+async fn query(resolver: &TokioResolver, name: Name, family: Family) -> Result<Lookup, NetError> {
+    match family {
+        Family::V4 => resolver.ipv4_lookup(name).await,
+        Family::V6 => resolver.ipv6_lookup(name).await,
     }
 }
 

@@ -95,7 +95,7 @@ pub(crate) struct Shared<D: Dial> {
     dialer: Arc<D>,
     hooks: Hooks,
     max_waiting: usize,
-    state: Mutex<Books<D>>,
+    state: Mutex<Core<D>>,
     /// The dials under way, by the number of their connection.
     dials: Mutex<Dials>,
     alarm: Alarm,
@@ -103,7 +103,7 @@ pub(crate) struct Shared<D: Dial> {
 
 type Dials = HashMap<u64, (Arc<DialTrace>, Option<AbortHandle>)>;
 type Todo<D> = Effect<<D as Dial>::Key, Pooled<<D as Dial>::Conn>, Waiter<D>, Undialled<<D as Dial>::Error>>;
-type Books<D> = State<<D as Dial>::Key, Pooled<<D as Dial>::Conn>, Waiter<D>, Undialled<<D as Dial>::Error>>;
+type Core<D> = State<<D as Dial>::Key, Pooled<<D as Dial>::Conn>, Waiter<D>, Undialled<<D as Dial>::Error>>;
 
 /// A connection in the books, with its dial as long as it comes right from that.
 pub(crate) struct Pooled<C> {
@@ -178,7 +178,7 @@ thread_local! {
 
 impl<D: Dial> Shared<D> {
     /// Changes the books under the lock and does what follows from it outside.
-    fn step<T>(self: &Arc<Self>, change: impl FnOnce(&mut Books<D>) -> T) -> T {
+    fn step<T>(self: &Arc<Self>, change: impl FnOnce(&mut Core<D>) -> T) -> T {
         let (changed, has_effects, next) = {
             let mut state = self.lock();
             (change(&mut state), state.has_effects(), state.next_timeout())
@@ -259,7 +259,7 @@ impl<D: Dial> Shared<D> {
     }
 
     // A panic in the core is a bug whose books may be off; taking every later request down with it helps nobody.
-    fn lock(&self) -> MutexGuard<'_, Books<D>> {
+    fn lock(&self) -> MutexGuard<'_, Core<D>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
