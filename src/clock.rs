@@ -1,6 +1,7 @@
 //! The only clock: every time the crate takes or waits for comes from here, so paused tokio time governs all of it.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::SystemTime;
 
 use tokio::runtime::{self, Handle};
 use tokio::sync::Notify;
@@ -10,6 +11,11 @@ pub(crate) use tokio::time::Instant;
 /// The current time of the runtime's clock.
 pub(crate) fn now() -> Instant {
     Instant::now()
+}
+
+/// The system's clock: for times that outlive the process, and for nothing else.
+pub(crate) fn wall() -> SystemTime {
+    SystemTime::now()
 }
 
 /// Waits until `deadline`, or for ever when there is none.

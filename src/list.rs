@@ -5,8 +5,37 @@ use slab::Slab;
 /// An item's place in one list.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Links {
-    before: Option<usize>,
-    after: Option<usize>,
+    before: Neighbour,
+    after: Neighbour,
+}
+
+/// Another item or none, in a quarter of the size of an `Option<usize>`.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Neighbour(u32);
+
+impl Neighbour {
+    const NONE: Self = Self(u32::MAX);
+
+    fn new(id: usize) -> Self {
+        let id = u32::try_from(id).ok().filter(|id| *id != u32::MAX);
+        Self(id.expect("a slab has fewer than 2^32 - 1 items"))
+    }
+
+    fn get(self) -> Option<usize> {
+        (self != Self::NONE).then_some(self.0 as usize)
+    }
+}
+
+impl Default for Neighbour {
+    fn default() -> Self {
+        Self::NONE
+    }
+}
+
+impl std::fmt::Debug for Neighbour {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.get().fmt(f)
+    }
 }
 
 /// An item that can be in list number `L`; an item can be in as many lists as it has numbers.
@@ -50,22 +79,24 @@ impl<const L: usize> List<L> {
 
     /// The item behind `id`.
     pub(crate) fn after<T: Linked<L>>(&self, items: &Slab<T>, id: usize) -> Option<usize> {
-        items[id].place().after
+        items[id].place().after.get()
     }
 
     pub(crate) fn push_front<T: Linked<L>>(&mut self, items: &mut Slab<T>, id: usize) {
-        *items[id].links() = Links { before: None, after: self.front };
+        let after = self.front.map_or(Neighbour::NONE, Neighbour::new);
+        *items[id].links() = Links { before: Neighbour::NONE, after };
         match self.front.replace(id) {
-            Some(second) => items[second].links().before = Some(id),
+            Some(second) => items[second].links().before = Neighbour::new(id),
             None => self.back = Some(id),
         }
         self.len += 1;
     }
 
     pub(crate) fn push_back<T: Linked<L>>(&mut self, items: &mut Slab<T>, id: usize) {
-        *items[id].links() = Links { before: self.back, after: None };
+        let before = self.back.map_or(Neighbour::NONE, Neighbour::new);
+        *items[id].links() = Links { before, after: Neighbour::NONE };
         match self.back.replace(id) {
-            Some(second) => items[second].links().after = Some(id),
+            Some(second) => items[second].links().after = Neighbour::new(id),
             None => self.front = Some(id),
         }
         self.len += 1;
@@ -73,13 +104,13 @@ impl<const L: usize> List<L> {
 
     pub(crate) fn remove<T: Linked<L>>(&mut self, items: &mut Slab<T>, id: usize) {
         let Links { before, after } = std::mem::take(items[id].links());
-        match before {
+        match before.get() {
             Some(before) => items[before].links().after = after,
-            None => self.front = after,
+            None => self.front = after.get(),
         }
-        match after {
+        match after.get() {
             Some(after) => items[after].links().before = before,
-            None => self.back = before,
+            None => self.back = before.get(),
         }
         self.len -= 1;
     }

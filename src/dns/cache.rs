@@ -4,11 +4,14 @@ use std::collections::BTreeSet;
 use std::collections::hash_map::{self, HashMap};
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use foldhash::fast::RandomState;
 use slab::Slab;
 
+use super::changes::Change;
+use super::slot::{Slot, Tick, Watch};
+use super::snapshot::{Remembered, Snapshot, unix_ms};
 use super::{Answer, Family, ResolveError, ResolveErrorKind, Source};
 use crate::clock::Instant;
 use crate::list::{Linked, Links, List};
@@ -30,9 +33,6 @@ pub(crate) struct Config {
 
 /// How long a "does not exist" without an SOA record is kept.
 const NEGATIVE_DEFAULT: Duration = Duration::from_secs(1);
-/// How long a name that failed is not asked for: at first, and at most (RFC 9520 §3.2).
-const FIRST_BACKOFF: Duration = Duration::from_secs(1);
-const LONGEST_BACKOFF: Duration = Duration::from_secs(30);
 
 impl Default for Config {
     fn default() -> Self {
@@ -77,16 +77,26 @@ pub(crate) struct Counts {
     pub(crate) evictions: u64,
 }
 
+/// What came of a flight.
+#[derive(Debug)]
+pub(crate) struct Landed {
+    /// What its waiters are told.
+    pub(crate) told: Result<Answer, ResolveError>,
+    /// The name's addresses, where they are not what was known before.
+    pub(crate) change: Option<Change>,
+}
+
 pub(crate) struct Cache<F> {
     config: Config,
+    watch: Watch,
     entries: Slab<Entry>,
     index: HashMap<Arc<str>, usize, RandomState>,
     /// From the most to the least recently used.
     recent: List<0>,
-    /// When each family of each name wants attention: to be refreshed, or to be removed.
-    dues: BTreeSet<(Instant, usize, usize)>,
-    flights: HashMap<(Arc<str>, Family), Flight<F>>,
-    pins: HashMap<Arc<str>, Arc<[IpAddr]>>,
+    /// When each name wants attention: to be refreshed, or to be removed.
+    dues: BTreeSet<(Tick, usize)>,
+    flights: HashMap<(Arc<str>, Family), Flight<F>, RandomState>,
+    pins: HashMap<Arc<str>, Arc<[IpAddr]>, RandomState>,
     serial: u64,
     random: fastrand::Rng,
     counts: Counts,
@@ -96,32 +106,8 @@ pub(crate) struct Cache<F> {
 struct Entry {
     name: Arc<str>,
     slots: [Slot; 2],
+    due: Tick,
     links: Links,
-}
-
-/// What is known of a name in one family.
-#[derive(Default)]
-struct Slot {
-    known: Option<Known>,
-    failed: Option<Failed>,
-    due: Option<Instant>,
-}
-
-struct Known {
-    outcome: Result<Arc<[IpAddr]>, ResolveError>,
-    expires: Instant,
-    /// When to ask again ahead of expiry, if it is used until then.
-    refresh_at: Option<Instant>,
-    used: bool,
-    /// Until when an answer may stand in for a newer one.
-    stale_until: Instant,
-}
-
-/// The last query failed: the name is left alone for a while.
-struct Failed {
-    error: ResolveError,
-    retry_at: Instant,
-    backoff: Duration,
 }
 
 impl Linked<0> for Entry {
@@ -136,15 +122,16 @@ impl Linked<0> for Entry {
 
 impl<F: Clone> Cache<F> {
     /// A cache whose refreshes are jittered by `seed`.
-    pub(crate) fn new(config: Config, seed: u64) -> Self {
+    pub(crate) fn new(config: Config, seed: u64, now: Instant) -> Self {
         Self {
             config,
+            watch: Watch::start(now),
             entries: Slab::new(),
             index: HashMap::default(),
             recent: List::default(),
             dues: BTreeSet::new(),
-            flights: HashMap::new(),
-            pins: HashMap::new(),
+            flights: HashMap::default(),
+            pins: HashMap::default(),
             serial: 0,
             random: fastrand::Rng::with_seed(seed),
             counts: Counts::default(),
@@ -154,38 +141,49 @@ impl<F: Clone> Cache<F> {
     /// Looks `name` up; `launch` makes the handle of a new flight.
     pub(crate) fn get(&mut self, now: Instant, name: &str, family: Family, launch: impl FnOnce() -> F) -> Step<F> {
         if let Some(pinned) = self.pinned(name, family) {
-            match pinned {
-                Ok(_) => self.counts.hits += 1,
-                Err(_) => self.counts.negative_hits += 1,
-            }
+            self.count(&pinned);
             return Step::Known(pinned, None);
         }
-        let Some(id) = self.index.get(name).copied() else { return self.fly(name, family, launch, None) };
+        let Some(&id) = self.index.get(name) else { return self.fly(name, family, launch, None) };
+        let now = self.watch.tick(now);
         self.recent.move_to_front(&mut self.entries, id);
-        let slot = &self.entries[id].slots[family as usize];
+        let slot = &mut self.entries[id].slots[family as usize];
         if let Some(fresh) = slot.fresh(now) {
+            slot.mark_used();
             let refresh = slot.missed_its_refresh(now);
-            self.used(id, family, &fresh);
+            self.count(&fresh);
             let flight = if refresh { self.refresh(name, family, launch) } else { None };
             return Step::Known(fresh, flight);
         }
-        let failed = slot.failed.as_ref().map(|failed| (failed.retry_at, failed.error.clone()));
-        match (failed, slot.stale(now)) {
-            (None, stale) => self.fly(name, family, launch, stale),
-            (Some((retry_at, _)), None) if retry_at <= now => self.fly(name, family, launch, None),
-            (Some((_, error)), None) => {
-                let told = Err(error.with_source(Source::Hit));
-                self.used(id, family, &told);
-                Step::Known(told, None)
-            }
+        let stale = slot.stale(now, self.config.stale);
+        let Some((retry_at, error)) = slot.failure() else { return self.fly(name, family, launch, stale) };
+        let retry = retry_at <= now;
+        let told = match stale {
+            None if retry => return self.fly(name, family, launch, None),
+            None => Err(error.clone().with_source(Source::Hit)),
             // A name that failed before is not waited for while a stale answer is at hand.
-            (Some((retry_at, _)), Some(stale)) => {
-                let told = Ok(stale);
-                self.used(id, family, &told);
-                let flight = if retry_at <= now { self.refresh(name, family, launch) } else { None };
-                Step::Known(told, flight)
-            }
-        }
+            Some(stale) => Ok(stale),
+        };
+        slot.mark_used();
+        self.count(&told);
+        let flight = if retry { self.refresh(name, family, launch) } else { None };
+        Step::Known(told, flight)
+    }
+
+    /// Notes that a name is in use without a lookup, and begins to ask for it where its time has come.
+    pub(crate) fn touch(
+        &mut self,
+        now: Instant,
+        name: &str,
+        family: Family,
+        launch: impl FnOnce() -> F,
+    ) -> Option<Flight<F>> {
+        let &id = self.index.get(name)?;
+        let now = self.watch.tick(now);
+        self.recent.move_to_front(&mut self.entries, id);
+        let slot = &mut self.entries[id].slots[family as usize];
+        slot.mark_used();
+        if slot.missed_its_refresh(now) { self.refresh(name, family, launch) } else { None }
     }
 
     /// Begins to ask for a name ahead of need; `None` where somebody asks already.
@@ -203,7 +201,7 @@ impl<F: Clone> Cache<F> {
         }
     }
 
-    /// Takes a flight's result, keeps it for as long as it may be kept, and returns what its waiters are told.
+    /// Takes a flight's result, and keeps it for as long as it may be kept.
     pub(crate) fn landed(
         &mut self,
         now: Instant,
@@ -211,25 +209,31 @@ impl<F: Clone> Cache<F> {
         family: Family,
         serial: u64,
         result: Result<Answer, ResolveError>,
-    ) -> Result<Answer, ResolveError> {
+    ) -> Landed {
         if !self.lost(name, family, serial) {
-            return result;
+            return Landed { told: result, change: None };
         }
-        match &result {
+        let now = self.watch.tick(now);
+        let error = match &result {
             Ok(answer) => {
                 let ttl = self.ttl(answer.ttl());
-                self.keep(now, name, family, Ok(answer.addresses().clone()), ttl);
+                let change = self.change(name, family, answer.addresses().clone(), ttl);
+                self.keep(now, name, family, answer.addresses(), ttl);
+                return Landed { told: result, change };
             }
-            Err(error) if error.kind().is_negative() => {
-                let ttl = error.negative_ttl().unwrap_or(NEGATIVE_DEFAULT).min(self.config.negative_ceiling);
-                if error.kind() == ResolveErrorKind::NxDomain && family == Family::V4 {
-                    self.keep_nonexistence(now, name, error, ttl);
-                }
-                self.keep(now, name, family, Err(error.clone()), ttl);
-            }
-            Err(error) => return self.failed(now, name, family, error.clone()),
+            Err(error) => error.clone(),
+        };
+        if !error.kind().is_negative() {
+            return Landed { told: self.failed(now, name, family, error), change: None };
         }
-        result
+        let ttl = error.negative_ttl().unwrap_or(NEGATIVE_DEFAULT).min(self.config.negative_ceiling);
+        let known = self.known(name, family).is_some();
+        let change = if known { self.change(name, family, Arc::new([]), ttl) } else { None };
+        if error.kind() == ResolveErrorKind::NxDomain && family == Family::V4 {
+            self.keep_nonexistence(now, name, &error, ttl);
+        }
+        self.keep_nothing(now, name, family, error, ttl);
+        Landed { told: result, change }
     }
 
     /// A flight ended without a result; whether it was still the one whose result counts.
@@ -244,23 +248,66 @@ impl<F: Clone> Cache<F> {
 
     /// Removes what is past its use, and returns what is to be refreshed.
     pub(crate) fn handle_timeout(&mut self, now: Instant) -> Vec<(Arc<str>, Family)> {
+        let now = self.watch.tick(now);
         let mut refreshes = Vec::new();
-        while let Some(&(due, id, family)) = self.dues.first()
+        while let Some(&(due, id)) = self.dues.first()
             && due <= now
         {
             let entry = &mut self.entries[id];
-            if entry.slots[family].is_to_be_refreshed(now) {
-                refreshes
-                    .push((entry.name.clone(), if family == Family::V4 as usize { Family::V4 } else { Family::V6 }));
+            for family in Family::BOTH {
+                if entry.slots[family as usize].is_to_be_refreshed(now) {
+                    refreshes.push((entry.name.clone(), family));
+                }
             }
-            self.settle(now, id, family);
+            self.settle(now, id);
         }
         refreshes
     }
 
     /// When something expires, or is to be refreshed, next.
     pub(crate) fn next_timeout(&self) -> Option<Instant> {
-        self.dues.first().map(|(due, ..)| *due)
+        self.dues.first().map(|(due, _)| self.watch.instant(*due))
+    }
+
+    /// The addresses that are known, fresh or stale, as of the `wall` clock.
+    pub(crate) fn snapshot(&self, now: Instant, wall: SystemTime) -> Snapshot {
+        let (tick, taken) = (self.watch.tick(now), unix_ms(wall));
+        let mut records = Vec::new();
+        let mut next = self.recent.front();
+        while let Some(id) = next {
+            let Entry { name, slots, .. } = &self.entries[id];
+            for slot in slots {
+                let Some(addresses) = slot.addresses() else { continue };
+                let (left, past) = (slot.expires().since(tick), tick.since(slot.expires()));
+                let expires = unix_ms(wall + left - past);
+                records.push(Remembered { name: (**name).into(), addresses: addresses.to_vec(), expires });
+            }
+            next = self.recent.after(&self.entries, id);
+        }
+        records.reverse();
+        Snapshot { taken, records }
+    }
+
+    /// Knows again what a snapshot has, for what is left of its time, except where something is known already.
+    pub(crate) fn restore(&mut self, now: Instant, wall: SystemTime, snapshot: &Snapshot) {
+        let now = self.watch.tick(now);
+        for record in &snapshot.records {
+            let Some(family) = record.addresses.first().map(|ip| Family::of(*ip)) else { continue };
+            let addresses: Arc<[_]> = record.addresses.iter().copied().filter(|ip| Family::of(*ip) == family).collect();
+            let expires = match record.left(snapshot.taken, wall) {
+                Ok(left) => now.after(left.min(self.config.ttl_ceiling)),
+                Err(past) if past < self.config.stale => now.before(past),
+                Err(_) => continue,
+            };
+            let name = record.name.to_ascii_lowercase();
+            let lead = self.lead(expires.since(now));
+            let Some(id) = self.entry(&name, true) else { return };
+            let slot = &mut self.entries[id].slots[family as usize];
+            if slot.is_empty() {
+                slot.keep(addresses, expires, lead);
+            }
+            self.settle(now, id);
+        }
     }
 
     /// Forgets a name; what is in flight for it is told to those who wait and not kept.
@@ -314,15 +361,22 @@ impl<F: Clone> Cache<F> {
     }
 
     /// Counts a lookup that the cache answered.
-    fn used(&mut self, id: usize, family: Family, told: &Result<Answer, ResolveError>) {
+    fn count(&mut self, told: &Result<Answer, ResolveError>) {
         match told {
             Ok(answer) if answer.source() == Source::Stale => self.counts.stale_hits += 1,
             Ok(_) => self.counts.hits += 1,
             Err(_) => self.counts.negative_hits += 1,
         }
-        if let Some(known) = &mut self.entries[id].slots[family as usize].known {
-            known.used = true;
-        }
+    }
+
+    /// The addresses last known, fresh or stale.
+    fn known(&self, name: &str, family: Family) -> Option<&Arc<[IpAddr]>> {
+        self.entries[*self.index.get(name)?].slots[family as usize].addresses()
+    }
+
+    fn change(&self, name: &str, family: Family, addresses: Arc<[IpAddr]>, ttl: Duration) -> Option<Change> {
+        let same = self.known(name, family).is_some_and(|known| same_set(known, &addresses));
+        (!same).then(|| Change { name: name.into(), family, addresses, ttl })
     }
 
     fn fly(&mut self, name: &str, family: Family, launch: impl FnOnce() -> F, stale: Option<Answer>) -> Step<F> {
@@ -345,58 +399,53 @@ impl<F: Clone> Cache<F> {
         ttl.max(floor).min(self.config.ttl_ceiling)
     }
 
+    /// How long ahead of its expiry an answer is asked for again: somewhere in the second half of the last tenth, so that
+    /// names learnt together are not asked for together.
+    fn lead(&mut self, ttl: Duration) -> Duration {
+        ttl.mul_f64(0.05 + 0.05 * self.random.f64())
+    }
+
     /// NXDOMAIN for IPv4 speaks for IPv6 too, where nothing else is known of that or on its way. It does not the other
     /// way round: there are servers that know a name and deny it when asked for IPv6 (RFC 4074 §4.2).
-    fn keep_nonexistence(&mut self, now: Instant, name: &str, error: &ResolveError, ttl: Duration) {
+    fn keep_nonexistence(&mut self, now: Tick, name: &str, error: &ResolveError, ttl: Duration) {
         let asked = self.flights.contains_key(&(name.into(), Family::V6));
         let known = self.index.get(name).is_some_and(|&id| !self.entries[id].slots[Family::V6 as usize].is_empty());
         if !asked && !known {
             let error = ResolveError::new(error.kind(), name, Family::V6).with_negative_ttl(error.negative_ttl());
-            self.keep(now, name, Family::V6, Err(error), ttl);
+            self.keep_nothing(now, name, Family::V6, error, ttl);
         }
     }
 
-    fn keep(
-        &mut self,
-        now: Instant,
-        name: &str,
-        family: Family,
-        outcome: Result<Arc<[IpAddr]>, ResolveError>,
-        ttl: Duration,
-    ) {
+    fn keep(&mut self, now: Tick, name: &str, family: Family, addresses: &Arc<[IpAddr]>, ttl: Duration) {
         let Some(id) = self.entry(name, !ttl.is_zero()) else { return };
-        let expires = now + ttl;
-        // Somewhere in the second half of the last tenth, so that names learnt together are not asked for together.
-        let lead = ttl.mul_f64(0.05 + 0.05 * self.random.f64());
-        let known = Known {
-            refresh_at: outcome.is_ok().then(|| expires - lead),
-            stale_until: if outcome.is_ok() { expires + self.config.stale } else { expires },
-            outcome,
-            expires,
-            used: false,
-        };
+        let lead = self.lead(ttl);
         let slot = &mut self.entries[id].slots[family as usize];
-        slot.known = (!ttl.is_zero()).then_some(known);
-        slot.failed = None;
-        self.settle(now, id, family as usize);
+        match ttl.is_zero() {
+            true => *slot = Slot::default(),
+            false => slot.keep(addresses.clone(), now.after(ttl), lead),
+        }
+        self.settle(now, id);
     }
 
-    /// A query failed: the name is left alone for twice as long as last time, and a stale answer stands in.
-    fn failed(
-        &mut self,
-        now: Instant,
-        name: &str,
-        family: Family,
-        error: ResolveError,
-    ) -> Result<Answer, ResolveError> {
+    fn keep_nothing(&mut self, now: Tick, name: &str, family: Family, error: ResolveError, ttl: Duration) {
+        let Some(id) = self.entry(name, !ttl.is_zero()) else { return };
+        let slot = &mut self.entries[id].slots[family as usize];
+        match ttl.is_zero() {
+            true => *slot = Slot::default(),
+            false => slot.keep_nothing(error, now.after(ttl)),
+        }
+        self.settle(now, id);
+    }
+
+    /// A query failed: a stale answer stands in.
+    fn failed(&mut self, now: Tick, name: &str, family: Family, error: ResolveError) -> Result<Answer, ResolveError> {
         self.counts.failures += 1;
         let Some(id) = self.entry(name, true) else { return Err(error) };
         let slot = &mut self.entries[id].slots[family as usize];
-        let last = slot.failed.as_ref().map(|failed| failed.backoff);
-        let backoff = last.map_or(FIRST_BACKOFF, |last| (last * 2).min(LONGEST_BACKOFF));
-        slot.failed = Some(Failed { error: error.clone(), retry_at: now + backoff, backoff });
-        let told = slot.fresh(now).and_then(Result::ok).or_else(|| slot.stale(now)).ok_or(error);
-        self.settle(now, id, family as usize);
+        slot.fail(now, error.clone());
+        let fresh = slot.fresh(now).and_then(Result::ok);
+        let told = fresh.or_else(|| slot.stale(now, self.config.stale)).ok_or(error);
+        self.settle(now, id);
         told
     }
 
@@ -414,27 +463,25 @@ impl<F: Clone> Cache<F> {
             self.remove(oldest);
         }
         let name: Arc<str> = name.into();
-        let id = self.entries.insert(Entry { name: name.clone(), slots: Default::default(), links: Links::default() });
+        let entry = Entry { name: name.clone(), slots: Default::default(), due: Tick::NEVER, links: Links::default() };
+        let id = self.entries.insert(entry);
         self.index.insert(name, id);
         self.recent.push_front(&mut self.entries, id);
         Some(id)
     }
 
-    /// Sees to it that a family gets attention in time, and forgets what is past its use, the name with the last of it.
-    fn settle(&mut self, now: Instant, id: usize, family: usize) {
+    /// Sees to it that a name gets attention in time, and forgets what is past its use.
+    fn settle(&mut self, now: Tick, id: usize) {
         let entry = &mut self.entries[id];
-        let slot = &mut entry.slots[family];
-        let before = slot.due;
-        slot.due = slot.next_due(now);
-        let after = slot.due;
-        let empty = entry.slots.iter().all(Slot::is_empty);
-        if let Some(before) = before {
-            self.dues.remove(&(before, id, family));
+        let [v4, v6] = entry.slots.each_mut().map(|slot| slot.settle(now, self.config.stale));
+        let (before, after) = (std::mem::replace(&mut entry.due, v4.min(v6)), v4.min(v6));
+        if before != after {
+            self.dues.remove(&(before, id));
+            if after != Tick::NEVER {
+                self.dues.insert((after, id));
+            }
         }
-        if let Some(after) = after {
-            self.dues.insert((after, id, family));
-        }
-        if empty {
+        if after == Tick::NEVER {
             self.remove(id);
         }
     }
@@ -443,66 +490,19 @@ impl<F: Clone> Cache<F> {
         self.recent.remove(&mut self.entries, id);
         let entry = self.entries.remove(id);
         self.index.remove(&entry.name);
-        for (family, slot) in entry.slots.iter().enumerate() {
-            if let Some(due) = slot.due {
-                self.dues.remove(&(due, id, family));
-            }
-        }
+        self.dues.remove(&(entry.due, id));
     }
 }
 
-impl Slot {
-    fn fresh(&self, now: Instant) -> Option<Result<Answer, ResolveError>> {
-        let known = self.known.as_ref().filter(|known| now < known.expires)?;
-        let left = known.expires - now;
-        Some(match &known.outcome {
-            Ok(addresses) => Ok(Answer::new(addresses.clone(), left, Source::Hit)),
-            Err(error) => Err(error.clone().with_negative_ttl(Some(left)).with_source(Source::Hit)),
-        })
-    }
-
-    fn stale(&self, now: Instant) -> Option<Answer> {
-        let known = self.known.as_ref().filter(|known| now < known.stale_until)?;
-        let addresses = known.outcome.as_ref().ok()?;
-        Some(Answer::new(addresses.clone(), Duration::ZERO, Source::Stale))
-    }
-
-    /// Whether the time to ask ahead has passed without anybody asking, because nobody used the answer until then.
-    fn missed_its_refresh(&self, now: Instant) -> bool {
-        let Some(known) = &self.known else { return false };
-        let is_time = known.outcome.is_ok() && known.refresh_at.is_none_or(|at| at <= now);
-        is_time && self.failed.as_ref().is_none_or(|failed| failed.retry_at <= now)
-    }
-
-    /// Whether the time to ask ahead has come and somebody used the answer; it comes once.
-    fn is_to_be_refreshed(&mut self, now: Instant) -> bool {
-        let Some(known) = &mut self.known else { return false };
-        let due = known.refresh_at.is_some_and(|at| at <= now) && now < known.expires;
-        if due {
-            known.refresh_at = None;
-        }
-        due && known.used
-    }
-
-    /// Forgets what is past its use, and says when there is something to do next.
-    fn next_due(&mut self, now: Instant) -> Option<Instant> {
-        if self.known.as_ref().is_some_and(|known| known.stale_until <= now) {
-            self.known = None;
-        }
-        // A back-off is remembered for as long again, for the next one to be longer.
-        if self.failed.as_ref().is_some_and(|failed| failed.retry_at + failed.backoff <= now) {
-            self.failed = None;
-        }
-        let known = self.known.as_ref();
-        let refresh = known.and_then(|known| known.refresh_at).filter(|at| now < *at);
-        let forget = known.map(|known| known.stale_until);
-        let failed = self.failed.as_ref().map(|failed| failed.retry_at + failed.backoff);
-        refresh.into_iter().chain(forget).chain(failed).min()
-    }
-
-    fn is_empty(&self) -> bool {
-        self.known.is_none() && self.failed.is_none()
-    }
+/// Whether the addresses are the same, in whatever order.
+fn same_set(one: &[IpAddr], other: &[IpAddr]) -> bool {
+    let sorted = |addresses: &[IpAddr]| {
+        let mut addresses = addresses.to_vec();
+        addresses.sort_unstable();
+        addresses.dedup();
+        addresses
+    };
+    one == other || sorted(one) == sorted(other)
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use Family::{V4, V6};
 const NAMES: usize = 4;
 
 fn cache(max_names: usize) -> Cache<u32> {
-    Cache::new(Config { max_names, ..Config::default() }, 0)
+    Cache::new(Config { max_names, ..Config::default() }, 0, t0())
 }
 
 fn t0() -> Instant {
@@ -52,7 +52,7 @@ fn land(
 ) -> Result<Answer, ResolveError> {
     cache.refresh(name, family, || 7);
     let serial = cache.flights[&(name.into(), family)].serial;
-    cache.landed(now, name, family, serial, result)
+    cache.landed(now, name, family, serial, result).told
 }
 
 fn address(step: Step<u32>) -> (u8, Source) {
@@ -197,7 +197,7 @@ fn a_bound_of_zero_keeps_nothing() {
 #[test]
 fn a_timeout_really_removes() {
     let now = t0();
-    let mut cache = Cache::new(Config { stale: secs(10), ..Config::default() }, 0);
+    let mut cache = Cache::new(Config { stale: secs(10), ..Config::default() }, 0, t0());
     _ = land(&mut cache, now, "n", V4, good(1, 5));
     _ = land(&mut cache, now, "n", V6, good(1, 9));
     for (at, kept) in [(4, 1), (15, 1), (18, 1), (19, 0)] {
@@ -221,7 +221,8 @@ fn a_failure_backs_off_from_one_second_to_thirty() {
     }
     _ = land(&mut cache, now, "n", V4, good(1, 5));
     _ = land(&mut cache, now + secs(6), "n", V4, bad(ResolveErrorKind::Timeout, None));
-    assert_eq!(cache.entries[cache.index["n"]].slots[0].failed.as_ref().unwrap().backoff, secs(1), "an answer ends it");
+    let again = now + secs(7);
+    assert!(matches!(get(&mut cache, again, "n", V4), Step::Known(Ok(_), Some(_))), "an answer ends it");
 }
 
 #[test]
@@ -240,7 +241,7 @@ fn a_stale_answer_stands_in_for_one_that_cannot_be_had() {
     let Step::Start(flight, Some(stale)) = get(&mut cache, now + secs(5), "n", V4) else { panic!("asks again") };
     assert_eq!((stale.source(), stale.ttl()), (Source::Stale, Duration::ZERO));
     let failed = bad(ResolveErrorKind::Timeout, None);
-    let told = cache.landed(now + secs(6), "n", V4, flight.serial, failed).unwrap();
+    let told = cache.landed(now + secs(6), "n", V4, flight.serial, failed).told.unwrap();
     assert_eq!(told.source(), Source::Stale);
     assert_eq!(address(get(&mut cache, now + secs(6), "n", V4)), (1, Source::Stale));
     let Step::Known(Ok(_), Some(_)) = get(&mut cache, now + secs(7), "n", V4) else {
@@ -274,7 +275,7 @@ fn a_negative_answer_ends_a_stale_one() {
 #[test]
 fn stale_answers_can_be_switched_off() {
     let now = t0();
-    let mut cache = Cache::new(Config { stale: Duration::ZERO, ..Config::default() }, 0);
+    let mut cache = Cache::new(Config { stale: Duration::ZERO, ..Config::default() }, 0, t0());
     _ = land(&mut cache, now, "n", V4, good(1, 5));
     assert!(matches!(get(&mut cache, now + secs(5), "n", V4), Step::Start(_, None)));
 }
@@ -318,7 +319,7 @@ fn a_refresh_that_fails_leaves_a_good_answer_alone() {
 fn floor_and_ceiling_bound_a_ttl_but_not_one_of_zero() {
     let now = t0();
     let config = Config { ttl_floor: secs(10), ttl_ceiling: secs(100), ..Config::default() };
-    let mut cache = Cache::new(config, 0);
+    let mut cache = Cache::new(config, 0, now);
     _ = land(&mut cache, now, "short", V4, good(1, 1));
     _ = land(&mut cache, now, "long", V4, good(1, 1_000));
     _ = land(&mut cache, now, "zero", V4, good(1, 0));
@@ -349,12 +350,142 @@ fn what_was_asked_before_an_invalidation_is_not_kept() {
     cache.invalidate("n");
     assert_eq!(cache.len(), 0);
     let Step::Start(new, _) = get(&mut cache, now, "n", V6) else { panic!("asks anew") };
-    assert!(cache.landed(now, "n", V6, old.serial, good(1, 60)).is_ok(), "those who wait are told");
+    assert!(cache.landed(now, "n", V6, old.serial, good(1, 60)).told.is_ok(), "those who wait are told");
     assert!(matches!(get(&mut cache, now, "n", V6), Step::Join(..)));
     _ = cache.landed(now, "n", V6, new.serial, good(2, 60));
     assert_eq!(address(get(&mut cache, now, "n", V6)), (2, Source::Hit));
     cache.flush();
     assert_eq!((cache.len(), cache.next_timeout()), (0, None));
+}
+
+#[test]
+fn a_name_in_use_by_its_connections_is_refreshed_and_followed_while_it_is_stale() {
+    let (mut cache, now) = (cache(2), t0());
+    let touch = |cache: &mut Cache<u32>, at, name| cache.touch(at, name, V4, || 7).is_some();
+    _ = land(&mut cache, now, "n", V4, good(1, 100));
+    assert!(!touch(&mut cache, now + secs(50), "n"), "its time has not come");
+    let due = (90..=96).flat_map(|second| cache.handle_timeout(now + secs(second))).count();
+    assert_eq!(due, 1, "it is asked for again as if it had been looked up");
+    assert!(touch(&mut cache, now + secs(101), "n"), "and also when that failed");
+    assert!(!touch(&mut cache, now + secs(101), "n"), "once");
+    assert!(!touch(&mut cache, now, "unknown"), "what is not known is not asked for");
+    _ = land(&mut cache, now + secs(101), "m", V4, good(1, 100));
+    touch(&mut cache, now + secs(101), "n");
+    _ = land(&mut cache, now + secs(101), "o", V4, good(1, 100));
+    assert!(cache.index.contains_key("n") && !cache.index.contains_key("m"), "it is a recent use");
+    assert_eq!(cache.counts().hits, 0);
+}
+
+#[test]
+fn a_name_in_use_whose_servers_fail_is_asked_for_after_each_backoff() {
+    let (mut cache, now) = (cache(NAMES), t0());
+    _ = land(&mut cache, now, "n", V4, good(1, 5));
+    let mut asked = Vec::new();
+    for second in 5..40 {
+        let at = now + secs(second);
+        if let Some(flight) = cache.touch(at, "n", V4, || 7) {
+            asked.push(second);
+            _ = cache.landed(at, "n", V4, flight.serial, bad(ResolveErrorKind::ServFail, None));
+        }
+    }
+    assert_eq!(asked, [5, 6, 8, 12, 20, 36]);
+}
+
+/// Lands a result, and says what changed: the last bytes of the addresses.
+fn changed(cache: &mut Cache<u32>, now: Instant, result: Result<Answer, ResolveError>) -> Option<Vec<u8>> {
+    cache.refresh("n", V4, || 7);
+    let serial = cache.flights[&("n".into(), V4)].serial;
+    let change = cache.landed(now, "n", V4, serial, result).change?;
+    assert_eq!((&*change.name, change.family), ("n", V4));
+    let last = |ip: &IpAddr| ip.to_string().rsplit('.').next().unwrap().parse().unwrap();
+    Some(change.addresses.iter().map(last).collect())
+}
+
+#[test]
+fn a_change_is_another_set_of_addresses_than_the_one_known() {
+    let (mut cache, now) = (cache(NAMES), t0());
+    let answer = |last: &[u8], ttl| {
+        let addresses: Vec<_> = last.iter().map(|last| [192, 0, 2, *last].into()).collect();
+        Ok(Answer::new(addresses, secs(ttl), Source::Miss))
+    };
+    assert_eq!(changed(&mut cache, now, answer(&[1, 2], 5)), Some(vec![1, 2]), "the first one");
+    assert_eq!(changed(&mut cache, now, answer(&[2, 1, 2], 5)), None, "the order does not matter");
+    assert_eq!(changed(&mut cache, now + secs(60), answer(&[1, 2], 5)), None, "nor that it expired");
+    assert_eq!(changed(&mut cache, now, answer(&[1], 5)), Some(vec![1]));
+    assert_eq!(changed(&mut cache, now, bad(ResolveErrorKind::ServFail, None)), None, "a failure says nothing");
+    assert_eq!(changed(&mut cache, now, bad(ResolveErrorKind::NxDomain, Some(5))), Some(vec![]));
+    assert_eq!(changed(&mut cache, now, bad(ResolveErrorKind::NxDomain, Some(5))), None);
+    assert_eq!(changed(&mut cache, now, answer(&[1], 0)), Some(vec![1]));
+    assert_eq!(changed(&mut cache, now, answer(&[1], 0)), Some(vec![1]), "what is not kept is new each time");
+}
+
+#[test]
+fn a_snapshot_comes_back_with_what_is_left_of_its_time() {
+    let (mut old, now, wall) = (cache(NAMES), t0(), SystemTime::UNIX_EPOCH + secs(1_000_000));
+    _ = land(&mut old, now, "long", V4, good(1, 100));
+    _ = land(&mut old, now, "short", V4, good(2, 10));
+    _ = land(&mut old, now, "none", V4, bad(ResolveErrorKind::NxDomain, Some(30)));
+    let snapshot = old.snapshot(now + secs(5), wall);
+    assert_eq!(snapshot.len(), 2);
+
+    let restored = |after: u64| {
+        let mut new = cache(NAMES);
+        new.restore(now, wall + secs(after), &snapshot);
+        new
+    };
+    let mut new = restored(20);
+    let Step::Known(Ok(answer), None) = get(&mut new, now, "long", V4) else { panic!("known") };
+    assert_eq!((answer.ttl(), answer.source()), (secs(75), Source::Hit));
+    assert!(matches!(get(&mut new, now, "short", V4), Step::Start(_, Some(_))), "stale");
+    assert_eq!(new.next_timeout(), Some(new.watch.instant(new.entries[new.index["long"]].due)));
+
+    let mut late = restored(3_600 + 4);
+    assert!(matches!(get(&mut late, now, "short", V4), Step::Start(_, Some(_))));
+    assert!(matches!(get(&mut late, now + secs(1), "short", V4), Step::Join(_, None)), "an hour past its expiry");
+    late.handle_timeout(now + secs(1));
+    assert!(!late.index.contains_key("short"), "its hour is over");
+    assert_eq!(restored(3_600 + 96).len(), 0);
+
+    let mut back = cache(NAMES);
+    back.restore(now, wall - secs(10_000), &snapshot);
+    let Step::Known(Ok(answer), None) = get(&mut back, now, "long", V4) else { panic!("known") };
+    assert_eq!(answer.ttl(), secs(95), "a clock that was set back makes nothing live longer");
+}
+
+#[test]
+fn a_snapshot_overrules_nothing_and_stays_within_the_bound() {
+    let (mut old, now, wall) = (cache(8), t0(), SystemTime::UNIX_EPOCH + secs(1_000_000));
+    for name in ["a", "b", "c", "d"] {
+        _ = land(&mut old, now, name, V4, good(1, 100));
+    }
+    let snapshot = old.snapshot(now, wall);
+    let mut new = cache(2);
+    _ = land(&mut new, now, "d", V4, good(9, 100));
+    new.restore(now, wall, &snapshot);
+    assert_eq!((new.len(), address(get(&mut new, now, "c", V4))), (2, (1, Source::Hit)), "the last used ones stay");
+    let mut new = cache(8);
+    _ = land(&mut new, now, "d", V4, good(9, 100));
+    new.restore(now, wall, &snapshot);
+    assert_eq!(address(get(&mut new, now, "d", V4)), (9, Source::Hit));
+    let mut none = cache(0);
+    none.restore(now, wall, &snapshot);
+    assert_eq!(none.len(), 0);
+}
+
+#[test]
+fn a_snapshot_from_anywhere_does_no_harm() {
+    let (now, wall) = (t0(), SystemTime::UNIX_EPOCH + secs(1_000_000));
+    let record = |addresses: Vec<IpAddr>, expires| Remembered { name: "N".into(), addresses, expires };
+    let v4 = IpAddr::from([192, 0, 2, 1]);
+    let records = vec![
+        record(vec![], u64::MAX),
+        record(vec![v4], 0),
+        record(vec![v4, std::net::Ipv6Addr::LOCALHOST.into()], u64::MAX),
+    ];
+    let mut cache = cache(NAMES);
+    cache.restore(now, wall, &Snapshot { taken: 0, records });
+    let Step::Known(Ok(answer), _) = get(&mut cache, now, "n", V4) else { panic!("known") };
+    assert_eq!((answer.addresses().len(), answer.ttl()), (1, secs(24 * 60 * 60)));
 }
 
 /// What an oracle that forgets nothing knows of a name in one family.
@@ -376,7 +507,7 @@ fn walk(seed: u64) {
     let mut random = fastrand::Rng::with_seed(seed);
     let max_names = random.usize(..8);
     let stale = secs(random.u64(..60));
-    let mut cache = Cache::new(Config { max_names, stale, ..Config::default() }, 0);
+    let mut cache = Cache::new(Config { max_names, stale, ..Config::default() }, 0, t0());
     let mut now = t0();
     let mut flying: Vec<(String, Family, u64)> = Vec::new();
     let mut facts: HashMap<(String, Family), Fact> = HashMap::new();
@@ -385,7 +516,13 @@ fn walk(seed: u64) {
         let family = if random.bool() { V4 } else { V6 };
         let is_flying =
             |flying: &[(String, Family, u64)]| flying.iter().any(|(other, f, _)| (other, *f) == (&name, family));
-        match random.u8(..12) {
+        match random.u8(..13) {
+            12 => {
+                if let Some(flight) = cache.touch(now, &name, family, || 7) {
+                    assert!(!is_flying(&flying), "seed {seed} step {step}: a second query");
+                    flying.push((name, family, flight.serial));
+                }
+            }
             0..=5 => {
                 let flight = match get(&mut cache, now, &name, family) {
                     Step::Known(told, flight) => {
@@ -424,7 +561,7 @@ fn walk(seed: u64) {
                 if let Some((last, ttl)) = fact {
                     facts.insert((name.clone(), family), Fact { last, expires: now + secs(ttl) });
                 }
-                let told = cache.landed(now, &name, family, serial, result.clone());
+                let told = cache.landed(now, &name, family, serial, result.clone()).told;
                 if result.is_err() && told.is_ok() {
                     check(seed, now, stale, before.as_ref(), &told);
                 }

@@ -3,24 +3,26 @@
 use std::borrow::Cow;
 use std::fmt;
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use tokio::runtime::Handle;
-use tokio::sync::watch;
+use tokio::sync::{broadcast, watch};
 
-use super::cache::{Cache, Config, Flight, Step};
+use super::cache::{Cache, Config, Flight, Landed, Step};
+use super::changes::{self, Change, Changes};
+use super::snapshot::Snapshot;
 use super::stats::{CacheStats, Latency};
 use super::{Answer, Family, Resolve, ResolveError, ResolveErrorKind, Resolving, Source};
-use crate::clock::{Alarm, Instant, Timed, now};
+use crate::clock::{Alarm, Instant, Timed, now, wall};
 
 /// How long a query may take; its resolver should have an end of its own.
 const QUERY_TIMEOUT: Duration = Duration::from_secs(6);
 
-/// How long a lookup waits for a query, which may run on a runtime that nobody drives.
-const PATIENCE: Duration = Duration::from_millis(6_500);
+/// How much longer a lookup waits for a query, which may run on a runtime that nobody drives.
+const GRACE: Duration = Duration::from_millis(500);
 
 /// The most that any of the cache's times can be set to, so that adding them up stays in range.
 const LONGEST: Duration = Duration::from_secs(365 * 24 * 60 * 60);
@@ -55,16 +57,26 @@ pub struct CachedResolver {
 }
 
 /// Sets a [`CachedResolver`] up. No time in it can be longer than a year.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct CachedResolverBuilder {
     config: Config,
+    query_timeout: Duration,
 }
 
 struct Shared {
     upstream: Arc<dyn Resolve>,
+    query_timeout: Duration,
     cache: Mutex<Cache<Waiting>>,
     alarm: Alarm,
     latency: Mutex<Latency>,
+    /// Made for the first subscriber.
+    changes: OnceLock<broadcast::Sender<Change>>,
+}
+
+impl Default for CachedResolverBuilder {
+    fn default() -> Self {
+        Self { config: Config::default(), query_timeout: QUERY_TIMEOUT }
+    }
 }
 
 impl CachedResolverBuilder {
@@ -100,11 +112,20 @@ impl CachedResolverBuilder {
         self
     }
 
+    /// How long the resolver below may take for a query, before it is given up as timed out. 6 s by default, which is more
+    /// than [`HickoryResolver`](super::HickoryResolver) takes by default.
+    pub fn query_timeout(mut self, timeout: Duration) -> Self {
+        self.query_timeout = timeout.min(LONGEST);
+        self
+    }
+
     /// Puts the cache on top of `upstream`.
     pub fn build(self, upstream: impl Resolve) -> CachedResolver {
-        let cache = Mutex::new(Cache::new(self.config, fastrand::u64(..)));
-        let (alarm, latency) = Default::default();
-        CachedResolver { shared: Arc::new(Shared { upstream: Arc::new(upstream), cache, alarm, latency }) }
+        let Self { config, query_timeout } = self;
+        let cache = Mutex::new(Cache::new(config, fastrand::u64(..), now()));
+        let (alarm, latency, changes) = Default::default();
+        let upstream = Arc::new(upstream);
+        CachedResolver { shared: Arc::new(Shared { upstream, query_timeout, cache, alarm, latency, changes }) }
     }
 }
 
@@ -129,26 +150,34 @@ impl CachedResolver {
     /// On a miss outside of a tokio runtime.
     pub async fn lookup(&self, name: &str, family: Family) -> Outcome {
         let name = lower_case(name);
+        match self.step(&name, family) {
+            Step::Known(outcome, _) => outcome,
+            step => self.wait(&name, family, step).await,
+        }
+    }
+
+    async fn wait(&self, name: &str, family: Family, mut step: Step<Waiting>) -> Outcome {
         // A query is lost when its task's runtime is shut down, or its resolver panics: one more is worth a try.
-        for _ in 0..2 {
-            let (flight, source, stale) = match self.step(&name, family) {
+        for again in [true, false] {
+            let (flight, source, stale) = match step {
                 Step::Known(outcome, _) => return outcome,
                 Step::Start(flight, stale) => (flight, Source::Miss, stale),
                 Step::Join(flight, stale) => (flight, Source::Coalesced, stale),
             };
-            let patience = if stale.is_some() { STALE_PATIENCE } else { PATIENCE };
+            let patience = if stale.is_some() { STALE_PATIENCE } else { self.shared.query_timeout + GRACE };
             match (tokio::time::timeout(patience, landing(flight.handle)).await, stale) {
                 (Ok(Some(outcome)), _) => return told(outcome, source),
-                (Ok(None), _) => {}
                 (Err(_), Some(stale)) => return Ok(stale),
                 (Err(_), None) => {
                     // Forgotten, so that the next lookup starts another one.
-                    self.shared.lock().lost(&name, family, flight.serial);
-                    return Err(ResolveError::new(ResolveErrorKind::Timeout, &name, family));
+                    self.shared.lock().lost(name, family, flight.serial);
+                    return Err(ResolveError::new(ResolveErrorKind::Timeout, name, family));
                 }
+                (Ok(None), _) if !again => break,
+                (Ok(None), _) => step = self.step(name, family),
             }
         }
-        Err(ResolveError::new(ResolveErrorKind::Other, &name, family).with_cause("the resolver gave up its query"))
+        Err(ResolveError::new(ResolveErrorKind::Other, name, family).with_cause("the resolver gave up its query"))
     }
 
     /// Looks names up ahead of need, in both families and all at once. What fails is told by the lookups to come.
@@ -182,6 +211,39 @@ impl CachedResolver {
         self.shared.lock().unpin(&lower_case(name))
     }
 
+    /// Says that a name is in use without looking it up, over a connection that is kept for instance: it is asked for again
+    /// ahead of its expiry, and followed while it is stale, as if it were looked up. Does nothing for a name that the cache
+    /// does not know. Does not wait.
+    pub fn touch(&self, name: &str) {
+        let name = lower_case(name);
+        for family in Family::BOTH {
+            self.shared.launch(&name, family, |cache, launch| cache.touch(now(), &name, family, launch));
+        }
+    }
+
+    /// The addresses the cache knows, fresh or stale, to [`restore`](Self::restore) in another process. Neither pins nor
+    /// what does not exist is in it.
+    pub fn snapshot(&self) -> Snapshot {
+        self.shared.lock().snapshot(now(), wall())
+    }
+
+    /// Knows again what a [`snapshot`](Self::snapshot) has, where the cache knows nothing of a name in a family yet. Times
+    /// go on by the system's clock: what has expired comes back as stale, if it is not too old for that either.
+    pub fn restore(&self, snapshot: &Snapshot) {
+        let next = {
+            let mut cache = self.shared.lock();
+            cache.restore(now(), wall(), snapshot);
+            cache.next_timeout()
+        };
+        Alarm::set(&self.shared, next);
+    }
+
+    /// Tells of every answer from now on whose addresses are not what was known before.
+    pub fn subscribe(&self) -> Changes {
+        let changes = self.shared.changes.get_or_init(|| broadcast::channel(changes::MOST_WAITING).0);
+        Changes { receiver: changes.subscribe() }
+    }
+
     /// What the cache holds and has done.
     pub fn stats(&self) -> CacheStats {
         let cache = self.shared.lock();
@@ -202,8 +264,8 @@ impl CachedResolver {
 
     /// Asks the cache, and launches the flight that comes of it.
     fn step(&self, name: &str, family: Family) -> Step<Waiting> {
-        let mut launched = None;
-        let step = self.shared.lock().get(now(), name, family, || launch(&mut launched));
+        let (mut launched, now) = (None, now());
+        let step = self.shared.lock().get(now, name, family, || launch(&mut launched));
         if let (Some(sender), Some(flight)) = (launched, step.flight()) {
             self.shared.clone().fly(name, family, flight.serial, sender);
         }
@@ -276,21 +338,31 @@ impl Shared {
         }
     }
 
-    fn refresh(self: &Arc<Self>, name: &str, family: Family) {
+    /// Starts the flight that `ask` makes, if it does.
+    fn launch(
+        self: &Arc<Self>,
+        name: &str,
+        family: Family,
+        ask: impl FnOnce(&mut Cache<Waiting>, &mut dyn FnMut() -> Waiting) -> Option<Flight<Waiting>>,
+    ) {
         let mut launched = None;
-        let flight = self.lock().refresh(name, family, || launch(&mut launched));
+        let flight = ask(&mut self.lock(), &mut || launch(&mut launched));
         if let (Some(sender), Some(flight)) = (launched, flight) {
             self.clone().fly(name, family, flight.serial, sender);
         }
     }
 
     fn landed(self: &Arc<Self>, flying: &Flying, outcome: Outcome) -> Outcome {
-        let (told, next) = {
+        let (Landed { told, change }, next) = {
             let mut cache = self.lock();
-            let told = cache.landed(now(), &flying.name, flying.family, flying.serial, outcome);
-            (told, cache.next_timeout())
+            let landed = cache.landed(now(), &flying.name, flying.family, flying.serial, outcome);
+            (landed, cache.next_timeout())
         };
         Alarm::set(self, next);
+        if let (Some(changes), Some(change)) = (self.changes.get(), change) {
+            // Without a subscriber there is nobody to tell.
+            let _ = changes.send(change);
+        }
         told
     }
 }
@@ -307,7 +379,7 @@ impl Timed for Shared {
     fn handle_timeout(self: &Arc<Self>, now: Instant) -> Option<Instant> {
         let refreshes = self.lock().handle_timeout(now);
         for (name, family) in refreshes {
-            self.refresh(&name, family);
+            self.launch(&name, family, |cache, launch| cache.refresh(&name, family, launch));
         }
         self.lock().next_timeout()
     }
@@ -326,7 +398,7 @@ impl Flying {
     async fn run(mut self) {
         let start = now();
         let asked = self.shared.upstream.resolve(&self.name, self.family);
-        let mut outcome = tokio::time::timeout(QUERY_TIMEOUT, asked)
+        let mut outcome = tokio::time::timeout(self.shared.query_timeout, asked)
             .await
             .unwrap_or_else(|_| Err(ResolveError::new(ResolveErrorKind::Timeout, &self.name, self.family)));
         if outcome.as_ref().is_ok_and(|answer| answer.addresses().is_empty()) {

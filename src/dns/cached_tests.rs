@@ -11,6 +11,7 @@ enum Weather {
     Fine,
     Failing,
     Silent,
+    Elsewhere,
 }
 
 /// Answers after 10 ms with a TTL of 5 s, for "never" never; counts its queries, and panics for "panic".
@@ -41,7 +42,8 @@ impl Resolve for Slow {
             if weather == Weather::Failing {
                 return Err(ResolveError::new(ResolveErrorKind::ServFail, name, family));
             }
-            let addresses = if name == "empty" { vec![] } else { vec![[192, 0, 2, 1].into()] };
+            let last = if weather == Weather::Elsewhere { 2 } else { 1 };
+            let addresses = if name == "empty" { vec![] } else { vec![[192, 0, 2, last].into()] };
             Ok(Answer::new(addresses, Duration::from_secs(5), Source::Miss))
         })
     }
@@ -202,6 +204,82 @@ async fn a_resolver_that_panics_poisons_nothing() {
     let error = cache.lookup("panic", Family::V4).await.unwrap_err();
     assert_eq!(error.kind(), ResolveErrorKind::Other);
     assert!(cache.lookup("n", Family::V4).await.is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_query_that_may_take_longer_is_waited_for_as_long() {
+    let slow = Slow::default();
+    let cache = CachedResolver::builder().query_timeout(Duration::from_secs(60)).build(slow);
+    let start = now();
+    let error = cache.lookup("never", Family::V4).await.unwrap_err();
+    assert_eq!((error.kind(), now() - start), (ResolveErrorKind::Timeout, Duration::from_secs(60)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_name_that_is_touched_follows_dns_without_a_lookup() {
+    let (cache, slow) = cached();
+    source(&cache).await;
+    for _ in 0..500 {
+        sleep(100).await;
+        cache.touch("N");
+    }
+    assert!((10..=11).contains(&cache.stats().refreshes), "in 50 s: {:?}", cache.stats());
+    assert_eq!((slow.queries() as u64, cache.stats().hits), (cache.stats().refreshes + 1, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn subscribers_are_told_what_changed() {
+    let (cache, slow) = cached();
+    let mut changes = cache.subscribe();
+    source(&cache).await;
+    let change = changes.next().await.unwrap();
+    assert_eq!((&*change.name, change.family, change.addresses.len()), ("n", Family::V4, 1));
+    sleep(6_000).await;
+    source(&cache).await;
+    slow.turns(Weather::Elsewhere);
+    sleep(6_000).await;
+    source(&cache).await;
+    let moved = changes.next().await.unwrap();
+    assert_eq!((moved.addresses[0].to_string(), moved.ttl), ("192.0.2.2".into(), Duration::from_secs(5)));
+    for number in 0..=changes::MOST_WAITING {
+        let _ = cache.lookup(&number.to_string(), Family::V4).await;
+    }
+    assert_eq!(changes.next().await, Err(crate::dns::ChangesError::Missed(1)));
+    assert_eq!(changes.next().await.unwrap().name, "1".into());
+    drop(cache);
+    let end = loop {
+        match changes.next().await {
+            Ok(_) => {}
+            Err(end) => break end,
+        }
+    };
+    assert_eq!(end, crate::dns::ChangesError::Closed);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_snapshot_has_needs_no_query() {
+    let (old, _) = cached();
+    source(&old).await;
+    let (new, slow) = cached();
+    new.restore(&old.snapshot());
+    assert_eq!((source(&new).await, slow.queries()), (Source::Hit, 0));
+    sleep(5_000).await;
+    assert_eq!((source(&new).await, slow.queries()), (Source::Hit, 1), "in use, it was asked for again ahead of its expiry");
+    let (idle, _) = cached();
+    idle.restore(&old.snapshot());
+    sleep(5_000 + 3_600_000).await;
+    assert_eq!(idle.stats().names, 0, "it leaves by itself");
+}
+
+#[cfg(feature = "serde")]
+#[tokio::test(start_paused = true)]
+async fn a_snapshot_can_be_written_down() {
+    let (old, _) = cached();
+    source(&old).await;
+    let snapshot = old.snapshot();
+    let text = serde_json::to_string(&snapshot).unwrap();
+    assert!(text.contains(r#""name":"n","addresses":["192.0.2.1"],"expires":"#), "{text}");
+    assert_eq!(serde_json::from_str::<crate::dns::Snapshot>(&text).unwrap(), snapshot);
 }
 
 #[test]

@@ -2,9 +2,12 @@
 
 mod cache;
 mod cached;
+mod changes;
 mod fixed;
 mod hickory;
 mod hosts;
+mod slot;
+mod snapshot;
 mod stats;
 mod system;
 
@@ -15,8 +18,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use cached::{CachedResolver, CachedResolverBuilder};
+pub use changes::{Change, Changes, ChangesError};
 pub use fixed::FixedResolver;
 pub use hickory::HickoryResolver;
+pub use snapshot::Snapshot;
 pub use stats::{CacheStats, Latency};
 pub use system::SystemResolver;
 
