@@ -1,25 +1,29 @@
-//! The DNS cache beside hickory-resolver's own: a hit, and many cold lookups of one name.
+//! The DNS cache beside hickory-resolver's own: a hit, on one thread and on 16; a miss; many cold lookups of one name.
 
 #[path = "../tests/support/dns_server.rs"]
 mod dns_server;
 
 use std::hint::black_box;
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, Ipv6Addr};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use dns_server::{DnsServer, add_address};
+use futures_util::FutureExt;
 use hickory_resolver::TokioResolver;
 use hickory_resolver::config::{ConnectionConfig, NameServerConfig, ResolverConfig};
 use hickory_resolver::net::runtime::TokioRuntimeProvider;
-use speeddial::dns::{CachedResolver, Family, HickoryResolver};
+use speeddial::dns::{Answer, CachedResolver, Family, FixedResolver, HickoryResolver, Resolve, Resolving, Source};
 use tokio::runtime::{Builder, Runtime};
 
 const NAME: &str = "api.test.";
 
 fn server() -> DnsServer {
     DnsServer::start(|question, response| {
-        add_address(response, question, question.name(), Ipv4Addr::LOCALHOST.into(), 3_600);
+        for address in [Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()] {
+            add_address(response, question, question.name(), address, 3_600);
+        }
     })
     .expect("a port on loopback")
 }
@@ -45,17 +49,107 @@ fn hit(criterion: &mut Criterion) {
     let (server, runtime) = (server(), runtime());
     let (ours, theirs) = (ours(&server), theirs(&server));
     runtime.block_on(async {
-        ours.lookup(NAME, Family::V4).await.expect("an answer");
-        theirs.ipv4_lookup(NAME).await.expect("an answer");
+        for family in Family::BOTH {
+            let _ = ours.lookup(NAME, family).await;
+        }
+        theirs.lookup_ip(NAME).await.expect("an answer");
     });
     let mut group = criterion.benchmark_group("dns_cache/hit");
     group.bench_function("speeddial", |bencher| {
         bencher.to_async(&runtime).iter(|| async { black_box(ours.lookup(black_box(NAME), Family::V4).await) });
     });
-    group.bench_function("hickory", |bencher| {
+    group.bench_function("hickory lookup_ip", |bencher| {
+        bencher.to_async(&runtime).iter(|| async { black_box(theirs.lookup_ip(black_box(NAME)).await) });
+    });
+    group.bench_function("hickory ipv4_lookup", |bencher| {
         bencher.to_async(&runtime).iter(|| async { black_box(theirs.ipv4_lookup(black_box(NAME)).await) });
     });
+    group.bench_function("the clock alone", |bencher| bencher.iter(tokio::time::Instant::now));
+    group.bench_function("speeddial, one of 16 threads", |bencher| {
+        bencher.iter_custom(|rounds| side_by_side(16, rounds, || drop(ours.lookup(NAME, Family::V4).now_or_never())));
+    });
     group.finish();
+}
+
+/// The time `rounds` of `work` take on each of `threads` threads, as if each had a core to itself.
+fn side_by_side(threads: u32, rounds: u64, work: impl Fn() + Sync) -> Duration {
+    let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u32);
+    let barrier = std::sync::Barrier::new(threads as usize + 1);
+    let start = std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                barrier.wait();
+                (0..rounds).for_each(|_| work());
+            });
+        }
+        barrier.wait();
+        Instant::now()
+    });
+    start.elapsed() * cores.min(threads) / threads
+}
+
+/// What a cache adds to its resolver: names that are asked for once, with and without it.
+fn miss(criterion: &mut Criterion) {
+    let (server, runtime) = (server(), runtime());
+    let alone = HickoryResolver::with_servers([server.address()]);
+    let cached = CachedResolver::builder().max_names(0).build(HickoryResolver::with_servers([server.address()]));
+    let mut group = criterion.benchmark_group("dns_cache/miss");
+    group.bench_function("speeddial", |bencher| {
+        bencher.to_async(&runtime).iter(|| async { cached.lookup(NAME, Family::V4).await.expect("an answer") });
+    });
+    group.bench_function("its resolver alone", |bencher| {
+        bencher.to_async(&runtime).iter(|| async { alone.resolve(NAME, Family::V4).await.expect("an answer") });
+    });
+    let instantly = FixedResolver::new().with("api.test", [Ipv4Addr::LOCALHOST.into()]);
+    let cached = CachedResolver::builder().max_names(0).build(instantly);
+    group.bench_function("the cache's own part", |bencher| {
+        bencher.to_async(&runtime).iter(|| async { cached.lookup("api.test", Family::V4).await.expect("an answer") });
+    });
+    group.finish();
+}
+
+/// From the answer to the last of 10,000 who waited for it.
+fn wake(criterion: &mut Criterion) {
+    let runtime = runtime();
+    let mut group = criterion.benchmark_group("dns_cache/waking");
+    group.sample_size(20);
+    group.bench_function("10000 waiters on one name", |bencher| {
+        bencher.iter_custom(|rounds| (0..rounds).map(|_| runtime.block_on(wake_10_000())).sum());
+    });
+    group.finish();
+}
+
+async fn wake_10_000() -> Duration {
+    let gate = Gate::default();
+    let cache = CachedResolver::new(gate.clone());
+    let waiters: Vec<_> = (0..10_000)
+        .map(|_| {
+            let cache = cache.clone();
+            tokio::spawn(async move { cache.lookup(NAME, Family::V4).await.expect("an answer") })
+        })
+        .collect();
+    while cache.stats().coalesced < 9_999 {
+        tokio::task::yield_now().await;
+    }
+    let start = Instant::now();
+    gate.0.notify_one();
+    for waiter in waiters {
+        waiter.await.expect("no panic");
+    }
+    start.elapsed()
+}
+
+/// Answers when it is told to.
+#[derive(Clone, Default)]
+struct Gate(Arc<tokio::sync::Notify>);
+
+impl Resolve for Gate {
+    fn resolve<'a>(&'a self, _: &'a str, _: Family) -> Resolving<'a> {
+        Box::pin(async {
+            self.0.notified().await;
+            Ok(Answer::new([Ipv4Addr::LOCALHOST.into()], Duration::from_secs(60), Source::Miss))
+        })
+    }
 }
 
 fn cold(criterion: &mut Criterion) {
@@ -95,5 +189,5 @@ fn timed(runtime: &Runtime, work: impl Future<Output = ()>) -> Duration {
     start.elapsed()
 }
 
-criterion_group!(benches, hit, cold);
+criterion_group!(benches, hit, miss, wake, cold);
 criterion_main!(benches);

@@ -67,6 +67,21 @@ async fn timings_of_a_response_go_up_to_its_headers() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_connection_in_steady_use_keeps_its_name_fresh() {
+    let dns = FakeDns::v4(5, v4(1), 10);
+    let client = builder(dns.clone(), Host::Serves { connect: 1, think: 0, body: 0 }).build().unwrap();
+    for _ in 0..100 {
+        call(&client).await;
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+    assert_eq!(client.pool_stats().opened, 1);
+    assert!((12..=13).contains(&dns.queries()), "1 for IPv6, 11 or 12 for IPv4 in 100 s: {}", dns.queries());
+    let before = dns.queries();
+    tokio::time::sleep(Duration::from_secs(40)).await;
+    assert!(dns.queries() <= before + 1, "a name nobody uses is not refreshed");
+}
+
+#[tokio::test(start_paused = true)]
 async fn waiting_for_a_place_is_queue_time() {
     let pool = PoolConfig::new().max_connections_per_host(1);
     let host = Host::Serves { connect: 20, think: 50, body: 10 };

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use http::{Request, Response};
 use http_body::Body;
@@ -11,7 +12,8 @@ use hyper_util::rt::TokioIo;
 use tokio::task::AbortHandle;
 
 use super::io::{Marked, Marks};
-use crate::clock::Instant;
+use crate::clock::{self, Instant};
+use crate::dns::CachedResolver;
 use crate::transport::Stream;
 
 /// A connection after its handshake that nobody serves yet.
@@ -20,6 +22,7 @@ pub(crate) struct Opened<B: Body + 'static> {
     connection: http1::Connection<TokioIo<Marked>, B>,
     marks: Arc<Marks>,
     remote: Option<SocketAddr>,
+    interest: Option<Interest>,
 }
 
 /// A connection. Dropping it closes its socket.
@@ -29,7 +32,32 @@ pub(crate) struct Conn<B> {
     remote: Option<SocketAddr>,
     number: u64,
     requests: u64,
+    interest: Option<Interest>,
     task: AbortHandle,
+}
+
+/// The name a connection was opened for: it stays in use while requests are sent, though nobody looks it up.
+pub(crate) struct Interest {
+    resolver: CachedResolver,
+    name: Box<str>,
+    next: Instant,
+}
+
+/// How often the DNS cache is told that a name is in use: more often than any TTL ends.
+const TOLD_EVERY: Duration = Duration::from_millis(250);
+
+impl Interest {
+    pub(crate) fn new(resolver: &CachedResolver, name: &str) -> Self {
+        Self { resolver: resolver.clone(), name: name.into(), next: clock::now() + TOLD_EVERY }
+    }
+
+    fn tell(&mut self) {
+        let now = clock::now();
+        if self.next <= now {
+            self.resolver.touch(&self.name);
+            self.next = now + TOLD_EVERY;
+        }
+    }
 }
 
 /// A request that got no response.
@@ -49,22 +77,27 @@ where
     pub(crate) async fn handshake(stream: Box<dyn Stream>, remote: Option<SocketAddr>) -> hyper::Result<Self> {
         let (stream, marks) = Marked::new(stream);
         let (sender, connection) = http1::Builder::new().handshake(TokioIo::new(stream)).await?;
-        Ok(Self { sender, connection, marks, remote })
+        Ok(Self { sender, connection, marks, remote, interest: None })
     }
 
     pub(crate) fn remote(&self) -> Option<SocketAddr> {
         self.remote
     }
 
+    /// The same with the name it was opened for.
+    pub(crate) fn in_the_name_of(self, interest: Option<Interest>) -> Self {
+        Self { interest, ..self }
+    }
+
     /// Serves the connection in a task, which drops `place` once the socket is closed.
     pub(crate) fn start(self, number: u64, place: impl Send + 'static) -> Conn<B> {
-        let Self { sender, connection, marks, remote } = self;
+        let Self { sender, connection, marks, remote, interest } = self;
         let task = tokio::spawn(async move {
             // How it ended is told to the request it ended for.
             let _ = connection.await;
             drop(place);
         });
-        Conn { sender, marks, remote, number, requests: 0, task: task.abort_handle() }
+        Conn { sender, marks, remote, number, requests: 0, interest, task: task.abort_handle() }
     }
 }
 
@@ -73,6 +106,9 @@ impl<B: Body + 'static> Conn<B> {
     pub(crate) async fn send(&mut self, request: Request<B>) -> Result<Response<Incoming>, SendError<B>> {
         self.marks.reset();
         self.requests += 1;
+        if let Some(interest) = &mut self.interest {
+            interest.tell();
+        }
         self.sender
             .try_send_request(request)
             .await

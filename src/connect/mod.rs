@@ -14,6 +14,7 @@ use futures_util::stream::{self, FuturesUnordered, Stream};
 use http_body::Body;
 
 pub(crate) use conn::{Conn, Opened, SendError};
+use conn::Interest;
 
 use crate::clock;
 use crate::dns::{CachedResolver, ResolveError, ResolveErrorKind};
@@ -87,10 +88,13 @@ impl Connector {
         let (families, answers) = self.resolve(origin.host(), &lookups, trace);
         let dial = |address: SocketAddr| self.transport.connect(address);
         let mut race = Race::new(race::Config::default(), families, answers, origin.port(), dial, trace);
-        match race.next().await {
-            Some((remote, stream)) => Opened::handshake(stream, Some(remote)).await.map_err(ConnectError::Handshake),
-            None => Err(lookups.explain(race.into_failed())),
-        }
+        let Some((remote, stream)) = race.next().await else { return Err(lookups.explain(race.into_failed())) };
+        let opened = Opened::handshake(stream, Some(remote)).await.map_err(ConnectError::Handshake)?;
+        let interest = match origin.host() {
+            Host::Name(name) => Some(Interest::new(&self.resolver, name)),
+            Host::Ip(_) => None,
+        };
+        Ok(opened.in_the_name_of(interest))
     }
 
     /// The answers of the host's families, each as it comes.

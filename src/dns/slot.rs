@@ -20,22 +20,26 @@ impl Tick {
     /// Far from zero, so that what is restored may have expired long before the watch was started.
     const START: Self = Self(1 << 62);
 
+    #[inline]
     pub(super) fn after(self, time: Duration) -> Self {
         Self(self.0.saturating_add(nanos(time)))
     }
 
+    #[inline]
     pub(super) fn before(self, time: Duration) -> Self {
         Self(self.0.saturating_sub(nanos(time)))
     }
 
     /// How long it is until then; nothing if it has passed.
+    #[inline]
     pub(super) fn since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
 }
 
+#[inline]
 fn nanos(time: Duration) -> u64 {
-    time.as_nanos().try_into().unwrap_or(u64::MAX)
+    time.as_secs().saturating_mul(1_000_000_000).saturating_add(time.subsec_nanos().into())
 }
 
 /// Counts ticks from the moment it was started.
@@ -47,8 +51,12 @@ impl Watch {
         Self(now)
     }
 
+    #[inline]
     pub(super) fn tick(&self, now: Instant) -> Tick {
-        Tick::START.after(now.saturating_duration_since(self.0)).before(self.0.saturating_duration_since(now))
+        match now.checked_duration_since(self.0) {
+            Some(since) => Tick::START.after(since),
+            None => Tick::START.before(self.0 - now),
+        }
     }
 
     pub(super) fn instant(&self, tick: Tick) -> Instant {
@@ -90,6 +98,7 @@ impl Default for Slot {
 
 impl Slot {
     /// What a lookup is told within the answer's time.
+    #[inline]
     pub(super) fn fresh(&self, now: Tick) -> Option<Result<Answer, ResolveError>> {
         if self.expires <= now {
             return None;
@@ -111,6 +120,7 @@ impl Slot {
         Some(Answer::new(addresses.clone(), Duration::ZERO, Source::Stale))
     }
 
+    #[inline]
     pub(super) fn addresses(&self) -> Option<&Arc<[IpAddr]>> {
         match &self.known {
             Known::Addresses(addresses) => Some(addresses),
@@ -127,11 +137,16 @@ impl Slot {
         self.failed.as_ref().map(|failed| (failed.retry_at, &failed.error))
     }
 
+    #[inline]
     pub(super) fn mark_used(&mut self) {
-        self.used = true;
+        // Not written again on each hit: other cores have the line, too.
+        if !self.used {
+            self.used = true;
+        }
     }
 
     /// Whether an answer is past the time to ask ahead with nobody asking, because nobody used it until then.
+    #[inline]
     pub(super) fn missed_its_refresh(&self, now: Tick) -> bool {
         let is_time = self.addresses().is_some() && (!self.ahead || self.refresh_at() <= now);
         is_time && self.failed.as_ref().is_none_or(|failed| failed.retry_at <= now)
@@ -144,6 +159,7 @@ impl Slot {
         due && self.used
     }
 
+    #[inline]
     fn refresh_at(&self) -> Tick {
         self.expires.before(Duration::from_millis(self.lead.into()))
     }
