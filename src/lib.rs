@@ -39,6 +39,8 @@
 mod clock;
 mod list;
 mod origin;
+#[cfg(feature = "dns-over-tls")]
+mod trust;
 
 pub mod trace;
 

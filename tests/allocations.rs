@@ -10,9 +10,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use allocation_counter::measure;
-use speeddial::dns::{
-    Answer, CachedResolver, Family, Resolve, ResolveError, ResolveErrorKind, Resolving, Source,
-};
+use speeddial::dns::{Answer, CachedResolver, Family, Resolve, ResolveError, ResolveErrorKind, Resolving, Source};
 
 /// Answers at once, with one address in each family.
 struct Instantly;

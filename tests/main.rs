@@ -5,6 +5,8 @@
 mod bad_input;
 mod call;
 mod dns;
+#[cfg(feature = "dns-over-https")]
+mod dns_encrypted;
 mod httpstat;
 mod support;
 mod timings;

@@ -8,7 +8,7 @@ use std::path::Path;
 
 /// The top-level modules from the lowest layer up. A module may use the layers below its own, and nothing beside it.
 const LAYERS: [&[&str]; 7] = [
-    &["clock", "list", "origin"],
+    &["clock", "list", "origin", "trust"],
     &["trace"],
     &["transport", "dns", "race", "pool"],
     &["connect"],

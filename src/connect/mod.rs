@@ -13,8 +13,8 @@ use futures_util::future::BoxFuture;
 use futures_util::stream::{self, FuturesUnordered, Stream};
 use http_body::Body;
 
-pub(crate) use conn::{Conn, Opened, SendError};
 use conn::Interest;
+pub(crate) use conn::{Conn, Opened, SendError};
 
 use crate::clock;
 use crate::dns::{CachedResolver, ResolveError, ResolveErrorKind};

@@ -264,7 +264,11 @@ async fn what_a_snapshot_has_needs_no_query() {
     new.restore(&old.snapshot());
     assert_eq!((source(&new).await, slow.queries()), (Source::Hit, 0));
     sleep(5_000).await;
-    assert_eq!((source(&new).await, slow.queries()), (Source::Hit, 1), "in use, it was asked for again ahead of its expiry");
+    assert_eq!(
+        (source(&new).await, slow.queries()),
+        (Source::Hit, 1),
+        "in use, it was asked for again ahead of its expiry"
+    );
     let (idle, _) = cached();
     idle.restore(&old.snapshot());
     sleep(5_000 + 3_600_000).await;

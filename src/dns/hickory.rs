@@ -1,14 +1,11 @@
 //! hickory-resolver behind the [`Resolve`] seam: its own cache off, one query a family, server after server.
 
-use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use hickory_resolver::TokioResolver;
-use hickory_resolver::config::{
-    ConnectionConfig, NameServerConfig, ProtocolConfig, ResolveHosts, ResolverConfig, ResolverOpts,
-};
+use hickory_resolver::config::{NameServerConfig, ProtocolConfig, ResolveHosts, ResolverConfig, ResolverOpts};
 use hickory_resolver::lookup::Lookup;
 use hickory_resolver::net::runtime::TokioRuntimeProvider;
 use hickory_resolver::net::{DnsError, NetError};
@@ -16,11 +13,13 @@ use hickory_resolver::proto::op::ResponseCode;
 use hickory_resolver::proto::rr::{Name, RData, Record};
 
 use super::hosts::{self, Hosts, Watched};
+use super::server::Server;
 use super::{Answer, Family, Resolve, ResolveError, ResolveErrorKind, Resolving, Source};
 
 /// Asks DNS servers: one after the other, until one gives an answer or says that there is none.
 ///
-/// Each is asked by UDP, by TCP where an answer is truncated, and by TCP on its next try where UDP went unanswered. A
+/// Each is asked by UDP, by TCP where an answer is truncated, and by TCP on its next try where UDP went unanswered; or,
+/// with the features for it, by TLS or HTTPS. A
 /// server that failed (SERVFAIL) or refused is not asked again for the same lookup. A try takes at most 2 s, there are
 /// at most 2 for each server, and a lookup takes at most 5 s.
 ///
@@ -30,13 +29,15 @@ use super::{Answer, Family, Resolve, ResolveError, ResolveErrorKind, Resolving, 
 pub struct HickoryResolver {
     servers: Servers,
     limits: Limits,
+    #[cfg(feature = "dns-over-tls")]
+    tls: Option<rustls::ClientConfig>,
 }
 
 enum Servers {
     /// resolv.conf and the hosts file.
     System { configuration: Watched<Upstreams>, hosts: Watched<Hosts> },
     /// Made at the first lookup, so that making a client cannot fail.
-    Named { addresses: Vec<SocketAddr>, made: Mutex<Option<Arc<Upstreams>>> },
+    Named { servers: Vec<Server>, made: Mutex<Option<Arc<Upstreams>>> },
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -50,7 +51,7 @@ impl std::fmt::Debug for HickoryResolver {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let servers = match &self.servers {
             Servers::System { .. } => None,
-            Servers::Named { addresses, .. } => Some(addresses),
+            Servers::Named { servers, .. } => Some(servers),
         };
         f.debug_struct("HickoryResolver").field("servers", &servers).field("limits", &self.limits).finish()
     }
@@ -68,8 +69,16 @@ impl HickoryResolver {
     }
 
     /// Asks these servers, and no hosts file. Without any, every lookup fails with [`ResolveErrorKind::Config`].
-    pub fn with_servers(servers: impl IntoIterator<Item = SocketAddr>) -> Self {
-        Self::new(Servers::Named { addresses: servers.into_iter().collect(), made: Mutex::default() })
+    pub fn with_servers(servers: impl IntoIterator<Item = impl Into<Server>>) -> Self {
+        let servers = servers.into_iter().map(Into::into).collect();
+        Self::new(Servers::Named { servers, made: Mutex::default() })
+    }
+
+    /// How servers that are asked by TLS or HTTPS are known. By default their certificates have to be ones that the
+    /// platform trusts.
+    #[cfg(feature = "dns-over-tls")]
+    pub fn with_tls_config(self, config: rustls::ClientConfig) -> Self {
+        Self { tls: Some(config), ..self }
     }
 
     /// How long one try of one server may take. 2 s by default.
@@ -92,7 +101,12 @@ impl HickoryResolver {
 
     fn new(servers: Servers) -> Self {
         let limits = Limits { one_try: Duration::from_secs(2), tries: 2, total: Duration::from_secs(5) };
-        Self { servers, limits }
+        Self {
+            servers,
+            limits,
+            #[cfg(feature = "dns-over-tls")]
+            tls: None,
+        }
     }
 
     async fn ask(&self, name: &str, family: Family) -> Result<Answer, ResolveError> {
@@ -138,18 +152,46 @@ impl HickoryResolver {
         match &self.servers {
             Servers::System { configuration, .. } => configuration.get(|text| {
                 let (config, options) = system_configuration(text)?;
-                Upstreams::new(&config, options, self.limits.one_try)
+                self.build(&config, options)
             }),
-            Servers::Named { addresses, made } => {
+            Servers::Named { servers, made } => {
                 let mut made = made.lock().unwrap_or_else(PoisonError::into_inner);
                 if let Some(made) = &*made {
                     return Ok(made.clone());
                 }
-                let servers = addresses.iter().map(name_server).collect();
+                let servers = servers.iter().map(Server::configuration).collect();
                 let config = ResolverConfig::from_parts(None, Vec::new(), servers);
-                let upstreams = Arc::new(Upstreams::new(&config, ResolverOpts::default(), self.limits.one_try)?);
+                let upstreams = Arc::new(self.build(&config, ResolverOpts::default())?);
                 Ok(made.insert(upstreams).clone())
             }
+        }
+    }
+
+    fn build(&self, config: &ResolverConfig, mut options: ResolverOpts) -> Result<Upstreams, NetError> {
+        options.cache_size = 0;
+        options.timeout = self.limits.one_try;
+        options.attempts = 0;
+        options.use_hosts_file = ResolveHosts::Never;
+        Upstreams::new(config, options.ndots, self.limits.one_try, |server| {
+            #[cfg(feature = "dns-over-tls")]
+            let encrypted = server
+                .connections
+                .iter()
+                .any(|connection| !matches!(connection.protocol, ProtocolConfig::Udp | ProtocolConfig::Tcp));
+            let config = ResolverConfig::from_parts(config.domain().cloned(), config.search().to_vec(), vec![server]);
+            let builder = TokioResolver::builder_with_config(config, TokioRuntimeProvider::default());
+            let builder = builder.with_options(options.clone());
+            #[cfg(feature = "dns-over-tls")]
+            let builder = if encrypted { builder.with_tls_config(self.tls_config()?) } else { builder };
+            builder.build()
+        })
+    }
+
+    #[cfg(feature = "dns-over-tls")]
+    fn tls_config(&self) -> Result<rustls::ClientConfig, NetError> {
+        match &self.tls {
+            Some(tls) => Ok(tls.clone()),
+            None => crate::trust::platform().map_err(|error| NetError::Io(Arc::new(std::io::Error::other(error)))),
         }
     }
 }
@@ -178,41 +220,40 @@ struct Upstreams {
     suffixes: Vec<Name>,
     /// A name with so many dots is asked for as it is before it is asked for with a suffix.
     ndots: usize,
+    /// How long one try may take: hickory has limits of its own for some of its steps.
+    one_try: Duration,
     /// The one that answered last is asked first.
     first: AtomicUsize,
 }
 
 struct Upstream {
-    udp: TokioResolver,
-    tcp: TokioResolver,
+    resolver: TokioResolver,
+    /// The same by TCP, for a server that is silent by UDP.
+    by_tcp: Option<TokioResolver>,
 }
 
 impl Upstreams {
-    fn new(config: &ResolverConfig, mut options: ResolverOpts, one_try: Duration) -> Result<Self, NetError> {
+    fn new(
+        config: &ResolverConfig,
+        ndots: usize,
+        one_try: Duration,
+        resolver: impl Fn(NameServerConfig) -> Result<TokioResolver, NetError>,
+    ) -> Result<Self, NetError> {
         if config.name_servers().is_empty() {
             return Err(NetError::Message("no DNS servers given"));
         }
-        options.cache_size = 0;
-        options.timeout = one_try;
-        options.attempts = 0;
-        options.use_hosts_file = ResolveHosts::Never;
         let servers = config.name_servers().iter().map(|server| {
-            let mut over_tcp = server.clone();
-            over_tcp.connections.retain(|connection| !matches!(connection.protocol, ProtocolConfig::Udp));
-            let resolver = |server: NameServerConfig| {
-                let config =
-                    ResolverConfig::from_parts(config.domain().cloned(), config.search().to_vec(), vec![server]);
-                let builder = TokioResolver::builder_with_config(config, TokioRuntimeProvider::default());
-                builder.with_options(options.clone()).build()
-            };
-            Ok(Upstream { udp: resolver(server.clone())?, tcp: resolver(over_tcp)? })
+            let mut by_tcp = server.clone();
+            by_tcp.connections.retain(|connection| matches!(connection.protocol, ProtocolConfig::Tcp));
+            let by_tcp = (!by_tcp.connections.is_empty()).then(|| resolver(by_tcp)).transpose()?;
+            Ok(Upstream { resolver: resolver(server.clone())?, by_tcp })
         });
         let servers = servers.collect::<Result<_, NetError>>()?;
         let suffixes = match config.search() {
             [] => config.domain().cloned().into_iter().collect(),
             search => search.to_vec(),
         };
-        Ok(Self { servers, suffixes, ndots: options.ndots, first: AtomicUsize::new(0) })
+        Ok(Self { servers, suffixes, ndots, one_try, first: AtomicUsize::new(0) })
     }
 
     /// Asks for the name, and for it with each suffix, until there is an answer. That none of them exists is only said
@@ -262,11 +303,13 @@ impl Upstreams {
             let index = (first + turn) % count;
             let server = &self.servers[index];
             let resolver = match states[index] {
-                State::Unasked => &server.udp,
-                State::Silent => &server.tcp,
+                State::Unasked => &server.resolver,
+                State::Silent => server.by_tcp.as_ref().unwrap_or(&server.resolver),
                 State::Failed => continue,
             };
-            match query(resolver, parsed.clone(), family).await {
+            let asking = query(resolver, parsed.clone(), family);
+            let asked = tokio::time::timeout(self.one_try, asking).await;
+            match asked.unwrap_or(Err(NetError::Timeout)) {
                 Ok(lookup) => {
                     self.first.store(index, Ordering::Relaxed);
                     let nothing = || ResolveError::new(ResolveErrorKind::NoData, name, family);
@@ -306,14 +349,6 @@ async fn query(resolver: &TokioResolver, name: Name, family: Family) -> Result<L
         Family::V4 => resolver.ipv4_lookup(name).await,
         Family::V6 => resolver.ipv6_lookup(name).await,
     }
-}
-
-fn name_server(address: &SocketAddr) -> NameServerConfig {
-    let connections = [ConnectionConfig::udp(), ConnectionConfig::tcp()].map(|mut connection| {
-        connection.port = address.port();
-        connection
-    });
-    NameServerConfig::new(address.ip(), true, connections.into())
 }
 
 /// The addresses of the name, or of the end of its chain of aliases, and the chain's smallest TTL; `None` without
@@ -379,6 +414,8 @@ mod tests {
 
     use super::*;
 
+    const NOBODY: [Server; 0] = [];
+
     #[test]
     fn a_ttl_with_its_high_bit_set_is_zero() {
         assert_eq!(ttl(60), Duration::from_secs(60));
@@ -425,13 +462,13 @@ mod tests {
 
     #[tokio::test]
     async fn without_servers_every_lookup_says_so() {
-        let error = HickoryResolver::with_servers([]).resolve("api.test", Family::V4).await.unwrap_err();
+        let error = HickoryResolver::with_servers(NOBODY).resolve("api.test", Family::V4).await.unwrap_err();
         assert_eq!(error.kind(), ResolveErrorKind::Config);
     }
 
     #[tokio::test]
     async fn a_name_too_long_for_dns_is_refused_without_a_query() {
-        let resolver = HickoryResolver::with_servers([([127, 0, 0, 1], 9).into()]);
+        let resolver = HickoryResolver::with_servers([Server::plain(([127, 0, 0, 1], 9).into())]);
         let error = resolver.resolve(&"a".repeat(64), Family::V4).await.unwrap_err();
         assert_eq!(error.kind(), ResolveErrorKind::InvalidName);
     }
@@ -471,7 +508,7 @@ mod tests {
     fn names_are_searched_for_in_the_order_of_resolv_conf() {
         let text = b"search corp.test lan\noptions ndots:2\nnameserver 127.0.0.1\n".to_vec();
         let (config, options) = system_configuration(Ok(text)).unwrap();
-        let upstreams = Upstreams::new(&config, options, Duration::from_secs(1)).unwrap();
+        let upstreams = HickoryResolver::system().build(&config, options).unwrap();
         let candidates = |name: &str| {
             let candidates = upstreams.candidates(&Name::from_str_relaxed(name).unwrap());
             candidates.iter().map(ToString::to_string).collect::<Vec<_>>()
@@ -484,7 +521,7 @@ mod tests {
 
     #[tokio::test]
     async fn localhost_is_known_without_asking() {
-        let resolver = HickoryResolver::with_servers([]);
+        let resolver = HickoryResolver::with_servers(NOBODY);
         for family in Family::BOTH {
             let answer = resolver.resolve("localhost", family).await.unwrap();
             assert!(answer.source() == Source::Hosts && answer.addresses()[0].is_loopback());

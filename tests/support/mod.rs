@@ -1,5 +1,7 @@
 //! Fakes for paused time, servers for real sockets, and a recorder.
 
+#[cfg(feature = "dns-over-https")]
+pub(crate) mod certs;
 pub(crate) mod dns_server;
 pub(crate) mod dns_tcp;
 pub(crate) mod fake_dns;

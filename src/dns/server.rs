@@ -1,0 +1,75 @@
+//! A DNS server, and how it is asked.
+
+use std::net::SocketAddr;
+
+use hickory_resolver::config::{ConnectionConfig, NameServerConfig};
+#[cfg(feature = "dns-over-tls")]
+use std::sync::Arc;
+
+/// A DNS server and how it is asked: an address alone is asked by UDP and TCP.
+///
+/// ```
+/// use speeddial::dns::{HickoryResolver, Server};
+///
+/// let resolver = HickoryResolver::with_servers([Server::plain(([192, 0, 2, 53], 53).into())]);
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Server {
+    address: SocketAddr,
+    by: By,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum By {
+    Plain,
+    #[cfg(feature = "dns-over-tls")]
+    Tls {
+        name: Arc<str>,
+    },
+    #[cfg(feature = "dns-over-https")]
+    Https {
+        name: Arc<str>,
+        path: Arc<str>,
+    },
+}
+
+impl Server {
+    /// Asked by UDP, and by TCP where an answer is truncated or UDP goes unanswered.
+    pub fn plain(address: SocketAddr) -> Self {
+        Self { address, by: By::Plain }
+    }
+
+    /// Asked by TLS (RFC 7858), on port 853 as a rule; its certificate has to be for `name`, which may be an IP address.
+    #[cfg(feature = "dns-over-tls")]
+    pub fn tls(address: SocketAddr, name: &str) -> Self {
+        Self { address, by: By::Tls { name: name.into() } }
+    }
+
+    /// Asked by HTTPS (RFC 8484), on port 443 as a rule, with HTTP/2 and the path `/dns-query`; its certificate has to be
+    /// for `name`.
+    #[cfg(feature = "dns-over-https")]
+    pub fn https(address: SocketAddr, name: &str) -> Self {
+        Self { address, by: By::Https { name: name.into(), path: "/dns-query".into() } }
+    }
+
+    pub(super) fn configuration(&self) -> NameServerConfig {
+        let connections = match &self.by {
+            By::Plain => vec![ConnectionConfig::udp(), ConnectionConfig::tcp()],
+            #[cfg(feature = "dns-over-tls")]
+            By::Tls { name } => vec![ConnectionConfig::tls(name.clone())],
+            #[cfg(feature = "dns-over-https")]
+            By::Https { name, path } => vec![ConnectionConfig::https(name.clone(), Some(path.clone()))],
+        };
+        let connections = connections.into_iter().map(|mut connection| {
+            connection.port = self.address.port();
+            connection
+        });
+        NameServerConfig::new(self.address.ip(), true, connections.collect())
+    }
+}
+
+impl From<SocketAddr> for Server {
+    fn from(address: SocketAddr) -> Self {
+        Self::plain(address)
+    }
+}

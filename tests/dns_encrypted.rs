@@ -1,0 +1,128 @@
+//! DNS over TLS and over HTTPS: servers that are believed only by their certificates.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use http_body_util::BodyExt;
+use hyper::service::service_fn;
+use hyper::{Request, Response};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use rustls::ServerConfig;
+use speeddial::dns::{Family, HickoryResolver, Resolve, ResolveErrorKind, Server};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
+
+use crate::dns::zone;
+use crate::support::certs::Authority;
+use crate::support::dns_server::respond;
+use crate::support::full;
+
+/// Serves every connection that shakes hands; the number of connections.
+async fn serve<F>(config: Arc<ServerConfig>, speak: fn(TlsStream<TcpStream>) -> F) -> (SocketAddr, Arc<AtomicUsize>)
+where
+    F: Future<Output = std::io::Result<()>> + Send + 'static,
+{
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let (acceptor, connections) = (TlsAcceptor::from(config), Arc::new(AtomicUsize::new(0)));
+    let counter = connections.clone();
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            let acceptor = acceptor.clone();
+            counter.fetch_add(1, Ordering::SeqCst);
+            tokio::spawn(async move { speak(acceptor.accept(stream).await?).await });
+        }
+    });
+    (address, connections)
+}
+
+/// Each message behind its length (RFC 7858 §3.3).
+async fn dot(mut stream: TlsStream<TcpStream>) -> std::io::Result<()> {
+    loop {
+        let mut query = vec![0; stream.read_u16().await?.into()];
+        stream.read_exact(&mut query).await?;
+        let response = respond(&zone, &query).unwrap_or_default();
+        stream.write_u16(response.len() as u16).await?;
+        stream.write_all(&response).await?;
+    }
+}
+
+/// Each message as the body of a POST (RFC 8484 §4.1).
+async fn doh(stream: TlsStream<TcpStream>) -> std::io::Result<()> {
+    let service = service_fn(|request: Request<hyper::body::Incoming>| async move {
+        assert_eq!(request.uri().path(), "/dns-query");
+        let query = request.into_body().collect().await?.to_bytes();
+        let response = respond(&zone, &query).unwrap_or_default();
+        let response = Response::builder().header("content-type", "application/dns-message").body(full(response));
+        Ok::<_, hyper::Error>(response.expect("a valid response"))
+    });
+    let serving = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
+    serving.serve_connection(TokioIo::new(stream), service).await.map_err(std::io::Error::other)
+}
+
+async fn three_lookups(resolver: &HickoryResolver) {
+    for name in ["host.test", "chain.test", "my_svc.test"] {
+        assert!(resolver.resolve(name, Family::V4).await.is_ok(), "{name}");
+    }
+    let error = resolver.resolve("nowhere.test", Family::V4).await.unwrap_err();
+    assert_eq!((error.kind(), error.negative_ttl()), (ResolveErrorKind::NxDomain, Some(Duration::from_secs(9))));
+}
+
+#[tokio::test]
+async fn a_server_is_asked_by_tls_over_one_connection() {
+    let authority = Authority::new();
+    let (address, connections) = serve(authority.server(&["dns.test"], &[]), dot).await;
+    let resolver = HickoryResolver::with_servers([Server::tls(address, "dns.test")]);
+    three_lookups(&resolver.with_tls_config(authority.client())).await;
+    assert_eq!(connections.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test]
+async fn a_server_is_asked_by_https_over_one_connection() {
+    let authority = Authority::new();
+    let (address, connections) = serve(authority.server(&["dns.test"], &["h2"]), doh).await;
+    let resolver = HickoryResolver::with_servers([Server::https(address, "dns.test")]);
+    three_lookups(&resolver.with_tls_config(authority.client())).await;
+    assert_eq!(connections.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test]
+async fn a_server_with_somebody_elses_certificate_is_not_believed() {
+    let (authority, stranger) = (Authority::new(), Authority::new());
+    let cases = [
+        ("another name", authority.server(&["other.test"], &["h2"])),
+        ("another authority", stranger.server(&["dns.test"], &["h2"])),
+    ];
+    for (case, config) in cases {
+        let (by_tls, _) = serve(config.clone(), dot).await;
+        let (by_https, _) = serve(config, doh).await;
+        for server in [Server::tls(by_tls, "dns.test"), Server::https(by_https, "dns.test")] {
+            let resolver = HickoryResolver::with_servers([server]).with_tls_config(authority.client());
+            let error = resolver.resolve("host.test", Family::V4).await.unwrap_err();
+            assert_eq!(error.kind(), ResolveErrorKind::Unreachable, "{case}: {error}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn without_a_configuration_the_platform_decides() {
+    let (address, _) = serve(Authority::new().server(&["dns.test"], &[]), dot).await;
+    let resolver = HickoryResolver::with_servers([Server::tls(address, "dns.test")]);
+    let error = resolver.resolve("host.test", Family::V4).await.unwrap_err();
+    assert!(!error.kind().is_negative(), "nobody knows this authority: {error}");
+}
+
+#[tokio::test]
+async fn a_server_that_is_silent_in_its_handshake_is_passed_over() {
+    let silent = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+    let authority = Authority::new();
+    let (good, _) = serve(authority.server(&["dns.test"], &[]), dot).await;
+    let servers = [silent.local_addr().unwrap(), good].map(|address| Server::tls(address, "dns.test"));
+    let resolver = HickoryResolver::with_servers(servers).with_tls_config(authority.client());
+    let resolver = resolver.with_try_timeout(Duration::from_millis(200));
+    assert!(resolver.resolve("host.test", Family::V4).await.is_ok());
+}

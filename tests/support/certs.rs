@@ -1,0 +1,53 @@
+//! Certificates made for the test, and the TLS servers and clients that go with them.
+
+use std::sync::Arc;
+
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::{ClientConfig, RootCertStore, ServerConfig};
+
+/// An authority that signs certificates for servers.
+pub(crate) struct Authority {
+    issuer: CertifiedIssuer<'static, KeyPair>,
+}
+
+impl Authority {
+    pub(crate) fn new() -> Self {
+        let mut params = CertificateParams::new([]).unwrap();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        Self { issuer: CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap() }
+    }
+
+    pub(crate) fn certificate(&self) -> CertificateDer<'static> {
+        self.issuer.der().clone()
+    }
+
+    /// A certificate for these names, and its key.
+    pub(crate) fn sign(&self, params: CertificateParams) -> (CertificateDer<'static>, PrivateKeyDer<'static>) {
+        let key = KeyPair::generate().unwrap();
+        let certificate = params.signed_by(&key, &self.issuer).unwrap();
+        (certificate.der().clone(), PrivateKeyDer::Pkcs8(key.serialize_der().into()))
+    }
+
+    /// A server known by `names`, which speaks the protocols of `alpn`.
+    pub(crate) fn server(&self, names: &[&str], alpn: &[&str]) -> Arc<ServerConfig> {
+        let names = names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+        let (certificate, key) = self.sign(CertificateParams::new(names).unwrap());
+        let builder = ServerConfig::builder_with_provider(provider()).with_safe_default_protocol_versions().unwrap();
+        let mut config = builder.with_no_client_auth().with_single_cert(vec![certificate], key).unwrap();
+        config.alpn_protocols = alpn.iter().map(|protocol| protocol.as_bytes().to_vec()).collect();
+        Arc::new(config)
+    }
+
+    /// A client that trusts this authority alone.
+    pub(crate) fn client(&self) -> ClientConfig {
+        let mut roots = RootCertStore::empty();
+        roots.add(self.certificate()).unwrap();
+        let builder = ClientConfig::builder_with_provider(provider()).with_safe_default_protocol_versions().unwrap();
+        builder.with_root_certificates(roots).with_no_client_auth()
+    }
+}
+
+pub(crate) fn provider() -> Arc<rustls::crypto::CryptoProvider> {
+    Arc::new(rustls::crypto::aws_lc_rs::default_provider())
+}
