@@ -1,0 +1,253 @@
+//! The DNS servers people run: dnsmasq, unbound and BIND, each with the same zone. Whoever is not installed is skipped,
+//! loudly.
+
+use std::fmt::Write as _;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use speeddial::dns::{Answer, CachedResolver, Family, HickoryResolver, Resolve, ResolveErrorKind, Source};
+
+/// How a server is configured and started.
+struct Kind {
+    name: &'static str,
+    package: &'static str,
+    /// Writes the configuration into a folder, and says how to start the server with it.
+    prepare: fn(&Path, u16, &Zone) -> Command,
+    /// How long its zone lets a negative answer be kept, if it says so.
+    negative: Option<Duration>,
+}
+
+/// What differs between one state of the zone and the next.
+struct Zone {
+    host: Ipv4Addr,
+    ttl: u32,
+}
+
+const DNSMASQ: Kind = Kind { name: "dnsmasq", package: "dnsmasq-base", prepare: dnsmasq, negative: None };
+const UNBOUND: Kind =
+    Kind { name: "unbound", package: "unbound", prepare: unbound, negative: Some(Duration::from_secs(9)) };
+const NAMED: Kind = Kind { name: "named", package: "bind9", prepare: named, negative: Some(Duration::from_secs(9)) };
+
+/// How many addresses the name has whose answer does not fit into a packet of 1,232 bytes. BIND takes no more.
+const MANY: u8 = 100;
+
+fn dnsmasq(folder: &Path, port: u16, zone: &Zone) -> Command {
+    let mut config = format!(
+        "port={port}\nlisten-address=127.0.0.1\nbind-interfaces\nno-resolv\nno-hosts\nuser=\npid-file=\n\
+         local=/test/\nlocal-ttl={ttl}\naddn-hosts={hosts}\nhost-record=host.test,{host},::1,{ttl}\n\
+         host-record=only4.test,127.0.0.1,60\nhost-record=my_svc.test,127.0.0.1,60\n\
+         cname=alias.test,host.test,30\ncname=chain.test,alias.test,5\n",
+        ttl = zone.ttl,
+        host = zone.host,
+        hosts = folder.join("hosts").display(),
+    );
+    let many: String = (1..=MANY).map(|last| format!("127.0.1.{last} many.test\n")).collect();
+    std::fs::write(folder.join("hosts"), many).unwrap();
+    writeln!(config, "log-facility=-").unwrap();
+    std::fs::write(folder.join("config"), config).unwrap();
+    let mut command = Command::new("dnsmasq");
+    command.arg("--keep-in-foreground").arg(format!("--conf-file={}", folder.join("config").display()));
+    command
+}
+
+fn zone_file(folder: &Path, zone: &Zone) -> PathBuf {
+    let mut text = format!(
+        "$ORIGIN test.\n$TTL 60\n@ 60 IN SOA ns hostmaster 1 60 60 60 9\n@ NS ns\nns A 127.0.0.1\n\
+         host {ttl} A {host}\nhost {ttl} AAAA ::1\nonly4 A 127.0.0.1\nmy_svc A 127.0.0.1\n\
+         alias 30 CNAME host\nchain 5 CNAME alias\n",
+        ttl = zone.ttl,
+        host = zone.host,
+    );
+    for last in 1..=MANY {
+        writeln!(text, "many A 127.0.1.{last}").unwrap();
+    }
+    let path = folder.join("zone");
+    std::fs::write(&path, text).unwrap();
+    path
+}
+
+fn unbound(folder: &Path, port: u16, zone: &Zone) -> Command {
+    let config = format!(
+        "server:\n interface: 127.0.0.1@{port}\n do-daemonize: no\n use-syslog: no\n username: \"\"\n chroot: \"\"\n \
+         pidfile: \"\"\n directory: \"{folder}\"\n access-control: 127.0.0.0/8 allow\n module-config: \"iterator\"\n \
+         local-zone: \"test.\" nodefault\n\
+         auth-zone:\n name: \"test.\"\n zonefile: \"{file}\"\n for-downstream: yes\n for-upstream: no\n\
+         remote-control:\n control-enable: no\n",
+        folder = folder.display(),
+        file = zone_file(folder, zone).display(),
+    );
+    std::fs::write(folder.join("config"), config).unwrap();
+    let mut command = Command::new("unbound");
+    command.args(["-d", "-p", "-c"]).arg(folder.join("config"));
+    command
+}
+
+fn named(folder: &Path, port: u16, zone: &Zone) -> Command {
+    let config = format!(
+        "options {{ directory \"{folder}\"; listen-on port {port} {{ 127.0.0.1; }}; listen-on-v6 {{ none; }}; \
+         pid-file none; session-keyfile none; recursion no; empty-zones-enable no; }};\ncontrols {{ }};\n\
+         zone \"test\" {{ type primary; check-names ignore; file \"{file}\"; }};\n",
+        folder = folder.display(),
+        file = zone_file(folder, zone).display(),
+    );
+    std::fs::write(folder.join("config"), config).unwrap();
+    let mut command = Command::new("named");
+    command.args(["-g", "-n", "1", "-c"]).arg(folder.join("config"));
+    command
+}
+
+/// A server that runs, on a port outside the range from which other sockets get theirs.
+struct Server {
+    kind: &'static Kind,
+    folder: PathBuf,
+    port: u16,
+    child: Child,
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.stop();
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+impl Server {
+    /// `None`, said loudly, where it is not installed.
+    async fn start(kind: &'static Kind, test: &str, zone: &Zone) -> Option<Self> {
+        let folder = std::env::temp_dir().join(format!("speeddial-{}-{test}-{}", kind.name, std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let port = free_port();
+        let Ok(child) = spawn((kind.prepare)(&folder, port, zone), &folder) else {
+            eprintln!("SKIPPED: {} is not installed (Debian: {})", kind.name, kind.package);
+            std::fs::remove_dir_all(&folder).unwrap();
+            return None;
+        };
+        let mut server = Self { kind, folder, port, child };
+        server.answers().await;
+        Some(server)
+    }
+
+    /// The same port with another zone.
+    async fn restart(&mut self, zone: &Zone) {
+        self.stop();
+        self.child = spawn((self.kind.prepare)(&self.folder, self.port, zone), &self.folder).unwrap();
+        self.answers().await;
+    }
+
+    fn stop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+
+    /// Asks until there is an answer.
+    async fn answers(&mut self) {
+        let resolver = self.resolver().with_try_timeout(Duration::from_millis(50));
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while let Err(error) = resolver.resolve("host.test", Family::V4).await {
+            let log = || std::fs::read_to_string(self.folder.join("log")).unwrap_or_default();
+            assert!(Instant::now() < deadline, "{}: {error:?}\n{}", self.kind.name, log());
+        }
+    }
+
+    fn resolver(&self) -> HickoryResolver {
+        HickoryResolver::with_servers([SocketAddr::from((Ipv4Addr::LOCALHOST, self.port))])
+    }
+}
+
+fn spawn(mut command: Command, folder: &Path) -> std::io::Result<Child> {
+    let log = std::fs::File::create(folder.join("log"))?;
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn()
+}
+
+fn free_port() -> u16 {
+    let free = |port: &u16| {
+        let address = (Ipv4Addr::LOCALHOST, *port);
+        UdpSocket::bind(address).is_ok() && TcpListener::bind(address).is_ok()
+    };
+    (0..100).map(|_| fastrand::u16(20_000..30_000)).find(free).expect("a free port")
+}
+
+async fn resolve(resolver: &HickoryResolver, name: &str) -> Answer {
+    resolver.resolve(name, Family::V4).await.unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// What every server has to be understood in.
+async fn speaks_with(kind: &'static Kind) {
+    let zone = Zone { host: Ipv4Addr::new(127, 0, 0, 7), ttl: 60 };
+    let Some(server) = Server::start(kind, "speaks", &zone).await else { return };
+    let resolver = server.resolver();
+
+    let host = resolve(&resolver, "host.test").await;
+    assert_eq!((host.addresses()[0], host.ttl()), (zone.host.into(), Duration::from_secs(60)));
+    assert_eq!(resolve(&resolver, "my_svc.test").await.addresses().len(), 1);
+
+    let chain = resolve(&resolver, "chain.test").await;
+    assert_eq!((chain.addresses()[0], chain.ttl()), (zone.host.into(), Duration::from_secs(5)), "the chain's smallest");
+
+    let truncated = resolve(&resolver, "many.test").await;
+    assert_eq!(truncated.addresses().len(), usize::from(MANY), "by TCP");
+
+    let cases = [
+        ("nowhere.test", Family::V4, ResolveErrorKind::NxDomain),
+        ("nowhere.test", Family::V6, ResolveErrorKind::NxDomain),
+        ("only4.test", Family::V6, ResolveErrorKind::NoData),
+    ];
+    for (name, family, kind) in cases {
+        let error = resolver.resolve(name, family).await.unwrap_err();
+        assert_eq!((error.kind(), error.negative_ttl()), (kind, server.kind.negative), "{name} {family}");
+    }
+}
+
+/// A name moves when its TTL has run out, and not before.
+async fn follows(kind: &'static Kind) {
+    let at = |last| Zone { host: Ipv4Addr::new(127, 0, 0, last), ttl: 2 };
+    let Some(mut server) = Server::start(kind, "follows", &at(1)).await else { return };
+    let cache = CachedResolver::new(server.resolver());
+    let start = Instant::now();
+    let first = cache.lookup("host.test", Family::V4).await.unwrap();
+    assert_eq!(first.addresses()[0].to_string(), "127.0.0.1");
+    server.restart(&at(2)).await;
+    // Real time has to pass for a real TTL to run out: 2 s, and meanwhile the answer is what it was.
+    loop {
+        let before = start.elapsed();
+        let answer = cache.lookup("host.test", Family::V4).await.unwrap();
+        if answer.addresses()[0].to_string() == "127.0.0.2" {
+            assert!(start.elapsed() >= Duration::from_millis(1_800), "not before it was time to ask ahead");
+            break;
+        }
+        assert!(answer.source() != Source::Hit || before <= Duration::from_secs(4), "after its TTL and the next one");
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
+async fn dnsmasq_is_understood() {
+    speaks_with(&DNSMASQ).await;
+}
+
+#[tokio::test]
+async fn unbound_is_understood() {
+    speaks_with(&UNBOUND).await;
+}
+
+#[tokio::test]
+async fn bind_is_understood() {
+    speaks_with(&NAMED).await;
+}
+
+#[tokio::test]
+async fn a_name_that_moves_in_dnsmasq_is_followed() {
+    follows(&DNSMASQ).await;
+}
+
+#[tokio::test]
+async fn a_name_that_moves_in_unbound_is_followed() {
+    follows(&UNBOUND).await;
+}
+
+#[tokio::test]
+async fn a_name_that_moves_in_bind_is_followed() {
+    follows(&NAMED).await;
+}
