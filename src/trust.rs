@@ -27,3 +27,8 @@ pub(crate) fn builder() -> Result<ConfigBuilder<ClientConfig, WantsVerifier>, ru
 pub(crate) fn platform() -> Result<ClientConfig, rustls::Error> {
     Ok(builder()?.with_platform_verifier()?.with_no_client_auth())
 }
+
+/// A configuration that trusts nobody, for where none is needed.
+pub(crate) fn nobody() -> Result<ClientConfig, rustls::Error> {
+    Ok(builder()?.with_root_certificates(rustls::RootCertStore::empty()).with_no_client_auth())
+}

@@ -3,14 +3,25 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+#[path = "support/dns_server.rs"]
+#[expect(dead_code, reason = "this file makes a server of its own")]
+mod dns_server;
+
 use std::future::Future;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc;
 use std::task::{Context, Poll, Waker};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use allocation_counter::measure;
-use speeddial::dns::{Answer, CachedResolver, Family, Resolve, ResolveError, ResolveErrorKind, Resolving, Source};
+use dns_server::{add_address, respond};
+use hickory_proto::op::{Message, Query};
+use speeddial::dns::{
+    Answer, CachedResolver, Family, HickoryResolver, Resolve, ResolveError, ResolveErrorKind, Resolving, Source,
+};
 
 /// Answers at once, with one address in each family.
 struct Instantly;
@@ -106,4 +117,81 @@ fn a_million_names_leave_nothing_behind() {
     let grown = look_up(2_000..1_000_000).bytes_current;
     assert!(grown.abs() < 64 * 1024, "{grown} bytes more than after 2,000 names");
     assert_eq!(cache.stats().names, 1_024);
+}
+
+fn both_families(question: &Query, response: &mut Message) {
+    for address in [Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()] {
+        add_address(response, question, question.name(), address, 60);
+    }
+}
+
+/// A DNS server on loopback as if it were 50 ms away.
+struct FarAway {
+    address: SocketAddr,
+    queries: Arc<AtomicUsize>,
+    /// How many queries were under way at most.
+    most: Arc<AtomicUsize>,
+}
+
+impl FarAway {
+    fn start() -> Self {
+        let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let (address, answers) = (socket.local_addr().unwrap(), socket.try_clone().unwrap());
+        let [queries, most, under_way] = [(); 3].map(|()| Arc::new(AtomicUsize::new(0)));
+        let (road, arrivals) = mpsc::channel::<(Instant, Vec<u8>, SocketAddr)>();
+        let (counter, highest, travelling) = (queries.clone(), most.clone(), under_way.clone());
+        std::thread::spawn(move || {
+            let mut packet = [0; 1500];
+            while let Ok((length, peer)) = socket.recv_from(&mut packet) {
+                counter.fetch_add(1, Ordering::SeqCst);
+                highest.fetch_max(travelling.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+                let response = respond(&both_families, &packet[..length]);
+                let due = Instant::now() + Duration::from_millis(50);
+                if road.send((due, response.unwrap(), peer)).is_err() {
+                    return;
+                }
+            }
+        });
+        std::thread::spawn(move || {
+            for (due, response, peer) in arrivals {
+                // The way itself: this is what 50 ms are.
+                std::thread::sleep(due.saturating_duration_since(Instant::now()));
+                under_way.fetch_sub(1, Ordering::SeqCst);
+                answers.send_to(&response, peer).unwrap();
+            }
+        });
+        Self { address, queries, most }
+    }
+}
+
+#[test]
+fn hazard_ten_thousand_names_at_once_50_ms_away() {
+    let server = FarAway::start();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    // The limit is for a build that is optimised, on a machine that does nothing else.
+    let cache = CachedResolver::builder().max_names(20_000).query_timeout(Duration::from_secs(60));
+    let cache = cache.build(HickoryResolver::with_servers([server.address]));
+    let start = Instant::now();
+    let counted = measure(|| {
+        runtime.block_on(async {
+            let lookups: Vec<_> = (0..10_000)
+                .map(|number| {
+                    let cache = cache.clone();
+                    tokio::spawn(async move {
+                        let name = name(number);
+                        let both = Family::BOTH.map(|family| cache.lookup(&name, family));
+                        futures_util::future::join_all(both).await
+                    })
+                })
+                .collect();
+            for lookup in lookups {
+                lookup.await.unwrap().into_iter().for_each(|answer| drop(answer.unwrap()));
+            }
+        });
+    });
+    let [queries, most] = [&server.queries, &server.most].map(|count| count.load(Ordering::SeqCst));
+    println!("{:?}, {queries} queries, at most {most} at once, at most {} bytes", start.elapsed(), counted.bytes_max);
+    assert!(queries <= 20_000, "{queries} queries");
+    assert!(most <= 256, "{most} at once");
+    assert!(counted.bytes_max < 100 << 20, "{} bytes", counted.bytes_max);
 }

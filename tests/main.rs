@@ -7,6 +7,7 @@ mod call;
 mod dns;
 #[cfg(feature = "dns-over-https")]
 mod dns_encrypted;
+mod dns_evil;
 mod dns_servers;
 mod httpstat;
 mod support;

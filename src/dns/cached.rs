@@ -18,8 +18,8 @@ use super::stats::{CacheStats, Latency};
 use super::{Answer, Family, Resolve, ResolveError, ResolveErrorKind, Resolving, Source};
 use crate::clock::{Alarm, Instant, Timed, now, wall};
 
-/// How long a query may take; its resolver should have an end of its own.
-const QUERY_TIMEOUT: Duration = Duration::from_secs(6);
+/// How long a query may take, waiting for its turn included; its resolver should have an end of its own.
+const QUERY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How much longer a lookup waits for a query, which may run on a runtime that nobody drives.
 const GRACE: Duration = Duration::from_millis(500);
@@ -112,8 +112,9 @@ impl CachedResolverBuilder {
         self
     }
 
-    /// How long the resolver below may take for a query, before it is given up as timed out. 6 s by default, which is more
-    /// than [`HickoryResolver`](super::HickoryResolver) takes by default.
+    /// How long the resolver below may take for a query, before it is given up as timed out. 10 s by default:
+    /// [`HickoryResolver`](super::HickoryResolver) takes 5 s by default, and in a great burst it has queries wait for
+    /// their turn.
     pub fn query_timeout(mut self, timeout: Duration) -> Self {
         self.query_timeout = timeout.min(LONGEST);
         self

@@ -6,11 +6,13 @@ mod changes;
 mod fixed;
 mod hickory;
 mod hosts;
+mod records;
 mod server;
 mod slot;
 mod snapshot;
 mod stats;
 mod system;
+mod upstreams;
 
 use std::fmt;
 use std::net::IpAddr;

@@ -1,10 +1,12 @@
 //! A DNS server, and how it is asked.
 
 use std::net::SocketAddr;
-
-use hickory_resolver::config::{ConnectionConfig, NameServerConfig};
 #[cfg(feature = "dns-over-tls")]
 use std::sync::Arc;
+
+#[cfg(feature = "dns-over-tls")]
+use hickory_resolver::config::ProtocolConfig;
+use hickory_resolver::config::{ConnectionConfig, NameServerConfig};
 
 /// A DNS server and how it is asked: an address alone is asked by UDP and TCP.
 ///
@@ -50,6 +52,13 @@ impl Server {
     #[cfg(feature = "dns-over-https")]
     pub fn https(address: SocketAddr, name: &str) -> Self {
         Self { address, by: By::Https { name: name.into(), path: "/dns-query".into() } }
+    }
+
+    #[cfg(feature = "dns-over-tls")]
+    pub(super) fn is_encrypted(server: &NameServerConfig) -> bool {
+        let plain =
+            |connection: &ConnectionConfig| matches!(connection.protocol, ProtocolConfig::Udp | ProtocolConfig::Tcp);
+        !server.connections.iter().all(plain)
     }
 
     pub(super) fn configuration(&self) -> NameServerConfig {

@@ -4,6 +4,7 @@
 pub(crate) mod certs;
 pub(crate) mod dns_server;
 pub(crate) mod dns_tcp;
+pub(crate) mod evil_dns;
 pub(crate) mod fake_dns;
 pub(crate) mod fake_net;
 pub(crate) mod http_server;

@@ -1,0 +1,140 @@
+//! What hickory found, as an answer or as an error of ours.
+
+use std::time::Duration;
+
+use hickory_resolver::net::{DnsError, NetError};
+use hickory_resolver::proto::op::{Message, ResponseCode};
+use hickory_resolver::proto::rr::{Name, RData, Record};
+
+use super::{Answer, Family, ResolveError, ResolveErrorKind, Source};
+
+/// The addresses of `owner`, or of the end of its chain of aliases, and the chain's smallest TTL; `name` is what was asked
+/// for. What an answer says about other names is not for it to say, and left out.
+///
+/// # Errors
+/// Without addresses, what the answer says instead: hickory takes a chain that ends nowhere for an answer.
+pub(super) fn answer(message: &Message, owner: &Name, name: &str, family: Family) -> Result<Answer, ResolveError> {
+    if let Some(answer) = addresses(&message.answers, owner, family) {
+        return Ok(answer);
+    }
+    let kind = match message.metadata.response_code {
+        ResponseCode::NXDomain => ResolveErrorKind::NxDomain,
+        _ => ResolveErrorKind::NoData,
+    };
+    let negative_ttl = message.authorities.iter().find_map(|record| match &record.data {
+        RData::SOA(soa) => Some(ttl(record.ttl).min(ttl(soa.minimum))),
+        _ => None,
+    });
+    Err(ResolveError::new(kind, name, family).with_negative_ttl(negative_ttl))
+}
+
+fn addresses(records: &[Record], name: &Name, family: Family) -> Option<Answer> {
+    let mut owner = name;
+    let mut smallest = Duration::MAX;
+    // A chain has no more links than the answer has records; a loop ends there.
+    for _ in records {
+        let alias = records.iter().find_map(|record| match &record.data {
+            RData::CNAME(target) if record.name == *owner => Some((&target.0, ttl(record.ttl))),
+            _ => None,
+        });
+        let Some((target, ttl)) = alias else { break };
+        (owner, smallest) = (target, smallest.min(ttl));
+    }
+    let mut addresses = Vec::new();
+    for record in records.iter().filter(|record| record.name == *owner) {
+        if let Some(ip) = record.data.ip_addr().filter(|ip| Family::of(*ip) == family) {
+            addresses.push(ip);
+            smallest = smallest.min(ttl(record.ttl));
+        }
+    }
+    (!addresses.is_empty()).then(|| Answer::new(addresses, smallest, Source::Miss))
+}
+
+/// A TTL with its high bit set counts as zero (RFC 2181 §8).
+fn ttl(seconds: u32) -> Duration {
+    Duration::from_secs(if seconds > i32::MAX as u32 { 0 } else { seconds.into() })
+}
+
+/// Whether the server said something that could be understood, if only that it would not answer.
+pub(super) fn is_answer(error: &NetError) -> bool {
+    matches!(error, NetError::Dns(_))
+}
+
+pub(super) fn explain(error: NetError, name: &str, family: Family) -> ResolveError {
+    let (kind, negative_ttl) = match &error {
+        NetError::Dns(DnsError::NoRecordsFound(none)) => {
+            let kind = match none.response_code {
+                ResponseCode::NXDomain => ResolveErrorKind::NxDomain,
+                ResponseCode::NoError => ResolveErrorKind::NoData,
+                code => failure(code),
+            };
+            (kind, none.negative_ttl.map(ttl))
+        }
+        NetError::Dns(DnsError::ResponseCode(code)) => (failure(*code), None),
+        NetError::Timeout => (ResolveErrorKind::Timeout, None),
+        NetError::Io(_) | NetError::NoConnections => (ResolveErrorKind::Unreachable, None),
+        _ => (ResolveErrorKind::Other, None),
+    };
+    ResolveError::new(kind, name, family).with_negative_ttl(negative_ttl).with_cause(error)
+}
+
+fn failure(code: ResponseCode) -> ResolveErrorKind {
+    match code {
+        ResponseCode::ServFail => ResolveErrorKind::ServFail,
+        ResponseCode::Refused => ResolveErrorKind::Refused,
+        _ => ResolveErrorKind::Other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::IpAddr;
+
+    use hickory_resolver::proto::rr::rdata::{A, CNAME};
+
+    use super::*;
+
+    #[test]
+    fn a_ttl_with_its_high_bit_set_is_zero() {
+        assert_eq!(ttl(60), Duration::from_secs(60));
+        assert_eq!(ttl(i32::MAX as u32), Duration::from_secs(i32::MAX as u64));
+        assert_eq!(ttl(1 << 31), Duration::ZERO);
+    }
+
+    fn record(name: &str, seconds: u32, data: RData) -> Record {
+        Record::from_rdata(Name::from_ascii(name).unwrap(), seconds, data)
+    }
+
+    fn alias(name: &str, seconds: u32, target: &str) -> Record {
+        record(name, seconds, RData::CNAME(CNAME(Name::from_ascii(target).unwrap())))
+    }
+
+    fn address(name: &str, seconds: u32, last: u8) -> Record {
+        record(name, seconds, RData::A(A([192, 0, 2, last].into())))
+    }
+
+    fn answered(records: &[Record]) -> Option<(Vec<u8>, u64)> {
+        let answer = addresses(records, &Name::from_ascii("a.test.").unwrap(), Family::V4)?;
+        let last = |ip: &IpAddr| ip.to_string().rsplit('.').next().unwrap().parse().unwrap();
+        Some((answer.addresses().iter().map(last).collect(), answer.ttl().as_secs()))
+    }
+
+    #[test]
+    fn records_for_other_names_are_left_out() {
+        let records = [address("A.test.", 60, 1), address("other.test.", 5, 66), address("a.test.", 50, 2)];
+        assert_eq!(answered(&records), Some((vec![1, 2], 50)));
+        assert_eq!(answered(&[address("other.test.", 60, 66)]), None);
+    }
+
+    #[test]
+    fn a_chain_is_followed_in_any_order_and_its_smallest_ttl_counts() {
+        let records = [address("c.test.", 60, 1), alias("b.test.", 5, "c.test."), alias("a.test.", 30, "b.test.")];
+        assert_eq!(answered(&records), Some((vec![1], 5)));
+    }
+
+    #[test]
+    fn a_chain_that_loops_or_dangles_has_no_addresses() {
+        assert_eq!(answered(&[alias("a.test.", 5, "b.test."), alias("b.test.", 5, "a.test.")]), None);
+        assert_eq!(answered(&[alias("a.test.", 5, "b.test."), address("c.test.", 5, 1)]), None);
+    }
+}
