@@ -254,7 +254,10 @@ impl std::error::Error for Error {
 fn explain(error: &hyper::Error, answered: bool) -> String {
     match io_cause(error) {
         Some(io) => reason(io),
-        None if error.is_parse_too_large() => "the head of the response is too large".to_owned(),
+        // hyper has a method for this, but not in a build without its server.
+        None if error.is_parse() && error.to_string() == "message head is too large" => {
+            "the head of the response is too large".to_owned()
+        }
         None if error.is_user() => "the connection's runtime is gone".to_owned(),
         None if error.is_parse() => format!("the server's answer is not HTTP/1.1: {error}"),
         None if error.is_canceled() => "the connection closed before the request was sent".to_owned(),

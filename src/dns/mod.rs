@@ -4,6 +4,9 @@ mod cache;
 mod cached;
 mod changes;
 mod fixed;
+#[cfg(any(test, fuzzing))]
+#[doc(hidden)]
+pub mod fuzzed;
 mod hickory;
 mod hosts;
 mod records;
