@@ -499,20 +499,24 @@ struct Fact {
 #[test]
 fn random_walks_never_serve_what_expired_as_fresh_and_never_outgrow_the_bound() {
     for seed in 0..400 {
-        walk(seed);
+        walk(seed, 12, 8, 300);
+    }
+    for seed in 0..20 {
+        walk(seed, 200, 250, 10_000);
     }
 }
 
-fn walk(seed: u64) {
+/// Random traffic over so many names, with a bound below `most`, in so many steps.
+fn walk(seed: u64, names: u16, most: usize, steps: u32) {
     let mut random = fastrand::Rng::with_seed(seed);
-    let max_names = random.usize(..8);
+    let max_names = random.usize(..most);
     let stale = secs(random.u64(..60));
     let mut cache = Cache::new(Config { max_names, stale, ..Config::default() }, 0, t0());
     let mut now = t0();
     let mut flying: Vec<(String, Family, u64)> = Vec::new();
     let mut facts: HashMap<(String, Family), Fact> = HashMap::new();
-    for step in 0..300 {
-        let name = random.u8(..12).to_string();
+    for step in 0..steps {
+        let name = random.u16(..names).to_string();
         let family = if random.bool() { V4 } else { V6 };
         let is_flying =
             |flying: &[(String, Family, u64)]| flying.iter().any(|(other, f, _)| (other, *f) == (&name, family));
