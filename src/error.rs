@@ -9,7 +9,7 @@ use url::Url;
 use crate::connect::{ConnectError, reason};
 use crate::origin::{Origin, OriginError};
 use crate::pool::{LeaseError, PoolConfigError};
-use crate::trace::{Phase, Timings};
+use crate::trace::{Attempt, Phase, Timings};
 
 /// A result whose error is [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -41,6 +41,8 @@ pub enum ErrorKind {
     Resolve,
     /// Connecting.
     Connect,
+    /// The TLS handshake.
+    Tls,
     /// Waiting for a connection: the pool's limits got in the way.
     Pool,
     /// Sending the request and reading the head of its response.
@@ -60,6 +62,7 @@ impl ErrorKind {
             Self::Request => "request",
             Self::Resolve => "resolve",
             Self::Connect => "connect",
+            Self::Tls => "tls",
             Self::Pool => "pool",
             Self::Exchange => "exchange",
             Self::Body => "body",
@@ -98,7 +101,17 @@ impl Error {
 
     /// Whether no connection could be opened, for whatever reason but DNS.
     pub fn is_connect(&self) -> bool {
-        matches!(self.0.kind, ErrorKind::Connect | ErrorKind::Timeout(Phase::Connect | Phase::Tls))
+        matches!(self.0.kind, ErrorKind::Connect | ErrorKind::Tls | ErrorKind::Timeout(Phase::Connect | Phase::Tls))
+    }
+
+    /// Whether the TLS handshake failed, on the last of the host's addresses at least.
+    pub fn is_tls(&self) -> bool {
+        matches!(self.0.kind, ErrorKind::Tls | ErrorKind::Timeout(Phase::Tls))
+    }
+
+    /// The addresses that were dialled for the call, each with what came of it, in the order they were dialled.
+    pub fn attempts(&self) -> &[Attempt] {
+        self.timings().map_or(&[], Timings::attempts)
     }
 
     /// Whether the name could not be resolved.
@@ -192,6 +205,7 @@ impl Error {
             ConnectError::Resolve(_) => ErrorKind::Resolve,
             ConnectError::Timeout { phase, .. } => ErrorKind::Timeout(*phase),
             ConnectError::Refused(_) | ConnectError::Handshake(_) => ErrorKind::Connect,
+            ConnectError::Tls(_) => ErrorKind::Tls,
         };
         let dns_timeout = crate::dns::ResolveErrorKind::Timeout;
         let timed_out = matches!(&error, ConnectError::Resolve(error) if error.kind() == dns_timeout);
@@ -263,6 +277,14 @@ fn explain(error: &hyper::Error, answered: bool) -> String {
         None if error.is_canceled() => "the connection closed before the request was sent".to_owned(),
         None if answered => "the server closed the connection in the middle of its response".to_owned(),
         None if error.is_incomplete_message() => "the server closed the connection without a response".to_owned(),
+        None => innermost(error),
+    }
+}
+
+/// hyper says of HTTP/2 only that there was an error; what it was is below.
+fn innermost(error: &hyper::Error) -> String {
+    match std::error::Error::source(error) {
+        Some(cause) => format!("{error}: {cause}"),
         None => error.to_string(),
     }
 }

@@ -39,7 +39,7 @@
 mod clock;
 mod list;
 mod origin;
-#[cfg(feature = "dns-over-tls")]
+#[cfg(feature = "__tls")]
 mod trust;
 
 pub mod trace;
@@ -47,6 +47,8 @@ pub mod trace;
 pub mod dns;
 mod pool;
 mod race;
+#[cfg(feature = "__tls")]
+pub mod tls;
 pub mod transport;
 
 mod connect;

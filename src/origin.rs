@@ -13,12 +13,15 @@ use url::Url;
 pub enum Scheme {
     /// Plain HTTP.
     Http,
+    /// HTTP over TLS. Without one of the features for TLS it is unknown.
+    Https,
 }
 
 impl Scheme {
     fn parse(scheme: &str) -> Option<Self> {
         match scheme {
             "http" => Some(Self::Http),
+            "https" if cfg!(feature = "__tls") => Some(Self::Https),
             _ => None,
         }
     }
@@ -26,6 +29,7 @@ impl Scheme {
     fn default_port(self) -> u16 {
         match self {
             Self::Http => 80,
+            Self::Https => 443,
         }
     }
 }

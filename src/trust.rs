@@ -2,9 +2,12 @@
 
 use std::sync::Arc;
 
+use rustls::client::WebPkiServerVerifier;
+use rustls::client::danger::ServerCertVerifier;
 use rustls::crypto::CryptoProvider;
-use rustls::{ClientConfig, ConfigBuilder, WantsVerifier};
-use rustls_platform_verifier::BuilderVerifierExt;
+use rustls::pki_types::CertificateDer;
+use rustls::{Error, RootCertStore};
+use rustls_platform_verifier::Verifier;
 
 /// The provider the process has installed, else the one this crate was built with: rustls itself would panic where
 /// features of other crates have brought in a second one.
@@ -18,17 +21,39 @@ pub(crate) fn provider() -> Arc<CryptoProvider> {
     return Arc::new(rustls::crypto::ring::default_provider());
 }
 
-/// The beginning of a configuration.
-pub(crate) fn builder() -> Result<ConfigBuilder<ClientConfig, WantsVerifier>, rustls::Error> {
-    ClientConfig::builder_with_provider(provider()).with_safe_default_protocol_versions()
+/// Trusts what the platform trusts, and these certificates. Reads files on some platforms.
+pub(crate) fn platform_verifier(
+    extra: impl IntoIterator<Item = CertificateDer<'static>>,
+) -> Result<Arc<dyn ServerCertVerifier>, Error> {
+    let mut extra = extra.into_iter().peekable();
+    Ok(Arc::new(match extra.peek().is_some() {
+        true => Verifier::new_with_extra_roots(extra, provider())?,
+        false => Verifier::new(provider())?,
+    }))
 }
 
-/// A configuration that trusts what the platform trusts, and shows no certificate. Reads files on some platforms.
-pub(crate) fn platform() -> Result<ClientConfig, rustls::Error> {
-    Ok(builder()?.with_platform_verifier()?.with_no_client_auth())
+/// Trusts these certificates alone.
+pub(crate) fn verifier(roots: RootCertStore) -> Result<Arc<dyn ServerCertVerifier>, Error> {
+    let built = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider()).build();
+    Ok(built.map_err(|error| Error::General(error.to_string()))?)
 }
 
-/// A configuration that trusts nobody, for where none is needed.
-pub(crate) fn nobody() -> Result<ClientConfig, rustls::Error> {
-    Ok(builder()?.with_root_certificates(rustls::RootCertStore::empty()).with_no_client_auth())
+/// A configuration that trusts what the platform trusts, and one that trusts nobody, for where none is needed.
+#[cfg(feature = "dns-over-tls")]
+pub(crate) fn client_config(trusting: Trusting) -> Result<rustls::ClientConfig, Error> {
+    let builder = rustls::ClientConfig::builder_with_provider(provider()).with_safe_default_protocol_versions()?;
+    let builder = match trusting {
+        Trusting::Platform => {
+            builder.dangerous().with_custom_certificate_verifier(platform_verifier(std::iter::empty())?)
+        }
+        Trusting::Nobody => builder.with_root_certificates(RootCertStore::empty()),
+    };
+    Ok(builder.with_no_client_auth())
+}
+
+/// Whom a configuration trusts.
+#[cfg(feature = "dns-over-tls")]
+pub(crate) enum Trusting {
+    Platform,
+    Nobody,
 }

@@ -12,3 +12,5 @@ mod dns_servers;
 mod httpstat;
 mod support;
 mod timings;
+#[cfg(feature = "tls")]
+mod tls;

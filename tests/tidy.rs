@@ -10,7 +10,7 @@ use std::path::Path;
 const LAYERS: [&[&str]; 7] = [
     &["clock", "list", "origin", "trust"],
     &["trace"],
-    &["transport", "dns", "race", "pool"],
+    &["transport", "dns", "race", "tls", "pool"],
     &["connect"],
     &["error"],
     &["client"],

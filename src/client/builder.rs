@@ -5,14 +5,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{Client, Dialer, Shared};
-use crate::connect::Connector;
+use crate::connect::{Connector, Versions};
 use crate::dns::{CachedResolver, HickoryResolver, Resolve};
 use crate::error::{Error, Result};
 use crate::pool::{Pool, PoolConfig};
+#[cfg(feature = "__tls")]
+use crate::tls::{Tls, TlsConfig};
 use crate::trace::{Hooks, Observer};
 use crate::transport::{TcpTransport, Transport};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+#[cfg(feature = "__tls")]
+const TLS_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Sets a [`Client`] up.
 ///
@@ -29,6 +33,11 @@ pub struct ClientBuilder {
     pool: PoolConfig,
     connect_timeout: Duration,
     timeout: Option<Duration>,
+    versions: Versions,
+    #[cfg(feature = "__tls")]
+    tls: TlsConfig,
+    #[cfg(feature = "__tls")]
+    tls_timeout: Duration,
 }
 
 impl Default for ClientBuilder {
@@ -40,6 +49,11 @@ impl Default for ClientBuilder {
             pool: PoolConfig::default(),
             connect_timeout: CONNECT_TIMEOUT,
             timeout: None,
+            versions: Versions::Any,
+            #[cfg(feature = "__tls")]
+            tls: TlsConfig::new(),
+            #[cfg(feature = "__tls")]
+            tls_timeout: TLS_TIMEOUT,
         }
     }
 }
@@ -86,6 +100,29 @@ impl ClientBuilder {
         Self { connect_timeout: timeout, ..self }
     }
 
+    /// How servers are known, and how the client is known to them.
+    #[cfg(feature = "__tls")]
+    pub fn tls(self, tls: impl Into<TlsConfig>) -> Self {
+        Self { tls: tls.into(), ..self }
+    }
+
+    /// How long the TLS handshake with one address may take, within the connect timeout; then the next address has its
+    /// turn. 5 s by default.
+    #[cfg(feature = "__tls")]
+    pub fn tls_timeout(self, timeout: Duration) -> Self {
+        Self { tls_timeout: timeout, ..self }
+    }
+
+    /// Speaks HTTP/1.1 alone, also with servers that would rather speak HTTP/2.
+    pub fn http1_only(self) -> Self {
+        Self { versions: Versions::Http1, ..self }
+    }
+
+    /// Speaks HTTP/2 without asking whether the server does, also without TLS (RFC 9113 §3.3).
+    pub fn http2_prior_knowledge(self) -> Self {
+        Self { versions: Versions::Http2, ..self }
+    }
+
     /// How long a call may take, from its start to the end of its response's body. No limit by default.
     pub fn timeout(self, timeout: Duration) -> Self {
         Self { timeout: Some(timeout), ..self }
@@ -99,8 +136,16 @@ impl ClientBuilder {
         self.pool.check().map_err(Error::config)?;
         let hooks = Hooks::new(self.observer);
         let resolver = self.resolver.unwrap_or_else(|| CachedResolver::new(HickoryResolver::system()));
-        let connector =
-            Connector { resolver: resolver.clone(), transport: self.transport, timeout: self.connect_timeout };
+        let connector = Connector {
+            resolver: resolver.clone(),
+            transport: self.transport,
+            versions: self.versions,
+            #[cfg(feature = "__tls")]
+            tls: Tls::new(self.tls, self.versions.alpn()),
+            timeout: self.connect_timeout,
+            #[cfg(feature = "__tls")]
+            tls_timeout: self.tls_timeout,
+        };
         let pool = Pool::new(self.pool, Dialer(connector), hooks.clone());
         Ok(Client { shared: Arc::new(Shared { pool, resolver, hooks, timeout: self.timeout }) })
     }

@@ -13,8 +13,9 @@ use super::response::{Payload, Response};
 use super::retry::{Attempted, is_idempotent};
 use super::{Body, Dialer, Shared};
 use crate::clock::{self, Instant};
-use crate::connect::{ConnectError, SendError};
+use crate::connect::{ConnectError, Protocol, SendError};
 use crate::error::{Error, Result, io_cause};
+use crate::origin::Scheme;
 use crate::pool::{Checkout, Delivery, Lease, LeaseError, Ticket};
 use crate::trace::{Event, Trace};
 
@@ -113,7 +114,7 @@ impl Call<'_> {
         let lease = lease.map_err(|error| Error::no_lease(&self.request.origin, error))?;
         let conn = lease.conn();
         let (connection, remote, requests) = (conn.number(), conn.remote(), conn.requests());
-        self.open.trace.emit(Event::Leased { connection, remote, requests });
+        self.open.trace.emit(Event::Leased { connection, remote, requests, tls: conn.tls().cloned() });
         Ok(lease)
     }
 
@@ -136,8 +137,9 @@ impl Call<'_> {
     /// One attempt; `None` when it failed and another one is safe.
     async fn attempt(&mut self, lease: Lease<Dialer>, tried: &mut Tried) -> Result<Option<Response>> {
         let kept = !lease.is_fresh();
+        let message = self.message(lease.conn().protocol());
         let mut exchange = Exchange { lease: Some(lease), trace: &self.open.trace };
-        let SendError { error, unsent } = match exchange.send(self.message()).await {
+        let SendError { error, unsent } = match exchange.send(message).await {
             Ok(response) => {
                 let lease = exchange.over();
                 return Ok(Some(self.responded(lease, response)));
@@ -162,13 +164,33 @@ impl Call<'_> {
     }
 
     /// The request as it goes out; it is made anew for each attempt, and its body's bytes are shared.
-    fn message(&self) -> http::Request<Body> {
+    fn message(&self, protocol: Protocol) -> http::Request<Body> {
         let mut message = http::Request::new(self.request.body.clone());
         *message.method_mut() = self.request.method.clone();
-        *message.uri_mut() = self.target.clone();
         *message.headers_mut() = self.request.headers.clone();
-        message.headers_mut().entry(HOST).or_insert_with(|| self.host.clone());
+        match protocol {
+            Protocol::Http1 => {
+                *message.uri_mut() = self.target.clone();
+                message.headers_mut().entry(HOST).or_insert_with(|| self.host.clone());
+            }
+            Protocol::Http2 => {
+                *message.version_mut() = http::Version::HTTP_2;
+                // What HTTP/1.1 has in a header is a part of the target here (RFC 9113 §8.3.1).
+                let host = message.headers_mut().remove(HOST).unwrap_or_else(|| self.host.clone());
+                *message.uri_mut() = self.absolute_target(&host);
+            }
+        }
         message
+    }
+
+    fn absolute_target(&self, host: &HeaderValue) -> Uri {
+        let mut parts = self.target.clone().into_parts();
+        parts.scheme = Some(match self.request.origin.scheme() {
+            Scheme::Http => http::uri::Scheme::HTTP,
+            Scheme::Https => http::uri::Scheme::HTTPS,
+        });
+        parts.authority = host.as_bytes().try_into().ok();
+        Uri::from_parts(parts).unwrap_or_else(|_| self.target.clone())
     }
 
     fn responded(&mut self, lease: Lease<Dialer>, response: http::Response<Incoming>) -> Response {

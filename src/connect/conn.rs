@@ -1,40 +1,63 @@
-//! One connection that speaks HTTP/1.1: a sender for the request that holds it, and a task that serves its socket.
+//! One connection that speaks HTTP/1.1 or HTTP/2: a sender for the request that holds it, and a task that serves its socket.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
 use http::{Request, Response};
 use http_body::Body;
 use hyper::body::Incoming;
-use hyper::client::conn::http1;
-use hyper_util::rt::TokioIo;
+use hyper::client::conn::{http1, http2};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::task::AbortHandle;
 
 use super::io::{Marked, Marks};
 use crate::clock::{self, Instant};
 use crate::dns::CachedResolver;
+use crate::trace::TlsFacts;
 use crate::transport::Stream;
 
 /// A connection after its handshake that nobody serves yet.
 pub(crate) struct Opened<B: Body + 'static> {
-    sender: http1::SendRequest<B>,
-    connection: http1::Connection<TokioIo<Marked>, B>,
+    sender: Sender<B>,
+    serving: BoxFuture<'static, ()>,
     marks: Arc<Marks>,
     remote: Option<SocketAddr>,
+    tls: Option<Arc<TlsFacts>>,
     interest: Option<Interest>,
 }
 
 /// A connection. Dropping it closes its socket.
 pub(crate) struct Conn<B> {
-    sender: http1::SendRequest<B>,
+    sender: Sender<B>,
     marks: Arc<Marks>,
+    /// When the head of the last response came, of a connection whose bytes are not those of one exchange.
+    answered: Option<Instant>,
     remote: Option<SocketAddr>,
+    tls: Option<Arc<TlsFacts>>,
     number: u64,
     requests: u64,
     interest: Option<Interest>,
     task: AbortHandle,
 }
+
+/// What a connection speaks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Protocol {
+    Http1,
+    Http2,
+}
+
+enum Sender<B> {
+    Http1(http1::SendRequest<B>),
+    Http2(http2::SendRequest<B>),
+}
+
+/// How often a silent HTTP/2 connection is asked whether it is still there, and how long it may take to say so.
+const PING_EVERY: Duration = Duration::from_secs(30);
+const PING_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// The name a connection was opened for: it stays in use while requests are sent, though nobody looks it up.
 pub(crate) struct Interest {
@@ -73,46 +96,84 @@ where
     B::Data: Send,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
-    /// Shakes hands over a connected stream; HTTP/1.1 sends nothing for it.
-    pub(crate) async fn handshake(stream: Box<dyn Stream>, remote: Option<SocketAddr>) -> hyper::Result<Self> {
+    /// Shakes hands over a connected stream: HTTP/1.1 sends nothing for it, HTTP/2 its preface and settings (RFC 9113 §3.4).
+    pub(crate) async fn handshake(stream: Box<dyn Stream>, protocol: Protocol) -> hyper::Result<Self> {
         let (stream, marks) = Marked::new(stream);
-        let (sender, connection) = http1::Builder::new().handshake(TokioIo::new(stream)).await?;
-        Ok(Self { sender, connection, marks, remote, interest: None })
+        let stream = TokioIo::new(stream);
+        // How a connection ended is told to the request it ended for.
+        let (sender, serving) = match protocol {
+            Protocol::Http1 => {
+                let (sender, connection) = http1::Builder::new().handshake(stream).await?;
+                (Sender::Http1(sender), connection.map(drop).boxed())
+            }
+            Protocol::Http2 => {
+                let mut builder = http2::Builder::new(TokioExecutor::new());
+                builder.timer(TokioTimer::new()).keep_alive_interval(PING_EVERY).keep_alive_timeout(PING_TIMEOUT);
+                let (sender, connection) = builder.keep_alive_while_idle(true).handshake(stream).await?;
+                (Sender::Http2(sender), connection.map(drop).boxed())
+            }
+        };
+        Ok(Self { sender, serving, marks, remote: None, tls: None, interest: None })
     }
 
     pub(crate) fn remote(&self) -> Option<SocketAddr> {
         self.remote
     }
 
-    /// The same with the name it was opened for.
-    pub(crate) fn in_the_name_of(self, interest: Option<Interest>) -> Self {
-        Self { interest, ..self }
+    /// The same with where it leads, how it is kept secret, and the name it was opened for.
+    pub(crate) fn known_as(
+        self,
+        remote: Option<SocketAddr>,
+        tls: Option<Arc<TlsFacts>>,
+        interest: Option<Interest>,
+    ) -> Self {
+        Self { remote, tls, interest, ..self }
     }
 
     /// Serves the connection in a task, which drops `place` once the socket is closed.
     pub(crate) fn start(self, number: u64, place: impl Send + 'static) -> Conn<B> {
-        let Self { sender, connection, marks, remote, interest } = self;
+        let Self { sender, serving, marks, remote, tls, interest } = self;
         let task = tokio::spawn(async move {
-            // How it ended is told to the request it ended for.
-            let _ = connection.await;
+            serving.await;
             drop(place);
         });
-        Conn { sender, marks, remote, number, requests: 0, interest, task: task.abort_handle() }
+        let task = task.abort_handle();
+        Conn { sender, marks, answered: None, remote, tls, number, requests: 0, interest, task }
     }
 }
 
 impl<B: Body + 'static> Conn<B> {
-    /// Sends one request and waits for the head of its response. Dropping the future closes the connection.
+    /// Sends one request and waits for the head of its response. Dropping the future gives the exchange up, and with
+    /// HTTP/1.1 the connection.
     pub(crate) async fn send(&mut self, request: Request<B>) -> Result<Response<Incoming>, SendError<B>> {
         self.marks.reset();
+        self.answered = None;
         self.requests += 1;
         if let Some(interest) = &mut self.interest {
             interest.tell();
         }
-        self.sender
-            .try_send_request(request)
-            .await
-            .map_err(|mut failed| SendError { unsent: failed.take_message(), error: failed.into_error() })
+        let sent = match &mut self.sender {
+            Sender::Http1(sender) => sender.try_send_request(request).await,
+            Sender::Http2(sender) => {
+                let sent = sender.try_send_request(request).await;
+                self.answered = sent.is_ok().then(clock::now);
+                sent
+            }
+        };
+        sent.map_err(|mut failed| SendError { unsent: failed.take_message(), error: failed.into_error() })
+    }
+
+    /// What it speaks.
+    pub(crate) fn protocol(&self) -> Protocol {
+        match self.sender {
+            Sender::Http1(_) => Protocol::Http1,
+            Sender::Http2(_) => Protocol::Http2,
+        }
+    }
+
+    /// What its TLS handshake came to.
+    pub(crate) fn tls(&self) -> Option<&Arc<TlsFacts>> {
+        self.tls.as_ref()
     }
 
     /// The connection's number, unique in its client.
@@ -137,17 +198,26 @@ impl<B: Body + 'static> Conn<B> {
 
     /// When the first byte of the current response was read.
     pub(crate) fn answered_at(&self) -> Option<Instant> {
-        self.marks.first_read()
+        match self.protocol() {
+            Protocol::Http1 => self.marks.first_read(),
+            Protocol::Http2 => self.answered,
+        }
     }
 
     /// Whether another request may be sent at once.
     pub(crate) fn is_ready(&self) -> bool {
-        self.sender.is_ready()
+        match &self.sender {
+            Sender::Http1(sender) => sender.is_ready(),
+            Sender::Http2(sender) => sender.is_ready(),
+        }
     }
 
     /// Waits until another request may be sent; `false` when none ever will.
     pub(crate) async fn ready(&mut self) -> bool {
-        self.sender.ready().await.is_ok()
+        match &mut self.sender {
+            Sender::Http1(sender) => sender.ready().await.is_ok(),
+            Sender::Http2(sender) => sender.ready().await.is_ok(),
+        }
     }
 }
 

@@ -14,21 +14,62 @@ use futures_util::stream::{self, FuturesUnordered, Stream};
 use http_body::Body;
 
 use conn::Interest;
-pub(crate) use conn::{Conn, Opened, SendError};
+pub(crate) use conn::{Conn, Opened, Protocol, SendError};
 
 use crate::clock;
 use crate::dns::{CachedResolver, ResolveError, ResolveErrorKind};
+#[cfg(feature = "__tls")]
+use crate::origin::Scheme;
 use crate::origin::{Host, Origin};
 use crate::race::{self, Failed, Race};
-use crate::trace::{DialTrace, DnsLookup, Event, Family, Phase, Source};
-use crate::transport::Transport;
+#[cfg(feature = "__tls")]
+use crate::tls::{Shaken, Tls};
+use crate::trace::{DialTrace, DnsLookup, Event, Family, Phase, Source, TlsFacts};
+use crate::transport::{self, Transport};
 
 /// Opens connections.
 pub(crate) struct Connector {
     pub(crate) resolver: CachedResolver,
     pub(crate) transport: Arc<dyn Transport>,
+    pub(crate) versions: Versions,
+    #[cfg(feature = "__tls")]
+    pub(crate) tls: Tls,
     /// For everything from the lookup to the handshake.
     pub(crate) timeout: Duration,
+    /// For the TLS handshake with one address.
+    #[cfg(feature = "__tls")]
+    pub(crate) tls_timeout: Duration,
+}
+
+/// Which versions of HTTP are spoken.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum Versions {
+    /// What the server prefers, where TLS lets it say so; HTTP/1.1 otherwise.
+    #[default]
+    Any,
+    Http1,
+    /// Without asking: prior knowledge (RFC 9113 §3.3).
+    Http2,
+}
+
+impl Versions {
+    /// The protocols to offer by ALPN.
+    #[cfg(feature = "__tls")]
+    pub(crate) fn alpn(self) -> &'static [&'static [u8]] {
+        match self {
+            Self::Any => &[b"h2", b"http/1.1"],
+            Self::Http1 => &[b"http/1.1"],
+            Self::Http2 => &[b"h2"],
+        }
+    }
+
+    /// What is spoken where ALPN came to this.
+    fn protocol(self, alpn: Option<&str>) -> Protocol {
+        match (self, alpn) {
+            (Self::Http2, _) | (Self::Any, Some("h2")) => Protocol::Http2,
+            _ => Protocol::Http1,
+        }
+    }
 }
 
 /// Why no connection could be opened.
@@ -40,6 +81,9 @@ pub(crate) enum ConnectError {
     /// No address could be connected to.
     #[error("{}", describe(.0))]
     Refused(Vec<Failed>),
+    /// The same, and with the last one it was the TLS handshake that failed.
+    #[error("{}", describe(.0))]
+    Tls(Vec<Failed>),
     /// It took too long.
     #[error("nothing within {after:?}{}", so_far(.failed))]
     Timeout { after: Duration, phase: Phase, failed: Vec<Failed> },
@@ -52,7 +96,7 @@ impl ConnectError {
     pub(crate) fn into_cause(self) -> Option<Box<dyn std::error::Error + Send + Sync>> {
         match self {
             Self::Resolve(error) => error.into_cause().map(Into::into),
-            Self::Refused(failed) | Self::Timeout { failed, .. } => {
+            Self::Refused(failed) | Self::Tls(failed) | Self::Timeout { failed, .. } => {
                 failed.into_iter().next_back().map(|(_, e)| e.into())
             }
             Self::Handshake(error) => Some(error.into()),
@@ -88,13 +132,73 @@ impl Connector {
         let (families, answers) = self.resolve(origin.host(), &lookups, trace);
         let dial = |address: SocketAddr| self.transport.connect(address);
         let mut race = Race::new(race::Config::default(), families, answers, origin.port(), dial, trace);
-        let Some((remote, stream)) = race.next().await else { return Err(lookups.explain(race.into_failed())) };
-        let opened = Opened::handshake(stream, Some(remote)).await.map_err(ConnectError::Handshake)?;
+        let mut spoiled = false;
+        let (remote, stream, facts) = loop {
+            let Some((remote, stream)) = race.next().await else {
+                let failed = race.into_failed();
+                return Err(if spoiled { ConnectError::Tls(failed) } else { lookups.explain(failed) });
+            };
+            match self.secure(origin, remote, stream, trace).await {
+                Ok((stream, facts)) => break (remote, stream, facts),
+                Err(error) => {
+                    spoiled = true;
+                    race.spoiled(remote, error);
+                }
+            }
+        };
+        drop(race);
+        let protocol = self.versions.protocol(facts.as_ref().and_then(|facts| facts.alpn.as_deref()));
+        let opened = Opened::handshake(stream, protocol).await.map_err(ConnectError::Handshake)?;
         let interest = match origin.host() {
             Host::Name(name) => Some(Interest::new(&self.resolver, name)),
             Host::Ip(_) => None,
         };
-        Ok(opened.in_the_name_of(interest))
+        Ok(opened.known_as(Some(remote), facts, interest))
+    }
+
+    /// The stream after its TLS handshake, where the origin wants one.
+    #[cfg(feature = "__tls")]
+    async fn secure(
+        &self,
+        origin: &Origin,
+        remote: SocketAddr,
+        stream: Box<dyn transport::Stream>,
+        trace: &DialTrace,
+    ) -> Result<Secured, Arc<std::io::Error>> {
+        if origin.scheme() != Scheme::Https {
+            return Ok((stream, None));
+        }
+        trace.emit(Event::TlsStart { address: remote });
+        let deadline = clock::now().checked_add(self.tls_timeout);
+        // Boxed, because a handshake is large and most dials are waited for in the pool.
+        let shaking = Box::pin(self.tls.shake(stream, origin.host()));
+        let shaken = clock::before(deadline, shaking).await.unwrap_or_else(|| {
+            let what = format!("no TLS handshake within {:?}", self.tls_timeout);
+            Err(std::io::Error::new(std::io::ErrorKind::TimedOut, what))
+        });
+        match shaken {
+            Ok(Shaken { stream, facts }) => {
+                let facts = Arc::new(facts);
+                trace.emit(Event::TlsEnd(facts.clone()));
+                Ok((Box::new(stream), Some(facts)))
+            }
+            Err(error) => {
+                let error = Arc::new(error);
+                trace.emit(Event::TlsFailed { address: remote, error: error.clone() });
+                Err(error)
+            }
+        }
+    }
+
+    #[cfg(not(feature = "__tls"))]
+    async fn secure(
+        &self,
+        _: &Origin,
+        _: SocketAddr,
+        stream: Box<dyn transport::Stream>,
+        _: &DialTrace,
+    ) -> Result<Secured, Arc<std::io::Error>> {
+        Ok((stream, None))
     }
 
     /// The answers of the host's families, each as it comes.
@@ -149,14 +253,28 @@ impl Connector {
             _ => dialling,
         });
         // The race is still there, and its attempts with it; without any, it was an answer that it waited for.
-        let phase = if dialling > 0 { Phase::Connect } else { Phase::Dns };
+        let shaking = events.iter().rev().find_map(|(_, event)| match event {
+            Event::TlsStart { .. } => Some(true),
+            Event::TlsEnd(_) | Event::TlsFailed { .. } => Some(false),
+            _ => None,
+        });
+        let phase = match dialling {
+            _ if shaking == Some(true) => Phase::Tls,
+            1.. => Phase::Connect,
+            _ => Phase::Dns,
+        };
         let failed = events.into_iter().filter_map(|(_, event)| match event {
-            Event::AttemptEnd { address, error: Some(error) } => Some((address, error)),
+            Event::AttemptEnd { address, error: Some(error) } | Event::TlsFailed { address, error } => {
+                Some((address, error))
+            }
             _ => None,
         });
         ConnectError::Timeout { after: self.timeout, phase, failed: failed.collect() }
     }
 }
+
+/// A stream, and what its TLS handshake came to.
+type Secured = (Box<dyn transport::Stream>, Option<Arc<TlsFacts>>);
 
 type Answers<'a> = (&'static [Family], std::pin::Pin<Box<dyn Stream<Item = (Family, Arc<[IpAddr]>)> + Send + 'a>>);
 

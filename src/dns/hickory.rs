@@ -11,6 +11,8 @@ use super::hosts::{self, Hosts, Watched};
 use super::server::Server;
 use super::upstreams::{Limits, Upstreams, Workshop};
 use super::{Answer, Family, Resolve, ResolveError, ResolveErrorKind, Resolving, Source};
+#[cfg(feature = "dns-over-tls")]
+use crate::trust::{self, Trusting};
 
 /// Asks DNS servers: one after the other, until one gives an answer or says that there is none.
 ///
@@ -171,14 +173,13 @@ impl HickoryResolver {
 
     #[cfg(feature = "dns-over-tls")]
     fn tls_config(&self, config: &ResolverConfig) -> Result<rustls::ClientConfig, NetError> {
-        let unusable = |error| NetError::Io(Arc::new(std::io::Error::other(error)));
-        match &self.tls {
-            Some(tls) => Ok(tls.clone()),
-            None if config.name_servers().iter().any(Server::is_encrypted) => {
-                crate::trust::platform().map_err(unusable)
-            }
-            None => crate::trust::nobody().map_err(unusable),
-        }
+        let encrypted = config.name_servers().iter().any(Server::is_encrypted);
+        let trusting = match &self.tls {
+            Some(tls) => return Ok(tls.clone()),
+            None if encrypted => Trusting::Platform,
+            None => Trusting::Nobody,
+        };
+        trust::client_config(trusting).map_err(|error| NetError::Io(Arc::new(std::io::Error::other(error))))
     }
 }
 

@@ -76,6 +76,11 @@ where
         }
     }
 
+    /// A connection the race has won was of no use after all.
+    pub(crate) fn spoiled(&mut self, address: SocketAddr, error: Arc<io::Error>) {
+        self.failed.push((address, error));
+    }
+
     /// The addresses that failed so far.
     pub(crate) fn into_failed(self) -> Vec<Failed> {
         self.failed

@@ -6,6 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use http::{Method, StatusCode, Uri, Version};
 
 use crate::origin::Origin;
@@ -186,6 +187,8 @@ pub enum Event {
         remote: Option<SocketAddr>,
         /// How many requests it carried before this one; 0 for a new connection.
         requests: u64,
+        /// What its TLS handshake came to, be it long ago.
+        tls: Option<Arc<TlsFacts>>,
     },
     /// The last byte of the request was handed to the socket.
     RequestSent,
@@ -248,6 +251,22 @@ pub enum Event {
         /// The address.
         address: SocketAddr,
     },
+    /// A TLS handshake began.
+    #[non_exhaustive]
+    TlsStart {
+        /// The peer's address.
+        address: SocketAddr,
+    },
+    /// A TLS handshake is done.
+    TlsEnd(Arc<TlsFacts>),
+    /// A TLS handshake failed; the other addresses still have their turn.
+    #[non_exhaustive]
+    TlsFailed {
+        /// The peer's address.
+        address: SocketAddr,
+        /// Why it failed.
+        error: Arc<io::Error>,
+    },
     /// The connection is ready for requests.
     #[non_exhaustive]
     Opened {
@@ -258,6 +277,24 @@ pub enum Event {
     DialFailed,
     /// The connection's socket was closed.
     Closed,
+}
+
+/// What a TLS handshake came to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct TlsFacts {
+    /// The version, `TLSv1_3` say.
+    pub version: &'static str,
+    /// The cipher suite, by its name in IANA's registry as rustls writes it.
+    pub cipher_suite: &'static str,
+    /// The protocol that was agreed on (ALPN).
+    pub alpn: Option<Arc<str>>,
+    /// Whether an earlier session was resumed.
+    pub resumed: bool,
+    /// Whether the server's certificate was verified: `false` where the configuration says not to.
+    pub verified: bool,
+    /// The certificates the server showed, in DER, its own first.
+    pub peer_certificates: Vec<Bytes>,
 }
 
 /// One family's lookup: what it answered, and where the answer came from.

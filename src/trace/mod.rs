@@ -10,7 +10,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-pub use event::{DnsLookup, Event, Family, Phase, Record, Source, Subject};
+pub use event::{DnsLookup, Event, Family, Phase, Record, Source, Subject, TlsFacts};
 pub use timings::{Attempt, Outcome, Timings};
 
 use crate::clock::{Instant, now};

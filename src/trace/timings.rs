@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::event::{DnsLookup, Event, Phase, Source};
+use super::event::{DnsLookup, Event, Phase, Source, TlsFacts};
 use crate::clock::Instant;
 
 /// Where the time of one call went.
@@ -23,6 +23,7 @@ pub struct Timings {
     spent: [Duration; Phase::ALL.len()],
     reused: bool,
     remote: Option<SocketAddr>,
+    tls: Option<Arc<TlsFacts>>,
     lookups: Vec<DnsLookup>,
     attempts: Vec<Attempt>,
 }
@@ -66,6 +67,7 @@ impl Timings {
             spent: [Duration::ZERO; Phase::ALL.len()],
             reused: false,
             remote: None,
+            tls: None,
             lookups: Vec::new(),
             attempts: Vec::new(),
         }
@@ -86,10 +88,18 @@ impl Timings {
                 self.attempt_ended(at, *address, Outcome::Failed(error.clone()));
             }
             Event::AttemptCancelled { address } => self.attempt_ended(at, *address, Outcome::Cancelled),
+            Event::TlsStart { .. } => self.enter(Phase::Tls),
+            Event::TlsEnd(facts) => self.tls = Some(facts.clone()),
+            // The next address is dialled.
+            Event::TlsFailed { address, error } => {
+                self.phase = Phase::Connect;
+                self.attempt_spoiled(*address, error);
+            }
             Event::Opened { .. } | Event::Retried => self.phase = Phase::Queue,
-            Event::Leased { remote, requests, .. } => {
+            Event::Leased { remote, requests, tls, .. } => {
                 self.reused = *requests > 0;
                 self.remote = *remote;
+                self.tls = tls.clone();
                 self.phase = Phase::Send;
             }
             Event::RequestSent => self.phase = Phase::Wait,
@@ -169,6 +179,11 @@ impl Timings {
         self.remote
     }
 
+    /// What the connection's TLS handshake came to, be it long before this call; `None` without TLS.
+    pub fn tls_facts(&self) -> Option<&TlsFacts> {
+        self.tls.as_deref()
+    }
+
     /// Where the DNS answer came from that led to the connection; `None` when nothing was looked up for this call.
     pub fn dns_source(&self) -> Option<Source> {
         self.used_lookup().map(|lookup| lookup.source)
@@ -215,6 +230,13 @@ impl Timings {
         self.attempts.push(Attempt { address, started, elapsed, outcome, begun: at });
     }
 
+    /// An address that connected, and was of no use.
+    fn attempt_spoiled(&mut self, address: SocketAddr, error: &Arc<io::Error>) {
+        if let Some(attempt) = self.attempts.iter_mut().rev().find(|attempt| attempt.address == address) {
+            attempt.outcome = Outcome::Failed(error.clone());
+        }
+    }
+
     fn attempt_ended(&mut self, at: Instant, address: SocketAddr, outcome: Outcome) {
         let pending =
             |attempt: &&mut Attempt| attempt.address == address && matches!(attempt.outcome, Outcome::Pending);
@@ -239,7 +261,7 @@ mod tests {
     }
 
     fn leased(requests: u64) -> Event {
-        Event::Leased { connection: 1, remote: Some(addr()), requests }
+        Event::Leased { connection: 1, remote: Some(addr()), requests, tls: None }
     }
 
     fn addr() -> SocketAddr {

@@ -1,8 +1,9 @@
 //! Certificates made for the test, and the TLS servers and clients that go with them.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
 
@@ -13,7 +14,10 @@ pub(crate) struct Authority {
 
 impl Authority {
     pub(crate) fn new() -> Self {
+        static COUNT: AtomicUsize = AtomicUsize::new(1);
         let mut params = CertificateParams::new([]).unwrap();
+        let name = format!("Authority {}", COUNT.fetch_add(1, Ordering::Relaxed));
+        params.distinguished_name.push(DnType::CommonName, name);
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         Self { issuer: CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap() }
     }
@@ -24,7 +28,14 @@ impl Authority {
 
     /// A certificate for these names, and its key.
     pub(crate) fn sign(&self, params: CertificateParams) -> (CertificateDer<'static>, PrivateKeyDer<'static>) {
-        let key = KeyPair::generate().unwrap();
+        self.sign_with(params, KeyPair::generate().unwrap())
+    }
+
+    pub(crate) fn sign_with(
+        &self,
+        params: CertificateParams,
+        key: KeyPair,
+    ) -> (CertificateDer<'static>, PrivateKeyDer<'static>) {
         let certificate = params.signed_by(&key, &self.issuer).unwrap();
         (certificate.der().clone(), PrivateKeyDer::Pkcs8(key.serialize_der().into()))
     }

@@ -1,6 +1,6 @@
 //! Fakes for paused time, servers for real sockets, and a recorder.
 
-#[cfg(feature = "dns-over-https")]
+#[cfg(feature = "tls")]
 pub(crate) mod certs;
 pub(crate) mod dns_server;
 pub(crate) mod dns_tcp;
@@ -10,13 +10,16 @@ pub(crate) mod fake_net;
 pub(crate) mod http_server;
 pub(crate) mod peer;
 pub(crate) mod recorder;
+#[cfg(feature = "tls")]
+pub(crate) mod tls_server;
 
 use std::convert::Infallible;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
-use http_server::{HttpServer, ServerBody};
+use http_server::HttpServer;
+pub(crate) use http_server::ServerBody;
 use tokio::net::TcpSocket;
 
 /// An address of the fake network.

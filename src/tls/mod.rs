@@ -1,0 +1,272 @@
+//! TLS by rustls: whom to trust, who to be, and what came of the handshake.
+
+mod handshake;
+mod verify;
+
+use std::fmt;
+use std::sync::Arc;
+
+use rustls::client::Resumption;
+use rustls::client::danger::ServerCertVerifier;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::{ClientConfig, RootCertStore};
+
+pub(crate) use handshake::{Shaken, Tls};
+use verify::{Anyone, Pinned};
+
+use crate::trust;
+
+/// How servers are known, and how the client is known to them.
+///
+/// By default a server's certificate has to be one that the platform trusts, for the host of the URL; the client shows
+/// none; TLS 1.2 and 1.3 are spoken; sessions of 1,024 hosts are resumed.
+///
+/// ```
+/// use speeddial::tls::{TlsConfig, TlsVersion};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let tls = TlsConfig::new().min_version(TlsVersion::Tls13);
+/// let client = speeddial::Client::builder().tls(tls).build()?;
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Default)]
+pub struct TlsConfig {
+    whole: Option<Arc<ClientConfig>>,
+    roots: Roots,
+    extra_roots: Vec<CertificateDer<'static>>,
+    identity: Option<Arc<Identity>>,
+    pins: Vec<[u8; 32]>,
+    server_name: Option<ServerName<'static>>,
+    min_version: TlsVersion,
+    alpn: Option<Vec<Vec<u8>>>,
+    sessions: Option<usize>,
+    accepts_anyone: bool,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+enum Roots {
+    #[default]
+    Platform,
+    #[cfg(feature = "webpki-roots")]
+    Webpki,
+    Added,
+}
+
+/// A certificate of the client's own.
+struct Identity {
+    chain: Vec<CertificateDer<'static>>,
+    key: PrivateKeyDer<'static>,
+}
+
+/// A version of TLS.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum TlsVersion {
+    /// TLS 1.2 (RFC 5246).
+    #[default]
+    Tls12,
+    /// TLS 1.3 (RFC 8446).
+    Tls13,
+}
+
+/// Why a TLS configuration cannot work.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum TlsConfigError {
+    /// Something was meant to be PEM, and is not, or has nothing of the kind in it.
+    #[error("{what}: {why}")]
+    Pem {
+        /// What it was to be.
+        what: &'static str,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// A name that cannot be a server's.
+    #[error("`{0}` cannot be the name of a server")]
+    ServerName(String),
+    /// rustls refuses it.
+    #[error("{0}")]
+    Refused(#[from] rustls::Error),
+}
+
+/// How many hosts' sessions are kept for resumption.
+const SESSIONS: usize = 1_024;
+
+impl TlsConfig {
+    /// The defaults.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Trusts these certificate authorities, too: one or more certificates in PEM.
+    ///
+    /// # Errors
+    /// [`TlsConfigError::Pem`] without a valid certificate.
+    pub fn add_roots_pem(mut self, pem: &[u8]) -> Result<Self, TlsConfigError> {
+        self.extra_roots.extend(certificates(pem)?);
+        Ok(self)
+    }
+
+    /// Trusts this certificate authority, too: a certificate in DER.
+    pub fn add_root_der(mut self, der: impl Into<Vec<u8>>) -> Self {
+        self.extra_roots.push(CertificateDer::from(der.into()));
+        self
+    }
+
+    /// Trusts the added certificate authorities alone, rather than those of the platform.
+    pub fn only_added_roots(mut self) -> Self {
+        self.roots = Roots::Added;
+        self
+    }
+
+    /// Trusts Mozilla's certificate authorities, compiled in, rather than those of the platform.
+    #[cfg(feature = "webpki-roots")]
+    pub fn webpki_roots(mut self) -> Self {
+        self.roots = Roots::Webpki;
+        self
+    }
+
+    /// Shows this certificate to servers that ask for one (mTLS): its chain, its own first, and its key, in PEM.
+    ///
+    /// # Errors
+    /// [`TlsConfigError::Pem`] where either is missing or not valid.
+    pub fn identity_pem(mut self, chain: &[u8], key: &[u8]) -> Result<Self, TlsConfigError> {
+        let key = PrivateKeyDer::from_pem_slice(key)
+            .map_err(|error| TlsConfigError::Pem { what: "private key", why: error.to_string() })?;
+        self.identity = Some(Arc::new(Identity { chain: certificates(chain)?, key }));
+        Ok(self)
+    }
+
+    /// Accepts only servers whose own certificate has one of the public keys pinned so: the SHA-256 of its
+    /// SubjectPublicKeyInfo (RFC 7469 §2.4). It has to be valid besides.
+    pub fn pin_spki_sha256(mut self, pin: [u8; 32]) -> Self {
+        self.pins.push(pin);
+        self
+    }
+
+    /// Asks servers for this name (SNI), and wants their certificates to be for it, whatever the URL's host is.
+    ///
+    /// # Errors
+    /// [`TlsConfigError::ServerName`] for what is neither a name nor an IP address.
+    pub fn server_name(mut self, name: &str) -> Result<Self, TlsConfigError> {
+        let name = ServerName::try_from(name.to_owned()).map_err(|_| TlsConfigError::ServerName(name.to_owned()))?;
+        self.server_name = Some(name);
+        Ok(self)
+    }
+
+    /// The least version that is spoken. TLS 1.2 by default.
+    pub fn min_version(mut self, version: TlsVersion) -> Self {
+        self.min_version = version;
+        self
+    }
+
+    /// The protocols offered to servers (ALPN, RFC 7301), in the order of preference. By default what the client speaks:
+    /// `h2` and `http/1.1`.
+    pub fn alpn(mut self, protocols: impl IntoIterator<Item = impl Into<Vec<u8>>>) -> Self {
+        self.alpn = Some(protocols.into_iter().map(Into::into).collect());
+        self
+    }
+
+    /// Of how many hosts sessions are kept for resumption. 1,024 by default; 0 keeps none.
+    pub fn session_cache(mut self, hosts: usize) -> Self {
+        self.sessions = Some(hosts);
+        self
+    }
+
+    /// Accepts any certificate, whoever it is from and whatever is wrong with it: **anybody on the way can read and change
+    /// everything**. For tests. [`TlsFacts::verified`](crate::trace::TlsFacts::verified) is `false` then.
+    pub fn danger_accept_invalid_certs(mut self, accept: bool) -> Self {
+        self.accepts_anyone = accept;
+        self
+    }
+
+    /// The configuration for rustls; `alpn` is what the client speaks.
+    fn build(&self, alpn: &[&[u8]]) -> Result<Arc<ClientConfig>, TlsConfigError> {
+        if let Some(whole) = &self.whole {
+            return Ok(whole.clone());
+        }
+        let versions: &[_] = match self.min_version {
+            TlsVersion::Tls12 => &[&rustls::version::TLS13, &rustls::version::TLS12],
+            TlsVersion::Tls13 => &[&rustls::version::TLS13],
+        };
+        let builder = ClientConfig::builder_with_provider(trust::provider()).with_protocol_versions(versions)?;
+        let builder = builder.dangerous().with_custom_certificate_verifier(self.verifier()?);
+        let mut config = match &self.identity {
+            Some(identity) => builder.with_client_auth_cert(identity.chain.clone(), identity.key.clone_key())?,
+            None => builder.with_no_client_auth(),
+        };
+        config.alpn_protocols = match &self.alpn {
+            Some(protocols) => protocols.clone(),
+            None => alpn.iter().map(|protocol| protocol.to_vec()).collect(),
+        };
+        config.resumption = match self.sessions.unwrap_or(SESSIONS) {
+            0 => Resumption::disabled(),
+            hosts => Resumption::in_memory_sessions(hosts),
+        };
+        Ok(Arc::new(config))
+    }
+
+    fn verifier(&self) -> Result<Arc<dyn ServerCertVerifier>, TlsConfigError> {
+        let provider = trust::provider();
+        let verifier: Arc<dyn ServerCertVerifier> = match (self.accepts_anyone, self.roots) {
+            (true, _) => Arc::new(Anyone::new(provider.clone())),
+            (false, Roots::Platform) => trust::platform_verifier(self.extra_roots.iter().cloned())?,
+            (false, Roots::Added) => trust::verifier(self.added(RootCertStore::empty())?)?,
+            #[cfg(feature = "webpki-roots")]
+            (false, Roots::Webpki) => {
+                let roots = webpki_roots::TLS_SERVER_ROOTS.iter().cloned().collect();
+                trust::verifier(self.added(roots)?)?
+            }
+        };
+        Ok(match self.pins.is_empty() {
+            true => verifier,
+            false => Arc::new(Pinned::new(verifier, self.pins.clone(), &provider)?),
+        })
+    }
+
+    fn added(&self, mut roots: RootCertStore) -> Result<RootCertStore, TlsConfigError> {
+        for root in &self.extra_roots {
+            roots.add(root.clone())?;
+        }
+        Ok(roots)
+    }
+}
+
+/// A whole configuration, taken as it is: its ALPN protocols too, which are none where it names none.
+impl From<ClientConfig> for TlsConfig {
+    fn from(config: ClientConfig) -> Self {
+        Arc::new(config).into()
+    }
+}
+
+/// The same, shared.
+impl From<Arc<ClientConfig>> for TlsConfig {
+    fn from(config: Arc<ClientConfig>) -> Self {
+        Self { whole: Some(config), ..Self::default() }
+    }
+}
+
+impl fmt::Debug for TlsConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TlsConfig")
+            .field("roots", &self.roots)
+            .field("extra_roots", &self.extra_roots.len())
+            .field("identity", &self.identity.is_some())
+            .field("pins", &self.pins.len())
+            .field("server_name", &self.server_name)
+            .field("min_version", &self.min_version)
+            .field("danger_accept_invalid_certs", &self.accepts_anyone)
+            .finish_non_exhaustive()
+    }
+}
+
+fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, TlsConfigError> {
+    let wrong = |why: String| TlsConfigError::Pem { what: "certificates", why };
+    let certificates = CertificateDer::pem_slice_iter(pem).collect::<Result<Vec<_>, _>>();
+    let certificates = certificates.map_err(|error| wrong(error.to_string()))?;
+    match certificates.is_empty() {
+        true => Err(wrong("there is none".to_owned())),
+        false => Ok(certificates),
+    }
+}

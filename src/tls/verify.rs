@@ -1,0 +1,133 @@
+//! Verifiers of certificates beside rustls' own: one that wants certain keys, one that takes anything.
+
+use std::fmt;
+use std::sync::Arc;
+
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::hash::{Hash, HashAlgorithm};
+use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::server::ParsedCertificate;
+use rustls::{CertificateError, DigitallySignedStruct, Error, OtherError, SignatureScheme, SupportedCipherSuite};
+
+/// Wants a certificate to be valid, and its key to be one of those pinned.
+pub(super) struct Pinned {
+    verifier: Arc<dyn ServerCertVerifier>,
+    pins: Vec<[u8; 32]>,
+    sha256: &'static dyn Hash,
+}
+
+/// The certificate is valid, and its key is none of those pinned.
+#[derive(Debug, thiserror::Error)]
+#[error("its public key is none of those pinned")]
+pub(super) struct NotPinned;
+
+impl Pinned {
+    pub(super) fn new(
+        verifier: Arc<dyn ServerCertVerifier>,
+        pins: Vec<[u8; 32]>,
+        provider: &CryptoProvider,
+    ) -> Result<Self, Error> {
+        let hashes = provider.cipher_suites.iter().map(|suite| match suite {
+            SupportedCipherSuite::Tls12(suite) => suite.common.hash_provider,
+            SupportedCipherSuite::Tls13(suite) => suite.common.hash_provider,
+        });
+        let sha256 = hashes.into_iter().find(|hash| hash.algorithm() == HashAlgorithm::SHA256);
+        let sha256 = sha256.ok_or_else(|| Error::General("the crypto provider has no SHA-256".to_owned()))?;
+        Ok(Self { verifier, pins, sha256 })
+    }
+}
+
+impl fmt::Debug for Pinned {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pinned").field("pins", &self.pins.len()).finish_non_exhaustive()
+    }
+}
+
+impl ServerCertVerifier for Pinned {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        server_name: &ServerName<'_>,
+        ocsp: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        let valid = self.verifier.verify_server_cert(end_entity, intermediates, server_name, ocsp, now)?;
+        let key = ParsedCertificate::try_from(end_entity)?.subject_public_key_info();
+        let digest = self.sha256.hash(&key);
+        match self.pins.iter().any(|pin| pin == digest.as_ref()) {
+            true => Ok(valid),
+            false => Err(CertificateError::Other(OtherError(Arc::new(NotPinned))).into()),
+        }
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.verifier.verify_tls12_signature(message, cert, dss)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.verifier.verify_tls13_signature(message, cert, dss)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.verifier.supported_verify_schemes()
+    }
+}
+
+/// Takes any certificate. The handshake's signatures are still checked, so that the peer has the key it shows.
+#[derive(Debug)]
+pub(super) struct Anyone {
+    provider: Arc<CryptoProvider>,
+}
+
+impl Anyone {
+    pub(super) fn new(provider: Arc<CryptoProvider>) -> Self {
+        Self { provider }
+    }
+}
+
+impl ServerCertVerifier for Anyone {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify_tls12_signature(message, cert, dss, &self.provider.signature_verification_algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify_tls13_signature(message, cert, dss, &self.provider.signature_verification_algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.provider.signature_verification_algorithms.supported_schemes()
+    }
+}

@@ -1,0 +1,362 @@
+//! TLS: who is believed, who is refused and in which words, and what the trace tells of it.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rcgen::{CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, KeyPair, PublicKeyData};
+use rustls::ServerConfig;
+use rustls::server::WebPkiClientVerifier;
+use speeddial::dns::FixedResolver;
+use speeddial::http::Version;
+use speeddial::tls::{TlsConfig, TlsVersion};
+use speeddial::trace::{Outcome, Phase, Timings};
+use speeddial::{Client, ClientBuilder, Error, ErrorKind};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
+
+use crate::support::certs::{Authority, provider};
+use crate::support::refusing;
+use crate::support::tls_server::TlsServer;
+
+const ALPN: &[&str] = &["h2", "http/1.1"];
+
+/// A client that finds every name at 127.0.0.1 and believes `authority` alone.
+fn builder(tls: TlsConfig) -> ClientBuilder {
+    let names = ["api.test", "other.test", "sub.api.test"];
+    let resolver =
+        names.iter().fold(FixedResolver::new(), |fixed, name| fixed.with(name, [Ipv4Addr::LOCALHOST.into()]));
+    Client::builder().resolver(resolver).tls(tls)
+}
+
+fn trusting(authority: &Authority) -> TlsConfig {
+    TlsConfig::new().add_root_der(authority.certificate().to_vec()).only_added_roots()
+}
+
+async fn get(client: &Client, host: &str, address: SocketAddr) -> Result<(String, Timings), Error> {
+    let response = client.get(format!("https://{host}:{}/a?b=c", address.port())).send().await?;
+    let handle = response.timings_handle();
+    let text = response.text().await?;
+    Ok((text, handle.timings()))
+}
+
+/// A server with this certificate.
+fn server(authority: &Authority, params: CertificateParams) -> Arc<ServerConfig> {
+    let (certificate, key) = authority.sign(params);
+    config_with(vec![certificate], key)
+}
+
+fn config_with(
+    chain: Vec<rustls::pki_types::CertificateDer<'static>>,
+    key: rustls::pki_types::PrivateKeyDer<'static>,
+) -> Arc<ServerConfig> {
+    let builder = ServerConfig::builder_with_provider(provider()).with_safe_default_protocol_versions().unwrap();
+    Arc::new(builder.with_no_client_auth().with_single_cert(chain, key).unwrap())
+}
+
+fn params(names: &[&str]) -> CertificateParams {
+    CertificateParams::new(names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>()).unwrap()
+}
+
+#[tokio::test]
+async fn http2_and_http1_come_by_alpn_and_the_trace_has_the_facts() {
+    let authority = Authority::new();
+    for (alpn, version, agreed) in
+        [(ALPN, "HTTP/2.0", Some("h2")), (&ALPN[1..], "HTTP/1.1", Some("http/1.1")), (&[], "HTTP/1.1", None)]
+    {
+        let server = TlsServer::start(authority.server(&["api.test"], alpn)).await;
+        let client = builder(trusting(&authority)).build().unwrap();
+        let (text, timings) = get(&client, "api.test", server.address()).await.unwrap();
+        let port = server.address().port();
+        let expected = match version {
+            "HTTP/2.0" => format!("HTTP/2.0 GET https://api.test:{port}/a?b=c none"),
+            _ => format!("HTTP/1.1 GET /a?b=c api.test:{port}"),
+        };
+        assert_eq!(text, expected);
+        let facts = timings.tls_facts().unwrap();
+        assert_eq!(
+            (facts.version, facts.alpn.as_deref(), facts.resumed, facts.verified),
+            ("TLSv1_3", agreed, false, true)
+        );
+        assert!(facts.cipher_suite.starts_with("TLS13_") && facts.peer_certificates.len() == 1, "{facts:?}");
+        assert!(timings.tls() > Duration::ZERO);
+        assert_eq!(Phase::ALL.map(|phase| timings.spent(phase)).iter().sum::<Duration>(), timings.total());
+
+        let (_, timings) = get(&client, "api.test", server.address()).await.unwrap();
+        assert!(timings.reused() && timings.tls() == Duration::ZERO && timings.tls_facts().is_some());
+        assert_eq!(server.accepted(), 1);
+    }
+}
+
+#[tokio::test]
+async fn the_second_connection_resumes_the_session() {
+    let authority = Authority::new();
+    let server = TlsServer::start(authority.server(&["api.test"], ALPN)).await;
+    let pool = || speeddial::PoolConfig::new().max_idle(0);
+    for (tls, resumed) in [(trusting(&authority), true), (trusting(&authority).session_cache(0), false)] {
+        let client = builder(tls).pool(pool()).build().unwrap();
+        let (_, first) = get(&client, "api.test", server.address()).await.unwrap();
+        let (_, second) = get(&client, "api.test", server.address()).await.unwrap();
+        let facts = [first, second].map(|timings| timings.tls_facts().map(|facts| facts.resumed));
+        assert_eq!(facts, [Some(false), Some(resumed)]);
+    }
+    assert_eq!(server.shaken(), 4);
+}
+
+#[tokio::test]
+async fn versions_can_be_chosen() {
+    let authority = Authority::new();
+    let server = TlsServer::start(authority.server(&["api.test"], ALPN)).await;
+    let client = builder(trusting(&authority)).http1_only().build().unwrap();
+    assert!(get(&client, "api.test", server.address()).await.unwrap().0.starts_with("HTTP/1.1"));
+    let only13 = builder(trusting(&authority).min_version(TlsVersion::Tls13)).build().unwrap();
+    assert!(get(&only13, "api.test", server.address()).await.is_ok());
+    let response = only13.get(format!("https://api.test:{}/", server.address().port())).send().await.unwrap();
+    assert_eq!(response.version(), Version::HTTP_2);
+}
+
+/// What is refused, and the words for it.
+async fn refused(tls: TlsConfig, host: &str, config: Arc<ServerConfig>) -> String {
+    let server = TlsServer::start(config).await;
+    let error = get(&builder(tls).build().unwrap(), host, server.address()).await.unwrap_err();
+    assert!(error.is_tls() && error.is_connect() && !error.is_timeout(), "{error}");
+    assert_eq!(error.kind(), ErrorKind::Tls);
+    assert!(matches!(&error.attempts()[0].outcome, Outcome::Failed(_)), "{:?}", error.attempts());
+    let text = error.to_string();
+    let start = format!("connect to {host}:{}: 127.0.0.1: ", server.address().port());
+    text.strip_prefix(&start).unwrap_or_else(|| panic!("{text}")).to_owned()
+}
+
+#[tokio::test]
+async fn hazard_certificates_that_are_refused() {
+    let (authority, stranger) = (Authority::new(), Authority::new());
+    let day = |year| rcgen::date_time_ymd(year, 1, 1);
+    let with = |change: fn(&mut CertificateParams)| {
+        let mut params = params(&["api.test"]);
+        change(&mut params);
+        params
+    };
+    let mut expired = params(&["api.test"]);
+    (expired.not_before, expired.not_after) = (day(2000), day(2001));
+    let mut future = params(&["api.test"]);
+    (future.not_before, future.not_after) = (day(2090), day(2091));
+    let common_name_only = with(|params| {
+        params.subject_alt_names.clear();
+        params.distinguished_name = DistinguishedName::new();
+        params.distinguished_name.push(DnType::CommonName, "api.test");
+    });
+    let for_clients = with(|params| params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth]);
+    let key = KeyPair::generate().unwrap();
+    let alone = params(&["api.test"]).self_signed(&key).unwrap();
+    let alone =
+        config_with(vec![alone.der().clone()], rustls::pki_types::PrivateKeyDer::Pkcs8(key.serialize_der().into()));
+
+    let cases = [
+        ("expired", "api.test", server(&authority, expired), "expired"),
+        ("not yet valid", "api.test", server(&authority, future), "not valid yet"),
+        ("wrong host", "other.test", server(&authority, params(&["api.test"])), "not valid for name"),
+        ("wildcard too deep", "sub.api.test", server(&authority, params(&["*.test"])), "not valid for name"),
+        ("wildcard of everything", "api.test", server(&authority, params(&["*"])), "not valid for name"),
+        ("common name only", "api.test", server(&authority, common_name_only), "not valid for name"),
+        ("for clients", "api.test", server(&authority, for_clients), "key usage"),
+        ("unknown root", "api.test", server(&stranger, params(&["api.test"])), "authority that is not trusted"),
+        ("self-signed", "api.test", alone, "authority that is not trusted"),
+        ("an address it is not for", "127.0.0.1", server(&authority, params(&["api.test"])), "not valid for name"),
+    ];
+    for (case, host, config, words) in cases {
+        let said = refused(trusting(&authority), host, config).await;
+        assert!(said.contains("certificate") && said.contains(words), "{case}: {said}");
+    }
+}
+
+#[tokio::test]
+async fn certificates_that_are_accepted() {
+    let authority = Authority::new();
+    let cases = [
+        ("its name", "api.test", params(&["api.test"])),
+        ("one of its names", "api.test", params(&["other.test", "api.test"])),
+        ("a wildcard", "sub.api.test", params(&["*.api.test"])),
+        ("an address", "127.0.0.1", params(&["127.0.0.1"])),
+        ("other letters", "API.test", params(&["Api.Test"])),
+    ];
+    for (case, host, params) in cases {
+        let server = TlsServer::start(server(&authority, params)).await;
+        let client = builder(trusting(&authority)).build().unwrap();
+        let outcome = get(&client, host, server.address()).await;
+        assert!(outcome.is_ok(), "{case}: {outcome:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_server_can_be_known_by_its_key() {
+    let authority = Authority::new();
+    let key = KeyPair::generate().unwrap();
+    let pin = ring_free_sha256(&key.subject_public_key_info());
+    let (certificate, key) = authority.sign_with(params(&["api.test"]), key);
+    let config = config_with(vec![certificate], key);
+    let server = TlsServer::start(config.clone()).await;
+    let pinned = trusting(&authority).pin_spki_sha256([7; 32]).pin_spki_sha256(pin);
+    assert!(get(&builder(pinned).build().unwrap(), "api.test", server.address()).await.is_ok());
+    let said = refused(trusting(&authority).pin_spki_sha256([7; 32]), "api.test", config).await;
+    assert_eq!(said, "the certificate is refused: its public key is none of those pinned");
+}
+
+/// The provider's own SHA-256.
+fn ring_free_sha256(data: &[u8]) -> [u8; 32] {
+    use rustls::crypto::hash::HashAlgorithm;
+    let provider = provider();
+    let hash = provider.cipher_suites.iter().find_map(|suite| {
+        let hash = suite.tls13()?.common.hash_provider;
+        (hash.algorithm() == HashAlgorithm::SHA256).then_some(hash)
+    });
+    hash.unwrap().hash(data).as_ref().try_into().unwrap()
+}
+
+#[tokio::test]
+async fn another_name_can_be_asked_for() {
+    let authority = Authority::new();
+    let server = TlsServer::start(authority.server(&["inner.test"], ALPN)).await;
+    let tls = trusting(&authority).server_name("inner.test").unwrap();
+    assert!(get(&builder(tls).build().unwrap(), "api.test", server.address()).await.is_ok());
+    assert!(TlsConfig::new().server_name("not a name").is_err());
+}
+
+#[tokio::test]
+async fn anyone_is_accepted_only_where_that_is_said_and_the_trace_says_it_too() {
+    let stranger = Authority::new();
+    let server = TlsServer::start(stranger.server(&["nobody.test"], ALPN)).await;
+    let client = builder(TlsConfig::new().danger_accept_invalid_certs(true)).build().unwrap();
+    let (_, timings) = get(&client, "api.test", server.address()).await.unwrap();
+    assert!(!timings.tls_facts().unwrap().verified);
+    let platform = builder(TlsConfig::new()).build().unwrap();
+    assert!(get(&platform, "api.test", server.address()).await.unwrap_err().is_tls());
+    let platform_and_one = builder(TlsConfig::new().add_root_der(stranger.certificate().to_vec())).build().unwrap();
+    let server = TlsServer::start(stranger.server(&["api.test"], ALPN)).await;
+    assert!(get(&platform_and_one, "api.test", server.address()).await.is_ok());
+}
+
+#[tokio::test]
+async fn a_client_can_show_a_certificate_and_is_told_when_it_must() {
+    let authority = Authority::new();
+    let mut roots = rustls::RootCertStore::empty();
+    roots.add(authority.certificate()).unwrap();
+    let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider()).build().unwrap();
+    let (certificate, key) = authority.sign(params(&["api.test"]));
+    let builder_ = ServerConfig::builder_with_provider(provider()).with_safe_default_protocol_versions().unwrap();
+    let config = builder_.with_client_cert_verifier(verifier).with_single_cert(vec![certificate], key).unwrap();
+    let server = TlsServer::start(Arc::new(config)).await;
+
+    let identity = |authority: &Authority| {
+        let key = KeyPair::generate().unwrap();
+        let pem = key.serialize_pem();
+        let (certificate, _) = authority.sign_with(params(&["client.test"]), key);
+        let chain = format!("-----BEGIN CERTIFICATE-----\n{}\n-----END CERTIFICATE-----\n", base64(&certificate));
+        (chain, pem)
+    };
+    let (chain, key) = identity(&authority);
+    let tls = trusting(&authority).identity_pem(chain.as_bytes(), key.as_bytes()).unwrap();
+    assert!(get(&builder(tls).build().unwrap(), "api.test", server.address()).await.is_ok());
+
+    // With TLS 1.3 the server's word comes after the handshake, with the first bytes that are read.
+    let missing = get(&builder(trusting(&authority)).build().unwrap(), "api.test", server.address()).await.unwrap_err();
+    assert!(missing.to_string().contains("CertificateRequired"), "{missing}");
+    let (chain, key) = identity(&Authority::new());
+    let tls = trusting(&authority).identity_pem(chain.as_bytes(), key.as_bytes()).unwrap();
+    let wrong = get(&builder(tls).build().unwrap(), "api.test", server.address()).await.unwrap_err();
+    assert!(wrong.to_string().contains("alert"), "{wrong}");
+    assert!(TlsConfig::new().identity_pem(b"nonsense", b"nonsense").is_err());
+    assert!(TlsConfig::new().add_roots_pem(b"").is_err());
+}
+
+fn base64(der: &[u8]) -> String {
+    const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    der.chunks(3)
+        .map(|chunk| {
+            let bits = chunk.iter().fold(0_u32, |bits, byte| bits << 8 | u32::from(*byte)) << (8 * (3 - chunk.len()));
+            let letter = |place: usize| match place <= chunk.len() {
+                true => LETTERS[(bits >> (18 - 6 * place)) as usize & 63] as char,
+                false => '=',
+            };
+            (0..4).map(letter).collect::<String>()
+        })
+        .collect()
+}
+
+#[tokio::test]
+async fn hazard_peers_that_speak_no_tls_stall_or_hang_up() {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let client = builder(TlsConfig::new()).tls_timeout(Duration::from_millis(200)).build().unwrap();
+    let behaviours = ["plain", "hangs up", "cut", "stalls"];
+    tokio::spawn(async move {
+        for behaviour in behaviours {
+            let (mut socket, _) = listener.accept().await.unwrap();
+            socket.read_buf(&mut Vec::new()).await.unwrap();
+            match behaviour {
+                "plain" => socket.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").await.unwrap(),
+                "cut" => socket.write_all(&[22, 3, 3, 0, 90, 2]).await.unwrap(),
+                "stalls" => tokio::time::sleep(Duration::from_secs(20)).await,
+                _ => {}
+            }
+        }
+    });
+    let words = [
+        ("does not speak TLS", ErrorKind::Tls),
+        ("in the TLS handshake", ErrorKind::Tls),
+        ("in the TLS handshake", ErrorKind::Tls),
+        ("no TLS handshake within 200ms", ErrorKind::Tls),
+    ];
+    for (behaviour, (words, kind)) in behaviours.into_iter().zip(words) {
+        let error = get(&client, "api.test", address).await.unwrap_err();
+        assert!(error.to_string().contains(words), "{behaviour}: {error}");
+        assert_eq!(error.kind(), kind, "{behaviour}");
+    }
+}
+
+#[tokio::test]
+async fn the_connect_timeout_names_the_handshake_where_that_ate_it() {
+    let silent = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+    let client = builder(TlsConfig::new()).connect_timeout(Duration::from_millis(200)).build().unwrap();
+    let error = get(&client, "api.test", silent.local_addr().unwrap()).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Timeout(Phase::Tls), "{error}");
+    assert!(error.is_tls() && error.is_timeout());
+}
+
+#[tokio::test]
+async fn a_handshake_that_fails_leaves_the_other_addresses_their_turn() {
+    let authority = Authority::new();
+    let good = TlsServer::start(authority.server(&["api.test"], ALPN)).await;
+    let port = good.address().port();
+    let bad = TlsServer::at([127, 0, 0, 2].into(), port, Authority::new().server(&["api.test"], ALPN)).await;
+    let resolver = FixedResolver::new().with("api.test", [[127, 0, 0, 2].into(), [127, 0, 0, 1].into()]);
+    let client = Client::builder().resolver(resolver).tls(trusting(&authority)).build().unwrap();
+    let start = Instant::now();
+    let (_, timings) = get(&client, "api.test", good.address()).await.unwrap();
+    assert_eq!(timings.remote_addr(), Some(good.address()));
+    assert_eq!((bad.accepted(), timings.attempts().len()), (1, 2));
+    assert!(matches!(timings.attempts()[0].outcome, Outcome::Failed(_)));
+    assert!(start.elapsed() < Duration::from_secs(4));
+}
+
+#[tokio::test]
+async fn without_tls_http2_needs_prior_knowledge() {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        loop {
+            let (socket, _) = listener.accept().await.unwrap();
+            let serving = hyper::server::conn::http2::Builder::new(hyper_util::rt::TokioExecutor::new());
+            let service = hyper::service::service_fn(crate::support::tls_server::answer);
+            tokio::spawn(serving.serve_connection(hyper_util::rt::TokioIo::new(socket), service));
+        }
+    });
+    let client = builder(TlsConfig::new()).http2_prior_knowledge().build().unwrap();
+    for _ in 0..3 {
+        let url = format!("http://api.test:{}/x", address.port());
+        let response = client.post(&url).header("connection", "close").body("hello").send().await.unwrap();
+        assert_eq!(response.text().await.unwrap(), format!("HTTP/2.0 POST {url} none"));
+    }
+    assert_eq!(client.pool_stats().opened, 1);
+    let (_kept, nobody) = refusing();
+    assert!(client.get(format!("http://{nobody}/")).send().await.unwrap_err().is_connect());
+}
