@@ -204,7 +204,7 @@ impl Error {
         let kind = match &error {
             ConnectError::Resolve(_) => ErrorKind::Resolve,
             ConnectError::Timeout { phase, .. } => ErrorKind::Timeout(*phase),
-            ConnectError::Refused(_) | ConnectError::Handshake(_) => ErrorKind::Connect,
+            ConnectError::Refused(_) | ConnectError::Denied(_) | ConnectError::Handshake(_) => ErrorKind::Connect,
             ConnectError::Tls(_) => ErrorKind::Tls,
         };
         let dns_timeout = crate::dns::ResolveErrorKind::Timeout;

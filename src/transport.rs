@@ -1,7 +1,7 @@
 //! Addresses to byte streams: the [`Transport`] seam, and TCP.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::pin::Pin;
 use std::time::Duration;
 
@@ -32,6 +32,13 @@ pub trait Transport: Send + Sync + 'static {
     /// # Errors
     /// The operating system's, as they are: the race goes on with the next address.
     fn connect(&self, address: SocketAddr) -> Connecting<'_>;
+
+    /// The address from which packets to `address` would be sent, where that can be told at once and without sending any:
+    /// an error says that there is no way to it. It sorts a host's addresses (RFC 6724). Not known by default.
+    fn source_of(&self, address: SocketAddr) -> Option<io::Result<IpAddr>> {
+        let _ = address;
+        None
+    }
 }
 
 /// A connection attempt under way: what [`Transport::connect`] returns.
@@ -40,6 +47,10 @@ pub type Connecting<'a> = Pin<Box<dyn Future<Output = io::Result<Box<dyn Stream>
 impl<T: Transport + ?Sized> Transport for std::sync::Arc<T> {
     fn connect(&self, address: SocketAddr) -> Connecting<'_> {
         (**self).connect(address)
+    }
+
+    fn source_of(&self, address: SocketAddr) -> Option<io::Result<IpAddr>> {
+        (**self).source_of(address)
     }
 }
 
@@ -92,11 +103,28 @@ impl Transport for TcpTransport {
             Ok(Box::new(stream) as Box<dyn Stream>)
         })
     }
+
+    /// Connects a UDP socket, which sends nothing and asks the routing table.
+    fn source_of(&self, address: SocketAddr) -> Option<io::Result<IpAddr>> {
+        let any: IpAddr = if address.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+        let probe = || {
+            let socket = std::net::UdpSocket::bind((any, 0))?;
+            socket.connect(address)?;
+            Ok(socket.local_addr()?.ip())
+        };
+        Some(probe())
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_source_of_loopback_is_loopback() {
+        let source = TcpTransport::new().source_of(([127, 0, 0, 1], 80).into()).unwrap().unwrap();
+        assert!(source.is_loopback());
+    }
 
     #[tokio::test]
     async fn sockets_have_the_promised_options() {

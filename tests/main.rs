@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "a test says loudly what it found, or did not")]
 
+mod addresses;
 mod bad_input;
 mod call;
 mod dns;

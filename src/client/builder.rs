@@ -1,14 +1,17 @@
 //! How a client is set up.
 
 use std::fmt;
+use std::net::IpAddr;
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
 use super::{Client, Dialer, Shared};
-use crate::connect::{Connector, Versions};
+use crate::connect::{AddressPolicy, Addresses, Connector, Versions};
 use crate::dns::{CachedResolver, HickoryResolver, Resolve};
 use crate::error::{Error, Result};
 use crate::pool::{Pool, PoolConfig};
+use crate::race::Scores;
 #[cfg(feature = "__tls")]
 use crate::tls::{Tls, TlsConfig};
 use crate::trace::{Hooks, Observer};
@@ -34,6 +37,8 @@ pub struct ClientBuilder {
     connect_timeout: Duration,
     timeout: Option<Duration>,
     versions: Versions,
+    addresses: Addresses,
+    policy: AddressPolicy,
     #[cfg(feature = "__tls")]
     tls: TlsConfig,
     #[cfg(feature = "__tls")]
@@ -50,6 +55,8 @@ impl Default for ClientBuilder {
             connect_timeout: CONNECT_TIMEOUT,
             timeout: None,
             versions: Versions::Any,
+            addresses: Addresses::Both,
+            policy: AddressPolicy::default(),
             #[cfg(feature = "__tls")]
             tls: TlsConfig::new(),
             #[cfg(feature = "__tls")]
@@ -113,6 +120,23 @@ impl ClientBuilder {
         Self { tls_timeout: timeout, ..self }
     }
 
+    /// Which of a host's addresses are used. Those of both families by default.
+    pub fn addresses(self, addresses: Addresses) -> Self {
+        Self { addresses, ..self }
+    }
+
+    /// Connects only to addresses of the public internet: none of loopback, private networks, links, carriers, or
+    /// documentation (RFC 6890), however they are written. For clients whose URLs come from strangers. It is the address
+    /// that is looked at, after resolution and for every attempt, so a name cannot be rebound to a private one.
+    pub fn deny_private_addresses(self) -> Self {
+        Self { policy: AddressPolicy::public(), ..self }
+    }
+
+    /// Connects only to addresses for which `allows` says so, asked after resolution and for every attempt.
+    pub fn allow_addresses(self, allows: impl Fn(IpAddr) -> bool + Send + Sync + 'static) -> Self {
+        Self { policy: AddressPolicy::new(allows), ..self }
+    }
+
     /// Speaks HTTP/1.1 alone, also with servers that would rather speak HTTP/2.
     pub fn http1_only(self) -> Self {
         Self { versions: Versions::Http1, ..self }
@@ -140,6 +164,10 @@ impl ClientBuilder {
             resolver: resolver.clone(),
             transport: self.transport,
             versions: self.versions,
+            addresses: self.addresses,
+            policy: self.policy,
+            scores: Scores::default(),
+            rotation: AtomicUsize::new(0),
             #[cfg(feature = "__tls")]
             tls: Tls::new(self.tls, self.versions.alpn()),
             timeout: self.connect_timeout,

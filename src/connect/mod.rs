@@ -1,10 +1,11 @@
 //! From an origin to a connection: resolve, race, shake hands.
 
+mod addresses;
 mod conn;
 mod io;
 
 use std::net::{IpAddr, SocketAddr};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -13,6 +14,8 @@ use futures_util::future::BoxFuture;
 use futures_util::stream::{self, FuturesUnordered, Stream};
 use http_body::Body;
 
+pub(crate) use addresses::AddressPolicy;
+pub use addresses::Addresses;
 use conn::Interest;
 pub(crate) use conn::{Conn, Opened, Protocol, SendError};
 
@@ -21,7 +24,7 @@ use crate::dns::{CachedResolver, ResolveError, ResolveErrorKind};
 #[cfg(feature = "__tls")]
 use crate::origin::Scheme;
 use crate::origin::{Host, Origin};
-use crate::race::{self, Failed, Race};
+use crate::race::{self, Failed, Field, Race, Scores, Way};
 #[cfg(feature = "__tls")]
 use crate::tls::{Shaken, Tls};
 use crate::trace::{DialTrace, DnsLookup, Event, Family, Phase, Source, TlsFacts};
@@ -32,6 +35,11 @@ pub(crate) struct Connector {
     pub(crate) resolver: CachedResolver,
     pub(crate) transport: Arc<dyn Transport>,
     pub(crate) versions: Versions,
+    pub(crate) addresses: Addresses,
+    pub(crate) policy: AddressPolicy,
+    pub(crate) scores: Scores,
+    /// How many dials began with all addresses having their share.
+    pub(crate) rotation: AtomicUsize,
     #[cfg(feature = "__tls")]
     pub(crate) tls: Tls,
     /// For everything from the lookup to the handshake.
@@ -81,6 +89,9 @@ pub(crate) enum ConnectError {
     /// No address could be connected to.
     #[error("{}", describe(.0))]
     Refused(Vec<Failed>),
+    /// There are addresses, and the client's policy allows none of them.
+    #[error("the client may not connect to {0}")]
+    Denied(IpAddr),
     /// The same, and with the last one it was the TLS handshake that failed.
     #[error("{}", describe(.0))]
     Tls(Vec<Failed>),
@@ -99,6 +110,7 @@ impl ConnectError {
             Self::Refused(failed) | Self::Tls(failed) | Self::Timeout { failed, .. } => {
                 failed.into_iter().next_back().map(|(_, e)| e.into())
             }
+            Self::Denied(_) => None,
             Self::Handshake(error) => Some(error.into()),
         }
     }
@@ -131,7 +143,19 @@ impl Connector {
         let lookups = Lookups::default();
         let (families, answers) = self.resolve(origin.host(), &lookups, trace);
         let dial = |address: SocketAddr| self.transport.connect(address);
-        let mut race = Race::new(race::Config::default(), families, answers, origin.port(), dial, trace);
+        let way = |ip| match self.transport.source_of((ip, origin.port()).into()) {
+            None => Way::Unknown,
+            Some(Ok(source)) => Way::From(source),
+            Some(Err(_)) => Way::Unreachable,
+        };
+        let host = match origin.host() {
+            Host::Name(name) => Some(name),
+            Host::Ip(_) => None,
+        };
+        let spread = self.addresses == Addresses::Spread;
+        let rotation = spread.then(|| self.rotation.fetch_add(1, Ordering::Relaxed));
+        let field = Field { families, port: origin.port(), host, scores: &self.scores, way: &way, rotation };
+        let mut race = Race::new(race::Config::default(), field, answers, dial, trace);
         let mut spoiled = false;
         let (remote, stream, facts) = loop {
             let Some((remote, stream)) = race.next().await else {
@@ -149,10 +173,7 @@ impl Connector {
         drop(race);
         let protocol = self.versions.protocol(facts.as_ref().and_then(|facts| facts.alpn.as_deref()));
         let opened = Opened::handshake(stream, protocol).await.map_err(ConnectError::Handshake)?;
-        let interest = match origin.host() {
-            Host::Name(name) => Some(Interest::new(&self.resolver, name)),
-            Host::Ip(_) => None,
-        };
+        let interest = host.map(|name| Interest::new(&self.resolver, name));
         Ok(opened.known_as(Some(remote), facts, interest))
     }
 
@@ -204,13 +225,18 @@ impl Connector {
     /// The answers of the host's families, each as it comes.
     fn resolve<'a>(&'a self, host: &'a Host, lookups: &'a Lookups, trace: &'a Arc<DialTrace>) -> Answers<'a> {
         match host {
-            Host::Ip(ip) => (family_of(*ip), stream::iter([literal(*ip, trace)]).boxed()),
+            Host::Ip(ip) => {
+                let (family, addresses) = literal(*ip, trace);
+                let addresses = self.allowed(addresses, |ip| self.policy.allows(*ip), lookups);
+                (family_of(*ip), stream::iter([(family, addresses)]).boxed())
+            }
             Host::Name(name) => {
-                let lookups: FuturesUnordered<BoxFuture<'a, _>> = Family::BOTH
-                    .into_iter()
-                    .map(|family| Box::pin(self.lookup(name, family, lookups, trace)) as BoxFuture<'a, _>)
+                let families = self.addresses.families();
+                let lookups: FuturesUnordered<BoxFuture<'a, _>> = families
+                    .iter()
+                    .map(|family| Box::pin(self.lookup(name, *family, lookups, trace)) as BoxFuture<'a, _>)
                     .collect();
-                (&Family::BOTH, lookups.boxed())
+                (families, lookups.boxed())
             }
         }
     }
@@ -231,10 +257,8 @@ impl Connector {
                 let lookup = DnsLookup::answered(family, addresses.clone(), answer.ttl(), answer.source());
                 trace.emit(Event::DnsEnd(lookup));
                 lookups.answered.store(true, Ordering::Relaxed);
-                match addresses.iter().all(is_worth_dialling) {
-                    true => (family, addresses),
-                    false => (family, addresses.iter().copied().filter(is_worth_dialling).collect()),
-                }
+                let wanted = |ip: &IpAddr| is_worth_dialling(ip) && self.policy.allows(*ip);
+                (family, self.allowed(addresses, wanted, lookups))
             }
             Err(error) => {
                 let lookup = DnsLookup::failed(family, error.answered_from(), Arc::new(error.clone()));
@@ -243,6 +267,17 @@ impl Connector {
                 (family, Arc::new([]))
             }
         }
+    }
+
+    /// The addresses that may be dialled. The others are refused here, after resolution and before every attempt, so that a
+    /// name cannot be rebound to what its client may not reach.
+    fn allowed(&self, addresses: Arc<[IpAddr]>, wanted: impl Fn(&IpAddr) -> bool, lookups: &Lookups) -> Arc<[IpAddr]> {
+        if addresses.iter().all(&wanted) {
+            return addresses;
+        }
+        let denied = addresses.iter().find(|ip| !self.policy.allows(**ip));
+        lookups.denied(denied.copied());
+        addresses.iter().copied().filter(wanted).collect()
     }
 
     fn timed_out(&self, trace: &DialTrace) -> ConnectError {
@@ -326,6 +361,7 @@ fn is_worth_dialling(ip: &IpAddr) -> bool {
 #[derive(Default)]
 struct Lookups {
     failed: Mutex<Vec<ResolveError>>,
+    denied: Mutex<Option<IpAddr>>,
     answered: AtomicBool,
 }
 
@@ -334,8 +370,17 @@ impl Lookups {
         self.failed.lock().unwrap_or_else(PoisonError::into_inner).push(error);
     }
 
+    fn denied(&self, ip: Option<IpAddr>) {
+        let mut denied = self.denied.lock().unwrap_or_else(PoisonError::into_inner);
+        *denied = denied.or(ip);
+    }
+
     /// What is worth telling: an address that failed rather than a lookup, a failure rather than "no addresses".
     fn explain(&self, failed: Vec<Failed>) -> ConnectError {
+        let denied = *self.denied.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(denied) = denied.filter(|_| failed.is_empty()) {
+            return ConnectError::Denied(denied);
+        }
         if !failed.is_empty() || self.answered.load(Ordering::Relaxed) {
             return ConnectError::Refused(failed);
         }

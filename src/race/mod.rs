@@ -1,18 +1,23 @@
 //! The race between a host's addresses: the first to connect wins, the others are given up (RFC 8305).
 
+mod preference;
 mod schedule;
+mod scoreboard;
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use futures_util::Stream;
 use futures_util::StreamExt;
 use futures_util::future::{AbortHandle, Abortable, Aborted, BoxFuture};
 use futures_util::stream::FuturesUnordered;
 
+pub(crate) use preference::Way;
 pub(crate) use schedule::Config;
 use schedule::{Schedule, Step};
+use scoreboard::Scoreboard;
 
 use crate::clock::{Instant, now, sleep_until};
 use crate::trace::{DialTrace, Event, Family};
@@ -23,16 +28,81 @@ pub(crate) type Failed = (SocketAddr, Arc<io::Error>);
 /// An attempt that is over: with a result, unless it was given up.
 type Ended<T> = (SocketAddr, Result<io::Result<T>, Aborted>);
 
+/// What is remembered of addresses from one race to the next.
+pub(crate) struct Scores(Mutex<Scoreboard>);
+
+impl Default for Scores {
+    fn default() -> Self {
+        Self(Mutex::new(Scoreboard::new()))
+    }
+}
+
+impl Scores {
+    // The board's steps leave nothing half done.
+    fn lock(&self) -> MutexGuard<'_, Scoreboard> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Whose addresses race, and what their order depends on.
+pub(crate) struct Field<'a> {
+    pub(crate) families: &'a [Family],
+    pub(crate) port: u16,
+    /// The name that has these addresses.
+    pub(crate) host: Option<&'a Arc<str>>,
+    pub(crate) scores: &'a Scores,
+    /// Where packets to an address would come from.
+    pub(crate) way: &'a (dyn Fn(IpAddr) -> Way + Sync),
+    /// With which of the addresses to begin, where all of them are to have their share.
+    pub(crate) rotation: Option<usize>,
+}
+
+impl Field<'_> {
+    fn first(&self) -> Family {
+        let remembered = self.host.and_then(|host| self.scores.lock().last_good(now(), host));
+        match self.rotation {
+            Some(turn) => Family::BOTH[turn % 2],
+            None => remembered.unwrap_or(Family::V6),
+        }
+    }
+
+    /// The order within a family.
+    fn order(&self, addresses: &[IpAddr]) -> Vec<IpAddr> {
+        let mut addresses = addresses.to_vec();
+        match self.rotation {
+            Some(turn) if !addresses.is_empty() => {
+                // Both families have their turns in between.
+                let first = turn / 2 % addresses.len();
+                addresses.rotate_left(first);
+            }
+            None if addresses.len() > 1 => {
+                let mut ways: Vec<_> = addresses.iter().map(|ip| (*ip, (self.way)(*ip))).collect();
+                preference::sort(&mut ways);
+                addresses = ways.into_iter().map(|(ip, _)| ip).collect();
+            }
+            _ => {}
+        }
+        addresses
+    }
+}
+
 /// One race: answers come in, attempts go out. Dropping it gives up what is under way.
 pub(crate) struct Race<'a, A, D, T> {
+    field: Field<'a>,
     schedule: Schedule,
     answers: A,
-    port: u16,
     dial: D,
     attempts: FuturesUnordered<BoxFuture<'a, Ended<T>>>,
-    aborts: Vec<(SocketAddr, AbortHandle)>,
+    running: Vec<Running>,
     failed: Vec<Failed>,
     trace: &'a Arc<DialTrace>,
+}
+
+/// An attempt under way, as the race sees it.
+struct Running {
+    address: SocketAddr,
+    since: Instant,
+    abort: AbortHandle,
 }
 
 impl<'a, A, D, F, T> Race<'a, A, D, T>
@@ -41,18 +111,11 @@ where
     D: Fn(SocketAddr) -> F,
     F: Future<Output = io::Result<T>> + Send + 'a,
 {
-    /// A race over the `answers` of `families`, each of which answers once; `dial` makes an attempt.
-    pub(crate) fn new(
-        config: Config,
-        families: &[Family],
-        answers: A,
-        port: u16,
-        dial: D,
-        trace: &'a Arc<DialTrace>,
-    ) -> Self {
-        let schedule = Schedule::new(config, families);
-        let (attempts, aborts, failed) = Default::default();
-        Self { schedule, answers, port, dial, attempts, aborts, failed, trace }
+    /// A race over the `answers` of the field's families, each of which answers once; `dial` makes an attempt.
+    pub(crate) fn new(config: Config, field: Field<'a>, answers: A, dial: D, trace: &'a Arc<DialTrace>) -> Self {
+        let schedule = Schedule::new(config, field.families, field.first());
+        let (attempts, running, failed) = Default::default();
+        Self { field, schedule, answers, dial, attempts, running, failed, trace }
     }
 
     /// The next connection; `None` when no address is left. Asked again, the race goes on with the other addresses.
@@ -78,6 +141,7 @@ where
 
     /// A connection the race has won was of no use after all.
     pub(crate) fn spoiled(&mut self, address: SocketAddr, error: Arc<io::Error>) {
+        self.field.scores.lock().failed(now(), address.ip());
         self.failed.push((address, error));
     }
 
@@ -91,7 +155,7 @@ where
         let attempt = Attempt { address, trace: self.trace.clone(), over: false };
         let (abort, registration) = AbortHandle::new_pair();
         let dialled = Abortable::new((self.dial)(address), registration);
-        self.aborts.push((address, abort));
+        self.running.push(Running { address, since: now(), abort });
         self.attempts.push(Box::pin(async move {
             let result = dialled.await;
             if result.is_ok() {
@@ -102,9 +166,10 @@ where
     }
 
     fn give_up(&mut self, address: SocketAddr) {
-        for (_, abort) in self.aborts.extract_if(.., |(other, _)| *other == address) {
-            abort.abort();
+        for running in self.running.extract_if(.., |running| running.address == address) {
+            running.abort.abort();
         }
+        self.field.scores.lock().failed(now(), address.ip());
         self.failed.push((address, Arc::new(io::Error::new(io::ErrorKind::TimedOut, "given up for the next address"))));
     }
 
@@ -112,9 +177,7 @@ where
         tokio::select! {
             biased;
             Some((family, addresses)) = self.answers.next() => {
-                let port = self.port;
-                let addresses = addresses.iter().map(|ip| SocketAddr::new(*ip, port));
-                self.schedule.answered(now(), family, addresses);
+                self.answered(family, &addresses);
                 None
             }
             Some(ended) = self.attempts.next() => self.ended(ended),
@@ -122,15 +185,39 @@ where
         }
     }
 
+    fn answered(&mut self, family: Family, addresses: &[IpAddr]) {
+        let (now, port) = (now(), self.field.port);
+        let ordered = self.field.order(addresses);
+        let scores = self.field.scores.lock();
+        let standing = |ip: IpAddr| (SocketAddr::new(ip, port), scores.standing(now, ip));
+        self.schedule.answered(now, family, ordered.into_iter().map(standing));
+    }
+
+    /// Notes who won, and who had the time to and did not.
+    fn won(&self, address: SocketAddr, took: Duration) {
+        let (now, mut scores) = (now(), self.field.scores.lock());
+        let host = self.field.host.filter(|_| self.schedule.has_both_families());
+        scores.connected(now, host, address.ip(), took);
+        for beaten in self.running.iter().filter(|running| now - running.since >= self.schedule.attempt_delay()) {
+            scores.failed(now, beaten.address.ip());
+        }
+    }
+
     fn ended(&mut self, (address, result): Ended<T>) -> Option<(SocketAddr, T)> {
         let result = result.ok()?;
         self.schedule.ended(address);
+        let since = self.running.iter().find(|running| running.address == address).map(|running| running.since);
+        self.running.retain(|running| running.address != address);
         match result {
             Ok(connected) => {
+                self.won(address, since.map_or(Duration::ZERO, |since| now() - since));
                 self.trace.emit(Event::AttemptEnd { address, error: None });
                 Some((address, connected))
             }
             Err(error) => {
+                if is_the_peers(&error) {
+                    self.field.scores.lock().failed(now(), address.ip());
+                }
                 let error = Arc::new(error);
                 self.trace.emit(Event::AttemptEnd { address, error: Some(error.clone()) });
                 self.failed.push((address, error));
@@ -138,6 +225,15 @@ where
             }
         }
     }
+}
+
+/// Whether an error says something about the address, rather than about this process.
+fn is_the_peers(error: &io::Error) -> bool {
+    use io::ErrorKind::{
+        ConnectionAborted, ConnectionRefused, ConnectionReset, HostUnreachable, NetworkUnreachable, TimedOut,
+    };
+    let kinds = [ConnectionAborted, ConnectionRefused, ConnectionReset, HostUnreachable, NetworkUnreachable, TimedOut];
+    kinds.contains(&error.kind())
 }
 
 /// An attempt under way; dropped before it is over, it was given up.
@@ -203,8 +299,22 @@ mod tests {
         }
     }
 
+    fn field<'a>(families: &'a [Family], scores: &'a Scores) -> Field<'a> {
+        Field { families, port: 80, host: None, scores, way: &|_| Way::Unknown, rotation: None }
+    }
+
     /// Runs a race in paused time and tells it as a timeline.
     async fn timeline(answers: Vec<(u64, Vec<IpAddr>)>, network: Vec<(IpAddr, Peer)>) -> String {
+        again(&Scores::default(), None, answers, network).await
+    }
+
+    /// The same with what earlier races left behind.
+    async fn again(
+        scores: &Scores,
+        rotation: Option<usize>,
+        answers: Vec<(u64, Vec<IpAddr>)>,
+        network: Vec<(IpAddr, Peer)>,
+    ) -> String {
         let start = now();
         let log = Arc::new(Mutex::new(Vec::new()));
         let note = {
@@ -236,7 +346,9 @@ mod tests {
             }
         };
         let trace = DialTrace::new(&Hooks::default(), 1);
-        let mut race = Race::new(Config::default(), &families, answers, 80, dial, &trace);
+        let host = "api.test".into();
+        let field = Field { host: Some(&host), rotation, ..field(&families, scores) };
+        let mut race = Race::new(Config::default(), field, answers, dial, &trace);
         match race.next().await {
             Some((address, ())) => note(format!("won {}", short(address.ip()))),
             None => note(format!("lost, {} failed", race.into_failed().len())),
@@ -308,7 +420,8 @@ mod tests {
             tokio::time::sleep(ms(delay)).await;
             Ok(())
         };
-        let mut race = Race::new(Config::default(), &[Family::V4], answers, 80, dial, &trace);
+        let scores = Scores::default();
+        let mut race = Race::new(Config::default(), field(&[Family::V4], &scores), answers, dial, &trace);
         assert_eq!(race.next().await.unwrap().0.ip(), v4(2));
         drop(race);
         let told: Vec<_> = trace.events().into_iter().map(|(_, event)| event).collect();
@@ -325,10 +438,65 @@ mod tests {
         let trace = DialTrace::new(&Hooks::default(), 1);
         let answers = stream::iter([(Family::V4, [v4(1), v4(2)].into())]);
         let dial = |address: SocketAddr| std::future::ready(Ok(address));
-        let mut race = Race::new(Config::default(), &[Family::V4], answers, 80, dial, &trace);
+        let scores = Scores::default();
+        let mut race = Race::new(Config::default(), field(&[Family::V4], &scores), answers, dial, &trace);
         let first = race.next().await.unwrap().0;
         let second = race.next().await.unwrap().0;
         assert_eq!([first.ip(), second.ip()], [v4(1), v4(2)]);
         assert!(race.next().await.is_none());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_next_race_begins_with_the_family_that_won_the_last_one() {
+        let scores = Scores::default();
+        let answers = || vec![(0, vec![v6(1)]), (0, vec![v4(1)])];
+        let network = || vec![(v6(1), Silent), (v4(1), Connects(10))];
+        let told = again(&scores, None, answers(), network()).await;
+        assert_eq!(told, "0 dial v6(1); 250 dial v4(1); 260 won v4(1)");
+        assert_eq!(again(&scores, None, answers(), network()).await, "0 dial v4(1); 10 won v4(1)");
+        tokio::time::sleep(Duration::from_secs(11 * 60)).await;
+        let told = again(&scores, None, answers(), network()).await;
+        assert_eq!(told, "0 dial v6(1); 250 dial v4(1); 260 won v4(1)", "ten minutes later it is tried again");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_address_that_failed_is_dialled_last_for_a_while() {
+        let scores = Scores::default();
+        let answers = || vec![(0, vec![]), (0, vec![v4(1), v4(2)])];
+        let network = || vec![(v4(1), Refuses(1)), (v4(2), Connects(10))];
+        assert_eq!(again(&scores, None, answers(), network()).await, "0 dial v4(1); 1 dial v4(2); 11 won v4(2)");
+        assert_eq!(again(&scores, None, answers(), network()).await, "0 dial v4(2); 10 won v4(2)");
+        tokio::time::sleep(Duration::from_secs(15)).await;
+        assert_eq!(again(&scores, None, answers(), network()).await, "0 dial v4(1); 1 dial v4(2); 11 won v4(2)");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_error_of_this_process_is_not_held_against_the_address() {
+        assert!(!is_the_peers(&io::Error::from_raw_os_error(24)), "too many open files");
+        assert!(is_the_peers(&io::ErrorKind::ConnectionRefused.into()));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn all_addresses_have_their_share_where_they_are_to() {
+        let scores = Scores::default();
+        let mut first = Vec::new();
+        for turn in 0..6 {
+            let answers = vec![(0, vec![v6(1), v6(2)]), (0, vec![v4(1), v4(2), v4(3)])];
+            let network = [v6(1), v6(2), v4(1), v4(2), v4(3)].map(|ip| (ip, Connects(10))).to_vec();
+            let told = again(&scores, Some(turn), answers, network).await;
+            first.push(told.split(';').next().unwrap().trim_start_matches("0 dial ").to_owned());
+        }
+        assert_eq!(first, ["v6(1)", "v4(1)", "v6(2)", "v4(2)", "v6(1)", "v4(3)"]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn addresses_without_a_way_to_them_come_last() {
+        let (scores, trace) = (Scores::default(), DialTrace::new(&Hooks::default(), 1));
+        let answers = stream::iter([(Family::V4, [v4(1), v4(2)].into())]);
+        let way = |ip: IpAddr| if ip == v4(1) { Way::Unreachable } else { Way::From(v4(9)) };
+        let field = Field { way: &way, ..field(&[Family::V4], &scores) };
+        let dial = |address: SocketAddr| std::future::ready(Ok(address));
+        let mut race = Race::new(Config::default(), field, answers, dial, &trace);
+        assert_eq!(race.next().await.unwrap().0.ip(), v4(2));
     }
 }

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use super::scoreboard::Standing;
 use crate::clock::Instant;
 use crate::trace::Family;
 
@@ -49,43 +50,51 @@ pub(crate) enum Step {
 pub(crate) struct Schedule {
     config: Config,
     unanswered: Vec<Family>,
-    ready: [VecDeque<SocketAddr>; 2],
+    /// By standing and family.
+    ready: [[VecDeque<SocketAddr>; 2]; 3],
     seen: Vec<SocketAddr>,
+    /// The family that goes first, and whose turn it is.
+    first: Family,
     turn: Family,
     /// The addresses being dialled, the first one first.
     in_flight: VecDeque<SocketAddr>,
-    /// The end of the resolution delay, once IPv4 addresses wait for the IPv6 answer.
+    /// The end of the resolution delay, once there are addresses that may have to wait for better ones.
     held_until: Option<Instant>,
     /// The end of the attempt delay, unless an attempt ended since.
     spaced_until: Option<Instant>,
 }
 
 impl Schedule {
-    /// A race that waits for the answers of `unanswered` families.
-    pub(crate) fn new(config: Config, unanswered: &[Family]) -> Self {
+    /// A race that waits for the answers of `unanswered` families, of which `first` goes first.
+    pub(crate) fn new(config: Config, unanswered: &[Family], first: Family) -> Self {
         Self {
             config,
             unanswered: unanswered.to_vec(),
             ready: Default::default(),
             seen: Vec::new(),
-            turn: Family::V6,
+            first,
+            turn: first,
             in_flight: VecDeque::new(),
             held_until: None,
             spaced_until: None,
         }
     }
 
-    /// Takes a family's addresses, none if it has none; they join a race that runs already.
-    pub(crate) fn answered(&mut self, now: Instant, family: Family, addresses: impl IntoIterator<Item = SocketAddr>) {
+    /// Takes a family's addresses, each with its standing, none if it has none; they join a race that runs already.
+    pub(crate) fn answered(
+        &mut self,
+        now: Instant,
+        family: Family,
+        addresses: impl IntoIterator<Item = (SocketAddr, Standing)>,
+    ) {
         self.unanswered.retain(|other| *other != family);
-        for address in addresses {
+        for (address, standing) in addresses {
             if self.seen.len() < self.config.max_addresses && !self.seen.contains(&address) {
                 self.seen.push(address);
-                self.ready[Family::of(address.ip()) as usize].push_back(address);
+                self.ready[standing as usize][Family::of(address.ip()) as usize].push_back(address);
             }
         }
-        let first_is_v4 = self.seen.first().is_some_and(SocketAddr::is_ipv4);
-        if first_is_v4 && self.held_until.is_none() {
+        if !self.seen.is_empty() && self.held_until.is_none() {
             self.held_until = Some(now + self.config.resolution_delay);
         }
     }
@@ -96,9 +105,18 @@ impl Schedule {
         self.spaced_until = None;
     }
 
+    /// Whether both families have had addresses in this race.
+    pub(crate) fn has_both_families(&self) -> bool {
+        self.seen.iter().any(SocketAddr::is_ipv4) && self.seen.iter().any(SocketAddr::is_ipv6)
+    }
+
+    pub(crate) fn attempt_delay(&self) -> Duration {
+        self.config.attempt_delay
+    }
+
     /// What to do now.
     pub(crate) fn poll(&mut self, now: Instant) -> Step {
-        if self.ready.iter().all(VecDeque::is_empty) {
+        if self.best().is_none() {
             let over = self.in_flight.is_empty() && self.unanswered.is_empty();
             return if over { Step::Exhausted } else { Step::Wait(None) };
         }
@@ -113,15 +131,25 @@ impl Schedule {
         self.dial(now)
     }
 
+    /// The addresses to choose from next: those of the best standing, by family.
+    fn best(&self) -> Option<usize> {
+        self.ready.iter().position(|families| families.iter().any(|addresses| !addresses.is_empty()))
+    }
+
     fn earliest(&self) -> Option<Instant> {
-        let only_v4 = self.ready[Family::V6 as usize].is_empty() && self.unanswered.contains(&Family::V6);
-        let held = self.held_until.filter(|_| only_v4 && self.in_flight.is_empty());
-        self.spaced_until.max(held)
+        let best = self.best()?;
+        // The first address is not one that did badly, nor one of the second family, while a better one may be coming.
+        let lacks_first = self.ready[best][self.first as usize].is_empty() && self.unanswered.contains(&self.first);
+        let is_second_choice = best > Standing::Fine as usize && !self.unanswered.is_empty();
+        let waits = (lacks_first || is_second_choice) && self.in_flight.is_empty();
+        self.spaced_until.max(self.held_until.filter(|_| waits))
     }
 
     fn dial(&mut self, now: Instant) -> Step {
-        let turn = self.turn;
-        let address = self.ready[turn as usize].pop_front().or_else(|| self.ready[turn.other() as usize].pop_front());
+        let best = self.best().expect("an address is ready");
+        let [turn, other] = [self.turn, self.turn.other()].map(|family| family as usize);
+        let ready = &mut self.ready[best];
+        let address = ready[turn].pop_front().or_else(|| ready[other].pop_front());
         let address = address.expect("an address is ready");
         self.turn = Family::of(address.ip()).other();
         self.in_flight.push_back(address);
@@ -143,20 +171,24 @@ mod tests {
         ([0x2001, 0xdb8, 0, 0, 0, 0, 0, last], 80).into()
     }
 
+    fn answered(race: &mut Schedule, now: Instant, family: Family, addresses: impl IntoIterator<Item = SocketAddr>) {
+        race.answered(now, family, addresses.into_iter().map(|address| (address, Standing::Fine)));
+    }
+
     fn ms(ms: u64) -> Duration {
         Duration::from_millis(ms)
     }
 
     fn both() -> (Schedule, Instant) {
-        (Schedule::new(Config::default(), &[V6, V4]), crate::clock::now())
+        (Schedule::new(Config::default(), &[V6, V4], V6), crate::clock::now())
     }
 
     #[test]
     fn v6_starts_at_once_and_families_alternate() {
         let (mut race, t0) = both();
         assert_eq!(race.poll(t0), Step::Wait(None));
-        race.answered(t0, V6, [v6(1), v6(2)]);
-        race.answered(t0, V4, [v4(1), v4(2)]);
+        answered(&mut race, t0, V6, [v6(1), v6(2)]);
+        answered(&mut race, t0, V4, [v4(1), v4(2)]);
         for (step, address) in [v6(1), v4(1), v6(2), v4(2)].into_iter().enumerate() {
             let at = t0 + ms(250) * step as u32;
             assert_eq!(race.poll(at), Step::Dial(address));
@@ -168,7 +200,7 @@ mod tests {
     #[test]
     fn v4_waits_50_ms_for_v6() {
         let (mut race, t0) = both();
-        race.answered(t0, V4, [v4(1)]);
+        answered(&mut race, t0, V4, [v4(1)]);
         assert_eq!(race.poll(t0), Step::Wait(Some(t0 + ms(50))));
         assert_eq!(race.poll(t0 + ms(50)), Step::Dial(v4(1)));
     }
@@ -176,8 +208,8 @@ mod tests {
     #[test]
     fn v6_that_comes_within_the_delay_goes_first() {
         let (mut race, t0) = both();
-        race.answered(t0, V4, [v4(1)]);
-        race.answered(t0 + ms(20), V6, [v6(1)]);
+        answered(&mut race, t0, V4, [v4(1)]);
+        answered(&mut race, t0 + ms(20), V6, [v6(1)]);
         assert_eq!(race.poll(t0 + ms(20)), Step::Dial(v6(1)));
         assert_eq!(race.poll(t0 + ms(270)), Step::Dial(v4(1)));
     }
@@ -185,16 +217,16 @@ mod tests {
     #[test]
     fn no_v6_addresses_end_the_delay() {
         let (mut race, t0) = both();
-        race.answered(t0, V4, [v4(1)]);
-        race.answered(t0 + ms(20), V6, []);
+        answered(&mut race, t0, V4, [v4(1)]);
+        answered(&mut race, t0 + ms(20), V6, []);
         assert_eq!(race.poll(t0 + ms(20)), Step::Dial(v4(1)));
     }
 
     #[test]
     fn the_next_starts_at_once_when_one_fails() {
         let (mut race, t0) = both();
-        race.answered(t0, V6, [v6(1)]);
-        race.answered(t0, V4, [v4(1)]);
+        answered(&mut race, t0, V6, [v6(1)]);
+        answered(&mut race, t0, V4, [v4(1)]);
         assert_eq!(race.poll(t0), Step::Dial(v6(1)));
         race.ended(v6(1));
         assert_eq!(race.poll(t0 + ms(1)), Step::Dial(v4(1)));
@@ -205,19 +237,19 @@ mod tests {
     #[test]
     fn late_answers_join() {
         let (mut race, t0) = both();
-        race.answered(t0, V4, [v4(1)]);
+        answered(&mut race, t0, V4, [v4(1)]);
         assert_eq!(race.poll(t0 + ms(50)), Step::Dial(v4(1)));
         race.ended(v4(1));
         assert_eq!(race.poll(t0 + ms(60)), Step::Wait(None));
-        race.answered(t0 + ms(900), V6, [v6(1)]);
+        answered(&mut race, t0 + ms(900), V6, [v6(1)]);
         assert_eq!(race.poll(t0 + ms(900)), Step::Dial(v6(1)));
     }
 
     #[test]
     fn at_most_six_run_at_once_and_every_address_gets_its_turn() {
         let (mut race, t0) = both();
-        race.answered(t0, V6, []);
-        race.answered(t0, V4, (1..=20).map(v4));
+        answered(&mut race, t0, V6, []);
+        answered(&mut race, t0, V4, (1..=20).map(v4));
         for turn in 0..20 {
             let at = t0 + ms(250) * turn;
             let address = v4(turn as u8 + 1);
@@ -233,8 +265,8 @@ mod tests {
     #[test]
     fn an_address_named_twice_is_dialled_once() {
         let (mut race, t0) = both();
-        race.answered(t0, V6, []);
-        race.answered(t0, V4, [v4(1), v4(1)]);
+        answered(&mut race, t0, V6, []);
+        answered(&mut race, t0, V4, [v4(1), v4(1)]);
         assert_eq!(race.poll(t0), Step::Dial(v4(1)));
         race.ended(v4(1));
         assert_eq!(race.poll(t0), Step::Exhausted);
@@ -243,8 +275,8 @@ mod tests {
     #[test]
     fn a_thousand_addresses_are_bounded_attempts() {
         let (mut race, t0) = both();
-        race.answered(t0, V6, (0..1_000).map(v6).map(|address| (address.ip(), 80).into()));
-        race.answered(t0, V4, []);
+        answered(&mut race, t0, V6, (0..1_000).map(v6).map(|address| (address.ip(), 80).into()));
+        answered(&mut race, t0, V4, []);
         let mut dialled = 0;
         while let Step::Dial(address) = race.poll(t0) {
             race.ended(address);
@@ -254,10 +286,43 @@ mod tests {
     }
 
     #[test]
+    fn addresses_that_did_badly_come_last_whatever_their_family() {
+        let (mut race, t0) = both();
+        race.answered(t0, V6, [(v6(1), Standing::Failed), (v6(2), Standing::Slow)]);
+        race.answered(t0, V4, [(v4(1), Standing::Failed), (v4(2), Standing::Fine)]);
+        for (step, address) in [v4(2), v6(2), v4(1), v6(1)].into_iter().enumerate() {
+            assert_eq!(race.poll(t0 + ms(250) * step as u32), Step::Dial(address));
+        }
+    }
+
+    #[test]
+    fn an_address_that_failed_waits_50_ms_for_a_better_one() {
+        let (mut race, t0) = both();
+        race.answered(t0, V6, [(v6(1), Standing::Failed)]);
+        assert_eq!(race.poll(t0), Step::Wait(Some(t0 + ms(50))));
+        answered(&mut race, t0 + ms(20), V4, [v4(1)]);
+        assert_eq!(race.poll(t0 + ms(20)), Step::Dial(v4(1)));
+        let (mut race, t0) = both();
+        race.answered(t0, V6, [(v6(1), Standing::Failed)]);
+        assert_eq!(race.poll(t0 + ms(50)), Step::Dial(v6(1)), "and no longer");
+    }
+
+    #[test]
+    fn the_family_that_did_well_goes_first() {
+        let t0 = crate::clock::now();
+        let mut race = Schedule::new(Config::default(), &[V6, V4], V4);
+        answered(&mut race, t0, V6, [v6(1)]);
+        assert_eq!(race.poll(t0), Step::Wait(Some(t0 + ms(50))));
+        answered(&mut race, t0, V4, [v4(1)]);
+        assert_eq!(race.poll(t0), Step::Dial(v4(1)));
+        assert_eq!(race.poll(t0 + ms(250)), Step::Dial(v6(1)));
+    }
+
+    #[test]
     fn without_any_address_it_is_exhausted() {
         let (mut race, t0) = both();
-        race.answered(t0, V6, []);
-        race.answered(t0, V4, []);
+        answered(&mut race, t0, V6, []);
+        answered(&mut race, t0, V4, []);
         assert_eq!(race.poll(t0), Step::Exhausted);
     }
 }

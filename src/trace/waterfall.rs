@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use super::event::{DnsLookup, Phase, Source};
+use super::event::{DnsLookup, Phase, Source, TlsFacts};
 use super::timings::{Outcome, Timings};
 
 const BAR: usize = 24;
@@ -76,6 +76,7 @@ fn note(timings: &Timings, phase: Phase) -> String {
         },
         Phase::Connect if timings.reused() => "reused connection".to_owned(),
         Phase::Connect => attempts(timings),
+        Phase::Tls => timings.tls_facts().map(secrecy).unwrap_or_default(),
         _ => String::new(),
     }
 }
@@ -87,6 +88,15 @@ fn answer(lookup: &DnsLookup) -> String {
     let more = lookup.addresses.len().checked_sub(2).map(|more| format!("+{}", more + 1));
     let full = [Some(source.clone()), ttl.clone(), first.clone(), more.clone()];
     fit([full, [Some(source.clone()), ttl, first.clone(), None], [Some(source), first, more, None]])
+}
+
+/// Version, protocol, whether the session was resumed; and first of all that nobody was verified, where that is so.
+fn secrecy(facts: &TlsFacts) -> String {
+    let unverified = (!facts.verified).then(|| "NOT VERIFIED".to_owned());
+    let version = Some(facts.version.replacen('_', ".", 1));
+    let resumed = facts.resumed.then(|| "resumed".to_owned());
+    let alpn = facts.alpn.as_deref().map(str::to_owned);
+    fit([[unverified.clone(), version.clone(), alpn, resumed], [unverified, version, None, None]])
 }
 
 fn attempts(timings: &Timings) -> String {
@@ -142,6 +152,21 @@ mod tests {
 
     fn ms(ms: u64) -> Duration {
         Duration::from_millis(ms)
+    }
+
+    #[test]
+    fn the_note_on_tls_says_first_what_is_wrong_with_it() {
+        let facts = |alpn: Option<&str>, resumed, verified| TlsFacts {
+            version: "TLSv1_3",
+            cipher_suite: "TLS13_AES_256_GCM_SHA384",
+            alpn: alpn.map(Into::into),
+            resumed,
+            verified,
+            peer_certificates: Vec::new(),
+        };
+        assert_eq!(secrecy(&facts(Some("h2"), true, true)), "TLSv1.3, h2, resumed");
+        assert_eq!(secrecy(&facts(None, false, true)), "TLSv1.3");
+        assert_eq!(secrecy(&facts(Some("http/1.1"), true, false)), "NOT VERIFIED, TLSv1.3");
     }
 
     fn cold() -> Timings {

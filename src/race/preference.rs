@@ -1,0 +1,140 @@
+//! Which of a family's addresses to prefer, by where their packets would come from (RFC 6724 §6). A core.
+
+use std::cmp::Ordering;
+use std::net::{IpAddr, Ipv6Addr};
+
+/// Where packets to an address would come from, as far as it is known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Way {
+    Unknown,
+    /// There is no way to it.
+    Unreachable,
+    From(IpAddr),
+}
+
+/// Sorts addresses of one family; those that are as good as each other keep their order.
+pub(crate) fn sort(addresses: &mut [(IpAddr, Way)]) {
+    addresses.sort_by(|one, other| compare(*one, *other));
+}
+
+fn compare((one, from_one): (IpAddr, Way), (other, from_other): (IpAddr, Way)) -> Ordering {
+    use Way::{From, Unknown, Unreachable};
+    match (from_one, from_other) {
+        (Unknown, _) | (_, Unknown) | (Unreachable, Unreachable) => Ordering::Equal,
+        // Rule 1: avoid unusable destinations.
+        (Unreachable, From(_)) => Ordering::Greater,
+        (From(_), Unreachable) => Ordering::Less,
+        (From(source_one), From(source_other)) => {
+            // Rules 2, 5, 6, 8 and 9, the others need what only the operating system knows.
+            let matching = |ip, source| scope(ip) == scope(source);
+            let labelled = |ip, source| policy(ip).label == policy(source).label;
+            matching(other, source_other)
+                .cmp(&matching(one, source_one))
+                .then_with(|| labelled(other, source_other).cmp(&labelled(one, source_one)))
+                .then_with(|| policy(other).precedence.cmp(&policy(one).precedence))
+                .then_with(|| scope(one).cmp(&scope(other)))
+                .then_with(|| common_prefix(other, source_other).cmp(&common_prefix(one, source_one)))
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Scope {
+    LinkLocal,
+    SiteLocal,
+    Global,
+}
+
+/// RFC 6724 §3.1 and §3.2.
+fn scope(ip: IpAddr) -> Scope {
+    match ip {
+        IpAddr::V4(ip) if ip.is_loopback() || ip.is_link_local() => Scope::LinkLocal,
+        IpAddr::V4(_) => Scope::Global,
+        IpAddr::V6(ip) if ip.is_loopback() || ip.is_unicast_link_local() => Scope::LinkLocal,
+        IpAddr::V6(ip) if ip.segments()[0] & 0xffc0 == 0xfec0 => Scope::SiteLocal,
+        IpAddr::V6(_) => Scope::Global,
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Policy {
+    precedence: u8,
+    label: u8,
+}
+
+/// The default policy table of RFC 6724 §2.1.
+fn policy(ip: IpAddr) -> Policy {
+    let row = |precedence, label| Policy { precedence, label };
+    let IpAddr::V6(ip) = ip else { return row(35, 4) };
+    match ip.segments() {
+        _ if ip == Ipv6Addr::LOCALHOST => row(50, 0),
+        [0, 0, 0, 0, 0, 0xffff, ..] => row(35, 4),
+        [0x2002, ..] => row(30, 2),
+        [0x2001, 0, ..] => row(5, 5),
+        [first, ..] if first & 0xfe00 == 0xfc00 => row(3, 13),
+        [0, 0, 0, 0, 0, 0, ..] => row(1, 3),
+        [first, ..] if first & 0xffc0 == 0xfec0 => row(1, 11),
+        [0x3ffe, ..] => row(1, 12),
+        _ => row(40, 1),
+    }
+}
+
+/// Rule 9, for IPv6 alone: for IPv4 it would undo the publisher's rotation.
+fn common_prefix(ip: IpAddr, source: IpAddr) -> u32 {
+    match (ip, source) {
+        (IpAddr::V6(ip), IpAddr::V6(source)) => (ip.to_bits() ^ source.to_bits()).leading_zeros().min(64),
+        _ => 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Sorts destinations, each with its source, "-" for none and "?" for unknown.
+    fn sorted(list: &[(&str, &str)]) -> Vec<String> {
+        let mut addresses: Vec<_> = list
+            .iter()
+            .map(|(ip, source)| {
+                let origin = match *source {
+                    "-" => Way::Unreachable,
+                    "?" => Way::Unknown,
+                    source => Way::From(source.parse().unwrap()),
+                };
+                (ip.parse().unwrap(), origin)
+            })
+            .collect();
+        sort(&mut addresses);
+        addresses.iter().map(|(ip, _)| ip.to_string()).collect()
+    }
+
+    #[test]
+    fn the_examples_of_rfc_6724() {
+        // §10.2: prefer matching scope, matching label, higher precedence, smaller scope, longest prefix.
+        assert_eq!(
+            sorted(&[("2001:db8:1::1", "fe80::2"), ("2001:db8:2::1", "2001:db8:2::2")]),
+            ["2001:db8:2::1", "2001:db8:1::1"]
+        );
+        assert_eq!(
+            sorted(&[("2002:c633:6401::1", "2002:c633:6401::2"), ("2001:db8:1::1", "2001:db8:1::2")]),
+            ["2001:db8:1::1", "2002:c633:6401::1"]
+        );
+        assert_eq!(
+            sorted(&[("2001:db8:1::1", "2002:c633:6401::2"), ("2002:c633:6401::1", "2002:c633:6401::2")]),
+            ["2002:c633:6401::1", "2001:db8:1::1"]
+        );
+        assert_eq!(sorted(&[("2001:db8:1::1", "2001:db8:1::2"), ("fe80::1", "fe80::2")]), ["fe80::1", "2001:db8:1::1"]);
+        assert_eq!(
+            sorted(&[("2001:db8:3ffe::1", "2001:db8:1::2"), ("2001:db8:1::1", "2001:db8:1::2")]),
+            ["2001:db8:1::1", "2001:db8:3ffe::1"]
+        );
+    }
+
+    #[test]
+    fn what_cannot_be_reached_is_last_and_what_is_as_good_keeps_its_order() {
+        assert_eq!(sorted(&[("192.0.2.1", "-"), ("192.0.2.2", "10.0.0.1")]), ["192.0.2.2", "192.0.2.1"]);
+        let same = [("192.0.2.9", "10.0.0.1"), ("10.0.0.2", "10.0.0.1"), ("192.0.2.1", "10.0.0.1")];
+        assert_eq!(sorted(&same), ["192.0.2.9", "10.0.0.2", "192.0.2.1"], "no rule 9 for IPv4");
+        assert_eq!(sorted(&[("2001:db8::9", "?"), ("2001:db8::1", "?")]), ["2001:db8::9", "2001:db8::1"]);
+    }
+}

@@ -1,0 +1,179 @@
+//! Which addresses did well lately, and which family of a host did. A core: it is told the time, and it forgets.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use foldhash::fast::RandomState;
+
+use crate::clock::Instant;
+use crate::trace::Family;
+
+/// How long an address that failed is tried last: after the first failure, and at most.
+const FIRST_PENALTY: Duration = Duration::from_secs(15);
+const LONGEST_PENALTY: Duration = Duration::from_secs(60);
+/// An address that takes longer than this to connect lets others go first.
+const SLOW: Duration = Duration::from_millis(250);
+/// What was seen longer ago says nothing.
+const FORGOTTEN: Duration = Duration::from_secs(10 * 60);
+/// How many addresses, and how many hosts, are remembered; the older half leaves.
+const MOST: usize = 4_096;
+
+/// In which turn an address is tried.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Standing {
+    /// It did well, or nothing is known of it.
+    Fine,
+    /// It takes its time.
+    Slow,
+    /// It failed.
+    Failed,
+}
+
+pub(crate) struct Scoreboard {
+    addresses: HashMap<IpAddr, Score, RandomState>,
+    hosts: HashMap<Arc<str>, (Family, Instant), RandomState>,
+}
+
+#[derive(Debug)]
+struct Score {
+    /// Failures since the last success.
+    failures: u32,
+    /// Smoothed as TCP smooths its round trips (RFC 6298 §2): an eighth of each new one.
+    connect: Option<Duration>,
+    seen: Instant,
+}
+
+impl Scoreboard {
+    pub(crate) fn new() -> Self {
+        Self { addresses: HashMap::default(), hosts: HashMap::default() }
+    }
+
+    /// An address connected; `over` says that its host had the other family to offer, too.
+    pub(crate) fn connected(&mut self, now: Instant, host: Option<&Arc<str>>, ip: IpAddr, took: Duration) {
+        let score = self.score(now, ip);
+        score.failures = 0;
+        score.connect = Some(score.connect.map_or(took, |before| (before * 7 + took) / 8));
+        if let Some(host) = host {
+            make_room(&mut self.hosts, |(_, seen)| *seen);
+            self.hosts.insert(host.clone(), (Family::of(ip), now));
+        }
+    }
+
+    /// An address failed, or was beaten though it had its time.
+    pub(crate) fn failed(&mut self, now: Instant, ip: IpAddr) {
+        let score = self.score(now, ip);
+        score.failures = score.failures.saturating_add(1);
+    }
+
+    pub(crate) fn standing(&self, now: Instant, ip: IpAddr) -> Standing {
+        let Some(score) = self.addresses.get(&ip).filter(|score| now < score.seen + FORGOTTEN) else {
+            return Standing::Fine;
+        };
+        let penalty = match score.failures {
+            0 => Duration::ZERO,
+            failures => (FIRST_PENALTY * (1 << (failures - 1).min(8))).min(LONGEST_PENALTY),
+        };
+        match now < score.seen + penalty {
+            true => Standing::Failed,
+            false if score.connect.is_some_and(|connect| connect > SLOW) => Standing::Slow,
+            false => Standing::Fine,
+        }
+    }
+
+    /// The family of the host's address that connected last.
+    pub(crate) fn last_good(&self, now: Instant, host: &str) -> Option<Family> {
+        let (family, seen) = self.hosts.get(host)?;
+        (now < *seen + FORGOTTEN).then_some(*family)
+    }
+
+    fn score(&mut self, now: Instant, ip: IpAddr) -> &mut Score {
+        make_room(&mut self.addresses, |score| score.seen);
+        let score = self.addresses.entry(ip).or_insert(Score { failures: 0, connect: None, seen: now });
+        score.seen = now;
+        score
+    }
+}
+
+/// Drops the older half of a full map.
+fn make_room<K: Eq + Hash, V>(map: &mut HashMap<K, V, RandomState>, seen: impl Fn(&V) -> Instant) {
+    if map.len() < MOST {
+        return;
+    }
+    let mut times: Vec<_> = map.values().map(&seen).collect();
+    let (_, middle, _) = times.select_nth_unstable(MOST / 2);
+    let middle = *middle;
+    map.retain(|_, value| seen(value) > middle);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ip(last: u8) -> IpAddr {
+        [192, 0, 2, last].into()
+    }
+
+    fn secs(secs: u64) -> Duration {
+        Duration::from_secs(secs)
+    }
+
+    #[test]
+    fn an_address_that_failed_is_tried_last_for_longer_each_time_and_a_minute_at_most() {
+        let (mut board, mut now) = (Scoreboard::new(), crate::clock::now());
+        assert_eq!(board.standing(now, ip(1)), Standing::Fine, "nothing is known");
+        for penalty in [15, 30, 60, 60, 60] {
+            board.failed(now, ip(1));
+            assert_eq!(board.standing(now + secs(penalty) - Duration::from_nanos(1), ip(1)), Standing::Failed);
+            assert_eq!(board.standing(now + secs(penalty), ip(1)), Standing::Fine);
+            now += secs(penalty);
+        }
+        board.failed(now, ip(1));
+        board.connected(now, None, ip(1), secs(0));
+        assert_eq!(board.standing(now, ip(1)), Standing::Fine, "a success ends it");
+        assert_eq!(board.standing(now, ip(2)), Standing::Fine, "and it is nobody else's");
+    }
+
+    #[test]
+    fn a_slow_address_is_slow_until_it_was_fast_often_enough() {
+        let (mut board, now) = (Scoreboard::new(), crate::clock::now());
+        board.connected(now, None, ip(1), Duration::from_millis(400));
+        assert_eq!(board.standing(now, ip(1)), Standing::Slow);
+        let mut fast = 0;
+        while board.standing(now, ip(1)) == Standing::Slow {
+            board.connected(now, None, ip(1), Duration::from_millis(10));
+            fast += 1;
+        }
+        assert_eq!(fast, 4);
+        board.connected(now, None, ip(2), Duration::from_secs(3));
+        assert_eq!(board.standing(now + FORGOTTEN, ip(2)), Standing::Fine, "it is forgotten");
+    }
+
+    #[test]
+    fn the_last_good_family_of_a_host_is_remembered_for_ten_minutes() {
+        let (mut board, now) = (Scoreboard::new(), crate::clock::now());
+        let host: Arc<str> = "api.test".into();
+        assert_eq!(board.last_good(now, "api.test"), None);
+        board.connected(now, Some(&host), ip(1), secs(0));
+        assert_eq!(board.last_good(now, "api.test"), Some(Family::V4));
+        assert_eq!(board.last_good(now, "other.test"), None);
+        assert_eq!(board.last_good(now + FORGOTTEN, "api.test"), None);
+    }
+
+    #[test]
+    fn it_is_bounded_and_the_older_half_leaves() {
+        let (mut board, start) = (Scoreboard::new(), crate::clock::now());
+        for number in 0..20_000_u32 {
+            let now = start + Duration::from_millis(number.into());
+            let ip = IpAddr::from(number.to_be_bytes());
+            let host: Arc<str> = number.to_string().into();
+            board.connected(now, Some(&host), ip, secs(0));
+            board.failed(now, ip);
+            assert!(board.addresses.len() <= MOST && board.hosts.len() <= MOST);
+            assert_eq!(board.standing(now, ip), Standing::Failed, "the newest is never the one to leave");
+        }
+        assert!(board.addresses.len() >= MOST / 2);
+    }
+}

@@ -1,0 +1,119 @@
+//! Which of a host's addresses a client uses, and which it may, in paused time over a network in memory.
+
+use std::net::IpAddr;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
+
+use speeddial::dns::{Answer, Family, FixedResolver, Resolve, ResolveErrorKind, Resolving, Source};
+use speeddial::{Addresses, Client, ErrorKind, PoolConfig};
+
+use crate::support::fake_dns::FakeDns;
+use crate::support::fake_net::{FakeNet, Host};
+use crate::support::v4;
+
+const SERVES: Host = Host::Serves { connect: 10, think: 0, body: 0 };
+
+fn v6() -> IpAddr {
+    "2001:db8::1".parse().unwrap()
+}
+
+/// A name with an address in each family.
+fn dual() -> FakeDns {
+    FakeDns { v6: (0, Ok(vec![v6()])), ..FakeDns::v4(0, v4(1), 60) }
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_family_alone_is_asked_for_and_dialled() {
+    for (addresses, expected) in [(Addresses::Both, v6()), (Addresses::V4Only, v4(1)), (Addresses::V6Only, v6())] {
+        let dns = dual();
+        let client = Client::builder().addresses(addresses).resolver(dns.clone());
+        let client = client.transport(FakeNet::new([(v4(1), SERVES), (v6(), SERVES)])).build().unwrap();
+        let response = client.get("http://api.test/").send().await.unwrap();
+        assert_eq!(response.remote_addr().unwrap().ip(), expected, "{addresses:?}");
+        let families = if addresses == Addresses::Both { 2 } else { 1 };
+        assert_eq!(dns.queries.load(Ordering::SeqCst), families, "{addresses:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn connections_can_be_spread_over_all_addresses() {
+    let ips = [v4(1), v4(2), v4(3), v6()];
+    let resolver = FixedResolver::new().with("api.test", ips);
+    let client = Client::builder().addresses(Addresses::Spread).resolver(resolver).pool(PoolConfig::new().max_idle(0));
+    let client = client.transport(FakeNet::new(ips.map(|ip| (ip, SERVES)))).build().unwrap();
+    let mut counts = [0; 4];
+    for _ in 0..12 {
+        let response = client.get("http://api.test/").send().await.unwrap();
+        let remote = response.remote_addr().unwrap().ip();
+        counts[ips.iter().position(|ip| *ip == remote).unwrap()] += 1;
+        response.bytes().await.unwrap();
+    }
+    assert_eq!(counts, [2, 2, 2, 6], "each family in turn, and each address of it in turn");
+}
+
+#[tokio::test(start_paused = true)]
+async fn hazard_a_name_with_a_private_address_is_refused_where_that_is_said() {
+    let mapped: IpAddr = "::ffff:10.0.0.1".parse().unwrap();
+    let net = FakeNet::new([(mapped, SERVES), ([10, 0, 0, 1].into(), SERVES), ([9, 9, 9, 9].into(), SERVES)]);
+    let names = FixedResolver::new()
+        .with("private.test", [[10, 0, 0, 1].into()])
+        .with("mapped.test", [mapped])
+        .with("mixed.test", [[10, 0, 0, 1].into(), [9, 9, 9, 9].into()]);
+    let client = Client::builder().resolver(names).transport(net.clone()).deny_private_addresses().build().unwrap();
+    for url in ["http://private.test/", "http://mapped.test/", "http://10.0.0.1/", "http://[::ffff:10.0.0.1]/"] {
+        let error = client.get(url).send().await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Connect, "{url}: {error}");
+        assert!(error.to_string().contains("the client may not connect to"), "{url}: {error}");
+    }
+    assert_eq!(net.open(), 0, "nothing was dialled");
+    let mixed = client.get("http://mixed.test/").send().await.unwrap();
+    assert_eq!(mixed.remote_addr().unwrap().ip().to_string(), "9.9.9.9");
+}
+
+/// Moves from a public address to a private one.
+#[derive(Clone, Default)]
+struct Rebinding(Arc<Mutex<u32>>);
+
+impl Resolve for Rebinding {
+    fn resolve<'a>(&'a self, name: &'a str, family: Family) -> Resolving<'a> {
+        Box::pin(async move {
+            if family == Family::V6 {
+                return Err(speeddial::dns::ResolveError::new(ResolveErrorKind::NoData, name, family));
+            }
+            let mut asked = self.0.lock().unwrap();
+            *asked += 1;
+            let address: IpAddr = if *asked == 1 { [9, 9, 9, 9].into() } else { [169, 254, 169, 254].into() };
+            Ok(Answer::new([address], std::time::Duration::ZERO, Source::Miss))
+        })
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn hazard_a_name_that_is_rebound_to_a_private_address_is_refused() {
+    let net = FakeNet::new([([9, 9, 9, 9].into(), SERVES), ([169, 254, 169, 254].into(), SERVES)]);
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let (noted, public) = (seen.clone(), IpAddr::from([9, 9, 9, 9]));
+    let client = Client::builder().resolver(Rebinding::default()).transport(net).pool(PoolConfig::new().max_idle(0));
+    let client = client.allow_addresses(move |ip| {
+        noted.lock().unwrap().push(ip);
+        ip == public
+    });
+    let client = client.build().unwrap();
+    client.get("http://api.test/").send().await.unwrap().bytes().await.unwrap();
+    let error = client.get("http://api.test/").send().await.unwrap_err();
+    assert!(error.to_string().contains("may not connect to 169.254.169.254"), "{error}");
+    assert!(seen.lock().unwrap().contains(&public), "it is the address that is asked about");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_second_connection_to_a_host_whose_first_address_is_dead_goes_to_the_good_one_at_once() {
+    let dns = FakeDns { v4: (0, Ok(vec![v4(1), v4(2)])), ..FakeDns::v4(0, v4(1), 60) };
+    let client = Client::builder().resolver(dns).pool(PoolConfig::new().max_idle(0));
+    let client = client.transport(FakeNet::new([(v4(1), Host::Silent), (v4(2), SERVES)])).build().unwrap();
+    for connect in [260, 10, 10] {
+        let response = client.get("http://api.test/").send().await.unwrap();
+        let handle = response.timings_handle();
+        response.bytes().await.unwrap();
+        assert_eq!(handle.timings().connect().as_millis(), connect);
+    }
+}
