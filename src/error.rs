@@ -101,7 +101,8 @@ impl Error {
 
     /// Whether no connection could be opened, for whatever reason but DNS.
     pub fn is_connect(&self) -> bool {
-        matches!(self.0.kind, ErrorKind::Connect | ErrorKind::Tls | ErrorKind::Timeout(Phase::Connect | Phase::Tls))
+        let phases = matches!(self.0.kind, ErrorKind::Timeout(Phase::Connect | Phase::Proxy | Phase::Tls));
+        phases || matches!(self.0.kind, ErrorKind::Connect | ErrorKind::Tls)
     }
 
     /// Whether the TLS handshake failed, on the last of the host's addresses at least.
@@ -204,8 +205,10 @@ impl Error {
         let kind = match &error {
             ConnectError::Resolve(_) => ErrorKind::Resolve,
             ConnectError::Timeout { phase, .. } => ErrorKind::Timeout(*phase),
-            ConnectError::Refused(_) | ConnectError::Denied(_) | ConnectError::Handshake(_) => ErrorKind::Connect,
             ConnectError::Tls(_) => ErrorKind::Tls,
+            #[cfg(unix)]
+            ConnectError::UnixTls(..) => ErrorKind::Tls,
+            _ => ErrorKind::Connect,
         };
         let dns_timeout = crate::dns::ResolveErrorKind::Timeout;
         let timed_out = matches!(&error, ConnectError::Resolve(error) if error.kind() == dns_timeout);

@@ -58,7 +58,7 @@ mod error;
 mod client;
 
 pub use client::{Body, Client, ClientBuilder, IntoUrl, RequestBuilder, Response};
-pub use connect::Addresses;
+pub use connect::{Addresses, Proxy, ProxyError};
 pub use error::{Error, ErrorKind, Result};
 pub use origin::{Host, Origin, OriginError, Scheme};
 pub use pool::{PoolConfig, PoolConfigError, PoolStats};

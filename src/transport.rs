@@ -1,4 +1,4 @@
-//! Addresses to byte streams: the [`Transport`] seam, and TCP.
+//! Addresses to byte streams: the [`Transport`] seam, TCP, and Unix domain sockets.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 
 /// Connects to one address: the seam under the race between addresses.
 ///
@@ -61,21 +61,42 @@ impl<S: AsyncRead + AsyncWrite + Send + Unpin + 'static> Stream for S {}
 
 /// TCP, with nodelay on, keepalive after 15 s of silence (3 probes, 15 s apart), and on Linux a user timeout of 30 s
 /// (RFC 5482) after which unacknowledged data closes the connection.
+///
+/// ```
+/// use std::{net::Ipv4Addr, time::Duration};
+/// use speeddial::transport::TcpTransport;
+///
+/// let tcp = TcpTransport::new().local_address(Ipv4Addr::LOCALHOST.into()).keepalive(Some(Duration::from_secs(60)));
+/// let client = speeddial::Client::builder().transport(tcp).build();
+/// ```
 #[derive(Debug, Clone)]
 pub struct TcpTransport {
-    keepalive: TcpKeepalive,
+    nodelay: bool,
+    keepalive: Option<Duration>,
+    user_timeout: Option<Duration>,
+    send_buffer: Option<u32>,
+    receive_buffer: Option<u32>,
+    local_v4: Option<Ipv4Addr>,
+    local_v6: Option<Ipv6Addr>,
+    interface: Option<String>,
 }
 
 const KEEPALIVE: Duration = Duration::from_secs(15);
 const KEEPALIVE_PROBES: u32 = 3;
-#[cfg(target_os = "linux")]
 const USER_TIMEOUT: Duration = Duration::from_secs(30);
 
 impl Default for TcpTransport {
     fn default() -> Self {
-        let keepalive =
-            TcpKeepalive::new().with_time(KEEPALIVE).with_interval(KEEPALIVE).with_retries(KEEPALIVE_PROBES);
-        Self { keepalive }
+        Self {
+            nodelay: true,
+            keepalive: Some(KEEPALIVE),
+            user_timeout: Some(USER_TIMEOUT),
+            send_buffer: None,
+            receive_buffer: None,
+            local_v4: None,
+            local_v6: None,
+            interface: None,
+        }
     }
 }
 
@@ -85,20 +106,100 @@ impl TcpTransport {
         Self::default()
     }
 
+    /// Whether small writes go out at once, rather than being gathered (Nagle's algorithm, RFC 896). They do by default.
+    pub fn nodelay(mut self, nodelay: bool) -> Self {
+        self.nodelay = nodelay;
+        self
+    }
+
+    /// After how long a silence the peer is probed, and how long after a probe comes the next one; after three the
+    /// connection is given up. 15 s by default, `None` for never.
+    pub fn keepalive(mut self, keepalive: Option<Duration>) -> Self {
+        self.keepalive = keepalive;
+        self
+    }
+
+    /// How long what was sent may go unacknowledged before the connection is given up (RFC 5482; Linux alone). 30 s by
+    /// default, `None` for the system's own, which is a quarter of an hour or so.
+    pub fn user_timeout(mut self, timeout: Option<Duration>) -> Self {
+        self.user_timeout = timeout;
+        self
+    }
+
+    /// The size of the socket's send buffer in bytes. The system's own choice by default, which adapts.
+    pub fn send_buffer_size(mut self, bytes: u32) -> Self {
+        self.send_buffer = Some(bytes);
+        self
+    }
+
+    /// The size of the socket's receive buffer in bytes. The system's own choice by default, which adapts.
+    pub fn receive_buffer_size(mut self, bytes: u32) -> Self {
+        self.receive_buffer = Some(bytes);
+        self
+    }
+
+    /// The address connections come from; one of each family can be set. A connection to the other family's addresses comes
+    /// from wherever the system likes.
+    pub fn local_address(mut self, ip: IpAddr) -> Self {
+        match ip {
+            IpAddr::V4(ip) => self.local_v4 = Some(ip),
+            IpAddr::V6(ip) => self.local_v6 = Some(ip),
+        }
+        self
+    }
+
+    /// The network interface connections go through (`SO_BINDTODEVICE`; Linux alone).
+    #[cfg(target_os = "linux")]
+    pub fn interface(mut self, name: impl Into<String>) -> Self {
+        self.interface = Some(name.into());
+        self
+    }
+
+    fn local(&self, address: SocketAddr) -> Option<IpAddr> {
+        match address {
+            SocketAddr::V4(_) => self.local_v4.map(Into::into),
+            SocketAddr::V6(_) => self.local_v6.map(Into::into),
+        }
+    }
+
+    /// What has to be so before the connection is made. Unlike the options below, these change where packets go, so a
+    /// system that cannot do it refuses the connection.
+    fn bind(&self, socket: &TcpSocket, address: SocketAddr) -> io::Result<()> {
+        #[cfg(target_os = "linux")]
+        if let Some(interface) = &self.interface {
+            socket.bind_device(Some(interface.as_bytes()))?;
+        }
+        if let Some(size) = self.send_buffer {
+            socket.set_send_buffer_size(size)?;
+        }
+        if let Some(size) = self.receive_buffer {
+            socket.set_recv_buffer_size(size)?;
+        }
+        match self.local(address) {
+            Some(ip) => socket.bind(SocketAddr::new(ip, 0)),
+            None => Ok(()),
+        }
+    }
+
     /// An option that the system does not know is no reason to do without the connection.
     fn configure(&self, stream: &TcpStream) {
         let socket = SockRef::from(stream);
-        let _ = socket.set_tcp_nodelay(true);
-        let _ = socket.set_tcp_keepalive(&self.keepalive);
+        let _ = socket.set_tcp_nodelay(self.nodelay);
+        if let Some(every) = self.keepalive {
+            let keepalive = TcpKeepalive::new().with_time(every).with_interval(every).with_retries(KEEPALIVE_PROBES);
+            let _ = socket.set_tcp_keepalive(&keepalive);
+        }
         #[cfg(target_os = "linux")]
-        let _ = socket.set_tcp_user_timeout(Some(USER_TIMEOUT));
+        let _ = socket.set_tcp_user_timeout(self.user_timeout);
     }
 }
 
 impl Transport for TcpTransport {
     fn connect(&self, address: SocketAddr) -> Connecting<'_> {
         Box::pin(async move {
-            let stream = TcpStream::connect(address).await?;
+            let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+            self.bind(&socket, address)?;
+            let stream = socket.connect(address).await?;
             self.configure(&stream);
             Ok(Box::new(stream) as Box<dyn Stream>)
         })
@@ -108,12 +209,18 @@ impl Transport for TcpTransport {
     fn source_of(&self, address: SocketAddr) -> Option<io::Result<IpAddr>> {
         let any: IpAddr = if address.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
         let probe = || {
-            let socket = std::net::UdpSocket::bind((any, 0))?;
+            let socket = std::net::UdpSocket::bind((self.local(address).unwrap_or(any), 0))?;
             socket.connect(address)?;
             Ok(socket.local_addr()?.ip())
         };
         Some(probe())
     }
+}
+
+/// Connects to a Unix domain socket.
+#[cfg(unix)]
+pub(crate) async fn connect_unix(path: &std::path::Path) -> io::Result<Box<dyn Stream>> {
+    Ok(Box::new(tokio::net::UnixStream::connect(path).await?))
 }
 
 #[cfg(test)]
@@ -136,5 +243,38 @@ mod tests {
         assert_eq!(socket.tcp_keepalive_time().unwrap(), KEEPALIVE);
         #[cfg(target_os = "linux")]
         assert_eq!(socket.tcp_user_timeout().unwrap(), Some(USER_TIMEOUT));
+    }
+
+    #[tokio::test]
+    async fn options_are_what_was_asked_for() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let transport = TcpTransport::new().nodelay(false).keepalive(None).user_timeout(None);
+        let transport = transport.send_buffer_size(50_000).receive_buffer_size(60_000);
+        let transport = transport.local_address([127, 0, 0, 9].into());
+        let socket = TcpSocket::new_v4().unwrap();
+        transport.bind(&socket, address).unwrap();
+        let stream = socket.connect(address).await.unwrap();
+        transport.configure(&stream);
+        let socket = SockRef::from(&stream);
+        assert!(!stream.nodelay().unwrap() && !socket.keepalive().unwrap());
+        assert!(socket.send_buffer_size().unwrap() >= 50_000 && socket.recv_buffer_size().unwrap() >= 60_000);
+        assert_eq!(stream.local_addr().unwrap().ip(), IpAddr::from([127, 0, 0, 9]));
+        assert_eq!(transport.source_of(address).unwrap().unwrap(), IpAddr::from([127, 0, 0, 9]));
+        #[cfg(target_os = "linux")]
+        assert_eq!(socket.tcp_user_timeout().unwrap(), None);
+    }
+
+    #[cfg(target_os = "linux")]
+    #[tokio::test]
+    async fn an_interface_that_is_not_there_refuses_the_connection() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        assert!(TcpTransport::new().interface("no-such-one").connect(address).await.is_err());
+        // Without the right to choose an interface the system says so; with it, loopback leads to loopback.
+        match TcpTransport::new().interface("lo").connect(address).await {
+            Ok(_) => {}
+            Err(error) => assert_eq!(error.kind(), io::ErrorKind::PermissionDenied),
+        }
     }
 }

@@ -2,12 +2,14 @@
 //! loudly.
 
 use std::fmt::Write as _;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use speeddial::dns::{Answer, CachedResolver, Family, HickoryResolver, Resolve, ResolveErrorKind, Source};
+
+use crate::support::free_port;
 
 /// How a server is configured and started.
 struct Kind {
@@ -159,14 +161,6 @@ impl Server {
 fn spawn(mut command: Command, folder: &Path) -> std::io::Result<Child> {
     let log = std::fs::File::create(folder.join("log"))?;
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn()
-}
-
-fn free_port() -> u16 {
-    let free = |port: &u16| {
-        let address = (Ipv4Addr::LOCALHOST, *port);
-        UdpSocket::bind(address).is_ok() && TcpListener::bind(address).is_ok()
-    };
-    (0..100).map(|_| fastrand::u16(20_000..30_000)).find(free).expect("a free port")
 }
 
 async fn resolve(resolver: &HickoryResolver, name: &str) -> Answer {

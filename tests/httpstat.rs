@@ -8,11 +8,16 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::support::{ok_server, refusing};
+use crate::support::http_server::HttpServer;
+use crate::support::{full, ok_server, refusing};
 
 fn httpstat(arguments: &[&str]) -> Output {
+    Command::new(built()).args(arguments).output().unwrap()
+}
+
+fn built() -> &'static PathBuf {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
-    Command::new(BUILT.get_or_init(build)).args(arguments).output().unwrap()
+    BUILT.get_or_init(build)
 }
 
 /// Builds the example as this test was built, unless it is built already, and says where it is.
@@ -73,6 +78,31 @@ fn its_exit_status_says_how_it_went() {
     assert!(told["total_us"].is_null() && told["error"]["kind"] == "request" && !told.to_string().contains("secret"));
     assert_eq!(httpstat(&["--no-such-option"]).status.code(), Some(2));
     assert_eq!(httpstat(&["-H", "no colon", "http://127.0.0.1/"]).status.code(), Some(2));
+}
+
+#[test]
+fn proxies_come_from_the_environment_but_not_from_that_of_a_cgi_program() {
+    let proxy = HttpServer::start(|request| async move {
+        assert_eq!(request.uri(), "http://no.such.name.invalid/");
+        hyper::Response::new(full("through"))
+    });
+    let proxy = proxy.unwrap();
+    let get = |names: &[&str]| {
+        let mut command = Command::new(built());
+        for name in ["http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY", "no_proxy", "NO_PROXY", "REQUEST_METHOD"] {
+            command.env_remove(name);
+        }
+        for name in names {
+            let value =
+                if *name == "REQUEST_METHOD" { "GET".to_owned() } else { format!("http://{}", proxy.address()) };
+            command.env(name, value);
+        }
+        command.args(["--json", "http://no.such.name.invalid/"]).output().unwrap().status.success()
+    };
+    assert!(get(&["HTTP_PROXY"]));
+    assert!(!get(&["HTTP_PROXY", "REQUEST_METHOD"]), "a header of a request would be in that variable");
+    assert!(get(&["ALL_PROXY"]));
+    assert_eq!(proxy.connections(), 4, "two by each run: one of its three requests is made on a kept connection");
 }
 
 /// dnsmasq on a port of its own, and the queries it logs.

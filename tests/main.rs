@@ -11,6 +11,7 @@ mod dns_encrypted;
 mod dns_evil;
 mod dns_servers;
 mod httpstat;
+mod proxies;
 mod support;
 mod timings;
 #[cfg(feature = "tls")]

@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
 use super::{Client, Dialer, Shared};
-use crate::connect::{AddressPolicy, Addresses, Connector, Versions};
+use crate::connect::{AddressPolicy, Addresses, Connector, Proxies, Proxy, Versions};
 use crate::dns::{CachedResolver, HickoryResolver, Resolve};
 use crate::error::{Error, Result};
 use crate::pool::{Pool, PoolConfig};
@@ -39,6 +39,9 @@ pub struct ClientBuilder {
     versions: Versions,
     addresses: Addresses,
     policy: AddressPolicy,
+    proxies: Proxies,
+    #[cfg(unix)]
+    unix: Option<Arc<std::path::Path>>,
     #[cfg(feature = "__tls")]
     tls: TlsConfig,
     #[cfg(feature = "__tls")]
@@ -57,6 +60,9 @@ impl Default for ClientBuilder {
             versions: Versions::Any,
             addresses: Addresses::Both,
             policy: AddressPolicy::default(),
+            proxies: Proxies::from_environment(),
+            #[cfg(unix)]
+            unix: None,
             #[cfg(feature = "__tls")]
             tls: TlsConfig::new(),
             #[cfg(feature = "__tls")]
@@ -120,6 +126,24 @@ impl ClientBuilder {
         Self { tls_timeout: timeout, ..self }
     }
 
+    /// Goes through this proxy, rather than those of the environment. By default these are used: `HTTP_PROXY`, `HTTPS_PROXY`
+    /// and `ALL_PROXY`, but for hosts in `NO_PROXY`, and for this machine itself (as Go has it).
+    pub fn proxy(self, proxy: Proxy) -> Self {
+        Self { proxies: Proxies::new(&proxy), ..self }
+    }
+
+    /// Goes through no proxy, whatever the environment says.
+    pub fn no_proxy(self) -> Self {
+        Self { proxies: Proxies::None, ..self }
+    }
+
+    /// Connects to this Unix domain socket for every request, whatever its URL's host; names are not looked up, and no proxy
+    /// is gone through.
+    #[cfg(unix)]
+    pub fn unix_socket(self, path: impl AsRef<std::path::Path>) -> Self {
+        Self { unix: Some(path.as_ref().into()), ..self }
+    }
+
     /// Which of a host's addresses are used. Those of both families by default.
     pub fn addresses(self, addresses: Addresses) -> Self {
         Self { addresses, ..self }
@@ -166,10 +190,15 @@ impl ClientBuilder {
             versions: self.versions,
             addresses: self.addresses,
             policy: self.policy,
+            proxies: self.proxies,
+            #[cfg(unix)]
+            unix: self.unix,
             scores: Scores::default(),
             rotation: AtomicUsize::new(0),
             #[cfg(feature = "__tls")]
-            tls: Tls::new(self.tls, self.versions.alpn()),
+            tls: Tls::new(self.tls.clone(), self.versions.alpn()),
+            #[cfg(feature = "__tls")]
+            proxy_tls: Tls::new(self.tls.for_proxies(), Versions::Http1.alpn()),
             timeout: self.connect_timeout,
             #[cfg(feature = "__tls")]
             tls_timeout: self.tls_timeout,

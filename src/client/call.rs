@@ -3,7 +3,7 @@
 use std::pin::Pin;
 use std::time::Duration;
 
-use http::header::HOST;
+use http::header::{HOST, PROXY_AUTHORIZATION};
 use http::{HeaderValue, Uri};
 use hyper::body::Incoming;
 use url::Position;
@@ -13,7 +13,7 @@ use super::response::{Payload, Response};
 use super::retry::{Attempted, is_idempotent};
 use super::{Body, Dialer, Shared};
 use crate::clock::{self, Instant};
-use crate::connect::{ConnectError, Protocol, SendError};
+use crate::connect::{Conn, ConnectError, Protocol, SendError};
 use crate::error::{Error, Result, io_cause};
 use crate::origin::Scheme;
 use crate::pool::{Checkout, Delivery, Lease, LeaseError, Ticket};
@@ -137,7 +137,7 @@ impl Call<'_> {
     /// One attempt; `None` when it failed and another one is safe.
     async fn attempt(&mut self, lease: Lease<Dialer>, tried: &mut Tried) -> Result<Option<Response>> {
         let kept = !lease.is_fresh();
-        let message = self.message(lease.conn().protocol());
+        let message = self.message(lease.conn());
         let mut exchange = Exchange { lease: Some(lease), trace: &self.open.trace };
         let SendError { error, unsent } = match exchange.send(message).await {
             Ok(response) => {
@@ -164,16 +164,24 @@ impl Call<'_> {
     }
 
     /// The request as it goes out; it is made anew for each attempt, and its body's bytes are shared.
-    fn message(&self, protocol: Protocol) -> http::Request<Body> {
+    fn message(&self, conn: &Conn<Body>) -> http::Request<Body> {
         let mut message = http::Request::new(self.request.body.clone());
         *message.method_mut() = self.request.method.clone();
         *message.headers_mut() = self.request.headers.clone();
-        match protocol {
-            Protocol::Http1 => {
+        match (conn.protocol(), conn.forwards()) {
+            (Protocol::Http1, None) => {
                 *message.uri_mut() = self.target.clone();
                 message.headers_mut().entry(HOST).or_insert_with(|| self.host.clone());
             }
-            Protocol::Http2 => {
+            (Protocol::Http1, Some(forwarding)) => {
+                *message.uri_mut() = self.absolute_target(&self.host);
+                message.headers_mut().entry(HOST).or_insert_with(|| self.host.clone());
+                if let Some(authorization) = &forwarding.authorization {
+                    let header = message.headers_mut().entry(PROXY_AUTHORIZATION);
+                    header.or_insert_with(|| authorization.clone());
+                }
+            }
+            (Protocol::Http2, _) => {
                 *message.version_mut() = http::Version::HTTP_2;
                 // What HTTP/1.1 has in a header is a part of the target here (RFC 9113 §8.3.1).
                 let host = message.headers_mut().remove(HOST).unwrap_or_else(|| self.host.clone());

@@ -13,6 +13,7 @@ use hyper::client::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::task::AbortHandle;
 
+use super::Forwarding;
 use super::io::{Marked, Marks};
 use crate::clock::{self, Instant};
 use crate::dns::CachedResolver;
@@ -26,6 +27,7 @@ pub(crate) struct Opened<B: Body + 'static> {
     marks: Arc<Marks>,
     remote: Option<SocketAddr>,
     tls: Option<Arc<TlsFacts>>,
+    forwarding: Option<Forwarding>,
     interest: Option<Interest>,
 }
 
@@ -37,6 +39,7 @@ pub(crate) struct Conn<B> {
     answered: Option<Instant>,
     remote: Option<SocketAddr>,
     tls: Option<Arc<TlsFacts>>,
+    forwarding: Option<Forwarding>,
     number: u64,
     requests: u64,
     interest: Option<Interest>,
@@ -113,7 +116,7 @@ where
                 (Sender::Http2(sender), connection.map(drop).boxed())
             }
         };
-        Ok(Self { sender, serving, marks, remote: None, tls: None, interest: None })
+        Ok(Self { sender, serving, marks, remote: None, tls: None, forwarding: None, interest: None })
     }
 
     pub(crate) fn remote(&self) -> Option<SocketAddr> {
@@ -130,15 +133,20 @@ where
         Self { remote, tls, interest, ..self }
     }
 
+    /// The same as a proxy's, which forwards requests.
+    pub(crate) fn forwarding(self, forwarding: Option<Forwarding>) -> Self {
+        Self { forwarding, ..self }
+    }
+
     /// Serves the connection in a task, which drops `place` once the socket is closed.
     pub(crate) fn start(self, number: u64, place: impl Send + 'static) -> Conn<B> {
-        let Self { sender, serving, marks, remote, tls, interest } = self;
+        let Self { sender, serving, marks, remote, tls, forwarding, interest } = self;
         let task = tokio::spawn(async move {
             serving.await;
             drop(place);
         });
         let task = task.abort_handle();
-        Conn { sender, marks, answered: None, remote, tls, number, requests: 0, interest, task }
+        Conn { sender, marks, answered: None, remote, tls, forwarding, number, requests: 0, interest, task }
     }
 }
 
@@ -169,6 +177,11 @@ impl<B: Body + 'static> Conn<B> {
             Sender::Http1(_) => Protocol::Http1,
             Sender::Http2(_) => Protocol::Http2,
         }
+    }
+
+    /// What requests need where it is a proxy's that forwards them.
+    pub(crate) fn forwards(&self) -> Option<&Forwarding> {
+        self.forwarding.as_ref()
     }
 
     /// What its TLS handshake came to.

@@ -3,6 +3,7 @@
 mod addresses;
 mod conn;
 mod io;
+mod proxy;
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -18,6 +19,9 @@ pub(crate) use addresses::AddressPolicy;
 pub use addresses::Addresses;
 use conn::Interest;
 pub(crate) use conn::{Conn, Opened, Protocol, SendError};
+use proxy::Route;
+pub(crate) use proxy::{Forwarding, Proxies};
+pub use proxy::{Proxy, ProxyError};
 
 use crate::clock;
 use crate::dns::{CachedResolver, ResolveError, ResolveErrorKind};
@@ -34,6 +38,10 @@ use crate::transport::{self, Transport};
 pub(crate) struct Connector {
     pub(crate) resolver: CachedResolver,
     pub(crate) transport: Arc<dyn Transport>,
+    pub(crate) proxies: Proxies,
+    /// The Unix domain socket that all connections lead to.
+    #[cfg(unix)]
+    pub(crate) unix: Option<Arc<std::path::Path>>,
     pub(crate) versions: Versions,
     pub(crate) addresses: Addresses,
     pub(crate) policy: AddressPolicy,
@@ -42,6 +50,9 @@ pub(crate) struct Connector {
     pub(crate) rotation: AtomicUsize,
     #[cfg(feature = "__tls")]
     pub(crate) tls: Tls,
+    /// For proxies that want TLS themselves.
+    #[cfg(feature = "__tls")]
+    pub(crate) proxy_tls: Tls,
     /// For everything from the lookup to the handshake.
     pub(crate) timeout: Duration,
     /// For the TLS handshake with one address.
@@ -89,6 +100,21 @@ pub(crate) enum ConnectError {
     /// No address could be connected to.
     #[error("{}", describe(.0))]
     Refused(Vec<Failed>),
+    #[cfg(unix)]
+    #[error("{}: {}", .0.display(), reason(.1))]
+    Unix(Arc<std::path::Path>, std::io::Error),
+    #[cfg(unix)]
+    #[error("{}: {}", .0.display(), .1)]
+    UnixTls(Arc<std::path::Path>, Arc<std::io::Error>),
+    /// A proxy was reached, and would not lead on.
+    #[error("the proxy {}: {}", .0, refusal(.1))]
+    Proxy(Origin, std::io::Error),
+    /// There is no connection to the proxy.
+    #[error("the proxy {0}: {1}")]
+    NoProxy(Origin, Box<ConnectError>),
+    /// There is to be a proxy, and it cannot be one.
+    #[error("{0}")]
+    Proxies(ProxyError),
     /// There are addresses, and the client's policy allows none of them.
     #[error("the client may not connect to {0}")]
     Denied(IpAddr),
@@ -111,6 +137,13 @@ impl ConnectError {
                 failed.into_iter().next_back().map(|(_, e)| e.into())
             }
             Self::Denied(_) => None,
+            #[cfg(unix)]
+            Self::Unix(_, error) => Some(error.into()),
+            #[cfg(unix)]
+            Self::UnixTls(_, error) => Some(error.into()),
+            Self::Proxy(_, error) => Some(error.into()),
+            Self::Proxies(error) => Some(error.into()),
+            Self::NoProxy(_, error) => error.into_cause(),
             Self::Handshake(error) => Some(error.into()),
         }
     }
@@ -140,41 +173,195 @@ impl Connector {
         B::Data: Send,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
+        match self.route(origin)? {
+            #[cfg(unix)]
+            Route::Unix(path) => {
+                trace.emit(Event::UnixStart { path: path.clone() });
+                let stream = transport::connect_unix(&path).await;
+                let stream = stream.map_err(|error| ConnectError::Unix(path.clone(), error))?;
+                let secured = self.secure(origin, None, stream, trace).await;
+                let (stream, facts) = secured.map_err(|error| ConnectError::UnixTls(path, error))?;
+                self.shake(stream, facts, None, None).await
+            }
+            Route::Direct => self.race(origin, None, origin, trace).await,
+            Route::Through(way) => {
+                let reached = self.race(&way.proxy, Some(&way), origin, trace).await;
+                reached.map_err(|error| match error {
+                    ConnectError::Resolve(_) | ConnectError::Refused(_) => {
+                        ConnectError::NoProxy(way.proxy.clone(), error.into())
+                    }
+                    error => error,
+                })
+            }
+        }
+    }
+
+    fn route(&self, origin: &Origin) -> Result<Route, ConnectError> {
+        #[cfg(unix)]
+        if let Some(path) = &self.unix {
+            return Ok(Route::Unix(path.clone()));
+        }
+        Ok(self.proxies.find(origin).map_err(ConnectError::Proxies)?.map_or(Route::Direct, Route::Through))
+    }
+
+    /// Connects to an address of `target`, which is the origin or a proxy on the way to it.
+    async fn race<B>(
+        &self,
+        target: &Origin,
+        way: Option<&proxy::Way>,
+        origin: &Origin,
+        trace: &Arc<DialTrace>,
+    ) -> Result<Opened<B>, ConnectError>
+    where
+        B: Body + Send + Unpin + 'static,
+        B::Data: Send,
+        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
         let lookups = Lookups::default();
-        let (families, answers) = self.resolve(origin.host(), &lookups, trace);
+        // The policy is about origins; who names a proxy means it.
+        let policy = if way.is_none() { &self.policy } else { &AddressPolicy::default() };
+        let (families, answers) = self.resolve(target.host(), policy, &lookups, trace);
         let dial = |address: SocketAddr| self.transport.connect(address);
-        let way = |ip| match self.transport.source_of((ip, origin.port()).into()) {
+        let source = |ip| match self.transport.source_of((ip, target.port()).into()) {
             None => Way::Unknown,
             Some(Ok(source)) => Way::From(source),
             Some(Err(_)) => Way::Unreachable,
         };
-        let host = match origin.host() {
+        let host = match target.host() {
             Host::Name(name) => Some(name),
             Host::Ip(_) => None,
         };
         let spread = self.addresses == Addresses::Spread;
         let rotation = spread.then(|| self.rotation.fetch_add(1, Ordering::Relaxed));
-        let field = Field { families, port: origin.port(), host, scores: &self.scores, way: &way, rotation };
+        let field = Field { families, port: target.port(), host, scores: &self.scores, way: &source, rotation };
         let mut race = Race::new(race::Config::default(), field, answers, dial, trace);
         let mut spoiled = false;
-        let (remote, stream, facts) = loop {
+        loop {
             let Some((remote, stream)) = race.next().await else {
                 let failed = race.into_failed();
                 return Err(if spoiled { ConnectError::Tls(failed) } else { lookups.explain(failed) });
             };
-            match self.secure(origin, remote, stream, trace).await {
-                Ok((stream, facts)) => break (remote, stream, facts),
+            let stream = match way {
+                None => stream,
+                Some(way) => self.lead_on(way, stream, origin, trace).await?,
+            };
+            let forwarding = way.and_then(|way| way.forwards(origin));
+            match self.secure(origin, Some(remote), stream, trace).await {
+                Ok((stream, facts)) => {
+                    drop(race);
+                    let opened = self.shake(stream, facts, Some(remote), host).await?;
+                    return Ok(opened.forwarding(forwarding));
+                }
                 Err(error) => {
                     spoiled = true;
                     race.spoiled(remote, error);
                 }
             }
+        }
+    }
+
+    /// Has a proxy lead on to the origin, unless it is to forward requests one by one.
+    async fn lead_on(
+        &self,
+        way: &proxy::Way,
+        stream: Box<dyn transport::Stream>,
+        origin: &Origin,
+        trace: &DialTrace,
+    ) -> Result<Box<dyn transport::Stream>, ConnectError> {
+        trace.emit(Event::ProxyStart { proxy: way.proxy.clone() });
+        let failed = |error| ConnectError::Proxy(way.proxy.clone(), error);
+        let stream = self.secure_proxy(way, stream).await.map_err(failed)?;
+        let stream = match way.forwards(origin) {
+            Some(_) => stream,
+            None => {
+                let host = self.host_for(way, origin.host()).await?;
+                way.lead_on(stream, &host, origin.port()).await.map_err(failed)?
+            }
         };
-        drop(race);
+        trace.emit(Event::ProxyEnd);
+        Ok(stream)
+    }
+
+    /// The origin's host as the proxy wants to have it: a name, or an address of that name.
+    async fn host_for(&self, way: &proxy::Way, host: &Host) -> Result<Host, ConnectError> {
+        let Host::Name(name) = host else { return self.permitted(host.clone()) };
+        if !way.wants_addresses() {
+            return Ok(host.clone());
+        }
+        let mut last = None;
+        for family in self.addresses.families() {
+            match self.resolver.lookup(name, *family).await {
+                Ok(answer) => {
+                    let usable = |ip: &&IpAddr| is_worth_dialling(ip) && self.policy.allows(**ip);
+                    match (answer.addresses().iter().find(usable), answer.addresses().first()) {
+                        (Some(ip), _) => return Ok(Host::Ip(*ip)),
+                        (None, Some(ip)) => last = Some(ConnectError::Denied(*ip)),
+                        (None, None) => {}
+                    }
+                }
+                Err(error) => last = last.or(Some(ConnectError::Resolve(error))),
+            }
+        }
+        Err(last.unwrap_or(ConnectError::Refused(Vec::new())))
+    }
+
+    fn permitted(&self, host: Host) -> Result<Host, ConnectError> {
+        match host {
+            Host::Ip(ip) if !self.policy.allows(ip) => Err(ConnectError::Denied(ip)),
+            host => Ok(host),
+        }
+    }
+
+    /// Begins to speak HTTP.
+    async fn shake<B>(
+        &self,
+        stream: Box<dyn transport::Stream>,
+        facts: Option<Arc<TlsFacts>>,
+        remote: Option<SocketAddr>,
+        name: Option<&Arc<str>>,
+    ) -> Result<Opened<B>, ConnectError>
+    where
+        B: Body + Send + Unpin + 'static,
+        B::Data: Send,
+        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
         let protocol = self.versions.protocol(facts.as_ref().and_then(|facts| facts.alpn.as_deref()));
         let opened = Opened::handshake(stream, protocol).await.map_err(ConnectError::Handshake)?;
-        let interest = host.map(|name| Interest::new(&self.resolver, name));
-        Ok(opened.known_as(Some(remote), facts, interest))
+        let interest = name.map(|name| Interest::new(&self.resolver, name));
+        Ok(opened.known_as(remote, facts, interest))
+    }
+
+    /// The stream to a proxy after the TLS handshake with it, where it wants one. The origin's configuration is used: its
+    /// certificate, and nothing of HTTP/2.
+    #[cfg(feature = "__tls")]
+    async fn secure_proxy(
+        &self,
+        way: &proxy::Way,
+        stream: Box<dyn transport::Stream>,
+    ) -> std::io::Result<Box<dyn transport::Stream>> {
+        if way.proxy.scheme() != Scheme::Https {
+            return Ok(stream);
+        }
+        let shaking = Box::pin(self.proxy_tls.shake(stream, way.proxy.host()));
+        Ok(Box::new(self.within_tls_timeout(shaking).await?.stream))
+    }
+
+    #[cfg(not(feature = "__tls"))]
+    async fn secure_proxy(
+        &self,
+        _: &proxy::Way,
+        stream: Box<dyn transport::Stream>,
+    ) -> std::io::Result<Box<dyn transport::Stream>> {
+        Ok(stream)
+    }
+
+    #[cfg(feature = "__tls")]
+    async fn within_tls_timeout<T>(&self, shaking: impl Future<Output = std::io::Result<T>>) -> std::io::Result<T> {
+        let deadline = clock::now().checked_add(self.tls_timeout);
+        clock::before(deadline, shaking).await.unwrap_or_else(|| {
+            let what = format!("no TLS handshake within {:?}", self.tls_timeout);
+            Err(std::io::Error::new(std::io::ErrorKind::TimedOut, what))
+        })
     }
 
     /// The stream after its TLS handshake, where the origin wants one.
@@ -182,7 +369,7 @@ impl Connector {
     async fn secure(
         &self,
         origin: &Origin,
-        remote: SocketAddr,
+        remote: Option<SocketAddr>,
         stream: Box<dyn transport::Stream>,
         trace: &DialTrace,
     ) -> Result<Secured, Arc<std::io::Error>> {
@@ -190,13 +377,8 @@ impl Connector {
             return Ok((stream, None));
         }
         trace.emit(Event::TlsStart { address: remote });
-        let deadline = clock::now().checked_add(self.tls_timeout);
         // Boxed, because a handshake is large and most dials are waited for in the pool.
-        let shaking = Box::pin(self.tls.shake(stream, origin.host()));
-        let shaken = clock::before(deadline, shaking).await.unwrap_or_else(|| {
-            let what = format!("no TLS handshake within {:?}", self.tls_timeout);
-            Err(std::io::Error::new(std::io::ErrorKind::TimedOut, what))
-        });
+        let shaken = self.within_tls_timeout(Box::pin(self.tls.shake(stream, origin.host()))).await;
         match shaken {
             Ok(Shaken { stream, facts }) => {
                 let facts = Arc::new(facts);
@@ -215,7 +397,7 @@ impl Connector {
     async fn secure(
         &self,
         _: &Origin,
-        _: SocketAddr,
+        _: Option<SocketAddr>,
         stream: Box<dyn transport::Stream>,
         _: &DialTrace,
     ) -> Result<Secured, Arc<std::io::Error>> {
@@ -223,18 +405,24 @@ impl Connector {
     }
 
     /// The answers of the host's families, each as it comes.
-    fn resolve<'a>(&'a self, host: &'a Host, lookups: &'a Lookups, trace: &'a Arc<DialTrace>) -> Answers<'a> {
+    fn resolve<'a>(
+        &'a self,
+        host: &'a Host,
+        policy: &'a AddressPolicy,
+        lookups: &'a Lookups,
+        trace: &'a Arc<DialTrace>,
+    ) -> Answers<'a> {
         match host {
             Host::Ip(ip) => {
                 let (family, addresses) = literal(*ip, trace);
-                let addresses = self.allowed(addresses, |ip| self.policy.allows(*ip), lookups);
+                let addresses = allowed(addresses, policy, |_| true, lookups);
                 (family_of(*ip), stream::iter([(family, addresses)]).boxed())
             }
             Host::Name(name) => {
                 let families = self.addresses.families();
                 let lookups: FuturesUnordered<BoxFuture<'a, _>> = families
                     .iter()
-                    .map(|family| Box::pin(self.lookup(name, *family, lookups, trace)) as BoxFuture<'a, _>)
+                    .map(|family| Box::pin(self.lookup(name, *family, policy, lookups, trace)) as BoxFuture<'a, _>)
                     .collect();
                 (families, lookups.boxed())
             }
@@ -245,6 +433,7 @@ impl Connector {
         &self,
         name: &str,
         family: Family,
+        policy: &AddressPolicy,
         lookups: &Lookups,
         trace: &DialTrace,
     ) -> (Family, Arc<[IpAddr]>) {
@@ -257,8 +446,7 @@ impl Connector {
                 let lookup = DnsLookup::answered(family, addresses.clone(), answer.ttl(), answer.source());
                 trace.emit(Event::DnsEnd(lookup));
                 lookups.answered.store(true, Ordering::Relaxed);
-                let wanted = |ip: &IpAddr| is_worth_dialling(ip) && self.policy.allows(*ip);
-                (family, self.allowed(addresses, wanted, lookups))
+                (family, allowed(addresses, policy, is_worth_dialling, lookups))
             }
             Err(error) => {
                 let lookup = DnsLookup::failed(family, error.answered_from(), Arc::new(error.clone()));
@@ -267,17 +455,6 @@ impl Connector {
                 (family, Arc::new([]))
             }
         }
-    }
-
-    /// The addresses that may be dialled. The others are refused here, after resolution and before every attempt, so that a
-    /// name cannot be rebound to what its client may not reach.
-    fn allowed(&self, addresses: Arc<[IpAddr]>, wanted: impl Fn(&IpAddr) -> bool, lookups: &Lookups) -> Arc<[IpAddr]> {
-        if addresses.iter().all(&wanted) {
-            return addresses;
-        }
-        let denied = addresses.iter().find(|ip| !self.policy.allows(**ip));
-        lookups.denied(denied.copied());
-        addresses.iter().copied().filter(wanted).collect()
     }
 
     fn timed_out(&self, trace: &DialTrace) -> ConnectError {
@@ -293,15 +470,20 @@ impl Connector {
             Event::TlsEnd(_) | Event::TlsFailed { .. } => Some(false),
             _ => None,
         });
+        let leading = events.iter().rev().find_map(|(_, event)| match event {
+            Event::ProxyStart { .. } => Some(true),
+            Event::ProxyEnd => Some(false),
+            _ => None,
+        });
         let phase = match dialling {
             _ if shaking == Some(true) => Phase::Tls,
+            _ if leading == Some(true) => Phase::Proxy,
             1.. => Phase::Connect,
             _ => Phase::Dns,
         };
         let failed = events.into_iter().filter_map(|(_, event)| match event {
-            Event::AttemptEnd { address, error: Some(error) } | Event::TlsFailed { address, error } => {
-                Some((address, error))
-            }
+            Event::AttemptEnd { address, error: Some(error) } => Some((address, error)),
+            Event::TlsFailed { address, error } => Some((address?, error)),
             _ => None,
         });
         ConnectError::Timeout { after: self.timeout, phase, failed: failed.collect() }
@@ -325,6 +507,22 @@ fn literal(ip: IpAddr, trace: &DialTrace) -> (Family, Arc<[IpAddr]>) {
     trace.emit(Event::DnsStart { family });
     trace.emit(Event::DnsEnd(DnsLookup::answered(family, addresses.clone(), Duration::MAX, Source::Literal)));
     (family, addresses)
+}
+
+/// The addresses that are worth dialling and may be. The others are refused here, after resolution and before every
+/// attempt, so that a name cannot be rebound to what its client may not reach.
+fn allowed(
+    addresses: Arc<[IpAddr]>,
+    policy: &AddressPolicy,
+    worth: impl Fn(&IpAddr) -> bool,
+    lookups: &Lookups,
+) -> Arc<[IpAddr]> {
+    let wanted = |ip: &IpAddr| worth(ip) && policy.allows(*ip);
+    if addresses.iter().all(&wanted) {
+        return addresses;
+    }
+    lookups.denied(addresses.iter().find(|ip| !policy.allows(**ip)).copied());
+    addresses.iter().copied().filter(wanted).collect()
 }
 
 /// A lookup under way; dropped before it is over, nobody waits for it any more.
@@ -405,6 +603,17 @@ fn describe(failed: &[Failed]) -> String {
             format!("{} addresses failed, last {}: {}", failed.len(), address.ip(), reason(error))
         }
     }
+}
+
+/// What became of asking a proxy: what lies at the bottom says most.
+fn refusal(error: &std::io::Error) -> String {
+    let mut text = reason(error);
+    let mut cause = error.get_ref().and_then(|error| error.source());
+    while let Some(error) = cause {
+        text = format!("{text}: {error}");
+        cause = error.source();
+    }
+    text
 }
 
 fn so_far(failed: &[Failed]) -> String {

@@ -181,6 +181,16 @@ impl TlsConfig {
         self
     }
 
+    /// The same for proxies: another server's name and key are not theirs, and HTTP/2 is not spoken to them.
+    pub(crate) fn for_proxies(&self) -> Self {
+        let whole = self.whole.as_ref().map(|whole| {
+            let mut whole = ClientConfig::clone(whole);
+            whole.alpn_protocols.clear();
+            Arc::new(whole)
+        });
+        Self { whole, server_name: None, pins: Vec::new(), alpn: None, ..self.clone() }
+    }
+
     /// The configuration for rustls; `alpn` is what the client speaks.
     fn build(&self, alpn: &[&[u8]]) -> Result<Arc<ClientConfig>, TlsConfigError> {
         if let Some(whole) = &self.whole {

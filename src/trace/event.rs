@@ -3,6 +3,7 @@
 use std::fmt;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -11,7 +12,7 @@ use http::{Method, StatusCode, Uri, Version};
 
 use crate::origin::Origin;
 
-/// The seven parts of a request's time; each moment of a call belongs to exactly one of them.
+/// The parts of a request's time; each moment of a call belongs to exactly one of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Phase {
@@ -21,6 +22,8 @@ pub enum Phase {
     Dns,
     /// From the first dialled address to an established connection.
     Connect,
+    /// Asking a proxy to lead on, its own TLS handshake included.
+    Proxy,
     /// The TLS handshake.
     Tls,
     /// From the lease of a connection to the last byte of the request.
@@ -33,8 +36,8 @@ pub enum Phase {
 
 impl Phase {
     /// All phases, in the order a request goes through them.
-    pub const ALL: [Self; 7] =
-        [Self::Queue, Self::Dns, Self::Connect, Self::Tls, Self::Send, Self::Wait, Self::Receive];
+    pub const ALL: [Self; 8] =
+        [Self::Queue, Self::Dns, Self::Connect, Self::Proxy, Self::Tls, Self::Send, Self::Wait, Self::Receive];
 
     /// The phase's name in lower case.
     pub fn as_str(self) -> &'static str {
@@ -42,6 +45,7 @@ impl Phase {
             Self::Queue => "queue",
             Self::Dns => "dns",
             Self::Connect => "connect",
+            Self::Proxy => "proxy",
             Self::Tls => "tls",
             Self::Send => "send",
             Self::Wait => "wait",
@@ -251,19 +255,33 @@ pub enum Event {
         /// The address.
         address: SocketAddr,
     },
+    /// A Unix domain socket is being connected to.
+    #[non_exhaustive]
+    UnixStart {
+        /// Where it is.
+        path: Arc<Path>,
+    },
+    /// There is a connection to a proxy, which is asked to lead on.
+    #[non_exhaustive]
+    ProxyStart {
+        /// The proxy's host and port.
+        proxy: Origin,
+    },
+    /// The proxy leads on.
+    ProxyEnd,
     /// A TLS handshake began.
     #[non_exhaustive]
     TlsStart {
-        /// The peer's address.
-        address: SocketAddr,
+        /// The peer's address, or the proxy's; none where there is a Unix domain socket.
+        address: Option<SocketAddr>,
     },
     /// A TLS handshake is done.
     TlsEnd(Arc<TlsFacts>),
     /// A TLS handshake failed; the other addresses still have their turn.
     #[non_exhaustive]
     TlsFailed {
-        /// The peer's address.
-        address: SocketAddr,
+        /// The peer's address, or the proxy's; none where there is a Unix domain socket.
+        address: Option<SocketAddr>,
         /// Why it failed.
         error: Arc<io::Error>,
     },

@@ -88,12 +88,16 @@ impl Timings {
                 self.attempt_ended(at, *address, Outcome::Failed(error.clone()));
             }
             Event::AttemptCancelled { address } => self.attempt_ended(at, *address, Outcome::Cancelled),
+            Event::UnixStart { .. } => self.enter(Phase::Connect),
+            Event::ProxyStart { .. } => self.enter(Phase::Proxy),
             Event::TlsStart { .. } => self.enter(Phase::Tls),
             Event::TlsEnd(facts) => self.tls = Some(facts.clone()),
             // The next address is dialled.
             Event::TlsFailed { address, error } => {
                 self.phase = Phase::Connect;
-                self.attempt_spoiled(*address, error);
+                if let Some(address) = address {
+                    self.attempt_spoiled(*address, error);
+                }
             }
             Event::Opened { .. } | Event::Retried => self.phase = Phase::Queue,
             Event::Leased { remote, requests, tls, .. } => {
@@ -109,6 +113,7 @@ impl Timings {
             | Event::Queued
             | Event::Headers { .. }
             | Event::DnsCancelled { .. }
+            | Event::ProxyEnd
             | Event::DialFailed
             | Event::Closed => {}
         }
@@ -132,6 +137,11 @@ impl Timings {
     /// From the first dialled address to an established connection.
     pub fn connect(&self) -> Duration {
         self.spent(Phase::Connect)
+    }
+
+    /// Asking a proxy to lead on, its own TLS handshake included.
+    pub fn proxy(&self) -> Duration {
+        self.spent(Phase::Proxy)
     }
 
     /// The TLS handshake.
@@ -278,7 +288,7 @@ mod tests {
 
     fn in_ms(timings: &Timings) -> [u128; 8] {
         let spent = Phase::ALL.map(|phase| timings.spent(phase).as_millis());
-        let [queue, dns, connect, tls, send, wait, receive] = spent;
+        let [queue, dns, connect, _, tls, send, wait, receive] = spent;
         [queue, dns, connect, tls, send, wait, receive, timings.total().as_millis()]
     }
 

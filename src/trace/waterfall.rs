@@ -35,6 +35,9 @@ fn waterfall(timings: &Timings, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     let mut before = Duration::ZERO;
     for phase in Phase::ALL {
         let spent = timings.spent(phase);
+        if phase == Phase::Proxy && spent.is_zero() {
+            continue;
+        }
         let row = format!(
             "  {phase:<8}{:>9}  {:<BAR$}  {}",
             span(spent),

@@ -44,3 +44,12 @@ pub(crate) fn refusing() -> (TcpSocket, SocketAddr) {
     let address = socket.local_addr().unwrap();
     (socket, address)
 }
+
+/// A port for a server of another process: outside the range from which other sockets get theirs.
+pub(crate) fn free_port() -> u16 {
+    let free = |port: &u16| {
+        let address = (Ipv4Addr::LOCALHOST, *port);
+        std::net::UdpSocket::bind(address).is_ok() && std::net::TcpListener::bind(address).is_ok()
+    };
+    (0..100).map(|_| fastrand::u16(20_000..30_000)).find(free).expect("a free port")
+}

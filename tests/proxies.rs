@@ -1,0 +1,349 @@
+//! Proxies: those people run (tinyproxy, microsocks), and some that misbehave.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use speeddial::dns::FixedResolver;
+use speeddial::http::StatusCode;
+#[cfg(feature = "tls")]
+use speeddial::trace::Phase;
+use speeddial::{Client, ClientBuilder, ErrorKind, Proxy};
+#[cfg(feature = "tls")]
+use tokio::io::copy_bidirectional;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+
+use crate::support::http_server::HttpServer;
+#[cfg(feature = "tls")]
+use crate::support::{certs::Authority, tls_server::TlsServer};
+use crate::support::{free_port, full, ok_server, refusing};
+
+/// Answers with the target it was asked for and what is in the headers for proxies.
+fn echo() -> HttpServer {
+    HttpServer::start(|request| async move {
+        let text = |name| request.headers().get(name).map_or("none".to_owned(), |v| v.to_str().unwrap().to_owned());
+        let text = format!("{} {} {}", request.uri(), text("host"), text("proxy-authorization"));
+        hyper::Response::new(full(text))
+    })
+    .unwrap()
+}
+
+/// A client of its own names, behind `proxy`.
+fn behind(proxy: Proxy) -> ClientBuilder {
+    let names = FixedResolver::new()
+        .with("proxy.test", [Ipv4Addr::LOCALHOST.into()])
+        .with("api.test", [Ipv4Addr::LOCALHOST.into()]);
+    Client::builder().resolver(names).proxy(proxy)
+}
+
+/// A proxy that runs in a process of its own; `None`, said loudly, where it is not installed.
+struct Running {
+    child: Child,
+    address: SocketAddr,
+    file: Option<PathBuf>,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        if let Some(file) = &self.file {
+            let _ = std::fs::remove_file(file);
+        }
+    }
+}
+
+impl Running {
+    async fn start(package: &str, mut command: Command, port: u16, file: Option<PathBuf>) -> Option<Self> {
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        let Ok(child) = command.spawn() else {
+            eprintln!("SKIPPED: {:?} is not installed (Debian: {package})", command.get_program());
+            return None;
+        };
+        let running = Self { child, address: (Ipv4Addr::LOCALHOST, port).into(), file };
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while TcpStream::connect(running.address).await.is_err() {
+            assert!(Instant::now() < deadline, "{package} does not listen");
+            tokio::task::yield_now().await;
+        }
+        Some(running)
+    }
+
+    async fn tinyproxy(credentials: Option<(&str, &str)>) -> Option<Self> {
+        let port = free_port();
+        let mut config = format!("Port {port}\nListen 127.0.0.1\nAllow 127.0.0.1\nTimeout 30\nMaxClients 50\n");
+        if let Some((user, password)) = credentials {
+            config.push_str(&format!("BasicAuth {user} {password}\n"));
+        }
+        let file = std::env::temp_dir().join(format!("speeddial-tinyproxy-{}-{port}", std::process::id()));
+        std::fs::write(&file, config).unwrap();
+        let mut command = Command::new("tinyproxy");
+        command.arg("-d").arg("-c").arg(&file);
+        Self::start("tinyproxy-bin", command, port, Some(file)).await
+    }
+
+    async fn microsocks(credentials: Option<(&str, &str)>) -> Option<Self> {
+        let port = free_port();
+        let mut command = Command::new("microsocks");
+        command.args(["-i", "127.0.0.1", "-p", &port.to_string()]);
+        if let Some((user, password)) = credentials {
+            command.args(["-u", user, "-P", password]);
+        }
+        Self::start("microsocks", command, port, None).await
+    }
+}
+
+#[tokio::test]
+async fn a_plain_request_is_forwarded_in_absolute_form() {
+    let proxy = echo();
+    let port = proxy.address().port();
+    let client = behind(Proxy::all(&format!("http://me:secret@proxy.test:{port}")).unwrap()).build().unwrap();
+    let response = client.get("http://api.test/a?b=c").send().await.unwrap();
+    let timings = response.timings();
+    assert_eq!(timings.remote_addr(), Some(proxy.address()));
+    assert!(!timings.lookups().is_empty(), "the proxy's own name goes through the cache");
+    assert_eq!(response.text().await.unwrap(), "http://api.test/a?b=c api.test Basic bWU6c2VjcmV0");
+    let response = client.get("http://api.test/").header("proxy-authorization", "own").send().await.unwrap();
+    assert_eq!(response.text().await.unwrap(), "http://api.test/ api.test own");
+    assert_eq!(proxy.connections(), 1, "the connection is kept");
+}
+
+#[tokio::test]
+async fn hosts_without_a_proxy_are_gone_to_directly() {
+    let (proxy, server) = (echo(), ok_server());
+    let url = format!("http://{}/", server.address());
+    let all = Proxy::all(&format!("http://{}", proxy.address())).unwrap();
+    let client = behind(all.clone().no_proxy("127.0.0.0/8")).build().unwrap();
+    assert_eq!(client.get(&url).send().await.unwrap().text().await.unwrap(), "ok");
+    let client = behind(all).no_proxy().build().unwrap();
+    assert_eq!(client.get(&url).send().await.unwrap().text().await.unwrap(), "ok");
+    assert_eq!(proxy.connections(), 0);
+}
+
+#[tokio::test]
+async fn hazard_a_proxy_that_is_not_there() {
+    let (_kept, nobody) = refusing();
+    let client = behind(Proxy::all(&format!("http://me:secret@{nobody}")).unwrap()).build().unwrap();
+    let error = client.get("http://api.test/").send().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Connect);
+    let expected = format!("connect to api.test:80: the proxy {nobody}: 127.0.0.1: connection refused");
+    assert_eq!(error.to_string(), expected, "and no credentials");
+}
+
+#[tokio::test]
+async fn tinyproxy_forwards_and_tunnels() {
+    let server = ok_server();
+    for credentials in [None, Some(("me", "secret"))] {
+        let Some(proxy) = Running::tinyproxy(credentials).await else { return };
+        let login = credentials.map_or(String::new(), |(user, password)| format!("{user}:{password}@"));
+        let url = format!("http://{login}{}", proxy.address);
+        let client = behind(Proxy::all(&url).unwrap()).build().unwrap();
+        let response = client.get(format!("http://{}/", server.address())).send().await.unwrap();
+        assert_eq!(response.status(), StatusCode::OK, "{credentials:?}");
+        assert_eq!(response.text().await.unwrap(), "ok");
+        if credentials.is_some() {
+            let client = behind(Proxy::all(&format!("http://me:wrong@{}", proxy.address)).unwrap()).build().unwrap();
+            let response = client.get(format!("http://{}/", server.address())).send().await.unwrap();
+            assert!(response.status().is_client_error(), "{}", response.status());
+        }
+    }
+}
+
+#[cfg(feature = "tls")]
+#[tokio::test]
+async fn tinyproxy_leads_to_https() {
+    let authority = Authority::new();
+    let server = TlsServer::start(authority.server(&["localhost", "127.0.0.1"], &["h2", "http/1.1"])).await;
+    let tls = speeddial::tls::TlsConfig::from(authority.client());
+    for credentials in [None, Some(("me", "secret"))] {
+        let Some(proxy) = Running::tinyproxy(credentials).await else { return };
+        let login = credentials.map_or(String::new(), |(user, password)| format!("{user}:{password}@"));
+        let client = behind(Proxy::all(&format!("http://{login}{}", proxy.address)).unwrap()).tls(tls.clone());
+        let client = client.build().unwrap();
+        let url = format!("https://127.0.0.1:{}/", server.address().port());
+        let response = client.get(&url).send().await.unwrap();
+        let timings = response.timings();
+        assert!(timings.proxy() > Duration::ZERO && timings.tls() > Duration::ZERO);
+        assert_eq!(response.status(), StatusCode::OK);
+        if credentials.is_some() {
+            let client = behind(Proxy::all(&format!("http://{}", proxy.address)).unwrap()).tls(tls.clone());
+            let error = client.build().unwrap().get(&url).send().await.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Connect);
+            let start = format!("connect to 127.0.0.1:{}: the proxy {}: ", server.address().port(), proxy.address);
+            assert!(error.to_string().starts_with(&start), "{error}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn microsocks_is_given_addresses_or_names() {
+    let server = ok_server();
+    let port = server.address().port();
+    for credentials in [None, Some(("me", "secret"))] {
+        let Some(proxy) = Running::microsocks(credentials).await else { return };
+        let login = credentials.map_or(String::new(), |(user, password)| format!("{user}:{password}@"));
+        // What api.test is, this client alone knows; what localhost is, the proxy knows.
+        for (scheme, host, works) in [
+            ("socks5", "api.test", true),
+            ("socks5h", "localhost", true),
+            ("socks5h", "api.test", false),
+            ("socks5", "unknown.test", false),
+        ] {
+            let client = behind(Proxy::all(&format!("{scheme}://{login}{}", proxy.address)).unwrap()).build().unwrap();
+            let outcome = client.get(format!("http://{host}:{port}/")).send().await;
+            assert_eq!(outcome.is_ok(), works, "{scheme} {host}: {outcome:?}");
+            match outcome {
+                Ok(response) => {
+                    assert!(response.timings().proxy() > Duration::ZERO);
+                    assert_eq!(response.text().await.unwrap(), "ok");
+                }
+                Err(error) => assert!(error.is_connect() || error.is_dns(), "{error}"),
+            }
+        }
+        if credentials.is_some() {
+            let client = behind(Proxy::all(&format!("socks5://me:wrong@{}", proxy.address)).unwrap()).build().unwrap();
+            let error = client.get(format!("http://api.test:{port}/")).send().await.unwrap_err();
+            assert!(error.to_string().contains(&format!("the proxy {}", proxy.address)), "{error}");
+        }
+    }
+}
+
+/// A proxy that reads one request and answers it with these bytes; without any, it waits for ever.
+#[cfg(feature = "tls")]
+async fn scripted(answer: &'static [u8]) -> SocketAddr {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        let mut kept = Vec::new();
+        while let Ok((mut socket, _)) = listener.accept().await {
+            let mut head = Vec::new();
+            while !head.windows(4).any(|end| end == b"\r\n\r\n") && socket.read_buf(&mut head).await.unwrap() > 0 {}
+            let _ = socket.write_all(answer).await;
+            if answer.is_empty() {
+                kept.push(socket);
+            }
+        }
+    });
+    address
+}
+
+#[cfg(feature = "tls")]
+#[tokio::test]
+async fn hazard_proxies_that_refuse_answer_garbage_or_nothing() {
+    let cases: [(&str, &[u8], &str); 6] = [
+        ("407", b"HTTP/1.1 407 Proxy Authentication Required\r\ncontent-length: 0\r\n\r\n", "authorization required"),
+        ("502", b"HTTP/1.1 502 Bad Gateway\r\ncontent-length: 3\r\n\r\nbad", "unsuccessful"),
+        ("garbage", b"\x05\xff nonsense \r\n\r\n", "unsuccessful"),
+        ("a hint of an answer", b"HTTP/1.1 2", "unexpected"),
+        ("a body with its 200", b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello", "TLS"),
+        ("nothing", b"", "nothing within"),
+    ];
+    for (case, answer, words) in cases {
+        let proxy = scripted(answer).await;
+        let client = behind(Proxy::all(&format!("http://{proxy}")).unwrap());
+        let client = client.connect_timeout(Duration::from_millis(500)).build().unwrap();
+        let error = client.get("https://api.test/").send().await.unwrap_err();
+        assert!(error.is_connect(), "{case}: {error}");
+        assert!(error.to_string().contains(words), "{case}: {error}");
+        if case == "nothing" {
+            assert_eq!(error.kind(), ErrorKind::Timeout(Phase::Proxy));
+        }
+        assert_eq!(client.pool_stats().idle, 0, "{case}");
+    }
+}
+
+#[tokio::test]
+async fn hazard_socks_proxies_that_answer_garbage() {
+    for answer in [&b"HTTP/1.1 400 Bad Request\r\n\r\n"[..], b"\x05\xff", b"\x04\x5b", b"\x05"] {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let proxy = listener.local_addr().unwrap();
+        tokio::spawn(async move {
+            let (mut socket, _) = listener.accept().await.unwrap();
+            socket.read_buf(&mut Vec::new()).await.unwrap();
+            socket.write_all(answer).await.unwrap();
+        });
+        let client = behind(Proxy::all(&format!("socks5://{proxy}")).unwrap());
+        let client = client.connect_timeout(Duration::from_millis(500)).build().unwrap();
+        let error = client.get("http://api.test/").send().await.unwrap_err();
+        assert!(error.is_connect(), "{answer:?}: {error}");
+    }
+}
+
+/// A proxy that is spoken to by TLS: it tunnels whatever it is asked to.
+#[cfg(feature = "tls")]
+async fn secret_proxy(config: std::sync::Arc<rustls::ServerConfig>) -> SocketAddr {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let acceptor = tokio_rustls::TlsAcceptor::from(config);
+    tokio::spawn(async move {
+        while let Ok((socket, _)) = listener.accept().await {
+            let acceptor = acceptor.clone();
+            tokio::spawn(async move {
+                let mut stream = acceptor.accept(socket).await?;
+                let mut head = Vec::new();
+                while !head.windows(4).any(|end| end == b"\r\n\r\n") {
+                    stream.read_buf(&mut head).await?;
+                }
+                let head = String::from_utf8_lossy(&head).into_owned();
+                let target = head.strip_prefix("CONNECT ").and_then(|rest| rest.split(' ').next()).unwrap_or_default();
+                let mut onward = TcpStream::connect(target).await?;
+                stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n").await?;
+                copy_bidirectional(&mut stream, &mut onward).await
+            });
+        }
+    });
+    address
+}
+
+#[cfg(feature = "tls")]
+#[tokio::test]
+async fn a_proxy_can_be_spoken_to_by_tls() {
+    let authority = Authority::new();
+    let server = TlsServer::start(authority.server(&["127.0.0.1"], &["h2"])).await;
+    let proxy = secret_proxy(authority.server(&["proxy.test"], &[])).await;
+    let proxy = Proxy::all(&format!("https://proxy.test:{}", proxy.port())).unwrap();
+    let client = behind(proxy.clone()).tls(authority.client()).build().unwrap();
+    let response = client.get(format!("https://127.0.0.1:{}/", server.address().port())).send().await.unwrap();
+    let timings = response.timings();
+    assert!(timings.proxy() > Duration::ZERO && timings.tls() > Duration::ZERO);
+    assert!(response.text().await.unwrap().starts_with("HTTP/1.1"), "the whole configuration names no protocol");
+    let stranger = behind(proxy).tls(Authority::new().client()).build().unwrap();
+    let error = stranger.get("https://127.0.0.1:9/").send().await.unwrap_err();
+    assert!(error.to_string().contains("the proxy proxy.test:"), "{error}");
+    assert!(error.to_string().contains("certificate"), "{error}");
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn a_unix_socket_takes_every_request() {
+    let path = std::env::temp_dir().join(format!("speeddial-unix-{}", std::process::id()));
+    let _ = std::fs::remove_file(&path);
+    let client = Client::builder().unix_socket(&path).build().unwrap();
+    let error = client.get("http://whatever/").send().await.unwrap_err();
+    assert!(error.is_connect(), "{error}");
+    assert!(error.to_string().contains(&path.display().to_string()), "{error}");
+
+    let listener = tokio::net::UnixListener::bind(&path).unwrap();
+    tokio::spawn(async move {
+        while let Ok((mut socket, _)) = listener.accept().await {
+            let mut head = Vec::new();
+            while socket.read_buf(&mut head).await.unwrap() > 0 {
+                if head.ends_with(b"\r\n\r\n") {
+                    let body = String::from_utf8_lossy(&head).lines().next().unwrap_or_default().to_owned();
+                    let text = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{body}", body.len());
+                    socket.write_all(text.as_bytes()).await.unwrap();
+                    head.clear();
+                }
+            }
+        }
+    });
+    for _ in 0..2 {
+        let response = client.get("http://no.such.name/a").send().await.unwrap();
+        assert_eq!(response.remote_addr(), None);
+        assert_eq!(response.text().await.unwrap(), "GET /a HTTP/1.1");
+    }
+    assert_eq!(client.pool_stats().opened, 1);
+    std::fs::remove_file(&path).unwrap();
+}
