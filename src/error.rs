@@ -201,7 +201,7 @@ impl Error {
         }
     }
 
-    fn no_connection(origin: &Origin, error: ConnectError) -> Self {
+    pub(crate) fn no_connection(origin: &Origin, error: ConnectError) -> Self {
         let kind = match &error {
             ConnectError::Resolve(_) => ErrorKind::Resolve,
             ConnectError::Timeout { phase, .. } => ErrorKind::Timeout(*phase),

@@ -57,6 +57,9 @@ mod error;
 
 mod client;
 
+#[cfg(any(feature = "hyper-util", feature = "reqwest"))]
+pub mod interop;
+
 pub use client::{Body, Client, ClientBuilder, IntoUrl, RequestBuilder, Response};
 pub use connect::{Addresses, Proxy, ProxyError};
 pub use error::{Error, ErrorKind, Result};

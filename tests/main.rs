@@ -11,6 +11,8 @@ mod dns_encrypted;
 mod dns_evil;
 mod dns_servers;
 mod httpstat;
+#[cfg(all(feature = "hyper-util", feature = "reqwest", feature = "tls"))]
+mod interop;
 mod proxies;
 mod support;
 mod timings;

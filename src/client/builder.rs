@@ -181,6 +181,19 @@ impl ClientBuilder {
     /// # Errors
     /// [`ErrorKind::Request`](crate::ErrorKind::Request) where a limit of 0 would let no request through.
     pub fn build(self) -> Result<Client> {
+        let Parts { connector, resolver, hooks, pool, timeout } = self.parts()?;
+        let pool = Pool::new(pool, Dialer(connector), hooks.clone());
+        Ok(Client { shared: Arc::new(Shared { pool, resolver, hooks, timeout }) })
+    }
+
+    /// What opens the client's connections, without the client.
+    #[cfg(feature = "hyper-util")]
+    pub(crate) fn into_connector(self) -> Result<(Connector, Hooks)> {
+        let Parts { connector, hooks, .. } = self.parts()?;
+        Ok((connector, hooks))
+    }
+
+    fn parts(self) -> Result<Parts> {
         self.pool.check().map_err(Error::config)?;
         let hooks = Hooks::new(self.observer);
         let resolver = self.resolver.unwrap_or_else(|| CachedResolver::new(HickoryResolver::system()));
@@ -203,7 +216,15 @@ impl ClientBuilder {
             #[cfg(feature = "__tls")]
             tls_timeout: self.tls_timeout,
         };
-        let pool = Pool::new(self.pool, Dialer(connector), hooks.clone());
-        Ok(Client { shared: Arc::new(Shared { pool, resolver, hooks, timeout: self.timeout }) })
+        Ok(Parts { connector, resolver, hooks, pool: self.pool, timeout: self.timeout })
     }
+}
+
+/// What a client is made of.
+struct Parts {
+    connector: Connector,
+    resolver: CachedResolver,
+    hooks: Hooks,
+    pool: PoolConfig,
+    timeout: Option<Duration>,
 }

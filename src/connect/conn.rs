@@ -13,18 +13,22 @@ use hyper::client::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::task::AbortHandle;
 
-use super::Forwarding;
 use super::io::{Marked, Marks};
+use super::{Forwarding, Line};
 use crate::clock::{self, Instant};
 use crate::dns::CachedResolver;
 use crate::trace::TlsFacts;
-use crate::transport::Stream;
 
 /// A connection after its handshake that nobody serves yet.
 pub(crate) struct Opened<B: Body + 'static> {
     sender: Sender<B>,
     serving: BoxFuture<'static, ()>,
     marks: Arc<Marks>,
+    facts: Facts,
+}
+
+/// What is known of a connection.
+struct Facts {
     remote: Option<SocketAddr>,
     tls: Option<Arc<TlsFacts>>,
     forwarding: Option<Forwarding>,
@@ -37,12 +41,9 @@ pub(crate) struct Conn<B> {
     marks: Arc<Marks>,
     /// When the head of the last response came, of a connection whose bytes are not those of one exchange.
     answered: Option<Instant>,
-    remote: Option<SocketAddr>,
-    tls: Option<Arc<TlsFacts>>,
-    forwarding: Option<Forwarding>,
+    facts: Facts,
     number: u64,
     requests: u64,
-    interest: Option<Interest>,
     task: AbortHandle,
 }
 
@@ -77,7 +78,7 @@ impl Interest {
         Self { resolver: resolver.clone(), name: name.into(), next: clock::now() + TOLD_EVERY }
     }
 
-    fn tell(&mut self) {
+    pub(crate) fn tell(&mut self) {
         let now = clock::now();
         if self.next <= now {
             self.resolver.touch(&self.name);
@@ -99,8 +100,9 @@ where
     B::Data: Send,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
-    /// Shakes hands over a connected stream: HTTP/1.1 sends nothing for it, HTTP/2 its preface and settings (RFC 9113 §3.4).
-    pub(crate) async fn handshake(stream: Box<dyn Stream>, protocol: Protocol) -> hyper::Result<Self> {
+    /// Shakes hands over a line: HTTP/1.1 sends nothing for it, HTTP/2 its preface and settings (RFC 9113 §3.4).
+    pub(crate) async fn handshake(line: Line, protocol: Protocol) -> hyper::Result<Self> {
+        let Line { stream, facts: tls, remote, forwarding, interest } = line;
         let (stream, marks) = Marked::new(stream);
         let stream = TokioIo::new(stream);
         // How a connection ended is told to the request it ended for.
@@ -116,37 +118,22 @@ where
                 (Sender::Http2(sender), connection.map(drop).boxed())
             }
         };
-        Ok(Self { sender, serving, marks, remote: None, tls: None, forwarding: None, interest: None })
+        Ok(Self { sender, serving, marks, facts: Facts { remote, tls, forwarding, interest } })
     }
 
     pub(crate) fn remote(&self) -> Option<SocketAddr> {
-        self.remote
-    }
-
-    /// The same with where it leads, how it is kept secret, and the name it was opened for.
-    pub(crate) fn known_as(
-        self,
-        remote: Option<SocketAddr>,
-        tls: Option<Arc<TlsFacts>>,
-        interest: Option<Interest>,
-    ) -> Self {
-        Self { remote, tls, interest, ..self }
-    }
-
-    /// The same as a proxy's, which forwards requests.
-    pub(crate) fn forwarding(self, forwarding: Option<Forwarding>) -> Self {
-        Self { forwarding, ..self }
+        self.facts.remote
     }
 
     /// Serves the connection in a task, which drops `place` once the socket is closed.
     pub(crate) fn start(self, number: u64, place: impl Send + 'static) -> Conn<B> {
-        let Self { sender, serving, marks, remote, tls, forwarding, interest } = self;
+        let Self { sender, serving, marks, facts } = self;
         let task = tokio::spawn(async move {
             serving.await;
             drop(place);
         });
         let task = task.abort_handle();
-        Conn { sender, marks, answered: None, remote, tls, forwarding, number, requests: 0, interest, task }
+        Conn { sender, marks, answered: None, facts, number, requests: 0, task }
     }
 }
 
@@ -157,7 +144,7 @@ impl<B: Body + 'static> Conn<B> {
         self.marks.reset();
         self.answered = None;
         self.requests += 1;
-        if let Some(interest) = &mut self.interest {
+        if let Some(interest) = &mut self.facts.interest {
             interest.tell();
         }
         let sent = match &mut self.sender {
@@ -181,12 +168,12 @@ impl<B: Body + 'static> Conn<B> {
 
     /// What requests need where it is a proxy's that forwards them.
     pub(crate) fn forwards(&self) -> Option<&Forwarding> {
-        self.forwarding.as_ref()
+        self.facts.forwarding.as_ref()
     }
 
     /// What its TLS handshake came to.
     pub(crate) fn tls(&self) -> Option<&Arc<TlsFacts>> {
-        self.tls.as_ref()
+        self.facts.tls.as_ref()
     }
 
     /// The connection's number, unique in its client.
@@ -201,7 +188,7 @@ impl<B: Body + 'static> Conn<B> {
 
     /// The peer's address.
     pub(crate) fn remote(&self) -> Option<SocketAddr> {
-        self.remote
+        self.facts.remote
     }
 
     /// When the last byte of the current request was written, so far.

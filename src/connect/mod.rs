@@ -17,7 +17,7 @@ use http_body::Body;
 
 pub(crate) use addresses::AddressPolicy;
 pub use addresses::Addresses;
-use conn::Interest;
+pub(crate) use conn::Interest;
 pub(crate) use conn::{Conn, Opened, Protocol, SendError};
 use proxy::Route;
 pub(crate) use proxy::{Forwarding, Proxies};
@@ -58,6 +58,17 @@ pub(crate) struct Connector {
     /// For the TLS handshake with one address.
     #[cfg(feature = "__tls")]
     pub(crate) tls_timeout: Duration,
+}
+
+/// A stream to an origin, over which nothing was said yet.
+pub(crate) struct Line {
+    pub(crate) stream: Box<dyn transport::Stream>,
+    /// What its TLS handshake came to.
+    pub(crate) facts: Option<Arc<TlsFacts>>,
+    pub(crate) remote: Option<SocketAddr>,
+    /// Set where it leads to a proxy that forwards requests.
+    pub(crate) forwarding: Option<Forwarding>,
+    pub(crate) interest: Option<Interest>,
 }
 
 /// Which versions of HTTP are spoken.
@@ -150,29 +161,40 @@ impl ConnectError {
 }
 
 impl Connector {
-    /// Opens a connection to `origin`, telling `trace` what happens.
+    /// Opens a connection to `origin` and begins to speak HTTP, telling `trace` what happens.
     pub(crate) async fn open<B>(&self, origin: &Origin, trace: &Arc<DialTrace>) -> Result<Opened<B>, ConnectError>
     where
         B: Body + Send + Unpin + 'static,
         B::Data: Send,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
-        let deadline = clock::now().checked_add(self.timeout);
-        let opening = std::pin::pin!(self.walk(origin, trace));
-        let opened = match clock::before(deadline, opening).await {
-            Some(opened) => opened?,
-            None => return Err(self.timed_out(trace)),
-        };
+        let opening = async { self.shake(self.walk(origin, trace).await?).await };
+        let opened = self.in_time(opening, trace).await?;
         trace.emit(Event::Opened { remote: opened.remote() });
         Ok(opened)
     }
 
-    async fn walk<B>(&self, origin: &Origin, trace: &Arc<DialTrace>) -> Result<Opened<B>, ConnectError>
-    where
-        B: Body + Send + Unpin + 'static,
-        B::Data: Send,
-        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
-    {
+    /// The same for somebody else to speak over.
+    #[cfg(feature = "hyper-util")]
+    pub(crate) async fn open_line(&self, origin: &Origin, trace: &Arc<DialTrace>) -> Result<Line, ConnectError> {
+        let line = self.in_time(self.walk(origin, trace), trace).await?;
+        trace.emit(Event::Opened { remote: line.remote });
+        Ok(line)
+    }
+
+    async fn in_time<T>(
+        &self,
+        opening: impl Future<Output = Result<T, ConnectError>>,
+        trace: &DialTrace,
+    ) -> Result<T, ConnectError> {
+        let deadline = clock::now().checked_add(self.timeout);
+        match clock::before(deadline, std::pin::pin!(opening)).await {
+            Some(opened) => opened,
+            None => Err(self.timed_out(trace)),
+        }
+    }
+
+    async fn walk(&self, origin: &Origin, trace: &Arc<DialTrace>) -> Result<Line, ConnectError> {
         match self.route(origin)? {
             #[cfg(unix)]
             Route::Unix(path) => {
@@ -181,7 +203,7 @@ impl Connector {
                 let stream = stream.map_err(|error| ConnectError::Unix(path.clone(), error))?;
                 let secured = self.secure(origin, None, stream, trace).await;
                 let (stream, facts) = secured.map_err(|error| ConnectError::UnixTls(path, error))?;
-                self.shake(stream, facts, None, None).await
+                Ok(Line { stream, facts, remote: None, forwarding: None, interest: None })
             }
             Route::Direct => self.race(origin, None, origin, trace).await,
             Route::Through(way) => {
@@ -205,18 +227,13 @@ impl Connector {
     }
 
     /// Connects to an address of `target`, which is the origin or a proxy on the way to it.
-    async fn race<B>(
+    async fn race(
         &self,
         target: &Origin,
         way: Option<&proxy::Way>,
         origin: &Origin,
         trace: &Arc<DialTrace>,
-    ) -> Result<Opened<B>, ConnectError>
-    where
-        B: Body + Send + Unpin + 'static,
-        B::Data: Send,
-        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
-    {
+    ) -> Result<Line, ConnectError> {
         let lookups = Lookups::default();
         // The policy is about origins; who names a proxy means it.
         let policy = if way.is_none() { &self.policy } else { &AddressPolicy::default() };
@@ -248,9 +265,8 @@ impl Connector {
             let forwarding = way.and_then(|way| way.forwards(origin));
             match self.secure(origin, Some(remote), stream, trace).await {
                 Ok((stream, facts)) => {
-                    drop(race);
-                    let opened = self.shake(stream, facts, Some(remote), host).await?;
-                    return Ok(opened.forwarding(forwarding));
+                    let interest = host.map(|name| Interest::new(&self.resolver, name));
+                    return Ok(Line { stream, facts, remote: Some(remote), forwarding, interest });
                 }
                 Err(error) => {
                     spoiled = true;
@@ -312,23 +328,14 @@ impl Connector {
         }
     }
 
-    /// Begins to speak HTTP.
-    async fn shake<B>(
-        &self,
-        stream: Box<dyn transport::Stream>,
-        facts: Option<Arc<TlsFacts>>,
-        remote: Option<SocketAddr>,
-        name: Option<&Arc<str>>,
-    ) -> Result<Opened<B>, ConnectError>
+    async fn shake<B>(&self, line: Line) -> Result<Opened<B>, ConnectError>
     where
         B: Body + Send + Unpin + 'static,
         B::Data: Send,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
-        let protocol = self.versions.protocol(facts.as_ref().and_then(|facts| facts.alpn.as_deref()));
-        let opened = Opened::handshake(stream, protocol).await.map_err(ConnectError::Handshake)?;
-        let interest = name.map(|name| Interest::new(&self.resolver, name));
-        Ok(opened.known_as(remote, facts, interest))
+        let protocol = self.versions.protocol(line.facts.as_ref().and_then(|facts| facts.alpn.as_deref()));
+        Opened::handshake(line, protocol).await.map_err(ConnectError::Handshake)
     }
 
     /// The stream to a proxy after the TLS handshake with it, where it wants one. The origin's configuration is used: its

@@ -16,7 +16,7 @@ use super::changes::{self, Change, Changes};
 use super::snapshot::Snapshot;
 use super::stats::{CacheStats, Latency};
 use super::{Answer, Family, Resolve, ResolveError, ResolveErrorKind, Resolving, Source};
-use crate::clock::{Alarm, Instant, Timed, now, wall};
+use crate::clock::{Alarm, Instant, Timed, before, now, wall};
 
 /// How long a query may take, waiting for its turn included; its resolver should have an end of its own.
 const QUERY_TIMEOUT: Duration = Duration::from_secs(10);
@@ -26,6 +26,9 @@ const GRACE: Duration = Duration::from_millis(500);
 
 /// The most that any of the cache's times can be set to, so that adding them up stays in range.
 const LONGEST: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+
+/// How long one family is waited for beyond the other (RFC 8305 §3).
+const RESOLUTION_DELAY: Duration = Duration::from_millis(50);
 
 /// How long it is waited for a newer answer than a stale one (RFC 8767 §5).
 const STALE_PATIENCE: Duration = Duration::from_millis(1_800);
@@ -154,6 +157,32 @@ impl CachedResolver {
         match self.step(&name, family) {
             Step::Known(outcome, _) => outcome,
             step => self.wait(&name, family, step).await,
+        }
+    }
+
+    /// Looks up the addresses of `name` in both families at once, IPv6 first. A family that is slow is waited for no longer
+    /// than 50 ms beyond the other one's addresses (RFC 8305 §3).
+    ///
+    /// # Errors
+    /// What is worth knowing where neither has addresses: a failure rather than "does not exist".
+    pub async fn lookup_both(&self, name: &str) -> Result<Vec<IpAddr>, ResolveError> {
+        let mut lookups: FuturesUnordered<_> =
+            Family::BOTH.map(|family| self.lookup(name, family)).into_iter().collect();
+        let (mut addresses, mut failed, mut deadline) = (Vec::new(), None::<ResolveError>, None);
+        while let Some(Some(outcome)) = before(deadline, lookups.next()).await {
+            match outcome {
+                Ok(answer) => {
+                    addresses.extend(answer.addresses().iter().copied());
+                    deadline = deadline.or_else(|| now().checked_add(RESOLUTION_DELAY));
+                }
+                Err(error) if failed.as_ref().is_none_or(|other| other.kind().is_negative()) => failed = Some(error),
+                Err(_) => {}
+            }
+        }
+        addresses.sort_by_key(IpAddr::is_ipv4);
+        match failed {
+            Some(error) if addresses.is_empty() => Err(error),
+            _ => Ok(addresses),
         }
     }
 

@@ -1,0 +1,19 @@
+//! The DNS cache under reqwest.
+
+use std::net::SocketAddr;
+
+use reqwest::dns::{Addrs, Name, Resolve, Resolving};
+
+use crate::dns::CachedResolver;
+
+/// The cache as reqwest's `ClientBuilder::dns_resolver` takes it: the addresses of both families.
+impl Resolve for CachedResolver {
+    fn resolve(&self, name: Name) -> Resolving {
+        let cache = self.clone();
+        Box::pin(async move {
+            let addresses = cache.lookup_both(name.as_str()).await?;
+            let addresses: Addrs = Box::new(addresses.into_iter().map(|ip| SocketAddr::new(ip, 0)));
+            Ok(addresses)
+        })
+    }
+}

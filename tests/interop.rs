@@ -1,0 +1,163 @@
+//! The connector and the DNS cache under other people's clients.
+
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+
+use bytes::{Buf, BufMut, Bytes};
+use http_body_util::{BodyExt, Empty, Full, StreamBody};
+use hyper::body::Frame;
+use hyper::service::service_fn;
+use hyper_util::client::legacy;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use speeddial::Client;
+use speeddial::dns::{CachedResolver, FixedResolver};
+use speeddial::interop::Connector;
+use speeddial::tls::TlsConfig;
+use speeddial::trace::Event;
+use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
+use tonic::{Request, Status};
+
+use crate::support::certs::Authority;
+use crate::support::ok_server;
+use crate::support::recorder::Recorder;
+use crate::support::tls_server::TlsServer;
+
+fn cache() -> CachedResolver {
+    CachedResolver::new(FixedResolver::new().with("api.test", [Ipv4Addr::LOCALHOST.into()]))
+}
+
+#[tokio::test]
+async fn hyper_utils_client_goes_through_the_connector() {
+    let server = ok_server();
+    let recorder = Recorder::default();
+    let builder = Client::builder().dns_cache(cache()).observer(recorder.clone());
+    let connector = Connector::new(builder).unwrap();
+    let client = legacy::Client::builder(TokioExecutor::new()).build::<_, Empty<Bytes>>(connector);
+    let url: hyper::Uri = format!("http://api.test:{}/", server.address().port()).parse().unwrap();
+    for _ in 0..3 {
+        let response = client.get(url.clone()).await.unwrap();
+        assert_eq!(response.into_body().collect().await.unwrap().to_bytes(), "ok");
+    }
+    assert_eq!(server.connections(), 1);
+    assert_eq!(recorder.count(|event| matches!(event, Event::Opened { .. })), 1, "{:?}", recorder.timeline());
+    let error = client.get("http://unknown.test/".parse().unwrap()).await.unwrap_err();
+    let cause = std::error::Error::source(&error).unwrap().to_string();
+    assert!(cause.contains("connect to unknown.test:80"), "{cause}");
+}
+
+#[tokio::test]
+async fn hyper_utils_client_speaks_http2_where_the_connector_found_it() {
+    let authority = Authority::new();
+    for (alpn, version) in [(&["h2"][..], "HTTP/2.0"), (&["http/1.1"][..], "HTTP/1.1")] {
+        let server = TlsServer::start(authority.server(&["api.test"], alpn)).await;
+        let tls = TlsConfig::new().add_root_der(authority.certificate().to_vec()).only_added_roots();
+        let connector = Connector::new(Client::builder().dns_cache(cache()).tls(tls)).unwrap();
+        let client = legacy::Client::builder(TokioExecutor::new()).build::<_, Empty<Bytes>>(connector);
+        let url = format!("https://api.test:{}/", server.address().port()).parse().unwrap();
+        let body = client.get(url).await.unwrap().into_body().collect().await.unwrap().to_bytes();
+        assert!(body.starts_with(version.as_bytes()), "{body:?}");
+    }
+}
+
+#[tokio::test]
+async fn hyper_utils_own_connector_can_use_the_cache() {
+    let server = ok_server();
+    let cache = cache();
+    let connector = HttpConnector::new_with_resolver(cache.clone());
+    let mut builder = legacy::Client::builder(TokioExecutor::new());
+    let client = builder.pool_max_idle_per_host(0).build::<_, Full<Bytes>>(connector);
+    let url: hyper::Uri = format!("http://api.test:{}/", server.address().port()).parse().unwrap();
+    for _ in 0..2 {
+        client.get(url.clone()).await.unwrap();
+    }
+    let stats = cache.stats();
+    assert_eq!((stats.misses, stats.hits + stats.negative_hits), (2, 2), "{stats:?}");
+}
+
+#[tokio::test]
+async fn reqwest_can_use_the_cache() {
+    let server = ok_server();
+    let cache = cache();
+    let client = reqwest::Client::builder().no_proxy().dns_resolver(Arc::new(cache.clone())).build().unwrap();
+    let url = format!("http://api.test:{}/", server.address().port());
+    assert_eq!(client.get(&url).send().await.unwrap().text().await.unwrap(), "ok");
+    assert_eq!(cache.stats().misses, 2, "one a family");
+    assert!(client.get("http://unknown.test/").send().await.unwrap_err().is_connect());
+}
+
+/// Messages as they are.
+#[derive(Clone, Copy, Default)]
+struct Raw;
+
+impl Codec for Raw {
+    type Encode = Bytes;
+    type Decode = Bytes;
+    type Encoder = Self;
+    type Decoder = Self;
+
+    fn encoder(&mut self) -> Self {
+        *self
+    }
+
+    fn decoder(&mut self) -> Self {
+        *self
+    }
+}
+
+impl Encoder for Raw {
+    type Item = Bytes;
+    type Error = Status;
+
+    fn encode(&mut self, item: Bytes, buffer: &mut EncodeBuf<'_>) -> Result<(), Status> {
+        buffer.put(item);
+        Ok(())
+    }
+}
+
+impl Decoder for Raw {
+    type Item = Bytes;
+    type Error = Status;
+
+    fn decode(&mut self, buffer: &mut DecodeBuf<'_>) -> Result<Option<Bytes>, Status> {
+        Ok(Some(buffer.copy_to_bytes(buffer.remaining())))
+    }
+}
+
+/// A gRPC server that sends each message back.
+async fn grpc() -> u16 {
+    let listener = tokio::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    tokio::spawn(async move {
+        while let Ok((socket, _)) = listener.accept().await {
+            let service = service_fn(|request: hyper::Request<hyper::body::Incoming>| async move {
+                let message = request.into_body().collect().await?.to_bytes();
+                let mut trailers = hyper::HeaderMap::new();
+                trailers.insert("grpc-status", "0".parse().expect("a valid header"));
+                let frames = [Ok::<_, hyper::Error>(Frame::data(message)), Ok(Frame::trailers(trailers))];
+                let response = hyper::Response::builder().header("content-type", "application/grpc");
+                Ok::<_, hyper::Error>(
+                    response.body(StreamBody::new(futures_util::stream::iter(frames))).expect("valid"),
+                )
+            });
+            let serving = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
+            tokio::spawn(serving.serve_connection(TokioIo::new(socket), service));
+        }
+    });
+    port
+}
+
+#[tokio::test]
+async fn tonic_goes_through_the_connector() {
+    let port = grpc().await;
+    let connector = Connector::new(Client::builder().dns_cache(cache())).unwrap();
+    let endpoint = tonic::transport::Endpoint::from_shared(format!("http://api.test:{port}")).unwrap();
+    let channel = endpoint.connect_with_connector(connector).await.unwrap();
+    let mut grpc = tonic::client::Grpc::new(channel);
+    for text in ["hello", "again"] {
+        grpc.ready().await.unwrap();
+        let path = hyper::http::uri::PathAndQuery::from_static("/echo.Echo/Say");
+        let response = grpc.unary(Request::new(Bytes::from(text)), path, Raw).await.unwrap();
+        assert_eq!(response.into_inner(), text);
+    }
+}
