@@ -25,16 +25,19 @@
 //! * [`Client`]: requests in, responses out. [`PoolConfig`] limits its connections, [`Error`] says what went wrong.
 //! * [`dns`]: the cache, which works on its own, and the [`Resolve`](dns::Resolve) seam under it.
 //! * [`transport`]: the [`Transport`](transport::Transport) seam: from an address to a byte stream.
+//! * `tls` (feature `tls`): whom to trust and who to be. [`Proxy`], [`Addresses`]: which way to go.
+//! * `interop` (features `hyper-util`, `reqwest`): the connector and the DNS cache under other people's clients.
 //! * [`trace`]: the [`Observer`](trace::Observer) seam: every event; and [`Timings`](trace::Timings), the sum of them.
 //!
 //! # The walk of a request
 //! 1. `client/call.rs` takes the deadline and starts the trace.
 //! 2. `pool/mod.rs` leases a connection. One that is idle goes out at once: a warm request does nothing more.
 //! 3. Otherwise the request queues, and the pool dials: `dns/cached.rs` answers, `race/mod.rs` connects to the first
-//!    address that will, `connect/conn.rs` shakes hands.
+//!    address that will, `connect/proxy.rs` has a proxy lead on, `tls/handshake.rs` makes it secret, `connect/conn.rs`
+//!    begins to speak HTTP.
 //! 4. `connect/conn.rs` sends the request. Where that fails and `client/retry.rs` finds it safe, once more from 2.
 //! 5. `client/response.rs` holds the connection until the body was read, then gives it back.
-//! 6. `trace/timings.rs` adds up: queue + dns + connect + tls + send + wait + receive = total.
+//! 6. `trace/timings.rs` adds up: queue + dns + connect + proxy + tls + send + wait + receive = total.
 
 mod clock;
 mod list;
