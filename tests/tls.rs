@@ -313,6 +313,121 @@ async fn hazard_peers_that_speak_no_tls_stall_or_hang_up() {
     }
 }
 
+/// Accepts, reads the request, and does with the stream whatever `end` does.
+async fn ends<F>(
+    config: Arc<ServerConfig>,
+    end: fn(tokio_rustls::server::TlsStream<tokio::net::TcpStream>) -> F,
+) -> SocketAddr
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let acceptor = tokio_rustls::TlsAcceptor::from(config);
+    tokio::spawn(async move {
+        while let Ok((socket, _)) = listener.accept().await {
+            let Ok(mut stream) = acceptor.accept(socket).await else { continue };
+            stream.read_buf(&mut Vec::new()).await.unwrap();
+            stream.write_all(b"HTTP/1.1 200 OK\r\n\r\nhalf a bo").await.unwrap();
+            stream.flush().await.unwrap();
+            end(stream).await;
+        }
+    });
+    address
+}
+
+#[tokio::test]
+async fn hazard_a_body_without_length_ends_with_close_notify_and_not_without() {
+    let authority = Authority::new();
+    let config = authority.server(&["api.test"], &["http/1.1"]);
+    let client = builder(trusting(&authority)).build().unwrap();
+    let properly = ends(config.clone(), |mut stream| async move { stream.shutdown().await.unwrap() }).await;
+    assert_eq!(get(&client, "api.test", properly).await.unwrap().0, "half a bo");
+    // Only the socket is closed: whoever cut the connection may have cut the body.
+    let cut = ends(config, |stream| async move { drop(stream.into_inner().0) }).await;
+    let error = get(&client, "api.test", cut).await.unwrap_err();
+    assert!(error.is_body(), "{error}");
+}
+
+#[tokio::test]
+async fn hazard_no_protocol_in_common_and_an_intermediate_that_is_missing() {
+    let authority = Authority::new();
+    let said = refused(trusting(&authority), "api.test", authority.server(&["api.test"], &["spdy/3"])).await;
+    assert_eq!(said, "no protocol (ALPN) in common");
+
+    let intermediate = authority.intermediate();
+    let (certificate, key) = intermediate.sign(params(&["api.test"]));
+    let whole = config_with(vec![certificate.clone(), intermediate.certificate()], key.clone_key());
+    let server = TlsServer::start(whole).await;
+    let client = builder(trusting(&authority)).build().unwrap();
+    let (_, timings) = get(&client, "api.test", server.address()).await.unwrap();
+    assert_eq!(timings.tls_facts().unwrap().peer_certificates.len(), 2);
+    let said = refused(trusting(&authority), "api.test", config_with(vec![certificate], key)).await;
+    assert!(said.contains("authority that is not trusted"), "{said}");
+}
+
+/// openssl's test server with these arguments; `None`, said loudly, where it is not installed.
+struct OpenSsl(std::process::Child, std::path::PathBuf, u16);
+
+impl Drop for OpenSsl {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+        let _ = std::fs::remove_dir_all(&self.1);
+    }
+}
+
+impl OpenSsl {
+    async fn start(authority: &Authority, arguments: &[&str]) -> Option<Self> {
+        let port = crate::support::free_port();
+        let folder = std::env::temp_dir().join(format!("speeddial-openssl-{}-{port}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let (certificate, key) = authority.sign(params(&["api.test"]));
+        std::fs::write(folder.join("certificate"), &*certificate).unwrap();
+        std::fs::write(folder.join("key"), key.secret_der()).unwrap();
+        let mut command = std::process::Command::new("openssl");
+        command.args(["s_server", "-quiet", "-www", "-accept", &format!("127.0.0.1:{port}")]);
+        command.args(["-certform", "DER", "-keyform", "DER"]).args(arguments);
+        command.arg("-cert").arg(folder.join("certificate")).arg("-key").arg(folder.join("key"));
+        let null = std::process::Stdio::null;
+        let Ok(child) = command.stdin(null()).stdout(null()).stderr(null()).spawn() else {
+            eprintln!("SKIPPED: openssl is not installed (Debian: openssl)");
+            std::fs::remove_dir_all(&folder).unwrap();
+            return None;
+        };
+        let mut server = Self(child, folder, port);
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while tokio::net::TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await.is_err() {
+            assert!(Instant::now() < deadline && server.0.try_wait().unwrap().is_none(), "openssl does not listen");
+            tokio::task::yield_now().await;
+        }
+        Some(server)
+    }
+}
+
+#[tokio::test]
+async fn hazard_a_server_that_offers_tls_1_0_and_1_1_alone() {
+    let authority = Authority::new();
+    for (version, works) in [("-tls1_2", true), ("-tls1_1", false), ("-tls1", false)] {
+        let arguments = [version, "-cipher", "ALL:@SECLEVEL=0"];
+        let Some(server) = OpenSsl::start(&authority, &arguments).await else { return };
+        let client = builder(trusting(&authority)).build().unwrap();
+        let outcome = get(&client, "api.test", (Ipv4Addr::LOCALHOST, server.2).into()).await;
+        match outcome {
+            Ok((_, timings)) => {
+                assert!(works, "{version}");
+                assert_eq!(timings.tls_facts().unwrap().version, "TLSv1_2");
+            }
+            Err(error) => {
+                assert!(!works && error.is_tls(), "{version}: {error}");
+                assert!(error.to_string().contains("no version or cipher of TLS in common"), "{version}: {error}");
+            }
+        }
+        let only13 = builder(trusting(&authority).min_version(TlsVersion::Tls13)).build().unwrap();
+        assert!(get(&only13, "api.test", (Ipv4Addr::LOCALHOST, server.2).into()).await.unwrap_err().is_tls());
+    }
+}
+
 #[tokio::test]
 async fn the_connect_timeout_names_the_handshake_where_that_ate_it() {
     let silent = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();

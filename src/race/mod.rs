@@ -375,6 +375,33 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn a_slow_a_answer_costs_nothing() {
+        let told = timeline(vec![(0, vec![v6(1)]), (3_000, vec![v4(1)])], vec![(v6(1), Connects(10)), (v4(1), Silent)]);
+        assert_eq!(told.await, "0 dial v6(1); 10 won v6(1)");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_race_that_is_dropped_leaves_nothing_open() {
+        let open = Arc::new(());
+        let answers = stream::iter([(Family::V4, [v4(1), v4(2), v4(3)].into())]);
+        let dial = |_| {
+            let held = open.clone();
+            async move {
+                std::future::pending::<()>().await;
+                Ok(held)
+            }
+        };
+        let (scores, trace) = (Scores::default(), DialTrace::new(&Hooks::default(), 1));
+        let mut race = Race::new(Config::default(), field(&[Family::V4], &scores), answers, dial, &trace);
+        assert!(tokio::time::timeout(ms(600), race.next()).await.is_err());
+        assert_eq!(Arc::strong_count(&open), 4, "three attempts are under way");
+        drop(race);
+        assert_eq!(Arc::strong_count(&open), 1);
+        let cancelled = |event: &Event| matches!(event, Event::AttemptCancelled { .. });
+        assert_eq!(trace.events().iter().filter(|(_, event)| cancelled(event)).count(), 3);
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn an_earlier_attempt_may_still_win() {
         let told =
             timeline(vec![(0, vec![v6(1)]), (0, vec![v4(1)])], vec![(v6(1), Connects(300)), (v4(1), Connects(100))]);

@@ -22,6 +22,14 @@ impl Authority {
         Self { issuer: CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap() }
     }
 
+    /// Another authority, which this one vouches for.
+    pub(crate) fn intermediate(&self) -> Self {
+        let mut params = CertificateParams::new([]).unwrap();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.distinguished_name.push(DnType::CommonName, "Intermediate");
+        Self { issuer: CertifiedIssuer::signed_by(params, KeyPair::generate().unwrap(), &self.issuer).unwrap() }
+    }
+
     pub(crate) fn certificate(&self) -> CertificateDer<'static> {
         self.issuer.der().clone()
     }
