@@ -1,0 +1,140 @@
+//! New connections: what the connector costs beyond the system's own connect, and a whole request on each, beside
+//! hyper-util's legacy client and reqwest. Processor time of the client's thread; the servers have threads of their own.
+
+#[allow(dead_code, reason = "shared with the tests")]
+#[path = "../tests/support/http_server.rs"]
+mod http_server;
+
+use std::convert::Infallible;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use criterion::{Criterion, criterion_group, criterion_main};
+use http_body_util::{BodyExt, Empty, Full};
+use http_server::HttpServer;
+use hyper::{Response, Uri};
+use hyper_util::client::legacy;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioExecutor;
+use rustix::time::{ClockId, clock_gettime};
+use speeddial::dns::{CachedResolver, FixedResolver};
+use speeddial::transport::{TcpTransport, Transport};
+use speeddial::{Client, PoolConfig};
+use tokio::runtime::{Builder, Runtime};
+use tower_service::Service;
+
+fn runtime() -> Runtime {
+    Builder::new_current_thread().enable_all().build().expect("a runtime")
+}
+
+fn cache() -> CachedResolver {
+    CachedResolver::new(FixedResolver::new().with("api.test", [Ipv4Addr::LOCALHOST.into()]))
+}
+
+/// The time this thread has had of a processor.
+fn cpu_time() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
+/// The processor time of so many rounds.
+fn spent<F: Future<Output = ()>>(runtime: &Runtime, rounds: u64, mut round: impl FnMut() -> F) -> Duration {
+    let start = cpu_time();
+    runtime.block_on(async {
+        for _ in 0..rounds {
+            round().await;
+        }
+    });
+    cpu_time() - start
+}
+
+/// A listener that closes whatever it accepts.
+fn doorman() -> SocketAddr {
+    let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port on loopback");
+    let address = listener.local_addr().expect("a bound socket");
+    std::thread::spawn(move || listener.incoming().for_each(drop));
+    address
+}
+
+fn connect(criterion: &mut Criterion) {
+    let (runtime, address) = (runtime(), doorman());
+    let mut group = criterion.benchmark_group("connect");
+    group.bench_function("tokio alone", |bencher| {
+        bencher.iter_custom(|rounds| {
+            spent(&runtime, rounds, || async {
+                drop(tokio::net::TcpStream::connect(address).await.expect("connected"));
+            })
+        });
+    });
+    let transport = TcpTransport::new();
+    group.bench_function("with the socket options", |bencher| {
+        bencher.iter_custom(|rounds| {
+            spent(&runtime, rounds, || async { drop(transport.connect(address).await.expect("connected")) })
+        });
+    });
+    let connector = speeddial::interop::Connector::new(Client::builder().dns_cache(cache()).no_proxy());
+    let connector = connector.expect("the defaults are valid");
+    for (name, host) in [("speeddial, address", "127.0.0.1"), ("speeddial, cached name", "api.test")] {
+        let url: Uri = format!("http://{host}:{}/", address.port()).parse().expect("a URL");
+        group.bench_function(name, |bencher| {
+            bencher.iter_custom(|rounds| {
+                spent(&runtime, rounds, || async {
+                    drop(connector.clone().call(url.clone()).await.expect("connected"));
+                })
+            });
+        });
+    }
+    let theirs = HttpConnector::new_with_resolver(cache());
+    let url: Uri = format!("http://api.test:{}/", address.port()).parse().expect("a URL");
+    group.bench_function("hyper-util's connector, cached name", |bencher| {
+        bencher.iter_custom(|rounds| {
+            spent(&runtime, rounds, || async { drop(theirs.clone().call(url.clone()).await.expect("connected")) })
+        });
+    });
+    group.finish();
+}
+
+fn request(criterion: &mut Criterion) {
+    let server = HttpServer::start(|_| async {
+        Response::new(Full::new(Bytes::from_static(b"ok")).map_err(|error: Infallible| match error {}).boxed())
+    })
+    .expect("a port on loopback");
+    let (runtime, text) = (runtime(), format!("http://api.test:{}/", server.address().port()));
+    let mut group = criterion.benchmark_group("a request on a new connection");
+    let client = Client::builder().dns_cache(cache()).no_proxy().pool(PoolConfig::new().max_idle(0)).build();
+    let client = client.expect("the defaults are valid");
+    let url = url::Url::parse(&text).expect("a URL");
+    group.bench_function("speeddial", |bencher| {
+        bencher.iter_custom(|rounds| {
+            spent(&runtime, rounds, || async {
+                client.get(&url).send().await.expect("a response").bytes().await.expect("a body");
+            })
+        });
+    });
+    let mut builder = legacy::Client::builder(TokioExecutor::new());
+    let connector = HttpConnector::new_with_resolver(cache());
+    let client = builder.pool_max_idle_per_host(0).build::<_, Empty<Bytes>>(connector);
+    let uri: Uri = text.parse().expect("a URL");
+    group.bench_function("hyper-util legacy", |bencher| {
+        bencher.iter_custom(|rounds| {
+            spent(&runtime, rounds, || async {
+                client.get(uri.clone()).await.expect("a response").into_body().collect().await.expect("a body");
+            })
+        });
+    });
+    let builder = reqwest::Client::builder().no_proxy().pool_max_idle_per_host(0);
+    let client = builder.dns_resolver(Arc::new(cache())).build().expect("a client");
+    group.bench_function("reqwest", |bencher| {
+        bencher.iter_custom(|rounds| {
+            spent(&runtime, rounds, || async {
+                client.get(url.clone()).send().await.expect("a response").bytes().await.expect("a body");
+            })
+        });
+    });
+    group.finish();
+}
+
+criterion_group!(benches, connect, request);
+criterion_main!(benches);
