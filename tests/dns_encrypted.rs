@@ -126,3 +126,43 @@ async fn a_server_that_is_silent_in_its_handshake_is_passed_over() {
     let resolver = resolver.with_try_timeout(Duration::from_millis(200));
     assert!(resolver.resolve("host.test", Family::V4).await.is_ok());
 }
+
+#[tokio::test]
+async fn a_burst_of_cold_lookups_opens_one_connection() {
+    let authority = Authority::new();
+    let (by_tls, tls) = serve(authority.server(&["dns.test"], &[]), dot).await;
+    let (by_https, https) = serve(authority.server(&["dns.test"], &["h2"]), doh).await;
+    for (server, connections) in [(Server::tls(by_tls, "dns.test"), tls), (Server::https(by_https, "dns.test"), https)]
+    {
+        let resolver = HickoryResolver::with_servers([server]).with_tls_config(authority.client());
+        let lookups = (0..100).map(|_| resolver.resolve("host.test", Family::V4));
+        for outcome in futures_util::future::join_all(lookups).await {
+            assert!(outcome.is_ok(), "{outcome:?}");
+        }
+        assert_eq!(connections.load(Ordering::SeqCst), 1);
+    }
+}
+
+/// Answers one question, and no more.
+async fn mute_after_one(mut stream: TlsStream<TcpStream>) -> std::io::Result<()> {
+    let mut query = vec![0; stream.read_u16().await?.into()];
+    stream.read_exact(&mut query).await?;
+    let response = respond(&zone, &query).unwrap_or_default();
+    stream.write_u16(response.len() as u16).await?;
+    stream.write_all(&response).await?;
+    std::future::pending().await
+}
+
+#[tokio::test]
+async fn a_connection_in_which_there_was_silence_is_given_up() {
+    let authority = Authority::new();
+    let (address, connections) = serve(authority.server(&["dns.test"], &[]), mute_after_one).await;
+    let resolver =
+        HickoryResolver::with_servers([Server::tls(address, "dns.test")]).with_tls_config(authority.client());
+    let resolver = resolver.with_try_timeout(Duration::from_millis(300));
+    assert!(resolver.resolve("host.test", Family::V4).await.is_ok());
+    assert!(resolver.resolve("host.test", Family::V4).await.is_ok(), "on another connection");
+    assert_eq!(connections.load(Ordering::SeqCst), 2);
+    assert!(resolver.resolve("host.test", Family::V4).await.is_ok(), "and not on the first one again");
+    assert_eq!(connections.load(Ordering::SeqCst), 3);
+}

@@ -267,7 +267,7 @@ async fn hazard_truncated_answers_and_what_tcp_does_then() {
     for label in ["works", "bytes"] {
         assert_eq!(told(&resolver.resolve(&format!("{label}.test"), Family::V4).await).0, [1], "{label}");
     }
-    for label in ["refuses", "hangs", "halves", "garbage"] {
+    for label in ["refuses", "hangs", "halves", "garbage", "again"] {
         let outcome = resolver.resolve(&format!("{label}.test"), Family::V4).await;
         assert!(!kind(&outcome).is_negative(), "{label}: {outcome:?}");
         assert_eq!(told(&resolver.resolve("works.test", Family::V4).await).0, [1], "after {label}");
@@ -550,4 +550,63 @@ async fn hazard_ways_to_write_a_name() {
     assert_eq!(server.queries(), before, "a literal is not asked for");
     let error = client.get("http://Bücher.test:9/").send().await.unwrap_err();
     assert!(error.is_connect() && server.queries() == before + 1, "IDN, of which IPv4 was known: {error}");
+}
+
+#[tokio::test]
+async fn names_that_go_unanswered_do_not_hold_up_the_others() {
+    let server = by_udp(|asked| if asked.label().starts_with("dead") { vec![] } else { packet(&asked.good(1, 60)) });
+    let cache = CachedResolver::new(HickoryResolver::with_servers([server.address()]).with_max_in_flight(8));
+    let dead: Vec<_> = (0..40)
+        .map(|number| {
+            let cache = cache.clone();
+            tokio::spawn(async move { cache.lookup(&format!("dead{number}.test"), Family::V4).await })
+        })
+        .collect();
+    tokio::task::yield_now().await;
+    let start = Instant::now();
+    assert_eq!(told(&cache.lookup("good.test", Family::V4).await).0, [1]);
+    // 40 dead names are 5 turns of a second each for 8 at a time; held for as long as they last, they would be 25 s.
+    assert!(start.elapsed() < Duration::from_secs(8), "{:?}", start.elapsed());
+    for lookup in dead {
+        assert!(!kind(&lookup.await.unwrap()).is_negative());
+    }
+}
+
+#[tokio::test]
+async fn a_short_limit_over_all_still_finds_the_server_that_answers() {
+    let (silent, good) = (by_udp(|_| vec![]), honest());
+    let resolver = HickoryResolver::with_servers([silent.address(), good.address()]);
+    let resolver = resolver.with_total_timeout(Duration::from_millis(300));
+    let mut outcomes = Vec::new();
+    for _ in 0..3 {
+        outcomes.push(resolver.resolve("a.test", Family::V4).await.is_ok());
+    }
+    assert_eq!(outcomes, [false, true, true], "the one that was silent is not asked first again");
+}
+
+#[test]
+fn a_runtime_that_nobody_drives_does_not_hold_up_lookups_on_another() {
+    let server = honest();
+    let resolver = HickoryResolver::with_servers([server.address()]);
+    let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let (one, other) = (runtime(), runtime());
+    for turn in 0..6 {
+        let runtime = if turn % 2 == 0 { &one } else { &other };
+        let start = Instant::now();
+        assert_eq!(told(&runtime.block_on(resolver.resolve("a.test", Family::V4))).0, [1], "turn {turn}");
+        assert!(start.elapsed() < Duration::from_secs(1), "turn {turn}: {:?}", start.elapsed());
+    }
+}
+
+#[tokio::test]
+async fn an_address_written_as_a_name_is_not_asked_for() {
+    let server = by_udp(|_| vec![]);
+    let cache = CachedResolver::new(resolver(&[&server]));
+    assert_eq!(told(&cache.lookup("127.0.0.9", Family::V4).await).0, [9]);
+    assert_eq!(kind(&cache.lookup("127.0.0.9", Family::V6).await), ResolveErrorKind::NoData);
+    assert_eq!(cache.lookup("::1", Family::V6).await.unwrap().source(), Source::Literal);
+    assert_eq!(server.queries(), 0);
+    let odd = HickoryResolver::with_servers([honest().address()]).with_tries(usize::MAX);
+    let odd = odd.with_try_timeout(Duration::MAX).with_total_timeout(Duration::MAX);
+    assert!(odd.with_total_timeout(Duration::from_millis(100)).resolve("a.test", Family::V4).await.is_err());
 }

@@ -73,6 +73,9 @@ pub(crate) struct Interest {
 /// How often the DNS cache is told that a name is in use: more often than any TTL ends.
 const TOLD_EVERY: Duration = Duration::from_millis(250);
 
+/// The same for a name that has no addresses, or none that may be kept.
+const LOST_EVERY: Duration = Duration::from_secs(30);
+
 impl Interest {
     pub(crate) fn new(resolver: &CachedResolver, name: &str) -> Self {
         Self { resolver: resolver.clone(), name: name.into(), next: clock::now() + TOLD_EVERY }
@@ -81,8 +84,8 @@ impl Interest {
     pub(crate) fn tell(&mut self) {
         let now = clock::now();
         if self.next <= now {
-            self.resolver.touch(&self.name);
-            self.next = now + TOLD_EVERY;
+            let known = self.resolver.touch(&self.name);
+            self.next = now + if known { TOLD_EVERY } else { LOST_EVERY };
         }
     }
 }

@@ -29,6 +29,8 @@ pub(crate) struct Config {
     pub(crate) negative_ceiling: Duration,
     /// How long past its expiry an answer may stand in for one that cannot be had (RFC 8767).
     pub(crate) stale: Duration,
+    /// How long a query may take; one that takes longer is on a runtime that nobody drives, and another one replaces it.
+    pub(crate) flight: Duration,
 }
 
 /// How long a "does not exist" without an SOA record is kept.
@@ -42,6 +44,7 @@ impl Default for Config {
             ttl_ceiling: Duration::from_secs(24 * 60 * 60),
             negative_ceiling: Duration::from_secs(30),
             stale: Duration::from_secs(60 * 60),
+            flight: Duration::from_millis(10_500),
         }
     }
 }
@@ -62,6 +65,8 @@ pub(crate) enum Step<F> {
 pub(crate) struct Flight<F> {
     pub(crate) handle: F,
     pub(crate) serial: u64,
+    /// When it is given up.
+    until: Tick,
 }
 
 /// Counters since the cache was made.
@@ -75,6 +80,14 @@ pub(crate) struct Counts {
     pub(crate) refreshes: u64,
     pub(crate) failures: u64,
     pub(crate) evictions: u64,
+}
+
+/// What came of a [`Cache::touch`].
+#[derive(Debug)]
+pub(crate) struct Touched<F> {
+    /// Whether the name has addresses here.
+    pub(crate) known: bool,
+    pub(crate) flight: Option<Flight<F>>,
 }
 
 /// What came of a flight.
@@ -96,8 +109,10 @@ pub(crate) struct Cache<F> {
     /// When each name wants attention: to be refreshed, or to be removed.
     dues: BTreeSet<(Tick, usize)>,
     flights: HashMap<(Arc<str>, Family), Flight<F>, RandomState>,
-    pins: HashMap<Arc<str>, Arc<[IpAddr]>, RandomState>,
+    /// By family.
+    pins: HashMap<Arc<str>, [Arc<[IpAddr]>; 2], RandomState>,
     serial: u64,
+    changes: u64,
     random: fastrand::Rng,
     counts: Counts,
 }
@@ -133,6 +148,7 @@ impl<F: Clone> Cache<F> {
             flights: HashMap::default(),
             pins: HashMap::default(),
             serial: 0,
+            changes: 0,
             random: fastrand::Rng::with_seed(seed),
             counts: Counts::default(),
         }
@@ -144,60 +160,82 @@ impl<F: Clone> Cache<F> {
             self.count(&pinned);
             return Step::Known(pinned, None);
         }
-        let Some(&id) = self.index.get(name) else { return self.fly(name, family, launch, None) };
         let now = self.watch.tick(now);
+        let Some(&id) = self.index.get(name) else { return self.fly(now, name, family, launch, None) };
         self.recent.move_to_front(&mut self.entries, id);
         let slot = &mut self.entries[id].slots[family as usize];
         if let Some(fresh) = slot.fresh(now) {
             slot.mark_used();
             let refresh = slot.missed_its_refresh(now);
             self.count(&fresh);
-            let flight = if refresh { self.refresh(name, family, launch) } else { None };
+            let flight = if refresh { self.ask_ahead(now, name, family, launch) } else { None };
             return Step::Known(fresh, flight);
         }
         let stale = slot.stale(now, self.config.stale);
-        let Some((retry_at, error)) = slot.failure() else { return self.fly(name, family, launch, stale) };
+        let Some((retry_at, error)) = slot.failure() else { return self.fly(now, name, family, launch, stale) };
         let retry = retry_at <= now;
         let told = match stale {
-            None if retry => return self.fly(name, family, launch, None),
+            None if retry => return self.fly(now, name, family, launch, None),
             None => Err(error.clone().with_source(Source::Hit)),
             // A name that failed before is not waited for while a stale answer is at hand.
             Some(stale) => Ok(stale),
         };
         slot.mark_used();
         self.count(&told);
-        let flight = if retry { self.refresh(name, family, launch) } else { None };
+        let flight = if retry { self.ask_ahead(now, name, family, launch) } else { None };
         Step::Known(told, flight)
     }
 
-    /// Notes that a name is in use without a lookup, and begins to ask for it where its time has come.
-    pub(crate) fn touch(
+    /// Notes that a name is in use without a lookup, and begins to ask for it where its time has come. A name that has no
+    /// addresses any more is asked for in both families, within its back-off.
+    pub(crate) fn touch(&mut self, now: Instant, name: &str, family: Family, launch: impl FnOnce() -> F) -> Touched<F> {
+        if self.pins.contains_key(name) {
+            return Touched { known: true, flight: None };
+        }
+        let now = self.watch.tick(now);
+        let Some(&id) = self.index.get(name) else {
+            return Touched { known: false, flight: self.ask_ahead(now, name, family, launch) };
+        };
+        self.recent.move_to_front(&mut self.entries, id);
+        let slots = &mut self.entries[id].slots;
+        let known = slots.iter().any(|slot| slot.addresses().is_some());
+        let slot = &mut slots[family as usize];
+        slot.mark_used();
+        let may_ask = slot.failure().is_none_or(|(retry_at, _)| retry_at <= now);
+        let is_lost = !known && slot.fresh(now).is_none() && may_ask;
+        let asks = is_lost || slot.missed_its_refresh(now);
+        Touched { known, flight: if asks { self.ask_ahead(now, name, family, launch) } else { None } }
+    }
+
+    /// Begins to ask for a name ahead of need; `None` where somebody asks already.
+    pub(crate) fn refresh(
         &mut self,
         now: Instant,
         name: &str,
         family: Family,
         launch: impl FnOnce() -> F,
     ) -> Option<Flight<F>> {
-        let &id = self.index.get(name)?;
-        let now = self.watch.tick(now);
-        self.recent.move_to_front(&mut self.entries, id);
-        let slot = &mut self.entries[id].slots[family as usize];
-        slot.mark_used();
-        if slot.missed_its_refresh(now) { self.refresh(name, family, launch) } else { None }
+        self.ask_ahead(self.watch.tick(now), name, family, launch)
     }
 
-    /// Begins to ask for a name ahead of need; `None` where somebody asks already.
-    pub(crate) fn refresh(&mut self, name: &str, family: Family, launch: impl FnOnce() -> F) -> Option<Flight<F>> {
-        match self.fly(name, family, launch, None) {
+    fn ask_ahead(&mut self, now: Tick, name: &str, family: Family, launch: impl FnOnce() -> F) -> Option<Flight<F>> {
+        match self.fly(now, name, family, launch, None) {
             Step::Start(flight, _) => {
                 self.counts.misses -= 1;
                 self.counts.refreshes += 1;
+                self.set_asking(name, family, true);
                 Some(flight)
             }
             _ => {
                 self.counts.coalesced -= 1;
                 None
             }
+        }
+    }
+
+    fn set_asking(&mut self, name: &str, family: Family, asking: bool) {
+        if let Some(&id) = self.index.get(name) {
+            self.entries[id].slots[family as usize].set_asking(asking);
         }
     }
 
@@ -242,8 +280,18 @@ impl<F: Clone> Cache<F> {
         let current = self.flights.get(&key).is_some_and(|flight| flight.serial == serial);
         if current {
             self.flights.remove(&key);
+            self.set_asking(name, family, false);
         }
         current
+    }
+
+    /// A flight crashed: its resolver panicked, and would do so again.
+    pub(crate) fn crashed(&mut self, now: Instant, name: &str, family: Family, serial: u64) {
+        if self.lost(name, family, serial) {
+            let error = ResolveError::new(ResolveErrorKind::Other, name, family).with_cause("the resolver panicked");
+            // Nobody is told: whoever waits asks again, and finds out.
+            drop(self.failed(self.watch.tick(now), name, family, error));
+        }
     }
 
     /// Removes what is past its use, and returns what is to be refreshed.
@@ -291,7 +339,8 @@ impl<F: Clone> Cache<F> {
     /// Knows again what a snapshot has, for what is left of its time, except where something is known already.
     pub(crate) fn restore(&mut self, now: Instant, wall: SystemTime, snapshot: &Snapshot) {
         let now = self.watch.tick(now);
-        for record in &snapshot.records {
+        // The last used ones first, as far as there is room: what is known already stays, and is used more recently.
+        for record in snapshot.records.iter().rev() {
             let Some(family) = record.addresses.first().map(|ip| Family::of(*ip)) else { continue };
             let addresses: Arc<[_]> = record.addresses.iter().copied().filter(|ip| Family::of(*ip) == family).collect();
             let expires = match record.left(snapshot.taken, wall) {
@@ -301,10 +350,18 @@ impl<F: Clone> Cache<F> {
             };
             let name = record.name.to_ascii_lowercase();
             let lead = self.lead(expires.since(now));
-            let Some(id) = self.entry(&name, true) else { return };
+            let known = self.index.get(&*name).copied();
+            if known.is_none() && self.entries.len() >= self.config.max_names {
+                continue;
+            }
+            let id = known.unwrap_or_else(|| {
+                let id = self.insert(&name);
+                self.recent.push_back(&mut self.entries, id);
+                id
+            });
             let slot = &mut self.entries[id].slots[family as usize];
-            if slot.is_empty() {
-                slot.keep(addresses, expires, lead);
+            if slot.is_unknown() {
+                slot.restore(addresses, expires, lead);
             }
             self.settle(now, id);
         }
@@ -331,7 +388,8 @@ impl<F: Clone> Cache<F> {
 
     /// Answers `name` with these addresses from now on.
     pub(crate) fn pin(&mut self, name: &str, addresses: Arc<[IpAddr]>) {
-        self.pins.insert(name.into(), addresses);
+        let of = |family| addresses.iter().copied().filter(|ip| Family::of(*ip) == family).collect();
+        self.pins.insert(name.into(), [of(Family::V4), of(Family::V6)]);
     }
 
     /// Ends a [`pin`](Self::pin); whether there was one.
@@ -352,11 +410,10 @@ impl<F: Clone> Cache<F> {
         if self.pins.is_empty() {
             return None;
         }
-        let pinned = self.pins.get(name)?;
-        let addresses: Vec<_> = pinned.iter().copied().filter(|ip| Family::of(*ip) == family).collect();
+        let addresses = &self.pins.get(name)?[family as usize];
         Some(match addresses.is_empty() {
             true => Err(ResolveError::new(ResolveErrorKind::NoData, name, family).with_source(Source::Pinned)),
-            false => Ok(Answer::new(addresses, self.config.ttl_ceiling, Source::Pinned)),
+            false => Ok(Answer::new(addresses.clone(), self.config.ttl_ceiling, Source::Pinned)),
         })
     }
 
@@ -374,24 +431,31 @@ impl<F: Clone> Cache<F> {
         self.entries[*self.index.get(name)?].slots[family as usize].addresses()
     }
 
-    fn change(&self, name: &str, family: Family, addresses: Arc<[IpAddr]>, ttl: Duration) -> Option<Change> {
+    fn change(&mut self, name: &str, family: Family, addresses: Arc<[IpAddr]>, ttl: Duration) -> Option<Change> {
         let same = self.known(name, family).is_some_and(|known| same_set(known, &addresses));
-        (!same).then(|| Change { name: name.into(), family, addresses, ttl })
+        self.changes += u64::from(!same);
+        (!same).then(|| Change { name: name.into(), family, addresses, ttl, serial: self.changes })
     }
 
-    fn fly(&mut self, name: &str, family: Family, launch: impl FnOnce() -> F, stale: Option<Answer>) -> Step<F> {
-        match self.flights.entry((name.into(), family)) {
-            hash_map::Entry::Occupied(flight) => {
-                self.counts.coalesced += 1;
-                Step::Join(flight.get().clone(), stale)
-            }
-            hash_map::Entry::Vacant(place) => {
-                self.counts.misses += 1;
-                self.serial += 1;
-                let flight = Flight { handle: launch(), serial: self.serial };
-                Step::Start(place.insert(flight).clone(), stale)
-            }
+    fn fly(
+        &mut self,
+        now: Tick,
+        name: &str,
+        family: Family,
+        launch: impl FnOnce() -> F,
+        stale: Option<Answer>,
+    ) -> Step<F> {
+        let place = self.flights.entry((name.into(), family));
+        if let hash_map::Entry::Occupied(flight) = &place
+            && now < flight.get().until
+        {
+            self.counts.coalesced += 1;
+            return Step::Join(flight.get().clone(), stale);
         }
+        self.counts.misses += 1;
+        self.serial += 1;
+        let flight = Flight { handle: launch(), serial: self.serial, until: now.after(self.config.flight) };
+        Step::Start(place.insert_entry(flight).get().clone(), stale)
     }
 
     fn ttl(&self, ttl: Duration) -> Duration {
@@ -462,12 +526,18 @@ impl<F: Clone> Cache<F> {
             self.counts.evictions += 1;
             self.remove(oldest);
         }
+        let id = self.insert(name);
+        self.recent.push_front(&mut self.entries, id);
+        Some(id)
+    }
+
+    /// Makes an entry, which is in no list yet.
+    fn insert(&mut self, name: &str) -> usize {
         let name: Arc<str> = name.into();
         let entry = Entry { name: name.clone(), slots: Default::default(), due: Tick::NEVER, links: Links::default() };
         let id = self.entries.insert(entry);
         self.index.insert(name, id);
-        self.recent.push_front(&mut self.entries, id);
-        Some(id)
+        id
     }
 
     /// Sees to it that a name gets attention in time, and forgets what is past its use.

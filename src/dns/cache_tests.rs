@@ -50,7 +50,7 @@ fn land(
     family: Family,
     result: Result<Answer, ResolveError>,
 ) -> Result<Answer, ResolveError> {
-    cache.refresh(name, family, || 7);
+    cache.refresh(now, name, family, || 7);
     let serial = cache.flights[&(name.into(), family)].serial;
     cache.landed(now, name, family, serial, result).told
 }
@@ -293,8 +293,8 @@ fn a_name_in_use_is_refreshed_in_the_last_tenth_and_one_that_is_not_never() {
     }
     let [(second, name, V4)] = &refreshed[..] else { panic!("{refreshed:?}") };
     assert!((90..=96).contains(second) && name == "used", "{refreshed:?}");
-    assert!(cache.refresh("used", V4, || 7).is_some());
-    assert!(cache.refresh("used", V4, || 7).is_none(), "one at a time");
+    assert!(cache.refresh(now + secs(96), "used", V4, || 7).is_some());
+    assert!(cache.refresh(now + secs(96), "used", V4, || 7).is_none(), "one at a time");
 }
 
 #[test]
@@ -361,14 +361,13 @@ fn what_was_asked_before_an_invalidation_is_not_kept() {
 #[test]
 fn a_name_in_use_by_its_connections_is_refreshed_and_followed_while_it_is_stale() {
     let (mut cache, now) = (cache(2), t0());
-    let touch = |cache: &mut Cache<u32>, at, name| cache.touch(at, name, V4, || 7).is_some();
+    let touch = |cache: &mut Cache<u32>, at, name| cache.touch(at, name, V4, || 7).flight.is_some();
     _ = land(&mut cache, now, "n", V4, good(1, 100));
     assert!(!touch(&mut cache, now + secs(50), "n"), "its time has not come");
     let due = (90..=96).flat_map(|second| cache.handle_timeout(now + secs(second))).count();
     assert_eq!(due, 1, "it is asked for again as if it had been looked up");
     assert!(touch(&mut cache, now + secs(101), "n"), "and also when that failed");
     assert!(!touch(&mut cache, now + secs(101), "n"), "once");
-    assert!(!touch(&mut cache, now, "unknown"), "what is not known is not asked for");
     _ = land(&mut cache, now + secs(101), "m", V4, good(1, 100));
     touch(&mut cache, now + secs(101), "n");
     _ = land(&mut cache, now + secs(101), "o", V4, good(1, 100));
@@ -383,7 +382,7 @@ fn a_name_in_use_whose_servers_fail_is_asked_for_after_each_backoff() {
     let mut asked = Vec::new();
     for second in 5..40 {
         let at = now + secs(second);
-        if let Some(flight) = cache.touch(at, "n", V4, || 7) {
+        if let Some(flight) = cache.touch(at, "n", V4, || 7).flight {
             asked.push(second);
             _ = cache.landed(at, "n", V4, flight.serial, bad(ResolveErrorKind::ServFail, None));
         }
@@ -393,7 +392,7 @@ fn a_name_in_use_whose_servers_fail_is_asked_for_after_each_backoff() {
 
 /// Lands a result, and says what changed: the last bytes of the addresses.
 fn changed(cache: &mut Cache<u32>, now: Instant, result: Result<Answer, ResolveError>) -> Option<Vec<u8>> {
-    cache.refresh("n", V4, || 7);
+    cache.refresh(now, "n", V4, || 7);
     let serial = cache.flights[&("n".into(), V4)].serial;
     let change = cache.landed(now, "n", V4, serial, result).change?;
     assert_eq!((&*change.name, change.family), ("n", V4));
@@ -462,7 +461,8 @@ fn a_snapshot_overrules_nothing_and_stays_within_the_bound() {
     let mut new = cache(2);
     _ = land(&mut new, now, "d", V4, good(9, 100));
     new.restore(now, wall, &snapshot);
-    assert_eq!((new.len(), address(get(&mut new, now, "c", V4))), (2, (1, Source::Hit)), "the last used ones stay");
+    assert_eq!((new.len(), address(get(&mut new, now, "c", V4))), (2, (1, Source::Hit)), "the last used one comes");
+    assert_eq!(address(get(&mut new, now, "d", V4)), (9, Source::Hit), "and none leaves for it");
     let mut new = cache(8);
     _ = land(&mut new, now, "d", V4, good(9, 100));
     new.restore(now, wall, &snapshot);
@@ -488,6 +488,81 @@ fn a_snapshot_from_anywhere_does_no_harm() {
     assert_eq!((answer.addresses().len(), answer.ttl()), (1, secs(24 * 60 * 60)));
 }
 
+#[test]
+fn what_is_restored_is_less_recent_than_what_is_known() {
+    let (mut old, now, wall) = (cache(8), t0(), SystemTime::UNIX_EPOCH + secs(1_000_000));
+    for name in ["a", "b"] {
+        _ = land(&mut old, now, name, V4, good(1, 100));
+    }
+    let mut new = cache(3);
+    _ = land(&mut new, now, "live", V4, good(9, 100));
+    new.restore(now, wall, &old.snapshot(now, wall));
+    for (name, left) in [("c", ["live", "b"]), ("d", ["live", "c"])] {
+        _ = land(&mut new, now, name, V4, good(1, 100));
+        if name == "c" {
+            assert!(is_known(&mut new, now, "live", V4));
+        }
+        assert!(left.iter().all(|name| new.index.contains_key(*name)), "{name}: {:?}", new.index.keys());
+    }
+}
+
+#[test]
+fn a_failure_does_not_keep_a_snapshot_out() {
+    let (mut old, now, wall) = (cache(8), t0(), SystemTime::UNIX_EPOCH + secs(1_000_000));
+    _ = land(&mut old, now, "n", V4, good(1, 10));
+    let snapshot = old.snapshot(now, wall);
+    let mut new = cache(8);
+    _ = land(&mut new, now, "n", V4, bad(ResolveErrorKind::ServFail, None));
+    new.restore(now, wall + secs(20), &snapshot);
+    assert_eq!(address(get(&mut new, now, "n", V4)), (1, Source::Stale), "nor is the failure forgotten");
+}
+
+#[test]
+fn a_name_in_use_that_was_lost_is_asked_for_again() {
+    let (mut cache, now) = (cache(NAMES), t0());
+    let touch = |cache: &mut Cache<u32>, at| cache.touch(at, "n", V4, || 7);
+    _ = land(&mut cache, now, "n", V4, good(1, 10));
+    _ = land(&mut cache, now + secs(9), "n", V4, bad(ResolveErrorKind::NxDomain, Some(5)));
+    let touched = touch(&mut cache, now + secs(10));
+    assert!(!touched.known && touched.flight.is_none(), "it does not exist, for now");
+    let touched = touch(&mut cache, now + secs(14));
+    let flight = touched.flight.expect("it may exist again");
+    assert!(touch(&mut cache, now + secs(14)).flight.is_none(), "once");
+    _ = cache.landed(now + secs(14), "n", V4, flight.serial, bad(ResolveErrorKind::ServFail, None));
+    assert!(touch(&mut cache, now + secs(14)).flight.is_none(), "within its back-off");
+    let flight = touch(&mut cache, now + secs(15)).flight.expect("after its back-off");
+    _ = cache.landed(now + secs(15), "n", V4, flight.serial, good(2, 10));
+    assert!(touch(&mut cache, now + secs(16)).known);
+    _ = land(&mut cache, now + secs(16), "n", V6, bad(ResolveErrorKind::NoData, Some(1)));
+    let other = cache.touch(now + secs(18), "n", V6, || 7);
+    assert!(other.known && other.flight.is_none(), "a family it never had is not asked for");
+    cache.pin("n", [[192, 0, 2, 9].into()].into());
+    assert!(touch(&mut cache, now + secs(60)).flight.is_none(), "a pinned name is not asked for");
+}
+
+#[test]
+fn a_query_that_takes_too_long_is_replaced() {
+    let (mut cache, now) = (cache(NAMES), t0());
+    let Step::Start(first, None) = get(&mut cache, now, "n", V4) else { panic!("asks") };
+    let limit = Config::default().flight;
+    assert!(matches!(get(&mut cache, now + limit - ms(1), "n", V4), Step::Join(..)));
+    let Step::Start(second, None) = get(&mut cache, now + limit, "n", V4) else { panic!("asks anew") };
+    _ = cache.landed(now + limit, "n", V4, first.serial, good(1, 60));
+    assert!(matches!(get(&mut cache, now + limit, "n", V4), Step::Join(..)), "the first one counts no more");
+    _ = cache.landed(now + limit, "n", V4, second.serial, good(2, 60));
+    assert_eq!(address(get(&mut cache, now + limit, "n", V4)), (2, Source::Hit));
+}
+
+#[test]
+fn a_query_that_crashes_backs_off() {
+    let (mut cache, now) = (cache(NAMES), t0());
+    let Step::Start(flight, None) = get(&mut cache, now, "n", V4) else { panic!("asks") };
+    cache.crashed(now, "n", V4, flight.serial);
+    let Step::Known(Err(error), None) = get(&mut cache, now, "n", V4) else { panic!("left alone") };
+    assert_eq!(error.kind(), ResolveErrorKind::Other);
+    assert!(matches!(get(&mut cache, now + secs(1), "n", V4), Step::Start(..)));
+}
+
 /// What an oracle that forgets nothing knows of a name in one family.
 #[derive(Clone, Copy)]
 struct Fact {
@@ -511,7 +586,8 @@ fn walk(seed: u64, names: u16, most: usize, steps: u32) {
     let mut random = fastrand::Rng::with_seed(seed);
     let max_names = random.usize(..most);
     let stale = secs(random.u64(..60));
-    let mut cache = Cache::new(Config { max_names, stale, ..Config::default() }, 0, t0());
+    let flight = secs(1 << 30);
+    let mut cache = Cache::new(Config { max_names, stale, flight, ..Config::default() }, 0, t0());
     let mut now = t0();
     let mut flying: Vec<(String, Family, u64)> = Vec::new();
     let mut facts: HashMap<(String, Family), Fact> = HashMap::new();
@@ -522,7 +598,7 @@ fn walk(seed: u64, names: u16, most: usize, steps: u32) {
             |flying: &[(String, Family, u64)]| flying.iter().any(|(other, f, _)| (other, *f) == (&name, family));
         match random.u8(..13) {
             12 => {
-                if let Some(flight) = cache.touch(now, &name, family, || 7) {
+                if let Some(flight) = cache.touch(now, &name, family, || 7).flight {
                     assert!(!is_flying(&flying), "seed {seed} step {step}: a second query");
                     flying.push((name, family, flight.serial));
                 }

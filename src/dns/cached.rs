@@ -125,7 +125,8 @@ impl CachedResolverBuilder {
 
     /// Puts the cache on top of `upstream`.
     pub fn build(self, upstream: impl Resolve) -> CachedResolver {
-        let Self { config, query_timeout } = self;
+        let Self { mut config, query_timeout } = self;
+        config.flight = query_timeout + GRACE;
         let cache = Mutex::new(Cache::new(config, fastrand::u64(..), now()));
         let (alarm, latency, changes) = Default::default();
         let upstream = Arc::new(upstream);
@@ -203,7 +204,8 @@ impl CachedResolver {
                     self.shared.lock().lost(name, family, flight.serial);
                     return Err(ResolveError::new(ResolveErrorKind::Timeout, name, family));
                 }
-                (Ok(None), _) if !again => break,
+                (Ok(None), Some(stale)) if !again => return Ok(stale),
+                (Ok(None), None) if !again => break,
                 (Ok(None), _) => step = self.step(name, family),
             }
         }
@@ -242,13 +244,21 @@ impl CachedResolver {
     }
 
     /// Says that a name is in use without looking it up, over a connection that is kept for instance: it is asked for again
-    /// ahead of its expiry, and followed while it is stale, as if it were looked up. Does nothing for a name that the cache
-    /// does not know. Does not wait.
-    pub fn touch(&self, name: &str) {
+    /// ahead of its expiry, and followed while it is stale, as if it were looked up. One that has no addresses here (any more)
+    /// is asked for, too. Whether the name has addresses here; where it has not, there is no use in touching it often. Does
+    /// not wait.
+    pub fn touch(&self, name: &str) -> bool {
         let name = lower_case(name);
-        for family in Family::BOTH {
-            self.shared.launch(&name, family, |cache, launch| cache.touch(now(), &name, family, launch));
-        }
+        let now = now();
+        Family::BOTH.map(|family| {
+            let mut known = false;
+            self.shared.launch(&name, family, |cache, launch| {
+                let touched = cache.touch(now, &name, family, launch);
+                known = touched.known;
+                touched.flight
+            });
+            known
+        }) == [true; 2]
     }
 
     /// The addresses the cache knows, fresh or stale, to [`restore`](Self::restore) in another process. Neither pins nor
@@ -258,7 +268,8 @@ impl CachedResolver {
     }
 
     /// Knows again what a [`snapshot`](Self::snapshot) has, where the cache knows nothing of a name in a family yet. Times
-    /// go on by the system's clock: what has expired comes back as stale, if it is not too old for that either.
+    /// go on by the system's clock: what has expired comes back as stale, if it is not too old for that either. Nothing that is
+    /// known leaves for it. Outside of a tokio runtime the cache's timer starts with the next query.
     pub fn restore(&self, snapshot: &Snapshot) {
         let next = {
             let mut cache = self.shared.lock();
@@ -409,7 +420,7 @@ impl Timed for Shared {
     fn handle_timeout(self: &Arc<Self>, now: Instant) -> Option<Instant> {
         let refreshes = self.lock().handle_timeout(now);
         for (name, family) in refreshes {
-            self.launch(&name, family, |cache, launch| cache.refresh(&name, family, launch));
+            self.launch(&name, family, |cache, launch| cache.refresh(now, &name, family, launch));
         }
         self.lock().next_timeout()
     }
@@ -445,8 +456,13 @@ impl Flying {
 
 impl Drop for Flying {
     fn drop(&mut self) {
-        if self.sender.is_some() {
-            self.shared.lock().lost(&self.name, self.family, self.serial);
+        if self.sender.is_none() {
+            return;
+        }
+        let mut cache = self.shared.lock();
+        match std::thread::panicking() {
+            true => cache.crashed(now(), &self.name, self.family, self.serial),
+            false => drop(cache.lost(&self.name, self.family, self.serial)),
         }
     }
 }

@@ -12,6 +12,7 @@ enum Weather {
     Failing,
     Silent,
     Elsewhere,
+    Panicking,
 }
 
 /// Answers after 10 ms with a TTL of 5 s, for "never" never; counts its queries, and panics for "panic".
@@ -38,7 +39,7 @@ impl Resolve for Slow {
             let weather = *self.weather.lock().unwrap();
             let silent = name == "never" || weather == Weather::Silent || (name == "half" && family == Family::V6);
             tokio::time::sleep(if silent { Duration::MAX } else { Duration::from_millis(10) }).await;
-            assert_ne!(name, "panic", "as scripted");
+            assert!(name != "panic" && weather != Weather::Panicking, "as scripted");
             if weather == Weather::Failing {
                 return Err(ResolveError::new(ResolveErrorKind::ServFail, name, family));
             }
@@ -296,6 +297,35 @@ async fn a_slow_family_holds_the_other_up_for_50_ms_only() {
     assert_eq!(cache.lookup_both("empty").await.unwrap_err().kind(), ResolveErrorKind::NoData);
     slow.turns(Weather::Failing);
     assert_eq!(cache.lookup_both("fails").await.unwrap_err().kind(), ResolveErrorKind::ServFail);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stale_answer_stands_in_for_a_resolver_that_panics() {
+    let (cache, slow) = cached();
+    source(&cache).await;
+    slow.turns(Weather::Panicking);
+    sleep(5_000).await;
+    for queries in [2, 2, 2] {
+        assert_eq!((source(&cache).await, slow.queries()), (Source::Stale, queries), "and it backs off");
+    }
+}
+
+#[test]
+fn a_refresh_on_a_runtime_that_nobody_drives_is_replaced() {
+    let (cache, slow) = cached();
+    let runtime = || tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+    let (parked, driven) = (runtime(), runtime());
+    parked.block_on(async {
+        source(&cache).await;
+        sleep(4_990).await;
+        // The last tenth of its TTL: a refresh is begun here, and never goes on.
+        source(&cache).await;
+    });
+    driven.block_on(async {
+        tokio::time::advance(Duration::from_secs(20)).await;
+        assert_eq!(source(&cache).await, Source::Miss);
+    });
+    assert!(slow.queries() >= 2);
 }
 
 #[test]

@@ -25,9 +25,12 @@ pub struct Change {
     pub addresses: Arc<[IpAddr]>,
     /// How long this may be used.
     pub ttl: Duration,
+    /// Its number among the cache's changes, counted from 1. Two that come at once may be told in the other order: the one
+    /// with the higher number is the newer one.
+    pub serial: u64,
 }
 
-/// The changes in a cache since the subscription, in the order in which their answers came.
+/// The changes in a cache since the subscription, roughly in the order in which their answers came.
 #[derive(Debug)]
 pub struct Changes {
     pub(super) receiver: broadcast::Receiver<Change>,

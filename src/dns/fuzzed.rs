@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use hickory_resolver::proto::op::Message;
-use hickory_resolver::proto::rr::Name;
+use hickory_resolver::proto::rr::{Name, RData, Record};
 
 use super::cache::{Cache, Config, Step};
 use super::{Answer, Family, ResolveError, Source, records};
@@ -24,8 +24,12 @@ pub fn answer_to_cache(packet: &[u8]) {
     for family in Family::BOTH {
         let outcome = records::answer(&message, &owner, NAME, family);
         if let Ok(answer) = &outcome {
-            let listed = |ip: &IpAddr| message.answers.iter().any(|record| record.data.ip_addr() == Some(*ip));
-            assert!(answer.addresses().iter().all(|ip| Family::of(*ip) == family && listed(ip)), "not from the answer");
+            let owners = reachable(&message, &owner);
+            let listed = |ip: &IpAddr| {
+                let is_its = |record: &Record| record.data.ip_addr() == Some(*ip) && owners.contains(&record.name);
+                message.answers.iter().any(is_its)
+            };
+            assert!(answer.addresses().iter().all(|ip| Family::of(*ip) == family && listed(ip)), "not the name's own");
             assert!(!answer.addresses().is_empty(), "an answer without addresses");
         }
         land(&mut cache, now, family, outcome);
@@ -34,6 +38,22 @@ pub fn answer_to_cache(packet: &[u8]) {
         cache.handle_timeout(at);
     }
     assert_eq!(cache.len(), 0, "kept for ever");
+}
+
+/// Every name that any order of the answer's aliases leads to: at least as many as there should be.
+fn reachable(message: &Message, owner: &Name) -> Vec<Name> {
+    let mut owners = vec![owner.clone()];
+    for _ in &message.answers {
+        for record in &message.answers {
+            if let RData::CNAME(target) = &record.data
+                && owners.contains(&record.name)
+                && !owners.contains(&target.0)
+            {
+                owners.push(target.0.clone());
+            }
+        }
+    }
+    owners
 }
 
 fn land(cache: &mut Cache<()>, now: Instant, family: Family, outcome: Result<Answer, ResolveError>) {
@@ -58,12 +78,17 @@ fn land(cache: &mut Cache<()>, now: Instant, family: Family, outcome: Result<Ans
 }
 
 #[cfg(test)]
+#[allow(clippy::print_stderr, reason = "a test says loudly what it did not find")]
 mod tests {
     #[test]
     fn the_seeds_hold() {
         let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/fuzz/seeds/answer");
         let mut seeds = 0;
-        for file in std::fs::read_dir(folder).unwrap() {
+        let Ok(files) = std::fs::read_dir(folder) else {
+            eprintln!("SKIPPED: the seeds are in the repository, not in the published crate");
+            return;
+        };
+        for file in files {
             let packet = std::fs::read(file.unwrap().path()).unwrap();
             super::answer_to_cache(&packet);
             // Whatever is cut off, and whichever bit is turned over.

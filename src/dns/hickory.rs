@@ -1,5 +1,6 @@
 //! hickory-resolver behind the [`Resolve`] seam: its own cache off, one query a family, server after server.
 
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -9,7 +10,7 @@ use hickory_resolver::proto::rr::Name;
 
 use super::hosts::{self, Hosts, Watched};
 use super::server::Server;
-use super::upstreams::{Limits, Upstreams, Workshop};
+use super::upstreams::{LONGEST, Limits, MOST_TRIES, Upstreams, Workshop};
 use super::{Answer, Family, Resolve, ResolveError, ResolveErrorKind, Resolving, Source};
 #[cfg(feature = "dns-over-tls")]
 use crate::trust::{self, Trusting};
@@ -72,26 +73,28 @@ impl HickoryResolver {
         Self { tls: Some(config), ..self }
     }
 
-    /// How long one try of one server may take. 2 s by default.
+    /// How long one try of one server may take, an hour at most. 2 s by default.
     pub fn with_try_timeout(mut self, timeout: Duration) -> Self {
-        self.limits.one_try = timeout;
+        self.limits.one_try = timeout.min(LONGEST);
         self
     }
 
-    /// How often each server is tried, at least once. Twice by default.
+    /// How often each server is tried, at least once and at most 100 times. Twice by default.
     pub fn with_tries(mut self, tries: usize) -> Self {
-        self.limits.tries = tries.max(1);
+        self.limits.tries = tries.clamp(1, MOST_TRIES);
         self
     }
 
     /// How long a lookup may take over all, from its turn on. 5 s by default; a cache on top has a limit of its own.
     pub fn with_total_timeout(mut self, timeout: Duration) -> Self {
-        self.limits.total = timeout;
+        self.limits.total = timeout.min(LONGEST);
         self
     }
 
-    /// How many lookups ask at once, at least one: each has a socket. The others wait for their turn. 256 by default, which
-    /// is 5,000 lookups a second of a server that is 50 ms away, and fits into the receive buffer of one that is busy.
+    /// How many lookups ask at once, at least one; the others wait for their turn. 256 by default, which is 5,000 lookups a
+    /// second of a server that is 50 ms away, and fits into the receive buffer of one that is busy. A lookup without an
+    /// answer for a second makes way for another one, and as many as that may go on so; beyond, they end as timed out. Each
+    /// has a socket, and up to three while its server is silent.
     pub fn with_max_in_flight(mut self, lookups: usize) -> Self {
         self.limits.in_flight = lookups;
         self
@@ -120,8 +123,13 @@ impl HickoryResolver {
         upstreams.lookup(&parsed, name, family).await
     }
 
-    /// What the hosts file says, and `localhost`.
+    /// What the hosts file says, `localhost`, and addresses that are written as names.
     fn without_asking(&self, name: &str, family: Family) -> Option<Result<Answer, ResolveError>> {
+        if let Ok(ip) = name.parse::<IpAddr>() {
+            let nothing = || ResolveError::new(ResolveErrorKind::NoData, name, family).with_source(Source::Literal);
+            let answer = Answer::new([ip], LONGEST, Source::Literal);
+            return Some(if Family::of(ip) == family { Ok(answer) } else { Err(nothing()) });
+        }
         let listed = match &self.servers {
             Servers::Named { .. } => None,
             Servers::System { hosts, .. } => {

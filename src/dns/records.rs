@@ -14,13 +14,16 @@ use super::{Answer, Family, ResolveError, ResolveErrorKind, Source};
 /// # Errors
 /// Without addresses, what the answer says instead: hickory takes a chain that ends nowhere for an answer.
 pub(super) fn answer(message: &Message, owner: &Name, name: &str, family: Family) -> Result<Answer, ResolveError> {
-    if let Some(answer) = addresses(&message.answers, owner, family) {
-        return Ok(answer);
-    }
     let kind = match message.metadata.response_code {
         ResponseCode::NXDomain => ResolveErrorKind::NxDomain,
         _ => ResolveErrorKind::NoData,
     };
+    // A name that does not exist has no addresses, whatever is listed beside.
+    if kind == ResolveErrorKind::NoData
+        && let Some(answer) = addresses(&message.answers, owner, family)
+    {
+        return Ok(answer);
+    }
     let negative_ttl = message.authorities.iter().find_map(|record| match &record.data {
         RData::SOA(soa) => Some(ttl(record.ttl).min(ttl(soa.minimum))),
         _ => None,

@@ -74,6 +74,8 @@ pub(super) struct Slot {
     /// Whether the time for that is still to come.
     ahead: bool,
     used: bool,
+    /// Whether somebody asks already.
+    asking: bool,
 }
 
 /// The last answer.
@@ -92,7 +94,15 @@ struct Failed {
 
 impl Default for Slot {
     fn default() -> Self {
-        Self { known: Known::Unknown, expires: Tick::NEVER, failed: None, lead: 0, ahead: false, used: false }
+        Self {
+            known: Known::Unknown,
+            expires: Tick::NEVER,
+            failed: None,
+            lead: 0,
+            ahead: false,
+            used: false,
+            asking: false,
+        }
     }
 }
 
@@ -148,7 +158,7 @@ impl Slot {
     /// Whether an answer is past the time to ask ahead with nobody asking, because nobody used it until then.
     #[inline]
     pub(super) fn missed_its_refresh(&self, now: Tick) -> bool {
-        let is_time = self.addresses().is_some() && (!self.ahead || self.refresh_at() <= now);
+        let is_time = self.addresses().is_some() && !self.asking && (!self.ahead || self.refresh_at() <= now);
         is_time && self.failed.as_ref().is_none_or(|failed| failed.retry_at <= now)
     }
 
@@ -167,7 +177,18 @@ impl Slot {
     /// Keeps addresses until they expire, and asks again so much ahead.
     pub(super) fn keep(&mut self, addresses: Arc<[IpAddr]>, expires: Tick, lead: Duration) {
         let lead = lead.as_millis().try_into().unwrap_or(u32::MAX);
-        *self = Self { known: Known::Addresses(addresses), expires, failed: None, lead, ahead: true, used: false };
+        *self = Self { known: Known::Addresses(addresses), expires, lead, ahead: true, ..Self::default() };
+    }
+
+    /// The same for what was known once; a failure since then still counts.
+    pub(super) fn restore(&mut self, addresses: Arc<[IpAddr]>, expires: Tick, lead: Duration) {
+        let failed = self.failed.take();
+        self.keep(addresses, expires, lead);
+        self.failed = failed;
+    }
+
+    pub(super) fn set_asking(&mut self, asking: bool) {
+        self.asking = asking;
     }
 
     pub(super) fn keep_nothing(&mut self, error: ResolveError, expires: Tick) {
@@ -191,7 +212,7 @@ impl Slot {
         let refresh = if self.ahead && self.refresh_at() > now { self.refresh_at() } else { Tick::NEVER };
         let known_until = if forget > now { forget } else { Tick::NEVER };
         if known_until == Tick::NEVER {
-            *self = Self { failed: self.failed.take(), ..Self::default() };
+            *self = Self { failed: self.failed.take(), asking: self.asking, ..Self::default() };
         }
         // A back-off is remembered for as long again, for the next one to be longer.
         let failed_until = self.failed.as_ref().map(|failed| failed.retry_at.after(failed.backoff));
@@ -202,8 +223,12 @@ impl Slot {
         refresh.min(known_until).min(failed_until.unwrap_or(Tick::NEVER))
     }
 
+    pub(super) fn is_unknown(&self) -> bool {
+        matches!(self.known, Known::Unknown)
+    }
+
     pub(super) fn is_empty(&self) -> bool {
-        matches!(self.known, Known::Unknown) && self.failed.is_none()
+        self.is_unknown() && self.failed.is_none()
     }
 }
 

@@ -10,10 +10,12 @@ use hickory_resolver::lookup::Lookup;
 use hickory_resolver::net::NetError;
 use hickory_resolver::net::runtime::TokioRuntimeProvider;
 use hickory_resolver::proto::rr::Name;
-use tokio::sync::Semaphore;
+use tokio::runtime;
+use tokio::sync::{OnceCell, Semaphore};
 
 use super::records::{answer, explain, is_answer};
 use super::{Answer, Family, ResolveError, ResolveErrorKind};
+use crate::clock::{Instant, before, now};
 
 /// How long and how often servers are asked.
 #[derive(Debug, Clone, Copy)]
@@ -34,8 +36,10 @@ pub(super) struct Upstreams {
     /// A name with so many dots is asked for as it is before it is asked for with a suffix.
     ndots: usize,
     limits: Limits,
-    /// Each lookup has a socket, and a burst of them would overrun the servers' buffers.
+    /// Each lookup has a socket or more, and a burst of them would overrun the servers' buffers.
     turns: Semaphore,
+    /// The turns of lookups that have had no answer for a while, so that they hold nobody up.
+    slow_turns: Semaphore,
     /// The one that answered last is asked first.
     first: AtomicUsize,
 }
@@ -50,15 +54,34 @@ pub(super) struct Workshop {
 pub(super) struct Upstream {
     server: NameServerConfig,
     workshop: Arc<Workshop>,
-    line: Mutex<Line>,
+    lines: Mutex<Lines>,
 }
 
-/// A resolver with the connections it keeps, which may have died without a word.
+#[derive(Default)]
+struct Lines {
+    kept: Vec<Line>,
+    made: u64,
+}
+
+/// A resolver with the connections it keeps, which may have died without a word. They live on the runtime it was first used
+/// on, so each runtime has its own.
 #[derive(Clone)]
 struct Line {
     serial: u64,
+    runtime: runtime::Id,
     resolver: TokioResolver,
+    /// Whether there was an answer in it. Until then, lookups over a connection wait for the first of them, so that a burst
+    /// of them does not open one each.
+    answered: Arc<OnceCell<()>>,
 }
+
+/// Of how many runtimes the lines are kept; that of the oldest is made anew.
+const MOST_LINES: usize = 8;
+/// After how long without an answer a lookup is a slow one.
+const SLOW: Duration = Duration::from_secs(1);
+/// Beyond this no limit makes sense, nor could it be added to the time.
+pub(super) const LONGEST: Duration = Duration::from_secs(60 * 60);
+pub(super) const MOST_TRIES: usize = 100;
 
 impl Workshop {
     pub(super) fn options(mut options: ResolverOpts, limits: Limits) -> ResolverOpts {
@@ -83,27 +106,38 @@ impl Workshop {
 }
 
 impl Upstream {
-    fn new(server: NameServerConfig, workshop: Arc<Workshop>) -> Result<Self, NetError> {
-        let line = Mutex::new(Line { serial: 0, resolver: workshop.resolver(server.clone())? });
-        Ok(Self { server, workshop, line })
+    fn new(server: NameServerConfig, workshop: Arc<Workshop>) -> Self {
+        Self { server, workshop, lines: Mutex::default() }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Line> {
-        self.line.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Lines> {
+        self.lines.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn line(&self) -> Line {
-        self.lock().clone()
+    /// The line of this runtime.
+    fn line(&self) -> Result<Line, NetError> {
+        let runtime = runtime::Handle::current().id();
+        let mut lines = self.lock();
+        if let Some(line) = lines.kept.iter().find(|line| line.runtime == runtime) {
+            return Ok(line.clone());
+        }
+        lines.made += 1;
+        let resolver = self.workshop.resolver(self.server.clone())?;
+        let line = Line { serial: lines.made, runtime, resolver, answered: Arc::default() };
+        if lines.kept.len() >= MOST_LINES {
+            lines.kept.remove(0);
+        }
+        lines.kept.push(line.clone());
+        Ok(line)
     }
 
     /// Gives a line up in which there was silence, with its connections.
     fn hang_up(&self, silent: &Line) {
-        let mut line = self.lock();
-        if line.serial == silent.serial
-            && let Ok(resolver) = self.workshop.resolver(self.server.clone())
-        {
-            *line = Line { serial: silent.serial + 1, resolver };
-        }
+        self.lock().kept.retain(|line| line.serial != silent.serial);
+    }
+
+    fn is_over_connections(&self) -> bool {
+        self.server.connections.iter().all(|connection| connection.protocol != ProtocolConfig::Udp)
     }
 
     /// A connection of its own for one more try: by TCP, unless the server is asked by something better anyway.
@@ -123,31 +157,47 @@ impl Upstreams {
         }
         let (ndots, workshop) = (workshop.options.ndots, Arc::new(workshop));
         let servers = config.name_servers().iter().map(|server| Upstream::new(server.clone(), workshop.clone()));
-        let servers = servers.collect::<Result<_, _>>()?;
+        let servers = servers.collect();
         let suffixes = match config.search() {
             [] => config.domain().cloned().into_iter().collect(),
             search => search.to_vec(),
         };
-        let turns = Semaphore::new(limits.in_flight.clamp(1, Semaphore::MAX_PERMITS));
-        Ok(Self { servers, suffixes, ndots, limits, turns, first: AtomicUsize::new(0) })
+        let in_flight = limits.in_flight.clamp(1, Semaphore::MAX_PERMITS);
+        let (turns, slow_turns) = (Semaphore::new(in_flight), Semaphore::new(in_flight));
+        Ok(Self { servers, suffixes, ndots, limits, turns, slow_turns, first: AtomicUsize::new(0) })
     }
 
     /// Looks a name up within the limits, once it is its turn.
     pub(super) async fn lookup(&self, parsed: &Name, name: &str, family: Family) -> Result<Answer, ResolveError> {
-        let _turn = self.turns.acquire().await.expect("nobody closes it");
+        let turn = self.turns.acquire().await.expect("nobody closes it");
+        let start = now();
         // Made when it is its turn, so that those who wait are small.
-        let searching = Box::pin(self.search(parsed, name, family));
-        let searched = tokio::time::timeout(self.limits.total, searching).await;
-        searched.unwrap_or_else(|_| Err(ResolveError::new(ResolveErrorKind::Timeout, name, family)))
+        let mut searching = Box::pin(self.search(parsed, name, family, start + self.limits.total));
+        if let Some(searched) = before(Some(start + SLOW), &mut searching).await {
+            return searched;
+        }
+        // Servers that are silent about some names must not hold up the others; nor can there be ever more such lookups.
+        let slow = self.slow_turns.try_acquire();
+        drop(turn);
+        match slow {
+            Ok(_slow) => searching.await,
+            Err(_) => Err(ResolveError::new(ResolveErrorKind::Timeout, name, family)),
+        }
     }
 
     /// Asks for the name, and for it with each suffix, until there is an answer. That none of them exists is only said
     /// when that was the answer to each.
-    async fn search(&self, parsed: &Name, name: &str, family: Family) -> Result<Answer, ResolveError> {
+    async fn search(
+        &self,
+        parsed: &Name,
+        name: &str,
+        family: Family,
+        deadline: Instant,
+    ) -> Result<Answer, ResolveError> {
         let mut failed = None;
         let mut missing = None;
         for candidate in self.candidates(parsed) {
-            match self.ask(&candidate, name, family).await {
+            match self.ask(&candidate, name, family, deadline).await {
                 Ok(answer) => return Ok(answer),
                 Err(error) => match error.kind() {
                     // Whoever is silent now is silent about the next candidate as well.
@@ -179,14 +229,19 @@ impl Upstreams {
         candidates
     }
 
-    async fn ask(&self, parsed: &Name, name: &str, family: Family) -> Result<Answer, ResolveError> {
+    async fn ask(&self, parsed: &Name, name: &str, family: Family, deadline: Instant) -> Result<Answer, ResolveError> {
         let count = self.servers.len();
         let first = self.first.load(Ordering::Relaxed);
         let mut states = vec![State::Unasked; count];
         let mut last = ResolveError::new(ResolveErrorKind::Timeout, name, family);
         for turn in 0..self.limits.tries * count {
             let index = (first + turn) % count;
-            let error = match self.try_server(&self.servers[index], states[index], parsed, family).await {
+            // The last try ends with the lookup rather than being cut off, so that what it means for the server is noted.
+            let end = deadline.min(now() + self.limits.one_try);
+            if end <= now() {
+                return Err(ResolveError::new(ResolveErrorKind::Timeout, name, family));
+            }
+            let error = match self.try_server(&self.servers[index], states[index], parsed, family, end).await {
                 None => continue,
                 Some(Ok(lookup)) => {
                     self.first.store(index, Ordering::Relaxed);
@@ -219,25 +274,50 @@ impl Upstreams {
         state: State,
         name: &Name,
         family: Family,
+        end: Instant,
     ) -> Option<Result<Lookup, NetError>> {
         let asked = |resolver| async {
-            let asked = tokio::time::timeout(self.limits.one_try, query(resolver, name.clone(), family)).await;
+            let asked = before(Some(end), query(resolver, name.clone(), family)).await;
             asked.unwrap_or(Err(NetError::Timeout))
         };
         match state {
-            State::Unasked => {
-                let line = server.line();
-                let asked = asked(line.resolver.clone()).await;
-                if asked.as_ref().is_err_and(|error| !is_answer(error)) {
-                    server.hang_up(&line);
+            State::Unasked => Some(match server.line() {
+                Ok(line) => {
+                    let asked = before(Some(end), self.over(server, &line, name, family)).await;
+                    let asked = asked.unwrap_or(Err(NetError::Timeout));
+                    if asked.as_ref().is_err_and(|error| !is_answer(error)) {
+                        server.hang_up(&line);
+                    }
+                    asked
                 }
-                Some(asked)
-            }
+                Err(error) => Err(error),
+            }),
             State::Silent => Some(match server.another_way() {
                 Ok(resolver) => asked(resolver).await,
                 Err(error) => Err(error),
             }),
             State::Failed => None,
+        }
+    }
+
+    /// Asks over a line; the first ones that do so over a connection one after the other, until there is an answer.
+    async fn over(&self, server: &Upstream, line: &Line, name: &Name, family: Family) -> Result<Lookup, NetError> {
+        let ask = || query(line.resolver.clone(), name.clone(), family);
+        if !server.is_over_connections() {
+            return ask().await;
+        }
+        let mut first = None;
+        let opening = line.answered.get_or_try_init(|| async {
+            let asked = ask().await;
+            let answered = asked.is_ok() || asked.as_ref().is_err_and(is_answer);
+            first = Some(asked);
+            if answered { Ok(()) } else { Err(()) }
+        });
+        // Who was not the first has yet to ask, and who was has its answer.
+        let _ = opening.await;
+        match first {
+            Some(asked) => asked,
+            None => ask().await,
         }
     }
 }
