@@ -13,6 +13,8 @@ mod dns_servers;
 mod httpstat;
 #[cfg(all(feature = "hyper-util", feature = "reqwest", feature = "tls"))]
 mod interop;
+#[cfg(target_os = "linux")]
+mod netns;
 mod proxies;
 mod support;
 mod timings;
