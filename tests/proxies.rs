@@ -123,6 +123,16 @@ async fn hosts_without_a_proxy_are_gone_to_directly() {
 }
 
 #[tokio::test]
+async fn a_policy_on_addresses_is_about_the_origin_and_not_about_its_proxy() {
+    let proxy = echo();
+    let all = Proxy::all(&format!("http://{}", proxy.address())).unwrap();
+    let client = behind(all).deny_private_addresses().build().unwrap();
+    assert!(client.get("http://public.example/").send().await.is_ok());
+    let error = client.get("http://10.0.0.1/").send().await.unwrap_err();
+    assert!(error.to_string().contains("may not connect to 10.0.0.1"), "{error}");
+}
+
+#[tokio::test]
 async fn hazard_a_proxy_that_is_not_there() {
     let (_kept, nobody) = refusing();
     let client = behind(Proxy::all(&format!("http://me:secret@{nobody}")).unwrap()).build().unwrap();

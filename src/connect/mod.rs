@@ -284,6 +284,7 @@ impl Connector {
         origin: &Origin,
         trace: &DialTrace,
     ) -> Result<Box<dyn transport::Stream>, ConnectError> {
+        self.permitted(origin.host())?;
         trace.emit(Event::ProxyStart { proxy: way.proxy.clone() });
         let failed = |error| ConnectError::Proxy(way.proxy.clone(), error);
         let stream = self.secure_proxy(way, stream).await.map_err(failed)?;
@@ -300,10 +301,10 @@ impl Connector {
 
     /// The origin's host as the proxy wants to have it: a name, or an address of that name.
     async fn host_for(&self, way: &proxy::Way, host: &Host) -> Result<Host, ConnectError> {
-        let Host::Name(name) = host else { return self.permitted(host.clone()) };
-        if !way.wants_addresses() {
-            return Ok(host.clone());
-        }
+        let name = match host {
+            Host::Name(name) if way.wants_addresses() => name,
+            host => return Ok(host.clone()),
+        };
         let mut last = None;
         for family in self.addresses.families() {
             match self.resolver.lookup(name, *family).await {
@@ -321,10 +322,10 @@ impl Connector {
         Err(last.unwrap_or(ConnectError::Refused(Vec::new())))
     }
 
-    fn permitted(&self, host: Host) -> Result<Host, ConnectError> {
+    fn permitted(&self, host: &Host) -> Result<(), ConnectError> {
         match host {
-            Host::Ip(ip) if !self.policy.allows(ip) => Err(ConnectError::Denied(ip)),
-            host => Ok(host),
+            Host::Ip(ip) if !self.policy.allows(*ip) => Err(ConnectError::Denied(*ip)),
+            _ => Ok(()),
         }
     }
 

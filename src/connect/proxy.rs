@@ -113,7 +113,11 @@ impl Proxies {
     /// Those of `HTTP_PROXY`, `HTTPS_PROXY`, `ALL_PROXY` and `NO_PROXY`. The first is not believed where a web server has
     /// started the process: a request's header of that name would be in it (CVE-2016-5385).
     pub(crate) fn from_environment() -> Self {
-        Self::Environment(Matcher::from_env())
+        let names = ["HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"];
+        match names.iter().any(|name| std::env::var_os(name).is_some()) {
+            true => Self::Environment(Matcher::from_env()),
+            false => Self::None,
+        }
     }
 
     pub(crate) fn new(proxy: &Proxy) -> Self {

@@ -76,13 +76,32 @@ impl Field<'_> {
                 addresses.rotate_left(first);
             }
             None if addresses.len() > 1 => {
-                let mut ways: Vec<_> = addresses.iter().map(|ip| (*ip, (self.way)(*ip))).collect();
+                let mut ways = self.ways(&addresses);
                 preference::sort(&mut ways);
                 addresses = ways.into_iter().map(|(ip, _)| ip).collect();
             }
             _ => {}
         }
         addresses
+    }
+}
+
+impl Field<'_> {
+    fn ways(&self, addresses: &[IpAddr]) -> Vec<(IpAddr, Way)> {
+        let now = now();
+        let known: Vec<_> = {
+            let scores = self.scores.lock();
+            addresses.iter().map(|ip| (*ip, scores.way(now, *ip))).collect()
+        };
+        let found_out = |(ip, way): (IpAddr, Option<Way>)| {
+            let way = way.unwrap_or_else(|| {
+                let way = (self.way)(ip);
+                self.scores.lock().learn_way(now, ip, way);
+                way
+            });
+            (ip, way)
+        };
+        known.into_iter().map(found_out).collect()
     }
 }
 

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use foldhash::fast::RandomState;
 
+use super::preference::Way;
 use crate::clock::Instant;
 use crate::trace::Family;
 
@@ -18,6 +19,8 @@ const LONGEST_PENALTY: Duration = Duration::from_secs(60);
 const SLOW: Duration = Duration::from_millis(250);
 /// What was seen longer ago says nothing.
 const FORGOTTEN: Duration = Duration::from_secs(10 * 60);
+/// How long routes are taken to be as they were.
+const SAME_WAY: Duration = Duration::from_secs(10);
 /// How many addresses, and how many hosts, are remembered; the older half leaves.
 const MOST: usize = 4_096;
 
@@ -35,6 +38,7 @@ pub(crate) enum Standing {
 pub(crate) struct Scoreboard {
     addresses: HashMap<IpAddr, Score, RandomState>,
     hosts: HashMap<Arc<str>, (Family, Instant), RandomState>,
+    ways: HashMap<IpAddr, (Way, Instant), RandomState>,
 }
 
 #[derive(Debug)]
@@ -48,7 +52,7 @@ struct Score {
 
 impl Scoreboard {
     pub(crate) fn new() -> Self {
-        Self { addresses: HashMap::default(), hosts: HashMap::default() }
+        Self { addresses: HashMap::default(), hosts: HashMap::default(), ways: HashMap::default() }
     }
 
     /// An address connected; `over` says that its host had the other family to offer, too.
@@ -87,6 +91,17 @@ impl Scoreboard {
     pub(crate) fn last_good(&self, now: Instant, host: &str) -> Option<Family> {
         let (family, seen) = self.hosts.get(host)?;
         (now < *seen + FORGOTTEN).then_some(*family)
+    }
+
+    /// Where packets to an address come from, if that was found out lately.
+    pub(crate) fn way(&self, now: Instant, ip: IpAddr) -> Option<Way> {
+        let (way, seen) = self.ways.get(&ip)?;
+        (now < *seen + SAME_WAY).then_some(*way)
+    }
+
+    pub(crate) fn learn_way(&mut self, now: Instant, ip: IpAddr, way: Way) {
+        make_room(&mut self.ways, |(_, seen)| *seen);
+        self.ways.insert(ip, (way, now));
     }
 
     fn score(&mut self, now: Instant, ip: IpAddr) -> &mut Score {
@@ -160,6 +175,15 @@ mod tests {
         assert_eq!(board.last_good(now, "api.test"), Some(Family::V4));
         assert_eq!(board.last_good(now, "other.test"), None);
         assert_eq!(board.last_good(now + FORGOTTEN, "api.test"), None);
+    }
+
+    #[test]
+    fn the_way_to_an_address_is_known_for_ten_seconds() {
+        let (mut board, now) = (Scoreboard::new(), crate::clock::now());
+        assert_eq!(board.way(now, ip(1)), None);
+        board.learn_way(now, ip(1), Way::Unreachable);
+        assert_eq!(board.way(now + secs(9), ip(1)), Some(Way::Unreachable));
+        assert_eq!(board.way(now + secs(10), ip(1)), None);
     }
 
     #[test]
