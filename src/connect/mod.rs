@@ -2,36 +2,36 @@
 
 mod addresses;
 mod conn;
+mod error;
 mod io;
+mod lookup;
 mod proxy;
 
 use std::net::{IpAddr, SocketAddr};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use futures_util::StreamExt;
-use futures_util::future::BoxFuture;
-use futures_util::stream::{self, FuturesUnordered, Stream};
 use http_body::Body;
 
 pub(crate) use addresses::AddressPolicy;
 pub use addresses::Addresses;
-pub(crate) use conn::Interest;
-pub(crate) use conn::{Conn, Opened, Protocol, SendError};
+pub(crate) use conn::{Conn, Interest, Opened, Protocol, SendError};
+pub(crate) use error::{ConnectError, reason};
+use lookup::{Lookups, is_worth_dialling};
 use proxy::Route;
 pub(crate) use proxy::{Forwarding, Proxies};
 pub use proxy::{Proxy, ProxyError};
 
 use crate::clock;
-use crate::dns::{CachedResolver, ResolveError, ResolveErrorKind};
+use crate::dns::CachedResolver;
 #[cfg(feature = "__tls")]
 use crate::origin::Scheme;
 use crate::origin::{Host, Origin};
-use crate::race::{self, Failed, Field, Race, Scores, Way};
+use crate::race::{self, Field, Race, Scores, Way};
 #[cfg(feature = "__tls")]
 use crate::tls::{Shaken, Tls};
-use crate::trace::{DialTrace, DnsLookup, Event, Family, Phase, Source, TlsFacts};
+use crate::trace::{DialTrace, Event, Phase, TlsFacts};
 use crate::transport::{self, Transport};
 
 /// Opens connections.
@@ -98,64 +98,6 @@ impl Versions {
         match (self, alpn) {
             (Self::Http2, _) | (Self::Any, Some("h2")) => Protocol::Http2,
             _ => Protocol::Http1,
-        }
-    }
-}
-
-/// Why no connection could be opened.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum ConnectError {
-    /// The name has no addresses, or they could not be found out.
-    #[error("{0}")]
-    Resolve(ResolveError),
-    /// No address could be connected to.
-    #[error("{}", describe(.0))]
-    Refused(Vec<Failed>),
-    #[cfg(unix)]
-    #[error("{}: {}", .0.display(), reason(.1))]
-    Unix(Arc<std::path::Path>, std::io::Error),
-    #[cfg(unix)]
-    #[error("{}: {}", .0.display(), .1)]
-    UnixTls(Arc<std::path::Path>, Arc<std::io::Error>),
-    /// A proxy was reached, and would not lead on.
-    #[error("the proxy {}: {}", .0, refusal(.1))]
-    Proxy(Origin, std::io::Error),
-    /// There is no connection to the proxy.
-    #[error("the proxy {0}: {1}")]
-    NoProxy(Origin, Box<ConnectError>),
-    /// There is to be a proxy, and it cannot be one.
-    #[error("{0}")]
-    Proxies(ProxyError),
-    /// There are addresses, and the client's policy allows none of them.
-    #[error("the client may not connect to {0}")]
-    Denied(IpAddr),
-    /// The same, and with the last one it was the TLS handshake that failed.
-    #[error("{}", describe(.0))]
-    Tls(Vec<Failed>),
-    /// It took too long.
-    #[error("nothing within {after:?}{}", so_far(.failed))]
-    Timeout { after: Duration, phase: Phase, failed: Vec<Failed> },
-    #[error("the HTTP handshake failed")]
-    Handshake(hyper::Error),
-}
-
-impl ConnectError {
-    /// What lies under it: it says the rest itself.
-    pub(crate) fn into_cause(self) -> Option<Box<dyn std::error::Error + Send + Sync>> {
-        match self {
-            Self::Resolve(error) => error.into_cause().map(Into::into),
-            Self::Refused(failed) | Self::Tls(failed) | Self::Timeout { failed, .. } => {
-                failed.into_iter().next_back().map(|(_, e)| e.into())
-            }
-            Self::Denied(_) => None,
-            #[cfg(unix)]
-            Self::Unix(_, error) => Some(error.into()),
-            #[cfg(unix)]
-            Self::UnixTls(_, error) => Some(error.into()),
-            Self::Proxy(_, error) => Some(error.into()),
-            Self::Proxies(error) => Some(error.into()),
-            Self::NoProxy(_, error) => error.into_cause(),
-            Self::Handshake(error) => Some(error.into()),
         }
     }
 }
@@ -412,59 +354,6 @@ impl Connector {
         Ok((stream, None))
     }
 
-    /// The answers of the host's families, each as it comes.
-    fn resolve<'a>(
-        &'a self,
-        host: &'a Host,
-        policy: &'a AddressPolicy,
-        lookups: &'a Lookups,
-        trace: &'a Arc<DialTrace>,
-    ) -> Answers<'a> {
-        match host {
-            Host::Ip(ip) => {
-                let (family, addresses) = literal(*ip, trace);
-                let addresses = allowed(addresses, policy, |_| true, lookups);
-                (family_of(*ip), stream::iter([(family, addresses)]).boxed())
-            }
-            Host::Name(name) => {
-                let families = self.addresses.families();
-                let lookups: FuturesUnordered<BoxFuture<'a, _>> = families
-                    .iter()
-                    .map(|family| Box::pin(self.lookup(name, *family, policy, lookups, trace)) as BoxFuture<'a, _>)
-                    .collect();
-                (families, lookups.boxed())
-            }
-        }
-    }
-
-    async fn lookup(
-        &self,
-        name: &str,
-        family: Family,
-        policy: &AddressPolicy,
-        lookups: &Lookups,
-        trace: &DialTrace,
-    ) -> (Family, Arc<[IpAddr]>) {
-        let mut asking = Asking::start(family, trace);
-        let answer = self.resolver.lookup(name, family).await;
-        asking.over = true;
-        match answer {
-            Ok(answer) => {
-                let addresses = answer.addresses().clone();
-                let lookup = DnsLookup::answered(family, addresses.clone(), answer.ttl(), answer.source());
-                trace.emit(Event::DnsEnd(lookup));
-                lookups.answered.store(true, Ordering::Relaxed);
-                (family, allowed(addresses, policy, is_worth_dialling, lookups))
-            }
-            Err(error) => {
-                let lookup = DnsLookup::failed(family, error.answered_from(), Arc::new(error.clone()));
-                trace.emit(Event::DnsEnd(lookup));
-                lookups.failed(error);
-                (family, Arc::new([]))
-            }
-        }
-    }
-
     fn timed_out(&self, trace: &DialTrace) -> ConnectError {
         let events = trace.events();
         let dialling = events.iter().fold(0, |dialling, (_, event)| match event {
@@ -500,154 +389,3 @@ impl Connector {
 
 /// A stream, and what its TLS handshake came to.
 type Secured = (Box<dyn transport::Stream>, Option<Arc<TlsFacts>>);
-
-type Answers<'a> = (&'static [Family], std::pin::Pin<Box<dyn Stream<Item = (Family, Arc<[IpAddr]>)> + Send + 'a>>);
-
-fn family_of(ip: IpAddr) -> &'static [Family] {
-    match Family::of(ip) {
-        Family::V4 => &[Family::V4],
-        Family::V6 => &[Family::V6],
-    }
-}
-
-fn literal(ip: IpAddr, trace: &DialTrace) -> (Family, Arc<[IpAddr]>) {
-    let (family, addresses) = (Family::of(ip), Arc::new([ip]));
-    trace.emit(Event::DnsStart { family });
-    trace.emit(Event::DnsEnd(DnsLookup::answered(family, addresses.clone(), Duration::MAX, Source::Literal)));
-    (family, addresses)
-}
-
-/// The addresses that are worth dialling and may be. The others are refused here, after resolution and before every
-/// attempt, so that a name cannot be rebound to what its client may not reach.
-fn allowed(
-    addresses: Arc<[IpAddr]>,
-    policy: &AddressPolicy,
-    worth: impl Fn(&IpAddr) -> bool,
-    lookups: &Lookups,
-) -> Arc<[IpAddr]> {
-    let wanted = |ip: &IpAddr| worth(ip) && policy.allows(*ip);
-    if addresses.iter().all(&wanted) {
-        return addresses;
-    }
-    lookups.denied(addresses.iter().find(|ip| !policy.allows(**ip)).copied());
-    addresses.iter().copied().filter(wanted).collect()
-}
-
-/// A lookup under way; dropped before it is over, nobody waits for it any more.
-struct Asking<'a> {
-    family: Family,
-    trace: &'a DialTrace,
-    over: bool,
-}
-
-impl<'a> Asking<'a> {
-    fn start(family: Family, trace: &'a DialTrace) -> Self {
-        trace.emit(Event::DnsStart { family });
-        Self { family, trace, over: false }
-    }
-}
-
-impl Drop for Asking<'_> {
-    fn drop(&mut self) {
-        if !self.over {
-            self.trace.emit(Event::DnsCancelled { family: self.family });
-        }
-    }
-}
-
-/// Whether there can be a peer: DNS may list addresses that mean "any", or many, or need a scope it cannot give.
-fn is_worth_dialling(ip: &IpAddr) -> bool {
-    match ip.to_canonical() {
-        IpAddr::V4(ip) => !ip.is_unspecified() && !ip.is_multicast() && !ip.is_broadcast(),
-        IpAddr::V6(ip) => !ip.is_unspecified() && !ip.is_multicast() && !ip.is_unicast_link_local(),
-    }
-}
-
-/// What came of the lookups, to explain a race without a winner.
-#[derive(Default)]
-struct Lookups {
-    failed: Mutex<Vec<ResolveError>>,
-    denied: Mutex<Option<IpAddr>>,
-    answered: AtomicBool,
-}
-
-impl Lookups {
-    fn failed(&self, error: ResolveError) {
-        self.failed.lock().unwrap_or_else(PoisonError::into_inner).push(error);
-    }
-
-    fn denied(&self, ip: Option<IpAddr>) {
-        let mut denied = self.denied.lock().unwrap_or_else(PoisonError::into_inner);
-        *denied = denied.or(ip);
-    }
-
-    /// What is worth telling: an address that failed rather than a lookup, a failure rather than "no addresses".
-    fn explain(&self, failed: Vec<Failed>) -> ConnectError {
-        let denied = *self.denied.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(denied) = denied.filter(|_| failed.is_empty()) {
-            return ConnectError::Denied(denied);
-        }
-        if !failed.is_empty() || self.answered.load(Ordering::Relaxed) {
-            return ConnectError::Refused(failed);
-        }
-        let errors = std::mem::take(&mut *self.failed.lock().unwrap_or_else(PoisonError::into_inner));
-        let worth = |error: &ResolveError| match error.kind() {
-            ResolveErrorKind::NoData => 0,
-            kind if !kind.is_negative() => 1,
-            _ => 2,
-        };
-        match errors.into_iter().max_by_key(worth) {
-            Some(error) => ConnectError::Resolve(error),
-            None => ConnectError::Refused(failed),
-        }
-    }
-}
-
-fn describe(failed: &[Failed]) -> String {
-    match failed {
-        [] => "no address that could be connected to".to_owned(),
-        [(address, error)] => format!("{}: {}", address.ip(), reason(error)),
-        [.., (address, error)] => {
-            format!("{} addresses failed, last {}: {}", failed.len(), address.ip(), reason(error))
-        }
-    }
-}
-
-/// What became of asking a proxy: what lies at the bottom says most.
-fn refusal(error: &std::io::Error) -> String {
-    let mut text = reason(error);
-    let mut cause = error.get_ref().and_then(|error| error.source());
-    while let Some(error) = cause {
-        text = format!("{text}: {error}");
-        cause = error.source();
-    }
-    text
-}
-
-fn so_far(failed: &[Failed]) -> String {
-    if failed.is_empty() { String::new() } else { format!(", {}", describe(failed)) }
-}
-
-/// The operating system's word for it, without its number.
-pub(crate) fn reason(error: &std::io::Error) -> String {
-    match error.raw_os_error() {
-        Some(_) if error.kind() != std::io::ErrorKind::Other => {
-            let kind = error.kind().to_string();
-            if kind == "uncategorized error" { error.to_string() } else { kind }
-        }
-        _ => error.to_string(),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn addresses_without_a_peer_are_not_worth_dialling() {
-        let useless = ["0.0.0.0", "224.0.0.1", "255.255.255.255", "::", "ff02::1", "fe80::1", "::ffff:0.0.0.0"];
-        assert!(useless.iter().all(|ip| !is_worth_dialling(&ip.parse().unwrap())));
-        let useful = ["127.0.0.1", "10.0.0.1", "::1", "2001:db8::1", "fd00::1", "::ffff:192.0.2.1"];
-        assert!(useful.iter().all(|ip| is_worth_dialling(&ip.parse().unwrap())));
-    }
-}

@@ -1,0 +1,106 @@
+//! Why no connection could be opened.
+
+use std::net::IpAddr;
+#[cfg(unix)]
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::ProxyError;
+use crate::dns::ResolveError;
+use crate::origin::Origin;
+use crate::race::Failed;
+use crate::trace::Phase;
+
+/// Why no connection could be opened.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ConnectError {
+    /// The name has no addresses, or they could not be found out.
+    #[error("{0}")]
+    Resolve(ResolveError),
+    /// No address could be connected to.
+    #[error("{}", describe(.0))]
+    Refused(Vec<Failed>),
+    #[cfg(unix)]
+    #[error("{}: {}", .0.display(), reason(.1))]
+    Unix(Arc<std::path::Path>, std::io::Error),
+    #[cfg(unix)]
+    #[error("{}: {}", .0.display(), .1)]
+    UnixTls(Arc<std::path::Path>, Arc<std::io::Error>),
+    /// A proxy was reached, and would not lead on.
+    #[error("the proxy {}: {}", .0, refusal(.1))]
+    Proxy(Origin, std::io::Error),
+    /// There is no connection to the proxy.
+    #[error("the proxy {0}: {1}")]
+    NoProxy(Origin, Box<ConnectError>),
+    /// There is to be a proxy, and it cannot be one.
+    #[error("{0}")]
+    Proxies(ProxyError),
+    /// There are addresses, and the client's policy allows none of them.
+    #[error("the client may not connect to {0}")]
+    Denied(IpAddr),
+    /// The same, and with the last one it was the TLS handshake that failed.
+    #[error("{}", describe(.0))]
+    Tls(Vec<Failed>),
+    /// It took too long.
+    #[error("nothing within {after:?}{}", so_far(.failed))]
+    Timeout { after: Duration, phase: Phase, failed: Vec<Failed> },
+    #[error("the HTTP handshake failed")]
+    Handshake(hyper::Error),
+}
+
+impl ConnectError {
+    /// What lies under it: it says the rest itself.
+    pub(crate) fn into_cause(self) -> Option<Box<dyn std::error::Error + Send + Sync>> {
+        match self {
+            Self::Resolve(error) => error.into_cause().map(Into::into),
+            Self::Refused(failed) | Self::Tls(failed) | Self::Timeout { failed, .. } => {
+                failed.into_iter().next_back().map(|(_, e)| e.into())
+            }
+            Self::Denied(_) => None,
+            #[cfg(unix)]
+            Self::Unix(_, error) => Some(error.into()),
+            #[cfg(unix)]
+            Self::UnixTls(_, error) => Some(error.into()),
+            Self::Proxy(_, error) => Some(error.into()),
+            Self::Proxies(error) => Some(error.into()),
+            Self::NoProxy(_, error) => error.into_cause(),
+            Self::Handshake(error) => Some(error.into()),
+        }
+    }
+}
+
+fn describe(failed: &[Failed]) -> String {
+    match failed {
+        [] => "no address that could be connected to".to_owned(),
+        [(address, error)] => format!("{}: {}", address.ip(), reason(error)),
+        [.., (address, error)] => {
+            format!("{} addresses failed, last {}: {}", failed.len(), address.ip(), reason(error))
+        }
+    }
+}
+
+/// What became of asking a proxy: what lies at the bottom says most.
+fn refusal(error: &std::io::Error) -> String {
+    let mut text = reason(error);
+    let mut cause = error.get_ref().and_then(|error| error.source());
+    while let Some(error) = cause {
+        text = format!("{text}: {error}");
+        cause = error.source();
+    }
+    text
+}
+
+fn so_far(failed: &[Failed]) -> String {
+    if failed.is_empty() { String::new() } else { format!(", {}", describe(failed)) }
+}
+
+/// The operating system's word for it, without its number.
+pub(crate) fn reason(error: &std::io::Error) -> String {
+    match error.raw_os_error() {
+        Some(_) if error.kind() != std::io::ErrorKind::Other => {
+            let kind = error.kind().to_string();
+            if kind == "uncategorized error" { error.to_string() } else { kind }
+        }
+        _ => error.to_string(),
+    }
+}

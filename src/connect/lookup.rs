@@ -1,0 +1,187 @@
+//! What a host's name answers, and which of that may be dialled.
+
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use futures_util::future::BoxFuture;
+use futures_util::stream::{self, FuturesUnordered, Stream};
+
+use super::{AddressPolicy, ConnectError, Connector};
+use crate::dns::{ResolveError, ResolveErrorKind};
+use crate::origin::Host;
+use crate::race::Failed;
+use crate::trace::{DialTrace, DnsLookup, Event, Family, Source};
+
+pub(super) type Answers<'a> =
+    (&'static [Family], std::pin::Pin<Box<dyn Stream<Item = (Family, Arc<[IpAddr]>)> + Send + 'a>>);
+
+fn family_of(ip: IpAddr) -> &'static [Family] {
+    match Family::of(ip) {
+        Family::V4 => &[Family::V4],
+        Family::V6 => &[Family::V6],
+    }
+}
+
+impl Connector {
+    /// The answers of the host's families, each as it comes.
+    pub(super) fn resolve<'a>(
+        &'a self,
+        host: &'a Host,
+        policy: &'a AddressPolicy,
+        lookups: &'a Lookups,
+        trace: &'a Arc<DialTrace>,
+    ) -> Answers<'a> {
+        match host {
+            Host::Ip(ip) => {
+                let (family, addresses) = literal(*ip, trace);
+                let addresses = allowed(addresses, policy, |_| true, lookups);
+                (family_of(*ip), stream::iter([(family, addresses)]).boxed())
+            }
+            Host::Name(name) => {
+                let families = self.addresses.families();
+                let lookups: FuturesUnordered<BoxFuture<'a, _>> = families
+                    .iter()
+                    .map(|family| Box::pin(self.lookup(name, *family, policy, lookups, trace)) as BoxFuture<'a, _>)
+                    .collect();
+                (families, lookups.boxed())
+            }
+        }
+    }
+
+    async fn lookup(
+        &self,
+        name: &str,
+        family: Family,
+        policy: &AddressPolicy,
+        lookups: &Lookups,
+        trace: &DialTrace,
+    ) -> (Family, Arc<[IpAddr]>) {
+        let mut asking = Asking::start(family, trace);
+        let answer = self.resolver.lookup(name, family).await;
+        asking.over = true;
+        match answer {
+            Ok(answer) => {
+                let addresses = answer.addresses().clone();
+                let lookup = DnsLookup::answered(family, addresses.clone(), answer.ttl(), answer.source());
+                trace.emit(Event::DnsEnd(lookup));
+                lookups.answered.store(true, Ordering::Relaxed);
+                (family, allowed(addresses, policy, is_worth_dialling, lookups))
+            }
+            Err(error) => {
+                let lookup = DnsLookup::failed(family, error.answered_from(), Arc::new(error.clone()));
+                trace.emit(Event::DnsEnd(lookup));
+                lookups.failed(error);
+                (family, Arc::new([]))
+            }
+        }
+    }
+}
+
+fn literal(ip: IpAddr, trace: &DialTrace) -> (Family, Arc<[IpAddr]>) {
+    let (family, addresses) = (Family::of(ip), Arc::new([ip]));
+    trace.emit(Event::DnsStart { family });
+    trace.emit(Event::DnsEnd(DnsLookup::answered(family, addresses.clone(), Duration::MAX, Source::Literal)));
+    (family, addresses)
+}
+
+/// The addresses that are worth dialling and may be. The others are refused here, after resolution and before every
+/// attempt, so that a name cannot be rebound to what its client may not reach.
+fn allowed(
+    addresses: Arc<[IpAddr]>,
+    policy: &AddressPolicy,
+    worth: impl Fn(&IpAddr) -> bool,
+    lookups: &Lookups,
+) -> Arc<[IpAddr]> {
+    let wanted = |ip: &IpAddr| worth(ip) && policy.allows(*ip);
+    if addresses.iter().all(&wanted) {
+        return addresses;
+    }
+    lookups.denied(addresses.iter().find(|ip| !policy.allows(**ip)).copied());
+    addresses.iter().copied().filter(wanted).collect()
+}
+
+/// A lookup under way; dropped before it is over, nobody waits for it any more.
+struct Asking<'a> {
+    family: Family,
+    trace: &'a DialTrace,
+    over: bool,
+}
+
+impl<'a> Asking<'a> {
+    fn start(family: Family, trace: &'a DialTrace) -> Self {
+        trace.emit(Event::DnsStart { family });
+        Self { family, trace, over: false }
+    }
+}
+
+impl Drop for Asking<'_> {
+    fn drop(&mut self) {
+        if !self.over {
+            self.trace.emit(Event::DnsCancelled { family: self.family });
+        }
+    }
+}
+
+/// Whether there can be a peer: DNS may list addresses that mean "any", or many, or need a scope it cannot give.
+pub(super) fn is_worth_dialling(ip: &IpAddr) -> bool {
+    match ip.to_canonical() {
+        IpAddr::V4(ip) => !ip.is_unspecified() && !ip.is_multicast() && !ip.is_broadcast(),
+        IpAddr::V6(ip) => !ip.is_unspecified() && !ip.is_multicast() && !ip.is_unicast_link_local(),
+    }
+}
+
+/// What came of the lookups, to explain a race without a winner.
+#[derive(Default)]
+pub(super) struct Lookups {
+    failed: Mutex<Vec<ResolveError>>,
+    denied: Mutex<Option<IpAddr>>,
+    answered: AtomicBool,
+}
+
+impl Lookups {
+    fn failed(&self, error: ResolveError) {
+        self.failed.lock().unwrap_or_else(PoisonError::into_inner).push(error);
+    }
+
+    fn denied(&self, ip: Option<IpAddr>) {
+        let mut denied = self.denied.lock().unwrap_or_else(PoisonError::into_inner);
+        *denied = denied.or(ip);
+    }
+
+    /// What is worth telling: an address that failed rather than a lookup, a failure rather than "no addresses".
+    pub(super) fn explain(&self, failed: Vec<Failed>) -> ConnectError {
+        let denied = *self.denied.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(denied) = denied.filter(|_| failed.is_empty()) {
+            return ConnectError::Denied(denied);
+        }
+        if !failed.is_empty() || self.answered.load(Ordering::Relaxed) {
+            return ConnectError::Refused(failed);
+        }
+        let errors = std::mem::take(&mut *self.failed.lock().unwrap_or_else(PoisonError::into_inner));
+        let worth = |error: &ResolveError| match error.kind() {
+            ResolveErrorKind::NoData => 0,
+            kind if !kind.is_negative() => 1,
+            _ => 2,
+        };
+        match errors.into_iter().max_by_key(worth) {
+            Some(error) => ConnectError::Resolve(error),
+            None => ConnectError::Refused(failed),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_without_a_peer_are_not_worth_dialling() {
+        let useless = ["0.0.0.0", "224.0.0.1", "255.255.255.255", "::", "ff02::1", "fe80::1", "::ffff:0.0.0.0"];
+        assert!(useless.iter().all(|ip| !is_worth_dialling(&ip.parse().unwrap())));
+        let useful = ["127.0.0.1", "10.0.0.1", "::1", "2001:db8::1", "fd00::1", "::ffff:192.0.2.1"];
+        assert!(useful.iter().all(|ip| is_worth_dialling(&ip.parse().unwrap())));
+    }
+}
