@@ -1,20 +1,15 @@
 //! New connections: what the connector costs beyond the system's own connect, and a whole request on each, beside
-//! hyper-util's legacy client and reqwest. Processor time of the client's thread; the servers have threads of their own.
+//! hyper-util's legacy client and reqwest. Processor time of the client's thread; the server has one of its own.
 
-#[allow(dead_code, reason = "shared with the tests")]
-#[path = "../tests/support/http_server.rs"]
-mod http_server;
-
-use std::convert::Infallible;
+use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use criterion::{Criterion, criterion_group, criterion_main};
-use http_body_util::{BodyExt, Empty, Full};
-use http_server::HttpServer;
-use hyper::{Response, Uri};
+use http_body_util::{BodyExt, Empty};
+use hyper::Uri;
 use hyper_util::client::legacy;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
@@ -50,16 +45,26 @@ fn spent<F: Future<Output = ()>>(runtime: &Runtime, rounds: u64, mut round: impl
     cpu_time() - start
 }
 
-/// A listener that closes whatever it accepts.
-fn doorman() -> SocketAddr {
+/// A server that answers one request on each connection, if one comes, and resets the connection when its client has closed
+/// it. Connections that are closed in order would wait for minutes and leave no ports for those to come.
+fn server() -> SocketAddr {
     let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port on loopback");
     let address = listener.local_addr().expect("a bound socket");
-    std::thread::spawn(move || listener.incoming().for_each(drop));
+    std::thread::spawn(move || listener.incoming().for_each(|stream| drop(stream.and_then(serve))));
     address
 }
 
+fn serve(mut stream: std::net::TcpStream) -> std::io::Result<()> {
+    socket2::SockRef::from(&stream).set_linger(Some(Duration::ZERO))?;
+    let mut request = [0; 4096];
+    while stream.read(&mut request)? > 0 {
+        stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok")?;
+    }
+    Ok(())
+}
+
 fn connect(criterion: &mut Criterion) {
-    let (runtime, address) = (runtime(), doorman());
+    let (runtime, address) = (runtime(), server());
     let mut group = criterion.benchmark_group("connect");
     group.bench_function("tokio alone", |bencher| {
         bencher.iter_custom(|rounds| {
@@ -97,11 +102,7 @@ fn connect(criterion: &mut Criterion) {
 }
 
 fn request(criterion: &mut Criterion) {
-    let server = HttpServer::start(|_| async {
-        Response::new(Full::new(Bytes::from_static(b"ok")).map_err(|error: Infallible| match error {}).boxed())
-    })
-    .expect("a port on loopback");
-    let (runtime, text) = (runtime(), format!("http://api.test:{}/", server.address().port()));
+    let (runtime, text) = (runtime(), format!("http://api.test:{}/", server().port()));
     let mut group = criterion.benchmark_group("a request on a new connection");
     let client = Client::builder().dns_cache(cache()).no_proxy().pool(PoolConfig::new().max_idle(0)).build();
     let client = client.expect("the defaults are valid");
