@@ -313,6 +313,38 @@ async fn hazard_peers_that_speak_no_tls_stall_or_hang_up() {
     }
 }
 
+#[cfg(feature = "webpki-roots")]
+#[tokio::test]
+async fn compiled_in_roots_do_not_know_the_tests_authority_until_it_is_added() {
+    let authority = Authority::new();
+    let said = refused(TlsConfig::new().webpki_roots(), "api.test", authority.server(&["api.test"], ALPN)).await;
+    assert!(said.contains("authority that is not trusted"), "{said}");
+    let server = TlsServer::start(authority.server(&["api.test"], ALPN)).await;
+    let tls = TlsConfig::new().webpki_roots().add_root_der(authority.certificate().to_vec());
+    assert!(get(&builder(tls).build().unwrap(), "api.test", server.address()).await.is_ok());
+}
+
+#[tokio::test]
+async fn hazard_connections_are_shared_only_between_requests_that_may_share_them() {
+    let (one, other) = (Authority::new(), Authority::new());
+    let server = TlsServer::start(one.server(&["api.test", "other.test", "127.0.0.1"], ALPN)).await;
+    let client = builder(trusting(&one)).build().unwrap();
+    for (round, host) in ["api.test", "other.test", "127.0.0.1", "api.test", "other.test"].iter().enumerate() {
+        get(&client, host, server.address()).await.unwrap();
+        assert_eq!(server.accepted(), (round + 1).min(3), "a connection a host, though they are one server");
+    }
+    // Whoever trusts somebody else, pins a key, asks for another name or shows another certificate is another client, and
+    // clients share no connections.
+    get(&client.clone(), "api.test", server.address()).await.unwrap();
+    assert_eq!(server.accepted(), 3, "a clone is the same client");
+    assert!(get(&builder(trusting(&other)).build().unwrap(), "api.test", server.address()).await.is_err());
+    let pinned = builder(trusting(&one).pin_spki_sha256([7; 32])).build().unwrap();
+    assert!(get(&pinned, "api.test", server.address()).await.is_err());
+    let named = builder(trusting(&one).server_name("unknown.test").unwrap()).build().unwrap();
+    assert!(get(&named, "api.test", server.address()).await.is_err());
+    assert_eq!((server.accepted(), server.shaken()), (6, 3));
+}
+
 /// Accepts, reads the request, and does with the stream whatever `end` does.
 async fn ends<F>(
     config: Arc<ServerConfig>,
