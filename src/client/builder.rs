@@ -151,12 +151,14 @@ impl ClientBuilder {
 
     /// Connects only to addresses of the public internet: none of loopback, private networks, links, carriers, or
     /// documentation (RFC 6890), however they are written. For clients whose URLs come from strangers. It is the address
-    /// that is looked at, after resolution and for every attempt, so a name cannot be rebound to a private one.
+    /// that is looked at, after resolution and for every attempt, so a name cannot be rebound to a private one. A proxy that
+    /// is given names resolves them itself, out of sight: where that matters, say [`no_proxy`](Self::no_proxy), too.
     pub fn deny_private_addresses(self) -> Self {
         Self { policy: AddressPolicy::public(), ..self }
     }
 
-    /// Connects only to addresses for which `allows` says so, asked after resolution and for every attempt.
+    /// Connects only to addresses for which `allows` says so, asked after resolution and for every attempt. As above, it is
+    /// not asked about names that a proxy resolves.
     pub fn allow_addresses(self, allows: impl Fn(IpAddr) -> bool + Send + Sync + 'static) -> Self {
         Self { policy: AddressPolicy::new(allows), ..self }
     }

@@ -242,6 +242,7 @@ async fn subscribers_are_told_what_changed() {
     source(&cache).await;
     let moved = changes.next().await.unwrap();
     assert_eq!((moved.addresses[0].to_string(), moved.ttl), ("192.0.2.2".into(), Duration::from_secs(5)));
+    assert_eq!((change.serial, moved.serial), (1, 2));
     for number in 0..=changes::MOST_WAITING {
         let _ = cache.lookup(&number.to_string(), Family::V4).await;
     }

@@ -309,7 +309,8 @@ pub struct TlsFacts {
     pub alpn: Option<Arc<str>>,
     /// Whether an earlier session was resumed.
     pub resumed: bool,
-    /// Whether the server's certificate was verified: `false` where the configuration says not to.
+    /// Whether the server's certificate was verified: `false` where the configuration says not to. What a verifier in a
+    /// `rustls::ClientConfig` of the user's own does is not known, and taken for verification.
     pub verified: bool,
     /// The certificates the server showed, in DER, its own first.
     pub peer_certificates: Vec<Bytes>,
