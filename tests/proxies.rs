@@ -163,6 +163,26 @@ async fn tinyproxy_forwards_and_tunnels() {
 
 #[cfg(feature = "tls")]
 #[tokio::test]
+async fn http2_by_prior_knowledge_goes_through_a_tunnel() {
+    let Some(proxy) = Running::tinyproxy(Some(("me", "secret"))).await else { return };
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    tokio::spawn(async move {
+        while let Ok((socket, _)) = listener.accept().await {
+            let serving = hyper::server::conn::http2::Builder::new(hyper_util::rt::TokioExecutor::new());
+            let service = hyper::service::service_fn(crate::support::tls_server::answer);
+            tokio::spawn(serving.serve_connection(hyper_util::rt::TokioIo::new(socket), service));
+        }
+    });
+    let proxy = Proxy::all(&format!("http://me:secret@{}", proxy.address)).unwrap();
+    let client = behind(proxy).http2_prior_knowledge().build().unwrap();
+    let response = client.get(format!("http://127.0.0.1:{port}/")).send().await.unwrap();
+    assert!(response.timings().proxy() > Duration::ZERO);
+    assert!(response.text().await.unwrap().starts_with("HTTP/2.0 GET"));
+}
+
+#[cfg(feature = "tls")]
+#[tokio::test]
 async fn tinyproxy_leads_to_https() {
     let authority = Authority::new();
     let server = TlsServer::start(authority.server(&["localhost", "127.0.0.1"], &["h2", "http/1.1"])).await;

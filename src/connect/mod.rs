@@ -204,7 +204,7 @@ impl Connector {
                 None => stream,
                 Some(way) => self.lead_on(way, stream, origin, trace).await?,
             };
-            let forwarding = way.and_then(|way| way.forwards(origin));
+            let forwarding = way.and_then(|way| self.forwarding(way, origin));
             match self.secure(origin, Some(remote), stream, trace).await {
                 Ok((stream, facts)) => {
                     let interest = host.map(|name| Interest::new(&self.resolver, name));
@@ -230,7 +230,7 @@ impl Connector {
         trace.emit(Event::ProxyStart { proxy: way.proxy.clone() });
         let failed = |error| ConnectError::Proxy(way.proxy.clone(), error);
         let stream = self.secure_proxy(way, stream).await.map_err(failed)?;
-        let stream = match way.forwards(origin) {
+        let stream = match self.forwarding(way, origin) {
             Some(_) => stream,
             None => {
                 let host = self.host_for(way, origin.host()).await?;
@@ -239,6 +239,11 @@ impl Connector {
         };
         trace.emit(Event::ProxyEnd);
         Ok(stream)
+    }
+
+    /// How the proxy forwards requests to the origin, if it does: one that is to be spoken to in HTTP/2 is tunnelled to.
+    fn forwarding(&self, way: &proxy::Way, origin: &Origin) -> Option<Forwarding> {
+        way.forwards(origin).filter(|_| self.versions != Versions::Http2)
     }
 
     /// The origin's host as the proxy wants to have it: a name, or an address of that name.
