@@ -144,7 +144,7 @@ impl Observer for Watch {
                 let open = counts.open.fetch_add(1, Ordering::Relaxed) + 1;
                 counts.peak.fetch_max(open, Ordering::Relaxed);
             }
-            Event::Closed => drop(counts.open.fetch_sub(1, Ordering::Relaxed)),
+            Event::Closed { .. } => drop(counts.open.fetch_sub(1, Ordering::Relaxed)),
             Event::DnsEnd(lookup) => {
                 let source = match lookup.source {
                     Source::Hit => &counts.hit,

@@ -9,7 +9,7 @@ use url::Url;
 use crate::connect::{ConnectError, reason};
 use crate::origin::{Origin, OriginError};
 use crate::pool::{LeaseError, PoolConfigError};
-use crate::trace::{Attempt, Phase, Timings};
+use crate::trace::{Attempt, Limit, Phase, Timings};
 
 /// A result whose error is [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -186,17 +186,20 @@ impl Error {
                 ErrorKind::Connect,
                 format!("connect to {origin}: given up, because its runtime is gone or something panicked"),
             ),
-            LeaseError::WaitTimeout(waited) => {
+            LeaseError::WaitTimeout(waited, limit) => {
                 let mut error = Self::new(
                     ErrorKind::Pool,
-                    format!("wait for a connection to {origin}: none became free within {waited:?}"),
+                    format!("wait for a connection to {origin}: none became free within {waited:?}: {limit}"),
                 );
                 error.0.timed_out = true;
                 error
             }
-            LeaseError::Full(waiting) => Self::new(
+            LeaseError::Refused(Limit::Draining) => {
+                Self::new(ErrorKind::Pool, format!("call {origin}: {}", Limit::Draining))
+            }
+            LeaseError::Refused(limit) => Self::new(
                 ErrorKind::Pool,
-                format!("wait for a connection to {origin}: {waiting} requests wait already, which is the limit"),
+                format!("wait for a connection to {origin}: {limit}, and enough requests wait already"),
             ),
         }
     }
@@ -221,6 +224,16 @@ impl Error {
     pub(crate) fn exchange(origin: &Origin, error: hyper::Error, answered: bool) -> Self {
         let what = explain(&error, answered);
         Self::new(ErrorKind::Exchange, format!("exchange with {origin}: {what}")).because(error)
+    }
+
+    pub(crate) fn no_answer(origin: &Origin) -> Self {
+        let what = "the connection closed before the request was sent";
+        Self::new(ErrorKind::Exchange, format!("exchange with {origin}: {what}"))
+    }
+
+    pub(crate) fn cut_body(origin: &Origin, bytes: u64, announced: u64) -> Self {
+        let what = "the peer ended it before";
+        Self::new(ErrorKind::Body, format!("read the body from {origin}: {what}, after {bytes} of {announced} bytes"))
     }
 
     pub(crate) fn body(origin: &Origin, error: hyper::Error, bytes: u64) -> Self {

@@ -40,6 +40,7 @@
 //! 6. `trace/timings.rs` adds up: queue + dns + connect + proxy + tls + send + wait + receive = total.
 
 mod clock;
+mod latency;
 mod list;
 mod origin;
 #[cfg(feature = "__tls")]
@@ -66,8 +67,9 @@ pub mod interop;
 pub use client::{Body, Client, ClientBuilder, IntoUrl, RequestBuilder, Response};
 pub use connect::{Addresses, Proxy, ProxyError};
 pub use error::{Error, ErrorKind, Result};
+pub use latency::Latency;
 pub use origin::{Host, Origin, OriginError, Scheme};
-pub use pool::{PoolConfig, PoolConfigError, PoolStats};
+pub use pool::{FollowDns, HostLimits, HostStats, PoolConfig, PoolConfigError, PoolStats};
 
 pub use {bytes, http, url};
 

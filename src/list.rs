@@ -82,6 +82,11 @@ impl<const L: usize> List<L> {
         items[id].place().after.get()
     }
 
+    /// The item in front of `id`.
+    pub(crate) fn before<T: Linked<L>>(&self, items: &Slab<T>, id: usize) -> Option<usize> {
+        items[id].place().before.get()
+    }
+
     pub(crate) fn push_front<T: Linked<L>>(&mut self, items: &mut Slab<T>, id: usize) {
         let after = self.front.map_or(Neighbour::NONE, Neighbour::new);
         *items[id].links() = Links { before: Neighbour::NONE, after };

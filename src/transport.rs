@@ -1,12 +1,17 @@
 //! Addresses to byte streams: the [`Transport`] seam, TCP, and Unix domain sockets.
 
+use std::any::Any;
 use std::io;
+use std::mem::MaybeUninit;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::pin::Pin;
+use std::sync::{Arc, Weak};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use socket2::{SockRef, TcpKeepalive};
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpSocket, TcpStream};
 
 /// Connects to one address: the seam under the race between addresses.
@@ -55,9 +60,9 @@ impl<T: Transport + ?Sized> Transport for std::sync::Arc<T> {
 }
 
 /// A connected byte stream: anything that reads and writes.
-pub trait Stream: AsyncRead + AsyncWrite + Send + Unpin + 'static {}
+pub trait Stream: AsyncRead + AsyncWrite + Any + Send + Unpin {}
 
-impl<S: AsyncRead + AsyncWrite + Send + Unpin + 'static> Stream for S {}
+impl<S: AsyncRead + AsyncWrite + Any + Send + Unpin> Stream for S {}
 
 /// TCP, with nodelay on, keepalive after 15 s of silence (3 probes, 15 s apart), and on Linux a user timeout of 30 s
 /// (RFC 5482) after which unacknowledged data closes the connection.
@@ -201,7 +206,7 @@ impl Transport for TcpTransport {
             self.bind(&socket, address)?;
             let stream = socket.connect(address).await?;
             self.configure(&stream);
-            Ok(Box::new(stream) as Box<dyn Stream>)
+            Ok(Box::new(Tcp::new(stream)) as Box<dyn Stream>)
         })
     }
 
@@ -217,6 +222,112 @@ impl Transport for TcpTransport {
     }
 }
 
+/// A TCP stream that can be looked at from outside while somebody reads from it.
+struct Tcp {
+    read: OwnedReadHalf,
+    /// Shared with whoever looks, who keeps it only for that moment.
+    write: Option<Arc<OwnedWriteHalf>>,
+}
+
+impl Tcp {
+    fn new(stream: TcpStream) -> Self {
+        let (read, write) = stream.into_split();
+        Self { read, write: Some(Arc::new(write)) }
+    }
+
+    fn poll_try<T>(
+        &self,
+        cx: &mut Context<'_>,
+        attempt: impl Fn(&OwnedWriteHalf) -> io::Result<T>,
+    ) -> Poll<io::Result<T>> {
+        let write = self.write.as_ref().expect("taken by drop alone");
+        loop {
+            match attempt(write) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    ready!(write.as_ref().as_ref().poll_write_ready(cx))?
+                }
+                done => return Poll::Ready(done),
+            }
+        }
+    }
+}
+
+impl Drop for Tcp {
+    fn drop(&mut self) {
+        // The socket closes right after, so it need not be shut down first.
+        if let Some(write) = self.write.take().and_then(Arc::into_inner) {
+            write.forget();
+        }
+    }
+}
+
+impl AsyncRead for Tcp {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.read).poll_read(cx, buf)
+    }
+}
+
+impl AsyncWrite for Tcp {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        self.poll_try(cx, |write| write.try_write(buf))
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        self.poll_try(cx, |write| write.try_write_vectored(bufs))
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(SockRef::from(self.read.as_ref()).shutdown(std::net::Shutdown::Write))
+    }
+}
+
+/// Looks at a TCP socket that belongs to somebody else, without keeping it open.
+#[derive(Debug)]
+pub(crate) struct Probe(Weak<OwnedWriteHalf>);
+
+/// What a look at a socket shows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Liveness {
+    /// Nothing: it is as it was.
+    Quiet,
+    /// There are bytes nobody has read yet.
+    Unread,
+    /// The peer has closed it, or it is broken.
+    Closed,
+}
+
+impl Probe {
+    /// For a stream that is TCP's own.
+    pub(crate) fn of(stream: &dyn Stream) -> Option<Self> {
+        let tcp = (stream as &dyn Any).downcast_ref::<Tcp>()?;
+        tcp.write.as_ref().map(|write| Self(Arc::downgrade(write)))
+    }
+
+    /// Peeks at what there is to read.
+    pub(crate) fn look(&self) -> Liveness {
+        let Some(socket) = self.0.upgrade() else { return Liveness::Closed };
+        let mut byte = [MaybeUninit::uninit()];
+        match SockRef::from(socket.as_ref().as_ref()).peek(&mut byte) {
+            Ok(0) => Liveness::Closed,
+            Ok(_) => Liveness::Unread,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Liveness::Quiet,
+            Err(_) => Liveness::Closed,
+        }
+    }
+}
+
 /// Connects to a Unix domain socket.
 #[cfg(unix)]
 pub(crate) async fn connect_unix(path: &std::path::Path) -> io::Result<Box<dyn Stream>> {
@@ -225,6 +336,8 @@ pub(crate) async fn connect_unix(path: &std::path::Path) -> io::Result<Box<dyn S
 
 #[cfg(test)]
 mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
     use super::*;
 
     #[test]
@@ -263,6 +376,43 @@ mod tests {
         assert_eq!(transport.source_of(address).unwrap().unwrap(), IpAddr::from([127, 0, 0, 9]));
         #[cfg(target_os = "linux")]
         assert_eq!(socket.tcp_user_timeout().unwrap(), None);
+    }
+
+    #[tokio::test]
+    async fn a_probe_sees_what_the_reader_has_not() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let stream = TcpTransport::new().connect(listener.local_addr().unwrap()).await.unwrap();
+        let (mut peer, _) = listener.accept().await.unwrap();
+        let probe = Probe::of(&*stream).unwrap();
+        assert_eq!(probe.look(), Liveness::Quiet);
+        peer.write_all(b"unasked").await.unwrap();
+        assert_eq!(probe.look(), Liveness::Unread);
+        drop(stream);
+        assert_eq!(probe.look(), Liveness::Closed, "it keeps nothing open");
+        let stream = TcpTransport::new().connect(listener.local_addr().unwrap()).await.unwrap();
+        drop(listener.accept().await.unwrap());
+        assert_eq!(Probe::of(&*stream).unwrap().look(), Liveness::Closed);
+        let (other, _) = tokio::io::duplex(1);
+        assert!(Probe::of(&other).is_none());
+    }
+
+    #[tokio::test]
+    async fn it_reads_and_writes_and_says_that_it_is_done() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let mut stream = TcpTransport::new().connect(listener.local_addr().unwrap()).await.unwrap();
+        let (mut peer, _) = listener.accept().await.unwrap();
+        let sent = vec![7; 8 * 1024 * 1024];
+        let echo = tokio::spawn(async move {
+            let mut all = Vec::new();
+            peer.read_to_end(&mut all).await.unwrap();
+            peer.write_all(b"done").await.unwrap();
+            all
+        });
+        stream.write_all(&sent).await.unwrap();
+        stream.shutdown().await.unwrap();
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).await.unwrap();
+        assert_eq!((answer.as_slice(), echo.await.unwrap()), (&b"done"[..], sent));
     }
 
     #[cfg(target_os = "linux")]

@@ -219,7 +219,7 @@ async fn a_get_finds_a_new_connection_when_all_that_are_idle_have_gone_stale() {
 async fn limits_that_let_nothing_through_are_refused() {
     let pool = speeddial::PoolConfig::new().max_connections_per_host(0);
     let error = Client::builder().pool(pool).build().unwrap_err();
-    let message = "build a client: max_connections_per_host must be at least 1, or no request could ever be sent";
+    let message = "build a client: max_connections_per_host must not be 0, or no request could ever be sent";
     check(&error, ErrorKind::Request, message);
 }
 

@@ -8,7 +8,7 @@ use std::path::Path;
 
 /// The top-level modules from the lowest layer up. A module may use the layers below its own, and nothing beside it.
 const LAYERS: [&[&str]; 7] = [
-    &["clock", "list", "origin", "trust"],
+    &["clock", "latency", "list", "origin", "trust"],
     &["trace"],
     &["transport", "dns", "race", "tls", "pool"],
     &["connect"],
@@ -18,11 +18,19 @@ const LAYERS: [&[&str]; 7] = [
 ];
 
 /// Files that must call themselves cores, so that the rule for cores cannot be lost with a comment.
-const CORES: [&str; 7] = [
+const CORES: [&str; 15] = [
+    "client/keep_alive.rs",
     "client/retry.rs",
     "dns/cache.rs",
     "dns/slot.rs",
-    "pool/state.rs",
+    "pool/state/follow.rs",
+    "pool/state/lessons.rs",
+    "pool/state/mod.rs",
+    "pool/state/open.rs",
+    "pool/state/places.rs",
+    "pool/state/pressure.rs",
+    "pool/state/queue.rs",
+    "pool/state/timeouts.rs",
     "race/preference.rs",
     "race/schedule.rs",
     "race/scoreboard.rs",

@@ -186,5 +186,5 @@ async fn a_call_that_is_dropped_ends_in_the_trace_and_leaks_nothing() {
     tokio::time::sleep(Duration::from_secs(60)).await;
     assert_eq!(net.open(), 0);
     let opened = recorder.count(|event| matches!(event, speeddial::trace::Event::Opened { .. }));
-    assert_eq!(recorder.count(|event| matches!(event, speeddial::trace::Event::Closed)), opened);
+    assert_eq!(recorder.count(|event| matches!(event, speeddial::trace::Event::Closed { .. })), opened);
 }

@@ -3,10 +3,14 @@
 use std::convert::Infallible;
 use std::fmt;
 use std::pin::Pin;
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use http_body::{Frame, SizeHint};
+use tokio::sync::watch;
+
+use crate::clock::{Instant, now};
 
 /// A request's body: bytes, which are sent with their length and can be sent again.
 ///
@@ -79,6 +83,71 @@ impl http_body::Body for Body {
 
     fn size_hint(&self) -> SizeHint {
         SizeHint::with_exact(self.bytes.len() as u64)
+    }
+}
+
+/// A request's body on its way.
+pub(crate) struct Outgoing {
+    body: Body,
+    upload: Option<Arc<Upload>>,
+}
+
+/// How far a body has got that shares its connection with others.
+#[derive(Default)]
+pub(super) struct Upload {
+    /// When its last byte was handed over.
+    sent: OnceLock<Instant>,
+    over: watch::Sender<bool>,
+}
+
+impl Upload {
+    pub(super) fn sent_at(&self) -> Option<Instant> {
+        self.sent.get().copied()
+    }
+
+    pub(super) fn is_over(&self) -> bool {
+        *self.over.borrow()
+    }
+
+    /// Waits until nobody sends it any more.
+    pub(super) async fn over(&self) {
+        // The sender is in here, so it is not gone.
+        let _ = self.over.subscribe().wait_for(|over| *over).await;
+    }
+}
+
+impl Outgoing {
+    pub(super) fn new(body: Body, upload: Option<Arc<Upload>>) -> Self {
+        Self { body, upload }
+    }
+}
+
+impl http_body::Body for Outgoing {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        let frame = Pin::new(&mut self.body).poll_frame(cx);
+        if let Some(upload) = self.upload.as_ref().filter(|_| self.body.is_end_stream()) {
+            upload.sent.get_or_init(now);
+        }
+        frame
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+impl Drop for Outgoing {
+    fn drop(&mut self) {
+        if let Some(upload) = &self.upload {
+            upload.over.send_replace(true);
+        }
     }
 }
 

@@ -6,11 +6,12 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
+use super::follow::Follower;
 use super::{Client, Dialer, Shared};
 use crate::connect::{AddressPolicy, Addresses, Connector, Proxies, Proxy, Versions};
 use crate::dns::{CachedResolver, HickoryResolver, Resolve};
 use crate::error::{Error, Result};
-use crate::pool::{Pool, PoolConfig};
+use crate::pool::{FollowDns, Pool, PoolConfig};
 use crate::race::Scores;
 #[cfg(feature = "__tls")]
 use crate::tls::{Tls, TlsConfig};
@@ -184,8 +185,9 @@ impl ClientBuilder {
     /// [`ErrorKind::Request`](crate::ErrorKind::Request) where a limit of 0 would let no request through.
     pub fn build(self) -> Result<Client> {
         let Parts { connector, resolver, hooks, pool, timeout } = self.parts()?;
+        let follower = Follower::new(pool.follow_dns != FollowDns::Off);
         let pool = Pool::new(pool, Dialer(connector), hooks.clone());
-        Ok(Client { shared: Arc::new(Shared { pool, resolver, hooks, timeout }) })
+        Ok(Client { shared: Arc::new(Shared { pool, resolver, hooks, timeout, follower }) })
     }
 
     /// What opens the client's connections, without the client.

@@ -1,6 +1,7 @@
 //! One call: a connection, the request on it, the head of its response; again where that is safe.
 
 use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::header::{HOST, PROXY_AUTHORIZATION};
@@ -8,16 +9,18 @@ use http::{HeaderValue, Uri};
 use hyper::body::Incoming;
 use url::Position;
 
+use super::body::{Outgoing, Upload};
+use super::keep_alive::KeepAlive;
 use super::request::Request;
-use super::response::{Payload, Response};
+use super::response::{Payload, Response, Source};
 use super::retry::{Attempted, is_idempotent};
-use super::{Body, Dialer, Shared};
+use super::{Dialer, Shared};
 use crate::clock::{self, Instant};
-use crate::connect::{Conn, ConnectError, Protocol, SendError};
+use crate::connect::{Conn, ConnectError, Protocol, SendError, Times};
 use crate::error::{Error, Result, io_cause};
 use crate::origin::Scheme;
 use crate::pool::{Checkout, Delivery, Lease, LeaseError, Ticket};
-use crate::trace::{Event, Trace};
+use crate::trace::{CloseCause, Event, Trace};
 
 /// Makes the call `request` describes.
 pub(super) async fn run(client: &Shared, request: Request) -> Result<Response> {
@@ -52,6 +55,8 @@ pub(super) async fn run(client: &Shared, request: Request) -> Result<Response> {
 struct Tried {
     attempts: u32,
     sent: u32,
+    /// The connection of the last attempt.
+    failed_on: Option<u64>,
 }
 
 /// When a call has to be over.
@@ -96,7 +101,7 @@ impl Call<'_> {
     async fn exchange(&mut self) -> Result<Response> {
         let mut tried = Tried::default();
         loop {
-            let lease = self.lease(tried.attempts > 0).await?;
+            let lease = self.lease(tried.failed_on).await?;
             match self.attempt(lease, &mut tried).await? {
                 Some(response) => return Ok(response),
                 None => self.open.trace.emit(Event::Retried),
@@ -104,27 +109,35 @@ impl Call<'_> {
         }
     }
 
-    /// A connection; not an idle one for another attempt, because the last one may have failed for being idle.
-    async fn lease(&self, shuns_idle: bool) -> Result<Lease<Dialer>> {
-        let lease = match self.checkout(shuns_idle).await {
-            // A dial begun for somebody on another runtime is lost with that.
-            Err(LeaseError::Lost) => self.checkout(shuns_idle).await,
-            checked_out => checked_out,
+    /// A connection; for another attempt not an idle one, because the last one may have failed for being idle.
+    async fn lease(&self, failed_on: Option<u64>) -> Result<Lease<Dialer>> {
+        let lease = loop {
+            let lease = match self.checkout(failed_on).await {
+                // A dial begun for somebody on another runtime is lost with that.
+                Err(LeaseError::Lost) => self.checkout(failed_on).await,
+                checked_out => checked_out,
+            };
+            let mut lease = lease.map_err(|error| Error::no_lease(&self.request.origin, error))?;
+            if lease.idle() < IDLE_MOMENT || lease.conn().is_alive().await {
+                break lease;
+            }
+            lease.retire(CloseCause::Peer);
         };
-        let lease = lease.map_err(|error| Error::no_lease(&self.request.origin, error))?;
         let conn = lease.conn();
-        let (connection, remote, requests) = (conn.number(), conn.remote(), conn.requests());
-        self.open.trace.emit(Event::Leased { connection, remote, requests, tls: conn.tls().cloned() });
+        let (connection, remote, tls) = (conn.number(), conn.remote(), conn.tls().cloned());
+        let (requests, idle) = (lease.requests(), lease.idle());
+        self.open.trace.emit(Event::Leased { connection, remote, requests, idle, tls });
         Ok(lease)
     }
 
-    async fn checkout(&self, shuns_idle: bool) -> Result<Lease<Dialer>, LeaseError<ConnectError>> {
+    async fn checkout(&self, failed_on: Option<u64>) -> Result<Lease<Dialer>, LeaseError<ConnectError>> {
         let trace = &self.open.trace;
-        match self.client.pool.checkout(&self.request.origin, shuns_idle) {
+        match self.client.pool.checkout(&self.request.origin, failed_on) {
             Checkout::Ready(lease) => Ok(lease),
-            Checkout::Full(error) => Err(error),
-            Checkout::Wait(ticket) => {
-                trace.emit(Event::Queued);
+            Checkout::Refused(error) => Err(error),
+            Checkout::Wait(ticket, limit) => {
+                self.client.follower.follow(&self.client.resolver, &self.client.pool);
+                trace.emit(Event::Queued { limit });
                 let Delivery { lease, dial } = Waiting { ticket: Some(ticket), trace }.await;
                 if let Some(dial) = dial {
                     trace.adopt(&dial);
@@ -137,35 +150,49 @@ impl Call<'_> {
     /// One attempt; `None` when it failed and another one is safe.
     async fn attempt(&mut self, lease: Lease<Dialer>, tried: &mut Tried) -> Result<Option<Response>> {
         let kept = !lease.is_fresh();
-        let message = self.message(lease.conn());
-        let mut exchange = Exchange { lease: Some(lease), trace: &self.open.trace };
-        let SendError { error, unsent } = match exchange.send(message).await {
+        let upload = self.upload(lease.conn());
+        let message = self.message(lease.conn(), upload.clone());
+        let (times, trace) = (Times::default(), &self.open.trace);
+        let mut exchange = Exchange { lease: Some(lease), times, upload: upload.clone(), trace };
+        let failed = match exchange.send(message).await {
             Ok(response) => {
-                let lease = exchange.over();
-                return Ok(Some(self.responded(lease, response)));
+                let (lease, _) = exchange.over();
+                return Ok(Some(self.responded(lease, upload, response)));
             }
             Err(failed) => failed,
         };
-        let answered = exchange.over().conn().answered_at().is_some();
+        let unprocessed = failed.is_unprocessed();
+        let (mut lease, times) = exchange.over();
+        if !lease.conn().is_ready() {
+            lease.retire(CloseCause::Peer);
+        }
         tried.attempts += 1;
-        tried.sent += u32::from(unsent.is_none());
+        tried.sent += u32::from(!unprocessed);
+        tried.failed_on = Some(lease.conn().number());
         let attempted = Attempted {
-            unsent: unsent.is_some(),
+            unprocessed,
             kept,
-            closed_silently: !answered && is_closed(&error),
+            closed_silently: times.answered.is_none() && failed.error.as_ref().is_none_or(is_closed),
             idempotent: is_idempotent(&self.request.method),
             attempts: tried.attempts,
             sent: tried.sent,
         };
-        match attempted.may_be_repeated() {
-            true => Ok(None),
-            false => Err(Error::exchange(&self.request.origin, error, answered)),
+        match (attempted.may_be_repeated(), failed.error) {
+            (true, _) => Ok(None),
+            (false, Some(error)) => Err(Error::exchange(&self.request.origin, error, times.answered.is_some())),
+            (false, None) => Err(Error::no_answer(&self.request.origin)),
         }
     }
 
+    /// What follows the body's way, where the connection's bytes are not this request's alone.
+    fn upload(&self, conn: &Conn<Outgoing>) -> Option<Arc<Upload>> {
+        let followed = conn.protocol() == Protocol::Http2 && !self.request.body.as_bytes().is_empty();
+        followed.then(Arc::default)
+    }
+
     /// The request as it goes out; it is made anew for each attempt, and its body's bytes are shared.
-    fn message(&self, conn: &Conn<Body>) -> http::Request<Body> {
-        let mut message = http::Request::new(self.request.body.clone());
+    fn message(&self, conn: &Conn<Outgoing>, upload: Option<Arc<Upload>>) -> http::Request<Outgoing> {
+        let mut message = http::Request::new(Outgoing::new(self.request.body.clone(), upload));
         *message.method_mut() = self.request.method.clone();
         *message.headers_mut() = self.request.headers.clone();
         match (conn.protocol(), conn.forwards()) {
@@ -201,11 +228,17 @@ impl Call<'_> {
         Uri::from_parts(parts).unwrap_or_else(|_| self.target.clone())
     }
 
-    fn responded(&mut self, lease: Lease<Dialer>, response: http::Response<Incoming>) -> Response {
+    fn responded(
+        &mut self,
+        lease: Lease<Dialer>,
+        upload: Option<Arc<Upload>>,
+        response: http::Response<Incoming>,
+    ) -> Response {
         let (head, incoming) = response.into_parts();
         self.open.trace.emit(Event::Headers { status: head.status, version: head.version });
         let origin = self.request.origin.clone();
-        let payload = Payload::new(incoming, lease, self.open.hand_over(), self.deadline, origin);
+        let source = Source { lease, upload, keep_alive: KeepAlive::of(&head.headers) };
+        let payload = Payload::new(incoming, source, self.open.hand_over(), self.deadline, origin);
         Response::new(head, self.request.url.clone(), payload)
     }
 
@@ -226,36 +259,53 @@ fn is_closed(error: &hyper::Error) -> bool {
     let gone = [BrokenPipe, ConnectionAborted, ConnectionReset, NotConnected];
     error.is_incomplete_message()
         || error.is_canceled()
+        || error.is_user()
         || io_cause(error).is_some_and(|error| gone.contains(&error.kind()))
 }
+
+/// A connection that nobody used for less than this is not looked at before it is used again: looking costs 2 µs.
+const IDLE_MOMENT: Duration = Duration::from_micros(250);
 
 /// A request on its connection. However it ends, the trace is told how far it got.
 struct Exchange<'a> {
     lease: Option<Lease<Dialer>>,
+    times: Times,
+    upload: Option<Arc<Upload>>,
     trace: &'a Trace,
 }
 
 impl Exchange<'_> {
-    async fn send(&mut self, message: http::Request<Body>) -> Result<http::Response<Incoming>, SendError<Body>> {
-        self.lease.as_mut().expect("an exchange has its connection").use_conn().send(message).await
+    async fn send(
+        &mut self,
+        message: http::Request<Outgoing>,
+    ) -> Result<http::Response<Incoming>, SendError<Outgoing>> {
+        let lease = self.lease.as_mut().expect("an exchange has its connection");
+        if lease.conn().protocol() == Protocol::Http1 {
+            lease.retire(CloseCause::Unfinished);
+        }
+        lease.conn().send(message, &mut self.times).await
     }
 
-    fn over(mut self) -> Lease<Dialer> {
+    fn over(mut self) -> (Lease<Dialer>, Times) {
         let lease = self.lease.take().expect("an exchange has its connection");
-        self.tell(&lease);
-        lease
+        let times = self.tell(&lease);
+        (lease, times)
     }
 
-    fn tell(&self, lease: &Lease<Dialer>) {
-        let answered = lease.conn().answered_at();
+    fn tell(&self, lease: &Lease<Dialer>) -> Times {
+        let mut times = lease.conn().times(self.times);
+        if let Some(upload) = &self.upload {
+            times.sent = upload.sent_at();
+        }
         // A response may come before the whole request was sent.
-        let sent = lease.conn().sent_at().into_iter().chain(answered).min();
+        let sent = times.sent.into_iter().chain(times.answered).min();
         if let Some(sent) = sent {
             self.trace.emit_at(sent, Event::RequestSent);
         }
-        if let Some(answered) = answered {
+        if let Some(answered) = times.answered {
             self.trace.emit_at(answered, Event::FirstByte);
         }
+        times
     }
 }
 

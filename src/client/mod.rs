@@ -3,6 +3,8 @@
 mod body;
 mod builder;
 mod call;
+mod follow;
+mod keep_alive;
 mod request;
 mod response;
 mod retry;
@@ -18,11 +20,14 @@ pub use builder::ClientBuilder;
 pub use request::{IntoUrl, RequestBuilder};
 pub use response::Response;
 
-use crate::connect::{Conn, ConnectError, Connector, Opened};
+use self::body::Outgoing;
+use self::follow::Follower;
+use crate::connect::{Capacity, Conn, ConnectError, Connector, Opened, Protocol};
 use crate::dns::{CacheStats, CachedResolver};
+use crate::error::Error;
 use crate::origin::Origin;
-use crate::pool::{Dial, Place, Pool, PoolStats};
-use crate::trace::{DialTrace, Hooks};
+use crate::pool::{Addresses, Dial, HostStats, Location, Place, Pool, PoolStats, Speaks, Started};
+use crate::trace::{DialTrace, Family, Hooks};
 
 /// An HTTP client: a DNS cache, a pool of connections, and timings for every request. Clones share all of it.
 ///
@@ -47,6 +52,7 @@ struct Shared {
     resolver: CachedResolver,
     hooks: Hooks,
     timeout: Option<Duration>,
+    follower: Follower,
 }
 
 impl Client {
@@ -100,6 +106,44 @@ impl Client {
         self.shared.pool.stats()
     }
 
+    /// The same for each host by itself, as long as it has connections or requests that wait.
+    pub fn host_stats(&self) -> Vec<(Origin, HostStats)> {
+        self.shared.pool.host_stats()
+    }
+
+    /// Opens connections to the origin of `url` until there are `count` of them, busy ones among them, as far as the limits
+    /// allow. How many there are then; one HTTP/2 connection carries many requests.
+    ///
+    /// # Errors
+    /// What kept a connection from being opened. Those that were opened stay.
+    pub async fn warm_up(&self, url: impl IntoUrl, count: usize) -> Result<usize, Error> {
+        let url = url.into_url()?;
+        let origin = Origin::from_url(&url).map_err(|error| Error::no_origin(&url, error))?;
+        self.shared.follower.follow(&self.shared.resolver, &self.shared.pool);
+        let warm = self.shared.pool.warm_up(&origin, count).await;
+        warm.map_err(|error| Error::no_lease(&origin, error))
+    }
+
+    /// Closes all idle connections. Those in use go on.
+    pub fn close_idle(&self) {
+        self.shared.pool.close_idle();
+    }
+
+    /// Refuses new calls from now on, lets those under way end, closes each connection when it is not needed any more, and
+    /// waits until all sockets are closed: for a graceful shutdown. Dropping the future stops the wait alone.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() {
+    /// let client = speeddial::Client::new();
+    /// client.drain().await;
+    /// let error = client.get("http://127.0.0.1:1/").send().await.unwrap_err();
+    /// assert!(error.to_string().ends_with("the pool is being drained"));
+    /// # }
+    /// ```
+    pub async fn drain(&self) {
+        self.shared.pool.drain().await;
+    }
+
     /// What the DNS cache holds and has done.
     pub fn dns_stats(&self) -> CacheStats {
         self.shared.resolver.stats()
@@ -123,15 +167,54 @@ pub(crate) struct Dialer(Connector);
 
 impl Dial for Dialer {
     type Key = Origin;
-    type Opened = Opened<Body>;
-    type Conn = Conn<Body>;
+    type Opened = Opened<Outgoing>;
+    type Conn = Conn<Outgoing>;
     type Error = ConnectError;
 
-    async fn dial(&self, origin: &Origin, trace: &Arc<DialTrace>) -> Result<Opened<Body>, ConnectError> {
+    async fn dial(&self, origin: &Origin, trace: &Arc<DialTrace>) -> Result<Opened<Outgoing>, ConnectError> {
         self.0.open(origin, trace).await
     }
 
-    fn start(&self, opened: Opened<Body>, place: Place<Self>) -> Conn<Body> {
-        opened.start(place.connection(), place)
+    fn start(&self, opened: Opened<Outgoing>, place: Place<Self>) -> Started<Conn<Outgoing>> {
+        let location = opened.name().zip(opened.remote());
+        let location = location.map(|(name, remote)| Location { name, ip: remote.ip() });
+        let (number, told) = (place.connection(), place.teller());
+        let conn = opened.start(number, place, move |capacity| match capacity {
+            Capacity::Seats(seats) => told.seats(seats),
+            Capacity::NoMore => told.no_more(),
+        });
+        let speaks = speaks(Some(conn.protocol()));
+        Started { conn, speaks, seats: 1, location }
+    }
+
+    fn close(conn: &Conn<Outgoing>) {
+        conn.close();
+    }
+
+    fn address(origin: &Origin) -> (String, u16) {
+        (origin.host().to_string(), origin.port())
+    }
+
+    fn speaks(&self, origin: &Origin) -> Speaks {
+        speaks(self.0.speaks(origin))
+    }
+
+    fn is_exhausted(error: &ConnectError) -> bool {
+        error.is_exhausted()
+    }
+
+    fn answers(&self, name: &str) -> Vec<Addresses> {
+        let known = |family| self.0.resolver.known(name, family);
+        let answers =
+            Family::BOTH.map(|family| known(family).map(|(ips, ttl)| Addresses { family, ips, ttl, serial: None }));
+        answers.into_iter().flatten().collect()
+    }
+}
+
+fn speaks(protocol: Option<Protocol>) -> Speaks {
+    match protocol {
+        Some(Protocol::Http1) => Speaks::One,
+        Some(Protocol::Http2) => Speaks::Many,
+        None => Speaks::Unknown,
     }
 }

@@ -4,30 +4,39 @@ use std::fmt;
 use std::future::poll_fn;
 use std::net::SocketAddr;
 use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use http::response::Parts;
 use http::{HeaderMap, StatusCode, Version};
-use http_body::Body as _;
+use http_body::{Body as _, SizeHint};
 use hyper::body::Incoming;
 use tokio::runtime::Handle;
 use url::Url;
 
 use super::Dialer;
+use super::body::Upload;
 use super::call::Deadline;
+use super::keep_alive::KeepAlive;
 use crate::clock;
+use crate::connect::Protocol;
 use crate::error::{Error, Result};
 use crate::origin::Origin;
 use crate::pool::Lease;
-use crate::trace::{Event, Phase, Timings, TimingsHandle, Trace};
+use crate::trace::{CloseCause, Event, Phase, Timings, TimingsHandle, Trace};
 
 /// How long a connection whose response was read may take to be ready for the next request.
 const READY_TIMEOUT: Duration = Duration::from_secs(1);
+/// Of a body nobody reads, so much is read for the sake of the connection, and for so long.
+const MAX_DRAINED: u64 = 64 * 1024;
+const DRAIN_TIMEOUT: Duration = Duration::from_millis(50);
 /// A body is collected into a buffer of its announced length, as long as that is credible.
 const MAX_PREALLOCATED: u64 = 1024 * 1024;
 
-/// A response. Its connection is free for others once the body was read to its end; dropped before, it is closed.
+/// A response. Its connection is free for others once the body was read to its end. Dropped before, the rest is read if it is
+/// short and comes soon (64 KiB, 50 ms), otherwise the connection is closed; over HTTP/2 the stream alone is.
 pub struct Response {
     head: Parts,
     url: Url,
@@ -71,7 +80,7 @@ impl Response {
 
     /// The body's length in bytes, where it is known beforehand.
     pub fn content_length(&self) -> Option<u64> {
-        self.payload.incoming.size_hint().exact().map(|rest| rest + self.payload.bytes)
+        self.payload.rest().exact().map(|rest| rest + self.payload.bytes)
     }
 
     /// The peer's address.
@@ -137,67 +146,78 @@ impl Response {
     }
 }
 
+/// Where a response comes from.
+pub(super) struct Source {
+    pub(super) lease: Lease<Dialer>,
+    /// The request's body, which may still be on its way.
+    pub(super) upload: Option<Arc<Upload>>,
+    pub(super) keep_alive: KeepAlive,
+}
+
 /// A response's body, and the connection it comes from.
 pub(super) struct Payload {
-    incoming: Incoming,
-    lease: Option<Lease<Dialer>>,
+    /// Nothing after the end.
+    open: Option<(Incoming, Source)>,
     trace: Trace,
     deadline: Option<Deadline>,
     origin: Origin,
     bytes: u64,
+    /// How long the body is to be, where it comes with a length.
+    announced: Option<u64>,
     failed: bool,
 }
 
 impl Payload {
     pub(super) fn new(
         incoming: Incoming,
-        lease: Lease<Dialer>,
+        source: Source,
         trace: Trace,
         deadline: Option<Deadline>,
         origin: Origin,
     ) -> Self {
-        let mut payload = Self { incoming, lease: Some(lease), trace, deadline, origin, bytes: 0, failed: false };
+        // A response to HEAD has a length and no body.
+        let announced = incoming.size_hint().exact().filter(|_| !incoming.is_end_stream());
+        let open = Some((incoming, source));
+        let mut payload = Self { open, trace, deadline, origin, bytes: 0, announced, failed: false };
         payload.finish_at_end();
         payload
+    }
+
+    fn rest(&self) -> SizeHint {
+        self.open.as_ref().map_or(SizeHint::with_exact(0), |(incoming, _)| incoming.size_hint())
     }
 
     async fn chunk(&mut self) -> Result<Option<Bytes>> {
         if self.failed {
             return Err(Error::body_failed_before(&self.origin, self.bytes));
         }
-        if self.lease.is_none() {
+        if self.open.is_none() {
             return Ok(None);
         }
-        let Some(deadline) = self.deadline else {
-            let data = self.next_data().await;
-            return data.map_err(|error| self.broken(error));
-        };
+        let Some(deadline) = self.deadline else { return self.next_data().await };
         // What has come in the meantime is too late as well.
         let data = match clock::now() < deadline.at {
             true => clock::before(Some(deadline.at), self.next_data()).await,
             false => None,
         };
-        match data {
-            Some(data) => data.map_err(|error| self.broken(error)),
-            None => {
-                self.give_up();
-                Err(Error::timeout(&self.origin, Phase::Receive, deadline.limit))
-            }
-        }
+        data.unwrap_or_else(|| {
+            self.fail();
+            Err(Error::timeout(&self.origin, Phase::Receive, deadline.limit))
+        })
     }
 
-    fn broken(&mut self, error: hyper::Error) -> Error {
-        self.give_up();
-        Error::body(&self.origin, error, self.bytes)
-    }
-
-    async fn next_data(&mut self) -> hyper::Result<Option<Bytes>> {
+    async fn next_data(&mut self) -> Result<Option<Bytes>> {
         loop {
-            let Some(frame) = poll_fn(|cx| Pin::new(&mut self.incoming).poll_frame(cx)).await else {
-                self.finish();
-                return Ok(None);
+            let Some((incoming, _)) = &mut self.open else { return Ok(None) };
+            let frame = match poll_fn(|cx| Pin::new(&mut *incoming).poll_frame(cx)).await {
+                Some(Ok(frame)) => frame,
+                Some(Err(error)) => {
+                    self.fail();
+                    return Err(Error::body(&self.origin, error, self.bytes));
+                }
+                None => return self.end(),
             };
-            let Ok(data) = frame?.into_data() else { continue };
+            let Ok(data) = frame.into_data() else { continue };
             self.bytes += data.len() as u64;
             self.finish_at_end();
             if !data.is_empty() {
@@ -206,22 +226,37 @@ impl Payload {
         }
     }
 
+    /// The body is over; over HTTP/2 that can also mean that the peer gave it up without a word.
+    fn end(&mut self) -> Result<Option<Bytes>> {
+        match self.announced.filter(|announced| self.bytes < *announced) {
+            Some(announced) => {
+                self.fail();
+                Err(Error::cut_body(&self.origin, self.bytes, announced))
+            }
+            None => {
+                self.finish();
+                Ok(None)
+            }
+        }
+    }
+
     /// Ends the call as soon as nothing more can come, also if nobody asks for the end.
     fn finish_at_end(&mut self) {
-        if self.incoming.is_end_stream() {
+        let cut = self.announced.is_some_and(|announced| self.bytes < announced);
+        if !cut && self.open.as_ref().is_some_and(|(incoming, _)| incoming.is_end_stream()) {
             self.finish();
         }
     }
 
     fn finish(&mut self) {
-        if let Some(lease) = self.lease.take() {
+        if let Some((_, source)) = self.open.take() {
             self.trace.emit(Event::BodyEnd { bytes: self.bytes });
-            give_back(lease);
+            source.give_back();
         }
     }
 
-    fn give_up(&mut self) {
-        if self.lease.take().is_some() {
+    fn fail(&mut self) {
+        if self.open.take().is_some() {
             self.failed = true;
             self.trace.fail();
         }
@@ -230,21 +265,82 @@ impl Payload {
 
 impl Drop for Payload {
     fn drop(&mut self) {
-        self.give_up();
+        if let Some((incoming, source)) = self.open.take() {
+            self.trace.fail();
+            source.drain(incoming);
+        }
     }
 }
 
-/// Gives a connection back once it is ready for the next request, which it mostly is at once.
-fn give_back(mut lease: Lease<Dialer>) {
-    if lease.conn().is_ready() {
-        return lease.give_back();
+impl Source {
+    /// Gives the connection back once it is ready for the next request, which it mostly is at once.
+    fn give_back(self) {
+        let Self { lease, upload, keep_alive } = self;
+        if keep_alive.is_last && lease.conn().protocol() == Protocol::Http1 {
+            return lease.end(CloseCause::PeerAsked);
+        }
+        let uploaded = upload.as_ref().is_none_or(|upload| upload.is_over());
+        if uploaded && lease.conn().is_ready() {
+            return lease.give_back(keep_alive.idle);
+        }
+        if let Ok(runtime) = Handle::try_current() {
+            runtime.spawn(async move {
+                let ready = async {
+                    if let Some(upload) = upload {
+                        upload.over().await;
+                    }
+                    lease.conn().ready().await
+                };
+                if clock::before(clock::now().checked_add(READY_TIMEOUT), ready).await == Some(true) {
+                    lease.give_back(keep_alive.idle);
+                }
+            });
+        }
     }
-    if let Ok(runtime) = Handle::try_current() {
-        runtime.spawn(async move {
-            let ready = tokio::time::timeout(READY_TIMEOUT, lease.use_conn().ready()).await;
-            if ready == Ok(true) {
-                lease.give_back();
+
+    /// Reads the rest of a body nobody wants, if it is short and there; otherwise the connection closes. An HTTP/2 stream is
+    /// given up by itself.
+    fn drain(self, incoming: Incoming) {
+        if self.lease.conn().protocol() == Protocol::Http2 {
+            drop(incoming);
+            return self.give_back();
+        }
+        if incoming.size_hint().lower() > MAX_DRAINED {
+            return;
+        }
+        let mut rest = Rest { incoming, bytes: 0 };
+        let now = Pin::new(&mut rest).poll(&mut Context::from_waker(Waker::noop()));
+        match (now, Handle::try_current()) {
+            (Poll::Ready(true), _) => self.give_back(),
+            (Poll::Pending, Ok(runtime)) => {
+                runtime.spawn(async move {
+                    if clock::before(clock::now().checked_add(DRAIN_TIMEOUT), rest).await == Some(true) {
+                        self.give_back();
+                    }
+                });
             }
-        });
+            _ => {}
+        }
+    }
+}
+
+/// The rest of a body; a future of whether it came to its end.
+struct Rest {
+    incoming: Incoming,
+    bytes: u64,
+}
+
+impl Future for Rest {
+    type Output = bool;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<bool> {
+        while self.bytes <= MAX_DRAINED {
+            match ready!(Pin::new(&mut self.incoming).poll_frame(cx)) {
+                None => return Poll::Ready(true),
+                Some(Ok(frame)) => self.bytes += frame.data_ref().map_or(0, |data| data.len() as u64),
+                Some(Err(_)) => return Poll::Ready(false),
+            }
+        }
+        Poll::Ready(false)
     }
 }

@@ -5,8 +5,8 @@ use http::Method;
 /// What is known about an attempt that got no response.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Attempted {
-    /// None of the request was sent.
-    pub(crate) unsent: bool,
+    /// The peer did nothing about the request: none of it was sent, or the peer says so.
+    pub(crate) unprocessed: bool,
     /// The connection was kept before, so the peer may have closed it for being idle.
     pub(crate) kept: bool,
     /// The peer closed the connection, and no byte of a response had come.
@@ -15,20 +15,20 @@ pub(crate) struct Attempted {
     pub(crate) idempotent: bool,
     /// How many attempts were made, this one among them.
     pub(crate) attempts: u32,
-    /// In how many of them the request was sent, or part of it.
+    /// In how many of them the peer may have done something.
     pub(crate) sent: u32,
 }
 
-/// The most attempts a call makes, and the most that send anything.
+/// The most attempts a call makes, and the most in which the peer may do something.
 const MAX_ATTEMPTS: u32 = 4;
 const MAX_SENT: u32 = 2;
 
 impl Attempted {
-    /// Whether another attempt is safe: nothing was sent, or the request may be repeated and the peer closed a kept
+    /// Whether another attempt is safe: nothing was done, or the request may be repeated and the peer closed a kept
     /// connection before it said anything (RFC 9112 §9.3.1).
     pub(crate) fn may_be_repeated(self) -> bool {
         let stale = self.kept && self.closed_silently && self.idempotent && self.sent < MAX_SENT;
-        (self.unsent || stale) && self.attempts < MAX_ATTEMPTS
+        (self.unprocessed || stale) && self.attempts < MAX_ATTEMPTS
     }
 }
 
@@ -42,11 +42,11 @@ mod tests {
     use super::*;
 
     const STALE: Attempted =
-        Attempted { unsent: false, kept: true, closed_silently: true, idempotent: true, attempts: 1, sent: 1 };
+        Attempted { unprocessed: false, kept: true, closed_silently: true, idempotent: true, attempts: 1, sent: 1 };
 
     #[test]
     fn what_was_not_sent_may_be_sent_whatever_it_is() {
-        let unsent = Attempted { unsent: true, idempotent: false, kept: false, sent: 0, ..STALE };
+        let unsent = Attempted { unprocessed: true, idempotent: false, kept: false, sent: 0, ..STALE };
         assert!(unsent.may_be_repeated());
     }
 
@@ -62,7 +62,7 @@ mod tests {
     fn attempts_are_bounded() {
         assert!(!Attempted { attempts: 2, sent: 2, ..STALE }.may_be_repeated());
         assert!(Attempted { attempts: 3, sent: 1, ..STALE }.may_be_repeated());
-        assert!(!Attempted { attempts: 4, sent: 0, unsent: true, ..STALE }.may_be_repeated());
+        assert!(!Attempted { attempts: 4, sent: 0, unprocessed: true, ..STALE }.may_be_repeated());
     }
 
     #[test]

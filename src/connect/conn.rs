@@ -1,7 +1,9 @@
-//! One connection that speaks HTTP/1.1 or HTTP/2: a sender for the request that holds it, and a task that serves its socket.
+//! One connection that speaks HTTP/1.1 or HTTP/2: a sender for the requests on it, and a task that serves its socket.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures_util::FutureExt;
@@ -10,7 +12,8 @@ use http::{Request, Response};
 use http_body::Body;
 use hyper::body::Incoming;
 use hyper::client::conn::{http1, http2};
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper::rt::Executor;
+use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::task::AbortHandle;
 
 use super::io::{Marked, Marks};
@@ -18,11 +21,19 @@ use super::{Forwarding, Line};
 use crate::clock::{self, Instant};
 use crate::dns::CachedResolver;
 use crate::trace::TlsFacts;
+use crate::transport::{Liveness, Probe};
+
+/// A body that can be sent.
+pub(crate) trait Message: Body<Data: Send, Error: Into<Cause>> + Send + Unpin + 'static {}
+
+impl<B: Body<Data: Send, Error: Into<Cause>> + Send + Unpin + 'static> Message for B {}
+
+type Cause = Box<dyn std::error::Error + Send + Sync>;
 
 /// A connection after its handshake that nobody serves yet.
-pub(crate) struct Opened<B: Body + 'static> {
+pub(crate) struct Opened<B: Message> {
     sender: Sender<B>,
-    serving: BoxFuture<'static, ()>,
+    serving: Serving<B>,
     marks: Arc<Marks>,
     facts: Facts,
 }
@@ -32,18 +43,18 @@ struct Facts {
     remote: Option<SocketAddr>,
     tls: Option<Arc<TlsFacts>>,
     forwarding: Option<Forwarding>,
-    interest: Option<Interest>,
+    interest: Option<Mutex<Interest>>,
+    probe: Option<Probe>,
 }
 
-/// A connection. Dropping it closes its socket.
-pub(crate) struct Conn<B> {
+/// A connection; clones share it.
+pub(crate) struct Conn<B>(Arc<Inner<B>>);
+
+struct Inner<B> {
     sender: Sender<B>,
     marks: Arc<Marks>,
-    /// When the head of the last response came, of a connection whose bytes are not those of one exchange.
-    answered: Option<Instant>,
     facts: Facts,
     number: u64,
-    requests: u64,
     task: AbortHandle,
 }
 
@@ -55,18 +66,39 @@ pub(crate) enum Protocol {
 }
 
 enum Sender<B> {
-    Http1(http1::SendRequest<B>),
-    Http2(http2::SendRequest<B>),
+    Http1(Mutex<http1::SendRequest<B>>),
+    /// Taken away at the end, because what is on its way to a connection that is over waits for the last sender.
+    Http2(Arc<Mutex<Option<http2::SendRequest<B>>>>),
+}
+
+enum Serving<B: Message> {
+    Http1(BoxFuture<'static, ()>),
+    Http2(Multiplexed<B>),
+}
+
+/// What a connection will carry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Capacity {
+    /// So many requests at the same time.
+    Seats(usize),
+    /// None but those it has.
+    NoMore,
 }
 
 /// How often a silent HTTP/2 connection is asked whether it is still there, and how long it may take to say so.
 const PING_EVERY: Duration = Duration::from_secs(30);
 const PING_TIMEOUT: Duration = Duration::from_secs(20);
 
+/// Until the peer says how many requests it takes at the same time, it is sent one.
+const FIRST_STREAMS: usize = 1;
+
+/// Of requests given up, so many are remembered, lest what the peer still sends for them be taken for its mistake.
+const RESETS_REMEMBERED: usize = 1_024;
+
 /// The name a connection was opened for: it stays in use while requests are sent, though nobody looks it up.
 pub(crate) struct Interest {
     resolver: CachedResolver,
-    name: Box<str>,
+    name: Arc<str>,
     next: Instant,
 }
 
@@ -77,8 +109,8 @@ const TOLD_EVERY: Duration = Duration::from_millis(250);
 const LOST_EVERY: Duration = Duration::from_secs(30);
 
 impl Interest {
-    pub(crate) fn new(resolver: &CachedResolver, name: &str) -> Self {
-        Self { resolver: resolver.clone(), name: name.into(), next: clock::now() + TOLD_EVERY }
+    pub(crate) fn new(resolver: &CachedResolver, name: &Arc<str>) -> Self {
+        Self { resolver: resolver.clone(), name: name.clone(), next: clock::now() + TOLD_EVERY }
     }
 
     pub(crate) fn tell(&mut self) {
@@ -92,78 +124,202 @@ impl Interest {
 
 /// A request that got no response.
 pub(crate) struct SendError<B> {
-    pub(crate) error: hyper::Error,
+    /// Nothing where the connection was over before.
+    pub(crate) error: Option<hyper::Error>,
     /// The request, where none of it was sent.
     pub(crate) unsent: Option<Request<B>>,
 }
 
-impl<B> Opened<B>
-where
-    B: Body + Send + Unpin + 'static,
-    B::Data: Send,
-    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
-{
+impl<B> SendError<B> {
+    /// Whether the peer has done nothing about the request: it got none of it, or says so (RFC 9113 §8.7).
+    pub(crate) fn is_unprocessed(&self) -> bool {
+        self.unsent.is_some() || self.error.as_ref().is_some_and(is_refused)
+    }
+}
+
+/// Whether the peer refused the request's stream, or said by GOAWAY that it was not among those it looks at.
+fn is_refused(error: &hyper::Error) -> bool {
+    let cause = std::error::Error::source(error).and_then(|cause| cause.downcast_ref::<h2::Error>());
+    cause.is_some_and(|cause| {
+        let refused = cause.is_reset() && cause.reason() == Some(h2::Reason::REFUSED_STREAM);
+        cause.is_remote() && (cause.is_go_away() || refused)
+    })
+}
+
+/// When a request was sent and answered.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Times {
+    /// When its last byte was written, so far; over HTTP/2, when its head was handed over.
+    pub(crate) sent: Option<Instant>,
+    /// When the first byte of the response was read.
+    pub(crate) answered: Option<Instant>,
+}
+
+impl<B: Message> Opened<B> {
     /// Shakes hands over a line: HTTP/1.1 sends nothing for it, HTTP/2 its preface and settings (RFC 9113 §3.4).
     pub(crate) async fn handshake(line: Line, protocol: Protocol) -> hyper::Result<Self> {
-        let Line { stream, facts: tls, remote, forwarding, interest } = line;
+        let Line { stream, facts: tls, remote, forwarding, interest, probe } = line;
         let (stream, marks) = Marked::new(stream);
         let stream = TokioIo::new(stream);
         // How a connection ended is told to the request it ended for.
         let (sender, serving) = match protocol {
             Protocol::Http1 => {
                 let (sender, connection) = http1::Builder::new().handshake(stream).await?;
-                (Sender::Http1(sender), connection.map(drop).boxed())
+                (Sender::Http1(Mutex::new(sender)), Serving::Http1(connection.map(drop).boxed()))
             }
             Protocol::Http2 => {
-                let mut builder = http2::Builder::new(TokioExecutor::new());
+                let first = FirstTask::default();
+                let mut builder = http2::Builder::new(first.clone());
                 builder.timer(TokioTimer::new()).keep_alive_interval(PING_EVERY).keep_alive_timeout(PING_TIMEOUT);
-                let (sender, connection) = builder.keep_alive_while_idle(true).handshake(stream).await?;
-                (Sender::Http2(sender), connection.map(drop).boxed())
+                builder.keep_alive_while_idle(true).initial_max_send_streams(FIRST_STREAMS);
+                builder.max_concurrent_reset_streams(RESETS_REMEMBERED).max_local_error_reset_streams(None);
+                let (sender, requests) = builder.handshake(stream).await?;
+                let sender = Arc::new(Mutex::new(Some(sender)));
+                let socket = first.take();
+                let serving =
+                    Multiplexed { socket, requests: Some(requests), sender: sender.clone(), told: FIRST_STREAMS };
+                (Sender::Http2(sender), Serving::Http2(serving))
             }
         };
-        Ok(Self { sender, serving, marks, facts: Facts { remote, tls, forwarding, interest } })
+        let interest = interest.map(Mutex::new);
+        Ok(Self { sender, serving, marks, facts: Facts { remote, tls, forwarding, interest, probe } })
     }
 
     pub(crate) fn remote(&self) -> Option<SocketAddr> {
         self.facts.remote
     }
 
-    /// Serves the connection in a task, which drops `place` once the socket is closed.
-    pub(crate) fn start(self, number: u64, place: impl Send + 'static) -> Conn<B> {
+    /// The name it was opened for, where that was looked up.
+    pub(crate) fn name(&self) -> Option<Arc<str>> {
+        self.facts.interest.as_ref().map(|interest| unpoisoned(interest).name.clone())
+    }
+
+    /// Serves the connection in a task, which drops `place` once the socket is closed, and tells `capacity` what it will
+    /// carry when that changes.
+    pub(crate) fn start(
+        self,
+        number: u64,
+        place: impl Send + 'static,
+        capacity: impl Fn(Capacity) + Send + Sync + 'static,
+    ) -> Conn<B> {
         let Self { sender, serving, marks, facts } = self;
-        let task = tokio::spawn(async move {
-            serving.await;
-            drop(place);
-        });
+        let task = match serving {
+            Serving::Http1(serving) => tokio::spawn(async move {
+                serving.await;
+                drop(place);
+            }),
+            Serving::Http2(mut serving) => tokio::spawn(async move {
+                std::future::poll_fn(|cx| serving.poll(cx, &capacity)).await;
+                drop(serving);
+                drop(place);
+            }),
+        };
         let task = task.abort_handle();
-        Conn { sender, marks, answered: None, facts, number, requests: 0, task }
+        Conn(Arc::new(Inner { sender, marks, facts, number, task }))
     }
 }
 
-impl<B: Body + 'static> Conn<B> {
-    /// Sends one request and waits for the head of its response. Dropping the future gives the exchange up, and with
-    /// HTTP/1.1 the connection.
-    pub(crate) async fn send(&mut self, request: Request<B>) -> Result<Response<Incoming>, SendError<B>> {
-        self.marks.reset();
-        self.answered = None;
-        self.requests += 1;
-        if let Some(interest) = &mut self.facts.interest {
-            interest.tell();
+/// An HTTP/2 connection's two halves, which hyper would serve in two tasks. In one, nothing happens to the socket between a
+/// request's being taken and its stream's being opened, so a GOAWAY is never taken for an answer to a stream it does not
+/// speak of; and what the peer allows is known as soon as it is read.
+struct Multiplexed<B: Message> {
+    /// The half that owns the socket.
+    socket: Option<BoxFuture<'static, ()>>,
+    requests: Option<http2::Connection<TokioIo<Marked>, B, FirstTask>>,
+    sender: Arc<Mutex<Option<http2::SendRequest<B>>>>,
+    told: usize,
+}
+
+impl<B: Message> Multiplexed<B> {
+    /// Ready when the socket is closed.
+    fn poll(&mut self, cx: &mut Context<'_>, capacity: &impl Fn(Capacity)) -> Poll<()> {
+        let closed = self.socket.as_mut().is_none_or(|socket| socket.poll_unpin(cx).is_ready());
+        if let Some(requests) = &mut self.requests {
+            let over = Pin::new(&mut *requests).poll(cx).is_ready() || closed;
+            let streams = requests.current_max_send_streams();
+            if over {
+                self.requests = None;
+                *unpoisoned(&self.sender) = None;
+                capacity(Capacity::NoMore);
+            } else if streams != std::mem::replace(&mut self.told, streams) {
+                capacity(Capacity::Seats(streams));
+            }
         }
-        let sent = match &mut self.sender {
-            Sender::Http1(sender) => sender.try_send_request(request).await,
+        if closed { Poll::Ready(()) } else { Poll::Pending }
+    }
+}
+
+/// Keeps the first task it is given, and spawns the others.
+#[derive(Clone, Default)]
+struct FirstTask(Arc<Mutex<(bool, Option<BoxFuture<'static, ()>>)>>);
+
+impl FirstTask {
+    fn take(&self) -> Option<BoxFuture<'static, ()>> {
+        unpoisoned(&self.0).1.take()
+    }
+}
+
+impl<F: Future<Output = ()> + Send + 'static> Executor<F> for FirstTask {
+    fn execute(&self, task: F) {
+        let mut first = unpoisoned(&self.0);
+        if !std::mem::replace(&mut first.0, true) {
+            first.1 = Some(task.boxed());
+        } else {
+            drop(first);
+            tokio::spawn(task);
+        }
+    }
+}
+
+impl<B> Clone for Conn<B> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
+}
+
+impl<B: Message> Conn<B> {
+    /// Sends one request and waits for the head of its response; `times` is told how far it gets. Dropping the future gives
+    /// the exchange up, and with HTTP/1.1 the connection.
+    pub(crate) async fn send(
+        &self,
+        request: Request<B>,
+        times: &mut Times,
+    ) -> Result<Response<Incoming>, SendError<B>> {
+        if let Some(interest) = &self.0.facts.interest {
+            unpoisoned(interest).tell();
+        }
+        let sent = match &self.0.sender {
+            Sender::Http1(sender) => {
+                self.0.marks.reset();
+                let sent = unpoisoned(sender).try_send_request(request);
+                sent.await
+            }
             Sender::Http2(sender) => {
-                let sent = sender.try_send_request(request).await;
-                self.answered = sent.is_ok().then(clock::now);
+                let Some(mut sender) = unpoisoned(sender).clone() else {
+                    return Err(SendError { error: None, unsent: Some(request) });
+                };
+                let sent = sender.try_send_request(request);
+                drop(sender);
+                times.sent = Some(clock::now());
+                let sent = sent.await;
+                times.answered = sent.is_ok().then(clock::now);
                 sent
             }
         };
-        sent.map_err(|mut failed| SendError { unsent: failed.take_message(), error: failed.into_error() })
+        sent.map_err(|mut failed| SendError { unsent: failed.take_message(), error: Some(failed.into_error()) })
+    }
+
+    /// How far a request got: what the stream below tells, where its bytes are those of one request at a time.
+    pub(crate) fn times(&self, times: Times) -> Times {
+        match self.protocol() {
+            Protocol::Http1 => Times { sent: self.0.marks.last_write(), answered: self.0.marks.first_read() },
+            Protocol::Http2 => times,
+        }
     }
 
     /// What it speaks.
     pub(crate) fn protocol(&self) -> Protocol {
-        match self.sender {
+        match self.0.sender {
             Sender::Http1(_) => Protocol::Http1,
             Sender::Http2(_) => Protocol::Http2,
         }
@@ -171,62 +327,78 @@ impl<B: Body + 'static> Conn<B> {
 
     /// What requests need where it is a proxy's that forwards them.
     pub(crate) fn forwards(&self) -> Option<&Forwarding> {
-        self.facts.forwarding.as_ref()
+        self.0.facts.forwarding.as_ref()
     }
 
     /// What its TLS handshake came to.
     pub(crate) fn tls(&self) -> Option<&Arc<TlsFacts>> {
-        self.facts.tls.as_ref()
+        self.0.facts.tls.as_ref()
     }
 
     /// The connection's number, unique in its client.
     pub(crate) fn number(&self) -> u64 {
-        self.number
-    }
-
-    /// How many requests were sent on it.
-    pub(crate) fn requests(&self) -> u64 {
-        self.requests
+        self.0.number
     }
 
     /// The peer's address.
     pub(crate) fn remote(&self) -> Option<SocketAddr> {
-        self.facts.remote
-    }
-
-    /// When the last byte of the current request was written, so far.
-    pub(crate) fn sent_at(&self) -> Option<Instant> {
-        self.marks.last_write()
-    }
-
-    /// When the first byte of the current response was read.
-    pub(crate) fn answered_at(&self) -> Option<Instant> {
-        match self.protocol() {
-            Protocol::Http1 => self.marks.first_read(),
-            Protocol::Http2 => self.answered,
-        }
+        self.0.facts.remote
     }
 
     /// Whether another request may be sent at once.
     pub(crate) fn is_ready(&self) -> bool {
-        match &self.sender {
-            Sender::Http1(sender) => sender.is_ready(),
-            Sender::Http2(sender) => sender.is_ready(),
+        match &self.0.sender {
+            Sender::Http1(sender) => unpoisoned(sender).is_ready(),
+            Sender::Http2(sender) => unpoisoned(sender).as_ref().is_some_and(http2::SendRequest::is_ready),
         }
     }
 
     /// Waits until another request may be sent; `false` when none ever will.
-    pub(crate) async fn ready(&mut self) -> bool {
-        match &mut self.sender {
-            Sender::Http1(sender) => sender.ready().await.is_ok(),
-            Sender::Http2(sender) => sender.ready().await.is_ok(),
+    pub(crate) async fn ready(&self) -> bool {
+        match &self.0.sender {
+            Sender::Http1(sender) => std::future::poll_fn(|cx| unpoisoned(sender).poll_ready(cx)).await.is_ok(),
+            Sender::Http2(_) => self.is_ready(),
         }
+    }
+
+    /// Whether the peer has not closed it while nobody was looking, nor said anything it was not asked for.
+    pub(crate) async fn is_alive(&self) -> bool {
+        for _ in 0..PATIENCE {
+            if !self.is_ready() {
+                return false;
+            }
+            match self.0.facts.probe.as_ref().map_or(Liveness::Quiet, Probe::look) {
+                Liveness::Quiet => return true,
+                Liveness::Closed => return false,
+                Liveness::Unread if self.is_plain() => return false,
+                // A session ticket, a ping, or the end: the connection's task finds out.
+                Liveness::Unread => tokio::task::yield_now().await,
+            }
+        }
+        self.is_ready()
+    }
+
+    fn is_plain(&self) -> bool {
+        self.protocol() == Protocol::Http1 && self.tls().is_none()
+    }
+
+    /// Closes it.
+    pub(crate) fn close(&self) {
+        // This also ends a connection whose peer does not read.
+        self.0.task.abort();
     }
 }
 
-impl<B> Drop for Conn<B> {
+/// How often a connection's task is given way to, to read what has come.
+const PATIENCE: usize = 3;
+
+impl<B> Drop for Inner<B> {
     fn drop(&mut self) {
-        // A sender that is dropped ends an idle connection; this also ends one whose peer does not read.
         self.task.abort();
     }
+}
+
+// What is behind these locks is never left half changed.
+fn unpoisoned<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

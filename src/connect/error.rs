@@ -20,6 +20,9 @@ pub(crate) enum ConnectError {
     /// No address could be connected to.
     #[error("{}", describe(.0))]
     Refused(Vec<Failed>),
+    /// Addresses failed for want of sockets.
+    #[error("{}", describe(.0))]
+    Exhausted(Vec<Failed>),
     #[cfg(unix)]
     #[error("{}: {}", .0.display(), reason(.1))]
     Unix(Arc<std::path::Path>, std::io::Error),
@@ -49,11 +52,23 @@ pub(crate) enum ConnectError {
 }
 
 impl ConnectError {
+    /// Whether there are no more sockets to be had, for connections or for DNS.
+    pub(crate) fn is_exhausted(&self) -> bool {
+        match self {
+            Self::Exhausted(_) => true,
+            #[cfg(unix)]
+            Self::Unix(_, error) => is_exhaustion(error),
+            Self::Resolve(error) => causes(error).any(is_exhaustion),
+            Self::NoProxy(_, error) => error.is_exhausted(),
+            _ => false,
+        }
+    }
+
     /// What lies under it: it says the rest itself.
     pub(crate) fn into_cause(self) -> Option<Box<dyn std::error::Error + Send + Sync>> {
         match self {
             Self::Resolve(error) => error.into_cause().map(Into::into),
-            Self::Refused(failed) | Self::Tls(failed) | Self::Timeout { failed, .. } => {
+            Self::Refused(failed) | Self::Exhausted(failed) | Self::Tls(failed) | Self::Timeout { failed, .. } => {
                 failed.into_iter().next_back().map(|(_, e)| e.into())
             }
             Self::Denied(_) => None,
@@ -67,6 +82,25 @@ impl ConnectError {
             Self::Handshake(error) => Some(error.into()),
         }
     }
+}
+
+/// Whether an error of the operating system says that the process, or the system, has no more descriptors or ports.
+pub(super) fn is_exhaustion(error: &std::io::Error) -> bool {
+    #[cfg(unix)]
+    {
+        use rustix::io::Errno;
+        let wants = [Errno::MFILE, Errno::NFILE, Errno::ADDRNOTAVAIL];
+        error.raw_os_error().is_some_and(|code| wants.iter().any(|errno| errno.raw_os_error() == code))
+    }
+    #[cfg(not(unix))]
+    {
+        error.kind() == std::io::ErrorKind::AddrNotAvailable
+    }
+}
+
+/// The errors of the operating system below an error.
+fn causes<'a>(error: &'a (dyn std::error::Error + 'static)) -> impl Iterator<Item = &'a std::io::Error> {
+    std::iter::successors(Some(error), |error| error.source()).filter_map(|error| error.downcast_ref())
 }
 
 fn describe(failed: &[Failed]) -> String {

@@ -12,11 +12,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use http_body::Body;
-
 pub(crate) use addresses::AddressPolicy;
 pub use addresses::Addresses;
-pub(crate) use conn::{Conn, Interest, Opened, Protocol, SendError};
+pub(crate) use conn::{Capacity, Conn, Interest, Message, Opened, Protocol, SendError, Times};
+use error::is_exhaustion;
 pub(crate) use error::{ConnectError, reason};
 use lookup::{Lookups, is_worth_dialling};
 use proxy::Route;
@@ -25,14 +24,12 @@ pub use proxy::{Proxy, ProxyError};
 
 use crate::clock;
 use crate::dns::CachedResolver;
-#[cfg(feature = "__tls")]
-use crate::origin::Scheme;
-use crate::origin::{Host, Origin};
-use crate::race::{self, Field, Race, Scores, Way};
+use crate::origin::{Host, Origin, Scheme};
+use crate::race::{self, Failed, Field, Race, Scores, Way};
 #[cfg(feature = "__tls")]
 use crate::tls::{Shaken, Tls};
 use crate::trace::{DialTrace, Event, Phase, TlsFacts};
-use crate::transport::{self, Transport};
+use crate::transport::{self, Probe, Transport};
 
 /// Opens connections.
 pub(crate) struct Connector {
@@ -69,6 +66,8 @@ pub(crate) struct Line {
     /// Set where it leads to a proxy that forwards requests.
     pub(crate) forwarding: Option<Forwarding>,
     pub(crate) interest: Option<Interest>,
+    /// Looks at the socket below.
+    pub(crate) probe: Option<Probe>,
 }
 
 /// Which versions of HTTP are spoken.
@@ -104,12 +103,11 @@ impl Versions {
 
 impl Connector {
     /// Opens a connection to `origin` and begins to speak HTTP, telling `trace` what happens.
-    pub(crate) async fn open<B>(&self, origin: &Origin, trace: &Arc<DialTrace>) -> Result<Opened<B>, ConnectError>
-    where
-        B: Body + Send + Unpin + 'static,
-        B::Data: Send,
-        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
-    {
+    pub(crate) async fn open<B: Message>(
+        &self,
+        origin: &Origin,
+        trace: &Arc<DialTrace>,
+    ) -> Result<Opened<B>, ConnectError> {
         let opening = async { self.shake(self.walk(origin, trace).await?).await };
         let opened = self.in_time(opening, trace).await?;
         trace.emit(Event::Opened { remote: opened.remote() });
@@ -122,6 +120,16 @@ impl Connector {
         let line = self.in_time(self.walk(origin, trace), trace).await?;
         trace.emit(Event::Opened { remote: line.remote });
         Ok(line)
+    }
+
+    /// What an origin's connections speak, where that is known before the first of them.
+    pub(crate) fn speaks(&self, origin: &Origin) -> Option<Protocol> {
+        match self.versions {
+            Versions::Http1 => Some(Protocol::Http1),
+            Versions::Http2 => Some(Protocol::Http2),
+            Versions::Any if origin.scheme() == Scheme::Http => Some(Protocol::Http1),
+            Versions::Any => None,
+        }
     }
 
     async fn in_time<T>(
@@ -145,7 +153,7 @@ impl Connector {
                 let stream = stream.map_err(|error| ConnectError::Unix(path.clone(), error))?;
                 let secured = self.secure(origin, None, stream, trace).await;
                 let (stream, facts) = secured.map_err(|error| ConnectError::UnixTls(path, error))?;
-                Ok(Line { stream, facts, remote: None, forwarding: None, interest: None })
+                Ok(Line { stream, facts, remote: None, forwarding: None, interest: None, probe: None })
             }
             Route::Direct => self.race(origin, None, origin, trace).await,
             Route::Through(way) => {
@@ -198,8 +206,12 @@ impl Connector {
         loop {
             let Some((remote, stream)) = race.next().await else {
                 let failed = race.into_failed();
+                if failed.iter().any(|failed| self.is_exhausted(failed)) {
+                    return Err(ConnectError::Exhausted(failed));
+                }
                 return Err(if spoiled { ConnectError::Tls(failed) } else { lookups.explain(failed) });
             };
+            let probe = Probe::of(&*stream);
             let stream = match way {
                 None => stream,
                 Some(way) => self.lead_on(way, stream, origin, trace).await?,
@@ -208,7 +220,7 @@ impl Connector {
             match self.secure(origin, Some(remote), stream, trace).await {
                 Ok((stream, facts)) => {
                     let interest = host.map(|name| Interest::new(&self.resolver, name));
-                    return Ok(Line { stream, facts, remote: Some(remote), forwarding, interest });
+                    return Ok(Line { stream, facts, remote: Some(remote), forwarding, interest, probe });
                 }
                 Err(error) => {
                     spoiled = true;
@@ -216,6 +228,13 @@ impl Connector {
                 }
             }
         }
+    }
+
+    /// Whether an attempt failed because there are no more sockets to be had. An address that cannot be assigned is a port
+    /// that cannot be had only where there is an address to connect from at all.
+    fn is_exhausted(&self, (address, error): &Failed) -> bool {
+        let no_source = || matches!(self.transport.source_of(*address), Some(Err(_)));
+        is_exhaustion(error) && !(error.kind() == std::io::ErrorKind::AddrNotAvailable && no_source())
     }
 
     /// Has a proxy lead on to the origin, unless it is to forward requests one by one.
@@ -276,12 +295,7 @@ impl Connector {
         }
     }
 
-    async fn shake<B>(&self, line: Line) -> Result<Opened<B>, ConnectError>
-    where
-        B: Body + Send + Unpin + 'static,
-        B::Data: Send,
-        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
-    {
+    async fn shake<B: Message>(&self, line: Line) -> Result<Opened<B>, ConnectError> {
         let protocol = self.versions.protocol(line.facts.as_ref().and_then(|facts| facts.alpn.as_deref()));
         Opened::handshake(line, protocol).await.map_err(ConnectError::Handshake)
     }

@@ -426,6 +426,15 @@ impl<F: Clone> Cache<F> {
         }
     }
 
+    /// What a lookup would be answered with, fresh or stale, and for how long; it counts as no use.
+    pub(crate) fn peek(&self, now: Instant, name: &str, family: Family) -> Option<(Arc<[IpAddr]>, Duration)> {
+        if let Some(pinned) = self.pinned(name, family) {
+            return pinned.ok().map(|answer| (answer.addresses().clone(), answer.ttl()));
+        }
+        let slot = &self.entries[*self.index.get(name)?].slots[family as usize];
+        Some((slot.addresses()?.clone(), slot.expires().since(self.watch.tick(now))))
+    }
+
     /// The addresses last known, fresh or stale.
     fn known(&self, name: &str, family: Family) -> Option<&Arc<[IpAddr]>> {
         self.entries[*self.index.get(name)?].slots[family as usize].addresses()

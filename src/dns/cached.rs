@@ -14,8 +14,8 @@ use tokio::sync::{broadcast, watch};
 use super::cache::{Cache, Config, Flight, Landed, Step};
 use super::changes::{self, Change, Changes};
 use super::snapshot::Snapshot;
-use super::stats::{CacheStats, Latency};
-use super::{Answer, Family, Resolve, ResolveError, ResolveErrorKind, Resolving, Source};
+use super::stats::CacheStats;
+use super::{Answer, Family, Latency, Resolve, ResolveError, ResolveErrorKind, Resolving, Source};
 use crate::clock::{Alarm, Instant, Timed, before, now, wall};
 
 /// How long a query may take, waiting for its turn included; its resolver should have an end of its own.
@@ -277,6 +277,11 @@ impl CachedResolver {
             cache.next_timeout()
         };
         Alarm::set(&self.shared, next);
+    }
+
+    /// What the cache has for a name, without using it.
+    pub(crate) fn known(&self, name: &str, family: Family) -> Option<(Arc<[IpAddr]>, Duration)> {
+        self.shared.lock().peek(now(), name, family)
     }
 
     /// Tells of every answer from now on whose addresses are not what was known before.

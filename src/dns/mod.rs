@@ -29,9 +29,10 @@ pub use fixed::FixedResolver;
 pub use hickory::HickoryResolver;
 pub use server::Server;
 pub use snapshot::Snapshot;
-pub use stats::{CacheStats, Latency};
+pub use stats::CacheStats;
 pub use system::SystemResolver;
 
+pub use crate::latency::Latency;
 pub use crate::trace::{Family, Source};
 
 /// Resolves a name to the addresses of one family: the seam under the DNS cache.

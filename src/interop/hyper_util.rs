@@ -22,7 +22,7 @@ use crate::connect::{self, ConnectError, Interest};
 use crate::dns::{CachedResolver, ResolveError};
 use crate::error::{Error, Result};
 use crate::origin::Origin;
-use crate::trace::{DialTrace, Hooks, connection_closed};
+use crate::trace::{CloseCause, DialTrace, Hooks, connection_closed};
 use crate::transport::Stream;
 
 /// This crate's way to a connection, for other people's pools: DNS cache, race, proxies, TLS, and their events.
@@ -134,7 +134,7 @@ impl fmt::Debug for Line {
 
 impl Drop for Line {
     fn drop(&mut self) {
-        connection_closed(&self.hooks, self.number);
+        connection_closed(&self.hooks, self.number, CloseCause::Asked);
     }
 }
 

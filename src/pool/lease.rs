@@ -3,27 +3,32 @@
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use tokio::sync::oneshot;
 
-use super::state::{Held, TicketId};
-use super::{Delivery, Dial, LeaseError, Shared};
+use super::state::{Ended, Grant, Held, TicketId};
+use super::{Delivery, Dial, LeaseError, Pooled, Shared};
 use crate::clock::now;
-use crate::trace::DialTrace;
+use crate::trace::{CloseCause, DialTrace};
 
-/// A connection for one request. Dropped unused or [given back](Self::give_back) it serves the next request; dropped
-/// in the middle of an exchange it is closed.
+/// A seat on a connection, for one request. Dropped unused or [given back](Self::give_back) it serves the next request.
+/// Dropped in the middle of an exchange it does so only where the connection carries others, too.
 pub(crate) struct Lease<D: Dial> {
     shared: Arc<Shared<D>>,
     held: Option<Held>,
-    conn: Option<D::Conn>,
+    conn: D::Conn,
     fresh: bool,
-    used: bool,
+    requests: u64,
+    idle: Duration,
+    ended: Ended,
 }
 
 impl<D: Dial> Lease<D> {
-    pub(super) fn new(shared: Arc<Shared<D>>, held: Held, conn: D::Conn, fresh: bool) -> Self {
-        Self { shared, held: Some(held), conn: Some(conn), fresh, used: false }
+    pub(super) fn new(shared: Arc<Shared<D>>, grant: Grant<Pooled<D::Conn>>) -> Self {
+        let Grant { held, conn: Pooled { conn, born }, requests, idle } = grant;
+        let ended = Ended::Kept { keep_alive: None };
+        Self { shared, held: Some(held), conn, fresh: born.is_some(), requests, idle, ended }
     }
 
     /// Whether the connection comes right from its dial, so that its peer cannot have closed it for being idle.
@@ -31,27 +36,40 @@ impl<D: Dial> Lease<D> {
         self.fresh
     }
 
+    /// How many requests the connection carried before.
+    pub(crate) fn requests(&self) -> u64 {
+        self.requests
+    }
+
+    /// For how long nobody had used the connection.
+    pub(crate) fn idle(&self) -> Duration {
+        self.idle
+    }
+
     pub(crate) fn conn(&self) -> &D::Conn {
-        self.conn.as_ref().expect("a lease has its connection")
+        &self.conn
     }
 
-    /// The connection, to be used: from now on only [`give_back`](Self::give_back) keeps it.
-    pub(crate) fn use_conn(&mut self) -> &mut D::Conn {
-        self.used = true;
-        self.conn.as_mut().expect("a lease has its connection")
+    /// From now on only [`give_back`](Self::give_back) keeps the connection.
+    pub(crate) fn retire(&mut self, cause: CloseCause) {
+        self.ended = Ended::Retire(cause);
     }
 
-    /// The exchange is over and the connection is ready for the next one.
-    pub(crate) fn give_back(mut self) {
-        self.used = false;
+    /// The exchange is over, and the connection serves no other one.
+    pub(crate) fn end(mut self, cause: CloseCause) {
+        self.retire(cause);
+    }
+
+    /// The exchange is over and the connection is ready for the next one; the server may have said for how long it keeps it.
+    pub(crate) fn give_back(mut self, keep_alive: Option<Duration>) {
+        self.ended = Ended::Kept { keep_alive };
     }
 }
 
 impl<D: Dial> Drop for Lease<D> {
     fn drop(&mut self) {
         let Some(held) = self.held.take() else { return };
-        let conn = self.conn.take().filter(|_| !self.used);
-        self.shared.released(held, conn);
+        self.shared.step(|state| state.release(now(), held, self.ended));
     }
 }
 
@@ -89,14 +107,7 @@ impl<D: Dial> Drop for Ticket<D> {
     fn drop(&mut self) {
         if !self.over {
             let id = self.id;
-            drop(self.shared.step(|state| state.abandon(id)));
+            drop(self.shared.step(|state| state.abandon(now(), id)));
         }
-    }
-}
-
-impl<D: Dial> Shared<D> {
-    fn released(self: &Arc<Self>, held: Held, conn: Option<D::Conn>) {
-        let conn = conn.map(super::Pooled::warm);
-        self.step(|state| state.release(now(), held, conn));
     }
 }

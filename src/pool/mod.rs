@@ -3,6 +3,7 @@
 mod config;
 mod lease;
 mod state;
+mod stats;
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -11,15 +12,17 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use tokio::runtime::{self, Handle};
-use tokio::sync::oneshot;
+use tokio::sync::{Notify, oneshot};
 use tokio::task::AbortHandle;
 
-pub use config::{PoolConfig, PoolConfigError};
+pub use config::{FollowDns, HostLimits, PoolConfig, PoolConfigError};
 pub(crate) use lease::{Lease, Ticket};
-use state::{Acquired, ConnId, Effect, Failure, Permit, State, TicketId};
+use state::{Acquired, ConnId, Effect, Failure, Opened, Permit, Profile, State, TicketId};
+pub(crate) use state::{Addresses, Location, Speaks};
+pub use stats::{HostStats, PoolStats};
 
 use crate::clock::{Alarm, Instant, Timed, now};
-use crate::trace::{self, DialTrace, Event, Hooks};
+use crate::trace::{self, CloseCause, DialTrace, Event, Hooks, Limit};
 
 /// Opens connections for a pool.
 pub(crate) trait Dial: Send + Sync + Sized + 'static {
@@ -27,7 +30,8 @@ pub(crate) trait Dial: Send + Sync + Sized + 'static {
     type Key: Clone + Eq + Hash + Send + Sync + 'static;
     /// A connection that is not served yet.
     type Opened: Send;
-    type Conn: Send + 'static;
+    /// A handle on a connection; clones share it.
+    type Conn: Clone + Send + 'static;
     type Error: Send + 'static;
 
     fn dial(
@@ -37,7 +41,30 @@ pub(crate) trait Dial: Send + Sync + Sized + 'static {
     ) -> impl Future<Output = Result<Self::Opened, Self::Error>> + Send;
 
     /// Starts to serve a connection; `place` has to be dropped when, and not before, its socket is closed.
-    fn start(&self, opened: Self::Opened, place: Place<Self>) -> Self::Conn;
+    fn start(&self, opened: Self::Opened, place: Place<Self>) -> Started<Self::Conn>;
+
+    /// Closes a connection that has no requests.
+    fn close(conn: &Self::Conn);
+
+    /// The host and port for which there may be limits.
+    fn address(key: &Self::Key) -> (String, u16);
+
+    /// What the host is known to speak.
+    fn speaks(&self, key: &Self::Key) -> Speaks;
+
+    /// Whether a dial failed because there are no more sockets to be had.
+    fn is_exhausted(error: &Self::Error) -> bool;
+
+    /// What DNS answers for a name at the moment.
+    fn answers(&self, name: &str) -> Vec<Addresses>;
+}
+
+/// A connection that is served.
+pub(crate) struct Started<C> {
+    pub(crate) conn: C,
+    pub(crate) speaks: Speaks,
+    pub(crate) seats: usize,
+    pub(crate) location: Option<Location>,
 }
 
 /// Why a request got no connection.
@@ -47,10 +74,10 @@ pub(crate) enum LeaseError<E> {
     Dial(E),
     /// Its dial was lost, because a runtime was shut down or something panicked.
     Lost,
-    /// It waited for too long.
-    WaitTimeout(Duration),
-    /// So many wait already that it may not.
-    Full(usize),
+    /// It waited for too long, kept waiting by this.
+    WaitTimeout(Duration, Limit),
+    /// It may not wait for this: there are enough that do.
+    Refused(Limit),
 }
 
 /// What came of waiting, and the dial that belongs to it.
@@ -62,28 +89,9 @@ pub(crate) struct Delivery<D: Dial> {
 /// What a request gets at once.
 pub(crate) enum Checkout<D: Dial> {
     Ready(Lease<D>),
-    Wait(Ticket<D>),
-    Full(LeaseError<D::Error>),
-}
-
-/// Where a pool's connections and requests are.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct PoolStats {
-    /// Connections that wait for a request.
-    pub idle: usize,
-    /// Connections that serve a request.
-    pub in_use: usize,
-    /// Connections being opened.
-    pub dialling: usize,
-    /// Connections given up whose sockets are not closed yet.
-    pub closing: usize,
-    /// Requests that wait for a connection.
-    pub waiting: usize,
-    /// Connections opened since the client was built.
-    pub opened: u64,
-    /// Connections closed since the client was built.
-    pub closed: u64,
+    /// A place in the queue, and what it waits for.
+    Wait(Ticket<D>, Limit),
+    Refused(LeaseError<D::Error>),
 }
 
 /// A pool. Clones share it.
@@ -94,27 +102,32 @@ pub(crate) struct Pool<D: Dial> {
 pub(crate) struct Shared<D: Dial> {
     dialer: Arc<D>,
     hooks: Hooks,
-    max_waiting: usize,
     state: Mutex<Core<D>>,
     /// The dials under way, by the number of their connection.
-    dials: Mutex<Dials>,
+    dials: Mutex<HashMap<u64, Underway<D>>>,
     alarm: Alarm,
+    drained: Notify,
 }
 
-type Dials = HashMap<u64, (Arc<DialTrace>, Option<AbortHandle>)>;
+/// A dial under way.
+struct Underway<D: Dial> {
+    trace: Arc<DialTrace>,
+    abort: Option<AbortHandle>,
+    /// Who wants to know how it ends, beside the request it is for.
+    watchers: Vec<Watcher<D>>,
+}
+
+/// Is told of a dial's error, where no request is.
+type Watcher<D> = oneshot::Sender<Watched<D>>;
+type Watched<D> = Result<(), Option<<D as Dial>::Error>>;
 type Todo<D> = Effect<<D as Dial>::Key, Pooled<<D as Dial>::Conn>, Waiter<D>, Undialled<<D as Dial>::Error>>;
 type Core<D> = State<<D as Dial>::Key, Pooled<<D as Dial>::Conn>, Waiter<D>, Undialled<<D as Dial>::Error>>;
 
-/// A connection in the books, with its dial as long as it comes right from that.
+/// A connection in the books, with its dial for those that waited for that.
+#[derive(Clone)]
 pub(crate) struct Pooled<C> {
     conn: C,
     born: Option<Arc<DialTrace>>,
-}
-
-impl<C> Pooled<C> {
-    fn warm(conn: C) -> Self {
-        Self { conn, born: None }
-    }
 }
 
 /// A dial that failed, or was lost without an error.
@@ -129,45 +142,116 @@ pub(crate) struct Waiter<D: Dial> {
     runtime: Option<Handle>,
 }
 
+impl<D: Dial> Clone for Pool<D> {
+    fn clone(&self) -> Self {
+        Self { shared: self.shared.clone() }
+    }
+}
+
 impl<D: Dial> Pool<D> {
     pub(crate) fn new(config: PoolConfig, dialer: D, hooks: Hooks) -> Self {
-        let max_waiting = config.max_waiting;
-        let state = Mutex::new(State::new(config));
-        let (dialer, dials, alarm) = (Arc::new(dialer), Mutex::default(), Alarm::default());
-        Self { shared: Arc::new(Shared { dialer, hooks, max_waiting, state, dials, alarm }) }
+        let dialer = Arc::new(dialer);
+        let (limits, knows) = (config.clone(), dialer.clone());
+        let state = State::new(config, move |key| {
+            let (host, port) = D::address(key);
+            Profile { limits: limits.limits_for(&host, port), speaks: knows.speaks(key) }
+        });
+        let (state, dials, alarm, drained) = (Mutex::new(state), Mutex::default(), Alarm::default(), Notify::new());
+        Self { shared: Arc::new(Shared { dialer, hooks, state, dials, alarm, drained }) }
     }
 
-    /// Takes an idle connection, unless it `shuns_idle` ones, or a place in the queue.
-    pub(crate) fn checkout(&self, key: &D::Key, shuns_idle: bool) -> Checkout<D> {
+    /// Takes a seat on a connection, or a place in the queue. Another attempt of a call names the connection the last one
+    /// failed on: it gets neither that nor an idle one.
+    pub(crate) fn checkout(&self, key: &D::Key, again: Option<u64>) -> Checkout<D> {
         let mut delivery = None;
         let acquired = self.shared.step(|state| {
-            state.acquire(now(), key, shuns_idle, || {
+            state.acquire(now(), key, again, || {
                 let (sender, receiver) = oneshot::channel();
                 delivery = Some(receiver);
                 Waiter { delivery: sender, runtime: Handle::try_current().ok() }
             })
         });
         match acquired {
-            Acquired::Ready(held, pooled) => Checkout::Ready(Lease::new(self.shared.clone(), held, pooled.conn, false)),
-            Acquired::Full => Checkout::Full(LeaseError::Full(self.shared.max_waiting)),
-            Acquired::Wait(id) => {
+            Acquired::Ready(grant) => Checkout::Ready(Lease::new(self.shared.clone(), grant)),
+            Acquired::Refused(limit) => Checkout::Refused(LeaseError::Refused(limit)),
+            Acquired::Wait(id, limit) => {
                 let delivery = delivery.expect("a request that waits has a delivery");
-                Checkout::Wait(Ticket::new(self.shared.clone(), id, delivery))
+                Checkout::Wait(Ticket::new(self.shared.clone(), id, delivery), limit)
+            }
+        }
+    }
+
+    /// Opens connections until a host has `count`, as far as the limits allow. How many it has then.
+    pub(crate) async fn warm_up(&self, key: &D::Key, count: usize) -> Result<usize, LeaseError<D::Error>> {
+        loop {
+            let (open, dials) = self.shared.step(|state| state.warm_up(now(), key, count));
+            let watched: Vec<_> = dials.iter().filter_map(|dial| self.shared.watch(*dial)).collect();
+            if watched.is_empty() {
+                return Ok(open);
+            }
+            for outcome in watched {
+                match outcome.await {
+                    Ok(Err(Some(error))) => return Err(LeaseError::Dial(error)),
+                    Ok(_) => {}
+                    Err(_) => return Err(LeaseError::Lost),
+                }
+            }
+        }
+    }
+
+    /// Closes what is idle.
+    pub(crate) fn close_idle(&self) {
+        self.shared.step(|state| state.close_idle(now()));
+    }
+
+    /// Serves no new call from now on; ends when those that are there are over and every socket is closed.
+    pub(crate) async fn drain(&self) {
+        let mut drained = std::pin::pin!(self.shared.drained.notified());
+        drained.as_mut().enable();
+        let over = self.shared.step(|state| {
+            state.drain(now());
+            state.is_drained()
+        });
+        if !over {
+            drained.await;
+        }
+    }
+
+    /// Tells of a new answer of DNS.
+    pub(crate) fn answered(&self, name: &str, answer: &Addresses) {
+        self.shared.step(|state| state.answered(now(), name, answer, true));
+    }
+
+    /// Asks what DNS answers for the names of connections, where it may have changed unseen.
+    pub(crate) fn catch_up(&self) {
+        let names = self.shared.lock().names();
+        for name in names {
+            for answer in self.shared.dialer.answers(&name) {
+                self.answered(&name, &answer);
             }
         }
     }
 
     pub(crate) fn stats(&self) -> PoolStats {
-        let books = self.shared.lock().books();
-        PoolStats {
-            idle: books.idle,
-            in_use: books.leased,
-            dialling: books.dialling,
-            closing: books.closing,
-            waiting: books.waiting,
-            opened: books.opened,
-            closed: books.closed,
-        }
+        PoolStats::new(&self.shared.lock().books())
+    }
+
+    /// The same for each host by itself.
+    pub(crate) fn host_stats(&self) -> Vec<(D::Key, HostStats)> {
+        self.shared.lock().host_books().map(|(key, books)| (key.clone(), HostStats::new(&books))).collect()
+    }
+
+    pub(crate) fn downgrade(&self) -> WeakPool<D> {
+        WeakPool(Arc::downgrade(&self.shared))
+    }
+}
+
+/// A pool that somebody else keeps.
+pub(crate) struct WeakPool<D: Dial>(Weak<Shared<D>>);
+
+impl<D: Dial> WeakPool<D> {
+    pub(crate) fn upgrade(&self) -> Option<Pool<D>> {
+        self.0.upgrade().map(|shared| Pool { shared })
     }
 }
 
@@ -215,12 +299,15 @@ impl<D: Dial> Shared<D> {
     fn act(self: &Arc<Self>, effect: Todo<D>, runtime: Option<Handle>) {
         match effect {
             Effect::Dial(permit, key) => self.dial(permit, key, runtime),
-            Effect::Close(pooled) => drop(pooled),
-            Effect::Deliver { waiter, held, conn: Pooled { conn, born } } => {
-                let lease = Ok(Lease::new(self.clone(), held, conn, born.is_some()));
+            Effect::Close(pooled) => D::close(&pooled.conn),
+            Effect::Deliver { waiter, grant } => {
+                let dial = grant.conn.born.clone();
+                let lease = Ok(Lease::new(self.clone(), grant));
                 // A request that left in the meantime drops the lease, which passes the connection on.
-                let _ = waiter.delivery.send(Delivery { lease, dial: born });
+                let _ = waiter.delivery.send(Delivery { lease, dial });
             }
+            Effect::Retired(id, cause) => trace::connection_retired(&self.hooks, id.serial, cause),
+            Effect::Drained => self.drained.notify_waiters(),
             Effect::Fail { waiter, why } => {
                 let _ = waiter.delivery.send(self.failed(why));
             }
@@ -230,23 +317,30 @@ impl<D: Dial> Shared<D> {
     fn failed(&self, why: Failure<Undialled<D::Error>>) -> Delivery<D> {
         let (error, dial) = match why {
             Failure::Dial(Undialled { error, dial }) => (error.map_or(LeaseError::Lost, LeaseError::Dial), Some(dial)),
-            Failure::WaitTimeout { waited } => (LeaseError::WaitTimeout(waited), None),
+            Failure::WaitTimeout { waited, limit } => (LeaseError::WaitTimeout(waited, limit), None),
         };
         Delivery { lease: Err(error), dial }
     }
 
     fn dial(self: &Arc<Self>, permit: Permit, key: D::Key, runtime: Option<Handle>) {
         let number = permit.id().serial;
-        let dial = DialTrace::new(&self.hooks, number);
-        self.dials().insert(number, (dial.clone(), None));
-        let dialling = Dialling { shared: Arc::downgrade(self), permit: Some(permit), dial };
+        let trace = DialTrace::new(&self.hooks, number);
+        self.dials().insert(number, Underway { trace: trace.clone(), abort: None, watchers: Vec::new() });
+        let dialling = Dialling { shared: Arc::downgrade(self), permit: Some(permit), dial: trace };
         // Without a runtime the dial is lost right here, which its request is told.
         if let Some(runtime) = runtime.or_else(|| Handle::try_current().ok()) {
             let task = runtime.spawn(dialling.run(self.dialer.clone(), key)).abort_handle();
-            if let Some((_, abort)) = self.dials().get_mut(&number) {
-                *abort = Some(task);
+            if let Some(underway) = self.dials().get_mut(&number) {
+                underway.abort = Some(task);
             }
         }
+    }
+
+    /// Waits for the end of a dial that is under way.
+    fn watch(&self, dial: ConnId) -> Option<oneshot::Receiver<Watched<D>>> {
+        let (watcher, outcome) = oneshot::channel();
+        self.dials().get_mut(&dial.serial)?.watchers.push(watcher);
+        Some(outcome)
     }
 
     fn dial_of(&self, ticket: TicketId) -> Option<Arc<DialTrace>> {
@@ -255,7 +349,7 @@ impl<D: Dial> Shared<D> {
     }
 
     fn dial_trace(&self, dial: ConnId) -> Option<Arc<DialTrace>> {
-        self.dials().get(&dial.serial).map(|(dial, _)| dial.clone())
+        self.dials().get(&dial.serial).map(|underway| underway.trace.clone())
     }
 
     // A panic in the core is a bug whose books may be off; taking every later request down with it helps nobody.
@@ -263,17 +357,15 @@ impl<D: Dial> Shared<D> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn dials(&self) -> MutexGuard<'_, Dials> {
+    fn dials(&self) -> MutexGuard<'_, HashMap<u64, Underway<D>>> {
         self.dials.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl<D: Dial> Drop for Shared<D> {
     fn drop(&mut self) {
-        for (_, abort) in self.dials().values() {
-            if let Some(abort) = abort {
-                abort.abort();
-            }
+        for abort in self.dials().values().filter_map(|underway| underway.abort.as_ref()) {
+            abort.abort();
         }
     }
 }
@@ -326,17 +418,43 @@ impl<D: Dial> Dialling<D> {
     fn opened(&mut self, shared: &Arc<Shared<D>>, dialer: &D, opened: D::Opened) {
         let Some(id) = self.permit.as_ref().map(Permit::id) else { return };
         let place = Place { shared: self.shared.clone(), hooks: shared.hooks.clone(), id };
-        let pooled = Pooled { conn: dialer.start(opened, place), born: Some(self.dial.clone()) };
-        if let Some(permit) = self.permit.take() {
-            shared.step(|state| state.dialed(now(), permit, pooled));
+        let Started { conn, speaks, seats, location } = dialer.start(opened, place);
+        let fresh = Pooled { conn: conn.clone(), born: Some(self.dial.clone()) };
+        let conn = Pooled { conn, born: None };
+        let name = location.as_ref().map(|location| location.name.clone());
+        let Some(permit) = self.permit.take() else { return };
+        let opened = Opened { fresh, conn, speaks, seats, location };
+        let unknown = shared.step(|state| state.dialed(now(), permit, opened));
+        if let Some(name) = name.filter(|_| unknown) {
+            for answer in dialer.answers(&name) {
+                shared.step(|state| state.answered(now(), &name, &answer, false));
+            }
         }
+        self.tell(shared, Ok(()));
     }
 
     fn failed(&mut self, shared: &Arc<Shared<D>>, error: Option<D::Error>) {
-        if let Some(permit) = self.permit.take() {
-            self.dial.emit(Event::DialFailed);
-            let undialled = Undialled { error, dial: self.dial.clone() };
-            shared.step(|state| state.dial_failed(permit, undialled));
+        let Some(permit) = self.permit.take() else { return };
+        if error.as_ref().is_some_and(D::is_exhausted) {
+            self.dial.emit(Event::DialPostponed);
+            shared.step(|state| state.dial_postponed(now(), permit));
+            return self.tell(shared, Err(None));
+        }
+        self.dial.emit(Event::DialFailed);
+        let lost = error.is_none();
+        let undialled = Undialled { error, dial: self.dial.clone() };
+        let unwanted = shared.step(|state| state.dial_failed(now(), permit, undialled));
+        if !lost {
+            self.tell(shared, Err(unwanted.and_then(|unwanted| unwanted.error)));
+        }
+    }
+
+    /// Tells who watches; the error goes to one of them.
+    fn tell(&self, shared: &Arc<Shared<D>>, mut outcome: Watched<D>) {
+        let underway = shared.dials().get_mut(&self.dial.connection()).map(|dial| std::mem::take(&mut dial.watchers));
+        for watcher in underway.into_iter().flatten() {
+            let rest = if outcome.is_ok() { Ok(()) } else { Err(None) };
+            let _ = watcher.send(std::mem::replace(&mut outcome, rest));
         }
     }
 }
@@ -362,14 +480,40 @@ impl<D: Dial> Place<D> {
     pub(crate) fn connection(&self) -> u64 {
         self.id.serial
     }
+
+    /// Tells the pool what becomes of the connection's seats.
+    pub(crate) fn teller(&self) -> Teller<D> {
+        Teller { shared: self.shared.clone(), id: self.id }
+    }
+}
+
+/// Tells the pool how many requests a connection carries.
+pub(crate) struct Teller<D: Dial> {
+    shared: Weak<Shared<D>>,
+    id: ConnId,
+}
+
+impl<D: Dial> Teller<D> {
+    /// The peer allows so many at the same time.
+    pub(crate) fn seats(&self, seats: usize) {
+        if let Some(shared) = self.shared.upgrade() {
+            shared.step(|state| state.reseat(now(), self.id, seats));
+        }
+    }
+
+    /// The peer takes no more.
+    pub(crate) fn no_more(&self) {
+        if let Some(shared) = self.shared.upgrade() {
+            shared.step(|state| state.retire(now(), self.id, CloseCause::PeerAsked));
+        }
+    }
 }
 
 impl<D: Dial> Drop for Place<D> {
     fn drop(&mut self) {
-        trace::connection_closed(&self.hooks, self.id.serial);
-        if let Some(shared) = self.shared.upgrade() {
-            shared.step(|state| state.closed(self.id));
-        }
+        let shared = self.shared.upgrade();
+        let cause = shared.map_or(CloseCause::Asked, |shared| shared.step(|state| state.closed(now(), self.id)));
+        trace::connection_closed(&self.hooks, self.id.serial, cause);
     }
 }
 

@@ -144,6 +144,116 @@ impl fmt::Display for Source {
     }
 }
 
+/// What keeps a request from having a connection at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Limit {
+    /// None: a connection is being opened for it.
+    Opening,
+    /// As many connections to the host as there may be at the same time are being opened, or nothing is known of it yet,
+    /// and the first connection shows whether one is enough for all.
+    Dials,
+    /// The host has as many connections as it may have.
+    ConnectionsPerHost,
+    /// The host has as many HTTP/2 connections as it may have, and all of their streams are taken.
+    Streams,
+    /// There are as many connections as there may be.
+    Connections,
+    /// The process, or the system, can open no more sockets at the moment.
+    Descriptors,
+    /// The pool is being drained.
+    Draining,
+}
+
+impl Limit {
+    /// What it is, as it reads in a sentence.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Opening => "its connection is being opened",
+            Self::Dials => "enough connections to the host are being opened",
+            Self::ConnectionsPerHost => "the host has all the connections it may have",
+            Self::Streams => "all streams of the host's HTTP/2 connections are taken",
+            Self::Connections => "the pool has all the connections it may have",
+            Self::Descriptors => "no more sockets can be opened at the moment",
+            Self::Draining => "the pool is being drained",
+        }
+    }
+}
+
+impl fmt::Display for Limit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+/// Why a connection is not used any more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum CloseCause {
+    /// The peer closed it, or the network did.
+    Peer,
+    /// The peer said that it would not serve more requests (GOAWAY, or `Keep-Alive: max=0`).
+    PeerAsked,
+    /// An exchange on it failed, or was given up in the middle.
+    Unfinished,
+    /// Nobody used it for too long.
+    IdleTimeout,
+    /// There were more idle connections than are kept.
+    IdleLimit,
+    /// It made room for another host's, which waited for its turn.
+    MadeRoom,
+    /// Descriptors had run out, and it gave its own back.
+    Descriptors,
+    /// Its lifetime is over.
+    Lifetime,
+    /// It carried as many requests as one may.
+    Requests,
+    /// DNS has left its address.
+    Dns,
+    /// Somebody asked for it: idle ones were to be closed, or the pool to be drained, or the client is gone.
+    Asked,
+}
+
+impl CloseCause {
+    /// All causes.
+    pub const ALL: [Self; 11] = [
+        Self::Peer,
+        Self::PeerAsked,
+        Self::Unfinished,
+        Self::IdleTimeout,
+        Self::IdleLimit,
+        Self::MadeRoom,
+        Self::Descriptors,
+        Self::Lifetime,
+        Self::Requests,
+        Self::Dns,
+        Self::Asked,
+    ];
+
+    /// The cause's name in lower case.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Peer => "peer",
+            Self::PeerAsked => "peer asked",
+            Self::Unfinished => "unfinished",
+            Self::IdleTimeout => "idle timeout",
+            Self::IdleLimit => "idle limit",
+            Self::MadeRoom => "made room",
+            Self::Descriptors => "descriptors",
+            Self::Lifetime => "lifetime",
+            Self::Requests => "requests",
+            Self::Dns => "dns",
+            Self::Asked => "asked",
+        }
+    }
+}
+
+impl fmt::Display for CloseCause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
 /// Whom an event is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -181,7 +291,11 @@ pub enum Event {
         target: Uri,
     },
     /// The call waits for a connection.
-    Queued,
+    #[non_exhaustive]
+    Queued {
+        /// What keeps it from having one at once.
+        limit: Limit,
+    },
     /// The call has a connection.
     #[non_exhaustive]
     Leased {
@@ -191,6 +305,8 @@ pub enum Event {
         remote: Option<SocketAddr>,
         /// How many requests it carried before this one; 0 for a new connection.
         requests: u64,
+        /// For how long nobody had used it.
+        idle: Duration,
         /// What its TLS handshake came to, be it long ago.
         tls: Option<Arc<TlsFacts>>,
     },
@@ -293,8 +409,20 @@ pub enum Event {
     },
     /// The connection could not be opened.
     DialFailed,
+    /// The connection could not be opened because sockets have run out. Its request waits until there are more.
+    DialPostponed,
+    /// The connection takes no more requests, and closes when those it carries are over.
+    #[non_exhaustive]
+    Retired {
+        /// Why.
+        cause: CloseCause,
+    },
     /// The connection's socket was closed.
-    Closed,
+    #[non_exhaustive]
+    Closed {
+        /// Why.
+        cause: CloseCause,
+    },
 }
 
 /// What a TLS handshake came to.

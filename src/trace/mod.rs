@@ -10,7 +10,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-pub use event::{DnsLookup, Event, Family, Phase, Record, Source, Subject, TlsFacts};
+pub use event::{CloseCause, DnsLookup, Event, Family, Limit, Phase, Record, Source, Subject, TlsFacts};
 pub use timings::{Attempt, Outcome, Timings};
 
 use crate::clock::{Instant, now};
@@ -170,8 +170,13 @@ impl DialTrace {
 }
 
 /// Tells observers that a connection's socket is closed.
-pub(crate) fn connection_closed(hooks: &Hooks, connection: u64) {
-    hooks.tell(Subject::Connection(connection), now(), Event::Closed);
+pub(crate) fn connection_closed(hooks: &Hooks, connection: u64, cause: CloseCause) {
+    hooks.tell(Subject::Connection(connection), now(), Event::Closed { cause });
+}
+
+/// Tells observers that a connection takes no more requests.
+pub(crate) fn connection_retired(hooks: &Hooks, connection: u64, cause: CloseCause) {
+    hooks.tell(Subject::Connection(connection), now(), Event::Retired { cause });
 }
 
 // Folds and pushes leave no half-done state behind, so a poisoned lock still guards a sound value.

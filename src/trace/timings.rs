@@ -99,7 +99,7 @@ impl Timings {
                     self.attempt_spoiled(*address, error);
                 }
             }
-            Event::Opened { .. } | Event::Retried => self.phase = Phase::Queue,
+            Event::Opened { .. } | Event::Retried | Event::DialPostponed => self.phase = Phase::Queue,
             Event::Leased { remote, requests, tls, .. } => {
                 self.reused = *requests > 0;
                 self.remote = *remote;
@@ -110,12 +110,13 @@ impl Timings {
             Event::FirstByte => self.phase = Phase::Receive,
             Event::BodyEnd { .. } | Event::CallFailed { .. } => self.complete = true,
             Event::CallStart { .. }
-            | Event::Queued
+            | Event::Queued { .. }
             | Event::Headers { .. }
             | Event::DnsCancelled { .. }
             | Event::ProxyEnd
             | Event::DialFailed
-            | Event::Closed => {}
+            | Event::Retired { .. }
+            | Event::Closed { .. } => {}
         }
     }
 
@@ -271,7 +272,7 @@ mod tests {
     }
 
     fn leased(requests: u64) -> Event {
-        Event::Leased { connection: 1, remote: Some(addr()), requests, tls: None }
+        Event::Leased { connection: 1, remote: Some(addr()), requests, idle: Duration::ZERO, tls: None }
     }
 
     fn addr() -> SocketAddr {

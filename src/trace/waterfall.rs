@@ -182,7 +182,7 @@ mod tests {
             (10, Event::DnsEnd(DnsLookup::answered(Family::V4, ip, ms(2_000), Source::Miss))),
             (10, Event::AttemptStart { address: remote }),
             (30, Event::AttemptEnd { address: remote, error: None }),
-            (30, Event::Leased { connection: 1, remote: Some(remote), requests: 0, tls: None }),
+            (30, Event::Leased { connection: 1, remote: Some(remote), requests: 0, idle: Duration::ZERO, tls: None }),
             (30, Event::RequestSent),
             (80, Event::FirstByte),
             (100, Event::BodyEnd { bytes: 2 }),

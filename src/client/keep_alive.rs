@@ -1,0 +1,64 @@
+//! What a server says of how long it keeps a connection. A core.
+
+use std::time::Duration;
+
+use http::HeaderMap;
+
+/// The `Keep-Alive` header of HTTP/1.1 (RFC 2068 §19.7.1, draft-thomson-hybi-http-timeout).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct KeepAlive {
+    /// For how long a connection had better be idle: a little less than the server says.
+    pub(super) idle: Option<Duration>,
+    /// The server serves no other request on it.
+    pub(super) is_last: bool,
+}
+
+/// How much sooner than the server the client closes.
+const MARGIN: Duration = Duration::from_secs(1);
+
+impl KeepAlive {
+    pub(super) fn of(headers: &HeaderMap) -> Self {
+        let mut said = Self::default();
+        let Some(text) = headers.get("keep-alive").and_then(|value| value.to_str().ok()) else { return said };
+        for parameter in text.split(',') {
+            let Some((name, value)) = parameter.split_once('=') else { continue };
+            let Ok(number) = value.trim().trim_matches('"').parse::<u32>() else { continue };
+            match name.trim() {
+                name if name.eq_ignore_ascii_case("timeout") => {
+                    let timeout = Duration::from_secs(number.into());
+                    said.idle = Some(timeout - MARGIN.min(timeout / 2));
+                }
+                name if name.eq_ignore_ascii_case("max") => said.is_last = number == 0,
+                _ => {}
+            }
+        }
+        said
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn said(text: &'static str) -> (Option<u128>, bool) {
+        let headers = HeaderMap::from_iter([(http::HeaderName::from_static("keep-alive"), text.parse().unwrap())]);
+        let KeepAlive { idle, is_last } = KeepAlive::of(&headers);
+        (idle.map(|idle| idle.as_millis()), is_last)
+    }
+
+    #[test]
+    fn a_server_is_left_a_little_before_it_leaves() {
+        assert_eq!(KeepAlive::of(&HeaderMap::new()), KeepAlive::default());
+        assert_eq!(said("timeout=5, max=1000"), (Some(4_000), false));
+        assert_eq!(said(" Max = 0 ,TIMEOUT= \"15\""), (Some(14_000), true));
+        assert_eq!((said("timeout=1"), said("timeout=0")), ((Some(500), false), (Some(0), false)));
+    }
+
+    #[test]
+    fn what_is_not_understood_says_nothing() {
+        for text in ["", "5", "timeout", "timeout=", "timeout=-1", "timeout=5s", "timeout=99999999999", "max=x", "a=1"]
+        {
+            assert_eq!(said(text), (None, false), "{text}");
+        }
+    }
+}

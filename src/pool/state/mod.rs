@@ -1,0 +1,719 @@
+//! Who gets which connection, and when one is dialled or closed. A core: it is told the time and returns effects.
+//!
+//! A connection has seats: one where it speaks HTTP/1, as many as the peer and the configuration allow where it speaks
+//! HTTP/2. It takes a place from the start of its dial until its socket is closed. Each dial is paired with the request it was
+//! started for, so the failure of a dial has exactly one addressee; connections themselves go to whoever has waited longest.
+//! When that is not the dial's own request, the two swap their dials.
+//!
+//! Where the total keeps requests out, one rule makes room for each of them: close an idle connection, or the next one that
+//! is released by a host whose own requests came later.
+
+mod follow;
+mod lessons;
+mod open;
+mod places;
+mod pressure;
+mod queue;
+mod timeouts;
+
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::hash::Hash;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use foldhash::fast::RandomState;
+use slab::Slab;
+
+use self::follow::Names;
+use self::lessons::Lessons;
+use self::pressure::Pressure;
+use super::config::{Limits, PoolConfig};
+use crate::clock::Instant;
+use crate::latency::Latency;
+use crate::list::{Linked, Links, List};
+use crate::trace::{CloseCause, Family, Limit};
+
+/// The pool's books. `K` names a host, `C` is a handle on a connection, `W` a request that waits, `E` a dial's error.
+pub(crate) struct State<K, C, W, E> {
+    config: PoolConfig,
+    limits: Vec<Limits>,
+    profile: Box<dyn Fn(&K) -> Profile + Send>,
+    hosts: Slab<Host<K>>,
+    index: HashMap<K, usize, RandomState>,
+    conns: Slab<Conn<C>>,
+    tickets: Slab<Ticket<W>>,
+    /// All idle connections, the most recently used in front.
+    idle: List<IN_TOTAL>,
+    /// Hosts that could open a connection if the total allowed it; they take turns.
+    ring: List<0>,
+    alarms: BTreeSet<(Instant, usize)>,
+    pressure_alarm: Option<Instant>,
+    names_alarm: Option<Instant>,
+    effects: VecDeque<Effect<K, C, W, E>>,
+    serial: u64,
+    books: Books,
+    pressure: Pressure,
+    names: Names,
+    lessons: Lessons<K>,
+    draining: bool,
+}
+
+/// What is known of a host beforehand.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Profile {
+    /// Which of the configuration's limits are its own.
+    pub(crate) limits: usize,
+    pub(crate) speaks: Speaks,
+}
+
+/// How many requests a host's connections carry at the same time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Speaks {
+    /// The first connection will show.
+    Unknown,
+    /// One: HTTP/1.
+    One,
+    /// Many: HTTP/2.
+    Many,
+}
+
+/// How many connections and requests are where.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Books {
+    /// Places taken: connections from the start of their dial to the end of their socket.
+    pub(crate) places: usize,
+    pub(crate) dialling: usize,
+    /// Connections that carry requests, and how many requests they carry.
+    pub(crate) busy: usize,
+    pub(crate) leased: usize,
+    pub(crate) idle: usize,
+    /// Busy, and to be closed when they no longer are.
+    pub(crate) retiring: usize,
+    /// Given up, with a socket that is not closed yet.
+    pub(crate) closing: usize,
+    /// Requests that wait, and those among them for which nothing is being dialled.
+    pub(crate) waiting: usize,
+    pub(crate) unpaired: usize,
+    /// Since the pool was made.
+    pub(crate) opened: u64,
+    pub(crate) closed: [u64; CloseCause::ALL.len()],
+    /// Requests that got a connection another one had used before.
+    pub(crate) reused: u64,
+    /// How long requests waited for a connection, those that did not among them, and how long they held it.
+    pub(crate) queued: Latency,
+    pub(crate) held: Latency,
+}
+
+/// The same for one host, as long as it has any.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct HostBooks {
+    pub(crate) places: usize,
+    pub(crate) dialling: usize,
+    pub(crate) busy: usize,
+    pub(crate) leased: usize,
+    pub(crate) idle: usize,
+    pub(crate) waiting: usize,
+    pub(crate) opened: u64,
+    pub(crate) reused: u64,
+}
+
+/// A connection, from the start of its dial on. Its serial number is never used again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct ConnId {
+    index: usize,
+    pub(crate) serial: u64,
+}
+
+/// A request that waits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct TicketId {
+    index: usize,
+    serial: u64,
+}
+
+/// The right to dial once. It must end in [`State::dialed`], [`State::dial_failed`] or [`State::dial_postponed`].
+#[derive(Debug)]
+pub(crate) struct Permit(ConnId);
+
+impl Permit {
+    pub(crate) fn id(&self) -> ConnId {
+        self.0
+    }
+}
+
+/// A seat on a connection. It must end in [`State::release`].
+#[derive(Debug)]
+pub(crate) struct Held {
+    id: ConnId,
+    since: Instant,
+}
+
+/// A request's connection.
+#[derive(Debug)]
+pub(crate) struct Grant<C> {
+    pub(crate) held: Held,
+    pub(crate) conn: C,
+    /// How many requests the connection carried before.
+    pub(crate) requests: u64,
+    /// For how long nobody had used it.
+    pub(crate) idle: Duration,
+}
+
+/// How a lease ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ended {
+    /// The connection can serve again; the server may have said for how long it keeps it idle.
+    Kept { keep_alive: Option<Duration> },
+    /// It cannot. Other requests on it go on.
+    Retire(CloseCause),
+}
+
+/// A connection that was just dialled.
+#[derive(Debug)]
+pub(crate) struct Opened<C> {
+    /// The handle on it, for requests that waited for the dial.
+    pub(crate) fresh: C,
+    /// The same for those that come later.
+    pub(crate) conn: C,
+    pub(crate) speaks: Speaks,
+    pub(crate) seats: usize,
+    pub(crate) location: Option<Location>,
+}
+
+/// Where a connection leads, as DNS had it.
+#[derive(Debug, Clone)]
+pub(crate) struct Location {
+    pub(crate) name: Arc<str>,
+    pub(crate) ip: IpAddr,
+}
+
+/// A name's answer in one family.
+#[derive(Debug, Clone)]
+pub(crate) struct Addresses {
+    pub(crate) family: Family,
+    pub(crate) ips: Arc<[IpAddr]>,
+    pub(crate) ttl: Duration,
+    /// A newer one has a higher one.
+    pub(crate) serial: Option<u64>,
+}
+
+#[derive(Debug)]
+pub(crate) enum Acquired<C> {
+    /// A connection that has a seat.
+    Ready(Grant<C>),
+    /// An effect will tell the waiter; what keeps it waiting.
+    Wait(TicketId, Limit),
+    /// So many wait already, for this reason.
+    Refused(Limit),
+}
+
+/// What the driver must do, outside of its lock.
+#[derive(Debug)]
+pub(crate) enum Effect<K, C, W, E> {
+    Dial(Permit, K),
+    Deliver {
+        waiter: W,
+        grant: Grant<C>,
+    },
+    Fail {
+        waiter: W,
+        why: Failure<E>,
+    },
+    Close(C),
+    /// Busy connections that take no more requests.
+    Retired(ConnId, CloseCause),
+    /// The pool was to be drained, and is.
+    Drained,
+}
+
+/// Why a waiting request gets no connection.
+#[derive(Debug)]
+pub(crate) enum Failure<E> {
+    Dial(E),
+    WaitTimeout { waited: Duration, limit: Limit },
+}
+
+const PER_HOST: usize = 0;
+const IN_TOTAL: usize = 1;
+
+struct Host<K> {
+    key: K,
+    limits: usize,
+    /// Connections the host is still needed for: those with a place, and leased ones whose socket is closed.
+    conns: usize,
+    places: usize,
+    /// Those among them that carry requests, or will.
+    usable: usize,
+    dialling: usize,
+    busy: usize,
+    leased: usize,
+    /// Idle connections, the most recently used in front.
+    idle: List<PER_HOST>,
+    /// Busy connections with a seat left.
+    shared: List<PER_HOST>,
+    /// Dials whose request was served otherwise, or left.
+    orphans: List<PER_HOST>,
+    /// Dials that count against the window, the oldest in front.
+    dials: List<IN_TOTAL>,
+    /// How many dials may be under way.
+    window: usize,
+    speaks: Speaks,
+    /// How many seats a connection has, as far as is known.
+    seats: usize,
+    /// What the server said by `Keep-Alive: timeout`.
+    keep_alive: Option<Duration>,
+    /// Requests in the order they came: first those with a dial under way, then those without.
+    queue: List<0>,
+    first_unpaired: Option<usize>,
+    /// How many they are.
+    unpaired: usize,
+    alarm: Option<Instant>,
+    in_ring: bool,
+    ring_links: Links,
+    opened: u64,
+    reused: u64,
+}
+
+struct Conn<C> {
+    host: usize,
+    serial: u64,
+    /// Whether the socket may be open, that is, whether a place is taken.
+    open: bool,
+    /// Set when it takes no more requests.
+    ended: Option<CloseCause>,
+    stage: Stage<C>,
+    links: [Links; 2],
+}
+
+enum Stage<C> {
+    Dialling { ticket: Option<usize>, since: Instant, slow: bool },
+    Open(Open<C>),
+    Closing,
+}
+
+struct Open<C> {
+    conn: C,
+    /// Until its first request is over.
+    fresh: Option<C>,
+    seats: usize,
+    taken: usize,
+    requests: u64,
+    /// When it was opened, or released last.
+    since: Instant,
+    /// When its lifetime is over.
+    expires: Option<Instant>,
+    listed: Listed,
+    location: Option<Location>,
+}
+
+/// In which of its host's lists an open connection is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Listed {
+    No,
+    Idle,
+    Shared,
+}
+
+struct Ticket<W> {
+    host: usize,
+    serial: u64,
+    since: Instant,
+    waiter: W,
+    dial: Option<usize>,
+    links: Links,
+}
+
+impl<K> Linked<0> for Host<K> {
+    fn place(&self) -> &Links {
+        &self.ring_links
+    }
+
+    fn links(&mut self) -> &mut Links {
+        &mut self.ring_links
+    }
+}
+
+impl<C> Linked<PER_HOST> for Conn<C> {
+    fn place(&self) -> &Links {
+        &self.links[PER_HOST]
+    }
+
+    fn links(&mut self) -> &mut Links {
+        &mut self.links[PER_HOST]
+    }
+}
+
+impl<C> Linked<IN_TOTAL> for Conn<C> {
+    fn place(&self) -> &Links {
+        &self.links[IN_TOTAL]
+    }
+
+    fn links(&mut self) -> &mut Links {
+        &mut self.links[IN_TOTAL]
+    }
+}
+
+impl<W> Linked<0> for Ticket<W> {
+    fn place(&self) -> &Links {
+        &self.links
+    }
+
+    fn links(&mut self) -> &mut Links {
+        &mut self.links
+    }
+}
+
+impl<K: Clone + Eq + Hash, C: Clone, W, E> State<K, C, W, E> {
+    pub(crate) fn new(config: PoolConfig, profile: impl Fn(&K) -> Profile + Send + 'static) -> Self {
+        Self {
+            limits: config.all_limits(),
+            names: Names::new(config.follow_dns),
+            config,
+            profile: Box::new(profile),
+            hosts: Slab::new(),
+            index: HashMap::default(),
+            conns: Slab::new(),
+            tickets: Slab::new(),
+            idle: List::default(),
+            ring: List::default(),
+            alarms: BTreeSet::new(),
+            pressure_alarm: None,
+            names_alarm: None,
+            effects: VecDeque::new(),
+            serial: 0,
+            books: Books::default(),
+            pressure: Pressure::default(),
+            lessons: Lessons::default(),
+            draining: false,
+        }
+    }
+
+    /// Takes a seat on the host's most recently used connection that has one, or queues.
+    ///
+    /// A request that comes `again`, having failed on a connection, suspects the idle ones, too: it queues for one that is
+    /// new, or in use. It belongs to a call that has begun, so a pool that is being drained still serves it.
+    pub(crate) fn acquire(
+        &mut self,
+        now: Instant,
+        key: &K,
+        again: Option<u64>,
+        waiter: impl FnOnce() -> W,
+    ) -> Acquired<C> {
+        if self.draining && again.is_none() {
+            return Acquired::Refused(Limit::Draining);
+        }
+        let host = self.host(key);
+        if let Some(id) = self.with_a_seat(now, host, again) {
+            self.books.queued.add(Duration::ZERO);
+            let grant = self.seat(now, id);
+            // It may have been the last seat a connection gives away, and others may wait for one of another connection.
+            if !self.hosts[host].queue.is_empty() {
+                self.fill(now, host);
+            }
+            return Acquired::Ready(grant);
+        }
+        if let Some(limit) = self.refusal(host) {
+            self.prune(host);
+            return Acquired::Refused(limit);
+        }
+        let ticket = self.enqueue(now, host, waiter());
+        Acquired::Wait(ticket, self.kept_waiting_by(ticket.index))
+    }
+
+    /// A dial succeeded: its connection goes to the requests that waited longest, or becomes idle. Whether the answers of
+    /// the name it was dialled for should be [told](Self::answered).
+    pub(crate) fn dialed(&mut self, now: Instant, permit: Permit, opened: Opened<C>) -> bool {
+        let id = permit.0.index;
+        let host = self.conns[id].host;
+        self.books.opened += 1;
+        self.hosts[host].opened += 1;
+        self.give_to_the_first(host, id);
+        self.end_dial(id);
+        self.pressure.relieved();
+        let unknown = self.admit(now, id, opened);
+        // One whose socket has closed already still goes to its request, which finds out, lest it be dialled for without end.
+        if !self.conns[id].open && !self.hosts[host].queue.is_empty() {
+            self.deliver(now, host, id);
+        }
+        self.settle(now, id);
+        self.finish(now, host);
+        unknown
+    }
+
+    /// A dial failed, and with it the request it was started for. The error of one whose request has gone comes back.
+    pub(crate) fn dial_failed(&mut self, now: Instant, permit: Permit, error: E) -> Option<E> {
+        let id = permit.0.index;
+        let host = self.conns[id].host;
+        let unwanted = match self.conns[id].stage {
+            Stage::Dialling { ticket: Some(ticket), .. } => {
+                let waiter = self.remove_ticket(ticket).waiter;
+                self.effects.push_back(Effect::Fail { waiter, why: Failure::Dial(error) });
+                None
+            }
+            _ => {
+                self.hosts[host].orphans.remove(&mut self.conns, id);
+                Some(error)
+            }
+        };
+        self.drop_dial(now, id);
+        unwanted
+    }
+
+    /// A dial failed because sockets have run out: its request goes on waiting, and an idle connection makes room.
+    pub(crate) fn dial_postponed(&mut self, now: Instant, permit: Permit) {
+        let id = permit.0.index;
+        let host = self.conns[id].host;
+        match self.conns[id].stage {
+            Stage::Dialling { ticket: Some(ticket), .. } => self.put_back(now, host, ticket),
+            _ => self.hosts[host].orphans.remove(&mut self.conns, id),
+        }
+        let wake = self.pressure.felt(now, self.books.places - 1);
+        self.set_pressure_alarm(Some(wake));
+        self.close_oldest(CloseCause::Descriptors);
+        self.drop_dial(now, id);
+    }
+
+    /// A lease ended.
+    pub(crate) fn release(&mut self, now: Instant, held: Held, ended: Ended) {
+        let id = held.id.index;
+        let host = self.conns[id].host;
+        self.books.held.add(now.saturating_duration_since(held.since));
+        self.unseat(now, id);
+        match ended {
+            Ended::Retire(cause) => self.end(id, cause),
+            Ended::Kept { keep_alive } => self.heard(host, keep_alive),
+        }
+        if let Some(cause) = self.overdue(now, id) {
+            self.end(id, cause);
+        }
+        self.settle(now, id);
+        self.finish(now, host);
+    }
+
+    /// The peer lets a connection have so many requests at the same time.
+    pub(crate) fn reseat(&mut self, now: Instant, id: ConnId, seats: usize) {
+        let Some(host) = self.find(id) else { return };
+        let most = self.limits[self.hosts[host].limits].max_streams;
+        self.hosts[host].seats = seats.clamp(1, most);
+        if let Stage::Open(open) = &mut self.conns[id.index].stage {
+            open.seats = seats.min(most);
+            self.settle(now, id.index);
+        }
+        self.finish(now, host);
+    }
+
+    /// A connection takes no more requests; those it has go on.
+    pub(crate) fn retire(&mut self, now: Instant, id: ConnId, cause: CloseCause) {
+        let Some(host) = self.find(id) else { return };
+        if let Stage::Open(_) = self.conns[id.index].stage {
+            self.end(id.index, cause);
+            self.settle(now, id.index);
+            self.finish(now, host);
+        }
+    }
+
+    /// A connection's socket is closed: its place is free, and a connection without requests is gone. Why it closed.
+    pub(crate) fn closed(&mut self, now: Instant, id: ConnId) -> CloseCause {
+        let Some(host) = self.find(id) else { return CloseCause::Peer };
+        let cause = self.conns[id.index].ended.unwrap_or(CloseCause::Peer);
+        self.books.closed[cause as usize] += 1;
+        self.learn(now, id.index);
+        self.lose_socket(id.index);
+        self.settle(now, id.index);
+        self.finish(now, host);
+        cause
+    }
+
+    /// A request no longer waits. Nothing happens if it was served in the meantime.
+    pub(crate) fn abandon(&mut self, now: Instant, id: TicketId) -> Option<W> {
+        let ticket = self.tickets.get(id.index).filter(|ticket| ticket.serial == id.serial)?;
+        let host = ticket.host;
+        let waiter = self.leave(id.index).waiter;
+        self.finish(now, host);
+        Some(waiter)
+    }
+
+    /// Dials until a host has `count` connections that are open or being opened, as far as the limits allow. How many are
+    /// open, and if these are too few, the dials under way.
+    pub(crate) fn warm_up(&mut self, now: Instant, key: &K, count: usize) -> (usize, Vec<ConnId>) {
+        let host = self.host(key);
+        let most = self.limits(host).max_dials;
+        let may_dial = |state: &Self| {
+            let entry = &state.hosts[host];
+            entry.usable < count && entry.dials.len() < most && state.has_room() && state.host_has_room(host)
+        };
+        while !self.draining && may_dial(self) {
+            let id = self.dial(now, host);
+            match self.hosts[host].first_unpaired {
+                Some(_) => self.pair(host, id),
+                None => self.hosts[host].orphans.push_front(&mut self.conns, id),
+            }
+        }
+        self.relist(host);
+        let open = self.hosts[host].usable - self.hosts[host].dialling;
+        let is_dial = |conn: &Conn<C>| conn.host == host && matches!(conn.stage, Stage::Dialling { .. });
+        let dials = self.conns.iter().filter(|(_, conn)| open < count && is_dial(conn));
+        let dials = dials.map(|(index, conn)| ConnId { index, serial: conn.serial }).collect();
+        self.prune(host);
+        (open, dials)
+    }
+
+    /// Closes every idle connection.
+    pub(crate) fn close_idle(&mut self, now: Instant) {
+        while let Some(oldest) = self.idle.back() {
+            let host = self.conns[oldest].host;
+            self.end(oldest, CloseCause::Asked);
+            self.settle(now, oldest);
+            self.finish(now, host);
+        }
+    }
+
+    /// Serves nobody who comes from now on, and closes what is not needed for the others. An effect tells of the end.
+    pub(crate) fn drain(&mut self, now: Instant) {
+        self.draining = true;
+        self.close_idle(now);
+        self.tell_if_drained();
+    }
+
+    pub(crate) fn is_drained(&self) -> bool {
+        self.draining && self.books.places == 0 && self.books.leased == 0 && self.tickets.is_empty()
+    }
+
+    /// What DNS answers for a name, where that is not known yet; `new` where it replaces what is known.
+    pub(crate) fn answered(&mut self, now: Instant, name: &str, answer: &Addresses, new: bool) {
+        self.names.answered(now, name, answer, new);
+        self.follow(now);
+    }
+
+    /// The names of open connections.
+    pub(crate) fn names(&self) -> Vec<Arc<str>> {
+        self.names.all()
+    }
+
+    /// The next thing to do, until there is none.
+    pub(crate) fn poll(&mut self) -> Option<Effect<K, C, W, E>> {
+        self.effects.pop_front()
+    }
+
+    /// Whether there is anything to [`poll`](Self::poll).
+    pub(crate) fn has_effects(&self) -> bool {
+        !self.effects.is_empty()
+    }
+
+    /// The request a dial is paired with.
+    pub(crate) fn waiter_of(&self, permit: &Permit) -> Option<&W> {
+        match self.conns[permit.0.index].stage {
+            Stage::Dialling { ticket, .. } => ticket.map(|ticket| &self.tickets[ticket].waiter),
+            _ => None,
+        }
+    }
+
+    /// The requests that wait, in no order.
+    pub(crate) fn waiters(&self) -> impl Iterator<Item = &W> {
+        self.tickets.iter().map(|(_, ticket)| &ticket.waiter)
+    }
+
+    /// The dial that is under way for a request.
+    pub(crate) fn dial_of(&self, id: TicketId) -> Option<ConnId> {
+        let ticket = self.tickets.get(id.index).filter(|ticket| ticket.serial == id.serial)?;
+        ticket.dial.map(|dial| self.id(dial))
+    }
+
+    pub(crate) fn books(&self) -> Books {
+        Books { idle: self.idle.len(), waiting: self.tickets.len(), ..self.books }
+    }
+
+    /// What each host has.
+    pub(crate) fn host_books(&self) -> impl Iterator<Item = (&K, HostBooks)> {
+        self.hosts.iter().map(|(_, host)| {
+            let Host { places, dialling, busy, leased, opened, reused, .. } = *host;
+            let (idle, waiting) = (host.idle.len(), host.queue.len());
+            (&host.key, HostBooks { places, dialling, busy, leased, idle, waiting, opened, reused })
+        })
+    }
+
+    fn host(&mut self, key: &K) -> usize {
+        if let Some(&host) = self.index.get(key) {
+            return host;
+        }
+        let Profile { limits, speaks } = (self.profile)(key);
+        let host = self.hosts.insert(Host {
+            key: key.clone(),
+            limits,
+            conns: 0,
+            places: 0,
+            usable: 0,
+            dialling: 0,
+            busy: 0,
+            leased: 0,
+            idle: List::default(),
+            shared: List::default(),
+            orphans: List::default(),
+            dials: List::default(),
+            window: FIRST_DIALS.min(self.limits[limits].max_dials),
+            speaks,
+            seats: self.limits[limits].max_streams,
+            keep_alive: None,
+            queue: List::default(),
+            first_unpaired: None,
+            unpaired: 0,
+            alarm: None,
+            in_ring: false,
+            ring_links: Links::default(),
+            opened: 0,
+            reused: 0,
+        });
+        self.index.insert(key.clone(), host);
+        host
+    }
+
+    /// Forgets a host nobody needs.
+    fn prune(&mut self, host: usize) {
+        let Some(entry) = self.hosts.get(host) else { return };
+        if entry.conns == 0 && entry.queue.is_empty() {
+            self.clear_alarm(host);
+            let entry = self.hosts.remove(host);
+            self.index.remove(&entry.key);
+        }
+    }
+
+    fn limits(&self, host: usize) -> &Limits {
+        &self.limits[self.hosts[host].limits]
+    }
+
+    fn id(&self, index: usize) -> ConnId {
+        ConnId { index, serial: self.conns[index].serial }
+    }
+
+    /// The host of a connection that still has a place.
+    fn find(&self, id: ConnId) -> Option<usize> {
+        self.conns.get(id.index).filter(|conn| conn.serial == id.serial).map(|conn| conn.host)
+    }
+
+    /// What follows from a change to a host: dials, and perhaps its end.
+    fn finish(&mut self, now: Instant, host: usize) {
+        self.fill(now, host);
+        self.prune(host);
+        self.tell_if_drained();
+    }
+
+    fn tell_if_drained(&mut self) {
+        if self.is_drained() {
+            self.effects.push_back(Effect::Drained);
+        }
+    }
+}
+
+/// How many dials to a host may be under way before any of them has succeeded.
+const FIRST_DIALS: usize = 64;
+
+fn next(serial: &mut u64) -> u64 {
+    *serial += 1;
+    *serial
+}
+
+#[cfg(test)]
+mod tests;
+#[cfg(test)]
+mod walks;

@@ -1,0 +1,268 @@
+//! Open connections: their seats, and the end of them. A core.
+
+use std::hash::Hash;
+use std::time::Duration;
+
+use super::{Conn, Effect, Grant, Held, Listed, Open, Opened, Speaks, Stage, State};
+use crate::clock::Instant;
+use crate::trace::CloseCause;
+
+impl<K: Clone + Eq + Hash, C: Clone, W, E> State<K, C, W, E> {
+    /// A connection with a free seat: a busy one rather than an idle one, the most recently used rather than others. A
+    /// request that comes `again` gets no idle one, nor the one it failed on.
+    pub(super) fn with_a_seat(&mut self, now: Instant, host: usize, again: Option<u64>) -> Option<usize> {
+        loop {
+            let found = self.shared_seat(host, again).or_else(|| self.idle_seat(host, again))?;
+            let Some(cause) = self.overdue(now, found) else { return Some(found) };
+            self.end(found, cause);
+            self.settle(now, found);
+            self.fill(now, host);
+        }
+    }
+
+    fn shared_seat(&self, host: usize, again: Option<u64>) -> Option<usize> {
+        let shared = &self.hosts[host].shared;
+        let mut found = shared.front()?;
+        while Some(self.conns[found].serial) == again {
+            found = shared.after(&self.conns, found)?;
+        }
+        Some(found)
+    }
+
+    fn idle_seat(&self, host: usize, again: Option<u64>) -> Option<usize> {
+        let idle = &self.hosts[host].idle;
+        let mut found = idle.front().filter(|_| again.is_none())?;
+        // One whose peer allows no request at the moment stays idle.
+        while self.open(found).seats == 0 {
+            found = idle.after(&self.conns, found)?;
+        }
+        Some(found)
+    }
+
+    /// Takes a seat.
+    pub(super) fn seat(&mut self, now: Instant, id: usize) -> Grant<C> {
+        let host = self.conns[id].host;
+        let most = self.limits(host).max_requests;
+        let held = Held { id: self.id(id), since: now };
+        let open = self.open_mut(id);
+        let idle = if open.taken == 0 { now.saturating_duration_since(open.since) } else { Duration::ZERO };
+        let (conn, requests, first) = (open.conn.clone(), open.requests, open.taken == 0);
+        open.taken += 1;
+        open.requests += 1;
+        let (full, last) = (open.taken >= open.seats, open.requests >= most);
+        self.books.leased += 1;
+        self.books.busy += usize::from(first);
+        self.books.reused += u64::from(requests > 0);
+        let entry = &mut self.hosts[host];
+        entry.leased += 1;
+        entry.busy += usize::from(first);
+        entry.reused += u64::from(requests > 0);
+        if first || full {
+            self.unlist(id);
+        }
+        if last {
+            self.end(id, CloseCause::Requests);
+        } else if first && !full {
+            self.list(id);
+        }
+        Grant { held, conn, requests, idle }
+    }
+
+    /// Gives a seat back.
+    pub(super) fn unseat(&mut self, now: Instant, id: usize) {
+        let host = self.conns[id].host;
+        let open = self.open_mut(id);
+        open.taken -= 1;
+        open.fresh = None;
+        open.since = now;
+        let free = usize::from(open.taken == 0);
+        let retired = free > 0 && self.conns[id].open && self.conns[id].ended.is_some();
+        self.books.retiring -= usize::from(retired);
+        self.books.leased -= 1;
+        self.books.busy -= free;
+        self.hosts[host].leased -= 1;
+        self.hosts[host].busy -= free;
+    }
+
+    /// Takes a new connection into the books. Whether its name's answers are not known.
+    pub(super) fn admit(&mut self, now: Instant, id: usize, opened: Opened<C>) -> bool {
+        let Opened { fresh, conn, speaks, seats, location } = opened;
+        let host = self.conns[id].host;
+        let limits = *self.limits(host);
+        let entry = &mut self.hosts[host];
+        entry.speaks = speaks;
+        if speaks == Speaks::Many && seats > 1 {
+            entry.seats = seats.min(limits.max_streams);
+        }
+        if !entry.queue.is_empty() {
+            entry.window = (entry.window + 1).min(limits.max_dials);
+        }
+        let seats = seats.min(limits.max_streams);
+        let location = location.filter(|_| self.conns[id].open);
+        let unknown = location.as_ref().is_some_and(|location| self.names.opened(now, location));
+        let (expires, listed) = (now.checked_add(jittered(limits.lifetime, self.conns[id].serial)), Listed::No);
+        let fresh = Some(fresh);
+        self.conns[id].stage =
+            Stage::Open(Open { conn, fresh, seats, taken: 0, requests: 0, since: now, expires, listed, location });
+        unknown
+    }
+
+    /// Why a connection should take no more requests now, if it should not.
+    pub(super) fn overdue(&self, now: Instant, id: usize) -> Option<CloseCause> {
+        let Conn { host, ended, .. } = self.conns[id];
+        let open = self.open(id);
+        if ended.is_some() {
+            None
+        } else if open.expires.is_some_and(|expires| expires <= now) {
+            Some(CloseCause::Lifetime)
+        } else if self.must_yield(host, open.taken > 0) {
+            Some(CloseCause::MadeRoom)
+        } else if self.draining && self.hosts[host].queue.is_empty() {
+            Some(CloseCause::Asked)
+        } else {
+            None
+        }
+    }
+
+    /// A connection takes no more requests.
+    pub(super) fn end(&mut self, id: usize, cause: CloseCause) {
+        let Conn { host, ended, .. } = self.conns[id];
+        if ended.is_some() {
+            return;
+        }
+        self.conns[id].ended = Some(cause);
+        self.hosts[host].usable -= 1;
+        let Stage::Open(open) = &self.conns[id].stage else { return };
+        if open.taken > 0 && self.conns[id].open {
+            self.books.retiring += 1;
+            self.effects.push_back(Effect::Retired(self.id(id), cause));
+        }
+        self.unlist(id);
+    }
+
+    /// Puts a connection where it belongs after a change: free seats go to requests that wait; without requests it is idle,
+    /// or closes if it takes no more.
+    pub(super) fn settle(&mut self, now: Instant, id: usize) {
+        let host = self.conns[id].host;
+        if !matches!(self.conns[id].stage, Stage::Open(_)) {
+            return self.remove_if_closed(id);
+        }
+        while self.has_a_seat(id) && !self.hosts[host].queue.is_empty() {
+            self.deliver(now, host, id);
+        }
+        match (self.conns[id].ended.is_some(), self.open(id).taken) {
+            (true, 0) => self.close(id),
+            (true, _) => {}
+            (false, 0) => self.make_idle(now, id),
+            (false, _) => {
+                self.unlist(id);
+                self.list(id);
+            }
+        }
+    }
+
+    fn has_a_seat(&self, id: usize) -> bool {
+        let open = self.open(id);
+        self.conns[id].ended.is_none() && open.taken < open.seats
+    }
+
+    fn make_idle(&mut self, now: Instant, id: usize) {
+        let host = self.conns[id].host;
+        self.unlist(id);
+        self.list(id);
+        if self.hosts[host].idle.len() > self.limits(host).max_idle {
+            let oldest = self.hosts[host].idle.back().expect("more than the limit");
+            self.end(oldest, CloseCause::IdleLimit);
+            self.settle(now, oldest);
+        }
+        if self.idle.len() > self.config.max_idle {
+            self.close_oldest(CloseCause::IdleLimit);
+        }
+        self.set_idle_alarm(host);
+    }
+
+    /// Ends the least recently used idle connection, if there is one.
+    pub(super) fn close_oldest(&mut self, cause: CloseCause) {
+        if let Some(oldest) = self.idle.back() {
+            self.end(oldest, cause);
+            self.close(oldest);
+        }
+    }
+
+    /// A connection without requests is given up; its place is free when its socket is closed.
+    fn close(&mut self, id: usize) {
+        let stage = std::mem::replace(&mut self.conns[id].stage, Stage::Closing);
+        if let Stage::Open(open) = stage {
+            if let Some(location) = open.location.filter(|_| self.conns[id].open) {
+                self.names.closed(&location);
+            }
+            self.effects.push_back(Effect::Close(open.conn));
+            self.books.closing += 1;
+        }
+        self.remove_if_closed(id);
+    }
+
+    fn remove_if_closed(&mut self, id: usize) {
+        let Conn { host, open, .. } = self.conns[id];
+        if !open && matches!(self.conns[id].stage, Stage::Closing) {
+            self.books.closing -= 1;
+            self.conns.remove(id);
+            self.hosts[host].conns -= 1;
+        }
+    }
+
+    /// Puts a connection in its host's list of those with seats, and of the idle ones.
+    fn list(&mut self, id: usize) {
+        let Conn { host, ended, .. } = self.conns[id];
+        let open = self.open(id);
+        let listed = match open.taken {
+            _ if ended.is_some() => Listed::No,
+            0 => Listed::Idle,
+            taken if taken < open.seats => Listed::Shared,
+            _ => Listed::No,
+        };
+        self.open_mut(id).listed = listed;
+        match listed {
+            Listed::No => {}
+            Listed::Shared => self.hosts[host].shared.push_front(&mut self.conns, id),
+            Listed::Idle => {
+                self.hosts[host].idle.push_front(&mut self.conns, id);
+                self.idle.push_front(&mut self.conns, id);
+            }
+        }
+    }
+
+    fn unlist(&mut self, id: usize) {
+        let host = self.conns[id].host;
+        match std::mem::replace(&mut self.open_mut(id).listed, Listed::No) {
+            Listed::No => {}
+            Listed::Shared => self.hosts[host].shared.remove(&mut self.conns, id),
+            Listed::Idle => {
+                self.hosts[host].idle.remove(&mut self.conns, id);
+                self.idle.remove(&mut self.conns, id);
+            }
+        }
+    }
+
+    pub(super) fn open(&self, id: usize) -> &Open<C> {
+        match &self.conns[id].stage {
+            Stage::Open(open) => open,
+            _ => unreachable!("the connection is open"),
+        }
+    }
+
+    fn open_mut(&mut self, id: usize) -> &mut Open<C> {
+        match &mut self.conns[id].stage {
+            Stage::Open(open) => open,
+            _ => unreachable!("the connection is open"),
+        }
+    }
+}
+
+/// A time give or take a tenth, which depends on the connection's number alone.
+pub(super) fn jittered(time: Duration, serial: u64) -> Duration {
+    // The golden ratio's multiples are spread evenly (Knuth, TAOCP vol. 3, §6.4).
+    let spread = serial.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 54;
+    let tenth = time / 10;
+    time.saturating_sub(tenth).saturating_add(tenth / 512 * spread as u32)
+}

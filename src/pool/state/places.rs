@@ -1,0 +1,164 @@
+//! Places, and the dials that take them. A core.
+
+use std::hash::Hash;
+
+use super::{Conn, Effect, Permit, Speaks, Stage, State, next};
+use crate::clock::Instant;
+use crate::trace::{CloseCause, Limit};
+
+impl<K: Clone + Eq + Hash, C: Clone, W, E> State<K, C, W, E> {
+    /// Whether the total allows another connection.
+    pub(super) fn has_room(&self) -> bool {
+        self.books.places < self.config.max_connections && self.pressure.allows(self.books.places)
+    }
+
+    /// Whether the host's own limits allow another connection.
+    pub(super) fn host_has_room(&self, host: usize) -> bool {
+        let (entry, limits) = (&self.hosts[host], self.limits(host));
+        let many = entry.speaks == Speaks::Many;
+        entry.places < limits.max_connections && !(many && entry.usable >= limits.max_http2_connections)
+    }
+
+    /// How many connections the host would dial for its requests, and for so many more, if only the total allowed it.
+    pub(super) fn dialable(&self, host: usize, more: usize) -> usize {
+        let (entry, limits) = (&self.hosts[host], self.limits(host));
+        let window = if entry.speaks == Speaks::Unknown { 1 } else { entry.window };
+        let needed = match entry.speaks {
+            Speaks::One | Speaks::Unknown => entry.unpaired + more,
+            Speaks::Many => {
+                let connections = (entry.queue.len() + more).div_ceil(entry.seats);
+                let allowed = limits.max_http2_connections.saturating_sub(entry.usable);
+                connections.saturating_sub(entry.dials.len()).min(entry.unpaired + more).min(allowed)
+            }
+        };
+        let places = limits.max_connections.saturating_sub(entry.places);
+        needed.min(places).min(window.saturating_sub(entry.dials.len()))
+    }
+
+    /// What keeps a host from dialling for one more request.
+    pub(super) fn binding_limit(&self, host: usize) -> Limit {
+        let (entry, limits) = (&self.hosts[host], self.limits(host));
+        if entry.places >= limits.max_connections {
+            Limit::ConnectionsPerHost
+        } else if !self.host_has_room(host) {
+            Limit::Streams
+        } else if !self.pressure.allows(self.books.places) {
+            Limit::Descriptors
+        } else if !self.has_room() {
+            Limit::Connections
+        } else {
+            Limit::Dials
+        }
+    }
+
+    /// Dials for requests that wait, as far as the limits allow, `host` having changed.
+    pub(super) fn fill(&mut self, now: Instant, host: usize) {
+        self.relist(host);
+        while self.has_room()
+            && let Some(next) = self.ring.front()
+        {
+            self.ring.remove(&mut self.hosts, next);
+            self.hosts[next].in_ring = false;
+            let dial = self.dial(now, next);
+            self.pair(next, dial);
+            self.relist(next);
+        }
+        while !self.idle.is_empty() && self.must_make_room() {
+            self.close_oldest(CloseCause::MadeRoom);
+        }
+    }
+
+    /// Whether the total keeps more requests out than there are places about to become free.
+    fn must_make_room(&self) -> bool {
+        let (mut kept_out, mut next) = (0, self.ring.front());
+        while let Some(host) = next.filter(|_| kept_out <= self.books.closing) {
+            kept_out += self.dialable(host, 0);
+            next = self.ring.after(&self.hosts, host);
+        }
+        kept_out > self.books.closing
+    }
+
+    /// Whether a connection that `host` could use again has to make room for another host, whose turn it is: the first
+    /// of its requests without a dial came before all of this host's, or those go on without ever waiting.
+    pub(super) fn must_yield(&self, host: usize, busy: bool) -> bool {
+        let Some(other) = self.ring.front().filter(|other| *other != host) else { return false };
+        let came = |ticket: Option<usize>| ticket.map(|ticket| self.tickets[ticket].serial);
+        let (theirs, ours) = (came(self.hosts[other].first_unpaired), came(self.hosts[host].queue.front()));
+        let their_turn = if ours.is_some() { theirs < ours } else { busy };
+        their_turn && self.dialable(other, 0) > self.books.closing + self.books.retiring
+    }
+
+    /// Puts the host where it belongs: in the ring if it could open a connection but for the total.
+    pub(super) fn relist(&mut self, host: usize) {
+        let wants = self.dialable(host, 0) > 0;
+        if wants != self.hosts[host].in_ring {
+            match wants {
+                true => self.ring.push_back(&mut self.hosts, host),
+                false => self.ring.remove(&mut self.hosts, host),
+            }
+            self.hosts[host].in_ring = wants;
+        }
+    }
+
+    /// Begins a dial, for nobody yet.
+    pub(super) fn dial(&mut self, now: Instant, host: usize) -> usize {
+        let serial = next(&mut self.serial);
+        let stage = Stage::Dialling { ticket: None, since: now, slow: false };
+        let id = self.conns.insert(Conn { host, serial, open: true, ended: None, stage, links: Default::default() });
+        let entry = &mut self.hosts[host];
+        entry.conns += 1;
+        entry.places += 1;
+        entry.usable += 1;
+        entry.dialling += 1;
+        entry.dials.push_back(&mut self.conns, id);
+        let key = entry.key.clone();
+        self.books.places += 1;
+        self.books.dialling += 1;
+        self.set_dial_alarm(host, now);
+        self.effects.push_back(Effect::Dial(Permit(self.id(id)), key));
+        id
+    }
+
+    /// A dial is over.
+    pub(super) fn end_dial(&mut self, id: usize) {
+        let host = self.conns[id].host;
+        self.books.dialling -= 1;
+        let entry = &mut self.hosts[host];
+        entry.dialling -= 1;
+        if let Stage::Dialling { slow: false, .. } = self.conns[id].stage {
+            entry.dials.remove(&mut self.conns, id);
+        }
+    }
+
+    /// A dial is over, and came to nothing.
+    pub(super) fn drop_dial(&mut self, now: Instant, id: usize) {
+        let host = self.conns[id].host;
+        self.end_dial(id);
+        self.end(id, CloseCause::Unfinished);
+        self.free_place(id);
+        self.conns.remove(id);
+        self.hosts[host].conns -= 1;
+        self.finish(now, host);
+    }
+
+    /// A connection's socket is closed, whatever it was doing.
+    pub(super) fn lose_socket(&mut self, id: usize) {
+        if let Stage::Open(open) = &self.conns[id].stage {
+            let retiring = self.conns[id].ended.is_some() && open.taken > 0;
+            self.books.retiring -= usize::from(retiring);
+            if let Some(location) = &open.location {
+                self.names.closed(location);
+            }
+        }
+        self.free_place(id);
+        self.end(id, CloseCause::Peer);
+    }
+
+    fn free_place(&mut self, id: usize) {
+        let conn = &mut self.conns[id];
+        if std::mem::take(&mut conn.open) {
+            self.hosts[conn.host].places -= 1;
+            self.books.places -= 1;
+        }
+    }
+}

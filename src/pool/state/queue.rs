@@ -1,0 +1,202 @@
+//! Requests that wait, and the dials they are paired with. A core.
+
+use std::hash::Hash;
+
+use super::{Effect, Failure, PER_HOST, Speaks, Stage, State, Ticket, TicketId, next};
+use crate::clock::Instant;
+use crate::list::{Links, List};
+use crate::trace::{CloseCause, Limit};
+
+/// So many dials whose requests left are not enough for a new request where there is room for another dial.
+const MAX_IGNORED_ORPHANS: usize = 4;
+
+impl<K: Clone + Eq + Hash, C: Clone, W, E> State<K, C, W, E> {
+    /// Why a request that comes now may not wait; nothing where it may.
+    pub(super) fn refusal(&self, host: usize) -> Option<Limit> {
+        let entry = &self.hosts[host];
+        let full = self.books.unpaired >= self.config.max_waiting || entry.unpaired >= self.limits(host).max_waiting;
+        if !full || !entry.orphans.is_empty() || self.will_be_carried(host) {
+            return None;
+        }
+        let can_dial = entry.first_unpaired.is_none() && self.has_room() && self.dialable(host, 1) > 0;
+        if can_dial { None } else { Some(self.binding_limit(host)) }
+    }
+
+    /// Whether connections that are being opened will have a seat for another request.
+    fn will_be_carried(&self, host: usize) -> bool {
+        let entry = &self.hosts[host];
+        entry.speaks != Speaks::One && entry.queue.len() < entry.dials.len().saturating_mul(entry.seats)
+    }
+
+    pub(super) fn enqueue(&mut self, now: Instant, host: usize, waiter: W) -> TicketId {
+        let serial = next(&mut self.serial);
+        let ticket = Ticket { host, serial, since: now, waiter, dial: None, links: Links::default() };
+        let index = self.tickets.insert(ticket);
+        self.books.unpaired += 1;
+        let entry = &mut self.hosts[host];
+        entry.unpaired += 1;
+        entry.queue.push_back(&mut self.tickets, index);
+        entry.first_unpaired.get_or_insert(index);
+        // A dial whose request left may have been left for being slow, so a few of them do not count.
+        if entry.orphans.len() < MAX_IGNORED_ORPHANS {
+            self.fill(now, host);
+        }
+        if let Some(orphan) = self.hosts[host].orphans.front().filter(|_| self.tickets[index].dial.is_none()) {
+            self.adopt(host, orphan);
+            self.relist(host);
+        }
+        if self.tickets[index].dial.is_none() {
+            self.make_room_within(now, host);
+        }
+        if self.tickets[index].dial.is_none() {
+            self.set_wait_alarm(host, index);
+        }
+        TicketId { index, serial }
+    }
+
+    /// What a request in the queue waits for.
+    pub(super) fn kept_waiting_by(&self, ticket: usize) -> Limit {
+        let ticket = &self.tickets[ticket];
+        if ticket.dial.is_some() { Limit::Opening } else { self.binding_limit(ticket.host) }
+    }
+
+    /// Takes a request out of the queue, and its dial to the next one that has none.
+    pub(super) fn leave(&mut self, index: usize) -> Ticket<W> {
+        let ticket = self.remove_ticket(index);
+        if let Some(dial) = ticket.dial {
+            self.orphan(ticket.host, dial);
+        }
+        ticket
+    }
+
+    pub(super) fn remove_ticket(&mut self, index: usize) -> Ticket<W> {
+        let entry = &mut self.hosts[self.tickets[index].host];
+        if entry.first_unpaired == Some(index) {
+            entry.first_unpaired = entry.queue.after(&self.tickets, index);
+        }
+        entry.queue.remove(&mut self.tickets, index);
+        let ticket = self.tickets.remove(index);
+        if ticket.dial.is_none() {
+            entry.unpaired -= 1;
+            self.books.unpaired -= 1;
+        }
+        ticket
+    }
+
+    /// A dial is nobody's: the first request without one has it now.
+    fn orphan(&mut self, host: usize, dial: usize) {
+        self.set_addressee(dial, None);
+        self.hosts[host].orphans.push_front(&mut self.conns, dial);
+        if self.hosts[host].first_unpaired.is_some() {
+            self.adopt(host, dial);
+        }
+    }
+
+    fn adopt(&mut self, host: usize, dial: usize) {
+        self.hosts[host].orphans.remove(&mut self.conns, dial);
+        self.pair(host, dial);
+    }
+
+    /// Pairs a dial with the first request that has none.
+    pub(super) fn pair(&mut self, host: usize, dial: usize) {
+        let entry = &mut self.hosts[host];
+        let ticket = entry.first_unpaired.expect("a request without a dial");
+        entry.first_unpaired = entry.queue.after(&self.tickets, ticket);
+        self.tickets[ticket].dial = Some(dial);
+        entry.unpaired -= 1;
+        self.books.unpaired -= 1;
+        self.set_addressee(dial, Some(ticket));
+    }
+
+    fn set_addressee(&mut self, dial: usize, addressee: Option<usize>) {
+        match &mut self.conns[dial].stage {
+            Stage::Dialling { ticket, .. } => *ticket = addressee,
+            _ => unreachable!("only dials are paired"),
+        }
+    }
+
+    fn addressee(&self, dial: usize) -> Option<usize> {
+        match self.conns[dial].stage {
+            Stage::Dialling { ticket, .. } => ticket,
+            _ => None,
+        }
+    }
+
+    /// Makes a finished dial that of the host's first request, which hands its own to the one this was meant for.
+    pub(super) fn give_to_the_first(&mut self, host: usize, dial: usize) {
+        let Some(meant) = self.addressee(dial) else {
+            return self.hosts[host].orphans.remove(&mut self.conns, dial);
+        };
+        let first = self.hosts[host].queue.front().expect("a paired request waits");
+        if first != meant {
+            let other = self.tickets[first].dial.replace(dial);
+            let other = other.expect("requests with a dial stand before those without");
+            self.tickets[meant].dial = Some(other);
+            self.set_addressee(other, Some(meant));
+        }
+        self.set_addressee(dial, Some(first));
+    }
+
+    /// A request whose dial came to nothing goes on waiting without one. Those with a dial stand in front, so it takes that
+    /// of the last of them, which is the first one without.
+    pub(super) fn put_back(&mut self, now: Instant, host: usize, ticket: usize) {
+        let entry = &mut self.hosts[host];
+        let last = match entry.first_unpaired {
+            Some(first) => entry.queue.before(&self.tickets, first),
+            None => entry.queue.back(),
+        };
+        let last = last.expect("the request itself is in the queue");
+        entry.first_unpaired = Some(last);
+        entry.unpaired += 1;
+        self.books.unpaired += 1;
+        let other = self.tickets[last].dial.take().expect("requests with a dial stand in front");
+        if last != ticket {
+            self.tickets[ticket].dial = Some(other);
+            self.set_addressee(other, Some(ticket));
+        }
+        if let Some(orphan) = self.hosts[host].orphans.front() {
+            return self.adopt(host, orphan);
+        }
+        self.set_wait_alarm(host, last);
+        if self.waits_until(last).is_some_and(|until| until <= now) {
+            self.give_up(now, last);
+        }
+    }
+
+    /// Hands a seat on a connection to the host's first request.
+    pub(super) fn deliver(&mut self, now: Instant, host: usize, id: usize) {
+        let first = self.hosts[host].queue.front().expect("a request waits");
+        let ticket = self.remove_ticket(first);
+        if let Some(own) = ticket.dial.filter(|own| *own != id) {
+            self.orphan(host, own);
+        }
+        self.books.queued.add(now.saturating_duration_since(ticket.since));
+        let mut grant = self.seat(now, id);
+        if let Stage::Open(open) = &self.conns[id].stage
+            && let Some(fresh) = &open.fresh
+        {
+            grant.conn = fresh.clone();
+        }
+        self.effects.push_back(Effect::Deliver { waiter: ticket.waiter, grant });
+    }
+
+    /// A request has waited for too long.
+    pub(super) fn give_up(&mut self, now: Instant, index: usize) {
+        let limit = self.kept_waiting_by(index);
+        let Ticket { waiter, since, .. } = self.remove_ticket(index);
+        let waited = now.saturating_duration_since(since);
+        self.effects.push_back(Effect::Fail { waiter, why: Failure::WaitTimeout { waited, limit } });
+    }
+
+    /// An idle connection that the host's requests shun is in their way.
+    fn make_room_within(&mut self, now: Instant, host: usize) {
+        let idle: &List<PER_HOST> = &self.hosts[host].idle;
+        if let Some(oldest) = idle.back()
+            && !self.host_has_room(host)
+        {
+            self.end(oldest, CloseCause::MadeRoom);
+            self.settle(now, oldest);
+            self.fill(now, host);
+        }
+    }
+}

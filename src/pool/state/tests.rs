@@ -1,0 +1,809 @@
+//! The pool core by arithmetic, and in random walks against invariants.
+
+use std::time::Duration;
+
+use super::*;
+
+type Pool = State<u8, u64, u32, &'static str>;
+
+/// Hosts from 100 on speak HTTP/2, and those from 200 on something that is not known beforehand.
+fn pool(config: PoolConfig) -> (Pool, Instant) {
+    let speaks = |host: &u8| match host {
+        ..100 => Speaks::One,
+        100..200 => Speaks::Many,
+        200.. => Speaks::Unknown,
+    };
+    (State::new(config, move |host| Profile { limits: 0, speaks: speaks(host) }), crate::clock::now())
+}
+
+fn http1(conn: u64) -> Opened<u64> {
+    Opened { fresh: conn, conn, speaks: Speaks::One, seats: 1, location: None }
+}
+
+fn http2(conn: u64, seats: usize) -> Opened<u64> {
+    Opened { speaks: Speaks::Many, seats, ..http1(conn) }
+}
+
+const KEPT: Ended = Ended::Kept { keep_alive: None };
+const BROKEN: Ended = Ended::Retire(CloseCause::Unfinished);
+
+fn ms(ms: u64) -> Duration {
+    Duration::from_millis(ms)
+}
+
+impl Pool {
+    fn wait(&mut self, now: Instant, host: u8, waiter: u32) -> TicketId {
+        match self.acquire(now, &host, None, || waiter) {
+            Acquired::Wait(ticket, _) => ticket,
+            other => panic!("expected to wait: {other:?}"),
+        }
+    }
+
+    fn ready(&mut self, now: Instant, host: u8) -> (Held, u64) {
+        match self.acquire(now, &host, None, || 0) {
+            Acquired::Ready(Grant { held, conn, .. }) => (held, conn),
+            other => panic!("expected an idle connection: {other:?}"),
+        }
+    }
+
+    fn permit(&mut self) -> Permit {
+        match self.poll() {
+            Some(Effect::Dial(permit, _)) => permit,
+            other => panic!("expected a dial: {other:?}"),
+        }
+    }
+
+    fn delivered(&mut self) -> (u32, Held, u64) {
+        match self.poll() {
+            Some(Effect::Deliver { waiter, grant: Grant { held, conn, .. } }) => (waiter, held, conn),
+            other => panic!("expected a delivery: {other:?}"),
+        }
+    }
+
+    fn closes(&mut self) -> u64 {
+        match self.poll() {
+            Some(Effect::Close(conn)) => conn,
+            other => panic!("expected an end: {other:?}"),
+        }
+    }
+
+    fn limit(&mut self, now: Instant, host: u8, waiter: u32) -> Limit {
+        match self.acquire(now, &host, None, || waiter) {
+            Acquired::Wait(_, limit) | Acquired::Refused(limit) => limit,
+            other => panic!("expected to wait: {other:?}"),
+        }
+    }
+
+    fn failed(&mut self) -> (u32, Failure<&'static str>) {
+        match self.poll() {
+            Some(Effect::Fail { waiter, why }) => (waiter, why),
+            other => panic!("expected a failure: {other:?}"),
+        }
+    }
+
+    /// Opens `count` connections to `host` and leaves them idle.
+    fn open_idle(&mut self, now: Instant, host: u8, count: u64) -> Vec<ConnId> {
+        for waiter in 0..count {
+            self.wait(now, host, waiter as u32);
+        }
+        let permits: Vec<_> = (0..count).map(|_| self.permit()).collect();
+        let ids = permits.iter().map(Permit::id).collect();
+        for permit in permits {
+            let conn = permit.id().serial;
+            self.dialed(now, permit, http1(conn));
+        }
+        let held: Vec<_> = (0..count).map(|_| self.delivered().1).collect();
+        for held in held {
+            self.release(now, held, KEPT);
+        }
+        ids
+    }
+}
+
+#[test]
+fn a_cold_request_dials_and_a_warm_one_does_not() {
+    let (mut pool, now) = pool(PoolConfig::new());
+    pool.wait(now, 1, 10);
+    let permit = pool.permit();
+    pool.dialed(now, permit, http1(5));
+    let (waiter, held, conn) = pool.delivered();
+    assert_eq!((waiter, conn), (10, 5));
+    pool.release(now, held, KEPT);
+    assert_eq!(pool.ready(now, 1).1, 5);
+    assert!(pool.poll().is_none());
+}
+
+#[test]
+fn the_most_recently_used_connection_goes_out_first() {
+    let (mut pool, now) = pool(PoolConfig::new());
+    pool.open_idle(now, 1, 2);
+    let (first, _) = pool.ready(now, 1);
+    let (second, b) = pool.ready(now, 1);
+    pool.release(now, first, KEPT);
+    pool.release(now, second, KEPT);
+    assert_eq!(pool.ready(now, 1).1, b);
+}
+
+#[test]
+fn a_limit_makes_requests_wait_in_order() {
+    let (mut pool, now) = pool(PoolConfig::new().max_connections_per_host(1));
+    for waiter in 0..3 {
+        pool.wait(now, 1, waiter);
+    }
+    let permit = pool.permit();
+    assert!(pool.poll().is_none(), "one dial only");
+    pool.dialed(now, permit, http1(5));
+    for expected in 0..3 {
+        let (waiter, held, _) = pool.delivered();
+        assert_eq!(waiter, expected);
+        pool.release(now, held, KEPT);
+    }
+    assert_eq!(pool.books().idle, 1);
+}
+
+#[test]
+fn a_place_is_free_when_the_socket_is_closed_and_not_before() {
+    let (mut pool, now) = pool(PoolConfig::new().max_connections_per_host(1));
+    pool.wait(now, 1, 0);
+    pool.wait(now, 1, 1);
+    let permit = pool.permit();
+    let id = permit.id();
+    pool.dialed(now, permit, http1(5));
+    let (_, held, _) = pool.delivered();
+    pool.release(now, held, BROKEN);
+    assert_eq!(pool.closes(), 5);
+    assert!(pool.poll().is_none(), "the socket is still there");
+    pool.closed(now, id);
+    pool.permit();
+}
+
+#[test]
+fn a_freed_connection_is_taken_while_a_dial_goes_on_and_the_surplus_is_kept() {
+    let (mut pool, now) = pool(PoolConfig::new());
+    pool.open_idle(now, 1, 1);
+    let (held, _) = pool.ready(now, 1);
+    pool.wait(now, 1, 9);
+    let permit = pool.permit();
+    pool.release(now, held, KEPT);
+    assert_eq!(pool.delivered().0, 9);
+    pool.dialed(now, permit, http1(6));
+    assert!(pool.poll().is_none());
+    assert_eq!(pool.books().idle, 1);
+}
+
+#[test]
+fn a_failed_dial_fails_its_own_request_and_strands_nobody() {
+    let (mut pool, now) = pool(PoolConfig::new().max_connections_per_host(1));
+    for waiter in 0..3 {
+        pool.wait(now, 1, waiter);
+    }
+    for expected in 0..3 {
+        let permit = pool.permit();
+        pool.dial_failed(now, permit, "refused");
+        assert!(matches!(pool.failed(), (waiter, Failure::Dial("refused")) if waiter == expected));
+    }
+    assert!(pool.poll().is_none() && pool.hosts.is_empty());
+}
+
+#[test]
+fn a_dial_whose_request_left_serves_the_next_one_and_its_failure_nobody_else() {
+    let (mut pool, now) = pool(PoolConfig::new().max_connections_per_host(1));
+    let first = pool.wait(now, 1, 1);
+    let permit = pool.permit();
+    assert_eq!(pool.abandon(now, first), Some(1));
+    assert_eq!(pool.abandon(now, first), None);
+    pool.wait(now, 1, 2);
+    assert!(pool.poll().is_none(), "the dial under way will do");
+    pool.dialed(now, permit, http1(5));
+    assert_eq!(pool.delivered().0, 2);
+
+    let third = pool.wait(now, 2, 3);
+    let permit = pool.permit();
+    pool.abandon(now, third);
+    pool.dial_failed(now, permit, "refused");
+    assert!(pool.poll().is_none());
+}
+
+#[test]
+fn a_dial_left_for_being_slow_does_not_hold_the_next_request_up() {
+    let (mut pool, now) = pool(PoolConfig::new());
+    let mut slow = Vec::new();
+    for waiter in 0..4 {
+        let ticket = pool.wait(now, 1, waiter);
+        slow.push(pool.permit());
+        pool.abandon(now, ticket);
+    }
+    pool.wait(now, 1, 9);
+    assert!(pool.poll().is_none(), "but there is an end to it");
+    pool.dialed(now, slow.remove(0), http1(5));
+    assert_eq!(pool.delivered().0, 9);
+}
+
+#[test]
+fn a_request_that_shuns_idle_connections_gets_another_one() {
+    for limit in [1, 2, usize::MAX] {
+        let (mut pool, now) = pool(PoolConfig::new().max_connections_per_host(limit));
+        let ids = pool.open_idle(now, 1, 1);
+        assert!(matches!(pool.acquire(now, &1, Some(0), || 8), Acquired::Wait(..)));
+        if limit == 1 {
+            assert!(matches!(pool.poll(), Some(Effect::Close(_))), "it is in the way");
+            pool.closed(now, ids[0]);
+        }
+        let permit = pool.permit();
+        pool.dialed(now, permit, http1(77));
+        let (waiter, _, conn) = pool.delivered();
+        assert_eq!((waiter, conn), (8, 77));
+    }
+}
+
+#[test]
+fn a_busy_host_yields_to_one_whose_requests_came_first() {
+    let (mut pool, now) = pool(PoolConfig::new().max_connections(2));
+    pool.open_idle(now, 1, 2);
+    let (first, a) = pool.ready(now, 1);
+    let (second, _) = pool.ready(now, 1);
+    pool.wait(now, 2, 20);
+    for waiter in 10..13 {
+        pool.wait(now, 1, waiter);
+    }
+    pool.release(now, first, KEPT);
+    assert!(matches!(pool.poll(), Some(Effect::Close(conn)) if conn == a), "host 2 came first");
+    pool.release(now, second, KEPT);
+    assert_eq!(pool.delivered().0, 10, "one place is enough for it");
+}
+
+#[test]
+fn only_as_many_idle_connections_close_as_requests_are_kept_out() {
+    let (mut pool, now) = pool(PoolConfig::new().max_connections(10));
+    pool.open_idle(now, 1, 10);
+    let held: Vec<_> = (0..10).map(|_| pool.ready(now, 1).0).collect();
+    pool.wait(now, 2, 20);
+    for held in held {
+        pool.release(now, held, KEPT);
+    }
+    assert_eq!((pool.books().closing, pool.books().idle), (1, 9));
+}
+
+#[test]
+fn alarms_do_not_outlive_their_hosts() {
+    let (mut pool, now) = pool(PoolConfig::new());
+    for host in 0..100 {
+        let ids = pool.open_idle(now, host, 1);
+        pool.closed(now, ids[0]);
+        while pool.poll().is_some() {}
+    }
+    assert_eq!((pool.hosts.len(), pool.alarms.len()), (0, 0));
+}
+
+#[test]
+fn a_request_waits_for_its_dial_as_long_as_that_takes() {
+    let (mut pool, now) = pool(PoolConfig::new().wait_timeout(ms(100)));
+    pool.wait(now, 1, 1);
+    let permit = pool.permit();
+    pool.handle_timeout(now + ms(5_000));
+    assert!(pool.poll().is_none());
+    pool.dialed(now + ms(5_000), permit, http1(5));
+    assert_eq!(pool.delivered().0, 1);
+}
+
+#[test]
+fn a_dial_that_is_faster_serves_the_first_and_the_slower_one_is_the_others() {
+    let (mut pool, now) = pool(PoolConfig::new());
+    pool.wait(now, 1, 1);
+    pool.wait(now, 1, 2);
+    let (slow, fast) = (pool.permit(), pool.permit());
+    pool.dialed(now, fast, http1(5));
+    assert_eq!(pool.delivered().0, 1);
+    pool.dial_failed(now, slow, "refused");
+    assert_eq!(pool.failed().0, 2);
+}
+
+#[test]
+fn idle_connections_close_after_the_idle_timeout_oldest_first() {
+    let (mut pool, now) = pool(PoolConfig::new().idle_timeout(ms(100)));
+    pool.open_idle(now, 1, 2);
+    let (held, conn) = pool.ready(now + ms(60), 1);
+    pool.release(now + ms(60), held, KEPT);
+    assert_eq!(pool.next_timeout(), Some(now + ms(100)));
+    pool.handle_timeout(now + ms(100));
+    assert!(matches!(pool.poll(), Some(Effect::Close(other)) if other != conn));
+    assert!(pool.poll().is_none());
+    assert_eq!(pool.next_timeout(), Some(now + ms(160)));
+    pool.handle_timeout(now + ms(160));
+    assert!(matches!(pool.poll(), Some(Effect::Close(other)) if other == conn));
+    assert_eq!((pool.next_timeout(), pool.books().closing), (None, 2));
+}
+
+#[test]
+fn idle_limits_close_the_longest_idle() {
+    let (mut pool, now) = pool(PoolConfig::new().max_idle_per_host(1).max_idle(2));
+    pool.open_idle(now, 1, 2);
+    assert!(matches!(pool.poll(), Some(Effect::Close(_))));
+    assert_eq!(pool.books().idle, 1);
+    pool.open_idle(now, 2, 1);
+    pool.open_idle(now, 3, 1);
+    assert!(matches!(pool.poll(), Some(Effect::Close(_))));
+    assert!(matches!(pool.acquire(now, &1, None, || 0), Acquired::Wait(..)), "host 1 was the least recently used");
+}
+
+#[test]
+fn an_idle_limit_of_zero_keeps_none() {
+    let (mut pool, now) = pool(PoolConfig::new().max_idle(0));
+    pool.open_idle(now, 1, 1);
+    assert!(matches!(pool.poll(), Some(Effect::Close(_))));
+    assert_eq!(pool.books().idle, 0);
+}
+
+#[test]
+fn an_idle_connection_that_closes_is_never_leased() {
+    let (mut pool, now) = pool(PoolConfig::new());
+    let ids = pool.open_idle(now, 1, 1);
+    pool.closed(now, ids[0]);
+    assert!(matches!(pool.poll(), Some(Effect::Close(_))));
+    pool.wait(now, 1, 7);
+    pool.permit();
+    pool.closed(now, ids[0]);
+    assert_eq!(pool.books().places, 1, "the old number means nothing to the new connection");
+}
+
+#[test]
+fn another_hosts_idle_connection_makes_room_under_the_total() {
+    let (mut pool, now) = pool(PoolConfig::new().max_connections(2));
+    let ids = pool.open_idle(now, 1, 2);
+    pool.wait(now, 2, 7);
+    assert!(matches!(pool.poll(), Some(Effect::Close(conn)) if conn == ids[0].serial));
+    assert!(pool.poll().is_none());
+    pool.closed(now, ids[0]);
+    pool.permit();
+}
+
+#[test]
+fn hosts_take_turns_under_the_total() {
+    let (mut pool, now) = pool(PoolConfig::new().max_connections(1));
+    for waiter in 0..3 {
+        pool.wait(now, 1, waiter);
+    }
+    for waiter in 10..12 {
+        pool.wait(now, 2, waiter);
+    }
+    let mut served = Vec::new();
+    while let Some(effect) = pool.poll() {
+        match effect {
+            Effect::Dial(permit, _) => {
+                let id = permit.id();
+                pool.dialed(now, permit, http1(id.serial));
+                let (waiter, held, _) = pool.delivered();
+                served.push(waiter);
+                pool.release(now, held, BROKEN);
+                assert_eq!(pool.closes(), id.serial);
+                pool.closed(now, id);
+            }
+            other => panic!("expected a dial: {other:?}"),
+        }
+    }
+    // Request 1 was in line before host 2 came.
+    assert_eq!(served, [0, 1, 10, 2, 11]);
+}
+
+#[test]
+fn requests_that_wait_too_long_fail() {
+    let (mut pool, now) = pool(PoolConfig::new().max_connections_per_host(1).wait_timeout(ms(100)));
+    pool.wait(now, 1, 1);
+    let permit = pool.permit();
+    pool.dialed(now, permit, http1(5));
+    let (_, held, _) = pool.delivered();
+    pool.wait(now, 1, 2);
+    pool.wait(now + ms(50), 1, 3);
+    pool.handle_timeout(now + ms(100));
+    assert!(matches!(pool.failed(), (2, Failure::WaitTimeout { .. })));
+    assert_eq!(pool.next_timeout(), Some(now + ms(150)));
+    pool.release(now + ms(120), held, KEPT);
+    assert_eq!(pool.delivered().0, 3);
+}
+
+#[test]
+fn only_so_many_may_wait_and_those_with_a_dial_do_not_count() {
+    let (mut pool, now) = pool(PoolConfig::new().max_connections_per_host(2).max_waiting(1));
+    for waiter in 0..3 {
+        pool.wait(now, 1, waiter);
+    }
+    assert!(matches!(pool.acquire(now, &1, None, || 9), Acquired::Refused(_)));
+    pool.wait(now, 2, 4);
+    assert!(matches!(pool.acquire(now, &1, None, || 9), Acquired::Refused(_)));
+}
+
+#[test]
+fn a_refused_request_leaves_no_host_behind() {
+    let (mut pool, now) = pool(PoolConfig::new().max_connections(1).max_waiting(0));
+    pool.wait(now, 1, 0);
+    assert!(matches!(pool.acquire(now, &2, None, || 9), Acquired::Refused(_)));
+    assert_eq!(pool.hosts.len(), 1);
+}
+
+#[test]
+fn a_connection_that_closed_while_leased_gives_its_place_at_once_and_is_not_kept() {
+    let (mut pool, now) = pool(PoolConfig::new().max_connections_per_host(1));
+    let ids = pool.open_idle(now, 1, 1);
+    let (held, _) = pool.ready(now, 1);
+    pool.wait(now, 1, 3);
+    pool.closed(now, ids[0]);
+    let permit = pool.permit();
+    pool.release(now, held, KEPT);
+    assert!(matches!(pool.poll(), Some(Effect::Close(_))));
+    pool.dialed(now, permit, http1(6));
+    assert_eq!(pool.delivered().0, 3);
+}
+
+#[test]
+fn a_connection_that_closed_before_its_dial_was_told_is_not_kept() {
+    let (mut pool, now) = pool(PoolConfig::new());
+    let ticket = pool.wait(now, 1, 3);
+    let permit = pool.permit();
+    pool.abandon(now, ticket);
+    pool.closed(now, permit.id());
+    pool.dialed(now, permit, http1(6));
+    assert!(matches!(pool.poll(), Some(Effect::Close(6))));
+    assert_eq!((pool.books().places, pool.hosts.len()), (0, 0));
+}
+
+const MANY: u8 = 100;
+const UNKNOWN: u8 = 200;
+
+#[test]
+fn requests_share_a_connection_that_has_seats() {
+    let (mut pool, now) = pool(PoolConfig::new());
+    for waiter in 0..5 {
+        pool.wait(now, MANY, waiter);
+    }
+    let permit = pool.permit();
+    assert!(pool.poll().is_none(), "one connection is enough for them");
+    pool.dialed(now, permit, http2(7, 100));
+    for expected in 0..5 {
+        let (waiter, _, conn) = pool.delivered();
+        assert_eq!((waiter, conn), (expected, 7));
+    }
+    assert_eq!(pool.ready(now, MANY).1, 7);
+    assert_eq!((pool.books().leased, pool.books().busy, pool.books().places), (6, 1, 1));
+}
+
+#[test]
+fn the_peers_limit_and_the_configurations_count_whichever_is_less() {
+    for (ours, theirs, seats) in [(100, 2, 2), (3, 100, 3), (100, usize::MAX, 100), (1, 1, 1)] {
+        let config = PoolConfig::new().max_streams_per_connection(ours).max_http2_connections_per_host(1);
+        let (mut pool, now) = pool(config);
+        for waiter in 0..200 {
+            pool.wait(now, MANY, waiter);
+        }
+        let permit = pool.permit();
+        let id = permit.id();
+        pool.dialed(now, permit, http2(7, 1));
+        pool.reseat(now, id, theirs);
+        assert_eq!(pool.books().leased, seats);
+        assert_eq!(pool.limit(now, MANY, 999), Limit::Streams);
+    }
+}
+
+#[test]
+fn another_connection_is_dialled_when_all_seats_are_taken_up_to_the_limit() {
+    let (mut pool, now) = pool(PoolConfig::new().max_streams_per_connection(10));
+    for waiter in 0..500 {
+        pool.wait(now, MANY, waiter);
+    }
+    let permits: Vec<_> = (0..4).map(|_| pool.permit()).collect();
+    assert!(pool.poll().is_none());
+    for (number, permit) in (0..).zip(permits) {
+        pool.dialed(now, permit, http2(number, 10));
+    }
+    assert_eq!((pool.books().leased, pool.books().places, pool.books().waiting), (40, 4, 460));
+}
+
+#[test]
+fn fewer_seats_take_nothing_from_those_who_sit() {
+    let (mut pool, now) = pool(PoolConfig::new().max_http2_connections_per_host(1));
+    pool.wait(now, MANY, 0);
+    let permit = pool.permit();
+    let id = permit.id();
+    pool.dialed(now, permit, http2(7, 3));
+    let mut held = vec![pool.delivered().1, pool.ready(now, MANY).0, pool.ready(now, MANY).0];
+    pool.reseat(now, id, 1);
+    pool.wait(now, MANY, 4);
+    for _ in 0..2 {
+        pool.release(now, held.pop().unwrap(), KEPT);
+        assert!(pool.poll().is_none(), "there is still somebody");
+    }
+    pool.release(now, held.pop().unwrap(), KEPT);
+    assert_eq!(pool.delivered().0, 4);
+    pool.reseat(now, id, 0);
+    pool.wait(now, MANY, 5);
+    assert!(pool.poll().is_none());
+    pool.reseat(now, id, 2);
+    assert_eq!(pool.delivered().0, 5);
+}
+
+#[test]
+fn a_connection_that_the_peer_retires_finishes_what_it_has() {
+    let (mut pool, now) = pool(PoolConfig::new());
+    pool.wait(now, MANY, 0);
+    let permit = pool.permit();
+    let id = permit.id();
+    pool.dialed(now, permit, http2(7, 3));
+    let (first, second) = (pool.delivered().1, pool.ready(now, MANY).0);
+    pool.retire(now, id, CloseCause::PeerAsked);
+    assert!(matches!(pool.poll(), Some(Effect::Retired(retired, CloseCause::PeerAsked)) if retired == id));
+    pool.wait(now, MANY, 1);
+    pool.permit();
+    pool.release(now, first, KEPT);
+    assert!(pool.poll().is_none(), "one is left on it");
+    pool.release(now, second, KEPT);
+    assert_eq!(pool.closes(), 7);
+    assert_eq!(pool.closed(now, id), CloseCause::PeerAsked);
+}
+
+#[test]
+fn a_host_of_unknown_protocol_is_dialled_once_and_then_as_it_turns_out() {
+    for (many, dials) in [(false, 3), (true, 0)] {
+        let (mut pool, now) = pool(PoolConfig::new());
+        for waiter in 0..4 {
+            pool.wait(now, UNKNOWN, waiter);
+        }
+        let permit = pool.permit();
+        assert!(pool.poll().is_none());
+        assert_eq!(pool.kept_waiting_by(1), Limit::Dials);
+        pool.dialed(now, permit, if many { http2(7, 100) } else { http1(7) });
+        assert_eq!(pool.books().dialling, dials);
+        assert_eq!(pool.books().leased, 4 - dials);
+    }
+}
+
+#[test]
+fn a_host_that_is_slow_to_show_its_protocol_does_not_hold_everybody_up() {
+    let (mut pool, now) = pool(PoolConfig::new());
+    for waiter in 0..4 {
+        pool.wait(now, UNKNOWN, waiter);
+    }
+    pool.permit();
+    pool.handle_timeout(now + ms(999));
+    assert!(pool.poll().is_none());
+    pool.handle_timeout(now + ms(1_000));
+    assert_eq!((0..3).map(|_| pool.permit()).count(), 3);
+}
+
+#[test]
+fn dials_begin_few_and_grow_with_their_success_while_requests_wait() {
+    let (mut pool, now) = pool(PoolConfig::new());
+    for waiter in 0..1_000 {
+        pool.wait(now, 1, waiter);
+    }
+    assert_eq!(pool.books().dialling, 64);
+    for expected in 0..64 {
+        let Some(Effect::Dial(permit, _)) = pool.poll() else { panic!("a dial") };
+        let conn = permit.id().serial;
+        pool.dialed(now, permit, http1(conn));
+        assert_eq!(pool.books().dialling, 64 + expected + 1, "one for the one that ended, and one more");
+    }
+    pool.handle_timeout(now + ms(1_000));
+    assert_eq!(pool.books().dialling, 256, "those that take longer do not count");
+}
+
+#[test]
+fn the_limit_of_dials_holds() {
+    let (mut pool, now) = pool(PoolConfig::new().max_dials_per_host(1));
+    for waiter in 0..3 {
+        pool.wait(now, 1, waiter);
+    }
+    for _ in 0..3 {
+        let permit = pool.permit();
+        assert!(pool.poll().is_none());
+        pool.dialed(now, permit, http1(5));
+        pool.delivered();
+    }
+}
+
+#[test]
+fn a_request_whose_dial_finds_no_sockets_waits_on_in_its_place() {
+    let (mut pool, now) = pool(PoolConfig::new());
+    let ids = pool.open_idle(now, 2, 1);
+    for waiter in 0..3 {
+        pool.wait(now, 1, waiter);
+    }
+    let permits: Vec<_> = (0..3).map(|_| pool.permit()).collect();
+    let mut permits = permits.into_iter();
+    pool.dial_postponed(now, permits.next().unwrap());
+    assert_eq!(pool.closes(), ids[0].serial, "an idle connection gives its socket back");
+    assert!(pool.poll().is_none(), "it is not tried again at once");
+    assert_eq!(pool.limit(now, 1, 3), Limit::Descriptors);
+    // The order in line stays as it was.
+    let mut served = Vec::new();
+    for permit in permits {
+        pool.dialed(now, permit, http1(5));
+    }
+    pool.closed(now, ids[0]);
+    while let Some(effect) = pool.poll() {
+        match effect {
+            Effect::Dial(permit, _) => drop(pool.dialed(now, permit, http1(6))),
+            Effect::Deliver { waiter, .. } => served.push(waiter),
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!(served, [0, 1, 2, 3]);
+}
+
+#[test]
+fn want_of_sockets_is_told_only_when_the_wait_is_over() {
+    let (mut pool, now) = pool(PoolConfig::new().wait_timeout(ms(3_000)));
+    pool.wait(now, 1, 0);
+    let mut at = now;
+    let mut tries = 0;
+    loop {
+        match pool.poll() {
+            Some(Effect::Dial(permit, _)) => {
+                tries += 1;
+                pool.dial_postponed(at, permit);
+            }
+            Some(Effect::Fail { waiter: 0, why: Failure::WaitTimeout { waited, limit } }) => {
+                assert_eq!((waited, limit), (ms(3_000), Limit::Descriptors));
+                break;
+            }
+            None => {
+                at = pool.next_timeout().expect("it is tried again");
+                pool.handle_timeout(at);
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    assert!((5..10).contains(&tries), "{tries} tries in 3 s");
+    pool.handle_timeout(at + ms(10_000));
+    assert_eq!((pool.hosts.len(), pool.alarms.len()), (0, 0));
+}
+
+#[test]
+fn a_connection_ends_with_its_lifetime_give_or_take_a_tenth() {
+    let jittered: Vec<_> = (1..1_000).map(|serial| open::jittered(ms(1_000), serial).as_millis()).collect();
+    assert!(jittered.iter().all(|time| (900..=1_100).contains(time)));
+    assert!([900, 950, 1_000, 1_050].iter().all(|from| jittered.iter().any(|time| (*from..from + 50).contains(time))));
+    let (mut pool, now) = pool(PoolConfig::new().lifetime(ms(1_000)));
+    pool.open_idle(now, 1, 1);
+    let (held, _) = pool.ready(now + ms(899), 1);
+    pool.release(now + ms(1_101), held, KEPT);
+    pool.closes();
+    assert_eq!(pool.books().closing, 1, "after the request it carries");
+}
+
+#[test]
+fn a_connection_carries_so_many_requests_and_no_more() {
+    let (mut pool, now) = pool(PoolConfig::new().max_requests_per_connection(2));
+    let ids = pool.open_idle(now, 1, 1);
+    let (held, conn) = pool.ready(now, 1);
+    assert!(matches!(pool.poll(), Some(Effect::Retired(_, CloseCause::Requests))));
+    pool.release(now, held, KEPT);
+    assert_eq!(pool.closes(), conn);
+    assert_eq!(pool.closed(now, ids[0]), CloseCause::Requests);
+    assert_eq!(pool.books().closed[CloseCause::Requests as usize], 1);
+}
+
+#[test]
+fn the_server_says_how_long_it_keeps_a_connection() {
+    let (mut pool, now) = pool(PoolConfig::new());
+    pool.open_idle(now, 1, 2);
+    let (held, _) = pool.ready(now, 1);
+    pool.release(now, held, Ended::Kept { keep_alive: Some(ms(4_000)) });
+    pool.handle_timeout(now + ms(1_000));
+    assert_eq!(pool.next_timeout(), Some(now + ms(4_000)));
+    pool.handle_timeout(now + ms(4_000));
+    assert_eq!(pool.books().closing, 2);
+}
+
+#[test]
+fn the_age_at_which_the_server_closes_is_learned() {
+    let (mut pool, mut now) = pool(PoolConfig::new());
+    for _ in 0..2 {
+        let ids = pool.open_idle(now, 1, 1);
+        now += ms(5_000);
+        assert_eq!(pool.closed(now, ids[0]), CloseCause::Peer);
+        pool.closes();
+    }
+    assert!(pool.hosts.is_empty(), "the host itself is forgotten");
+    pool.open_idle(now, 1, 1);
+    pool.handle_timeout(now + ms(1_000));
+    assert_eq!(pool.next_timeout(), Some(now + ms(4_000)));
+}
+
+#[test]
+fn a_host_that_is_always_busy_with_shared_connections_makes_room_too() {
+    let (mut pool, now) = pool(PoolConfig::new().max_connections(1));
+    pool.wait(now, MANY, 0);
+    let permit = pool.permit();
+    let id = permit.id();
+    pool.dialed(now, permit, http2(7, 100));
+    let (first, second) = (pool.delivered().1, pool.ready(now, MANY).0);
+    pool.wait(now, 1, 10);
+    pool.release(now, first, KEPT);
+    assert!(matches!(pool.poll(), Some(Effect::Retired(_, CloseCause::MadeRoom))));
+    pool.release(now, second, KEPT);
+    assert_eq!(pool.closes(), 7);
+    pool.closed(now, id);
+    let permit = pool.permit();
+    pool.dialed(now, permit, http1(8));
+    assert_eq!(pool.delivered().0, 10);
+}
+
+#[test]
+fn a_drained_pool_serves_who_is_there_and_nobody_else() {
+    let (mut pool, now) = pool(PoolConfig::new().max_connections_per_host(1));
+    let ids = pool.open_idle(now, 2, 1);
+    pool.wait(now, 1, 0);
+    pool.wait(now, 1, 1);
+    let permit = pool.permit();
+    let id = permit.id();
+    pool.drain(now);
+    assert_eq!(pool.closes(), ids[0].serial);
+    pool.closed(now, ids[0]);
+    assert!(matches!(pool.acquire(now, &1, None, || 9), Acquired::Refused(Limit::Draining)));
+    pool.dialed(now, permit, http1(5));
+    for expected in [0, 1] {
+        let (waiter, held, _) = pool.delivered();
+        assert_eq!(waiter, expected);
+        pool.release(now, held, KEPT);
+    }
+    assert_eq!(pool.closes(), 5);
+    assert!(!pool.is_drained());
+    pool.closed(now, id);
+    assert!(pool.is_drained() && matches!(pool.poll(), Some(Effect::Drained)));
+}
+
+#[test]
+fn warming_up_dials_what_is_missing_and_no_more_than_the_limits_allow() {
+    let (mut pool, now) = pool(PoolConfig::new().max_connections_per_host(5));
+    pool.open_idle(now, 1, 2);
+    assert_eq!(pool.warm_up(now, &1, 2), (2, Vec::new()));
+    let (open, dials) = pool.warm_up(now, &1, 9);
+    assert_eq!((open, dials.len()), (2, 3));
+    assert_eq!(pool.warm_up(now, &1, 9).1.len(), 3, "they are under way");
+    for _ in 0..2 {
+        let permit = pool.permit();
+        pool.dialed(now, permit, http1(9));
+    }
+    let permit = pool.permit();
+    assert_eq!(pool.dial_failed(now, permit, "refused"), Some("refused"));
+    assert_eq!(pool.books().idle, 4);
+}
+
+#[test]
+fn connections_to_an_address_that_dns_has_left_end() {
+    let (mut pool, now) = pool(PoolConfig::new());
+    let ip = |last: u8| IpAddr::from([192, 0, 2, last]);
+    let location = |last| Some(Location { name: "a.test".into(), ip: ip(last) });
+    for waiter in 0..2 {
+        pool.wait(now, 1, waiter);
+    }
+    let (one, two) = (pool.permit(), pool.permit());
+    let ids = [one.id(), two.id()];
+    assert!(pool.dialed(now, one, Opened { location: location(1), ..http1(5) }), "its answers are not known");
+    pool.dialed(now, two, Opened { location: location(2), ..http1(6) });
+    let (busy, idle) = (pool.delivered().1, pool.delivered().1);
+    pool.release(now, idle, KEPT);
+    let answer = |ips: &[u8], serial| Addresses {
+        family: Family::V4,
+        ips: ips.iter().map(|last| ip(*last)).collect(),
+        ttl: ms(2_000),
+        serial: Some(serial),
+    };
+    pool.answered(now, "a.test", &answer(&[1, 2], 1), true);
+    pool.answered(now + ms(2_000), "a.test", &answer(&[3], 2), true);
+    pool.handle_timeout(now + ms(2_000));
+    assert_eq!(pool.next_timeout(), Some(now + ms(4_500)));
+    pool.handle_timeout(now + ms(4_500));
+    let mut ended = Vec::new();
+    while let Some(effect) = pool.poll() {
+        match effect {
+            Effect::Retired(id, CloseCause::Dns) => ended.push(id),
+            Effect::Close(conn) => assert_eq!(conn, 6, "the idle one"),
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!(ended, [ids[0]]);
+    pool.release(now + ms(5_000), busy, KEPT);
+    assert_eq!(pool.closes(), 5);
+    assert_eq!(ids.map(|id| pool.closed(now, id)), [CloseCause::Dns; 2]);
+    assert!(pool.names().is_empty() && pool.hosts.is_empty());
+}
