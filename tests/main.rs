@@ -10,6 +10,7 @@ mod dns;
 mod dns_encrypted;
 mod dns_evil;
 mod dns_servers;
+mod http2;
 mod httpstat;
 #[cfg(all(feature = "hyper-util", feature = "reqwest", feature = "tls"))]
 mod interop;

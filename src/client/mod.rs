@@ -184,7 +184,7 @@ impl Dial for Dialer {
             Capacity::NoMore => told.no_more(),
         });
         let speaks = speaks(Some(conn.protocol()));
-        Started { conn, speaks, seats: 1, location }
+        Started { conn, speaks, location }
     }
 
     fn close(conn: &Conn<Outgoing>) {

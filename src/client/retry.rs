@@ -20,7 +20,7 @@ pub(crate) struct Attempted {
 }
 
 /// The most attempts a call makes, and the most in which the peer may do something.
-const MAX_ATTEMPTS: u32 = 4;
+const MAX_ATTEMPTS: u32 = 10;
 const MAX_SENT: u32 = 2;
 
 impl Attempted {
@@ -61,8 +61,8 @@ mod tests {
     #[test]
     fn attempts_are_bounded() {
         assert!(!Attempted { attempts: 2, sent: 2, ..STALE }.may_be_repeated());
-        assert!(Attempted { attempts: 3, sent: 1, ..STALE }.may_be_repeated());
-        assert!(!Attempted { attempts: 4, sent: 0, unprocessed: true, ..STALE }.may_be_repeated());
+        assert!(Attempted { attempts: 9, sent: 1, ..STALE }.may_be_repeated());
+        assert!(!Attempted { attempts: 10, sent: 0, unprocessed: true, ..STALE }.may_be_repeated());
     }
 
     #[test]

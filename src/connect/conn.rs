@@ -89,8 +89,9 @@ pub(crate) enum Capacity {
 const PING_EVERY: Duration = Duration::from_secs(30);
 const PING_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Until the peer says how many requests it takes at the same time, it is sent one.
-const FIRST_STREAMS: usize = 1;
+/// What hyper is told that the peer allows until the peer says so itself: a number that no peer says. The pool has one
+/// request sent until then.
+const UNSAID: usize = usize::MAX / 2;
 
 /// Of requests given up, so many are remembered, lest what the peer still sends for them be taken for its mistake.
 const RESETS_REMEMBERED: usize = 1_024;
@@ -171,13 +172,12 @@ impl<B: Message> Opened<B> {
                 let first = FirstTask::default();
                 let mut builder = http2::Builder::new(first.clone());
                 builder.timer(TokioTimer::new()).keep_alive_interval(PING_EVERY).keep_alive_timeout(PING_TIMEOUT);
-                builder.keep_alive_while_idle(true).initial_max_send_streams(FIRST_STREAMS);
+                builder.keep_alive_while_idle(true).initial_max_send_streams(UNSAID);
                 builder.max_concurrent_reset_streams(RESETS_REMEMBERED).max_local_error_reset_streams(None);
                 let (sender, requests) = builder.handshake(stream).await?;
                 let sender = Arc::new(Mutex::new(Some(sender)));
                 let socket = first.take();
-                let serving =
-                    Multiplexed { socket, requests: Some(requests), sender: sender.clone(), told: FIRST_STREAMS };
+                let serving = Multiplexed { socket, requests: Some(requests), sender: sender.clone(), told: UNSAID };
                 (Sender::Http2(sender), Serving::Http2(serving))
             }
         };

@@ -60,7 +60,7 @@ impl Dial for Script {
             drop(place);
         });
         let conn = Conn { number, task: Arc::new(Task(task.abort_handle())) };
-        Started { conn, speaks: Speaks::One, seats: 1, location: None }
+        Started { conn, speaks: Speaks::One, location: None }
     }
 
     fn close(conn: &Conn) {

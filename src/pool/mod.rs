@@ -63,7 +63,6 @@ pub(crate) trait Dial: Send + Sync + Sized + 'static {
 pub(crate) struct Started<C> {
     pub(crate) conn: C,
     pub(crate) speaks: Speaks,
-    pub(crate) seats: usize,
     pub(crate) location: Option<Location>,
 }
 
@@ -418,12 +417,12 @@ impl<D: Dial> Dialling<D> {
     fn opened(&mut self, shared: &Arc<Shared<D>>, dialer: &D, opened: D::Opened) {
         let Some(id) = self.permit.as_ref().map(Permit::id) else { return };
         let place = Place { shared: self.shared.clone(), hooks: shared.hooks.clone(), id };
-        let Started { conn, speaks, seats, location } = dialer.start(opened, place);
+        let Started { conn, speaks, location } = dialer.start(opened, place);
         let fresh = Pooled { conn: conn.clone(), born: Some(self.dial.clone()) };
         let conn = Pooled { conn, born: None };
         let name = location.as_ref().map(|location| location.name.clone());
         let Some(permit) = self.permit.take() else { return };
-        let opened = Opened { fresh, conn, speaks, seats, location };
+        let opened = Opened { fresh, conn, speaks, location };
         let unknown = shared.step(|state| state.dialed(now(), permit, opened));
         if let Some(name) = name.filter(|_| unknown) {
             for answer in dialer.answers(&name) {

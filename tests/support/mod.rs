@@ -7,6 +7,7 @@ pub(crate) mod dns_tcp;
 pub(crate) mod evil_dns;
 pub(crate) mod fake_dns;
 pub(crate) mod fake_net;
+pub(crate) mod h2_peer;
 pub(crate) mod http_server;
 pub(crate) mod peer;
 pub(crate) mod recorder;

@@ -176,8 +176,8 @@ pub(crate) struct Opened<C> {
     pub(crate) fresh: C,
     /// The same for those that come later.
     pub(crate) conn: C,
+    /// One seat until it is said how many there are, where it speaks HTTP/2.
     pub(crate) speaks: Speaks,
-    pub(crate) seats: usize,
     pub(crate) location: Option<Location>,
 }
 
@@ -261,6 +261,8 @@ struct Host<K> {
     speaks: Speaks,
     /// How many seats a connection has, as far as is known.
     seats: usize,
+    /// Connections whose peer has not said yet how many they have.
+    unsaid: usize,
     /// What the server said by `Keep-Alive: timeout`.
     keep_alive: Option<Duration>,
     /// Requests in the order they came: first those with a dial under way, then those without.
@@ -297,6 +299,8 @@ struct Open<C> {
     /// Until its first request is over.
     fresh: Option<C>,
     seats: usize,
+    /// Whether the peer has not said yet how many these are.
+    unsaid: bool,
     taken: usize,
     requests: u64,
     /// When it was opened, or released last.
@@ -498,6 +502,7 @@ impl<K: Clone + Eq + Hash, C: Clone, W, E> State<K, C, W, E> {
         self.hosts[host].seats = seats.clamp(1, most);
         if let Stage::Open(open) = &mut self.conns[id.index].stage {
             open.seats = seats.min(most);
+            self.is_said(id.index);
             self.settle(now, id.index);
         }
         self.finish(now, host);
@@ -654,6 +659,7 @@ impl<K: Clone + Eq + Hash, C: Clone, W, E> State<K, C, W, E> {
             window: FIRST_DIALS.min(self.limits[limits].max_dials),
             speaks,
             seats: self.limits[limits].max_streams,
+            unsaid: 0,
             keep_alive: None,
             queue: List::default(),
             first_unpaired: None,

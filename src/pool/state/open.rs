@@ -68,6 +68,16 @@ impl<K: Clone + Eq + Hash, C: Clone, W, E> State<K, C, W, E> {
         Grant { held, conn, requests, idle }
     }
 
+    /// It is known how many seats a connection has, or does not matter any more.
+    pub(super) fn is_said(&mut self, id: usize) {
+        let host = self.conns[id].host;
+        if let Stage::Open(open) = &mut self.conns[id].stage
+            && std::mem::take(&mut open.unsaid)
+        {
+            self.hosts[host].unsaid -= 1;
+        }
+    }
+
     /// Gives a seat back.
     pub(super) fn unseat(&mut self, now: Instant, id: usize) {
         let host = self.conns[id].host;
@@ -86,24 +96,32 @@ impl<K: Clone + Eq + Hash, C: Clone, W, E> State<K, C, W, E> {
 
     /// Takes a new connection into the books. Whether its name's answers are not known.
     pub(super) fn admit(&mut self, now: Instant, id: usize, opened: Opened<C>) -> bool {
-        let Opened { fresh, conn, speaks, seats, location } = opened;
+        let Opened { fresh, conn, speaks, location } = opened;
         let host = self.conns[id].host;
         let limits = *self.limits(host);
         let entry = &mut self.hosts[host];
         entry.speaks = speaks;
-        if speaks == Speaks::Many && seats > 1 {
-            entry.seats = seats.min(limits.max_streams);
-        }
+        let unsaid = speaks == Speaks::Many && self.conns[id].ended.is_none();
+        entry.unsaid += usize::from(unsaid);
         if !entry.queue.is_empty() {
             entry.window = (entry.window + 1).min(limits.max_dials);
         }
-        let seats = seats.min(limits.max_streams);
         let location = location.filter(|_| self.conns[id].open);
         let unknown = location.as_ref().is_some_and(|location| self.names.opened(now, location));
         let (expires, listed) = (now.checked_add(jittered(limits.lifetime, self.conns[id].serial)), Listed::No);
         let fresh = Some(fresh);
-        self.conns[id].stage =
-            Stage::Open(Open { conn, fresh, seats, taken: 0, requests: 0, since: now, expires, listed, location });
+        self.conns[id].stage = Stage::Open(Open {
+            conn,
+            fresh,
+            seats: 1,
+            unsaid,
+            taken: 0,
+            requests: 0,
+            since: now,
+            expires,
+            listed,
+            location,
+        });
         unknown
     }
 
@@ -132,6 +150,7 @@ impl<K: Clone + Eq + Hash, C: Clone, W, E> State<K, C, W, E> {
         }
         self.conns[id].ended = Some(cause);
         self.hosts[host].usable -= 1;
+        self.is_said(id);
         let Stage::Open(open) = &self.conns[id].stage else { return };
         if open.taken > 0 && self.conns[id].open {
             self.books.retiring += 1;

@@ -28,7 +28,7 @@ impl<K: Clone + Eq + Hash, C: Clone, W, E> State<K, C, W, E> {
             Speaks::Many => {
                 let connections = (entry.queue.len() + more).div_ceil(entry.seats);
                 let allowed = limits.max_http2_connections.saturating_sub(entry.usable);
-                connections.saturating_sub(entry.dials.len()).min(entry.unpaired + more).min(allowed)
+                connections.saturating_sub(entry.dials.len() + entry.unsaid).min(entry.unpaired + more).min(allowed)
             }
         };
         let places = limits.max_connections.saturating_sub(entry.places);

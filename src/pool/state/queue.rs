@@ -25,7 +25,8 @@ impl<K: Clone + Eq + Hash, C: Clone, W, E> State<K, C, W, E> {
     /// Whether connections that are being opened will have a seat for another request.
     fn will_be_carried(&self, host: usize) -> bool {
         let entry = &self.hosts[host];
-        entry.speaks != Speaks::One && entry.queue.len() < entry.dials.len().saturating_mul(entry.seats)
+        entry.speaks != Speaks::One
+            && entry.queue.len() < (entry.dials.len() + entry.unsaid).saturating_mul(entry.seats)
     }
 
     pub(super) fn enqueue(&mut self, now: Instant, host: usize, waiter: W) -> TicketId {

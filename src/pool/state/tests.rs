@@ -17,11 +17,11 @@ fn pool(config: PoolConfig) -> (Pool, Instant) {
 }
 
 fn http1(conn: u64) -> Opened<u64> {
-    Opened { fresh: conn, conn, speaks: Speaks::One, seats: 1, location: None }
+    Opened { fresh: conn, conn, speaks: Speaks::One, location: None }
 }
 
-fn http2(conn: u64, seats: usize) -> Opened<u64> {
-    Opened { speaks: Speaks::Many, seats, ..http1(conn) }
+fn http2(conn: u64) -> Opened<u64> {
+    Opened { speaks: Speaks::Many, ..http1(conn) }
 }
 
 const KEPT: Ended = Ended::Kept { keep_alive: None };
@@ -58,6 +58,13 @@ impl Pool {
             Some(Effect::Deliver { waiter, grant: Grant { held, conn, .. } }) => (waiter, held, conn),
             other => panic!("expected a delivery: {other:?}"),
         }
+    }
+
+    /// An HTTP/2 connection, number 7, whose peer says how many streams it takes.
+    fn dialed_http2(&mut self, now: Instant, permit: Permit, seats: usize) {
+        let id = permit.id();
+        self.dialed(now, permit, http2(7));
+        self.reseat(now, id, seats);
     }
 
     fn closes(&mut self) -> u64 {
@@ -457,7 +464,7 @@ fn requests_share_a_connection_that_has_seats() {
     }
     let permit = pool.permit();
     assert!(pool.poll().is_none(), "one connection is enough for them");
-    pool.dialed(now, permit, http2(7, 100));
+    pool.dialed_http2(now, permit, 100);
     for expected in 0..5 {
         let (waiter, _, conn) = pool.delivered();
         assert_eq!((waiter, conn), (expected, 7));
@@ -476,7 +483,7 @@ fn the_peers_limit_and_the_configurations_count_whichever_is_less() {
         }
         let permit = pool.permit();
         let id = permit.id();
-        pool.dialed(now, permit, http2(7, 1));
+        pool.dialed_http2(now, permit, 1);
         pool.reseat(now, id, theirs);
         assert_eq!(pool.books().leased, seats);
         assert_eq!(pool.limit(now, MANY, 999), Limit::Streams);
@@ -491,10 +498,27 @@ fn another_connection_is_dialled_when_all_seats_are_taken_up_to_the_limit() {
     }
     let permits: Vec<_> = (0..4).map(|_| pool.permit()).collect();
     assert!(pool.poll().is_none());
-    for (number, permit) in (0..).zip(permits) {
-        pool.dialed(now, permit, http2(number, 10));
+    for permit in permits {
+        pool.dialed_http2(now, permit, 10);
     }
     assert_eq!((pool.books().leased, pool.books().places, pool.books().waiting), (40, 4, 460));
+}
+
+#[test]
+fn until_the_peer_says_how_many_seats_there_are_it_gets_one_request_and_no_other_connection() {
+    let (mut pool, now) = pool(PoolConfig::new());
+    for waiter in 0..3 {
+        pool.wait(now, MANY, waiter);
+    }
+    let permit = pool.permit();
+    let id = permit.id();
+    pool.dialed(now, permit, http2(7));
+    assert_eq!(pool.delivered().0, 0);
+    pool.wait(now, MANY, 3);
+    assert!(pool.poll().is_none());
+    pool.reseat(now, id, 1);
+    pool.permit();
+    assert_eq!(pool.books().dialling, 3, "one is not enough");
 }
 
 #[test]
@@ -503,7 +527,7 @@ fn fewer_seats_take_nothing_from_those_who_sit() {
     pool.wait(now, MANY, 0);
     let permit = pool.permit();
     let id = permit.id();
-    pool.dialed(now, permit, http2(7, 3));
+    pool.dialed_http2(now, permit, 3);
     let mut held = vec![pool.delivered().1, pool.ready(now, MANY).0, pool.ready(now, MANY).0];
     pool.reseat(now, id, 1);
     pool.wait(now, MANY, 4);
@@ -526,7 +550,7 @@ fn a_connection_that_the_peer_retires_finishes_what_it_has() {
     pool.wait(now, MANY, 0);
     let permit = pool.permit();
     let id = permit.id();
-    pool.dialed(now, permit, http2(7, 3));
+    pool.dialed_http2(now, permit, 3);
     let (first, second) = (pool.delivered().1, pool.ready(now, MANY).0);
     pool.retire(now, id, CloseCause::PeerAsked);
     assert!(matches!(pool.poll(), Some(Effect::Retired(retired, CloseCause::PeerAsked)) if retired == id));
@@ -549,7 +573,10 @@ fn a_host_of_unknown_protocol_is_dialled_once_and_then_as_it_turns_out() {
         let permit = pool.permit();
         assert!(pool.poll().is_none());
         assert_eq!(pool.kept_waiting_by(1), Limit::Dials);
-        pool.dialed(now, permit, if many { http2(7, 100) } else { http1(7) });
+        match many {
+            true => pool.dialed_http2(now, permit, 100),
+            false => drop(pool.dialed(now, permit, http1(7))),
+        }
         assert_eq!(pool.books().dialling, dials);
         assert_eq!(pool.books().leased, 4 - dials);
     }
@@ -714,7 +741,7 @@ fn a_host_that_is_always_busy_with_shared_connections_makes_room_too() {
     pool.wait(now, MANY, 0);
     let permit = pool.permit();
     let id = permit.id();
-    pool.dialed(now, permit, http2(7, 100));
+    pool.dialed_http2(now, permit, 100);
     let (first, second) = (pool.delivered().1, pool.ready(now, MANY).0);
     pool.wait(now, 1, 10);
     pool.release(now, first, KEPT);

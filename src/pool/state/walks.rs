@@ -180,12 +180,10 @@ impl Walk {
             Speaks::Many => true,
             Speaks::Unknown => self.random.bool(),
         };
-        let seats = if many { self.random.usize(1..4) } else { 1 };
         let speaks = if many { Speaks::Many } else { Speaks::One };
-        let seats_taken = seats.min(self.config.host.max_streams);
-        let socket = Socket { id, host, many, seats: seats_taken, taken: 0, requests: 0, ended: false };
+        let socket = Socket { id, host, many, seats: 1, taken: 0, requests: 0, ended: false };
         self.sockets.insert(id.serial, socket);
-        let opened = Opened { fresh: id.serial, conn: id.serial, speaks, seats, location: None };
+        let opened = Opened { fresh: id.serial, conn: id.serial, speaks, location: None };
         self.pool.dialed(self.now, permit, opened);
     }
 
@@ -357,7 +355,7 @@ impl Walk {
             let freed = books.closing + books.retiring > 0 || books.idle == 0;
             assert!(freed, "seed {seed}: an idle connection keeps somebody waiting");
         }
-        let carried = entry.speaks != Speaks::One && !entry.dials.is_empty();
+        let carried = entry.speaks != Speaks::One && entry.dials.len() + entry.unsaid > 0;
         let within = places < self.config.host.max_connections && entry.dials.len() < entry.window;
         let more = entry.speaks == Speaks::Many && entry.usable >= self.config.host.max_http2_connections;
         if undialled > 0 && within && !more && !carried {

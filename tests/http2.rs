@@ -1,0 +1,377 @@
+//! HTTP/2 against a peer that is scripted frame by frame, in paused time: seats, and what a peer may do to them.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use speeddial::dns::FixedResolver;
+use speeddial::trace::{CloseCause, Event, Limit};
+use speeddial::{Client, ErrorKind, PoolConfig};
+use tokio::io::DuplexStream;
+use tokio::time::{Instant, sleep};
+
+use crate::support::h2_peer::{
+    CANCEL, GOAWAY, H2Peer, HEADERS, INTERNAL_ERROR, NO_ERROR, REFUSED_STREAM, RST_STREAM, Wire,
+};
+use crate::support::recorder::Recorder;
+use crate::support::v4;
+
+const URL: &str = "http://api.test/";
+
+fn client(wire: &Wire, pool: PoolConfig, recorder: &Recorder) -> Client {
+    let resolver = FixedResolver::new().with("api.test", [v4(1)]);
+    let builder = Client::builder().no_proxy().http2_prior_knowledge().resolver(resolver).transport(wire.clone());
+    builder.pool(pool).observer(recorder.clone()).build().unwrap()
+}
+
+fn ms(ms: u64) -> Duration {
+    Duration::from_millis(ms)
+}
+
+async fn get(client: &Client) -> speeddial::Result<String> {
+    client.get(URL).send().await?.text().await
+}
+
+/// Answers each request after 50 ms, as many at once as come, up to the limit that is said.
+async fn service(stream: DuplexStream, max_streams: Option<u32>, peak: Arc<AtomicUsize>) {
+    let Ok(mut peer) = H2Peer::accept(stream, max_streams).await else { return };
+    let mut due: Vec<(Instant, u32)> = Vec::new();
+    loop {
+        let next = due.first().map_or(Instant::now() + ms(1_000_000), |(at, _)| *at);
+        // Only whole frames are in the pipe when the time has come, so no half of one is lost.
+        tokio::select! {
+            biased;
+            request = peer.request() => {
+                let Ok(stream) = request else { return };
+                due.push((Instant::now() + ms(50), stream));
+                peak.fetch_max(due.len(), Ordering::SeqCst);
+                if max_streams.is_some_and(|max| due.len() > max as usize) {
+                    peer.reset(stream, REFUSED_STREAM).await.unwrap();
+                    due.pop();
+                }
+            }
+            () = tokio::time::sleep_until(next) => {
+                let (_, stream) = due.remove(0);
+                let _ = peer.answer(stream).await;
+            }
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn five_hundred_requests_share_five_connections_and_none_is_refused() {
+    for (limit, pool, connections) in [
+        (Some(100), PoolConfig::new().max_http2_connections_per_host(5), 5),
+        (None, PoolConfig::new().max_http2_connections_per_host(5), 5),
+        (None, PoolConfig::new().max_streams_per_connection(500), 1),
+    ] {
+        let peak = Arc::new(AtomicUsize::new(0));
+        let busy = peak.clone();
+        let wire = Wire::new(move |_, stream| service(stream, limit, busy.clone()));
+        let recorder = Recorder::default();
+        let client = client(&wire, pool, &recorder);
+        let call = async || {
+            let start = Instant::now();
+            assert_eq!(get(&client).await.unwrap(), "ok");
+            start.elapsed()
+        };
+        let mut took = join_all((0..500).map(|_| call())).await;
+        took.sort();
+        assert!(took[494] < ms(100), "p99 {:?}", took[494]);
+        assert_eq!(wire.connections(), connections);
+        assert_eq!(recorder.count(|event| matches!(event, Event::Retried)), 0, "no stream was refused");
+        assert!(peak.load(Ordering::SeqCst) <= 500 / connections);
+        // Warm, it is the same again.
+        let start = Instant::now();
+        join_all((0..500).map(|_| call())).await;
+        assert_eq!((start.elapsed().as_millis(), wire.connections()), (50, connections));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_peer_that_takes_one_request_at_a_time_gets_one_at_a_time() {
+    let peak = Arc::new(AtomicUsize::new(0));
+    let busy = peak.clone();
+    let wire = Wire::new(move |_, stream| service(stream, Some(1), busy.clone()));
+    let recorder = Recorder::default();
+    let client = client(&wire, PoolConfig::new(), &recorder);
+    let start = Instant::now();
+    for answer in join_all((0..40).map(|_| get(&client))).await {
+        assert_eq!(answer.unwrap(), "ok");
+    }
+    // Four connections by default, ten requests on each.
+    assert_eq!((wire.connections(), peak.load(Ordering::SeqCst)), (4, 1));
+    assert_eq!(start.elapsed().as_millis(), 10 + 10 + 10 * 50);
+    let streams = |event: &Event| matches!(event, Event::Queued { limit: Limit::Streams, .. });
+    join_all((0..8).map(|_| get(&client))).await;
+    assert_eq!(recorder.count(streams), 4, "it is said what they wait for");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_limit_that_changes_in_mid_flight_is_followed() {
+    let most = Arc::new(AtomicUsize::new(0));
+    let seen = most.clone();
+    let wire = Wire::new(move |_, stream| {
+        let seen = seen.clone();
+        async move {
+            let mut peer = H2Peer::accept(stream, Some(10)).await.unwrap();
+            let mut open = Vec::new();
+            for _ in 0..10 {
+                open.push(peer.request().await.unwrap());
+            }
+            // None at all, then two at a time.
+            peer.allow(0).await.unwrap();
+            for stream in open.drain(..) {
+                peer.answer(stream).await.unwrap();
+            }
+            assert!(tokio::time::timeout(ms(500), peer.request()).await.is_err(), "nothing is allowed");
+            peer.allow(2).await.unwrap();
+            for _ in 0..5 {
+                open = vec![peer.request().await.unwrap(), peer.request().await.unwrap()];
+                assert!(tokio::time::timeout(ms(5), peer.request()).await.is_err(), "two at a time");
+                seen.fetch_add(2, Ordering::SeqCst);
+                for stream in open.drain(..) {
+                    peer.answer(stream).await.unwrap();
+                }
+            }
+            let _ = peer.request().await;
+        }
+    });
+    let pool = PoolConfig::new().max_http2_connections_per_host(1);
+    let client = client(&wire, pool, &Recorder::default());
+    for answer in join_all((0..20).map(|_| get(&client))).await {
+        assert_eq!(answer.unwrap(), "ok");
+    }
+    assert_eq!((wire.connections(), most.load(Ordering::SeqCst)), (1, 10));
+}
+
+#[tokio::test(start_paused = true)]
+async fn hazard_goaway_loses_nothing_and_sends_nothing_twice() {
+    let served = Arc::new(AtomicUsize::new(0));
+    let counter = served.clone();
+    // After ten requests the peer says that it looks at the first eight, answers them, and closes.
+    let wire = Wire::new(move |_, stream| {
+        let served = counter.clone();
+        async move {
+            let Ok(mut peer) = H2Peer::accept(stream, Some(100)).await else { return };
+            let mut open = Vec::new();
+            while let Ok(Ok(stream)) = tokio::time::timeout(ms(100), peer.request()).await {
+                open.push(stream);
+                if open.len() == 10 {
+                    break;
+                }
+                sleep(ms(1)).await;
+            }
+            peer.goaway(open.get(7).copied().unwrap_or(1 << 30), NO_ERROR).await.unwrap();
+            sleep(ms(20)).await;
+            for stream in open.iter().take(8) {
+                served.fetch_add(1, Ordering::SeqCst);
+                peer.answer(*stream).await.unwrap();
+            }
+        }
+    });
+    let recorder = Recorder::default();
+    let client = client(&wire, PoolConfig::new(), &recorder);
+    let post = async || client.post(URL).body("once").send().await?.text().await;
+    for answer in join_all((0..40).map(|_| post())).await {
+        assert_eq!(answer.unwrap(), "ok");
+    }
+    assert_eq!(served.load(Ordering::SeqCst), 40, "each was done once");
+    let retired = |event: &Event| matches!(event, Event::Retired { cause: CloseCause::PeerAsked, .. });
+    assert!(recorder.count(retired) > 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn hazard_a_peer_that_says_goaway_at_once_and_for_ever_is_given_up() {
+    let wire = Wire::new(|_, stream| async move {
+        let Ok(mut peer) = H2Peer::accept(stream, Some(100)).await else { return };
+        let _ = peer.goaway(0, NO_ERROR).await;
+        let _ = peer.next().await;
+    });
+    let client = client(&wire, PoolConfig::new(), &Recorder::default());
+    let error = client.post(URL).body("x").send().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Exchange, "{error}");
+    assert!(wire.connections() <= 12, "{} connections", wire.connections());
+}
+
+#[tokio::test(start_paused = true)]
+async fn hazard_a_refused_stream_goes_elsewhere_whatever_it_carries() {
+    let wire = Wire::new(|number, stream| async move {
+        let Ok(mut peer) = H2Peer::accept(stream, Some(100)).await else { return };
+        while let Ok(stream) = peer.request().await {
+            match number {
+                0 => peer.reset(stream, REFUSED_STREAM).await.unwrap(),
+                _ => peer.answer(stream).await.unwrap(),
+            }
+        }
+    });
+    let client = client(&wire, PoolConfig::new(), &Recorder::default());
+    let answer = client.post(URL).body("x").send().await.unwrap().text().await.unwrap();
+    assert_eq!((answer.as_str(), wire.connections()), ("ok", 2));
+}
+
+#[tokio::test(start_paused = true)]
+async fn hazard_a_stream_reset_for_another_reason_is_an_error_and_harms_nobody_else() {
+    for code in [NO_ERROR, INTERNAL_ERROR, CANCEL] {
+        for after_head in [false, true] {
+            let wire = Wire::new(move |_, stream| async move {
+                let Ok(mut peer) = H2Peer::accept(stream, Some(100)).await else { return };
+                let (first, second) = (peer.request().await.unwrap(), peer.request().await.unwrap());
+                if after_head {
+                    peer.head_with_length(first, "100").await.unwrap();
+                    peer.send(0, 0, first, b"part").await.unwrap();
+                }
+                peer.reset(first, code).await.unwrap();
+                sleep(ms(10)).await;
+                peer.answer(second).await.unwrap();
+                while let Ok(stream) = peer.request().await {
+                    peer.answer(stream).await.unwrap();
+                }
+            });
+            let client = client(&wire, PoolConfig::new(), &Recorder::default());
+            let post = async || client.post(URL).body("x").send().await?.text().await;
+            let (one, other) = tokio::join!(post(), post());
+            // Whichever was first.
+            let (failed, fine) = if one.is_err() { (one, other) } else { (other, one) };
+            let error = failed.unwrap_err();
+            let kind = if after_head { ErrorKind::Body } else { ErrorKind::Exchange };
+            assert_eq!(error.kind(), kind, "code {code}: {error}");
+            assert_eq!(fine.unwrap(), "ok");
+            assert_eq!(get(&client).await.unwrap(), "ok");
+            assert_eq!((wire.connections(), client.pool_stats().leased), (1, 0), "code {code}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_given_up_frees_its_seat_and_leaves_the_others_alone() {
+    let resets = Arc::new(AtomicUsize::new(0));
+    let counter = resets.clone();
+    let wire = Wire::new(move |_, stream| {
+        let resets = counter.clone();
+        async move {
+            let Ok(mut peer) = H2Peer::accept(stream, Some(1)).await else { return };
+            while let Ok(frame) = peer.next().await {
+                match frame.kind {
+                    RST_STREAM => drop(resets.fetch_add(1, Ordering::SeqCst)),
+                    GOAWAY => return,
+                    // The first one is never answered.
+                    _ if frame.ends() && frame.stream > 1 => peer.answer(frame.stream).await.unwrap(),
+                    _ => {}
+                }
+            }
+        }
+    });
+    let client = client(&wire, PoolConfig::new().max_http2_connections_per_host(1), &Recorder::default());
+    assert!(tokio::time::timeout(ms(100), get(&client)).await.is_err());
+    assert_eq!(get(&client).await.unwrap(), "ok");
+    assert_eq!((wire.connections(), resets.load(Ordering::SeqCst), client.pool_stats().opened), (1, 1, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_body_nobody_reads_frees_its_seat() {
+    let wire = Wire::new(|_, stream| async move {
+        let Ok(mut peer) = H2Peer::accept(stream, Some(1)).await else { return };
+        while let Ok(frame) = peer.next().await {
+            match frame.stream {
+                _ if !frame.ends() => {}
+                1 => peer.head(1).await.unwrap(),
+                stream => peer.answer(stream).await.unwrap(),
+            }
+        }
+    });
+    let client = client(&wire, PoolConfig::new().max_http2_connections_per_host(1), &Recorder::default());
+    drop(client.get(URL).send().await.unwrap());
+    assert_eq!(get(&client).await.unwrap(), "ok");
+    assert_eq!((wire.connections(), client.pool_stats().closed), (1, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_response_before_the_request_was_read_holds_the_next_request_up_and_harms_it_not() {
+    let wire = Wire::new(|_, stream| async move {
+        let Ok(mut peer) = H2Peer::accept(stream, Some(1)).await else { return };
+        let first = loop {
+            let frame = peer.next().await.unwrap();
+            if frame.kind == HEADERS {
+                break frame;
+            }
+        };
+        peer.answer(first.stream).await.unwrap();
+        sleep(ms(30)).await;
+        peer.reset(first.stream, NO_ERROR).await.unwrap();
+        while let Ok(frame) = peer.next().await {
+            if frame.ends() && frame.stream > first.stream {
+                peer.answer(frame.stream).await.unwrap();
+            }
+        }
+    });
+    let client = client(&wire, PoolConfig::new().max_http2_connections_per_host(1), &Recorder::default());
+    // More than the peer's window takes.
+    let start = Instant::now();
+    let answer = client.post(URL).body(vec![0; 1_000_000]).send().await.unwrap().text().await.unwrap();
+    assert_eq!(answer, "ok");
+    assert_eq!(get(&client).await.unwrap(), "ok");
+    assert_eq!((start.elapsed().as_millis(), wire.connections()), (40, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dead_connection_is_found_by_pings() {
+    let wire = Wire::new(|number, stream| async move {
+        if number == 0 {
+            // Reads nothing, answers nothing.
+            let _peer = H2Peer::accept(stream, Some(100)).await;
+            return std::future::pending().await;
+        }
+        service(stream, Some(100), Arc::default()).await;
+    });
+    let recorder = Recorder::default();
+    let client = client(&wire, PoolConfig::new(), &recorder);
+    let start = Instant::now();
+    let error = client.post(URL).body("x").send().await.unwrap_err();
+    assert_eq!((start.elapsed().as_secs(), error.kind()), (50, ErrorKind::Exchange), "{error}");
+    assert_eq!(get(&client).await.unwrap(), "ok");
+    assert_eq!(wire.connections(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn hazard_a_peer_that_never_says_its_settings_is_sent_one_request_at_a_time() {
+    use tokio::io::AsyncReadExt;
+    let wire = Wire::new(|_, mut stream| async move {
+        let mut sink = [0; 1024];
+        while matches!(stream.read(&mut sink).await, Ok(1..)) {}
+    });
+    let client = client(&wire, PoolConfig::new().wait_timeout(ms(500)), &Recorder::default());
+    let call = async || client.get(URL).timeout(ms(1_000)).send().await.unwrap_err();
+    let errors = join_all((0..6).map(|_| call())).await;
+    let timeouts = errors.iter().filter(|error| matches!(error.kind(), ErrorKind::Timeout(_))).count();
+    let queued = errors.iter().filter(|error| error.kind() == ErrorKind::Pool).count();
+    assert_eq!((timeouts, queued, wire.connections()), (1, 5, 1), "{errors:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn drain_waits_for_streams_in_flight_and_closes_every_socket() {
+    let wire = Wire::new(|_, stream| service(stream, Some(100), Arc::default()));
+    let client = client(&wire, PoolConfig::new(), &Recorder::default());
+    let calls: Vec<_> = (0..500)
+        .map(|_| {
+            tokio::spawn({
+                let client = client.clone();
+                async move { get(&client).await }
+            })
+        })
+        .collect();
+    sleep(ms(30)).await;
+    client.drain().await;
+    for call in calls {
+        assert_eq!(call.await.unwrap().unwrap(), "ok");
+    }
+    let error = get(&client).await.unwrap_err();
+    assert_eq!(
+        (error.kind(), error.to_string()),
+        (ErrorKind::Pool, "call api.test:80: the pool is being drained".into())
+    );
+    sleep(ms(1)).await;
+    assert_eq!((wire.open(), client.pool_stats().opened), (0, client.pool_stats().closed));
+    client.drain().await;
+}
