@@ -519,3 +519,6 @@ impl<D: Dial> Drop for Place<D> {
 #[cfg(test)]
 #[path = "driver_tests.rs"]
 mod tests;
+
+#[cfg(test)]
+mod driver_walks;
