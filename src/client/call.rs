@@ -280,8 +280,9 @@ impl Exchange<'_> {
         message: http::Request<Outgoing>,
     ) -> Result<http::Response<Incoming>, SendError<Outgoing>> {
         let lease = self.lease.as_mut().expect("an exchange has its connection");
-        if lease.conn().protocol() == Protocol::Http1 {
-            lease.retire(CloseCause::Unfinished);
+        match lease.conn().protocol() {
+            Protocol::Http1 => lease.retire(CloseCause::Unfinished),
+            Protocol::Http2 => lease.share(),
         }
         lease.conn().send(message, &mut self.times).await
     }

@@ -27,7 +27,7 @@ pub(crate) struct Lease<D: Dial> {
 impl<D: Dial> Lease<D> {
     pub(super) fn new(shared: Arc<Shared<D>>, grant: Grant<Pooled<D::Conn>>) -> Self {
         let Grant { held, conn: Pooled { conn, born }, requests, idle } = grant;
-        let ended = Ended::Kept { keep_alive: None };
+        let ended = Ended::Unused;
         Self { shared, held: Some(held), conn, fresh: born.is_some(), requests, idle, ended }
     }
 
@@ -48,6 +48,11 @@ impl<D: Dial> Lease<D> {
 
     pub(crate) fn conn(&self) -> &D::Conn {
         &self.conn
+    }
+
+    /// The connection is used, and serves the next request however this one ends.
+    pub(crate) fn share(&mut self) {
+        self.ended = Ended::Kept { keep_alive: None };
     }
 
     /// From now on only [`give_back`](Self::give_back) keeps the connection.

@@ -17,7 +17,7 @@ use tokio::task::AbortHandle;
 
 pub use config::{FollowDns, HostLimits, PoolConfig, PoolConfigError};
 pub(crate) use lease::{Lease, Ticket};
-use state::{Acquired, ConnId, Effect, Failure, Opened, Permit, Profile, State, TicketId};
+use state::{Acquired, ConnId, Effect, Failure, Opened, Permit, Profile, State, TicketId, WarmUp};
 pub(crate) use state::{Addresses, Location, Speaks};
 pub use stats::{HostStats, PoolStats};
 
@@ -182,17 +182,21 @@ impl<D: Dial> Pool<D> {
 
     /// Opens connections until a host has `count`, as far as the limits allow. How many it has then.
     pub(crate) async fn warm_up(&self, key: &D::Key, count: usize) -> Result<usize, LeaseError<D::Error>> {
+        let mut budget = count;
         loop {
-            let (open, dials) = self.shared.step(|state| state.warm_up(now(), key, count));
-            let watched: Vec<_> = dials.iter().filter_map(|dial| self.shared.watch(*dial)).collect();
-            if watched.is_empty() {
+            let WarmUp { open, dialled, dials } = self.shared.step(|state| state.warm_up(now(), key, count, budget));
+            budget -= dialled;
+            if dials.is_empty() {
                 return Ok(open);
             }
+            let watched: Vec<_> = dials.iter().filter_map(|dial| self.shared.watch(*dial)).collect();
+            if watched.is_empty() {
+                // Another thread is about to begin them, or has just ended them.
+                tokio::task::yield_now().await;
+            }
             for outcome in watched {
-                match outcome.await {
-                    Ok(Err(Some(error))) => return Err(LeaseError::Dial(error)),
-                    Ok(_) => {}
-                    Err(_) => return Err(LeaseError::Lost),
+                if let Ok(Err(Some(error))) = outcome.await {
+                    return Err(LeaseError::Dial(error));
                 }
             }
         }
@@ -306,6 +310,11 @@ impl<D: Dial> Shared<D> {
                 let _ = waiter.delivery.send(Delivery { lease, dial });
             }
             Effect::Retired(id, cause) => trace::connection_retired(&self.hooks, id.serial, cause),
+            Effect::Ask(name) => {
+                for answer in self.dialer.answers(&name) {
+                    self.step(|state| state.answered(now(), &name, &answer, true));
+                }
+            }
             Effect::Drained => self.drained.notify_waiters(),
             Effect::Fail { waiter, why } => {
                 let _ = waiter.delivery.send(self.failed(why));

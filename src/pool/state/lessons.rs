@@ -47,7 +47,11 @@ impl<K: Clone + Eq + Hash> Lessons<K> {
         }
         let last = self.hosts.get(host).copied().filter(|lesson| now - lesson.at < REMEMBERED);
         let limit = match last {
-            Some(last) if now - last.at < APART => return,
+            Some(mut last) if now - last.at < APART => {
+                last.at = now;
+                self.hosts.insert(host.clone(), last);
+                return;
+            }
             Some(last) if is_about(last.age, age) => Some(before(age.min(last.age))),
             Some(last) => last.limit,
             None => None,
@@ -62,8 +66,11 @@ impl<K: Clone + Eq + Hash> Lessons<K> {
     }
 
     /// For how long a host's connections had better be idle.
-    pub(super) fn limit(&self, host: &K) -> Option<Duration> {
-        if self.hosts.is_empty() { None } else { self.hosts.get(host)?.limit }
+    pub(super) fn limit(&self, now: Instant, host: &K) -> Option<Duration> {
+        if self.hosts.is_empty() {
+            return None;
+        }
+        self.hosts.get(host).filter(|lesson| now - lesson.at < REMEMBERED)?.limit
     }
 }
 
@@ -84,17 +91,31 @@ mod tests {
         Duration::from_millis(ms)
     }
 
+    fn limit(lessons: &Lessons<i32>, host: i32) -> Option<Duration> {
+        lessons.limit(crate::clock::now(), &host)
+    }
+
+    #[test]
+    fn a_shutdown_that_takes_its_time_is_no_timer() {
+        let (mut lessons, now) = (Lessons::default(), crate::clock::now());
+        for at in 0..100 {
+            lessons.closed(now + ms(at * 3), &1, ms(3_000 + at * 3));
+        }
+        assert_eq!(limit(&lessons, 1), None);
+    }
+
     #[test]
     fn two_closed_at_about_the_same_age_make_a_rule() {
         let (mut lessons, now) = (Lessons::default(), crate::clock::now());
         lessons.closed(now, &1, ms(5_000));
-        assert_eq!(lessons.limit(&1), None, "one may be chance");
+        assert_eq!(limit(&lessons, 1), None, "one may be chance");
         lessons.closed(now + ms(10), &1, ms(5_000));
-        assert_eq!(lessons.limit(&1), None, "and so may be two at once");
+        assert_eq!(limit(&lessons, 1), None, "and so may be two at once");
         lessons.closed(now + ms(6_000), &1, ms(5_020));
-        assert_eq!((lessons.limit(&1), lessons.limit(&2)), (Some(ms(4_000)), None));
+        assert_eq!((limit(&lessons, 1), limit(&lessons, 2)), (Some(ms(4_000)), None));
         lessons.closed(now + ms(60_000), &1, ms(1_500));
-        assert_eq!(lessons.limit(&1), Some(ms(4_000)), "another age is chance");
+        assert_eq!(limit(&lessons, 1), Some(ms(4_000)), "another age is chance");
+        assert_eq!(lessons.limit(now + REMEMBERED * 2, &1), None, "nothing is for ever");
     }
 
     #[test]
@@ -103,7 +124,7 @@ mod tests {
         for (at, age) in [(0, 3), (1_000, 3), (2_000, 2_000), (3_000, 9_000), (9_000, 700), (20_000, 30_000)] {
             lessons.closed(now + ms(at), &1, ms(age));
         }
-        assert_eq!(lessons.limit(&1), None);
+        assert_eq!(limit(&lessons, 1), None);
     }
 
     #[test]
@@ -116,6 +137,6 @@ mod tests {
             lessons.closed(now, &host, ms(5_000));
         }
         assert!(lessons.hosts.len() <= MOST_HOSTS);
-        assert_eq!(lessons.limit(&0), Some(ms(4_000)), "what is a rule stays");
+        assert_eq!(limit(&lessons, 0), Some(ms(4_000)), "what is a rule stays");
     }
 }

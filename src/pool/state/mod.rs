@@ -88,8 +88,9 @@ pub(crate) struct Books {
     pub(crate) busy: usize,
     pub(crate) leased: usize,
     pub(crate) idle: usize,
-    /// Busy, and to be closed when they no longer are.
+    /// Busy, and to be closed when they no longer are; and those among them that make room for another host's.
     pub(crate) retiring: usize,
+    pub(crate) yielding: usize,
     /// Given up, with a socket that is not closed yet.
     pub(crate) closing: usize,
     /// Requests that wait, and those among them for which nothing is being dialled.
@@ -163,6 +164,8 @@ pub(crate) struct Grant<C> {
 /// How a lease ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ended {
+    /// It was not used.
+    Unused,
     /// The connection can serve again; the server may have said for how long it keeps it idle.
     Kept { keep_alive: Option<Duration> },
     /// It cannot. Other requests on it go on.
@@ -186,6 +189,14 @@ pub(crate) struct Opened<C> {
 pub(crate) struct Location {
     pub(crate) name: Arc<str>,
     pub(crate) ip: IpAddr,
+}
+
+/// What came of warming up.
+#[derive(Debug)]
+pub(crate) struct WarmUp {
+    pub(crate) open: usize,
+    pub(crate) dialled: usize,
+    pub(crate) dials: Vec<ConnId>,
 }
 
 /// A name's answer in one family.
@@ -223,6 +234,8 @@ pub(crate) enum Effect<K, C, W, E> {
     Close(C),
     /// Busy connections that take no more requests.
     Retired(ConnId, CloseCause),
+    /// What DNS answers for a name should be told, to see whether it is the same as before.
+    Ask(Arc<str>),
     /// The pool was to be drained, and is.
     Drained,
 }
@@ -256,8 +269,9 @@ struct Host<K> {
     orphans: List<PER_HOST>,
     /// Dials that count against the window, the oldest in front.
     dials: List<IN_TOTAL>,
-    /// How many dials may be under way.
+    /// How many dials may be under way; and how many, as long as nothing is known of the host.
     window: usize,
+    probes: usize,
     speaks: Speaks,
     /// How many seats a connection has, as far as is known.
     seats: usize,
@@ -289,7 +303,13 @@ struct Conn<C> {
 }
 
 enum Stage<C> {
-    Dialling { ticket: Option<usize>, since: Instant, slow: bool },
+    /// The peer may have said how many seats there are before anybody else knew of the connection.
+    Dialling {
+        ticket: Option<usize>,
+        since: Instant,
+        slow: bool,
+        said: Option<usize>,
+    },
     Open(Open<C>),
     Closing,
 }
@@ -436,12 +456,13 @@ impl<K: Clone + Eq + Hash, C: Clone, W, E> State<K, C, W, E> {
         self.end_dial(id);
         self.pressure.relieved();
         let unknown = self.admit(now, id, opened);
-        // One whose socket has closed already still goes to its request, which finds out, lest it be dialled for without end.
-        if !self.conns[id].open && !self.hosts[host].queue.is_empty() {
+        // One that is over already still goes to its request, which finds out, lest it be dialled for without end.
+        if !self.hosts[host].queue.is_empty() {
             self.deliver(now, host, id);
         }
         self.settle(now, id);
         self.finish(now, host);
+        self.follow(now);
         unknown
     }
 
@@ -449,6 +470,7 @@ impl<K: Clone + Eq + Hash, C: Clone, W, E> State<K, C, W, E> {
     pub(crate) fn dial_failed(&mut self, now: Instant, permit: Permit, error: E) -> Option<E> {
         let id = permit.0.index;
         let host = self.conns[id].host;
+        self.probe_more(host);
         let unwanted = match self.conns[id].stage {
             Stage::Dialling { ticket: Some(ticket), .. } => {
                 let waiter = self.remove_ticket(ticket).waiter;
@@ -472,9 +494,12 @@ impl<K: Clone + Eq + Hash, C: Clone, W, E> State<K, C, W, E> {
             Stage::Dialling { ticket: Some(ticket), .. } => self.put_back(now, host, ticket),
             _ => self.hosts[host].orphans.remove(&mut self.conns, id),
         }
-        let wake = self.pressure.felt(now, self.books.places - 1);
-        self.set_pressure_alarm(Some(wake));
-        self.close_oldest(CloseCause::Descriptors);
+        // A place that was given up already is not counted.
+        let others = self.books.places - usize::from(self.conns[id].open);
+        if let Some(wake) = self.pressure.felt(now, others) {
+            self.set_pressure_alarm(Some(wake));
+            self.close_oldest(CloseCause::Descriptors);
+        }
         self.drop_dial(now, id);
     }
 
@@ -483,10 +508,11 @@ impl<K: Clone + Eq + Hash, C: Clone, W, E> State<K, C, W, E> {
         let id = held.id.index;
         let host = self.conns[id].host;
         self.books.held.add(now.saturating_duration_since(held.since));
-        self.unseat(now, id);
+        self.unseat(now, id, ended);
         match ended {
             Ended::Retire(cause) => self.end(id, cause),
-            Ended::Kept { keep_alive } => self.heard(host, keep_alive),
+            Ended::Kept { keep_alive } => self.heard(now, host, keep_alive),
+            Ended::Unused => {}
         }
         if let Some(cause) = self.overdue(now, id) {
             self.end(id, cause);
@@ -500,10 +526,14 @@ impl<K: Clone + Eq + Hash, C: Clone, W, E> State<K, C, W, E> {
         let Some(host) = self.find(id) else { return };
         let most = self.limits[self.hosts[host].limits].max_streams;
         self.hosts[host].seats = seats.clamp(1, most);
-        if let Stage::Open(open) = &mut self.conns[id.index].stage {
-            open.seats = seats.min(most);
-            self.is_said(id.index);
-            self.settle(now, id.index);
+        match &mut self.conns[id.index].stage {
+            Stage::Dialling { said, .. } => *said = Some(seats.min(most)),
+            Stage::Open(open) => {
+                open.seats = seats.min(most);
+                self.is_said(id.index);
+                self.settle(now, id.index);
+            }
+            Stage::Closing => {}
         }
         self.finish(now, host);
     }
@@ -511,11 +541,9 @@ impl<K: Clone + Eq + Hash, C: Clone, W, E> State<K, C, W, E> {
     /// A connection takes no more requests; those it has go on.
     pub(crate) fn retire(&mut self, now: Instant, id: ConnId, cause: CloseCause) {
         let Some(host) = self.find(id) else { return };
-        if let Stage::Open(_) = self.conns[id.index].stage {
-            self.end(id.index, cause);
-            self.settle(now, id.index);
-            self.finish(now, host);
-        }
+        self.end(id.index, cause);
+        self.settle(now, id.index);
+        self.finish(now, host);
     }
 
     /// A connection's socket is closed: its place is free, and a connection without requests is gone. Why it closed.
@@ -539,16 +567,15 @@ impl<K: Clone + Eq + Hash, C: Clone, W, E> State<K, C, W, E> {
         Some(waiter)
     }
 
-    /// Dials until a host has `count` connections that are open or being opened, as far as the limits allow. How many are
-    /// open, and if these are too few, the dials under way.
-    pub(crate) fn warm_up(&mut self, now: Instant, key: &K, count: usize) -> (usize, Vec<ConnId>) {
+    /// Dials until a host has `count` connections that are open or being opened, as far as the limits allow, but not more than
+    /// `budget` times. How many are open, how many were dialled, and if they are too few, the dials under way.
+    pub(crate) fn warm_up(&mut self, now: Instant, key: &K, count: usize, budget: usize) -> WarmUp {
         let host = self.host(key);
-        let most = self.limits(host).max_dials;
-        let may_dial = |state: &Self| {
-            let entry = &state.hosts[host];
-            entry.usable < count && entry.dials.len() < most && state.has_room() && state.host_has_room(host)
-        };
-        while !self.draining && may_dial(self) {
+        let limits = *self.limits(host);
+        let count = count.min(limits.max_idle).min(self.config.max_idle);
+        let mut dialled = 0;
+        while dialled < budget && self.hosts[host].usable < count && self.may_dial_ahead(host) {
+            dialled += 1;
             let id = self.dial(now, host);
             match self.hosts[host].first_unpaired {
                 Some(_) => self.pair(host, id),
@@ -556,12 +583,19 @@ impl<K: Clone + Eq + Hash, C: Clone, W, E> State<K, C, W, E> {
             }
         }
         self.relist(host);
-        let open = self.hosts[host].usable - self.hosts[host].dialling;
+        let open = self.hosts[host].usable.saturating_sub(self.hosts[host].dialling);
         let is_dial = |conn: &Conn<C>| conn.host == host && matches!(conn.stage, Stage::Dialling { .. });
         let dials = self.conns.iter().filter(|(_, conn)| open < count && is_dial(conn));
         let dials = dials.map(|(index, conn)| ConnId { index, serial: conn.serial }).collect();
         self.prune(host);
-        (open, dials)
+        WarmUp { open, dialled, dials }
+    }
+
+    /// Whether a connection may be dialled that nobody waits for yet.
+    fn may_dial_ahead(&self, host: usize) -> bool {
+        let (entry, limits) = (&self.hosts[host], self.limits(host));
+        let most = if entry.speaks == Speaks::Unknown { entry.probes } else { limits.max_dials };
+        !self.draining && entry.dials.len() < most && self.has_room() && self.host_has_room(host)
     }
 
     /// Closes every idle connection.
@@ -657,6 +691,7 @@ impl<K: Clone + Eq + Hash, C: Clone, W, E> State<K, C, W, E> {
             orphans: List::default(),
             dials: List::default(),
             window: FIRST_DIALS.min(self.limits[limits].max_dials),
+            probes: 1,
             speaks,
             seats: self.limits[limits].max_streams,
             unsaid: 0,
@@ -700,6 +735,12 @@ impl<K: Clone + Eq + Hash, C: Clone, W, E> State<K, C, W, E> {
     /// What follows from a change to a host: dials, and perhaps its end.
     fn finish(&mut self, now: Instant, host: usize) {
         self.fill(now, host);
+        if self.draining && self.hosts[host].queue.is_empty() {
+            while let Some(idle) = self.hosts[host].idle.back() {
+                self.end(idle, CloseCause::Asked);
+                self.settle(now, idle);
+            }
+        }
         self.prune(host);
         self.tell_if_drained();
     }

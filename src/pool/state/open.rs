@@ -3,7 +3,7 @@
 use std::hash::Hash;
 use std::time::Duration;
 
-use super::{Conn, Effect, Grant, Held, Listed, Open, Opened, Speaks, Stage, State};
+use super::{Conn, Effect, Ended, Grant, Held, Listed, Open, Opened, Speaks, Stage, State};
 use crate::clock::Instant;
 use crate::trace::CloseCause;
 
@@ -79,19 +79,31 @@ impl<K: Clone + Eq + Hash, C: Clone, W, E> State<K, C, W, E> {
     }
 
     /// Gives a seat back.
-    pub(super) fn unseat(&mut self, now: Instant, id: usize) {
+    pub(super) fn unseat(&mut self, now: Instant, id: usize, ended: Ended) {
         let host = self.conns[id].host;
         let open = self.open_mut(id);
         open.taken -= 1;
         open.fresh = None;
-        open.since = now;
+        if ended != Ended::Unused {
+            open.since = now;
+        }
         let free = usize::from(open.taken == 0);
-        let retired = free > 0 && self.conns[id].open && self.conns[id].ended.is_some();
-        self.books.retiring -= usize::from(retired);
+        if free > 0 {
+            self.stop_retiring(id);
+        }
         self.books.leased -= 1;
         self.books.busy -= free;
         self.hosts[host].leased -= 1;
         self.hosts[host].busy -= free;
+    }
+
+    /// A connection that takes no more requests has none any more, or no socket.
+    pub(super) fn stop_retiring(&mut self, id: usize) {
+        let conn = &self.conns[id];
+        if let Some(cause) = conn.ended.filter(|_| conn.open) {
+            self.books.retiring -= 1;
+            self.books.yielding -= usize::from(cause == CloseCause::MadeRoom);
+        }
     }
 
     /// Takes a new connection into the books. Whether its name's answers are not known.
@@ -99,9 +111,11 @@ impl<K: Clone + Eq + Hash, C: Clone, W, E> State<K, C, W, E> {
         let Opened { fresh, conn, speaks, location } = opened;
         let host = self.conns[id].host;
         let limits = *self.limits(host);
+        let said = if let Stage::Dialling { said, .. } = self.conns[id].stage { said } else { None };
         let entry = &mut self.hosts[host];
         entry.speaks = speaks;
-        let unsaid = speaks == Speaks::Many && self.conns[id].ended.is_none();
+        let unsaid = speaks == Speaks::Many && said.is_none() && self.conns[id].ended.is_none();
+        let seats = said.filter(|_| speaks == Speaks::Many).unwrap_or(1);
         entry.unsaid += usize::from(unsaid);
         if !entry.queue.is_empty() {
             entry.window = (entry.window + 1).min(limits.max_dials);
@@ -113,7 +127,7 @@ impl<K: Clone + Eq + Hash, C: Clone, W, E> State<K, C, W, E> {
         self.conns[id].stage = Stage::Open(Open {
             conn,
             fresh,
-            seats: 1,
+            seats,
             unsaid,
             taken: 0,
             requests: 0,
@@ -135,8 +149,6 @@ impl<K: Clone + Eq + Hash, C: Clone, W, E> State<K, C, W, E> {
             Some(CloseCause::Lifetime)
         } else if self.must_yield(host, open.taken > 0) {
             Some(CloseCause::MadeRoom)
-        } else if self.draining && self.hosts[host].queue.is_empty() {
-            Some(CloseCause::Asked)
         } else {
             None
         }
@@ -154,6 +166,7 @@ impl<K: Clone + Eq + Hash, C: Clone, W, E> State<K, C, W, E> {
         let Stage::Open(open) = &self.conns[id].stage else { return };
         if open.taken > 0 && self.conns[id].open {
             self.books.retiring += 1;
+            self.books.yielding += usize::from(cause == CloseCause::MadeRoom);
             self.effects.push_back(Effect::Retired(self.id(id), cause));
         }
         self.unlist(id);
@@ -172,6 +185,7 @@ impl<K: Clone + Eq + Hash, C: Clone, W, E> State<K, C, W, E> {
         match (self.conns[id].ended.is_some(), self.open(id).taken) {
             (true, 0) => self.close(id),
             (true, _) => {}
+            (false, 0) if self.open(id).listed == Listed::Idle => {}
             (false, 0) => self.make_idle(now, id),
             (false, _) => {
                 self.unlist(id);
@@ -197,7 +211,16 @@ impl<K: Clone + Eq + Hash, C: Clone, W, E> State<K, C, W, E> {
         if self.idle.len() > self.config.max_idle {
             self.close_oldest(CloseCause::IdleLimit);
         }
-        self.set_idle_alarm(host);
+        self.set_idle_alarm(now, host);
+        // HTTP/2 turned out to be spoken after more connections had been dialled than it takes.
+        let entry = &self.hosts[host];
+        if self.conns[id].ended.is_none()
+            && entry.speaks == Speaks::Many
+            && entry.usable > self.limits(host).max_http2_connections
+        {
+            self.end(id, CloseCause::IdleLimit);
+            self.settle(now, id);
+        }
     }
 
     /// Ends the least recently used idle connection, if there is one.

@@ -22,7 +22,7 @@ impl<K: Clone + Eq + Hash, C: Clone, W, E> State<K, C, W, E> {
     /// How many connections the host would dial for its requests, and for so many more, if only the total allowed it.
     pub(super) fn dialable(&self, host: usize, more: usize) -> usize {
         let (entry, limits) = (&self.hosts[host], self.limits(host));
-        let window = if entry.speaks == Speaks::Unknown { 1 } else { entry.window };
+        let window = if entry.speaks == Speaks::Unknown { entry.probes } else { entry.window };
         let needed = match entry.speaks {
             Speaks::One | Speaks::Unknown => entry.unpaired + more,
             Speaks::Many => {
@@ -81,11 +81,14 @@ impl<K: Clone + Eq + Hash, C: Clone, W, E> State<K, C, W, E> {
     /// Whether a connection that `host` could use again has to make room for another host, whose turn it is: the first
     /// of its requests without a dial came before all of this host's, or those go on without ever waiting.
     pub(super) fn must_yield(&self, host: usize, busy: bool) -> bool {
-        let Some(other) = self.ring.front().filter(|other| *other != host) else { return false };
+        let front = self.ring.front();
+        let other = if front == Some(host) { self.ring.after(&self.hosts, host) } else { front };
+        let Some(other) = other else { return false };
         let came = |ticket: Option<usize>| ticket.map(|ticket| self.tickets[ticket].serial);
         let (theirs, ours) = (came(self.hosts[other].first_unpaired), came(self.hosts[host].queue.front()));
         let their_turn = if ours.is_some() { theirs < ours } else { busy };
-        their_turn && self.dialable(other, 0) > self.books.closing + self.books.retiring
+        let making_room = if busy { self.books.closing + self.books.yielding } else { self.books.closing };
+        their_turn && self.dialable(other, 0) > making_room
     }
 
     /// Puts the host where it belongs: in the ring if it could open a connection but for the total.
@@ -103,7 +106,7 @@ impl<K: Clone + Eq + Hash, C: Clone, W, E> State<K, C, W, E> {
     /// Begins a dial, for nobody yet.
     pub(super) fn dial(&mut self, now: Instant, host: usize) -> usize {
         let serial = next(&mut self.serial);
-        let stage = Stage::Dialling { ticket: None, since: now, slow: false };
+        let stage = Stage::Dialling { ticket: None, since: now, slow: false, said: None };
         let id = self.conns.insert(Conn { host, serial, open: true, ended: None, stage, links: Default::default() });
         let entry = &mut self.hosts[host];
         entry.conns += 1;
@@ -117,6 +120,12 @@ impl<K: Clone + Eq + Hash, C: Clone, W, E> State<K, C, W, E> {
         self.set_dial_alarm(host, now);
         self.effects.push_back(Effect::Dial(Permit(self.id(id)), key));
         id
+    }
+
+    /// A host of which nothing is known does not show what it speaks: it is dialled more often.
+    pub(super) fn probe_more(&mut self, host: usize) {
+        let entry = &mut self.hosts[host];
+        entry.probes = (entry.probes * 2).min(entry.window);
     }
 
     /// A dial is over.
@@ -144,10 +153,11 @@ impl<K: Clone + Eq + Hash, C: Clone, W, E> State<K, C, W, E> {
     /// A connection's socket is closed, whatever it was doing.
     pub(super) fn lose_socket(&mut self, id: usize) {
         if let Stage::Open(open) = &self.conns[id].stage {
-            let retiring = self.conns[id].ended.is_some() && open.taken > 0;
-            self.books.retiring -= usize::from(retiring);
             if let Some(location) = &open.location {
                 self.names.closed(location);
+            }
+            if open.taken > 0 {
+                self.stop_retiring(id);
             }
         }
         self.free_place(id);

@@ -12,6 +12,8 @@ pub(super) struct Pressure {
     /// By how much the ceiling rises when a connection could be opened: twice as much each time.
     step: usize,
     delay: Duration,
+    /// Whether it was eased since it was felt last: what is felt all at once counts once.
+    eased: bool,
 }
 
 const FIRST_DELAY: Duration = Duration::from_millis(50);
@@ -24,15 +26,17 @@ impl Pressure {
         self.ceiling.is_none_or(|ceiling| places < ceiling)
     }
 
-    /// A socket could not be opened beside those of `places`. When to [ease](Self::eased).
-    pub(super) fn felt(&mut self, now: Instant, places: usize) -> Instant {
-        self.delay = match self.ceiling {
-            Some(ceiling) if places >= ceiling.saturating_sub(1) => (self.delay * 2).min(LONGEST_DELAY),
-            _ => self.delay.max(FIRST_DELAY),
-        };
+    /// A socket could not be opened beside those of `places`. When to [ease](Self::eased), if that has changed.
+    pub(super) fn felt(&mut self, now: Instant, places: usize) -> Option<Instant> {
+        let again = self.ceiling.is_some();
         self.ceiling = Some(self.ceiling.map_or(places, |ceiling| ceiling.min(places)));
         self.step = 1;
-        now + self.delay
+        if again && !self.eased {
+            return None;
+        }
+        self.delay = if again { (self.delay * 2).min(LONGEST_DELAY) } else { FIRST_DELAY };
+        self.eased = false;
+        Some(now + self.delay)
     }
 
     /// A connection could be opened.
@@ -40,6 +44,7 @@ impl Pressure {
         let Some(ceiling) = self.ceiling else { return };
         let raised = ceiling + self.step;
         self.delay = FIRST_DELAY;
+        self.eased = true;
         self.step *= 2;
         self.ceiling = Some(raised).filter(|raised| *raised < MOST);
     }
@@ -48,6 +53,7 @@ impl Pressure {
     pub(super) fn eased(&mut self, now: Instant, places: usize, wanted: bool) -> Option<Instant> {
         self.ceiling = self.ceiling.filter(|_| wanted);
         let ceiling = self.ceiling?;
+        self.eased = true;
         self.ceiling = Some(ceiling.max(places + 1));
         Some(now + self.delay)
     }
@@ -65,12 +71,14 @@ mod tests {
     fn it_falls_back_to_what_there_was_and_tries_one_more_from_time_to_time() {
         let (mut pressure, now) = (Pressure::default(), crate::clock::now());
         assert!(pressure.allows(1_000_000));
-        assert_eq!(pressure.felt(now, 10), now + ms(50));
+        assert_eq!(pressure.felt(now, 10), Some(now + ms(50)));
+        assert_eq!(pressure.felt(now, 10), None, "the same once more");
         assert!(pressure.allows(9) && !pressure.allows(10));
         assert_eq!(pressure.eased(now, 10, true), Some(now + ms(50)));
         assert!(pressure.allows(10) && !pressure.allows(11));
-        assert_eq!(pressure.felt(now, 10), now + ms(100), "still nothing");
-        assert_eq!(pressure.felt(now, 10), now + ms(200));
+        assert_eq!(pressure.felt(now, 10), Some(now + ms(100)), "still nothing");
+        pressure.eased(now, 10, true);
+        assert_eq!(pressure.felt(now, 10), Some(now + ms(200)));
         assert!(!pressure.allows(10));
     }
 

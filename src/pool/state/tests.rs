@@ -591,8 +591,11 @@ fn a_host_that_is_slow_to_show_its_protocol_does_not_hold_everybody_up() {
     pool.permit();
     pool.handle_timeout(now + ms(999));
     assert!(pool.poll().is_none());
-    pool.handle_timeout(now + ms(1_000));
-    assert_eq!((0..3).map(|_| pool.permit()).count(), 3);
+    for (seconds, dials) in [(1, 2), (2, 1)] {
+        pool.handle_timeout(now + ms(seconds * 1_000));
+        assert_eq!((0..dials).map(|_| pool.permit()).count(), dials);
+        assert!(pool.poll().is_none());
+    }
 }
 
 #[test]
@@ -782,10 +785,11 @@ fn a_drained_pool_serves_who_is_there_and_nobody_else() {
 fn warming_up_dials_what_is_missing_and_no_more_than_the_limits_allow() {
     let (mut pool, now) = pool(PoolConfig::new().max_connections_per_host(5));
     pool.open_idle(now, 1, 2);
-    assert_eq!(pool.warm_up(now, &1, 2), (2, Vec::new()));
-    let (open, dials) = pool.warm_up(now, &1, 9);
-    assert_eq!((open, dials.len()), (2, 3));
-    assert_eq!(pool.warm_up(now, &1, 9).1.len(), 3, "they are under way");
+    let WarmUp { open, dialled, dials } = pool.warm_up(now, &1, 2, 2);
+    assert_eq!((open, dialled, dials.len()), (2, 0, 0));
+    let WarmUp { open, dialled, dials } = pool.warm_up(now, &1, 9, 9);
+    assert_eq!((open, dialled, dials.len()), (2, 3, 3));
+    assert_eq!(pool.warm_up(now, &1, 9, 9).dials.len(), 3, "they are under way");
     for _ in 0..2 {
         let permit = pool.permit();
         pool.dialed(now, permit, http1(9));
@@ -793,6 +797,135 @@ fn warming_up_dials_what_is_missing_and_no_more_than_the_limits_allow() {
     let permit = pool.permit();
     assert_eq!(pool.dial_failed(now, permit, "refused"), Some("refused"));
     assert_eq!(pool.books().idle, 4);
+    let (mut pool, now) = self::pool(PoolConfig::new().max_idle(2));
+    assert_eq!(pool.warm_up(now, &1, 9, 9).dialled, 2, "what is not kept need not be dialled");
+    assert_eq!(pool.warm_up(now, &UNKNOWN, 9, 9).dialled, 1, "one may do");
+}
+
+#[test]
+fn a_host_at_the_front_of_the_ring_yields_like_any_other() {
+    let (mut pool, now) = pool(PoolConfig::new().max_connections(1));
+    pool.open_idle(now, 1, 1);
+    let (mut held, _) = pool.ready(now, 1);
+    pool.wait(now, 1, 0);
+    pool.wait(now, 2, 20);
+    for waiter in 1..10 {
+        pool.wait(now, 1, waiter);
+        pool.release(now, held, KEPT);
+        held = match pool.poll() {
+            Some(Effect::Deliver { grant, .. }) => grant.held,
+            Some(Effect::Close(_)) => return assert_eq!(waiter, 2, "after the one that came before"),
+            other => panic!("{other:?}"),
+        };
+    }
+    panic!("host 2 never has its turn");
+}
+
+#[test]
+fn a_long_goodbye_keeps_no_turn_from_coming() {
+    let (mut pool, now) = pool(PoolConfig::new().max_connections(2));
+    let ids = pool.open_idle(now, 1, 2);
+    let (held, _) = pool.ready(now, 1);
+    let (_download, _) = pool.ready(now, 1);
+    pool.retire(now, ids[0], CloseCause::PeerAsked);
+    pool.poll();
+    pool.wait(now, 2, 20);
+    pool.wait(now, 1, 10);
+    pool.release(now, held, KEPT);
+    pool.closes();
+}
+
+#[test]
+fn what_the_peer_says_before_its_connection_is_in_the_books_counts() {
+    let (mut pool, now) = pool(PoolConfig::new());
+    for waiter in 0..10 {
+        pool.wait(now, MANY, waiter);
+    }
+    let permit = pool.permit();
+    pool.reseat(now, permit.id(), 100);
+    pool.dialed(now, permit, http2(5));
+    assert_eq!(pool.books().leased, 10);
+
+    for (seats, leased) in [(Some(0), 1), (None, 1)] {
+        let (mut pool, now) = self::pool(PoolConfig::new().max_http2_connections_per_host(1));
+        pool.wait(now, MANY, 0);
+        pool.wait(now, MANY, 1);
+        let permit = pool.permit();
+        match seats {
+            Some(seats) => pool.reseat(now, permit.id(), seats),
+            None => pool.retire(now, permit.id(), CloseCause::PeerAsked),
+        }
+        pool.dialed(now, permit, http2(5));
+        assert_eq!(pool.books().leased, leased, "the one it was dialled for finds out");
+        assert!(matches!(pool.acquire(now, &MANY, None, || 9), Acquired::Wait(..)));
+    }
+}
+
+#[test]
+fn a_drain_does_not_wait_for_what_nobody_needs() {
+    let (mut pool, now) = pool(PoolConfig::new());
+    let ticket = pool.wait(now, 1, 0);
+    let permit = pool.permit();
+    pool.abandon(now, ticket);
+    pool.drain(now);
+    pool.dialed(now, permit, http1(5));
+    assert_eq!(pool.closes(), 5);
+}
+
+#[test]
+fn a_host_of_unknown_protocol_whose_dials_fail_is_dialled_more_and_more() {
+    let (mut pool, now) = pool(PoolConfig::new());
+    for waiter in 0..100 {
+        pool.wait(now, UNKNOWN, waiter);
+    }
+    let mut rounds = Vec::new();
+    while pool.books().waiting > 0 {
+        let mut permits = Vec::new();
+        while let Some(effect) = pool.poll() {
+            if let Effect::Dial(permit, _) = effect {
+                permits.push(permit);
+            }
+        }
+        rounds.push(permits.len());
+        for permit in permits {
+            pool.dial_failed(now, permit, "refused");
+        }
+    }
+    assert!(rounds.len() < 8, "{rounds:?}");
+}
+
+#[test]
+fn connections_that_turn_out_to_be_too_many_for_http2_close_when_they_are_idle() {
+    let (mut pool, now) = pool(PoolConfig::new());
+    for waiter in 0..10 {
+        pool.wait(now, UNKNOWN, waiter);
+    }
+    for second in 1..5 {
+        pool.handle_timeout(now + ms(second * 1_000));
+    }
+    let mut held = Vec::new();
+    while let Some(effect) = pool.poll() {
+        match effect {
+            Effect::Dial(permit, _) => drop(pool.dialed(now, permit, http2(7))),
+            Effect::Deliver { grant, .. } => held.push(grant.held),
+            _ => {}
+        }
+    }
+    assert_eq!((held.len(), pool.books().busy), (10, 10));
+    for held in held {
+        pool.release(now, held, KEPT);
+    }
+    assert_eq!(pool.books().idle, 4);
+}
+
+#[test]
+fn a_lease_that_was_not_used_leaves_the_connections_age_as_it_was() {
+    let (mut pool, now) = pool(PoolConfig::new());
+    pool.open_idle(now, 1, 1);
+    let (held, _) = pool.ready(now + ms(10_000), 1);
+    pool.release(now + ms(10_001), held, Ended::Unused);
+    pool.handle_timeout(now + ms(50_000));
+    assert_eq!(pool.books().idle, 0);
 }
 
 #[test]
@@ -820,6 +953,8 @@ fn connections_to_an_address_that_dns_has_left_end() {
     pool.handle_timeout(now + ms(2_000));
     assert_eq!(pool.next_timeout(), Some(now + ms(4_500)));
     pool.handle_timeout(now + ms(4_500));
+    assert!(matches!(pool.poll(), Some(Effect::Ask(name)) if *name == *"a.test"), "is it so still?");
+    pool.answered(now + ms(4_500), "a.test", &answer(&[3], 2), true);
     let mut ended = Vec::new();
     while let Some(effect) = pool.poll() {
         match effect {

@@ -5,7 +5,7 @@
 use std::hash::Hash;
 use std::time::Duration;
 
-use super::{Listed, Speaks, Stage, State};
+use super::{Effect, Listed, Stage, State};
 use crate::clock::Instant;
 use crate::trace::CloseCause;
 
@@ -36,10 +36,10 @@ impl<K: Clone + Eq + Hash, C: Clone, W, E> State<K, C, W, E> {
     }
 
     /// What the server said of idle connections.
-    pub(super) fn heard(&mut self, host: usize, keep_alive: Option<Duration>) {
+    pub(super) fn heard(&mut self, now: Instant, host: usize, keep_alive: Option<Duration>) {
         if keep_alive.is_some() && self.hosts[host].keep_alive != keep_alive {
             self.hosts[host].keep_alive = keep_alive;
-            self.set_idle_alarm(host);
+            self.set_idle_alarm(now, host);
         }
     }
 
@@ -52,19 +52,19 @@ impl<K: Clone + Eq + Hash, C: Clone, W, E> State<K, C, W, E> {
         {
             let age = now.saturating_duration_since(open.since);
             self.lessons.closed(now, &self.hosts[conn.host].key, age);
-            self.set_idle_alarm(conn.host);
+            self.set_idle_alarm(now, conn.host);
         }
     }
 
     /// How long the host's connections may be idle.
-    fn idle_timeout(&self, host: usize) -> Duration {
+    fn idle_timeout(&self, now: Instant, host: usize) -> Duration {
         let entry = &self.hosts[host];
-        let others = entry.keep_alive.into_iter().chain(self.lessons.limit(&entry.key));
+        let others = entry.keep_alive.into_iter().chain(self.lessons.limit(now, &entry.key));
         others.fold(self.limits(host).idle_timeout, Duration::min)
     }
 
-    pub(super) fn set_idle_alarm(&mut self, host: usize) {
-        if let Some(at) = self.hosts[host].idle.back().and_then(|oldest| self.idle_until(host, oldest)) {
+    pub(super) fn set_idle_alarm(&mut self, now: Instant, host: usize) {
+        if let Some(at) = self.hosts[host].idle.back().and_then(|oldest| self.idle_until(now, host, oldest)) {
             self.set_alarm(host, at);
         }
     }
@@ -98,7 +98,7 @@ impl<K: Clone + Eq + Hash, C: Clone, W, E> State<K, C, W, E> {
     fn expire(&mut self, now: Instant, host: usize) {
         self.clear_alarm(host);
         while let Some(oldest) = self.hosts[host].idle.back()
-            && self.idle_until(host, oldest).is_some_and(|until| until <= now)
+            && self.idle_until(now, host, oldest).is_some_and(|until| until <= now)
         {
             self.end(oldest, CloseCause::IdleTimeout);
             self.settle(now, oldest);
@@ -114,7 +114,7 @@ impl<K: Clone + Eq + Hash, C: Clone, W, E> State<K, C, W, E> {
         {
             self.give_up(now, first);
         }
-        self.set_idle_alarm(host);
+        self.set_idle_alarm(now, host);
         if let Some(first) = self.hosts[host].first_unpaired {
             self.set_wait_alarm(host, first);
         }
@@ -129,10 +129,7 @@ impl<K: Clone + Eq + Hash, C: Clone, W, E> State<K, C, W, E> {
         if let Stage::Dialling { slow, .. } = &mut self.conns[dial].stage {
             *slow = true;
         }
-        // A host that is slow to connect to is not waited for to show what it speaks.
-        if self.hosts[host].speaks == Speaks::Unknown {
-            self.hosts[host].speaks = Speaks::One;
-        }
+        self.probe_more(host);
     }
 
     fn dial_since(&self, dial: usize) -> Instant {
@@ -142,8 +139,8 @@ impl<K: Clone + Eq + Hash, C: Clone, W, E> State<K, C, W, E> {
         }
     }
 
-    fn idle_until(&self, host: usize, id: usize) -> Option<Instant> {
-        self.open(id).since.checked_add(self.idle_timeout(host))
+    fn idle_until(&self, now: Instant, host: usize, id: usize) -> Option<Instant> {
+        self.open(id).since.checked_add(self.idle_timeout(now, host))
     }
 
     pub(super) fn waits_until(&self, ticket: usize) -> Option<Instant> {
@@ -170,7 +167,8 @@ impl<K: Clone + Eq + Hash, C: Clone, W, E> State<K, C, W, E> {
 
     /// Ends connections to addresses that their names no longer have.
     pub(super) fn follow(&mut self, now: Instant) {
-        let left = self.names.take_left(now);
+        let (left, unsure) = self.names.look(now);
+        self.effects.extend(unsure.into_iter().map(Effect::Ask));
         if !left.is_empty() {
             let leads_there = |id: &usize| match &self.conns[*id].stage {
                 Stage::Open(open) => open.location.as_ref().is_some_and(|location| left.contains(location)),
@@ -184,7 +182,7 @@ impl<K: Clone + Eq + Hash, C: Clone, W, E> State<K, C, W, E> {
                 self.finish(now, host);
             }
         }
-        let next = self.names.next_check();
+        let next = self.names.next_look();
         let old = std::mem::replace(&mut self.names_alarm, next);
         self.replace_alarm(NAMES, old, next);
     }

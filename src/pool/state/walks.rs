@@ -115,7 +115,7 @@ impl Walk {
             19 => self.reseat(),
             20 => self.goaway(),
             21 if self.random.u8(..8) == 0 => self.pool.close_idle(self.now),
-            22 if self.random.u8(..4) == 0 => drop(self.pool.warm_up(self.now, &host, self.random.usize(..4))),
+            22 if self.random.u8(..4) == 0 => drop(self.pool.warm_up(self.now, &host, self.random.usize(..4), 4)),
             _ => {
                 self.now += ms(self.random.u64(..60));
                 self.pool.handle_timeout(self.now);
@@ -284,6 +284,7 @@ impl Walk {
                         socket.ended = true;
                     }
                 }
+                Effect::Ask(_) => {}
                 Effect::Drained => self.drained = true,
             }
         }
@@ -357,6 +358,7 @@ impl Walk {
         }
         let carried = entry.speaks != Speaks::One && entry.dials.len() + entry.unsaid > 0;
         let within = places < self.config.host.max_connections && entry.dials.len() < entry.window;
+        let within = within && (entry.speaks != Speaks::Unknown || entry.dials.len() < entry.probes);
         let more = entry.speaks == Speaks::Many && entry.usable >= self.config.host.max_http2_connections;
         if undialled > 0 && within && !more && !carried {
             assert!(self.pool.dialable(index, 0) > 0, "seed {seed}: nobody dials for host {host}");
@@ -385,11 +387,14 @@ impl Walk {
         let draining = self.random.bool();
         if draining {
             self.pool.drain(self.now);
+            self.perform();
+            self.check();
             assert!(matches!(self.pool.acquire(self.now, &0, None, || 0), Acquired::Refused(Limit::Draining)));
         }
         for round in 0.. {
             assert!(round < 10_000, "seed {}: somebody starves", self.seed);
             self.perform();
+            assert!(!draining || self.pool.idle.is_empty(), "seed {}: idle in a pool being drained", self.seed);
             if let Some((permit, host)) = self.permits.pop() {
                 self.connect(permit, host);
             } else if let Some((held, conn)) = self.held.pop() {
