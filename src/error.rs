@@ -231,14 +231,16 @@ impl Error {
         Self::new(ErrorKind::Exchange, format!("exchange with {origin}: {what}"))
     }
 
-    pub(crate) fn cut_body(origin: &Origin, bytes: u64, announced: u64) -> Self {
-        let what = "the peer ended it before";
-        Self::new(ErrorKind::Body, format!("read the body from {origin}: {what}, after {bytes} of {announced} bytes"))
+    pub(crate) fn cut_body(origin: &Origin, bytes: u64, announced: Option<u64>) -> Self {
+        let of = announced.map_or(String::new(), |announced| format!(" of {announced}"));
+        let what = "the peer reset the stream before its end";
+        Self::new(ErrorKind::Body, format!("read the body from {origin}: {what}, after {bytes}{of} bytes"))
     }
 
     pub(crate) fn body(origin: &Origin, error: hyper::Error, bytes: u64) -> Self {
         let what = match io_cause(&error) {
             Some(io) if io.kind() != std::io::ErrorKind::UnexpectedEof => reason(io),
+            None if stream_error(&error).is_some() => explain(&error, true),
             _ => "the connection closed before its end".to_owned(),
         };
         Self::new(ErrorKind::Body, format!("read the body from {origin}: {what}, after {bytes} bytes")).because(error)
@@ -288,13 +290,30 @@ fn explain(error: &hyper::Error, answered: bool) -> String {
         None if error.is_parse() && error.to_string() == "message head is too large" => {
             "the head of the response is too large".to_owned()
         }
-        None if error.is_user() => "the connection's runtime is gone".to_owned(),
+        None if error.is_user() => {
+            "the connection is gone, and it is not known whether the request was sent".to_owned()
+        }
+        None if error.is_timeout() => "the connection is dead: nobody answered a ping".to_owned(),
+        None if let Some(cause) = stream_error(error) => cause,
         None if error.is_parse() => format!("the server's answer is not HTTP/1.1: {error}"),
         None if error.is_canceled() => "the connection closed before the request was sent".to_owned(),
         None if answered => "the server closed the connection in the middle of its response".to_owned(),
         None if error.is_incomplete_message() => "the server closed the connection without a response".to_owned(),
         None => innermost(error),
     }
+}
+
+/// What the peer said of a stream, or of all of them (RFC 9113 §5.4).
+fn stream_error(error: &hyper::Error) -> Option<String> {
+    let cause = std::error::Error::source(error)?.downcast_ref::<h2::Error>()?;
+    let what = match (cause.is_remote(), cause.is_go_away()) {
+        _ if cause.is_io() => return None,
+        (true, true) => "the peer gave the connection up (GOAWAY",
+        (true, false) => "the peer reset the stream (RST_STREAM",
+        (false, _) => "what the peer sent is not HTTP/2 (",
+    };
+    let reason = cause.reason().map_or_else(|| cause.to_string(), |reason| format!(", {reason:?}"));
+    Some(format!("{what}{reason})"))
 }
 
 /// hyper says of HTTP/2 only that there was an error; what it was is below.

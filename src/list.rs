@@ -107,6 +107,15 @@ impl<const L: usize> List<L> {
         self.len += 1;
     }
 
+    /// Puts an item in front of another one.
+    pub(crate) fn insert_before<T: Linked<L>>(&mut self, items: &mut Slab<T>, other: usize, id: usize) {
+        let Some(before) = items[other].place().before.get() else { return self.push_front(items, id) };
+        *items[id].links() = Links { before: Neighbour::new(before), after: Neighbour::new(other) };
+        items[before].links().after = Neighbour::new(id);
+        items[other].links().before = Neighbour::new(id);
+        self.len += 1;
+    }
+
     pub(crate) fn remove<T: Linked<L>>(&mut self, items: &mut Slab<T>, id: usize) {
         let Links { before, after } = std::mem::take(items[id].links());
         match before.get() {
@@ -164,7 +173,7 @@ mod tests {
         let mut list = List::<0>::default();
         let mut model = VecDeque::new();
         for _ in 0..5_000 {
-            match random.u8(..5) {
+            match random.u8(..6) {
                 0 => {
                     let id = items.insert(Item::default());
                     list.push_front(&mut items, id);
@@ -175,9 +184,15 @@ mod tests {
                     list.push_back(&mut items, id);
                     model.push_back(id);
                 }
+                2 if !model.is_empty() => {
+                    let id = items.insert(Item::default());
+                    let place = random.usize(..model.len());
+                    list.insert_before(&mut items, model[place], id);
+                    model.insert(place, id);
+                }
                 op if !model.is_empty() => {
                     let id = model.remove(random.usize(..model.len())).unwrap();
-                    if op == 2 {
+                    if op == 3 {
                         list.move_to_front(&mut items, id);
                         model.push_front(id);
                     } else {

@@ -13,7 +13,7 @@ use super::body::{Outgoing, Upload};
 use super::keep_alive::KeepAlive;
 use super::request::Request;
 use super::response::{Payload, Response, Source};
-use super::retry::{Attempted, is_idempotent};
+use super::retry::{Attempted, MAX_ATTEMPTS, is_idempotent};
 use super::{Dialer, Shared};
 use crate::clock::{self, Instant};
 use crate::connect::{Conn, ConnectError, Protocol, SendError, Times};
@@ -111,6 +111,7 @@ impl Call<'_> {
 
     /// A connection; for another attempt not an idle one, because the last one may have failed for being idle.
     async fn lease(&self, failed_on: Option<u64>) -> Result<Lease<Dialer>> {
+        let repeatable = is_idempotent(&self.request.method);
         let lease = loop {
             let lease = match self.checkout(failed_on).await {
                 // A dial begun for somebody on another runtime is lost with that.
@@ -118,7 +119,8 @@ impl Call<'_> {
                 checked_out => checked_out,
             };
             let mut lease = lease.map_err(|error| Error::no_lease(&self.request.origin, error))?;
-            if lease.idle() < IDLE_MOMENT || lease.conn().is_alive().await {
+            let moment = if repeatable && failed_on.is_none() { IDLE_MOMENT } else { Duration::ZERO };
+            if lease.is_fresh() || lease.idle() < moment || lease.conn().is_alive().await {
                 break lease;
             }
             lease.retire(CloseCause::Peer);
@@ -155,14 +157,20 @@ impl Call<'_> {
         let (times, trace) = (Times::default(), &self.open.trace);
         let mut exchange = Exchange { lease: Some(lease), times, upload: upload.clone(), trace };
         let failed = match exchange.send(message).await {
+            Ok(response) if kept && is_for_nobody(&response) && tried.attempts < MAX_ATTEMPTS => None,
             Ok(response) => {
                 let (lease, _) = exchange.over();
                 return Ok(Some(self.responded(lease, upload, response)));
             }
-            Err(failed) => failed,
+            Err(failed) => Some(failed),
+        };
+        let (mut lease, times) = exchange.over();
+        let Some(failed) = failed else {
+            tried.attempts += 1;
+            tried.failed_on = Some(lease.conn().number());
+            return Ok(None);
         };
         let unprocessed = failed.is_unprocessed();
-        let (mut lease, times) = exchange.over();
         if !lease.conn().is_ready() {
             lease.retire(CloseCause::Peer);
         }
@@ -263,7 +271,14 @@ fn is_closed(error: &hyper::Error) -> bool {
         || io_cause(error).is_some_and(|error| gone.contains(&error.kind()))
 }
 
-/// A connection that nobody used for less than this is not looked at before it is used again: looking costs 2 µs.
+/// Whether a response is what a server says into a connection that it closes for being idle (RFC 9110 §15.5.9): it answers
+/// no request, and nothing was done about one that crossed it.
+fn is_for_nobody(response: &http::Response<Incoming>) -> bool {
+    response.version() < http::Version::HTTP_2 && response.status() == http::StatusCode::REQUEST_TIMEOUT
+}
+
+/// A connection that nobody used for less than this is not looked at before it is used again, where the request can be
+/// repeated: looking costs 2 µs.
 const IDLE_MOMENT: Duration = Duration::from_micros(250);
 
 /// A request on its connection. However it ends, the trace is told how far it got.

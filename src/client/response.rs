@@ -28,7 +28,7 @@ use crate::pool::Lease;
 use crate::trace::{CloseCause, Event, Phase, Timings, TimingsHandle, Trace};
 
 /// How long a connection whose response was read may take to be ready for the next request.
-const READY_TIMEOUT: Duration = Duration::from_secs(1);
+const READY_TIMEOUT: Duration = Duration::from_millis(250);
 /// Of a body nobody reads, so much is read for the sake of the connection, and for so long.
 const MAX_DRAINED: u64 = 64 * 1024;
 const DRAIN_TIMEOUT: Duration = Duration::from_millis(50);
@@ -228,16 +228,13 @@ impl Payload {
 
     /// The body is over; over HTTP/2 that can also mean that the peer gave it up without a word.
     fn end(&mut self) -> Result<Option<Bytes>> {
-        match self.announced.filter(|announced| self.bytes < *announced) {
-            Some(announced) => {
-                self.fail();
-                Err(Error::cut_body(&self.origin, self.bytes, announced))
-            }
-            None => {
-                self.finish();
-                Ok(None)
-            }
+        let short = self.announced.filter(|announced| self.bytes < *announced);
+        if short.is_none() && !self.open.as_ref().is_some_and(|(incoming, source)| source.is_cut(incoming)) {
+            self.finish();
+            return Ok(None);
         }
+        self.fail();
+        Err(Error::cut_body(&self.origin, self.bytes, short))
     }
 
     /// Ends the call as soon as nothing more can come, also if nobody asks for the end.
@@ -273,9 +270,16 @@ impl Drop for Payload {
 }
 
 impl Source {
+    /// Whether a body that is over has no end: the stream was reset. Where the request is still on its way, a peer does that
+    /// for good reason, and not to the response (RFC 9113 §8.1).
+    fn is_cut(&self, incoming: &Incoming) -> bool {
+        let uploaded = self.upload.as_ref().is_none_or(|upload| upload.is_over());
+        self.lease.conn().protocol() == Protocol::Http2 && uploaded && !incoming.is_end_stream()
+    }
+
     /// Gives the connection back once it is ready for the next request, which it mostly is at once.
     fn give_back(self) {
-        let Self { lease, upload, keep_alive } = self;
+        let Self { mut lease, upload, keep_alive } = self;
         if keep_alive.is_last && lease.conn().protocol() == Protocol::Http1 {
             return lease.end(CloseCause::PeerAsked);
         }
@@ -283,6 +287,8 @@ impl Source {
         if uploaded && lease.conn().is_ready() {
             return lease.give_back(keep_alive.idle);
         }
+        // A request that is still on its way when the response is over, and stays so, holds the connection up.
+        lease.retire(CloseCause::Unfinished);
         if let Ok(runtime) = Handle::try_current() {
             runtime.spawn(async move {
                 let ready = async {

@@ -20,8 +20,8 @@ pub(crate) struct Attempted {
 }
 
 /// The most attempts a call makes, and the most in which the peer may do something.
-const MAX_ATTEMPTS: u32 = 10;
-const MAX_SENT: u32 = 2;
+pub(super) const MAX_ATTEMPTS: u32 = 12;
+const MAX_SENT: u32 = 3;
 
 impl Attempted {
     /// Whether another attempt is safe: nothing was done, or the request may be repeated and the peer closed a kept
@@ -60,9 +60,9 @@ mod tests {
 
     #[test]
     fn attempts_are_bounded() {
-        assert!(!Attempted { attempts: 2, sent: 2, ..STALE }.may_be_repeated());
-        assert!(Attempted { attempts: 9, sent: 1, ..STALE }.may_be_repeated());
-        assert!(!Attempted { attempts: 10, sent: 0, unprocessed: true, ..STALE }.may_be_repeated());
+        assert!(!Attempted { attempts: 3, sent: 3, ..STALE }.may_be_repeated());
+        assert!(Attempted { attempts: 11, sent: 1, ..STALE }.may_be_repeated());
+        assert!(!Attempted { attempts: 12, sent: 0, unprocessed: true, ..STALE }.may_be_repeated());
     }
 
     #[test]

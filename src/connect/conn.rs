@@ -96,6 +96,11 @@ const UNSAID: usize = usize::MAX / 2;
 /// Of requests given up, so many are remembered, lest what the peer still sends for them be taken for its mistake.
 const RESETS_REMEMBERED: usize = 1_024;
 
+/// How much a peer may send of a body that nobody reads, and of all the bodies on a connection: so much that a few slow
+/// readers do not hold the others up.
+const STREAM_WINDOW: u32 = 1 << 20;
+const CONNECTION_WINDOW: u32 = 1 << 26;
+
 /// The name a connection was opened for: it stays in use while requests are sent, though nobody looks it up.
 pub(crate) struct Interest {
     resolver: CachedResolver,
@@ -173,6 +178,7 @@ impl<B: Message> Opened<B> {
                 let mut builder = http2::Builder::new(first.clone());
                 builder.timer(TokioTimer::new()).keep_alive_interval(PING_EVERY).keep_alive_timeout(PING_TIMEOUT);
                 builder.keep_alive_while_idle(true).initial_max_send_streams(UNSAID);
+                builder.initial_stream_window_size(STREAM_WINDOW).initial_connection_window_size(CONNECTION_WINDOW);
                 builder.max_concurrent_reset_streams(RESETS_REMEMBERED).max_local_error_reset_streams(None);
                 let (sender, requests) = builder.handshake(stream).await?;
                 let sender = Arc::new(Mutex::new(Some(sender)));

@@ -318,6 +318,8 @@ struct Open<C> {
     conn: C,
     /// Until its first request is over.
     fresh: Option<C>,
+    /// Whether it speaks HTTP/2.
+    many: bool,
     seats: usize,
     /// Whether the peer has not said yet how many these are.
     unsaid: bool,
@@ -343,6 +345,8 @@ struct Ticket<W> {
     host: usize,
     serial: u64,
     since: Instant,
+    /// It failed before, and takes no connection that others have used for requests of theirs, one after the other.
+    again: bool,
     waiter: W,
     dial: Option<usize>,
     links: Links,
@@ -415,8 +419,8 @@ impl<K: Clone + Eq + Hash, C: Clone, W, E> State<K, C, W, E> {
 
     /// Takes a seat on the host's most recently used connection that has one, or queues.
     ///
-    /// A request that comes `again`, having failed on a connection, suspects the idle ones, too: it queues for one that is
-    /// new, or in use. It belongs to a call that has begun, so a pool that is being drained still serves it.
+    /// A request that comes `again`, having failed on a connection, suspects the others, too: it queues for one that is new, or
+    /// shared with others at the moment. It belongs to a call that has begun, so a pool that is being drained still serves it.
     pub(crate) fn acquire(
         &mut self,
         now: Instant,
@@ -441,7 +445,7 @@ impl<K: Clone + Eq + Hash, C: Clone, W, E> State<K, C, W, E> {
             self.prune(host);
             return Acquired::Refused(limit);
         }
-        let ticket = self.enqueue(now, host, waiter());
+        let ticket = self.enqueue(now, host, again.is_some(), waiter());
         Acquired::Wait(ticket, self.kept_waiting_by(ticket.index))
     }
 

@@ -127,6 +127,7 @@ impl<K: Clone + Eq + Hash, C: Clone, W, E> State<K, C, W, E> {
         self.conns[id].stage = Stage::Open(Open {
             conn,
             fresh,
+            many: speaks == Speaks::Many,
             seats,
             unsaid,
             taken: 0,
@@ -147,7 +148,7 @@ impl<K: Clone + Eq + Hash, C: Clone, W, E> State<K, C, W, E> {
             None
         } else if open.expires.is_some_and(|expires| expires <= now) {
             Some(CloseCause::Lifetime)
-        } else if self.must_yield(host, open.taken > 0) {
+        } else if self.must_yield(host, open.taken > 0) || (!open.many && self.wants_room(host)) {
             Some(CloseCause::MadeRoom)
         } else {
             None
@@ -179,7 +180,7 @@ impl<K: Clone + Eq + Hash, C: Clone, W, E> State<K, C, W, E> {
         if !matches!(self.conns[id].stage, Stage::Open(_)) {
             return self.remove_if_closed(id);
         }
-        while self.has_a_seat(id) && !self.hosts[host].queue.is_empty() {
+        while self.has_a_seat(id) && self.first_taker(host, id).is_some() {
             self.deliver(now, host, id);
         }
         match (self.conns[id].ended.is_some(), self.open(id).taken) {

@@ -29,15 +29,27 @@ impl<K: Clone + Eq + Hash, C: Clone, W, E> State<K, C, W, E> {
             && entry.queue.len() < (entry.dials.len() + entry.unsaid).saturating_mul(entry.seats)
     }
 
-    pub(super) fn enqueue(&mut self, now: Instant, host: usize, waiter: W) -> TicketId {
+    /// Puts a request in the queue; one that comes `again` in front of those without a dial, because it came before them.
+    pub(super) fn enqueue(&mut self, now: Instant, host: usize, again: bool, waiter: W) -> TicketId {
         let serial = next(&mut self.serial);
-        let ticket = Ticket { host, serial, since: now, waiter, dial: None, links: Links::default() };
+        let ahead_of = self.hosts[host].first_unpaired.filter(|_| again);
+        // Those behind it do not wait for longer because it came.
+        let since = ahead_of.map_or(now, |other| self.tickets[other].since);
+        let ticket = Ticket { host, serial, since, again, waiter, dial: None, links: Links::default() };
         let index = self.tickets.insert(ticket);
         self.books.unpaired += 1;
         let entry = &mut self.hosts[host];
         entry.unpaired += 1;
-        entry.queue.push_back(&mut self.tickets, index);
-        entry.first_unpaired.get_or_insert(index);
+        match ahead_of {
+            Some(other) => {
+                entry.queue.insert_before(&mut self.tickets, other, index);
+                entry.first_unpaired = Some(index);
+            }
+            None => {
+                entry.queue.push_back(&mut self.tickets, index);
+                entry.first_unpaired.get_or_insert(index);
+            }
+        }
         // A dial whose request left may have been left for being slow, so a few of them do not count.
         if entry.orphans.len() < MAX_IGNORED_ORPHANS {
             self.fill(now, host);
@@ -46,7 +58,7 @@ impl<K: Clone + Eq + Hash, C: Clone, W, E> State<K, C, W, E> {
             self.adopt(host, orphan);
             self.relist(host);
         }
-        if self.tickets[index].dial.is_none() {
+        if self.tickets[index].dial.is_none() && again {
             self.make_room_within(now, host);
         }
         if self.tickets[index].dial.is_none() {
@@ -164,9 +176,28 @@ impl<K: Clone + Eq + Hash, C: Clone, W, E> State<K, C, W, E> {
         }
     }
 
-    /// Hands a seat on a connection to the host's first request.
+    /// The host's first request that a connection is good enough for.
+    pub(super) fn first_taker(&self, host: usize, id: usize) -> Option<usize> {
+        let open = self.open(id);
+        let used = open.requests > 0 && !open.many;
+        let queue = &self.hosts[host].queue;
+        let mut taker = queue.front()?;
+        while used && self.tickets[taker].again {
+            taker = queue.after(&self.tickets, taker)?;
+        }
+        Some(taker)
+    }
+
+    /// Whether the host's next request to be dialled for takes nothing but a new connection, and there is no room for one.
+    pub(super) fn wants_room(&self, host: usize) -> bool {
+        let entry = &self.hosts[host];
+        let again = entry.first_unpaired.is_some_and(|first| self.tickets[first].again);
+        again && entry.places == entry.usable && !(self.has_room() && self.host_has_room(host))
+    }
+
+    /// Hands a seat on a connection to the host's first request that it is good enough for.
     pub(super) fn deliver(&mut self, now: Instant, host: usize, id: usize) {
-        let first = self.hosts[host].queue.front().expect("a request waits");
+        let first = self.first_taker(host, id).expect("a request waits");
         let ticket = self.remove_ticket(first);
         if let Some(own) = ticket.dial.filter(|own| *own != id) {
             self.orphan(host, own);

@@ -453,6 +453,34 @@ fn a_connection_that_closed_before_its_dial_was_told_is_not_kept() {
     assert_eq!((pool.books().places, pool.hosts.len()), (0, 0));
 }
 
+#[test]
+fn a_request_that_comes_again_goes_in_front_and_takes_a_new_connection() {
+    let (mut pool, now) = pool(PoolConfig::new().max_connections_per_host(2));
+    for waiter in 0..4 {
+        pool.wait(now, 1, waiter);
+    }
+    assert!(matches!(pool.acquire(now, &1, Some(0), || 9), Acquired::Wait(..)));
+    let (mut served, mut open, mut number) = (Vec::new(), HashMap::new(), 0);
+    while let Some(effect) = pool.poll() {
+        match effect {
+            Effect::Dial(permit, _) => {
+                number += 1;
+                open.insert(number, permit.id());
+                pool.dialed(now, permit, http1(number));
+            }
+            Effect::Deliver { waiter, grant } => {
+                served.push((waiter, grant.requests));
+                pool.release(now, grant.held, KEPT);
+            }
+            Effect::Close(conn) => drop(pool.closed(now, open[&conn])),
+            other => panic!("{other:?}"),
+        }
+    }
+    served.sort_unstable();
+    let again = served.iter().find(|(waiter, _)| *waiter == 9);
+    assert_eq!((served.len(), again), (5, Some(&(9, 0))), "{served:?}");
+}
+
 const MANY: u8 = 100;
 const UNKNOWN: u8 = 200;
 

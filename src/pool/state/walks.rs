@@ -134,6 +134,10 @@ impl Walk {
         }
         let overtakes =
             self.waiting.get(&host).is_some_and(|queue| !queue.iter().all(|(w, ..)| self.shunning.contains(w)));
+        // The first one without a dial, which one that comes again goes in front of.
+        let undialled = |(_, ticket, _): &(u32, TicketId, Instant)| self.pool.dial_of(*ticket).is_none();
+        let queue = self.waiting.entry(host).or_default();
+        let behind = queue.iter().position(undialled).map(|place| (place, queue[place].2));
         match self.pool.acquire(self.now, &host, again, || waiter) {
             Acquired::Ready(Grant { held, conn, .. }) => {
                 assert!(!overtakes, "seed {}: overtook the queue", self.seed);
@@ -145,7 +149,11 @@ impl Walk {
                 self.lease(held, conn);
             }
             Acquired::Wait(ticket, _) => {
-                self.waiting.entry(host).or_default().push_back((waiter, ticket, self.now));
+                let queue = self.waiting.entry(host).or_default();
+                match behind.filter(|_| again.is_some()) {
+                    Some((place, since)) => queue.insert(place, (waiter, ticket, since)),
+                    None => queue.push_back((waiter, ticket, self.now)),
+                }
             }
             Acquired::Refused(limit) => {
                 assert!(limit != Limit::Opening && self.is_full(host), "seed {}: refused without need", self.seed);
@@ -265,7 +273,10 @@ impl Walk {
                 }
                 Effect::Deliver { waiter, grant: Grant { held, conn, .. } } => {
                     let host = self.host_of(waiter);
-                    let first = self.waiting.get_mut(&host).unwrap().pop_front().unwrap();
+                    let used = self.sockets[&conn].requests > 0 && !self.sockets[&conn].many;
+                    let queue = self.waiting.get_mut(&host).unwrap();
+                    let takes = |(other, ..): &(u32, TicketId, Instant)| !(used && self.shunning.contains(other));
+                    let first = queue.iter().position(takes).and_then(|place| queue.remove(place)).unwrap();
                     assert_eq!(first.0, waiter, "seed {}: not the first in line", self.seed);
                     assert_eq!(self.sockets[&conn].host, host, "seed {}: another host's", self.seed);
                     self.lease(held, conn);

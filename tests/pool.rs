@@ -1,0 +1,518 @@
+//! The pool as a user meets it: its limits, its order, and peers that close when they like.
+
+use std::collections::HashMap;
+use std::io::Write;
+use std::net::TcpStream;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use socket2::SockRef;
+use speeddial::dns::FixedResolver;
+use speeddial::trace::{CloseCause, Event, Limit};
+use speeddial::{Client, ErrorKind, HostLimits, PoolConfig};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
+use tokio::sync::Semaphore;
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::support::h2_peer::Wire;
+use crate::support::http_server::HttpServer;
+use crate::support::peer::{Peer, read_head};
+use crate::support::recorder::Recorder;
+use crate::support::{full, v4};
+
+const URL: &str = "http://api.test/";
+const OK: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
+
+fn ms(ms: u64) -> Duration {
+    Duration::from_millis(ms)
+}
+
+fn client(wire: &Wire, pool: PoolConfig, recorder: &Recorder) -> Client {
+    let resolver = FixedResolver::new().with("api.test", [v4(1)]);
+    let builder = Client::builder().no_proxy().resolver(resolver).transport(wire.clone());
+    builder.pool(pool).observer(recorder.clone()).build().unwrap()
+}
+
+async fn get(client: &Client, url: &str) -> speeddial::Result<String> {
+    client.get(url).send().await?.text().await
+}
+
+/// Reads the head of a request; `false` at the end.
+async fn request(stream: &mut DuplexStream) -> bool {
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        match stream.read_u8().await {
+            Ok(byte) => head.push(byte),
+            Err(_) => return false,
+        }
+    }
+    true
+}
+
+/// Answers each request after a while.
+async fn serve(mut stream: DuplexStream, think: u64) {
+    while request(&mut stream).await {
+        sleep(ms(think)).await;
+        if stream.write_all(OK).await.is_err() {
+            return;
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_limit_of_ten_is_kept_and_two_hundred_are_served_in_order() {
+    let wire = Wire::new(|_, stream| serve(stream, 20));
+    let recorder = Recorder::default();
+    let client = client(&wire, PoolConfig::new().max_connections_per_host(10), &recorder);
+    let (order, watched) = (Arc::new(Mutex::new(Vec::new())), wire.clone());
+    let call = |number: usize| {
+        let (client, order, watched) = (client.clone(), order.clone(), watched.clone());
+        async move {
+            let response = client.get(URL).send().await.unwrap();
+            assert!(watched.open() <= 10);
+            order.lock().unwrap().push(number);
+            let handle = response.timings_handle();
+            assert_eq!(response.text().await.unwrap(), "ok");
+            handle.timings()
+        }
+    };
+    let timings = join_all((0..200).map(call)).await;
+    assert!(order.lock().unwrap().is_sorted(), "first come, first served");
+    assert_eq!(wire.connections(), 10);
+    for (number, timings) in timings.iter().enumerate() {
+        // Ten at a time, after the first ten have opened their connections.
+        let turn = number as u64 / 10;
+        let queued = if turn == 0 { 0 } else { 10 + turn * 20 };
+        assert_eq!((timings.queue().as_millis() as u64, timings.total()), (queued, ms(10 + (turn + 1) * 20)));
+    }
+    let bound = |event: &Event| matches!(event, Event::Queued { limit: Limit::ConnectionsPerHost, .. });
+    assert_eq!(recorder.count(bound), 190);
+    let stats = client.pool_stats();
+    assert_eq!((stats.queue_time.count(), stats.hold_time.count(), stats.reused), (200, 200, 190));
+}
+
+#[tokio::test(start_paused = true)]
+async fn nobody_waits_much_longer_than_the_others() {
+    let wire = Wire::new(|number, stream| serve(stream, 5 + number as u64));
+    let client = client(&wire, PoolConfig::new().max_connections_per_host(8), &Recorder::default());
+    let caller = || async {
+        let mut waits = Vec::new();
+        for _ in 0..40 {
+            let start = Instant::now();
+            get(&client, URL).await.unwrap();
+            waits.push(start.elapsed());
+        }
+        waits
+    };
+    let mut waits: Vec<_> = join_all((0..200).map(|_| caller())).await.into_iter().flatten().collect();
+    waits.sort();
+    assert_eq!(waits.len(), 8_000);
+    assert!(waits[7_999] <= waits[4_000] * 3, "longest {:?}, median {:?}", waits[7_999], waits[4_000]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn ten_thousand_wait_for_a_hundred_connections_and_are_served_in_order() {
+    let wire = Wire::new(|_, stream| serve(stream, 10));
+    let client = client(&wire, PoolConfig::new().max_connections_per_host(100), &Recorder::default());
+    let start = Instant::now();
+    let call = || async {
+        assert_eq!(get(&client, URL).await.unwrap(), "ok");
+        start.elapsed()
+    };
+    let took = join_all((0..10_000).map(|_| call())).await;
+    assert!(took.is_sorted());
+    // The last of the hundred connections are dialled when the first have opened.
+    assert_eq!((took[9_999], wire.connections()), (ms(2 * 10 + 100 * 10), 100));
+    // The longest wait is the last one's, at most 1.2 times the mean of the last tenth.
+    let last: Duration = took[9_000..].iter().sum::<Duration>() / 1_000;
+    assert!(took[9_999] <= last * 6 / 5);
+}
+
+#[tokio::test(start_paused = true)]
+async fn three_thousand_at_once_are_all_served_cold_and_warm() {
+    let wire = Wire::new(|_, stream| serve(stream, 100));
+    let client = client(&wire, PoolConfig::new().max_connections(4_096), &Recorder::default());
+    for round in 0..2 {
+        let answers = join_all((0..3_000).map(|_| get(&client, URL))).await;
+        assert!(answers.into_iter().all(|answer| answer.unwrap() == "ok"), "round {round}");
+    }
+    let stats = client.pool_stats();
+    assert_eq!((stats.waiting, stats.dialling, stats.in_use), (0, 0, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_closes_idle_connections_is_never_met_at_the_wrong_moment_for_long() {
+    // It closes after 5 s, and is asked every 5 s, give or take 50 ms: 10,000 times.
+    let wire = Wire::new(|_, mut stream| async move {
+        while timeout(ms(5_000), request(&mut stream)).await == Ok(true) {
+            stream.write_all(OK).await.unwrap();
+        }
+    });
+    let recorder = Recorder::default();
+    let client = client(&wire, PoolConfig::new(), &recorder);
+    let mut random = fastrand::Rng::with_seed(5);
+    for _ in 0..10_000 {
+        assert_eq!(get(&client, URL).await.unwrap(), "ok");
+        sleep(ms(random.u64(4_950..=5_050))).await;
+    }
+    let retried = recorder.count(|event| matches!(event, Event::Retried));
+    assert!(retried <= 2, "it learns: {retried} had to be sent again");
+    assert!(client.pool_stats().closed_by(CloseCause::IdleTimeout) > 9_900, "a second before the server");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_says_when_it_closes_is_left_before() {
+    let wire = Wire::new(|_, mut stream| async move {
+        let kept = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\nkeep-alive: timeout=5, max=2\r\n\r\nok";
+        let last = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\nkeep-alive: timeout=5, max=0\r\n\r\nok";
+        for answer in [kept, last] {
+            if timeout(ms(5_000), request(&mut stream)).await != Ok(true) {
+                return;
+            }
+            stream.write_all(answer).await.unwrap();
+        }
+        assert!(!request(&mut stream).await, "it said that this was the last one");
+    });
+    let client = client(&wire, PoolConfig::new(), &Recorder::default());
+    let post = async || client.post(URL).body("x").send().await.unwrap().text().await.unwrap();
+    for (pause, connections) in [(0, 1), (0, 1), (0, 2), (3_999, 2), (0, 3), (4_001, 4), (4_999, 5)] {
+        sleep(ms(pause)).await;
+        assert_eq!((post().await.as_str(), wire.connections()), ("ok", connections), "after {pause} ms");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn three_thousand_hosts_leave_nothing_behind() {
+    let wire = Wire::new(|_, stream| serve(stream, 1));
+    let names: Vec<_> = (0..3_000).map(|number| format!("h{number}.test")).collect();
+    let resolver = names.iter().fold(FixedResolver::new(), |resolver, name| resolver.with(name, [v4(1)]));
+    let pool = PoolConfig::new().max_connections(4_096).max_idle(4_096).idle_timeout(ms(500));
+    let client = Client::builder().no_proxy().resolver(resolver).transport(wire.clone()).pool(pool).build().unwrap();
+    let urls: Vec<_> = names.iter().map(|name| format!("http://{name}/")).collect();
+    for answer in join_all(urls.iter().map(|url| get(&client, url))).await {
+        assert_eq!(answer.unwrap(), "ok");
+    }
+    assert_eq!((wire.open(), client.host_stats().len()), (3_000, 3_000));
+    sleep(ms(501)).await;
+    assert_eq!((wire.open(), client.host_stats().len()), (0, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_waits_too_long_is_told_for_what() {
+    let wire = Wire::new(|_, stream| serve(stream, 100_000));
+    let pool = PoolConfig::new().max_connections_per_host(1).wait_timeout(ms(500)).max_waiting(1);
+    let client = client(&wire, pool, &Recorder::default());
+    let first = tokio::spawn({
+        let client = client.clone();
+        async move { get(&client, URL).await }
+    });
+    sleep(ms(20)).await;
+    let second = async { client.get(URL).send().await.unwrap_err() };
+    let third = async {
+        sleep(ms(1)).await;
+        client.get(URL).send().await.unwrap_err()
+    };
+    let (second, third) = tokio::join!(second, third);
+    let told = "wait for a connection to api.test:80: none became free within 500ms: \
+                the host has all the connections it may have";
+    assert_eq!((second.kind(), second.is_timeout(), second.to_string().as_str()), (ErrorKind::Pool, true, told));
+    let told = "wait for a connection to api.test:80: the host has all the connections it may have, \
+                and enough requests wait already";
+    assert_eq!((third.kind(), third.is_timeout(), third.to_string().as_str()), (ErrorKind::Pool, false, told));
+    first.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_host_can_have_limits_of_its_own() {
+    let wire = Wire::new(|_, stream| serve(stream, 10));
+    let pool = PoolConfig::new().max_connections_per_host(4).for_host(".test", HostLimits::new().max_connections(2));
+    let client = client(&wire, pool, &Recorder::default());
+    join_all((0..20).map(|_| get(&client, URL))).await;
+    assert_eq!(wire.connections(), 2);
+    join_all((0..20).map(|_| get(&client, "http://192.0.2.9/"))).await;
+    assert_eq!(wire.connections(), 2 + 4);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_body_nobody_wants_costs_the_connection_only_if_it_is_long_or_late() {
+    // The length of the body, when its second half comes, and how many connections two requests take.
+    for (length, late, connections) in [(2, 0, 1), (60_000, 0, 1), (60_000, 40, 1), (60_000, 60, 2), (70_000, 0, 2)] {
+        let wire = Wire::new(move |_, mut stream| async move {
+            while request(&mut stream).await {
+                let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {length}\r\n\r\n");
+                let (half, rest) = (vec![0; length / 2], vec![0; length - length / 2]);
+                let _ = stream.write_all(head.as_bytes()).await;
+                let _ = stream.write_all(&half).await;
+                sleep(ms(late)).await;
+                let _ = stream.write_all(&rest).await;
+            }
+        });
+        let client = client(&wire, PoolConfig::new().max_connections_per_host(1), &Recorder::default());
+        for _ in 0..2 {
+            drop(client.get(URL).send().await.unwrap());
+        }
+        assert_eq!(wire.connections(), connections, "{length} bytes, the half after {late} ms");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn half_of_the_requests_are_cancelled_and_the_rest_does_not_notice() {
+    for (limit, patience, at_once) in [(8, 3, 4_000), (4, 0, 2_000)] {
+        let wire = Wire::new(|_, stream| serve(stream, 2));
+        let client = client(&wire, PoolConfig::new().max_connections_per_host(limit), &Recorder::default());
+        let call = |number: usize| {
+            let client = client.clone();
+            async move {
+                match number % 2 {
+                    0 => drop(timeout(ms(patience), get(&client, URL)).await),
+                    _ => assert_eq!(get(&client, URL).await.unwrap(), "ok"),
+                }
+            }
+        };
+        join_all((0..at_once).map(call)).await;
+        let start = Instant::now();
+        for answer in join_all((0..100).map(|_| get(&client, URL))).await {
+            assert_eq!(answer.unwrap(), "ok");
+        }
+        assert!(start.elapsed() < ms(200), "{:?}", start.elapsed());
+        assert!(wire.open() <= limit);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn warm_connections_are_there_before_the_first_request() {
+    let wire = Wire::new(|_, stream| serve(stream, 5));
+    let recorder = Recorder::default();
+    let client = client(&wire, PoolConfig::new(), &recorder);
+    assert_eq!(client.warm_up(URL, 7).await.unwrap(), 7);
+    assert_eq!((wire.connections(), client.pool_stats().idle), (7, 7));
+    let start = Instant::now();
+    join_all((0..7).map(|_| get(&client, URL))).await;
+    assert_eq!((start.elapsed(), wire.connections()), (ms(5), 7));
+    assert_eq!(client.warm_up(URL, 3).await.unwrap(), 7, "there are enough");
+    client.close_idle();
+    sleep(ms(1)).await;
+    assert_eq!((wire.open(), client.pool_stats().closed_by(CloseCause::Asked)), (0, 7));
+    let error = client.warm_up("http://nowhere.test/", 2).await.unwrap_err();
+    assert!(error.is_dns(), "{error}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn drain_lets_five_hundred_end_and_nobody_begin() {
+    let wire = Wire::new(|_, stream| serve(stream, 50));
+    let client = client(&wire, PoolConfig::new().max_connections_per_host(100), &Recorder::default());
+    let call = || {
+        let client = client.clone();
+        tokio::spawn(async move { get(&client, URL).await })
+    };
+    let calls: Vec<_> = (0..500).map(|_| call()).collect();
+    sleep(ms(30)).await;
+    assert!(timeout(ms(1), client.drain()).await.is_err(), "to give the wait up changes nothing");
+    assert_eq!(get(&client, URL).await.unwrap_err().to_string(), "call api.test:80: the pool is being drained");
+    client.drain().await;
+    for call in calls {
+        assert_eq!(call.await.unwrap().unwrap(), "ok");
+    }
+    sleep(ms(1)).await;
+    assert_eq!((wire.open(), client.pool_stats().closed), (0, 100));
+}
+
+// Real sockets from here on: peers that close while a request is on its way.
+
+/// What a peer does to a connection that is idle.
+#[derive(Debug, Clone, Copy)]
+enum Unkind {
+    Reset,
+    Fin,
+    HalfClose,
+    Timeout408,
+    Unasked,
+}
+
+/// Answers requests, counts each by its number, and is unkind to 30 % of connections when they have been idle for 0 to 3 ms.
+fn unkind_peer(how: Unkind, counts: Arc<Mutex<HashMap<u64, usize>>>) -> Peer {
+    Peer::start(move |number, mut socket| {
+        let mut random = fastrand::Rng::with_seed(number as u64);
+        let _ = socket.set_nodelay(true);
+        for served in 0.. {
+            let unkind = served > 0 && random.u8(..10) < 3;
+            let patience = if unkind { Duration::from_micros(random.u64(1..3_000)) } else { Duration::from_secs(60) };
+            let _ = socket.set_read_timeout(Some(patience));
+            let Ok(request) = read_request(&mut socket) else { return };
+            match request {
+                Some(number) => {
+                    *counts.lock().unwrap().entry(number).or_default() += 1;
+                    let _ = socket.write_all(OK);
+                }
+                None => return be_unkind(how, socket),
+            }
+        }
+    })
+}
+
+fn be_unkind(how: Unkind, mut socket: TcpStream) {
+    match how {
+        Unkind::Reset => drop(SockRef::from(&socket).set_linger(Some(Duration::ZERO))),
+        Unkind::Fin => {}
+        Unkind::HalfClose => {
+            let _ = socket.shutdown(std::net::Shutdown::Write);
+            let _ = socket.set_read_timeout(Some(ms(200)));
+            let _ = read_request(&mut socket);
+        }
+        Unkind::Timeout408 => {
+            let _ = socket.write_all(b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-length: 0\r\n\r\n");
+        }
+        Unkind::Unasked => {
+            let _ = socket.write_all(b"what nobody asked for");
+        }
+    }
+}
+
+/// The number of a request, which is in its path; `None` when none comes in time, an error at the end.
+fn read_request(socket: &mut TcpStream) -> std::io::Result<Option<u64>> {
+    use std::io::{ErrorKind::*, Read};
+    let mut head = Vec::new();
+    let mut byte = [0; 1];
+    while !head.ends_with(b"\r\n\r\n") {
+        match socket.read(&mut byte) {
+            Ok(0) => return Err(UnexpectedEof.into()),
+            Ok(_) => head.push(byte[0]),
+            Err(error) if matches!(error.kind(), WouldBlock | TimedOut) && head.is_empty() => return Ok(None),
+            Err(error) if matches!(error.kind(), WouldBlock | TimedOut) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    let head = String::from_utf8_lossy(&head);
+    let number = head.split(['/', ' ']).find_map(|part| part.parse().ok());
+    Ok(number)
+}
+
+/// Sends requests, 50 in flight. How many failed, by their errors.
+async fn load(url: &str, requests: u64, method: http::Method) -> Vec<String> {
+    let client = Client::builder().no_proxy().build().unwrap();
+    let (gate, failed) = (Arc::new(Semaphore::new(50)), Arc::new(Mutex::new(Vec::new())));
+    let mut tasks = Vec::new();
+    for number in 0..requests {
+        let permit = gate.clone().acquire_owned().await.unwrap();
+        let call = client.request(method.clone(), format!("{url}{number}"));
+        let failed = failed.clone();
+        tasks.push(tokio::spawn(async move {
+            let answer = async { call.send().await?.error_for_status()?.text().await }.await;
+            match answer {
+                Ok(text) => assert_eq!(text, "ok"),
+                Err(error) => failed.lock().unwrap().push(error.to_string()),
+            }
+            drop(permit);
+        }));
+    }
+    for task in tasks {
+        task.await.unwrap();
+    }
+    std::mem::take(&mut failed.lock().unwrap())
+}
+
+async fn hazard_of_an_unkind_peer(how: Unkind) {
+    const REQUESTS: u64 = 5_000;
+    let counts = Arc::new(Mutex::new(HashMap::new()));
+    let peer = unkind_peer(how, counts.clone());
+    let failed = load(&peer.url(), REQUESTS, http::Method::GET).await;
+    assert_eq!(failed.len(), 0, "{how:?}: GETs were lost: {:?}", failed[0]);
+    counts.lock().unwrap().clear();
+    let failed = load(&peer.url(), REQUESTS, http::Method::POST).await;
+    let doubled = counts.lock().unwrap().values().filter(|count| **count > 1).count();
+    assert_eq!(doubled, 0, "{how:?}: a POST was sent twice");
+    eprintln!("{how:?}: {} of {REQUESTS} POSTs may or may not have arrived", failed.len());
+    // That it may have been processed is all that can be known where a close crosses it on its way.
+    assert!(failed.len() as u64 * 20 < REQUESTS, "{how:?}: {} POSTs were lost, {:?}", failed.len(), failed.first());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn hazard_peers_that_reset_idle_connections() {
+    hazard_of_an_unkind_peer(Unkind::Reset).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn hazard_peers_that_close_idle_connections() {
+    hazard_of_an_unkind_peer(Unkind::Fin).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn hazard_peers_that_half_close_idle_connections() {
+    hazard_of_an_unkind_peer(Unkind::HalfClose).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn hazard_peers_that_say_408_into_idle_connections() {
+    hazard_of_an_unkind_peer(Unkind::Timeout408).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn hazard_peers_that_say_what_nobody_asked_for() {
+    // No method is safe from what crosses it, but nothing of it is ever taken for an answer.
+    let counts = Arc::new(Mutex::new(HashMap::new()));
+    let peer = unkind_peer(Unkind::Unasked, counts.clone());
+    for error in load(&peer.url(), 3_000, http::Method::GET).await {
+        assert!(error.contains("not HTTP/1.1") || error.contains("closed"), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn hazard_a_close_while_nobody_looks_is_seen_before_the_next_request() {
+    // The runtime does not run while the peer closes, so the connection's task cannot have seen it.
+    for how in [Unkind::Reset, Unkind::Fin, Unkind::HalfClose, Unkind::Timeout408, Unkind::Unasked] {
+        let over = Arc::new(AtomicBool::new(false));
+        let told = over.clone();
+        let peer = Peer::start(move |number, mut socket| {
+            if read_head(&mut socket) {
+                let _ = socket.write_all(OK);
+            }
+            if number == 0 {
+                std::thread::sleep(ms(20));
+                be_unkind(how, socket);
+                told.store(true, Ordering::SeqCst);
+            } else {
+                while read_head(&mut socket) {
+                    let _ = socket.write_all(OK);
+                }
+            }
+        });
+        let recorder = Recorder::default();
+        let client = Client::builder().no_proxy().observer(recorder.clone()).build().unwrap();
+        assert_eq!(get(&client, &peer.url()).await.unwrap(), "ok");
+        while !over.load(Ordering::SeqCst) {
+            std::thread::sleep(ms(5));
+        }
+        let post = client.post(peer.url()).body("once").send().await;
+        assert_eq!(post.unwrap_or_else(|error| panic!("{how:?}: {error}")).text().await.unwrap(), "ok");
+        assert_eq!((peer.connections(), recorder.count(|event| matches!(event, Event::Retried))), (2, 0), "{how:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pool_that_is_used_by_many_threads_keeps_its_limit() {
+    let (now, peak) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let (here, most) = (now.clone(), peak.clone());
+    let server = HttpServer::start(move |_| {
+        let (here, most) = (here.clone(), most.clone());
+        async move {
+            most.fetch_max(here.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+            tokio::task::yield_now().await;
+            here.fetch_sub(1, Ordering::SeqCst);
+            hyper::Response::new(full("ok"))
+        }
+    })
+    .unwrap();
+    let pool = PoolConfig::new().max_connections_per_host(10);
+    let client = Client::builder().no_proxy().pool(pool).build().unwrap();
+    let url = format!("http://{}/", server.address());
+    let call = || {
+        let (client, url) = (client.clone(), url.clone());
+        tokio::spawn(async move { get(&client, &url).await })
+    };
+    for call in (0..5_000).map(|_| call()).collect::<Vec<_>>() {
+        assert_eq!(call.await.unwrap().unwrap(), "ok");
+    }
+    assert!(server.connections() <= 10 && peak.load(Ordering::SeqCst) <= 10);
+}
