@@ -5,11 +5,20 @@ use std::fmt::Write as _;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use futures_util::future::join_all;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
 use speeddial::dns::{Answer, CachedResolver, Family, HickoryResolver, Resolve, ResolveErrorKind, Source};
 
-use crate::support::free_port;
+use speeddial::trace::CloseCause;
+use speeddial::{Addresses, Client};
+
+use crate::support::{free_port, full};
 
 /// How a server is configured and started.
 struct Kind {
@@ -214,6 +223,76 @@ async fn follows(kind: &'static Kind) {
         assert!(answer.source() != Source::Hit || before <= Duration::from_secs(4), "after its TTL and the next one");
         tokio::task::yield_now().await;
     }
+}
+
+/// HTTP servers at the same port of two addresses, and how many requests each has answered.
+fn http_servers(addresses: [Ipv4Addr; 2]) -> (u16, [Arc<AtomicUsize>; 2]) {
+    let bind = |address: Ipv4Addr, port: u16| std::net::TcpListener::bind((address, port));
+    let listeners = (0..100).find_map(|_| {
+        let first = bind(addresses[0], 0).unwrap();
+        let port = first.local_addr().unwrap().port();
+        bind(addresses[1], port).ok().map(|second| (port, [first, second]))
+    });
+    let (port, listeners) = listeners.expect("a port that is free at both");
+    let counts = [Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0))];
+    for (listener, count) in listeners.into_iter().zip(counts.clone()) {
+        listener.set_nonblocking(true).unwrap();
+        let listener = tokio::net::TcpListener::from_std(listener).unwrap();
+        tokio::spawn(async move {
+            while let Ok((socket, _)) = listener.accept().await {
+                let count = count.clone();
+                let service = service_fn(move |_| {
+                    count.fetch_add(1, Ordering::SeqCst);
+                    async { Ok::<_, std::convert::Infallible>(hyper::Response::new(full("ok"))) }
+                });
+                tokio::spawn(http1::Builder::new().serve_connection(TokioIo::new(socket), service));
+            }
+        });
+    }
+    (port, counts)
+}
+
+/// Traffic that never pauses moves with its name: within two TTLs of 2 s, and a second, and nothing is lost.
+async fn is_followed_by_the_pool(kind: &'static Kind) {
+    let at = |last| Zone { host: Ipv4Addr::new(127, 0, 0, last), ttl: 2 };
+    let Some(mut server) = Server::start(kind, "pool", &at(1)).await else { return };
+    let (port, [old, new]) = http_servers([at(1).host, at(2).host]);
+    let client = Client::builder().no_proxy().addresses(Addresses::V4Only).resolver(server.resolver()).build().unwrap();
+    let url = format!("http://host.test:{port}/");
+    let burst = async || {
+        let get = async || client.get(&url).send().await?.text().await;
+        for answer in join_all((0..4).map(|_| get())).await {
+            assert_eq!(answer.unwrap(), "ok");
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    };
+    burst().await;
+    assert_eq!((old.load(Ordering::SeqCst), new.load(Ordering::SeqCst)), (4, 0));
+    server.restart(&at(2)).await;
+    let moved = Instant::now();
+    let mut last_at_the_old = moved;
+    while moved.elapsed() < Duration::from_secs(7) {
+        let before = old.load(Ordering::SeqCst);
+        let began = Instant::now();
+        burst().await;
+        if old.load(Ordering::SeqCst) > before {
+            last_at_the_old = began;
+        }
+    }
+    let took = last_at_the_old - moved;
+    assert!(took < Duration::from_secs(2 * 2 + 1), "{}: the last request to the old address after {took:?}", kind.name);
+    assert!(new.load(Ordering::SeqCst) > 100);
+    assert!(client.pool_stats().closed_by(CloseCause::Dns) >= 1, "{:?}", client.pool_stats());
+}
+
+#[tokio::test]
+async fn a_pool_follows_a_name_that_moves_in_dnsmasq() {
+    is_followed_by_the_pool(&DNSMASQ).await;
+}
+
+#[tokio::test]
+async fn a_pool_follows_a_name_that_moves_in_unbound() {
+    is_followed_by_the_pool(&UNBOUND).await;
 }
 
 #[tokio::test]

@@ -12,7 +12,7 @@ use tokio::io::DuplexStream;
 use tokio::time::{Instant, sleep};
 
 use crate::support::h2_peer::{
-    CANCEL, GOAWAY, H2Peer, HEADERS, INTERNAL_ERROR, NO_ERROR, REFUSED_STREAM, RST_STREAM, Wire,
+    CANCEL, DATA, GOAWAY, H2Peer, HEADERS, INTERNAL_ERROR, NO_ERROR, REFUSED_STREAM, RST_STREAM, Wire,
 };
 use crate::support::recorder::Recorder;
 use crate::support::v4;
@@ -214,13 +214,17 @@ async fn hazard_a_refused_stream_goes_elsewhere_whatever_it_carries() {
 #[tokio::test(start_paused = true)]
 async fn hazard_a_stream_reset_for_another_reason_is_an_error_and_harms_nobody_else() {
     for code in [NO_ERROR, INTERNAL_ERROR, CANCEL] {
-        for after_head in [false, true] {
+        for (after_head, length) in [(false, false), (true, true), (true, false)] {
             let wire = Wire::new(move |_, stream| async move {
                 let Ok(mut peer) = H2Peer::accept(stream, Some(100)).await else { return };
                 let (first, second) = (peer.request().await.unwrap(), peer.request().await.unwrap());
+                match (after_head, length) {
+                    (true, true) => peer.head_with_length(first, "100").await.unwrap(),
+                    (true, false) => peer.head(first).await.unwrap(),
+                    _ => {}
+                }
                 if after_head {
-                    peer.head_with_length(first, "100").await.unwrap();
-                    peer.send(0, 0, first, b"part").await.unwrap();
+                    peer.send(DATA, 0, first, b"part").await.unwrap();
                 }
                 peer.reset(first, code).await.unwrap();
                 sleep(ms(10)).await;
@@ -237,6 +241,7 @@ async fn hazard_a_stream_reset_for_another_reason_is_an_error_and_harms_nobody_e
             let error = failed.unwrap_err();
             let kind = if after_head { ErrorKind::Body } else { ErrorKind::Exchange };
             assert_eq!(error.kind(), kind, "code {code}: {error}");
+            assert!(error.to_string().contains("peer reset the stream"), "{error}");
             assert_eq!(fine.unwrap(), "ok");
             assert_eq!(get(&client).await.unwrap(), "ok");
             assert_eq!((wire.connections(), client.pool_stats().leased), (1, 0), "code {code}");
@@ -374,4 +379,34 @@ async fn drain_waits_for_streams_in_flight_and_closes_every_socket() {
     sleep(ms(1)).await;
     assert_eq!((wire.open(), client.pool_stats().opened), (0, client.pool_stats().closed));
     client.drain().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn bodies_that_nobody_reads_do_not_hold_the_others_up() {
+    let wire = Wire::new(|_, stream| async move {
+        let Ok(mut peer) = H2Peer::accept(stream, Some(100)).await else { return };
+        let mut streams = 0;
+        while let Ok(stream) = peer.request().await {
+            streams += 1;
+            if streams > 40 {
+                peer.answer(stream).await.unwrap();
+                continue;
+            }
+            // As much as the stream's window takes, and no end.
+            peer.head(stream).await.unwrap();
+            for _ in 0..64 {
+                peer.send(DATA, 0, stream, &[0; 16_384]).await.unwrap();
+            }
+        }
+    });
+    let client = client(&wire, PoolConfig::new(), &Recorder::default());
+    let mut unread = Vec::new();
+    for _ in 0..40 {
+        unread.push(client.get(URL).send().await.unwrap());
+    }
+    for _ in 0..100 {
+        let answer = tokio::time::timeout(ms(1_000), get(&client)).await.expect("not held up");
+        assert_eq!(answer.unwrap(), "ok");
+    }
+    assert_eq!(wire.connections(), 1);
 }

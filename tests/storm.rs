@@ -1,4 +1,4 @@
-//! Requests dropped at every await, thousands of them: nothing may be lost.
+//! Requests dropped at every await, a hundred thousand of them: nothing may be lost.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -16,7 +16,7 @@ use speeddial::dns::FixedResolver;
 use speeddial::{Client, PoolConfig};
 use tokio::runtime::Handle;
 
-const REQUESTS: usize = 10_000;
+const REQUESTS: usize = 50_000;
 const IN_FLIGHT: usize = 64;
 
 /// Runs a future until it has waited `awaits` times, then drops it.
@@ -48,20 +48,27 @@ async fn eventually(what: &str, done: impl Fn() -> bool) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn ten_thousand_requests_dropped_at_a_random_await_lose_nothing() {
-    let server = HttpServer::start(|request| async move {
+async fn a_hundred_thousand_requests_dropped_at_a_random_await_lose_nothing() {
+    // One after the other, since descriptors and tasks are counted.
+    storm(false).await;
+    storm(true).await;
+}
+
+async fn storm(http2: bool) {
+    let answer = |request: hyper::Request<hyper::body::Incoming>| async move {
         // Some bodies come in one piece, some do not fit into the socket's buffers.
         let length = if request.uri().path() == "/big" { 1_000_000 } else { 100 };
         hyper::Response::new(Full::new(vec![0; length].into()).map_err(|error| match error {}).boxed())
-    })
-    .unwrap();
+    };
+    let server = if http2 { HttpServer::start_as(true, answer) } else { HttpServer::start(answer) }.unwrap();
     let url = format!("http://api.test:{}", server.address().port());
     let resolver = FixedResolver::new().with("api.test", [server.address().ip()]).with_ttl(Duration::from_millis(5));
     let metrics = Handle::current().metrics();
     let (descriptors_before, tasks_before) = (descriptors(), metrics.num_alive_tasks());
 
     let pool = PoolConfig::new().max_connections_per_host(16).idle_timeout(Duration::from_millis(200));
-    let client = Client::builder().resolver(resolver).pool(pool).build().unwrap();
+    let builder = Client::builder().no_proxy().resolver(resolver).pool(pool);
+    let client = if http2 { builder.http2_prior_knowledge() } else { builder }.build().unwrap();
     let workers: Vec<_> = (0..IN_FLIGHT)
         .map(|seed| {
             let (client, url) = (client.clone(), url.clone());

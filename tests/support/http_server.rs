@@ -10,10 +10,10 @@ use std::thread::JoinHandle;
 use bytes::Bytes;
 use http_body_util::combinators::BoxBody;
 use hyper::body::Incoming;
-use hyper::server::conn::http1;
+use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper::{Request, Response};
-use hyper_util::rt::TokioIo;
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 
@@ -34,6 +34,15 @@ impl HttpServer {
         H: Fn(Request<Incoming>) -> F + Clone + Send + 'static,
         F: Future<Output = Response<ServerBody>> + Send + 'static,
     {
+        Self::start_as(false, handler)
+    }
+
+    /// The same over HTTP/2, if so wanted, by prior knowledge.
+    pub(crate) fn start_as<H, F>(http2: bool, handler: H) -> io::Result<Self>
+    where
+        H: Fn(Request<Incoming>) -> F + Clone + Send + 'static,
+        F: Future<Output = Response<ServerBody>> + Send + 'static,
+    {
         let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         listener.set_nonblocking(true)?;
         let address = listener.local_addr()?;
@@ -45,7 +54,7 @@ impl HttpServer {
             runtime.block_on(async move {
                 let Ok(listener) = TcpListener::from_std(listener) else { return };
                 tokio::select! {
-                    () = serve(listener, handler, counter) => {}
+                    () = serve(listener, http2, handler, counter) => {}
                     _ = stopped => {}
                 }
             });
@@ -73,7 +82,7 @@ impl Drop for HttpServer {
     }
 }
 
-async fn serve<H, F>(listener: TcpListener, handler: H, connections: Arc<AtomicUsize>)
+async fn serve<H, F>(listener: TcpListener, http2: bool, handler: H, connections: Arc<AtomicUsize>)
 where
     H: Fn(Request<Incoming>) -> F + Clone + Send + 'static,
     F: Future<Output = Response<ServerBody>> + Send + 'static,
@@ -86,6 +95,10 @@ where
             let response = handler(request);
             async move { Ok::<_, Infallible>(response.await) }
         });
-        tokio::spawn(http1::Builder::new().serve_connection(TokioIo::new(socket), service));
+        let socket = TokioIo::new(socket);
+        match http2 {
+            true => drop(tokio::spawn(http2::Builder::new(TokioExecutor::new()).serve_connection(socket, service))),
+            false => drop(tokio::spawn(http1::Builder::new().serve_connection(socket, service))),
+        }
     }
 }
