@@ -71,6 +71,10 @@ pub use latency::Latency;
 pub use origin::{Host, Origin, OriginError, Scheme};
 pub use pool::{FollowDns, HostLimits, HostStats, PoolConfig, PoolConfigError, PoolStats};
 
+#[cfg(feature = "__bench")]
+#[doc(hidden)]
+pub use pool::benched::{BenchedLease, BenchedPool};
+
 pub use {bytes, http, url};
 
 #[cfg(doctest)]

@@ -1,5 +1,7 @@
 //! Connections per host, kept and shared under limits: the core decides under a lock, this driver acts outside of it.
 
+#[cfg(feature = "__bench")]
+pub(crate) mod benched;
 mod config;
 mod lease;
 mod state;

@@ -272,6 +272,8 @@ struct Host<K> {
     /// How many dials may be under way; and how many, as long as nothing is known of the host.
     window: usize,
     probes: usize,
+    /// Since when, and from what, the window has been growing.
+    growing: (Instant, usize),
     speaks: Speaks,
     /// How many seats a connection has, as far as is known.
     seats: usize,
@@ -431,7 +433,7 @@ impl<K: Clone + Eq + Hash, C: Clone, W, E> State<K, C, W, E> {
         if self.draining && again.is_none() {
             return Acquired::Refused(Limit::Draining);
         }
-        let host = self.host(key);
+        let host = self.host(now, key);
         if let Some(id) = self.with_a_seat(now, host, again) {
             self.books.queued.add(Duration::ZERO);
             let grant = self.seat(now, id);
@@ -574,7 +576,7 @@ impl<K: Clone + Eq + Hash, C: Clone, W, E> State<K, C, W, E> {
     /// Dials until a host has `count` connections that are open or being opened, as far as the limits allow, but not more than
     /// `budget` times. How many are open, how many were dialled, and if they are too few, the dials under way.
     pub(crate) fn warm_up(&mut self, now: Instant, key: &K, count: usize, budget: usize) -> WarmUp {
-        let host = self.host(key);
+        let host = self.host(now, key);
         let limits = *self.limits(host);
         let count = count.min(limits.max_idle).min(self.config.max_idle);
         let mut dialled = 0;
@@ -676,7 +678,7 @@ impl<K: Clone + Eq + Hash, C: Clone, W, E> State<K, C, W, E> {
         })
     }
 
-    fn host(&mut self, key: &K) -> usize {
+    fn host(&mut self, now: Instant, key: &K) -> usize {
         if let Some(&host) = self.index.get(key) {
             return host;
         }
@@ -696,6 +698,7 @@ impl<K: Clone + Eq + Hash, C: Clone, W, E> State<K, C, W, E> {
             dials: List::default(),
             window: FIRST_DIALS.min(self.limits[limits].max_dials),
             probes: 1,
+            growing: (now, FIRST_DIALS.min(self.limits[limits].max_dials)),
             speaks,
             seats: self.limits[limits].max_streams,
             unsaid: 0,
@@ -757,7 +760,11 @@ impl<K: Clone + Eq + Hash, C: Clone, W, E> State<K, C, W, E> {
 }
 
 /// How many dials to a host may be under way before any of them has succeeded.
-const FIRST_DIALS: usize = 64;
+const FIRST_DIALS: usize = 16;
+
+/// They become twice as many at most so often: where connections open sooner than that, requests are answered sooner, too,
+/// and a connection that is freed is as good as a new one.
+const DOUBLING: Duration = Duration::from_millis(25);
 
 fn next(serial: &mut u64) -> u64 {
     *serial += 1;

@@ -2,9 +2,22 @@
 
 use std::hash::Hash;
 
-use super::{Conn, Effect, Permit, Speaks, Stage, State, next};
+use super::{Conn, DOUBLING, Effect, Host, Permit, Speaks, Stage, State, next};
 use crate::clock::Instant;
 use crate::trace::{CloseCause, Limit};
+
+impl<K> Host<K> {
+    /// A dial has succeeded, and requests still wait: there may be one more of them at a time.
+    pub(super) fn grow(&mut self, now: Instant, most: usize) {
+        let (since, from) = self.growing;
+        if now.saturating_duration_since(since) >= DOUBLING {
+            self.growing = (now, self.window);
+        } else if self.window >= from * 2 {
+            return;
+        }
+        self.window = (self.window + 1).min(most);
+    }
+}
 
 impl<K: Clone + Eq + Hash, C: Clone, W, E> State<K, C, W, E> {
     /// Whether the total allows another connection.

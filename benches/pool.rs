@@ -1,0 +1,188 @@
+//! The pool: what a lease costs, what a queue costs, and how a burst of cold requests goes against servers near and far.
+
+#[path = "../tests/support/http_server.rs"]
+#[allow(dead_code, reason = "the servers here listen by themselves")]
+mod http_server;
+
+use std::convert::Infallible;
+use std::hint::black_box;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::{Arc, Barrier};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
+use futures_util::future::join_all;
+use http_body_util::{BodyExt, Empty, Full};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::client::legacy;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use speeddial::transport::{Connecting, TcpTransport, Transport};
+use speeddial::url::Url;
+use speeddial::{BenchedPool, Client, Origin, PoolConfig};
+use tokio::runtime::{Builder, Runtime};
+
+fn origin() -> Origin {
+    Origin::from_url(&Url::parse("http://api.test/").expect("a URL")).expect("an origin")
+}
+
+fn runtime() -> Runtime {
+    Builder::new_current_thread().enable_all().build().expect("a runtime")
+}
+
+/// A pool with so many idle connections.
+async fn warm(idle: usize) -> BenchedPool {
+    let (pool, origin) = (BenchedPool::new(usize::MAX), origin());
+    let leases = join_all((0..idle).map(|_| pool.wait(&origin))).await;
+    leases.into_iter().for_each(speeddial::BenchedLease::give_back);
+    pool
+}
+
+fn lease(criterion: &mut Criterion) {
+    let (runtime, origin) = (runtime(), origin());
+    let _entered = runtime.enter();
+    let mut group = criterion.benchmark_group("pool/acquire and release");
+    for idle in [1, 10, 10_000] {
+        let pool = runtime.block_on(warm(idle));
+        group.bench_function(BenchmarkId::new("idle", idle), |bencher| {
+            bencher.iter(|| pool.take(black_box(&origin)).give_back());
+        });
+    }
+    let pool = runtime.block_on(warm(16));
+    group.bench_function("16 threads", |bencher| {
+        bencher.iter_custom(|rounds| {
+            let barrier = Arc::new(Barrier::new(17));
+            let threads: Vec<_> = (0..16)
+                .map(|_| {
+                    let (pool, origin, barrier) = (pool.clone(), origin.clone(), barrier.clone());
+                    std::thread::spawn(move || {
+                        barrier.wait();
+                        for _ in 0..rounds {
+                            pool.take(&origin).give_back();
+                        }
+                    })
+                })
+                .collect();
+            barrier.wait();
+            let start = Instant::now();
+            for thread in threads {
+                thread.join().expect("no panic");
+            }
+            // A lease's time on a core, of which there are two.
+            start.elapsed() * 2 / 16
+        });
+    });
+    group.finish();
+}
+
+fn queue(criterion: &mut Criterion) {
+    let (runtime, origin) = (runtime(), origin());
+    criterion.bench_function("pool/10,000 wait for 100 connections", |bencher| {
+        bencher.iter(|| {
+            runtime.block_on(async {
+                let pool = BenchedPool::new(100);
+                let call = async || {
+                    let lease = pool.wait(&origin).await;
+                    tokio::task::yield_now().await;
+                    lease.give_back();
+                };
+                join_all((0..10_000).map(|_| call())).await;
+            });
+        });
+    });
+}
+
+/// A server that answers after a while, with a backlog of its own choice, in a thread of its own.
+fn server(backlog: u32, think: Duration) -> SocketAddr {
+    let (sender, receiver) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        runtime().block_on(async {
+            let socket = tokio::net::TcpSocket::new_v4().expect("a socket");
+            socket.bind((Ipv4Addr::LOCALHOST, 0).into()).expect("a port");
+            let listener = socket.listen(backlog).expect("a listener");
+            let _ = sender.send(listener.local_addr().expect("an address"));
+            while let Ok((socket, _)) = listener.accept().await {
+                let _ = socket.set_nodelay(true);
+                // Once it is closed there is nothing to wait for.
+                let _ = socket2::SockRef::from(&socket).set_linger(Some(Duration::ZERO));
+                let service = service_fn(move |_| async move {
+                    if !think.is_zero() {
+                        tokio::time::sleep(think).await;
+                    }
+                    Ok::<_, Infallible>(hyper::Response::new(Full::new(Bytes::from_static(b"ok"))))
+                });
+                tokio::spawn(http1::Builder::new().serve_connection(TokioIo::new(socket), service));
+            }
+        });
+    });
+    receiver.recv().expect("an address")
+}
+
+/// TCP to somebody far away.
+struct Far(TcpTransport, Duration);
+
+impl Transport for Far {
+    fn connect(&self, address: SocketAddr) -> Connecting<'_> {
+        Box::pin(async move {
+            tokio::time::sleep(self.1).await;
+            self.0.connect(address).await
+        })
+    }
+}
+
+const BURST: usize = 3_000;
+
+fn speeddial(address: SocketAddr, away: Duration, dials: usize) -> Duration {
+    runtime().block_on(async {
+        let pool = PoolConfig::new().max_connections(4_096).max_idle(4_096).max_dials_per_host(dials);
+        let builder = Client::builder().no_proxy().pool(pool);
+        let builder = if away.is_zero() { builder } else { builder.transport(Far(TcpTransport::new(), away)) };
+        let client = builder.build().expect("valid");
+        let url = Url::parse(&format!("http://{address}/")).expect("a URL");
+        let start = Instant::now();
+        let get = async || client.get(&url).send().await?.bytes().await;
+        for answer in join_all((0..BURST).map(|_| get())).await {
+            assert_eq!(answer.expect("an answer").len(), 2);
+        }
+        start.elapsed()
+    })
+}
+
+fn peer(address: SocketAddr) -> Duration {
+    runtime().block_on(async {
+        let client = legacy::Client::builder(TokioExecutor::new()).build_http::<Empty<Bytes>>();
+        let url: hyper::Uri = format!("http://{address}/").parse().expect("a URL");
+        let start = Instant::now();
+        let get = async || client.get(url.clone()).await.expect("an answer").into_body().collect().await;
+        for answer in join_all((0..BURST).map(|_| get())).await {
+            assert_eq!(answer.expect("a body").to_bytes().len(), 2);
+        }
+        start.elapsed()
+    })
+}
+
+fn burst(criterion: &mut Criterion) {
+    let far = Duration::from_millis(50);
+    let mut group = criterion.benchmark_group("pool/3000 cold GETs");
+    group.sample_size(10);
+    for (name, backlog, away) in
+        [("backlog 128", 128, Duration::ZERO), ("backlog 4096", 4_096, Duration::ZERO), ("50 ms away", 4_096, far)]
+    {
+        let address = server(backlog, away);
+        for dials in [16, 1_024] {
+            group.bench_function(BenchmarkId::new(name, format!("speeddial, at most {dials} dials")), |bencher| {
+                bencher.iter_custom(|rounds| (0..rounds).map(|_| speeddial(address, away, dials)).sum());
+            });
+        }
+        if away.is_zero() {
+            group.bench_function(BenchmarkId::new(name, "hyper-util"), |bencher| {
+                bencher.iter_custom(|rounds| (0..rounds).map(|_| peer(address)).sum());
+            });
+        }
+    }
+    group.finish();
+}
+
+criterion_group!(benches, lease, queue, burst);
+criterion_main!(benches);

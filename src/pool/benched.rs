@@ -1,0 +1,86 @@
+//! The pool without sockets, for `benches/pool.rs` alone.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::{Addresses, Checkout, Dial, Lease, Place, Pool, PoolConfig, Speaks, Started};
+use crate::trace::{DialTrace, Hooks};
+
+/// A pool of connections that are nothing but a number.
+#[derive(Clone)]
+pub struct BenchedPool(Pool<Nothing>);
+
+/// Opens them.
+struct Nothing;
+
+impl Dial for Nothing {
+    type Key = crate::Origin;
+    type Opened = ();
+    type Conn = Arc<Place<Self>>;
+    type Error = ();
+
+    async fn dial(&self, _: &Self::Key, _: &Arc<DialTrace>) -> Result<(), ()> {
+        Ok(())
+    }
+
+    fn start(&self, (): (), place: Place<Self>) -> Started<Self::Conn> {
+        Started { conn: Arc::new(place), speaks: Speaks::One, location: None }
+    }
+
+    fn close(_: &Self::Conn) {}
+
+    fn address(key: &Self::Key) -> (String, u16) {
+        (key.host().to_string(), key.port())
+    }
+
+    fn speaks(&self, _: &Self::Key) -> Speaks {
+        Speaks::One
+    }
+
+    fn is_exhausted((): &()) -> bool {
+        false
+    }
+
+    fn answers(&self, _: &str) -> Vec<Addresses> {
+        Vec::new()
+    }
+}
+
+/// A lease.
+pub struct BenchedLease(Lease<Nothing>);
+
+impl BenchedLease {
+    /// Ends it as after a request.
+    pub fn give_back(self) {
+        self.0.give_back(None);
+    }
+}
+
+impl BenchedPool {
+    /// A pool with no limits but the one on a host's connections.
+    pub fn new(per_host: usize) -> Self {
+        let config = PoolConfig::new().max_connections(1_000_000).max_idle(1_000_000).max_waiting(1_000_000);
+        let config = config.max_connections_per_host(per_host).wait_timeout(Duration::from_secs(600));
+        Self(Pool::new(config, Nothing, Hooks::default()))
+    }
+
+    /// Takes an idle connection; there has to be one.
+    pub fn take(&self, origin: &crate::Origin) -> BenchedLease {
+        match self.0.checkout(origin, None) {
+            Checkout::Ready(lease) => BenchedLease(lease),
+            _ => unreachable!("there is an idle connection"),
+        }
+    }
+
+    /// Takes a connection, or waits for one.
+    pub async fn wait(&self, origin: &crate::Origin) -> BenchedLease {
+        match self.0.checkout(origin, None) {
+            Checkout::Ready(lease) => BenchedLease(lease),
+            Checkout::Wait(ticket, _) => match ticket.await.lease {
+                Ok(lease) => BenchedLease(lease),
+                Err(_) => unreachable!("nothing fails"),
+            },
+            Checkout::Refused(_) => unreachable!("nobody is refused"),
+        }
+    }
+}
