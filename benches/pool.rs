@@ -46,7 +46,8 @@ fn lease(criterion: &mut Criterion) {
     for idle in [1, 10, 10_000] {
         let pool = runtime.block_on(warm(idle));
         group.bench_function(BenchmarkId::new("idle", idle), |bencher| {
-            bencher.iter(|| pool.take(black_box(&origin)).give_back());
+            let now = Instant::now();
+            bencher.iter(|| pool.take(black_box(&origin), now).give_back());
         });
     }
     let pool = runtime.block_on(warm(16));
@@ -58,8 +59,9 @@ fn lease(criterion: &mut Criterion) {
                     let (pool, origin, barrier) = (pool.clone(), origin.clone(), barrier.clone());
                     std::thread::spawn(move || {
                         barrier.wait();
+                        let now = Instant::now();
                         for _ in 0..rounds {
-                            pool.take(&origin).give_back();
+                            pool.take(&origin, now).give_back();
                         }
                     })
                 })

@@ -1,5 +1,6 @@
 //! The only clock: every time the crate takes or waits for comes from here, so paused tokio time governs all of it.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::SystemTime;
 
@@ -54,8 +55,52 @@ pub(crate) trait Timed: Send + Sync + 'static {
 /// away, it moves to one where somebody waits, or the next [`Alarm::set`] starts another one where it is called.
 #[derive(Debug, Default)]
 pub(crate) struct Alarm {
-    state: Arc<Mutex<AlarmState>>,
+    state: Arc<Shown>,
     bell: Arc<Notify>,
+}
+
+/// An alarm's state, and when its task wakes up for everybody to see.
+#[derive(Debug)]
+struct Shown {
+    state: Mutex<AlarmState>,
+    base: Instant,
+    /// Nanoseconds from `base` until the task wakes up; the most there are when it does not.
+    wakes: AtomicU64,
+}
+
+impl Default for Shown {
+    fn default() -> Self {
+        Self { state: Mutex::default(), base: now(), wakes: AtomicU64::new(u64::MAX) }
+    }
+}
+
+impl Shown {
+    fn nanos(&self, at: Instant) -> u64 {
+        at.saturating_duration_since(self.base).as_nanos().min(u128::from(u64::MAX - 1)) as u64
+    }
+
+    /// Whether the task wakes up by then anyway. Should it be about to wake up, it asks for the next time when it has.
+    fn is_early_enough(&self, deadline: Instant) -> bool {
+        self.wakes.load(Ordering::Acquire) <= self.nanos(deadline)
+    }
+
+    fn lock(&self) -> Changing<'_> {
+        Changing { shown: self, state: self.state.lock().unwrap_or_else(PoisonError::into_inner) }
+    }
+}
+
+/// The state while somebody changes it.
+struct Changing<'a> {
+    shown: &'a Shown,
+    state: MutexGuard<'a, AlarmState>,
+}
+
+impl Changing<'_> {
+    fn set(&mut self, state: AlarmState) {
+        let wakes = if let AlarmState::Asleep(at) = state { self.shown.nanos(at) } else { u64::MAX };
+        self.shown.wakes.store(wakes, Ordering::Release);
+        *self.state = state;
+    }
 }
 
 #[derive(Debug, Default, Clone, Copy)]
@@ -76,20 +121,23 @@ impl Alarm {
     pub(crate) fn set<T: Timed>(owner: &Arc<T>, deadline: Option<Instant>) {
         let Some(deadline) = deadline else { return };
         let alarm = owner.alarm();
-        let mut state = lock(&alarm.state);
-        match *state {
+        if alarm.state.is_early_enough(deadline) {
+            return;
+        }
+        let mut changing = alarm.state.lock();
+        match *changing.state {
             AlarmState::Asleep(at) if at <= deadline => {}
             AlarmState::Asleep(_) => {
-                *state = AlarmState::Asleep(deadline);
+                changing.set(AlarmState::Asleep(deadline));
                 alarm.bell.notify_one();
             }
             AlarmState::Awake(asked) => {
-                *state = AlarmState::Awake(Some(asked.map_or(deadline, |asked| asked.min(deadline))));
+                changing.set(AlarmState::Awake(Some(asked.map_or(deadline, |asked| asked.min(deadline)))));
             }
             AlarmState::Off => {
                 let Ok(runtime) = Handle::try_current() else { return };
-                *state = AlarmState::Asleep(deadline);
-                drop(state);
+                changing.set(AlarmState::Asleep(deadline));
+                drop(changing);
                 Watch::start(owner, &runtime, false);
             }
         }
@@ -105,7 +153,7 @@ impl Drop for Alarm {
 /// An alarm's task. Dropping it before it is over, with its runtime that is, leaves the alarm off or moves it.
 struct Watch<T: Timed> {
     owner: Weak<T>,
-    state: Arc<Mutex<AlarmState>>,
+    state: Arc<Shown>,
     bell: Arc<Notify>,
     runtime: runtime::Id,
     /// Whether it has moved, and its new runtime not run it yet.
@@ -125,7 +173,7 @@ impl<T: Timed> Watch<T> {
     async fn run(mut self) {
         self.moved = false;
         loop {
-            let AlarmState::Asleep(deadline) = *lock(&self.state) else { return };
+            let AlarmState::Asleep(deadline) = *self.state.lock().state else { return };
             tokio::select! {
                 () = tokio::time::sleep_until(deadline) => {}
                 () = self.bell.notified() => {}
@@ -143,20 +191,20 @@ impl<T: Timed> Watch<T> {
 
     /// Wakes up if the time has come; it may have been moved since the task went to sleep.
     fn is_due(&self) -> bool {
-        let mut state = lock(&self.state);
-        let due = matches!(*state, AlarmState::Asleep(at) if at <= now());
+        let mut changing = self.state.lock();
+        let due = matches!(*changing.state, AlarmState::Asleep(at) if at <= now());
         if due {
-            *state = AlarmState::Awake(None);
+            changing.set(AlarmState::Awake(None));
         }
         due
     }
 
     /// Goes to sleep again, or is over: from then on the alarm's state is not this task's to change.
     fn sleep(&mut self, next: Option<Instant>) -> bool {
-        let mut state = lock(&self.state);
-        let asked = if let AlarmState::Awake(asked) = *state { asked } else { None };
+        let mut changing = self.state.lock();
+        let asked = if let AlarmState::Awake(asked) = *changing.state { asked } else { None };
         let next = next.into_iter().chain(asked).min();
-        *state = next.map_or(AlarmState::Off, AlarmState::Asleep);
+        changing.set(next.map_or(AlarmState::Off, AlarmState::Asleep));
         self.over = next.is_none();
         !self.over
     }
@@ -173,16 +221,12 @@ impl<T: Timed> Drop for Watch<T> {
         match (owner, elsewhere) {
             (Some(owner), Some(runtime)) => {
                 // Whatever it was to wait for, it finds out when it wakes up.
-                *lock(&self.state) = AlarmState::Asleep(now());
+                self.state.lock().set(AlarmState::Asleep(now()));
                 Watch::start(&owner, &runtime, true);
             }
-            _ => *lock(&self.state) = AlarmState::Off,
+            _ => self.state.lock().set(AlarmState::Off),
         }
     }
-}
-
-fn lock(state: &Mutex<AlarmState>) -> MutexGuard<'_, AlarmState> {
-    state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

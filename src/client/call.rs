@@ -113,9 +113,11 @@ impl Call<'_> {
     async fn lease(&self, failed_on: Option<u64>) -> Result<Lease<Dialer>> {
         let repeatable = is_idempotent(&self.request.method);
         let lease = loop {
-            let lease = match self.checkout(failed_on).await {
+            // A call that has just begun knows what time it is.
+            let now = if failed_on.is_none() { self.open.trace.start_time() } else { clock::now() };
+            let lease = match self.checkout(failed_on, now).await {
                 // A dial begun for somebody on another runtime is lost with that.
-                Err(LeaseError::Lost) => self.checkout(failed_on).await,
+                Err(LeaseError::Lost) => self.checkout(failed_on, clock::now()).await,
                 checked_out => checked_out,
             };
             let mut lease = lease.map_err(|error| Error::no_lease(&self.request.origin, error))?;
@@ -132,9 +134,9 @@ impl Call<'_> {
         Ok(lease)
     }
 
-    async fn checkout(&self, failed_on: Option<u64>) -> Result<Lease<Dialer>, LeaseError<ConnectError>> {
+    async fn checkout(&self, failed_on: Option<u64>, now: Instant) -> Result<Lease<Dialer>, LeaseError<ConnectError>> {
         let trace = &self.open.trace;
-        match self.client.pool.checkout(&self.request.origin, failed_on) {
+        match self.client.pool.checkout(&self.request.origin, failed_on, now) {
             Checkout::Ready(lease) => Ok(lease),
             Checkout::Refused(error) => Err(error),
             Checkout::Wait(ticket, limit) => {

@@ -64,9 +64,9 @@ impl BenchedPool {
         Self(Pool::new(config, Nothing, Hooks::default()))
     }
 
-    /// Takes an idle connection; there has to be one.
-    pub fn take(&self, origin: &crate::Origin) -> BenchedLease {
-        match self.0.checkout(origin, None) {
+    /// Takes an idle connection, as a call does that has just begun; there has to be one.
+    pub fn take(&self, origin: &crate::Origin, now: std::time::Instant) -> BenchedLease {
+        match self.0.checkout(origin, None, now.into()) {
             Checkout::Ready(lease) => BenchedLease(lease),
             _ => unreachable!("there is an idle connection"),
         }
@@ -74,7 +74,7 @@ impl BenchedPool {
 
     /// Takes a connection, or waits for one.
     pub async fn wait(&self, origin: &crate::Origin) -> BenchedLease {
-        match self.0.checkout(origin, None) {
+        match self.0.checkout(origin, None, crate::clock::now()) {
             Checkout::Ready(lease) => BenchedLease(lease),
             Checkout::Wait(ticket, _) => match ticket.await.lease {
                 Ok(lease) => BenchedLease(lease),

@@ -162,11 +162,11 @@ impl<D: Dial> Pool<D> {
     }
 
     /// Takes a seat on a connection, or a place in the queue. Another attempt of a call names the connection the last one
-    /// failed on: it gets neither that nor an idle one.
-    pub(crate) fn checkout(&self, key: &D::Key, again: Option<u64>) -> Checkout<D> {
+    /// failed on: it gets neither that nor an idle one. It is `now`, or was a moment ago.
+    pub(crate) fn checkout(&self, key: &D::Key, again: Option<u64>, now: Instant) -> Checkout<D> {
         let mut delivery = None;
         let acquired = self.shared.step(|state| {
-            state.acquire(now(), key, again, || {
+            state.acquire(now, key, again, || {
                 let (sender, receiver) = oneshot::channel();
                 delivery = Some(receiver);
                 Waiter { delivery: sender, runtime: Handle::try_current().ok() }

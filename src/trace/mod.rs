@@ -77,6 +77,7 @@ pub(crate) struct Trace(Arc<Call>);
 struct Call {
     hooks: Hooks,
     number: u64,
+    start: Instant,
     timings: Mutex<Timings>,
 }
 
@@ -88,7 +89,12 @@ impl Trace {
         if hooks.observer.is_some() {
             hooks.tell(Subject::Call(number), at, event());
         }
-        Self(Arc::new(Call { hooks: hooks.clone(), number, timings: Mutex::new(Timings::new(at)) }))
+        Self(Arc::new(Call { hooks: hooks.clone(), number, start: at, timings: Mutex::new(Timings::new(at)) }))
+    }
+
+    /// When the call began.
+    pub(crate) fn start_time(&self) -> Instant {
+        self.0.start
     }
 
     /// Takes an event that happens now.
