@@ -1,11 +1,13 @@
 //! What the warm paths allocate, and what is kept for a name: counted, not guessed. Alone in its process, because its
 //! allocator counts.
 
-#![allow(clippy::unwrap_used, reason = "a test may panic")]
+#![allow(clippy::unwrap_used, clippy::print_stderr, reason = "a test may panic, and says what it counted")]
 
 #[path = "support/dns_server.rs"]
 #[expect(dead_code, reason = "this file makes a server of its own")]
 mod dns_server;
+#[path = "support/http_server.rs"]
+mod http_server;
 
 use std::future::Future;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
@@ -17,11 +19,18 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use allocation_counter::measure;
+use bytes::Bytes;
 use dns_server::{add_address, respond};
+use futures_util::future::join_all;
 use hickory_proto::op::{Message, Query};
+use http_body_util::{BodyExt, Empty, Full};
+use http_server::HttpServer;
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
 use speeddial::dns::{
     Answer, CachedResolver, Family, HickoryResolver, Resolve, ResolveError, ResolveErrorKind, Resolving, Source,
 };
+use speeddial::{Client, PoolConfig};
 
 /// Answers at once, with one address in each family.
 struct Instantly;
@@ -195,4 +204,60 @@ fn hazard_ten_thousand_names_at_once_50_ms_away() {
     assert!(queries <= 20_000, "{queries} queries");
     assert!(most <= 256, "{most} at once");
     assert!(counted.bytes_max < 100 << 20, "{} bytes", counted.bytes_max);
+}
+
+/// What is allocated for each of so many connections that have carried a request and are idle.
+fn bytes_a_connection(length: usize, open: impl AsyncFnOnce(SocketAddr, usize) -> Box<dyn std::any::Any>) -> u64 {
+    const CONNECTIONS: usize = 200;
+    let body =
+        move || Full::new(vec![b'x'; length].into()).map_err(|error: std::convert::Infallible| match error {}).boxed();
+    let server = HttpServer::start(move |_| async move {
+        // Long enough for all to be asked at once, each on a connection of its own.
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        hyper::Response::new(body())
+    });
+    let address = server.as_ref().unwrap().address();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let mut kept = None;
+    // The counter is this thread's own; the server has another one.
+    let bytes = measure(|| kept = Some(runtime.block_on(open(address, CONNECTIONS)))).bytes_current;
+    assert_eq!(server.unwrap().connections(), CONNECTIONS);
+    drop(kept);
+    bytes.unsigned_abs() / CONNECTIONS as u64
+}
+
+/// An idle connection, books and all, costs some kilobytes more than hyper's bare one, and far less after a long body.
+#[test]
+fn an_idle_connection_costs_hardly_more_than_hypers_own() {
+    for (length, most) in [(2, 3_072), (1_000_000, 0)] {
+        let (ours, bare) = idle_connections(length);
+        eprintln!("an idle connection after {length} bytes: {ours} bytes, hyper's bare one: {bare}");
+        assert!(ours < bare + most, "{ours} bytes, and hyper's {bare}");
+    }
+}
+
+/// Ours and hyper's.
+fn idle_connections(length: usize) -> (u64, u64) {
+    let ours = bytes_a_connection(length, async |address, connections| {
+        let pool = PoolConfig::new().max_dials_per_host(connections);
+        let client = Client::builder().no_proxy().pool(pool).build().unwrap();
+        let url = format!("http://{address}/");
+        client.warm_up(&url, connections).await.unwrap();
+        let get = async || client.get(&url).send().await.unwrap().text().await.unwrap();
+        join_all((0..connections).map(|_| get())).await;
+        assert_eq!(client.pool_stats().idle, connections);
+        Box::new(client) as Box<dyn std::any::Any>
+    });
+    let bare = bytes_a_connection(length, async |address, connections| {
+        let connect = async || {
+            let stream = tokio::net::TcpStream::connect(address).await.unwrap();
+            let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.unwrap();
+            tokio::spawn(connection);
+            let request = hyper::Request::get("/").header("host", "api.test").body(Empty::<Bytes>::new()).unwrap();
+            sender.send_request(request).await.unwrap().into_body().collect().await.unwrap();
+            sender
+        };
+        Box::new(join_all((0..connections).map(|_| connect())).await) as Box<dyn std::any::Any>
+    });
+    (ours, bare)
 }

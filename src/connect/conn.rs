@@ -96,6 +96,10 @@ const UNSAID: usize = usize::MAX / 2;
 /// Of requests given up, so many are remembered, lest what the peer still sends for them be taken for its mistake.
 const RESETS_REMEMBERED: usize = 1_024;
 
+/// The most an HTTP/1.1 connection buffers, the head of a response included: hyper keeps the buffer for the next one, so that
+/// what a long body needed once is what an idle connection costs from then on.
+const MOST_BUFFERED: usize = 64 * 1024;
+
 /// How much a peer may send of a body that nobody reads, and of all the bodies on a connection: so much that a few slow
 /// readers do not hold the others up.
 const STREAM_WINDOW: u32 = 1 << 20;
@@ -170,7 +174,7 @@ impl<B: Message> Opened<B> {
         // How a connection ended is told to the request it ended for.
         let (sender, serving) = match protocol {
             Protocol::Http1 => {
-                let (sender, connection) = http1::Builder::new().handshake(stream).await?;
+                let (sender, connection) = http1::Builder::new().max_buf_size(MOST_BUFFERED).handshake(stream).await?;
                 (Sender::Http1(Mutex::new(sender)), Serving::Http1(connection.map(drop).boxed()))
             }
             Protocol::Http2 => {
@@ -370,7 +374,7 @@ impl<B: Message> Conn<B> {
     /// Whether the peer has not closed it while nobody was looking, nor said anything it was not asked for.
     pub(crate) async fn is_alive(&self) -> bool {
         for _ in 0..PATIENCE {
-            if !self.is_ready() {
+            if self.is_closed() {
                 return false;
             }
             match self.0.facts.probe.as_ref().map_or(Liveness::Quiet, Probe::look) {
@@ -381,7 +385,15 @@ impl<B: Message> Conn<B> {
                 Liveness::Unread => tokio::task::yield_now().await,
             }
         }
-        self.is_ready()
+        !self.is_closed()
+    }
+
+    /// Whether it takes no more requests. One whose task has not run yet does, though it is not ready.
+    fn is_closed(&self) -> bool {
+        match &self.0.sender {
+            Sender::Http1(sender) => unpoisoned(sender).is_closed(),
+            Sender::Http2(sender) => unpoisoned(sender).as_ref().is_none_or(http2::SendRequest::is_closed),
+        }
     }
 
     fn is_plain(&self) -> bool {
