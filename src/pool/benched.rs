@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{Addresses, Checkout, Dial, Lease, Place, Pool, PoolConfig, Speaks, Started};
+use crate::origin::Origin;
 use crate::trace::{DialTrace, Hooks};
 
 /// A pool of connections that are nothing but a number.
@@ -14,7 +15,7 @@ pub struct BenchedPool(Pool<Nothing>);
 struct Nothing;
 
 impl Dial for Nothing {
-    type Key = crate::Origin;
+    type Key = Origin;
     type Opened = ();
     type Conn = Arc<Place<Self>>;
     type Error = ();
@@ -65,7 +66,7 @@ impl BenchedPool {
     }
 
     /// Takes an idle connection, as a call does that has just begun; there has to be one.
-    pub fn take(&self, origin: &crate::Origin, now: std::time::Instant) -> BenchedLease {
+    pub fn take(&self, origin: &Origin, now: std::time::Instant) -> BenchedLease {
         match self.0.checkout(origin, None, now.into()) {
             Checkout::Ready(lease) => BenchedLease(lease),
             _ => unreachable!("there is an idle connection"),
@@ -73,7 +74,7 @@ impl BenchedPool {
     }
 
     /// Takes a connection, or waits for one.
-    pub async fn wait(&self, origin: &crate::Origin) -> BenchedLease {
+    pub async fn wait(&self, origin: &Origin) -> BenchedLease {
         match self.0.checkout(origin, None, crate::clock::now()) {
             Checkout::Ready(lease) => BenchedLease(lease),
             Checkout::Wait(ticket, _) => match ticket.await.lease {
