@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::io::Write;
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -11,6 +11,7 @@ use futures_util::future::join_all;
 use socket2::SockRef;
 use speeddial::dns::{Answer, Family, FixedResolver, Resolve, ResolveError, ResolveErrorKind, Resolving, Source};
 use speeddial::trace::{CloseCause, Event, Limit};
+use speeddial::transport::{Connecting, Transport};
 use speeddial::{Client, ErrorKind, FollowDns, HostLimits, PoolConfig};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 use tokio::sync::Semaphore;
@@ -113,7 +114,7 @@ async fn nobody_waits_much_longer_than_the_others() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn ten_thousand_wait_for_a_hundred_connections_and_are_served_in_order() {
+async fn hazard_ten_thousand_wait_for_a_hundred_connections_and_are_served_in_order() {
     let wire = Wire::new(|_, stream| serve(stream, 10));
     let client = client(&wire, PoolConfig::new().max_connections_per_host(100), &Recorder::default());
     let start = Instant::now();
@@ -163,7 +164,7 @@ async fn a_server_that_closes_idle_connections_is_never_met_at_the_wrong_moment_
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_says_when_it_closes_is_left_before() {
+async fn hazard_a_server_that_says_when_it_closes_is_left_before() {
     let wire = Wire::new(|_, mut stream| async move {
         let kept = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\nkeep-alive: timeout=5, max=2\r\n\r\nok";
         let last = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\nkeep-alive: timeout=5, max=0\r\n\r\nok";
@@ -184,7 +185,7 @@ async fn a_server_that_says_when_it_closes_is_left_before() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn three_thousand_hosts_leave_nothing_behind() {
+async fn hazard_three_thousand_hosts_leave_nothing_behind() {
     let wire = Wire::new(|_, stream| serve(stream, 1));
     let names: Vec<_> = (0..3_000).map(|number| format!("h{number}.test")).collect();
     let resolver = names.iter().fold(FixedResolver::new(), |resolver, name| resolver.with(name, [v4(1)]));
@@ -200,7 +201,7 @@ async fn three_thousand_hosts_leave_nothing_behind() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_waits_too_long_is_told_for_what() {
+async fn hazard_who_waits_too_long_is_told_for_what() {
     let wire = Wire::new(|_, stream| serve(stream, 100_000));
     let pool = PoolConfig::new().max_connections_per_host(1).wait_timeout(ms(500)).max_waiting(1);
     let client = client(&wire, pool, &Recorder::default());
@@ -236,7 +237,7 @@ async fn a_host_can_have_limits_of_its_own() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_body_nobody_wants_costs_the_connection_only_if_it_is_long_or_late() {
+async fn hazard_a_body_nobody_wants_costs_the_connection_only_if_it_is_long_or_late() {
     // The length of the body, when its second half comes, and how many connections two requests take.
     for (length, late, connections) in [(2, 0, 1), (60_000, 0, 1), (60_000, 40, 1), (60_000, 60, 2), (70_000, 0, 2)] {
         let wire = Wire::new(move |_, mut stream| async move {
@@ -258,7 +259,7 @@ async fn a_body_nobody_wants_costs_the_connection_only_if_it_is_long_or_late() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn half_of_the_requests_are_cancelled_and_the_rest_does_not_notice() {
+async fn hazard_half_of_the_requests_are_cancelled_and_the_rest_does_not_notice() {
     for (limit, patience, at_once) in [(8, 3, 4_000), (4, 0, 2_000)] {
         let wire = Wire::new(|_, stream| serve(stream, 2));
         let client = client(&wire, PoolConfig::new().max_connections_per_host(limit), &Recorder::default());
@@ -383,6 +384,90 @@ async fn a_name_that_moves_takes_its_connections_along_as_it_is_told_to() {
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn hazard_a_connection_serves_again_only_if_both_sides_keep_it() {
+    let cases: [(&'static [u8], usize); 5] = [
+        (b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok", 1),
+        (b"HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 2\r\n\r\nok", 3),
+        (b"HTTP/1.0 200 OK\r\ncontent-length: 2\r\n\r\nok", 3),
+        (b"HTTP/1.0 200 OK\r\nconnection: keep-alive\r\ncontent-length: 2\r\n\r\nok", 1),
+        (b"HTTP/1.1 200 OK\r\nkeep-alive: timeout=9, max=0\r\ncontent-length: 2\r\n\r\nok", 3),
+    ];
+    for (answer, connections) in cases {
+        let wire = Wire::new(move |_, mut stream| async move {
+            while request(&mut stream).await && stream.write_all(answer).await.is_ok() {}
+        });
+        let client = client(&wire, PoolConfig::new(), &Recorder::default());
+        for _ in 0..3 {
+            assert_eq!(get(&client, URL).await.unwrap(), "ok");
+            sleep(ms(1)).await;
+        }
+        assert_eq!(wire.connections(), connections, "{}", String::from_utf8_lossy(answer));
+    }
+}
+
+/// A network in which the first few sockets cannot be had.
+struct Exhausted {
+    wire: Wire,
+    errno: i32,
+    left: AtomicUsize,
+    has_source: bool,
+}
+
+impl Transport for Exhausted {
+    fn connect(&self, address: SocketAddr) -> Connecting<'_> {
+        let left = self.left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1));
+        match left {
+            Ok(_) => Box::pin(async { Err(std::io::Error::from_raw_os_error(self.errno)) }),
+            Err(_) => self.wire.connect(address),
+        }
+    }
+
+    fn source_of(&self, _: SocketAddr) -> Option<std::io::Result<std::net::IpAddr>> {
+        Some(if self.has_source { Ok(v4(200)) } else { Err(std::io::ErrorKind::AddrNotAvailable.into()) })
+    }
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test(start_paused = true)]
+async fn hazard_descriptors_and_ports_that_run_out_are_waited_for() {
+    use rustix::io::Errno;
+    for (errno, has_source, waits) in [
+        (Errno::MFILE, true, true),
+        (Errno::NFILE, true, true),
+        (Errno::ADDRNOTAVAIL, true, true),
+        // There is no address to connect from: that does not pass.
+        (Errno::ADDRNOTAVAIL, false, false),
+        (Errno::CONNREFUSED, true, false),
+    ] {
+        let wire = Wire::new(|_, stream| serve(stream, 5));
+        let (errno_of, left) = (errno.raw_os_error(), AtomicUsize::new(5));
+        let network = Exhausted { wire: wire.clone(), errno: errno_of, left, has_source };
+        let recorder = Recorder::default();
+        let resolver = FixedResolver::new().with("api.test", [v4(1)]);
+        let builder = Client::builder().no_proxy().resolver(resolver).transport(network).observer(recorder.clone());
+        let client = builder.build().unwrap();
+        let answers = join_all((0..20).map(|_| get(&client, URL))).await;
+        let failed = answers.iter().filter(|answer| answer.is_err()).count();
+        let postponed = recorder.count(|event| matches!(event, Event::DialPostponed));
+        assert_eq!((failed, postponed), if waits { (0, 5) } else { (5, 0) }, "{errno:?}, {has_source}");
+    }
+}
+
+#[test]
+fn hazard_a_client_outlives_the_runtime_it_was_used_on_first() {
+    let server = HttpServer::start(|_| async { hyper::Response::new(full("ok")) }).unwrap();
+    let url = format!("http://{}/", server.address());
+    let client = Client::builder().no_proxy().build().unwrap();
+    for _ in 0..3 {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        for _ in 0..3 {
+            assert_eq!(runtime.block_on(get(&client, &url)).unwrap(), "ok");
+        }
+    }
+    assert_eq!(server.connections(), 3, "a connection goes with its runtime");
+}
+
 // Real sockets from here on: peers that close while a request is on its way.
 
 /// What a peer does to a connection that is idle.
@@ -475,6 +560,36 @@ async fn load(url: &str, requests: u64, method: http::Method) -> Vec<String> {
         task.await.unwrap();
     }
     std::mem::take(&mut failed.lock().unwrap())
+}
+
+/// Where a peer dies in an answer.
+const DEATHS: [&[u8]; 3] = [b"", b"HTTP/1.1 200 OK\r\ncont", b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\no"];
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn hazard_a_peer_that_dies_in_the_middle_of_an_answer() {
+    const REQUESTS: u64 = 2_000;
+    let (counts, kills) = (Arc::new(Mutex::new(HashMap::new())), Arc::new(AtomicUsize::new(0)));
+    let (seen, killed) = (counts.clone(), kills.clone());
+    let peer = Peer::start(move |number, mut socket| {
+        let mut random = fastrand::Rng::with_seed(number as u64);
+        let _ = socket.set_nodelay(true);
+        while let Ok(Some(request)) = read_request(&mut socket) {
+            *seen.lock().unwrap().entry(request).or_insert(0) += 1;
+            if random.u8(..10) == 0 {
+                killed.fetch_add(1, Ordering::SeqCst);
+                let _ = socket.write_all(DEATHS[random.usize(..3)]);
+                return;
+            }
+            let _ = socket.write_all(OK);
+        }
+    });
+    let failed = load(&peer.url(), REQUESTS, http::Method::POST).await;
+    assert_eq!(failed.len(), kills.load(Ordering::SeqCst), "each death costs the request it happened to, and no other");
+    let sent = std::mem::take(&mut *counts.lock().unwrap());
+    assert!(sent.values().all(|times| *times == 1) && sent.len() as u64 == REQUESTS);
+    load(&peer.url(), REQUESTS, http::Method::GET).await;
+    let most = counts.lock().unwrap().values().copied().max();
+    assert!(most <= Some(3), "a GET was sent {most:?} times");
 }
 
 async fn hazard_of_an_unkind_peer(how: Unkind) {

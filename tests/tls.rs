@@ -89,6 +89,19 @@ async fn http2_and_http1_come_by_alpn_and_the_trace_has_the_facts() {
 }
 
 #[tokio::test]
+async fn cold_requests_wait_for_the_first_connection_to_show_whether_one_is_enough() {
+    let authority = Authority::new();
+    for (alpn, connections) in [(ALPN, 1..=1), (&ALPN[1..], 2..=50)] {
+        let server = TlsServer::start(authority.server(&["api.test"], alpn)).await;
+        let client = builder(trusting(&authority)).build().unwrap();
+        let address = server.address();
+        let gets = futures_util::future::join_all((0..50).map(|_| get(&client, "api.test", address)));
+        assert!(gets.await.iter().all(Result::is_ok));
+        assert!(connections.contains(&server.accepted()), "{} connections", server.accepted());
+    }
+}
+
+#[tokio::test]
 async fn the_second_connection_resumes_the_session() {
     let authority = Authority::new();
     let server = TlsServer::start(authority.server(&["api.test"], ALPN)).await;
