@@ -35,7 +35,7 @@
 //! 3. Otherwise the request queues, and the pool dials: `dns/cached.rs` answers, `race/mod.rs` connects to the first
 //!    address that will, `connect/proxy.rs` has a proxy lead on, `tls/handshake.rs` makes it secret, `connect/conn.rs`
 //!    begins to speak HTTP.
-//! 4. `connect/conn.rs` sends the request. Where that fails and `client/retry.rs` finds it safe, once more from 2.
+//! 4. `connect/conn.rs` sends the request. Where that fails and `client/retry.rs` finds it safe, again from 2.
 //! 5. `client/response.rs` holds the connection until the body was read, then gives it back.
 //! 6. `trace/timings.rs` adds up: queue + dns + connect + proxy + tls + send + wait + receive = total.
 

@@ -26,6 +26,7 @@ mod unix {
 
     use http_body_util::{BodyExt, Full};
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    use speeddial::dns::HickoryResolver;
     use speeddial::{Client, ErrorKind, PoolConfig};
 
     use super::http_server::HttpServer;
@@ -144,7 +145,9 @@ mod unix {
         runtime.block_on(async {
             let wait = Duration::from_millis(700);
             let pool = PoolConfig::new().wait_timeout(wait);
-            let client = Client::builder().no_proxy().pool(pool).build().unwrap();
+            let client = Client::builder().no_proxy().pool(pool.clone()).build().unwrap();
+            let servers = HickoryResolver::with_servers([std::net::SocketAddr::from(([127, 0, 0, 1], 9))]);
+            let named = Client::builder().no_proxy().pool(pool).resolver(servers).build().unwrap();
             allow(64);
             let mut taken = Vec::new();
             while let Ok(file) = std::fs::File::open("/dev/null") {
@@ -155,6 +158,9 @@ mod unix {
             assert_eq!((error.kind(), error.is_timeout()), (ErrorKind::Pool, true), "{error}");
             assert!(error.to_string().ends_with("no more sockets can be opened at the moment"), "{error}");
             assert!(start.elapsed() >= wait);
+            // Nor is it DNS that failed, where there was none to ask it by.
+            let error = named.get("http://api.test/").send().await.unwrap_err();
+            assert!(error.to_string().ends_with("no more sockets can be opened at the moment"), "{error}");
             let waiting = tokio::spawn({
                 let (client, url) = (client.clone(), url.clone());
                 async move { client.get(&url).send().await }

@@ -112,12 +112,13 @@ impl Call<'_> {
     /// A connection; for another attempt not an idle one, because the last one may have failed for being idle.
     async fn lease(&self, failed_on: Option<u64>) -> Result<Lease<Dialer>> {
         let repeatable = is_idempotent(&self.request.method);
+        // A call that has just begun knows what time it is.
+        let mut now = Some(self.open.trace.start_time()).filter(|_| failed_on.is_none());
         let lease = loop {
-            // A call that has just begun knows what time it is.
-            let now = if failed_on.is_none() { self.open.trace.start_time() } else { clock::now() };
-            let lease = match self.checkout(failed_on, now).await {
+            let begun = now.is_none();
+            let lease = match self.checkout(failed_on, begun, now.take().unwrap_or_else(clock::now)).await {
                 // A dial begun for somebody on another runtime is lost with that.
-                Err(LeaseError::Lost) => self.checkout(failed_on, clock::now()).await,
+                Err(LeaseError::Lost) => self.checkout(failed_on, true, clock::now()).await,
                 checked_out => checked_out,
             };
             let mut lease = lease.map_err(|error| Error::no_lease(&self.request.origin, error))?;
@@ -134,9 +135,14 @@ impl Call<'_> {
         Ok(lease)
     }
 
-    async fn checkout(&self, failed_on: Option<u64>, now: Instant) -> Result<Lease<Dialer>, LeaseError<ConnectError>> {
+    async fn checkout(
+        &self,
+        failed_on: Option<u64>,
+        begun: bool,
+        now: Instant,
+    ) -> Result<Lease<Dialer>, LeaseError<ConnectError>> {
         let trace = &self.open.trace;
-        match self.client.pool.checkout(&self.request.origin, failed_on, now) {
+        match self.client.pool.checkout(&self.request.origin, failed_on, begun, now) {
             Checkout::Ready(lease) => Ok(lease),
             Checkout::Refused(error) => Err(error),
             Checkout::Wait(ticket, limit) => {

@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use http::HeaderMap;
+use http::header::CONNECTION;
 
-/// The `Keep-Alive` header of HTTP/1.1 (RFC 2068 §19.7.1, draft-thomson-hybi-http-timeout).
+/// The `Connection` and `Keep-Alive` headers of HTTP/1.1 (RFC 9112 §9.6, RFC 2068 §19.7.1).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct KeepAlive {
     /// For how long a connection had better be idle: a little less than the server says.
@@ -18,7 +19,9 @@ const MARGIN: Duration = Duration::from_secs(1);
 
 impl KeepAlive {
     pub(super) fn of(headers: &HeaderMap) -> Self {
-        let mut said = Self::default();
+        let closes = |value: &http::HeaderValue| value.as_bytes().eq_ignore_ascii_case(b"close");
+        let is_last = headers.get(CONNECTION).is_some_and(closes);
+        let mut said = Self { idle: None, is_last };
         let Some(text) = headers.get("keep-alive").and_then(|value| value.to_str().ok()) else { return said };
         for parameter in text.split(',') {
             let Some((name, value)) = parameter.split_once('=') else { continue };
@@ -28,7 +31,7 @@ impl KeepAlive {
                     let timeout = Duration::from_secs(number.into());
                     said.idle = Some(timeout - MARGIN.min(timeout / 2));
                 }
-                name if name.eq_ignore_ascii_case("max") => said.is_last = number == 0,
+                name if name.eq_ignore_ascii_case("max") => said.is_last |= number == 0,
                 _ => {}
             }
         }
@@ -49,6 +52,7 @@ mod tests {
     #[test]
     fn a_server_is_left_a_little_before_it_leaves() {
         assert_eq!(KeepAlive::of(&HeaderMap::new()), KeepAlive::default());
+        assert!(KeepAlive::of(&HeaderMap::from_iter([(CONNECTION, "Close".parse().unwrap())])).is_last);
         assert_eq!(said("timeout=5, max=1000"), (Some(4_000), false));
         assert_eq!(said(" Max = 0 ,TIMEOUT= \"15\""), (Some(14_000), true));
         assert_eq!((said("timeout=1"), said("timeout=0")), ((Some(500), false), (Some(0), false)));

@@ -188,8 +188,10 @@ impl RequestBuilder {
 
     /// Sends the request and waits for the head of the response.
     ///
-    /// A request that found its connection closed is sent again where that is safe: nothing of it was sent, or it is
-    /// idempotent and the connection was a reused one that closed without a byte of a response (RFC 9110 §9.2.2).
+    /// A request that found its connection closed is sent again where that is safe: the peer did nothing about it (none of it
+    /// was sent, its stream was refused or left out by a GOAWAY, or a 408 came into a kept connection; 12 attempts at most),
+    /// or it is idempotent and the connection was a kept one that closed without a byte of a response (RFC 9110 §9.2.2;
+    /// sent three times at most).
     /// Dropping the future gives the call up and loses nothing else.
     ///
     /// # Errors

@@ -36,7 +36,7 @@ const DRAIN_TIMEOUT: Duration = Duration::from_millis(50);
 const MAX_PREALLOCATED: u64 = 1024 * 1024;
 
 /// A response. Its connection is free for others once the body was read to its end. Dropped before, the rest is read if it is
-/// short and comes soon (64 KiB, 50 ms), otherwise the connection is closed; over HTTP/2 the stream alone is.
+/// short and comes soon (64 KiB, 50 ms), otherwise the connection is closed; over HTTP/2 the stream alone is, if the request has been sent.
 pub struct Response {
     head: Parts,
     url: Url,

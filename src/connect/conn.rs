@@ -249,13 +249,22 @@ impl<B: Message> Multiplexed<B> {
             let streams = requests.current_max_send_streams();
             if over {
                 self.requests = None;
-                *unpoisoned(&self.sender) = None;
-                capacity(Capacity::NoMore);
+                drop(unpoisoned(&self.sender).take());
+                // What happens when the socket is closed is its place's to tell.
+                if !closed {
+                    capacity(Capacity::NoMore);
+                }
             } else if streams != std::mem::replace(&mut self.told, streams) {
                 capacity(Capacity::Seats(streams));
             }
         }
         if closed { Poll::Ready(()) } else { Poll::Pending }
+    }
+}
+
+impl<B: Message> Drop for Multiplexed<B> {
+    fn drop(&mut self) {
+        drop(unpoisoned(&self.sender).take());
     }
 }
 

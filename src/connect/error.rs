@@ -89,7 +89,8 @@ pub(super) fn is_exhaustion(error: &std::io::Error) -> bool {
     #[cfg(unix)]
     {
         use rustix::io::Errno;
-        let wants = [Errno::MFILE, Errno::NFILE, Errno::ADDRNOTAVAIL];
+        // Connections ask for any port, so one that is in use means that all are.
+        let wants = [Errno::MFILE, Errno::NFILE, Errno::ADDRNOTAVAIL, Errno::ADDRINUSE];
         error.raw_os_error().is_some_and(|code| wants.iter().any(|errno| errno.raw_os_error() == code))
     }
     #[cfg(not(unix))]

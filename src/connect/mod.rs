@@ -233,8 +233,8 @@ impl Connector {
     /// Whether an attempt failed because there are no more sockets to be had. An address that cannot be assigned is a port
     /// that cannot be had only where there is an address to connect from at all.
     fn is_exhausted(&self, (address, error): &Failed) -> bool {
-        let no_source = || matches!(self.transport.source_of(*address), Some(Err(_)));
-        is_exhaustion(error) && !(error.kind() == std::io::ErrorKind::AddrNotAvailable && no_source())
+        let has_source = || matches!(self.transport.source_of(*address), Some(Ok(_)));
+        is_exhaustion(error) && (error.kind() != std::io::ErrorKind::AddrNotAvailable || has_source())
     }
 
     /// Has a proxy lead on to the origin, unless it is to forward requests one by one.

@@ -1,5 +1,6 @@
 //! What hickory found, as an answer or as an error of ours.
 
+use std::net::{Ipv4Addr, UdpSocket};
 use std::time::Duration;
 
 use hickory_resolver::net::{DnsError, NetError};
@@ -78,7 +79,20 @@ pub(super) fn explain(error: NetError, name: &str, family: Family) -> ResolveErr
         NetError::Io(_) | NetError::NoConnections => (ResolveErrorKind::Unreachable, None),
         _ => (ResolveErrorKind::Other, None),
     };
-    ResolveError::new(kind, name, family).with_negative_ttl(negative_ttl).with_cause(error)
+    let explained = ResolveError::new(kind, name, family).with_negative_ttl(negative_ttl);
+    match error {
+        // hickory does not say what lies under this one: that there are no more sockets, for instance.
+        NetError::Io(error) => explained.with_cause(match error.raw_os_error() {
+            Some(code) => std::io::Error::from_raw_os_error(code),
+            None => std::io::Error::new(error.kind(), error.to_string()),
+        }),
+        // Nor why there is no connection: there may be no socket for one.
+        NetError::NoConnections => match UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)) {
+            Ok(_) => explained.with_cause(NetError::NoConnections),
+            Err(error) => explained.with_cause(error),
+        },
+        error => explained.with_cause(error),
+    }
 }
 
 fn failure(code: ResponseCode) -> ResolveErrorKind {
@@ -91,11 +105,20 @@ fn failure(code: ResponseCode) -> ResolveErrorKind {
 
 #[cfg(test)]
 mod tests {
+    use std::error::Error as _;
     use std::net::IpAddr;
 
     use hickory_resolver::proto::rr::rdata::{A, CNAME};
 
     use super::*;
+
+    #[test]
+    fn what_the_operating_system_said_can_be_found_out() {
+        let error = explain(std::io::Error::from_raw_os_error(24).into(), "a.test", Family::V4);
+        let causes = std::iter::successors(error.source(), |error| (*error).source());
+        let mut codes = causes.filter_map(|error| error.downcast_ref::<std::io::Error>()?.raw_os_error());
+        assert_eq!(codes.next(), Some(24));
+    }
 
     #[test]
     fn a_ttl_with_its_high_bit_set_is_zero() {

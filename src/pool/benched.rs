@@ -67,7 +67,7 @@ impl BenchedPool {
 
     /// Takes an idle connection, as a call does that has just begun; there has to be one.
     pub fn take(&self, origin: &Origin, now: std::time::Instant) -> BenchedLease {
-        match self.0.checkout(origin, None, now.into()) {
+        match self.0.checkout(origin, None, false, now.into()) {
             Checkout::Ready(lease) => BenchedLease(lease),
             _ => unreachable!("there is an idle connection"),
         }
@@ -75,7 +75,7 @@ impl BenchedPool {
 
     /// Takes a connection, or waits for one.
     pub async fn wait(&self, origin: &Origin) -> BenchedLease {
-        match self.0.checkout(origin, None, crate::clock::now()) {
+        match self.0.checkout(origin, None, false, crate::clock::now()) {
             Checkout::Ready(lease) => BenchedLease(lease),
             Checkout::Wait(ticket, _) => match ticket.await.lease {
                 Ok(lease) => BenchedLease(lease),

@@ -61,8 +61,9 @@ pub struct HostLimits {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum FollowDns {
-    /// They are closed, idle ones at once and busy ones after their request, when the name's answers have been without the
-    /// address for two TTLs. Names whose answers rotate keep their connections.
+    /// They are closed, idle ones at once and busy ones after their request, two TTLs after the name's answers had the address
+    /// last, if the next answer is without it as well. Names whose answers rotate keep their connections; where answers
+    /// change a little each time, an address is left after ten TTLs.
     #[default]
     AfterTwoTtls,
     /// They are closed as soon as an answer comes without the address, also where the next one may have it again.
@@ -175,7 +176,8 @@ impl PoolConfig {
         Self { max_waiting, ..self }
     }
 
-    /// What becomes of connections to an address that DNS has left. They are closed after two TTLs by default.
+    /// What becomes of connections to an address that DNS has left. They are closed two TTLs after it was last answered, by
+    /// default.
     pub fn follow_dns(self, follow_dns: FollowDns) -> Self {
         Self { follow_dns, ..self }
     }

@@ -190,7 +190,7 @@ const WAIT: Duration = Duration::from_secs(3);
 async fn request(pool: Pool<World>, world: World, key: &'static str) {
     let start = now();
     let again = world.random(|random| (random.u8(..10) == 0).then(|| random.u64(..30)));
-    let lease = match pool.checkout(&key, again, now()) {
+    let lease = match pool.checkout(&key, again, again.is_some(), now()) {
         Checkout::Ready(lease) => Ok(lease),
         Checkout::Wait(ticket, _) => ticket.await.lease,
         Checkout::Refused(error) => Err(error),

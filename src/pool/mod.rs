@@ -162,11 +162,12 @@ impl<D: Dial> Pool<D> {
     }
 
     /// Takes a seat on a connection, or a place in the queue. Another attempt of a call names the connection the last one
-    /// failed on: it gets neither that nor an idle one. It is `now`, or was a moment ago.
-    pub(crate) fn checkout(&self, key: &D::Key, again: Option<u64>, now: Instant) -> Checkout<D> {
+    /// failed on: it gets neither that nor an idle one. A call that has `begun` before is served also by a pool that is being
+    /// drained. It is `now`, or was a moment ago.
+    pub(crate) fn checkout(&self, key: &D::Key, again: Option<u64>, begun: bool, now: Instant) -> Checkout<D> {
         let mut delivery = None;
         let acquired = self.shared.step(|state| {
-            state.acquire(now, key, again, || {
+            state.acquire(now, key, again, begun, || {
                 let (sender, receiver) = oneshot::channel();
                 delivery = Some(receiver);
                 Waiter { delivery: sender, runtime: Handle::try_current().ok() }
@@ -184,13 +185,15 @@ impl<D: Dial> Pool<D> {
 
     /// Opens connections until a host has `count`, as far as the limits allow. How many it has then.
     pub(crate) async fn warm_up(&self, key: &D::Key, count: usize) -> Result<usize, LeaseError<D::Error>> {
-        let mut budget = count;
+        let (mut budget, mut waited) = (count, false);
         loop {
             let WarmUp { open, dialled, dials } = self.shared.step(|state| state.warm_up(now(), key, count, budget));
             budget -= dialled;
-            if dials.is_empty() {
+            // Dials of others go on for ever where there are always others.
+            if dials.is_empty() || (waited && dialled == 0) {
                 return Ok(open);
             }
+            waited = true;
             let watched: Vec<_> = dials.iter().filter_map(|dial| self.shared.watch(*dial)).collect();
             if watched.is_empty() {
                 // Another thread is about to begin them, or has just ended them.
@@ -418,7 +421,14 @@ struct Dialling<D: Dial> {
 impl<D: Dial> Dialling<D> {
     async fn run(mut self, dialer: Arc<D>, key: D::Key) {
         let outcome = dialer.dial(&key, &self.dial).await;
-        let Some(shared) = self.shared.upgrade() else { return };
+        let Some(shared) = self.shared.upgrade() else {
+            // It was told to be open.
+            if outcome.is_ok() {
+                self.permit = None;
+                self.dial.emit(Event::Closed { cause: CloseCause::Asked });
+            }
+            return;
+        };
         match outcome {
             Ok(opened) => self.opened(&shared, &*dialer, opened),
             Err(error) => self.failed(&shared, Some(error)),
@@ -471,9 +481,14 @@ impl<D: Dial> Dialling<D> {
 
 impl<D: Dial> Drop for Dialling<D> {
     fn drop(&mut self) {
-        if let Some(shared) = self.shared.upgrade() {
-            self.failed(&shared, None);
-            shared.dials().remove(&self.dial.connection());
+        match self.shared.upgrade() {
+            Some(shared) => {
+                self.failed(&shared, None);
+                let underway = shared.dials().remove(&self.dial.connection());
+                drop(underway);
+            }
+            None if self.permit.is_some() => self.dial.emit(Event::DialFailed),
+            None => {}
         }
     }
 }

@@ -325,6 +325,8 @@ struct Open<C> {
     seats: usize,
     /// Whether the peer has not said yet how many these are.
     unsaid: bool,
+    /// Whether its last lease ended without having been used.
+    unused: bool,
     taken: usize,
     requests: u64,
     /// When it was opened, or released last.
@@ -422,15 +424,16 @@ impl<K: Clone + Eq + Hash, C: Clone, W, E> State<K, C, W, E> {
     /// Takes a seat on the host's most recently used connection that has one, or queues.
     ///
     /// A request that comes `again`, having failed on a connection, suspects the others, too: it queues for one that is new, or
-    /// shared with others at the moment. It belongs to a call that has begun, so a pool that is being drained still serves it.
+    /// shared with others at the moment. One that belongs to a call that has `begun` is served also while the pool is drained.
     pub(crate) fn acquire(
         &mut self,
         now: Instant,
         key: &K,
         again: Option<u64>,
+        begun: bool,
         waiter: impl FnOnce() -> W,
     ) -> Acquired<C> {
-        if self.draining && again.is_none() {
+        if self.draining && !begun {
             return Acquired::Refused(Limit::Draining);
         }
         let host = self.host(now, key);
@@ -578,7 +581,7 @@ impl<K: Clone + Eq + Hash, C: Clone, W, E> State<K, C, W, E> {
     pub(crate) fn warm_up(&mut self, now: Instant, key: &K, count: usize, budget: usize) -> WarmUp {
         let host = self.host(now, key);
         let limits = *self.limits(host);
-        let count = count.min(limits.max_idle).min(self.config.max_idle);
+        let count = count.min(limits.max_connections).min(limits.max_idle).min(self.config.max_idle);
         let mut dialled = 0;
         while dialled < budget && self.hosts[host].usable < count && self.may_dial_ahead(host) {
             dialled += 1;

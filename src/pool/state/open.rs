@@ -84,6 +84,7 @@ impl<K: Clone + Eq + Hash, C: Clone, W, E> State<K, C, W, E> {
         let open = self.open_mut(id);
         open.taken -= 1;
         open.fresh = None;
+        open.unused = ended == Ended::Unused && open.taken == 0;
         if ended != Ended::Unused {
             open.since = now;
         }
@@ -130,6 +131,7 @@ impl<K: Clone + Eq + Hash, C: Clone, W, E> State<K, C, W, E> {
             many: speaks == Speaks::Many,
             seats,
             unsaid,
+            unused: false,
             taken: 0,
             requests: 0,
             since: now,
@@ -268,6 +270,11 @@ impl<K: Clone + Eq + Hash, C: Clone, W, E> State<K, C, W, E> {
         match listed {
             Listed::No => {}
             Listed::Shared => self.hosts[host].shared.push_front(&mut self.conns, id),
+            // It has been idle for longer than the others.
+            Listed::Idle if self.open(id).unused => {
+                self.hosts[host].idle.push_back(&mut self.conns, id);
+                self.idle.push_back(&mut self.conns, id);
+            }
             Listed::Idle => {
                 self.hosts[host].idle.push_front(&mut self.conns, id);
                 self.idle.push_front(&mut self.conns, id);

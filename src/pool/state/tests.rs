@@ -33,14 +33,14 @@ fn ms(ms: u64) -> Duration {
 
 impl Pool {
     fn wait(&mut self, now: Instant, host: u8, waiter: u32) -> TicketId {
-        match self.acquire(now, &host, None, || waiter) {
+        match self.acquire(now, &host, None, false, || waiter) {
             Acquired::Wait(ticket, _) => ticket,
             other => panic!("expected to wait: {other:?}"),
         }
     }
 
     fn ready(&mut self, now: Instant, host: u8) -> (Held, u64) {
-        match self.acquire(now, &host, None, || 0) {
+        match self.acquire(now, &host, None, false, || 0) {
             Acquired::Ready(Grant { held, conn, .. }) => (held, conn),
             other => panic!("expected an idle connection: {other:?}"),
         }
@@ -75,7 +75,7 @@ impl Pool {
     }
 
     fn limit(&mut self, now: Instant, host: u8, waiter: u32) -> Limit {
-        match self.acquire(now, &host, None, || waiter) {
+        match self.acquire(now, &host, None, false, || waiter) {
             Acquired::Wait(_, limit) | Acquired::Refused(limit) => limit,
             other => panic!("expected to wait: {other:?}"),
         }
@@ -231,7 +231,7 @@ fn a_request_that_shuns_idle_connections_gets_another_one() {
     for limit in [1, 2, usize::MAX] {
         let (mut pool, now) = pool(PoolConfig::new().max_connections_per_host(limit));
         let ids = pool.open_idle(now, 1, 1);
-        assert!(matches!(pool.acquire(now, &1, Some(0), || 8), Acquired::Wait(..)));
+        assert!(matches!(pool.acquire(now, &1, Some(0), false, || 8), Acquired::Wait(..)));
         if limit == 1 {
             assert!(matches!(pool.poll(), Some(Effect::Close(_))), "it is in the way");
             pool.closed(now, ids[0]);
@@ -330,7 +330,10 @@ fn idle_limits_close_the_longest_idle() {
     pool.open_idle(now, 2, 1);
     pool.open_idle(now, 3, 1);
     assert!(matches!(pool.poll(), Some(Effect::Close(_))));
-    assert!(matches!(pool.acquire(now, &1, None, || 0), Acquired::Wait(..)), "host 1 was the least recently used");
+    assert!(
+        matches!(pool.acquire(now, &1, None, false, || 0), Acquired::Wait(..)),
+        "host 1 was the least recently used"
+    );
 }
 
 #[test]
@@ -414,16 +417,16 @@ fn only_so_many_may_wait_and_those_with_a_dial_do_not_count() {
     for waiter in 0..3 {
         pool.wait(now, 1, waiter);
     }
-    assert!(matches!(pool.acquire(now, &1, None, || 9), Acquired::Refused(_)));
+    assert!(matches!(pool.acquire(now, &1, None, false, || 9), Acquired::Refused(_)));
     pool.wait(now, 2, 4);
-    assert!(matches!(pool.acquire(now, &1, None, || 9), Acquired::Refused(_)));
+    assert!(matches!(pool.acquire(now, &1, None, false, || 9), Acquired::Refused(_)));
 }
 
 #[test]
 fn a_refused_request_leaves_no_host_behind() {
     let (mut pool, now) = pool(PoolConfig::new().max_connections(1).max_waiting(0));
     pool.wait(now, 1, 0);
-    assert!(matches!(pool.acquire(now, &2, None, || 9), Acquired::Refused(_)));
+    assert!(matches!(pool.acquire(now, &2, None, false, || 9), Acquired::Refused(_)));
     assert_eq!(pool.hosts.len(), 1);
 }
 
@@ -459,7 +462,7 @@ fn a_request_that_comes_again_goes_in_front_and_takes_a_new_connection() {
     for waiter in 0..4 {
         pool.wait(now, 1, waiter);
     }
-    assert!(matches!(pool.acquire(now, &1, Some(0), || 9), Acquired::Wait(..)));
+    assert!(matches!(pool.acquire(now, &1, Some(0), false, || 9), Acquired::Wait(..)));
     let (mut served, mut open, mut number) = (Vec::new(), HashMap::new(), 0);
     while let Some(effect) = pool.poll() {
         match effect {
@@ -820,7 +823,7 @@ fn a_drained_pool_serves_who_is_there_and_nobody_else() {
     pool.drain(now);
     assert_eq!(pool.closes(), ids[0].serial);
     pool.closed(now, ids[0]);
-    assert!(matches!(pool.acquire(now, &1, None, || 9), Acquired::Refused(Limit::Draining)));
+    assert!(matches!(pool.acquire(now, &1, None, false, || 9), Acquired::Refused(Limit::Draining)));
     pool.dialed(now, permit, http1(5));
     for expected in [0, 1] {
         let (waiter, held, _) = pool.delivered();
@@ -909,7 +912,7 @@ fn what_the_peer_says_before_its_connection_is_in_the_books_counts() {
         }
         pool.dialed(now, permit, http2(5));
         assert_eq!(pool.books().leased, leased, "the one it was dialled for finds out");
-        assert!(matches!(pool.acquire(now, &MANY, None, || 9), Acquired::Wait(..)));
+        assert!(matches!(pool.acquire(now, &MANY, None, false, || 9), Acquired::Wait(..)));
     }
 }
 

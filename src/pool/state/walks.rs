@@ -138,7 +138,7 @@ impl Walk {
         let undialled = |(_, ticket, _): &(u32, TicketId, Instant)| self.pool.dial_of(*ticket).is_none();
         let queue = self.waiting.entry(host).or_default();
         let behind = queue.iter().position(undialled).map(|place| (place, queue[place].2));
-        match self.pool.acquire(self.now, &host, again, || waiter) {
+        match self.pool.acquire(self.now, &host, again, false, || waiter) {
             Acquired::Ready(Grant { held, conn, .. }) => {
                 assert!(!overtakes, "seed {}: overtook the queue", self.seed);
                 assert!(
@@ -400,7 +400,7 @@ impl Walk {
             self.pool.drain(self.now);
             self.perform();
             self.check();
-            assert!(matches!(self.pool.acquire(self.now, &0, None, || 0), Acquired::Refused(Limit::Draining)));
+            assert!(matches!(self.pool.acquire(self.now, &0, None, false, || 0), Acquired::Refused(Limit::Draining)));
         }
         for round in 0.. {
             assert!(round < 10_000, "seed {}: somebody starves", self.seed);
