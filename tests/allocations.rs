@@ -261,3 +261,44 @@ fn idle_connections(length: usize) -> (u64, u64) {
     });
     (ours, bare)
 }
+
+/// What the pool itself allocates, without what a request is.
+#[cfg(feature = "__bench")]
+mod pool {
+    use speeddial::{BenchedPool, Origin};
+
+    use super::*;
+
+    fn origin() -> Origin {
+        Origin::from_url(&"http://api.test/".parse().unwrap()).unwrap()
+    }
+
+    #[test]
+    fn a_warm_lease_allocates_nothing() {
+        let (pool, origin) = (BenchedPool::new(10), origin());
+        let runtime = runtime();
+        runtime.block_on(pool.wait(&origin)).give_back();
+        let _entered = runtime.enter();
+        let now = Instant::now();
+        let counted = measure(|| (0..1_000).for_each(|_| pool.take(&origin, now).give_back()));
+        assert_eq!(counted.count_total, 0);
+    }
+
+    #[test]
+    fn a_request_that_waits_costs_512_bytes_at_most() {
+        const WAITING: u64 = 10_000;
+        let (pool, origin) = (BenchedPool::new(1), origin());
+        let runtime = runtime();
+        let held = runtime.block_on(pool.wait(&origin));
+        let _entered = runtime.enter();
+        // The futures are there before; what they begin is counted.
+        let mut waiting: Vec<_> = (0..WAITING).map(|_| Box::pin(pool.wait(&origin))).collect();
+        let mut context = Context::from_waker(Waker::noop());
+        let begin = || waiting.iter_mut().for_each(|wait| assert!(wait.as_mut().poll(&mut context).is_pending()));
+        let bytes = measure(begin).bytes_current.unsigned_abs() / WAITING;
+        eprintln!("a request that waits: {bytes} bytes");
+        assert!(bytes <= 512, "{bytes} bytes");
+        drop(waiting);
+        held.give_back();
+    }
+}
