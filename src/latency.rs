@@ -26,6 +26,11 @@ impl Latency {
     }
 
     pub(crate) fn add(&mut self, time: Duration) {
+        // Most take no time at all, and should not for being counted.
+        if time.is_zero() {
+            self.counts[0] += 1;
+            return;
+        }
         let micros = time.as_micros().max(1).next_power_of_two().ilog2() as usize;
         self.counts[micros.min(self.counts.len() - 1)] += 1;
     }

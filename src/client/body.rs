@@ -86,8 +86,10 @@ impl http_body::Body for Body {
     }
 }
 
-/// A request's body on its way.
-pub(crate) struct Outgoing {
+/// A request's body on its way; nothing where there is none. It is small, because hyper keeps room for 32 requests a connection.
+pub(crate) struct Outgoing(Option<Box<Carried>>);
+
+struct Carried {
     body: Body,
     upload: Option<Arc<Upload>>,
 }
@@ -118,7 +120,7 @@ impl Upload {
 
 impl Outgoing {
     pub(super) fn new(body: Body, upload: Option<Arc<Upload>>) -> Self {
-        Self { body, upload }
+        Self((!body.bytes.is_empty()).then(|| Box::new(Carried { body, upload })))
     }
 }
 
@@ -127,23 +129,24 @@ impl http_body::Body for Outgoing {
     type Error = Infallible;
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        let frame = Pin::new(&mut self.body).poll_frame(cx);
-        if let Some(upload) = self.upload.as_ref().filter(|_| self.body.is_end_stream()) {
+        let Some(carried) = &mut self.0 else { return Poll::Ready(None) };
+        let frame = Pin::new(&mut carried.body).poll_frame(cx);
+        if let Some(upload) = carried.upload.as_ref().filter(|_| carried.body.is_end_stream()) {
             upload.sent.get_or_init(now);
         }
         frame
     }
 
     fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
+        self.0.as_ref().is_none_or(|carried| carried.body.is_end_stream())
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
+        self.0.as_ref().map_or(SizeHint::with_exact(0), |carried| carried.body.size_hint())
     }
 }
 
-impl Drop for Outgoing {
+impl Drop for Carried {
     fn drop(&mut self) {
         if let Some(upload) = &self.upload {
             upload.over.send_replace(true);
