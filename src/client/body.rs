@@ -94,6 +94,9 @@ struct Carried {
     upload: Option<Arc<Upload>>,
 }
 
+/// Where it is followed how far a body has got, it is handed over in pieces: the next one when the peer takes it.
+const PIECE: usize = 16 * 1024;
+
 /// How far a body has got that shares its connection with others.
 #[derive(Default)]
 pub(super) struct Upload {
@@ -130,6 +133,9 @@ impl http_body::Body for Outgoing {
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         let Some(carried) = &mut self.0 else { return Poll::Ready(None) };
+        if carried.upload.is_some() && carried.body.bytes.len() > PIECE {
+            return Poll::Ready(Some(Ok(Frame::data(carried.body.bytes.split_to(PIECE)))));
+        }
         let frame = Pin::new(&mut carried.body).poll_frame(cx);
         if let Some(upload) = carried.upload.as_ref().filter(|_| carried.body.is_end_stream()) {
             upload.sent.get_or_init(now);

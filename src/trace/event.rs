@@ -310,7 +310,7 @@ pub enum Event {
         /// What its TLS handshake came to, be it long ago.
         tls: Option<Arc<TlsFacts>>,
     },
-    /// The last byte of the request was handed to the socket.
+    /// The last byte of the request was handed to the socket; over HTTP/2, to the connection, as far as the peer's window takes it.
     RequestSent,
     /// The first byte of the response came.
     FirstByte,
