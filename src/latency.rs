@@ -26,13 +26,13 @@ impl Latency {
     }
 
     pub(crate) fn add(&mut self, time: Duration) {
-        // Most take no time at all, and should not for being counted.
-        if time.is_zero() {
-            self.counts[0] += 1;
-            return;
-        }
-        let micros = time.as_micros().max(1).next_power_of_two().ilog2() as usize;
-        self.counts[micros.min(self.counts.len() - 1)] += 1;
+        // Counting is on the way of every request, and most of what is counted takes less than a second.
+        let micros = match time.as_secs() {
+            0 => u64::from(time.subsec_micros()),
+            _ => time.as_micros().min(u128::from(u64::MAX / 2)) as u64,
+        };
+        let step = micros.max(1).next_power_of_two().ilog2() as usize;
+        self.counts[step.min(self.counts.len() - 1)] += 1;
     }
 }
 

@@ -744,6 +744,11 @@ impl<K: Clone + Eq + Hash, C: Clone, W, E> State<K, C, W, E> {
 
     /// What follows from a change to a host: dials, and perhaps its end.
     fn finish(&mut self, now: Instant, host: usize) {
+        let entry = &self.hosts[host];
+        let nobody_waits = entry.queue.is_empty() && !entry.in_ring && self.ring.is_empty();
+        if nobody_waits && entry.conns > 0 && !self.draining {
+            return;
+        }
         self.fill(now, host);
         if self.draining && self.hosts[host].queue.is_empty() {
             while let Some(idle) = self.hosts[host].idle.back() {
