@@ -272,8 +272,7 @@ struct Host<K> {
     /// How many dials may be under way; and how many, as long as nothing is known of the host.
     window: usize,
     probes: usize,
-    /// Since when, and from what, the window has been growing.
-    growing: (Instant, usize),
+    growing: Growing,
     speaks: Speaks,
     /// How many seats a connection has, as far as is known.
     seats: usize,
@@ -291,6 +290,18 @@ struct Host<K> {
     ring_links: Links,
     opened: u64,
     reused: u64,
+}
+
+/// How the window has been growing.
+#[derive(Debug, Clone, Copy)]
+struct Growing {
+    since: Instant,
+    from: usize,
+    /// How many requests that waited have got a new connection since, and how many one that was freed.
+    new: usize,
+    freed: usize,
+    /// Whether new connections serve more of them.
+    pays: bool,
 }
 
 struct Conn<C> {
@@ -701,7 +712,7 @@ impl<K: Clone + Eq + Hash, C: Clone, W, E> State<K, C, W, E> {
             dials: List::default(),
             window: FIRST_DIALS.min(self.limits[limits].max_dials),
             probes: 1,
-            growing: (now, FIRST_DIALS.min(self.limits[limits].max_dials)),
+            growing: Growing { since: now, from: FIRST_DIALS, new: 0, freed: 0, pays: true },
             speaks,
             seats: self.limits[limits].max_streams,
             unsaid: 0,
@@ -770,8 +781,8 @@ impl<K: Clone + Eq + Hash, C: Clone, W, E> State<K, C, W, E> {
 /// How many dials to a host may be under way before any of them has succeeded.
 const FIRST_DIALS: usize = 16;
 
-/// They become twice as many at most so often: where connections open sooner than that, requests are answered sooner, too,
-/// and a connection that is freed is as good as a new one.
+/// They become twice as many at most so often, and only as long as more requests get a new connection than one that was
+/// freed: where requests are answered soon, a freed one is as good, and costs nothing.
 const DOUBLING: Duration = Duration::from_millis(25);
 
 fn next(serial: &mut u64) -> u64 {

@@ -2,20 +2,22 @@
 
 use std::hash::Hash;
 
-use super::{Conn, DOUBLING, Effect, Host, Permit, Speaks, Stage, State, next};
+use super::{Conn, DOUBLING, Effect, Growing, Host, Permit, Speaks, Stage, State, next};
 use crate::clock::Instant;
 use crate::trace::{CloseCause, Limit};
 
 impl<K> Host<K> {
     /// A dial has succeeded, and requests still wait: there may be one more of them at a time.
     pub(super) fn grow(&mut self, now: Instant, most: usize) {
-        let (since, from) = self.growing;
+        let Growing { since, from, new, freed, pays } = self.growing;
         if now.saturating_duration_since(since) >= DOUBLING {
-            self.growing = (now, self.window);
-        } else if self.window >= from * 2 {
+            self.growing = Growing { since: now, from: self.window, new: 0, freed: 0, pays: new >= freed };
+        } else if !pays || self.window >= from * 2 {
             return;
         }
-        self.window = (self.window + 1).min(most);
+        if self.growing.pays {
+            self.window = (self.window + 1).min(most);
+        }
     }
 }
 

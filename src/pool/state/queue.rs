@@ -203,6 +203,9 @@ impl<K: Clone + Eq + Hash, C: Clone, W, E> State<K, C, W, E> {
             self.orphan(host, own);
         }
         self.books.queued.add(now.saturating_duration_since(ticket.since));
+        let is_new = self.open(id).requests == 0;
+        let growing = &mut self.hosts[host].growing;
+        *(if is_new { &mut growing.new } else { &mut growing.freed }) += 1;
         let mut grant = self.seat(now, id);
         if let Stage::Open(open) = &self.conns[id].stage
             && let Some(fresh) = &open.fresh

@@ -659,6 +659,29 @@ fn dials_begin_few_and_grow_with_their_success_while_requests_wait() {
 }
 
 #[test]
+fn dials_do_not_become_more_where_freed_connections_do_as_well() {
+    let (mut pool, now) = pool(PoolConfig::new());
+    for waiter in 0..1_000 {
+        pool.wait(now, 1, waiter);
+    }
+    let mut most = 0;
+    for at in 0..60 {
+        let at = now + ms(at);
+        // Dials take a moment, requests another one.
+        let effects: Vec<_> = std::iter::from_fn(|| pool.poll()).collect();
+        for effect in effects {
+            match effect {
+                Effect::Dial(permit, _) => drop(pool.dialed(at, permit, http1(5))),
+                Effect::Deliver { grant, .. } => pool.release(at, grant.held, KEPT),
+                other => panic!("{other:?}"),
+            }
+        }
+        most = most.max(pool.books().dialling);
+    }
+    assert!(most <= 32, "{most} at the same time");
+}
+
+#[test]
 fn dials_that_take_long_do_not_count() {
     let (mut pool, now) = pool(PoolConfig::new());
     for waiter in 0..100 {
