@@ -112,10 +112,11 @@ impl Client {
     }
 
     /// Opens connections to the origin of `url` until there are `count` of them, busy ones among them, as far as the limits
-    /// allow. How many there are then; one HTTP/2 connection carries many requests.
+    /// allow. How many there are then, which is fewer where a limit binds or where they close or fail under requests that took
+    /// them meanwhile; one HTTP/2 connection carries many requests.
     ///
     /// # Errors
-    /// What kept a connection from being opened. Those that were opened stay.
+    /// What kept a connection from being opened that no request waited for. Those that were opened stay.
     pub async fn warm_up(&self, url: impl IntoUrl, count: usize) -> Result<usize, Error> {
         let url = url.into_url()?;
         let origin = Origin::from_url(&url).map_err(|error| Error::no_origin(&url, error))?;

@@ -79,7 +79,7 @@ pub struct HostStats {
 
 impl HostStats {
     pub(super) fn new(books: &HostBooks) -> Self {
-        let HostBooks { dialling, busy, leased, idle, waiting, opened, reused, .. } = *books;
+        let HostBooks { dialling, busy, leased, idle, waiting, opened, reused } = *books;
         Self { idle, in_use: busy, dialling, leased, waiting, opened, reused }
     }
 }

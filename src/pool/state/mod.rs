@@ -109,7 +109,6 @@ pub(crate) struct Books {
 /// The same for one host, as long as it has any.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct HostBooks {
-    pub(crate) places: usize,
     pub(crate) dialling: usize,
     pub(crate) busy: usize,
     pub(crate) leased: usize,
@@ -686,9 +685,9 @@ impl<K: Clone + Eq + Hash, C: Clone, W, E> State<K, C, W, E> {
     /// What each host has.
     pub(crate) fn host_books(&self) -> impl Iterator<Item = (&K, HostBooks)> {
         self.hosts.iter().map(|(_, host)| {
-            let Host { places, dialling, busy, leased, opened, reused, .. } = *host;
+            let Host { dialling, busy, leased, opened, reused, .. } = *host;
             let (idle, waiting) = (host.idle.len(), host.queue.len());
-            (&host.key, HostBooks { places, dialling, busy, leased, idle, waiting, opened, reused })
+            (&host.key, HostBooks { dialling, busy, leased, idle, waiting, opened, reused })
         })
     }
 
