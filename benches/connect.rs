@@ -34,6 +34,19 @@ fn cpu_time() -> Duration {
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
+/// The processor time of so many rounds, 16 of them at a time.
+fn spent_at_once<F: Future<Output = ()>>(runtime: &Runtime, rounds: u64, round: impl Fn() -> F) -> Duration {
+    let (start, left) = (cpu_time(), std::cell::Cell::new(rounds));
+    let work = || async {
+        while let Some(less) = left.get().checked_sub(1) {
+            left.set(less);
+            round().await;
+        }
+    };
+    runtime.block_on(futures_util::future::join_all((0..IN_FLIGHT).map(|_| work())));
+    cpu_time() - start
+}
+
 /// The processor time of so many rounds.
 fn spent<F: Future<Output = ()>>(runtime: &Runtime, rounds: u64, mut round: impl FnMut() -> F) -> Duration {
     let start = cpu_time();
@@ -45,12 +58,21 @@ fn spent<F: Future<Output = ()>>(runtime: &Runtime, rounds: u64, mut round: impl
     cpu_time() - start
 }
 
+const IN_FLIGHT: usize = 16;
+
+/// So many threads that one waits for the next connection whatever the others do: whom a client's packet wakes costs the
+/// client time, and would otherwise depend on whether it closes a connection before or after it opens the next.
+const SERVERS: usize = 2 * IN_FLIGHT;
+
 /// A server that answers one request on each connection, if one comes, and resets the connection when its client has closed
 /// it. Connections that are closed in order would wait for minutes and leave no ports for those to come.
 fn server() -> SocketAddr {
     let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port on loopback");
     let address = listener.local_addr().expect("a bound socket");
-    std::thread::spawn(move || listener.incoming().for_each(|stream| drop(stream.and_then(serve))));
+    for _ in 0..SERVERS {
+        let listener = listener.try_clone().expect("a descriptor");
+        std::thread::spawn(move || listener.incoming().for_each(|stream| drop(stream.and_then(serve))));
+    }
     address
 }
 
@@ -103,33 +125,44 @@ fn connect(criterion: &mut Criterion) {
 
 fn request(criterion: &mut Criterion) {
     let (runtime, text) = (runtime(), format!("http://api.test:{}/", server().port()));
-    let mut group = criterion.benchmark_group("a request on a new connection");
-    let client = Client::builder().dns_cache(cache()).no_proxy().pool(PoolConfig::new().max_idle(0)).build();
+    let mut group = criterion.benchmark_group("a request on a new connection, 16 in flight");
+    let client =
+        Client::builder().dns_cache(cache()).no_proxy().pool(PoolConfig::new().max_requests_per_connection(1)).build();
     let client = client.expect("the defaults are valid");
     let url = url::Url::parse(&text).expect("a URL");
     group.bench_function("speeddial", |bencher| {
         bencher.iter_custom(|rounds| {
-            spent(&runtime, rounds, || async {
+            spent_at_once(&runtime, rounds, || async {
                 client.get(&url).send().await.expect("a response").bytes().await.expect("a body");
             })
         });
     });
-    let mut builder = legacy::Client::builder(TokioExecutor::new());
-    let connector = HttpConnector::new_with_resolver(cache());
-    let client = builder.pool_max_idle_per_host(0).build::<_, Empty<Bytes>>(connector);
     let uri: Uri = text.parse().expect("a URL");
-    group.bench_function("hyper-util legacy", |bencher| {
-        bencher.iter_custom(|rounds| {
-            spent(&runtime, rounds, || async {
-                client.get(uri.clone()).await.expect("a response").into_body().collect().await.expect("a body");
-            })
+    let mut alike = HttpConnector::new_with_resolver(cache());
+    alike.set_nodelay(true);
+    alike.set_keepalive(Some(Duration::from_secs(15)));
+    alike.set_keepalive_interval(Some(Duration::from_secs(15)));
+    #[cfg(target_os = "linux")]
+    alike.set_tcp_user_timeout(Some(Duration::from_secs(30)));
+    let defaults = HttpConnector::new_with_resolver(cache());
+    for (name, connector) in
+        [("hyper-util legacy", defaults), ("hyper-util legacy with the same socket options", alike)]
+    {
+        let mut builder = legacy::Client::builder(TokioExecutor::new());
+        let client = builder.pool_max_idle_per_host(0).build::<_, Empty<Bytes>>(connector);
+        group.bench_function(name, |bencher| {
+            bencher.iter_custom(|rounds| {
+                spent_at_once(&runtime, rounds, || async {
+                    client.get(uri.clone()).await.expect("a response").into_body().collect().await.expect("a body");
+                })
+            });
         });
-    });
+    }
     let builder = reqwest::Client::builder().no_proxy().pool_max_idle_per_host(0);
     let client = builder.dns_resolver(Arc::new(cache())).build().expect("a client");
     group.bench_function("reqwest", |bencher| {
         bencher.iter_custom(|rounds| {
-            spent(&runtime, rounds, || async {
+            spent_at_once(&runtime, rounds, || async {
                 client.get(url.clone()).send().await.expect("a response").bytes().await.expect("a body");
             })
         });

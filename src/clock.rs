@@ -27,8 +27,9 @@ pub(crate) async fn sleep_until(deadline: Option<Instant>) {
     }
 }
 
-/// Runs `future` until `deadline`; `None` when the deadline came first.
-pub(crate) async fn before<F: Future>(deadline: Option<Instant>, future: F) -> Option<F::Output> {
+/// Runs `future` until `deadline`; `None` when the deadline came first. It has to be pinned by the caller: a future that is
+/// handed on by value takes its place in memory twice.
+pub(crate) async fn before<F: Future + Unpin>(deadline: Option<Instant>, future: F) -> Option<F::Output> {
     match deadline {
         Some(deadline) => tokio::time::timeout_at(deadline, future).await.ok(),
         None => Some(future.await),

@@ -191,7 +191,11 @@ impl TcpTransport {
         let socket = SockRef::from(stream);
         let _ = socket.set_tcp_nodelay(self.nodelay);
         if let Some(every) = self.keepalive {
-            let keepalive = TcpKeepalive::new().with_time(every).with_interval(every).with_retries(KEEPALIVE_PROBES);
+            let mut keepalive = TcpKeepalive::new().with_time(every).with_interval(every);
+            // Where there is a user timeout, Linux goes by that and counts no probes (RFC 5482 §4.1).
+            if !(cfg!(target_os = "linux") && self.user_timeout.is_some()) {
+                keepalive = keepalive.with_retries(KEEPALIVE_PROBES);
+            }
             let _ = socket.set_tcp_keepalive(&keepalive);
         }
         #[cfg(target_os = "linux")]

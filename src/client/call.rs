@@ -40,10 +40,8 @@ pub(super) async fn run(client: &Shared, request: Request) -> Result<Response> {
         open: Open { trace, over: false },
         deadline,
     };
-    let result = match clock::before(deadline.map(|deadline| deadline.at), call.exchange()).await {
-        Some(result) => result,
-        None => Err(call.timed_out()),
-    };
+    let result = clock::before(deadline.map(|deadline| deadline.at), std::pin::pin!(call.exchange())).await;
+    let result = result.unwrap_or_else(|| Err(call.timed_out()));
     result.map_err(|error| {
         call.open.trace.fail();
         error.about(&call.request.url, call.open.trace.timings())

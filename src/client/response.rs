@@ -3,7 +3,7 @@
 use std::fmt;
 use std::future::poll_fn;
 use std::net::SocketAddr;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
@@ -197,7 +197,7 @@ impl Payload {
         let Some(deadline) = self.deadline else { return self.next_data().await };
         // What has come in the meantime is too late as well.
         let data = match clock::now() < deadline.at {
-            true => clock::before(Some(deadline.at), self.next_data()).await,
+            true => clock::before(Some(deadline.at), pin!(self.next_data())).await,
             false => None,
         };
         data.unwrap_or_else(|| {
@@ -297,7 +297,8 @@ impl Source {
                     }
                     lease.conn().ready().await
                 };
-                if clock::before(clock::now().checked_add(READY_TIMEOUT), ready).await == Some(true) {
+                let in_time = clock::before(clock::now().checked_add(READY_TIMEOUT), pin!(ready)).await;
+                if in_time == Some(true) {
                     lease.give_back(keep_alive.idle);
                 }
             });

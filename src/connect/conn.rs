@@ -184,7 +184,8 @@ impl<B: Message> Opened<B> {
                 builder.keep_alive_while_idle(true).initial_max_send_streams(UNSAID);
                 builder.initial_stream_window_size(STREAM_WINDOW).initial_connection_window_size(CONNECTION_WINDOW);
                 builder.max_concurrent_reset_streams(RESETS_REMEMBERED).max_local_error_reset_streams(None);
-                let (sender, requests) = builder.handshake(stream).await?;
+                // Boxed, because it is large and HTTP/1.1 has no need of it.
+                let (sender, requests) = Box::pin(builder.handshake(stream)).await?;
                 let sender = Arc::new(Mutex::new(Some(sender)));
                 let socket = first.take();
                 let serving = Multiplexed { socket, requests: Some(requests), sender: sender.clone(), told: UNSAID };

@@ -1,13 +1,14 @@
 //! What a host's name answers, and which of that may be dialled.
 
 use std::net::IpAddr;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
-use futures_util::StreamExt;
+use futures_util::Stream;
 use futures_util::future::BoxFuture;
-use futures_util::stream::{self, FuturesUnordered, Stream};
 
 use super::{AddressPolicy, ConnectError, Connector};
 use crate::dns::{ResolveError, ResolveErrorKind};
@@ -15,8 +16,25 @@ use crate::origin::Host;
 use crate::race::Failed;
 use crate::trace::{DialTrace, DnsLookup, Event, Family, Source};
 
-pub(super) type Answers<'a> =
-    (&'static [Family], std::pin::Pin<Box<dyn Stream<Item = (Family, Arc<[IpAddr]>)> + Send + 'a>>);
+/// What a family answers.
+type Addressed = (Family, Arc<[IpAddr]>);
+
+/// The answers of at most two families, each as it comes.
+pub(super) struct Answers<'a>(Vec<BoxFuture<'a, Addressed>>);
+
+impl Stream for Answers<'_> {
+    type Item = Addressed;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Addressed>> {
+        for place in 0..self.0.len() {
+            if let Poll::Ready(answer) = self.0[place].as_mut().poll(cx) {
+                drop(self.0.remove(place));
+                return Poll::Ready(Some(answer));
+            }
+        }
+        if self.0.is_empty() { Poll::Ready(None) } else { Poll::Pending }
+    }
+}
 
 fn family_of(ip: IpAddr) -> &'static [Family] {
     match Family::of(ip) {
@@ -32,21 +50,20 @@ impl Connector {
         host: &'a Host,
         policy: &'a AddressPolicy,
         lookups: &'a Lookups,
-        trace: &'a Arc<DialTrace>,
-    ) -> Answers<'a> {
+        trace: &'a DialTrace,
+    ) -> (&'static [Family], Answers<'a>) {
         match host {
             Host::Ip(ip) => {
                 let (family, addresses) = literal(*ip, trace);
                 let addresses = allowed(addresses, policy, |_| true, lookups);
-                (family_of(*ip), stream::iter([(family, addresses)]).boxed())
+                (family_of(*ip), Answers(vec![Box::pin(std::future::ready((family, addresses)))]))
             }
             Host::Name(name) => {
                 let families = self.addresses.families();
-                let lookups: FuturesUnordered<BoxFuture<'a, _>> = families
-                    .iter()
-                    .map(|family| Box::pin(self.lookup(name, *family, policy, lookups, trace)) as BoxFuture<'a, _>)
-                    .collect();
-                (families, lookups.boxed())
+                let lookup = |family: &Family| -> BoxFuture<'a, Addressed> {
+                    Box::pin(self.lookup(name, *family, policy, lookups, trace))
+                };
+                (families, Answers(families.iter().map(lookup).collect()))
             }
         }
     }
@@ -58,7 +75,7 @@ impl Connector {
         policy: &AddressPolicy,
         lookups: &Lookups,
         trace: &DialTrace,
-    ) -> (Family, Arc<[IpAddr]>) {
+    ) -> Addressed {
         let mut asking = Asking::start(family, trace);
         let answer = self.resolver.lookup(name, family).await;
         asking.over = true;

@@ -8,6 +8,7 @@ mod lookup;
 mod proxy;
 
 use std::net::{IpAddr, SocketAddr};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -108,7 +109,7 @@ impl Connector {
         origin: &Origin,
         trace: &Arc<DialTrace>,
     ) -> Result<Opened<B>, ConnectError> {
-        let opening = async { self.shake(self.walk(origin, trace).await?).await };
+        let opening = std::pin::pin!(async { self.shake(self.walk(origin, trace).await?).await });
         let opened = self.in_time(opening, trace).await?;
         trace.emit(Event::Opened { remote: opened.remote() });
         Ok(opened)
@@ -117,7 +118,7 @@ impl Connector {
     /// The same for somebody else to speak over.
     #[cfg(feature = "hyper-util")]
     pub(crate) async fn open_line(&self, origin: &Origin, trace: &Arc<DialTrace>) -> Result<Line, ConnectError> {
-        let line = self.in_time(self.walk(origin, trace), trace).await?;
+        let line = self.in_time(std::pin::pin!(self.walk(origin, trace)), trace).await?;
         trace.emit(Event::Opened { remote: line.remote });
         Ok(line)
     }
@@ -134,11 +135,11 @@ impl Connector {
 
     async fn in_time<T>(
         &self,
-        opening: impl Future<Output = Result<T, ConnectError>>,
+        opening: Pin<&mut impl Future<Output = Result<T, ConnectError>>>,
         trace: &DialTrace,
     ) -> Result<T, ConnectError> {
         let deadline = clock::now().checked_add(self.timeout);
-        match clock::before(deadline, std::pin::pin!(opening)).await {
+        match clock::before(deadline, opening).await {
             Some(opened) => opened,
             None => Err(self.timed_out(trace)),
         }
@@ -214,7 +215,8 @@ impl Connector {
             let probe = Probe::of(&*stream);
             let stream = match way {
                 None => stream,
-                Some(way) => self.lead_on(way, stream, origin, trace).await?,
+                // Boxed, because few dials have a proxy, and none of the others is to be as large.
+                Some(way) => Box::pin(self.lead_on(way, stream, origin, trace)).await?,
             };
             let forwarding = way.and_then(|way| self.forwarding(way, origin));
             match self.secure(origin, Some(remote), stream, trace).await {
@@ -325,7 +327,10 @@ impl Connector {
     }
 
     #[cfg(feature = "__tls")]
-    async fn within_tls_timeout<T>(&self, shaking: impl Future<Output = std::io::Result<T>>) -> std::io::Result<T> {
+    async fn within_tls_timeout<T>(
+        &self,
+        shaking: impl Future<Output = std::io::Result<T>> + Unpin,
+    ) -> std::io::Result<T> {
         let deadline = clock::now().checked_add(self.tls_timeout);
         clock::before(deadline, shaking).await.unwrap_or_else(|| {
             let what = format!("no TLS handshake within {:?}", self.tls_timeout);

@@ -1,5 +1,6 @@
 //! The DNS servers of a configuration, in the order in which they are asked.
 
+use std::pin::pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -277,13 +278,13 @@ impl Upstreams {
         end: Instant,
     ) -> Option<Result<Lookup, NetError>> {
         let asked = |resolver| async {
-            let asked = before(Some(end), query(resolver, name.clone(), family)).await;
+            let asked = before(Some(end), pin!(query(resolver, name.clone(), family))).await;
             asked.unwrap_or(Err(NetError::Timeout))
         };
         match state {
             State::Unasked => Some(match server.line() {
                 Ok(line) => {
-                    let asked = before(Some(end), self.over(server, &line, name, family)).await;
+                    let asked = before(Some(end), pin!(self.over(server, &line, name, family))).await;
                     let asked = asked.unwrap_or(Err(NetError::Timeout));
                     if asked.as_ref().is_err_and(|error| !is_answer(error)) {
                         server.hang_up(&line);

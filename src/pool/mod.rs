@@ -487,7 +487,7 @@ impl<D: Dial> Drop for Dialling<D> {
                 let underway = shared.dials().remove(&self.dial.connection());
                 drop(underway);
             }
-            None if self.permit.is_some() => self.dial.emit(Event::DialFailed),
+            None if self.permit.is_some() => drop(self.dial.emit(Event::DialFailed)),
             None => {}
         }
     }

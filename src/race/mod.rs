@@ -6,13 +6,12 @@ mod scoreboard;
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
-use futures_util::Stream;
-use futures_util::StreamExt;
-use futures_util::future::{AbortHandle, Abortable, Aborted, BoxFuture};
-use futures_util::stream::FuturesUnordered;
+use futures_util::{Stream, StreamExt};
 
 pub(crate) use preference::Way;
 pub(crate) use schedule::Config;
@@ -24,9 +23,6 @@ use crate::trace::{DialTrace, Event, Family};
 
 /// An address that could not be connected to, and why.
 pub(crate) type Failed = (SocketAddr, Arc<io::Error>);
-
-/// An attempt that is over: with a result, unless it was given up.
-type Ended<T> = (SocketAddr, Result<io::Result<T>, Aborted>);
 
 /// What is remembered of addresses from one race to the next.
 pub(crate) struct Scores(Mutex<Scoreboard>);
@@ -67,7 +63,7 @@ impl Field<'_> {
     }
 
     /// The order within a family.
-    fn order(&self, addresses: &[IpAddr]) -> Vec<IpAddr> {
+    fn order(&self, now: Instant, addresses: &[IpAddr]) -> Vec<IpAddr> {
         let mut addresses = addresses.to_vec();
         match self.rotation {
             Some(turn) if !addresses.is_empty() => {
@@ -76,7 +72,7 @@ impl Field<'_> {
                 addresses.rotate_left(first);
             }
             None if addresses.len() > 1 => {
-                let mut ways = self.ways(&addresses);
+                let mut ways = self.ways(now, &addresses);
                 preference::sort(&mut ways);
                 addresses = ways.into_iter().map(|(ip, _)| ip).collect();
             }
@@ -87,8 +83,7 @@ impl Field<'_> {
 }
 
 impl Field<'_> {
-    fn ways(&self, addresses: &[IpAddr]) -> Vec<(IpAddr, Way)> {
-        let now = now();
+    fn ways(&self, now: Instant, addresses: &[IpAddr]) -> Vec<(IpAddr, Way)> {
         let known: Vec<_> = {
             let scores = self.scores.lock();
             addresses.iter().map(|ip| (*ip, scores.way(now, *ip))).collect()
@@ -106,54 +101,55 @@ impl Field<'_> {
 }
 
 /// One race: answers come in, attempts go out. Dropping it gives up what is under way.
-pub(crate) struct Race<'a, A, D, T> {
+pub(crate) struct Race<'a, A, D, F> {
     field: Field<'a>,
     schedule: Schedule,
     answers: A,
     dial: D,
-    attempts: FuturesUnordered<BoxFuture<'a, Ended<T>>>,
-    running: Vec<Running>,
+    /// In the order they began. They are few, so each is asked whenever one may be over.
+    running: Vec<Attempt<'a, F>>,
     failed: Vec<Failed>,
-    trace: &'a Arc<DialTrace>,
+    trace: &'a DialTrace,
 }
 
-/// An attempt under way, as the race sees it.
-struct Running {
-    address: SocketAddr,
-    since: Instant,
-    abort: AbortHandle,
-}
-
-impl<'a, A, D, F, T> Race<'a, A, D, T>
+impl<'a, A, D, F, T> Race<'a, A, D, F>
 where
     A: Stream<Item = (Family, Arc<[IpAddr]>)> + Unpin,
     D: Fn(SocketAddr) -> F,
-    F: Future<Output = io::Result<T>> + Send + 'a,
+    F: Future<Output = io::Result<T>> + Unpin,
 {
     /// A race over the `answers` of the field's families, each of which answers once; `dial` makes an attempt.
-    pub(crate) fn new(config: Config, field: Field<'a>, answers: A, dial: D, trace: &'a Arc<DialTrace>) -> Self {
+    pub(crate) fn new(config: Config, field: Field<'a>, answers: A, dial: D, trace: &'a DialTrace) -> Self {
         let schedule = Schedule::new(config, field.families, field.first());
-        let (attempts, running, failed) = Default::default();
-        Self { field, schedule, answers, dial, attempts, running, failed, trace }
+        Self { field, schedule, answers, dial, running: Vec::new(), failed: Vec::new(), trace }
     }
 
     /// The next connection; `None` when no address is left. Asked again, the race goes on with the other addresses.
     pub(crate) async fn next(&mut self) -> Option<(SocketAddr, T)> {
+        let mut at = now();
         loop {
-            let wake = match self.schedule.poll(now()) {
+            let wake = match self.schedule.poll(at) {
                 Step::Dial(address) => {
-                    self.start(address);
+                    self.start(at, address);
                     continue;
                 }
                 Step::GiveUp(address) => {
-                    self.give_up(address);
+                    self.give_up(at, address);
                     continue;
                 }
                 Step::Wait(until) => until,
                 Step::Exhausted => return None,
             };
-            if let Some(won) = self.wait(wake).await {
-                return Some(won);
+            let happened = self.wait(wake).await;
+            at = now();
+            match happened {
+                Happened::Answered(family, addresses) => self.answered(at, family, &addresses),
+                Happened::Ended(attempt, result) => {
+                    if let Some(won) = self.ended(at, attempt.address, attempt.since, result) {
+                        return Some(won);
+                    }
+                }
+                Happened::Nothing => {}
             }
         }
     }
@@ -169,52 +165,40 @@ where
         self.failed
     }
 
-    fn start(&mut self, address: SocketAddr) {
-        self.trace.emit(Event::AttemptStart { address });
-        let attempt = Attempt { address, trace: self.trace.clone(), over: false };
-        let (abort, registration) = AbortHandle::new_pair();
-        let dialled = Abortable::new((self.dial)(address), registration);
-        self.running.push(Running { address, since: now(), abort });
-        self.attempts.push(Box::pin(async move {
-            let result = dialled.await;
-            if result.is_ok() {
-                attempt.finish();
-            }
-            (address, result)
-        }));
+    fn start(&mut self, since: Instant, address: SocketAddr) {
+        self.trace.emit_at(since, Event::AttemptStart { address });
+        let dialled = (self.dial)(address);
+        self.running.push(Attempt { dialled, address, since, trace: self.trace, over: false });
     }
 
-    fn give_up(&mut self, address: SocketAddr) {
-        for running in self.running.extract_if(.., |running| running.address == address) {
-            running.abort.abort();
-        }
-        self.field.scores.lock().failed(now(), address.ip());
+    fn give_up(&mut self, now: Instant, address: SocketAddr) {
+        self.running.retain(|attempt| attempt.address != address);
+        self.field.scores.lock().failed(now, address.ip());
         self.failed.push((address, Arc::new(io::Error::new(io::ErrorKind::TimedOut, "given up for the next address"))));
     }
 
-    async fn wait(&mut self, until: Option<Instant>) -> Option<(SocketAddr, T)> {
+    async fn wait(&mut self, until: Option<Instant>) -> Happened<'a, F, T> {
         tokio::select! {
             biased;
-            Some((family, addresses)) = self.answers.next() => {
-                self.answered(family, &addresses);
-                None
+            Some((family, addresses)) = self.answers.next() => Happened::Answered(family, addresses),
+            (attempt, result) = std::future::poll_fn(|cx| poll_ended(&mut self.running, cx)) => {
+                Happened::Ended(attempt, result)
             }
-            Some(ended) = self.attempts.next() => self.ended(ended),
-            () = sleep_until(until) => None,
+            () = sleep_until(until) => Happened::Nothing,
         }
     }
 
-    fn answered(&mut self, family: Family, addresses: &[IpAddr]) {
-        let (now, port) = (now(), self.field.port);
-        let ordered = self.field.order(addresses);
+    fn answered(&mut self, now: Instant, family: Family, addresses: &[IpAddr]) {
+        let port = self.field.port;
+        let ordered = self.field.order(now, addresses);
         let scores = self.field.scores.lock();
         let standing = |ip: IpAddr| (SocketAddr::new(ip, port), scores.standing(now, ip));
         self.schedule.answered(now, family, ordered.into_iter().map(standing));
     }
 
     /// Notes who won, and who had the time to and did not.
-    fn won(&self, address: SocketAddr, took: Duration) {
-        let (now, mut scores) = (now(), self.field.scores.lock());
+    fn won(&self, now: Instant, address: SocketAddr, took: Duration) {
+        let mut scores = self.field.scores.lock();
         let host = self.field.host.filter(|_| self.schedule.has_both_families());
         scores.connected(now, host, address.ip(), took);
         for beaten in self.running.iter().filter(|running| now - running.since >= self.schedule.attempt_delay()) {
@@ -222,23 +206,26 @@ where
         }
     }
 
-    fn ended(&mut self, (address, result): Ended<T>) -> Option<(SocketAddr, T)> {
-        let result = result.ok()?;
+    fn ended(
+        &mut self,
+        now: Instant,
+        address: SocketAddr,
+        since: Instant,
+        result: io::Result<T>,
+    ) -> Option<(SocketAddr, T)> {
         self.schedule.ended(address);
-        let since = self.running.iter().find(|running| running.address == address).map(|running| running.since);
-        self.running.retain(|running| running.address != address);
         match result {
             Ok(connected) => {
-                self.won(address, since.map_or(Duration::ZERO, |since| now() - since));
-                self.trace.emit(Event::AttemptEnd { address, error: None });
+                self.trace.emit_at(now, Event::AttemptEnd { address, error: None });
+                self.won(now, address, now - since);
                 Some((address, connected))
             }
             Err(error) => {
                 if is_the_peers(&error) {
-                    self.field.scores.lock().failed(now(), address.ip());
+                    self.field.scores.lock().failed(now, address.ip());
                 }
                 let error = Arc::new(error);
-                self.trace.emit(Event::AttemptEnd { address, error: Some(error.clone()) });
+                self.trace.emit_at(now, Event::AttemptEnd { address, error: Some(error.clone()) });
                 self.failed.push((address, error));
                 None
             }
@@ -256,19 +243,37 @@ fn is_the_peers(error: &io::Error) -> bool {
 }
 
 /// An attempt under way; dropped before it is over, it was given up.
-struct Attempt {
+struct Attempt<'a, F> {
+    dialled: F,
     address: SocketAddr,
-    trace: Arc<DialTrace>,
+    since: Instant,
+    trace: &'a DialTrace,
     over: bool,
 }
 
-impl Attempt {
-    fn finish(mut self) {
-        self.over = true;
-    }
+/// What a race waits for.
+enum Happened<'a, F, T> {
+    Answered(Family, Arc<[IpAddr]>),
+    Ended(Attempt<'a, F>, io::Result<T>),
+    /// It is time for the next step.
+    Nothing,
 }
 
-impl Drop for Attempt {
+/// The first of the attempts that is over, which is none of them any more.
+fn poll_ended<'a, F: Future + Unpin>(
+    running: &mut Vec<Attempt<'a, F>>,
+    cx: &mut Context<'_>,
+) -> Poll<(Attempt<'a, F>, F::Output)> {
+    for (place, attempt) in running.iter_mut().enumerate() {
+        if let Poll::Ready(output) = Pin::new(&mut attempt.dialled).poll(cx) {
+            attempt.over = true;
+            return Poll::Ready((running.remove(place), output));
+        }
+    }
+    Poll::Pending
+}
+
+impl<F> Drop for Attempt<'_, F> {
     fn drop(&mut self) {
         if !self.over {
             self.trace.emit(Event::AttemptCancelled { address: self.address });
@@ -281,7 +286,7 @@ mod tests {
     use std::sync::Mutex;
     use std::time::Duration;
 
-    use futures_util::stream;
+    use futures_util::stream::{self, FuturesUnordered};
 
     use super::*;
     use crate::trace::Hooks;
@@ -352,7 +357,7 @@ mod tests {
         let dial = |address: SocketAddr| {
             note(format!("dial {}", short(address.ip())));
             let (_, peer) = *network.iter().find(|(ip, _)| *ip == address.ip()).unwrap();
-            async move {
+            Box::pin(async move {
                 match peer {
                     Connects(after) => tokio::time::sleep(ms(after)).await,
                     Refuses(after) => {
@@ -362,7 +367,7 @@ mod tests {
                     Silent => std::future::pending().await,
                 }
                 Ok(())
-            }
+            })
         };
         let trace = DialTrace::new(&Hooks::default(), 1);
         let host = "api.test".into();
@@ -405,10 +410,10 @@ mod tests {
         let answers = stream::iter([(Family::V4, [v4(1), v4(2), v4(3)].into())]);
         let dial = |_| {
             let held = open.clone();
-            async move {
+            Box::pin(async move {
                 std::future::pending::<()>().await;
                 Ok(held)
-            }
+            })
         };
         let (scores, trace) = (Scores::default(), DialTrace::new(&Hooks::default(), 1));
         let mut race = Race::new(Config::default(), field(&[Family::V4], &scores), answers, dial, &trace);
@@ -461,10 +466,12 @@ mod tests {
     async fn only_attempts_that_were_given_up_are_told_as_cancelled() {
         let trace = DialTrace::new(&Hooks::default(), 1);
         let answers = stream::iter([(Family::V4, [v4(1), v4(2)].into())]);
-        let dial = |address: SocketAddr| async move {
-            let delay = if address.ip() == v4(1) { 1_000 } else { 5 };
-            tokio::time::sleep(ms(delay)).await;
-            Ok(())
+        let dial = |address: SocketAddr| {
+            Box::pin(async move {
+                let delay = if address.ip() == v4(1) { 1_000 } else { 5 };
+                tokio::time::sleep(ms(delay)).await;
+                Ok(())
+            })
         };
         let scores = Scores::default();
         let mut race = Race::new(Config::default(), field(&[Family::V4], &scores), answers, dial, &trace);
