@@ -47,6 +47,8 @@ pub enum ErrorKind {
     Pool,
     /// Sending the request and reading the head of its response.
     Exchange,
+    /// Following a redirect.
+    Redirect,
     /// Reading the response's body.
     Body,
     /// Some time limit passed in this phase.
@@ -65,6 +67,7 @@ impl ErrorKind {
             Self::Tls => "tls",
             Self::Pool => "pool",
             Self::Exchange => "exchange",
+            Self::Redirect => "redirect",
             Self::Body => "body",
             Self::Timeout(_) => "timeout",
             Self::Status(_) => "status",
@@ -123,6 +126,11 @@ impl Error {
     /// Whether the caller's input cannot work, so that nothing was sent (reqwest has the same word for it).
     pub fn is_builder(&self) -> bool {
         self.0.kind == ErrorKind::Request
+    }
+
+    /// Whether a redirect could not be followed.
+    pub fn is_redirect(&self) -> bool {
+        self.0.kind == ErrorKind::Redirect
     }
 
     /// Whether the response's body could not be read.
@@ -224,6 +232,15 @@ impl Error {
     pub(crate) fn exchange(origin: &Origin, error: hyper::Error, answered: bool) -> Self {
         let what = explain(&error, answered);
         Self::new(ErrorKind::Exchange, format!("exchange with {origin}: {what}")).because(error)
+    }
+
+    pub(crate) fn redirect(
+        origin: &Origin,
+        status: StatusCode,
+        error: impl std::error::Error + Send + Sync + 'static,
+    ) -> Self {
+        let message = format!("follow the redirect ({}) of {origin}: {error}", status.as_u16());
+        Self::new(ErrorKind::Redirect, message).because(error)
     }
 
     pub(crate) fn no_answer(origin: &Origin) -> Self {

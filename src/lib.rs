@@ -64,7 +64,9 @@ mod client;
 #[cfg(any(feature = "hyper-util", feature = "reqwest"))]
 pub mod interop;
 
-pub use client::{Body, Client, ClientBuilder, IntoUrl, RequestBuilder, Response};
+pub use client::{
+    Body, Client, ClientBuilder, IntoUrl, Redirect, RedirectAction, RedirectPolicy, RequestBuilder, Response,
+};
 pub use connect::{Addresses, Proxy, ProxyError};
 pub use error::{Error, ErrorKind, Result};
 pub use latency::Latency;

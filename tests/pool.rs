@@ -158,7 +158,7 @@ async fn a_server_that_closes_idle_connections_is_never_met_at_the_wrong_moment_
         assert_eq!(get(&client, URL).await.unwrap(), "ok");
         sleep(ms(random.u64(4_950..=5_050))).await;
     }
-    let retried = recorder.count(|event| matches!(event, Event::Retried));
+    let retried = recorder.count(|event| matches!(event, Event::Retried { .. }));
     assert!(retried <= 2, "it learns: {retried} had to be sent again");
     assert!(client.pool_stats().closed_by(CloseCause::IdleTimeout) > 9_900, "a second before the server");
 }
@@ -665,7 +665,11 @@ async fn hazard_a_close_while_nobody_looks_is_seen_before_the_next_request() {
         }
         let post = client.post(peer.url()).body("once").send().await;
         assert_eq!(post.unwrap_or_else(|error| panic!("{how:?}: {error}")).text().await.unwrap(), "ok");
-        assert_eq!((peer.connections(), recorder.count(|event| matches!(event, Event::Retried))), (2, 0), "{how:?}");
+        assert_eq!(
+            (peer.connections(), recorder.count(|event| matches!(event, Event::Retried { .. }))),
+            (2, 0),
+            "{how:?}"
+        );
     }
 }
 

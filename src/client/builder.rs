@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
 use super::follow::Follower;
-use super::{Client, Dialer, Shared};
+use super::{Client, Dialer, RedirectPolicy, Shared};
 use crate::connect::{AddressPolicy, Addresses, Connector, Proxies, Proxy, Versions};
 use crate::dns::{CachedResolver, HickoryResolver, Resolve};
 use crate::error::{Error, Result};
@@ -33,10 +33,11 @@ const TLS_TIMEOUT: Duration = Duration::from_secs(5);
 pub struct ClientBuilder {
     resolver: Option<CachedResolver>,
     transport: Arc<dyn Transport>,
-    observer: Option<Arc<dyn Observer>>,
+    observers: Vec<Arc<dyn Observer>>,
     pool: PoolConfig,
     connect_timeout: Duration,
     timeout: Option<Duration>,
+    redirects: RedirectPolicy,
     versions: Versions,
     addresses: Addresses,
     policy: AddressPolicy,
@@ -54,10 +55,11 @@ impl Default for ClientBuilder {
         Self {
             resolver: None,
             transport: Arc::new(TcpTransport::new()),
-            observer: None,
+            observers: Vec::new(),
             pool: PoolConfig::default(),
             connect_timeout: CONNECT_TIMEOUT,
             timeout: None,
+            redirects: RedirectPolicy::default(),
             versions: Versions::Any,
             addresses: Addresses::Both,
             policy: AddressPolicy::default(),
@@ -99,9 +101,10 @@ impl ClientBuilder {
         Self { transport: Arc::new(transport), ..self }
     }
 
-    /// Tells `observer` everything that happens. Nobody by default.
-    pub fn observer(self, observer: impl Observer) -> Self {
-        Self { observer: Some(Arc::new(observer)), ..self }
+    /// Tells `observer` everything that happens, beside those set before. Nobody by default.
+    pub fn observer(mut self, observer: impl Observer) -> Self {
+        self.observers.push(Arc::new(observer));
+        self
     }
 
     /// Sets the pool's limits.
@@ -179,15 +182,21 @@ impl ClientBuilder {
         Self { timeout: Some(timeout), ..self }
     }
 
+    /// Which redirects are followed; at most 10 by default. What is for one origin alone goes to no other one: authorization,
+    /// cookies, and headers whose values are marked as secrets (`HeaderValue::set_sensitive`).
+    pub fn redirect(self, redirects: RedirectPolicy) -> Self {
+        Self { redirects, ..self }
+    }
+
     /// Builds the client. It needs no runtime yet, and reads no file.
     ///
     /// # Errors
     /// [`ErrorKind::Request`](crate::ErrorKind::Request) where a limit of 0 would let no request through.
     pub fn build(self) -> Result<Client> {
-        let Parts { connector, resolver, hooks, pool, timeout } = self.parts()?;
+        let Parts { connector, resolver, hooks, pool, timeout, redirects } = self.parts()?;
         let follower = Follower::new(pool.follow_dns != FollowDns::Off);
         let pool = Pool::new(pool, Dialer(connector), hooks.clone());
-        Ok(Client { shared: Arc::new(Shared { pool, resolver, hooks, timeout, follower }) })
+        Ok(Client { shared: Arc::new(Shared { pool, resolver, hooks, timeout, redirects, follower }) })
     }
 
     /// What opens the client's connections, without the client.
@@ -199,7 +208,7 @@ impl ClientBuilder {
 
     fn parts(self) -> Result<Parts> {
         self.pool.check().map_err(Error::config)?;
-        let hooks = Hooks::new(self.observer);
+        let hooks = Hooks::new(self.observers);
         let resolver = self.resolver.unwrap_or_else(|| CachedResolver::new(HickoryResolver::system()));
         let connector = Connector {
             resolver: resolver.clone(),
@@ -220,7 +229,8 @@ impl ClientBuilder {
             #[cfg(feature = "__tls")]
             tls_timeout: self.tls_timeout,
         };
-        Ok(Parts { connector, resolver, hooks, pool: self.pool, timeout: self.timeout })
+        let (pool, timeout, redirects) = (self.pool, self.timeout, self.redirects);
+        Ok(Parts { connector, resolver, hooks, pool, timeout, redirects })
     }
 }
 
@@ -231,4 +241,5 @@ struct Parts {
     hooks: Hooks,
     pool: PoolConfig,
     timeout: Option<Duration>,
+    redirects: RedirectPolicy,
 }

@@ -5,27 +5,28 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::header::{HOST, PROXY_AUTHORIZATION};
-use http::{HeaderValue, Uri};
+use http::{HeaderValue, StatusCode, Uri};
 use hyper::body::Incoming;
-use url::Position;
+use url::{Position, Url};
 
-use super::body::{Outgoing, Upload};
+use super::body::{Body, Outgoing, Upload};
 use super::keep_alive::KeepAlive;
+use super::redirect::{Onward, onward, strip};
 use super::request::Request;
 use super::response::{Payload, Response, Source};
-use super::retry::{Attempted, MAX_ATTEMPTS, is_idempotent};
+use super::retry::{Attempted, Fate, is_idempotent};
 use super::{Dialer, Shared};
 use crate::clock::{self, Instant};
 use crate::connect::{Conn, ConnectError, Protocol, SendError, Times};
 use crate::error::{Error, Result, io_cause};
 use crate::origin::Scheme;
-use crate::pool::{Checkout, Delivery, Lease, LeaseError, Ticket};
-use crate::trace::{CloseCause, Event, Trace};
+use crate::pool::{Checkout, Delivery, InLine, Lease, LeaseError, Ticket};
+use crate::trace::{CloseCause, Event, RetryCause, Trace};
 
 /// Makes the call `request` describes.
 pub(super) async fn run(client: &Shared, request: Request) -> Result<Response> {
     let target = target(&request)?;
-    let trace = Trace::start(&client.hooks, || Event::CallStart {
+    let trace = Trace::start(&client.hooks, request.observer.clone(), || Event::CallStart {
         method: request.method.clone(),
         origin: request.origin.clone(),
         target: target.clone(),
@@ -39,11 +40,12 @@ pub(super) async fn run(client: &Shared, request: Request) -> Result<Response> {
         request,
         open: Open { trace, over: false },
         deadline,
+        chain: Vec::new(),
     };
     let result = clock::before(deadline.map(|deadline| deadline.at), std::pin::pin!(call.exchange())).await;
     let result = result.unwrap_or_else(|| Err(call.timed_out()));
     result.map_err(|error| {
-        call.open.trace.fail();
+        call.open.trace.fail(error.kind().as_str());
         error.about(&call.request.url, call.open.trace.timings())
     })
 }
@@ -71,6 +73,15 @@ struct Call<'a> {
     host: HeaderValue,
     open: Open,
     deadline: Option<Deadline>,
+    /// What was asked before, where responses led on.
+    chain: Vec<Url>,
+}
+
+/// A response whose body is not read, and the connection it came on.
+struct Answered {
+    lease: Lease<Dialer>,
+    upload: Option<Arc<Upload>>,
+    response: http::Response<Incoming>,
 }
 
 /// The trace of a call that is not over; dropped before it has a response, the call was given up.
@@ -90,21 +101,64 @@ impl Open {
 impl Drop for Open {
     fn drop(&mut self) {
         if !self.over {
-            self.trace.fail();
+            self.trace.fail("cancelled");
         }
     }
 }
 
 impl Call<'_> {
     async fn exchange(&mut self) -> Result<Response> {
+        loop {
+            let answered = self.answer().await?;
+            match self.onward(&answered.response)? {
+                None => return Ok(self.responded(answered)),
+                Some(onward) => self.redirect(answered, onward)?,
+            }
+        }
+    }
+
+    /// A response to the request as it is now.
+    async fn answer(&mut self) -> Result<Answered> {
         let mut tried = Tried::default();
         loop {
             let lease = self.lease(tried.failed_on).await?;
             match self.attempt(lease, &mut tried).await? {
-                Some(response) => return Ok(response),
-                None => self.open.trace.emit(Event::Retried),
+                Ok(answered) => return Ok(answered),
+                Err(cause) => self.open.trace.emit(Event::Retried { cause }),
             }
         }
+    }
+
+    fn onward(&mut self, response: &http::Response<Incoming>) -> Result<Option<Onward>> {
+        if !response.status().is_redirection() {
+            return Ok(None);
+        }
+        self.chain.push(self.request.url.clone());
+        let policy = &self.client.redirects;
+        let onward = onward(policy, &self.chain, &self.request.method, response.status(), response.headers());
+        if !matches!(onward, Ok(Some(_))) {
+            self.chain.pop();
+        }
+        onward.map_err(|error| Error::redirect(&self.request.origin, response.status(), error))
+    }
+
+    /// Goes on with the next request; the connection of the last one is free as soon as may be.
+    fn redirect(&mut self, answered: Answered, onward: Onward) -> Result<()> {
+        let Answered { lease, upload, response } = answered;
+        let (head, incoming) = response.into_parts();
+        let (status, request) = (head.status, &mut self.request);
+        self.open.trace.emit(Event::Headers { status, version: head.version });
+        let keeps_body = onward.method == request.method && status != StatusCode::SEE_OTHER;
+        strip(&mut request.headers, keeps_body, onward.origin == request.origin);
+        if !keeps_body {
+            request.body = Body::default();
+        }
+        (request.url, request.origin, request.method) = (onward.url, onward.origin, onward.method);
+        (self.target, self.host) = (target(request)?, request.origin.host_header());
+        let (method, origin, target) = (request.method.clone(), request.origin.clone(), self.target.clone());
+        self.open.trace.emit(Event::Redirected { status, method, origin, target });
+        Source { lease, upload, keep_alive: KeepAlive::of(&head.headers) }.drain(incoming);
+        Ok(())
     }
 
     /// A connection; for another attempt not an idle one, because the last one may have failed for being idle.
@@ -112,11 +166,13 @@ impl Call<'_> {
         let repeatable = is_idempotent(&self.request.method);
         // A call that has just begun knows what time it is.
         let mut now = Some(self.open.trace.start_time()).filter(|_| failed_on.is_none());
-        let lease = loop {
+        let mut queued = None;
+        let mut lease = loop {
             let begun = now.is_none();
-            let lease = match self.checkout(failed_on, begun, now.take().unwrap_or_else(clock::now)).await {
+            let lease = match self.checkout(failed_on, begun, now.take().unwrap_or_else(clock::now), &mut queued).await
+            {
                 // A dial begun for somebody on another runtime is lost with that.
-                Err(LeaseError::Lost) => self.checkout(failed_on, true, clock::now()).await,
+                Err(LeaseError::Lost) => self.checkout(failed_on, true, clock::now(), &mut queued).await,
                 checked_out => checked_out,
             };
             let mut lease = lease.map_err(|error| Error::no_lease(&self.request.origin, error))?;
@@ -126,10 +182,12 @@ impl Call<'_> {
             }
             lease.retire(CloseCause::Peer);
         };
-        let conn = lease.conn();
+        lease.observe(self.open.trace.own_observer());
+        let (conn, at) = (lease.conn(), clock::now());
         let (connection, remote, tls) = (conn.number(), conn.remote(), conn.tls().cloned());
-        let (requests, idle) = (lease.requests(), lease.idle());
-        self.open.trace.emit(Event::Leased { connection, remote, requests, idle, tls });
+        let (requests, idle, freed) = (lease.requests(), lease.idle(), lease.is_freed());
+        let waited = queued.map_or(Duration::ZERO, |since| at.saturating_duration_since(since));
+        self.open.trace.emit_at(at, Event::Leased { connection, remote, requests, idle, tls, waited, freed });
         Ok(lease)
     }
 
@@ -138,14 +196,17 @@ impl Call<'_> {
         failed_on: Option<u64>,
         begun: bool,
         now: Instant,
+        queued: &mut Option<Instant>,
     ) -> Result<Lease<Dialer>, LeaseError<ConnectError>> {
         let trace = &self.open.trace;
         match self.client.pool.checkout(&self.request.origin, failed_on, begun, now) {
             Checkout::Ready(lease) => Ok(lease),
             Checkout::Refused(error) => Err(error),
-            Checkout::Wait(ticket, limit) => {
+            Checkout::Wait(ticket, InLine { limit, position }) => {
                 self.client.follower.follow(&self.client.resolver, &self.client.pool);
-                trace.emit(Event::Queued { limit });
+                let at = clock::now();
+                queued.get_or_insert(at);
+                trace.emit_at(at, Event::Queued { limit, position });
                 let Delivery { lease, dial } = Waiting { ticket: Some(ticket), trace }.await;
                 if let Some(dial) = dial {
                     trace.adopt(&dial);
@@ -155,47 +216,42 @@ impl Call<'_> {
         }
     }
 
-    /// One attempt; `None` when it failed and another one is safe.
-    async fn attempt(&mut self, lease: Lease<Dialer>, tried: &mut Tried) -> Result<Option<Response>> {
+    /// One attempt: a response, or else why another one is safe.
+    async fn attempt(&mut self, lease: Lease<Dialer>, tried: &mut Tried) -> Result<Result<Answered, RetryCause>> {
         let kept = !lease.is_fresh();
         let upload = self.upload(lease.conn());
         let message = self.message(lease.conn(), upload.clone());
-        let (times, trace) = (Times::default(), &self.open.trace);
-        let mut exchange = Exchange { lease: Some(lease), times, upload: upload.clone(), trace };
-        let failed = match exchange.send(message).await {
-            Ok(response) if kept && is_for_nobody(&response) && tried.attempts < MAX_ATTEMPTS => None,
-            Ok(response) => {
-                let (lease, _) = exchange.over();
-                return Ok(Some(self.responded(lease, upload, response)));
-            }
-            Err(failed) => Some(failed),
-        };
+        let (times, trace, body) = (Times::default(), &self.open.trace, self.request.body.as_bytes().len() as u64);
+        let mut exchange = Exchange { lease: Some(lease), times, upload: upload.clone(), body, trace };
+        let sent = exchange.send(message).await;
         let (mut lease, times) = exchange.over();
-        let Some(failed) = failed else {
-            tried.attempts += 1;
-            tried.failed_on = Some(lease.conn().number());
-            return Ok(None);
+        let fate = match &sent {
+            Ok(response) if is_for_nobody(response) => Fate::TimedOutIdle,
+            Ok(_) => Fate::Failed,
+            Err(failed) => fate(failed, times),
         };
-        let unprocessed = failed.is_unprocessed();
-        if !lease.conn().is_ready() {
-            lease.retire(CloseCause::Peer);
-        }
         tried.attempts += 1;
-        tried.sent += u32::from(!unprocessed);
+        tried.sent += u32::from(fate.may_have_been_processed());
         tried.failed_on = Some(lease.conn().number());
-        let attempted = Attempted {
-            unprocessed,
-            kept,
-            closed_silently: times.answered.is_none() && failed.error.as_ref().is_none_or(is_closed),
-            idempotent: is_idempotent(&self.request.method),
-            attempts: tried.attempts,
-            sent: tried.sent,
+        let idempotent = is_idempotent(&self.request.method);
+        let attempted = Attempted { fate, kept, idempotent, attempts: tried.attempts, sent: tried.sent };
+        let failed = match (sent, attempted.may_be_repeated()) {
+            (Ok(response), None) => return Ok(Ok(Answered { lease, upload, response })),
+            (Ok(_), Some(cause)) => return Ok(Err(cause)),
+            (Err(failed), repeated) => {
+                if !lease.conn().is_ready() {
+                    lease.retire(CloseCause::Peer);
+                }
+                match repeated {
+                    Some(cause) => return Ok(Err(cause)),
+                    None => failed,
+                }
+            }
         };
-        match (attempted.may_be_repeated(), failed.error) {
-            (true, _) => Ok(None),
-            (false, Some(error)) => Err(Error::exchange(&self.request.origin, error, times.answered.is_some())),
-            (false, None) => Err(Error::no_answer(&self.request.origin)),
-        }
+        Err(match failed.error {
+            Some(error) => Error::exchange(&self.request.origin, error, times.answered.is_some()),
+            None => Error::no_answer(&self.request.origin),
+        })
     }
 
     /// What follows the body's way, where the connection's bytes are not this request's alone.
@@ -242,23 +298,20 @@ impl Call<'_> {
         Uri::from_parts(parts).unwrap_or_else(|_| self.target.clone())
     }
 
-    fn responded(
-        &mut self,
-        lease: Lease<Dialer>,
-        upload: Option<Arc<Upload>>,
-        response: http::Response<Incoming>,
-    ) -> Response {
+    fn responded(&mut self, answered: Answered) -> Response {
+        let Answered { lease, upload, response } = answered;
         let (head, incoming) = response.into_parts();
         self.open.trace.emit(Event::Headers { status: head.status, version: head.version });
         let origin = self.request.origin.clone();
         let source = Source { lease, upload, keep_alive: KeepAlive::of(&head.headers) };
         let payload = Payload::new(incoming, source, self.open.hand_over(), self.deadline, origin);
-        Response::new(head, self.request.url.clone(), payload)
+        let chain = std::mem::take(&mut self.chain);
+        Response::new(head, self.request.url.clone(), chain, payload)
     }
 
     fn timed_out(&self) -> Error {
         let limit = self.deadline.map_or(Duration::ZERO, |deadline| deadline.limit);
-        Error::timeout(&self.request.origin, self.open.trace.fail(), limit)
+        Error::timeout(&self.request.origin, self.open.trace.fail("timeout"), limit)
     }
 }
 
@@ -266,6 +319,17 @@ impl Call<'_> {
 fn target(request: &Request) -> Result<Uri> {
     let text = &request.url[Position::BeforePath..Position::AfterQuery];
     Uri::try_from(text).map_err(|error| Error::invalid_request("the URL's path cannot be sent", error))
+}
+
+fn fate(failed: &SendError<Outgoing>, times: Times) -> Fate {
+    match failed {
+        SendError { unsent: Some(_), .. } => Fate::NotSent,
+        failed if failed.is_refused() => Fate::Refused,
+        SendError { error, .. } if times.answered.is_none() && error.as_ref().is_none_or(is_closed) => {
+            Fate::ClosedSilently
+        }
+        _ => Fate::Failed,
+    }
 }
 
 fn is_closed(error: &hyper::Error) -> bool {
@@ -292,14 +356,22 @@ struct Exchange<'a> {
     lease: Option<Lease<Dialer>>,
     times: Times,
     upload: Option<Arc<Upload>>,
+    /// The length of the request's body.
+    body: u64,
     trace: &'a Trace,
 }
 
 impl Exchange<'_> {
     async fn send(
         &mut self,
-        message: http::Request<Outgoing>,
+        mut message: http::Request<Outgoing>,
     ) -> Result<http::Response<Incoming>, SendError<Outgoing>> {
+        if self.trace.is_observed() {
+            let trace = self.trace.clone();
+            hyper::ext::on_informational(&mut message, move |response| {
+                trace.emit(Event::Informational { status: response.status() });
+            });
+        }
         let lease = self.lease.as_mut().expect("an exchange has its connection");
         match lease.conn().protocol() {
             Protocol::Http1 => lease.retire(CloseCause::Unfinished),
@@ -319,10 +391,13 @@ impl Exchange<'_> {
         if let Some(upload) = &self.upload {
             times.sent = upload.sent_at();
         }
+        if let Some(begun) = times.begun {
+            self.trace.emit_at(begun, Event::HeadersSent);
+        }
         // A response may come before the whole request was sent.
         let sent = times.sent.into_iter().chain(times.answered).min();
         if let Some(sent) = sent {
-            self.trace.emit_at(sent, Event::RequestSent);
+            self.trace.emit_at(sent, Event::RequestSent { body: self.body });
         }
         if let Some(answered) = times.answered {
             self.trace.emit_at(answered, Event::FirstByte);

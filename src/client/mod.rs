@@ -5,6 +5,7 @@ mod builder;
 mod call;
 mod follow;
 mod keep_alive;
+mod redirect;
 mod request;
 mod response;
 mod retry;
@@ -17,6 +18,7 @@ use http::Method;
 
 pub use body::Body;
 pub use builder::ClientBuilder;
+pub use redirect::{Redirect, RedirectAction, RedirectPolicy};
 pub use request::{IntoUrl, RequestBuilder};
 pub use response::Response;
 
@@ -52,6 +54,7 @@ struct Shared {
     resolver: CachedResolver,
     hooks: Hooks,
     timeout: Option<Duration>,
+    redirects: RedirectPolicy,
     follower: Follower,
 }
 

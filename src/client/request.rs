@@ -1,6 +1,7 @@
 //! What to send: method, URL, headers and body, parsed and checked before anything happens.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::header::{CONTENT_LENGTH, HOST, TRANSFER_ENCODING};
@@ -10,6 +11,7 @@ use url::Url;
 use super::{Body, Client, Response, call};
 use crate::error::{Error, Result};
 use crate::origin::Origin;
+use crate::trace::Observer;
 
 /// Something a URL can be made of: text, or a [`Url`] that is parsed already.
 pub trait IntoUrl: sealed::Sealed {
@@ -86,6 +88,7 @@ pub(crate) struct Request {
     pub(crate) headers: HeaderMap,
     pub(crate) body: Body,
     pub(crate) timeout: Option<Duration>,
+    pub(crate) observer: Option<Arc<dyn Observer>>,
 }
 
 impl fmt::Debug for Request {
@@ -111,7 +114,8 @@ impl Request {
             let what = format!("credentials in the URL of {origin} would not be sent: set an authorization header");
             return Err(Error::refused_request(what));
         }
-        Ok(Self { method, url, origin, headers: HeaderMap::new(), body: Body::default(), timeout: None })
+        let (headers, body, timeout, observer) = Default::default();
+        Ok(Self { method, url, origin, headers, body, timeout, observer })
     }
 
     /// Refuses headers that would make the peer read the connection otherwise than it was written (RFC 9112 §11.2).
@@ -182,6 +186,15 @@ impl RequestBuilder {
     pub fn timeout(self, timeout: Duration) -> Self {
         self.with(|request| {
             request.timeout = Some(timeout);
+            Ok(())
+        })
+    }
+
+    /// Tells `observer` what happens to this call, beside the client's own observers. What a connection that is opened for it
+    /// does is told when the call has it, or gives up, each event with its own time; the client's observers are told at once.
+    pub fn observer(self, observer: impl Observer) -> Self {
+        self.with(|request| {
+            request.observer = Some(Arc::new(observer));
             Ok(())
         })
     }

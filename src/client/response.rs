@@ -40,6 +40,7 @@ const MAX_PREALLOCATED: u64 = 1024 * 1024;
 pub struct Response {
     head: Parts,
     url: Url,
+    chain: Vec<Url>,
     payload: Payload,
 }
 
@@ -54,8 +55,8 @@ impl fmt::Debug for Response {
 }
 
 impl Response {
-    pub(super) fn new(head: Parts, url: Url, payload: Payload) -> Self {
-        Self { head, url, payload }
+    pub(super) fn new(head: Parts, url: Url, chain: Vec<Url>, payload: Payload) -> Self {
+        Self { head, url, chain, payload }
     }
 
     /// The status.
@@ -73,7 +74,12 @@ impl Response {
         &self.head.headers
     }
 
-    /// The URL it answers.
+    /// The URLs whose responses led here, the first one first; none where there was no redirect.
+    pub fn redirects(&self) -> &[Url] {
+        &self.chain
+    }
+
+    /// The URL it answers, the last one of a chain of redirects.
     pub fn url(&self) -> &Url {
         &self.url
     }
@@ -201,7 +207,7 @@ impl Payload {
             false => None,
         };
         data.unwrap_or_else(|| {
-            self.fail();
+            self.fail("timeout");
             Err(Error::timeout(&self.origin, Phase::Receive, deadline.limit))
         })
     }
@@ -212,13 +218,14 @@ impl Payload {
             let frame = match poll_fn(|cx| Pin::new(&mut *incoming).poll_frame(cx)).await {
                 Some(Ok(frame)) => frame,
                 Some(Err(error)) => {
-                    self.fail();
+                    self.fail("body");
                     return Err(Error::body(&self.origin, error, self.bytes));
                 }
                 None => return self.end(),
             };
             let Ok(data) = frame.into_data() else { continue };
             self.bytes += data.len() as u64;
+            self.trace.mention(|| Event::BodyChunk { bytes: data.len() as u64 });
             self.finish_at_end();
             if !data.is_empty() {
                 return Ok(Some(data));
@@ -233,7 +240,7 @@ impl Payload {
             self.finish();
             return Ok(None);
         }
-        self.fail();
+        self.fail("body");
         Err(Error::cut_body(&self.origin, self.bytes, short))
     }
 
@@ -252,10 +259,10 @@ impl Payload {
         }
     }
 
-    fn fail(&mut self) {
+    fn fail(&mut self, why: &'static str) {
         if self.open.take().is_some() {
             self.failed = true;
-            self.trace.fail();
+            self.trace.fail(why);
         }
     }
 }
@@ -263,7 +270,7 @@ impl Payload {
 impl Drop for Payload {
     fn drop(&mut self) {
         if let Some((incoming, source)) = self.open.take() {
-            self.trace.fail();
+            self.trace.fail("cancelled");
             source.drain(incoming);
         }
     }
@@ -307,7 +314,7 @@ impl Source {
 
     /// Reads the rest of a body nobody wants, if it is short and there; otherwise the connection closes. An HTTP/2 stream is
     /// given up by itself.
-    fn drain(self, incoming: Incoming) {
+    pub(super) fn drain(self, incoming: Incoming) {
         if self.lease.conn().protocol() == Protocol::Http2 {
             drop(incoming);
             return self.give_back();

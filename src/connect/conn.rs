@@ -65,6 +65,16 @@ pub(crate) enum Protocol {
     Http2,
 }
 
+impl Protocol {
+    /// As `http` has it; a server may turn out to speak HTTP/1.0.
+    pub(crate) fn version(self) -> http::Version {
+        match self {
+            Self::Http1 => http::Version::HTTP_11,
+            Self::Http2 => http::Version::HTTP_2,
+        }
+    }
+}
+
 enum Sender<B> {
     Http1(Mutex<http1::SendRequest<B>>),
     /// Taken away at the end, because what is on its way to a connection that is over waits for the last sender.
@@ -141,9 +151,9 @@ pub(crate) struct SendError<B> {
 }
 
 impl<B> SendError<B> {
-    /// Whether the peer has done nothing about the request: it got none of it, or says so (RFC 9113 §8.7).
-    pub(crate) fn is_unprocessed(&self) -> bool {
-        self.unsent.is_some() || self.error.as_ref().is_some_and(is_refused)
+    /// Whether the peer says that it has done nothing about the request (RFC 9113 §8.7).
+    pub(crate) fn is_refused(&self) -> bool {
+        self.error.as_ref().is_some_and(is_refused)
     }
 }
 
@@ -159,6 +169,8 @@ fn is_refused(error: &hyper::Error) -> bool {
 /// When a request was sent and answered.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Times {
+    /// When its first byte was written.
+    pub(crate) begun: Option<Instant>,
     /// When its last byte was written, so far; over HTTP/2, when its head was handed over.
     pub(crate) sent: Option<Instant>,
     /// When the first byte of the response was read.
@@ -320,7 +332,8 @@ impl<B: Message> Conn<B> {
                 };
                 let sent = sender.try_send_request(request);
                 drop(sender);
-                times.sent = Some(clock::now());
+                let now = clock::now();
+                (times.begun, times.sent) = (Some(now), Some(now));
                 let sent = sent.await;
                 times.answered = sent.is_ok().then(clock::now);
                 sent
@@ -332,7 +345,10 @@ impl<B: Message> Conn<B> {
     /// How far a request got: what the stream below tells, where its bytes are those of one request at a time.
     pub(crate) fn times(&self, times: Times) -> Times {
         match self.protocol() {
-            Protocol::Http1 => Times { sent: self.0.marks.last_write(), answered: self.0.marks.first_read() },
+            Protocol::Http1 => {
+                let marks = &self.0.marks;
+                Times { begun: marks.first_write(), sent: marks.last_write(), answered: marks.first_read() }
+            }
             Protocol::Http2 => times,
         }
     }

@@ -1,4 +1,4 @@
-//! A stream that notes when its first byte came and its last byte left, which hyper does not tell.
+//! A stream that notes when bytes left and came, which hyper does not tell.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -12,7 +12,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use crate::clock::{Instant, now};
 use crate::transport::Stream;
 
-/// When the first byte of the current response came, and the last byte of the current request left.
+/// When the first byte of the current request left, and its last, and the first byte of the current response came.
 ///
 /// Whoever drives the connection writes the marks, whoever sends the request reads them; hyper's channel between the
 /// two orders what one does before what the other does after.
@@ -21,22 +21,29 @@ pub(crate) struct Marks {
     base: Instant,
     /// Nanoseconds since `base`, plus one; zero for "not yet".
     first_read: AtomicU64,
+    first_write: AtomicU64,
     last_write: AtomicU64,
 }
 
 impl Marks {
     fn new() -> Self {
-        Self { base: now(), first_read: AtomicU64::new(0), last_write: AtomicU64::new(0) }
+        let (first_read, first_write, last_write) = Default::default();
+        Self { base: now(), first_read, first_write, last_write }
     }
 
     /// Forgets the last exchange.
     pub(crate) fn reset(&self) {
-        self.first_read.store(0, Ordering::Relaxed);
-        self.last_write.store(0, Ordering::Relaxed);
+        for mark in [&self.first_read, &self.first_write, &self.last_write] {
+            mark.store(0, Ordering::Relaxed);
+        }
     }
 
     pub(crate) fn first_read(&self) -> Option<Instant> {
         self.at(&self.first_read)
+    }
+
+    pub(crate) fn first_write(&self) -> Option<Instant> {
+        self.at(&self.first_write)
     }
 
     /// `None` also while the peer does not take the rest of the request.
@@ -49,14 +56,24 @@ impl Marks {
         Some(self.base + Duration::from_nanos(nanos))
     }
 
-    fn set(&self, mark: &AtomicU64) {
+    /// Sets a mark to now, and says what that is.
+    fn set(&self, mark: &AtomicU64) -> u64 {
         let nanos = now().saturating_duration_since(self.base).as_nanos();
-        mark.store(nanos.min(u128::from(u64::MAX - 1)) as u64 + 1, Ordering::Release);
+        let value = nanos.min(u128::from(u64::MAX - 1)) as u64 + 1;
+        mark.store(value, Ordering::Release);
+        value
+    }
+
+    fn note_write(&self) {
+        let value = self.set(&self.last_write);
+        if self.first_write.load(Ordering::Relaxed) == 0 {
+            self.first_write.store(value, Ordering::Release);
+        }
     }
 
     fn note_read(&self) {
         if self.first_read.load(Ordering::Relaxed) == 0 {
-            self.set(&self.first_read);
+            let _ = self.set(&self.first_read);
         }
     }
 }
@@ -75,7 +92,7 @@ impl Marked {
 
     fn wrote(&self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
         match written {
-            Poll::Ready(Ok(1..)) => self.marks.set(&self.marks.last_write),
+            Poll::Ready(Ok(1..)) => self.marks.note_write(),
             // There is more to write, so the last byte has not left.
             Poll::Pending => self.marks.last_write.store(0, Ordering::Release),
             Poll::Ready(_) => {}
@@ -146,9 +163,10 @@ mod tests {
             far.write_all(b"answer").await.unwrap();
             stream.read_exact(&mut [0; 6]).await.unwrap();
         }
-        assert_eq!((at(marks.last_write()), at(marks.first_read())), (Some(20), Some(30)));
+        let marked = || [marks.first_write(), marks.last_write(), marks.first_read()];
+        assert_eq!(marked().map(at), [Some(10), Some(20), Some(30)]);
         marks.reset();
-        assert_eq!((marks.last_write(), marks.first_read()), (None, None));
+        assert_eq!(marked(), [None; 3]);
     }
 
     #[tokio::test(start_paused = true)]

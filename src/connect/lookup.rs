@@ -70,25 +70,27 @@ impl Connector {
 
     async fn lookup(
         &self,
-        name: &str,
+        name: &Arc<str>,
         family: Family,
         policy: &AddressPolicy,
         lookups: &Lookups,
         trace: &DialTrace,
     ) -> Addressed {
-        let mut asking = Asking::start(family, trace);
+        let mut asking = Asking::start(name, family, trace);
         let answer = self.resolver.lookup(name, family).await;
         asking.over = true;
         match answer {
             Ok(answer) => {
                 let addresses = answer.addresses().clone();
-                let lookup = DnsLookup::answered(family, addresses.clone(), answer.ttl(), answer.source());
+                let (ttl, source) = (answer.ttl(), answer.source());
+                let lookup = DnsLookup::answered(name.clone(), family, addresses.clone(), ttl, source);
                 trace.emit(Event::DnsEnd(lookup));
                 lookups.answered.store(true, Ordering::Relaxed);
                 (family, allowed(addresses, policy, is_worth_dialling, lookups))
             }
             Err(error) => {
-                let lookup = DnsLookup::failed(family, error.answered_from(), Arc::new(error.clone()));
+                let source = error.answered_from();
+                let lookup = DnsLookup::failed(name.clone(), family, source, Arc::new(error.clone()));
                 trace.emit(Event::DnsEnd(lookup));
                 lookups.failed(error);
                 (family, Arc::new([]))
@@ -99,8 +101,10 @@ impl Connector {
 
 fn literal(ip: IpAddr, trace: &DialTrace) -> (Family, Arc<[IpAddr]>) {
     let (family, addresses) = (Family::of(ip), Arc::new([ip]));
-    trace.emit(Event::DnsStart { family });
-    trace.emit(Event::DnsEnd(DnsLookup::answered(family, addresses.clone(), Duration::MAX, Source::Literal)));
+    let name: Arc<str> = ip.to_string().into();
+    let at = trace.emit(Event::DnsStart { name: name.clone(), family });
+    let lookup = DnsLookup::answered(name, family, addresses.clone(), Duration::MAX, Source::Literal);
+    trace.emit_at(at, Event::DnsEnd(lookup));
     (family, addresses)
 }
 
@@ -128,8 +132,8 @@ struct Asking<'a> {
 }
 
 impl<'a> Asking<'a> {
-    fn start(family: Family, trace: &'a DialTrace) -> Self {
-        trace.emit(Event::DnsStart { family });
+    fn start(name: &Arc<str>, family: Family, trace: &'a DialTrace) -> Self {
+        trace.emit(Event::DnsStart { name: name.clone(), family });
         Self { family, trace, over: false }
     }
 }

@@ -109,7 +109,8 @@ impl Connector {
         origin: &Origin,
         trace: &Arc<DialTrace>,
     ) -> Result<Opened<B>, ConnectError> {
-        let opening = std::pin::pin!(async { self.shake(self.walk(origin, trace).await?).await });
+        trace.emit(Event::DialStart { origin: origin.clone() });
+        let opening = std::pin::pin!(async { self.shake(self.walk(origin, trace).await?, trace).await });
         let opened = self.in_time(opening, trace).await?;
         trace.emit(Event::Opened { remote: opened.remote() });
         Ok(opened)
@@ -118,6 +119,7 @@ impl Connector {
     /// The same for somebody else to speak over.
     #[cfg(feature = "hyper-util")]
     pub(crate) async fn open_line(&self, origin: &Origin, trace: &Arc<DialTrace>) -> Result<Line, ConnectError> {
+        trace.emit(Event::DialStart { origin: origin.clone() });
         let line = self.in_time(std::pin::pin!(self.walk(origin, trace)), trace).await?;
         trace.emit(Event::Opened { remote: line.remote });
         Ok(line)
@@ -297,8 +299,9 @@ impl Connector {
         }
     }
 
-    async fn shake<B: Message>(&self, line: Line) -> Result<Opened<B>, ConnectError> {
+    async fn shake<B: Message>(&self, line: Line, trace: &DialTrace) -> Result<Opened<B>, ConnectError> {
         let protocol = self.versions.protocol(line.facts.as_ref().and_then(|facts| facts.alpn.as_deref()));
+        trace.emit(Event::HandshakeStart { version: protocol.version() });
         Opened::handshake(line, protocol).await.map_err(ConnectError::Handshake)
     }
 

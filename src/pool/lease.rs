@@ -10,7 +10,7 @@ use tokio::sync::oneshot;
 use super::state::{Ended, Grant, Held, TicketId};
 use super::{Delivery, Dial, LeaseError, Pooled, Shared};
 use crate::clock::now;
-use crate::trace::{CloseCause, DialTrace};
+use crate::trace::{self, CloseCause, DialTrace, Observer};
 
 /// A seat on a connection, for one request. Dropped unused or [given back](Self::give_back) it serves the next request.
 /// Dropped in the middle of an exchange it does so only where the connection carries others, too.
@@ -21,14 +21,17 @@ pub(crate) struct Lease<D: Dial> {
     fresh: bool,
     requests: u64,
     idle: Duration,
+    freed: bool,
     ended: Ended,
+    /// Is told of its end beside the client's observers.
+    observer: Option<Arc<dyn Observer>>,
 }
 
 impl<D: Dial> Lease<D> {
     pub(super) fn new(shared: Arc<Shared<D>>, grant: Grant<Pooled<D::Conn>>) -> Self {
-        let Grant { held, conn: Pooled { conn, born }, requests, idle } = grant;
+        let Grant { held, conn: Pooled { conn, born }, requests, idle, freed } = grant;
         let ended = Ended::Unused;
-        Self { shared, held: Some(held), conn, fresh: born.is_some(), requests, idle, ended }
+        Self { shared, held: Some(held), conn, fresh: born.is_some(), requests, idle, freed, ended, observer: None }
     }
 
     /// Whether the connection comes right from its dial, so that its peer cannot have closed it for being idle.
@@ -46,8 +49,18 @@ impl<D: Dial> Lease<D> {
         self.idle
     }
 
+    /// Whether somebody else gave the connection back while one was being opened for this request.
+    pub(crate) fn is_freed(&self) -> bool {
+        self.freed
+    }
+
     pub(crate) fn conn(&self) -> &D::Conn {
         &self.conn
+    }
+
+    /// Has somebody told when the lease ends.
+    pub(crate) fn observe(&mut self, observer: Option<&Arc<dyn Observer>>) {
+        self.observer = observer.cloned();
     }
 
     /// The connection is used, and serves the next request however this one ends.
@@ -74,6 +87,8 @@ impl<D: Dial> Lease<D> {
 impl<D: Dial> Drop for Lease<D> {
     fn drop(&mut self) {
         let Some(held) = self.held.take() else { return };
+        let kept = matches!(self.ended, Ended::Kept { .. } | Ended::Unused);
+        trace::connection_released(&self.shared.hooks, self.observer.as_deref(), held.connection(), kept);
         self.shared.step(|state| state.release(now(), held, self.ended));
     }
 }

@@ -20,7 +20,7 @@ use tokio::task::AbortHandle;
 pub use config::{FollowDns, HostLimits, PoolConfig, PoolConfigError};
 pub(crate) use lease::{Lease, Ticket};
 use state::{Acquired, ConnId, Effect, Failure, Opened, Permit, Profile, State, TicketId, WarmUp};
-pub(crate) use state::{Addresses, Location, Speaks};
+pub(crate) use state::{Addresses, InLine, Location, Speaks};
 pub use stats::{HostStats, PoolStats};
 
 use crate::clock::{Alarm, Instant, Timed, now};
@@ -90,8 +90,7 @@ pub(crate) struct Delivery<D: Dial> {
 /// What a request gets at once.
 pub(crate) enum Checkout<D: Dial> {
     Ready(Lease<D>),
-    /// A place in the queue, and what it waits for.
-    Wait(Ticket<D>, Limit),
+    Wait(Ticket<D>, InLine),
     Refused(LeaseError<D::Error>),
 }
 
@@ -176,9 +175,9 @@ impl<D: Dial> Pool<D> {
         match acquired {
             Acquired::Ready(grant) => Checkout::Ready(Lease::new(self.shared.clone(), grant)),
             Acquired::Refused(limit) => Checkout::Refused(LeaseError::Refused(limit)),
-            Acquired::Wait(id, limit) => {
+            Acquired::Wait(id, line) => {
                 let delivery = delivery.expect("a request that waits has a delivery");
-                Checkout::Wait(Ticket::new(self.shared.clone(), id, delivery), limit)
+                Checkout::Wait(Ticket::new(self.shared.clone(), id, delivery), line)
             }
         }
     }

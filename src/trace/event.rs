@@ -254,6 +254,50 @@ impl fmt::Display for CloseCause {
     }
 }
 
+/// Why a call is made again, and why it may be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum RetryCause {
+    /// The connection closed before anything of the request was sent.
+    NotSent,
+    /// The peer says that it did nothing about the request: it refused the stream, or left it out of its GOAWAY
+    /// (RFC 9113 §8.7).
+    Refused,
+    /// A kept connection closed without a byte of a response, as connections do that were idle for too long, and the request
+    /// is idempotent (RFC 9112 §9.3.1).
+    Closed,
+    /// A kept connection had a 408 in it, which is said to nobody's request (RFC 9110 §15.5.9).
+    TimedOutIdle,
+}
+
+impl RetryCause {
+    /// The cause's name in lower case.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::NotSent => "not sent",
+            Self::Refused => "refused",
+            Self::Closed => "closed",
+            Self::TimedOutIdle => "timed out idle",
+        }
+    }
+
+    /// Why another attempt is safe, as it reads in a sentence.
+    pub fn why_safe(self) -> &'static str {
+        match self {
+            Self::NotSent => "nothing of the request was sent",
+            Self::Refused => "the peer says that it did nothing about the request",
+            Self::Closed => "the request is idempotent, and the connection was a kept one",
+            Self::TimedOutIdle => "the peer gave up waiting before the request came",
+        }
+    }
+}
+
+impl fmt::Display for RetryCause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
 /// Whom an event is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -290,11 +334,13 @@ pub enum Event {
         /// The path and query it asks for.
         target: Uri,
     },
-    /// The call waits for a connection.
+    /// The call waits for a connection, until it is [`Leased`](Self::Leased) one or fails.
     #[non_exhaustive]
     Queued {
         /// What keeps it from having one at once.
         limit: Limit,
+        /// How many of the host's requests wait before it.
+        position: usize,
     },
     /// The call has a connection.
     #[non_exhaustive]
@@ -309,9 +355,25 @@ pub enum Event {
         idle: Duration,
         /// What its TLS handshake came to, be it long ago.
         tls: Option<Arc<TlsFacts>>,
+        /// How long the call waited in the queue for it; zero where it did not have to.
+        waited: Duration,
+        /// Whether somebody else gave the connection back while one was being opened for this call.
+        freed: bool,
     },
+    /// The request's headers were handed to the socket; over HTTP/2, to the connection.
+    HeadersSent,
     /// The last byte of the request was handed to the socket; over HTTP/2, to the connection, as far as the peer's window takes it.
-    RequestSent,
+    #[non_exhaustive]
+    RequestSent {
+        /// How many bytes the body has.
+        body: u64,
+    },
+    /// An interim response came: `100 Continue`, `103 Early Hints` (RFC 9110 §15.2). It is told of over HTTP/1.1 alone.
+    #[non_exhaustive]
+    Informational {
+        /// Its status.
+        status: StatusCode,
+    },
     /// The first byte of the response came.
     FirstByte,
     /// The response's headers were read.
@@ -322,8 +384,30 @@ pub enum Event {
         /// The response's version.
         version: Version,
     },
-    /// The call will be tried on another connection, because doing so is safe.
-    Retried,
+    /// The call will be made again, because that is safe.
+    #[non_exhaustive]
+    Retried {
+        /// What became of the last attempt, and why it may be repeated.
+        cause: RetryCause,
+    },
+    /// The call goes on with another request, because the response says so.
+    #[non_exhaustive]
+    Redirected {
+        /// The response's status.
+        status: StatusCode,
+        /// The next request's method.
+        method: Method,
+        /// Where it goes.
+        origin: Origin,
+        /// The path and query it asks for.
+        target: Uri,
+    },
+    /// A piece of the response's body was read. Observers alone are told.
+    #[non_exhaustive]
+    BodyChunk {
+        /// The piece's length in bytes.
+        bytes: u64,
+    },
     /// The response's body was read to its end; the call is over.
     #[non_exhaustive]
     BodyEnd {
@@ -335,11 +419,22 @@ pub enum Event {
     CallFailed {
         /// The phase it was in.
         phase: Phase,
+        /// The kind of the error in a word, as [`ErrorKind::as_str`](crate::ErrorKind::as_str) has it; `cancelled` where
+        /// the caller gave it up.
+        why: &'static str,
     },
 
+    /// A connection is being opened.
+    #[non_exhaustive]
+    DialStart {
+        /// Where to.
+        origin: Origin,
+    },
     /// A lookup began.
     #[non_exhaustive]
     DnsStart {
+        /// The name looked up; an address where the URL has one.
+        name: Arc<str>,
         /// The family asked for.
         family: Family,
     },
@@ -401,6 +496,12 @@ pub enum Event {
         /// Why it failed.
         error: Arc<io::Error>,
     },
+    /// HTTP begins: over HTTP/2 with a preface and settings (RFC 9113 §3.4), over HTTP/1.1 without a word.
+    #[non_exhaustive]
+    HandshakeStart {
+        /// What will be spoken.
+        version: Version,
+    },
     /// The connection is ready for requests.
     #[non_exhaustive]
     Opened {
@@ -411,6 +512,12 @@ pub enum Event {
     DialFailed,
     /// The connection could not be opened because sockets have run out. Its request waits until there are more.
     DialPostponed,
+    /// A request is done with the connection.
+    #[non_exhaustive]
+    Released {
+        /// Whether the connection serves others.
+        kept: bool,
+    },
     /// The connection takes no more requests, and closes when those it carries are over.
     #[non_exhaustive]
     Retired {
@@ -448,6 +555,8 @@ pub struct TlsFacts {
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct DnsLookup {
+    /// The name looked up; an address where the URL has one.
+    pub name: Arc<str>,
     /// The family asked for.
     pub family: Family,
     /// The addresses; empty when it failed.
@@ -461,11 +570,22 @@ pub struct DnsLookup {
 }
 
 impl DnsLookup {
-    pub(crate) fn answered(family: Family, addresses: Arc<[IpAddr]>, ttl: Duration, source: Source) -> Self {
-        Self { family, addresses, ttl, source, error: None }
+    pub(crate) fn answered(
+        name: Arc<str>,
+        family: Family,
+        addresses: Arc<[IpAddr]>,
+        ttl: Duration,
+        source: Source,
+    ) -> Self {
+        Self { name, family, addresses, ttl, source, error: None }
     }
 
-    pub(crate) fn failed(family: Family, source: Source, error: Arc<dyn std::error::Error + Send + Sync>) -> Self {
-        Self { family, addresses: Arc::new([]), ttl: Duration::ZERO, source, error: Some(error) }
+    pub(crate) fn failed(
+        name: Arc<str>,
+        family: Family,
+        source: Source,
+        error: Arc<dyn std::error::Error + Send + Sync>,
+    ) -> Self {
+        Self { name, family, addresses: Arc::new([]), ttl: Duration::ZERO, source, error: Some(error) }
     }
 }

@@ -10,8 +10,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-pub use event::{CloseCause, DnsLookup, Event, Family, Limit, Phase, Record, Source, Subject, TlsFacts};
-pub use timings::{Attempt, Outcome, Timings};
+pub use event::{CloseCause, DnsLookup, Event, Family, Limit, Phase, Record, RetryCause, Source, Subject, TlsFacts};
+pub use timings::{Attempt, Hop, HopEnd, Outcome, Timings};
 
 use crate::clock::{Instant, now};
 
@@ -43,11 +43,27 @@ impl<O: Observer + ?Sized> Observer for Arc<O> {
     }
 }
 
-/// A client's observer, and the numbers its calls get.
+/// A client's observers, and the numbers its calls get.
 #[derive(Clone, Default)]
 pub(crate) struct Hooks {
     observer: Option<Arc<dyn Observer>>,
     calls: Arc<AtomicU64>,
+}
+
+/// Several observers, each told whatever the others do.
+struct Several(Vec<Arc<dyn Observer>>);
+
+impl Observer for Several {
+    fn observe(&self, record: &Record) {
+        for observer in &self.0 {
+            tell(&**observer, record);
+        }
+    }
+}
+
+/// A panic in somebody's hook must not take the request, or a connection's books, with it.
+fn tell(observer: &dyn Observer, record: &Record) {
+    let _ = catch_unwind(AssertUnwindSafe(|| observer.observe(record)));
 }
 
 impl fmt::Debug for Hooks {
@@ -57,15 +73,17 @@ impl fmt::Debug for Hooks {
 }
 
 impl Hooks {
-    pub(crate) fn new(observer: Option<Arc<dyn Observer>>) -> Self {
+    pub(crate) fn new(mut observers: Vec<Arc<dyn Observer>>) -> Self {
+        let observer = match observers.len() {
+            0 | 1 => observers.pop(),
+            _ => Some(Arc::new(Several(observers)) as Arc<dyn Observer>),
+        };
         Self { observer, calls: Arc::default() }
     }
 
     fn tell(&self, subject: Subject, at: Instant, event: Event) {
         if let Some(observer) = &self.observer {
-            let record = Record { subject, at: at.into_std(), event };
-            // A panic in somebody's hook must not take the request, or a connection's books, with it.
-            let _ = catch_unwind(AssertUnwindSafe(|| observer.observe(&record)));
+            tell(&**observer, &Record { subject, at: at.into_std(), event });
         }
     }
 }
@@ -76,6 +94,8 @@ pub(crate) struct Trace(Arc<Call>);
 
 struct Call {
     hooks: Hooks,
+    /// Told beside the client's.
+    own: Option<Arc<dyn Observer>>,
     number: u64,
     start: Instant,
     timings: Mutex<Timings>,
@@ -83,13 +103,25 @@ struct Call {
 
 impl Trace {
     /// Begins a call now; `event` is only made where somebody observes.
-    pub(crate) fn start(hooks: &Hooks, event: impl FnOnce() -> Event) -> Self {
-        let at = now();
+    pub(crate) fn start(hooks: &Hooks, own: Option<Arc<dyn Observer>>, event: impl FnOnce() -> Event) -> Self {
+        let start = now();
         let number = hooks.calls.fetch_add(1, Ordering::Relaxed) + 1;
-        if hooks.observer.is_some() {
-            hooks.tell(Subject::Call(number), at, event());
+        let timings = Mutex::new(Timings::new(start));
+        let trace = Self(Arc::new(Call { hooks: hooks.clone(), own, number, start, timings }));
+        if trace.is_observed() {
+            trace.tell(start, event());
         }
-        Self(Arc::new(Call { hooks: hooks.clone(), number, start: at, timings: Mutex::new(Timings::new(at)) }))
+        trace
+    }
+
+    /// Whether anybody is told of it.
+    pub(crate) fn is_observed(&self) -> bool {
+        self.0.own.is_some() || self.0.hooks.observer.is_some()
+    }
+
+    /// Who is told of this call alone.
+    pub(crate) fn own_observer(&self) -> Option<&Arc<dyn Observer>> {
+        self.0.own.as_ref()
     }
 
     /// When the call began.
@@ -105,25 +137,52 @@ impl Trace {
     /// Takes an event that happened at `at`.
     pub(crate) fn emit_at(&self, at: Instant, event: Event) {
         self.lock().fold(at, &event);
-        self.0.hooks.tell(Subject::Call(self.0.number), at, event);
+        self.tell(at, event);
     }
 
-    /// Takes over what a dial did for this call; observers have seen it already.
+    /// Tells observers alone of an event that happens now; `event` is only made where there are any.
+    pub(crate) fn mention(&self, event: impl FnOnce() -> Event) {
+        if self.is_observed() {
+            self.tell(now(), event());
+        }
+    }
+
+    fn tell(&self, at: Instant, event: Event) {
+        let Call { hooks, own, number, .. } = &*self.0;
+        let subject = Subject::Call(*number);
+        match own {
+            None => hooks.tell(subject, at, event),
+            Some(own) => {
+                hooks.tell(subject, at, event.clone());
+                tell(&**own, &Record { subject, at: at.into_std(), event });
+            }
+        }
+    }
+
+    /// Takes over what a dial did for this call. The client's observers have seen it as it happened, the call's own see it now.
     pub(crate) fn adopt(&self, dial: &DialTrace) {
-        let (events, mut timings) = (dial.lock(), self.lock());
-        for (at, event) in events.iter() {
-            timings.fold(*at, event);
+        {
+            let (events, mut timings) = (dial.lock(), self.lock());
+            for (at, event) in events.iter() {
+                timings.fold(*at, event);
+            }
+        }
+        if let Some(own) = &self.0.own {
+            let subject = Subject::Connection(dial.connection);
+            for (at, event) in dial.events() {
+                tell(&**own, &Record { subject, at: at.into_std(), event });
+            }
         }
     }
 
     /// Ends the call as failed, unless it is over already, and returns the phase it was in.
-    pub(crate) fn fail(&self) -> Phase {
+    pub(crate) fn fail(&self, why: &'static str) -> Phase {
         let (phase, over) = {
             let timings = self.lock();
             (timings.phase(), timings.is_complete())
         };
         if !over {
-            self.emit(Event::CallFailed { phase });
+            self.emit(Event::CallFailed { phase, why });
         }
         phase
     }
@@ -150,7 +209,7 @@ pub(crate) struct DialTrace {
 }
 
 /// What a dial with a name that has addresses of both families makes.
-const USUAL_EVENTS: usize = 8;
+const USUAL_EVENTS: usize = 10;
 
 impl DialTrace {
     pub(crate) fn new(hooks: &Hooks, connection: u64) -> Arc<Self> {
@@ -191,6 +250,18 @@ impl DialTrace {
 pub(crate) fn connection_closed(hooks: &Hooks, connection: u64, cause: CloseCause) {
     if hooks.observer.is_some() {
         hooks.tell(Subject::Connection(connection), now(), Event::Closed { cause });
+    }
+}
+
+/// Tells observers, and whoever observes its call alone, that a request is done with its connection.
+pub(crate) fn connection_released(hooks: &Hooks, own: Option<&dyn Observer>, connection: u64, kept: bool) {
+    if hooks.observer.is_none() && own.is_none() {
+        return;
+    }
+    let record =
+        Record { subject: Subject::Connection(connection), at: now().into_std(), event: Event::Released { kept } };
+    for observer in hooks.observer.as_deref().into_iter().chain(own) {
+        tell(observer, &record);
     }
 }
 

@@ -5,7 +5,9 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::event::{DnsLookup, Event, Phase, Source, TlsFacts};
+use http::{StatusCode, Version};
+
+use super::event::{DnsLookup, Event, Limit, Phase, RetryCause, Source, TlsFacts};
 use crate::clock::Instant;
 
 /// Where the time of one call went.
@@ -13,7 +15,26 @@ use crate::clock::Instant;
 /// Every moment from the call's start belongs to exactly one [`Phase`], so the phases add up to [`total`](Self::total)
 /// to the nanosecond. The time a pool's task spent opening a connection belongs to the call that waited for it.
 ///
-/// `{}` prints one line, `{:#}` a waterfall for a terminal.
+/// The words of other tools are here too:
+///
+/// | curl | go-httpstat | here |
+/// |---|---|---|
+/// | | DNS lookup | [`dns`](Self::dns) |
+/// | | TCP connection | [`connect`](Self::connect) |
+/// | | TLS handshake | [`tls`](Self::tls) |
+/// | | server processing | [`wait`](Self::wait) |
+/// | | content transfer | [`receive`](Self::receive) |
+/// | `time_queue` | | [`time_queue`](Self::time_queue) |
+/// | `time_namelookup` | name lookup | [`time_namelookup`](Self::time_namelookup) |
+/// | `time_connect` | connect | [`time_connect`](Self::time_connect) |
+/// | `time_appconnect` | | [`time_appconnect`](Self::time_appconnect) |
+/// | `time_pretransfer` | pre-transfer | [`time_pretransfer`](Self::time_pretransfer) |
+/// | `time_starttransfer` | start transfer | [`time_starttransfer`](Self::time_starttransfer) |
+/// | `time_redirect` | | [`time_redirect`](Self::time_redirect) |
+/// | `time_total` | total | [`total`](Self::total) |
+///
+/// `{}` prints one line, `{:#}` a waterfall as [`waterfall`](Self::waterfall) draws it. With the feature `serde` it can be
+/// serialized: times are whole nanoseconds.
 #[derive(Debug, Clone)]
 pub struct Timings {
     start: Instant,
@@ -21,11 +42,71 @@ pub struct Timings {
     phase: Phase,
     complete: bool,
     spent: [Duration; Phase::ALL.len()],
+    connection: Option<u64>,
     reused: bool,
+    freed: bool,
+    limit: Option<Limit>,
     remote: Option<SocketAddr>,
     tls: Option<Arc<TlsFacts>>,
+    marks: Marks,
+    head: Option<(StatusCode, Version)>,
+    sent: u64,
+    received: u64,
+    failure: Option<&'static str>,
     lookups: Vec<DnsLookup>,
     attempts: Vec<Attempt>,
+    hops: Vec<Hop>,
+}
+
+/// What a call's last request has reached, and when.
+#[derive(Debug, Clone, Copy, Default)]
+struct Marks {
+    /// Its own connection was begun.
+    dialling: Option<Instant>,
+    /// The first address was dialled.
+    named: Option<Instant>,
+    /// An address connected.
+    connected: Option<Instant>,
+    /// The TLS handshake was done.
+    secured: Option<Instant>,
+    /// There was a connection.
+    leased: Option<Instant>,
+    /// The first byte of the response came.
+    answered: Option<Instant>,
+}
+
+/// A request of a call that was not its last: it was made again, or its response led on.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct Hop {
+    /// When it began, counted from the call's start.
+    pub started: Duration,
+    /// How long it took.
+    pub elapsed: Duration,
+    /// How it ended.
+    pub end: HopEnd,
+    /// The peer's address, where it got so far.
+    pub remote: Option<SocketAddr>,
+    /// Whether its connection had carried a request before.
+    pub reused: bool,
+    pub(super) spent: [Duration; Phase::ALL.len()],
+}
+
+impl Hop {
+    /// The time of one phase. The phases add up to [`elapsed`](Self::elapsed).
+    pub fn spent(&self, phase: Phase) -> Duration {
+        self.spent[phase as usize]
+    }
+}
+
+/// How a request of a call ended that was not its last.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum HopEnd {
+    /// It was made again.
+    Retried(RetryCause),
+    /// Its response had this status and named another URL.
+    Redirected(StatusCode),
 }
 
 /// One address that was dialled for a call.
@@ -65,11 +146,20 @@ impl Timings {
             phase: Phase::Queue,
             complete: false,
             spent: [Duration::ZERO; Phase::ALL.len()],
+            connection: None,
             reused: false,
+            freed: false,
+            limit: None,
             remote: None,
             tls: None,
+            marks: Marks::default(),
+            head: None,
+            sent: 0,
+            received: 0,
+            failure: None,
             lookups: Vec::new(),
             attempts: Vec::new(),
+            hops: Vec::new(),
         }
     }
 
@@ -77,13 +167,18 @@ impl Timings {
     pub(crate) fn fold(&mut self, at: Instant, event: &Event) {
         self.advance(at);
         match event {
+            Event::DialStart { .. } => self.marks = Marks { dialling: Some(at), ..Marks::default() },
             Event::DnsStart { .. } => self.enter(Phase::Dns),
             Event::DnsEnd(lookup) => self.lookups.push(lookup.clone()),
             Event::AttemptStart { address } => {
                 self.enter(Phase::Connect);
+                self.marks.named.get_or_insert(at);
                 self.attempt_started(at, *address);
             }
-            Event::AttemptEnd { address, error: None } => self.attempt_ended(at, *address, Outcome::Connected),
+            Event::AttemptEnd { address, error: None } => {
+                self.marks.connected = Some(at);
+                self.attempt_ended(at, *address, Outcome::Connected);
+            }
             Event::AttemptEnd { address, error: Some(error) } => {
                 self.attempt_ended(at, *address, Outcome::Failed(error.clone()));
             }
@@ -91,7 +186,10 @@ impl Timings {
             Event::UnixStart { .. } => self.enter(Phase::Connect),
             Event::ProxyStart { .. } => self.enter(Phase::Proxy),
             Event::TlsStart { .. } => self.enter(Phase::Tls),
-            Event::TlsEnd(facts) => self.tls = Some(facts.clone()),
+            Event::TlsEnd(facts) => {
+                self.marks.secured = Some(at);
+                self.tls = Some(facts.clone());
+            }
             // The next address is dialled.
             Event::TlsFailed { address, error } => {
                 self.phase = Phase::Connect;
@@ -99,21 +197,48 @@ impl Timings {
                     self.attempt_spoiled(*address, error);
                 }
             }
-            Event::Opened { .. } | Event::Retried | Event::DialPostponed => self.phase = Phase::Queue,
-            Event::Leased { remote, requests, tls, .. } => {
-                self.reused = *requests > 0;
-                self.remote = *remote;
-                self.tls = tls.clone();
+            Event::Opened { .. } | Event::DialPostponed => self.phase = Phase::Queue,
+            Event::Queued { limit, .. } => self.limit = Some(*limit),
+            Event::Leased { connection, remote, requests, tls, freed, .. } => {
+                if *requests > 0 {
+                    self.marks = Marks::default();
+                }
+                self.marks.leased = Some(at);
+                (self.connection, self.reused, self.freed) = (Some(*connection), *requests > 0, *freed);
+                (self.remote, self.tls) = (*remote, tls.clone());
                 self.phase = Phase::Send;
             }
-            Event::RequestSent => self.phase = Phase::Wait,
-            Event::FirstByte => self.phase = Phase::Receive,
-            Event::BodyEnd { .. } | Event::CallFailed { .. } => self.complete = true,
+            Event::RequestSent { body } => {
+                self.sent = *body;
+                self.phase = Phase::Wait;
+            }
+            Event::FirstByte => {
+                self.marks.answered = Some(at);
+                self.phase = Phase::Receive;
+            }
+            Event::Headers { status, version } => self.head = Some((*status, *version)),
+            Event::Retried { cause } => self.next_hop(HopEnd::Retried(*cause)),
+            Event::Redirected { status, .. } => self.next_hop(HopEnd::Redirected(*status)),
+            Event::BodyEnd { bytes } => {
+                if !self.complete {
+                    self.received = *bytes;
+                }
+                self.complete = true;
+            }
+            Event::CallFailed { why, .. } => {
+                if !self.complete {
+                    self.failure = Some(why);
+                }
+                self.complete = true;
+            }
             Event::CallStart { .. }
-            | Event::Queued { .. }
-            | Event::Headers { .. }
+            | Event::HeadersSent
+            | Event::Informational { .. }
+            | Event::BodyChunk { .. }
             | Event::DnsCancelled { .. }
             | Event::ProxyEnd
+            | Event::HandshakeStart { .. }
+            | Event::Released { .. }
             | Event::DialFailed
             | Event::Retired { .. }
             | Event::Closed { .. } => {}
@@ -170,6 +295,48 @@ impl Timings {
         self.last - self.start
     }
 
+    /// When the call had its turn: a connection, or the beginning of one. Counted from the call's start, as all of curl's
+    /// figures are; zero where it did not come so far, as in curl. Of a call that was redirected or made again it is the
+    /// last request that counts.
+    pub fn time_queue(&self) -> Duration {
+        self.since_start(self.marks.dialling.or(self.marks.leased))
+    }
+
+    /// When the name was resolved, and the first address was dialled (curl). On a kept connection this is when the call got it.
+    pub fn time_namelookup(&self) -> Duration {
+        self.since_start(self.marks.named.or(self.marks.leased))
+    }
+
+    /// When an address, or that of a proxy, was connected to (curl). On a kept connection this is when the call got it.
+    pub fn time_connect(&self) -> Duration {
+        self.since_start(self.marks.connected.or(self.marks.leased))
+    }
+
+    /// When the TLS handshake was done (curl); zero without TLS, and on a kept connection.
+    pub fn time_appconnect(&self) -> Duration {
+        self.since_start(self.marks.secured)
+    }
+
+    /// When the request was about to be sent (curl).
+    pub fn time_pretransfer(&self) -> Duration {
+        self.since_start(self.marks.leased)
+    }
+
+    /// When the first byte of the response came (curl).
+    pub fn time_starttransfer(&self) -> Duration {
+        self.since_start(self.marks.answered)
+    }
+
+    /// When the last redirect was followed (curl); zero without any.
+    pub fn time_redirect(&self) -> Duration {
+        let redirects = self.hops.iter().rev().find(|hop| matches!(hop.end, HopEnd::Redirected(_)));
+        redirects.map_or(Duration::ZERO, |hop| hop.started + hop.elapsed)
+    }
+
+    fn since_start(&self, at: Option<Instant>) -> Duration {
+        at.map_or(Duration::ZERO, |at| at.saturating_duration_since(self.start))
+    }
+
     /// The phase the call is in, or was in when it ended.
     pub fn phase(&self) -> Phase {
         self.phase
@@ -180,9 +347,60 @@ impl Timings {
         self.complete
     }
 
+    /// Why the call failed, in a word: the error's [`kind`](crate::ErrorKind::as_str), or `cancelled`.
+    pub fn failure(&self) -> Option<&'static str> {
+        self.failure
+    }
+
+    /// The status of the response, once its headers were read.
+    pub fn status(&self) -> Option<StatusCode> {
+        self.head.map(|(status, _)| status)
+    }
+
+    /// The version of the response, once its headers were read.
+    pub fn version(&self) -> Option<Version> {
+        self.head.map(|(_, version)| version)
+    }
+
+    /// How many bytes the body of the request had, once it was sent.
+    pub fn sent_bytes(&self) -> u64 {
+        self.sent
+    }
+
+    /// How many bytes the body of the response had, once it was read to its end.
+    pub fn received_bytes(&self) -> u64 {
+        self.received
+    }
+
+    /// The number of the connection the call got, by which its events can be found.
+    pub fn connection(&self) -> Option<u64> {
+        self.connection
+    }
+
     /// Whether the connection had carried a request before.
     pub fn reused(&self) -> bool {
         self.reused
+    }
+
+    /// Whether somebody else gave the connection back while one was being opened for this call.
+    pub fn freed(&self) -> bool {
+        self.freed
+    }
+
+    /// What the call waited for in the queue; `None` where it had a connection at once.
+    pub fn queued_by(&self) -> Option<Limit> {
+        self.limit
+    }
+
+    /// The call's requests before its last: those made again, and those that were redirected. Their times are within the
+    /// call's.
+    pub fn hops(&self) -> &[Hop] {
+        &self.hops
+    }
+
+    /// The time of one phase of the call's last request.
+    pub(super) fn spent_last(&self, phase: Phase) -> Duration {
+        self.hops.iter().fold(self.spent(phase), |rest, hop| rest - hop.spent(phase))
     }
 
     /// The peer's address, once there is a connection and where its transport knows it.
@@ -218,6 +436,20 @@ impl Timings {
     /// The addresses dialled for this call, in the order they were dialled.
     pub fn attempts(&self) -> &[Attempt] {
         &self.attempts
+    }
+
+    /// The call goes on with another request.
+    fn next_hop(&mut self, end: HopEnd) {
+        if self.complete {
+            return;
+        }
+        let started = self.hops.last().map_or(Duration::ZERO, |hop| hop.started + hop.elapsed);
+        let spent = Phase::ALL.map(|phase| self.spent_last(phase));
+        let elapsed = self.total() - started;
+        self.hops.push(Hop { started, elapsed, end, remote: self.remote, reused: self.reused, spent });
+        (self.reused, self.freed, self.remote, self.tls) = Default::default();
+        (self.connection, self.head, self.marks) = Default::default();
+        self.phase = Phase::Queue;
     }
 
     fn advance(&mut self, at: Instant) {
@@ -272,7 +504,14 @@ mod tests {
     }
 
     fn leased(requests: u64) -> Event {
-        Event::Leased { connection: 1, remote: Some(addr()), requests, idle: Duration::ZERO, tls: None }
+        let (idle, waited) = Default::default();
+        Event::Leased { connection: 1, remote: Some(addr()), requests, idle, tls: None, waited, freed: false }
+    }
+
+    const SENT: Event = Event::RequestSent { body: 0 };
+
+    fn asked(family: Family) -> Event {
+        Event::DnsStart { name: "api.test".into(), family }
     }
 
     fn addr() -> SocketAddr {
@@ -298,12 +537,12 @@ mod tests {
         let timings = folded(
             t0(),
             &[
-                (1, Event::DnsStart { family: Family::V4 }),
+                (1, asked(Family::V4)),
                 (11, Event::AttemptStart { address: addr() }),
                 (31, Event::AttemptEnd { address: addr(), error: None }),
                 (31, Event::Opened { remote: Some(addr()) }),
                 (32, leased(0)),
-                (35, Event::RequestSent),
+                (35, SENT),
                 (85, Event::FirstByte),
                 (105, Event::BodyEnd { bytes: 9 }),
             ],
@@ -315,7 +554,7 @@ mod tests {
 
     #[test]
     fn a_warm_call_only_sends_waits_and_receives() {
-        let events = [(0, leased(3)), (1, Event::RequestSent), (6, Event::FirstByte), (8, Event::BodyEnd { bytes: 1 })];
+        let events = [(0, leased(3)), (1, SENT), (6, Event::FirstByte), (8, Event::BodyEnd { bytes: 1 })];
         let timings = folded(t0(), &events);
         assert_eq!(in_ms(&timings), [0, 0, 0, 0, 1, 5, 2, 8]);
         assert!(timings.reused());
@@ -325,7 +564,7 @@ mod tests {
     fn a_dial_begun_before_the_call_counts_from_the_calls_start() {
         let start = t0() + ms(100);
         let mut timings = Timings::new(start);
-        timings.fold(start - ms(50), &Event::DnsStart { family: Family::V4 });
+        timings.fold(start - ms(50), &asked(Family::V4));
         timings.fold(start + ms(5), &Event::AttemptStart { address: addr() });
         timings.fold(start + ms(9), &Event::Opened { remote: None });
         timings.fold(start + ms(9), &leased(0));
@@ -335,9 +574,9 @@ mod tests {
     #[test]
     fn a_late_answer_does_not_lead_back_to_dns() {
         let events = [
-            (0, Event::DnsStart { family: Family::V6 }),
+            (0, asked(Family::V6)),
             (50, Event::AttemptStart { address: addr() }),
-            (60, Event::DnsStart { family: Family::V4 }),
+            (60, asked(Family::V4)),
             (70, leased(0)),
         ];
         assert_eq!(in_ms(&folded(t0(), &events)), [0, 50, 20, 0, 0, 0, 0, 70]);
@@ -345,13 +584,17 @@ mod tests {
 
     #[test]
     fn a_response_before_the_request_was_sent_is_not_negative() {
-        let events = [(0, leased(0)), (5, Event::RequestSent), (3, Event::FirstByte), (9, Event::BodyEnd { bytes: 0 })];
+        let events = [(0, leased(0)), (5, SENT), (3, Event::FirstByte), (9, Event::BodyEnd { bytes: 0 })];
         assert_eq!(in_ms(&folded(t0(), &events)), [0, 0, 0, 0, 5, 0, 4, 9]);
     }
 
     #[test]
     fn nothing_counts_after_the_end() {
-        let events = [(0, leased(0)), (5, Event::CallFailed { phase: Phase::Send }), (50, Event::BodyEnd { bytes: 0 })];
+        let events = [
+            (0, leased(0)),
+            (5, Event::CallFailed { phase: Phase::Send, why: "exchange" }),
+            (50, Event::BodyEnd { bytes: 0 }),
+        ];
         let timings = folded(t0(), &events);
         assert_eq!(timings.total(), ms(5));
         assert_eq!(timings.phase(), Phase::Send);
@@ -361,13 +604,63 @@ mod tests {
     fn a_retry_adds_to_the_same_phases() {
         let events = [
             (0, leased(4)),
-            (1, Event::RequestSent),
-            (3, Event::Retried),
+            (1, SENT),
+            (3, Event::Retried { cause: RetryCause::Closed }),
             (10, leased(0)),
-            (11, Event::RequestSent),
+            (11, SENT),
             (21, Event::FirstByte),
             (22, Event::BodyEnd { bytes: 0 }),
         ];
-        assert_eq!(in_ms(&folded(t0(), &events)), [7, 0, 0, 0, 2, 12, 1, 22]);
+        let timings = folded(t0(), &events);
+        assert_eq!(in_ms(&timings), [7, 0, 0, 0, 2, 12, 1, 22]);
+        let [first] = timings.hops() else { panic!("{timings:?}") };
+        assert_eq!((first.end, first.started, first.elapsed), (HopEnd::Retried(RetryCause::Closed), ms(0), ms(3)));
+        assert_eq!([Phase::Send, Phase::Wait, Phase::Queue].map(|phase| first.spent(phase)), [ms(1), ms(2), ms(0)]);
+        assert_eq!(timings.spent_last(Phase::Queue), ms(7));
+        assert!(first.reused && !timings.reused());
+    }
+
+    #[test]
+    fn curls_figures_are_those_of_the_last_request_counted_from_the_start() {
+        let redirected = |method| Event::Redirected {
+            status: StatusCode::FOUND,
+            method,
+            origin: crate::origin::Origin::from_url(&url::Url::parse("http://b.test/").unwrap()).unwrap(),
+            target: http::Uri::from_static("/"),
+        };
+        let origin = crate::origin::Origin::from_url(&url::Url::parse("http://a.test/").unwrap()).unwrap();
+        let timings = folded(
+            t0(),
+            &[
+                (0, leased(3)),
+                (1, SENT),
+                (9, Event::FirstByte),
+                (10, redirected(http::Method::GET)),
+                (12, Event::DialStart { origin }),
+                (12, asked(Family::V4)),
+                (20, Event::AttemptStart { address: addr() }),
+                (30, Event::AttemptEnd { address: addr(), error: None }),
+                (50, Event::Opened { remote: Some(addr()) }),
+                (51, leased(0)),
+                (52, SENT),
+                (80, Event::FirstByte),
+                (90, Event::BodyEnd { bytes: 7 }),
+            ],
+        );
+        let figures = [
+            timings.time_redirect(),
+            timings.time_queue(),
+            timings.time_namelookup(),
+            timings.time_connect(),
+            timings.time_appconnect(),
+            timings.time_pretransfer(),
+            timings.time_starttransfer(),
+            timings.total(),
+        ];
+        assert_eq!(figures.map(|figure| figure.as_millis()), [10, 12, 20, 30, 0, 51, 80, 90]);
+        assert_eq!(timings.received_bytes(), 7);
+        let warm = folded(t0(), &[(2, leased(1)), (3, SENT), (9, Event::FirstByte)]);
+        let figures = [warm.time_namelookup(), warm.time_connect(), warm.time_appconnect(), warm.time_pretransfer()];
+        assert_eq!(figures.map(|figure| figure.as_millis()), [2, 2, 0, 2]);
     }
 }

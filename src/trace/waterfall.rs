@@ -176,14 +176,17 @@ mod tests {
         let start = crate::clock::now();
         let remote = SocketAddr::from(([192, 0, 2, 1], 8080));
         let ip: Arc<[IpAddr]> = [remote.ip()].into();
+        let (idle, waited) = Default::default();
+        let leased =
+            Event::Leased { connection: 1, remote: Some(remote), requests: 0, idle, tls: None, waited, freed: false };
         let mut timings = Timings::new(start);
         for (at, event) in [
-            (0, Event::DnsStart { family: Family::V4 }),
-            (10, Event::DnsEnd(DnsLookup::answered(Family::V4, ip, ms(2_000), Source::Miss))),
+            (0, Event::DnsStart { name: "api.test".into(), family: Family::V4 }),
+            (10, Event::DnsEnd(DnsLookup::answered("api.test".into(), Family::V4, ip, ms(2_000), Source::Miss))),
             (10, Event::AttemptStart { address: remote }),
             (30, Event::AttemptEnd { address: remote, error: None }),
-            (30, Event::Leased { connection: 1, remote: Some(remote), requests: 0, idle: Duration::ZERO, tls: None }),
-            (30, Event::RequestSent),
+            (30, leased),
+            (30, Event::RequestSent { body: 0 }),
             (80, Event::FirstByte),
             (100, Event::BodyEnd { bytes: 2 }),
         ] {

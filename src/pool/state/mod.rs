@@ -149,6 +149,13 @@ pub(crate) struct Held {
     since: Instant,
 }
 
+impl Held {
+    /// The connection's number.
+    pub(crate) fn connection(&self) -> u64 {
+        self.id.serial
+    }
+}
+
 /// A request's connection.
 #[derive(Debug)]
 pub(crate) struct Grant<C> {
@@ -158,6 +165,17 @@ pub(crate) struct Grant<C> {
     pub(crate) requests: u64,
     /// For how long nobody had used it.
     pub(crate) idle: Duration,
+    /// Somebody else is done with it, while another one was being opened for the request.
+    pub(crate) freed: bool,
+}
+
+/// A request's place in the queue.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct InLine {
+    /// What keeps it waiting.
+    pub(crate) limit: Limit,
+    /// How many of the host's requests wait before it.
+    pub(crate) position: usize,
 }
 
 /// How a lease ended.
@@ -213,7 +231,7 @@ pub(crate) enum Acquired<C> {
     /// A connection that has a seat.
     Ready(Grant<C>),
     /// An effect will tell the waiter; what keeps it waiting.
-    Wait(TicketId, Limit),
+    Wait(TicketId, InLine),
     /// So many wait already, for this reason.
     Refused(Limit),
 }
@@ -460,8 +478,9 @@ impl<K: Clone + Eq + Hash, C: Clone, W, E> State<K, C, W, E> {
             self.prune(host);
             return Acquired::Refused(limit);
         }
+        let position = self.length_before(host, again.is_some());
         let ticket = self.enqueue(now, host, again.is_some(), waiter());
-        Acquired::Wait(ticket, self.kept_waiting_by(ticket.index))
+        Acquired::Wait(ticket, InLine { limit: self.kept_waiting_by(ticket.index), position })
     }
 
     /// A dial succeeded: its connection goes to the requests that waited longest, or becomes idle. Whether the answers of

@@ -65,7 +65,7 @@ impl<K: Clone + Eq + Hash, C: Clone, W, E> State<K, C, W, E> {
         } else if first && !full {
             self.list(id);
         }
-        Grant { held, conn, requests, idle }
+        Grant { held, conn, requests, idle, freed: false }
     }
 
     /// It is known how many seats a connection has, or does not matter any more.

@@ -67,6 +67,12 @@ impl<K: Clone + Eq + Hash, C: Clone, W, E> State<K, C, W, E> {
         TicketId { index, serial }
     }
 
+    /// How many requests would wait before one that comes now.
+    pub(super) fn length_before(&self, host: usize, again: bool) -> usize {
+        let entry = &self.hosts[host];
+        entry.queue.len() - if again { entry.unpaired } else { 0 }
+    }
+
     /// What a request in the queue waits for.
     pub(super) fn kept_waiting_by(&self, ticket: usize) -> Limit {
         let ticket = &self.tickets[ticket];
@@ -199,7 +205,8 @@ impl<K: Clone + Eq + Hash, C: Clone, W, E> State<K, C, W, E> {
     pub(super) fn deliver(&mut self, now: Instant, host: usize, id: usize) {
         let first = self.first_taker(host, id).expect("a request waits");
         let ticket = self.remove_ticket(first);
-        if let Some(own) = ticket.dial.filter(|own| *own != id) {
+        let freed = ticket.dial.filter(|own| *own != id);
+        if let Some(own) = freed {
             self.orphan(host, own);
         }
         self.books.queued.add(now.saturating_duration_since(ticket.since));
@@ -207,6 +214,7 @@ impl<K: Clone + Eq + Hash, C: Clone, W, E> State<K, C, W, E> {
         let growing = &mut self.hosts[host].growing;
         *(if is_new { &mut growing.new } else { &mut growing.freed }) += 1;
         let mut grant = self.seat(now, id);
+        grant.freed = freed.is_some();
         if let Stage::Open(open) = &self.conns[id].stage
             && let Some(fresh) = &open.fresh
         {

@@ -1,0 +1,334 @@
+//! Where a response leads, and what goes there with it (RFC 9110 §15.4). A core.
+
+use std::fmt;
+use std::sync::Arc;
+
+use http::header::{
+    AUTHORIZATION, CONTENT_ENCODING, CONTENT_LANGUAGE, CONTENT_LENGTH, CONTENT_LOCATION, CONTENT_TYPE, COOKIE, HOST,
+    LOCATION, PROXY_AUTHORIZATION, WWW_AUTHENTICATE,
+};
+use http::{HeaderMap, HeaderName, Method, StatusCode};
+use url::Url;
+
+use crate::origin::{Origin, OriginError};
+
+/// Which redirects are followed: at most 10 by default.
+///
+/// ```
+/// use speeddial::{RedirectAction, RedirectPolicy};
+///
+/// let within = RedirectPolicy::custom(|redirect| match redirect.next().host_str() {
+///     Some(host) if host.ends_with(".example.com") => RedirectAction::Follow,
+///     _ => RedirectAction::Stop,
+/// });
+/// let client = speeddial::Client::builder().redirect(within).build();
+/// ```
+#[derive(Clone)]
+pub struct RedirectPolicy(Kind);
+
+#[derive(Clone)]
+enum Kind {
+    Limited(usize),
+    SameOrigin,
+    Custom(Arc<dyn Fn(&Redirect<'_>) -> RedirectAction + Send + Sync>),
+}
+
+/// How many redirects are followed unless somebody says otherwise, and the most a closure of the user's own is asked about.
+const USUAL: usize = 10;
+const MOST: usize = 100;
+
+impl RedirectPolicy {
+    /// None: a redirect is a response like others.
+    pub fn none() -> Self {
+        Self(Kind::Limited(0))
+    }
+
+    /// At most so many; one more is an error, unless the limit is 0, which is [`none`](Self::none).
+    pub fn limited(most: usize) -> Self {
+        Self(Kind::Limited(most))
+    }
+
+    /// At most 10, to the same scheme, host and port; another one is a response like others.
+    pub fn same_origin() -> Self {
+        Self(Kind::SameOrigin)
+    }
+
+    /// Whatever `decide` says, which sees where a redirect leads and how the call got there. It is asked about 100 redirects at
+    /// most.
+    pub fn custom(decide: impl Fn(&Redirect<'_>) -> RedirectAction + Send + Sync + 'static) -> Self {
+        Self(Kind::Custom(Arc::new(decide)))
+    }
+}
+
+impl Default for RedirectPolicy {
+    fn default() -> Self {
+        Self::limited(USUAL)
+    }
+}
+
+impl fmt::Debug for RedirectPolicy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            Kind::Limited(most) => write!(f, "RedirectPolicy(limited to {most})"),
+            Kind::SameOrigin => f.write_str("RedirectPolicy(same origin)"),
+            Kind::Custom(_) => f.write_str("RedirectPolicy(custom)"),
+        }
+    }
+}
+
+/// A redirect that a [`RedirectPolicy`] decides about.
+#[derive(Debug, Clone, Copy)]
+pub struct Redirect<'a> {
+    status: StatusCode,
+    next: &'a Url,
+    chain: &'a [Url],
+}
+
+impl Redirect<'_> {
+    /// The status of the response that leads on.
+    pub fn status(&self) -> StatusCode {
+        self.status
+    }
+
+    /// Where it leads.
+    pub fn next(&self) -> &Url {
+        self.next
+    }
+
+    /// The URLs that were asked so far, the first one first.
+    pub fn chain(&self) -> &[Url] {
+        self.chain
+    }
+}
+
+/// What is done about a redirect.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum RedirectAction {
+    /// It is followed.
+    Follow,
+    /// It is not: its response is that of the call.
+    Stop,
+    /// The call fails, for this reason.
+    Refuse(String),
+}
+
+/// Why a redirect cannot be followed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(super) enum RedirectError {
+    #[error("its location is not a URL: {0}")]
+    NotAUrl(#[from] url::ParseError),
+    #[error("its location is not text")]
+    NotText,
+    #[error("its location cannot be sent to: {0}")]
+    NoOrigin(#[from] OriginError),
+    #[error("its location has credentials in it")]
+    Credentials,
+    #[error("it is one more than the {0} that are followed")]
+    TooMany(usize),
+    #[error("it leads in a loop: the call has been there before, and {0} redirects are followed")]
+    Loop(usize),
+    #[error("{0}")]
+    Refused(String),
+}
+
+/// A redirect to be followed.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Onward {
+    pub(super) url: Url,
+    pub(super) origin: Origin,
+    pub(super) method: Method,
+}
+
+/// Where a response to `method` leads; `chain` is what was asked so far, the last of it what the response answers.
+pub(super) fn onward(
+    policy: &RedirectPolicy,
+    chain: &[Url],
+    method: &Method,
+    status: StatusCode,
+    headers: &HeaderMap,
+) -> Result<Option<Onward>, RedirectError> {
+    let (Some(from), Some(location)) = (chain.last(), headers.get(LOCATION)) else { return Ok(None) };
+    if !matches!(status.as_u16(), 301 | 302 | 303 | 307 | 308) || matches!(policy.0, Kind::Limited(0)) {
+        return Ok(None);
+    }
+    let text = std::str::from_utf8(location.as_bytes()).map_err(|_| RedirectError::NotText)?;
+    let mut url = from.join(text)?;
+    if url.fragment().is_none() {
+        url.set_fragment(from.fragment());
+    }
+    if !url.username().is_empty() || url.password().is_some() {
+        return Err(RedirectError::Credentials);
+    }
+    let most = match &policy.0 {
+        Kind::Limited(most) => *most,
+        Kind::SameOrigin if url.origin() != from.origin() => return Ok(None),
+        Kind::SameOrigin => USUAL,
+        Kind::Custom(decide) => match decide(&Redirect { status, next: &url, chain }) {
+            RedirectAction::Follow => MOST,
+            RedirectAction::Stop => return Ok(None),
+            RedirectAction::Refuse(why) => return Err(RedirectError::Refused(why)),
+        },
+    };
+    if chain.len() > most {
+        let looping = chain.iter().any(|known| without_fragment(known) == without_fragment(&url));
+        return Err(if looping { RedirectError::Loop(most) } else { RedirectError::TooMany(most) });
+    }
+    let origin = Origin::from_url(&url)?;
+    Ok(Some(Onward { url, origin, method: next_method(status, method) }))
+}
+
+fn without_fragment(url: &Url) -> &str {
+    &url[..url::Position::AfterQuery]
+}
+
+/// 303 asks for something else to be looked at; 301 and 302 are taken to mean the same of a POST, as everybody does
+/// (RFC 9110 §15.4.2, §15.4.3).
+fn next_method(status: StatusCode, method: &Method) -> Method {
+    match status {
+        StatusCode::SEE_OTHER if *method != Method::HEAD => Method::GET,
+        StatusCode::MOVED_PERMANENTLY | StatusCode::FOUND if *method == Method::POST => Method::GET,
+        _ => method.clone(),
+    }
+}
+
+/// What says of a body what it is.
+const ABOUT_A_BODY: [HeaderName; 5] =
+    [CONTENT_ENCODING, CONTENT_LANGUAGE, CONTENT_LENGTH, CONTENT_LOCATION, CONTENT_TYPE];
+
+/// What is for one origin alone.
+const FOR_ONE_ORIGIN: [HeaderName; 5] = [AUTHORIZATION, COOKIE, HOST, PROXY_AUTHORIZATION, WWW_AUTHENTICATE];
+
+/// Takes out of a request what does not go on: what describes a body that is left behind, and for another origin whatever is
+/// a secret, be it known for one or marked as one (`HeaderValue::set_sensitive`).
+pub(super) fn strip(headers: &mut HeaderMap, keeps_body: bool, same_origin: bool) {
+    if !keeps_body {
+        ABOUT_A_BODY.iter().for_each(|name| drop(headers.remove(name)));
+    }
+    if !same_origin {
+        FOR_ONE_ORIGIN.iter().for_each(|name| drop(headers.remove(name)));
+        let marked: Vec<_> =
+            headers.iter().filter(|(_, value)| value.is_sensitive()).map(|(name, _)| name.clone()).collect();
+        marked.iter().for_each(|name| drop(headers.remove(name)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderValue;
+
+    use super::*;
+
+    fn chain(urls: &[&str]) -> Vec<Url> {
+        urls.iter().map(|url| Url::parse(url).unwrap()).collect()
+    }
+
+    fn to(location: &str) -> HeaderMap {
+        HeaderMap::from_iter([(LOCATION, HeaderValue::from_bytes(location.as_bytes()).unwrap())])
+    }
+
+    fn get(policy: &RedirectPolicy, asked: &[&str], location: &str) -> Result<Option<String>, RedirectError> {
+        let onward = onward(policy, &chain(asked), &Method::GET, StatusCode::FOUND, &to(location))?;
+        Ok(onward.map(|onward| onward.url.into()))
+    }
+
+    #[test]
+    fn locations_are_read_as_references() {
+        let from = |location| get(&RedirectPolicy::default(), &["http://a.test/x/y?q=1#part"], location);
+        let led = |url: &str| Ok(Some(url.to_owned()));
+        assert_eq!(from("http://b.test/"), led("http://b.test/#part"));
+        assert_eq!(from("z"), led("http://a.test/x/z#part"));
+        assert_eq!(from("/z#other"), led("http://a.test/z#other"));
+        assert_eq!(from("//b.test:81/"), led("http://b.test:81/#part"));
+        assert_eq!(from("?q=2"), led("http://a.test/x/y?q=2#part"));
+        assert_eq!(from(""), led("http://a.test/x/y?q=1#part"));
+        assert_eq!(from("http://b.test\\@c.test/"), led("http://b.test/@c.test/#part"));
+        assert_eq!(from("http://me:secret@b.test/"), Err(RedirectError::Credentials));
+        assert!(matches!(from("javascript:alert(1)"), Err(RedirectError::NoOrigin(_))));
+        assert!(matches!(from("file:///etc/passwd"), Err(RedirectError::NoOrigin(_))));
+        assert!(matches!(from("http://b.test:99999/"), Err(RedirectError::NotAUrl(_))));
+        assert!(matches!(from("http://b.test:0/"), Err(RedirectError::NoOrigin(_))));
+    }
+
+    #[test]
+    fn only_some_statuses_lead_on_and_only_with_a_location() {
+        let asked = chain(&["http://a.test/"]);
+        let policy = RedirectPolicy::default();
+        let leads = |status, headers: &HeaderMap| {
+            let status = StatusCode::from_u16(status).unwrap();
+            onward(&policy, &asked, &Method::GET, status, headers).unwrap().is_some()
+        };
+        let followed: Vec<u16> = (200..400).filter(|status| leads(*status, &to("/b"))).collect();
+        assert_eq!(followed, [301, 302, 303, 307, 308]);
+        assert!(!leads(302, &HeaderMap::new()));
+    }
+
+    #[test]
+    fn methods_change_as_rfc_9110_has_it() {
+        let next = |status, method: &str| {
+            let status = StatusCode::from_u16(status).unwrap();
+            next_method(status, &method.parse().unwrap()).to_string()
+        };
+        for status in [301, 302] {
+            assert_eq!(
+                ["GET", "HEAD", "POST", "PUT", "DELETE"].map(|method| next(status, method)),
+                ["GET", "HEAD", "GET", "PUT", "DELETE"]
+            );
+        }
+        assert_eq!(["GET", "HEAD", "POST", "PUT"].map(|method| next(303, method)), ["GET", "HEAD", "GET", "GET"]);
+        for status in [307, 308] {
+            assert_eq!(["GET", "POST", "PUT"].map(|method| next(status, method)), ["GET", "POST", "PUT"]);
+        }
+    }
+
+    #[test]
+    fn limits_are_kept_and_loops_are_named() {
+        let (a, b) = ("http://a.test/", "http://b.test/");
+        let two = RedirectPolicy::limited(2);
+        assert!(get(&two, &[a, b], "http://c.test/").is_ok_and(|next| next.is_some()));
+        assert_eq!(get(&two, &[a, b, "http://c.test/"], "http://d.test/"), Err(RedirectError::TooMany(2)));
+        assert_eq!(get(&two, &[a, b, a], b), Err(RedirectError::Loop(2)));
+        assert_eq!(get(&RedirectPolicy::none(), &[a], b), Ok(None));
+        let many: Vec<_> = std::iter::repeat_n(a, 101).collect();
+        let always = RedirectPolicy::custom(|_| RedirectAction::Follow);
+        assert!(get(&always, &many[..100], b).is_ok());
+        assert_eq!(get(&always, &many, b), Err(RedirectError::TooMany(100)));
+    }
+
+    #[test]
+    fn a_policy_of_ones_own_sees_the_chain() {
+        let (a, b) = ("http://a.test/", "http://b.test/");
+        assert_eq!(get(&RedirectPolicy::same_origin(), &[a], b), Ok(None));
+        assert_eq!(get(&RedirectPolicy::same_origin(), &[a], "/x"), Ok(Some("http://a.test/x".to_owned())));
+        assert_eq!(get(&RedirectPolicy::same_origin(), &[a], "http://a.test:81/"), Ok(None));
+        let policy = RedirectPolicy::custom(|redirect| match redirect.chain().len() {
+            1 if redirect.status() == StatusCode::FOUND => RedirectAction::Follow,
+            2 => RedirectAction::Stop,
+            _ => RedirectAction::Refuse(format!("not to {}", redirect.next())),
+        });
+        assert!(get(&policy, &[a], b).is_ok_and(|next| next.is_some()));
+        assert_eq!(get(&policy, &[a, b], b), Ok(None));
+        assert_eq!(get(&policy, &[a, b, a], b), Err(RedirectError::Refused("not to http://b.test/".to_owned())));
+    }
+
+    #[test]
+    fn secrets_do_not_go_to_another_origin_nor_a_bodys_headers_without_it() {
+        let mut headers = HeaderMap::new();
+        for name in ["authorization", "cookie", "proxy-authorization", "host", "content-type", "x-trace"] {
+            headers.insert(HeaderName::from_static(name), HeaderValue::from_static("1"));
+        }
+        let mut key = HeaderValue::from_static("secret");
+        key.set_sensitive(true);
+        headers.insert("x-api-key", key);
+        let left = |keeps_body, same_origin| {
+            let mut headers = headers.clone();
+            strip(&mut headers, keeps_body, same_origin);
+            let mut names: Vec<_> = headers.keys().map(|name| name.as_str().to_owned()).collect();
+            names.sort();
+            names.join(" ")
+        };
+        assert_eq!(left(true, false), "content-type x-trace");
+        assert_eq!(left(false, false), "x-trace");
+        assert_eq!(left(false, true), "authorization cookie host proxy-authorization x-api-key x-trace");
+    }
+}
