@@ -16,6 +16,7 @@ mod httpstat;
 mod interop;
 #[cfg(target_os = "linux")]
 mod netns;
+mod observers;
 mod pool;
 mod proxies;
 mod support;

@@ -21,12 +21,12 @@ use crate::connect::{Conn, ConnectError, Protocol, SendError, Times};
 use crate::error::{Error, Result, io_cause};
 use crate::origin::Scheme;
 use crate::pool::{Checkout, Delivery, InLine, Lease, LeaseError, Ticket};
-use crate::trace::{CloseCause, Event, RetryCause, Trace};
+use crate::trace::{Asked, CloseCause, Event, RetryCause, Trace};
 
 /// Makes the call `request` describes.
 pub(super) async fn run(client: &Shared, request: Request) -> Result<Response> {
     let target = target(&request)?;
-    let trace = Trace::start(&client.hooks, request.observer.clone(), || Event::CallStart {
+    let trace = Trace::start(&client.hooks, request.observer.clone(), || Asked {
         method: request.method.clone(),
         origin: request.origin.clone(),
         target: target.clone(),

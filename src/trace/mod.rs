@@ -1,4 +1,6 @@
 //! What happened and when: events are values, observers see each one, and [`Timings`] are a fold over them.
+//!
+#![doc = include_str!("hooks.md")]
 
 mod event;
 mod timings;
@@ -10,10 +12,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use http::{Method, Uri};
+
 pub use event::{CloseCause, DnsLookup, Event, Family, Limit, Phase, Record, RetryCause, Source, Subject, TlsFacts};
 pub use timings::{Attempt, Hop, HopEnd, Outcome, Timings};
 
 use crate::clock::{Instant, now};
+use crate::origin::Origin;
 
 /// Sees every event of a client, in the task that caused it and outside of every lock.
 ///
@@ -33,14 +38,50 @@ use crate::clock::{Instant, now};
 /// let client = speeddial::Client::builder().observer(Attempts).build();
 /// ```
 pub trait Observer: Send + Sync + 'static {
-    /// Is told one event.
-    fn observe(&self, record: &Record);
+    /// Is told one event. It does nothing unless it is implemented.
+    fn observe(&self, record: &Record) {
+        let _ = record;
+    }
+
+    /// Is told that a call is over, right after its last event, and where its time went: once for each call, however it
+    /// ended. It does nothing unless it is implemented.
+    fn ended(&self, call: &EndedCall<'_>) {
+        let _ = call;
+    }
 }
 
 impl<O: Observer + ?Sized> Observer for Arc<O> {
     fn observe(&self, record: &Record) {
         (**self).observe(record);
     }
+
+    fn ended(&self, call: &EndedCall<'_>) {
+        (**self).ended(call);
+    }
+}
+
+/// A call that is over: it has its whole response, or failed, or was given up.
+#[derive(Debug, Clone, Copy)]
+#[non_exhaustive]
+pub struct EndedCall<'a> {
+    /// Its number, as in [`Subject::Call`].
+    pub number: u64,
+    /// What it asked, first of all.
+    pub request: &'a Asked,
+    /// Where its time went, and what came of it.
+    pub timings: &'a Timings,
+}
+
+/// What a call asks: the first of its requests.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct Asked {
+    /// The method.
+    pub method: Method,
+    /// Where it goes.
+    pub origin: Origin,
+    /// The path and query it asks for.
+    pub target: Uri,
 }
 
 /// A client's observers, and the numbers its calls get.
@@ -55,15 +96,21 @@ struct Several(Vec<Arc<dyn Observer>>);
 
 impl Observer for Several {
     fn observe(&self, record: &Record) {
-        for observer in &self.0 {
-            tell(&**observer, record);
-        }
+        self.0.iter().for_each(|observer| tell(&**observer, record));
+    }
+
+    fn ended(&self, call: &EndedCall<'_>) {
+        self.0.iter().for_each(|observer| tell_end(&**observer, call));
     }
 }
 
 /// A panic in somebody's hook must not take the request, or a connection's books, with it.
 fn tell(observer: &dyn Observer, record: &Record) {
     let _ = catch_unwind(AssertUnwindSafe(|| observer.observe(record)));
+}
+
+fn tell_end(observer: &dyn Observer, call: &EndedCall<'_>) {
+    let _ = catch_unwind(AssertUnwindSafe(|| observer.ended(call)));
 }
 
 impl fmt::Debug for Hooks {
@@ -96,27 +143,30 @@ struct Call {
     hooks: Hooks,
     /// Told beside the client's.
     own: Option<Arc<dyn Observer>>,
+    /// What it asks, where anybody is told.
+    asked: Option<Asked>,
     number: u64,
     start: Instant,
     timings: Mutex<Timings>,
 }
 
 impl Trace {
-    /// Begins a call now; `event` is only made where somebody observes.
-    pub(crate) fn start(hooks: &Hooks, own: Option<Arc<dyn Observer>>, event: impl FnOnce() -> Event) -> Self {
+    /// Begins a call now; `asked` is only made where somebody observes.
+    pub(crate) fn start(hooks: &Hooks, own: Option<Arc<dyn Observer>>, asked: impl FnOnce() -> Asked) -> Self {
         let start = now();
         let number = hooks.calls.fetch_add(1, Ordering::Relaxed) + 1;
         let timings = Mutex::new(Timings::new(start));
-        let trace = Self(Arc::new(Call { hooks: hooks.clone(), own, number, start, timings }));
-        if trace.is_observed() {
-            trace.tell(start, event());
+        let asked = (own.is_some() || hooks.observer.is_some()).then(asked);
+        let trace = Self(Arc::new(Call { hooks: hooks.clone(), own, asked, number, start, timings }));
+        if let Some(Asked { method, origin, target }) = trace.0.asked.clone() {
+            trace.tell(start, Event::CallStart { method, origin, target });
         }
         trace
     }
 
     /// Whether anybody is told of it.
     pub(crate) fn is_observed(&self) -> bool {
-        self.0.own.is_some() || self.0.hooks.observer.is_some()
+        self.0.asked.is_some()
     }
 
     /// Who is told of this call alone.
@@ -136,8 +186,24 @@ impl Trace {
 
     /// Takes an event that happened at `at`.
     pub(crate) fn emit_at(&self, at: Instant, event: Event) {
-        self.lock().fold(at, &event);
+        let is_last = {
+            let mut timings = self.lock();
+            let was_complete = timings.is_complete();
+            timings.fold(at, &event);
+            timings.is_complete() && !was_complete
+        };
         self.tell(at, event);
+        if is_last {
+            self.tell_end();
+        }
+    }
+
+    fn tell_end(&self) {
+        let Some(request) = &self.0.asked else { return };
+        let call = EndedCall { number: self.0.number, request, timings: &self.timings() };
+        for observer in self.0.hooks.observer.as_deref().into_iter().chain(self.0.own.as_deref()) {
+            tell_end(observer, &call);
+        }
     }
 
     /// Tells observers alone of an event that happens now; `event` is only made where there are any.

@@ -1,5 +1,6 @@
 //! Fakes for paused time, servers for real sockets, and a recorder.
 
+pub(crate) mod acting;
 #[cfg(feature = "tls")]
 pub(crate) mod certs;
 pub(crate) mod dns_server;

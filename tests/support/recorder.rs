@@ -15,6 +15,11 @@ impl Observer for Recorder {
 }
 
 impl Recorder {
+    /// What `take` makes of the events it wants.
+    pub(crate) fn pick<T>(&self, take: impl Fn(&Event) -> Option<T>) -> Vec<T> {
+        self.0.lock().unwrap().iter().filter_map(|record| take(&record.event)).collect()
+    }
+
     /// How many events are as `wanted`.
     pub(crate) fn count(&self, wanted: impl Fn(&Event) -> bool) -> usize {
         self.0.lock().unwrap().iter().filter(|record| wanted(&record.event)).count()
