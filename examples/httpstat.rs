@@ -11,6 +11,7 @@ mod dns_server;
 mod http_server;
 
 use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -23,7 +24,7 @@ use http_server::HttpServer;
 use serde_json::{Value, json};
 use speeddial::dns::{HickoryResolver, Source};
 use speeddial::http::{HeaderName, HeaderValue, Method, StatusCode, Version};
-use speeddial::trace::{Outcome, Phase, Timings};
+use speeddial::trace::{Outcome, Phase, Timings, comparison_svg};
 use speeddial::{Client, Error, ErrorKind, PoolConfig};
 
 /// Shows where the time of HTTP requests goes.
@@ -60,6 +61,9 @@ struct Options {
     /// Print one JSON object a request
     #[arg(long)]
     json: bool,
+    /// Draw the requests into a file: one by its phases, several below each other
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
 }
 
 fn header(text: &str) -> Result<(HeaderName, HeaderValue), String> {
@@ -100,7 +104,9 @@ async fn embedded(options: &Options) -> Result<bool, Box<dyn std::error::Error>>
     if !options.json {
         println!("DNS server on {}, HTTP server on {}\n", dns.address(), http.address());
     }
-    let succeeded = ask(options, &client(options, Some(dns.address()))?, &url).await;
+    let mut drawn = Vec::new();
+    let succeeded = ask(options, &client(options, Some(dns.address()))?, &url, &mut drawn).await;
+    draw(options, &drawn)?;
     if !options.json {
         println!("{} DNS queries were sent, {} connections were opened.", dns.queries(), http.connections());
     }
@@ -109,11 +115,21 @@ async fn embedded(options: &Options) -> Result<bool, Box<dyn std::error::Error>>
 
 async fn given(options: &Options) -> Result<bool, Box<dyn std::error::Error>> {
     let client = client(options, options.dns)?;
-    let mut succeeded = true;
+    let (mut succeeded, mut drawn) = (true, Vec::new());
     for url in &options.urls {
-        succeeded &= ask(options, &client, url).await;
+        succeeded &= ask(options, &client, url, &mut drawn).await;
     }
+    draw(options, &drawn)?;
     Ok(succeeded)
+}
+
+fn draw(options: &Options, calls: &[(String, Timings)]) -> Result<(), Box<dyn std::error::Error>> {
+    let Some(file) = &options.svg else { return Ok(()) };
+    let picture = match calls {
+        [(_, only)] => only.to_svg(),
+        calls => comparison_svg(calls.iter().map(|(name, timings)| (name.as_str(), timings))),
+    };
+    std::fs::write(file, picture).map_err(|error| format!("write {}: {error}", file.display()).into())
 }
 
 fn client(options: &Options, dns: Option<SocketAddr>) -> speeddial::Result<Client> {
@@ -130,7 +146,7 @@ fn client(options: &Options, dns: Option<SocketAddr>) -> speeddial::Result<Clien
 }
 
 /// Makes the requests to one URL; whether each got a response.
-async fn ask(options: &Options, client: &Client, url: &str) -> bool {
+async fn ask(options: &Options, client: &Client, url: &str, drawn: &mut Vec<(String, Timings)>) -> bool {
     let mut succeeded = true;
     let mut ttl = Duration::ZERO;
     let count = options.count.unwrap_or(3);
@@ -140,6 +156,11 @@ async fn ask(options: &Options, client: &Client, url: &str) -> bool {
         let told = exchange(options, client, url).await;
         ttl = ttl.max(told.timings.as_ref().map(longest_ttl).unwrap_or_default());
         succeeded &= told.outcome.is_ok();
+        if let Some(timings) = &told.timings {
+            let name = without_credentials(url);
+            let name = name.split_once("://").map_or(name.as_str(), |(_, rest)| rest);
+            drawn.push((format!("#{number} {name}"), timings.clone()));
+        }
         if options.json {
             println!("{}", told.to_json(url));
         } else {

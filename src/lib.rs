@@ -26,7 +26,8 @@
 //! * [`dns`]: the cache, which works on its own, and the [`Resolve`](dns::Resolve) seam under it.
 //! * [`transport`]: the [`Transport`](transport::Transport) seam: from an address to a byte stream.
 //! * `tls` (feature `tls`): whom to trust and who to be. [`Proxy`], [`Addresses`]: which way to go.
-//! * `interop` (features `hyper-util`, `reqwest`): the connector and the DNS cache under other people's clients.
+//! * `interop` (features `hyper-util`, `reqwest`): the connector and the DNS cache under other people's clients; (features
+//!   `metrics`, `opentelemetry`, `tracing`): what happens, as measurements and spans.
 //! * [`trace`]: the [`Observer`](trace::Observer) seam: every event; and [`Timings`](trace::Timings), the sum of them.
 //!
 //! # The walk of a request
@@ -61,7 +62,13 @@ mod error;
 
 mod client;
 
-#[cfg(any(feature = "hyper-util", feature = "reqwest"))]
+#[cfg(any(
+    feature = "hyper-util",
+    feature = "reqwest",
+    feature = "metrics",
+    feature = "opentelemetry",
+    feature = "tracing"
+))]
 pub mod interop;
 
 pub use client::{

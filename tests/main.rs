@@ -14,6 +14,8 @@ mod http2;
 mod httpstat;
 #[cfg(all(feature = "hyper-util", feature = "reqwest", feature = "tls"))]
 mod interop;
+#[cfg(all(feature = "metrics", feature = "opentelemetry", feature = "tracing"))]
+mod measurements;
 #[cfg(target_os = "linux")]
 mod netns;
 mod observers;

@@ -148,9 +148,26 @@ impl Client {
         self.shared.pool.drain().await;
     }
 
+    /// The client as somebody has it who does not keep it.
+    #[cfg(feature = "opentelemetry")]
+    pub(crate) fn downgrade(&self) -> WeakClient {
+        WeakClient(Arc::downgrade(&self.shared))
+    }
+
     /// What the DNS cache holds and has done.
     pub fn dns_stats(&self) -> CacheStats {
         self.shared.resolver.stats()
+    }
+}
+
+/// A client that somebody else keeps.
+#[cfg(feature = "opentelemetry")]
+pub(crate) struct WeakClient(std::sync::Weak<Shared>);
+
+#[cfg(feature = "opentelemetry")]
+impl WeakClient {
+    pub(crate) fn upgrade(&self) -> Option<Client> {
+        self.0.upgrade().map(|shared| Client { shared })
     }
 }
 

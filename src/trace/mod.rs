@@ -3,6 +3,9 @@
 #![doc = include_str!("hooks.md")]
 
 mod event;
+#[cfg(feature = "serde")]
+mod serial;
+mod svg;
 mod timings;
 mod waterfall;
 
@@ -15,7 +18,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use http::{Method, Uri};
 
 pub use event::{CloseCause, DnsLookup, Event, Family, Limit, Phase, Record, RetryCause, Source, Subject, TlsFacts};
+pub use svg::{comparison_svg, waterfall_svg};
 pub use timings::{Attempt, Hop, HopEnd, Outcome, Timings};
+pub use waterfall::Waterfall;
 
 use crate::clock::{Instant, now};
 use crate::origin::Origin;

@@ -295,6 +295,11 @@ impl Timings {
         self.last - self.start
     }
 
+    /// When the call began.
+    pub(super) fn start(&self) -> Instant {
+        self.start
+    }
+
     /// When the call had its turn: a connection, or the beginning of one. Counted from the call's start, as all of curl's
     /// figures are; zero where it did not come so far, as in curl. Of a call that was redirected or made again it is the
     /// last request that counts.

@@ -1,19 +1,137 @@
-//! Timings as text: one line, or a waterfall for a terminal of 80 columns.
+//! Timings as text: one line, or a waterfall for a terminal.
 
 use std::fmt;
+use std::io::IsTerminal;
 use std::time::Duration;
 
-use super::event::{DnsLookup, Phase, Source, TlsFacts};
-use super::timings::{Outcome, Timings};
+use super::event::{DnsLookup, Limit, Phase, Source, TlsFacts};
+use super::timings::{Hop, HopEnd, Outcome, Timings};
 
-const BAR: usize = 24;
-/// What is left of 80 columns for a note.
-const NOTE: usize = 80 - 2 - 8 - 9 - 2 - BAR - 2;
+/// As wide as a terminal is where nothing says otherwise, and the narrowest and the widest that is of use.
+const USUAL_WIDTH: usize = 80;
+const LEAST_WIDTH: usize = 48;
+const MOST_WIDTH: usize = 200;
 
 impl fmt::Display for Timings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if f.alternate() { waterfall(self, f) } else { line(self, f) }
+        if f.alternate() { self.waterfall().fmt(f) } else { line(self, f) }
     }
+}
+
+/// A call's phases as bars, each where its time lies: what `{:#}` of [`Timings`] shows.
+///
+/// It is as wide as the terminal (80 columns where there is none), and coloured where standard output is a terminal and the
+/// environment does not say `NO_COLOR` (<https://no-color.org>).
+///
+/// ```no_run
+/// # async fn run() -> speeddial::Result<()> {
+/// let response = speeddial::Client::new().get("http://127.0.0.1:8080/").send().await?;
+/// eprintln!("{}", response.timings().waterfall().width(100).color(false));
+/// # Ok(()) }
+/// ```
+#[derive(Debug, Clone, Copy)]
+pub struct Waterfall<'a> {
+    timings: &'a Timings,
+    width: usize,
+    color: bool,
+}
+
+impl Timings {
+    /// The phases as bars, for a terminal.
+    pub fn waterfall(&self) -> Waterfall<'_> {
+        let is_terminal = std::io::stdout().is_terminal();
+        let width = terminal_size::terminal_size().map_or(USUAL_WIDTH, |(width, _)| usize::from(width.0));
+        let plain = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+        let dumb = std::env::var_os("TERM").is_some_and(|terminal| terminal == "dumb");
+        Waterfall { timings: self, width: USUAL_WIDTH, color: is_terminal && !plain && !dumb }.width(width)
+    }
+}
+
+impl Waterfall<'_> {
+    /// How many columns it may take, at least 48 and at most 200.
+    pub fn width(self, columns: usize) -> Self {
+        Self { width: columns.clamp(LEAST_WIDTH, MOST_WIDTH), ..self }
+    }
+
+    /// Whether bars are coloured.
+    pub fn color(self, color: bool) -> Self {
+        Self { color, ..self }
+    }
+
+    /// How many columns are for bars, and how many for notes.
+    fn columns(self) -> (usize, usize) {
+        // Indentation, name, time, and what is between them.
+        let rest = self.width - 2 - 8 - 9 - 2 - 2;
+        let bar = rest * 24 / 57;
+        (bar, rest - bar)
+    }
+
+    fn row(
+        self,
+        f: &mut fmt::Formatter<'_>,
+        name: &str,
+        phase: Phase,
+        bounds: [Duration; 2],
+        note: &str,
+    ) -> fmt::Result {
+        let (columns, _) = self.columns();
+        let [from, to] = bounds;
+        let (indent, bar) = bar(from, to - from, self.timings.total(), columns);
+        let (on, off) = if self.color && !bar.is_empty() { (color(phase), "\x1b[0m") } else { ("", "") };
+        let pad = if note.is_empty() { 0 } else { columns - indent - bar.chars().count() + 2 };
+        write!(f, "  {name:<8}{:>9}", span(to - from))?;
+        if bar.is_empty() && note.is_empty() {
+            return writeln!(f);
+        }
+        writeln!(f, "  {:indent$}{on}{bar}{off}{:pad$}{note}", "", "")
+    }
+}
+
+fn color(phase: Phase) -> &'static str {
+    match phase {
+        Phase::Queue => "\x1b[90m",
+        Phase::Dns => "\x1b[36m",
+        Phase::Connect => "\x1b[33m",
+        Phase::Proxy => "\x1b[95m",
+        Phase::Tls => "\x1b[35m",
+        Phase::Send => "\x1b[94m",
+        Phase::Wait => "\x1b[32m",
+        Phase::Receive => "\x1b[34m",
+    }
+}
+
+impl fmt::Display for Waterfall<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (timings, (_, room)) = (self.timings, self.columns());
+        let mut before = Duration::ZERO;
+        for hop in timings.hops() {
+            let (name, note) = told(hop);
+            self.row(f, &name, Phase::Wait, [before, before + hop.elapsed], &cut(note, room))?;
+            before += hop.elapsed;
+        }
+        for phase in Phase::ALL {
+            let spent = timings.spent_last(phase);
+            if phase == Phase::Proxy && spent.is_zero() {
+                continue;
+            }
+            self.row(f, phase.as_str(), phase, [before, before + spent], &note(timings, phase, room))?;
+            before += spent;
+        }
+        write!(f, "  {:<8}{:>9}", "total", span(timings.total()))
+    }
+}
+
+/// What became of a request that was not the last: its name in a list, and more about it.
+pub(super) fn told(hop: &Hop) -> (String, String) {
+    let (name, mut note) = match hop.end {
+        HopEnd::Redirected(status) => (status.as_u16().to_string(), "redirected".to_owned()),
+        HopEnd::Retried(cause) => ("retry".to_owned(), cause.to_string()),
+    };
+    if let Some(remote) = hop.remote {
+        note.push_str(if hop.reused { ", reused " } else { ", new " });
+        note.push_str(&remote.to_string());
+    }
+    (name, note)
 }
 
 fn line(timings: &Timings, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -27,27 +145,21 @@ fn line(timings: &Timings, f: &mut fmt::Formatter<'_>) -> fmt::Result {
             write!(f, " ({source})")?;
         }
     }
-    let Some(remote) = timings.remote_addr() else { return Ok(()) };
-    write!(f, ", {} {remote}", if timings.reused() { "reused" } else { "new" })
-}
-
-fn waterfall(timings: &Timings, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-    let mut before = Duration::ZERO;
-    for phase in Phase::ALL {
-        let spent = timings.spent(phase);
-        if phase == Phase::Proxy && spent.is_zero() {
-            continue;
+    for hop in timings.hops() {
+        match hop.end {
+            HopEnd::Redirected(status) => write!(f, ", redirected ({})", status.as_u16())?,
+            HopEnd::Retried(cause) => write!(f, ", retried ({cause})")?,
         }
-        let row = format!(
-            "  {phase:<8}{:>9}  {:<BAR$}  {}",
-            span(spent),
-            bar(before, spent, timings.total()),
-            note(timings, phase)
-        );
-        writeln!(f, "{}", row.trim_end())?;
-        before += spent;
     }
-    write!(f, "  {:<8}{:>9}", "total", span(timings.total()))
+    if let Some(why) = timings.failure() {
+        write!(f, ", failed ({why})")?;
+    }
+    let Some(remote) = timings.remote_addr() else { return Ok(()) };
+    write!(f, ", {} {remote}", if timings.reused() { "reused" } else { "new" })?;
+    if timings.freed() {
+        f.write_str(", freed while another was being opened")?;
+    }
+    Ok(())
 }
 
 /// The phases a line names: those that took time, or had something to say.
@@ -57,80 +169,121 @@ fn shown(timings: &Timings) -> impl Iterator<Item = Phase> {
     })
 }
 
-/// A bar as long as its share of the total, where its time lies; anything above zero leaves a mark.
-fn bar(before: Duration, spent: Duration, total: Duration) -> String {
+/// A bar as long as its share of the total, and how far from the left its time lies; anything above zero leaves a mark.
+fn bar(before: Duration, spent: Duration, total: Duration, columns: usize) -> (usize, String) {
     if spent.is_zero() || total.is_zero() {
-        return String::new();
+        return (0, String::new());
     }
-    let column = |at: Duration| (at.as_secs_f64() / total.as_secs_f64() * BAR as f64).round() as usize;
-    let from = column(before).min(BAR - 1);
+    let column = |at: Duration| (at.as_secs_f64() / total.as_secs_f64() * columns as f64).round() as usize;
+    let from = column(before).min(columns - 1);
     let cells = column(before + spent).saturating_sub(from);
-    let mark = if cells == 0 { "▏".to_owned() } else { "█".repeat(cells) };
-    format!("{}{mark}", " ".repeat(from))
+    (from, if cells == 0 { "▏".to_owned() } else { "█".repeat(cells) })
 }
 
-fn note(timings: &Timings, phase: Phase) -> String {
+pub(super) fn note(timings: &Timings, phase: Phase, room: usize) -> String {
+    if let Some(why) = timings.failure().filter(|_| timings.phase() == phase) {
+        return cut(format!("failed: {why}"), room);
+    }
     match phase {
         Phase::Dns => match timings.used_lookup() {
             None if timings.reused() => "not asked".to_owned(),
             None => String::new(),
             Some(lookup) if lookup.error.is_some() => "failed".to_owned(),
-            Some(lookup) => answer(lookup),
+            Some(lookup) => answer(lookup, room),
         },
+        Phase::Queue if timings.freed() => fit(room, [["freed while another was opened".to_owned().into()]]),
+        Phase::Queue => {
+            timings.queued_by().map_or_else(String::new, |limit| fit(room, [[Some(short(limit).to_owned())]]))
+        }
         Phase::Connect if timings.reused() => "reused connection".to_owned(),
-        Phase::Connect => attempts(timings),
-        Phase::Tls => timings.tls_facts().map(secrecy).unwrap_or_default(),
+        Phase::Connect => attempts(timings, room),
+        Phase::Tls => timings.tls_facts().map(|facts| secrecy(facts, room)).unwrap_or_default(),
+        Phase::Wait => timings.status().map(|status| format!("status {}", status.as_u16())).unwrap_or_default(),
+        Phase::Receive if timings.is_complete() && timings.failure().is_none() => size(timings.received_bytes()),
         _ => String::new(),
     }
 }
 
-fn answer(lookup: &DnsLookup) -> String {
+fn answer(lookup: &DnsLookup, room: usize) -> String {
     let source = lookup.source.to_string();
     let ttl = (lookup.source != Source::Literal).then(|| format!("TTL {}", span(lookup.ttl)));
     let first = lookup.addresses.first().map(ToString::to_string);
     let more = lookup.addresses.len().checked_sub(2).map(|more| format!("+{}", more + 1));
     let full = [Some(source.clone()), ttl.clone(), first.clone(), more.clone()];
-    fit([full, [Some(source.clone()), ttl, first.clone(), None], [Some(source), first, more, None]])
+    fit(room, [full, [Some(source.clone()), ttl, first.clone(), None], [Some(source), first, more, None]])
 }
 
 /// Version, protocol, whether the session was resumed; and first of all that nobody was verified, where that is so.
-fn secrecy(facts: &TlsFacts) -> String {
+fn secrecy(facts: &TlsFacts, room: usize) -> String {
     let unverified = (!facts.verified).then(|| "NOT VERIFIED".to_owned());
     let version = Some(facts.version.replacen('_', ".", 1));
     let resumed = facts.resumed.then(|| "resumed".to_owned());
     let alpn = facts.alpn.as_deref().map(str::to_owned);
-    fit([[unverified.clone(), version.clone(), alpn, resumed], [unverified, version, None, None]])
+    fit(room, [[unverified.clone(), version.clone(), alpn, resumed], [unverified, version, None, None]])
 }
 
-fn attempts(timings: &Timings) -> String {
+fn attempts(timings: &Timings, room: usize) -> String {
     let failed = timings.attempts().iter().filter(|attempt| matches!(attempt.outcome, Outcome::Failed(_))).count();
     let failed = (failed > 0).then(|| format!("{failed} failed"));
     match timings.remote_addr() {
-        None => fit([[failed]]),
-        Some(remote) => fit([
-            [Some("new".to_owned()), Some(remote.to_string()), failed.clone()],
-            [Some(remote.to_string()), failed.clone(), None],
-            [failed, Some(remote.to_string()), None],
-        ]),
+        None => fit(room, [[failed]]),
+        Some(remote) => fit(
+            room,
+            [
+                [Some("new".to_owned()), Some(remote.to_string()), failed.clone()],
+                [Some(remote.to_string()), failed.clone(), None],
+                [failed, Some(remote.to_string()), None],
+            ],
+        ),
     }
 }
 
 /// The first way to put it that fits, or as much as fits of the last.
-fn fit<const PARTS: usize, const WAYS: usize>(ways: [[Option<String>; PARTS]; WAYS]) -> String {
+fn fit<const PARTS: usize, const WAYS: usize>(room: usize, ways: [[Option<String>; PARTS]; WAYS]) -> String {
     let mut text = String::new();
     for parts in ways {
         text = parts.into_iter().flatten().collect::<Vec<_>>().join(", ");
-        if text.chars().count() <= NOTE {
+        if text.chars().count() <= room {
             return text;
         }
     }
-    let mut cut: String = text.chars().take(NOTE - 1).collect();
+    cut(text, room)
+}
+
+/// As much of a text as there is room for.
+pub(super) fn cut(text: String, room: usize) -> String {
+    if text.chars().count() <= room {
+        return text;
+    }
+    let mut cut: String = text.chars().take(room.saturating_sub(1)).collect();
     cut.push('…');
     cut
 }
 
+/// What a call waited for, in a few words.
+fn short(limit: Limit) -> &'static str {
+    match limit {
+        Limit::Opening => "",
+        Limit::Dials => "dials to the host",
+        Limit::ConnectionsPerHost => "connections per host",
+        Limit::Streams => "HTTP/2 streams",
+        Limit::Connections => "connections in total",
+        Limit::Descriptors => "no descriptors",
+        Limit::Draining => "draining",
+    }
+}
+
+fn size(bytes: u64) -> String {
+    match bytes {
+        ..=999 => format!("{bytes} B"),
+        1_000..=999_999 => format!("{:.1} kB", bytes as f64 / 1e3),
+        1_000_000..=999_999_999 => format!("{:.1} MB", bytes as f64 / 1e6),
+        _ => format!("{:.1} GB", bytes as f64 / 1e9),
+    }
+}
+
 /// A time in the unit that leaves it at most three digits before the point.
-fn span(time: Duration) -> String {
+pub(super) fn span(time: Duration) -> String {
     let micros = time.as_nanos() as f64 / 1e3;
     match micros {
         0.0 => "0".to_owned(),
@@ -167,9 +320,9 @@ mod tests {
             verified,
             peer_certificates: Vec::new(),
         };
-        assert_eq!(secrecy(&facts(Some("h2"), true, true)), "TLSv1.3, h2, resumed");
-        assert_eq!(secrecy(&facts(None, false, true)), "TLSv1.3");
-        assert_eq!(secrecy(&facts(Some("http/1.1"), true, false)), "NOT VERIFIED, TLSv1.3");
+        assert_eq!(secrecy(&facts(Some("h2"), true, true), 33), "TLSv1.3, h2, resumed");
+        assert_eq!(secrecy(&facts(None, false, true), 33), "TLSv1.3");
+        assert_eq!(secrecy(&facts(Some("http/1.1"), true, false), 33), "NOT VERIFIED, TLSv1.3");
     }
 
     fn cold() -> Timings {
@@ -205,7 +358,7 @@ mod tests {
 
     #[test]
     fn the_waterfall_is_proportional_and_fits_80_columns() {
-        let text = format!("{:#}", cold());
+        let text = cold().waterfall().width(80).color(false).to_string();
         assert_eq!(
             text,
             "  queue           0
@@ -214,7 +367,7 @@ mod tests {
   tls             0
   send            0
   wait      50.0 ms         ████████████
-  receive   20.0 ms                     █████
+  receive   20.0 ms                     █████  2 B
   total      100 ms"
         );
     }
@@ -222,11 +375,11 @@ mod tests {
     #[test]
     fn notes_too_long_for_80_columns_leave_out_what_matters_least() {
         let some = |text: &str| Some(text.to_owned());
-        assert_eq!(fit([[some("short"), some("and sweet")]]), "short, and sweet");
+        assert_eq!(fit(33, [[some("short"), some("and sweet")]]), "short, and sweet");
         let v6 = "2001:db8:1111:2222:3333:4444:5555:6666";
-        assert_eq!(fit([[some("new"), some(v6)], [some("192.0.2.1"), None]]), "192.0.2.1");
-        let cut = fit([[some(v6)]]);
-        assert!(cut.starts_with("2001:db8:1111:2222:3333:") && cut.chars().count() == NOTE && cut.ends_with('…'));
+        assert_eq!(fit(33, [[some("new"), some(v6)], [some("192.0.2.1"), None]]), "192.0.2.1");
+        let cut = fit(33, [[some(v6)]]);
+        assert!(cut.starts_with("2001:db8:1111:2222:3333:") && cut.chars().count() == 33 && cut.ends_with('…'));
     }
 
     #[test]

@@ -34,6 +34,10 @@ impl Authority {
         self.issuer.der().clone()
     }
 
+    pub(crate) fn pem(&self) -> String {
+        self.issuer.pem()
+    }
+
     /// A certificate for these names, and its key.
     pub(crate) fn sign(&self, params: CertificateParams) -> (CertificateDer<'static>, PrivateKeyDer<'static>) {
         self.sign_with(params, KeyPair::generate().unwrap())

@@ -1,0 +1,118 @@
+//! Measurements for the `metrics` facade.
+
+use metrics::{Key, KeyName, Label, Level, Metadata, Unit, with_recorder};
+
+use super::instruments::{Attributes, Instrument, Kind, Meter, READINGS, Sink, Value};
+use crate::client::Client;
+use crate::trace::{EndedCall, Observer, Record};
+
+/// Measures calls, connections and lookups for the [`metrics`](https://docs.rs/metrics) facade, by the names, units and
+/// attributes of the [OpenTelemetry conventions](https://opentelemetry.io/docs/specs/semconv/http/http-metrics/) for HTTP
+/// clients.
+///
+/// Histograms: `http.client.request.duration`, `http.client.request.time_in_queue`, `http.client.connection.duration`,
+/// `dns.lookup.duration`, `speeddial.request.phase.duration` (seconds), `http.client.request.body.size`,
+/// `http.client.response.body.size` (bytes). Gauges: `http.client.active_requests`, `http.client.open_connections`. Counters:
+/// `speeddial.request.retries`, `speeddial.request.redirects`, `speeddial.connection.failures`,
+/// `speeddial.connection.closed`; and the numbers of the pool and the cache by [`report`](Self::report).
+///
+/// Whatever recorder is installed is told, from the moment it is.
+///
+/// ```
+/// let client = speeddial::Client::builder().observer(speeddial::interop::Metrics::new()).build()?;
+/// # Ok::<(), speeddial::Error>(())
+/// ```
+pub struct Metrics(Meter<Facade>);
+
+struct Facade;
+
+const METADATA: Metadata<'static> = Metadata::new("speeddial", Level::INFO, Some(module_path!()));
+
+impl Metrics {
+    /// Measurements of a client that is given this as its observer. What is measured is described to the recorder now.
+    pub fn new() -> Self {
+        for instrument in Instrument::ALL {
+            let (name, unit, description) = instrument.about();
+            let (name, unit) = (KeyName::from_const_str(name), Unit::from_string(unit_name(unit)));
+            with_recorder(|recorder| match instrument.kind() {
+                Kind::Histogram(_) => recorder.describe_histogram(name, unit, description.into()),
+                Kind::UpDownCounter => recorder.describe_gauge(name, unit, description.into()),
+                Kind::Counter => recorder.describe_counter(name, unit, description.into()),
+            });
+        }
+        for reading in &READINGS {
+            let (name, unit) = (KeyName::from_const_str(reading.name), Some(Unit::Count));
+            with_recorder(|recorder| match reading.grows {
+                true => recorder.describe_counter(name, unit, reading.description.into()),
+                false => recorder.describe_gauge(name, unit, reading.description.into()),
+            });
+        }
+        Self(Meter::new(Facade))
+    }
+
+    /// Tells what the client's pool and DNS cache count themselves, `speeddial.pool.*` and `speeddial.dns.cache.*`: to be
+    /// called now and then, best right before the numbers are looked at.
+    pub fn report(client: &Client) {
+        for reading in &READINGS {
+            let (key, value) = (Key::from_static_name(reading.name), (reading.read)(client));
+            with_recorder(|recorder| match reading.grows {
+                true => recorder.register_counter(&key, &METADATA).absolute(value),
+                false => recorder.register_gauge(&key, &METADATA).set(value as f64),
+            });
+        }
+    }
+}
+
+/// The facade's name of a unit; it has none for requests and connections.
+fn unit_name(unit: &str) -> &str {
+    match unit {
+        "s" => "seconds",
+        "By" => "bytes",
+        _ => "count",
+    }
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl std::fmt::Debug for Metrics {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Metrics")
+    }
+}
+
+impl Observer for Metrics {
+    fn observe(&self, record: &Record) {
+        self.0.observe(record);
+    }
+
+    fn ended(&self, call: &EndedCall<'_>) {
+        self.0.ended(call);
+    }
+}
+
+fn key(instrument: Instrument, attributes: Attributes) -> Key {
+    let label = |(name, value)| match value {
+        Value::Text(text) => Label::new(name, text),
+        Value::Number(number) => Label::new(name, number.to_string()),
+    };
+    Key::from_parts(instrument.about().0, attributes.into_iter().map(label).collect::<Vec<_>>())
+}
+
+impl Sink for Facade {
+    fn record(&self, instrument: Instrument, value: f64, attributes: Attributes) {
+        let key = key(instrument, attributes);
+        with_recorder(|recorder| recorder.register_histogram(&key, &METADATA).record(value));
+    }
+
+    fn add(&self, instrument: Instrument, by: i64, attributes: Attributes) {
+        let key = key(instrument, attributes);
+        with_recorder(|recorder| match instrument.kind() {
+            Kind::Counter => recorder.register_counter(&key, &METADATA).increment(by.unsigned_abs()),
+            _ => recorder.register_gauge(&key, &METADATA).increment(by as f64),
+        });
+    }
+}

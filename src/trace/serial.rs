@@ -1,0 +1,118 @@
+//! Timings for serde: whole nanoseconds, and names in lower case.
+
+use serde::ser::{Serialize, SerializeStruct, Serializer};
+
+use super::event::{DnsLookup, Phase, TlsFacts};
+use super::timings::{Attempt, Hop, HopEnd, Outcome, Timings};
+
+/// So long that nobody lives to see it; nanoseconds of more do not fit.
+fn nanos(time: std::time::Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// A map of the phases to their nanoseconds.
+struct Spent<F>(F);
+
+impl<F: Fn(Phase) -> std::time::Duration> Serialize for Spent<F> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(Phase::ALL.map(|phase| (phase.as_str(), nanos((self.0)(phase)))))
+    }
+}
+
+/// Total, phases, curl's figures, what came of the call, and all that was done for it.
+impl Serialize for Timings {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut timings = serializer.serialize_struct("Timings", 25)?;
+        timings.serialize_field("total_ns", &nanos(self.total()))?;
+        timings.serialize_field("spent_ns", &Spent(|phase| self.spent(phase)))?;
+        for (name, figure) in [
+            ("time_queue_ns", self.time_queue()),
+            ("time_namelookup_ns", self.time_namelookup()),
+            ("time_connect_ns", self.time_connect()),
+            ("time_appconnect_ns", self.time_appconnect()),
+            ("time_pretransfer_ns", self.time_pretransfer()),
+            ("time_starttransfer_ns", self.time_starttransfer()),
+            ("time_redirect_ns", self.time_redirect()),
+        ] {
+            timings.serialize_field(name, &nanos(figure))?;
+        }
+        timings.serialize_field("phase", self.phase().as_str())?;
+        timings.serialize_field("complete", &self.is_complete())?;
+        timings.serialize_field("failure", &self.failure())?;
+        timings.serialize_field("status", &self.status().map(|status| status.as_u16()))?;
+        timings.serialize_field("version", &self.version().map(|version| format!("{version:?}")))?;
+        timings.serialize_field("sent_bytes", &self.sent_bytes())?;
+        timings.serialize_field("received_bytes", &self.received_bytes())?;
+        timings.serialize_field("connection", &self.connection())?;
+        timings.serialize_field("reused", &self.reused())?;
+        timings.serialize_field("freed", &self.freed())?;
+        timings.serialize_field("queued_by", &self.queued_by().map(|limit| limit.as_str()))?;
+        timings.serialize_field("remote_addr", &self.remote_addr())?;
+        timings.serialize_field("tls", &self.tls_facts())?;
+        timings.serialize_field("lookups", self.lookups())?;
+        timings.serialize_field("attempts", self.attempts())?;
+        timings.serialize_field("hops", self.hops())?;
+        timings.end()
+    }
+}
+
+impl Serialize for DnsLookup {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut lookup = serializer.serialize_struct("DnsLookup", 6)?;
+        lookup.serialize_field("name", &*self.name)?;
+        lookup.serialize_field("family", &self.family.to_string())?;
+        lookup.serialize_field("source", self.source.as_str())?;
+        lookup.serialize_field("addresses", &*self.addresses)?;
+        lookup.serialize_field("ttl_ns", &nanos(self.ttl))?;
+        lookup.serialize_field("error", &self.error.as_ref().map(ToString::to_string))?;
+        lookup.end()
+    }
+}
+
+impl Serialize for Attempt {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let (outcome, error) = match &self.outcome {
+            Outcome::Pending => ("pending", None),
+            Outcome::Connected => ("connected", None),
+            Outcome::Failed(error) => ("failed", Some(error.to_string())),
+            Outcome::Cancelled => ("cancelled", None),
+        };
+        let mut attempt = serializer.serialize_struct("Attempt", 5)?;
+        attempt.serialize_field("address", &self.address)?;
+        attempt.serialize_field("started_ns", &nanos(self.started))?;
+        attempt.serialize_field("elapsed_ns", &nanos(self.elapsed))?;
+        attempt.serialize_field("outcome", outcome)?;
+        attempt.serialize_field("error", &error)?;
+        attempt.end()
+    }
+}
+
+impl Serialize for Hop {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let (status, retried) = match self.end {
+            HopEnd::Redirected(status) => (Some(status.as_u16()), None),
+            HopEnd::Retried(cause) => (None, Some(cause.as_str())),
+        };
+        let mut hop = serializer.serialize_struct("Hop", 7)?;
+        hop.serialize_field("started_ns", &nanos(self.started))?;
+        hop.serialize_field("elapsed_ns", &nanos(self.elapsed))?;
+        hop.serialize_field("spent_ns", &Spent(|phase| self.spent(phase)))?;
+        hop.serialize_field("redirected", &status)?;
+        hop.serialize_field("retried", &retried)?;
+        hop.serialize_field("reused", &self.reused)?;
+        hop.serialize_field("remote_addr", &self.remote)?;
+        hop.end()
+    }
+}
+
+impl Serialize for TlsFacts {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut facts = serializer.serialize_struct("TlsFacts", 5)?;
+        facts.serialize_field("version", self.version)?;
+        facts.serialize_field("cipher_suite", self.cipher_suite)?;
+        facts.serialize_field("alpn", &self.alpn.as_deref())?;
+        facts.serialize_field("resumed", &self.resumed)?;
+        facts.serialize_field("verified", &self.verified)?;
+        facts.end()
+    }
+}

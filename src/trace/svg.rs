@@ -1,0 +1,304 @@
+//! Timings as pictures: one call by its phases, or a page of calls below each other.
+
+use std::fmt::Write;
+use std::time::Duration;
+
+use super::event::Phase;
+use super::timings::{Hop, Timings};
+use super::waterfall::{cut, note, span, told};
+
+const WIDTH: f64 = 960.0;
+const MARGIN: f64 = 16.0;
+const ROW: f64 = 22.0;
+/// Where bars begin and end.
+const LEFT: f64 = 250.0;
+const RIGHT: f64 = 700.0;
+
+const STYLE: &str = "text{font:12px system-ui,sans-serif;fill:#24292f}.dim{fill:#6e7781}.num{text-anchor:end;\
+                     font-variant-numeric:tabular-nums}.mid{text-anchor:middle}";
+
+impl Timings {
+    /// The call as an SVG picture: a bar for each phase, where its time lies, with what is known of it.
+    pub fn to_svg(&self) -> String {
+        let mut chart = Chart::new(self.total(), false);
+        let mut before = Duration::ZERO;
+        for hop in self.hops() {
+            let (name, note) = told(hop);
+            chart.label(&name, hop.elapsed);
+            chart.bars(before, &parts_of(hop));
+            chart.note(&note);
+            chart.next();
+            before += hop.elapsed;
+        }
+        for (phase, spent) in parts(self) {
+            chart.label(phase.as_str(), spent);
+            chart.bars(before, &[(phase, spent)]);
+            chart.note(&note(self, phase, 42));
+            chart.next();
+            before += spent;
+        }
+        chart.label("total", self.total());
+        chart.next();
+        chart.finish()
+    }
+}
+
+/// A page of calls as one SVG picture, each with its name, on one axis of time that begins with the first of them.
+///
+/// ```
+/// # fn run(calls: &[(String, speeddial::trace::Timings)]) -> std::io::Result<()> {
+/// let page = speeddial::trace::waterfall_svg(calls.iter().map(|(name, timings)| (name.as_str(), timings)));
+/// std::fs::write("calls.svg", page)
+/// # }
+/// ```
+pub fn waterfall_svg<'a>(calls: impl IntoIterator<Item = (&'a str, &'a Timings)>) -> String {
+    let calls: Vec<_> = calls.into_iter().collect();
+    let first = calls.iter().map(|(_, timings)| timings.start()).min();
+    page(&calls, |timings| first.map_or(Duration::ZERO, |first| timings.start() - first))
+}
+
+/// The same with each call counted from its own start, to compare calls that were made far apart.
+pub fn comparison_svg<'a>(calls: impl IntoIterator<Item = (&'a str, &'a Timings)>) -> String {
+    page(&calls.into_iter().collect::<Vec<_>>(), |_| Duration::ZERO)
+}
+
+/// Calls, each of which begins at some time.
+fn page(calls: &[(&str, &Timings)], since: impl Fn(&Timings) -> Duration) -> String {
+    let end = calls.iter().map(|(_, timings)| since(timings) + timings.total()).max().unwrap_or_default();
+    let mut chart = Chart::new(end, true);
+    for (name, timings) in calls {
+        chart.label(name, timings.total());
+        let mut before = since(timings);
+        for hop in timings.hops() {
+            chart.bars(before, &parts_of(hop));
+            before += hop.elapsed;
+        }
+        chart.bars(before, &parts(timings));
+        chart.note(&summary(timings));
+        chart.next();
+    }
+    chart.finish()
+}
+
+fn summary(timings: &Timings) -> String {
+    if let Some(why) = timings.failure() {
+        return format!("failed: {why}");
+    }
+    let status = timings.status().map(|status| status.as_u16().to_string());
+    let how =
+        timings.remote_addr().map(|remote| format!("{} {remote}", if timings.reused() { "reused" } else { "new" }));
+    status.into_iter().chain(how).collect::<Vec<_>>().join(", ")
+}
+
+/// The phases of a call's last request; that of a proxy only where there was one.
+fn parts(timings: &Timings) -> Vec<(Phase, Duration)> {
+    let spent = Phase::ALL.map(|phase| (phase, timings.spent_last(phase)));
+    spent.into_iter().filter(|(phase, spent)| *phase != Phase::Proxy || !spent.is_zero()).collect()
+}
+
+fn parts_of(hop: &Hop) -> Vec<(Phase, Duration)> {
+    Phase::ALL.map(|phase| (phase, hop.spent(phase))).to_vec()
+}
+
+fn color(phase: Phase) -> &'static str {
+    match phase {
+        Phase::Queue => "#afb8c1",
+        Phase::Dns => "#1b7c83",
+        Phase::Connect => "#e36209",
+        Phase::Proxy => "#bf3989",
+        Phase::Tls => "#8250df",
+        Phase::Send => "#d4a72c",
+        Phase::Wait => "#2da44e",
+        Phase::Receive => "#0969da",
+    }
+}
+
+/// Rows of bars over an axis of time.
+struct Chart {
+    end: Duration,
+    /// The colours of the phases are explained on top, where the rows do not name them.
+    legend: bool,
+    rows: String,
+    top: f64,
+    y: f64,
+}
+
+impl Chart {
+    fn new(end: Duration, legend: bool) -> Self {
+        // Below the legend and the axis.
+        let top = MARGIN + if legend { 2.0 } else { 1.0 } * ROW;
+        Self { end, legend, rows: String::new(), top, y: top }
+    }
+
+    fn x(&self, at: Duration) -> f64 {
+        let share = if self.end.is_zero() { 0.0 } else { at.as_secs_f64() / self.end.as_secs_f64() };
+        LEFT + share * (RIGHT - LEFT)
+    }
+
+    fn label(&mut self, name: &str, took: Duration) {
+        let (y, name, took) = (self.y + 15.0, escaped(&cut(name.to_owned(), 24)), span(took));
+        let _ = write!(self.rows, "<text x='{MARGIN}' y='{y}'>{name}</text>");
+        let _ = write!(self.rows, "<text class='num' x='{}' y='{y}'>{took}</text>", LEFT - 12.0);
+    }
+
+    /// Bars one after the other, the first of them `from` on. What took any time at all is seen.
+    fn bars(&mut self, from: Duration, parts: &[(Phase, Duration)]) {
+        let mut before = from;
+        for (phase, spent) in parts.iter().filter(|(_, spent)| !spent.is_zero()) {
+            let (x, end) = (self.x(before), self.x(before + *spent));
+            let (y, width, height) = (self.y + 3.0, (end - x).max(1.0), ROW - 6.0);
+            let _ = write!(
+                self.rows,
+                "<rect x='{x:.1}' y='{y}' width='{width:.1}' height='{height}' fill='{}'><title>{phase} {}</title></rect>",
+                color(*phase),
+                span(*spent)
+            );
+            before += *spent;
+        }
+    }
+
+    fn note(&mut self, note: &str) {
+        let (x, y) = (RIGHT + 12.0, self.y + 15.0);
+        let _ = write!(self.rows, "<text class='dim' x='{x}' y='{y}'>{}</text>", escaped(&cut(note.to_owned(), 42)));
+    }
+
+    fn next(&mut self) {
+        self.y += ROW;
+        self.rows.push('\n');
+    }
+
+    fn finish(self) -> String {
+        let (top, height) = (self.top, self.y + MARGIN);
+        let mut text = format!(
+            "<svg xmlns='http://www.w3.org/2000/svg' width='{WIDTH}' height='{height}' viewBox='0 0 {WIDTH} {height}'>\n\
+             <style>{STYLE}</style>\n<rect width='100%' height='100%' fill='#ffffff'/>\n"
+        );
+        if self.legend {
+            for (place, phase) in Phase::ALL.into_iter().enumerate() {
+                let x = MARGIN + place as f64 * 98.0;
+                let _ = write!(
+                    text,
+                    "<rect x='{x}' y='{MARGIN}' width='12' height='12' rx='2' fill='{}'/><text x='{}' y='{}'>{phase}</text>",
+                    color(phase),
+                    x + 18.0,
+                    MARGIN + 10.5
+                );
+            }
+            text.push('\n');
+        }
+        for at in ticks(self.end) {
+            let x = self.x(at);
+            let _ = writeln!(
+                text,
+                "<line x1='{x:.1}' x2='{x:.1}' y1='{top}' y2='{}' stroke='#d8dee4'/>\
+                 <text class='dim mid' x='{x:.1}' y='{}'>{}</text>",
+                self.y,
+                top - 6.0,
+                span(at)
+            );
+        }
+        text.push_str(&self.rows);
+        text.push_str("</svg>\n");
+        text
+    }
+}
+
+/// Round times from 0 to `end`, at most six.
+fn ticks(end: Duration) -> Vec<Duration> {
+    let end = end.as_nanos() as u64;
+    let mut step = 1;
+    while end / step > 5 {
+        // 1, 2, 5, 10, 20, ...
+        step = if step.to_string().starts_with('2') { step / 2 * 5 } else { step * 2 };
+    }
+    (0..=end / step).map(|tick| Duration::from_nanos(tick * step)).collect()
+}
+
+fn escaped(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for char in text.chars() {
+        match char {
+            '<' => escaped.push_str("&lt;"),
+            '>' => escaped.push_str("&gt;"),
+            '&' => escaped.push_str("&amp;"),
+            '\'' => escaped.push_str("&#39;"),
+            '"' => escaped.push_str("&quot;"),
+            // XML has no way to write them.
+            char if char.is_control() => escaped.push('\u{fffd}'),
+            char => escaped.push(char),
+        }
+    }
+    escaped
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::event::{Event, RetryCause};
+    use super::*;
+
+    fn ms(ms: u64) -> Duration {
+        Duration::from_millis(ms)
+    }
+
+    fn timings() -> Timings {
+        let start = crate::clock::now();
+        let mut timings = Timings::new(start);
+        let (idle, waited) = Default::default();
+        let leased =
+            |requests| Event::Leased { connection: 1, remote: None, requests, idle, tls: None, waited, freed: false };
+        for (at, event) in [
+            (0, leased(1)),
+            (10, Event::Retried { cause: RetryCause::Closed }),
+            (20, leased(0)),
+            (20, Event::RequestSent { body: 0 }),
+            (90, Event::FirstByte),
+            (100, Event::BodyEnd { bytes: 2 }),
+        ] {
+            timings.fold(start + ms(at), &event);
+        }
+        timings
+    }
+
+    fn rects(svg: &str) -> Vec<(&str, f64, f64)> {
+        let number = |text: &str, name: &str| -> f64 {
+            let (_, rest) = text.split_once(&format!(" {name}='")).unwrap();
+            rest.split('\'').next().unwrap().parse().unwrap()
+        };
+        let bars = svg.split("<rect").filter(|text| text.contains("<title>"));
+        bars.map(|text| {
+            let title = text.split("<title>").nth(1).unwrap().split(' ').next().unwrap();
+            (title, number(text, "x"), number(text, "width"))
+        })
+        .collect()
+    }
+
+    #[test]
+    fn bars_lie_where_their_time_does() {
+        let svg = timings().to_svg();
+        // 450 points are 100 ms.
+        let expected =
+            [("send", 250.0, 45.0), ("queue", 295.0, 45.0), ("wait", 340.0, 315.0), ("receive", 655.0, 45.0)];
+        assert_eq!(rects(&svg), expected);
+        assert!(svg.contains(">retry</text>") && svg.contains(">100 ms</text>"), "{svg}");
+    }
+
+    #[test]
+    fn a_page_has_a_row_for_each_call_and_what_is_in_names_stays_text() {
+        let timings = timings();
+        let svg = waterfall_svg([("<script>&", &timings), ("another", &timings)]);
+        assert_eq!(rects(&svg).len(), 8);
+        assert!(svg.contains("&lt;script&gt;&amp;") && !svg.contains("<script>"));
+        let open = |tag: &str| svg.matches(tag).count();
+        assert_eq!(open("<text"), open("</text>"));
+        assert!(waterfall_svg([]).ends_with("</svg>\n"), "no calls are a picture, too");
+    }
+
+    #[test]
+    fn ticks_are_round_and_few() {
+        let at = |end| ticks(Duration::from_micros(end)).iter().map(|tick| tick.as_micros()).collect::<Vec<_>>();
+        assert_eq!(at(100), [0, 20, 40, 60, 80, 100]);
+        assert_eq!(at(1_234), [0, 500, 1_000]);
+        assert_eq!(ticks(Duration::ZERO), [Duration::ZERO]);
+        assert!((1..100_000).step_by(77).all(|end| (2..=6).contains(&at(end).len())));
+    }
+}
