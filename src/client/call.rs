@@ -21,7 +21,7 @@ use crate::connect::{Conn, ConnectError, Protocol, SendError, Times};
 use crate::error::{Error, Result, io_cause};
 use crate::origin::Scheme;
 use crate::pool::{Checkout, Delivery, InLine, Lease, LeaseError, Ticket};
-use crate::trace::{Asked, CloseCause, Event, RetryCause, Trace};
+use crate::trace::{Asked, CloseCause, Event, RetryCause, Trace, Wants};
 
 /// Makes the call `request` describes.
 pub(super) async fn run(client: &Shared, request: Request) -> Result<Response> {
@@ -366,10 +366,10 @@ impl Exchange<'_> {
         &mut self,
         mut message: http::Request<Outgoing>,
     ) -> Result<http::Response<Incoming>, SendError<Outgoing>> {
-        if self.trace.is_observed() {
+        if self.trace.is_wanted(Wants::INTERIM) {
             let trace = self.trace.clone();
             hyper::ext::on_informational(&mut message, move |response| {
-                trace.emit(Event::Informational { status: response.status() });
+                trace.mention(Wants::INTERIM, || Event::Informational { status: response.status() });
             });
         }
         let lease = self.lease.as_mut().expect("an exchange has its connection");

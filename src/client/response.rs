@@ -25,7 +25,7 @@ use crate::connect::Protocol;
 use crate::error::{Error, Result};
 use crate::origin::Origin;
 use crate::pool::Lease;
-use crate::trace::{CloseCause, Event, Phase, Timings, TimingsHandle, Trace};
+use crate::trace::{CloseCause, Event, Phase, Timings, TimingsHandle, Trace, Wants};
 
 /// How long a connection whose response was read may take to be ready for the next request.
 const READY_TIMEOUT: Duration = Duration::from_millis(250);
@@ -225,7 +225,7 @@ impl Payload {
             };
             let Ok(data) = frame.into_data() else { continue };
             self.bytes += data.len() as u64;
-            self.trace.mention(|| Event::BodyChunk { bytes: data.len() as u64 });
+            self.trace.mention(Wants::CHUNKS, || Event::BodyChunk { bytes: data.len() as u64 });
             self.finish_at_end();
             if !data.is_empty() {
                 return Ok(Some(data));

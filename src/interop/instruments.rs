@@ -10,7 +10,7 @@ use http::{Method, Version};
 
 use crate::client::Client;
 use crate::origin::{Origin, Scheme};
-use crate::trace::{EndedCall, Event, Family, HopEnd, Observer, Phase, Record, Source, Subject, Timings};
+use crate::trace::{EndedCall, Event, Family, HopEnd, Observer, Phase, Record, Source, Subject, Timings, Wants};
 
 /// Something that is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -158,6 +158,10 @@ impl<S> Meter<S> {
 }
 
 impl<S: Sink> Observer for Meter<S> {
+    fn wants(&self) -> Wants {
+        Wants::CALLS.and(Wants::CONNECTIONS).and(Wants::ENDS)
+    }
+
     fn observe(&self, record: &Record) {
         match record.subject {
             Subject::Call(_) => self.call(&record.event),
@@ -200,8 +204,8 @@ impl<S: Sink> Observer for Meter<S> {
 impl<S: Sink> Meter<S> {
     fn call(&self, event: &Event) {
         match event {
-            Event::CallStart { method, origin, .. } => {
-                self.sink.add(Instrument::ActiveRequests, 1, requested(method, origin));
+            Event::CallStart(asked) => {
+                self.sink.add(Instrument::ActiveRequests, 1, requested(&asked.method, &asked.origin));
             }
             Event::Leased { connection, .. } => self.carries(*connection, |carries| carries + 1),
             _ => {}

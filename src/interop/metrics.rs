@@ -4,7 +4,7 @@ use metrics::{Key, KeyName, Label, Level, Metadata, Unit, with_recorder};
 
 use super::instruments::{Attributes, Instrument, Kind, Meter, READINGS, Sink, Value};
 use crate::client::Client;
-use crate::trace::{EndedCall, Observer, Record};
+use crate::trace::{EndedCall, Observer, Record, Wants};
 
 /// Measures calls, connections and lookups for the [`metrics`](https://docs.rs/metrics) facade, by the names, units and
 /// attributes of the [OpenTelemetry conventions](https://opentelemetry.io/docs/specs/semconv/http/http-metrics/) for HTTP
@@ -85,6 +85,10 @@ impl std::fmt::Debug for Metrics {
 }
 
 impl Observer for Metrics {
+    fn wants(&self) -> Wants {
+        self.0.wants()
+    }
+
     fn observe(&self, record: &Record) {
         self.0.observe(record);
     }

@@ -7,7 +7,7 @@ use opentelemetry::metrics::{Counter, Histogram, Meter, UpDownCounter};
 
 use super::instruments::{self, Attributes, Instrument, Kind, READINGS, Sink, Value};
 use crate::client::Client;
-use crate::trace::{EndedCall, Observer, Record};
+use crate::trace::{EndedCall, Observer, Record, Wants};
 
 /// Measures calls, connections and lookups with an OpenTelemetry [`Meter`], by the names, units, attributes and bucket
 /// boundaries of the [conventions](https://opentelemetry.io/docs/specs/semconv/http/http-metrics/) for HTTP clients.
@@ -87,6 +87,10 @@ impl std::fmt::Debug for OpenTelemetry {
 }
 
 impl Observer for OpenTelemetry {
+    fn wants(&self) -> Wants {
+        self.0.wants()
+    }
+
     fn observe(&self, record: &Record) {
         self.0.observe(record);
     }

@@ -7,7 +7,7 @@ use tracing::field::Empty;
 use tracing::{Span, debug, info_span};
 
 use super::instruments::{Value, error_type, known, protocol};
-use crate::trace::{Asked, EndedCall, Event, HopEnd, Observer, Outcome, Phase, Record, Subject};
+use crate::trace::{Asked, EndedCall, Event, HopEnd, Observer, Outcome, Phase, Record, Subject, Wants};
 
 /// A span a call, with the names of the [OpenTelemetry conventions](https://opentelemetry.io/docs/specs/semconv/http/http-spans/),
 /// and what happens in it as events.
@@ -60,11 +60,14 @@ fn span(Asked { method, origin, target }: &Asked) -> Span {
 }
 
 impl Observer for Tracing {
+    fn wants(&self) -> Wants {
+        Wants::CALLS.and(Wants::INTERIM).and(Wants::ENDS)
+    }
+
     fn observe(&self, record: &Record) {
         let Subject::Call(number) = record.subject else { return };
-        if let Event::CallStart { method, origin, target } = &record.event {
-            let asked = Asked { method: method.clone(), origin: origin.clone(), target: target.clone() };
-            let span = span(&asked);
+        if let Event::CallStart(asked) = &record.event {
+            let span = span(asked);
             self.spans().insert(number, span);
             return;
         }

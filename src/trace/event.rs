@@ -254,6 +254,18 @@ impl fmt::Display for CloseCause {
     }
 }
 
+/// What a call asks: the first of its requests.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct Asked {
+    /// The method.
+    pub method: Method,
+    /// Where it goes.
+    pub origin: Origin,
+    /// The path and query it asks for.
+    pub target: Uri,
+}
+
 /// Why a call is made again, and why it may be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -325,15 +337,7 @@ pub struct Record {
 #[non_exhaustive]
 pub enum Event {
     /// A call began.
-    #[non_exhaustive]
-    CallStart {
-        /// The request's method.
-        method: Method,
-        /// Where it goes.
-        origin: Origin,
-        /// The path and query it asks for.
-        target: Uri,
-    },
+    CallStart(Arc<Asked>),
     /// The call waits for a connection, until it is [`Leased`](Self::Leased) one or fails.
     #[non_exhaustive]
     Queued {

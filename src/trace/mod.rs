@@ -3,6 +3,7 @@
 #![doc = include_str!("hooks.md")]
 
 mod event;
+mod observer;
 #[cfg(feature = "serde")]
 mod serial;
 mod svg;
@@ -11,134 +12,18 @@ mod waterfall;
 
 use std::fmt;
 use std::net::SocketAddr;
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use http::{Method, Uri};
-
-pub use event::{CloseCause, DnsLookup, Event, Family, Limit, Phase, Record, RetryCause, Source, Subject, TlsFacts};
+pub use event::{
+    Asked, CloseCause, DnsLookup, Event, Family, Limit, Phase, Record, RetryCause, Source, Subject, TlsFacts,
+};
+pub(crate) use observer::Hooks;
+pub use observer::{EndedCall, Observer, Wants};
 pub use svg::{comparison_svg, waterfall_svg};
 pub use timings::{Attempt, Hop, HopEnd, Outcome, Timings};
 pub use waterfall::Waterfall;
 
 use crate::clock::{Instant, now};
-use crate::origin::Origin;
-
-/// Sees every event of a client, in the task that caused it and outside of every lock.
-///
-/// It runs on the request's path, so it should be quick. One that panics is contained: the request goes on.
-///
-/// ```
-/// use speeddial::trace::{Event, Observer, Record};
-///
-/// struct Attempts;
-/// impl Observer for Attempts {
-///     fn observe(&self, record: &Record) {
-///         if let Event::AttemptStart { address, .. } = record.event {
-///             println!("{:?} dials {address}", record.subject);
-///         }
-///     }
-/// }
-/// let client = speeddial::Client::builder().observer(Attempts).build();
-/// ```
-pub trait Observer: Send + Sync + 'static {
-    /// Is told one event. It does nothing unless it is implemented.
-    fn observe(&self, record: &Record) {
-        let _ = record;
-    }
-
-    /// Is told that a call is over, right after its last event, and where its time went: once for each call, however it
-    /// ended. It does nothing unless it is implemented.
-    fn ended(&self, call: &EndedCall<'_>) {
-        let _ = call;
-    }
-}
-
-impl<O: Observer + ?Sized> Observer for Arc<O> {
-    fn observe(&self, record: &Record) {
-        (**self).observe(record);
-    }
-
-    fn ended(&self, call: &EndedCall<'_>) {
-        (**self).ended(call);
-    }
-}
-
-/// A call that is over: it has its whole response, or failed, or was given up.
-#[derive(Debug, Clone, Copy)]
-#[non_exhaustive]
-pub struct EndedCall<'a> {
-    /// Its number, as in [`Subject::Call`].
-    pub number: u64,
-    /// What it asked, first of all.
-    pub request: &'a Asked,
-    /// Where its time went, and what came of it.
-    pub timings: &'a Timings,
-}
-
-/// What a call asks: the first of its requests.
-#[derive(Debug, Clone)]
-#[non_exhaustive]
-pub struct Asked {
-    /// The method.
-    pub method: Method,
-    /// Where it goes.
-    pub origin: Origin,
-    /// The path and query it asks for.
-    pub target: Uri,
-}
-
-/// A client's observers, and the numbers its calls get.
-#[derive(Clone, Default)]
-pub(crate) struct Hooks {
-    observer: Option<Arc<dyn Observer>>,
-    calls: Arc<AtomicU64>,
-}
-
-/// Several observers, each told whatever the others do.
-struct Several(Vec<Arc<dyn Observer>>);
-
-impl Observer for Several {
-    fn observe(&self, record: &Record) {
-        self.0.iter().for_each(|observer| tell(&**observer, record));
-    }
-
-    fn ended(&self, call: &EndedCall<'_>) {
-        self.0.iter().for_each(|observer| tell_end(&**observer, call));
-    }
-}
-
-/// A panic in somebody's hook must not take the request, or a connection's books, with it.
-fn tell(observer: &dyn Observer, record: &Record) {
-    let _ = catch_unwind(AssertUnwindSafe(|| observer.observe(record)));
-}
-
-fn tell_end(observer: &dyn Observer, call: &EndedCall<'_>) {
-    let _ = catch_unwind(AssertUnwindSafe(|| observer.ended(call)));
-}
-
-impl fmt::Debug for Hooks {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Hooks").field("observer", &self.observer.is_some()).finish()
-    }
-}
-
-impl Hooks {
-    pub(crate) fn new(mut observers: Vec<Arc<dyn Observer>>) -> Self {
-        let observer = match observers.len() {
-            0 | 1 => observers.pop(),
-            _ => Some(Arc::new(Several(observers)) as Arc<dyn Observer>),
-        };
-        Self { observer, calls: Arc::default() }
-    }
-
-    fn tell(&self, subject: Subject, at: Instant, event: Event) {
-        if let Some(observer) = &self.observer {
-            tell(&**observer, &Record { subject, at: at.into_std(), event });
-        }
-    }
-}
 
 /// One call's events, folded as they come. Clones share the call.
 #[derive(Clone)]
@@ -148,8 +33,10 @@ struct Call {
     hooks: Hooks,
     /// Told beside the client's.
     own: Option<Arc<dyn Observer>>,
+    /// What any of them wants to be told of.
+    wants: Wants,
     /// What it asks, where anybody is told.
-    asked: Option<Asked>,
+    asked: Option<Arc<Asked>>,
     number: u64,
     start: Instant,
     timings: Mutex<Timings>,
@@ -158,20 +45,20 @@ struct Call {
 impl Trace {
     /// Begins a call now; `asked` is only made where somebody observes.
     pub(crate) fn start(hooks: &Hooks, own: Option<Arc<dyn Observer>>, asked: impl FnOnce() -> Asked) -> Self {
-        let start = now();
-        let number = hooks.calls.fetch_add(1, Ordering::Relaxed) + 1;
+        let (start, number) = (now(), hooks.next_call());
         let timings = Mutex::new(Timings::new(start));
-        let asked = (own.is_some() || hooks.observer.is_some()).then(asked);
-        let trace = Self(Arc::new(Call { hooks: hooks.clone(), own, asked, number, start, timings }));
-        if let Some(Asked { method, origin, target }) = trace.0.asked.clone() {
-            trace.tell(start, Event::CallStart { method, origin, target });
+        let wants = own.as_ref().map_or(Wants::NOTHING, |own| own.wants()).and(hooks.wants());
+        let asked = wants.includes(Wants::CALLS.and(Wants::ENDS)).then(|| Arc::new(asked()));
+        let trace = Self(Arc::new(Call { hooks: hooks.clone(), own, wants, asked, number, start, timings }));
+        if let Some(asked) = trace.0.asked.as_ref().filter(|_| wants.includes(Wants::CALLS)) {
+            trace.tell(Wants::CALLS, start, Event::CallStart(asked.clone()));
         }
         trace
     }
 
-    /// Whether anybody is told of it.
-    pub(crate) fn is_observed(&self) -> bool {
-        self.0.asked.is_some()
+    /// Whether anybody is told of this.
+    pub(crate) fn is_wanted(&self, what: Wants) -> bool {
+        self.0.wants.includes(what)
     }
 
     /// Who is told of this call alone.
@@ -197,8 +84,10 @@ impl Trace {
             timings.fold(at, &event);
             timings.is_complete() && !was_complete
         };
-        self.tell(at, event);
-        if is_last {
+        if self.is_wanted(Wants::CALLS) {
+            self.tell(Wants::CALLS, at, event);
+        }
+        if is_last && self.is_wanted(Wants::ENDS) {
             self.tell_end();
         }
     }
@@ -206,28 +95,19 @@ impl Trace {
     fn tell_end(&self) {
         let Some(request) = &self.0.asked else { return };
         let call = EndedCall { number: self.0.number, request, timings: &self.timings() };
-        for observer in self.0.hooks.observer.as_deref().into_iter().chain(self.0.own.as_deref()) {
-            tell_end(observer, &call);
+        self.0.hooks.tell_end(self.0.own.as_deref(), &call);
+    }
+
+    /// Tells who wants to know of an event that happens now, and is not in the timings; it is only made where somebody does.
+    pub(crate) fn mention(&self, what: Wants, event: impl FnOnce() -> Event) {
+        if self.is_wanted(what) {
+            self.tell(what, now(), event());
         }
     }
 
-    /// Tells observers alone of an event that happens now; `event` is only made where there are any.
-    pub(crate) fn mention(&self, event: impl FnOnce() -> Event) {
-        if self.is_observed() {
-            self.tell(now(), event());
-        }
-    }
-
-    fn tell(&self, at: Instant, event: Event) {
-        let Call { hooks, own, number, .. } = &*self.0;
-        let subject = Subject::Call(*number);
-        match own {
-            None => hooks.tell(subject, at, event),
-            Some(own) => {
-                hooks.tell(subject, at, event.clone());
-                tell(&**own, &Record { subject, at: at.into_std(), event });
-            }
-        }
+    fn tell(&self, what: Wants, at: Instant, event: Event) {
+        let record = Record { subject: Subject::Call(self.0.number), at: at.into_std(), event };
+        self.0.hooks.tell(self.0.own.as_deref(), what, &record);
     }
 
     /// Takes over what a dial did for this call. The client's observers have seen it as it happened, the call's own see it now.
@@ -238,10 +118,10 @@ impl Trace {
                 timings.fold(*at, event);
             }
         }
-        if let Some(own) = &self.0.own {
+        if let Some(own) = self.0.own.as_ref().filter(|own| own.wants().includes(Wants::CONNECTIONS)) {
             let subject = Subject::Connection(dial.connection);
             for (at, event) in dial.events() {
-                tell(&**own, &Record { subject, at: at.into_std(), event });
+                observer::tell(&**own, &Record { subject, at: at.into_std(), event });
             }
         }
     }
@@ -296,11 +176,11 @@ impl DialTrace {
 
     /// Takes an event that happened at `at`.
     pub(crate) fn emit_at(&self, at: Instant, event: Event) {
-        if self.hooks.observer.is_none() {
+        if !self.hooks.wants().includes(Wants::CONNECTIONS) {
             return self.lock().push((at, event));
         }
         self.lock().push((at, event.clone()));
-        self.hooks.tell(Subject::Connection(self.connection), at, event);
+        tell_of(&self.hooks, None, self.connection, at, event);
     }
 
     /// The number of the connection it opens.
@@ -319,26 +199,29 @@ impl DialTrace {
 
 /// Tells observers that a connection's socket is closed.
 pub(crate) fn connection_closed(hooks: &Hooks, connection: u64, cause: CloseCause) {
-    if hooks.observer.is_some() {
-        hooks.tell(Subject::Connection(connection), now(), Event::Closed { cause });
+    if hooks.wants().includes(Wants::CONNECTIONS) {
+        tell_of(hooks, None, connection, now(), Event::Closed { cause });
     }
 }
 
 /// Tells observers, and whoever observes its call alone, that a request is done with its connection.
 pub(crate) fn connection_released(hooks: &Hooks, own: Option<&dyn Observer>, connection: u64, kept: bool) {
-    if hooks.observer.is_none() && own.is_none() {
-        return;
-    }
-    let record =
-        Record { subject: Subject::Connection(connection), at: now().into_std(), event: Event::Released { kept } };
-    for observer in hooks.observer.as_deref().into_iter().chain(own) {
-        tell(observer, &record);
+    let own = own.filter(|own| own.wants().includes(Wants::CONNECTIONS));
+    if own.is_some() || hooks.wants().includes(Wants::CONNECTIONS) {
+        tell_of(hooks, own, connection, now(), Event::Released { kept });
     }
 }
 
 /// Tells observers that a connection takes no more requests.
 pub(crate) fn connection_retired(hooks: &Hooks, connection: u64, cause: CloseCause) {
-    hooks.tell(Subject::Connection(connection), now(), Event::Retired { cause });
+    if hooks.wants().includes(Wants::CONNECTIONS) {
+        tell_of(hooks, None, connection, now(), Event::Retired { cause });
+    }
+}
+
+fn tell_of(hooks: &Hooks, own: Option<&dyn Observer>, connection: u64, at: Instant, event: Event) {
+    let record = Record { subject: Subject::Connection(connection), at: at.into_std(), event };
+    hooks.tell(own, Wants::CONNECTIONS, &record);
 }
 
 // Folds and pushes leave no half-done state behind, so a poisoned lock still guards a sound value.

@@ -231,7 +231,7 @@ impl Timings {
                 }
                 self.complete = true;
             }
-            Event::CallStart { .. }
+            Event::CallStart(_)
             | Event::HeadersSent
             | Event::Informational { .. }
             | Event::BodyChunk { .. }

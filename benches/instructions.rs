@@ -1,0 +1,127 @@
+//! How many instructions the warm paths take, counted by valgrind: unlike times, they do not depend on the machine's mood.
+//!
+//! Checked against `instructions.txt` with a margin of 3 %; `-- --write` writes it anew.
+
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "printing is what it is for")]
+
+mod canned;
+
+use std::collections::BTreeMap;
+use std::process::Command;
+
+use speeddial::dns::{CachedResolver, Family, FixedResolver};
+use speeddial::trace::{EndedCall, Observer, Record, Wants};
+use speeddial::{BenchedPool, Origin};
+
+/// Is told of everything, and does nothing about it.
+struct Ignores;
+
+impl Observer for Ignores {
+    fn observe(&self, _: &Record) {}
+    fn ended(&self, _: &EndedCall<'_>) {}
+}
+
+/// Says that it ignores everything.
+struct WantsNothing;
+
+impl Observer for WantsNothing {
+    fn wants(&self) -> Wants {
+        Wants::NOTHING
+    }
+}
+
+const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/benches/instructions.txt");
+const SUBJECTS: [&str; 5] = [
+    "warm GET",
+    "warm GET, observer that wants nothing",
+    "warm GET, observer told of everything",
+    "dns hit",
+    "acquire and release",
+];
+/// Of a call's cost, so much may go to an observer that wants nothing.
+const IGNORED: f64 = 1.01;
+const MARGIN: f64 = 0.03;
+
+fn main() {
+    let arguments: Vec<_> = std::env::args().skip(1).collect();
+    if let [first, subject, rounds] = &arguments[..]
+        && first == "run"
+    {
+        return run(subject, rounds.parse().expect("a number"));
+    }
+    if Command::new("valgrind").arg("--version").output().is_err() {
+        println!("!! SKIPPED: valgrind is not installed (Debian: valgrind), so nothing was counted");
+        return;
+    }
+    let counted: BTreeMap<_, _> = SUBJECTS.iter().map(|subject| (*subject, count(subject))).collect();
+    for (subject, count) in &counted {
+        println!("{count:>10.0} instructions: {subject}");
+    }
+    let share = |subject| counted[subject] / counted[SUBJECTS[0]];
+    let ignored = share(SUBJECTS[1]);
+    println!("of a warm GET's: {ignored:.4} (at most {IGNORED}) with an observer that wants nothing, ");
+    println!("{:.4} with one that is told of everything", share(SUBJECTS[2]));
+    if arguments.iter().any(|argument| argument == "--write") {
+        let lines = counted.iter().map(|(subject, count)| format!("{count:.0} {subject}\n"));
+        return std::fs::write(FILE, lines.collect::<String>()).expect("the file can be written");
+    }
+    assert!(ignored <= IGNORED, "an observer that wants nothing costs too much");
+    let text = std::fs::read_to_string(FILE).expect("the file is there");
+    for line in text.lines() {
+        let (before, subject) = line.split_once(' ').expect("a count and what it is of");
+        let before: f64 = before.parse().expect("a count");
+        let now = counted[subject];
+        assert!(now <= before * (1.0 + MARGIN), "{subject}: {now:.0} instructions where {before} were written down");
+    }
+}
+
+/// The instructions of one round: those of many rounds less those of few.
+fn count(subject: &str) -> f64 {
+    const FEW: u64 = 200;
+    const MANY: u64 = 1_200;
+    let program = std::env::current_exe().expect("this program");
+    let counted = |rounds: u64| -> u64 {
+        let mut command = Command::new("valgrind");
+        command.args(["--tool=callgrind", "--callgrind-out-file=/dev/null"]).arg(&program);
+        let output = command.args(["run", subject, &rounds.to_string()]).output().expect("valgrind runs");
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{text}");
+        let line = text.lines().find_map(|line| line.split("Collected :").nth(1)).expect("a count");
+        line.trim().parse().expect("a number")
+    };
+    (counted(MANY) - counted(FEW)) as f64 / (MANY - FEW) as f64
+}
+
+fn run(subject: &str, rounds: u64) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    runtime.block_on(async {
+        match subject {
+            "warm GET" => gets(canned::builder(), rounds).await,
+            "dns hit" => {
+                let names = FixedResolver::new().with("api.test", [[192, 0, 2, 1].into()]);
+                let cache = CachedResolver::new(names);
+                for _ in 0..rounds {
+                    cache.lookup("api.test", Family::V4).await.expect("an answer");
+                }
+            }
+            "acquire and release" => {
+                let origin = Origin::from_url(&canned::url()).expect("an origin");
+                let pool = BenchedPool::new(10);
+                pool.wait(&origin).await.give_back();
+                for _ in 0..rounds {
+                    pool.take(&origin, std::time::Instant::now()).give_back();
+                }
+            }
+            "warm GET, observer that wants nothing" => gets(canned::builder().observer(WantsNothing), rounds).await,
+            "warm GET, observer told of everything" => gets(canned::builder().observer(Ignores), rounds).await,
+            other => panic!("nothing is called {other}"),
+        }
+    });
+}
+
+async fn gets(builder: speeddial::ClientBuilder, rounds: u64) {
+    let (client, url) = (builder.build().expect("the defaults are valid"), canned::url());
+    for _ in 0..rounds {
+        canned::get(&client, &url).await;
+    }
+}

@@ -1,0 +1,60 @@
+//! What it costs to be observed: warm GETs with nobody looking, with somebody who is told of everything and ignores it, and
+//! with somebody who adds up what calls take.
+
+mod canned;
+
+use criterion::{Criterion, criterion_group, criterion_main};
+use speeddial::trace::{EndedCall, Observer, Record, Wants};
+use tokio::runtime::Builder;
+
+struct Ignores;
+
+impl Observer for Ignores {
+    fn observe(&self, _: &Record) {}
+    fn ended(&self, _: &EndedCall<'_>) {}
+}
+
+/// Adds up how long calls took.
+#[derive(Default)]
+struct Adds(std::sync::atomic::AtomicU64);
+
+impl Observer for Adds {
+    fn wants(&self) -> Wants {
+        Wants::ENDS
+    }
+
+    fn ended(&self, call: &EndedCall<'_>) {
+        let micros = call.timings.total().as_micros() as u64;
+        self.0.fetch_add(micros, std::sync::atomic::Ordering::Relaxed);
+    }
+}
+
+fn observer(criterion: &mut Criterion) {
+    let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let url = canned::url();
+    let mut group = criterion.benchmark_group("observer/warm GET");
+    let observers = [
+        ("nobody", canned::builder()),
+        ("ignores everything", canned::builder().observer(Ignores)),
+        ("adds up", canned::builder().observer(Adds::default())),
+    ];
+    for (name, builder) in observers {
+        let client = builder.build().expect("the defaults are valid");
+        runtime.block_on(canned::get(&client, &url));
+        group.bench_function(name, |bencher| {
+            bencher.iter_custom(|rounds| {
+                let start = std::time::Instant::now();
+                runtime.block_on(async {
+                    for _ in 0..rounds {
+                        canned::get(&client, &url).await;
+                    }
+                });
+                start.elapsed()
+            });
+        });
+    }
+    group.finish();
+}
+
+criterion_group!(benches, observer);
+criterion_main!(benches);
