@@ -168,7 +168,7 @@ struct Figures([f64; 6]);
 const FIGURES: [&str; 6] = ["namelookup", "connect", "appconnect", "pretransfer", "starttransfer", "total"];
 
 /// The same requests by curl and by this client against the same servers: DNS takes 30 ms, the answer 50 ms, its body 20 ms.
-/// The median of seven of each, taking turns.
+/// The least of seven of each, taking turns.
 #[cfg(feature = "tls")]
 #[test]
 fn the_figures_are_curls() {
@@ -186,12 +186,9 @@ fn the_figures_are_curls() {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
         let (ours, curls) = runtime.block_on(beside_curl(&namespace.name));
         for (place, name) in FIGURES.iter().enumerate() {
-            let median = |of: &[Figures]| {
-                let mut figures: Vec<_> = of.iter().map(|figures| figures.0[place]).collect();
-                figures.sort_by(f64::total_cmp);
-                figures[figures.len() / 2]
-            };
-            let (ours, curls) = (median(&ours), median(&curls));
+            // What else the machine does can only add to a time.
+            let least = |of: &[Figures]| of.iter().map(|figures| figures.0[place]).fold(f64::MAX, f64::min);
+            let (ours, curls) = (least(&ours), least(&curls));
             let allowed = (curls * 0.1).max(0.002);
             println!("{:<14} {:6.2} ms, curl {:6.2} ms", name, ours * 1e3, curls * 1e3);
             assert!((ours - curls).abs() <= allowed, "{name}: {ours} s, curl {curls} s");

@@ -166,7 +166,7 @@ impl Call<'_> {
         let repeatable = is_idempotent(&self.request.method);
         // A call that has just begun knows what time it is.
         let mut now = Some(self.open.trace.start_time()).filter(|_| failed_on.is_none());
-        let mut queued = None;
+        let (mut queued, mut at_once) = (None, now);
         let mut lease = loop {
             let begun = now.is_none();
             let lease = match self.checkout(failed_on, begun, now.take().unwrap_or_else(clock::now), &mut queued).await
@@ -177,13 +177,19 @@ impl Call<'_> {
             };
             let mut lease = lease.map_err(|error| Error::no_lease(&self.request.origin, error))?;
             let moment = if repeatable && failed_on.is_none() { IDLE_MOMENT } else { Duration::ZERO };
-            if lease.is_fresh() || lease.idle() < moment || lease.conn().is_alive().await {
+            at_once = at_once.filter(|_| queued.is_none());
+            if lease.is_fresh() || lease.idle() < moment {
+                break lease;
+            }
+            at_once = None;
+            if lease.conn().is_alive().await {
                 break lease;
             }
             lease.retire(CloseCause::Peer);
         };
         lease.observe(self.open.trace.own_observer());
-        let (conn, at) = (lease.conn(), clock::now());
+        // A call that got a connection at once has not taken any time yet.
+        let (conn, at) = (lease.conn(), at_once.unwrap_or_else(clock::now));
         let (connection, remote, tls) = (conn.number(), conn.remote(), conn.tls().cloned());
         let (requests, idle, freed) = (lease.requests(), lease.idle(), lease.is_freed());
         let waited = queued.map_or(Duration::ZERO, |since| at.saturating_duration_since(since));
@@ -391,17 +397,12 @@ impl Exchange<'_> {
         if let Some(upload) = &self.upload {
             times.sent = upload.sent_at();
         }
-        if let Some(begun) = times.begun {
-            self.trace.emit_at(begun, Event::HeadersSent);
-        }
         // A response may come before the whole request was sent.
-        let sent = times.sent.into_iter().chain(times.answered).min();
-        if let Some(sent) = sent {
-            self.trace.emit_at(sent, Event::RequestSent { body: self.body });
-        }
-        if let Some(answered) = times.answered {
-            self.trace.emit_at(answered, Event::FirstByte);
-        }
+        let sent = match (times.sent, times.answered) {
+            (Some(sent), Some(answered)) => Some(sent.min(answered)),
+            (sent, answered) => sent.or(answered),
+        };
+        self.trace.exchanged(times.begun, sent, self.body, times.answered);
         times
     }
 }

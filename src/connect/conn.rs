@@ -346,8 +346,8 @@ impl<B: Message> Conn<B> {
     pub(crate) fn times(&self, times: Times) -> Times {
         match self.protocol() {
             Protocol::Http1 => {
-                let marks = &self.0.marks;
-                Times { begun: marks.first_write(), sent: marks.last_write(), answered: marks.first_read() }
+                let noted = self.0.marks.noted();
+                Times { begun: noted.first_write, sent: noted.last_write, answered: noted.first_read }
             }
             Protocol::Http2 => times,
         }

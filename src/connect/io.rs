@@ -2,10 +2,8 @@
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
-use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
@@ -16,65 +14,48 @@ use crate::transport::Stream;
 ///
 /// Whoever drives the connection writes the marks, whoever sends the request reads them; hyper's channel between the
 /// two orders what one does before what the other does after.
-#[derive(Debug)]
-pub(crate) struct Marks {
-    base: Instant,
-    /// Nanoseconds since `base`, plus one; zero for "not yet".
-    first_read: AtomicU64,
-    first_write: AtomicU64,
-    last_write: AtomicU64,
+#[derive(Debug, Default)]
+pub(crate) struct Marks(Mutex<Noted>);
+
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Noted {
+    pub(crate) first_write: Option<Instant>,
+    /// `None` also while the peer does not take the rest of the request.
+    pub(crate) last_write: Option<Instant>,
+    pub(crate) first_read: Option<Instant>,
 }
 
 impl Marks {
-    fn new() -> Self {
-        let (first_read, first_write, last_write) = Default::default();
-        Self { base: now(), first_read, first_write, last_write }
-    }
-
     /// Forgets the last exchange.
     pub(crate) fn reset(&self) {
-        for mark in [&self.first_read, &self.first_write, &self.last_write] {
-            mark.store(0, Ordering::Relaxed);
-        }
+        *self.lock() = Noted::default();
     }
 
-    pub(crate) fn first_read(&self) -> Option<Instant> {
-        self.at(&self.first_read)
-    }
-
-    pub(crate) fn first_write(&self) -> Option<Instant> {
-        self.at(&self.first_write)
-    }
-
-    /// `None` also while the peer does not take the rest of the request.
-    pub(crate) fn last_write(&self) -> Option<Instant> {
-        self.at(&self.last_write)
-    }
-
-    fn at(&self, mark: &AtomicU64) -> Option<Instant> {
-        let nanos = mark.load(Ordering::Acquire).checked_sub(1)?;
-        Some(self.base + Duration::from_nanos(nanos))
-    }
-
-    /// Sets a mark to now, and says what that is.
-    fn set(&self, mark: &AtomicU64) -> u64 {
-        let nanos = now().saturating_duration_since(self.base).as_nanos();
-        let value = nanos.min(u128::from(u64::MAX - 1)) as u64 + 1;
-        mark.store(value, Ordering::Release);
-        value
+    pub(crate) fn noted(&self) -> Noted {
+        *self.lock()
     }
 
     fn note_write(&self) {
-        let value = self.set(&self.last_write);
-        if self.first_write.load(Ordering::Relaxed) == 0 {
-            self.first_write.store(value, Ordering::Release);
-        }
+        let at = Some(now());
+        let mut noted = self.lock();
+        noted.last_write = at;
+        noted.first_write = noted.first_write.or(at);
+    }
+
+    fn note_more_to_write(&self) {
+        self.lock().last_write = None;
     }
 
     fn note_read(&self) {
-        if self.first_read.load(Ordering::Relaxed) == 0 {
-            let _ = self.set(&self.first_read);
+        let mut noted = self.lock();
+        if noted.first_read.is_none() {
+            noted.first_read = Some(now());
         }
+    }
+
+    // Nobody leaves it half written.
+    fn lock(&self) -> MutexGuard<'_, Noted> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -86,7 +67,7 @@ pub(crate) struct Marked {
 
 impl Marked {
     pub(crate) fn new(stream: Box<dyn Stream>) -> (Self, Arc<Marks>) {
-        let marks = Arc::new(Marks::new());
+        let marks = Arc::new(Marks::default());
         (Self { stream, marks: marks.clone() }, marks)
     }
 
@@ -94,7 +75,7 @@ impl Marked {
         match written {
             Poll::Ready(Ok(1..)) => self.marks.note_write(),
             // There is more to write, so the last byte has not left.
-            Poll::Pending => self.marks.last_write.store(0, Ordering::Release),
+            Poll::Pending => self.marks.note_more_to_write(),
             Poll::Ready(_) => {}
         }
         written
@@ -142,6 +123,8 @@ impl AsyncWrite for Marked {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     use super::*;
@@ -153,7 +136,11 @@ mod tests {
         let (mut stream, marks) = Marked::new(Box::new(near));
         let pause = || tokio::time::sleep(Duration::from_millis(10));
         let at = |mark: Option<Instant>| mark.map(|mark| (mark - start).as_millis());
-        assert_eq!((marks.last_write(), marks.first_read()), (None, None));
+        let marked = || {
+            let Noted { first_write, last_write, first_read } = marks.noted();
+            [first_write, last_write, first_read]
+        };
+        assert_eq!(marked(), [None; 3]);
         for _ in 0..2 {
             pause().await;
             stream.write_all(b"ask").await.unwrap();
@@ -163,7 +150,6 @@ mod tests {
             far.write_all(b"answer").await.unwrap();
             stream.read_exact(&mut [0; 6]).await.unwrap();
         }
-        let marked = || [marks.first_write(), marks.last_write(), marks.first_read()];
         assert_eq!(marked().map(at), [Some(10), Some(20), Some(30)]);
         marks.reset();
         assert_eq!(marked(), [None; 3]);
@@ -175,6 +161,6 @@ mod tests {
         let (mut stream, marks) = Marked::new(Box::new(near));
         let stuck = tokio::time::timeout(Duration::from_millis(1), stream.write_all(b"too much"));
         assert!(stuck.await.is_err());
-        assert_eq!(marks.last_write(), None);
+        assert_eq!(marks.noted().last_write, None);
     }
 }

@@ -72,18 +72,58 @@ impl Trace {
     }
 
     /// Takes an event that happens now.
+    #[inline(always)]
     pub(crate) fn emit(&self, event: Event) {
         self.emit_at(now(), event);
     }
 
     /// Takes an event that happened at `at`.
+    // Inlined, what is folded is known at each call, and where nobody observes no event is ever made.
+    #[inline(always)]
     pub(crate) fn emit_at(&self, at: Instant, event: Event) {
-        let is_last = {
+        let was_complete = {
             let mut timings = self.lock();
             let was_complete = timings.is_complete();
             timings.fold(at, &event);
-            timings.is_complete() && !was_complete
+            was_complete
         };
+        if self.0.wants != Wants::NOTHING {
+            self.tell_of(at, event, was_complete);
+        }
+    }
+
+    /// How far a request got on its connection.
+    pub(crate) fn exchanged(
+        &self,
+        begun: Option<Instant>,
+        sent: Option<Instant>,
+        body: u64,
+        answered: Option<Instant>,
+    ) {
+        {
+            let mut timings = self.lock();
+            if let Some(at) = sent {
+                timings.fold(at, &Event::RequestSent { body });
+            }
+            if let Some(at) = answered {
+                timings.fold(at, &Event::FirstByte);
+            }
+        }
+        if self.is_wanted(Wants::CALLS) {
+            self.tell_exchanged(begun, sent, body, answered);
+        }
+    }
+
+    #[cold]
+    fn tell_exchanged(&self, begun: Option<Instant>, sent: Option<Instant>, body: u64, answered: Option<Instant>) {
+        let sent = sent.map(|at| (at, Event::RequestSent { body }));
+        let events = [begun.map(|at| (at, Event::HeadersSent)), sent, answered.map(|at| (at, Event::FirstByte))];
+        events.into_iter().flatten().for_each(|(at, event)| self.tell(Wants::CALLS, at, event));
+    }
+
+    #[cold]
+    fn tell_of(&self, at: Instant, event: Event, was_complete: bool) {
+        let is_last = matches!(event, Event::BodyEnd { .. } | Event::CallFailed { .. }) && !was_complete;
         if self.is_wanted(Wants::CALLS) {
             self.tell(Wants::CALLS, at, event);
         }

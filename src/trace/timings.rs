@@ -41,7 +41,7 @@ pub struct Timings {
     last: Instant,
     phase: Phase,
     complete: bool,
-    spent: [Duration; Phase::ALL.len()],
+    spent: Spent,
     connection: Option<u64>,
     reused: bool,
     freed: bool,
@@ -138,6 +138,42 @@ pub enum Outcome {
     Cancelled,
 }
 
+/// The time of each phase, added up only when somebody asks: to note when one was left costs a warm call less.
+#[derive(Debug, Clone, Copy)]
+struct Spent {
+    sums: [Duration; Phase::ALL.len()],
+    /// Up to when the sums go.
+    since: Instant,
+    /// The phases left after that, and when.
+    left: [(Phase, Instant); 4],
+    count: usize,
+}
+
+impl Spent {
+    fn new(start: Instant) -> Self {
+        Self { sums: [Duration::ZERO; Phase::ALL.len()], since: start, left: [(Phase::Queue, start); 4], count: 0 }
+    }
+
+    fn left(&mut self, phase: Phase, at: Instant) {
+        if self.count == self.left.len() {
+            (self.sums, self.since, self.count) = (self.until(phase, at), at, 0);
+        } else {
+            self.left[self.count] = (phase, at);
+            self.count += 1;
+        }
+    }
+
+    /// The sums of a call that is in this phase now.
+    fn until(&self, phase: Phase, now: Instant) -> [Duration; Phase::ALL.len()] {
+        let (mut sums, mut since) = (self.sums, self.since);
+        for (phase, at) in self.left[..self.count].iter().copied().chain([(phase, now)]) {
+            sums[phase as usize] += at - since;
+            since = at;
+        }
+        sums
+    }
+}
+
 impl Timings {
     pub(crate) fn new(start: Instant) -> Self {
         Self {
@@ -145,7 +181,7 @@ impl Timings {
             last: start,
             phase: Phase::Queue,
             complete: false,
-            spent: [Duration::ZERO; Phase::ALL.len()],
+            spent: Spent::new(start),
             connection: None,
             reused: false,
             freed: false,
@@ -164,6 +200,7 @@ impl Timings {
     }
 
     /// Takes one event. Events come in order; one from before the call (of a dial begun earlier) counts from its start.
+    #[inline(always)]
     pub(crate) fn fold(&mut self, at: Instant, event: &Event) {
         self.advance(at);
         match event {
@@ -192,12 +229,12 @@ impl Timings {
             }
             // The next address is dialled.
             Event::TlsFailed { address, error } => {
-                self.phase = Phase::Connect;
+                self.go_to(Phase::Connect);
                 if let Some(address) = address {
                     self.attempt_spoiled(*address, error);
                 }
             }
-            Event::Opened { .. } | Event::DialPostponed => self.phase = Phase::Queue,
+            Event::Opened { .. } | Event::DialPostponed => self.go_to(Phase::Queue),
             Event::Queued { limit, .. } => self.limit = Some(*limit),
             Event::Leased { connection, remote, requests, tls, freed, .. } => {
                 if *requests > 0 {
@@ -206,15 +243,15 @@ impl Timings {
                 self.marks.leased = Some(at);
                 (self.connection, self.reused, self.freed) = (Some(*connection), *requests > 0, *freed);
                 (self.remote, self.tls) = (*remote, tls.clone());
-                self.phase = Phase::Send;
+                self.go_to(Phase::Send);
             }
             Event::RequestSent { body } => {
                 self.sent = *body;
-                self.phase = Phase::Wait;
+                self.go_to(Phase::Wait);
             }
             Event::FirstByte => {
                 self.marks.answered = Some(at);
-                self.phase = Phase::Receive;
+                self.go_to(Phase::Receive);
             }
             Event::Headers { status, version } => self.head = Some((*status, *version)),
             Event::Retried { cause } => self.next_hop(HopEnd::Retried(*cause)),
@@ -247,7 +284,11 @@ impl Timings {
 
     /// The time of one phase.
     pub fn spent(&self, phase: Phase) -> Duration {
-        self.spent[phase as usize]
+        self.all_spent()[phase as usize]
+    }
+
+    fn all_spent(&self) -> [Duration; Phase::ALL.len()] {
+        self.spent.until(self.phase, self.last)
     }
 
     /// Waiting for a connection, except while the one the call got was being opened.
@@ -449,26 +490,32 @@ impl Timings {
             return;
         }
         let started = self.hops.last().map_or(Duration::ZERO, |hop| hop.started + hop.elapsed);
-        let spent = Phase::ALL.map(|phase| self.spent_last(phase));
+        let all = self.all_spent();
+        let spent =
+            Phase::ALL.map(|phase| self.hops.iter().fold(all[phase as usize], |rest, hop| rest - hop.spent(phase)));
         let elapsed = self.total() - started;
         self.hops.push(Hop { started, elapsed, end, remote: self.remote, reused: self.reused, spent });
         (self.reused, self.freed, self.remote, self.tls) = Default::default();
         (self.connection, self.head, self.marks) = Default::default();
-        self.phase = Phase::Queue;
+        self.go_to(Phase::Queue);
     }
 
     fn advance(&mut self, at: Instant) {
         // The end of a call is final: a straggler (a body dropped after its end, say) adds nothing.
         if at > self.last && !self.complete {
-            self.spent[self.phase as usize] += at - self.last;
             self.last = at;
         }
+    }
+
+    fn go_to(&mut self, phase: Phase) {
+        self.spent.left(self.phase, self.last);
+        self.phase = phase;
     }
 
     /// Enters a phase of a dial; an AAAA answer that comes while an IPv4 address is dialled does not lead back.
     fn enter(&mut self, phase: Phase) {
         if (self.phase as usize) < phase as usize {
-            self.phase = phase;
+            self.go_to(phase);
         }
     }
 
