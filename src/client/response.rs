@@ -20,7 +20,7 @@ use super::Dialer;
 use super::body::Upload;
 use super::call::Deadline;
 use super::keep_alive::KeepAlive;
-use crate::clock;
+use crate::clock::{self, Instant};
 use crate::connect::Protocol;
 use crate::error::{Error, Result};
 use crate::origin::Origin;
@@ -254,8 +254,9 @@ impl Payload {
 
     fn finish(&mut self) {
         if let Some((_, source)) = self.open.take() {
-            self.trace.emit(Event::BodyEnd { bytes: self.bytes });
-            source.give_back();
+            let now = clock::now();
+            self.trace.emit_at(now, Event::BodyEnd { bytes: self.bytes });
+            source.give_back(now);
         }
     }
 
@@ -285,14 +286,14 @@ impl Source {
     }
 
     /// Gives the connection back once it is ready for the next request, which it mostly is at once.
-    fn give_back(self) {
+    fn give_back(self, now: Instant) {
         let Self { mut lease, upload, keep_alive } = self;
         if keep_alive.is_last && lease.conn().protocol() == Protocol::Http1 {
             return lease.end(CloseCause::PeerAsked);
         }
         let uploaded = upload.as_ref().is_none_or(|upload| upload.is_over());
         if uploaded && lease.conn().is_ready() {
-            return lease.give_back(keep_alive.idle);
+            return lease.give_back_at(now, keep_alive.idle);
         }
         // A request that is still on its way when the response is over, and stays so, holds the connection up.
         lease.retire(CloseCause::Unfinished);
@@ -317,7 +318,7 @@ impl Source {
     pub(super) fn drain(self, incoming: Incoming) {
         if self.lease.conn().protocol() == Protocol::Http2 {
             drop(incoming);
-            return self.give_back();
+            return self.give_back(clock::now());
         }
         if incoming.size_hint().lower() > MAX_DRAINED {
             return;
@@ -325,11 +326,11 @@ impl Source {
         let mut rest = Rest { incoming, bytes: 0 };
         let now = Pin::new(&mut rest).poll(&mut Context::from_waker(Waker::noop()));
         match (now, Handle::try_current()) {
-            (Poll::Ready(true), _) => self.give_back(),
+            (Poll::Ready(true), _) => self.give_back(clock::now()),
             (Poll::Pending, Ok(runtime)) => {
                 runtime.spawn(async move {
                     if clock::before(clock::now().checked_add(DRAIN_TIMEOUT), rest).await == Some(true) {
-                        self.give_back();
+                        self.give_back(clock::now());
                     }
                 });
             }

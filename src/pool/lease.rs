@@ -9,7 +9,7 @@ use tokio::sync::oneshot;
 
 use super::state::{Ended, Grant, Held, TicketId};
 use super::{Delivery, Dial, LeaseError, Pooled, Shared};
-use crate::clock::now;
+use crate::clock::{Instant, now};
 use crate::trace::{self, CloseCause, DialTrace, Observer};
 
 /// A seat on a connection, for one request. Dropped unused or [given back](Self::give_back) it serves the next request.
@@ -79,17 +79,29 @@ impl<D: Dial> Lease<D> {
     }
 
     /// The exchange is over and the connection is ready for the next one; the server may have said for how long it keeps it.
-    pub(crate) fn give_back(mut self, keep_alive: Option<Duration>) {
+    pub(crate) fn give_back(self, keep_alive: Option<Duration>) {
+        self.give_back_at(now(), keep_alive);
+    }
+
+    /// The same for who knows what time it is.
+    pub(crate) fn give_back_at(mut self, now: Instant, keep_alive: Option<Duration>) {
         self.ended = Ended::Kept { keep_alive };
+        self.release(now);
+    }
+
+    fn release(&mut self, now: Instant) {
+        let Some(held) = self.held.take() else { return };
+        let kept = matches!(self.ended, Ended::Kept { .. } | Ended::Unused);
+        trace::connection_released(&self.shared.hooks, self.observer.as_deref(), held.connection(), kept);
+        self.shared.step(|state| state.release(now, held, self.ended));
     }
 }
 
 impl<D: Dial> Drop for Lease<D> {
     fn drop(&mut self) {
-        let Some(held) = self.held.take() else { return };
-        let kept = matches!(self.ended, Ended::Kept { .. } | Ended::Unused);
-        trace::connection_released(&self.shared.hooks, self.observer.as_deref(), held.connection(), kept);
-        self.shared.step(|state| state.release(now(), held, self.ended));
+        if self.held.is_some() {
+            self.release(now());
+        }
     }
 }
 
