@@ -3,6 +3,8 @@
 
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "a test may panic, and says what it counted")]
 
+#[path = "../benches/canned/mod.rs"]
+mod canned;
 #[path = "support/dns_server.rs"]
 #[expect(dead_code, reason = "this file makes a server of its own")]
 mod dns_server;
@@ -224,6 +226,44 @@ fn bytes_a_connection(length: usize, open: impl AsyncFnOnce(SocketAddr, usize) -
     assert_eq!(server.unwrap().connections(), CONNECTIONS);
     drop(kept);
     bytes.unsigned_abs() / CONNECTIONS as u64
+}
+
+/// Timings are one allocation of a warm call, its trace; what else is more than hyper's own is the request and its body's end.
+#[test]
+fn a_warm_get_allocates_hardly_more_than_hypers_own() {
+    const ROUNDS: usize = 100;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let (client, url) = (canned::builder().build().unwrap(), canned::url());
+    runtime.block_on(canned::get(&client, &url));
+    let ours = measure(|| {
+        runtime.block_on(async {
+            for _ in 0..ROUNDS {
+                canned::get(&client, &url).await;
+            }
+        });
+    });
+    let mut sender = runtime.block_on(async {
+        let stream = TokioIo::new(canned::Canned::default());
+        let (sender, connection) = http1::handshake::<_, Empty<Bytes>>(stream).await.unwrap();
+        tokio::spawn(connection);
+        sender
+    });
+    let mut get = async || {
+        sender.ready().await.unwrap();
+        let request = hyper::Request::get("/v1/items").header("host", "api.test").body(Empty::new()).unwrap();
+        sender.send_request(request).await.unwrap().into_body().collect().await.unwrap().to_bytes()
+    };
+    assert_eq!(runtime.block_on(get()), "ok");
+    let bare = measure(|| {
+        runtime.block_on(async {
+            for _ in 0..ROUNDS {
+                get().await;
+            }
+        });
+    });
+    let (ours, bare) = (ours.count_total as f64 / ROUNDS as f64, bare.count_total as f64 / ROUNDS as f64);
+    eprintln!("a warm GET: {ours} allocations, hyper's bare connection: {bare}");
+    assert!(ours <= bare + 3.5, "{ours} allocations, and hyper's {bare}");
 }
 
 /// An idle connection, books and all, costs some kilobytes more than hyper's bare one, and far less after a long body.

@@ -211,3 +211,18 @@ fn against_dnsmasq_it_asks_again_when_the_ttl_has_passed_and_not_before() {
     assert_eq!(twice(&patient, 20.0, "300", "50"), (false, Some("hit".to_owned())), "idle too long, within the TTL");
     patient.was_asked(1);
 }
+
+#[test]
+fn it_draws_pictures() {
+    let file = std::env::temp_dir().join(format!("speeddial-httpstat-{}.svg", std::process::id()));
+    let name = file.to_str().unwrap();
+    let output = httpstat(&["--svg", name, "--interval", "0"]);
+    assert!(output.status.success(), "{output:?}");
+    let page = std::fs::read_to_string(&file).unwrap();
+    assert!(page.starts_with("<svg ") && page.trim_end().ends_with("</svg>"), "{page}");
+    assert_eq!(page.matches("api.test").count(), 3, "a row each");
+    assert!(page.contains("<title>wait ") && page.contains(">receive</text>"));
+    std::fs::remove_file(&file).unwrap();
+    let output = httpstat(&["--svg", "/no/such/place/page.svg", "--count", "1"]);
+    assert!(!output.status.success() && String::from_utf8_lossy(&output.stderr).contains("/no/such/place"));
+}

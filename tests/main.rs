@@ -21,6 +21,7 @@ mod netns;
 mod observers;
 mod pool;
 mod proxies;
+mod redirects;
 mod support;
 mod timings;
 #[cfg(feature = "tls")]

@@ -356,3 +356,21 @@ async fn the_phases_add_up_exactly_in_10_000_random_calls() {
     tokio::time::sleep(Duration::from_secs(60)).await;
     assert_eq!(net.open(), 0);
 }
+
+#[cfg(feature = "serde")]
+#[tokio::test(start_paused = true)]
+async fn timings_can_be_written_down() {
+    let client = builder(&Acting::default()).build().unwrap();
+    let timings = get(&client, "http://c.test/away").await.unwrap();
+    let value = serde_json::to_value(&timings).unwrap();
+    assert_eq!(value["total_ns"], 90_000_000_u64);
+    let spent = value["spent_ns"].as_object().unwrap();
+    assert_eq!(spent.values().map(|nanos| nanos.as_u64().unwrap()).sum::<u64>(), 90_000_000);
+    assert_eq!((&value["status"], &value["received_bytes"]), (&200.into(), &5.into()));
+    assert_eq!((&value["hops"][0]["redirected"], &value["hops"][0]["elapsed_ns"]), (&307.into(), &20_000_000.into()));
+    assert_eq!(value["attempts"][0]["outcome"], "failed");
+    assert_eq!(value["attempts"][0]["error"], "connection refused");
+    assert_eq!(value["lookups"][0]["name"], "c.test");
+    assert_eq!((&value["time_redirect_ns"], &value["time_appconnect_ns"]), (&20_000_000.into(), &0.into()));
+    assert_eq!((&value["complete"], &value["failure"], &value["tls"]), (&true.into(), &().into(), &().into()));
+}

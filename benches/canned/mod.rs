@@ -15,7 +15,7 @@ const ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\ncontent-l
 
 /// Answers each write with the same response.
 #[derive(Default)]
-struct Canned {
+pub(crate) struct Canned {
     answer: &'static [u8],
     reader: Option<Waker>,
 }

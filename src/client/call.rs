@@ -33,15 +33,8 @@ pub(super) async fn run(client: &Shared, request: Request) -> Result<Response> {
     });
     let limit = request.timeout.or(client.timeout);
     let deadline = limit.and_then(|limit| clock::now().checked_add(limit).map(|at| Deadline { at, limit }));
-    let mut call = Call {
-        client,
-        target,
-        host: request.origin.host_header(),
-        request,
-        open: Open { trace, over: false },
-        deadline,
-        chain: Vec::new(),
-    };
+    let mut call =
+        Call { client, target: Some(target), request, open: Open { trace, over: false }, deadline, chain: Vec::new() };
     let result = clock::before(deadline.map(|deadline| deadline.at), std::pin::pin!(call.exchange())).await;
     let result = result.unwrap_or_else(|| Err(call.timed_out()));
     result.map_err(|error| {
@@ -69,8 +62,8 @@ pub(super) struct Deadline {
 struct Call<'a> {
     client: &'a Shared,
     request: Request,
-    target: Uri,
-    host: HeaderValue,
+    /// What the request asks for; it is made anew for another attempt, because to keep it costs more than to parse it.
+    target: Option<Uri>,
     open: Open,
     deadline: Option<Deadline>,
     /// What was asked before, where responses led on.
@@ -154,8 +147,9 @@ impl Call<'_> {
             request.body = Body::default();
         }
         (request.url, request.origin, request.method) = (onward.url, onward.origin, onward.method);
-        (self.target, self.host) = (target(request)?, request.origin.host_header());
-        let (method, origin, target) = (request.method.clone(), request.origin.clone(), self.target.clone());
+        let target = target(request)?;
+        self.target = Some(target.clone());
+        let (method, origin) = (request.method.clone(), request.origin.clone());
         self.open.trace.emit(Event::Redirected { status, method, origin, target });
         Source { lease, upload, keep_alive: KeepAlive::of(&head.headers) }.drain(incoming);
         Ok(())
@@ -226,7 +220,7 @@ impl Call<'_> {
     async fn attempt(&mut self, lease: Lease<Dialer>, tried: &mut Tried) -> Result<Result<Answered, RetryCause>> {
         let kept = !lease.is_fresh();
         let upload = self.upload(lease.conn());
-        let message = self.message(lease.conn(), upload.clone());
+        let message = self.message(lease.conn(), upload.clone())?;
         let (times, trace, body) = (Times::default(), &self.open.trace, self.request.body.as_bytes().len() as u64);
         let mut exchange = Exchange { lease: Some(lease), times, upload: upload.clone(), body, trace };
         let sent = exchange.send(message).await;
@@ -267,18 +261,20 @@ impl Call<'_> {
     }
 
     /// The request as it goes out; it is made anew for each attempt, and its body's bytes are shared.
-    fn message(&self, conn: &Conn<Outgoing>, upload: Option<Arc<Upload>>) -> http::Request<Outgoing> {
+    fn message(&mut self, conn: &Conn<Outgoing>, upload: Option<Arc<Upload>>) -> Result<http::Request<Outgoing>> {
+        let target = self.target.take().map_or_else(|| target(&self.request), Ok)?;
+        let host = || self.request.origin.host_header();
         let mut message = http::Request::new(Outgoing::new(self.request.body.clone(), upload));
         *message.method_mut() = self.request.method.clone();
         *message.headers_mut() = self.request.headers.clone();
         match (conn.protocol(), conn.forwards()) {
             (Protocol::Http1, None) => {
-                *message.uri_mut() = self.target.clone();
-                message.headers_mut().entry(HOST).or_insert_with(|| self.host.clone());
+                *message.uri_mut() = target;
+                message.headers_mut().entry(HOST).or_insert_with(host);
             }
             (Protocol::Http1, Some(forwarding)) => {
-                *message.uri_mut() = self.absolute_target(&self.host);
-                message.headers_mut().entry(HOST).or_insert_with(|| self.host.clone());
+                *message.uri_mut() = self.absolute(target, &host());
+                message.headers_mut().entry(HOST).or_insert_with(host);
                 if let Some(authorization) = &forwarding.authorization {
                     let header = message.headers_mut().entry(PROXY_AUTHORIZATION);
                     header.or_insert_with(|| authorization.clone());
@@ -287,21 +283,21 @@ impl Call<'_> {
             (Protocol::Http2, _) => {
                 *message.version_mut() = http::Version::HTTP_2;
                 // What HTTP/1.1 has in a header is a part of the target here (RFC 9113 §8.3.1).
-                let host = message.headers_mut().remove(HOST).unwrap_or_else(|| self.host.clone());
-                *message.uri_mut() = self.absolute_target(&host);
+                let host = message.headers_mut().remove(HOST).unwrap_or_else(host);
+                *message.uri_mut() = self.absolute(target, &host);
             }
         }
-        message
+        Ok(message)
     }
 
-    fn absolute_target(&self, host: &HeaderValue) -> Uri {
-        let mut parts = self.target.clone().into_parts();
+    fn absolute(&self, target: Uri, host: &HeaderValue) -> Uri {
+        let mut parts = target.clone().into_parts();
         parts.scheme = Some(match self.request.origin.scheme() {
             Scheme::Http => http::uri::Scheme::HTTP,
             Scheme::Https => http::uri::Scheme::HTTPS,
         });
         parts.authority = host.as_bytes().try_into().ok();
-        Uri::from_parts(parts).unwrap_or_else(|_| self.target.clone())
+        Uri::from_parts(parts).unwrap_or(target)
     }
 
     fn responded(&mut self, answered: Answered) -> Response {

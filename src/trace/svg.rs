@@ -23,7 +23,7 @@ impl Timings {
         let mut chart = Chart::new(self.total(), false);
         let mut before = Duration::ZERO;
         for hop in self.hops() {
-            let (name, note) = told(hop);
+            let (name, note) = told(hop, 42);
             chart.label(&name, hop.elapsed);
             chart.bars(before, &parts_of(hop));
             chart.note(&note);

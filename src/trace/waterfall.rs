@@ -105,8 +105,8 @@ impl fmt::Display for Waterfall<'_> {
         let (timings, (_, room)) = (self.timings, self.columns());
         let mut before = Duration::ZERO;
         for hop in timings.hops() {
-            let (name, note) = told(hop);
-            self.row(f, &name, Phase::Wait, [before, before + hop.elapsed], &cut(note, room))?;
+            let (name, note) = told(hop, room);
+            self.row(f, &name, Phase::Wait, [before, before + hop.elapsed], &note)?;
             before += hop.elapsed;
         }
         for phase in Phase::ALL {
@@ -121,17 +121,15 @@ impl fmt::Display for Waterfall<'_> {
     }
 }
 
-/// What became of a request that was not the last: its name in a list, and more about it.
-pub(super) fn told(hop: &Hop) -> (String, String) {
-    let (name, mut note) = match hop.end {
-        HopEnd::Redirected(status) => (status.as_u16().to_string(), "redirected".to_owned()),
-        HopEnd::Retried(cause) => ("retry".to_owned(), cause.to_string()),
+/// What became of a request that was not the last: its name in a list, and what there is room for of the rest.
+pub(super) fn told(hop: &Hop, room: usize) -> (String, String) {
+    let (name, what) = match hop.end {
+        HopEnd::Redirected(status) => (status.as_u16().to_string(), "redirected"),
+        HopEnd::Retried(cause) => ("retry".to_owned(), cause.as_str()),
     };
-    if let Some(remote) = hop.remote {
-        note.push_str(if hop.reused { ", reused " } else { ", new " });
-        note.push_str(&remote.to_string());
-    }
-    (name, note)
+    let (what, remote) = (Some(what.to_owned()), hop.remote.map(|remote| remote.to_string()));
+    let how = hop.remote.map(|_| if hop.reused { "reused" } else { "new" }.to_owned());
+    (name, fit(room, [[what.clone(), how, remote.clone()], [what.clone(), remote, None], [what, None, None]]))
 }
 
 fn line(timings: &Timings, f: &mut fmt::Formatter<'_>) -> fmt::Result {
