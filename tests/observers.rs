@@ -136,7 +136,6 @@ async fn on_sockets(seen: &Seen) {
 }
 
 /// The table in the documentation has a row for each hook of the three, and each event it names has been seen.
-#[cfg(feature = "tls")]
 #[test]
 fn every_hook_of_the_others_has_its_event_and_each_event_is_told() {
     let runtime =
@@ -160,7 +159,7 @@ fn every_hook_of_the_others_has_its_event_and_each_event_is_told() {
                 .filter(|word| word.chars().all(char::is_alphanumeric) && word.starts_with(char::is_uppercase));
             let events: Vec<_> = named.collect();
             assert!(!events.is_empty() || answer.starts_with("none: ") || answer.contains("Observer::ended"), "{row}");
-            for event in events {
+            for event in events.into_iter().filter(|event| cfg!(feature = "tls") || !event.starts_with("Tls")) {
                 assert!(seen.contains(event), "no {event} was told: {row}\n{seen:?}");
             }
         }

@@ -18,8 +18,9 @@ const LAYERS: [&[&str]; 7] = [
 ];
 
 /// Files that must call themselves cores, so that the rule for cores cannot be lost with a comment.
-const CORES: [&str; 15] = [
+const CORES: [&str; 16] = [
     "client/keep_alive.rs",
+    "client/redirect.rs",
     "client/retry.rs",
     "dns/cache.rs",
     "dns/slot.rs",

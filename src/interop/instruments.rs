@@ -463,7 +463,7 @@ mod tests {
     fn connections_are_active_while_they_carry_requests_and_gone_when_they_are_closed() {
         let books = std::sync::Arc::new(Books::default());
         let meter = Meter::new(books.clone());
-        let at = Instant::now();
+        let at = crate::clock::now().into_std();
         let origin = Origin::from_url(&url::Url::parse("http://api.test:81/").unwrap()).unwrap();
         let tell = |after: u64, subject, event| {
             meter.observe(&Record { subject, at: at + Duration::from_secs(after), event });
