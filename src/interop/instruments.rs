@@ -8,9 +8,10 @@ use std::time::Instant;
 
 use http::{Method, Version};
 
+use super::conventions::{error_type, known, protocol};
 use crate::client::Client;
 use crate::origin::{Origin, Scheme};
-use crate::trace::{EndedCall, Event, Family, HopEnd, Observer, Phase, Record, Source, Subject, Timings, Wants};
+use crate::trace::{EndedCall, Event, Family, HopEnd, Observer, Phase, Record, Source, Subject, Wants};
 
 /// Something that is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -192,7 +193,7 @@ impl<S: Sink> Observer for Meter<S> {
             }
         }
         about.extend(timings.status().map(|status| ("http.response.status_code", number(status))));
-        about.extend(error_type(timings).map(|error| ("error.type", error)));
+        about.extend(error_type(timings).map(|error| ("error.type", Value::Text(error))));
         if timings.failure().is_none() {
             self.sink.record(Instrument::RequestBodySize, timings.sent_bytes() as f64, about.clone());
             self.sink.record(Instrument::ResponseBodySize, timings.received_bytes() as f64, about.clone());
@@ -328,39 +329,8 @@ fn requested(method: &Method, origin: &Origin) -> Attributes {
     [vec![("http.request.method", text(known(method)))], server(origin)].concat()
 }
 
-/// Methods of somebody's own would make attributes without end.
-pub(super) fn known(method: &Method) -> &'static str {
-    match method.as_str() {
-        "GET" => "GET",
-        "HEAD" => "HEAD",
-        "POST" => "POST",
-        "PUT" => "PUT",
-        "DELETE" => "DELETE",
-        "OPTIONS" => "OPTIONS",
-        "TRACE" => "TRACE",
-        "PATCH" => "PATCH",
-        _ => "_OTHER",
-    }
-}
-
-pub(super) fn protocol(version: Version) -> &'static str {
-    match version {
-        Version::HTTP_09 => "0.9",
-        Version::HTTP_10 => "1.0",
-        Version::HTTP_2 => "2",
-        Version::HTTP_3 => "3",
-        _ => "1.1",
-    }
-}
-
 fn number(status: http::StatusCode) -> Value {
     Value::Number(status.as_u16().into())
-}
-
-/// The kind of a failure, or a status that says that there was one.
-pub(super) fn error_type(timings: &Timings) -> Option<Value> {
-    let status = timings.status().filter(|status| status.is_client_error() || status.is_server_error());
-    timings.failure().map(text).or_else(|| status.map(|status| text(status.as_u16().to_string())))
 }
 
 /// A number that a client's pool or cache has of itself.

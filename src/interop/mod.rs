@@ -1,8 +1,10 @@
 //! Parts of the crate under other people's clients, and what is observed in other people's words.
 
+#[cfg(any(feature = "metrics", feature = "opentelemetry", feature = "tracing"))]
+mod conventions;
 #[cfg(feature = "hyper-util")]
 mod hyper_util;
-#[cfg(any(feature = "metrics", feature = "opentelemetry", feature = "tracing"))]
+#[cfg(any(feature = "metrics", feature = "opentelemetry"))]
 mod instruments;
 #[cfg(feature = "metrics")]
 mod metrics;

@@ -6,7 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use tracing::field::Empty;
 use tracing::{Span, debug, info_span};
 
-use super::instruments::{Value, error_type, known, protocol};
+use super::conventions::{error_type, known, protocol};
 use crate::trace::{Asked, EndedCall, Event, HopEnd, Observer, Outcome, Phase, Record, Subject, Wants};
 
 /// A span a call, with the names of the [OpenTelemetry conventions](https://opentelemetry.io/docs/specs/semconv/http/http-spans/),
@@ -128,7 +128,7 @@ impl Observer for Tracing {
         if again > 0 {
             span.record("http.request.resend_count", again);
         }
-        if let Some(Value::Text(error)) = error_type(timings) {
+        if let Some(error) = error_type(timings) {
             span.record("error.type", &*error);
         }
     }
