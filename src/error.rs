@@ -51,6 +51,8 @@ pub enum ErrorKind {
     Redirect,
     /// Reading the response's body.
     Body,
+    /// Reading the response's body as what it was to be.
+    Decode,
     /// Some time limit passed in this phase.
     Timeout(Phase),
     /// Nothing but that the response's status says so: [`error_for_status`](crate::Response::error_for_status).
@@ -69,6 +71,7 @@ impl ErrorKind {
             Self::Exchange => "exchange",
             Self::Redirect => "redirect",
             Self::Body => "body",
+            Self::Decode => "decode",
             Self::Timeout(_) => "timeout",
             Self::Status(_) => "status",
         }
@@ -136,6 +139,11 @@ impl Error {
     /// Whether the response's body could not be read.
     pub fn is_body(&self) -> bool {
         self.0.kind == ErrorKind::Body
+    }
+
+    /// Whether the response's body is not what it was to be.
+    pub fn is_decode(&self) -> bool {
+        self.0.kind == ErrorKind::Decode
     }
 
     /// The status, of an error made from one.
@@ -270,6 +278,24 @@ impl Error {
     pub(crate) fn timeout(origin: &Origin, phase: Phase, after: Duration) -> Self {
         let message = format!("call {origin}: timed out after {after:?}, in phase {phase}");
         Self::new(ErrorKind::Timeout(phase), message)
+    }
+
+    /// Something did not come for too long.
+    pub(crate) fn silence(origin: &Origin, phase: Phase, what: &str, after: Duration) -> Self {
+        let message = format!("call {origin}: {what} within {after:?}, in phase {phase}");
+        Self::new(ErrorKind::Timeout(phase), message)
+    }
+
+    /// A body that is not the JSON it was to be, at this path in the document.
+    #[cfg(feature = "json")]
+    pub(crate) fn json(origin: &Origin, path: Option<String>, error: serde_json::Error, body: &[u8]) -> Self {
+        const SHOWN: usize = 80;
+        let place = path.filter(|path| path != ".").map_or(String::new(), |path| format!(" at `{path}`"));
+        let text = String::from_utf8_lossy(&body[..body.len().min(4 * SHOWN)]);
+        let start: String = text.chars().take(SHOWN).map(|char| if char.is_control() { ' ' } else { char }).collect();
+        let more = if text.chars().count() > SHOWN || body.len() > 4 * SHOWN { "…" } else { "" };
+        let message = format!("read the body from {origin} as JSON{place}: {error}; it begins with `{start}{more}`");
+        Self::new(ErrorKind::Decode, message).because(error)
     }
 
     pub(crate) fn from_status(url: &Url, status: StatusCode) -> Self {

@@ -167,7 +167,7 @@ impl TcpTransport {
     /// Whether the first bytes go out with the connection's first packet, to servers that have allowed it before (TCP Fast
     /// Open, RFC 7413; Linux alone, where the kernel has it). Off by default, for two reasons: a network that doubles that
     /// packet may show the server a request twice (§2.1), and to such a server an address counts as connected before a packet
-    /// was sent, so the race cannot tell whether it is there.
+    /// was sent, so the race cannot tell whether it is there, nor does anybody remember that it was not.
     #[cfg(any(target_os = "linux", target_os = "android"))]
     pub fn fast_open(mut self, fast_open: bool) -> Self {
         self.fast_open = fast_open;

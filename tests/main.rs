@@ -22,6 +22,7 @@ mod observers;
 mod pool;
 mod proxies;
 mod redirects;
+mod requests;
 mod support;
 mod timings;
 #[cfg(feature = "tls")]

@@ -271,6 +271,32 @@ async fn redirects_and_retries_are_hops_of_one_call() {
     assert_sum(&timings);
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_redirected_call_queues_from_when_it_queues_and_is_served_while_the_pool_is_drained() {
+    let (recorder, net) = (Recorder::default(), Acting::default());
+    let pool = PoolConfig::new().max_connections_per_host(1).wait_timeout(Duration::from_millis(80));
+    let client = builder(&net).observer(recorder.clone()).pool(pool).build().unwrap();
+    // The first is redirected after 60 ms, and then has to wait for the second, which takes 60 ms.
+    let (first, second) = tokio::join!(get(&client, "http://a.test/later"), async {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        get(&client, "http://a.test/slow").await
+    });
+    let (first, second) = (first.unwrap(), second.unwrap());
+    assert_sum(&first);
+    assert_eq!((first.queue().as_millis(), second.queue().as_millis()), (60, 40));
+    let figures = [first.time_redirect(), first.time_queue(), first.time_pretransfer(), first.total()];
+    assert_eq!(figures.map(|figure| figure.as_millis()), [60, 120, 120, 130]);
+    let call = recorder.timeline();
+    let place = |what: &str| call.iter().rposition(|line| line.ends_with(what)).unwrap();
+    assert!(place("call 1 Redirected") < place("call 1 Leased"), "{call:?}");
+    // One that is under way is served to its end, redirects and all.
+    let (under_way, ()) = tokio::join!(get(&client, "http://b.test/away"), async {
+        tokio::task::yield_now().await;
+        client.drain().await;
+    });
+    assert!(under_way.is_ok(), "{under_way:?}");
+}
+
 /// Checks each call as it ends.
 #[derive(Default)]
 struct Checks {

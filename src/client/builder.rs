@@ -6,8 +6,11 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
+use http::header::USER_AGENT;
+use http::{HeaderMap, HeaderValue};
+
 use super::follow::Follower;
-use super::{Client, Dialer, RedirectPolicy, Shared};
+use super::{Calls, Client, Dialer, RedirectPolicy, Shared};
 use crate::connect::{AddressPolicy, Addresses, Connector, Proxies, Proxy, Versions};
 use crate::dns::{CachedResolver, HickoryResolver, Resolve};
 use crate::error::{Error, Result};
@@ -15,10 +18,13 @@ use crate::pool::{FollowDns, Pool, PoolConfig};
 use crate::race::Scores;
 #[cfg(feature = "__tls")]
 use crate::tls::{Tls, TlsConfig};
-use crate::trace::{Hooks, Observer};
+use crate::trace::{Hooks, Observer, Own};
 use crate::transport::{TcpTransport, Transport};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// As undici has it: slow APIs work, and nothing hangs for ever.
+const SILENCE_TIMEOUT: Duration = Duration::from_secs(300);
 #[cfg(feature = "__tls")]
 const TLS_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -33,10 +39,15 @@ const TLS_TIMEOUT: Duration = Duration::from_secs(5);
 pub struct ClientBuilder {
     resolver: Option<CachedResolver>,
     transport: Arc<dyn Transport>,
-    observers: Vec<Arc<dyn Observer>>,
+    observers: Vec<Own>,
+    /// What is wrong with the caller's input.
+    invalid: Option<Error>,
     pool: PoolConfig,
     connect_timeout: Duration,
     timeout: Option<Duration>,
+    headers_timeout: Duration,
+    body_idle_timeout: Duration,
+    headers: HeaderMap,
     redirects: RedirectPolicy,
     versions: Versions,
     addresses: Addresses,
@@ -56,9 +67,13 @@ impl Default for ClientBuilder {
             resolver: None,
             transport: Arc::new(TcpTransport::new()),
             observers: Vec::new(),
+            invalid: None,
             pool: PoolConfig::default(),
             connect_timeout: CONNECT_TIMEOUT,
             timeout: None,
+            headers_timeout: SILENCE_TIMEOUT,
+            body_idle_timeout: SILENCE_TIMEOUT,
+            headers: HeaderMap::new(),
             redirects: RedirectPolicy::default(),
             versions: Versions::Any,
             addresses: Addresses::Both,
@@ -103,7 +118,7 @@ impl ClientBuilder {
 
     /// Tells `observer` everything that happens, beside those set before. Nobody by default.
     pub fn observer(mut self, observer: impl Observer) -> Self {
-        self.observers.push(Arc::new(observer));
+        self.observers.push(Own::new(observer));
         self
     }
 
@@ -182,6 +197,36 @@ impl ClientBuilder {
         Self { timeout: Some(timeout), ..self }
     }
 
+    /// How long the headers of a response may take once its request has a connection. 300 s by default; `Duration::MAX` for
+    /// ever.
+    pub fn headers_timeout(self, timeout: Duration) -> Self {
+        Self { headers_timeout: timeout, ..self }
+    }
+
+    /// How long the next piece of a response's body may take. 300 s by default; `Duration::MAX` for ever.
+    pub fn body_idle_timeout(self, timeout: Duration) -> Self {
+        Self { body_idle_timeout: timeout, ..self }
+    }
+
+    /// Headers of every request that has none of the same name. None by default. Those whose values are marked as secrets do not
+    /// follow a redirect to another origin.
+    pub fn default_headers(mut self, headers: HeaderMap) -> Self {
+        self.headers.extend(headers);
+        self
+    }
+
+    /// The `User-Agent` of every request that has none of its own. None by default.
+    ///
+    /// # Errors
+    /// What cannot be sent is told by [`build`](Self::build).
+    pub fn user_agent(mut self, name: &str) -> Self {
+        match HeaderValue::from_str(name) {
+            Ok(value) => drop(self.headers.insert(USER_AGENT, value)),
+            Err(error) => self.invalid = Some(Error::invalid_header("the user agent is not valid", error)),
+        }
+        self
+    }
+
     /// Which redirects are followed; at most 10 by default. What is for one origin alone goes to no other one: authorization,
     /// cookies, and headers whose values are marked as secrets (`HeaderValue::set_sensitive`).
     pub fn redirect(self, redirects: RedirectPolicy) -> Self {
@@ -193,10 +238,10 @@ impl ClientBuilder {
     /// # Errors
     /// [`ErrorKind::Request`](crate::ErrorKind::Request) where a limit of 0 would let no request through.
     pub fn build(self) -> Result<Client> {
-        let Parts { connector, resolver, hooks, pool, timeout, redirects } = self.parts()?;
+        let Parts { connector, resolver, hooks, pool, calls } = self.parts()?;
         let follower = Follower::new(pool.follow_dns != FollowDns::Off);
         let pool = Pool::new(pool, Dialer(connector), hooks.clone());
-        Ok(Client { shared: Arc::new(Shared { pool, resolver, hooks, timeout, redirects, follower }) })
+        Ok(Client { shared: Arc::new(Shared { pool, resolver, hooks, calls, follower }) })
     }
 
     /// What opens the client's connections, without the client.
@@ -207,6 +252,9 @@ impl ClientBuilder {
     }
 
     fn parts(self) -> Result<Parts> {
+        if let Some(invalid) = self.invalid {
+            return Err(invalid);
+        }
         self.pool.check().map_err(Error::config)?;
         let hooks = Hooks::new(self.observers);
         let resolver = self.resolver.unwrap_or_else(|| CachedResolver::new(HickoryResolver::system()));
@@ -229,8 +277,9 @@ impl ClientBuilder {
             #[cfg(feature = "__tls")]
             tls_timeout: self.tls_timeout,
         };
-        let (pool, timeout, redirects) = (self.pool, self.timeout, self.redirects);
-        Ok(Parts { connector, resolver, hooks, pool, timeout, redirects })
+        let Self { pool, timeout, headers_timeout, body_idle_timeout, headers, redirects, .. } = self;
+        let calls = Calls { timeout, headers_timeout, body_idle_timeout, headers, redirects };
+        Ok(Parts { connector, resolver, hooks, pool, calls })
     }
 }
 
@@ -240,6 +289,5 @@ struct Parts {
     resolver: CachedResolver,
     hooks: Hooks,
     pool: PoolConfig,
-    timeout: Option<Duration>,
-    redirects: RedirectPolicy,
+    calls: Calls,
 }

@@ -1,11 +1,11 @@
 //! One call: a connection, the request on it, the head of its response; again where that is safe.
 
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::Duration;
 
 use http::header::{HOST, PROXY_AUTHORIZATION};
-use http::{HeaderValue, StatusCode, Uri};
+use http::{HeaderMap, HeaderValue, StatusCode, Uri};
 use hyper::body::Incoming;
 use url::{Position, Url};
 
@@ -24,23 +24,35 @@ use crate::pool::{Checkout, Delivery, InLine, Lease, LeaseError, Ticket};
 use crate::trace::{Asked, CloseCause, Event, RetryCause, Trace, Wants};
 
 /// Makes the call `request` describes.
-pub(super) async fn run(client: &Shared, request: Request) -> Result<Response> {
+pub(super) async fn run(client: &Shared, mut request: Request) -> Result<Response> {
     let target = target(&request)?;
     let trace = Trace::start(&client.hooks, request.observer.clone(), || Asked {
         method: request.method.clone(),
         origin: request.origin.clone(),
         target: target.clone(),
     });
-    let limit = request.timeout.or(client.timeout);
+    add_defaults(&mut request.headers, &client.calls.headers);
+    let limit = request.timeout.or(client.calls.timeout);
     let deadline = limit.and_then(|limit| clock::now().checked_add(limit).map(|at| Deadline { at, limit }));
     let mut call =
         Call { client, target: Some(target), request, open: Open { trace, over: false }, deadline, chain: Vec::new() };
-    let result = clock::before(deadline.map(|deadline| deadline.at), std::pin::pin!(call.exchange())).await;
+    let result = clock::before(deadline.map(|deadline| deadline.at), pin!(call.exchange())).await;
     let result = result.unwrap_or_else(|| Err(call.timed_out()));
     result.map_err(|error| {
         call.open.trace.fail(error.kind().as_str());
         error.about(&call.request.url, call.open.trace.timings())
     })
+}
+
+/// Adds the client's headers that the request has none of.
+fn add_defaults(headers: &mut HeaderMap, defaults: &HeaderMap) {
+    for name in defaults.keys() {
+        if !headers.contains_key(name) {
+            for value in defaults.get_all(name) {
+                headers.append(name, value.clone());
+            }
+        }
+    }
 }
 
 /// How many attempts a call has made, and how many of them sent anything.
@@ -50,6 +62,13 @@ struct Tried {
     sent: u32,
     /// The connection of the last attempt.
     failed_on: Option<u64>,
+}
+
+/// For how long a body is waited for: in all, and for its next piece.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Patience {
+    pub(super) deadline: Option<Deadline>,
+    pub(super) idle: Duration,
 }
 
 /// When a call has to be over.
@@ -75,6 +94,14 @@ struct Answered {
     lease: Lease<Dialer>,
     upload: Option<Arc<Upload>>,
     response: http::Response<Incoming>,
+}
+
+impl Answered {
+    /// Gives the connection back as soon as may be: nobody reads the body.
+    fn drain(self) {
+        let (head, incoming) = self.response.into_parts();
+        Source { lease: self.lease, upload: self.upload, keep_alive: KeepAlive::of(&head.headers) }.drain(incoming);
+    }
 }
 
 /// The trace of a call that is not over; dropped before it has a response, the call was given up.
@@ -103,9 +130,15 @@ impl Call<'_> {
     async fn exchange(&mut self) -> Result<Response> {
         loop {
             let answered = self.answer().await?;
-            match self.onward(&answered.response)? {
-                None => return Ok(self.responded(answered)),
-                Some(onward) => self.redirect(answered, onward)?,
+            let (status, version) = (answered.response.status(), answered.response.version());
+            self.open.trace.emit(Event::Headers { status, version });
+            match self.onward(&answered.response) {
+                Ok(None) => return Ok(self.responded(answered)),
+                Ok(Some((onward, target))) => self.redirect(answered, onward, target),
+                Err(error) => {
+                    answered.drain();
+                    return Err(error);
+                }
             }
         }
     }
@@ -122,44 +155,45 @@ impl Call<'_> {
         }
     }
 
-    fn onward(&mut self, response: &http::Response<Incoming>) -> Result<Option<Onward>> {
+    /// Where a response leads, and what is asked for there.
+    fn onward(&mut self, response: &http::Response<Incoming>) -> Result<Option<(Onward, Uri)>> {
         if !response.status().is_redirection() {
             return Ok(None);
         }
         self.chain.push(self.request.url.clone());
-        let policy = &self.client.redirects;
+        let policy = &self.client.calls.redirects;
         let onward = onward(policy, &self.chain, &self.request.method, response.status(), response.headers());
         if !matches!(onward, Ok(Some(_))) {
             self.chain.pop();
         }
-        onward.map_err(|error| Error::redirect(&self.request.origin, response.status(), error))
+        let (origin, status) = (&self.request.origin, response.status());
+        let onward = onward.map_err(|error| Error::redirect(origin, status, error))?;
+        let Some(onward) = onward else { return Ok(None) };
+        let target = target_of(&onward.url).map_err(|error| Error::redirect(origin, status, error))?;
+        Ok(Some((onward, target)))
     }
 
     /// Goes on with the next request; the connection of the last one is free as soon as may be.
-    fn redirect(&mut self, answered: Answered, onward: Onward) -> Result<()> {
-        let Answered { lease, upload, response } = answered;
-        let (head, incoming) = response.into_parts();
-        let (status, request) = (head.status, &mut self.request);
-        self.open.trace.emit(Event::Headers { status, version: head.version });
+    fn redirect(&mut self, answered: Answered, onward: Onward, target: Uri) {
+        let (status, request) = (answered.response.status(), &mut self.request);
         let keeps_body = onward.method == request.method && status != StatusCode::SEE_OTHER;
         strip(&mut request.headers, keeps_body, onward.origin == request.origin);
         if !keeps_body {
             request.body = Body::default();
         }
         (request.url, request.origin, request.method) = (onward.url, onward.origin, onward.method);
-        let target = target(request)?;
         self.target = Some(target.clone());
-        let (method, origin) = (request.method.clone(), request.origin.clone());
-        self.open.trace.emit(Event::Redirected { status, method, origin, target });
-        Source { lease, upload, keep_alive: KeepAlive::of(&head.headers) }.drain(incoming);
-        Ok(())
+        let to = Arc::new(Asked { method: request.method.clone(), origin: request.origin.clone(), target });
+        self.open.trace.emit(Event::Redirected { status, to });
+        answered.drain();
     }
 
     /// A connection; for another attempt not an idle one, because the last one may have failed for being idle.
     async fn lease(&self, failed_on: Option<u64>) -> Result<Lease<Dialer>> {
         let repeatable = is_idempotent(&self.request.method);
         // A call that has just begun knows what time it is.
-        let mut now = Some(self.open.trace.start_time()).filter(|_| failed_on.is_none());
+        let is_first = failed_on.is_none() && self.chain.is_empty();
+        let mut now = Some(self.open.trace.start_time()).filter(|_| is_first);
         let (mut queued, mut at_once) = (None, now);
         let mut lease = loop {
             let begun = now.is_none();
@@ -181,7 +215,7 @@ impl Call<'_> {
             }
             lease.retire(CloseCause::Peer);
         };
-        lease.observe(self.open.trace.own_observer());
+        lease.told(self.open.trace.own());
         // A call that got a connection at once has not taken any time yet.
         let (conn, at) = (lease.conn(), at_once.unwrap_or_else(clock::now));
         let (connection, remote, tls) = (conn.number(), conn.remote(), conn.tls().cloned());
@@ -223,8 +257,13 @@ impl Call<'_> {
         let message = self.message(lease.conn(), upload.clone())?;
         let (times, trace, body) = (Times::default(), &self.open.trace, self.request.body.as_bytes().len() as u64);
         let mut exchange = Exchange { lease: Some(lease), times, upload: upload.clone(), body, trace };
-        let sent = exchange.send(message).await;
+        let patience = self.request.headers_timeout.unwrap_or(self.client.calls.headers_timeout);
+        let sent = clock::before(clock::now().checked_add(patience), pin!(exchange.send(message))).await;
         let (mut lease, times) = exchange.over();
+        let Some(sent) = sent else {
+            let phase = self.open.trace.fail("timeout");
+            return Err(Error::silence(&self.request.origin, phase, "no response headers", patience));
+        };
         let fate = match &sent {
             Ok(response) if is_for_nobody(response) => Fate::TimedOutIdle,
             Ok(_) => Fate::Failed,
@@ -303,10 +342,11 @@ impl Call<'_> {
     fn responded(&mut self, answered: Answered) -> Response {
         let Answered { lease, upload, response } = answered;
         let (head, incoming) = response.into_parts();
-        self.open.trace.emit(Event::Headers { status: head.status, version: head.version });
         let origin = self.request.origin.clone();
         let source = Source { lease, upload, keep_alive: KeepAlive::of(&head.headers) };
-        let payload = Payload::new(incoming, source, self.open.hand_over(), self.deadline, origin);
+        let patience = self.request.body_idle_timeout.unwrap_or(self.client.calls.body_idle_timeout);
+        let until = Patience { deadline: self.deadline, idle: patience };
+        let payload = Payload::new(incoming, source, self.open.hand_over(), until, origin);
         let chain = std::mem::take(&mut self.chain);
         Response::new(head, self.request.url.clone(), chain, payload)
     }
@@ -319,8 +359,11 @@ impl Call<'_> {
 
 /// The path and query, as they go into the request line (RFC 9112 §3.2.1).
 fn target(request: &Request) -> Result<Uri> {
-    let text = &request.url[Position::BeforePath..Position::AfterQuery];
-    Uri::try_from(text).map_err(|error| Error::invalid_request("the URL's path cannot be sent", error))
+    target_of(&request.url).map_err(|error| Error::invalid_request("the URL's path cannot be sent", error))
+}
+
+fn target_of(url: &Url) -> Result<Uri, http::uri::InvalidUri> {
+    Uri::try_from(&url[Position::BeforePath..Position::AfterQuery])
 }
 
 fn fate(failed: &SendError<Outgoing>, times: Times) -> Fate {
@@ -394,10 +437,7 @@ impl Exchange<'_> {
             times.sent = upload.sent_at();
         }
         // A response may come before the whole request was sent.
-        let sent = match (times.sent, times.answered) {
-            (Some(sent), Some(answered)) => Some(sent.min(answered)),
-            (sent, answered) => sent.or(answered),
-        };
+        let sent = times.sent.map(|sent| times.answered.map_or(sent, |answered| sent.min(answered)));
         self.trace.exchanged(times.begun, sent, self.body, times.answered);
         times
     }

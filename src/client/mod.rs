@@ -14,7 +14,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::Method;
+use http::{HeaderMap, Method};
 
 pub use body::Body;
 pub use builder::ClientBuilder;
@@ -53,9 +53,17 @@ struct Shared {
     pool: Pool<Dialer>,
     resolver: CachedResolver,
     hooks: Hooks,
-    timeout: Option<Duration>,
-    redirects: RedirectPolicy,
+    calls: Calls,
     follower: Follower,
+}
+
+/// What holds for every call that does not say otherwise.
+struct Calls {
+    timeout: Option<Duration>,
+    headers_timeout: Duration,
+    body_idle_timeout: Duration,
+    headers: HeaderMap,
+    redirects: RedirectPolicy,
 }
 
 impl Client {

@@ -164,6 +164,7 @@ pub(super) fn onward(
         Kind::Limited(most) => *most,
         Kind::SameOrigin if url.origin() != from.origin() => return Ok(None),
         Kind::SameOrigin => USUAL,
+        Kind::Custom(_) if chain.len() > MOST => MOST,
         Kind::Custom(decide) => match decide(&Redirect { status, next: &url, chain }) {
             RedirectAction::Follow => MOST,
             RedirectAction::Stop => return Ok(None),

@@ -1,17 +1,17 @@
 //! What to send: method, URL, headers and body, parsed and checked before anything happens.
 
 use std::fmt;
-use std::sync::Arc;
 use std::time::Duration;
 
-use http::header::{CONTENT_LENGTH, HOST, TRANSFER_ENCODING};
+use base64::prelude::{BASE64_STANDARD, Engine as _};
+use http::header::{AUTHORIZATION, CONTENT_LENGTH, HOST, TRANSFER_ENCODING};
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use url::Url;
 
 use super::{Body, Client, Response, call};
 use crate::error::{Error, Result};
 use crate::origin::Origin;
-use crate::trace::Observer;
+use crate::trace::{Observer, Own};
 
 /// Something a URL can be made of: text, or a [`Url`] that is parsed already.
 pub trait IntoUrl: sealed::Sealed {
@@ -88,7 +88,9 @@ pub(crate) struct Request {
     pub(crate) headers: HeaderMap,
     pub(crate) body: Body,
     pub(crate) timeout: Option<Duration>,
-    pub(crate) observer: Option<Arc<dyn Observer>>,
+    pub(crate) headers_timeout: Option<Duration>,
+    pub(crate) body_idle_timeout: Option<Duration>,
+    pub(crate) observer: Option<Own>,
 }
 
 impl fmt::Debug for Request {
@@ -114,8 +116,23 @@ impl Request {
             let what = format!("credentials in the URL of {origin} would not be sent: set an authorization header");
             return Err(Error::refused_request(what));
         }
-        let (headers, body, timeout, observer) = Default::default();
-        Ok(Self { method, url, origin, headers, body, timeout, observer })
+        let (headers, body, observer) = Default::default();
+        let (timeout, headers_timeout, body_idle_timeout) = Default::default();
+        Ok(Self { method, url, origin, headers, body, timeout, headers_timeout, body_idle_timeout, observer })
+    }
+
+    fn authorize(&mut self, scheme: &str, credentials: &str) -> Result<()> {
+        let value = HeaderValue::try_from(format!("{scheme} {credentials}"));
+        let mut value = value.map_err(|error| Error::invalid_header("the credentials cannot be sent", error))?;
+        value.set_sensitive(true);
+        self.headers.insert(AUTHORIZATION, value);
+        Ok(())
+    }
+
+    #[cfg(any(feature = "form", feature = "json"))]
+    fn carry(&mut self, body: Body, content_type: &'static str) {
+        self.body = body;
+        self.headers.entry(http::header::CONTENT_TYPE).or_insert(HeaderValue::from_static(content_type));
     }
 
     /// Refuses headers that would make the peer read the connection otherwise than it was written (RFC 9112 §11.2).
@@ -190,11 +207,90 @@ impl RequestBuilder {
         })
     }
 
+    /// How long the headers of the response may take once the request has its connection; instead of the client's.
+    pub fn headers_timeout(self, timeout: Duration) -> Self {
+        self.with(|request| {
+            request.headers_timeout = Some(timeout);
+            Ok(())
+        })
+    }
+
+    /// How long the next piece of the response's body may take; instead of the client's.
+    pub fn body_idle_timeout(self, timeout: Duration) -> Self {
+        self.with(|request| {
+            request.body_idle_timeout = Some(timeout);
+            Ok(())
+        })
+    }
+
+    /// Says who is asking by name and password (RFC 7617), in place of any other authorization. The header is marked as a secret.
+    ///
+    /// ```
+    /// let request = speeddial::Client::new().get("http://127.0.0.1/").basic_auth("me", Some("secret"));
+    /// assert!(!format!("{request:?}").contains("secret"));
+    /// ```
+    pub fn basic_auth(self, username: impl fmt::Display, password: Option<impl fmt::Display>) -> Self {
+        self.with(|request| {
+            let username = username.to_string();
+            if username.contains(':') {
+                return Err(Error::refused_request("a user's name has a colon in it".to_owned()));
+            }
+            let password = password.map_or_else(String::new, |password| password.to_string());
+            request.authorize("Basic", &BASE64_STANDARD.encode(format!("{username}:{password}")))
+        })
+    }
+
+    /// Says who is asking by a token (RFC 6750), in place of any other authorization. The header is marked as a secret.
+    pub fn bearer_auth(self, token: impl fmt::Display) -> Self {
+        self.with(|request| request.authorize("Bearer", &token.to_string()))
+    }
+
+    /// Adds to the URL's query (feature `query`): pairs, a map, or a struct.
+    ///
+    /// ```
+    /// let request = speeddial::Client::new().get("http://127.0.0.1/?a=1").query(&[("page", "2"), ("q", "x y")]);
+    /// ```
+    #[cfg(feature = "query")]
+    pub fn query<Q: serde::Serialize + ?Sized>(self, query: &Q) -> Self {
+        self.with(|request| {
+            let mut pairs = request.url.query_pairs_mut();
+            let added = query.serialize(serde_urlencoded::Serializer::new(&mut pairs)).map(drop);
+            drop(pairs);
+            added.map_err(|error| Error::invalid_request("the query cannot be written", error))?;
+            if request.url.query() == Some("") {
+                request.url.set_query(None);
+            }
+            Ok(())
+        })
+    }
+
+    /// Sets the body to a form (feature `form`): pairs, a map, or a struct. Its content type is said unless it was before.
+    #[cfg(feature = "form")]
+    pub fn form<F: serde::Serialize + ?Sized>(self, form: &F) -> Self {
+        self.with(|request| {
+            let text = serde_urlencoded::to_string(form);
+            let text = text.map_err(|error| Error::invalid_request("the form cannot be written", error))?;
+            request.carry(text.into(), "application/x-www-form-urlencoded");
+            Ok(())
+        })
+    }
+
+    /// Sets the body to JSON (feature `json`). Its content type is said unless it was before.
+    #[cfg(feature = "json")]
+    pub fn json<J: serde::Serialize + ?Sized>(self, value: &J) -> Self {
+        self.with(|request| {
+            let bytes = serde_json::to_vec(value);
+            let bytes = bytes.map_err(|error| Error::invalid_request("the body cannot be written as JSON", error))?;
+            request.carry(bytes.into(), "application/json");
+            Ok(())
+        })
+    }
+
     /// Tells `observer` what happens to this call, beside the client's own observers. What a connection that is opened for it
     /// does is told when the call has it, or gives up, each event with its own time; the client's observers are told at once.
     pub fn observer(self, observer: impl Observer) -> Self {
         self.with(|request| {
-            request.observer = Some(Arc::new(observer));
+            request.observer = Some(Own::new(observer));
             Ok(())
         })
     }

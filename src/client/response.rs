@@ -18,7 +18,7 @@ use url::Url;
 
 use super::Dialer;
 use super::body::Upload;
-use super::call::Deadline;
+use super::call::Patience;
 use super::keep_alive::KeepAlive;
 use crate::clock::{self, Instant};
 use crate::connect::Protocol;
@@ -142,6 +142,28 @@ impl Response {
         Ok(all.freeze())
     }
 
+    /// The whole body as JSON (feature `json`).
+    ///
+    /// # Errors
+    /// As [`chunk`](Self::chunk); [`ErrorKind::Decode`](crate::ErrorKind::Decode) where it is not the JSON that was asked for:
+    /// the error names the place in the document and shows how the body begins.
+    #[cfg(feature = "json")]
+    pub async fn json<T: serde::de::DeserializeOwned>(self) -> Result<T> {
+        let (url, handle) = (self.url.clone(), self.timings_handle());
+        let origin = self.payload.origin.clone();
+        let bytes = self.bytes().await?;
+        let mut document = serde_json::Deserializer::from_slice(&bytes);
+        let value = serde_path_to_error::deserialize(&mut document).map_err(|error| {
+            let path = error.path().to_string();
+            Error::json(&origin, Some(path), error.into_inner(), &bytes)
+        });
+        let value = value.and_then(|value| match document.end() {
+            Ok(()) => Ok(value),
+            Err(error) => Err(Error::json(&origin, None, error, &bytes)),
+        });
+        value.map_err(|error| error.about(&url, handle.timings()))
+    }
+
     /// The whole body as text; what is not UTF-8 is replaced by U+FFFD.
     ///
     /// # Errors
@@ -165,7 +187,7 @@ pub(super) struct Payload {
     /// Nothing after the end.
     open: Option<(Incoming, Source)>,
     trace: Trace,
-    deadline: Option<Deadline>,
+    patience: Patience,
     origin: Origin,
     bytes: u64,
     /// How long the body is to be, where it comes with a length.
@@ -174,17 +196,11 @@ pub(super) struct Payload {
 }
 
 impl Payload {
-    pub(super) fn new(
-        incoming: Incoming,
-        source: Source,
-        trace: Trace,
-        deadline: Option<Deadline>,
-        origin: Origin,
-    ) -> Self {
+    pub(super) fn new(incoming: Incoming, source: Source, trace: Trace, patience: Patience, origin: Origin) -> Self {
         // A response to HEAD has a length and no body.
         let announced = incoming.size_hint().exact().filter(|_| !incoming.is_end_stream());
         let open = Some((incoming, source));
-        let mut payload = Self { open, trace, deadline, origin, bytes: 0, announced, failed: false };
+        let mut payload = Self { open, trace, patience, origin, bytes: 0, announced, failed: false };
         payload.finish_at_end();
         payload
     }
@@ -200,16 +216,27 @@ impl Payload {
         if self.open.is_none() {
             return Ok(None);
         }
-        let Some(deadline) = self.deadline else { return self.next_data().await };
+        let Patience { deadline, idle } = self.patience;
         // What has come in the meantime is too late as well.
-        let data = match clock::now() < deadline.at {
-            true => clock::before(Some(deadline.at), pin!(self.next_data())).await,
-            false => None,
-        };
+        let in_time = deadline.is_none_or(|deadline| clock::now() < deadline.at);
+        let data = if in_time { self.data_before(deadline.map(|deadline| deadline.at), idle).await } else { None };
         data.unwrap_or_else(|| {
             self.fail("timeout");
-            Err(Error::timeout(&self.origin, Phase::Receive, deadline.limit))
+            Err(match deadline.filter(|deadline| deadline.at <= clock::now()) {
+                Some(deadline) => Error::timeout(&self.origin, Phase::Receive, deadline.limit),
+                None => Error::silence(&self.origin, Phase::Receive, "nothing more of the body", idle),
+            })
         })
+    }
+
+    /// The next piece, unless it takes for too long. No timer is set for what is there already.
+    async fn data_before(&mut self, deadline: Option<Instant>, idle: Duration) -> Option<Result<Option<Bytes>>> {
+        let mut next = pin!(self.next_data());
+        if let Poll::Ready(data) = poll_fn(|cx| Poll::Ready(next.as_mut().poll(cx))).await {
+            return Some(data);
+        }
+        let silent = clock::now().checked_add(idle);
+        clock::before(silent.into_iter().chain(deadline).min(), next).await
     }
 
     async fn next_data(&mut self) -> Result<Option<Bytes>> {

@@ -339,7 +339,13 @@ impl<B: Message> Conn<B> {
                 sent
             }
         };
-        sent.map_err(|mut failed| SendError { unsent: failed.take_message(), error: Some(failed.into_error()) })
+        sent.map_err(|mut failed| {
+            let unsent = failed.take_message();
+            if unsent.is_some() {
+                (times.begun, times.sent) = (None, None);
+            }
+            SendError { unsent, error: Some(failed.into_error()) }
+        })
     }
 
     /// How far a request got: what the stream below tells, where its bytes are those of one request at a time.

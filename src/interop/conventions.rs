@@ -34,6 +34,8 @@ pub(super) fn protocol(version: Version) -> &'static str {
 /// The kind of a failure, or a status that says that there was one.
 pub(super) fn error_type(timings: &Timings) -> Option<Cow<'static, str>> {
     let status = timings.status().filter(|status| status.is_client_error() || status.is_server_error());
-    let failure = timings.failure().map(Cow::Borrowed);
+    // Who has seen the headers may have no use for the body.
+    let failure = timings.failure().filter(|why| *why != "cancelled" || timings.status().is_none());
+    let failure = failure.map(Cow::Borrowed);
     failure.or_else(|| status.map(|status| status.as_u16().to_string().into()))
 }

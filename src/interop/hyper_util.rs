@@ -22,7 +22,7 @@ use crate::connect::{self, ConnectError, Interest};
 use crate::dns::{CachedResolver, ResolveError};
 use crate::error::{Error, Result};
 use crate::origin::Origin;
-use crate::trace::{CloseCause, DialTrace, Hooks, connection_closed};
+use crate::trace::{CloseCause, DialTrace, Event, Hooks, connection_closed};
 use crate::transport::Stream;
 
 /// This crate's way to a connection, for other people's pools: DNS cache, race, proxies, TLS, and their events.
@@ -81,11 +81,10 @@ impl Connector {
         let origin = Origin::from_url(&url).map_err(|error| Error::no_origin(&url, error))?;
         let number = self.shared.opened.fetch_add(1, Ordering::Relaxed) + 1;
         let trace = DialTrace::new(&self.shared.hooks, number);
-        let opened = self.shared.connector.open_line(&origin, &trace).await;
-        let line = opened.map_err(|error: ConnectError| {
-            trace.emit(crate::trace::Event::DialFailed);
-            Error::no_connection(&origin, error)
-        })?;
+        let mut dialling = Dialling { trace, over: false };
+        let opened = self.shared.connector.open_line(&origin, &dialling.trace).await;
+        let line = opened.map_err(|error: ConnectError| Error::no_connection(&origin, error))?;
+        dialling.over = true;
         let is_http2 = line.facts.as_ref().is_some_and(|facts| facts.alpn.as_deref() == Some("h2"));
         Ok(Line {
             stream: TokioIo::new(line.stream),
@@ -96,6 +95,20 @@ impl Connector {
             number,
             remote: line.remote,
         })
+    }
+}
+
+/// A dial under way; dropped before it is over, it failed or was given up.
+struct Dialling {
+    trace: Arc<DialTrace>,
+    over: bool,
+}
+
+impl Drop for Dialling {
+    fn drop(&mut self) {
+        if !self.over {
+            self.trace.emit(Event::DialFailed);
+        }
     }
 }
 

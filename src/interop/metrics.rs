@@ -6,7 +6,7 @@ use super::instruments::{Attributes, Instrument, Kind, Meter, READINGS, Sink, Va
 use crate::client::Client;
 use crate::trace::{EndedCall, Observer, Record, Wants};
 
-/// Measures calls, connections and lookups for the [`metrics`](https://docs.rs/metrics) facade, by the names, units and
+/// Measures one client's calls, connections and lookups (a client each: numbers of several are not told apart) for the [`metrics`](https://docs.rs/metrics) facade, by the names, units and
 /// attributes of the [OpenTelemetry conventions](https://opentelemetry.io/docs/specs/semconv/http/http-metrics/) for HTTP
 /// clients.
 ///

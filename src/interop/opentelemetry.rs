@@ -9,7 +9,7 @@ use super::instruments::{self, Attributes, Instrument, Kind, READINGS, Sink, Val
 use crate::client::Client;
 use crate::trace::{EndedCall, Observer, Record, Wants};
 
-/// Measures calls, connections and lookups with an OpenTelemetry [`Meter`], by the names, units, attributes and bucket
+/// Measures one client's calls, connections and lookups (a client each: numbers of several are not told apart) with an OpenTelemetry [`Meter`], by the names, units, attributes and bucket
 /// boundaries of the [conventions](https://opentelemetry.io/docs/specs/semconv/http/http-metrics/) for HTTP clients.
 ///
 /// Histograms: `http.client.request.duration`, `http.client.request.time_in_queue`, `http.client.connection.duration`,

@@ -7,9 +7,9 @@ use tracing::field::Empty;
 use tracing::{Span, debug, info_span};
 
 use super::conventions::{error_type, known, protocol};
-use crate::trace::{Asked, EndedCall, Event, HopEnd, Observer, Outcome, Phase, Record, Subject, Wants};
+use crate::trace::{Asked, EndedCall, Event, Observer, Outcome, Phase, Record, Subject, Wants};
 
-/// A span a call, with the names of the [OpenTelemetry conventions](https://opentelemetry.io/docs/specs/semconv/http/http-spans/),
+/// A span a call of one client (calls of several are not told apart), with the names of the [OpenTelemetry conventions](https://opentelemetry.io/docs/specs/semconv/http/http-spans/),
 /// and what happens in it as events.
 ///
 /// The span is called `HTTP`, at level info, below the span in which the request is sent; it is over when the call is. Events are at
@@ -84,8 +84,9 @@ impl Observer for Tracing {
             Event::FirstByte => debug!(parent: &span, "first byte"),
             Event::Headers { status, .. } => debug!(parent: &span, status = status.as_u16(), "headers"),
             Event::Retried { cause } => debug!(parent: &span, %cause, safe = cause.why_safe(), "retried"),
-            Event::Redirected { status, origin, target, .. } => {
-                debug!(parent: &span, status = status.as_u16(), %origin, path = target.path(), "redirected");
+            Event::Redirected { status, to } => {
+                let (origin, path) = (&to.origin, to.target.path());
+                debug!(parent: &span, status = status.as_u16(), %origin, path, "redirected");
             }
             Event::BodyEnd { bytes } => debug!(parent: &span, bytes, "body read"),
             Event::CallFailed { phase, why } => debug!(parent: &span, %phase, why, "failed"),
@@ -124,7 +125,7 @@ impl Observer for Tracing {
             span.record("network.peer.address", remote.ip().to_string());
             span.record("network.peer.port", remote.port());
         }
-        let again = timings.hops().iter().filter(|hop| matches!(hop.end, HopEnd::Retried(_))).count();
+        let again = timings.hops().len();
         if again > 0 {
             span.record("http.request.resend_count", again);
         }

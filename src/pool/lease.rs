@@ -10,7 +10,7 @@ use tokio::sync::oneshot;
 use super::state::{Ended, Grant, Held, TicketId};
 use super::{Delivery, Dial, LeaseError, Pooled, Shared};
 use crate::clock::{Instant, now};
-use crate::trace::{self, CloseCause, DialTrace, Observer};
+use crate::trace::{self, CloseCause, DialTrace, Own};
 
 /// A seat on a connection, for one request. Dropped unused or [given back](Self::give_back) it serves the next request.
 /// Dropped in the middle of an exchange it does so only where the connection carries others, too.
@@ -23,15 +23,15 @@ pub(crate) struct Lease<D: Dial> {
     idle: Duration,
     freed: bool,
     ended: Ended,
-    /// Is told of its end beside the client's observers.
-    observer: Option<Arc<dyn Observer>>,
+    /// Who has been told of it, beside the client's observers, and is told of its end.
+    told: Option<Option<Own>>,
 }
 
 impl<D: Dial> Lease<D> {
     pub(super) fn new(shared: Arc<Shared<D>>, grant: Grant<Pooled<D::Conn>>) -> Self {
         let Grant { held, conn: Pooled { conn, born }, requests, idle, freed } = grant;
         let ended = Ended::Unused;
-        Self { shared, held: Some(held), conn, fresh: born.is_some(), requests, idle, freed, ended, observer: None }
+        Self { shared, held: Some(held), conn, fresh: born.is_some(), requests, idle, freed, ended, told: None }
     }
 
     /// Whether the connection comes right from its dial, so that its peer cannot have closed it for being idle.
@@ -58,9 +58,9 @@ impl<D: Dial> Lease<D> {
         &self.conn
     }
 
-    /// Has somebody told when the lease ends.
-    pub(crate) fn observe(&mut self, observer: Option<&Arc<dyn Observer>>) {
-        self.observer = observer.cloned();
+    /// A call has it, which observers are told of, its own among them; they are told when the lease ends.
+    pub(crate) fn told(&mut self, own: Option<&Own>) {
+        self.told = Some(own.cloned());
     }
 
     /// The connection is used, and serves the next request however this one ends.
@@ -92,7 +92,9 @@ impl<D: Dial> Lease<D> {
     fn release(&mut self, now: Instant) {
         let Some(held) = self.held.take() else { return };
         let kept = matches!(self.ended, Ended::Kept { .. } | Ended::Unused);
-        trace::connection_released(&self.shared.hooks, self.observer.as_deref(), held.connection(), kept);
+        if let Some(own) = &self.told {
+            trace::connection_released(&self.shared.hooks, own.as_ref(), held.connection(), kept);
+        }
         self.shared.step(|state| state.release(now, held, self.ended));
     }
 }

@@ -254,8 +254,8 @@ impl fmt::Display for CloseCause {
     }
 }
 
-/// What a call asks: the first of its requests.
-#[derive(Debug, Clone)]
+/// What a request asks. Its `Debug` leaves the query out, in which there may be secrets.
+#[derive(Clone)]
 #[non_exhaustive]
 pub struct Asked {
     /// The method.
@@ -264,6 +264,12 @@ pub struct Asked {
     pub origin: Origin,
     /// The path and query it asks for.
     pub target: Uri,
+}
+
+impl fmt::Debug for Asked {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Asked({} {}{})", self.method, self.origin, self.target.path())
+    }
 }
 
 /// Why a call is made again, and why it may be.
@@ -364,7 +370,8 @@ pub enum Event {
         /// Whether somebody else gave the connection back while one was being opened for this call.
         freed: bool,
     },
-    /// The request's headers were handed to the socket; over HTTP/2, to the connection.
+    /// The request's headers were handed to the socket; over HTTP/2, to the connection. This and the next events are told, with
+    /// their own times, when the response's headers have come, or the attempt is over.
     HeadersSent,
     /// The last byte of the request was handed to the socket; over HTTP/2, to the connection, as far as the peer's window takes it.
     #[non_exhaustive]
@@ -378,7 +385,7 @@ pub enum Event {
         /// Its status.
         status: StatusCode,
     },
-    /// The first byte of the response came.
+    /// The first byte of the response came; over HTTP/1.1 that may be the first of an interim response.
     FirstByte,
     /// The response's headers were read.
     #[non_exhaustive]
@@ -399,12 +406,8 @@ pub enum Event {
     Redirected {
         /// The response's status.
         status: StatusCode,
-        /// The next request's method.
-        method: Method,
-        /// Where it goes.
-        origin: Origin,
-        /// The path and query it asks for.
-        target: Uri,
+        /// The next request.
+        to: Arc<Asked>,
     },
     /// A piece of the response's body was read. Observers alone are told.
     #[non_exhaustive]
@@ -519,7 +522,7 @@ pub enum Event {
     /// A request is done with the connection.
     #[non_exhaustive]
     Released {
-        /// Whether the connection serves others.
+        /// Whether the request leaves it fit for others; it may be closed all the same, for its age, say.
         kept: bool,
     },
     /// The connection takes no more requests, and closes when those it carries are over.

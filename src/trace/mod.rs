@@ -17,8 +17,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 pub use event::{
     Asked, CloseCause, DnsLookup, Event, Family, Limit, Phase, Record, RetryCause, Source, Subject, TlsFacts,
 };
-pub(crate) use observer::Hooks;
 pub use observer::{EndedCall, Observer, Wants};
+pub(crate) use observer::{Hooks, Own};
 pub use svg::{comparison_svg, waterfall_svg};
 pub use timings::{Attempt, Hop, HopEnd, Outcome, Timings};
 pub use waterfall::Waterfall;
@@ -32,7 +32,7 @@ pub(crate) struct Trace(Arc<Call>);
 struct Call {
     hooks: Hooks,
     /// Told beside the client's.
-    own: Option<Arc<dyn Observer>>,
+    own: Option<Own>,
     /// What any of them wants to be told of.
     wants: Wants,
     /// What it asks, where anybody is told.
@@ -44,10 +44,10 @@ struct Call {
 
 impl Trace {
     /// Begins a call now; `asked` is only made where somebody observes.
-    pub(crate) fn start(hooks: &Hooks, own: Option<Arc<dyn Observer>>, asked: impl FnOnce() -> Asked) -> Self {
+    pub(crate) fn start(hooks: &Hooks, own: Option<Own>, asked: impl FnOnce() -> Asked) -> Self {
         let (start, number) = (now(), hooks.next_call());
         let timings = Mutex::new(Timings::new(start));
-        let wants = own.as_ref().map_or(Wants::NOTHING, |own| own.wants()).and(hooks.wants());
+        let wants = own.as_ref().map_or(Wants::NOTHING, Own::wants).and(hooks.wants());
         let asked = wants.includes(Wants::CALLS.and(Wants::ENDS)).then(|| Arc::new(asked()));
         let trace = Self(Arc::new(Call { hooks: hooks.clone(), own, wants, asked, number, start, timings }));
         if let Some(asked) = trace.0.asked.as_ref().filter(|_| wants.includes(Wants::CALLS)) {
@@ -62,7 +62,7 @@ impl Trace {
     }
 
     /// Who is told of this call alone.
-    pub(crate) fn own_observer(&self) -> Option<&Arc<dyn Observer>> {
+    pub(crate) fn own(&self) -> Option<&Own> {
         self.0.own.as_ref()
     }
 
@@ -135,7 +135,7 @@ impl Trace {
     fn tell_end(&self) {
         let Some(request) = &self.0.asked else { return };
         let call = EndedCall { number: self.0.number, request, timings: &self.timings() };
-        self.0.hooks.tell_end(self.0.own.as_deref(), &call);
+        self.0.hooks.tell_end(self.0.own.as_ref(), &call);
     }
 
     /// Tells who wants to know of an event that happens now, and is not in the timings; it is only made where somebody does.
@@ -147,7 +147,7 @@ impl Trace {
 
     fn tell(&self, what: Wants, at: Instant, event: Event) {
         let record = Record { subject: Subject::Call(self.0.number), at: at.into_std(), event };
-        self.0.hooks.tell(self.0.own.as_deref(), what, &record);
+        self.0.hooks.tell(self.0.own.as_ref(), what, &record);
     }
 
     /// Takes over what a dial did for this call. The client's observers have seen it as it happened, the call's own see it now.
@@ -161,7 +161,7 @@ impl Trace {
         if let Some(own) = self.0.own.as_ref().filter(|own| own.wants().includes(Wants::CONNECTIONS)) {
             let subject = Subject::Connection(dial.connection);
             for (at, event) in dial.events() {
-                observer::tell(&**own, &Record { subject, at: at.into_std(), event });
+                own.tell(&Record { subject, at: at.into_std(), event });
             }
         }
     }
@@ -245,7 +245,7 @@ pub(crate) fn connection_closed(hooks: &Hooks, connection: u64, cause: CloseCaus
 }
 
 /// Tells observers, and whoever observes its call alone, that a request is done with its connection.
-pub(crate) fn connection_released(hooks: &Hooks, own: Option<&dyn Observer>, connection: u64, kept: bool) {
+pub(crate) fn connection_released(hooks: &Hooks, own: Option<&Own>, connection: u64, kept: bool) {
     let own = own.filter(|own| own.wants().includes(Wants::CONNECTIONS));
     if own.is_some() || hooks.wants().includes(Wants::CONNECTIONS) {
         tell_of(hooks, own, connection, now(), Event::Released { kept });
@@ -259,7 +259,7 @@ pub(crate) fn connection_retired(hooks: &Hooks, connection: u64, cause: CloseCau
     }
 }
 
-fn tell_of(hooks: &Hooks, own: Option<&dyn Observer>, connection: u64, at: Instant, event: Event) {
+fn tell_of(hooks: &Hooks, own: Option<&Own>, connection: u64, at: Instant, event: Event) {
     let record = Record { subject: Subject::Connection(connection), at: at.into_std(), event };
     hooks.tell(own, Wants::CONNECTIONS, &record);
 }

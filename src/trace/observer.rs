@@ -26,8 +26,8 @@ use super::timings::Timings;
 /// let client = speeddial::Client::builder().observer(Attempts).build();
 /// ```
 pub trait Observer: Send + Sync + 'static {
-    /// What it is told of: everything, unless it is implemented. What nobody wants costs nothing. It is asked when a client,
-    /// or a request of its own, is made.
+    /// What it is told of: everything, unless it is implemented. What nobody wants costs nothing. It is asked once, when it is
+    /// given to a client or a request.
     fn wants(&self) -> Wants {
         Wants::EVERYTHING
     }
@@ -117,13 +117,39 @@ pub struct EndedCall<'a> {
     pub timings: &'a Timings,
 }
 
+/// An observer, and what it wants.
+#[derive(Clone)]
+pub(crate) struct Own {
+    wants: Wants,
+    observer: Arc<dyn Observer>,
+}
+
+impl Own {
+    pub(crate) fn new(observer: impl Observer) -> Self {
+        Self { wants: observer.wants(), observer: Arc::new(observer) }
+    }
+
+    pub(super) fn wants(&self) -> Wants {
+        self.wants
+    }
+
+    /// A panic in somebody's hook must not take the request, or a connection's books, with it.
+    pub(super) fn tell(&self, record: &Record) {
+        let _ = catch_unwind(AssertUnwindSafe(|| self.observer.observe(record)));
+    }
+
+    fn tell_end(&self, call: &EndedCall<'_>) {
+        let _ = catch_unwind(AssertUnwindSafe(|| self.observer.ended(call)));
+    }
+}
+
 /// A client's observers, and the numbers its calls get. Clones share them.
 #[derive(Clone, Default)]
 pub(crate) struct Hooks(Arc<Shared>);
 
 #[derive(Default)]
 struct Shared {
-    observers: Vec<(Wants, Arc<dyn Observer>)>,
+    observers: Vec<Own>,
     wants: Wants,
     calls: AtomicU64,
 }
@@ -141,9 +167,8 @@ impl fmt::Debug for Hooks {
 }
 
 impl Hooks {
-    pub(crate) fn new(observers: Vec<Arc<dyn Observer>>) -> Self {
-        let observers: Vec<_> = observers.into_iter().map(|observer| (observer.wants(), observer)).collect();
-        let wants = observers.iter().fold(Wants::NOTHING, |all, (wants, _)| all.and(*wants));
+    pub(crate) fn new(observers: Vec<Own>) -> Self {
+        let wants = observers.iter().fold(Wants::NOTHING, |all, observer| all.and(observer.wants));
         Self(Arc::new(Shared { observers, wants, calls: AtomicU64::new(0) }))
     }
 
@@ -157,23 +182,15 @@ impl Hooks {
     }
 
     /// Tells who wants to know, the observer of one call last.
-    pub(super) fn tell(&self, own: Option<&dyn Observer>, what: Wants, record: &Record) {
-        self.wanting(own, what).for_each(|observer| tell(observer, record));
+    pub(super) fn tell(&self, own: Option<&Own>, what: Wants, record: &Record) {
+        self.wanting(own, what).for_each(|observer| observer.tell(record));
     }
 
-    pub(super) fn tell_end(&self, own: Option<&dyn Observer>, call: &EndedCall<'_>) {
-        for observer in self.wanting(own, Wants::ENDS) {
-            let _ = catch_unwind(AssertUnwindSafe(|| observer.ended(call)));
-        }
+    pub(super) fn tell_end(&self, own: Option<&Own>, call: &EndedCall<'_>) {
+        self.wanting(own, Wants::ENDS).for_each(|observer| observer.tell_end(call));
     }
 
-    fn wanting<'a>(&'a self, own: Option<&'a dyn Observer>, what: Wants) -> impl Iterator<Item = &'a dyn Observer> {
-        let all = self.0.observers.iter().filter(move |(wants, _)| wants.includes(what));
-        all.map(|(_, observer)| &**observer).chain(own.filter(|own| own.wants().includes(what)))
+    fn wanting<'a>(&'a self, own: Option<&'a Own>, what: Wants) -> impl Iterator<Item = &'a Own> {
+        self.0.observers.iter().chain(own).filter(move |observer| observer.wants.includes(what))
     }
-}
-
-/// A panic in somebody's hook must not take the request, or a connection's books, with it.
-pub(super) fn tell(observer: &dyn Observer, record: &Record) {
-    let _ = catch_unwind(AssertUnwindSafe(|| observer.observe(record)));
 }

@@ -56,6 +56,9 @@ pub struct Timings {
     lookups: Vec<DnsLookup>,
     attempts: Vec<Attempt>,
     hops: Vec<Hop>,
+    /// How many of the lookups and attempts were for earlier requests of the call.
+    lookups_before: usize,
+    attempts_before: usize,
 }
 
 /// What a call's last request has reached, and when.
@@ -196,6 +199,8 @@ impl Timings {
             lookups: Vec::new(),
             attempts: Vec::new(),
             hops: Vec::new(),
+            lookups_before: 0,
+            attempts_before: 0,
         }
     }
 
@@ -235,7 +240,13 @@ impl Timings {
                 }
             }
             Event::Opened { .. } | Event::DialPostponed => self.go_to(Phase::Queue),
-            Event::Queued { limit, .. } => self.limit = Some(*limit),
+            Event::Queued { limit, .. } => {
+                self.limit = Some(*limit);
+                // Its dial was lost, and it waits for another one.
+                if self.phase != Phase::Queue {
+                    self.go_to(Phase::Queue);
+                }
+            }
             Event::Leased { connection, remote, requests, tls, freed, .. } => {
                 if *requests > 0 {
                     self.marks = Marks::default();
@@ -433,7 +444,7 @@ impl Timings {
         self.freed
     }
 
-    /// What the call waited for in the queue; `None` where it had a connection at once.
+    /// What the call, or the last of its requests, waited for in the queue; `None` where it had a connection at once.
     pub fn queued_by(&self) -> Option<Limit> {
         self.limit
     }
@@ -471,12 +482,18 @@ impl Timings {
             (_, None) => 1,
             _ => 0,
         };
-        self.lookups.iter().max_by_key(worth)
+        self.lookups[self.lookups_before..].iter().max_by_key(worth)
     }
 
     /// The lookups made for this call, one a family, in the order they ended.
     pub fn lookups(&self) -> &[DnsLookup] {
         &self.lookups
+    }
+
+    /// How many addresses failed that were dialled for the call's last request.
+    pub(super) fn failed_last(&self) -> usize {
+        let last = self.attempts[self.attempts_before..].iter();
+        last.filter(|attempt| matches!(attempt.outcome, Outcome::Failed(_))).count()
     }
 
     /// The addresses dialled for this call, in the order they were dialled.
@@ -496,6 +513,8 @@ impl Timings {
         let elapsed = self.total() - started;
         self.hops.push(Hop { started, elapsed, end, remote: self.remote, reused: self.reused, spent });
         (self.reused, self.freed, self.remote, self.tls) = Default::default();
+        (self.limit, self.sent) = Default::default();
+        (self.lookups_before, self.attempts_before) = (self.lookups.len(), self.attempts.len());
         (self.connection, self.head, self.marks) = Default::default();
         self.go_to(Phase::Queue);
     }
@@ -676,9 +695,11 @@ mod tests {
     fn curls_figures_are_those_of_the_last_request_counted_from_the_start() {
         let redirected = |method| Event::Redirected {
             status: StatusCode::FOUND,
-            method,
-            origin: crate::origin::Origin::from_url(&url::Url::parse("http://b.test/").unwrap()).unwrap(),
-            target: http::Uri::from_static("/"),
+            to: Arc::new(crate::trace::Asked {
+                method,
+                origin: crate::origin::Origin::from_url(&url::Url::parse("http://b.test/").unwrap()).unwrap(),
+                target: http::Uri::from_static("/"),
+            }),
         };
         let origin = crate::origin::Origin::from_url(&url::Url::parse("http://a.test/").unwrap()).unwrap();
         let timings = folded(

@@ -5,7 +5,7 @@ use std::io::IsTerminal;
 use std::time::Duration;
 
 use super::event::{DnsLookup, Limit, Phase, Source, TlsFacts};
-use super::timings::{Hop, HopEnd, Outcome, Timings};
+use super::timings::{Hop, HopEnd, Timings};
 
 /// As wide as a terminal is where nothing says otherwise, and the narrowest and the widest that is of use.
 const USUAL_WIDTH: usize = 80;
@@ -221,7 +221,7 @@ fn secrecy(facts: &TlsFacts, room: usize) -> String {
 }
 
 fn attempts(timings: &Timings, room: usize) -> String {
-    let failed = timings.attempts().iter().filter(|attempt| matches!(attempt.outcome, Outcome::Failed(_))).count();
+    let failed = timings.failed_last();
     let failed = (failed > 0).then(|| format!("{failed} failed"));
     match timings.remote_addr() {
         None => fit(room, [[failed]]),

@@ -89,6 +89,11 @@ async fn serve(mut stream: DuplexStream) -> io::Result<()> {
                 stream.write_all(moved).await?;
                 continue;
             }
+            ("later", _) => {
+                pause(50).await;
+                stream.write_all(b"HTTP/1.1 302 Found\r\nlocation: /ok\r\ncontent-length: 0\r\n\r\n").await?;
+                continue;
+            }
             ("stale", _) if served > 0 => return Ok(()),
             ("die", _) => return stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhe").await,
             ("never", _) => while stream.read_buf(&mut bytes).await? > 0 {},

@@ -219,6 +219,7 @@ impl<K: Clone + Eq + Hash, C: Clone, W, E> State<K, C, W, E> {
             && let Some(fresh) = &open.fresh
         {
             grant.conn = fresh.clone();
+            grant.freed = false;
         }
         self.effects.push_back(Effect::Deliver { waiter: ticket.waiter, grant });
     }
