@@ -1,11 +1,14 @@
 //! The only clock: every time the crate takes or waits for comes from here, so paused tokio time governs all of it.
 
+use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::task::{Context, Poll};
 use std::time::SystemTime;
 
 use tokio::runtime::{self, Handle};
 use tokio::sync::Notify;
+use tokio::time::Sleep;
 
 pub(crate) use tokio::time::Instant;
 
@@ -33,6 +36,21 @@ pub(crate) async fn before<F: Future + Unpin>(deadline: Option<Instant>, future:
     match deadline {
         Some(deadline) => tokio::time::timeout_at(deadline, future).await.ok(),
         None => Some(future.await),
+    }
+}
+
+/// A timer for who is polled.
+#[derive(Debug, Default)]
+pub(crate) struct Timer(Option<Pin<Box<Sleep>>>);
+
+impl Timer {
+    /// Ready from `deadline` on.
+    pub(crate) fn poll_until(&mut self, cx: &mut Context<'_>, deadline: Instant) -> Poll<()> {
+        let sleep = self.0.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(deadline)));
+        if sleep.deadline() != deadline {
+            sleep.as_mut().reset(deadline);
+        }
+        sleep.as_mut().poll(cx)
     }
 }
 

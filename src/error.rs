@@ -3,6 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
+use bytes::Bytes;
 use http::{StatusCode, Uri};
 use url::Url;
 
@@ -14,7 +15,7 @@ use crate::trace::{Attempt, Limit, Phase, Timings};
 /// A result whose error is [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-type Cause = Box<dyn std::error::Error + Send + Sync>;
+pub(crate) type Cause = Box<dyn std::error::Error + Send + Sync>;
 
 /// Why a call failed.
 ///
@@ -29,6 +30,8 @@ struct Facts {
     uri: Option<Uri>,
     timings: Option<Timings>,
     cause: Option<Cause>,
+    /// How the response's body begins.
+    start: Bytes,
 }
 
 /// What a call was doing when it failed.
@@ -53,6 +56,8 @@ pub enum ErrorKind {
     Body,
     /// Reading the response's body as what it was to be.
     Decode,
+    /// Something in a layer around the client.
+    Layer,
     /// Some time limit passed in this phase.
     Timeout(Phase),
     /// Nothing but that the response's status says so: [`error_for_status`](crate::Response::error_for_status).
@@ -72,6 +77,7 @@ impl ErrorKind {
             Self::Redirect => "redirect",
             Self::Body => "body",
             Self::Decode => "decode",
+            Self::Layer => "layer",
             Self::Timeout(_) => "timeout",
             Self::Status(_) => "status",
         }
@@ -154,8 +160,21 @@ impl Error {
         }
     }
 
+    /// How the response's body begins, of an error made from a status: what came with the headers, 1 KiB at most.
+    pub fn body_start(&self) -> &[u8] {
+        &self.0.start
+    }
+
     fn new(kind: ErrorKind, message: String) -> Self {
-        Self(Box::new(Facts { kind, message, timed_out: false, uri: None, timings: None, cause: None }))
+        Self(Box::new(Facts {
+            kind,
+            message,
+            timed_out: false,
+            uri: None,
+            timings: None,
+            cause: None,
+            start: Bytes::new(),
+        }))
     }
 
     fn because(mut self, cause: impl Into<Cause>) -> Self {
@@ -210,6 +229,7 @@ impl Error {
                 error.0.timed_out = true;
                 error
             }
+            LeaseError::Impatient(limit) => Self::silence(origin, Phase::Queue, "no connection", limit),
             LeaseError::Refused(Limit::Draining) => {
                 Self::new(ErrorKind::Pool, format!("call {origin}: {}", Limit::Draining))
             }
@@ -256,6 +276,17 @@ impl Error {
         Self::new(ErrorKind::Exchange, format!("exchange with {origin}: {what}"))
     }
 
+    pub(crate) fn upload(origin: &Origin, cause: Cause) -> Self {
+        let message = format!("send the body to {origin}: {cause}");
+        Self::new(ErrorKind::Exchange, message).because(cause)
+    }
+
+    pub(crate) fn other_version(origin: &Origin, spoken: http::Version, insisted: http::Version) -> Self {
+        let message =
+            format!("call {origin}: the connection speaks {spoken:?}, and the request insists on {insisted:?}");
+        Self::new(ErrorKind::Exchange, message)
+    }
+
     pub(crate) fn cut_body(origin: &Origin, bytes: u64, announced: Option<u64>) -> Self {
         let of = announced.map_or(String::new(), |announced| format!(" of {announced}"));
         let what = "the peer reset the stream before its end";
@@ -289,17 +320,53 @@ impl Error {
     /// A body that is not the JSON it was to be, at this path in the document.
     #[cfg(feature = "json")]
     pub(crate) fn json(origin: &Origin, path: Option<String>, error: serde_json::Error, body: &[u8]) -> Self {
-        const SHOWN: usize = 80;
         let place = path.filter(|path| path != ".").map_or(String::new(), |path| format!(" at `{path}`"));
-        let text = String::from_utf8_lossy(&body[..body.len().min(4 * SHOWN)]);
-        let start: String = text.chars().take(SHOWN).map(|char| if char.is_control() { ' ' } else { char }).collect();
-        let more = if text.chars().count() > SHOWN || body.len() > 4 * SHOWN { "…" } else { "" };
-        let message = format!("read the body from {origin} as JSON{place}: {error}; it begins with `{start}{more}`");
+        let message =
+            format!("read the body from {origin} as JSON{place}: {error}; it begins with `{}`", beginning(body));
         Self::new(ErrorKind::Decode, message).because(error)
     }
 
-    pub(crate) fn from_status(url: &Url, status: StatusCode) -> Self {
-        Self::new(ErrorKind::Status(status), format!("status {status} from {}", without_credentials(url)))
+    pub(crate) fn from_status(url: &Url, status: StatusCode, start: Bytes) -> Self {
+        let shown = if start.is_empty() { String::new() } else { format!(", which says `{}`", beginning(&start)) };
+        let message = format!("status {status} from {}{shown}", without_credentials(url));
+        let mut error = Self::new(ErrorKind::Status(status), message);
+        error.0.start = start.slice(..start.len().min(KEPT));
+        error
+    }
+
+    /// A body that is longer than its reader wants.
+    pub(crate) fn long_body(origin: &Origin, limit: u64) -> Self {
+        Self::new(ErrorKind::Body, format!("read the body from {origin}: it is longer than {limit} bytes"))
+    }
+
+    /// What a body was to be written to fails.
+    pub(crate) fn writer(origin: &Origin, error: std::io::Error) -> Self {
+        let message = format!("write the body from {origin}: {}", reason(&error));
+        Self::new(ErrorKind::Body, message).because(error)
+    }
+
+    /// A layer fails, or hands the client's error on.
+    #[cfg(feature = "tower")]
+    pub(crate) fn layer(origin: &Origin, cause: Cause) -> Self {
+        match cause.downcast() {
+            Ok(own) => *own,
+            Err(cause) => Self::new(ErrorKind::Layer, format!("call {origin}: {cause}")).because(cause),
+        }
+    }
+
+    /// A body that somebody else has changed fails.
+    #[cfg(feature = "tower")]
+    pub(crate) fn other_body(origin: &Origin, cause: Cause) -> Self {
+        match cause.downcast() {
+            Ok(own) => *own,
+            Err(cause) => Self::new(ErrorKind::Body, format!("read the body from {origin}: {cause}")).because(cause),
+        }
+    }
+
+    /// A body that cannot be decompressed.
+    #[cfg(feature = "__compression")]
+    pub(crate) fn compression(origin: &Origin, error: impl std::error::Error + Send + Sync + 'static) -> Self {
+        Self::new(ErrorKind::Decode, format!("decompress the body from {origin}: {error}")).because(error)
     }
 }
 
@@ -379,6 +446,18 @@ pub(crate) fn io_cause(error: &hyper::Error) -> Option<&std::io::Error> {
     None
 }
 
+/// Of a body so much is kept in an error, and so many characters are shown.
+const KEPT: usize = 1_024;
+const SHOWN: usize = 80;
+
+/// How a body begins, as one line.
+fn beginning(body: &[u8]) -> String {
+    let text = String::from_utf8_lossy(&body[..body.len().min(4 * SHOWN)]);
+    let start = text.chars().take(SHOWN).map(|char| if char.is_control() { ' ' } else { char });
+    let more = if text.chars().count() > SHOWN || body.len() > 4 * SHOWN { "…" } else { "" };
+    start.chain(more.chars()).collect()
+}
+
 fn without_credentials(url: &Url) -> Url {
     let mut url = url.clone();
     // Both fail only for URLs that can have no credentials.
@@ -409,7 +488,7 @@ mod tests {
         let error = Error::no_origin(&opaque, OriginError::UnknownScheme("user".into())).to_string();
         assert_eq!(error, "cannot send to `host/path`: unknown scheme `user`");
         let url = Url::parse("http://user:pass@host/x").unwrap();
-        let error = Error::from_status(&url, StatusCode::NOT_FOUND);
+        let error = Error::from_status(&url, StatusCode::NOT_FOUND, Bytes::new());
         assert_eq!(error.to_string(), "status 404 Not Found from http://host/x");
     }
 

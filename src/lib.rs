@@ -65,14 +65,19 @@ mod client;
 #[cfg(any(
     feature = "hyper-util",
     feature = "reqwest",
+    feature = "tower",
     feature = "metrics",
     feature = "opentelemetry",
     feature = "tracing"
 ))]
 pub mod interop;
 
+#[cfg(feature = "tower")]
+pub use client::ClientService;
+#[cfg(feature = "__compression")]
+pub use client::Decompression;
 pub use client::{
-    Body, Client, ClientBuilder, IntoUrl, Redirect, RedirectAction, RedirectPolicy, RequestBuilder, Response,
+    Body, Client, ClientBuilder, IntoUrl, Redirect, RedirectAction, RedirectPolicy, Request, RequestBuilder, Response,
 };
 pub use connect::{Addresses, Proxy, ProxyError};
 pub use error::{Error, ErrorKind, Result};

@@ -117,7 +117,7 @@ async fn an_error_status_is_a_response_until_it_is_asked_for() {
     assert_eq!(response.status(), StatusCode::NOT_FOUND);
     let error = response.error_for_status().unwrap_err();
     assert_eq!((error.kind(), error.status()), (ErrorKind::Status(StatusCode::NOT_FOUND), Some(StatusCode::NOT_FOUND)));
-    assert_eq!(error.to_string(), format!("status 404 Not Found from {url}"));
+    assert_eq!(error.to_string(), format!("status 404 Not Found from {url}, which says `no`"));
 }
 
 #[tokio::test]

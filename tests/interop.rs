@@ -3,22 +3,20 @@
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 
-use bytes::{Buf, BufMut, Bytes};
-use http_body_util::{BodyExt, Empty, Full, StreamBody};
-use hyper::body::Frame;
-use hyper::service::service_fn;
+use bytes::Bytes;
+use http_body_util::{BodyExt, Empty, Full};
 use hyper_util::client::legacy;
 use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::rt::TokioExecutor;
 use speeddial::Client;
 use speeddial::dns::{CachedResolver, FixedResolver};
 use speeddial::interop::Connector;
 use speeddial::tls::TlsConfig;
 use speeddial::trace::Event;
-use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
-use tonic::{Request, Status};
+use tonic::Request;
 
 use crate::support::certs::Authority;
+use crate::support::grpc::{Raw, grpc};
 use crate::support::ok_server;
 use crate::support::recorder::Recorder;
 use crate::support::tls_server::TlsServer;
@@ -84,67 +82,6 @@ async fn reqwest_can_use_the_cache() {
     assert_eq!(client.get(&url).send().await.unwrap().text().await.unwrap(), "ok");
     assert_eq!(cache.stats().misses, 2, "one a family");
     assert!(client.get("http://unknown.test/").send().await.unwrap_err().is_connect());
-}
-
-/// Messages as they are.
-#[derive(Clone, Copy, Default)]
-struct Raw;
-
-impl Codec for Raw {
-    type Encode = Bytes;
-    type Decode = Bytes;
-    type Encoder = Self;
-    type Decoder = Self;
-
-    fn encoder(&mut self) -> Self {
-        *self
-    }
-
-    fn decoder(&mut self) -> Self {
-        *self
-    }
-}
-
-impl Encoder for Raw {
-    type Item = Bytes;
-    type Error = Status;
-
-    fn encode(&mut self, item: Bytes, buffer: &mut EncodeBuf<'_>) -> Result<(), Status> {
-        buffer.put(item);
-        Ok(())
-    }
-}
-
-impl Decoder for Raw {
-    type Item = Bytes;
-    type Error = Status;
-
-    fn decode(&mut self, buffer: &mut DecodeBuf<'_>) -> Result<Option<Bytes>, Status> {
-        Ok(Some(buffer.copy_to_bytes(buffer.remaining())))
-    }
-}
-
-/// A gRPC server that sends each message back.
-async fn grpc() -> u16 {
-    let listener = tokio::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
-    let port = listener.local_addr().unwrap().port();
-    tokio::spawn(async move {
-        while let Ok((socket, _)) = listener.accept().await {
-            let service = service_fn(|request: hyper::Request<hyper::body::Incoming>| async move {
-                let message = request.into_body().collect().await?.to_bytes();
-                let mut trailers = hyper::HeaderMap::new();
-                trailers.insert("grpc-status", "0".parse().expect("a valid header"));
-                let frames = [Ok::<_, hyper::Error>(Frame::data(message)), Ok(Frame::trailers(trailers))];
-                let response = hyper::Response::builder().header("content-type", "application/grpc");
-                Ok::<_, hyper::Error>(
-                    response.body(StreamBody::new(futures_util::stream::iter(frames))).expect("valid"),
-                )
-            });
-            let serving = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
-            tokio::spawn(serving.serve_connection(TokioIo::new(socket), service));
-        }
-    });
-    port
 }
 
 #[tokio::test]

@@ -4,6 +4,7 @@
 
 mod addresses;
 mod bad_input;
+mod bodies;
 mod call;
 mod dns;
 #[cfg(feature = "dns-over-https")]
@@ -27,3 +28,5 @@ mod support;
 mod timings;
 #[cfg(feature = "tls")]
 mod tls;
+#[cfg(feature = "tower")]
+mod tower;

@@ -1,46 +1,189 @@
-//! What a request carries.
+//! What a message carries: bytes, or a stream of them, and trailers.
 
-use std::convert::Infallible;
+use std::any::Any;
 use std::fmt;
 use std::pin::Pin;
-use std::sync::{Arc, OnceLock};
-use std::task::{Context, Poll};
+use std::sync::{Mutex, PoisonError};
+use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
+use futures_util::TryStream;
+use http::HeaderMap;
 use http_body::{Frame, SizeHint};
-use tokio::sync::watch;
 
-use crate::clock::{Instant, now};
+use crate::error::Cause;
 
-/// A request's body: bytes, which are sent with their length and can be sent again.
+/// A message's body: bytes, which are sent with their length and can be sent again, or a stream, which can be read once.
 ///
 /// ```
 /// use speeddial::Body;
 ///
 /// let body = Body::from("name=value");
-/// assert_eq!(body.as_bytes(), b"name=value");
+/// assert_eq!(body.as_bytes(), Some(&b"name=value"[..]));
+///
+/// let pieces = ["one, ", "two"].map(Ok::<_, std::io::Error>);
+/// let body = Body::wrap_stream(futures_util::stream::iter(pieces));
+/// assert_eq!((body.as_bytes(), body.content_length()), (None, None));
 /// ```
-#[derive(Clone, Default)]
-pub struct Body {
-    bytes: Bytes,
+pub struct Body(Kind);
+
+enum Kind {
+    Bytes(Bytes),
+    Streamed(Box<Streamed>),
+}
+
+/// A body that is read once.
+struct Streamed {
+    // Never locked: it makes what may not be shared between threads something that is not.
+    frames: Mutex<Pin<Box<dyn Frames>>>,
+    /// How many bytes it has to have.
+    length: Option<u64>,
+    bytes: u64,
+    trailers: Option<HeaderMap>,
+    ended: bool,
+}
+
+trait Frames: http_body::Body<Data = Bytes, Error = Cause> + Send {}
+
+impl<B: http_body::Body<Data = Bytes, Error = Cause> + Send> Frames for B {}
+
+/// A body is not as long as it was said to be.
+#[derive(Debug, thiserror::Error)]
+enum LengthError {
+    #[error("it has more than the {0} bytes it was to have")]
+    Longer(u64),
+    #[error("it has {1} of the {0} bytes it was to have")]
+    Shorter(u64, u64),
 }
 
 impl Body {
-    /// The body's bytes.
-    pub fn as_bytes(&self) -> &[u8] {
-        &self.bytes
+    /// A body that is a body elsewhere: its length where it says so beforehand, its trailers where it has some.
+    pub fn wrap<B>(body: B) -> Self
+    where
+        B: http_body::Body<Data = Bytes, Error: Into<Cause>> + Send + 'static,
+    {
+        // Those that are bytes stay bytes.
+        let mut body = Some(body);
+        if let Some(own) = (&mut body as &mut dyn Any).downcast_mut::<Option<Self>>() {
+            return own.take().unwrap_or_default();
+        }
+        let Some(body) = body.filter(|body| !body.is_end_stream()) else { return Self::default() };
+        let length = body.size_hint().exact();
+        Self::streamed(Wrapped(Box::pin(body)), length)
+    }
+
+    /// A body of these pieces. How many bytes they are is not known beforehand: over HTTP/1.1 it is sent in chunks.
+    pub fn wrap_stream<S>(pieces: S) -> Self
+    where
+        S: TryStream<Ok: Into<Bytes>, Error: Into<Cause>> + Send + 'static,
+    {
+        Self::streamed(Pieces(Box::pin(pieces)), None)
+    }
+
+    /// A body of these pieces, which have so many bytes together. Where they have not, it fails, and with it the request.
+    pub fn sized<S>(length: u64, pieces: S) -> Self
+    where
+        S: TryStream<Ok: Into<Bytes>, Error: Into<Cause>> + Send + 'static,
+    {
+        Self::streamed(Pieces(Box::pin(pieces)), Some(length))
+    }
+
+    fn streamed(frames: impl Frames + 'static, length: Option<u64>) -> Self {
+        let frames = Mutex::new(Box::pin(frames) as Pin<Box<dyn Frames>>);
+        Self(Kind::Streamed(Box::new(Streamed { frames, length, bytes: 0, trailers: None, ended: false })))
+    }
+
+    /// The same with trailers after it (RFC 9110 §6.5), in place of any it had. Over HTTP/1.1 it is sent in chunks for them,
+    /// and only to servers is that of use that look for trailers.
+    #[must_use]
+    pub fn with_trailers(self, trailers: HeaderMap) -> Self {
+        let mut streamed = match self.0 {
+            Kind::Streamed(streamed) => streamed,
+            Kind::Bytes(bytes) => match Self::wrap_stream(futures_util::stream::iter([Ok::<_, Cause>(bytes)])).0 {
+                Kind::Streamed(streamed) => streamed,
+                Kind::Bytes(_) => unreachable!("a stream was wrapped"),
+            },
+        };
+        streamed.trailers = Some(trailers);
+        Self(Kind::Streamed(streamed))
+    }
+
+    /// The body's bytes; `None` of a stream.
+    pub fn as_bytes(&self) -> Option<&[u8]> {
+        match &self.0 {
+            Kind::Bytes(bytes) => Some(bytes),
+            Kind::Streamed(_) => None,
+        }
+    }
+
+    /// How many bytes it has, where that is known beforehand.
+    pub fn content_length(&self) -> Option<u64> {
+        match &self.0 {
+            Kind::Bytes(bytes) => Some(bytes.len() as u64),
+            Kind::Streamed(streamed) => streamed.length,
+        }
+    }
+
+    /// The same once more; `None` of a stream.
+    pub fn try_clone(&self) -> Option<Self> {
+        match &self.0 {
+            Kind::Bytes(bytes) => Some(bytes.clone().into()),
+            Kind::Streamed(_) => None,
+        }
+    }
+
+    /// Whether there is nothing in it, nor may be.
+    pub(super) fn is_empty(&self) -> bool {
+        matches!(&self.0, Kind::Bytes(bytes) if bytes.is_empty())
+    }
+
+    pub(super) fn is_streamed(&self) -> bool {
+        matches!(self.0, Kind::Streamed(_))
+    }
+
+    /// The trailers that are known to come.
+    pub(super) fn trailers(&self) -> Option<&HeaderMap> {
+        match &self.0 {
+            Kind::Bytes(_) => None,
+            Kind::Streamed(streamed) => streamed.trailers.as_ref(),
+        }
+    }
+
+    /// Holds a stream whose length is not known to this one.
+    pub(super) fn must_have(&mut self, length: u64) {
+        if let Kind::Streamed(streamed) = &mut self.0 {
+            streamed.length = Some(length);
+        }
+    }
+
+    /// Takes the next piece off, of this size at most.
+    pub(super) fn split(&mut self, size: usize) -> Option<Bytes> {
+        match &mut self.0 {
+            Kind::Bytes(bytes) if bytes.len() > size => Some(bytes.split_to(size)),
+            _ => None,
+        }
+    }
+}
+
+impl Default for Body {
+    fn default() -> Self {
+        Bytes::new().into()
     }
 }
 
 impl fmt::Debug for Body {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Body({} bytes)", self.bytes.len())
+        match (&self.0, self.content_length()) {
+            (Kind::Bytes(bytes), _) => write!(f, "Body({} bytes)", bytes.len()),
+            (Kind::Streamed(_), Some(length)) => write!(f, "Body(stream of {length} bytes)"),
+            (Kind::Streamed(_), None) => f.write_str("Body(stream)"),
+        }
     }
 }
 
 impl From<Bytes> for Body {
     fn from(bytes: Bytes) -> Self {
-        Self { bytes }
+        Self(Kind::Bytes(bytes))
     }
 }
 
@@ -70,107 +213,151 @@ impl From<&'static [u8]> for Body {
 
 impl http_body::Body for Body {
     type Data = Bytes;
-    type Error = Infallible;
+    type Error = Cause;
 
-    fn poll_frame(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        let bytes = std::mem::take(&mut self.bytes);
-        Poll::Ready((!bytes.is_empty()).then(|| Ok(Frame::data(bytes))))
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Cause>>> {
+        match &mut self.0 {
+            Kind::Bytes(bytes) => {
+                let bytes = std::mem::take(bytes);
+                Poll::Ready((!bytes.is_empty()).then(|| Ok(Frame::data(bytes))))
+            }
+            Kind::Streamed(streamed) => streamed.poll_frame(cx),
+        }
     }
 
     fn is_end_stream(&self) -> bool {
-        self.bytes.is_empty()
+        match &self.0 {
+            Kind::Bytes(bytes) => bytes.is_empty(),
+            Kind::Streamed(streamed) => streamed.ended,
+        }
     }
 
     fn size_hint(&self) -> SizeHint {
-        SizeHint::with_exact(self.bytes.len() as u64)
+        match self.content_length() {
+            // With a length there would be no room for trailers in HTTP/1.1.
+            Some(length) if self.trailers().is_none() => SizeHint::with_exact(length.saturating_sub(self.read())),
+            _ => SizeHint::default(),
+        }
     }
 }
 
-/// A request's body on its way; nothing where there is none. It is small, because hyper keeps room for 32 requests a connection.
-pub(crate) struct Outgoing(Option<Box<Carried>>);
-
-struct Carried {
-    body: Body,
-    upload: Option<Arc<Upload>>,
-}
-
-/// Where it is followed how far a body has got, it is handed over in pieces: the next one when the peer takes it.
-const PIECE: usize = 16 * 1024;
-
-/// How far a body has got that shares its connection with others.
-#[derive(Default)]
-pub(super) struct Upload {
-    /// When its last byte was handed over.
-    sent: OnceLock<Instant>,
-    over: watch::Sender<bool>,
-}
-
-impl Upload {
-    pub(super) fn sent_at(&self) -> Option<Instant> {
-        self.sent.get().copied()
-    }
-
-    pub(super) fn is_over(&self) -> bool {
-        *self.over.borrow()
-    }
-
-    /// Waits until nobody sends it any more.
-    pub(super) async fn over(&self) {
-        // The sender is in here, so it is not gone.
-        let _ = self.over.subscribe().wait_for(|over| *over).await;
+impl Body {
+    fn read(&self) -> u64 {
+        match &self.0 {
+            Kind::Bytes(_) => 0,
+            Kind::Streamed(streamed) => streamed.bytes,
+        }
     }
 }
 
-impl Outgoing {
-    pub(super) fn new(body: Body, upload: Option<Arc<Upload>>) -> Self {
-        Self((!body.bytes.is_empty()).then(|| Box::new(Carried { body, upload })))
+impl Streamed {
+    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Cause>>> {
+        if self.ended {
+            return Poll::Ready(None);
+        }
+        let frames = self.frames.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let frame = match ready!(frames.as_mut().poll_frame(cx)) {
+            Some(Ok(frame)) => frame,
+            Some(Err(error)) => return self.end(Some(Err(error))),
+            None => return self.over(None),
+        };
+        match frame.into_data() {
+            Ok(data) => {
+                self.bytes += data.len() as u64;
+                match self.length {
+                    Some(length) if self.bytes > length => self.end(Some(Err(LengthError::Longer(length).into()))),
+                    _ => Poll::Ready(Some(Ok(Frame::data(data)))),
+                }
+            }
+            Err(other) => self.over(other.into_trailers().ok()),
+        }
+    }
+
+    /// Its last byte has been read.
+    fn over(&mut self, trailers: Option<HeaderMap>) -> Poll<Option<Result<Frame<Bytes>, Cause>>> {
+        match self.length {
+            Some(length) if self.bytes < length => self.end(Some(Err(LengthError::Shorter(length, self.bytes).into()))),
+            _ => {
+                let trailers = self.trailers.take().or(trailers);
+                self.end(trailers.map(|trailers| Ok(Frame::trailers(trailers))))
+            }
+        }
+    }
+
+    fn end<T>(&mut self, last: Option<T>) -> Poll<Option<T>> {
+        self.ended = true;
+        Poll::Ready(last)
     }
 }
 
-impl http_body::Body for Outgoing {
+/// Somebody's body, whose errors are of any kind.
+struct Wrapped<B>(Pin<Box<B>>);
+
+impl<B: http_body::Body<Data = Bytes, Error: Into<Cause>>> http_body::Body for Wrapped<B> {
     type Data = Bytes;
-    type Error = Infallible;
+    type Error = Cause;
 
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        let Some(carried) = &mut self.0 else { return Poll::Ready(None) };
-        if carried.upload.is_some() && carried.body.bytes.len() > PIECE {
-            return Poll::Ready(Some(Ok(Frame::data(carried.body.bytes.split_to(PIECE)))));
-        }
-        let frame = Pin::new(&mut carried.body).poll_frame(cx);
-        if let Some(upload) = carried.upload.as_ref().filter(|_| carried.body.is_end_stream()) {
-            upload.sent.get_or_init(now);
-        }
-        frame
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.0.as_ref().is_none_or(|carried| carried.body.is_end_stream())
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.0.as_ref().map_or(SizeHint::with_exact(0), |carried| carried.body.size_hint())
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Cause>>> {
+        self.0.as_mut().poll_frame(cx).map_err(Into::into)
     }
 }
 
-impl Drop for Carried {
-    fn drop(&mut self) {
-        if let Some(upload) = &self.upload {
-            upload.over.send_replace(true);
-        }
+/// A stream's pieces.
+struct Pieces<S>(Pin<Box<S>>);
+
+impl<S: TryStream<Ok: Into<Bytes>, Error: Into<Cause>>> http_body::Body for Pieces<S> {
+    type Data = Bytes;
+    type Error = Cause;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Cause>>> {
+        let piece = ready!(self.0.as_mut().try_poll_next(cx));
+        Poll::Ready(piece.map(|piece| piece.map(|piece| Frame::data(piece.into())).map_err(Into::into)))
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use futures_util::Stream;
+    use futures_util::stream::iter;
+    use http::HeaderValue;
     use http_body_util::BodyExt;
 
     use super::*;
+
+    fn pieces(pieces: &'static [&'static str]) -> impl Stream<Item = Result<&'static str, Cause>> {
+        iter(pieces.iter().map(|piece| Ok(*piece)))
+    }
 
     #[tokio::test]
     async fn bytes_come_out_as_they_went_in() {
         let body = Body::from(vec![1, 2, 3]);
         assert_eq!(http_body::Body::size_hint(&body).exact(), Some(3));
-        assert_eq!(body.clone().collect().await.unwrap().to_bytes(), &[1, 2, 3][..]);
+        assert_eq!(body.try_clone().unwrap().as_bytes(), Some(&[1, 2, 3][..]));
+        assert_eq!(BodyExt::collect(body).await.unwrap().to_bytes(), &[1, 2, 3][..]);
         assert!(http_body::Body::is_end_stream(&Body::default()));
+    }
+
+    #[tokio::test]
+    async fn a_stream_has_the_length_it_was_given_or_fails() {
+        let read = |length, given| async move {
+            let body = Body::sized(length, pieces(given));
+            BodyExt::collect(body).await.map(|all| all.to_bytes()).map_err(|error| error.to_string())
+        };
+        assert_eq!(read(5, &["he", "llo"]).await, Ok("hello".into()));
+        assert_eq!(read(4, &["he", "llo"]).await, Err("it has more than the 4 bytes it was to have".to_owned()));
+        assert_eq!(read(6, &["he", "llo"]).await, Err("it has 5 of the 6 bytes it was to have".to_owned()));
+        assert_eq!(read(0, &[]).await, Ok("".into()));
+    }
+
+    #[tokio::test]
+    async fn trailers_come_after_the_last_byte() {
+        let trailers = HeaderMap::from_iter([(http::header::ETAG, HeaderValue::from_static("\"x\""))]);
+        for body in [Body::from("hello"), Body::wrap_stream(pieces(&["hel", "lo"]))] {
+            let body = Body::wrap(body.with_trailers(trailers.clone()));
+            assert!(body.try_clone().is_none());
+            let all = BodyExt::collect(body).await.unwrap();
+            assert_eq!(all.trailers(), Some(&trailers));
+            assert_eq!(all.to_bytes(), "hello");
+        }
     }
 }

@@ -8,9 +8,17 @@ use std::time::Duration;
 
 use http::header::USER_AGENT;
 use http::{HeaderMap, HeaderValue};
+use url::Url;
 
+#[cfg(feature = "tower")]
+use super::Body;
+#[cfg(feature = "__compression")]
+use super::Decompression;
 use super::follow::Follower;
-use super::{Calls, Client, Dialer, RedirectPolicy, Shared};
+#[cfg(feature = "tower")]
+use super::layers::{self, ClientService, Wrap};
+use super::request::Timeouts;
+use super::{Calls, Client, Dialer, IntoUrl, RedirectPolicy, Shared};
 use crate::connect::{AddressPolicy, Addresses, Connector, Proxies, Proxy, Versions};
 use crate::dns::{CachedResolver, HickoryResolver, Resolve};
 use crate::error::{Error, Result};
@@ -44,15 +52,18 @@ pub struct ClientBuilder {
     invalid: Option<Error>,
     pool: PoolConfig,
     connect_timeout: Duration,
-    timeout: Option<Duration>,
-    headers_timeout: Duration,
-    body_idle_timeout: Duration,
+    base: Option<Url>,
+    timeouts: Timeouts,
     headers: HeaderMap,
     redirects: RedirectPolicy,
+    #[cfg(feature = "__compression")]
+    decompression: Decompression,
     versions: Versions,
     addresses: Addresses,
     policy: AddressPolicy,
     proxies: Proxies,
+    #[cfg(feature = "tower")]
+    layers: Vec<Wrap>,
     #[cfg(unix)]
     unix: Option<Arc<std::path::Path>>,
     #[cfg(feature = "__tls")]
@@ -70,15 +81,22 @@ impl Default for ClientBuilder {
             invalid: None,
             pool: PoolConfig::default(),
             connect_timeout: CONNECT_TIMEOUT,
-            timeout: None,
-            headers_timeout: SILENCE_TIMEOUT,
-            body_idle_timeout: SILENCE_TIMEOUT,
+            base: None,
+            timeouts: Timeouts {
+                headers: Some(SILENCE_TIMEOUT),
+                body_idle: Some(SILENCE_TIMEOUT),
+                ..Timeouts::default()
+            },
             headers: HeaderMap::new(),
             redirects: RedirectPolicy::default(),
+            #[cfg(feature = "__compression")]
+            decompression: Decompression::default(),
             versions: Versions::Any,
             addresses: Addresses::Both,
             policy: AddressPolicy::default(),
             proxies: Proxies::from_environment(),
+            #[cfg(feature = "tower")]
+            layers: Vec::new(),
             #[cfg(unix)]
             unix: None,
             #[cfg(feature = "__tls")]
@@ -94,7 +112,7 @@ impl fmt::Debug for ClientBuilder {
         f.debug_struct("ClientBuilder")
             .field("pool", &self.pool)
             .field("connect_timeout", &self.connect_timeout)
-            .field("timeout", &self.timeout)
+            .field("timeouts", &self.timeouts)
             .finish_non_exhaustive()
     }
 }
@@ -192,20 +210,53 @@ impl ClientBuilder {
         Self { versions: Versions::Http2, ..self }
     }
 
-    /// How long a call may take, from its start to the end of its response's body. No limit by default.
-    pub fn timeout(self, timeout: Duration) -> Self {
-        Self { timeout: Some(timeout), ..self }
+    /// What relative URLs are taken from, as a page's links are: `items` under `http://host/v1/` is `http://host/v1/items`, `/items`
+    /// is `http://host/items`. A request that names another host goes there. None by default.
+    ///
+    /// # Errors
+    /// What is not a URL is told by [`build`](Self::build).
+    ///
+    /// ```
+    /// let client = speeddial::Client::builder().base_url("http://api.example.com/v1/").build()?;
+    /// assert_eq!(client.get("items").build()?.url().path(), "/v1/items");
+    /// # Ok::<(), speeddial::Error>(())
+    /// ```
+    pub fn base_url(mut self, url: impl IntoUrl) -> Self {
+        match url.into_url(None) {
+            Ok(url) if !url.cannot_be_a_base() => self.base = Some(url),
+            Ok(url) => {
+                self.invalid = Some(Error::invalid_url(url.as_str(), url::ParseError::RelativeUrlWithCannotBeABaseBase))
+            }
+            Err(error) => self.invalid = Some(error),
+        }
+        self
+    }
+
+    /// How long a call may take, from its start to the end of its response's body, redirects and retries included. No limit by
+    /// default.
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeouts.total = Some(timeout);
+        self
+    }
+
+    /// How long a request may wait for a connection while none is being opened for it. By default there is only the wait timeout
+    /// of the pool, which is for all of the wait.
+    pub fn queue_timeout(mut self, timeout: Duration) -> Self {
+        self.timeouts.queue = Some(timeout);
+        self
     }
 
     /// How long the headers of a response may take once its request has a connection. 300 s by default; `Duration::MAX` for
     /// ever.
-    pub fn headers_timeout(self, timeout: Duration) -> Self {
-        Self { headers_timeout: timeout, ..self }
+    pub fn headers_timeout(mut self, timeout: Duration) -> Self {
+        self.timeouts.headers = Some(timeout);
+        self
     }
 
     /// How long the next piece of a response's body may take. 300 s by default; `Duration::MAX` for ever.
-    pub fn body_idle_timeout(self, timeout: Duration) -> Self {
-        Self { body_idle_timeout: timeout, ..self }
+    pub fn body_idle_timeout(mut self, timeout: Duration) -> Self {
+        self.timeouts.body_idle = Some(timeout);
+        self
     }
 
     /// Headers of every request that has none of the same name. None by default. Those whose values are marked as secrets do not
@@ -233,15 +284,57 @@ impl ClientBuilder {
         Self { redirects, ..self }
     }
 
+    /// How bodies are decompressed (features `gzip`, `brotli`, `zstd`, `deflate`); with limits by default.
+    #[cfg(feature = "__compression")]
+    pub fn decompress(self, decompression: Decompression) -> Self {
+        Self { decompression, ..self }
+    }
+
+    /// Puts a layer of tower's around the whole client (feature `tower`): it sees each call once, before connections, redirects and
+    /// retries, and its response after them. One that is added later is further out. What it does with a call, it does before the
+    /// call's timings begin. Its errors are of the kind [`ErrorKind::Layer`](crate::ErrorKind::Layer), unless they are the client's.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tower::limit::ConcurrencyLimitLayer;
+    ///
+    /// let client = speeddial::Client::builder().layer(ConcurrencyLimitLayer::new(10)).build()?;
+    /// # Ok::<(), speeddial::Error>(())
+    /// ```
+    #[cfg(feature = "tower")]
+    pub fn layer<L, B>(mut self, layer: L) -> Self
+    where
+        L: tower::Layer<ClientService> + Send + Sync + 'static,
+        L::Service: tower::Service<http::Request<Body>, Response = http::Response<B>> + Clone + Send + Sync + 'static,
+        <L::Service as tower::Service<http::Request<Body>>>::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+        <L::Service as tower::Service<http::Request<Body>>>::Future: Send + 'static,
+        B: http_body::Body<Data = bytes::Bytes, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Send + 'static,
+    {
+        self.layers.push(layers::wrap(layer));
+        self
+    }
+
     /// Builds the client. It needs no runtime yet, and reads no file.
     ///
     /// # Errors
     /// [`ErrorKind::Request`](crate::ErrorKind::Request) where a limit of 0 would let no request through.
-    pub fn build(self) -> Result<Client> {
+    #[cfg_attr(not(feature = "tower"), expect(unused_mut, reason = "there are no layers to take"))]
+    pub fn build(mut self) -> Result<Client> {
+        #[cfg(feature = "tower")]
+        let layers = std::mem::take(&mut self.layers);
         let Parts { connector, resolver, hooks, pool, calls } = self.parts()?;
         let follower = Follower::new(pool.follow_dns != FollowDns::Off);
         let pool = Pool::new(pool, Dialer(connector), hooks.clone());
-        Ok(Client { shared: Arc::new(Shared { pool, resolver, hooks, calls, follower }) })
+        let shared = Arc::new(Shared { pool, resolver, hooks, calls, follower });
+        #[cfg(feature = "tower")]
+        let layered = layers.into_iter().fold(None, |inner: Option<ClientService>, layer| {
+            Some(layer(inner.unwrap_or_else(|| ClientService::bare(&shared))))
+        });
+        Ok(Client {
+            shared,
+            #[cfg(feature = "tower")]
+            layered,
+        })
     }
 
     /// What opens the client's connections, without the client.
@@ -277,8 +370,15 @@ impl ClientBuilder {
             #[cfg(feature = "__tls")]
             tls_timeout: self.tls_timeout,
         };
-        let Self { pool, timeout, headers_timeout, body_idle_timeout, headers, redirects, .. } = self;
-        let calls = Calls { timeout, headers_timeout, body_idle_timeout, headers, redirects };
+        let Self { pool, base, timeouts, headers, redirects, .. } = self;
+        let calls = Calls {
+            base,
+            timeouts,
+            headers,
+            redirects,
+            #[cfg(feature = "__compression")]
+            decompression: self.decompression,
+        };
         Ok(Parts { connector, resolver, hooks, pool, calls })
     }
 }

@@ -2,21 +2,29 @@
 
 use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use http::header::{HOST, PROXY_AUTHORIZATION};
-use http::{HeaderMap, HeaderValue, StatusCode, Uri};
+#[cfg(feature = "__compression")]
+use http::Method;
+#[cfg(feature = "__compression")]
+use http::header::{ACCEPT_ENCODING, RANGE};
+use http::header::{EXPECT, HOST, PROXY_AUTHORIZATION, TRAILER};
+use http::{HeaderMap, HeaderValue, StatusCode, Uri, Version};
 use hyper::body::Incoming;
 use url::{Position, Url};
 
-use super::body::{Body, Outgoing, Upload};
+use super::body::Body;
+#[cfg(feature = "__compression")]
+use super::decode::{Decoder, Decompression};
 use super::keep_alive::KeepAlive;
-use super::redirect::{Onward, onward, strip};
-use super::request::Request;
-use super::response::{Payload, Response, Source};
+use super::outgoing::{Outgoing, Upload};
+use super::redirect::{Onward, RedirectError, onward, strip};
+use super::request::{Request, Timeouts};
+use super::response::{Payload, Reader, Response, Source};
 use super::retry::{Attempted, Fate, is_idempotent};
 use super::{Dialer, Shared};
-use crate::clock::{self, Instant};
+use crate::clock::{self, Instant, Timer};
 use crate::connect::{Conn, ConnectError, Protocol, SendError, Times};
 use crate::error::{Error, Result, io_cause};
 use crate::origin::Scheme;
@@ -26,16 +34,30 @@ use crate::trace::{Asked, CloseCause, Event, RetryCause, Trace, Wants};
 /// Makes the call `request` describes.
 pub(super) async fn run(client: &Shared, mut request: Request) -> Result<Response> {
     let target = target(&request)?;
-    let trace = Trace::start(&client.hooks, request.observer.clone(), || Asked {
+    let trace = Trace::start(&client.hooks, request.options.observer.clone(), || Asked {
         method: request.method.clone(),
         origin: request.origin.clone(),
         target: target.clone(),
     });
     add_defaults(&mut request.headers, &client.calls.headers);
-    let limit = request.timeout.or(client.calls.timeout);
-    let deadline = limit.and_then(|limit| clock::now().checked_add(limit).map(|at| Deadline { at, limit }));
-    let mut call =
-        Call { client, target: Some(target), request, open: Open { trace, over: false }, deadline, chain: Vec::new() };
+    #[cfg(feature = "__compression")]
+    let decompression = accept_codings(&mut request, client.calls.decompression);
+    let timeouts = request.options.timeouts.or(&client.calls.timeouts);
+    let begun = trace.start_time();
+    let deadline = timeouts.total.and_then(|limit| begun.checked_add(limit).map(|at| Deadline { at, limit }));
+    let (open, chain) = (Open { trace, over: false }, Vec::new());
+    let mut call = Call {
+        client,
+        target: Some(target),
+        request,
+        body_is_gone: false,
+        open,
+        timeouts,
+        deadline,
+        chain,
+        #[cfg(feature = "__compression")]
+        decompression,
+    };
     let result = clock::before(deadline.map(|deadline| deadline.at), pin!(call.exchange())).await;
     let result = result.unwrap_or_else(|| Err(call.timed_out()));
     result.map_err(|error| {
@@ -52,6 +74,19 @@ fn add_defaults(headers: &mut HeaderMap, defaults: &HeaderMap) {
                 headers.append(name, value.clone());
             }
         }
+    }
+}
+
+/// Says which codings are taken off, unless the request says itself what it accepts, or asks for a part of what there is.
+#[cfg(feature = "__compression")]
+fn accept_codings(request: &mut Request, decompression: Decompression) -> Decompression {
+    let headers = &mut request.headers;
+    match decompression.accepted() {
+        Some(accepted) if !headers.contains_key(ACCEPT_ENCODING) && !headers.contains_key(RANGE) => {
+            headers.insert(ACCEPT_ENCODING, accepted);
+            decompression
+        }
+        _ => Decompression::none(),
     }
 }
 
@@ -83,10 +118,15 @@ struct Call<'a> {
     request: Request,
     /// What the request asks for; it is made anew for another attempt, because to keep it costs more than to parse it.
     target: Option<Uri>,
+    /// Whether the request's body was a stream, which has been read.
+    body_is_gone: bool,
     open: Open,
+    timeouts: Timeouts,
     deadline: Option<Deadline>,
     /// What was asked before, where responses led on.
     chain: Vec<Url>,
+    #[cfg(feature = "__compression")]
+    decompression: Decompression,
 }
 
 /// A response whose body is not read, and the connection it came on.
@@ -133,7 +173,8 @@ impl Call<'_> {
             let (status, version) = (answered.response.status(), answered.response.version());
             self.open.trace.emit(Event::Headers { status, version });
             match self.onward(&answered.response) {
-                Ok(None) => return Ok(self.responded(answered)),
+                Ok(None) if status.as_u16() >= 400 => return Ok(self.responded(answered)?.look_ahead().await),
+                Ok(None) => return self.responded(answered),
                 Ok(Some((onward, target))) => self.redirect(answered, onward, target),
                 Err(error) => {
                     answered.drain();
@@ -170,16 +211,24 @@ impl Call<'_> {
         let onward = onward.map_err(|error| Error::redirect(origin, status, error))?;
         let Some(onward) = onward else { return Ok(None) };
         let target = target_of(&onward.url).map_err(|error| Error::redirect(origin, status, error))?;
+        if self.body_is_gone && self.keeps_body(&onward, status) {
+            return Err(Error::redirect(origin, status, RedirectError::BodyIsGone));
+        }
         Ok(Some((onward, target)))
+    }
+
+    fn keeps_body(&self, onward: &Onward, status: StatusCode) -> bool {
+        onward.method == self.request.method && status != StatusCode::SEE_OTHER
     }
 
     /// Goes on with the next request; the connection of the last one is free as soon as may be.
     fn redirect(&mut self, answered: Answered, onward: Onward, target: Uri) {
-        let (status, request) = (answered.response.status(), &mut self.request);
-        let keeps_body = onward.method == request.method && status != StatusCode::SEE_OTHER;
+        let status = answered.response.status();
+        let keeps_body = self.keeps_body(&onward, status);
+        let request = &mut self.request;
         strip(&mut request.headers, keeps_body, onward.origin == request.origin);
         if !keeps_body {
-            request.body = Body::default();
+            (request.body, self.body_is_gone) = (Body::default(), false);
         }
         (request.url, request.origin, request.method) = (onward.url, onward.origin, onward.method);
         self.target = Some(target.clone());
@@ -203,7 +252,13 @@ impl Call<'_> {
                 Err(LeaseError::Lost) => self.checkout(failed_on, true, clock::now(), &mut queued).await,
                 checked_out => checked_out,
             };
-            let mut lease = lease.map_err(|error| Error::no_lease(&self.request.origin, error))?;
+            let mut lease = lease.map_err(|error| match error {
+                LeaseError::Impatient(limit) => {
+                    let phase = self.open.trace.fail("timeout");
+                    Error::silence(&self.request.origin, phase, "no connection", limit)
+                }
+                error => Error::no_lease(&self.request.origin, error),
+            })?;
             let moment = if repeatable && failed_on.is_none() { IDLE_MOMENT } else { Duration::ZERO };
             at_once = at_once.filter(|_| queued.is_none());
             if lease.is_fresh() || lease.idle() < moment {
@@ -241,7 +296,10 @@ impl Call<'_> {
                 let at = clock::now();
                 queued.get_or_insert(at);
                 trace.emit_at(at, Event::Queued { limit, position });
-                let Delivery { lease, dial } = Waiting { ticket: Some(ticket), trace }.await;
+                let limits = (self.timeouts.queue, self.timeouts.connect);
+                let since = queued.unwrap_or(at);
+                let Delivery { lease, dial } =
+                    Waiting { ticket: Some(ticket), trace, since, limits, timer: Timer::default() }.await;
                 if let Some(dial) = dial {
                     trace.adopt(&dial);
                 }
@@ -254,16 +312,18 @@ impl Call<'_> {
     async fn attempt(&mut self, lease: Lease<Dialer>, tried: &mut Tried) -> Result<Result<Answered, RetryCause>> {
         let kept = !lease.is_fresh();
         let upload = self.upload(lease.conn());
+        let body = self.request.body.content_length().unwrap_or(0);
         let message = self.message(lease.conn(), upload.clone())?;
-        let (times, trace, body) = (Times::default(), &self.open.trace, self.request.body.as_bytes().len() as u64);
+        let (times, trace) = (Times::default(), &self.open.trace);
         let mut exchange = Exchange { lease: Some(lease), times, upload: upload.clone(), body, trace };
-        let patience = self.request.headers_timeout.unwrap_or(self.client.calls.headers_timeout);
+        let patience = self.timeouts.headers.unwrap_or(Duration::MAX);
         let sent = clock::before(clock::now().checked_add(patience), pin!(exchange.send(message))).await;
         let (mut lease, times) = exchange.over();
         let Some(sent) = sent else {
             let phase = self.open.trace.fail("timeout");
             return Err(Error::silence(&self.request.origin, phase, "no response headers", patience));
         };
+        let sent = sent.map_err(|failed| self.take_back(failed, upload.as_deref()));
         let fate = match &sent {
             Ok(response) if is_for_nobody(response) => Fate::TimedOutIdle,
             Ok(_) => Fate::Failed,
@@ -273,7 +333,8 @@ impl Call<'_> {
         tried.sent += u32::from(fate.may_have_been_processed());
         tried.failed_on = Some(lease.conn().number());
         let idempotent = is_idempotent(&self.request.method);
-        let attempted = Attempted { fate, kept, idempotent, attempts: tried.attempts, sent: tried.sent };
+        let replayable = !self.body_is_gone;
+        let attempted = Attempted { fate, kept, idempotent, replayable, attempts: tried.attempts, sent: tried.sent };
         let failed = match (sent, attempted.may_be_repeated()) {
             (Ok(response), None) => return Ok(Ok(Answered { lease, upload, response })),
             (Ok(_), Some(cause)) => return Ok(Err(cause)),
@@ -287,25 +348,65 @@ impl Call<'_> {
                 }
             }
         };
-        Err(match failed.error {
-            Some(error) => Error::exchange(&self.request.origin, error, times.answered.is_some()),
-            None => Error::no_answer(&self.request.origin),
+        Err(match (failed.error, upload.and_then(|upload| upload.take_failure())) {
+            (_, Some(cause)) => Error::upload(&self.request.origin, cause),
+            (Some(error), None) => Error::exchange(&self.request.origin, error, times.answered.is_some()),
+            (None, None) => Error::no_answer(&self.request.origin),
         })
     }
 
-    /// What follows the body's way, where the connection's bytes are not this request's alone.
+    /// A body that was not begun is there for another attempt, though it is a stream.
+    fn take_back(&mut self, mut failed: SendError<Outgoing>, upload: Option<&Upload>) -> SendError<Outgoing> {
+        if self.body_is_gone
+            && upload.is_some_and(|upload| !upload.is_begun())
+            && let Some(message) = &mut failed.unsent
+        {
+            let body = std::mem::replace(message.body_mut(), Outgoing::new(Body::default(), None));
+            (self.request.body, self.body_is_gone) = (body.into_body(), false);
+        }
+        failed
+    }
+
+    /// What follows the body's way: where the connection's bytes are not this request's alone, where nobody knows how many they
+    /// are, or where they wait.
     fn upload(&self, conn: &Conn<Outgoing>) -> Option<Arc<Upload>> {
-        let followed = conn.protocol() == Protocol::Http2 && !self.request.body.as_bytes().is_empty();
-        followed.then(Arc::default)
+        let Request { body, headers, .. } = &self.request;
+        if body.is_empty() {
+            return None;
+        }
+        let asks =
+            headers.get(EXPECT).is_some_and(|expected| expected.as_bytes().eq_ignore_ascii_case(b"100-continue"));
+        match asks {
+            true => Some(Arc::new(Upload::with_consent())),
+            false => (body.is_streamed() || conn.protocol() == Protocol::Http2).then(Arc::default),
+        }
+    }
+
+    /// The body for one attempt: bytes are shared, a stream is gone then.
+    fn body(&mut self) -> Body {
+        self.request.body.try_clone().unwrap_or_else(|| {
+            self.body_is_gone = true;
+            std::mem::take(&mut self.request.body)
+        })
     }
 
     /// The request as it goes out; it is made anew for each attempt, and its body's bytes are shared.
     fn message(&mut self, conn: &Conn<Outgoing>, upload: Option<Arc<Upload>>) -> Result<http::Request<Outgoing>> {
         let target = self.target.take().map_or_else(|| target(&self.request), Ok)?;
+        let spoken = conn.protocol().version();
+        let insisted = self.request.options.version.unwrap_or(spoken);
+        if (insisted == Version::HTTP_2) != (spoken == Version::HTTP_2) {
+            return Err(Error::other_version(&self.request.origin, spoken, insisted));
+        }
+        let announced = self.request.body.trailers().map(announced);
+        let mut message = http::Request::new(Outgoing::new(self.body(), upload));
         let host = || self.request.origin.host_header();
-        let mut message = http::Request::new(Outgoing::new(self.request.body.clone(), upload));
+        *message.version_mut() = insisted;
         *message.method_mut() = self.request.method.clone();
         *message.headers_mut() = self.request.headers.clone();
+        if let Some(announced) = announced {
+            message.headers_mut().entry(TRAILER).or_insert(announced);
+        }
         match (conn.protocol(), conn.forwards()) {
             (Protocol::Http1, None) => {
                 *message.uri_mut() = target;
@@ -320,7 +421,6 @@ impl Call<'_> {
                 }
             }
             (Protocol::Http2, _) => {
-                *message.version_mut() = http::Version::HTTP_2;
                 // What HTTP/1.1 has in a header is a part of the target here (RFC 9113 §8.3.1).
                 let host = message.headers_mut().remove(HOST).unwrap_or_else(host);
                 *message.uri_mut() = self.absolute(target, &host);
@@ -339,16 +439,38 @@ impl Call<'_> {
         Uri::from_parts(parts).unwrap_or(target)
     }
 
-    fn responded(&mut self, answered: Answered) -> Response {
+    fn responded(&mut self, answered: Answered) -> Result<Response> {
+        #[cfg(feature = "__compression")]
+        let (answered, decoder) = self.decoder(answered)?;
         let Answered { lease, upload, response } = answered;
         let (head, incoming) = response.into_parts();
         let origin = self.request.origin.clone();
         let source = Source { lease, upload, keep_alive: KeepAlive::of(&head.headers) };
-        let patience = self.request.body_idle_timeout.unwrap_or(self.client.calls.body_idle_timeout);
-        let until = Patience { deadline: self.deadline, idle: patience };
+        let until = Patience { deadline: self.deadline, idle: self.timeouts.body_idle.unwrap_or(Duration::MAX) };
         let payload = Payload::new(incoming, source, self.open.hand_over(), until, origin);
         let chain = std::mem::take(&mut self.chain);
-        Response::new(head, self.request.url.clone(), chain, payload)
+        let reader = Reader::new(payload);
+        #[cfg(feature = "__compression")]
+        let reader = reader.decoded(decoder);
+        Ok(Response::new(head, self.request.url.clone(), chain, reader))
+    }
+
+    /// What takes the compression off, where the response has a body.
+    #[cfg(feature = "__compression")]
+    fn decoder(&self, mut answered: Answered) -> Result<(Answered, Option<Decoder>)> {
+        // The headers of what has no body are about that which there might be.
+        let has_none = matches!(answered.response.status(), StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
+        let is_empty = hyper::body::Body::is_end_stream(answered.response.body());
+        if has_none || is_empty || self.request.method == Method::HEAD {
+            return Ok((answered, None));
+        }
+        match Decoder::of(answered.response.headers_mut(), self.decompression) {
+            Ok(decoder) => Ok((answered, decoder)),
+            Err(error) => {
+                answered.drain();
+                Err(Error::compression(&self.request.origin, error))
+            }
+        }
     }
 
     fn timed_out(&self) -> Error {
@@ -357,12 +479,18 @@ impl Call<'_> {
     }
 }
 
+/// The trailers that are to come, in a header (RFC 9110 §6.6.2).
+fn announced(trailers: &HeaderMap) -> HeaderValue {
+    let names: Vec<_> = trailers.keys().map(http::HeaderName::as_str).collect();
+    HeaderValue::try_from(names.join(", ")).expect("names of headers are visible ASCII")
+}
+
 /// The path and query, as they go into the request line (RFC 9112 §3.2.1).
 fn target(request: &Request) -> Result<Uri> {
     target_of(&request.url).map_err(|error| Error::invalid_request("the URL's path cannot be sent", error))
 }
 
-fn target_of(url: &Url) -> Result<Uri, http::uri::InvalidUri> {
+pub(super) fn target_of(url: &Url) -> Result<Uri, http::uri::InvalidUri> {
     Uri::try_from(&url[Position::BeforePath..Position::AfterQuery])
 }
 
@@ -411,10 +539,15 @@ impl Exchange<'_> {
         &mut self,
         mut message: http::Request<Outgoing>,
     ) -> Result<http::Response<Incoming>, SendError<Outgoing>> {
-        if self.trace.is_wanted(Wants::INTERIM) {
+        let asked = self.upload.clone().filter(|upload| upload.asks());
+        if self.trace.is_wanted(Wants::INTERIM) || asked.is_some() {
             let trace = self.trace.clone();
             hyper::ext::on_informational(&mut message, move |response| {
-                trace.mention(Wants::INTERIM, || Event::Informational { status: response.status() });
+                let status = response.status();
+                if let Some(upload) = asked.as_ref().filter(|_| status == StatusCode::CONTINUE) {
+                    upload.consent(true);
+                }
+                trace.mention(Wants::INTERIM, || Event::Informational { status });
             });
         }
         let lease = self.lease.as_mut().expect("an exchange has its connection");
@@ -434,11 +567,16 @@ impl Exchange<'_> {
     fn tell(&self, lease: &Lease<Dialer>) -> Times {
         let mut times = lease.conn().times(self.times);
         if let Some(upload) = &self.upload {
-            times.sent = upload.sent_at();
+            // Nobody asked for it and got an answer instead.
+            upload.consent(false);
+            if lease.conn().protocol() == Protocol::Http2 {
+                times.sent = upload.sent_at();
+            }
         }
+        let body = self.upload.as_ref().map_or(self.body, |upload| upload.bytes());
         // A response may come before the whole request was sent.
         let sent = times.sent.map(|sent| times.answered.map_or(sent, |answered| sent.min(answered)));
-        self.trace.exchanged(times.begun, sent, self.body, times.answered);
+        self.trace.exchanged(times.begun, sent, body, times.answered);
         times
     }
 }
@@ -455,16 +593,58 @@ impl Drop for Exchange<'_> {
 struct Waiting<'a> {
     ticket: Option<Ticket<Dialer>>,
     trace: &'a Trace,
+    since: Instant,
+    /// For how long it waits while nothing is opened for it, and for what is.
+    limits: (Option<Duration>, Option<Duration>),
+    timer: Timer,
+}
+
+impl Waiting<'_> {
+    /// When it has waited for long enough, as things are now; they are looked at again then.
+    fn until(&self, now: Instant) -> Option<Instant> {
+        let (queue, connect) = self.limits;
+        let begun = self.ticket.as_ref().and_then(Ticket::dial).and_then(|dial| dial.begun());
+        match begun {
+            Some(begun) => connect.and_then(|limit| begun.max(self.since).checked_add(limit)),
+            None => {
+                let queue = queue.and_then(|limit| self.since.checked_add(limit));
+                // A dial that is begun from now on may take at least so long.
+                queue.into_iter().chain(connect.and_then(|limit| now.checked_add(limit))).min()
+            }
+        }
+    }
+
+    fn poll_limits(&mut self, cx: &mut Context<'_>) -> Poll<LeaseError<ConnectError>> {
+        if self.limits == (None, None) {
+            return Poll::Pending;
+        }
+        loop {
+            let now = clock::now();
+            let Some(until) = self.until(now) else { return Poll::Pending };
+            if until > now {
+                ready!(self.timer.poll_until(cx, until));
+                continue;
+            }
+            let dialled = self.ticket.as_ref().and_then(Ticket::dial).is_some();
+            let (queue, connect) = self.limits;
+            let limit = if dialled { connect } else { queue };
+            return Poll::Ready(LeaseError::Impatient(limit.unwrap_or_default()));
+        }
+    }
 }
 
 impl Future for Waiting<'_> {
     type Output = Delivery<Dialer>;
 
-    fn poll(mut self: Pin<&mut Self>, cx: &mut std::task::Context<'_>) -> std::task::Poll<Delivery<Dialer>> {
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Delivery<Dialer>> {
         let ticket = self.ticket.as_mut().expect("polled until it is ready");
-        let delivery = std::task::ready!(Pin::new(ticket).poll(cx));
-        self.ticket = None;
-        std::task::Poll::Ready(delivery)
+        if let Poll::Ready(delivery) = Pin::new(ticket).poll(cx) {
+            self.ticket = None;
+            return Poll::Ready(delivery);
+        }
+        let lease = Err(ready!(self.poll_limits(cx)));
+        let dial = self.ticket.take().and_then(|ticket| ticket.dial());
+        Poll::Ready(Delivery { lease, dial })
     }
 }
 

@@ -3,8 +3,13 @@
 mod body;
 mod builder;
 mod call;
+#[cfg(feature = "__compression")]
+mod decode;
 mod follow;
 mod keep_alive;
+#[cfg(feature = "tower")]
+mod layers;
+mod outgoing;
 mod redirect;
 mod request;
 mod response;
@@ -12,18 +17,23 @@ mod retry;
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
 use http::{HeaderMap, Method};
+use url::Url;
 
 pub use body::Body;
 pub use builder::ClientBuilder;
+#[cfg(feature = "__compression")]
+pub use decode::Decompression;
+#[cfg(feature = "tower")]
+pub use layers::ClientService;
 pub use redirect::{Redirect, RedirectAction, RedirectPolicy};
-pub use request::{IntoUrl, RequestBuilder};
+pub use request::{IntoUrl, Request, RequestBuilder};
 pub use response::Response;
 
-use self::body::Outgoing;
 use self::follow::Follower;
+use self::outgoing::Outgoing;
+use self::request::Timeouts;
 use crate::connect::{Capacity, Conn, ConnectError, Connector, Opened, Protocol};
 use crate::dns::{CacheStats, CachedResolver};
 use crate::error::Error;
@@ -47,6 +57,9 @@ use crate::trace::{DialTrace, Family, Hooks};
 #[derive(Clone)]
 pub struct Client {
     shared: Arc<Shared>,
+    /// The same within its layers, where it has some.
+    #[cfg(feature = "tower")]
+    layered: Option<ClientService>,
 }
 
 struct Shared {
@@ -59,11 +72,12 @@ struct Shared {
 
 /// What holds for every call that does not say otherwise.
 struct Calls {
-    timeout: Option<Duration>,
-    headers_timeout: Duration,
-    body_idle_timeout: Duration,
+    base: Option<Url>,
+    timeouts: Timeouts,
     headers: HeaderMap,
     redirects: RedirectPolicy,
+    #[cfg(feature = "__compression")]
+    decompression: Decompression,
 }
 
 impl Client {
@@ -107,9 +121,28 @@ impl Client {
         self.request(Method::HEAD, url)
     }
 
-    /// Begins a request. What is wrong with the URL is told when it is sent.
+    /// Begins a request. What is wrong with the URL is told when it is sent. One that is parsed already is not parsed again; a
+    /// relative one is taken from the client's [base](ClientBuilder::base_url).
     pub fn request(&self, method: Method, url: impl IntoUrl) -> RequestBuilder {
         RequestBuilder::new(self.clone(), method, url)
+    }
+
+    /// Sends a request that was built before, and waits for the head of the response.
+    ///
+    /// A request that found its connection closed is sent again where that is safe: the peer did nothing about it (none of it
+    /// was sent, its stream was refused or left out by a GOAWAY, or a 408 came into a kept connection; 12 attempts at most),
+    /// or it is idempotent and the connection was a kept one that closed without a byte of a response (RFC 9110 §9.2.2;
+    /// sent three times at most). A body that is a stream is sent once.
+    /// Dropping the future gives the call up and loses nothing else.
+    ///
+    /// # Errors
+    /// [`Error`], whose [`kind`](Error::kind) says what the call was doing. A response with an error status is none.
+    pub async fn execute(&self, request: Request) -> Result<Response, Error> {
+        #[cfg(feature = "tower")]
+        if let Some(service) = &self.layered {
+            return service.clone().execute(&self.shared, request).await;
+        }
+        call::run(&self.shared, request.check()?).await
     }
 
     /// Where the pool's connections and requests are.
@@ -129,7 +162,7 @@ impl Client {
     /// # Errors
     /// What kept a connection from being opened that no request waited for. Those that were opened stay.
     pub async fn warm_up(&self, url: impl IntoUrl, count: usize) -> Result<usize, Error> {
-        let url = url.into_url()?;
+        let url = url.into_url(self.shared.calls.base.as_ref())?;
         let origin = Origin::from_url(&url).map_err(|error| Error::no_origin(&url, error))?;
         self.shared.follower.follow(&self.shared.resolver, &self.shared.pool);
         let warm = self.shared.pool.warm_up(&origin, count).await;
@@ -175,7 +208,12 @@ pub(crate) struct WeakClient(std::sync::Weak<Shared>);
 #[cfg(feature = "opentelemetry")]
 impl WeakClient {
     pub(crate) fn upgrade(&self) -> Option<Client> {
-        self.0.upgrade().map(|shared| Client { shared })
+        let shared = self.0.upgrade()?;
+        Some(Client {
+            shared,
+            #[cfg(feature = "tower")]
+            layered: None,
+        })
     }
 }
 

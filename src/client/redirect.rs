@@ -128,6 +128,8 @@ pub(super) enum RedirectError {
     TooMany(usize),
     #[error("it leads in a loop: the call has been there before, and {0} redirects are followed")]
     Loop(usize),
+    #[error("it asks for the request's body again, which was a stream")]
+    BodyIsGone,
     #[error("{0}")]
     Refused(String),
 }

@@ -4,11 +4,11 @@ use std::fmt;
 use std::time::Duration;
 
 use base64::prelude::{BASE64_STANDARD, Engine as _};
-use http::header::{AUTHORIZATION, CONTENT_LENGTH, HOST, TRANSFER_ENCODING};
-use http::{HeaderMap, HeaderName, HeaderValue, Method};
+use http::header::{AUTHORIZATION, CONNECTION, CONTENT_LENGTH, EXPECT, HOST, TRANSFER_ENCODING, UPGRADE};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Version};
 use url::Url;
 
-use super::{Body, Client, Response, call};
+use super::{Body, Client, Response};
 use crate::error::{Error, Result};
 use crate::origin::Origin;
 use crate::trace::{Observer, Own};
@@ -16,7 +16,7 @@ use crate::trace::{Observer, Own};
 /// Something a URL can be made of: text, or a [`Url`] that is parsed already.
 pub trait IntoUrl: sealed::Sealed {
     #[doc(hidden)]
-    fn into_url(self) -> Result<Url>;
+    fn into_url(self, base: Option<&Url>) -> Result<Url>;
 }
 
 mod sealed {
@@ -29,31 +29,31 @@ mod sealed {
 }
 
 impl IntoUrl for &str {
-    fn into_url(self) -> Result<Url> {
-        Url::parse(self).map_err(|error| Error::invalid_url(self, error))
+    fn into_url(self, base: Option<&Url>) -> Result<Url> {
+        Url::options().base_url(base).parse(self).map_err(|error| Error::invalid_url(self, error))
     }
 }
 
 impl IntoUrl for &String {
-    fn into_url(self) -> Result<Url> {
-        self.as_str().into_url()
+    fn into_url(self, base: Option<&Url>) -> Result<Url> {
+        self.as_str().into_url(base)
     }
 }
 
 impl IntoUrl for String {
-    fn into_url(self) -> Result<Url> {
-        self.as_str().into_url()
+    fn into_url(self, base: Option<&Url>) -> Result<Url> {
+        self.as_str().into_url(base)
     }
 }
 
 impl IntoUrl for Url {
-    fn into_url(self) -> Result<Url> {
+    fn into_url(self, _: Option<&Url>) -> Result<Url> {
         Ok(self)
     }
 }
 
 impl IntoUrl for &Url {
-    fn into_url(self) -> Result<Url> {
+    fn into_url(self, _: Option<&Url>) -> Result<Url> {
         Ok(self.clone())
     }
 }
@@ -80,17 +80,59 @@ pub struct RequestBuilder {
     request: Result<Request>,
 }
 
-/// A request that can be sent.
-pub(crate) struct Request {
-    pub(crate) method: Method,
-    pub(crate) url: Url,
-    pub(crate) origin: Origin,
-    pub(crate) headers: HeaderMap,
-    pub(crate) body: Body,
-    pub(crate) timeout: Option<Duration>,
-    pub(crate) headers_timeout: Option<Duration>,
-    pub(crate) body_idle_timeout: Option<Duration>,
-    pub(crate) observer: Option<Own>,
+/// A request that can be looked at, kept, cloned where its body allows, and sent: [`Client::execute`].
+///
+/// ```
+/// # fn run() -> Result<(), Box<dyn std::error::Error>> {
+/// use speeddial::{Client, Request, http::Method};
+///
+/// let request = Client::new().post("http://api.example.com/v1/items").body("{}").build()?;
+/// assert_eq!((request.method(), request.url().path()), (&Method::POST, "/v1/items"));
+/// let again = request.try_clone().expect("bytes can be cloned");
+///
+/// let other = speeddial::http::Request::put("http://api.example.com/v1/items/1").body("{}")?;
+/// let other = Request::try_from(other)?;
+/// # Ok(()) }
+/// # run().unwrap();
+/// ```
+pub struct Request {
+    pub(super) method: Method,
+    pub(super) url: Url,
+    pub(super) origin: Origin,
+    pub(super) headers: HeaderMap,
+    pub(super) body: Body,
+    pub(super) options: Options,
+}
+
+/// How a request is made, beside what is sent.
+#[derive(Clone, Default)]
+pub(super) struct Options {
+    pub(super) timeouts: Timeouts,
+    pub(super) version: Option<Version>,
+    pub(super) observer: Option<Own>,
+}
+
+/// For how long the parts of a call are waited for.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Timeouts {
+    pub(super) total: Option<Duration>,
+    pub(super) queue: Option<Duration>,
+    pub(super) connect: Option<Duration>,
+    pub(super) headers: Option<Duration>,
+    pub(super) body_idle: Option<Duration>,
+}
+
+impl Timeouts {
+    /// These, and where there are none, those.
+    pub(super) fn or(self, those: &Self) -> Self {
+        Self {
+            total: self.total.or(those.total),
+            queue: self.queue.or(those.queue),
+            connect: self.connect.or(those.connect),
+            headers: self.headers.or(those.headers),
+            body_idle: self.body_idle.or(those.body_idle),
+        }
+    }
 }
 
 impl fmt::Debug for Request {
@@ -107,7 +149,12 @@ impl fmt::Debug for Request {
 }
 
 impl Request {
-    fn new(method: Method, url: Url) -> Result<Self> {
+    /// A request without headers and body.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Request`](crate::ErrorKind::Request) where the URL cannot be sent to, or has credentials in it, which would
+    /// not be sent.
+    pub fn new(method: Method, url: Url) -> Result<Self> {
         if method == Method::CONNECT {
             return Err(Error::refused_request("CONNECT is for proxies, not for requests".to_owned()));
         }
@@ -116,9 +163,59 @@ impl Request {
             let what = format!("credentials in the URL of {origin} would not be sent: set an authorization header");
             return Err(Error::refused_request(what));
         }
-        let (headers, body, observer) = Default::default();
-        let (timeout, headers_timeout, body_idle_timeout) = Default::default();
-        Ok(Self { method, url, origin, headers, body, timeout, headers_timeout, body_idle_timeout, observer })
+        let (headers, body, options) = Default::default();
+        Ok(Self { method, url, origin, headers, body, options })
+    }
+
+    /// The method.
+    pub fn method(&self) -> &Method {
+        &self.method
+    }
+
+    /// The URL.
+    pub fn url(&self) -> &Url {
+        &self.url
+    }
+
+    /// Where it goes.
+    pub fn origin(&self) -> &Origin {
+        &self.origin
+    }
+
+    /// The headers of its own; the client's and those that belong to HTTP are added when it is sent.
+    pub fn headers(&self) -> &HeaderMap {
+        &self.headers
+    }
+
+    /// The same to be changed.
+    pub fn headers_mut(&mut self) -> &mut HeaderMap {
+        &mut self.headers
+    }
+
+    /// The body.
+    pub fn body(&self) -> &Body {
+        &self.body
+    }
+
+    /// The same to be changed.
+    pub fn body_mut(&mut self) -> &mut Body {
+        &mut self.body
+    }
+
+    /// The same once more; `None` where the body is a stream.
+    pub fn try_clone(&self) -> Option<Self> {
+        Some(Self { body: self.body.try_clone()?, ..self.without_body() })
+    }
+
+    fn without_body(&self) -> Self {
+        Self {
+            method: self.method.clone(),
+            url: self.url.clone(),
+            origin: self.origin.clone(),
+            headers: self.headers.clone(),
+            body: Body::default(),
+            options: self.options.clone(),
+        }
     }
 
     fn authorize(&mut self, scheme: &str, credentials: &str) -> Result<()> {
@@ -135,28 +232,129 @@ impl Request {
         self.headers.entry(http::header::CONTENT_TYPE).or_insert(HeaderValue::from_static(content_type));
     }
 
-    /// Refuses headers that would make the peer read the connection otherwise than it was written (RFC 9112 §11.2).
-    fn check(self) -> Result<Self> {
+    /// Refuses what would make the peer read the connection otherwise than it was written (RFC 9112 §11.2).
+    pub(super) fn check(mut self) -> Result<Self> {
+        match self.contradiction() {
+            Some(what) => Err(Error::refused_request(format!("the request to {} has {what}", self.origin))),
+            None => {
+                // A stream that is said to have a length is held to it.
+                let said = self.headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
+                said.into_iter().for_each(|length| self.body.must_have(length));
+                Ok(self)
+            }
+        }
+    }
+
+    fn contradiction(&self) -> Option<&'static str> {
         let several = |name| self.headers.get_all(name).iter().nth(1).is_some();
         let length = self.headers.get(CONTENT_LENGTH).map(HeaderValue::as_bytes);
-        let contradicts = length.is_some_and(|length| length != self.body.as_bytes().len().to_string().as_bytes());
-        let what = if several(HOST) {
-            "two host headers"
+        let is_number =
+            |length: &[u8]| !length.is_empty() && length.len() < 20 && length.iter().all(u8::is_ascii_digit);
+        let contradicts = length.is_some_and(|said| match self.body.content_length() {
+            Some(length) => said != length.to_string().as_bytes(),
+            None => !is_number(said),
+        });
+        let is_old = self.options.version == Some(Version::HTTP_10);
+        if several(HOST) {
+            Some("two host headers")
+        } else if self.headers.get(HOST).is_some_and(|host| !is_authority(host)) {
+            Some("a host header that is no host")
         } else if contradicts || several(CONTENT_LENGTH) {
-            "a content-length that is not the body's"
+            Some("a content-length that is not the body's")
+        } else if length.is_some() && self.body.trailers().is_some() {
+            Some("a content-length beside trailers, for which the body has to be sent in chunks")
         } else if self.headers.contains_key(TRANSFER_ENCODING) {
-            "a transfer-encoding header: the body's framing is the client's to choose"
+            Some("a transfer-encoding header: the body's framing is the client's to choose")
+        } else if self.headers.get_all(CONNECTION).iter().any(|value| !is_about_closing(value)) {
+            Some("a connection header that says more than close or keep-alive: the connection is the client's")
+        } else if OF_THE_CONNECTION.iter().any(|name| self.headers.contains_key(name)) {
+            Some("a header for the connection, which is the client's")
+        } else if is_old
+            && self.body.is_streamed()
+            && (self.body.content_length().is_none() || self.body.trailers().is_some())
+        {
+            Some("a body that cannot be sent over HTTP/1.0: its length is not known, or it has trailers")
+        } else if self.body.trailers().is_some_and(|trailers| trailers.keys().any(is_no_trailer)) {
+            Some("a trailer that has to be a header")
         } else {
-            return Ok(self);
-        };
-        Err(Error::refused_request(format!("the request to {} has {what}", self.origin)))
+            None
+        }
+    }
+}
+
+/// What belongs to a connection and not to a request (RFC 9110 §7.6.1); nobody here would see an upgrade through.
+const OF_THE_CONNECTION: [HeaderName; 1] = [UPGRADE];
+
+/// Whether a header may be in front of a `Host`'s port (RFC 9110 §7.2).
+fn is_authority(host: &HeaderValue) -> bool {
+    let authority = http::uri::Authority::try_from(host.as_bytes());
+    authority.is_ok_and(|authority| !authority.as_str().contains('@') && !authority.host().is_empty())
+}
+
+fn is_about_closing(value: &HeaderValue) -> bool {
+    let known = ["close", "keep-alive", "te"];
+    let is_known = |option: &str| known.iter().any(|known| option.trim().eq_ignore_ascii_case(known));
+    value.to_str().is_ok_and(|value| value.split(',').all(is_known))
+}
+
+/// What frames, routes or authorizes must not come after the body (RFC 9110 §6.5.1).
+fn is_no_trailer(name: &HeaderName) -> bool {
+    [AUTHORIZATION, CONNECTION, CONTENT_LENGTH, HOST, TRANSFER_ENCODING, UPGRADE].contains(name)
+}
+
+/// A request of the `http` crate. Its URI has to be absolute. `HTTP/1.0` is insisted on, other versions are the connection's.
+impl<B: Into<Body>> TryFrom<http::Request<B>> for Request {
+    type Error = Error;
+
+    fn try_from(request: http::Request<B>) -> Result<Self> {
+        let (mut head, body) = request.into_parts();
+        let url = head.uri.to_string().into_url(None)?;
+        let options = head.extensions.remove::<Options>();
+        let mut request = Self { headers: head.headers, body: body.into(), ..Self::new(head.method, url)? };
+        request.options = options.unwrap_or_default();
+        request.options.version =
+            request.options.version.or((head.version == Version::HTTP_10).then_some(head.version));
+        Ok(request)
+    }
+}
+
+/// The same request as others know it.
+impl From<Request> for http::Request<Body> {
+    fn from(request: Request) -> Self {
+        let mut message = Self::new(request.body);
+        *message.method_mut() = request.method;
+        *message.uri_mut() = request.url.as_str().parse().unwrap_or_default();
+        *message.headers_mut() = request.headers;
+        *message.version_mut() = request.options.version.unwrap_or_default();
+        message.extensions_mut().insert(request.options);
+        message
     }
 }
 
 impl RequestBuilder {
     pub(super) fn new(client: Client, method: Method, url: impl IntoUrl) -> Self {
-        let request = url.into_url().and_then(|url| Request::new(method, url));
+        let url = url.into_url(client.shared.calls.base.as_ref());
+        let request = url.and_then(|url| Request::new(method, url));
         Self { client, request }
+    }
+
+    /// A builder that goes on with this request.
+    pub fn from_parts(client: Client, request: Request) -> Self {
+        Self { client, request: Ok(request) }
+    }
+
+    /// The request, without sending it.
+    ///
+    /// # Errors
+    /// What is wrong with its parts.
+    pub fn build(self) -> Result<Request> {
+        self.request
+    }
+
+    /// The same once more; `None` where the body is a stream, or something is wrong with the request.
+    pub fn try_clone(&self) -> Option<Self> {
+        let request = self.request.as_ref().ok()?.try_clone()?;
+        Some(Self { client: self.client.clone(), request: Ok(request) })
     }
 
     /// Adds a header, beside any of the same name.
@@ -199,26 +397,59 @@ impl RequestBuilder {
         })
     }
 
-    /// How long the call may take, from its start to the end of its response's body; instead of the client's.
+    /// How long the call may take, from its start to the end of its response's body, redirects and retries included; instead
+    /// of the client's.
     pub fn timeout(self, timeout: Duration) -> Self {
-        self.with(|request| {
-            request.timeout = Some(timeout);
-            Ok(())
-        })
+        self.limit(|timeouts| timeouts.total = Some(timeout))
+    }
+
+    /// How long the request may wait for a connection while none is being opened for it; instead of the client's. The wait
+    /// timeout of the pool holds as well.
+    pub fn queue_timeout(self, timeout: Duration) -> Self {
+        self.limit(|timeouts| timeouts.queue = Some(timeout))
+    }
+
+    /// How long the request waits for the connection that is opened for it, from its lookup to the handshake. The client's holds
+    /// as well. The dial goes on when the request has given it up: its connection is for the next one.
+    pub fn connect_timeout(self, timeout: Duration) -> Self {
+        self.limit(|timeouts| timeouts.connect = Some(timeout))
     }
 
     /// How long the headers of the response may take once the request has its connection; instead of the client's.
     pub fn headers_timeout(self, timeout: Duration) -> Self {
-        self.with(|request| {
-            request.headers_timeout = Some(timeout);
-            Ok(())
-        })
+        self.limit(|timeouts| timeouts.headers = Some(timeout))
     }
 
     /// How long the next piece of the response's body may take; instead of the client's.
     pub fn body_idle_timeout(self, timeout: Duration) -> Self {
+        self.limit(|timeouts| timeouts.body_idle = Some(timeout))
+    }
+
+    fn limit(self, change: impl FnOnce(&mut Timeouts)) -> Self {
         self.with(|request| {
-            request.body_idle_timeout = Some(timeout);
+            change(&mut request.options.timeouts);
+            Ok(())
+        })
+    }
+
+    /// Insists on a version of HTTP: 1.0, 1.1 or 2. By default it is what the server and the client agree on. Where the connection
+    /// speaks another one the call fails; what connections speak is the client's to say
+    /// ([`http1_only`](crate::ClientBuilder::http1_only), [`http2_prior_knowledge`](crate::ClientBuilder::http2_prior_knowledge)).
+    pub fn version(self, version: Version) -> Self {
+        self.with(|request| match version {
+            Version::HTTP_10 | Version::HTTP_11 | Version::HTTP_2 => {
+                request.options.version = Some(version);
+                Ok(())
+            }
+            _ => Err(Error::refused_request(format!("{version:?} is not spoken"))),
+        })
+    }
+
+    /// Asks the server whether it wants the body before that is sent (`Expect: 100-continue`, RFC 9110 §10.1.1). The body
+    /// follows when the server says so, or after a second without a word; where the server answers instead, it is not sent.
+    pub fn expect_continue(self) -> Self {
+        self.with(|request| {
+            request.headers.insert(EXPECT, HeaderValue::from_static("100-continue"));
             Ok(())
         })
     }
@@ -290,23 +521,17 @@ impl RequestBuilder {
     /// does is told when the call has it, or gives up, each event with its own time; the client's observers are told at once.
     pub fn observer(self, observer: impl Observer) -> Self {
         self.with(|request| {
-            request.observer = Some(Own::new(observer));
+            request.options.observer = Some(Own::new(observer));
             Ok(())
         })
     }
 
-    /// Sends the request and waits for the head of the response.
-    ///
-    /// A request that found its connection closed is sent again where that is safe: the peer did nothing about it (none of it
-    /// was sent, its stream was refused or left out by a GOAWAY, or a 408 came into a kept connection; 12 attempts at most),
-    /// or it is idempotent and the connection was a kept one that closed without a byte of a response (RFC 9110 §9.2.2;
-    /// sent three times at most).
-    /// Dropping the future gives the call up and loses nothing else.
+    /// Sends the request and waits for the head of the response, as [`Client::execute`].
     ///
     /// # Errors
     /// [`Error`], whose [`kind`](Error::kind) says what the call was doing. A response with an error status is none.
     pub async fn send(self) -> Result<Response> {
-        call::run(&self.client.shared, self.request?.check()?).await
+        self.client.execute(self.request?).await
     }
 
     fn with(mut self, change: impl FnOnce(&mut Request) -> Result<()>) -> Self {

@@ -9,23 +9,27 @@ use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
+use futures_util::Stream;
 use http::response::Parts;
 use http::{HeaderMap, StatusCode, Version};
-use http_body::{Body as _, SizeHint};
+use http_body::{Body as _, Frame, SizeHint};
 use hyper::body::Incoming;
+use tokio::io::{AsyncWrite, AsyncWriteExt};
 use tokio::runtime::Handle;
 use url::Url;
 
 use super::Dialer;
-use super::body::Upload;
 use super::call::Patience;
+#[cfg(feature = "__compression")]
+use super::decode::Decoder;
 use super::keep_alive::KeepAlive;
-use crate::clock::{self, Instant};
+use super::outgoing::Upload;
+use crate::clock::{self, Instant, Timer};
 use crate::connect::Protocol;
 use crate::error::{Error, Result};
 use crate::origin::Origin;
 use crate::pool::Lease;
-use crate::trace::{CloseCause, Event, Phase, Timings, TimingsHandle, Trace, Wants};
+use crate::trace::{CloseCause, Event, Phase, Timings, TimingsHandle, TlsFacts, Trace, Wants};
 
 /// How long a connection whose response was read may take to be ready for the next request.
 const READY_TIMEOUT: Duration = Duration::from_millis(250);
@@ -39,9 +43,26 @@ const MAX_PREALLOCATED: u64 = 1024 * 1024;
 /// short and comes soon (64 KiB, 50 ms), otherwise the connection is closed; over HTTP/2 the stream alone is, if the request has been sent.
 pub struct Response {
     head: Parts,
+    call: Called,
+    trace: Trace,
+    content: Content,
+    trailers: Option<HeaderMap>,
+}
+
+/// The call a response is for.
+#[derive(Clone)]
+struct Called {
     url: Url,
+    origin: Origin,
     chain: Vec<Url>,
-    payload: Payload,
+}
+
+/// A response's body: as it comes, or as somebody has changed it.
+#[allow(clippy::large_enum_variant, reason = "the large one is the usual one")]
+enum Content {
+    Own(Reader),
+    #[cfg(feature = "tower")]
+    Other(super::Body),
 }
 
 impl fmt::Debug for Response {
@@ -49,14 +70,15 @@ impl fmt::Debug for Response {
         f.debug_struct("Response")
             .field("status", &self.status())
             .field("version", &self.version())
-            .field("url", &self.url.as_str())
+            .field("url", &self.url().as_str())
             .finish_non_exhaustive()
     }
 }
 
 impl Response {
-    pub(super) fn new(head: Parts, url: Url, chain: Vec<Url>, payload: Payload) -> Self {
-        Self { head, url, chain, payload }
+    pub(super) fn new(head: Parts, url: Url, chain: Vec<Url>, reader: Reader) -> Self {
+        let (trace, origin) = (reader.payload.trace.clone(), reader.payload.origin.clone());
+        Self { head, call: Called { url, origin, chain }, trace, content: Content::Own(reader), trailers: None }
     }
 
     /// The status.
@@ -69,60 +91,154 @@ impl Response {
         self.head.version
     }
 
-    /// The headers.
+    /// The headers. Where the body is decompressed, those that were about its compressed form are not among them.
     pub fn headers(&self) -> &HeaderMap {
         &self.head.headers
     }
 
     /// The URLs whose responses led here, the first one first; none where there was no redirect.
     pub fn redirects(&self) -> &[Url] {
-        &self.chain
+        &self.call.chain
     }
 
     /// The URL it answers, the last one of a chain of redirects.
     pub fn url(&self) -> &Url {
-        &self.url
+        &self.call.url
     }
 
     /// The body's length in bytes, where it is known beforehand.
     pub fn content_length(&self) -> Option<u64> {
-        self.payload.rest().exact().map(|rest| rest + self.payload.bytes)
+        match &self.content {
+            Content::Own(reader) => reader.length(),
+            #[cfg(feature = "tower")]
+            Content::Other(body) => body.content_length(),
+        }
     }
 
     /// The peer's address.
     pub fn remote_addr(&self) -> Option<SocketAddr> {
-        self.payload.trace.remote_addr()
+        self.trace.remote_addr()
+    }
+
+    /// What the connection's TLS handshake came to; `None` of a connection without.
+    pub fn tls(&self) -> Option<Arc<TlsFacts>> {
+        self.trace.tls()
     }
 
     /// Where the time went so far: right after [`send`](crate::RequestBuilder::send), up to the headers.
     pub fn timings(&self) -> Timings {
-        self.payload.trace.timings()
+        self.trace.timings()
     }
 
     /// A handle on the timings that outlives the response, to see the end of the body in them.
     pub fn timings_handle(&self) -> TimingsHandle {
-        TimingsHandle::new(self.payload.trace.clone())
+        TimingsHandle::new(self.trace.clone())
+    }
+
+    /// The trailers, once the body was read to its end; `None` before, and where there are none (RFC 9110 §6.5).
+    pub fn trailers(&self) -> Option<&HeaderMap> {
+        self.trailers.as_ref()
     }
 
     /// The response itself, unless its status is 400 or above.
     ///
     /// # Errors
-    /// [`ErrorKind::Status`](crate::ErrorKind::Status) from 400 on. The response, and its connection, are dropped.
+    /// [`ErrorKind::Status`](crate::ErrorKind::Status) from 400 on, with the [start of the body](Error::body_start) as far as that came with
+    /// the headers. The rest of the response, and its connection, are dropped.
     pub fn error_for_status(self) -> Result<Self> {
-        let status = self.status();
-        if status.is_client_error() || status.is_server_error() {
-            return Err(Error::from_status(&self.url, status).about(&self.url, self.timings()));
+        match self.status_error() {
+            Some(error) => Err(error),
+            None => Ok(self),
         }
-        Ok(self)
+    }
+
+    /// The same without taking the response.
+    ///
+    /// # Errors
+    /// As [`error_for_status`](Self::error_for_status).
+    pub fn error_for_status_ref(&self) -> Result<&Self> {
+        match self.status_error() {
+            Some(error) => Err(error),
+            None => Ok(self),
+        }
+    }
+
+    fn status_error(&self) -> Option<Error> {
+        let status = self.status();
+        let start = match &self.content {
+            Content::Own(Reader { ahead: Some(Ok(ahead)), .. }) => ahead.clone(),
+            Content::Own(_) => Bytes::new(),
+            #[cfg(feature = "tower")]
+            Content::Other(_) => Bytes::new(),
+        };
+        (status.is_client_error() || status.is_server_error())
+            .then(|| self.about(Error::from_status(self.url(), status, start)))
+    }
+
+    fn about(&self, error: Error) -> Error {
+        error.about(&self.call.url, self.trace.timings())
     }
 
     /// The next piece of the body; `None` at its end. Dropping the future loses nothing.
     ///
     /// # Errors
     /// [`ErrorKind::Body`](crate::ErrorKind::Body) when the connection fails or closes before the body's end;
-    /// [`ErrorKind::Timeout`](crate::ErrorKind::Timeout) when the call's time is up.
+    /// [`ErrorKind::Decode`](crate::ErrorKind::Decode) when it is compressed and cannot be decompressed;
+    /// [`ErrorKind::Timeout`](crate::ErrorKind::Timeout) when the call's time is up, or nothing more comes for too long.
     pub async fn chunk(&mut self) -> Result<Option<Bytes>> {
-        self.payload.chunk().await.map_err(|error| error.about(&self.url, self.payload.trace.timings()))
+        poll_fn(|cx| self.poll_chunk(cx)).await
+    }
+
+    fn poll_chunk(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Bytes>>> {
+        loop {
+            let frame = match &mut self.content {
+                Content::Own(reader) => ready!(reader.poll_frame(cx)),
+                #[cfg(feature = "tower")]
+                Content::Other(body) => ready!(Pin::new(body).poll_frame(cx))
+                    .map(|frame| frame.map_err(|cause| Error::other_body(&self.call.origin, cause))),
+            };
+            match frame.transpose() {
+                Err(error) => return Poll::Ready(Err(self.about(error))),
+                Ok(None) => return Poll::Ready(Ok(None)),
+                Ok(Some(frame)) => match frame.into_data() {
+                    Ok(data) if data.is_empty() => {}
+                    Ok(data) => return Poll::Ready(Ok(Some(data))),
+                    Err(other) => self.trailers = other.into_trailers().ok(),
+                },
+            }
+        }
+    }
+
+    /// The body as a stream of its pieces.
+    ///
+    /// ```no_run
+    /// # async fn run(response: speeddial::Response) -> speeddial::Result<()> {
+    /// use futures_util::TryStreamExt;
+    ///
+    /// let mut pieces = response.bytes_stream();
+    /// while let Some(piece) = pieces.try_next().await? {
+    ///     println!("{} bytes", piece.len());
+    /// }
+    /// # Ok(()) }
+    /// ```
+    pub fn bytes_stream(mut self) -> impl Stream<Item = Result<Bytes>> + Send + Unpin {
+        futures_util::stream::poll_fn(move |cx| self.poll_chunk(cx).map(Result::transpose))
+    }
+
+    /// Writes the body to `writer` as it comes, flushes that, and says how many bytes it was. In memory there is never more than
+    /// a piece.
+    ///
+    /// # Errors
+    /// As [`chunk`](Self::chunk); [`ErrorKind::Body`](crate::ErrorKind::Body) also where the writer fails.
+    pub async fn copy_to<W: AsyncWrite + Unpin + ?Sized>(mut self, writer: &mut W) -> Result<u64> {
+        let mut written = 0;
+        while let Some(chunk) = self.chunk().await? {
+            let wrote = writer.write_all(&chunk).await;
+            wrote.map_err(|error| self.about(Error::writer(&self.call.origin, error)))?;
+            written += chunk.len() as u64;
+        }
+        writer.flush().await.map_err(|error| self.about(Error::writer(&self.call.origin, error)))?;
+        Ok(written)
     }
 
     /// The whole body.
@@ -130,16 +246,44 @@ impl Response {
     /// # Errors
     /// As [`chunk`](Self::chunk).
     pub async fn bytes(mut self) -> Result<Bytes> {
+        self.collect(u64::MAX).await
+    }
+
+    /// The whole body, if it has no more than `limit` bytes.
+    ///
+    /// # Errors
+    /// As [`chunk`](Self::chunk); [`ErrorKind::Body`](crate::ErrorKind::Body) where it is longer, which is found out before more than that
+    /// is in memory.
+    pub async fn bytes_with_limit(mut self, limit: u64) -> Result<Bytes> {
+        self.collect(limit).await
+    }
+
+    async fn collect(&mut self, limit: u64) -> Result<Bytes> {
+        let expected = self.content_length().unwrap_or(0);
+        let too_long = |length: u64| (length > limit).then(|| Error::long_body(&self.call.origin, limit));
+        if let Some(error) = too_long(expected) {
+            return Err(self.about(error));
+        }
         let Some(first) = self.chunk().await? else { return Ok(Bytes::new()) };
+        self.within(first.len(), limit)?;
         let Some(second) = self.chunk().await? else { return Ok(first) };
-        let expected = self.content_length().unwrap_or(0).min(MAX_PREALLOCATED) as usize;
+        let expected = expected.min(MAX_PREALLOCATED) as usize;
         let mut all = BytesMut::with_capacity(expected.max(first.len() + second.len()));
         all.extend_from_slice(&first);
-        all.extend_from_slice(&second);
-        while let Some(chunk) = self.chunk().await? {
+        let mut next = Some(second);
+        while let Some(chunk) = next {
+            self.within(all.len() + chunk.len(), limit)?;
             all.extend_from_slice(&chunk);
+            next = self.chunk().await?;
         }
         Ok(all.freeze())
+    }
+
+    fn within(&self, length: usize, limit: u64) -> Result<()> {
+        match length as u64 > limit {
+            true => Err(self.about(Error::long_body(&self.call.origin, limit))),
+            false => Ok(()),
+        }
     }
 
     /// The whole body as JSON (feature `json`).
@@ -148,29 +292,213 @@ impl Response {
     /// As [`chunk`](Self::chunk); [`ErrorKind::Decode`](crate::ErrorKind::Decode) where it is not the JSON that was asked for:
     /// the error names the place in the document and shows how the body begins.
     #[cfg(feature = "json")]
-    pub async fn json<T: serde::de::DeserializeOwned>(self) -> Result<T> {
-        let (url, handle) = (self.url.clone(), self.timings_handle());
-        let origin = self.payload.origin.clone();
-        let bytes = self.bytes().await?;
+    pub async fn json<T: serde::de::DeserializeOwned>(mut self) -> Result<T> {
+        let bytes = self.collect(u64::MAX).await?;
+        let origin = &self.call.origin;
         let mut document = serde_json::Deserializer::from_slice(&bytes);
         let value = serde_path_to_error::deserialize(&mut document).map_err(|error| {
             let path = error.path().to_string();
-            Error::json(&origin, Some(path), error.into_inner(), &bytes)
+            Error::json(origin, Some(path), error.into_inner(), &bytes)
         });
         let value = value.and_then(|value| match document.end() {
             Ok(()) => Ok(value),
-            Err(error) => Err(Error::json(&origin, None, error, &bytes)),
+            Err(error) => Err(Error::json(origin, None, error, &bytes)),
         });
-        value.map_err(|error| error.about(&url, handle.timings()))
+        value.map_err(|error| self.about(error))
     }
 
-    /// The whole body as text; what is not UTF-8 is replaced by U+FFFD.
+    /// The whole body as text: in the charset its content type names (feature `charset`), otherwise in UTF-8. What is not valid in
+    /// it is replaced by U+FFFD.
     ///
     /// # Errors
     /// As [`chunk`](Self::chunk).
-    pub async fn text(self) -> Result<String> {
-        let bytes = self.bytes().await?;
+    pub async fn text(mut self) -> Result<String> {
+        let bytes = self.collect(u64::MAX).await?;
+        #[cfg(feature = "charset")]
+        if let Some(encoding) = charset(&self.head.headers) {
+            return Ok(encoding.decode(&bytes).0.into_owned());
+        }
         Ok(String::from_utf8_lossy(&bytes).into_owned())
+    }
+
+    /// Waits for the first piece of an error's body, which mostly comes with its head, so that whoever asks for the error has it.
+    pub(super) async fn look_ahead(mut self) -> Self {
+        match &mut self.content {
+            Content::Own(reader) => reader.look_ahead().await,
+            #[cfg(feature = "tower")]
+            Content::Other(_) => {}
+        }
+        self
+    }
+}
+
+/// The charset a content type names.
+#[cfg(feature = "charset")]
+fn charset(headers: &HeaderMap) -> Option<&'static encoding_rs::Encoding> {
+    let content_type = headers.get(http::header::CONTENT_TYPE)?.to_str().ok()?;
+    let label = content_type.split(';').skip(1).find_map(|parameter| {
+        let (name, value) = parameter.split_once('=')?;
+        name.trim().eq_ignore_ascii_case("charset").then(|| value.trim().trim_matches('"'))
+    })?;
+    encoding_rs::Encoding::for_label(label.as_bytes())
+}
+
+/// What is left of a response that is a message of the `http` crate, in its extensions.
+#[derive(Clone)]
+#[cfg_attr(not(feature = "tower"), expect(dead_code, reason = "only layers give a response back"))]
+struct Told {
+    call: Called,
+    trace: Trace,
+}
+
+/// The same response as others know it. Its body holds the connection.
+impl From<Response> for http::Response<super::Body> {
+    fn from(response: Response) -> Self {
+        let Response { mut head, call, trace, content, trailers: _ } = response;
+        let body = match content {
+            Content::Own(reader) => super::Body::wrap(Reading { reader, url: call.url.clone(), trace: trace.clone() }),
+            #[cfg(feature = "tower")]
+            Content::Other(body) => body,
+        };
+        head.extensions.insert(Told { call, trace });
+        Self::from_parts(head, body)
+    }
+}
+
+#[cfg(feature = "tower")]
+impl Response {
+    /// A response that has been through other hands, or that they made themselves: then `begin` begins a call for it.
+    pub(super) fn returned(
+        mut message: http::Response<super::Body>,
+        begin: impl FnOnce() -> (Url, Origin, Trace),
+    ) -> Self {
+        let told = message.extensions_mut().remove().unwrap_or_else(|| {
+            let (url, origin, trace) = begin();
+            trace.made_up(message.status(), message.version());
+            Told { call: Called { url, origin, chain: Vec::new() }, trace }
+        });
+        let (head, body) = message.into_parts();
+        Self { head, call: told.call, trace: told.trace, content: Content::Other(body), trailers: None }
+    }
+}
+
+/// A response's body as others read it.
+struct Reading {
+    reader: Reader,
+    url: Url,
+    trace: Trace,
+}
+
+impl http_body::Body for Reading {
+    type Data = Bytes;
+    type Error = Error;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>>>> {
+        let frame = ready!(self.reader.poll_frame(cx));
+        Poll::Ready(frame.map(|frame| frame.map_err(|error| error.about(&self.url, self.trace.timings()))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.reader.is_over()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.reader.length().map_or_else(SizeHint::default, SizeHint::with_exact)
+    }
+}
+
+/// For how long the first piece of an error's body is waited for, and how much of it is kept for the error.
+const LOOK_AHEAD: Duration = Duration::from_millis(20);
+
+/// A response's body as its reader wants it: decompressed.
+pub(super) struct Reader {
+    payload: Payload,
+    /// What was read already.
+    ahead: Option<Result<Bytes>>,
+    #[cfg(feature = "__compression")]
+    decoder: Option<Box<Decoder>>,
+}
+
+impl Reader {
+    pub(super) fn new(payload: Payload) -> Self {
+        Self {
+            payload,
+            ahead: None,
+            #[cfg(feature = "__compression")]
+            decoder: None,
+        }
+    }
+
+    #[cfg(feature = "__compression")]
+    pub(super) fn decoded(self, decoder: Option<Decoder>) -> Self {
+        Self { decoder: decoder.map(Box::new), ..self }
+    }
+
+    /// The length of the whole body, where it is known.
+    fn length(&self) -> Option<u64> {
+        #[cfg(feature = "__compression")]
+        if self.decoder.is_some() {
+            return None;
+        }
+        self.payload.rest().exact().map(|rest| rest + self.payload.bytes)
+    }
+
+    fn is_over(&self) -> bool {
+        #[cfg(feature = "__compression")]
+        if self.decoder.is_some() {
+            return false;
+        }
+        self.ahead.is_none() && self.payload.open.is_none() && !self.payload.failed
+    }
+
+    async fn look_ahead(&mut self) {
+        if self.payload.open.is_none() {
+            return;
+        }
+        let until = clock::now().checked_add(LOOK_AHEAD);
+        let first = clock::before(until, poll_fn(|cx| self.poll_frame(cx))).await;
+        self.ahead = match first.flatten() {
+            Some(Ok(frame)) => frame.into_data().ok().map(Ok),
+            Some(Err(error)) => Some(Err(error)),
+            None => None,
+        };
+    }
+
+    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>>>> {
+        if let Some(ahead) = self.ahead.take() {
+            return Poll::Ready(Some(ahead.map(Frame::data)));
+        }
+        #[cfg(feature = "__compression")]
+        if self.decoder.is_some() {
+            return self.poll_decoded(cx);
+        }
+        self.payload.poll_frame(cx)
+    }
+
+    #[cfg(feature = "__compression")]
+    fn poll_decoded(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>>>> {
+        let Self { payload, decoder: Some(decoder), .. } = self else { return self.payload.poll_frame(cx) };
+        loop {
+            match decoder.next() {
+                Ok(Some(data)) => return Poll::Ready(Some(Ok(Frame::data(data)))),
+                Ok(None) => {}
+                Err(error) => {
+                    payload.fail("decode");
+                    return Poll::Ready(Some(Err(Error::compression(&payload.origin, error))));
+                }
+            }
+            if decoder.is_over() {
+                return Poll::Ready(decoder.take_trailers().map(|trailers| Ok(Frame::trailers(trailers))));
+            }
+            match ready!(payload.poll_frame(cx)) {
+                Some(Ok(frame)) => match frame.into_data() {
+                    Ok(data) => decoder.push(data),
+                    Err(other) => decoder.keep(other.into_trailers().ok()),
+                },
+                Some(Err(error)) => return Poll::Ready(Some(Err(error))),
+                None => decoder.end(),
+            }
+        }
     }
 }
 
@@ -192,6 +520,9 @@ pub(super) struct Payload {
     bytes: u64,
     /// How long the body is to be, where it comes with a length.
     announced: Option<u64>,
+    /// Since when its next piece is waited for.
+    silent_since: Option<Instant>,
+    timer: Timer,
     failed: bool,
 }
 
@@ -200,7 +531,8 @@ impl Payload {
         // A response to HEAD has a length and no body.
         let announced = incoming.size_hint().exact().filter(|_| !incoming.is_end_stream());
         let open = Some((incoming, source));
-        let mut payload = Self { open, trace, patience, origin, bytes: 0, announced, failed: false };
+        let (silent_since, timer, failed) = Default::default();
+        let mut payload = Self { open, trace, patience, origin, bytes: 0, announced, silent_since, timer, failed };
         payload.finish_at_end();
         payload
     }
@@ -209,63 +541,53 @@ impl Payload {
         self.open.as_ref().map_or(SizeHint::with_exact(0), |(incoming, _)| incoming.size_hint())
     }
 
-    async fn chunk(&mut self) -> Result<Option<Bytes>> {
+    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>>>> {
         if self.failed {
-            return Err(Error::body_failed_before(&self.origin, self.bytes));
+            return Poll::Ready(Some(Err(Error::body_failed_before(&self.origin, self.bytes))));
         }
-        if self.open.is_none() {
-            return Ok(None);
-        }
+        let Some((incoming, _)) = &mut self.open else { return Poll::Ready(None) };
         let Patience { deadline, idle } = self.patience;
         // What has come in the meantime is too late as well.
-        let in_time = deadline.is_none_or(|deadline| clock::now() < deadline.at);
-        let data = if in_time { self.data_before(deadline.map(|deadline| deadline.at), idle).await } else { None };
-        data.unwrap_or_else(|| {
-            self.fail("timeout");
-            Err(match deadline.filter(|deadline| deadline.at <= clock::now()) {
-                Some(deadline) => Error::timeout(&self.origin, Phase::Receive, deadline.limit),
-                None => Error::silence(&self.origin, Phase::Receive, "nothing more of the body", idle),
-            })
-        })
-    }
-
-    /// The next piece, unless it takes for too long. No timer is set for what is there already.
-    async fn data_before(&mut self, deadline: Option<Instant>, idle: Duration) -> Option<Result<Option<Bytes>>> {
-        let mut next = pin!(self.next_data());
-        if let Poll::Ready(data) = poll_fn(|cx| Poll::Ready(next.as_mut().poll(cx))).await {
-            return Some(data);
-        }
-        let silent = clock::now().checked_add(idle);
-        clock::before(silent.into_iter().chain(deadline).min(), next).await
-    }
-
-    async fn next_data(&mut self) -> Result<Option<Bytes>> {
-        loop {
-            let Some((incoming, _)) = &mut self.open else { return Ok(None) };
-            let frame = match poll_fn(|cx| Pin::new(&mut *incoming).poll_frame(cx)).await {
-                Some(Ok(frame)) => frame,
+        if deadline.is_none_or(|deadline| clock::now() < deadline.at)
+            && let Poll::Ready(frame) = Pin::new(incoming).poll_frame(cx)
+        {
+            self.silent_since = None;
+            return Poll::Ready(match frame {
+                Some(Ok(frame)) => Some(Ok(self.read(frame))),
                 Some(Err(error)) => {
                     self.fail("body");
-                    return Err(Error::body(&self.origin, error, self.bytes));
+                    Some(Err(Error::body(&self.origin, error, self.bytes)))
                 }
-                None => return self.end(),
-            };
-            let Ok(data) = frame.into_data() else { continue };
-            self.bytes += data.len() as u64;
-            self.trace.mention(Wants::CHUNKS, || Event::BodyChunk { bytes: data.len() as u64 });
-            self.finish_at_end();
-            if !data.is_empty() {
-                return Ok(Some(data));
-            }
+                None => self.end().err().map(Err),
+            });
         }
+        let silent = self.silent_since.get_or_insert_with(clock::now).checked_add(idle);
+        let until = silent.into_iter().chain(deadline.map(|deadline| deadline.at)).min();
+        let Some(until) = until else { return Poll::Pending };
+        ready!(self.timer.poll_until(cx, until));
+        self.fail("timeout");
+        Poll::Ready(Some(Err(match deadline.filter(|deadline| deadline.at <= clock::now()) {
+            Some(deadline) => Error::timeout(&self.origin, Phase::Receive, deadline.limit),
+            None => Error::silence(&self.origin, Phase::Receive, "nothing more of the body", idle),
+        })))
+    }
+
+    fn read(&mut self, frame: Frame<Bytes>) -> Frame<Bytes> {
+        if let Some(data) = frame.data_ref() {
+            let bytes = data.len() as u64;
+            self.bytes += bytes;
+            self.trace.mention(Wants::CHUNKS, || Event::BodyChunk { bytes });
+            self.finish_at_end();
+        }
+        frame
     }
 
     /// The body is over; over HTTP/2 that can also mean that the peer gave it up without a word.
-    fn end(&mut self) -> Result<Option<Bytes>> {
+    fn end(&mut self) -> Result<()> {
         let short = self.announced.filter(|announced| self.bytes < *announced);
         if short.is_none() && !self.open.as_ref().is_some_and(|(incoming, source)| source.is_cut(incoming)) {
             self.finish();
-            return Ok(None);
+            return Ok(());
         }
         self.fail("body");
         Err(Error::cut_body(&self.origin, self.bytes, short))
@@ -317,6 +639,13 @@ impl Source {
         let Self { mut lease, upload, keep_alive } = self;
         if keep_alive.is_last && lease.conn().protocol() == Protocol::Http1 {
             return lease.end(CloseCause::PeerAsked);
+        }
+        if let Some(upload) = upload.as_ref().filter(|upload| upload.is_unwanted()) {
+            if lease.conn().protocol() == Protocol::Http1 {
+                // The server still waits for the body it did not want.
+                return lease.end(CloseCause::Unfinished);
+            }
+            upload.give_up();
         }
         let uploaded = upload.as_ref().is_none_or(|upload| upload.is_over());
         if uploaded && lease.conn().is_ready() {

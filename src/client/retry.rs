@@ -34,6 +34,8 @@ pub(super) struct Attempted {
     pub(super) kept: bool,
     /// Sending the request twice does what sending it once does (RFC 9110 §9.2.2).
     pub(super) idempotent: bool,
+    /// The request is there to be sent again: its body is no stream that has been read.
+    pub(super) replayable: bool,
     /// How many attempts were made, this one among them.
     pub(super) attempts: u32,
     /// In how many of them the peer may have done something.
@@ -55,7 +57,7 @@ impl Attempted {
             Fate::ClosedSilently if self.kept && self.idempotent && self.sent < MAX_SENT => RetryCause::Closed,
             _ => return None,
         };
-        (self.attempts < MAX_ATTEMPTS).then_some(cause)
+        (self.replayable && self.attempts < MAX_ATTEMPTS).then_some(cause)
     }
 }
 
@@ -69,7 +71,7 @@ mod tests {
     use super::*;
 
     const STALE: Attempted =
-        Attempted { fate: Fate::ClosedSilently, kept: true, idempotent: true, attempts: 1, sent: 1 };
+        Attempted { fate: Fate::ClosedSilently, kept: true, idempotent: true, replayable: true, attempts: 1, sent: 1 };
 
     #[test]
     fn what_was_not_processed_may_be_sent_whatever_it_is() {
@@ -89,6 +91,14 @@ mod tests {
             None,
             "a failure on a new connection is final"
         );
+    }
+
+    #[test]
+    fn a_stream_that_was_read_is_not_sent_again() {
+        for fate in [Fate::NotSent, Fate::Refused, Fate::TimedOutIdle, Fate::ClosedSilently] {
+            assert!(Attempted { fate, ..STALE }.may_be_repeated().is_some());
+            assert_eq!(Attempted { fate, replayable: false, ..STALE }.may_be_repeated(), None);
+        }
     }
 
     #[test]

@@ -12,6 +12,8 @@ mod metrics;
 mod opentelemetry;
 #[cfg(feature = "reqwest")]
 mod reqwest;
+#[cfg(feature = "tower")]
+mod tower;
 #[cfg(feature = "tracing")]
 mod tracing;
 

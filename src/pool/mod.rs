@@ -79,6 +79,8 @@ pub(crate) enum LeaseError<E> {
     WaitTimeout(Duration, Limit),
     /// It may not wait for this: there are enough that do.
     Refused(Limit),
+    /// It would not wait for longer than this itself.
+    Impatient(Duration),
 }
 
 /// What came of waiting, and the dial that belongs to it.

@@ -182,6 +182,17 @@ impl Trace {
         self.lock().remote_addr()
     }
 
+    /// Ends a call for which nobody was asked.
+    #[cfg(feature = "tower")]
+    pub(crate) fn made_up(&self, status: http::StatusCode, version: http::Version) {
+        self.emit(Event::Headers { status, version });
+        self.emit(Event::BodyEnd { bytes: 0 });
+    }
+
+    pub(crate) fn tls(&self) -> Option<Arc<TlsFacts>> {
+        self.lock().shared_tls_facts()
+    }
+
     /// The timings as far as the call has got.
     pub(crate) fn timings(&self) -> Timings {
         self.lock().clone()
@@ -226,6 +237,11 @@ impl DialTrace {
     /// The number of the connection it opens.
     pub(crate) fn connection(&self) -> u64 {
         self.connection
+    }
+
+    /// When it began.
+    pub(crate) fn begun(&self) -> Option<Instant> {
+        self.lock().first().map(|(at, _)| *at)
     }
 
     pub(crate) fn events(&self) -> Vec<(Instant, Event)> {

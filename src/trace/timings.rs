@@ -470,6 +470,11 @@ impl Timings {
         self.tls.as_deref()
     }
 
+    /// The same for who keeps them.
+    pub(super) fn shared_tls_facts(&self) -> Option<Arc<TlsFacts>> {
+        self.tls.clone()
+    }
+
     /// Where the DNS answer came from that led to the connection; `None` when nothing was looked up for this call.
     pub fn dns_source(&self) -> Option<Source> {
         self.used_lookup().map(|lookup| lookup.source)

@@ -8,6 +8,8 @@ pub(crate) mod dns_tcp;
 pub(crate) mod evil_dns;
 pub(crate) mod fake_dns;
 pub(crate) mod fake_net;
+#[cfg(any(feature = "tower", feature = "hyper-util"))]
+pub(crate) mod grpc;
 pub(crate) mod h2_peer;
 pub(crate) mod http_server;
 pub(crate) mod peer;

@@ -1,0 +1,175 @@
+//! What compression does to bodies, cut at every byte and blown up.
+
+#![cfg(all(feature = "gzip", feature = "brotli", feature = "zstd", feature = "deflate"))]
+
+use compression_codecs::EncodeV2;
+
+use super::*;
+
+fn encoded(mut codec: impl EncodeV2, data: &[u8]) -> Vec<u8> {
+    let mut room = vec![0; data.len() + 4096];
+    let mut output = WriteBuffer::new_initialized(&mut room);
+    let mut input = PartialBuffer::new(data);
+    while !input.unwritten().is_empty() {
+        codec.encode(&mut input, &mut output).unwrap();
+    }
+    while !codec.finish(&mut output).unwrap() {}
+    let written = output.written_len();
+    room.truncate(written);
+    room
+}
+
+fn coded(coding: &str, data: &[u8]) -> Vec<u8> {
+    use compression_codecs::*;
+    match coding {
+        "gzip" => encoded(GzipEncoder::new(flate2_level()), data),
+        "br" => encoded(
+            BrotliEncoder::new(
+                brotli::params::EncoderParams::default().quality(compression_codecs::core::Level::Fastest),
+            ),
+            data,
+        ),
+        "zstd" => encoded(ZstdEncoder::new(1), data),
+        "deflate" => encoded(ZlibEncoder::new(flate2_level()), data),
+        "raw" => encoded(DeflateEncoder::new(flate2_level()), data),
+        _ => data.to_vec(),
+    }
+}
+
+fn flate2_level() -> compression_codecs::flate::params::FlateEncoderParams {
+    compression_codecs::core::Level::Default.into()
+}
+
+fn headers(coding: &str) -> HeaderMap {
+    let mut headers = HeaderMap::from_iter([(CONTENT_ENCODING, coding.parse().unwrap())]);
+    headers.insert("content-length", HeaderValue::from_static("1"));
+    headers
+}
+
+/// What comes out when it goes in so many bytes at a time.
+fn decoded(coding: &str, data: &[u8], size: usize, limits: Decompression) -> Result<Vec<u8>, String> {
+    let told = |error: DecodeError| error.to_string();
+    let mut decoder = Decoder::of(&mut headers(coding), limits).map_err(told)?.expect("a coding");
+    let mut all = Vec::new();
+    for piece in data.chunks(size) {
+        decoder.push(Bytes::copy_from_slice(piece));
+        while let Some(made) = decoder.next().map_err(told)? {
+            all.extend_from_slice(&made);
+        }
+    }
+    decoder.end();
+    while let Some(made) = decoder.next().map_err(told)? {
+        all.extend_from_slice(&made);
+    }
+    assert!(decoder.is_over());
+    Ok(all)
+}
+
+fn text(length: usize) -> Vec<u8> {
+    (0..length).map(|at| b"speeddial "[at % 10] ^ (at / 977) as u8).collect()
+}
+
+#[test]
+fn what_went_in_comes_out_however_it_is_cut() {
+    for length in [0, 1, 2, 100, 100_000] {
+        let data = text(length);
+        for coding in ["gzip", "br", "zstd", "deflate"] {
+            let coded = coded(coding, &data);
+            for size in [1, 2, 3, 7, 1_000, 1 << 20] {
+                let decoded = decoded(coding, &coded, size, Decompression::default());
+                assert!(
+                    decoded.as_ref() == Ok(&data),
+                    "{coding} of {length} in {size}: {:?}",
+                    decoded.map(|all| all.len())
+                );
+            }
+        }
+        let raw = coded("raw", &data);
+        assert!(decoded("deflate", &raw, 1, Decompression::default()) == Ok(data), "raw deflate of {length}");
+    }
+}
+
+#[test]
+fn an_empty_body_is_empty_whatever_its_coding() {
+    for coding in ["gzip", "br", "zstd", "deflate", "gzip, br"] {
+        assert_eq!(decoded(coding, b"", 1, Decompression::default()), Ok(Vec::new()));
+    }
+}
+
+#[test]
+fn all_members_count_and_two_codings_come_off_in_turn() {
+    let both = [coded("gzip", b"one, "), coded("gzip", b"two, "), coded("gzip", b"three")].concat();
+    assert_eq!(decoded("x-gzip", &both, 5, Decompression::default()), Ok(b"one, two, three".to_vec()));
+    let frames = [coded("zstd", b"one, "), coded("zstd", b"two")].concat();
+    assert_eq!(decoded("zstd", &frames, 3, Decompression::default()), Ok(b"one, two".to_vec()));
+    let data = text(50_000);
+    let twice = coded("br", &coded("gzip", &data));
+    assert!(decoded("gzip, BR", &twice, 100, Decompression::default()) == Ok(data));
+}
+
+#[test]
+fn more_than_two_codings_are_refused_and_unknown_ones_left() {
+    let of = |coding: &str| Decoder::of(&mut headers(coding), Decompression::default());
+    assert!(matches!(of("gzip, gzip, gzip"), Err(DecodeError::TooManyCodings)));
+    assert!(of("gzip, gzip, identity").is_ok_and(|decoder| decoder.is_some()));
+    for coding in ["identity", "compress", "gzip, compress", "", ","] {
+        assert!(of(coding).is_ok_and(|decoder| decoder.is_none()), "{coding}");
+    }
+    let mut left = headers("compress");
+    Decoder::of(&mut left, Decompression::default()).unwrap();
+    assert_eq!(left, headers("compress"));
+    let mut taken = headers("gzip");
+    Decoder::of(&mut taken, Decompression::default()).unwrap();
+    assert!(taken.is_empty());
+    assert!(Decoder::of(&mut headers("gzip"), Decompression::none()).unwrap().is_none());
+}
+
+#[test]
+fn a_cut_is_an_error_at_every_byte() {
+    let data = text(300);
+    for coding in ["gzip", "br", "zstd", "deflate"] {
+        let whole = coded(coding, &data);
+        for length in 1..whole.len() {
+            let cut = decoded(coding, &whole[..length], 64, Decompression::default());
+            assert!(cut.is_err(), "{coding}, {length} of {} bytes: {cut:?}", whole.len());
+        }
+    }
+}
+
+#[test]
+fn garbage_is_an_error() {
+    for coding in ["gzip", "br", "zstd", "deflate"] {
+        let whole = coded(coding, &text(300));
+        let after = [&whole[..], b"garbage"].concat();
+        assert!(decoded(coding, &after, 64, Decompression::default()).is_err(), "{coding}");
+        assert!(decoded(coding, b"this is no compression at all", 64, Decompression::default()).is_err(), "{coding}");
+    }
+    let mut wrong = coded("gzip", &text(300));
+    let at = wrong.len() - 6;
+    wrong[at] ^= 1;
+    assert!(decoded("gzip", &wrong, 64, Decompression::default()).unwrap_err().contains("CRC"));
+}
+
+#[test]
+fn bombs_do_not_go_off() {
+    let zeros = vec![0; 32 << 20];
+    for coding in ["gzip", "br", "zstd", "deflate"] {
+        let bomb = coded(coding, &zeros);
+        let refused = decoded(coding, &bomb, 1 << 16, Decompression::default());
+        assert_eq!(refused.unwrap_err(), "it grows more than 250 times", "{coding}");
+        let short = decoded(coding, &bomb, 1 << 16, Decompression::default().max_bytes(1 << 20));
+        assert_eq!(short.unwrap_err(), "it has more than 1048576 bytes", "{coding}");
+        let allowed = decoded(coding, &bomb, 1 << 16, Decompression::default().max_ratio(u64::MAX));
+        assert_eq!(allowed.map(|all| all.len()), Ok(32 << 20), "{coding}");
+    }
+    let twice = coded("gzip", &coded("gzip", &zeros));
+    assert!(decoded("gzip, gzip", &twice, 64, Decompression::default()).is_err());
+}
+
+#[test]
+fn a_zstd_window_of_more_than_8_mib_is_refused() {
+    // A frame with a window of 2 GiB, and one raw block of one byte.
+    let frame = [0x28, 0xb5, 0x2f, 0xfd, 0x00, 0xa8, 0x09, 0x00, 0x00, b'x'];
+    let refused = decoded("zstd", &frame, 64, Decompression::default());
+    assert!(refused.unwrap_err().starts_with("it is not valid zstd"));
+}

@@ -1,0 +1,96 @@
+//! Layers of tower's around the whole client (feature `tower`).
+
+use std::fmt;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use futures_util::future::BoxFuture;
+use http_body::Body as HttpBody;
+use tower::util::BoxCloneSyncService;
+use tower::{Layer, Service, ServiceExt};
+
+use super::{Body, Request, Response, Shared, call};
+use crate::error::{Cause, Error, Result};
+use crate::trace::{Asked, Trace};
+
+/// What a layer is put around: the client as far as it is built, connections and redirects and all.
+#[derive(Clone)]
+pub struct ClientService(BoxCloneSyncService<http::Request<Body>, http::Response<Body>, Cause>);
+
+impl fmt::Debug for ClientService {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ClientService")
+    }
+}
+
+impl Service<http::Request<Body>> for ClientService {
+    type Response = http::Response<Body>;
+    type Error = Cause;
+    type Future = BoxFuture<'static, Result<http::Response<Body>, Cause>>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Cause>> {
+        self.0.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: http::Request<Body>) -> Self::Future {
+        self.0.call(request)
+    }
+}
+
+impl ClientService {
+    /// The client without layers.
+    pub(super) fn bare(shared: &Arc<Shared>) -> Self {
+        let shared = shared.clone();
+        Self(BoxCloneSyncService::new(tower::service_fn(move |message: http::Request<Body>| {
+            let shared = shared.clone();
+            async move {
+                let response = call::run(&shared, Request::try_from(message)?.check()?).await?;
+                Ok::<_, Cause>(response.into())
+            }
+        })))
+    }
+
+    fn within<L, B>(self, layer: &L) -> Self
+    where
+        L: Layer<
+                Self,
+                Service: Service<http::Request<Body>, Response = http::Response<B>> + Clone + Send + Sync + 'static,
+            >,
+        <L::Service as Service<http::Request<Body>>>::Error: Into<Cause>,
+        <L::Service as Service<http::Request<Body>>>::Future: Send + 'static,
+        B: HttpBody<Data = Bytes, Error: Into<Cause>> + Send + 'static,
+    {
+        let service = layer.layer(self).map_response(|response: http::Response<B>| response.map(Body::wrap));
+        Self(BoxCloneSyncService::new(service.map_err(Into::into)))
+    }
+
+    /// Makes a call through the layers.
+    pub(super) async fn execute(self, shared: &Shared, request: Request) -> Result<Response> {
+        let (method, url, origin) = (request.method.clone(), request.url.clone(), request.origin.clone());
+        let observer = request.options.observer.clone();
+        let answered = self.oneshot(request.into()).await;
+        let answered = answered.map_err(|cause| Error::layer(&origin, cause))?;
+        Ok(Response::returned(answered, || {
+            // Nobody was asked: it has timings all the same.
+            let target = call::target_of(&url).unwrap_or_default();
+            let trace = Trace::start(&shared.hooks, observer, || Asked { method, origin: origin.clone(), target });
+            (url, origin.clone(), trace)
+        }))
+    }
+}
+
+/// What puts one layer around.
+pub(super) type Wrap = Box<dyn FnOnce(ClientService) -> ClientService + Send + Sync>;
+
+/// For the builder, which keeps layers of any kind.
+pub(super) fn wrap<L, B>(layer: L) -> Wrap
+where
+    L: Layer<ClientService> + Send + Sync + 'static,
+    L::Service: Service<http::Request<Body>, Response = http::Response<B>> + Clone + Send + Sync + 'static,
+    <L::Service as Service<http::Request<Body>>>::Error: Into<Cause>,
+    <L::Service as Service<http::Request<Body>>>::Future: Send + 'static,
+    B: HttpBody<Data = Bytes, Error: Into<Cause>> + Send + 'static,
+{
+    Box::new(move |inner: ClientService| inner.within(&layer))
+}

@@ -1,0 +1,203 @@
+//! A request's body on its way: how far it got, what went wrong with it, and whether the peer wants it.
+
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::task::{Context, Poll, Waker, ready};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body::{Frame, SizeHint};
+use tokio::sync::watch;
+
+use super::Body;
+use crate::clock::{Instant, Timer, now};
+use crate::error::Cause;
+
+/// A request's body on its way; nothing where there is none. It is small, because hyper keeps room for 32 requests a connection.
+pub(crate) struct Outgoing(Option<Box<Carried>>);
+
+struct Carried {
+    body: Body,
+    upload: Option<Arc<Upload>>,
+}
+
+/// Where it is followed how far a body has got, it is handed over in pieces: the next one when the peer takes it.
+const PIECE: usize = 16 * 1024;
+
+/// For how long a peer is waited for that was asked whether it wants the body (RFC 9110 §10.1.1), as curl and Go have it.
+const CONSENT_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// How far a body has got.
+#[derive(Default)]
+pub(super) struct Upload {
+    /// When its last byte was handed over.
+    sent: OnceLock<Instant>,
+    bytes: AtomicU64,
+    failed: Mutex<Option<Cause>>,
+    begun: AtomicBool,
+    over: watch::Sender<bool>,
+    consent: Option<Mutex<Consent>>,
+}
+
+/// Whether the peer wants a body that it was asked about.
+#[derive(Default)]
+struct Consent {
+    said: Option<bool>,
+    given_up: bool,
+    patience: Timer,
+    until: Option<Instant>,
+    waker: Option<Waker>,
+}
+
+impl Upload {
+    /// That of a body which waits for the peer's consent.
+    pub(super) fn with_consent() -> Self {
+        Self { consent: Some(Mutex::default()), ..Self::default() }
+    }
+
+    pub(super) fn sent_at(&self) -> Option<Instant> {
+        self.sent.get().copied()
+    }
+
+    /// How many bytes were handed over.
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// Whether any of it was asked for, so that it may be gone.
+    pub(super) fn is_begun(&self) -> bool {
+        self.begun.load(Ordering::Relaxed)
+    }
+
+    /// Why it could not be read, where it was that which failed.
+    pub(super) fn take_failure(&self) -> Option<Cause> {
+        unpoisoned(&self.failed).take()
+    }
+
+    pub(super) fn is_over(&self) -> bool {
+        *self.over.borrow()
+    }
+
+    /// Whether the peer is asked whether it wants the body.
+    pub(super) fn asks(&self) -> bool {
+        self.consent.is_some()
+    }
+
+    /// Whether the peer answered without wanting the body, so that the connection is of no use any more.
+    pub(super) fn is_unwanted(&self) -> bool {
+        self.consent.as_ref().is_some_and(|consent| unpoisoned(consent).said == Some(false))
+    }
+
+    /// Waits until nobody sends it any more.
+    pub(super) async fn over(&self) {
+        // The sender is in here, so it is not gone.
+        let _ = self.over.subscribe().wait_for(|over| *over).await;
+    }
+
+    /// The peer wants the body, or does not; the first word counts.
+    pub(super) fn consent(&self, wanted: bool) {
+        let Some(consent) = &self.consent else { return };
+        let waker = {
+            let mut consent = unpoisoned(consent);
+            consent.said.get_or_insert(wanted);
+            consent.waker.take()
+        };
+        waker.into_iter().for_each(Waker::wake);
+    }
+
+    /// The response is over, and the body is not wanted: its stream ends.
+    pub(super) fn give_up(&self) {
+        let Some(consent) = &self.consent else { return };
+        let waker = {
+            let mut consent = unpoisoned(consent);
+            consent.given_up = true;
+            consent.waker.take()
+        };
+        waker.into_iter().for_each(Waker::wake);
+    }
+
+    /// Ready when the body may be sent: the peer has said so, or nothing at all for long enough; or when it never will be.
+    fn poll_consent(&self, cx: &mut Context<'_>) -> Poll<Result<(), Cause>> {
+        let Some(consent) = &self.consent else { return Poll::Ready(Ok(())) };
+        let mut consent = unpoisoned(consent);
+        if consent.given_up {
+            return Poll::Ready(Err("the peer does not want the body".into()));
+        }
+        if consent.said == Some(true) {
+            return Poll::Ready(Ok(()));
+        }
+        consent.waker = Some(cx.waker().clone());
+        if consent.said == Some(false) {
+            return Poll::Pending;
+        }
+        let until = *consent.until.get_or_insert_with(|| now() + CONSENT_TIMEOUT);
+        ready!(consent.patience.poll_until(cx, until));
+        consent.said = Some(true);
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl Outgoing {
+    pub(super) fn new(body: Body, upload: Option<Arc<Upload>>) -> Self {
+        Self((!body.is_empty()).then(|| Box::new(Carried { body, upload })))
+    }
+
+    /// The body as it is now, where nobody sends it.
+    pub(super) fn into_body(mut self) -> Body {
+        self.0.as_mut().map(|carried| std::mem::take(&mut carried.body)).unwrap_or_default()
+    }
+}
+
+impl http_body::Body for Outgoing {
+    type Data = Bytes;
+    type Error = Cause;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Cause>>> {
+        let Some(carried) = &mut self.0 else { return Poll::Ready(None) };
+        let Some(upload) = &carried.upload else { return Pin::new(&mut carried.body).poll_frame(cx) };
+        if let Err(error) = ready!(upload.poll_consent(cx)) {
+            return Poll::Ready(Some(Err(error)));
+        }
+        upload.begun.store(true, Ordering::Relaxed);
+        let frame = match carried.body.split(PIECE) {
+            Some(piece) => Some(Ok(Frame::data(piece))),
+            None => ready!(Pin::new(&mut carried.body).poll_frame(cx)),
+        };
+        let frame = frame.map(|frame| {
+            // The request fails for it, and hyper tells that its own way: what it was is told here.
+            frame.map_err(|error| {
+                *unpoisoned(&upload.failed) = Some(error);
+                Cause::from("the request's body could not be read")
+            })
+        });
+        if let Some(data) = frame.as_ref().and_then(|frame| frame.as_ref().ok()?.data_ref()) {
+            upload.bytes.fetch_add(data.len() as u64, Ordering::Relaxed);
+        }
+        if frame.is_none() || carried.body.is_end_stream() {
+            upload.sent.get_or_init(now);
+        }
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.0.as_ref().is_none_or(|carried| carried.body.is_end_stream())
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.0.as_ref().map_or(SizeHint::with_exact(0), |carried| carried.body.size_hint())
+    }
+}
+
+impl Drop for Carried {
+    fn drop(&mut self) {
+        if let Some(upload) = &self.upload {
+            upload.over.send_replace(true);
+        }
+    }
+}
+
+// What is behind these locks is never left half changed.
+fn unpoisoned<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

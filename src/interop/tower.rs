@@ -1,0 +1,53 @@
+//! The client as a service of tower's, for whoever takes one: tonic, kube, middleware.
+
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use http_body::Body as HttpBody;
+use tower_service::Service;
+
+use crate::client::{Body, Client, Request};
+use crate::error::Error;
+
+/// Takes requests of the `http` crate with any body of [`Bytes`], and is always ready: what there is no room for waits in the
+/// pool's queue. Trailers go through both ways. A body that is not a [`Body`] is a stream, which is sent once: where a request may
+/// have to be sent again, give it a [`Body`].
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use tower::{Service, ServiceExt};
+/// # let server = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
+/// # let url = format!("http://{}/", server.local_addr()?);
+/// # tokio::spawn(async move {
+/// #     use tokio::io::{AsyncReadExt, AsyncWriteExt};
+/// #     let (mut socket, _) = server.accept().await?;
+/// #     socket.read(&mut [0; 1024]).await?;
+/// #     socket.write_all(b"HTTP/1.1 204 No Content\r\n\r\n").await?;
+/// #     Ok::<_, std::io::Error>(socket)
+/// # });
+/// let mut client = speeddial::Client::new();
+/// let request = speeddial::http::Request::get(url).body(speeddial::Body::default())?;
+/// let response = client.ready().await?.call(request).await?;
+/// assert_eq!(response.status(), 204);
+/// # Ok(()) }
+/// ```
+impl<B> Service<http::Request<B>> for Client
+where
+    B: HttpBody<Data = Bytes, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Send + 'static,
+{
+    type Response = http::Response<Body>;
+    type Error = Error;
+    type Future = BoxFuture<'static, Result<http::Response<Body>, Error>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Error>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: http::Request<B>) -> Self::Future {
+        let client = self.clone();
+        let request = Request::try_from(request.map(Body::wrap));
+        async move { client.execute(request?).await.map(http::Response::from) }.boxed()
+    }
+}

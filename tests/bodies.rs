@@ -1,0 +1,458 @@
+//! Bodies there and back: streams, lengths, trailers, consent, and what readers may ask for.
+
+use std::io::{Read, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use bytes::Bytes;
+use futures_util::{StreamExt, TryStreamExt, stream};
+use http_body_util::{BodyExt, StreamBody};
+use hyper::body::Frame;
+use speeddial::http::{HeaderMap, HeaderValue, Version};
+use speeddial::{Body, Client, ErrorKind, PoolConfig, Request};
+
+use crate::support::full;
+use crate::support::http_server::HttpServer;
+use crate::support::peer::{Peer, answer_all, read_head};
+
+/// Says how a request's body came: its framing, its bytes, its trailers.
+fn mirror(http2: bool) -> HttpServer {
+    HttpServer::start_as(http2, |request: hyper::Request<hyper::body::Incoming>| async move {
+        let (head, body) = request.into_parts();
+        let named = |name: &str| head.headers.get(name).map_or("-", |value| value.to_str().unwrap()).to_owned();
+        let framing = format!("{:?} {} {}", head.version, named("content-length"), named("transfer-encoding"));
+        let said = match body.collect().await {
+            Ok(all) => {
+                let trailers = all.trailers().map(|trailers| format!("{trailers:?}")).unwrap_or_default();
+                format!("{framing} {} {trailers}", String::from_utf8(all.to_bytes().to_vec()).unwrap())
+            }
+            Err(error) => format!("{framing} failed: {error}"),
+        };
+        hyper::Response::new(full(said))
+    })
+    .unwrap()
+}
+
+fn clients() -> [(bool, Client); 2] {
+    let builder = || Client::builder().no_proxy();
+    [(false, builder().build().unwrap()), (true, builder().http2_prior_knowledge().build().unwrap())]
+}
+
+type Pieces = Vec<Result<&'static str, std::io::Error>>;
+
+fn pieces(pieces: &[&'static str]) -> stream::Iter<std::vec::IntoIter<Result<&'static str, std::io::Error>>> {
+    stream::iter(pieces.iter().map(|piece| Ok(*piece)).collect::<Pieces>())
+}
+
+#[tokio::test]
+async fn streams_are_sent_with_their_length_or_in_chunks() {
+    for (http2, client) in clients() {
+        let server = mirror(http2);
+        let url = format!("http://{}/", server.address());
+        let said = async |body: Body| client.post(&url).body(body).send().await.unwrap().text().await.unwrap();
+        let version = if http2 { "HTTP/2.0" } else { "HTTP/1.1" };
+        let chunked = if http2 { "-" } else { "chunked" };
+        assert_eq!(said(Body::from("hello")).await, format!("{version} 5 - hello "));
+        assert_eq!(said(Body::wrap_stream(pieces(&["hel", "lo"]))).await, format!("{version} - {chunked} hello "));
+        assert_eq!(said(Body::sized(5, pieces(&["hel", "lo"]))).await, format!("{version} 5 - hello "));
+        assert_eq!(said(Body::wrap_stream(pieces(&[]))).await, format!("{version} - {chunked}  "));
+        assert_eq!(server.connections(), 1);
+        let long = "x".repeat(3 << 20);
+        let many = stream::iter((0..48).map(|_| Ok::<_, std::io::Error>(Bytes::from("x".repeat(1 << 16)))));
+        assert_eq!(said(Body::wrap_stream(many)).await, format!("{version} - {chunked} {long} "));
+    }
+}
+
+#[tokio::test]
+async fn trailers_go_both_ways() {
+    for (http2, client) in clients() {
+        let server = HttpServer::start_as(http2, |request: hyper::Request<hyper::body::Incoming>| async move {
+            let all = request.into_body().collect().await.unwrap();
+            let mut trailers = all.trailers().cloned().unwrap_or_default();
+            trailers.insert("x-back", HeaderValue::from_static("yes"));
+            let frames = [Ok(Frame::data(all.to_bytes())), Ok(Frame::trailers(trailers))];
+            let response = hyper::Response::builder().header("trailer", "x-sum, x-back");
+            response.body(BodyExt::boxed(StreamBody::new(stream::iter(frames)))).unwrap()
+        })
+        .unwrap();
+        let url = format!("http://{}/", server.address());
+        for _ in 0..2 {
+            let mut trailers = HeaderMap::new();
+            trailers.insert("x-sum", HeaderValue::from_static("abc"));
+            let request = client.post(&url).header("te", "trailers").body(Body::from("hello").with_trailers(trailers));
+            let mut response = request.send().await.unwrap();
+            assert_eq!(response.trailers(), None);
+            let mut body = Vec::new();
+            while let Some(chunk) = response.chunk().await.unwrap() {
+                body.extend_from_slice(&chunk);
+            }
+            assert_eq!(body, b"hello");
+            let trailers = response.trailers().expect("there are some");
+            assert_eq!((&trailers["x-sum"], &trailers["x-back"]), (&"abc".parse().unwrap(), &"yes".parse().unwrap()));
+        }
+        assert_eq!(server.connections(), 1, "HTTP/2: {http2}");
+    }
+}
+
+#[tokio::test]
+async fn a_stream_that_fails_or_lies_about_its_length_fails_the_request_and_nothing_else() {
+    for (http2, client) in clients() {
+        let server = mirror(http2);
+        let url = format!("http://{}/", server.address());
+        let broken = || stream::iter([Ok("hel"), Err(std::io::Error::other("the disk is gone"))]);
+        for (body, what) in [
+            (Body::wrap_stream(broken()), "the disk is gone"),
+            (Body::sized(9, broken()), "the disk is gone"),
+            (Body::sized(4, pieces(&["hel", "lo"])), "it has more than the 4 bytes it was to have"),
+            (Body::sized(6, pieces(&["hel", "lo"])), "it has 5 of the 6 bytes it was to have"),
+        ] {
+            let error = client.post(&url).body(body).send().await.unwrap_err();
+            let expected = format!("send the body to {}: {what}", server.address());
+            assert_eq!((error.kind(), error.to_string()), (ErrorKind::Exchange, expected), "HTTP/2: {http2}");
+            assert!(std::error::Error::source(&error).is_some());
+            assert!(client.post(&url).body("x").send().await.unwrap().text().await.unwrap().ends_with(" x "));
+        }
+        let request = client.post(&url).header("content-length", "6").body(Body::wrap_stream(pieces(&["hel", "lo"])));
+        assert!(request.send().await.unwrap_err().to_string().ends_with("it has 5 of the 6 bytes it was to have"));
+    }
+}
+
+#[tokio::test]
+async fn a_stream_is_sent_once_where_bytes_are_sent_again() {
+    // A connection answers its first request, takes the second one, and closes without a word.
+    let peer = Peer::start(move |_, mut socket| {
+        if read_head(&mut socket) {
+            let _ = socket.read_exact(&mut [0; 5]);
+            let _ = socket.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok");
+        }
+        if read_head(&mut socket) {
+            let _ = socket.read_exact(&mut [0; 5]);
+        }
+    });
+    let client = Client::builder().no_proxy().build().unwrap();
+    let put = async |body: Body| client.put(peer.url()).body(body).send().await?.text().await;
+    let stream = || Body::sized(5, pieces(&["hel", "lo"]));
+    assert_eq!(put(stream()).await.unwrap(), "ok");
+    let error = put(stream()).await.unwrap_err();
+    assert!(error.to_string().ends_with("the server closed the connection without a response"), "{error}");
+    assert_eq!(peer.connections(), 1, "it was not sent again");
+    assert_eq!(put("hello".into()).await.unwrap(), "ok");
+    assert_eq!(put("hello".into()).await.unwrap(), "ok");
+    assert_eq!(peer.connections(), 3, "bytes were");
+}
+
+#[tokio::test]
+async fn consent_is_waited_for_and_no_body_is_sent_without() {
+    let bytes = Arc::new(AtomicUsize::new(0));
+    let seen = bytes.clone();
+    // What the first word of the path says, and then whatever else comes is counted.
+    let peer = Peer::start(move |number, mut socket| {
+        let take = |socket: &mut std::net::TcpStream, count: usize| {
+            let mut body = vec![0; count];
+            if socket.read_exact(&mut body).is_ok() {
+                seen.fetch_add(count, Ordering::SeqCst);
+            }
+        };
+        if !read_head(&mut socket) {
+            return;
+        }
+        match number {
+            0 => {
+                let _ = socket.write_all(b"HTTP/1.1 100 Continue\r\n\r\n");
+                take(&mut socket, 7);
+                let _ = socket.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok");
+                answer_all(&mut socket);
+            }
+            1 => {
+                let _ = socket.write_all(b"HTTP/1.1 417 No\r\ncontent-length: 2\r\n\r\nno");
+                take(&mut socket, 1);
+            }
+            2 => {
+                // Not a word: the body comes all the same, after a second.
+                take(&mut socket, 7);
+                let _ = socket.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nlate");
+            }
+            _ => {
+                let _ = socket.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok");
+                answer_all(&mut socket);
+            }
+        }
+    });
+    let client = Client::builder().no_proxy().pool(PoolConfig::new().max_connections(1)).build().unwrap();
+    let ask = async || {
+        let response = client.post(peer.url()).expect_continue().body("payload").send().await.unwrap();
+        (response.status().as_u16(), response.text().await.unwrap())
+    };
+    assert_eq!((ask().await, bytes.load(Ordering::SeqCst)), ((200, "ok".to_owned()), 7));
+    client.close_idle();
+    assert_eq!((ask().await, bytes.load(Ordering::SeqCst)), ((417, "no".to_owned()), 7));
+    assert_eq!((ask().await, bytes.load(Ordering::SeqCst)), ((200, "late".to_owned()), 14));
+    assert_eq!(client.get(peer.url()).send().await.unwrap().text().await.unwrap(), "ok");
+    assert_eq!(bytes.load(Ordering::SeqCst), 14, "nothing of an unwanted body was sent");
+}
+
+#[tokio::test]
+async fn consent_works_over_http2_too() {
+    let server = HttpServer::start_as(true, |request: hyper::Request<hyper::body::Incoming>| async move {
+        match request.uri().path() {
+            "/no" => hyper::Response::builder().status(417).body(full("no")).unwrap(),
+            // hyper's server says 100 when the body is asked for.
+            _ => hyper::Response::new(full(request.into_body().collect().await.unwrap().to_bytes())),
+        }
+    })
+    .unwrap();
+    let client = Client::builder().no_proxy().http2_prior_knowledge().build().unwrap();
+    let url = format!("http://{}", server.address());
+    for (path, status, text) in [("/", 200, "payload"), ("/no", 417, "no"), ("/", 200, "payload")] {
+        let request = client.post(format!("{url}{path}")).expect_continue().body("payload");
+        let response = request.send().await.unwrap();
+        assert_eq!((response.status().as_u16(), response.text().await.unwrap().as_str()), (status, text));
+    }
+    assert_eq!(server.connections(), 1);
+}
+
+#[tokio::test]
+async fn readers_may_limit_stream_and_copy() {
+    let server = HttpServer::start(|request: hyper::Request<hyper::body::Incoming>| async move {
+        let length: usize = request.uri().path()[1..].parse().unwrap();
+        let body = "0123456789".repeat(length / 10);
+        match request.uri().query() {
+            Some(_) => {
+                let bytes = Bytes::from(body);
+                let parts =
+                    (0..10).map(move |part| Ok(Frame::data(bytes.slice(part * length / 10..(part + 1) * length / 10))));
+                hyper::Response::new(BodyExt::boxed(StreamBody::new(stream::iter(parts))))
+            }
+            None => hyper::Response::new(full(body)),
+        }
+    })
+    .unwrap();
+    let client = Client::builder().no_proxy().build().unwrap();
+    for query in ["", "?chunked"] {
+        let get = async |length: usize| {
+            client.get(format!("http://{}/{length}{query}", server.address())).send().await.unwrap()
+        };
+        assert_eq!(get(1_000).await.bytes_with_limit(1_000).await.unwrap().len(), 1_000);
+        assert_eq!(get(0).await.bytes_with_limit(0).await.unwrap().len(), 0);
+        for limit in [0, 1, 999] {
+            let error = get(1_000).await.bytes_with_limit(limit).await.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Body);
+            assert!(error.to_string().ends_with(&format!("it is longer than {limit} bytes")), "{error}");
+        }
+        let streamed: Vec<Bytes> = get(200_000).await.bytes_stream().try_collect().await.unwrap();
+        assert_eq!(streamed.iter().map(Bytes::len).sum::<usize>(), 200_000);
+        let mut copied = Vec::new();
+        assert_eq!(get(200_000).await.copy_to(&mut copied).await.unwrap(), 200_000);
+        assert!(copied.chunks(10).all(|chunk| chunk == b"0123456789"));
+        let mut gone = Gone;
+        let error = get(1_000).await.copy_to(&mut gone).await.unwrap_err();
+        assert!(error.is_body() && error.to_string().starts_with("write the body from"), "{error}");
+    }
+    let mut pieces = client.get(format!("http://{}/100", server.address())).send().await.unwrap().bytes_stream();
+    assert_eq!(pieces.next().await.unwrap().unwrap().len(), 100);
+    assert!(pieces.next().await.is_none() && pieces.next().await.is_none());
+}
+
+/// A writer that fails.
+struct Gone;
+
+impl tokio::io::AsyncWrite for Gone {
+    fn poll_write(
+        self: std::pin::Pin<&mut Self>,
+        _: &mut std::task::Context<'_>,
+        _: &[u8],
+    ) -> std::task::Poll<std::io::Result<usize>> {
+        std::task::Poll::Ready(Err(std::io::ErrorKind::StorageFull.into()))
+    }
+
+    fn poll_flush(
+        self: std::pin::Pin<&mut Self>,
+        _: &mut std::task::Context<'_>,
+    ) -> std::task::Poll<std::io::Result<()>> {
+        std::task::Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(
+        self: std::pin::Pin<&mut Self>,
+        _: &mut std::task::Context<'_>,
+    ) -> std::task::Poll<std::io::Result<()>> {
+        std::task::Poll::Ready(Ok(()))
+    }
+}
+
+#[tokio::test]
+async fn an_error_for_a_status_keeps_how_the_body_begins() {
+    for (http2, client) in clients() {
+        let server = HttpServer::start_as(http2, |request: hyper::Request<hyper::body::Incoming>| async move {
+            let length: usize = request.uri().path()[1..].parse().unwrap();
+            hyper::Response::builder().status(422).body(full("no such field; ".repeat(length))).unwrap()
+        })
+        .unwrap();
+        let url = format!("http://{}", server.address());
+        let response = client.get(format!("{url}/1")).send().await.unwrap();
+        assert!(response.error_for_status_ref().is_err());
+        let error = response.error_for_status().unwrap_err();
+        assert_eq!(error.body_start(), b"no such field; ");
+        let expected = format!("status 422 Unprocessable Entity from {url}/1, which says `no such field; `");
+        assert_eq!(error.to_string(), expected);
+        let error = client.get(format!("{url}/10000")).send().await.unwrap().error_for_status().unwrap_err();
+        assert_eq!(error.body_start().len(), 1_024);
+        let empty = client.get(format!("{url}/0")).send().await.unwrap().error_for_status().unwrap_err();
+        assert_eq!(empty.body_start(), b"");
+        // Whoever reads the body has all of it.
+        assert_eq!(client.get(format!("{url}/100")).send().await.unwrap().text().await.unwrap().len(), 1_500);
+        assert!(client.get(format!("{url}/1")).send().await.unwrap().bytes_with_limit(15).await.is_ok());
+    }
+}
+
+#[tokio::test]
+async fn requests_can_be_built_looked_at_cloned_and_sent() {
+    let server = mirror(false);
+    let client = Client::builder().no_proxy().base_url(format!("http://{}/v1/", server.address())).build().unwrap();
+    let request = client.post("items?a=1").header("x", "1").body("hello").build().unwrap();
+    assert_eq!((request.url().path(), request.headers().len()), ("/v1/items", 1));
+    let again = request.try_clone().unwrap();
+    for request in [request, again] {
+        assert_eq!(client.execute(request).await.unwrap().text().await.unwrap(), "HTTP/1.1 5 - hello ");
+    }
+    let streamed = client.post("/").body(Body::wrap_stream(pieces(&["x"])));
+    assert!(streamed.try_clone().is_none() && streamed.build().unwrap().try_clone().is_none());
+    let message = http::Request::post(format!("http://{}/", server.address())).header("y", "2").body("hi").unwrap();
+    let response = client.execute(message.try_into().unwrap()).await.unwrap();
+    let response: http::Response<Body> = response.into();
+    assert_eq!(response.status(), 200);
+    assert_eq!(response.into_body().collect().await.unwrap().to_bytes(), "HTTP/1.1 2 - hi ");
+    let relative = http::Request::get("/x").body("").unwrap();
+    let error = Request::try_from(relative).unwrap_err();
+    assert!(error.is_builder(), "{error}");
+}
+
+#[tokio::test]
+async fn versions_are_insisted_on() {
+    let server = mirror(false);
+    let url = format!("http://{}/", server.address());
+    let client = Client::builder().no_proxy().build().unwrap();
+    for _ in 0..2 {
+        let old = client.post(&url).version(Version::HTTP_10).body("hello").send().await.unwrap();
+        assert_eq!(old.text().await.unwrap(), "HTTP/1.0 5 - hello ");
+    }
+    assert!(client.get(&url).version(Version::HTTP_11).send().await.is_ok());
+    let error = client.get(&url).version(Version::HTTP_2).send().await.unwrap_err();
+    let expected =
+        format!("call {}: the connection speaks HTTP/1.1, and the request insists on HTTP/2.0", server.address());
+    assert_eq!(error.to_string(), expected);
+    let streamed = client.post(&url).version(Version::HTTP_10).body(Body::wrap_stream(pieces(&["x"])));
+    assert!(streamed.send().await.unwrap_err().is_builder());
+    assert!(client.get(&url).version(Version::HTTP_3).send().await.unwrap_err().is_builder());
+    assert_eq!(client.pool_stats().in_use, 0);
+}
+
+#[cfg(feature = "charset")]
+#[tokio::test]
+async fn text_is_in_the_charset_the_content_type_names() {
+    let server = HttpServer::start(|request: hyper::Request<hyper::body::Incoming>| async move {
+        let kind = request.uri().query().unwrap().replace('+', " ");
+        hyper::Response::builder().header("content-type", kind).body(full(&b"caf\xe9 \x93x\x94"[..])).unwrap()
+    })
+    .unwrap();
+    let client = Client::builder().no_proxy().build().unwrap();
+    let text = async |kind: &str| {
+        client.get(format!("http://{}/?{kind}", server.address())).send().await.unwrap().text().await.unwrap()
+    };
+    for kind in
+        ["text/plain;+charset=windows-1252", "text/html;+a=b;+Charset=%22ISO-8859-1%22".replace("%22", "'").as_str()]
+    {
+        let kind = kind.replace('\'', "");
+        assert_eq!(text(&kind).await, "café “x”", "{kind}");
+    }
+    assert_eq!(text("text/plain").await, "caf\u{fffd} \u{fffd}x\u{fffd}");
+    assert_eq!(text("text/plain;+charset=unheard-of").await, "caf\u{fffd} \u{fffd}x\u{fffd}");
+}
+
+#[cfg(all(feature = "gzip", feature = "brotli", feature = "zstd", feature = "deflate"))]
+#[tokio::test]
+async fn compressed_bodies_are_asked_for_and_decompressed() {
+    use std::collections::HashMap;
+    use std::process::{Command, Stdio};
+    use std::time::Duration;
+
+    let gzip = |data: &[u8]| {
+        let mut child =
+            Command::new("gzip").arg("-c").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("gzip");
+        child.stdin.take().unwrap().write_all(data).unwrap();
+        child.wait_with_output().unwrap().stdout
+    };
+    let bodies = HashMap::from([
+        ("/one", ("gzip", gzip(b"one"))),
+        ("/members", ("gzip", [gzip(b"one, "), gzip(b"two")].concat())),
+        ("/twice", ("gzip, gzip", gzip(&gzip(b"twice")))),
+        ("/three", ("gzip, gzip, gzip", Vec::from(b"x"))),
+        ("/cut", ("gzip", gzip(b"one")[..15].to_vec())),
+        ("/garbage", ("gzip", Vec::from(b"garbage"))),
+        ("/bomb", ("gzip", gzip(&vec![0; 20 << 20]))),
+        ("/unknown", ("compress", Vec::from(b"as it is"))),
+        ("/plain", ("identity", Vec::from(b"plain"))),
+    ]);
+    for (http2, _) in clients() {
+        let bodies = bodies.clone();
+        let server = HttpServer::start_as(http2, move |request: hyper::Request<hyper::body::Incoming>| {
+            let (coding, body) = bodies[request.uri().path()].clone();
+            async move {
+                let asked = request.headers().get("accept-encoding").cloned().unwrap_or(HeaderValue::from_static("-"));
+                let response = hyper::Response::builder().header("content-encoding", coding).header("x-asked", asked);
+                let body = if request.method() == "HEAD" { Vec::new() } else { body };
+                response.body(full(body)).unwrap()
+            }
+        })
+        .unwrap();
+        let builder = || match http2 {
+            true => Client::builder().no_proxy().http2_prior_knowledge(),
+            false => Client::builder().no_proxy(),
+        };
+        let client = builder().build().unwrap();
+        let url = |path: &str| format!("http://{}{path}", server.address());
+        let text = async |path: &str| client.get(url(path)).send().await?.text().await;
+        for (path, expected) in [
+            ("/one", "one"),
+            ("/members", "one, two"),
+            ("/twice", "twice"),
+            ("/unknown", "as it is"),
+            ("/plain", "plain"),
+        ] {
+            assert_eq!(text(path).await.unwrap(), expected, "{path}");
+        }
+        for (path, what) in [
+            ("/three", "more than 2 codings are on it"),
+            ("/cut", "its gzip ends too soon"),
+            ("/garbage", "it is not valid gzip"),
+            ("/bomb", "it grows more than 250 times"),
+        ] {
+            let error = text(path).await.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Decode, "{path}: {error}");
+            assert!(error.to_string().contains(what), "{path}: {error}");
+            assert_eq!(text("/one").await.unwrap(), "one", "after {path}");
+        }
+        let response = client.get(url("/one")).send().await.unwrap();
+        assert_eq!(response.headers()["x-asked"], "zstd, br, gzip, deflate");
+        assert!(!response.headers().contains_key("content-encoding"));
+        assert_eq!((response.content_length(), response.headers().get("content-length")), (None, None));
+        let head = client.head(url("/one")).send().await.unwrap();
+        assert_eq!(head.headers()["content-encoding"], "gzip");
+        assert_eq!(head.bytes().await.unwrap(), "");
+        // Who asks for it themself has it as it is.
+        let raw = client.get(url("/one")).header("accept-encoding", "gzip").send().await.unwrap();
+        assert_eq!(
+            (raw.headers()["content-encoding"].clone(), raw.bytes().await.unwrap()),
+            ("gzip".parse().unwrap(), gzip(b"one").into())
+        );
+        let part = client.get(url("/one")).header("range", "bytes=0-5").send().await.unwrap();
+        assert_eq!(part.headers()["x-asked"], "-");
+        let none = builder().decompress(speeddial::Decompression::none()).build().unwrap();
+        assert_eq!(none.get(url("/one")).send().await.unwrap().headers()["x-asked"], "-");
+        let short = builder().decompress(speeddial::Decompression::default().max_bytes(2)).build().unwrap();
+        let error = short.get(url("/one")).send().await.unwrap().text().await.unwrap_err();
+        assert!(error.is_decode() && error.to_string().ends_with("it has more than 2 bytes"), "{error}");
+        drop((response, part));
+        assert!(tokio::time::timeout(Duration::from_secs(5), client.drain()).await.is_ok(), "no connection is left");
+    }
+}
