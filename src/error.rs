@@ -7,6 +7,7 @@ use bytes::Bytes;
 use http::{StatusCode, Uri};
 use url::Url;
 
+use crate::clock::{self, Instant};
 use crate::connect::{ConnectError, reason};
 use crate::origin::{Origin, OriginError};
 use crate::pool::{LeaseError, PoolConfigError};
@@ -32,6 +33,28 @@ struct Facts {
     cause: Option<Cause>,
     /// How the response's body begins.
     start: Bytes,
+    /// Of the call's time.
+    remaining: Option<Duration>,
+}
+
+/// The call an error is about.
+#[derive(Debug, Clone)]
+pub(crate) struct Context {
+    pub(crate) url: Url,
+    /// When the call's time is up, and how long it had.
+    pub(crate) until: Option<(Instant, Duration)>,
+    /// Queries are not to be shown.
+    pub(crate) discreet: bool,
+}
+
+impl Context {
+    fn shown_url(&self) -> Url {
+        let mut url = without_credentials(&self.url);
+        if self.discreet {
+            url.set_query(None);
+        }
+        url
+    }
 }
 
 /// What a call was doing when it failed.
@@ -160,6 +183,11 @@ impl Error {
         }
     }
 
+    /// How much of the call's time was left, where it had a [`timeout`](crate::RequestBuilder::timeout).
+    pub fn remaining(&self) -> Option<Duration> {
+        self.0.remaining
+    }
+
     /// How the response's body begins, of an error made from a status: what came with the headers, 1 KiB at most.
     pub fn body_start(&self) -> &[u8] {
         &self.0.start
@@ -174,6 +202,7 @@ impl Error {
             timings: None,
             cause: None,
             start: Bytes::new(),
+            remaining: None,
         }))
     }
 
@@ -182,9 +211,18 @@ impl Error {
         self
     }
 
-    /// The same with the call it is about.
-    pub(crate) fn about(mut self, url: &Url, timings: Timings) -> Self {
-        self.0.uri = without_credentials(url).as_str().parse().ok();
+    /// The same with the call it is about. Where time ran out, it says where that went and what is left.
+    pub(crate) fn about(mut self, context: &Context, timings: Timings) -> Self {
+        self.0.uri = context.shown_url().as_str().parse().ok();
+        self.0.remaining = context.until.map(|(until, _)| until.saturating_duration_since(clock::now()));
+        if self.is_timeout() {
+            let message = &mut self.0.message;
+            message.push_str(&format!(" ({timings}"));
+            if let (Some(left), Some((_, limit))) = (self.0.remaining.filter(|left| !left.is_zero()), context.until) {
+                message.push_str(&format!("; {left:?} of {limit:?} left"));
+            }
+            message.push(')');
+        }
         self.0.timings = Some(timings);
         self
     }
@@ -276,6 +314,11 @@ impl Error {
         Self::new(ErrorKind::Exchange, format!("exchange with {origin}: {what}"))
     }
 
+    pub(crate) fn switched(origin: &Origin) -> Self {
+        let what = "the server switches to another protocol (101), which nobody asked for";
+        Self::new(ErrorKind::Exchange, format!("exchange with {origin}: {what}"))
+    }
+
     pub(crate) fn upload(origin: &Origin, cause: Cause) -> Self {
         let message = format!("send the body to {origin}: {cause}");
         Self::new(ErrorKind::Exchange, message).because(cause)
@@ -284,7 +327,7 @@ impl Error {
     pub(crate) fn other_version(origin: &Origin, spoken: http::Version, insisted: http::Version) -> Self {
         let message =
             format!("call {origin}: the connection speaks {spoken:?}, and the request insists on {insisted:?}");
-        Self::new(ErrorKind::Exchange, message)
+        Self::new(ErrorKind::Request, message)
     }
 
     pub(crate) fn cut_body(origin: &Origin, bytes: u64, announced: Option<u64>) -> Self {
@@ -326,9 +369,9 @@ impl Error {
         Self::new(ErrorKind::Decode, message).because(error)
     }
 
-    pub(crate) fn from_status(url: &Url, status: StatusCode, start: Bytes) -> Self {
+    pub(crate) fn from_status(context: &Context, status: StatusCode, start: Bytes) -> Self {
         let shown = if start.is_empty() { String::new() } else { format!(", which says `{}`", beginning(&start)) };
-        let message = format!("status {status} from {}{shown}", without_credentials(url));
+        let message = format!("status {status} from {}{shown}", context.shown_url());
         let mut error = Self::new(ErrorKind::Status(status), message);
         error.0.start = start.slice(..start.len().min(KEPT));
         error
@@ -466,10 +509,11 @@ fn without_credentials(url: &Url) -> Url {
     url
 }
 
-/// Something that was meant to be a URL, without what may be credentials in it: everything up to the last `@`, since
-/// what is not a URL cannot be trusted to say where its authority ends.
+/// Something that was meant to be a URL, without what may be secrets in it: everything up to the last `@`, since
+/// what is not a URL cannot be trusted to say where its authority ends, and the query.
 fn redacted(text: &str) -> &str {
-    text.rfind('@').map_or(text, |at| &text[at + 1..])
+    let text = text.rfind('@').map_or(text, |at| &text[at + 1..]);
+    text.split(['?', '#']).next().unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -487,9 +531,15 @@ mod tests {
         let opaque = Url::parse("user:secret@host/path").unwrap();
         let error = Error::no_origin(&opaque, OriginError::UnknownScheme("user".into())).to_string();
         assert_eq!(error, "cannot send to `host/path`: unknown scheme `user`");
-        let url = Url::parse("http://user:pass@host/x").unwrap();
-        let error = Error::from_status(&url, StatusCode::NOT_FOUND, Bytes::new());
-        assert_eq!(error.to_string(), "status 404 Not Found from http://host/x");
+        let url = Url::parse("http://user:pass@host/x?token=secret").unwrap();
+        let status = |discreet| {
+            let context = Context { url: url.clone(), until: None, discreet };
+            Error::from_status(&context, StatusCode::NOT_FOUND, Bytes::new()).to_string()
+        };
+        assert_eq!(status(false), "status 404 Not Found from http://host/x?token=secret");
+        assert_eq!(status(true), "status 404 Not Found from http://host/x");
+        let error = Error::invalid_url("http://ho st/x?token=secret", url::ParseError::InvalidDomainCharacter);
+        assert!(!error.to_string().contains("secret"), "{error}");
     }
 
     #[test]

@@ -78,6 +78,7 @@ pub use client::ClientService;
 pub use client::Decompression;
 pub use client::{
     Body, Client, ClientBuilder, IntoUrl, Redirect, RedirectAction, RedirectPolicy, Request, RequestBuilder, Response,
+    RetryPolicy,
 };
 pub use connect::{Addresses, Proxy, ProxyError};
 pub use error::{Error, ErrorKind, Result};

@@ -11,6 +11,7 @@ mod dns;
 mod dns_encrypted;
 mod dns_evil;
 mod dns_servers;
+mod evil;
 mod http2;
 mod httpstat;
 #[cfg(all(feature = "hyper-util", feature = "reqwest", feature = "tls"))]
@@ -24,6 +25,7 @@ mod pool;
 mod proxies;
 mod redirects;
 mod requests;
+mod retries;
 mod support;
 mod timings;
 #[cfg(feature = "tls")]

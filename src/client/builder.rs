@@ -18,7 +18,7 @@ use super::follow::Follower;
 #[cfg(feature = "tower")]
 use super::layers::{self, ClientService, Wrap};
 use super::request::Timeouts;
-use super::{Calls, Client, Dialer, IntoUrl, RedirectPolicy, Shared};
+use super::{Calls, Client, Dialer, IntoUrl, RedirectPolicy, RetryPolicy, Retrying, Shared};
 use crate::connect::{AddressPolicy, Addresses, Connector, Proxies, Proxy, Versions};
 use crate::dns::{CachedResolver, HickoryResolver, Resolve};
 use crate::error::{Error, Result};
@@ -56,6 +56,8 @@ pub struct ClientBuilder {
     timeouts: Timeouts,
     headers: HeaderMap,
     redirects: RedirectPolicy,
+    retry: Option<RetryPolicy>,
+    discreet: bool,
     #[cfg(feature = "__compression")]
     decompression: Decompression,
     versions: Versions,
@@ -89,6 +91,8 @@ impl Default for ClientBuilder {
             },
             headers: HeaderMap::new(),
             redirects: RedirectPolicy::default(),
+            retry: None,
+            discreet: false,
             #[cfg(feature = "__compression")]
             decompression: Decompression::default(),
             versions: Versions::Any,
@@ -284,6 +288,16 @@ impl ClientBuilder {
         Self { redirects, ..self }
     }
 
+    /// Makes calls again that failed, as the policy says. Not by default, but for what is [safe](Client::execute).
+    pub fn retry(self, policy: RetryPolicy) -> Self {
+        Self { retry: Some(policy), ..self }
+    }
+
+    /// Leaves queries out of errors and events, for URLs that have secrets in them. Credentials are never in there.
+    pub fn hide_queries(self) -> Self {
+        Self { discreet: true, ..self }
+    }
+
     /// How bodies are decompressed (features `gzip`, `brotli`, `zstd`, `deflate`); with limits by default.
     #[cfg(feature = "__compression")]
     pub fn decompress(self, decompression: Decompression) -> Self {
@@ -370,12 +384,14 @@ impl ClientBuilder {
             #[cfg(feature = "__tls")]
             tls_timeout: self.tls_timeout,
         };
-        let Self { pool, base, timeouts, headers, redirects, .. } = self;
+        let Self { pool, base, timeouts, headers, redirects, discreet, .. } = self;
         let calls = Calls {
             base,
             timeouts,
             headers,
             redirects,
+            retry: self.retry.map(Retrying::new),
+            discreet,
             #[cfg(feature = "__compression")]
             decompression: self.decompression,
         };

@@ -14,6 +14,7 @@ use http::{HeaderMap, HeaderValue, StatusCode, Uri, Version};
 use hyper::body::Incoming;
 use url::{Position, Url};
 
+use super::again::Outcome;
 use super::body::Body;
 #[cfg(feature = "__compression")]
 use super::decode::{Decoder, Decompression};
@@ -23,13 +24,13 @@ use super::redirect::{Onward, RedirectError, onward, strip};
 use super::request::{Request, Timeouts};
 use super::response::{Payload, Reader, Response, Source};
 use super::retry::{Attempted, Fate, is_idempotent};
-use super::{Dialer, Shared};
+use super::{Dialer, Shared, again};
 use crate::clock::{self, Instant, Timer};
 use crate::connect::{Conn, ConnectError, Protocol, SendError, Times};
-use crate::error::{Error, Result, io_cause};
+use crate::error::{self, Error, ErrorKind, Result, io_cause};
 use crate::origin::Scheme;
 use crate::pool::{Checkout, Delivery, InLine, Lease, LeaseError, Ticket};
-use crate::trace::{Asked, CloseCause, Event, RetryCause, Trace, Wants};
+use crate::trace::{Asked, CloseCause, Event, Phase, RetryCause, Trace, Wants};
 
 /// Makes the call `request` describes.
 pub(super) async fn run(client: &Shared, mut request: Request) -> Result<Response> {
@@ -37,7 +38,7 @@ pub(super) async fn run(client: &Shared, mut request: Request) -> Result<Respons
     let trace = Trace::start(&client.hooks, request.options.observer.clone(), || Asked {
         method: request.method.clone(),
         origin: request.origin.clone(),
-        target: target.clone(),
+        target: client.calls.shown(target.clone()),
     });
     add_defaults(&mut request.headers, &client.calls.headers);
     #[cfg(feature = "__compression")]
@@ -45,6 +46,9 @@ pub(super) async fn run(client: &Shared, mut request: Request) -> Result<Respons
     let timeouts = request.options.timeouts.or(&client.calls.timeouts);
     let begun = trace.start_time();
     let deadline = timeouts.total.and_then(|limit| begun.checked_add(limit).map(|at| Deadline { at, limit }));
+    if let Some(retry) = &client.calls.retry {
+        retry.deposit(begun);
+    }
     let (open, chain) = (Open { trace, over: false }, Vec::new());
     let mut call = Call {
         client,
@@ -62,7 +66,7 @@ pub(super) async fn run(client: &Shared, mut request: Request) -> Result<Respons
     let result = result.unwrap_or_else(|| Err(call.timed_out()));
     result.map_err(|error| {
         call.open.trace.fail(error.kind().as_str());
-        error.about(&call.request.url, call.open.trace.timings())
+        error.about(&call.context(), call.open.trace.timings())
     })
 }
 
@@ -169,9 +173,11 @@ impl Drop for Open {
 impl Call<'_> {
     async fn exchange(&mut self) -> Result<Response> {
         loop {
-            let answered = self.answer().await?;
-            let (status, version) = (answered.response.status(), answered.response.version());
-            self.open.trace.emit(Event::Headers { status, version });
+            let answered = self.worthwhile_answer().await?;
+            let status = answered.response.status();
+            if status == StatusCode::SWITCHING_PROTOCOLS {
+                return Err(Error::switched(&self.request.origin));
+            }
             match self.onward(&answered.response) {
                 Ok(None) if status.as_u16() >= 400 => return Ok(self.responded(answered)?.look_ahead().await),
                 Ok(None) => return self.responded(answered),
@@ -182,6 +188,51 @@ impl Call<'_> {
                 }
             }
         }
+    }
+
+    /// A response that the client's policy does not find worth another attempt.
+    async fn worthwhile_answer(&mut self) -> Result<Answered> {
+        let mut attempts = 0;
+        loop {
+            let answer = self.answer().await;
+            if let Ok(Answered { response, .. }) = &answer {
+                let (status, version) = (response.status(), response.version());
+                self.open.trace.emit(Event::Headers { status, version });
+            }
+            attempts += 1;
+            let Some((until, cause)) = self.again(&answer, attempts) else { return answer };
+            self.open.trace.emit(Event::Retried { cause });
+            answer.into_iter().for_each(Answered::drain);
+            clock::sleep_until(Some(until)).await;
+        }
+    }
+
+    /// When the request is to be made again, where it is.
+    fn again(&self, answer: &Result<Answered>, attempts: u32) -> Option<(Instant, RetryCause)> {
+        let retry = self.client.calls.retry.as_ref()?;
+        let (outcome, cause) = match answer {
+            Ok(Answered { response, .. }) => {
+                (Outcome::Status(response.status(), response.headers()), RetryCause::Status(response.status()))
+            }
+            Err(error) => (outcome(error), RetryCause::Failed),
+        };
+        let call = again::Attempted { attempts, idempotent: self.is_idempotent(), replayable: !self.body_is_gone };
+        let wait = retry.policy.wait(outcome, call, fastrand::f64(), clock::wall())?;
+        let now = clock::now();
+        let until = now.checked_add(wait)?;
+        let in_time = self.deadline.is_none_or(|deadline| until < deadline.at);
+        (in_time && retry.withdraw(now)).then_some((until, cause))
+    }
+
+    /// Whether sending the request twice does what sending it once does.
+    fn is_idempotent(&self) -> bool {
+        is_idempotent(&self.request.method) || self.request.headers.contains_key("idempotency-key")
+    }
+
+    /// The call, for errors.
+    fn context(&self) -> error::Context {
+        let until = self.deadline.map(|deadline| (deadline.at, deadline.limit));
+        error::Context { url: self.request.url.clone(), until, discreet: self.client.calls.discreet }
     }
 
     /// A response to the request as it is now.
@@ -232,6 +283,7 @@ impl Call<'_> {
         }
         (request.url, request.origin, request.method) = (onward.url, onward.origin, onward.method);
         self.target = Some(target.clone());
+        let target = self.client.calls.shown(target);
         let to = Arc::new(Asked { method: request.method.clone(), origin: request.origin.clone(), target });
         self.open.trace.emit(Event::Redirected { status, to });
         answered.drain();
@@ -239,7 +291,7 @@ impl Call<'_> {
 
     /// A connection; for another attempt not an idle one, because the last one may have failed for being idle.
     async fn lease(&self, failed_on: Option<u64>) -> Result<Lease<Dialer>> {
-        let repeatable = is_idempotent(&self.request.method);
+        let repeatable = self.is_idempotent();
         // A call that has just begun knows what time it is.
         let is_first = failed_on.is_none() && self.chain.is_empty();
         let mut now = Some(self.open.trace.start_time()).filter(|_| is_first);
@@ -254,8 +306,7 @@ impl Call<'_> {
             };
             let mut lease = lease.map_err(|error| match error {
                 LeaseError::Impatient(limit) => {
-                    let phase = self.open.trace.fail("timeout");
-                    Error::silence(&self.request.origin, phase, "no connection", limit)
+                    Error::silence(&self.request.origin, self.open.trace.phase(), "no connection", limit)
                 }
                 error => Error::no_lease(&self.request.origin, error),
             })?;
@@ -320,8 +371,7 @@ impl Call<'_> {
         let sent = clock::before(clock::now().checked_add(patience), pin!(exchange.send(message))).await;
         let (mut lease, times) = exchange.over();
         let Some(sent) = sent else {
-            let phase = self.open.trace.fail("timeout");
-            return Err(Error::silence(&self.request.origin, phase, "no response headers", patience));
+            return Err(Error::silence(&self.request.origin, self.open.trace.phase(), "no response headers", patience));
         };
         let sent = sent.map_err(|failed| self.take_back(failed, upload.as_deref()));
         let fate = match &sent {
@@ -332,7 +382,7 @@ impl Call<'_> {
         tried.attempts += 1;
         tried.sent += u32::from(fate.may_have_been_processed());
         tried.failed_on = Some(lease.conn().number());
-        let idempotent = is_idempotent(&self.request.method);
+        let idempotent = self.is_idempotent();
         let replayable = !self.body_is_gone;
         let attempted = Attempted { fate, kept, idempotent, replayable, attempts: tried.attempts, sent: tried.sent };
         let failed = match (sent, attempted.may_be_repeated()) {
@@ -452,7 +502,7 @@ impl Call<'_> {
         let reader = Reader::new(payload);
         #[cfg(feature = "__compression")]
         let reader = reader.decoded(decoder);
-        Ok(Response::new(head, self.request.url.clone(), chain, reader))
+        Ok(Response::new(head, self.context(), chain, reader))
     }
 
     /// What takes the compression off, where the response has a body.
@@ -492,6 +542,17 @@ fn target(request: &Request) -> Result<Uri> {
 
 pub(super) fn target_of(url: &Url) -> Result<Uri, http::uri::InvalidUri> {
     Uri::try_from(&url[Position::BeforePath..Position::AfterQuery])
+}
+
+/// What an error means for another attempt.
+fn outcome(error: &Error) -> Outcome<'_> {
+    match error.kind() {
+        ErrorKind::Resolve | ErrorKind::Connect => Outcome::NotSent,
+        ErrorKind::Timeout(Phase::Dns | Phase::Connect | Phase::Proxy | Phase::Tls) => Outcome::NotSent,
+        ErrorKind::Timeout(Phase::Send | Phase::Wait) | ErrorKind::Exchange => Outcome::Unknown,
+        // Certificates do not get better, nor does a queue that is too long.
+        _ => Outcome::Final,
+    }
 }
 
 fn fate(failed: &SendError<Outgoing>, times: Times) -> Fate {

@@ -11,7 +11,7 @@ use tower::util::BoxCloneSyncService;
 use tower::{Layer, Service, ServiceExt};
 
 use super::{Body, Request, Response, Shared, call};
-use crate::error::{Cause, Error, Result};
+use crate::error::{self, Cause, Error, Result};
 use crate::trace::{Asked, Trace};
 
 /// What a layer is put around: the client as far as it is built, connections and redirects and all.
@@ -73,9 +73,10 @@ impl ClientService {
         let answered = answered.map_err(|cause| Error::layer(&origin, cause))?;
         Ok(Response::returned(answered, || {
             // Nobody was asked: it has timings all the same.
-            let target = call::target_of(&url).unwrap_or_default();
+            let target = shared.calls.shown(call::target_of(&url).unwrap_or_default());
             let trace = Trace::start(&shared.hooks, observer, || Asked { method, origin: origin.clone(), target });
-            (url, origin.clone(), trace)
+            let discreet = shared.calls.discreet;
+            (error::Context { url, until: None, discreet }, origin.clone(), trace)
         }))
     }
 }

@@ -1,5 +1,6 @@
 //! The client: requests in, responses out.
 
+mod again;
 mod body;
 mod builder;
 mod call;
@@ -16,11 +17,12 @@ mod response;
 mod retry;
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use http::{HeaderMap, Method};
+use http::{HeaderMap, Method, Uri};
 use url::Url;
 
+pub use again::RetryPolicy;
 pub use body::Body;
 pub use builder::ClientBuilder;
 #[cfg(feature = "__compression")]
@@ -31,9 +33,11 @@ pub use redirect::{Redirect, RedirectAction, RedirectPolicy};
 pub use request::{IntoUrl, Request, RequestBuilder};
 pub use response::Response;
 
+use self::again::Budget;
 use self::follow::Follower;
 use self::outgoing::Outgoing;
 use self::request::Timeouts;
+use crate::clock::{self, Instant};
 use crate::connect::{Capacity, Conn, ConnectError, Connector, Opened, Protocol};
 use crate::dns::{CacheStats, CachedResolver};
 use crate::error::Error;
@@ -76,8 +80,49 @@ struct Calls {
     timeouts: Timeouts,
     headers: HeaderMap,
     redirects: RedirectPolicy,
+    retry: Option<Retrying>,
+    /// Queries are shown to nobody.
+    discreet: bool,
     #[cfg(feature = "__compression")]
     decompression: Decompression,
+}
+
+impl Calls {
+    /// What a request asks for, as others may see it.
+    fn shown(&self, target: Uri) -> Uri {
+        if !self.discreet || target.query().is_none() {
+            return target;
+        }
+        target.path().parse().unwrap_or_default()
+    }
+}
+
+/// When calls are made again, and how often they still may be.
+struct Retrying {
+    policy: RetryPolicy,
+    budget: Mutex<Budget>,
+}
+
+impl Retrying {
+    fn new(policy: RetryPolicy) -> Self {
+        let budget = Mutex::new(Budget::new(&policy, clock::now()));
+        Self { policy, budget }
+    }
+
+    /// A call begins.
+    fn deposit(&self, now: Instant) {
+        self.lock().deposit(&self.policy, now);
+    }
+
+    /// Whether there may be a retry now.
+    fn withdraw(&self, now: Instant) -> bool {
+        self.lock().withdraw(&self.policy, now)
+    }
+
+    // Nobody leaves it half changed.
+    fn lock(&self) -> MutexGuard<'_, Budget> {
+        self.budget.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl Client {

@@ -26,7 +26,7 @@ use super::keep_alive::KeepAlive;
 use super::outgoing::Upload;
 use crate::clock::{self, Instant, Timer};
 use crate::connect::Protocol;
-use crate::error::{Error, Result};
+use crate::error::{Context as About, Error, Result};
 use crate::origin::Origin;
 use crate::pool::Lease;
 use crate::trace::{CloseCause, Event, Phase, Timings, TimingsHandle, TlsFacts, Trace, Wants};
@@ -52,7 +52,7 @@ pub struct Response {
 /// The call a response is for.
 #[derive(Clone)]
 struct Called {
-    url: Url,
+    context: About,
     origin: Origin,
     chain: Vec<Url>,
 }
@@ -76,9 +76,9 @@ impl fmt::Debug for Response {
 }
 
 impl Response {
-    pub(super) fn new(head: Parts, url: Url, chain: Vec<Url>, reader: Reader) -> Self {
+    pub(super) fn new(head: Parts, context: About, chain: Vec<Url>, reader: Reader) -> Self {
         let (trace, origin) = (reader.payload.trace.clone(), reader.payload.origin.clone());
-        Self { head, call: Called { url, origin, chain }, trace, content: Content::Own(reader), trailers: None }
+        Self { head, call: Called { context, origin, chain }, trace, content: Content::Own(reader), trailers: None }
     }
 
     /// The status.
@@ -103,7 +103,7 @@ impl Response {
 
     /// The URL it answers, the last one of a chain of redirects.
     pub fn url(&self) -> &Url {
-        &self.call.url
+        &self.call.context.url
     }
 
     /// The body's length in bytes, where it is known beforehand.
@@ -172,11 +172,11 @@ impl Response {
             Content::Other(_) => Bytes::new(),
         };
         (status.is_client_error() || status.is_server_error())
-            .then(|| self.about(Error::from_status(self.url(), status, start)))
+            .then(|| self.about(Error::from_status(&self.call.context, status, start)))
     }
 
     fn about(&self, error: Error) -> Error {
-        error.about(&self.call.url, self.trace.timings())
+        error.about(&self.call.context, self.trace.timings())
     }
 
     /// The next piece of the body; `None` at its end. Dropping the future loses nothing.
@@ -356,7 +356,9 @@ impl From<Response> for http::Response<super::Body> {
     fn from(response: Response) -> Self {
         let Response { mut head, call, trace, content, trailers: _ } = response;
         let body = match content {
-            Content::Own(reader) => super::Body::wrap(Reading { reader, url: call.url.clone(), trace: trace.clone() }),
+            Content::Own(reader) => {
+                super::Body::wrap(Reading { reader, context: call.context.clone(), trace: trace.clone() })
+            }
             #[cfg(feature = "tower")]
             Content::Other(body) => body,
         };
@@ -370,12 +372,12 @@ impl Response {
     /// A response that has been through other hands, or that they made themselves: then `begin` begins a call for it.
     pub(super) fn returned(
         mut message: http::Response<super::Body>,
-        begin: impl FnOnce() -> (Url, Origin, Trace),
+        begin: impl FnOnce() -> (About, Origin, Trace),
     ) -> Self {
         let told = message.extensions_mut().remove().unwrap_or_else(|| {
-            let (url, origin, trace) = begin();
+            let (context, origin, trace) = begin();
             trace.made_up(message.status(), message.version());
-            Told { call: Called { url, origin, chain: Vec::new() }, trace }
+            Told { call: Called { context, origin, chain: Vec::new() }, trace }
         });
         let (head, body) = message.into_parts();
         Self { head, call: told.call, trace: told.trace, content: Content::Other(body), trailers: None }
@@ -385,7 +387,7 @@ impl Response {
 /// A response's body as others read it.
 struct Reading {
     reader: Reader,
-    url: Url,
+    context: About,
     trace: Trace,
 }
 
@@ -395,7 +397,7 @@ impl http_body::Body for Reading {
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>>>> {
         let frame = ready!(self.reader.poll_frame(cx));
-        Poll::Ready(frame.map(|frame| frame.map_err(|error| error.about(&self.url, self.trace.timings()))))
+        Poll::Ready(frame.map(|frame| frame.map_err(|error| error.about(&self.context, self.trace.timings()))))
     }
 
     fn is_end_stream(&self) -> bool {

@@ -286,6 +286,10 @@ pub enum RetryCause {
     Closed,
     /// A kept connection had a 408 in it, which is said to nobody's request (RFC 9110 §15.5.9).
     TimedOutIdle,
+    /// The response had a status for which the client's [`RetryPolicy`](crate::RetryPolicy) has requests made again.
+    Status(StatusCode),
+    /// There was no response, and the client's [`RetryPolicy`](crate::RetryPolicy) has such requests made again.
+    Failed,
 }
 
 impl RetryCause {
@@ -296,6 +300,8 @@ impl RetryCause {
             Self::Refused => "refused",
             Self::Closed => "closed",
             Self::TimedOutIdle => "timed out idle",
+            Self::Status(_) => "status",
+            Self::Failed => "failed",
         }
     }
 
@@ -306,6 +312,8 @@ impl RetryCause {
             Self::Refused => "the peer says that it did nothing about the request",
             Self::Closed => "the request is idempotent, and the connection was a kept one",
             Self::TimedOutIdle => "the peer gave up waiting before the request came",
+            Self::Status(_) => "the request is idempotent",
+            Self::Failed => "the request is idempotent, or was not sent",
         }
     }
 }

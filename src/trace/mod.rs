@@ -178,6 +178,11 @@ impl Trace {
         phase
     }
 
+    /// The phase it is in.
+    pub(crate) fn phase(&self) -> Phase {
+        self.lock().phase()
+    }
+
     pub(crate) fn remote_addr(&self) -> Option<SocketAddr> {
         self.lock().remote_addr()
     }
