@@ -217,7 +217,7 @@ async fn hazard_who_waits_too_long_is_told_for_what() {
     };
     let (second, third) = tokio::join!(second, third);
     let told = "wait for a connection to api.test:80: none became free within 500ms: \
-                the host has all the connections it may have";
+                the host has all the connections it may have (500 ms = queue 500 ms, failed (pool))";
     assert_eq!((second.kind(), second.is_timeout(), second.to_string().as_str()), (ErrorKind::Pool, true, told));
     let told = "wait for a connection to api.test:80: the host has all the connections it may have, \
                 and enough requests wait already";

@@ -113,7 +113,10 @@ async fn the_connect_timeout_has_its_own_words() {
     let client = builder(FakeDns::v4(30, v4(1), 60), Host::Silent).build().unwrap();
     let error = client.get(URL).send().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Timeout(Phase::Connect));
-    assert_eq!(error.to_string(), "connect to api.test:80: nothing within 10s");
+    assert_eq!(
+        error.to_string(),
+        "connect to api.test:80: nothing within 10s (10.0 s = dns 30.0 ms (miss) + connect 9.97 s, failed (timeout))"
+    );
     assert_eq!(error.timings().unwrap().total(), Duration::from_secs(10));
 }
 

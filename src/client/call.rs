@@ -366,11 +366,14 @@ impl Call<'_> {
         let body = self.request.body.content_length().unwrap_or(0);
         let message = self.message(lease.conn(), upload.clone())?;
         let (times, trace) = (Times::default(), &self.open.trace);
-        let mut exchange = Exchange { lease: Some(lease), times, upload: upload.clone(), body, trace };
+        let progress = lease.conn().progress();
+        let until = self.deadline.map(|deadline| deadline.at);
+        let mut exchange = Exchange { lease: Some(lease), times, upload: upload.clone(), body, trace, progress, until };
         let patience = self.timeouts.headers.unwrap_or(Duration::MAX);
         let sent = clock::before(clock::now().checked_add(patience), pin!(exchange.send(message))).await;
         let (mut lease, times) = exchange.over();
         let Some(sent) = sent else {
+            lease.give_up_on(progress);
             return Err(Error::silence(&self.request.origin, self.open.trace.phase(), "no response headers", patience));
         };
         let sent = sent.map_err(|failed| self.take_back(failed, upload.as_deref()));
@@ -593,6 +596,10 @@ struct Exchange<'a> {
     /// The length of the request's body.
     body: u64,
     trace: &'a Trace,
+    /// That of its connection when it began.
+    progress: u64,
+    /// When its call's time is up.
+    until: Option<Instant>,
 }
 
 impl Exchange<'_> {
@@ -644,8 +651,21 @@ impl Exchange<'_> {
 
 impl Drop for Exchange<'_> {
     fn drop(&mut self) {
-        if let Some(lease) = self.lease.take() {
+        if let Some(mut lease) = self.lease.take() {
             self.tell(&lease);
+            if self.until.is_some_and(|until| until <= clock::now()) {
+                lease.give_up_on(self.progress);
+            }
+        }
+    }
+}
+
+impl Lease<Dialer> {
+    /// Time ran out. Where nothing has come on the connection since `progress`, for nobody, the next request had better have
+    /// another one.
+    pub(super) fn give_up_on(&mut self, progress: u64) {
+        if self.conn().progress() == progress {
+            self.retire(CloseCause::Unfinished);
         }
     }
 }

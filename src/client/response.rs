@@ -522,8 +522,8 @@ pub(super) struct Payload {
     bytes: u64,
     /// How long the body is to be, where it comes with a length.
     announced: Option<u64>,
-    /// Since when its next piece is waited for.
-    silent_since: Option<Instant>,
+    /// Since when its next piece is waited for, and how far its connection had got then.
+    silent_since: Option<(Instant, u64)>,
     timer: Timer,
     failed: bool,
 }
@@ -554,6 +554,9 @@ impl Payload {
             && let Poll::Ready(frame) = Pin::new(incoming).poll_frame(cx)
         {
             self.silent_since = None;
+            if let Some((_, source)) = &self.open {
+                source.lease.conn().progressed();
+            }
             return Poll::Ready(match frame {
                 Some(Ok(frame)) => Some(Ok(self.read(frame))),
                 Some(Err(error)) => {
@@ -563,10 +566,15 @@ impl Payload {
                 None => self.end().err().map(Err),
             });
         }
-        let silent = self.silent_since.get_or_insert_with(clock::now).checked_add(idle);
+        let progress = self.open.as_ref().map_or(0, |(_, source)| source.lease.conn().progress());
+        let (silent_since, progress) = *self.silent_since.get_or_insert_with(|| (clock::now(), progress));
+        let silent = silent_since.checked_add(idle);
         let until = silent.into_iter().chain(deadline.map(|deadline| deadline.at)).min();
         let Some(until) = until else { return Poll::Pending };
         ready!(self.timer.poll_until(cx, until));
+        if let Some((_, source)) = &mut self.open {
+            source.lease.give_up_on(progress);
+        }
         self.fail("timeout");
         Poll::Ready(Some(Err(match deadline.filter(|deadline| deadline.at <= clock::now()) {
             Some(deadline) => Error::timeout(&self.origin, Phase::Receive, deadline.limit),

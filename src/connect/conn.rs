@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -55,6 +56,8 @@ struct Inner<B> {
     marks: Arc<Marks>,
     facts: Facts,
     number: u64,
+    /// How many heads and pieces of responses have come.
+    progress: AtomicU64,
     task: AbortHandle,
 }
 
@@ -238,7 +241,7 @@ impl<B: Message> Opened<B> {
             }),
         };
         let task = task.abort_handle();
-        Conn(Arc::new(Inner { sender, marks, facts, number, task }))
+        Conn(Arc::new(Inner { sender, marks, facts, number, progress: AtomicU64::new(0), task }))
     }
 }
 
@@ -336,6 +339,7 @@ impl<B: Message> Conn<B> {
                 (times.begun, times.sent) = (Some(now), Some(now));
                 let sent = sent.await;
                 times.answered = sent.is_ok().then(clock::now);
+                self.progressed();
                 sent
             }
         };
@@ -365,6 +369,16 @@ impl<B: Message> Conn<B> {
             Sender::Http1(_) => Protocol::Http1,
             Sender::Http2(_) => Protocol::Http2,
         }
+    }
+
+    /// Something of a response has come.
+    pub(crate) fn progressed(&self) {
+        self.0.progress.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// How often something has: for whoever waited and wants to know whether others did, too.
+    pub(crate) fn progress(&self) -> u64 {
+        self.0.progress.load(Ordering::Relaxed)
     }
 
     /// What requests need where it is a proxy's that forwards them.
