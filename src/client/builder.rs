@@ -14,6 +14,7 @@ use url::Url;
 use super::Body;
 #[cfg(feature = "__compression")]
 use super::Decompression;
+use super::deadlines::Deadlines;
 use super::follow::Follower;
 #[cfg(feature = "tower")]
 use super::layers::{self, ClientService, Wrap};
@@ -339,7 +340,7 @@ impl ClientBuilder {
         let Parts { connector, resolver, hooks, pool, calls } = self.parts()?;
         let follower = Follower::new(pool.follow_dns != FollowDns::Off);
         let pool = Pool::new(pool, Dialer(connector), hooks.clone());
-        let shared = Arc::new(Shared { pool, resolver, hooks, calls, follower });
+        let shared = Arc::new(Shared { pool, resolver, hooks, calls, deadlines: Deadlines::default(), follower });
         #[cfg(feature = "tower")]
         let layered = layers.into_iter().fold(None, |inner: Option<ClientService>, layer| {
             Some(layer(inner.unwrap_or_else(|| ClientService::bare(&shared))))

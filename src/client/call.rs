@@ -34,6 +34,7 @@ use crate::trace::{Asked, CloseCause, Event, Phase, RetryCause, Trace, Wants};
 
 /// Makes the call `request` describes.
 pub(super) async fn run(client: &Shared, mut request: Request) -> Result<Response> {
+    request.check()?;
     let target = target(&request)?;
     let trace = Trace::start(&client.hooks, request.options.observer.clone(), || Asked {
         method: request.method.clone(),
@@ -62,7 +63,7 @@ pub(super) async fn run(client: &Shared, mut request: Request) -> Result<Respons
         #[cfg(feature = "__compression")]
         decompression,
     };
-    let result = clock::before(deadline.map(|deadline| deadline.at), pin!(call.exchange())).await;
+    let result = client.deadlines.before(deadline.map(|deadline| deadline.at), pin!(call.exchange())).await;
     let result = result.unwrap_or_else(|| Err(call.timed_out()));
     result.map_err(|error| {
         call.open.trace.fail(error.kind().as_str());
@@ -370,7 +371,8 @@ impl Call<'_> {
         let until = self.deadline.map(|deadline| deadline.at);
         let mut exchange = Exchange { lease: Some(lease), times, upload: upload.clone(), body, trace, progress, until };
         let patience = self.timeouts.headers.unwrap_or(Duration::MAX);
-        let sent = clock::before(clock::now().checked_add(patience), pin!(exchange.send(message))).await;
+        let until = clock::now().checked_add(patience);
+        let sent = self.client.deadlines.before(until, pin!(exchange.send(message))).await;
         let (mut lease, times) = exchange.over();
         let Some(sent) = sent else {
             lease.give_up_on(progress);

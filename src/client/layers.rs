@@ -45,7 +45,7 @@ impl ClientService {
         Self(BoxCloneSyncService::new(tower::service_fn(move |message: http::Request<Body>| {
             let shared = shared.clone();
             async move {
-                let response = call::run(&shared, Request::try_from(message)?.check()?).await?;
+                let response = call::run(&shared, Request::try_from(message)?).await?;
                 Ok::<_, Cause>(response.into())
             }
         })))

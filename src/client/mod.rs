@@ -4,6 +4,7 @@ mod again;
 mod body;
 mod builder;
 mod call;
+mod deadlines;
 #[cfg(feature = "__compression")]
 mod decode;
 mod follow;
@@ -34,6 +35,7 @@ pub use request::{IntoUrl, Request, RequestBuilder};
 pub use response::Response;
 
 use self::again::Budget;
+use self::deadlines::Deadlines;
 use self::follow::Follower;
 use self::outgoing::Outgoing;
 use self::request::Timeouts;
@@ -71,6 +73,7 @@ struct Shared {
     resolver: CachedResolver,
     hooks: Hooks,
     calls: Calls,
+    deadlines: Deadlines,
     follower: Follower,
 }
 
@@ -187,7 +190,7 @@ impl Client {
         if let Some(service) = &self.layered {
             return service.clone().execute(&self.shared, request).await;
         }
-        call::run(&self.shared, request.check()?).await
+        call::run(&self.shared, request).await
     }
 
     /// Where the pool's connections and requests are.

@@ -53,7 +53,6 @@ pub struct Response {
 #[derive(Clone)]
 struct Called {
     context: About,
-    origin: Origin,
     chain: Vec<Url>,
 }
 
@@ -62,7 +61,17 @@ struct Called {
 enum Content {
     Own(Reader),
     #[cfg(feature = "tower")]
-    Other(super::Body),
+    Other(super::Body, Origin),
+}
+
+impl Content {
+    fn origin(&self) -> &Origin {
+        match self {
+            Self::Own(reader) => &reader.payload.origin,
+            #[cfg(feature = "tower")]
+            Self::Other(_, origin) => origin,
+        }
+    }
 }
 
 impl fmt::Debug for Response {
@@ -77,8 +86,8 @@ impl fmt::Debug for Response {
 
 impl Response {
     pub(super) fn new(head: Parts, context: About, chain: Vec<Url>, reader: Reader) -> Self {
-        let (trace, origin) = (reader.payload.trace.clone(), reader.payload.origin.clone());
-        Self { head, call: Called { context, origin, chain }, trace, content: Content::Own(reader), trailers: None }
+        let trace = reader.payload.trace.clone();
+        Self { head, call: Called { context, chain }, trace, content: Content::Own(reader), trailers: None }
     }
 
     /// The status.
@@ -111,7 +120,7 @@ impl Response {
         match &self.content {
             Content::Own(reader) => reader.length(),
             #[cfg(feature = "tower")]
-            Content::Other(body) => body.content_length(),
+            Content::Other(body, _) => body.content_length(),
         }
     }
 
@@ -169,7 +178,7 @@ impl Response {
             Content::Own(Reader { ahead: Some(Ok(ahead)), .. }) => ahead.clone(),
             Content::Own(_) => Bytes::new(),
             #[cfg(feature = "tower")]
-            Content::Other(_) => Bytes::new(),
+            Content::Other(..) => Bytes::new(),
         };
         (status.is_client_error() || status.is_server_error())
             .then(|| self.about(Error::from_status(&self.call.context, status, start)))
@@ -194,8 +203,8 @@ impl Response {
             let frame = match &mut self.content {
                 Content::Own(reader) => ready!(reader.poll_frame(cx)),
                 #[cfg(feature = "tower")]
-                Content::Other(body) => ready!(Pin::new(body).poll_frame(cx))
-                    .map(|frame| frame.map_err(|cause| Error::other_body(&self.call.origin, cause))),
+                Content::Other(body, origin) => ready!(Pin::new(body).poll_frame(cx))
+                    .map(|frame| frame.map_err(|cause| Error::other_body(origin, cause))),
             };
             match frame.transpose() {
                 Err(error) => return Poll::Ready(Err(self.about(error))),
@@ -234,10 +243,10 @@ impl Response {
         let mut written = 0;
         while let Some(chunk) = self.chunk().await? {
             let wrote = writer.write_all(&chunk).await;
-            wrote.map_err(|error| self.about(Error::writer(&self.call.origin, error)))?;
+            wrote.map_err(|error| self.about(Error::writer(self.content.origin(), error)))?;
             written += chunk.len() as u64;
         }
-        writer.flush().await.map_err(|error| self.about(Error::writer(&self.call.origin, error)))?;
+        writer.flush().await.map_err(|error| self.about(Error::writer(self.content.origin(), error)))?;
         Ok(written)
     }
 
@@ -260,7 +269,7 @@ impl Response {
 
     async fn collect(&mut self, limit: u64) -> Result<Bytes> {
         let expected = self.content_length().unwrap_or(0);
-        let too_long = |length: u64| (length > limit).then(|| Error::long_body(&self.call.origin, limit));
+        let too_long = |length: u64| (length > limit).then(|| Error::long_body(self.content.origin(), limit));
         if let Some(error) = too_long(expected) {
             return Err(self.about(error));
         }
@@ -281,7 +290,7 @@ impl Response {
 
     fn within(&self, length: usize, limit: u64) -> Result<()> {
         match length as u64 > limit {
-            true => Err(self.about(Error::long_body(&self.call.origin, limit))),
+            true => Err(self.about(Error::long_body(self.content.origin(), limit))),
             false => Ok(()),
         }
     }
@@ -294,7 +303,7 @@ impl Response {
     #[cfg(feature = "json")]
     pub async fn json<T: serde::de::DeserializeOwned>(mut self) -> Result<T> {
         let bytes = self.collect(u64::MAX).await?;
-        let origin = &self.call.origin;
+        let origin = self.content.origin();
         let mut document = serde_json::Deserializer::from_slice(&bytes);
         let value = serde_path_to_error::deserialize(&mut document).map_err(|error| {
             let path = error.path().to_string();
@@ -326,7 +335,7 @@ impl Response {
         match &mut self.content {
             Content::Own(reader) => reader.look_ahead().await,
             #[cfg(feature = "tower")]
-            Content::Other(_) => {}
+            Content::Other(..) => {}
         }
         self
     }
@@ -348,6 +357,7 @@ fn charset(headers: &HeaderMap) -> Option<&'static encoding_rs::Encoding> {
 #[cfg_attr(not(feature = "tower"), expect(dead_code, reason = "only layers give a response back"))]
 struct Told {
     call: Called,
+    origin: Origin,
     trace: Trace,
 }
 
@@ -355,14 +365,15 @@ struct Told {
 impl From<Response> for http::Response<super::Body> {
     fn from(response: Response) -> Self {
         let Response { mut head, call, trace, content, trailers: _ } = response;
+        let origin = content.origin().clone();
         let body = match content {
             Content::Own(reader) => {
                 super::Body::wrap(Reading { reader, context: call.context.clone(), trace: trace.clone() })
             }
             #[cfg(feature = "tower")]
-            Content::Other(body) => body,
+            Content::Other(body, _) => body,
         };
-        head.extensions.insert(Told { call, trace });
+        head.extensions.insert(Told { call, origin, trace });
         Self::from_parts(head, body)
     }
 }
@@ -377,10 +388,11 @@ impl Response {
         let told = message.extensions_mut().remove().unwrap_or_else(|| {
             let (context, origin, trace) = begin();
             trace.made_up(message.status(), message.version());
-            Told { call: Called { context, origin, chain: Vec::new() }, trace }
+            Told { call: Called { context, chain: Vec::new() }, origin, trace }
         });
         let (head, body) = message.into_parts();
-        Self { head, call: told.call, trace: told.trace, content: Content::Other(body), trailers: None }
+        let content = Content::Other(body, told.origin);
+        Self { head, call: told.call, trace: told.trace, content, trailers: None }
     }
 }
 

@@ -1,0 +1,196 @@
+//! Time limits of calls: one timer for all of a client's, because most calls are over long before theirs.
+
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+
+use slab::Slab;
+use tokio::runtime::{self, Handle};
+
+use crate::clock::{Alarm, Instant, Timed, now};
+
+/// The limits of a client's calls. Clones share them.
+#[derive(Clone, Default)]
+pub(super) struct Deadlines(Arc<Shared>);
+
+#[derive(Default)]
+struct Shared {
+    limits: Mutex<Limits>,
+    alarm: Alarm,
+}
+
+/// Those that wait. To look at all of them when one may be due is cheaper than to keep them in order: that happens once for
+/// hundreds of calls, or thousands.
+type Limits = Slab<Waiting>;
+
+struct Waiting {
+    deadline: Instant,
+    waker: Waker,
+    runtime: Handle,
+}
+
+impl Deadlines {
+    /// Runs `future` until `deadline`; `None` when the deadline came first. It has to be pinned by the caller.
+    pub(super) async fn before<F: Future + Unpin>(&self, deadline: Option<Instant>, future: F) -> Option<F::Output> {
+        match deadline {
+            Some(deadline) => Limited { future, deadline, key: None, all: &self.0 }.await,
+            None => Some(future.await),
+        }
+    }
+}
+
+/// A future with a limit.
+struct Limited<'a, F> {
+    future: F,
+    deadline: Instant,
+    /// Once it waits.
+    key: Option<usize>,
+    all: &'a Arc<Shared>,
+}
+
+impl<F: Future + Unpin> Future for Limited<'_, F> {
+    type Output = Option<F::Output>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        if let Poll::Ready(output) = Pin::new(&mut self.future).poll(cx) {
+            return Poll::Ready(Some(output));
+        }
+        match self.key {
+            None => {
+                self.key = Some(self.all.wait(self.deadline, cx.waker()));
+                Alarm::set(self.all, Some(self.deadline));
+                Poll::Pending
+            }
+            Some(_) if self.deadline <= now() => Poll::Ready(None),
+            Some(key) => {
+                self.all.wait_on(key, cx.waker());
+                Poll::Pending
+            }
+        }
+    }
+}
+
+impl<F> Drop for Limited<'_, F> {
+    fn drop(&mut self) {
+        if let Some(key) = self.key {
+            let gone = self.all.lock().remove(key);
+            drop(gone);
+        }
+    }
+}
+
+impl Shared {
+    fn wait(&self, deadline: Instant, waker: &Waker) -> usize {
+        let waiting = Waiting { deadline, waker: waker.clone(), runtime: Handle::current() };
+        self.lock().insert(waiting)
+    }
+
+    /// It waits still, maybe in another task.
+    fn wait_on(&self, key: usize, waker: &Waker) {
+        self.lock()[key].waker.clone_from(waker);
+    }
+
+    // Nobody leaves it half changed.
+    fn lock(&self) -> MutexGuard<'_, Limits> {
+        self.limits.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Timed for Shared {
+    fn alarm(&self) -> &Alarm {
+        &self.alarm
+    }
+
+    fn waits_on(&self, not: runtime::Id) -> Option<Handle> {
+        let limits = self.lock();
+        limits.iter().map(|(_, waiting)| &waiting.runtime).find(|runtime| runtime.id() != not).cloned()
+    }
+
+    fn handle_timeout(self: &Arc<Self>, now: Instant) -> Option<Instant> {
+        let (mut due, mut next) = (Vec::new(), None::<Instant>);
+        for (_, waiting) in self.lock().iter() {
+            match waiting.deadline <= now {
+                true => due.push(waiting.waker.clone()),
+                false => next = Some(next.map_or(waiting.deadline, |next| next.min(waiting.deadline))),
+            }
+        }
+        due.into_iter().for_each(Waker::wake);
+        next
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+    use std::time::Duration;
+
+    use futures_util::future::join_all;
+    use tokio::time::sleep;
+
+    use super::*;
+
+    fn ms(ms: u64) -> Duration {
+        Duration::from_millis(ms)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn each_ends_at_its_limit_or_before() {
+        let deadlines = Deadlines::default();
+        let start = now();
+        let run = async |takes: u64, limit: u64| {
+            let future = pin!(async { sleep(ms(takes)).await });
+            let done = deadlines.before(Some(start + ms(limit)), future).await.is_some();
+            ((now() - start).as_millis() as u64, done)
+        };
+        let all = join_all((0..1_000).map(|number| run(number * 7 % 501, number * 13 % 499))).await;
+        for (number, (at, done)) in all.into_iter().enumerate() {
+            let (takes, limit) = (number as u64 * 7 % 501, number as u64 * 13 % 499);
+            assert!(at == takes.min(limit) && (done || takes >= limit) && (!done || takes <= limit), "{number}");
+        }
+        assert_eq!(deadlines.0.lock().len(), 0);
+        assert_eq!(run(1_000, 1_000).await.0, 1_000);
+        assert!(deadlines.before(None, pin!(async { sleep(ms(5)).await })).await.is_some());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_that_is_dropped_is_forgotten_and_its_task_may_change() {
+        let deadlines = Deadlines::default();
+        let start = now();
+        let mut future = Box::pin(async {
+            let never = pin!(std::future::pending::<()>());
+            deadlines.before(Some(start + ms(50)), never).await
+        });
+        assert!(futures_util::poll!(future.as_mut()).is_pending());
+        assert_eq!(deadlines.0.lock().len(), 1);
+        // Another task waits for it from now on.
+        let ended = futures_util::future::join(sleep(ms(10)), future).await.1;
+        assert_eq!((ended, now() - start), (None, ms(50)));
+        let mut future = Box::pin(async {
+            let never = pin!(std::future::pending::<()>());
+            deadlines.before(Some(start + ms(100)), never).await
+        });
+        assert!(futures_util::poll!(future.as_mut()).is_pending());
+        drop(future);
+        assert_eq!(deadlines.0.lock().len(), 0);
+    }
+
+    #[test]
+    fn a_limit_is_kept_though_the_runtime_is_gone_that_had_the_timer() {
+        let runtime = || tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        let (deadlines, first, second) = (Deadlines::default(), runtime(), runtime());
+        let limit = |after: u64| {
+            let deadlines = deadlines.clone();
+            async move {
+                let never = pin!(std::future::pending::<()>());
+                deadlines.before(Some(now() + ms(after)), never).await
+            }
+        };
+        let kept = first.spawn(limit(60_000));
+        first.block_on(tokio::task::yield_now());
+        let waits = second.spawn(limit(30));
+        second.block_on(tokio::task::yield_now());
+        drop(first);
+        assert_eq!(second.block_on(async { tokio::time::timeout(ms(10_000), waits).await }).unwrap().unwrap(), None);
+        drop(kept);
+    }
+}
