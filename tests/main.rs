@@ -6,6 +6,7 @@ mod addresses;
 mod bad_input;
 mod bodies;
 mod call;
+mod deadlines;
 mod dns;
 #[cfg(feature = "dns-over-https")]
 mod dns_encrypted;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use speeddial::dns::FixedResolver;
 use speeddial::http::{HeaderMap, HeaderValue, Method};
-use speeddial::{Client, ClientBuilder, ErrorKind, PoolConfig, RedirectAction, RedirectPolicy};
+use speeddial::{Body, Client, ClientBuilder, ErrorKind, PoolConfig, RedirectAction, RedirectPolicy};
 
 use crate::support::full;
 use crate::support::http_server::HttpServer;
@@ -96,7 +96,9 @@ async fn hazard_secrets_stay_with_their_origin_in_every_cell_of_the_table() {
     let mut cells = 0;
     for (way, same) in &ways {
         for status in [301, 302, 303, 307, 308] {
-            for (method, body) in [("GET", ""), ("POST", "payload"), ("PUT", "payload")] {
+            for (method, body, streamed) in
+                [("GET", "", false), ("POST", "payload", false), ("PUT", "payload", false), ("POST", "payload", true)]
+            {
                 let urls: Vec<_> =
                     std::iter::once(&("a.test", 0)).chain(way).map(|(host, at)| servers.url(host, *at)).collect();
                 let method: Method = method.parse().unwrap();
@@ -107,9 +109,22 @@ async fn hazard_secrets_stay_with_their_origin_in_every_cell_of_the_table() {
                     request = request.header(name, value);
                 }
                 if !body.is_empty() {
-                    request = request.body(body).header("content-type", "text/x-test");
+                    let pieces = futures_util::stream::iter([Ok::<_, std::io::Error>(body)]);
+                    let carried = if streamed { Body::sized(7, pieces) } else { body.into() };
+                    request = request.body(carried).header("content-type", "text/x-test");
                 }
-                let cell = format!("{method} {status} {way:?}");
+                let cell = format!("{method} {status} {way:?}, streamed: {streamed}");
+                cells += 1;
+                if streamed && status > 303 {
+                    let error = request.send().await.unwrap_err();
+                    assert_eq!(error.kind(), ErrorKind::Redirect, "{cell}");
+                    assert!(
+                        error.to_string().ends_with("asks for the request's body again, which was a stream"),
+                        "{error}"
+                    );
+                    assert_eq!(servers.take().len(), 1, "{cell}");
+                    continue;
+                }
                 let response = request.send().await.unwrap();
                 assert_eq!((response.status().as_u16(), response.redirects().len()), (200, way.len()), "{cell}");
                 let last = way.last().unwrap();
@@ -131,11 +146,10 @@ async fn hazard_secrets_stay_with_their_origin_in_every_cell_of_the_table() {
                 assert_eq!(last.headers.contains_key("content-type"), !body.is_empty(), "{cell}");
                 let length = last.headers.get("content-length").map(|value| value.to_str().unwrap().to_owned());
                 assert_eq!(length.unwrap_or_default(), if body.is_empty() { "" } else { "7" }, "{cell}");
-                cells += 1;
             }
         }
     }
-    assert_eq!(cells, 8 * 5 * 3);
+    assert_eq!(cells, 8 * 5 * 4);
 }
 
 #[tokio::test]
@@ -219,4 +233,35 @@ async fn a_limit_of_one_connection_does_not_deadlock_and_bodies_nobody_reads_are
         assert_eq!(response.bytes().await.unwrap().len(), length);
         assert!(length > 64 * 1024 || server.connections() == 1, "{length}: {}", server.connections());
     }
+}
+
+#[cfg(feature = "tls")]
+#[tokio::test]
+async fn secrets_do_not_follow_from_https_to_http_nor_back() {
+    use crate::support::certs::Authority;
+    use crate::support::tls_server::TlsServer;
+    let authority = Authority::new();
+    let servers = Servers::start(1);
+    let plain = servers.url("a.test", 0);
+    let secure = TlsServer::start(authority.server(&["a.test"], &["http/1.1"])).await;
+    let tls = speeddial::tls::TlsConfig::new().add_root_der(authority.certificate().to_vec()).only_added_roots();
+    let client = builder().tls(tls).build().unwrap();
+    let with_secrets = |url: String| {
+        SECRETS.iter().fold(client.get(url), |request, name| {
+            let mut value = HeaderValue::from_static("secret");
+            value.set_sensitive(true);
+            request.header(*name, value)
+        })
+    };
+    let url = format!("https://a.test:{}/?to={plain}", secure.address().port());
+    let response = with_secrets(url.clone()).send().await.unwrap();
+    assert_eq!((response.url().as_str(), response.redirects().len()), (plain.as_str(), 1));
+    assert_eq!(response.text().await.unwrap(), "done");
+    let seen = servers.take();
+    assert!(SECRETS.iter().all(|name| !seen[0].headers.contains_key(*name)), "{seen:?}");
+    // From http to https and on to http again: they are gone for good.
+    with_secrets(chain(302, &[plain.clone(), url])).send().await.unwrap();
+    let seen = servers.take();
+    assert!(SECRETS.iter().all(|name| seen[0].headers.contains_key(*name)));
+    assert!(SECRETS.iter().all(|name| !seen[1].headers.contains_key(*name)), "{seen:?}");
 }

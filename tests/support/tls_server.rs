@@ -71,8 +71,11 @@ async fn serve(socket: TcpStream, acceptor: TlsAcceptor, shaken: &AtomicUsize) {
     };
 }
 
-/// Version, method, what the target says, and the Host header.
+/// Version, method, what the target says, and the Host header; or a redirect, where the target says `?to=URL`.
 pub(crate) async fn answer(request: Request<Incoming>) -> Result<Response<ServerBody>, Infallible> {
+    if let Some(to) = request.uri().query().and_then(|query| query.strip_prefix("to=")) {
+        return Ok(Response::builder().status(302).header("location", to).body(full("")).expect("valid"));
+    }
     let host = request.headers().get("host").and_then(|host| host.to_str().ok()).unwrap_or("none");
     let text = format!("{:?} {} {} {host}", request.version(), request.method(), request.uri());
     Ok(Response::new(full(text)))
