@@ -33,3 +33,5 @@ mod timings;
 mod tls;
 #[cfg(feature = "tower")]
 mod tower;
+#[cfg(feature = "tls")]
+mod web_servers;
