@@ -15,6 +15,7 @@ mod dns_servers;
 mod evil;
 mod http2;
 mod httpstat;
+mod input;
 #[cfg(all(feature = "hyper-util", feature = "reqwest", feature = "tls"))]
 mod interop;
 #[cfg(all(feature = "metrics", feature = "opentelemetry", feature = "tracing"))]

@@ -9,7 +9,7 @@ use std::time::Duration;
 use http::Method;
 #[cfg(feature = "__compression")]
 use http::header::{ACCEPT_ENCODING, RANGE};
-use http::header::{EXPECT, HOST, PROXY_AUTHORIZATION, TRAILER};
+use http::header::{CONTENT_LENGTH, EXPECT, HOST, PROXY_AUTHORIZATION, TRAILER};
 use http::{HeaderMap, HeaderValue, StatusCode, Uri, Version};
 use hyper::body::Incoming;
 use url::{Position, Url};
@@ -462,6 +462,9 @@ impl Call<'_> {
         if let Some(announced) = announced {
             message.headers_mut().entry(TRAILER).or_insert(announced);
         }
+        if self.request.body.is_empty() && !self.body_is_gone && has_content(&self.request.method) {
+            message.headers_mut().entry(CONTENT_LENGTH).or_insert(HeaderValue::from_static("0"));
+        }
         match (conn.protocol(), conn.forwards()) {
             (Protocol::Http1, None) => {
                 *message.uri_mut() = target;
@@ -532,6 +535,11 @@ impl Call<'_> {
         let limit = self.deadline.map_or(Duration::ZERO, |deadline| deadline.limit);
         Error::timeout(&self.request.origin, self.open.trace.fail("timeout"), limit)
     }
+}
+
+/// Whether servers look for a length with this method (RFC 9110 §8.6).
+fn has_content(method: &Method) -> bool {
+    [Method::POST, Method::PUT, Method::PATCH].contains(method)
 }
 
 /// The trailers that are to come, in a header (RFC 9110 §6.6.2).

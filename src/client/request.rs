@@ -291,7 +291,11 @@ const OF_THE_CONNECTION: [HeaderName; 1] = [UPGRADE];
 /// Whether a header may be in front of a `Host`'s port (RFC 9110 §7.2).
 fn is_authority(host: &HeaderValue) -> bool {
     let authority = http::uri::Authority::try_from(host.as_bytes());
-    authority.is_ok_and(|authority| !authority.as_str().contains('@') && !authority.host().is_empty())
+    authority.is_ok_and(|authority| {
+        let (text, host) = (authority.as_str(), authority.host());
+        let port = text.strip_prefix(host).is_some_and(|rest| rest.is_empty() || rest[1..].parse::<u16>().is_ok());
+        port && !host.is_empty()
+    })
 }
 
 fn is_about_closing(value: &HeaderValue) -> bool {
@@ -371,8 +375,7 @@ impl RequestBuilder {
             let value = value.try_into();
             let value = value
                 .map_err(|error| Error::invalid_header(&format!("the value of header {name} is not valid"), error))?;
-            request.headers.append(name, value);
-            Ok(())
+            add(&mut request.headers, name, value)
         })
     }
 
@@ -386,7 +389,7 @@ impl RequestBuilder {
                     request.headers.remove(&name);
                     last = Some(name);
                 }
-                request.headers.append(last.as_ref().expect("the first value has its name"), value);
+                add(&mut request.headers, last.clone().expect("the first value has its name"), value)?;
             }
             Ok(())
         })
@@ -540,6 +543,14 @@ impl RequestBuilder {
     fn with(mut self, change: impl FnOnce(&mut Request) -> Result<()>) -> Self {
         self.request = self.request.and_then(|mut request| change(&mut request).map(|()| request));
         self
+    }
+}
+
+/// Adds a header to those of its name; there is room for 24,576 names.
+fn add(headers: &mut HeaderMap, name: HeaderName, value: HeaderValue) -> Result<()> {
+    match headers.try_append(name, value) {
+        Ok(_) => Ok(()),
+        Err(_) => Err(Error::refused_request("there are too many headers".to_owned())),
     }
 }
 
