@@ -160,6 +160,11 @@ impl Error {
         self.0.kind == ErrorKind::Request
     }
 
+    /// Whether it was made from a response's status.
+    pub fn is_status(&self) -> bool {
+        matches!(self.0.kind, ErrorKind::Status(_))
+    }
+
     /// Whether a redirect could not be followed.
     pub fn is_redirect(&self) -> bool {
         self.0.kind == ErrorKind::Redirect

@@ -30,6 +30,8 @@
 //!   `metrics`, `opentelemetry`, `tracing`): what happens, as measurements and spans.
 //! * [`trace`]: the [`Observer`](trace::Observer) seam: every event; and [`Timings`](trace::Timings), the sum of them.
 //!
+//! * [`guide`]: moving from reqwest, tuning the pool, DNS in containers, timeouts, production, tests of your own.
+//!
 //! # The walk of a request
 //! 1. `client/call.rs` takes the deadline and starts the trace.
 //! 2. `pool/mod.rs` leases a connection. One that is idle goes out at once: a warm request does nothing more.
@@ -76,6 +78,8 @@ pub mod interop;
 pub use client::ClientService;
 #[cfg(feature = "__compression")]
 pub use client::Decompression;
+pub mod guide;
+
 pub use client::{
     Body, Client, ClientBuilder, IntoUrl, Redirect, RedirectAction, RedirectPolicy, Request, RequestBuilder, Response,
     RetryPolicy,
@@ -90,6 +94,8 @@ pub use pool::{FollowDns, HostLimits, HostStats, PoolConfig, PoolConfigError, Po
 #[doc(hidden)]
 pub use pool::benched::{BenchedLease, BenchedPool};
 
+pub use http::{Method, StatusCode, Version, header};
+pub use url::Url;
 pub use {bytes, http, url};
 
 #[cfg(doctest)]

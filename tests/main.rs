@@ -13,6 +13,8 @@ mod dns_encrypted;
 mod dns_evil;
 mod dns_servers;
 mod evil;
+#[cfg(all(feature = "charset", feature = "form", feature = "json", feature = "query"))]
+mod from_reqwest;
 mod http2;
 mod httpstat;
 mod input;

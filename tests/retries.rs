@@ -89,6 +89,7 @@ async fn a_busy_server_is_asked_again_with_growing_waits() {
         });
         assert_eq!(causes, [RetryCause::Status(StatusCode::SERVICE_UNAVAILABLE); 2]);
         assert_eq!(timings.hops().len(), 2);
+        assert_eq!((timings.queue(), timings.send()), (ms(at[2] - at[0]), Duration::ZERO), "the waits are no sending");
         assert_eq!(Phase::ALL.iter().map(|phase| timings.spent(*phase)).sum::<Duration>(), timings.total());
     }
 }

@@ -14,7 +14,7 @@ const LAYERS: [&[&str]; 7] = [
     &["connect"],
     &["error"],
     &["client"],
-    &["interop"],
+    &["guide", "interop"],
 ];
 
 /// Files that must call themselves cores, so that the rule for cores cannot be lost with a comment.

@@ -6,11 +6,9 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 #[cfg(feature = "__compression")]
-use http::Method;
-#[cfg(feature = "__compression")]
 use http::header::{ACCEPT_ENCODING, RANGE};
 use http::header::{CONTENT_LENGTH, EXPECT, HOST, PROXY_AUTHORIZATION, TRAILER};
-use http::{HeaderMap, HeaderValue, StatusCode, Uri, Version};
+use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, Version};
 use hyper::body::Incoming;
 use url::{Position, Url};
 
@@ -55,6 +53,7 @@ pub(super) async fn run(client: &Shared, mut request: Request) -> Result<Respons
         client,
         target: Some(target),
         request,
+        has_just_begun: true,
         body_is_gone: false,
         open,
         timeouts,
@@ -123,6 +122,8 @@ struct Call<'a> {
     request: Request,
     /// What the request asks for; it is made anew for another attempt, because to keep it costs more than to parse it.
     target: Option<Uri>,
+    /// Whether it has not asked for a connection yet.
+    has_just_begun: bool,
     /// Whether the request's body was a stream, which has been read.
     body_is_gone: bool,
     open: Open,
@@ -241,6 +242,7 @@ impl Call<'_> {
         let mut tried = Tried::default();
         loop {
             let lease = self.lease(tried.failed_on).await?;
+            self.has_just_begun = false;
             match self.attempt(lease, &mut tried).await? {
                 Ok(answered) => return Ok(answered),
                 Err(cause) => self.open.trace.emit(Event::Retried { cause }),
@@ -294,8 +296,7 @@ impl Call<'_> {
     async fn lease(&self, failed_on: Option<u64>) -> Result<Lease<Dialer>> {
         let repeatable = self.is_idempotent();
         // A call that has just begun knows what time it is.
-        let is_first = failed_on.is_none() && self.chain.is_empty();
-        let mut now = Some(self.open.trace.start_time()).filter(|_| is_first);
+        let mut now = Some(self.open.trace.start_time()).filter(|_| self.has_just_begun);
         let (mut queued, mut at_once) = (None, now);
         let mut lease = loop {
             let begun = now.is_none();

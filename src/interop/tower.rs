@@ -17,7 +17,7 @@ use crate::error::Error;
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// use tower::{Service, ServiceExt};
+/// use tower::Service;
 /// # let server = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
 /// # let url = format!("http://{}/", server.local_addr()?);
 /// # tokio::spawn(async move {
@@ -29,7 +29,7 @@ use crate::error::Error;
 /// # });
 /// let mut client = speeddial::Client::new();
 /// let request = speeddial::http::Request::get(url).body(speeddial::Body::default())?;
-/// let response = client.ready().await?.call(request).await?;
+/// let response = client.call(request).await?;
 /// assert_eq!(response.status(), 204);
 /// # Ok(()) }
 /// ```
