@@ -31,15 +31,18 @@ impl Observer for WantsNothing {
 }
 
 const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/benches/instructions.txt");
-const SUBJECTS: [&str; 5] = [
+const SUBJECTS: [&str; 6] = [
     "warm GET",
     "warm GET, observer that wants nothing",
     "warm GET, observer told of everything",
+    "warm GET without timings",
     "dns hit",
     "acquire and release",
 ];
 /// Of a call's cost, so much may go to an observer that wants nothing.
 const IGNORED: f64 = 1.01;
+/// What the timings, which are always on, may add to a call without them.
+const TIMED: f64 = 1.03;
 const MARGIN: f64 = 0.03;
 
 fn main() {
@@ -61,10 +64,13 @@ fn main() {
     let ignored = share(SUBJECTS[1]);
     println!("of a warm GET's: {ignored:.4} (at most {IGNORED}) with an observer that wants nothing, ");
     println!("{:.4} with one that is told of everything", share(SUBJECTS[2]));
+    let timed = counted[SUBJECTS[0]] / counted[SUBJECTS[3]];
+    println!("of one without timings: {timed:.4} (at most {TIMED})");
     if arguments.iter().any(|argument| argument == "--write") {
         let lines = counted.iter().map(|(subject, count)| format!("{count:.0} {subject}\n"));
         return std::fs::write(FILE, lines.collect::<String>()).expect("the file can be written");
     }
+    assert!(timed <= TIMED, "the timings cost too much");
     assert!(ignored <= IGNORED, "an observer that wants nothing costs too much");
     let text = std::fs::read_to_string(FILE).expect("the file is there");
     for line in text.lines() {
@@ -111,6 +117,10 @@ fn run(subject: &str, rounds: u64) {
                 for _ in 0..rounds {
                     pool.take(&origin, std::time::Instant::now()).give_back();
                 }
+            }
+            "warm GET without timings" => {
+                speeddial::without_timings();
+                gets(canned::builder(), rounds).await;
             }
             "warm GET, observer that wants nothing" => gets(canned::builder().observer(WantsNothing), rounds).await,
             "warm GET, observer told of everything" => gets(canned::builder().observer(Ignores), rounds).await,

@@ -93,6 +93,9 @@ pub use pool::{FollowDns, HostLimits, HostStats, PoolConfig, PoolConfigError, Po
 #[cfg(feature = "__bench")]
 #[doc(hidden)]
 pub use pool::benched::{BenchedLease, BenchedPool};
+#[cfg(feature = "__bench")]
+#[doc(hidden)]
+pub use trace::untimed::without_timings;
 
 pub use http::{Method, StatusCode, Version, header};
 pub use url::Url;

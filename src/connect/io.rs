@@ -8,6 +8,7 @@ use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::clock::{Instant, now};
+use crate::trace::is_timed;
 use crate::transport::Stream;
 
 /// When the first byte of the current request left, and its last, and the first byte of the current response came.
@@ -36,6 +37,9 @@ impl Marks {
     }
 
     fn note_write(&self) {
+        if !is_timed() {
+            return;
+        }
         let at = Some(now());
         let mut noted = self.lock();
         noted.last_write = at;
@@ -47,6 +51,9 @@ impl Marks {
     }
 
     fn note_read(&self) {
+        if !is_timed() {
+            return;
+        }
         let mut noted = self.lock();
         if noted.first_read.is_none() {
             noted.first_read = Some(now());

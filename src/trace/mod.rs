@@ -25,6 +25,27 @@ pub use waterfall::Waterfall;
 
 use crate::clock::{Instant, now};
 
+/// Whether anything is timed, which it always is, but for a bench that wants to know what that costs.
+#[inline(always)]
+pub(crate) fn is_timed() -> bool {
+    #[cfg(feature = "__bench")]
+    return !untimed::UNTIMED.load(std::sync::atomic::Ordering::Relaxed);
+    #[cfg(not(feature = "__bench"))]
+    true
+}
+
+#[cfg(feature = "__bench")]
+pub(crate) mod untimed {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    pub(super) static UNTIMED: AtomicBool = AtomicBool::new(false);
+
+    /// From now on nothing is timed, and nobody is told of anything.
+    pub fn without_timings() {
+        UNTIMED.store(true, Ordering::Relaxed);
+    }
+}
+
 /// One call's events, folded as they come. Clones share the call.
 #[derive(Clone)]
 pub(crate) struct Trace(Arc<Call>);
@@ -74,13 +95,18 @@ impl Trace {
     /// Takes an event that happens now.
     #[inline(always)]
     pub(crate) fn emit(&self, event: Event) {
-        self.emit_at(now(), event);
+        if is_timed() {
+            self.emit_at(now(), event);
+        }
     }
 
     /// Takes an event that happened at `at`.
     // Inlined, what is folded is known at each call, and where nobody observes no event is ever made.
     #[inline(always)]
     pub(crate) fn emit_at(&self, at: Instant, event: Event) {
+        if !is_timed() {
+            return;
+        }
         let was_complete = {
             let mut timings = self.lock();
             let was_complete = timings.is_complete();
@@ -100,6 +126,9 @@ impl Trace {
         body: u64,
         answered: Option<Instant>,
     ) {
+        if !is_timed() {
+            return;
+        }
         {
             let mut timings = self.lock();
             if let Some(at) = sent {
