@@ -40,7 +40,14 @@ const WORK: [Work; 8] = [
     Work { name: "HTTP/1.1, 1 in flight", http2: false, in_flight: 1, up: 0, down: 12, requests: 4_000 },
     Work { name: "HTTP/1.1, 64 in flight", http2: false, in_flight: 64, up: 0, down: 12, requests: 12_800 },
     Work { name: "HTTP/1.1, 1,000 in flight", http2: false, in_flight: 1_000, up: 0, down: 12, requests: 12_000 },
-    Work { name: "HTTP/1.1, POST of 16 KiB, 64 in flight", http2: false, in_flight: 64, up: 16 << 10, down: 12, requests: 6_400 },
+    Work {
+        name: "HTTP/1.1, POST of 16 KiB, 64 in flight",
+        http2: false,
+        in_flight: 64,
+        up: 16 << 10,
+        down: 12,
+        requests: 6_400,
+    },
     Work { name: "HTTP/1.1, 1 MiB back, 4 in flight", http2: false, in_flight: 4, up: 0, down: 1 << 20, requests: 400 },
     Work { name: "HTTP/2, 1 in flight", http2: true, in_flight: 1, up: 0, down: 12, requests: 4_000 },
     Work { name: "HTTP/2, 64 in flight", http2: true, in_flight: 64, up: 0, down: 12, requests: 12_800 },
@@ -241,7 +248,10 @@ fn compare(runtime: &Runtime, work: Work, rounds: usize, requests: usize) -> [To
             took[2].push(round(legacy.clone(), work, requests).await);
             took[3].push(round(reqwest.clone(), work, requests).await);
         }
-        took.map(|rounds| Took { cpu: median(rounds.iter().map(|took| took.cpu)), wall: median(rounds.iter().map(|took| took.wall)) })
+        took.map(|rounds| Took {
+            cpu: median(rounds.iter().map(|took| took.cpu)),
+            wall: median(rounds.iter().map(|took| took.wall)),
+        })
     })
 }
 
@@ -273,15 +283,25 @@ fn table(results: &[(Work, [Took; 4])]) -> String {
 fn chart(results: &[(Work, [Took; 4])], path: &str) -> Result<(), Box<dyn std::error::Error>> {
     let area = SVGBackend::new(path, (960, 420)).into_drawing_area();
     area.fill(&WHITE)?;
-    let most = results.iter().flat_map(|(_, took)| took.map(|each| micros(each.cpu) / micros(took[0].cpu))).fold(1.0, f64::max);
+    let most = results
+        .iter()
+        .flat_map(|(_, took)| took.map(|each| micros(each.cpu) / micros(took[0].cpu)))
+        .fold(1.0, f64::max);
     let mut chart = ChartBuilder::on(&area)
         .caption("CPU time a request, hyper's bare connection = 1", ("sans-serif", 18))
         .margin(12)
         .x_label_area_size(40)
         .y_label_area_size(40)
         .build_cartesian_2d(0.0..results.len() as f64, 0.0..most * 1.1)?;
-    let name = |at: &f64| results.get(*at as usize).map_or(String::new(), |(work, _)| work.name.replace(" in flight", ""));
-    chart.configure_mesh().disable_x_mesh().x_labels(results.len()).x_label_formatter(&name).label_style(("sans-serif", 9)).draw()?;
+    let name =
+        |at: &f64| results.get(*at as usize).map_or(String::new(), |(work, _)| work.name.replace(" in flight", ""));
+    chart
+        .configure_mesh()
+        .disable_x_mesh()
+        .x_labels(results.len())
+        .x_label_formatter(&name)
+        .label_style(("sans-serif", 9))
+        .draw()?;
     let colors = [RGBColor(150, 150, 150), RGBColor(200, 60, 40), RGBColor(70, 110, 170), RGBColor(90, 150, 90)];
     for (number, client) in CLIENTS.iter().enumerate() {
         let bars = results.iter().enumerate().map(|(at, (_, took))| {
@@ -290,7 +310,10 @@ fn chart(results: &[(Work, [Took; 4])], path: &str) -> Result<(), Box<dyn std::e
             Rectangle::new([(left, 0.0), (left + 0.18, height)], colors[number].filled())
         });
         let color = colors[number];
-        chart.draw_series(bars)?.label(*client).legend(move |(x, y)| Rectangle::new([(x, y - 5), (x + 12, y + 5)], color.filled()));
+        chart
+            .draw_series(bars)?
+            .label(*client)
+            .legend(move |(x, y)| Rectangle::new([(x, y - 5), (x + 12, y + 5)], color.filled()));
     }
     chart.configure_series_labels().background_style(WHITE).border_style(BLACK).draw()?;
     area.present()?;

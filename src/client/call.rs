@@ -31,7 +31,7 @@ use crate::pool::{Checkout, Delivery, InLine, Lease, LeaseError, Ticket};
 use crate::trace::{Asked, CloseCause, Event, Phase, RetryCause, Trace, Wants};
 
 /// Makes the call `request` describes.
-pub(super) async fn run(client: &Shared, mut request: Request) -> Result<Response> {
+pub(super) async fn run(client: &Shared, mut request: Box<Request>) -> Result<Response> {
     request.check()?;
     let target = target(&request)?;
     let trace = Trace::start(&client.hooks, request.options.observer.clone(), || Asked {
@@ -52,7 +52,7 @@ pub(super) async fn run(client: &Shared, mut request: Request) -> Result<Respons
     let mut call = Call {
         client,
         target: Some(target),
-        request,
+        request: Some(request),
         has_just_begun: true,
         body_is_gone: false,
         open,
@@ -63,11 +63,18 @@ pub(super) async fn run(client: &Shared, mut request: Request) -> Result<Respons
         decompression,
     };
     let result = client.deadlines.before(deadline.map(|deadline| deadline.at), pin!(call.exchange())).await;
-    let result = result.unwrap_or_else(|| Err(call.timed_out()));
-    result.map_err(|error| {
-        call.open.trace.fail(error.kind().as_str());
-        error.about(&call.context(), call.open.trace.timings())
-    })
+    match result.unwrap_or_else(|| Err(call.timed_out())) {
+        Ok(mut response) => {
+            if response.status().as_u16() >= 400 {
+                response.look_ahead().await;
+            }
+            Ok(response)
+        }
+        Err(error) => {
+            call.open.trace.fail(error.kind().as_str());
+            Err(error.about(&call.context(), call.open.trace.timings()))
+        }
+    }
 }
 
 /// Adds the client's headers that the request has none of.
@@ -119,7 +126,7 @@ pub(super) struct Deadline {
 
 struct Call<'a> {
     client: &'a Shared,
-    request: Request,
+    request: Option<Box<Request>>,
     /// What the request asks for; it is made anew for another attempt, because to keep it costs more than to parse it.
     target: Option<Uri>,
     /// Whether it has not asked for a connection yet.
@@ -173,15 +180,23 @@ impl Drop for Open {
 }
 
 impl Call<'_> {
+    /// The request, which goes over to the response in the end.
+    fn request(&self) -> &Request {
+        self.request.as_deref().expect("a call without a response has its request")
+    }
+
+    fn request_mut(&mut self) -> &mut Request {
+        self.request.as_deref_mut().expect("a call without a response has its request")
+    }
+
     async fn exchange(&mut self) -> Result<Response> {
         loop {
             let answered = self.worthwhile_answer().await?;
             let status = answered.response.status();
             if status == StatusCode::SWITCHING_PROTOCOLS {
-                return Err(Error::switched(&self.request.origin));
+                return Err(Error::switched(&self.request().origin));
             }
             match self.onward(&answered.response) {
-                Ok(None) if status.as_u16() >= 400 => return Ok(self.responded(answered)?.look_ahead().await),
                 Ok(None) => return self.responded(answered),
                 Ok(Some((onward, target))) => self.redirect(answered, onward, target),
                 Err(error) => {
@@ -228,13 +243,17 @@ impl Call<'_> {
 
     /// Whether sending the request twice does what sending it once does.
     fn is_idempotent(&self) -> bool {
-        is_idempotent(&self.request.method) || self.request.headers.contains_key("idempotency-key")
+        is_idempotent(&self.request().method) || self.request().headers.contains_key("idempotency-key")
     }
 
     /// The call, for errors.
     fn context(&self) -> error::Context {
+        self.context_of(self.request().url.clone())
+    }
+
+    fn context_of(&self, url: Url) -> error::Context {
         let until = self.deadline.map(|deadline| (deadline.at, deadline.limit));
-        error::Context { url: self.request.url.clone(), until, discreet: self.client.calls.discreet }
+        error::Context { url, until, discreet: self.client.calls.discreet }
     }
 
     /// A response to the request as it is now.
@@ -255,13 +274,13 @@ impl Call<'_> {
         if !response.status().is_redirection() {
             return Ok(None);
         }
-        self.chain.push(self.request.url.clone());
+        self.chain.push(self.request().url.clone());
         let policy = &self.client.calls.redirects;
-        let onward = onward(policy, &self.chain, &self.request.method, response.status(), response.headers());
+        let onward = onward(policy, &self.chain, &self.request().method, response.status(), response.headers());
         if !matches!(onward, Ok(Some(_))) {
             self.chain.pop();
         }
-        let (origin, status) = (&self.request.origin, response.status());
+        let (origin, status) = (&self.request().origin, response.status());
         let onward = onward.map_err(|error| Error::redirect(origin, status, error))?;
         let Some(onward) = onward else { return Ok(None) };
         let target = target_of(&onward.url).map_err(|error| Error::redirect(origin, status, error))?;
@@ -272,22 +291,23 @@ impl Call<'_> {
     }
 
     fn keeps_body(&self, onward: &Onward, status: StatusCode) -> bool {
-        onward.method == self.request.method && status != StatusCode::SEE_OTHER
+        onward.method == self.request().method && status != StatusCode::SEE_OTHER
     }
 
     /// Goes on with the next request; the connection of the last one is free as soon as may be.
     fn redirect(&mut self, answered: Answered, onward: Onward, target: Uri) {
         let status = answered.response.status();
         let keeps_body = self.keeps_body(&onward, status);
-        let request = &mut self.request;
+        self.body_is_gone &= keeps_body;
+        let request = self.request_mut();
         strip(&mut request.headers, keeps_body, onward.origin == request.origin);
         if !keeps_body {
-            (request.body, self.body_is_gone) = (Body::default(), false);
+            request.body = Body::default();
         }
         (request.url, request.origin, request.method) = (onward.url, onward.origin, onward.method);
+        let (method, origin) = (request.method.clone(), request.origin.clone());
         self.target = Some(target.clone());
-        let target = self.client.calls.shown(target);
-        let to = Arc::new(Asked { method: request.method.clone(), origin: request.origin.clone(), target });
+        let to = Arc::new(Asked { method, origin, target: self.client.calls.shown(target) });
         self.open.trace.emit(Event::Redirected { status, to });
         answered.drain();
     }
@@ -308,9 +328,9 @@ impl Call<'_> {
             };
             let mut lease = lease.map_err(|error| match error {
                 LeaseError::Impatient(limit) => {
-                    Error::silence(&self.request.origin, self.open.trace.phase(), "no connection", limit)
+                    Error::silence(&self.request().origin, self.open.trace.phase(), "no connection", limit)
                 }
-                error => Error::no_lease(&self.request.origin, error),
+                error => Error::no_lease(&self.request().origin, error),
             })?;
             let moment = if repeatable && failed_on.is_none() { IDLE_MOMENT } else { Duration::ZERO };
             at_once = at_once.filter(|_| queued.is_none());
@@ -341,7 +361,7 @@ impl Call<'_> {
         queued: &mut Option<Instant>,
     ) -> Result<Lease<Dialer>, LeaseError<ConnectError>> {
         let trace = &self.open.trace;
-        match self.client.pool.checkout(&self.request.origin, failed_on, begun, now) {
+        match self.client.pool.checkout(&self.request().origin, failed_on, begun, now) {
             Checkout::Ready(lease) => Ok(lease),
             Checkout::Refused(error) => Err(error),
             Checkout::Wait(ticket, InLine { limit, position }) => {
@@ -365,7 +385,7 @@ impl Call<'_> {
     async fn attempt(&mut self, lease: Lease<Dialer>, tried: &mut Tried) -> Result<Result<Answered, RetryCause>> {
         let kept = !lease.is_fresh();
         let upload = self.upload(lease.conn());
-        let body = self.request.body.content_length().unwrap_or(0);
+        let body = self.request().body.content_length().unwrap_or(0);
         let message = self.message(lease.conn(), upload.clone())?;
         let (times, trace) = (Times::default(), &self.open.trace);
         let progress = lease.conn().progress();
@@ -377,7 +397,12 @@ impl Call<'_> {
         let (mut lease, times) = exchange.over();
         let Some(sent) = sent else {
             lease.give_up_on(progress);
-            return Err(Error::silence(&self.request.origin, self.open.trace.phase(), "no response headers", patience));
+            return Err(Error::silence(
+                &self.request().origin,
+                self.open.trace.phase(),
+                "no response headers",
+                patience,
+            ));
         };
         let sent = sent.map_err(|failed| self.take_back(failed, upload.as_deref()));
         let fate = match &sent {
@@ -405,9 +430,9 @@ impl Call<'_> {
             }
         };
         Err(match (failed.error, upload.and_then(|upload| upload.take_failure())) {
-            (_, Some(cause)) => Error::upload(&self.request.origin, cause),
-            (Some(error), None) => Error::exchange(&self.request.origin, error, times.answered.is_some()),
-            (None, None) => Error::no_answer(&self.request.origin),
+            (_, Some(cause)) => Error::upload(&self.request().origin, cause),
+            (Some(error), None) => Error::exchange(&self.request().origin, error, times.answered.is_some()),
+            (None, None) => Error::no_answer(&self.request().origin),
         })
     }
 
@@ -418,7 +443,8 @@ impl Call<'_> {
             && let Some(message) = &mut failed.unsent
         {
             let body = std::mem::replace(message.body_mut(), Outgoing::new(Body::default(), None));
-            (self.request.body, self.body_is_gone) = (body.into_body(), false);
+            self.request_mut().body = body.into_body();
+            self.body_is_gone = false;
         }
         failed
     }
@@ -426,7 +452,7 @@ impl Call<'_> {
     /// What follows the body's way: where the connection's bytes are not this request's alone, where nobody knows how many they
     /// are, or where they wait.
     fn upload(&self, conn: &Conn<Outgoing>) -> Option<Arc<Upload>> {
-        let Request { body, headers, .. } = &self.request;
+        let Request { body, headers, .. } = self.request();
         if body.is_empty() {
             return None;
         }
@@ -440,30 +466,30 @@ impl Call<'_> {
 
     /// The body for one attempt: bytes are shared, a stream is gone then.
     fn body(&mut self) -> Body {
-        self.request.body.try_clone().unwrap_or_else(|| {
+        self.request().body.try_clone().unwrap_or_else(|| {
             self.body_is_gone = true;
-            std::mem::take(&mut self.request.body)
+            std::mem::take(&mut self.request_mut().body)
         })
     }
 
     /// The request as it goes out; it is made anew for each attempt, and its body's bytes are shared.
     fn message(&mut self, conn: &Conn<Outgoing>, upload: Option<Arc<Upload>>) -> Result<http::Request<Outgoing>> {
-        let target = self.target.take().map_or_else(|| target(&self.request), Ok)?;
+        let target = self.target.take().map_or_else(|| target(self.request()), Ok)?;
         let spoken = conn.protocol().version();
-        let insisted = self.request.options.version.unwrap_or(spoken);
+        let insisted = self.request().options.version.unwrap_or(spoken);
         if (insisted == Version::HTTP_2) != (spoken == Version::HTTP_2) {
-            return Err(Error::other_version(&self.request.origin, spoken, insisted));
+            return Err(Error::other_version(&self.request().origin, spoken, insisted));
         }
-        let announced = self.request.body.trailers().map(announced);
+        let announced = self.request().body.trailers().map(announced);
         let mut message = http::Request::new(Outgoing::new(self.body(), upload));
-        let host = || self.request.origin.host_header();
+        let host = || self.request().origin.host_header();
         *message.version_mut() = insisted;
-        *message.method_mut() = self.request.method.clone();
-        *message.headers_mut() = self.request.headers.clone();
+        *message.method_mut() = self.request().method.clone();
+        *message.headers_mut() = self.request().headers.clone();
         if let Some(announced) = announced {
             message.headers_mut().entry(TRAILER).or_insert(announced);
         }
-        if self.request.body.is_empty() && !self.body_is_gone && has_content(&self.request.method) {
+        if self.request().body.is_empty() && !self.body_is_gone && has_content(&self.request().method) {
             message.headers_mut().entry(CONTENT_LENGTH).or_insert(HeaderValue::from_static("0"));
         }
         match (conn.protocol(), conn.forwards()) {
@@ -490,7 +516,7 @@ impl Call<'_> {
 
     fn absolute(&self, target: Uri, host: &HeaderValue) -> Uri {
         let mut parts = target.clone().into_parts();
-        parts.scheme = Some(match self.request.origin.scheme() {
+        parts.scheme = Some(match self.request().origin.scheme() {
             Scheme::Http => http::uri::Scheme::HTTP,
             Scheme::Https => http::uri::Scheme::HTTPS,
         });
@@ -503,7 +529,7 @@ impl Call<'_> {
         let (answered, decoder) = self.decoder(answered)?;
         let Answered { lease, upload, response } = answered;
         let (head, incoming) = response.into_parts();
-        let origin = self.request.origin.clone();
+        let Request { url, origin, .. } = *self.request.take().expect("a call without a response has its request");
         let source = Source { lease, upload, keep_alive: KeepAlive::of(&head.headers) };
         let until = Patience { deadline: self.deadline, idle: self.timeouts.body_idle.unwrap_or(Duration::MAX) };
         let payload = Payload::new(incoming, source, self.open.hand_over(), until, origin);
@@ -511,7 +537,7 @@ impl Call<'_> {
         let reader = Reader::new(payload);
         #[cfg(feature = "__compression")]
         let reader = reader.decoded(decoder);
-        Ok(Response::new(head, self.context(), chain, reader))
+        Ok(Response::new(head, self.context_of(url), chain, reader))
     }
 
     /// What takes the compression off, where the response has a body.
@@ -520,21 +546,21 @@ impl Call<'_> {
         // The headers of what has no body are about that which there might be.
         let has_none = matches!(answered.response.status(), StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
         let is_empty = hyper::body::Body::is_end_stream(answered.response.body());
-        if has_none || is_empty || self.request.method == Method::HEAD {
+        if has_none || is_empty || self.request().method == Method::HEAD {
             return Ok((answered, None));
         }
         match Decoder::of(answered.response.headers_mut(), self.decompression) {
             Ok(decoder) => Ok((answered, decoder)),
             Err(error) => {
                 answered.drain();
-                Err(Error::compression(&self.request.origin, error))
+                Err(Error::compression(&self.request().origin, error))
             }
         }
     }
 
     fn timed_out(&self) -> Error {
         let limit = self.deadline.map_or(Duration::ZERO, |deadline| deadline.limit);
-        Error::timeout(&self.request.origin, self.open.trace.fail("timeout"), limit)
+        Error::timeout(&self.request().origin, self.open.trace.fail("timeout"), limit)
     }
 }
 

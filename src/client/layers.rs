@@ -45,7 +45,7 @@ impl ClientService {
         Self(BoxCloneSyncService::new(tower::service_fn(move |message: http::Request<Body>| {
             let shared = shared.clone();
             async move {
-                let response = call::run(&shared, Request::try_from(message)?).await?;
+                let response = call::run(&shared, Box::new(Request::try_from(message)?)).await?;
                 Ok::<_, Cause>(response.into())
             }
         })))
@@ -66,10 +66,10 @@ impl ClientService {
     }
 
     /// Makes a call through the layers.
-    pub(super) async fn execute(self, shared: &Shared, request: Request) -> Result<Response> {
+    pub(super) async fn execute(self, shared: &Shared, request: Box<Request>) -> Result<Response> {
         let (method, url, origin) = (request.method.clone(), request.url.clone(), request.origin.clone());
         let observer = request.options.observer.clone();
-        let answered = self.oneshot(request.into()).await;
+        let answered = self.oneshot((*request).into()).await;
         let answered = answered.map_err(|cause| Error::layer(&origin, cause))?;
         Ok(Response::returned(answered, || {
             // Nobody was asked: it has timings all the same.

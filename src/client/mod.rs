@@ -185,7 +185,11 @@ impl Client {
     ///
     /// # Errors
     /// [`Error`], whose [`kind`](Error::kind) says what the call was doing. A response with an error status is none.
-    pub async fn execute(&self, request: Request) -> Result<Response, Error> {
+    pub fn execute(&self, request: Request) -> impl Future<Output = Result<Response, Error>> + Send {
+        self.run(Box::new(request))
+    }
+
+    async fn run(&self, request: Box<Request>) -> Result<Response, Error> {
         #[cfg(feature = "tower")]
         if let Some(service) = &self.layered {
             return service.clone().execute(&self.shared, request).await;

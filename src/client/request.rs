@@ -77,7 +77,8 @@ impl IntoUrl for &Url {
 #[must_use = "a request does nothing until it is sent"]
 pub struct RequestBuilder {
     client: Client,
-    request: Result<Request>,
+    /// Boxed, because it goes through many hands.
+    request: Result<Box<Request>>,
 }
 
 /// A request that can be looked at, kept, cloned where its body allows, and sent: [`Client::execute`].
@@ -341,13 +342,13 @@ impl From<Request> for http::Request<Body> {
 impl RequestBuilder {
     pub(super) fn new(client: Client, method: Method, url: impl IntoUrl) -> Self {
         let url = url.into_url(client.shared.calls.base.as_ref());
-        let request = url.and_then(|url| Request::new(method, url));
+        let request = url.and_then(|url| Request::new(method, url)).map(Box::new);
         Self { client, request }
     }
 
     /// A builder that goes on with this request.
     pub fn from_parts(client: Client, request: Request) -> Self {
-        Self { client, request: Ok(request) }
+        Self { client, request: Ok(Box::new(request)) }
     }
 
     /// The request, without sending it.
@@ -355,13 +356,13 @@ impl RequestBuilder {
     /// # Errors
     /// What is wrong with its parts.
     pub fn build(self) -> Result<Request> {
-        self.request
+        self.request.map(|request| *request)
     }
 
     /// The same once more; `None` where the body is a stream, or something is wrong with the request.
     pub fn try_clone(&self) -> Option<Self> {
         let request = self.request.as_ref().ok()?.try_clone()?;
-        Some(Self { client: self.client.clone(), request: Ok(request) })
+        Some(Self { client: self.client.clone(), request: Ok(Box::new(request)) })
     }
 
     /// Adds a header, beside any of the same name.
@@ -537,7 +538,7 @@ impl RequestBuilder {
     /// # Errors
     /// [`Error`], whose [`kind`](Error::kind) says what the call was doing. A response with an error status is none.
     pub async fn send(self) -> Result<Response> {
-        self.client.execute(self.request?).await
+        self.client.run(self.request?).await
     }
 
     fn with(mut self, change: impl FnOnce(&mut Request) -> Result<()>) -> Self {

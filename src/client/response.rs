@@ -331,13 +331,12 @@ impl Response {
     }
 
     /// Waits for the first piece of an error's body, which mostly comes with its head, so that whoever asks for the error has it.
-    pub(super) async fn look_ahead(mut self) -> Self {
+    pub(super) async fn look_ahead(&mut self) {
         match &mut self.content {
             Content::Own(reader) => reader.look_ahead().await,
             #[cfg(feature = "tower")]
             Content::Other(..) => {}
         }
-        self
     }
 }
 
