@@ -5,6 +5,7 @@
 
 #![allow(clippy::print_stdout, reason = "printing is what it is for")]
 
+#[allow(dead_code, reason = "others use the rest of it")]
 #[path = "../tests/support/http_server.rs"]
 mod http_server;
 

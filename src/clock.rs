@@ -39,14 +39,18 @@ pub(crate) async fn before<F: Future + Unpin>(deadline: Option<Instant>, future:
     }
 }
 
-/// A timer for who is polled.
+/// A timer for who is polled, on whichever runtime that is.
 #[derive(Debug, Default)]
-pub(crate) struct Timer(Option<Pin<Box<Sleep>>>);
+pub(crate) struct Timer(Option<(runtime::Id, Pin<Box<Sleep>>)>);
 
 impl Timer {
     /// Ready from `deadline` on.
     pub(crate) fn poll_until(&mut self, cx: &mut Context<'_>, deadline: Instant) -> Poll<()> {
-        let sleep = self.0.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(deadline)));
+        let here = Handle::current().id();
+        if self.0.as_ref().is_none_or(|(runtime, _)| *runtime != here) {
+            self.0 = Some((here, Box::pin(tokio::time::sleep_until(deadline))));
+        }
+        let (_, sleep) = self.0.as_mut().expect("set above");
         if sleep.deadline() != deadline {
             sleep.as_mut().reset(deadline);
         }

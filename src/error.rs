@@ -50,6 +50,7 @@ pub(crate) struct Context {
 impl Context {
     fn shown_url(&self) -> Url {
         let mut url = without_credentials(&self.url);
+        url.set_fragment(None);
         if self.discreet {
             url.set_query(None);
         }
@@ -218,6 +219,10 @@ impl Error {
 
     /// The same with the call it is about. Where time ran out, it says where that went and what is left.
     pub(crate) fn about(mut self, context: &Context, timings: Timings) -> Self {
+        // It may come through several hands.
+        if self.0.timings.is_some() {
+            return self;
+        }
         self.0.uri = context.shown_url().as_str().parse().ok();
         self.0.remaining = context.until.map(|(until, _)| until.saturating_duration_since(clock::now()));
         if self.is_timeout() {

@@ -105,6 +105,8 @@ async fn a_stream_that_fails_or_lies_about_its_length_fails_the_request_and_noth
             (Body::sized(9, broken()), "the disk is gone"),
             (Body::sized(4, pieces(&["hel", "lo"])), "it has more than the 4 bytes it was to have"),
             (Body::sized(6, pieces(&["hel", "lo"])), "it has 5 of the 6 bytes it was to have"),
+            (Body::sized(5, pieces(&["hel", "lo", "", "!"])), "it has more than the 5 bytes it was to have"),
+            (Body::sized(5, pieces(&["hel", "lo"]).chain(broken())), "it has more than the 5 bytes it was to have"),
         ] {
             let error = client.post(&url).body(body).send().await.unwrap_err();
             let expected = format!("send the body to {}: {what}", server.address());
@@ -192,11 +194,11 @@ async fn consent_is_waited_for_and_no_body_is_sent_without() {
 }
 
 #[tokio::test]
-async fn consent_works_over_http2_too() {
+async fn over_http2_nobody_is_asked_and_nobody_waits() {
     let server = HttpServer::start_as(true, |request: hyper::Request<hyper::body::Incoming>| async move {
+        assert!(!request.headers().contains_key("expect"));
         match request.uri().path() {
             "/no" => hyper::Response::builder().status(417).body(full("no")).unwrap(),
-            // hyper's server says 100 when the body is asked for.
             _ => hyper::Response::new(full(request.into_body().collect().await.unwrap().to_bytes())),
         }
     })
@@ -454,5 +456,52 @@ async fn compressed_bodies_are_asked_for_and_decompressed() {
         assert!(error.is_decode() && error.to_string().ends_with("it has more than 2 bytes"), "{error}");
         drop((response, part));
         assert!(tokio::time::timeout(Duration::from_secs(5), client.drain()).await.is_ok(), "no connection is left");
+    }
+}
+
+#[tokio::test]
+async fn a_stream_ends_after_its_first_error_and_a_response_half_read_goes_on() {
+    let peer = Peer::start(|_, mut socket| {
+        if read_head(&mut socket) {
+            let _ = socket.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nhello");
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+    });
+    let client = Client::builder().no_proxy().build().unwrap();
+    let pieces: Vec<_> = client.get(peer.url()).send().await.unwrap().bytes_stream().take(100).collect().await;
+    assert_eq!(pieces.iter().map(Result::is_ok).collect::<Vec<_>>(), [true, false]);
+
+    let peer = Peer::start(|_, mut socket| {
+        if read_head(&mut socket) {
+            let _ = socket.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nhello");
+            std::thread::sleep(std::time::Duration::from_millis(20));
+            let _ = socket.write_all(b"world");
+            answer_all(&mut socket);
+        }
+    });
+    let mut response = client.get(peer.url()).send().await.unwrap();
+    assert_eq!(response.chunk().await.unwrap().unwrap(), "hello");
+    let rest = http::Response::<Body>::from(response).into_body();
+    assert_eq!(rest.collect().await.unwrap().to_bytes(), "world");
+    assert_eq!(client.get(peer.url()).send().await.unwrap().text().await.unwrap(), "ok");
+    assert_eq!(peer.connections(), 1);
+}
+
+#[tokio::test]
+async fn trailers_come_whatever_the_status() {
+    for status in [200, 400] {
+        let peer = Peer::start(move |_, mut socket| {
+            while read_head(&mut socket) {
+                let head =
+                    format!("HTTP/1.1 {status} X\r\ntransfer-encoding: chunked\r\ntrailer: x\r\n\r\n0\r\nx: y\r\n\r\n");
+                let _ = socket.write_all(head.as_bytes());
+            }
+        });
+        let client = Client::builder().no_proxy().build().unwrap();
+        let mut response = client.get(peer.url()).header("te", "trailers").send().await.unwrap();
+        while response.chunk().await.unwrap().is_some() {}
+        assert_eq!(response.trailers().map(|trailers| trailers["x"].clone()), Some("y".parse().unwrap()), "{status}");
+        let shown = format!("{:?}", client.get(format!("{}?token=secret#part", peer.url())).send().await.unwrap());
+        assert!(!shown.contains("secret") && !shown.contains("part"), "{shown}");
     }
 }

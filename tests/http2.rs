@@ -4,10 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use futures_util::StreamExt;
 use futures_util::future::join_all;
 use speeddial::dns::FixedResolver;
 use speeddial::trace::{CloseCause, Event, Limit};
-use speeddial::{Client, ErrorKind, PoolConfig};
+use speeddial::{Body, Client, ErrorKind, PoolConfig};
 use tokio::io::DuplexStream;
 use tokio::time::{Instant, sleep};
 
@@ -434,4 +435,112 @@ async fn a_body_that_the_peer_takes_slowly_is_sending_and_not_waiting() {
     let timings = response.timings();
     // What fits into the window at the end is handed over at once.
     assert!(timings.send() >= ms(100) && timings.wait() >= ms(30), "{timings}");
+}
+
+/// A body of which the first piece comes at once, and the rest after so many milliseconds.
+fn slow_body(rest: u64) -> Body {
+    let first = futures_util::stream::once(async { Ok::<_, std::io::Error>("first") });
+    let rest = futures_util::stream::once(async move {
+        sleep(ms(rest)).await;
+        Ok("rest")
+    });
+    Body::wrap_stream(first.chain(rest))
+}
+
+/// The stream of the next request, as soon as its head is there.
+async fn head(peer: &mut H2Peer) -> std::io::Result<u32> {
+    loop {
+        let frame = peer.next().await?;
+        if frame.kind == HEADERS {
+            return Ok(frame.stream);
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_before_the_request_is_over_costs_no_connection_nor_the_rest_of_the_request() {
+    let received = Arc::new(AtomicUsize::new(0));
+    let seen = received.clone();
+    let wire = Wire::new(move |_, stream| {
+        let seen = seen.clone();
+        async move {
+            let Ok(mut peer) = H2Peer::accept(stream, Some(100)).await else { return };
+            while let Ok(frame) = peer.next().await {
+                match frame.kind {
+                    HEADERS => drop(peer.answer(frame.stream).await),
+                    DATA => drop(seen.fetch_add(frame.payload.len(), Ordering::SeqCst)),
+                    _ => {}
+                }
+            }
+        }
+    });
+    let client = client(&wire, PoolConfig::new(), &Recorder::default());
+    for _ in 0..5 {
+        let response = client.post(URL).body(slow_body(1_000)).send().await.unwrap();
+        assert_eq!(response.text().await.unwrap(), "ok");
+        sleep(ms(300)).await;
+    }
+    sleep(ms(2_000)).await;
+    assert_eq!((wire.connections(), received.load(Ordering::SeqCst)), (1, 5 * "firstrest".len()));
+    assert_eq!(client.pool_stats().in_use, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_response_that_fails_or_is_given_up_ends_a_request_that_is_still_on_its_way() {
+    for gives_up in [false, true] {
+        let resets = Arc::new(AtomicUsize::new(0));
+        let seen = resets.clone();
+        let wire = Wire::new(move |_, stream| {
+            let seen = seen.clone();
+            async move {
+                let Ok(mut peer) = H2Peer::accept(stream, Some(3)).await else { return };
+                // Five that are never answered whole, then one that is.
+                for _ in 0..5 {
+                    let Ok(stream) = head(&mut peer).await else { return };
+                    let _ = peer.head(stream).await;
+                    let _ = peer.send(DATA, 0, stream, b"half").await;
+                    while let Ok(frame) = peer.next().await {
+                        if frame.kind == RST_STREAM {
+                            seen.fetch_add(1, Ordering::SeqCst);
+                            break;
+                        }
+                    }
+                }
+                while let Ok(stream) = peer.request().await {
+                    let _ = peer.answer(stream).await;
+                }
+            }
+        });
+        let pool = PoolConfig::new().max_http2_connections_per_host(1);
+        let client = client(&wire, pool, &Recorder::default());
+        for _ in 0..5 {
+            let request = client.post(URL).body(slow_body(1_000_000));
+            let mut response = request.send().await.unwrap();
+            match gives_up {
+                true => assert_eq!(response.chunk().await.unwrap().unwrap(), "half"),
+                // It has more than its reader wants.
+                false => assert!(response.bytes_with_limit(1).await.is_err()),
+            }
+        }
+        assert_eq!(get(&client).await.unwrap(), "ok", "gives up: {gives_up}");
+        assert_eq!((resets.load(Ordering::SeqCst), wire.connections()), (5, 1), "gives up: {gives_up}");
+        assert_eq!(client.pool_stats().in_use, 0);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_reads_too_late_does_not_cost_the_connection() {
+    let wire = Wire::new(|_, stream| async move {
+        let Ok(mut peer) = H2Peer::accept(stream, Some(100)).await else { return };
+        while let Ok(stream) = peer.request().await {
+            let _ = peer.answer(stream).await;
+        }
+    });
+    let client = client(&wire, PoolConfig::new(), &Recorder::default());
+    for _ in 0..3 {
+        let response = client.get(URL).timeout(ms(100)).send().await.unwrap();
+        sleep(ms(150)).await;
+        assert!(response.text().await.unwrap_err().is_timeout());
+    }
+    assert_eq!(wire.connections(), 1);
 }

@@ -194,6 +194,21 @@ async fn hazard_headers_that_would_split_or_contradict_a_request_are_refused() {
             Err(_) => continue,
         }
     }
+    for (name, value) in
+        [("content-length", "3"), ("transfer-encoding", "chunked"), ("host", "bad host"), ("upgrade", "h2c")]
+    {
+        let defaults = HeaderMap::from_iter([(HeaderName::from_static(name), HeaderValue::from_static(value))]);
+        let client = Client::builder().no_proxy().default_headers(defaults).build().unwrap();
+        let refused = client.post(peer.url()).body("12345").send().await;
+        assert!(refused.as_ref().is_err_and(speeddial::Error::is_builder), "{name}: {value} by default: {refused:?}");
+    }
+    for count in [16_385, 24_575, 24_576] {
+        let many = (0..count)
+            .map(|number| (HeaderName::try_from(format!("x-{number}")).unwrap(), HeaderValue::from_static("1")));
+        let mut request = client.post(peer.url()).build().unwrap();
+        request.headers_mut().extend(many);
+        assert!(client.execute(request).await.unwrap_err().is_builder(), "{count} headers");
+    }
     let many = (0..40_000).fold(client.get(peer.url()), |request, number| request.header(format!("x-{number}"), "1"));
     assert!(many.send().await.unwrap_err().is_builder());
     assert_eq!(peer.connections(), 0, "nothing was sent");
@@ -218,6 +233,7 @@ async fn what_is_unusual_but_right_is_sent_as_it_is() {
     assert_eq!((get[0].as_str(), get.last().unwrap().as_str()), ("GET / HTTP/1.1", "12345"));
     assert!(has(&seen(client.post(peer.url())).await, "content-length: 0"), "a POST without a body has none");
     assert!(has(&seen(client.get(peer.url()).version(Version::HTTP_10)).await, "GET / HTTP/1.0"));
+    assert!(seen(post().expect_continue().body("")).await.iter().all(|line| !line.starts_with("expect")));
     let before = peer.connections();
     let last = seen(post().header("connection", "close")).await;
     assert!(has(&last, "connection: close"));

@@ -283,3 +283,45 @@ async fn queries_are_hidden_by_choice() {
     assert_eq!((uri.as_str(), asked.as_str()), ("http://a.test/x", "/x"));
     assert!(!said.contains("secret"), "{said}");
 }
+
+#[tokio::test(start_paused = true)]
+async fn the_wait_for_another_attempt_is_no_wait_in_the_pool_and_a_drain_lets_it_end() {
+    let (wire, seen) = server(&[IN_2_S, OK]);
+    let pool = PoolConfig::new().max_connections_per_host(1).wait_timeout(ms(500));
+    let client = builder(wire).pool(pool).retry(RetryPolicy::new()).build().unwrap();
+    let draining = async {
+        tokio::time::sleep(ms(500)).await;
+        client.drain().await;
+    };
+    let call = async { client.get(URL).send().await.unwrap().text().await.unwrap() };
+    // Another call has the only connection when the wait is over.
+    let other = async {
+        tokio::time::sleep(ms(200)).await;
+        client.get(URL).send().await.unwrap().text().await.unwrap()
+    };
+    let (other, called, ()) = tokio::join!(other, call, draining);
+    assert_eq!((other.as_str(), called.as_str(), seen.lock().unwrap().len()), ("ok", "ok", 3));
+}
+
+#[tokio::test(start_paused = true)]
+async fn expect_stays_behind_with_its_body() {
+    const SEE_OTHER: &str = "HTTP/1.1 303 See\r\nlocation: /y\r\ncontent-length: 0\r\n\r\n";
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let log = seen.clone();
+    let wire = Wire::new(move |_, mut stream| {
+        let log = log.clone();
+        async move {
+            let mut bytes = Vec::new();
+            while stream.read_buf(&mut bytes).await.is_ok_and(|read| read > 0) {
+                let head = String::from_utf8_lossy(&std::mem::take(&mut bytes)).to_lowercase();
+                let answer = if head.starts_with("post") { SEE_OTHER } else { OK };
+                log.lock().unwrap().push(head);
+                let _ = stream.write_all(answer.as_bytes()).await;
+            }
+        }
+    });
+    let client = builder(wire).build().unwrap();
+    client.post(URL).expect_continue().body("x").send().await.unwrap();
+    let seen = seen.lock().unwrap();
+    assert!(seen[0].contains("expect: 100-continue") && !seen.last().unwrap().contains("expect"), "{seen:?}");
+}

@@ -171,3 +171,27 @@ async fn a_layers_own_error_and_answer_are_told_from_the_clients() {
     assert_eq!(response.text().await.unwrap(), "made up");
     assert_eq!(client.pool_stats().opened, 0);
 }
+
+#[tokio::test]
+async fn errors_are_the_same_within_layers() {
+    let server = HttpServer::start(|request: hyper::Request<hyper::body::Incoming>| async move {
+        match request.uri().path() {
+            "/late" => {
+                let pieces = futures_util::stream::once(async { Ok(hyper::body::Frame::data(Bytes::from("x"))) });
+                let pieces = futures_util::StreamExt::chain(pieces, futures_util::stream::pending());
+                hyper::Response::new(BodyExt::boxed(http_body_util::StreamBody::new(pieces)))
+            }
+            _ => hyper::Response::builder().status(400).body(full("what?")).unwrap(),
+        }
+    })
+    .unwrap();
+    let client = Client::builder().no_proxy().layer(Word("x")).build().unwrap();
+    let url = format!("http://{}", server.address());
+    let error = client.get(&url).send().await.unwrap().error_for_status().unwrap_err();
+    assert_eq!(error.body_start(), b"what?");
+    let late = client.get(format!("{url}/late")).body_idle_timeout(Duration::from_millis(20)).send().await.unwrap();
+    let error = late.bytes().await.unwrap_err().to_string();
+    assert_eq!(error.matches("receive").count(), 2, "the phase, and its time, once: {error}");
+    let long = format!("{url}/{}", "x".repeat(70_000));
+    assert!(client.get(long).send().await.unwrap_err().is_builder());
+}

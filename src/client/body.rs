@@ -40,6 +40,10 @@ struct Streamed {
     length: Option<u64>,
     bytes: u64,
     trailers: Option<HeaderMap>,
+    /// The piece that reaches the length: it goes out when nothing comes after it.
+    last: Option<Bytes>,
+    /// Nothing more is to be read.
+    read: bool,
     ended: bool,
 }
 
@@ -80,7 +84,8 @@ impl Body {
         Self::streamed(Pieces(Box::pin(pieces)), None)
     }
 
-    /// A body of these pieces, which have so many bytes together. Where they have not, it fails, and with it the request.
+    /// A body of these pieces, which have so many bytes together. Where they have not, it fails, and with it the request; a body
+    /// of no bytes is not read.
     pub fn sized<S>(length: u64, pieces: S) -> Self
     where
         S: TryStream<Ok: Into<Bytes>, Error: Into<Cause>> + Send + 'static,
@@ -90,7 +95,15 @@ impl Body {
 
     fn streamed(frames: impl Frames + 'static, length: Option<u64>) -> Self {
         let frames = Mutex::new(Box::pin(frames) as Pin<Box<dyn Frames>>);
-        Self(Kind::Streamed(Box::new(Streamed { frames, length, bytes: 0, trailers: None, ended: false })))
+        Self(Kind::Streamed(Box::new(Streamed {
+            frames,
+            length,
+            bytes: 0,
+            trailers: None,
+            last: None,
+            read: false,
+            ended: false,
+        })))
     }
 
     /// The same with trailers after it (RFC 9110 §6.5), in place of any it had. Over HTTP/1.1 it is sent in chunks for them,
@@ -255,26 +268,44 @@ impl Streamed {
         if self.ended {
             return Poll::Ready(None);
         }
-        let frames = self.frames.get_mut().unwrap_or_else(PoisonError::into_inner);
-        let frame = match ready!(frames.as_mut().poll_frame(cx)) {
-            Some(Ok(frame)) => frame,
-            Some(Err(error)) => return self.end(Some(Err(error))),
-            None => return self.over(None),
-        };
-        match frame.into_data() {
-            Ok(data) => {
-                self.bytes += data.len() as u64;
-                match self.length {
-                    Some(length) if self.bytes > length => self.end(Some(Err(LengthError::Longer(length).into()))),
-                    _ => Poll::Ready(Some(Ok(Frame::data(data)))),
+        if self.read {
+            return self.over(None);
+        }
+        loop {
+            let frames = self.frames.get_mut().unwrap_or_else(PoisonError::into_inner);
+            let frame = match ready!(frames.as_mut().poll_frame(cx)) {
+                Some(Ok(frame)) => frame,
+                Some(Err(error)) => return self.end(Some(Err(error))),
+                None => return self.over(None),
+            };
+            let data = match frame.into_data() {
+                Ok(data) => data,
+                Err(other) => return self.over(other.into_trailers().ok()),
+            };
+            let so_far = self.bytes + self.last.as_ref().map_or(0, |last| last.len() as u64) + data.len() as u64;
+            match self.length {
+                Some(length) if so_far > length => return self.end(Some(Err(LengthError::Longer(length).into()))),
+                // Whoever sends it looks no further when it is as long as it was said to be.
+                Some(length) if so_far == length => {
+                    self.last = self.last.take().filter(|_| data.is_empty()).or(Some(data));
+                }
+                _ => {
+                    self.bytes = so_far;
+                    return Poll::Ready(Some(Ok(Frame::data(data))));
                 }
             }
-            Err(other) => self.over(other.into_trailers().ok()),
         }
     }
 
     /// Its last byte has been read.
     fn over(&mut self, trailers: Option<HeaderMap>) -> Poll<Option<Result<Frame<Bytes>, Cause>>> {
+        self.read = true;
+        if let Some(last) = self.last.take() {
+            self.bytes += last.len() as u64;
+            self.trailers = self.trailers.take().or(trailers);
+            self.ended = self.trailers.is_none();
+            return Poll::Ready(Some(Ok(Frame::data(last))));
+        }
         match self.length {
             Some(length) if self.bytes < length => self.end(Some(Err(LengthError::Shorter(length, self.bytes).into()))),
             _ => {

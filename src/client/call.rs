@@ -19,7 +19,7 @@ use super::decode::{Decoder, Decompression};
 use super::keep_alive::KeepAlive;
 use super::outgoing::{Outgoing, Upload};
 use super::redirect::{Onward, RedirectError, onward, strip};
-use super::request::{Request, Timeouts};
+use super::request::{self, Request, Timeouts};
 use super::response::{Payload, Reader, Response, Source};
 use super::retry::{Attempted, Fate, is_idempotent};
 use super::{Dialer, Shared, again};
@@ -32,6 +32,7 @@ use crate::trace::{Asked, CloseCause, Event, Phase, RetryCause, Trace, Wants};
 
 /// Makes the call `request` describes.
 pub(super) async fn run(client: &Shared, mut request: Box<Request>) -> Result<Response> {
+    add_defaults(&mut request.headers, &client.calls.headers)?;
     request.check()?;
     let target = target(&request)?;
     let trace = Trace::start(&client.hooks, request.options.observer.clone(), || Asked {
@@ -39,7 +40,6 @@ pub(super) async fn run(client: &Shared, mut request: Box<Request>) -> Result<Re
         origin: request.origin.clone(),
         target: client.calls.shown(target.clone()),
     });
-    add_defaults(&mut request.headers, &client.calls.headers);
     #[cfg(feature = "__compression")]
     let decompression = accept_codings(&mut request, client.calls.decompression);
     let timeouts = request.options.timeouts.or(&client.calls.timeouts);
@@ -53,6 +53,7 @@ pub(super) async fn run(client: &Shared, mut request: Box<Request>) -> Result<Re
         client,
         target: Some(target),
         request: Some(request),
+        repeated: 0,
         has_just_begun: true,
         body_is_gone: false,
         open,
@@ -78,14 +79,15 @@ pub(super) async fn run(client: &Shared, mut request: Box<Request>) -> Result<Re
 }
 
 /// Adds the client's headers that the request has none of.
-fn add_defaults(headers: &mut HeaderMap, defaults: &HeaderMap) {
+fn add_defaults(headers: &mut HeaderMap, defaults: &HeaderMap) -> Result<()> {
     for name in defaults.keys() {
         if !headers.contains_key(name) {
             for value in defaults.get_all(name) {
-                headers.append(name, value.clone());
+                request::add(headers, name.clone(), value.clone())?;
             }
         }
     }
+    Ok(())
 }
 
 /// Says which codings are taken off, unless the request says itself what it accepts, or asks for a part of what there is.
@@ -129,6 +131,8 @@ struct Call<'a> {
     request: Option<Box<Request>>,
     /// What the request asks for; it is made anew for another attempt, because to keep it costs more than to parse it.
     target: Option<Uri>,
+    /// How often it was made again by choice.
+    repeated: u32,
     /// Whether it has not asked for a connection yet.
     has_just_begun: bool,
     /// Whether the request's body was a stream, which has been read.
@@ -209,15 +213,14 @@ impl Call<'_> {
 
     /// A response that the client's policy does not find worth another attempt.
     async fn worthwhile_answer(&mut self) -> Result<Answered> {
-        let mut attempts = 0;
         loop {
             let answer = self.answer().await;
             if let Ok(Answered { response, .. }) = &answer {
                 let (status, version) = (response.status(), response.version());
                 self.open.trace.emit(Event::Headers { status, version });
             }
-            attempts += 1;
-            let Some((until, cause)) = self.again(&answer, attempts) else { return answer };
+            let Some((until, cause)) = self.again(&answer) else { return answer };
+            self.repeated += 1;
             self.open.trace.emit(Event::Retried { cause });
             answer.into_iter().for_each(Answered::drain);
             clock::sleep_until(Some(until)).await;
@@ -225,7 +228,7 @@ impl Call<'_> {
     }
 
     /// When the request is to be made again, where it is.
-    fn again(&self, answer: &Result<Answered>, attempts: u32) -> Option<(Instant, RetryCause)> {
+    fn again(&self, answer: &Result<Answered>) -> Option<(Instant, RetryCause)> {
         let retry = self.client.calls.retry.as_ref()?;
         let (outcome, cause) = match answer {
             Ok(Answered { response, .. }) => {
@@ -233,6 +236,7 @@ impl Call<'_> {
             }
             Err(error) => (outcome(error), RetryCause::Failed),
         };
+        let attempts = self.repeated + 1;
         let call = again::Attempted { attempts, idempotent: self.is_idempotent(), replayable: !self.body_is_gone };
         let wait = retry.policy.wait(outcome, call, fastrand::f64(), clock::wall())?;
         let now = clock::now();
@@ -489,7 +493,12 @@ impl Call<'_> {
         if let Some(announced) = announced {
             message.headers_mut().entry(TRAILER).or_insert(announced);
         }
-        if self.request().body.is_empty() && !self.body_is_gone && has_content(&self.request().method) {
+        let has_body = !self.request().body.is_empty() || self.body_is_gone;
+        if !has_body || conn.protocol() == Protocol::Http2 {
+            // There is nothing to be asked about (RFC 9110 §10.1.1), or nobody who would hear the answer.
+            message.headers_mut().remove(EXPECT);
+        }
+        if !has_body && has_content(&self.request().method) {
             message.headers_mut().entry(CONTENT_LENGTH).or_insert(HeaderValue::from_static("0"));
         }
         match (conn.protocol(), conn.forwards()) {
@@ -589,7 +598,7 @@ fn outcome(error: &Error) -> Outcome<'_> {
     match error.kind() {
         ErrorKind::Resolve | ErrorKind::Connect => Outcome::NotSent,
         ErrorKind::Timeout(Phase::Dns | Phase::Connect | Phase::Proxy | Phase::Tls) => Outcome::NotSent,
-        ErrorKind::Timeout(Phase::Send | Phase::Wait) | ErrorKind::Exchange => Outcome::Unknown,
+        ErrorKind::Timeout(Phase::Send | Phase::Wait | Phase::Receive) | ErrorKind::Exchange => Outcome::Unknown,
         // Certificates do not get better, nor does a queue that is too long.
         _ => Outcome::Final,
     }
@@ -718,17 +727,20 @@ struct Waiting<'a> {
 }
 
 impl Waiting<'_> {
-    /// When it has waited for long enough, as things are now; they are looked at again then.
-    fn until(&self, now: Instant) -> Option<Instant> {
+    /// Whether it has waited for too long, and for what; otherwise when to look again.
+    fn verdict(&self, now: Instant) -> Result<Option<Instant>, Duration> {
         let (queue, connect) = self.limits;
-        let begun = self.ticket.as_ref().and_then(Ticket::dial).and_then(|dial| dial.begun());
-        match begun {
-            Some(begun) => connect.and_then(|limit| begun.max(self.since).checked_add(limit)),
-            None => {
-                let queue = queue.and_then(|limit| self.since.checked_add(limit));
-                // A dial that is begun from now on may take at least so long.
-                queue.into_iter().chain(connect.and_then(|limit| now.checked_add(limit))).min()
-            }
+        let dialled = self.ticket.as_ref().and_then(Ticket::dial).and_then(|dial| dial.begun());
+        let (limit, since, look) = match dialled {
+            // The dial may be put off, and the request be in the queue again.
+            Some(begun) => (connect, begun.max(self.since), queue.map(|_| LOOK_AGAIN)),
+            // A dial that is begun from now on may take at least so long.
+            None => (queue, self.since, connect),
+        };
+        let until = limit.and_then(|limit| since.checked_add(limit));
+        match (until, limit) {
+            (Some(until), Some(limit)) if until <= now => Err(limit),
+            _ => Ok(until.into_iter().chain(look.and_then(|look| now.checked_add(look))).min()),
         }
     }
 
@@ -737,19 +749,17 @@ impl Waiting<'_> {
             return Poll::Pending;
         }
         loop {
-            let now = clock::now();
-            let Some(until) = self.until(now) else { return Poll::Pending };
-            if until > now {
-                ready!(self.timer.poll_until(cx, until));
-                continue;
+            match self.verdict(clock::now()) {
+                Ok(Some(until)) => ready!(self.timer.poll_until(cx, until)),
+                Ok(None) => return Poll::Pending,
+                Err(limit) => return Poll::Ready(LeaseError::Impatient(limit)),
             }
-            let dialled = self.ticket.as_ref().and_then(Ticket::dial).is_some();
-            let (queue, connect) = self.limits;
-            let limit = if dialled { connect } else { queue };
-            return Poll::Ready(LeaseError::Impatient(limit.unwrap_or_default()));
         }
     }
 }
+
+/// How often a request with a limit for the queue looks whether it is back there.
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
 impl Future for Waiting<'_> {
     type Output = Delivery<Dialer>;

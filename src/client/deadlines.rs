@@ -1,4 +1,4 @@
-//! Time limits of calls: one timer for all of a client's, because most calls are over long before theirs.
+//! Time limits of calls: one timer for all of a client's on a runtime, because most calls are over long before theirs.
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,9 +9,9 @@ use tokio::runtime::{self, Handle};
 
 use crate::clock::{Alarm, Instant, Timed, now};
 
-/// The limits of a client's calls. Clones share them.
-#[derive(Clone, Default)]
-pub(super) struct Deadlines(Arc<Shared>);
+/// The limits of a client's calls, on each runtime by themselves: nobody can rely on another one's being driven.
+#[derive(Default)]
+pub(super) struct Deadlines(Mutex<Vec<(runtime::Id, Arc<Shared>)>>);
 
 #[derive(Default)]
 struct Shared {
@@ -26,29 +26,44 @@ type Limits = Slab<Waiting>;
 struct Waiting {
     deadline: Instant,
     waker: Waker,
-    runtime: Handle,
 }
 
 impl Deadlines {
     /// Runs `future` until `deadline`; `None` when the deadline came first. It has to be pinned by the caller.
     pub(super) async fn before<F: Future + Unpin>(&self, deadline: Option<Instant>, future: F) -> Option<F::Output> {
         match deadline {
-            Some(deadline) => Limited { future, deadline, key: None, all: &self.0 }.await,
+            Some(deadline) => Limited { future, deadline, key: None, all: self.here() }.await,
             None => Some(future.await),
         }
     }
 }
 
+impl Deadlines {
+    /// Those of this runtime.
+    fn here(&self) -> Arc<Shared> {
+        let here = Handle::current().id();
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, known)) = all.iter().find(|(runtime, _)| *runtime == here) {
+            return known.clone();
+        }
+        // Others have gone by now, maybe.
+        all.retain(|(_, known)| Arc::strong_count(known) > 1);
+        let new = Arc::<Shared>::default();
+        all.push((here, new.clone()));
+        new
+    }
+}
+
 /// A future with a limit.
-struct Limited<'a, F> {
+struct Limited<F> {
     future: F,
     deadline: Instant,
     /// Once it waits.
     key: Option<usize>,
-    all: &'a Arc<Shared>,
+    all: Arc<Shared>,
 }
 
-impl<F: Future + Unpin> Future for Limited<'_, F> {
+impl<F: Future + Unpin> Future for Limited<F> {
     type Output = Option<F::Output>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
@@ -56,21 +71,22 @@ impl<F: Future + Unpin> Future for Limited<'_, F> {
             return Poll::Ready(Some(output));
         }
         match self.key {
-            None => {
-                self.key = Some(self.all.wait(self.deadline, cx.waker()));
-                Alarm::set(self.all, Some(self.deadline));
-                Poll::Pending
-            }
-            Some(_) if self.deadline <= now() => Poll::Ready(None),
+            None => self.key = Some(self.all.wait(self.deadline, cx.waker())),
             Some(key) => {
                 self.all.wait_on(key, cx.waker());
-                Poll::Pending
+                // After the waker is known: the time may have come in between.
+                if self.deadline <= now() {
+                    return Poll::Ready(None);
+                }
             }
         }
+        // Also where it waits already: its timer may be gone with its runtime.
+        Alarm::set(&self.all, Some(self.deadline));
+        Poll::Pending
     }
 }
 
-impl<F> Drop for Limited<'_, F> {
+impl<F> Drop for Limited<F> {
     fn drop(&mut self) {
         if let Some(key) = self.key {
             let gone = self.all.lock().remove(key);
@@ -81,7 +97,7 @@ impl<F> Drop for Limited<'_, F> {
 
 impl Shared {
     fn wait(&self, deadline: Instant, waker: &Waker) -> usize {
-        let waiting = Waiting { deadline, waker: waker.clone(), runtime: Handle::current() };
+        let waiting = Waiting { deadline, waker: waker.clone() };
         self.lock().insert(waiting)
     }
 
@@ -99,11 +115,6 @@ impl Shared {
 impl Timed for Shared {
     fn alarm(&self) -> &Alarm {
         &self.alarm
-    }
-
-    fn waits_on(&self, not: runtime::Id) -> Option<Handle> {
-        let limits = self.lock();
-        limits.iter().map(|(_, waiting)| &waiting.runtime).find(|runtime| runtime.id() != not).cloned()
     }
 
     fn handle_timeout(self: &Arc<Self>, now: Instant) -> Option<Instant> {
@@ -147,7 +158,7 @@ mod tests {
             let (takes, limit) = (number as u64 * 7 % 501, number as u64 * 13 % 499);
             assert!(at == takes.min(limit) && (done || takes >= limit) && (!done || takes <= limit), "{number}");
         }
-        assert_eq!(deadlines.0.lock().len(), 0);
+        assert_eq!(deadlines.here().lock().len(), 0);
         assert_eq!(run(1_000, 1_000).await.0, 1_000);
         assert!(deadlines.before(None, pin!(async { sleep(ms(5)).await })).await.is_some());
     }
@@ -161,7 +172,7 @@ mod tests {
             deadlines.before(Some(start + ms(50)), never).await
         });
         assert!(futures_util::poll!(future.as_mut()).is_pending());
-        assert_eq!(deadlines.0.lock().len(), 1);
+        assert_eq!(deadlines.here().lock().len(), 1);
         // Another task waits for it from now on.
         let ended = futures_util::future::join(sleep(ms(10)), future).await.1;
         assert_eq!((ended, now() - start), (None, ms(50)));
@@ -171,13 +182,13 @@ mod tests {
         });
         assert!(futures_util::poll!(future.as_mut()).is_pending());
         drop(future);
-        assert_eq!(deadlines.0.lock().len(), 0);
+        assert_eq!(deadlines.here().lock().len(), 0);
     }
 
     #[test]
-    fn a_limit_is_kept_though_the_runtime_is_gone_that_had_the_timer() {
+    fn a_limit_is_kept_though_another_runtime_is_not_driven_or_gone() {
         let runtime = || tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
-        let (deadlines, first, second) = (Deadlines::default(), runtime(), runtime());
+        let (deadlines, first, second) = (Arc::new(Deadlines::default()), runtime(), runtime());
         let limit = |after: u64| {
             let deadlines = deadlines.clone();
             async move {
@@ -185,12 +196,15 @@ mod tests {
                 deadlines.before(Some(now() + ms(after)), never).await
             }
         };
-        let kept = first.spawn(limit(60_000));
+        let kept = first.spawn(limit(10));
         first.block_on(tokio::task::yield_now());
-        let waits = second.spawn(limit(30));
-        second.block_on(tokio::task::yield_now());
+        let in_time = async |after| tokio::time::timeout(ms(10_000), limit(after)).await;
+        assert_eq!(second.block_on(in_time(30)), Ok(None), "the first one sleeps");
         drop(first);
-        assert_eq!(second.block_on(async { tokio::time::timeout(ms(10_000), waits).await }).unwrap().unwrap(), None);
-        drop(kept);
+        assert_eq!(second.block_on(in_time(30)), Ok(None), "the first one is gone");
+        drop((kept, second));
+        let third = runtime();
+        assert_eq!(third.block_on(in_time(30)), Ok(None));
+        assert_eq!(deadlines.0.lock().unwrap().len(), 1, "what is gone is forgotten");
     }
 }

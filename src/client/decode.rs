@@ -171,13 +171,25 @@ impl Coding {
     }
 }
 
+/// What there is of a decoded body.
+pub(super) enum Step {
+    /// Its next piece.
+    Made(Bytes),
+    /// Nothing without more input, or nothing at all.
+    Hungry,
+    /// Nothing yet, after so much work that others had better have their turn.
+    Busy,
+}
+
+/// So many turns without a piece are work enough.
+const TURNS: u32 = 16;
+
 /// Takes the codings of one body off.
 pub(super) struct Decoder {
     /// The last coding first.
     stages: Vec<Stage>,
     limits: Decompression,
     came: u64,
-    made: u64,
     /// Nothing more comes.
     ended: bool,
     over: bool,
@@ -192,6 +204,9 @@ struct Stage {
     is_full: bool,
     /// A member is done, and nothing of the next one has come.
     is_between: bool,
+    /// How many bytes it has made.
+    made: u64,
+    scratch: Vec<u8>,
 }
 
 impl Decoder {
@@ -212,17 +227,14 @@ impl Decoder {
         headers.remove(CONTENT_ENCODING);
         headers.remove(http::header::CONTENT_LENGTH);
         let stages = codings.into_iter().rev().map(Stage::new).collect();
-        let (came, made, ended, over, trailers) = Default::default();
-        Ok(Some(Self { stages, limits, came, made, ended, over, trailers }))
+        let (came, ended, over, trailers) = Default::default();
+        Ok(Some(Self { stages, limits, came, ended, over, trailers }))
     }
 
     /// Takes the next piece of the body as it came.
     pub(super) fn push(&mut self, data: Bytes) {
         self.came += data.len() as u64;
-        self.stages[0].input = match self.stages[0].input.is_empty() {
-            true => data,
-            false => [&self.stages[0].input[..], &data].concat().into(),
-        };
+        self.stages[0].push(data);
     }
 
     /// The body is over.
@@ -244,61 +256,69 @@ impl Decoder {
         self.over
     }
 
-    /// The next piece; `None` where there is none without more input, or none at all.
-    pub(super) fn next(&mut self) -> Result<Option<Bytes>, DecodeError> {
-        let last = self.stages.len() - 1;
-        let made = self.made_by(last)?;
-        let Some(made) = made else {
-            self.over = self.ended;
-            return Ok(None);
-        };
-        self.made += made.len() as u64;
-        match (self.limits.bytes, self.limits.ratio) {
-            (most, _) if self.made > most => Err(DecodeError::TooLong(most)),
-            (_, ratio) if self.made > HARMLESS && self.made / ratio.max(1) >= self.came => {
-                Err(DecodeError::Bomb(ratio))
+    /// The next piece.
+    pub(super) fn next(&mut self) -> Result<Step, DecodeError> {
+        let mut turns = TURNS;
+        let step = self.made_by(self.stages.len() - 1, &mut turns)?;
+        self.over |= self.ended && matches!(step, Step::Hungry);
+        Ok(step)
+    }
+
+    fn made_by(&mut self, stage: usize, turns: &mut u32) -> Result<Step, DecodeError> {
+        loop {
+            if let Some(made) = self.stages[stage].make()? {
+                // What lies between two codings takes its time, too.
+                self.check(self.stages[stage].made)?;
+                return Ok(Step::Made(made));
             }
-            _ => Ok(Some(made)),
+            if *turns == 0 {
+                return Ok(Step::Busy);
+            }
+            *turns -= 1;
+            let more = match stage {
+                0 => Step::Hungry,
+                _ => self.made_by(stage - 1, turns)?,
+            };
+            match more {
+                Step::Made(more) => self.stages[stage].push(more),
+                Step::Hungry if self.ended => return self.stages[stage].last().map(|()| Step::Hungry),
+                other => return Ok(other),
+            }
         }
     }
 
-    fn made_by(&mut self, stage: usize) -> Result<Option<Bytes>, DecodeError> {
-        loop {
-            if let Some(made) = self.stages[stage].made()? {
-                return Ok(Some(made));
-            }
-            let more = match stage {
-                0 => None,
-                _ => self.made_by(stage - 1)?,
-            };
-            match more {
-                Some(more) => self.stages[stage].push(more),
-                None if self.ended => return self.stages[stage].last(),
-                None => return Ok(None),
-            }
+    fn check(&self, made: u64) -> Result<(), DecodeError> {
+        match (self.limits.bytes, self.limits.ratio) {
+            (most, _) if made > most => Err(DecodeError::TooLong(most)),
+            (_, ratio) if made > HARMLESS && made / ratio.max(1) >= self.came => Err(DecodeError::Bomb(ratio)),
+            _ => Ok(()),
         }
     }
 }
 
 impl Stage {
     fn new(coding: Coding) -> Self {
-        Self { coding, codec: None, input: Bytes::new(), is_full: false, is_between: true }
+        let (codec, input, is_full, made, scratch) = Default::default();
+        Self { coding, codec, input, is_full, is_between: true, made, scratch }
     }
 
     fn push(&mut self, data: Bytes) {
-        self.input = data;
+        self.input = match self.input.is_empty() {
+            true => data,
+            false => [&self.input[..], &data].concat().into(),
+        };
     }
 
     /// What can be made of what has come.
-    fn made(&mut self) -> Result<Option<Bytes>, DecodeError> {
+    fn make(&mut self) -> Result<Option<Bytes>, DecodeError> {
         while !self.input.is_empty() || self.is_full {
             if self.codec.is_none() && self.coding == Coding::Deflate && self.input.len() < 2 {
                 return Ok(None);
             }
             let codec = self.codec.get_or_insert_with(|| self.coding.codec(&self.input));
             self.is_between = false;
-            let mut piece = vec![0; PIECE];
-            let mut output = WriteBuffer::new_initialized(&mut piece);
+            self.scratch.resize(PIECE, 0);
+            let mut output = WriteBuffer::new_initialized(&mut self.scratch);
             let mut input = PartialBuffer::new(&self.input[..]);
             let decoded = codec.decode(&mut input, &mut output);
             let (read, written) = (input.written_len(), output.written_len());
@@ -310,14 +330,23 @@ impl Stage {
                 self.finish_member()?;
             }
             if written > 0 {
-                piece.truncate(written);
-                return Ok(Some(piece.into()));
+                self.made += written as u64;
+                return Ok(Some(self.piece(written)));
             }
             if stuck && !self.is_full {
                 return Ok(None);
             }
         }
         Ok(None)
+    }
+
+    /// A short piece does not keep the room of a long one.
+    fn piece(&mut self, length: usize) -> Bytes {
+        if length < PIECE / 2 {
+            return Bytes::copy_from_slice(&self.scratch[..length]);
+        }
+        self.scratch.truncate(length);
+        std::mem::take(&mut self.scratch).into()
     }
 
     fn finish_member(&mut self) -> Result<(), DecodeError> {
@@ -332,10 +361,10 @@ impl Stage {
         renewed.map_err(|error| DecodeError::Invalid(self.coding, error.to_string()))
     }
 
-    /// What is left when nothing more comes.
-    fn last(&mut self) -> Result<Option<Bytes>, DecodeError> {
+    /// Whether it may end here.
+    fn last(&self) -> Result<(), DecodeError> {
         match self.is_between && self.input.is_empty() {
-            true => Ok(None),
+            true => Ok(()),
             false => Err(DecodeError::Cut(self.coding)),
         }
     }

@@ -51,15 +51,16 @@ fn decoded(coding: &str, data: &[u8], size: usize, limits: Decompression) -> Res
     let told = |error: DecodeError| error.to_string();
     let mut decoder = Decoder::of(&mut headers(coding), limits).map_err(told)?.expect("a coding");
     let mut all = Vec::new();
-    for piece in data.chunks(size) {
-        decoder.push(Bytes::copy_from_slice(piece));
-        while let Some(made) = decoder.next().map_err(told)? {
-            all.extend_from_slice(&made);
+    let mut pieces = data.chunks(size);
+    while !decoder.is_over() {
+        match decoder.next().map_err(told)? {
+            Step::Made(made) => all.extend_from_slice(&made),
+            Step::Busy => {}
+            Step::Hungry => match pieces.next() {
+                Some(piece) => decoder.push(Bytes::copy_from_slice(piece)),
+                None => decoder.end(),
+            },
         }
-    }
-    decoder.end();
-    while let Some(made) = decoder.next().map_err(told)? {
-        all.extend_from_slice(&made);
     }
     assert!(decoder.is_over());
     Ok(all)
@@ -172,4 +173,48 @@ fn a_zstd_window_of_more_than_8_mib_is_refused() {
     let frame = [0x28, 0xb5, 0x2f, 0xfd, 0x00, 0xa8, 0x09, 0x00, 0x00, b'x'];
     let refused = decoded("zstd", &frame, 64, Decompression::default());
     assert!(refused.unwrap_err().starts_with("it is not valid zstd"));
+}
+
+#[test]
+fn what_lies_between_two_codings_is_limited_and_taken_in_turns() {
+    // Empty frames that a reader skips: nothing comes out, however many there are.
+    let nothing = [0x50, 0x2a, 0x4d, 0x18, 0, 0, 0, 0].repeat(4 << 20);
+    let bomb = coded("br", &nothing);
+    assert!(bomb.len() < 100_000, "{}", bomb.len());
+    let refused = decoded("zstd, br", &bomb, 64, Decompression::default());
+    assert_eq!(refused.unwrap_err(), "it grows more than 250 times");
+    let mut decoder = Decoder::of(&mut headers("zstd, br"), Decompression::default()).unwrap().unwrap();
+    decoder.push(bomb.into());
+    assert!(matches!(decoder.next(), Ok(Step::Busy)), "others have their turn");
+}
+
+#[test]
+fn two_codings_come_off_a_byte_at_a_time() {
+    let data = text(3_000);
+    for outer in ["gzip", "br", "zstd", "deflate"] {
+        for inner in ["gzip", "br", "zstd", "deflate", "raw"] {
+            // Each byte of the inner coding is flushed by itself where the outer one has members.
+            let within = coded(inner, &data);
+            let whole = match outer {
+                "gzip" | "zstd" => within.chunks(1).flat_map(|byte| coded(outer, byte)).collect(),
+                _ => coded(outer, &within),
+            };
+            let codings = format!("{}, {outer}", inner.replace("raw", "deflate"));
+            let decoded = decoded(&codings, &whole, 1, Decompression::default());
+            assert!(decoded.as_ref() == Ok(&data), "{codings}: {:?}", decoded.map(|all| all.len()));
+        }
+    }
+}
+
+#[test]
+fn short_pieces_take_little_room() {
+    let flushed: Vec<u8> = (0..200).flat_map(|_| coded("gzip", b"x")).collect();
+    let mut decoder = Decoder::of(&mut headers("gzip"), Decompression::default()).unwrap().unwrap();
+    decoder.push(flushed.into());
+    let mut pieces = Vec::new();
+    while let Ok(Step::Made(made)) = decoder.next() {
+        pieces.push(Vec::from(made));
+    }
+    assert_eq!(pieces.len(), 200);
+    assert!(pieces.iter().map(Vec::capacity).sum::<usize>() < 2_000);
 }

@@ -67,6 +67,8 @@ impl ClientService {
 
     /// Makes a call through the layers.
     pub(super) async fn execute(self, shared: &Shared, request: Box<Request>) -> Result<Response> {
+        call::target_of(&request.url)
+            .map_err(|error| Error::invalid_request("the URL's path cannot be sent", error))?;
         let (method, url, origin) = (request.method.clone(), request.url.clone(), request.origin.clone());
         let observer = request.options.observer.clone();
         let answered = self.oneshot((*request).into()).await;

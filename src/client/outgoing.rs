@@ -37,6 +37,9 @@ pub(super) struct Upload {
     failed: Mutex<Option<Cause>>,
     begun: AtomicBool,
     over: watch::Sender<bool>,
+    given_up: AtomicBool,
+    /// Whoever reads the body, where it waits.
+    reader: Mutex<Option<Waker>>,
     consent: Option<Mutex<Consent>>,
 }
 
@@ -44,10 +47,8 @@ pub(super) struct Upload {
 #[derive(Default)]
 struct Consent {
     said: Option<bool>,
-    given_up: bool,
     patience: Timer,
     until: Option<Instant>,
-    waker: Option<Waker>,
 }
 
 impl Upload {
@@ -98,43 +99,39 @@ impl Upload {
     /// The peer wants the body, or does not; the first word counts.
     pub(super) fn consent(&self, wanted: bool) {
         let Some(consent) = &self.consent else { return };
-        let waker = {
-            let mut consent = unpoisoned(consent);
-            consent.said.get_or_insert(wanted);
-            consent.waker.take()
-        };
-        waker.into_iter().for_each(Waker::wake);
+        unpoisoned(consent).said.get_or_insert(wanted);
+        self.wake();
     }
 
-    /// The response is over, and the body is not wanted: its stream ends.
+    /// Nobody wants the body any more: it fails, and its stream ends.
     pub(super) fn give_up(&self) {
-        let Some(consent) = &self.consent else { return };
-        let waker = {
-            let mut consent = unpoisoned(consent);
-            consent.given_up = true;
-            consent.waker.take()
-        };
+        self.given_up.store(true, Ordering::Release);
+        self.wake();
+    }
+
+    fn wake(&self) {
+        let waker = unpoisoned(&self.reader).take();
         waker.into_iter().for_each(Waker::wake);
     }
 
     /// Ready when the body may be sent: the peer has said so, or nothing at all for long enough; or when it never will be.
     fn poll_consent(&self, cx: &mut Context<'_>) -> Poll<Result<(), Cause>> {
+        *unpoisoned(&self.reader) = Some(cx.waker().clone());
+        if self.given_up.load(Ordering::Acquire) {
+            return Poll::Ready(Err("nobody wants the body any more".into()));
+        }
         let Some(consent) = &self.consent else { return Poll::Ready(Ok(())) };
         let mut consent = unpoisoned(consent);
-        if consent.given_up {
-            return Poll::Ready(Err("the peer does not want the body".into()));
+        match consent.said {
+            Some(true) => Poll::Ready(Ok(())),
+            Some(false) => Poll::Pending,
+            None => {
+                let until = *consent.until.get_or_insert_with(|| now() + CONSENT_TIMEOUT);
+                ready!(consent.patience.poll_until(cx, until));
+                consent.said = Some(true);
+                Poll::Ready(Ok(()))
+            }
         }
-        if consent.said == Some(true) {
-            return Poll::Ready(Ok(()));
-        }
-        consent.waker = Some(cx.waker().clone());
-        if consent.said == Some(false) {
-            return Poll::Pending;
-        }
-        let until = *consent.until.get_or_insert_with(|| now() + CONSENT_TIMEOUT);
-        ready!(consent.patience.poll_until(cx, until));
-        consent.said = Some(true);
-        Poll::Ready(Ok(()))
     }
 }
 

@@ -160,6 +160,9 @@ impl Request {
             return Err(Error::refused_request("CONNECT is for proxies, not for requests".to_owned()));
         }
         let origin = Origin::from_url(&url).map_err(|error| Error::no_origin(&url, error))?;
+        if url.as_str().len() > LONGEST_URL {
+            return Err(Error::refused_request(format!("the URL to {origin} is longer than {LONGEST_URL} bytes")));
+        }
         if !url.username().is_empty() || url.password().is_some() {
             let what = format!("credentials in the URL of {origin} would not be sent: set an authorization header");
             return Err(Error::refused_request(what));
@@ -259,7 +262,9 @@ impl Request {
             None => !is_number(said),
         });
         let is_old = self.options.version == Some(Version::HTTP_10);
-        if several(HOST) {
+        if self.headers.len() > MOST_HEADERS {
+            Some("too many headers")
+        } else if several(HOST) {
             Some("two host headers")
         } else if self.headers.get(HOST).is_some_and(|host| !is_authority(host)) {
             Some("a host header that is no host")
@@ -453,7 +458,8 @@ impl RequestBuilder {
     }
 
     /// Asks the server whether it wants the body before that is sent (`Expect: 100-continue`, RFC 9110 §10.1.1). The body
-    /// follows when the server says so, or after a second without a word; where the server answers instead, it is not sent.
+    /// follows when the server says so, or after a second without a word; where the server answers instead, it is not sent, and
+    /// the connection closes. Over HTTP/2 nothing is asked: there a server can end one stream.
     pub fn expect_continue(self) -> Self {
         self.with(|request| {
             request.headers.insert(EXPECT, HeaderValue::from_static("100-continue"));
@@ -547,11 +553,17 @@ impl RequestBuilder {
     }
 }
 
-/// Adds a header to those of its name; there is room for 24,576 names.
-fn add(headers: &mut HeaderMap, name: HeaderName, value: HeaderValue) -> Result<()> {
-    match headers.try_append(name, value) {
-        Ok(_) => Ok(()),
-        Err(_) => Err(Error::refused_request("there are too many headers".to_owned())),
+/// The most headers a request may have: the map has no room for many more, and no server reads so many.
+const MOST_HEADERS: usize = 16_384;
+
+/// The longest URL: what `http::Uri` takes.
+const LONGEST_URL: usize = 65_534;
+
+/// Adds a header to those of its name.
+pub(super) fn add(headers: &mut HeaderMap, name: HeaderName, value: HeaderValue) -> Result<()> {
+    match headers.len() < MOST_HEADERS && headers.try_append(name, value).is_ok() {
+        true => Ok(()),
+        false => Err(Error::refused_request(format!("there are more than {MOST_HEADERS} headers"))),
     }
 }
 

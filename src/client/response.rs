@@ -21,7 +21,7 @@ use url::Url;
 use super::Dialer;
 use super::call::Patience;
 #[cfg(feature = "__compression")]
-use super::decode::Decoder;
+use super::decode::{Decoder, Step};
 use super::keep_alive::KeepAlive;
 use super::outgoing::Upload;
 use crate::clock::{self, Instant, Timer};
@@ -61,7 +61,16 @@ struct Called {
 enum Content {
     Own(Reader),
     #[cfg(feature = "tower")]
-    Other(super::Body, Origin),
+    Other(super::Body, Known),
+}
+
+/// What is known of a response whose body is in other hands.
+#[derive(Clone)]
+#[cfg_attr(not(feature = "tower"), expect(dead_code, reason = "only layers give a response back"))]
+struct Known {
+    origin: Origin,
+    /// How its body begins, of an error.
+    start: Bytes,
 }
 
 impl Content {
@@ -69,7 +78,7 @@ impl Content {
         match self {
             Self::Own(reader) => &reader.payload.origin,
             #[cfg(feature = "tower")]
-            Self::Other(_, origin) => origin,
+            Self::Other(_, known) => &known.origin,
         }
     }
 }
@@ -79,7 +88,8 @@ impl fmt::Debug for Response {
         f.debug_struct("Response")
             .field("status", &self.status())
             .field("version", &self.version())
-            .field("url", &self.url().as_str())
+            .field("origin", self.content.origin())
+            .field("path", &self.url().path())
             .finish_non_exhaustive()
     }
 }
@@ -175,10 +185,9 @@ impl Response {
     fn status_error(&self) -> Option<Error> {
         let status = self.status();
         let start = match &self.content {
-            Content::Own(Reader { ahead: Some(Ok(ahead)), .. }) => ahead.clone(),
-            Content::Own(_) => Bytes::new(),
+            Content::Own(reader) => reader.start(),
             #[cfg(feature = "tower")]
-            Content::Other(..) => Bytes::new(),
+            Content::Other(_, known) => known.start.clone(),
         };
         (status.is_client_error() || status.is_server_error())
             .then(|| self.about(Error::from_status(&self.call.context, status, start)))
@@ -203,8 +212,8 @@ impl Response {
             let frame = match &mut self.content {
                 Content::Own(reader) => ready!(reader.poll_frame(cx)),
                 #[cfg(feature = "tower")]
-                Content::Other(body, origin) => ready!(Pin::new(body).poll_frame(cx))
-                    .map(|frame| frame.map_err(|cause| Error::other_body(origin, cause))),
+                Content::Other(body, known) => ready!(Pin::new(body).poll_frame(cx))
+                    .map(|frame| frame.map_err(|cause| Error::other_body(&known.origin, cause))),
             };
             match frame.transpose() {
                 Err(error) => return Poll::Ready(Err(self.about(error))),
@@ -218,7 +227,7 @@ impl Response {
         }
     }
 
-    /// The body as a stream of its pieces.
+    /// The body as a stream of its pieces, which ends after its first error.
     ///
     /// ```no_run
     /// # async fn run(response: speeddial::Response) -> speeddial::Result<()> {
@@ -231,7 +240,15 @@ impl Response {
     /// # Ok(()) }
     /// ```
     pub fn bytes_stream(mut self) -> impl Stream<Item = Result<Bytes>> + Send + Unpin {
-        futures_util::stream::poll_fn(move |cx| self.poll_chunk(cx).map(Result::transpose))
+        let mut over = false;
+        futures_util::stream::poll_fn(move |cx| {
+            if over {
+                return Poll::Ready(None);
+            }
+            let chunk = ready!(self.poll_chunk(cx)).transpose();
+            over = !matches!(chunk, Some(Ok(_)));
+            Poll::Ready(chunk)
+        })
     }
 
     /// Writes the body to `writer` as it comes, flushes that, and says how many bytes it was. In memory there is never more than
@@ -356,7 +373,7 @@ fn charset(headers: &HeaderMap) -> Option<&'static encoding_rs::Encoding> {
 #[cfg_attr(not(feature = "tower"), expect(dead_code, reason = "only layers give a response back"))]
 struct Told {
     call: Called,
-    origin: Origin,
+    known: Known,
     trace: Trace,
 }
 
@@ -364,7 +381,12 @@ struct Told {
 impl From<Response> for http::Response<super::Body> {
     fn from(response: Response) -> Self {
         let Response { mut head, call, trace, content, trailers: _ } = response;
-        let origin = content.origin().clone();
+        let start = match &content {
+            Content::Own(reader) => reader.start(),
+            #[cfg(feature = "tower")]
+            Content::Other(_, known) => known.start.clone(),
+        };
+        let known = Known { origin: content.origin().clone(), start };
         let body = match content {
             Content::Own(reader) => {
                 super::Body::wrap(Reading { reader, context: call.context.clone(), trace: trace.clone() })
@@ -372,7 +394,7 @@ impl From<Response> for http::Response<super::Body> {
             #[cfg(feature = "tower")]
             Content::Other(body, _) => body,
         };
-        head.extensions.insert(Told { call, origin, trace });
+        head.extensions.insert(Told { call, known, trace });
         Self::from_parts(head, body)
     }
 }
@@ -387,10 +409,10 @@ impl Response {
         let told = message.extensions_mut().remove().unwrap_or_else(|| {
             let (context, origin, trace) = begin();
             trace.made_up(message.status(), message.version());
-            Told { call: Called { context, chain: Vec::new() }, origin, trace }
+            Told { call: Called { context, chain: Vec::new() }, known: Known { origin, start: Bytes::new() }, trace }
         });
         let (head, body) = message.into_parts();
-        let content = Content::Other(body, told.origin);
+        let content = Content::Other(body, told.known);
         Self { head, call: told.call, trace: told.trace, content, trailers: None }
     }
 }
@@ -416,7 +438,7 @@ impl http_body::Body for Reading {
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.reader.length().map_or_else(SizeHint::default, SizeHint::with_exact)
+        self.reader.rest()
     }
 }
 
@@ -427,7 +449,7 @@ const LOOK_AHEAD: Duration = Duration::from_millis(20);
 pub(super) struct Reader {
     payload: Payload,
     /// What was read already.
-    ahead: Option<Result<Bytes>>,
+    ahead: Option<Result<Frame<Bytes>>>,
     #[cfg(feature = "__compression")]
     decoder: Option<Box<Decoder>>,
 }
@@ -445,6 +467,22 @@ impl Reader {
     #[cfg(feature = "__compression")]
     pub(super) fn decoded(self, decoder: Option<Decoder>) -> Self {
         Self { decoder: decoder.map(Box::new), ..self }
+    }
+
+    /// How the body begins, where that was looked at.
+    fn start(&self) -> Bytes {
+        let ahead = self.ahead.as_ref().and_then(|ahead| ahead.as_ref().ok()?.data_ref());
+        ahead.cloned().unwrap_or_default()
+    }
+
+    /// How much is left of the body, where that is known.
+    fn rest(&self) -> SizeHint {
+        #[cfg(feature = "__compression")]
+        if self.decoder.is_some() {
+            return SizeHint::default();
+        }
+        let ahead = self.start().len() as u64;
+        self.payload.rest().exact().map_or_else(SizeHint::default, |rest| SizeHint::with_exact(rest + ahead))
     }
 
     /// The length of the whole body, where it is known.
@@ -470,16 +508,12 @@ impl Reader {
         }
         let until = clock::now().checked_add(LOOK_AHEAD);
         let first = clock::before(until, poll_fn(|cx| self.poll_frame(cx))).await;
-        self.ahead = match first.flatten() {
-            Some(Ok(frame)) => frame.into_data().ok().map(Ok),
-            Some(Err(error)) => Some(Err(error)),
-            None => None,
-        };
+        self.ahead = first.flatten();
     }
 
     fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>>>> {
         if let Some(ahead) = self.ahead.take() {
-            return Poll::Ready(Some(ahead.map(Frame::data)));
+            return Poll::Ready(Some(ahead));
         }
         #[cfg(feature = "__compression")]
         if self.decoder.is_some() {
@@ -493,8 +527,12 @@ impl Reader {
         let Self { payload, decoder: Some(decoder), .. } = self else { return self.payload.poll_frame(cx) };
         loop {
             match decoder.next() {
-                Ok(Some(data)) => return Poll::Ready(Some(Ok(Frame::data(data)))),
-                Ok(None) => {}
+                Ok(Step::Made(data)) => return Poll::Ready(Some(Ok(Frame::data(data)))),
+                Ok(Step::Hungry) => {}
+                Ok(Step::Busy) => {
+                    cx.waker().wake_by_ref();
+                    return Poll::Pending;
+                }
                 Err(error) => {
                     payload.fail("decode");
                     return Poll::Ready(Some(Err(Error::compression(&payload.origin, error))));
@@ -561,9 +599,8 @@ impl Payload {
         let Some((incoming, _)) = &mut self.open else { return Poll::Ready(None) };
         let Patience { deadline, idle } = self.patience;
         // What has come in the meantime is too late as well.
-        if deadline.is_none_or(|deadline| clock::now() < deadline.at)
-            && let Poll::Ready(frame) = Pin::new(incoming).poll_frame(cx)
-        {
+        let is_late = deadline.is_some_and(|deadline| deadline.at <= clock::now());
+        if !is_late && let Poll::Ready(frame) = Pin::new(incoming).poll_frame(cx) {
             self.silent_since = None;
             if let Some((_, source)) = &self.open {
                 source.lease.conn().progressed();
@@ -577,13 +614,15 @@ impl Payload {
                 None => self.end().err().map(Err),
             });
         }
-        let progress = self.open.as_ref().map_or(0, |(_, source)| source.lease.conn().progress());
-        let (silent_since, progress) = *self.silent_since.get_or_insert_with(|| (clock::now(), progress));
-        let silent = silent_since.checked_add(idle);
-        let until = silent.into_iter().chain(deadline.map(|deadline| deadline.at)).min();
-        let Some(until) = until else { return Poll::Pending };
-        ready!(self.timer.poll_until(cx, until));
-        if let Some((_, source)) = &mut self.open {
+        if !is_late {
+            let progress = self.open.as_ref().map_or(0, |(_, source)| source.lease.conn().progress());
+            let (since, _) = *self.silent_since.get_or_insert_with(|| (clock::now(), progress));
+            let until = since.checked_add(idle).into_iter().chain(deadline.map(|deadline| deadline.at)).min();
+            let Some(until) = until else { return Poll::Pending };
+            ready!(self.timer.poll_until(cx, until));
+        }
+        // Who waited in vain knows that nothing came; who came too late knows nothing.
+        if let (Some((_, source)), Some((_, progress))) = (&mut self.open, self.silent_since) {
             source.lease.give_up_on(progress);
         }
         self.fail("timeout");
@@ -631,9 +670,11 @@ impl Payload {
     }
 
     fn fail(&mut self, why: &'static str) {
-        if self.open.take().is_some() {
+        if let Some((incoming, source)) = self.open.take() {
             self.failed = true;
             self.trace.fail(why);
+            drop(incoming);
+            source.give_up();
         }
     }
 }
@@ -668,6 +709,12 @@ impl Source {
             }
             upload.give_up();
         }
+        if let Some(upload) = upload.clone().filter(|upload| !upload.is_over())
+            && lease.conn().protocol() == Protocol::Http2
+        {
+            // The peer may want the rest all the same (RFC 9113 §8.1), and the stream is taken for as long.
+            return Self::when_over(upload, lease, None);
+        }
         let uploaded = upload.as_ref().is_none_or(|upload| upload.is_over());
         if uploaded && lease.conn().is_ready() {
             return lease.give_back_at(now, keep_alive.idle);
@@ -690,11 +737,36 @@ impl Source {
         }
     }
 
+    /// The exchange has failed. A request's body that is still on its way ends with its stream; until it has, the stream is taken.
+    fn give_up(self) {
+        let Self { lease, upload, .. } = self;
+        if let Some(upload) = upload.filter(|upload| !upload.is_over())
+            && lease.conn().protocol() == Protocol::Http2
+        {
+            upload.give_up();
+            Self::when_over(upload, lease, Some(READY_TIMEOUT));
+        }
+    }
+
+    /// Keeps a stream's place until the request's body is over; where that takes for too long, its connection serves no others.
+    fn when_over(upload: Arc<Upload>, mut lease: Lease<Dialer>, limit: Option<Duration>) {
+        let Ok(runtime) = Handle::try_current() else { return };
+        runtime.spawn(async move {
+            let until = limit.and_then(|limit| clock::now().checked_add(limit));
+            if clock::before(until, pin!(upload.over())).await.is_none() {
+                lease.retire(CloseCause::Unfinished);
+            }
+        });
+    }
+
     /// Reads the rest of a body nobody wants, if it is short and there; otherwise the connection closes. An HTTP/2 stream is
     /// given up by itself.
     pub(super) fn drain(self, incoming: Incoming) {
         if self.lease.conn().protocol() == Protocol::Http2 {
             drop(incoming);
+            if self.upload.as_ref().is_some_and(|upload| !upload.is_over()) {
+                return self.give_up();
+            }
             return self.give_back(clock::now());
         }
         if incoming.size_hint().lower() > MAX_DRAINED {
