@@ -208,8 +208,19 @@ async fn over_http2_nobody_is_asked_and_nobody_waits() {
     for (path, status, text) in [("/", 200, "payload"), ("/no", 417, "no"), ("/", 200, "payload")] {
         let request = client.post(format!("{url}{path}")).expect_continue().body("payload");
         let response = request.send().await.unwrap();
+        assert!(response.timings().total() < std::time::Duration::from_millis(900), "{}", response.timings());
         assert_eq!((response.status().as_u16(), response.text().await.unwrap().as_str()), (status, text));
     }
+    // A stream of the right length need not end.
+    let endless = pieces(&["hel", "lo"]).chain(stream::pending());
+    let response =
+        client.put(format!("{url}/")).body(Body::sized(0, stream::pending::<Result<&str, std::io::Error>>()));
+    assert_eq!(response.send().await.unwrap().text().await.unwrap(), "");
+    let plain = Client::builder().no_proxy().build().unwrap();
+    let over_http1 = mirror(false);
+    let said =
+        plain.put(format!("http://{}/", over_http1.address())).body(Body::sized(5, endless)).send().await.unwrap();
+    assert_eq!(said.text().await.unwrap(), "HTTP/1.1 5 - hello ");
     assert_eq!(server.connections(), 1);
 }
 
@@ -479,6 +490,14 @@ async fn a_stream_ends_after_its_first_error_and_a_response_half_read_goes_on() 
             answer_all(&mut socket);
         }
     });
+    let failing = Peer::start(|_, mut socket| {
+        if read_head(&mut socket) {
+            let _ = socket.write_all(b"HTTP/1.1 502 Bad\r\ncontent-length: 1000\r\n\r\n");
+        }
+    });
+    let failed = http::Response::<Body>::from(client.get(failing.url()).send().await.unwrap()).into_body();
+    assert_eq!(http_body::Body::size_hint(&failed).exact(), None, "a failure is no empty body");
+    assert!(!http_body::Body::is_end_stream(&failed) && failed.collect().await.is_err());
     let mut response = client.get(peer.url()).send().await.unwrap();
     assert_eq!(response.chunk().await.unwrap().unwrap(), "hello");
     let rest = http::Response::<Body>::from(response).into_body();

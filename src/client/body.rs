@@ -40,7 +40,7 @@ struct Streamed {
     length: Option<u64>,
     bytes: u64,
     trailers: Option<HeaderMap>,
-    /// The piece that reaches the length: it goes out when nothing comes after it.
+    /// The piece that reaches the length, while it is looked whether something comes after it.
     last: Option<Bytes>,
     /// Nothing more is to be read.
     read: bool,
@@ -85,7 +85,7 @@ impl Body {
     }
 
     /// A body of these pieces, which have so many bytes together. Where they have not, it fails, and with it the request; a body
-    /// of no bytes is not read.
+    /// of no bytes is not read, and what comes long after the last byte is not waited for.
     pub fn sized<S>(length: u64, pieces: S) -> Self
     where
         S: TryStream<Ok: Into<Bytes>, Error: Into<Cause>> + Send + 'static,
@@ -241,7 +241,7 @@ impl http_body::Body for Body {
     fn is_end_stream(&self) -> bool {
         match &self.0 {
             Kind::Bytes(bytes) => bytes.is_empty(),
-            Kind::Streamed(streamed) => streamed.ended,
+            Kind::Streamed(streamed) => streamed.ended || (streamed.length == Some(0) && streamed.trailers.is_none()),
         }
     }
 
@@ -273,7 +273,19 @@ impl Streamed {
         }
         loop {
             let frames = self.frames.get_mut().unwrap_or_else(PoisonError::into_inner);
-            let frame = match ready!(frames.as_mut().poll_frame(cx)) {
+            let frame = match (frames.as_mut().poll_frame(cx), self.last.take()) {
+                (Poll::Pending, None) => return Poll::Pending,
+                // Whether something comes after it is not known, and not waited for.
+                (Poll::Pending, Some(last)) => {
+                    self.bytes += last.len() as u64;
+                    return Poll::Ready(Some(Ok(Frame::data(last))));
+                }
+                (Poll::Ready(frame), last) => {
+                    self.last = last;
+                    frame
+                }
+            };
+            let frame = match frame {
                 Some(Ok(frame)) => frame,
                 Some(Err(error)) => return self.end(Some(Err(error))),
                 None => return self.over(None),

@@ -460,9 +460,9 @@ impl Call<'_> {
         if body.is_empty() {
             return None;
         }
-        let asks =
-            headers.get(EXPECT).is_some_and(|expected| expected.as_bytes().eq_ignore_ascii_case(b"100-continue"));
-        match asks {
+        let expected = headers.get(EXPECT).map(HeaderValue::as_bytes);
+        let asks = expected.is_some_and(|expected| expected.eq_ignore_ascii_case(b"100-continue"));
+        match asks && conn.protocol() == Protocol::Http1 {
             true => Some(Arc::new(Upload::with_consent())),
             false => (body.is_streamed() || conn.protocol() == Protocol::Http2).then(Arc::default),
         }

@@ -46,13 +46,18 @@ impl Deadlines {
         if let Some((_, known)) = all.iter().find(|(runtime, _)| *runtime == here) {
             return known.clone();
         }
-        // Others have gone by now, maybe.
-        all.retain(|(_, known)| Arc::strong_count(known) > 1);
+        if all.len() >= MANY {
+            // Most of them have gone by now.
+            all.retain(|(_, known)| Arc::strong_count(known) > 1);
+        }
         let new = Arc::<Shared>::default();
         all.push((here, new.clone()));
         new
     }
 }
+
+/// More runtimes than this a process rarely has at a time.
+const MANY: usize = 8;
 
 /// A future with a limit.
 struct Limited<F> {
@@ -203,8 +208,9 @@ mod tests {
         drop(first);
         assert_eq!(second.block_on(in_time(30)), Ok(None), "the first one is gone");
         drop((kept, second));
-        let third = runtime();
-        assert_eq!(third.block_on(in_time(30)), Ok(None));
-        assert_eq!(deadlines.0.lock().unwrap().len(), 1, "what is gone is forgotten");
+        for _ in 0..3 * MANY {
+            assert_eq!(runtime().block_on(in_time(1)), Ok(None));
+        }
+        assert!(deadlines.0.lock().unwrap().len() <= MANY, "what is gone is forgotten");
     }
 }

@@ -268,7 +268,7 @@ impl Decoder {
         loop {
             if let Some(made) = self.stages[stage].make()? {
                 // What lies between two codings takes its time, too.
-                self.check(self.stages[stage].made)?;
+                self.check(stage)?;
                 return Ok(Step::Made(made));
             }
             if *turns == 0 {
@@ -287,8 +287,11 @@ impl Decoder {
         }
     }
 
-    fn check(&self, made: u64) -> Result<(), DecodeError> {
-        match (self.limits.bytes, self.limits.ratio) {
+    fn check(&self, stage: usize) -> Result<(), DecodeError> {
+        let made = self.stages[stage].made;
+        let is_last = stage == self.stages.len() - 1;
+        let most = if is_last { self.limits.bytes } else { self.limits.bytes.max(HARMLESS) };
+        match (most, self.limits.ratio) {
             (most, _) if made > most => Err(DecodeError::TooLong(most)),
             (_, ratio) if made > HARMLESS && made / ratio.max(1) >= self.came => Err(DecodeError::Bomb(ratio)),
             _ => Ok(()),
@@ -322,7 +325,15 @@ impl Stage {
             let mut input = PartialBuffer::new(&self.input[..]);
             let decoded = codec.decode(&mut input, &mut output);
             let (read, written) = (input.written_len(), output.written_len());
-            let done = decoded.map_err(|error| DecodeError::Invalid(self.coding, error.to_string()))?;
+            let done = match decoded {
+                Ok(done) => done,
+                // The piece before was full by chance, and there is no more: some say that by an error.
+                Err(_) if self.input.is_empty() => {
+                    self.is_full = false;
+                    return Ok(None);
+                }
+                Err(error) => return Err(DecodeError::Invalid(self.coding, error.to_string())),
+            };
             let stuck = read == 0 && written == 0 && !done;
             self.input = self.input.slice(read..);
             self.is_full = written == PIECE && !done;

@@ -218,3 +218,47 @@ fn short_pieces_take_little_room() {
     assert_eq!(pieces.len(), 200);
     assert!(pieces.iter().map(Vec::capacity).sum::<usize>() < 2_000);
 }
+
+#[test]
+fn a_body_that_is_flushed_at_any_size_is_whole() {
+    use compression_codecs::{DeflateEncoder, GzipEncoder, ZlibEncoder};
+    fn flushed(mut codec: impl EncodeV2, data: &[u8], size: usize) -> Vec<Vec<u8>> {
+        let pieces = data.chunks(size).map(|piece| {
+            let mut room = vec![0; piece.len() + 4_096];
+            let mut output = WriteBuffer::new_initialized(&mut room);
+            let mut input = PartialBuffer::new(piece);
+            while !input.unwritten().is_empty() {
+                codec.encode(&mut input, &mut output).unwrap();
+            }
+            while !codec.flush(&mut output).unwrap() {}
+            let written = output.written_len();
+            room.truncate(written);
+            room
+        });
+        let mut pieces: Vec<_> = pieces.collect();
+        pieces.push(encoded(codec, b""));
+        pieces
+    }
+    let data: Vec<u8> = (0..400_000_u32).map(|at| (at.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+    for size in [PIECE / 2, PIECE, 2 * PIECE, 3 * PIECE, PIECE - 1, PIECE + 1] {
+        for (coding, pieces) in [
+            ("gzip", flushed(GzipEncoder::new(flate2_level()), &data, size)),
+            ("deflate", flushed(ZlibEncoder::new(flate2_level()), &data, size)),
+            ("deflate", flushed(DeflateEncoder::new(flate2_level()), &data, size)),
+        ] {
+            let mut decoder = Decoder::of(&mut headers(coding), Decompression::default()).unwrap().unwrap();
+            let (mut all, mut pieces) = (Vec::new(), pieces.into_iter());
+            while !decoder.is_over() {
+                match decoder.next().unwrap_or_else(|error| panic!("{coding}, {size}: {error}")) {
+                    Step::Made(made) => all.extend_from_slice(&made),
+                    Step::Busy => {}
+                    Step::Hungry => match pieces.next() {
+                        Some(piece) => decoder.push(piece.into()),
+                        None => decoder.end(),
+                    },
+                }
+            }
+            assert!(all == data, "{coding} flushed after {size}");
+        }
+    }
+}

@@ -171,7 +171,8 @@ impl http_body::Body for Outgoing {
         if let Some(data) = frame.as_ref().and_then(|frame| frame.as_ref().ok()?.data_ref()) {
             upload.bytes.fetch_add(data.len() as u64, Ordering::Relaxed);
         }
-        if frame.is_none() || carried.body.is_end_stream() {
+        let is_whole = frame.as_ref().is_none_or(|frame| frame.is_ok() && carried.body.is_end_stream());
+        if is_whole {
             upload.sent.get_or_init(now);
         }
         Poll::Ready(frame)

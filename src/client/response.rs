@@ -33,6 +33,8 @@ use crate::trace::{CloseCause, Event, Phase, Timings, TimingsHandle, TlsFacts, T
 
 /// How long a connection whose response was read may take to be ready for the next request.
 const READY_TIMEOUT: Duration = Duration::from_millis(250);
+/// How long the rest of a request may take over HTTP/2 when its response is over.
+const REST_TIMEOUT: Duration = Duration::from_secs(60);
 /// Of a body nobody reads, so much is read for the sake of the connection, and for so long.
 const MAX_DRAINED: u64 = 64 * 1024;
 const DRAIN_TIMEOUT: Duration = Duration::from_millis(50);
@@ -40,7 +42,8 @@ const DRAIN_TIMEOUT: Duration = Duration::from_millis(50);
 const MAX_PREALLOCATED: u64 = 1024 * 1024;
 
 /// A response. Its connection is free for others once the body was read to its end. Dropped before, the rest is read if it is
-/// short and comes soon (64 KiB, 50 ms), otherwise the connection is closed; over HTTP/2 the stream alone is, if the request has been sent.
+/// short and comes soon (64 KiB, 50 ms), otherwise the connection is closed; over HTTP/2 the stream alone is,
+/// and with it what is left of the request.
 pub struct Response {
     head: Parts,
     call: Called,
@@ -481,6 +484,10 @@ impl Reader {
         if self.decoder.is_some() {
             return SizeHint::default();
         }
+        // Of what has failed, nobody knows.
+        if self.payload.failed {
+            return SizeHint::default();
+        }
         let ahead = self.start().len() as u64;
         self.payload.rest().exact().map_or_else(SizeHint::default, |rest| SizeHint::with_exact(rest + ahead))
     }
@@ -491,7 +498,8 @@ impl Reader {
         if self.decoder.is_some() {
             return None;
         }
-        self.payload.rest().exact().map(|rest| rest + self.payload.bytes)
+        let rest = self.payload.rest().exact().filter(|_| !self.payload.failed);
+        rest.map(|rest| rest + self.payload.bytes)
     }
 
     fn is_over(&self) -> bool {
@@ -535,7 +543,10 @@ impl Reader {
                 }
                 Err(error) => {
                     payload.fail("decode");
-                    return Poll::Ready(Some(Err(Error::compression(&payload.origin, error))));
+                    payload.failed = true;
+                    let error = Error::compression(&payload.origin, error);
+                    self.decoder = None;
+                    return Poll::Ready(Some(Err(error)));
                 }
             }
             if decoder.is_over() {
@@ -600,7 +611,7 @@ impl Payload {
         let Patience { deadline, idle } = self.patience;
         // What has come in the meantime is too late as well.
         let is_late = deadline.is_some_and(|deadline| deadline.at <= clock::now());
-        if !is_late && let Poll::Ready(frame) = Pin::new(incoming).poll_frame(cx) {
+        if !is_late && let Poll::Ready(frame) = Pin::new(&mut *incoming).poll_frame(cx) {
             self.silent_since = None;
             if let Some((_, source)) = &self.open {
                 source.lease.conn().progressed();
@@ -614,7 +625,10 @@ impl Payload {
                 None => self.end().err().map(Err),
             });
         }
-        if !is_late {
+        let mut came = false;
+        if is_late {
+            came = Pin::new(incoming).poll_frame(cx).is_ready();
+        } else {
             let progress = self.open.as_ref().map_or(0, |(_, source)| source.lease.conn().progress());
             let (since, _) = *self.silent_since.get_or_insert_with(|| (clock::now(), progress));
             let until = since.checked_add(idle).into_iter().chain(deadline.map(|deadline| deadline.at)).min();
@@ -622,7 +636,7 @@ impl Payload {
             ready!(self.timer.poll_until(cx, until));
         }
         // Who waited in vain knows that nothing came; who came too late knows nothing.
-        if let (Some((_, source)), Some((_, progress))) = (&mut self.open, self.silent_since) {
+        if let (Some((_, source)), Some((_, progress)), false) = (&mut self.open, self.silent_since, came) {
             source.lease.give_up_on(progress);
         }
         self.fail("timeout");
@@ -713,7 +727,7 @@ impl Source {
             && lease.conn().protocol() == Protocol::Http2
         {
             // The peer may want the rest all the same (RFC 9113 §8.1), and the stream is taken for as long.
-            return Self::when_over(upload, lease, None);
+            return Self::when_over(upload, lease, REST_TIMEOUT);
         }
         let uploaded = upload.as_ref().is_none_or(|upload| upload.is_over());
         if uploaded && lease.conn().is_ready() {
@@ -744,16 +758,16 @@ impl Source {
             && lease.conn().protocol() == Protocol::Http2
         {
             upload.give_up();
-            Self::when_over(upload, lease, Some(READY_TIMEOUT));
+            Self::when_over(upload, lease, READY_TIMEOUT);
         }
     }
 
     /// Keeps a stream's place until the request's body is over; where that takes for too long, its connection serves no others.
-    fn when_over(upload: Arc<Upload>, mut lease: Lease<Dialer>, limit: Option<Duration>) {
+    fn when_over(upload: Arc<Upload>, mut lease: Lease<Dialer>, limit: Duration) {
         let Ok(runtime) = Handle::try_current() else { return };
         runtime.spawn(async move {
-            let until = limit.and_then(|limit| clock::now().checked_add(limit));
-            if clock::before(until, pin!(upload.over())).await.is_none() {
+            if clock::before(clock::now().checked_add(limit), pin!(upload.over())).await.is_none() {
+                upload.give_up();
                 lease.retire(CloseCause::Unfinished);
             }
         });
