@@ -486,7 +486,7 @@ impl Call<'_> {
         }
         let announced = self.request().body.trailers().map(announced);
         let mut message = http::Request::new(Outgoing::new(self.body(), upload));
-        let host = || self.request().origin.host_header();
+        let host = || conn.host(|| self.request().origin.host_header());
         *message.version_mut() = insisted;
         *message.method_mut() = self.request().method.clone();
         *message.headers_mut() = self.request().headers.clone();

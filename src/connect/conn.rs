@@ -3,13 +3,13 @@
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use http::{Request, Response};
+use http::{HeaderValue, Request, Response};
 use http_body::Body;
 use hyper::body::Incoming;
 use hyper::client::conn::{http1, http2};
@@ -58,6 +58,7 @@ struct Inner<B> {
     number: u64,
     /// How many heads and pieces of responses have come.
     progress: AtomicU64,
+    host: OnceLock<HeaderValue>,
     task: AbortHandle,
 }
 
@@ -241,7 +242,7 @@ impl<B: Message> Opened<B> {
             }),
         };
         let task = task.abort_handle();
-        Conn(Arc::new(Inner { sender, marks, facts, number, progress: AtomicU64::new(0), task }))
+        Conn(Arc::new(Inner { sender, marks, facts, number, progress: AtomicU64::new(0), host: OnceLock::new(), task }))
     }
 }
 
@@ -369,6 +370,11 @@ impl<B: Message> Conn<B> {
             Sender::Http1(_) => Protocol::Http1,
             Sender::Http2(_) => Protocol::Http2,
         }
+    }
+
+    /// The `Host` of its requests, which all go to one origin: it is made for the first one.
+    pub(crate) fn host(&self, make: impl FnOnce() -> HeaderValue) -> HeaderValue {
+        self.0.host.get_or_init(make).clone()
     }
 
     /// Something of a response has come.
