@@ -334,6 +334,14 @@ fn write(text: &str, results: &[(Work, [Took; 4])]) -> Result<(), Box<dyn std::e
     chart(results, &format!("{root}/benches/compare.svg"))
 }
 
+/// A package and its version, as it was built.
+fn version(package: &str) -> String {
+    let locked = include_str!("../Cargo.lock").split("[[package]]");
+    let mut versions =
+        locked.filter_map(|entry| entry.split_once(&format!("name = \"{package}\"\nversion = \""))?.1.split_once('"'));
+    format!("{package} {}", versions.next().map_or("?", |(version, _)| version))
+}
+
 /// The processor's name, as the system has it.
 fn machine() -> String {
     let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
@@ -352,7 +360,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let (rounds, requests) = if is_test { (1, work.in_flight) } else { (9, work.requests) };
         results.push((work, compare(&runtime, work, rounds, requests)));
     }
-    let versions = format!("speeddial {}, hyper 1.12, hyper-util 0.1, reqwest 0.13", env!("CARGO_PKG_VERSION"));
+    let versions = ["speeddial", "hyper", "hyper-util", "reqwest"].map(version).join(", ");
     let text = format!(
         "{}\n{}, {versions}; medians of nine alternating rounds (`cargo bench --bench compare`; `-- --write` writes this table and \
          `benches/compare.svg`).\n",

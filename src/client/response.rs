@@ -716,12 +716,9 @@ impl Source {
         if keep_alive.is_last && lease.conn().protocol() == Protocol::Http1 {
             return lease.end(CloseCause::PeerAsked);
         }
-        if let Some(upload) = upload.as_ref().filter(|upload| upload.is_unwanted()) {
-            if lease.conn().protocol() == Protocol::Http1 {
-                // The server still waits for the body it did not want.
-                return lease.end(CloseCause::Unfinished);
-            }
-            upload.give_up();
+        if upload.as_ref().is_some_and(|upload| upload.is_unwanted()) {
+            // The server still waits for the body it did not want.
+            return lease.end(CloseCause::Unfinished);
         }
         if let Some(upload) = upload.clone().filter(|upload| !upload.is_over())
             && lease.conn().protocol() == Protocol::Http2
