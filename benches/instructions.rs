@@ -9,6 +9,12 @@ mod canned;
 use std::collections::BTreeMap;
 use std::process::Command;
 
+use bytes::Bytes;
+use http_body_util::{BodyExt, Empty};
+use hyper::client::conn::http1;
+use hyper::header::HOST;
+use hyper::{Request, Uri};
+use hyper_util::rt::TokioIo;
 use speeddial::dns::{CachedResolver, Family, FixedResolver};
 use speeddial::trace::{EndedCall, Observer, Record, Wants};
 use speeddial::{BenchedPool, Origin};
@@ -31,13 +37,14 @@ impl Observer for WantsNothing {
 }
 
 const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/benches/instructions.txt");
-const SUBJECTS: [&str; 6] = [
+const SUBJECTS: [&str; 7] = [
     "warm GET",
     "warm GET, observer that wants nothing",
     "warm GET, observer told of everything",
     "warm GET without timings",
     "dns hit",
     "acquire and release",
+    "warm GET, hyper's bare connection",
 ];
 /// Of a call's cost, so much may go to an observer that wants nothing.
 const IGNORED: f64 = 1.01;
@@ -64,6 +71,7 @@ fn main() {
     let ignored = share(SUBJECTS[1]);
     println!("of a warm GET's: {ignored:.4} (at most {IGNORED}) with an observer that wants nothing, ");
     println!("{:.4} with one that is told of everything", share(SUBJECTS[2]));
+    println!("of one through hyper's bare connection: {:.4}", 1.0 / share(SUBJECTS[6]));
     let timed = counted[SUBJECTS[0]] / counted[SUBJECTS[3]];
     println!("of one without timings: {timed:.4} (at most {TIMED})");
     if arguments.iter().any(|argument| argument == "--write") {
@@ -118,6 +126,7 @@ fn run(subject: &str, rounds: u64) {
                     pool.take(&origin, std::time::Instant::now()).give_back();
                 }
             }
+            "warm GET, hyper's bare connection" => bare_gets(rounds).await,
             "warm GET without timings" => {
                 speeddial::without_timings();
                 gets(canned::builder(), rounds).await;
@@ -133,5 +142,18 @@ async fn gets(builder: speeddial::ClientBuilder, rounds: u64) {
     let (client, url) = (builder.build().expect("the defaults are valid"), canned::url());
     for _ in 0..rounds {
         canned::get(&client, &url).await;
+    }
+}
+
+async fn bare_gets(rounds: u64) {
+    let stream = TokioIo::new(canned::Canned::default());
+    let (mut sender, connection) = http1::handshake(stream).await.expect("nothing is exchanged");
+    tokio::spawn(connection);
+    let url = Uri::from_static("/v1/items");
+    for _ in 0..rounds {
+        sender.ready().await.expect("an open connection");
+        let request = Request::get(url.clone()).header(HOST, "api.test").body(Empty::<Bytes>::new());
+        let response = sender.send_request(request.expect("a request")).await.expect("a response");
+        assert_eq!(response.into_body().collect().await.expect("a body").to_bytes(), "ok");
     }
 }

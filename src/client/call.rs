@@ -15,12 +15,13 @@ use url::{Position, Url};
 use super::again::Outcome;
 use super::body::Body;
 #[cfg(feature = "__compression")]
-use super::decode::{Decoder, Decompression};
+use super::decode::Decompression;
 use super::keep_alive::KeepAlive;
 use super::outgoing::{Outgoing, Upload};
+use super::payload::{Payload, Source};
 use super::redirect::{Onward, RedirectError, onward, strip};
 use super::request::{self, Request, Timeouts};
-use super::response::{Payload, Reader, Response, Source};
+use super::response::{Answered, Response};
 use super::retry::{Attempted, Fate, is_idempotent};
 use super::{Dialer, Shared, again};
 use crate::clock::{self, Instant, Timer};
@@ -31,39 +32,10 @@ use crate::pool::{Checkout, Delivery, InLine, Lease, LeaseError, Ticket};
 use crate::trace::{Asked, CloseCause, Event, Phase, RetryCause, Trace, Wants};
 
 /// Makes the call `request` describes.
-pub(super) async fn run(client: &Shared, mut request: Box<Request>) -> Result<Response> {
-    add_defaults(&mut request.headers, &client.calls.headers)?;
-    request.check()?;
-    let target = target(&request)?;
-    let trace = Trace::start(&client.hooks, request.options.observer.clone(), || Asked {
-        method: request.method.clone(),
-        origin: request.origin.clone(),
-        target: client.calls.shown(target.clone()),
-    });
-    #[cfg(feature = "__compression")]
-    let decompression = accept_codings(&mut request, client.calls.decompression);
-    let timeouts = request.options.timeouts.or(&client.calls.timeouts);
-    let begun = trace.start_time();
-    let deadline = timeouts.total.and_then(|limit| begun.checked_add(limit).map(|at| Deadline { at, limit }));
-    if let Some(retry) = &client.calls.retry {
-        retry.deposit(begun);
-    }
-    let (open, chain) = (Open { trace, over: false }, Vec::new());
-    let mut call = Call {
-        client,
-        target: Some(target),
-        request: Some(request),
-        repeated: 0,
-        has_just_begun: true,
-        body_is_gone: false,
-        open,
-        timeouts,
-        deadline,
-        chain,
-        #[cfg(feature = "__compression")]
-        decompression,
-    };
-    let result = client.deadlines.before(deadline.map(|deadline| deadline.at), pin!(call.exchange())).await;
+pub(super) async fn run(client: &Shared, request: Box<Request>) -> Result<Response> {
+    let mut call = Call::begin(client, request)?;
+    let until = call.deadline.map(|deadline| deadline.at);
+    let result = client.deadlines.before(until, pin!(call.exchange())).await;
     match result.unwrap_or_else(|| Err(call.timed_out())) {
         Ok(mut response) => {
             if response.status().as_u16() >= 400 {
@@ -146,33 +118,10 @@ struct Call<'a> {
     decompression: Decompression,
 }
 
-/// A response whose body is not read, and the connection it came on.
-struct Answered {
-    lease: Lease<Dialer>,
-    upload: Option<Arc<Upload>>,
-    response: http::Response<Incoming>,
-}
-
-impl Answered {
-    /// Gives the connection back as soon as may be: nobody reads the body.
-    fn drain(self) {
-        let (head, incoming) = self.response.into_parts();
-        Source { lease: self.lease, upload: self.upload, keep_alive: KeepAlive::of(&head.headers) }.drain(incoming);
-    }
-}
-
 /// The trace of a call that is not over; dropped before it has a response, the call was given up.
 struct Open {
     trace: Trace,
     over: bool,
-}
-
-impl Open {
-    /// Leaves the rest of the call to the response.
-    fn hand_over(&mut self) -> Trace {
-        self.over = true;
-        self.trace.clone()
-    }
 }
 
 impl Drop for Open {
@@ -183,7 +132,41 @@ impl Drop for Open {
     }
 }
 
-impl Call<'_> {
+impl<'a> Call<'a> {
+    // What is done before anything is waited for is not in the future: that is copied, and so is what it holds.
+    fn begin(client: &'a Shared, mut request: Box<Request>) -> Result<Self> {
+        add_defaults(&mut request.headers, &client.calls.headers)?;
+        request.check()?;
+        let target = target(&request)?;
+        let trace = Trace::start(&client.hooks, request.options.observer.clone(), || Asked {
+            method: request.method.clone(),
+            origin: request.origin.clone(),
+            target: client.calls.shown(target.clone()),
+        });
+        #[cfg(feature = "__compression")]
+        let decompression = accept_codings(&mut request, client.calls.decompression);
+        let timeouts = request.options.timeouts.or(&client.calls.timeouts);
+        let begun = trace.start_time();
+        let deadline = timeouts.total.and_then(|limit| begun.checked_add(limit).map(|at| Deadline { at, limit }));
+        if let Some(retry) = &client.calls.retry {
+            retry.deposit(begun);
+        }
+        Ok(Self {
+            client,
+            target: Some(target),
+            request: Some(request),
+            repeated: 0,
+            has_just_begun: true,
+            body_is_gone: false,
+            open: Open { trace, over: false },
+            timeouts,
+            deadline,
+            chain: Vec::new(),
+            #[cfg(feature = "__compression")]
+            decompression,
+        })
+    }
+
     /// The request, which goes over to the response in the end.
     fn request(&self) -> &Request {
         self.request.as_deref().expect("a call without a response has its request")
@@ -196,11 +179,10 @@ impl Call<'_> {
     async fn exchange(&mut self) -> Result<Response> {
         loop {
             let answered = self.worthwhile_answer().await?;
-            let status = answered.response.status();
-            if status == StatusCode::SWITCHING_PROTOCOLS {
+            if answered.status() == StatusCode::SWITCHING_PROTOCOLS {
                 return Err(Error::switched(&self.request().origin));
             }
-            match self.onward(&answered.response) {
+            match self.onward(&answered) {
                 Ok(None) => return self.responded(answered),
                 Ok(Some((onward, target))) => self.redirect(answered, onward, target),
                 Err(error) => {
@@ -215,8 +197,8 @@ impl Call<'_> {
     async fn worthwhile_answer(&mut self) -> Result<Answered> {
         loop {
             let answer = self.answer().await;
-            if let Ok(Answered { response, .. }) = &answer {
-                let (status, version) = (response.status(), response.version());
+            if let Ok(answered) = &answer {
+                let (status, version) = (answered.status(), answered.version());
                 self.open.trace.emit(Event::Headers { status, version });
             }
             let Some((until, cause)) = self.again(&answer) else { return answer };
@@ -231,8 +213,9 @@ impl Call<'_> {
     fn again(&self, answer: &Result<Answered>) -> Option<(Instant, RetryCause)> {
         let retry = self.client.calls.retry.as_ref()?;
         let (outcome, cause) = match answer {
-            Ok(Answered { response, .. }) => {
-                (Outcome::Status(response.status(), response.headers()), RetryCause::Status(response.status()))
+            Ok(answered) => {
+                let status = answered.status();
+                (Outcome::Status(status, answered.headers()), RetryCause::Status(status))
             }
             Err(error) => (outcome(error), RetryCause::Failed),
         };
@@ -264,9 +247,9 @@ impl Call<'_> {
     async fn answer(&mut self) -> Result<Answered> {
         let mut tried = Tried::default();
         loop {
-            let lease = self.lease(tried.failed_on).await?;
+            let mut lease = Some(self.lease(tried.failed_on).await?);
             self.has_just_begun = false;
-            match self.attempt(lease, &mut tried).await? {
+            match self.attempt(&mut lease, &mut tried).await? {
                 Ok(answered) => return Ok(answered),
                 Err(cause) => self.open.trace.emit(Event::Retried { cause }),
             }
@@ -274,17 +257,17 @@ impl Call<'_> {
     }
 
     /// Where a response leads, and what is asked for there.
-    fn onward(&mut self, response: &http::Response<Incoming>) -> Result<Option<(Onward, Uri)>> {
-        if !response.status().is_redirection() {
+    fn onward(&mut self, answered: &Answered) -> Result<Option<(Onward, Uri)>> {
+        if !answered.status().is_redirection() {
             return Ok(None);
         }
         self.chain.push(self.request().url.clone());
         let policy = &self.client.calls.redirects;
-        let onward = onward(policy, &self.chain, &self.request().method, response.status(), response.headers());
+        let onward = onward(policy, &self.chain, &self.request().method, answered.status(), answered.headers());
         if !matches!(onward, Ok(Some(_))) {
             self.chain.pop();
         }
-        let (origin, status) = (&self.request().origin, response.status());
+        let (origin, status) = (&self.request().origin, answered.status());
         let onward = onward.map_err(|error| Error::redirect(origin, status, error))?;
         let Some(onward) = onward else { return Ok(None) };
         let target = target_of(&onward.url).map_err(|error| Error::redirect(origin, status, error))?;
@@ -300,7 +283,7 @@ impl Call<'_> {
 
     /// Goes on with the next request; the connection of the last one is free as soon as may be.
     fn redirect(&mut self, answered: Answered, onward: Onward, target: Uri) {
-        let status = answered.response.status();
+        let status = answered.status();
         let keeps_body = self.keeps_body(&onward, status);
         self.body_is_gone &= keeps_body;
         let request = self.request_mut();
@@ -352,6 +335,7 @@ impl Call<'_> {
         let (conn, at) = (lease.conn(), at_once.unwrap_or_else(clock::now));
         let (connection, remote, tls) = (conn.number(), conn.remote(), conn.tls().cloned());
         let (requests, idle, freed) = (lease.requests(), lease.idle(), lease.is_freed());
+        conn.used(at);
         let waited = queued.map_or(Duration::ZERO, |since| at.saturating_duration_since(since));
         self.open.trace.emit_at(at, Event::Leased { connection, remote, requests, idle, tls, waited, freed });
         Ok(lease)
@@ -385,28 +369,31 @@ impl Call<'_> {
         }
     }
 
-    /// One attempt: a response, or else why another one is safe.
-    async fn attempt(&mut self, lease: Lease<Dialer>, tried: &mut Tried) -> Result<Result<Answered, RetryCause>> {
+    /// One attempt: a response, which keeps the connection, or else why another one is safe.
+    async fn attempt(
+        &mut self,
+        leased: &mut Option<Lease<Dialer>>,
+        tried: &mut Tried,
+    ) -> Result<Result<Answered, RetryCause>> {
+        let lease = leased.as_mut().expect("an attempt has its connection");
         let kept = !lease.is_fresh();
         let upload = self.upload(lease.conn());
         let body = self.request().body.content_length().unwrap_or(0);
         let message = self.message(lease.conn(), upload.clone())?;
         let (times, trace) = (Times::default(), &self.open.trace);
         let progress = lease.conn().progress();
-        let until = self.deadline.map(|deadline| deadline.at);
-        let mut exchange = Exchange { lease: Some(lease), times, upload: upload.clone(), body, trace, progress, until };
-        let patience = self.timeouts.headers.unwrap_or(Duration::MAX);
-        let until = clock::now().checked_add(patience);
+        let deadline = self.deadline;
+        let until = deadline.map(|deadline| deadline.at);
+        let mut exchange = Exchange { lease, over: false, times, upload: upload.clone(), body, trace, progress, until };
+        let until = self.timeouts.headers.and_then(|patience| clock::now().checked_add(patience));
         let sent = self.client.deadlines.before(until, pin!(exchange.send(message))).await;
-        let (mut lease, times) = exchange.over();
+        let times = exchange.over();
+        let lease = leased.as_mut().expect("an attempt has its connection");
         let Some(sent) = sent else {
             lease.give_up_on(progress);
-            return Err(Error::silence(
-                &self.request().origin,
-                self.open.trace.phase(),
-                "no response headers",
-                patience,
-            ));
+            let patience = self.timeouts.headers.unwrap_or_default();
+            let phase = self.open.trace.phase();
+            return Err(Error::silence(&self.request().origin, phase, "no response headers", patience));
         };
         let sent = sent.map_err(|failed| self.take_back(failed, upload.as_deref()));
         let fate = match &sent {
@@ -421,7 +408,7 @@ impl Call<'_> {
         let replayable = !self.body_is_gone;
         let attempted = Attempted { fate, kept, idempotent, replayable, attempts: tried.attempts, sent: tried.sent };
         let failed = match (sent, attempted.may_be_repeated()) {
-            (Ok(response), None) => return Ok(Ok(Answered { lease, upload, response })),
+            (Ok(response), None) => return Ok(Ok(self.answered(response, leased, upload))),
             (Ok(_), Some(cause)) => return Ok(Err(cause)),
             (Err(failed), repeated) => {
                 if !lease.conn().is_ready() {
@@ -440,8 +427,22 @@ impl Call<'_> {
         })
     }
 
+    fn answered(
+        &self,
+        response: http::Response<Incoming>,
+        leased: &mut Option<Lease<Dialer>>,
+        upload: Option<Arc<Upload>>,
+    ) -> Answered {
+        let lease = leased.take().expect("an attempt has its connection");
+        let (head, incoming) = response.into_parts();
+        let source = Source { lease, upload, keep_alive: KeepAlive::of(&head.headers) };
+        let until = Patience { deadline: self.deadline, idle: self.timeouts.body_idle.unwrap_or(Duration::MAX) };
+        let (trace, origin) = (self.open.trace.clone(), self.request().origin.clone());
+        Answered::new(head, Payload::new(incoming, source, trace, until, origin))
+    }
+
     /// A body that was not begun is there for another attempt, though it is a stream.
-    fn take_back(&mut self, mut failed: SendError<Outgoing>, upload: Option<&Upload>) -> SendError<Outgoing> {
+    fn take_back(&mut self, mut failed: Box<SendError<Outgoing>>, upload: Option<&Upload>) -> Box<SendError<Outgoing>> {
         if self.body_is_gone
             && upload.is_some_and(|upload| !upload.is_begun())
             && let Some(message) = &mut failed.unsent
@@ -535,36 +536,13 @@ impl Call<'_> {
 
     fn responded(&mut self, answered: Answered) -> Result<Response> {
         #[cfg(feature = "__compression")]
-        let (answered, decoder) = self.decoder(answered)?;
-        let Answered { lease, upload, response } = answered;
-        let (head, incoming) = response.into_parts();
-        let Request { url, origin, .. } = *self.request.take().expect("a call without a response has its request");
-        let source = Source { lease, upload, keep_alive: KeepAlive::of(&head.headers) };
-        let until = Patience { deadline: self.deadline, idle: self.timeouts.body_idle.unwrap_or(Duration::MAX) };
-        let payload = Payload::new(incoming, source, self.open.hand_over(), until, origin);
-        let chain = std::mem::take(&mut self.chain);
-        let reader = Reader::new(payload);
-        #[cfg(feature = "__compression")]
-        let reader = reader.decoded(decoder);
-        Ok(Response::new(head, self.context_of(url), chain, reader))
-    }
-
-    /// What takes the compression off, where the response has a body.
-    #[cfg(feature = "__compression")]
-    fn decoder(&self, mut answered: Answered) -> Result<(Answered, Option<Decoder>)> {
-        // The headers of what has no body are about that which there might be.
-        let has_none = matches!(answered.response.status(), StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
-        let is_empty = hyper::body::Body::is_end_stream(answered.response.body());
-        if has_none || is_empty || self.request().method == Method::HEAD {
-            return Ok((answered, None));
-        }
-        match Decoder::of(answered.response.headers_mut(), self.decompression) {
-            Ok(decoder) => Ok((answered, decoder)),
-            Err(error) => {
-                answered.drain();
-                Err(Error::compression(&self.request().origin, error))
-            }
-        }
+        let answered = match self.request().method == Method::HEAD {
+            true => answered,
+            false => answered.decompressed(self.decompression)?,
+        };
+        let Request { url, .. } = *self.request.take().expect("a call without a response has its request");
+        self.open.over = true;
+        Ok(answered.end(self.context_of(url), std::mem::take(&mut self.chain)))
     }
 
     fn timed_out(&self) -> Error {
@@ -636,7 +614,8 @@ const IDLE_MOMENT: Duration = Duration::from_micros(250);
 
 /// A request on its connection. However it ends, the trace is told how far it got.
 struct Exchange<'a> {
-    lease: Option<Lease<Dialer>>,
+    lease: &'a mut Lease<Dialer>,
+    over: bool,
     times: Times,
     upload: Option<Arc<Upload>>,
     /// The length of the request's body.
@@ -649,10 +628,10 @@ struct Exchange<'a> {
 }
 
 impl Exchange<'_> {
-    async fn send(
+    fn send(
         &mut self,
         mut message: http::Request<Outgoing>,
-    ) -> Result<http::Response<Incoming>, SendError<Outgoing>> {
+    ) -> impl Future<Output = Result<http::Response<Incoming>, Box<SendError<Outgoing>>>> {
         let asked = self.upload.clone().filter(|upload| upload.asks());
         if self.trace.is_wanted(Wants::INTERIM) || asked.is_some() {
             let trace = self.trace.clone();
@@ -664,26 +643,25 @@ impl Exchange<'_> {
                 trace.mention(Wants::INTERIM, || Event::Informational { status });
             });
         }
-        let lease = self.lease.as_mut().expect("an exchange has its connection");
-        match lease.conn().protocol() {
-            Protocol::Http1 => lease.retire(CloseCause::Unfinished),
-            Protocol::Http2 => lease.share(),
+        match self.lease.conn().protocol() {
+            Protocol::Http1 => self.lease.retire(CloseCause::Unfinished),
+            Protocol::Http2 => self.lease.share(),
         }
-        lease.conn().send(message, &mut self.times).await
+        self.lease.conn().send(message, &mut self.times)
     }
 
-    fn over(mut self) -> (Lease<Dialer>, Times) {
-        let lease = self.lease.take().expect("an exchange has its connection");
-        let times = self.tell(&lease);
-        (lease, times)
+    fn over(mut self) -> Times {
+        self.over = true;
+        self.tell()
     }
 
-    fn tell(&self, lease: &Lease<Dialer>) -> Times {
-        let mut times = lease.conn().times(self.times);
+    fn tell(&self) -> Times {
+        let conn = self.lease.conn();
+        let mut times = conn.times(self.times);
         if let Some(upload) = &self.upload {
             // Nobody asked for it and got an answer instead.
             upload.consent(false);
-            if lease.conn().protocol() == Protocol::Http2 {
+            if conn.protocol() == Protocol::Http2 {
                 times.sent = upload.sent_at();
             }
         }
@@ -697,10 +675,10 @@ impl Exchange<'_> {
 
 impl Drop for Exchange<'_> {
     fn drop(&mut self) {
-        if let Some(mut lease) = self.lease.take() {
-            self.tell(&lease);
+        if !self.over {
+            self.tell();
             if self.until.is_some_and(|until| until <= clock::now()) {
-                lease.give_up_on(self.progress);
+                self.lease.give_up_on(self.progress);
             }
         }
     }

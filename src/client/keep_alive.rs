@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use http::HeaderMap;
 use http::header::CONNECTION;
+use http::{HeaderMap, HeaderName};
 
 /// The `Connection` and `Keep-Alive` headers of HTTP/1.1 (RFC 9112 §9.6, RFC 2068 §19.7.1).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -14,6 +14,9 @@ pub(super) struct KeepAlive {
     pub(super) is_last: bool,
 }
 
+// As a constant it is not parsed for each response.
+const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
+
 /// How much sooner than the server the client closes.
 const MARGIN: Duration = Duration::from_secs(1);
 
@@ -22,7 +25,7 @@ impl KeepAlive {
         let closes = |value: &http::HeaderValue| value.as_bytes().eq_ignore_ascii_case(b"close");
         let is_last = headers.get(CONNECTION).is_some_and(closes);
         let mut said = Self { idle: None, is_last };
-        let Some(text) = headers.get("keep-alive").and_then(|value| value.to_str().ok()) else { return said };
+        let Some(text) = headers.get(KEEP_ALIVE).and_then(|value| value.to_str().ok()) else { return said };
         for parameter in text.split(',') {
             let Some((name, value)) = parameter.split_once('=') else { continue };
             let Ok(number) = value.trim().trim_matches('"').parse::<u32>() else { continue };

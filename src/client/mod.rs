@@ -12,6 +12,7 @@ mod keep_alive;
 #[cfg(feature = "tower")]
 mod layers;
 mod outgoing;
+mod payload;
 mod redirect;
 mod request;
 mod response;

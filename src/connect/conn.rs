@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use futures_util::future::BoxFuture;
+use futures_util::future::{BoxFuture, Either, ready};
 use http::{HeaderValue, Request, Response};
 use http_body::Body;
 use hyper::body::Incoming;
@@ -137,8 +137,7 @@ impl Interest {
         Self { resolver: resolver.clone(), name: name.clone(), next: clock::now() + TOLD_EVERY }
     }
 
-    pub(crate) fn tell(&mut self) {
-        let now = clock::now();
+    pub(crate) fn tell(&mut self, now: Instant) {
         if self.next <= now {
             let known = self.resolver.touch(&self.name);
             self.next = now + if known { TOLD_EVERY } else { LOST_EVERY };
@@ -314,43 +313,45 @@ impl<B> Clone for Conn<B> {
 }
 
 impl<B: Message> Conn<B> {
-    /// Sends one request and waits for the head of its response; `times` is told how far it gets. Dropping the future gives
-    /// the exchange up, and with HTTP/1.1 the connection.
-    pub(crate) async fn send(
+    /// Sends one request; what comes of it is the head of its response. `times` is told how far it gets. Dropping the future
+    /// gives the exchange up, and with HTTP/1.1 the connection.
+    pub(crate) fn send(
         &self,
         request: Request<B>,
         times: &mut Times,
-    ) -> Result<Response<Incoming>, SendError<B>> {
-        if let Some(interest) = &self.0.facts.interest {
-            unpoisoned(interest).tell();
-        }
+    ) -> impl Future<Output = Result<Response<Incoming>, Box<SendError<B>>>> {
+        // Begun before anybody waits for it, and changed in its place: what a future holds is copied when it is made.
         let sent = match &self.0.sender {
             Sender::Http1(sender) => {
                 self.0.marks.reset();
-                let sent = unpoisoned(sender).try_send_request(request);
-                sent.await
+                Either::Left(unpoisoned(sender).try_send_request(request))
             }
-            Sender::Http2(sender) => {
-                let Some(mut sender) = unpoisoned(sender).clone() else {
-                    return Err(SendError { error: None, unsent: Some(request) });
-                };
-                let sent = sender.try_send_request(request);
-                drop(sender);
-                let now = clock::now();
-                (times.begun, times.sent) = (Some(now), Some(now));
-                let sent = sent.await;
+            Sender::Http2(sender) => match unpoisoned(sender).clone() {
+                Some(mut sender) => {
+                    let sent = sender.try_send_request(request);
+                    let now = clock::now();
+                    (times.begun, times.sent) = (Some(now), Some(now));
+                    Either::Right(sent)
+                }
+                None => {
+                    let failed = Box::new(SendError { error: None, unsent: Some(request) });
+                    return Either::Left(ready(Err(failed)));
+                }
+            },
+        };
+        Either::Right(sent.map(|sent| {
+            if self.protocol() == Protocol::Http2 {
                 times.answered = sent.is_ok().then(clock::now);
                 self.progressed();
-                sent
             }
-        };
-        sent.map_err(|mut failed| {
-            let unsent = failed.take_message();
-            if unsent.is_some() {
-                (times.begun, times.sent) = (None, None);
-            }
-            SendError { unsent, error: Some(failed.into_error()) }
-        })
+            sent.map_err(|mut failed| {
+                let unsent = failed.take_message();
+                if unsent.is_some() {
+                    (times.begun, times.sent) = (None, None);
+                }
+                Box::new(SendError { unsent, error: Some(failed.into_error()) })
+            })
+        }))
     }
 
     /// How far a request got: what the stream below tells, where its bytes are those of one request at a time.
@@ -361,6 +362,13 @@ impl<B: Message> Conn<B> {
                 Times { begun: noted.first_write, sent: noted.last_write, answered: noted.first_read }
             }
             Protocol::Http2 => times,
+        }
+    }
+
+    /// A request goes out on it: its name is in use.
+    pub(crate) fn used(&self, now: Instant) {
+        if let Some(interest) = &self.0.facts.interest {
+            unpoisoned(interest).tell(now);
         }
     }
 

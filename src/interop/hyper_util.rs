@@ -18,6 +18,7 @@ use tower_service::Service;
 use url::Url;
 
 use crate::client::ClientBuilder;
+use crate::clock;
 use crate::connect::{self, ConnectError, Interest};
 use crate::dns::{CachedResolver, ResolveError};
 use crate::error::{Error, Result};
@@ -196,7 +197,7 @@ impl Line {
     /// Whoever writes is using the name, whichever pool keeps the connection.
     fn note(&mut self) {
         if let Some(interest) = &mut self.interest {
-            interest.tell();
+            interest.tell(clock::now());
         }
     }
 }
