@@ -121,9 +121,10 @@ fn run(subject: &str, rounds: u64) {
             "acquire and release" => {
                 let origin = Origin::from_url(&canned::url()).expect("an origin");
                 let pool = BenchedPool::new(10);
-                pool.wait(&origin).await.give_back();
+                let now = std::time::Instant::now();
+                pool.wait(&origin).await.give_back(now);
                 for _ in 0..rounds {
-                    pool.take(&origin, std::time::Instant::now()).give_back();
+                    pool.take(&origin, now).give_back(now);
                 }
             }
             "warm GET, hyper's bare connection" => bare_gets(rounds).await,

@@ -35,10 +35,11 @@ fn runtime() -> Runtime {
 async fn warm(idle: usize) -> BenchedPool {
     let (pool, origin) = (BenchedPool::new(usize::MAX), origin());
     let leases = join_all((0..idle).map(|_| pool.wait(&origin))).await;
-    leases.into_iter().for_each(speeddial::BenchedLease::give_back);
+    leases.into_iter().for_each(|lease| lease.give_back(Instant::now()));
     pool
 }
 
+/// Who takes a lease and who gives it back tells the time: a call knows both, from its start and from the end of its body.
 fn lease(criterion: &mut Criterion) {
     let (runtime, origin) = (runtime(), origin());
     let _entered = runtime.enter();
@@ -47,7 +48,7 @@ fn lease(criterion: &mut Criterion) {
         let pool = runtime.block_on(warm(idle));
         group.bench_function(BenchmarkId::new("idle", idle), |bencher| {
             let now = Instant::now();
-            bencher.iter(|| pool.take(black_box(&origin), now).give_back());
+            bencher.iter(|| pool.take(black_box(&origin), now).give_back(now));
         });
     }
     let pool = runtime.block_on(warm(16));
@@ -61,7 +62,7 @@ fn lease(criterion: &mut Criterion) {
                         barrier.wait();
                         let now = Instant::now();
                         for _ in 0..rounds {
-                            pool.take(&origin, now).give_back();
+                            pool.take(&origin, now).give_back(now);
                         }
                     })
                 })
@@ -87,7 +88,7 @@ fn queue(criterion: &mut Criterion) {
                 let call = async || {
                     let lease = pool.wait(&origin).await;
                     tokio::task::yield_now().await;
-                    lease.give_back();
+                    lease.give_back(Instant::now());
                 };
                 join_all((0..10_000).map(|_| call())).await;
             });

@@ -317,10 +317,10 @@ mod pool {
     fn a_warm_lease_allocates_nothing() {
         let (pool, origin) = (BenchedPool::new(10), origin());
         let runtime = runtime();
-        runtime.block_on(pool.wait(&origin)).give_back();
+        runtime.block_on(pool.wait(&origin)).give_back(std::time::Instant::now());
         let _entered = runtime.enter();
         let now = Instant::now();
-        let counted = measure(|| (0..1_000).for_each(|_| pool.take(&origin, now).give_back()));
+        let counted = measure(|| (0..1_000).for_each(|_| pool.take(&origin, now).give_back(now)));
         assert_eq!(counted.count_total, 0);
     }
 
@@ -339,6 +339,6 @@ mod pool {
         eprintln!("a request that waits: {bytes} bytes");
         assert!(bytes <= 512, "{bytes} bytes");
         drop(waiting);
-        held.give_back();
+        held.give_back(std::time::Instant::now());
     }
 }

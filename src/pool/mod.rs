@@ -104,7 +104,9 @@ pub(crate) struct Pool<D: Dial> {
 pub(crate) struct Shared<D: Dial> {
     dialer: Arc<D>,
     hooks: Hooks,
-    state: Mutex<Core<D>>,
+    // Of more threads than there are cores, one may be stopped while it holds the lock; the standard library's has all others
+    // sleep then, and be woken one by one.
+    state: parking_lot::Mutex<Core<D>>,
     /// The dials under way, by the number of their connection.
     dials: Mutex<HashMap<u64, Underway<D>>>,
     alarm: Alarm,
@@ -158,7 +160,7 @@ impl<D: Dial> Pool<D> {
             let (host, port) = D::address(key);
             Profile { limits: limits.limits_for(&host, port), speaks: knows.speaks(key) }
         });
-        let (state, dials, alarm, drained) = (Mutex::new(state), Mutex::default(), Alarm::default(), Notify::new());
+        let (state, dials, alarm, drained) = (parking_lot::Mutex::new(state), Mutex::default(), Alarm::default(), Notify::new());
         Self { shared: Arc::new(Shared { dialer, hooks, state, dials, alarm, drained }) }
     }
 
@@ -366,9 +368,9 @@ impl<D: Dial> Shared<D> {
         self.dials().get(&dial.serial).map(|underway| underway.trace.clone())
     }
 
-    // A panic in the core is a bug whose books may be off; taking every later request down with it helps nobody.
-    fn lock(&self) -> MutexGuard<'_, Core<D>> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    // Not poisoned by a panic in the core, a bug: its books may be off, but taking every later request down helps nobody.
+    fn lock(&self) -> parking_lot::MutexGuard<'_, Core<D>> {
+        self.state.lock()
     }
 
     fn dials(&self) -> MutexGuard<'_, HashMap<u64, Underway<D>>> {
