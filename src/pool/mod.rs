@@ -160,7 +160,8 @@ impl<D: Dial> Pool<D> {
             let (host, port) = D::address(key);
             Profile { limits: limits.limits_for(&host, port), speaks: knows.speaks(key) }
         });
-        let (state, dials, alarm, drained) = (parking_lot::Mutex::new(state), Mutex::default(), Alarm::default(), Notify::new());
+        let (state, dials, alarm, drained) =
+            (parking_lot::Mutex::new(state), Mutex::default(), Alarm::default(), Notify::new());
         Self { shared: Arc::new(Shared { dialer, hooks, state, dials, alarm, drained }) }
     }
 
