@@ -8,6 +8,7 @@ use std::time::Duration;
 #[cfg(feature = "__compression")]
 use http::header::{ACCEPT_ENCODING, RANGE};
 use http::header::{CONTENT_LENGTH, EXPECT, HOST, PROXY_AUTHORIZATION, TRAILER};
+use http::uri::Authority;
 use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, Version};
 use hyper::body::Incoming;
 use url::{Position, Url};
@@ -197,10 +198,6 @@ impl<'a> Call<'a> {
     async fn worthwhile_answer(&mut self) -> Result<Answered> {
         loop {
             let answer = self.answer().await;
-            if let Ok(answered) = &answer {
-                let (status, version) = (answered.status(), answered.version());
-                self.open.trace.emit(Event::Headers { status, version });
-            }
             let Some((until, cause)) = self.again(&answer) else { return answer };
             self.repeated += 1;
             self.open.trace.emit(Event::Retried { cause });
@@ -247,9 +244,9 @@ impl<'a> Call<'a> {
     async fn answer(&mut self) -> Result<Answered> {
         let mut tried = Tried::default();
         loop {
-            let mut lease = Some(self.lease(tried.failed_on).await?);
+            let (lease, since) = self.lease(tried.failed_on).await?;
             self.has_just_begun = false;
-            match self.attempt(&mut lease, &mut tried).await? {
+            match self.attempt(&mut Some(lease), since, &mut tried).await? {
                 Ok(answered) => return Ok(answered),
                 Err(cause) => self.open.trace.emit(Event::Retried { cause }),
             }
@@ -300,7 +297,8 @@ impl<'a> Call<'a> {
     }
 
     /// A connection; for another attempt not an idle one, because the last one may have failed for being idle.
-    async fn lease(&self, failed_on: Option<u64>) -> Result<Lease<Dialer>> {
+    /// Also since when there is one.
+    async fn lease(&self, failed_on: Option<u64>) -> Result<(Lease<Dialer>, Instant)> {
         let repeatable = self.is_idempotent();
         // A call that has just begun knows what time it is.
         let mut now = Some(self.open.trace.start_time()).filter(|_| self.has_just_begun);
@@ -338,7 +336,7 @@ impl<'a> Call<'a> {
         conn.used(at);
         let waited = queued.map_or(Duration::ZERO, |since| at.saturating_duration_since(since));
         self.open.trace.emit_at(at, Event::Leased { connection, remote, requests, idle, tls, waited, freed });
-        Ok(lease)
+        Ok((lease, at))
     }
 
     async fn checkout(
@@ -373,6 +371,7 @@ impl<'a> Call<'a> {
     async fn attempt(
         &mut self,
         leased: &mut Option<Lease<Dialer>>,
+        since: Instant,
         tried: &mut Tried,
     ) -> Result<Result<Answered, RetryCause>> {
         let lease = leased.as_mut().expect("an attempt has its connection");
@@ -384,8 +383,9 @@ impl<'a> Call<'a> {
         let progress = lease.conn().progress();
         let deadline = self.deadline;
         let until = deadline.map(|deadline| deadline.at);
-        let mut exchange = Exchange { lease, over: false, times, upload: upload.clone(), body, trace, progress, until };
-        let until = self.timeouts.headers.and_then(|patience| clock::now().checked_add(patience));
+        let mut exchange =
+            Exchange { since, lease, over: false, times, upload: upload.clone(), body, trace, progress, until };
+        let until = self.timeouts.headers.and_then(|patience| since.checked_add(patience));
         let sent = self.client.deadlines.before(until, pin!(exchange.send(message))).await;
         let times = exchange.over();
         let lease = leased.as_mut().expect("an attempt has its connection");
@@ -408,7 +408,7 @@ impl<'a> Call<'a> {
         let replayable = !self.body_is_gone;
         let attempted = Attempted { fate, kept, idempotent, replayable, attempts: tried.attempts, sent: tried.sent };
         let failed = match (sent, attempted.may_be_repeated()) {
-            (Ok(response), None) => return Ok(Ok(self.answered(response, leased, upload))),
+            (Ok(response), None) => return Ok(Ok(self.answered(response, leased, upload, times))),
             (Ok(_), Some(cause)) => return Ok(Err(cause)),
             (Err(failed), repeated) => {
                 if !lease.conn().is_ready() {
@@ -432,10 +432,18 @@ impl<'a> Call<'a> {
         response: http::Response<Incoming>,
         leased: &mut Option<Lease<Dialer>>,
         upload: Option<Arc<Upload>>,
+        times: Times,
     ) -> Answered {
         let lease = leased.take().expect("an attempt has its connection");
         let (head, incoming) = response.into_parts();
-        let source = Source { lease, upload, keep_alive: KeepAlive::of(&head.headers) };
+        // Over HTTP/2 the first byte and the last one of a head come at once.
+        let whole = times.answered.filter(|_| lease.conn().protocol() == Protocol::Http2).unwrap_or_else(clock::now);
+        self.open.trace.emit_at(whole, Event::Headers { status: head.status, version: head.version });
+        let keep_alive = match lease.conn().protocol() {
+            Protocol::Http1 => KeepAlive::of(&head.headers),
+            Protocol::Http2 => KeepAlive::default(),
+        };
+        let source = Source { lease, upload, keep_alive };
         let until = Patience { deadline: self.deadline, idle: self.timeouts.body_idle.unwrap_or(Duration::MAX) };
         let (trace, origin) = (self.open.trace.clone(), self.request().origin.clone());
         Answered::new(head, Payload::new(incoming, source, trace, until, origin))
@@ -508,7 +516,7 @@ impl<'a> Call<'a> {
                 message.headers_mut().entry(HOST).or_insert_with(host);
             }
             (Protocol::Http1, Some(forwarding)) => {
-                *message.uri_mut() = self.absolute(target, &host());
+                *message.uri_mut() = self.absolute(target, conn.authority(|| self.request().origin.host_header()));
                 message.headers_mut().entry(HOST).or_insert_with(host);
                 if let Some(authorization) = &forwarding.authorization {
                     let header = message.headers_mut().entry(PROXY_AUTHORIZATION);
@@ -517,21 +525,24 @@ impl<'a> Call<'a> {
             }
             (Protocol::Http2, _) => {
                 // What HTTP/1.1 has in a header is a part of the target here (RFC 9113 §8.3.1).
-                let host = message.headers_mut().remove(HOST).unwrap_or_else(host);
-                *message.uri_mut() = self.absolute(target, &host);
+                *message.uri_mut() = match message.headers_mut().remove(HOST) {
+                    Some(own) => self.absolute(target, own.as_bytes().try_into().ok()),
+                    None => self.absolute(target, conn.authority(|| self.request().origin.host_header())),
+                };
             }
         }
         Ok(message)
     }
 
-    fn absolute(&self, target: Uri, host: &HeaderValue) -> Uri {
-        let mut parts = target.clone().into_parts();
+    fn absolute(&self, target: Uri, authority: Option<Authority>) -> Uri {
+        let Some(authority) = authority else { return target };
+        let mut parts = target.into_parts();
         parts.scheme = Some(match self.request().origin.scheme() {
             Scheme::Http => http::uri::Scheme::HTTP,
             Scheme::Https => http::uri::Scheme::HTTPS,
         });
-        parts.authority = host.as_bytes().try_into().ok();
-        Uri::from_parts(parts).unwrap_or(target)
+        parts.authority = Some(authority);
+        Uri::from_parts(parts).unwrap_or_default()
     }
 
     fn responded(&mut self, answered: Answered) -> Result<Response> {
@@ -614,6 +625,8 @@ const IDLE_MOMENT: Duration = Duration::from_micros(250);
 
 /// A request on its connection. However it ends, the trace is told how far it got.
 struct Exchange<'a> {
+    /// Since when it has its connection.
+    since: Instant,
     lease: &'a mut Lease<Dialer>,
     over: bool,
     times: Times,
@@ -647,7 +660,7 @@ impl Exchange<'_> {
             Protocol::Http1 => self.lease.retire(CloseCause::Unfinished),
             Protocol::Http2 => self.lease.share(),
         }
-        self.lease.conn().send(message, &mut self.times)
+        self.lease.conn().send(message, self.since, &mut self.times)
     }
 
     fn over(mut self) -> Times {

@@ -53,10 +53,6 @@ impl Answered {
         self.0.head.status
     }
 
-    pub(super) fn version(&self) -> Version {
-        self.0.head.version
-    }
-
     pub(super) fn headers(&self) -> &HeaderMap {
         &self.0.head.headers
     }

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Either, ready};
+use http::uri::Authority;
 use http::{HeaderValue, Request, Response};
 use http_body::Body;
 use hyper::body::Incoming;
@@ -82,7 +83,7 @@ impl Protocol {
 enum Sender<B> {
     Http1(Mutex<http1::SendRequest<B>>),
     /// Taken away at the end, because what is on its way to a connection that is over waits for the last sender.
-    Http2(Arc<Mutex<Option<http2::SendRequest<B>>>>),
+    Http2(Arc<Mutex<Option<http2::SendRequest<B>>>>, Box<OnceLock<Option<Authority>>>),
 }
 
 enum Serving<B: Message> {
@@ -204,7 +205,7 @@ impl<B: Message> Opened<B> {
                 let sender = Arc::new(Mutex::new(Some(sender)));
                 let socket = first.take();
                 let serving = Multiplexed { socket, requests: Some(requests), sender: sender.clone(), told: UNSAID };
-                (Sender::Http2(sender), Serving::Http2(serving))
+                (Sender::Http2(sender, Box::default()), Serving::Http2(serving))
             }
         };
         let interest = interest.map(Mutex::new);
@@ -313,11 +314,12 @@ impl<B> Clone for Conn<B> {
 }
 
 impl<B: Message> Conn<B> {
-    /// Sends one request; what comes of it is the head of its response. `times` is told how far it gets. Dropping the future
-    /// gives the exchange up, and with HTTP/1.1 the connection.
+    /// Sends one request; what comes of it is the head of its response. It is `now`, or was a moment ago; `times` is told how far
+    /// it gets. Dropping the future gives the exchange up, and with HTTP/1.1 the connection.
     pub(crate) fn send(
         &self,
         request: Request<B>,
+        now: Instant,
         times: &mut Times,
     ) -> impl Future<Output = Result<Response<Incoming>, Box<SendError<B>>>> {
         // Begun before anybody waits for it, and changed in its place: what a future holds is copied when it is made.
@@ -326,10 +328,9 @@ impl<B: Message> Conn<B> {
                 self.0.marks.reset();
                 Either::Left(unpoisoned(sender).try_send_request(request))
             }
-            Sender::Http2(sender) => match unpoisoned(sender).clone() {
+            Sender::Http2(sender, _) => match unpoisoned(sender).clone() {
                 Some(mut sender) => {
                     let sent = sender.try_send_request(request);
-                    let now = clock::now();
                     (times.begun, times.sent) = (Some(now), Some(now));
                     Either::Right(sent)
                 }
@@ -376,13 +377,22 @@ impl<B: Message> Conn<B> {
     pub(crate) fn protocol(&self) -> Protocol {
         match self.0.sender {
             Sender::Http1(_) => Protocol::Http1,
-            Sender::Http2(_) => Protocol::Http2,
+            Sender::Http2(..) => Protocol::Http2,
         }
     }
 
     /// The `Host` of its requests, which all go to one origin: it is made for the first one.
     pub(crate) fn host(&self, make: impl FnOnce() -> HeaderValue) -> HeaderValue {
         self.0.host.get_or_init(make).clone()
+    }
+
+    /// The same as HTTP/2 has it, in the request's target.
+    pub(crate) fn authority(&self, make: impl FnOnce() -> HeaderValue) -> Option<Authority> {
+        let parse = || make().as_bytes().try_into().ok();
+        match &self.0.sender {
+            Sender::Http1(_) => parse(),
+            Sender::Http2(_, authority) => authority.get_or_init(parse).clone(),
+        }
     }
 
     /// Something of a response has come.
@@ -419,7 +429,7 @@ impl<B: Message> Conn<B> {
     pub(crate) fn is_ready(&self) -> bool {
         match &self.0.sender {
             Sender::Http1(sender) => unpoisoned(sender).is_ready(),
-            Sender::Http2(sender) => unpoisoned(sender).as_ref().is_some_and(http2::SendRequest::is_ready),
+            Sender::Http2(sender, _) => unpoisoned(sender).as_ref().is_some_and(http2::SendRequest::is_ready),
         }
     }
 
@@ -427,7 +437,7 @@ impl<B: Message> Conn<B> {
     pub(crate) async fn ready(&self) -> bool {
         match &self.0.sender {
             Sender::Http1(sender) => std::future::poll_fn(|cx| unpoisoned(sender).poll_ready(cx)).await.is_ok(),
-            Sender::Http2(_) => self.is_ready(),
+            Sender::Http2(..) => self.is_ready(),
         }
     }
 
@@ -452,7 +462,7 @@ impl<B: Message> Conn<B> {
     fn is_closed(&self) -> bool {
         match &self.0.sender {
             Sender::Http1(sender) => unpoisoned(sender).is_closed(),
-            Sender::Http2(sender) => unpoisoned(sender).as_ref().is_none_or(http2::SendRequest::is_closed),
+            Sender::Http2(sender, _) => unpoisoned(sender).as_ref().is_none_or(http2::SendRequest::is_closed),
         }
     }
 
