@@ -1,0 +1,156 @@
+//! A server in a thread of its own, or in a process of its own.
+
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use hyper::server::conn::{http1, http2};
+use hyper::service::service_fn;
+use hyper::{Request, Response};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::TcpListener;
+use tokio_rustls::TlsAcceptor;
+
+use super::certs::Authority;
+use super::{NAME, Setup};
+
+/// As many connections may wait to be accepted as the system allows.
+const BACKLOG: i32 = 4_096;
+
+/// Where a server is, and by whom it is vouched for. It lives as long as the process.
+#[derive(Clone)]
+pub(crate) struct Server {
+    address: SocketAddr,
+    authority: Option<Arc<Authority>>,
+}
+
+impl Server {
+    /// Answers requests whose bodies have `up` bytes with `down` bytes.
+    pub(crate) fn start(setup: Setup, up: usize, down: usize) -> Self {
+        let authority = setup.secure.then(|| Arc::new(Authority::new()));
+        let tls = authority.as_ref().map(|authority| {
+            let alpn = if setup.http2 { "h2" } else { "http/1.1" };
+            let mut config = rustls::ServerConfig::clone(&authority.server(&[NAME], &[alpn]));
+            if setup.no_tickets {
+                config.send_tls13_tickets = 0;
+                config.session_storage = Arc::new(rustls::server::NoServerSessionStorage {});
+            }
+            TlsAcceptor::from(Arc::new(config))
+        });
+        let listener = listen().expect("a port on loopback");
+        let address = listener.local_addr().expect("a bound socket");
+        std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+            runtime.block_on(accept(listener, tls, setup, up, down))
+        });
+        Self { address, authority }
+    }
+
+    /// One that another process has started.
+    pub(crate) fn at(address: SocketAddr) -> Self {
+        Self { address, authority: None }
+    }
+
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    pub(crate) fn url(&self, name: &str) -> String {
+        let scheme = if self.authority.is_some() { "https" } else { "http" };
+        format!("{scheme}://{name}:{}/", self.address.port())
+    }
+
+    /// For a client that trusts it, with sessions of its own.
+    pub(crate) fn client_tls(&self, alpn: &[&str]) -> Option<Arc<rustls::ClientConfig>> {
+        let mut config = self.authority.as_ref()?.client();
+        config.alpn_protocols = alpn.iter().map(|protocol| protocol.as_bytes().to_vec()).collect();
+        Some(Arc::new(config))
+    }
+}
+
+fn listen() -> io::Result<std::net::TcpListener> {
+    let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None)?;
+    socket.bind(&SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).into())?;
+    socket.listen(BACKLOG)?;
+    socket.set_nonblocking(true)?;
+    Ok(socket.into())
+}
+
+async fn accept(listener: std::net::TcpListener, tls: Option<TlsAcceptor>, setup: Setup, up: usize, down: usize) {
+    let listener = TcpListener::from_std(listener).expect("a listener");
+    loop {
+        let Ok((socket, _)) = listener.accept().await else {
+            // Out of descriptors: some are on their way back.
+            tokio::task::yield_now().await;
+            continue;
+        };
+        let _ = socket.set_nodelay(true);
+        // Connections that are closed in order would wait for minutes, and leave no ports for those to come.
+        let _ = socket2::SockRef::from(&socket).set_linger(Some(Duration::ZERO));
+        let tls = tls.clone();
+        tokio::spawn(async move {
+            match tls {
+                Some(tls) => {
+                    if let Ok(stream) = tls.accept(socket).await {
+                        serve(stream, setup, up, down).await;
+                    }
+                }
+                None => serve(socket, setup, up, down).await,
+            }
+        });
+    }
+}
+
+async fn serve<S>(stream: S, setup: Setup, up: usize, down: usize)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    static BODY: &[u8] = &[b'x'; 1 << 20];
+    let answer = move |request: Request<Incoming>| async move {
+        let came = request.into_body().collect().await?.to_bytes().len();
+        assert_eq!(came, up);
+        Ok::<_, hyper::Error>(Response::new(Full::new(Bytes::from_static(&BODY[..down]))))
+    };
+    // How a connection ends is the client's to tell.
+    if setup.cold {
+        let _ = serve_simply(stream, down).await;
+    } else if setup.http2 {
+        let mut builder = http2::Builder::new(TokioExecutor::new());
+        builder.max_concurrent_streams(2_000);
+        let _ = builder.serve_connection(TokioIo::new(stream), service_fn(answer)).await;
+    } else {
+        let _ = http1::Builder::new().serve_connection(TokioIo::new(stream), service_fn(answer)).await;
+    }
+}
+
+/// Answers GETs with as little work as can be, and closes with a reset.
+async fn serve_simply<S: AsyncRead + AsyncWrite + Unpin>(mut stream: S, down: usize) -> io::Result<()> {
+    let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {down}\r\n\r\n");
+    let answer = [head.into_bytes(), vec![b'x'; down]].concat();
+    let mut request = [0; 4_096];
+    let mut filled = 0;
+    loop {
+        match stream.read(&mut request[filled..]).await? {
+            0 => return Ok(()),
+            read => filled += read,
+        }
+        if request[..filled].ends_with(b"\r\n\r\n") {
+            filled = 0;
+            stream.write_all(&answer).await?;
+            stream.flush().await?;
+        }
+    }
+}
+
+/// Sets the limit of open descriptors, at most to what the system allows.
+pub(crate) fn raise_descriptor_limit(to: u64) {
+    let maximum = getrlimit(Resource::Nofile).maximum;
+    let current = Some(to.min(maximum.unwrap_or(u64::MAX)));
+    setrlimit(Resource::Nofile, Rlimit { current, maximum }).expect("no more than the maximum");
+}
