@@ -9,130 +9,23 @@
 mod peers;
 
 use std::fmt::Write as _;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use bytes::Bytes;
-use futures_util::future::join_all;
-use peers::{Ask, CLIENTS, Clients, HAS_TLS, Server, Setup, Took, median, name, thread_time, with};
+use peers::work::{Bench, WORK, Work};
+use peers::{CLIENTS, HAS_TLS, Took, median};
 use plotters::prelude::*;
-use tokio::runtime::{Builder, Runtime};
-
-/// What is asked for, and how.
-#[derive(Debug, Clone, Copy)]
-struct Work {
-    name: &'static str,
-    setup: Setup,
-    kind: Kind,
-    in_flight: usize,
-    /// Of the request's body, and of the response's.
-    up: usize,
-    down: usize,
-    requests: usize,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    /// By a client that has made requests before.
-    Warm,
-    /// All at once by a new client.
-    ColdBurst,
-    /// All at once by a client that has done that before.
-    WarmBurst,
-    /// By a new client, to as many names as are in flight.
-    Names,
-}
-
-const ONE: Setup = Setup { http2: false, secure: false, cold: false, no_tickets: false };
-const TWO: Setup = Setup { http2: true, ..ONE };
-const TLS: Setup = Setup { secure: true, ..ONE };
-const TLS_TWO: Setup = Setup { secure: true, ..TWO };
-const COLD: Setup = Setup { cold: true, ..ONE };
-const COLD_TLS: Setup = Setup { cold: true, ..TLS };
-const WHOLE_TLS: Setup = Setup { no_tickets: true, ..COLD_TLS };
-
-const fn gets(name: &'static str, setup: Setup, in_flight: usize, requests: usize) -> Work {
-    Work { name, setup, kind: Kind::Warm, in_flight, up: 0, down: 12, requests }
-}
-
-const fn megabytes(name: &'static str, setup: Setup) -> Work {
-    Work { down: 1 << 20, ..gets(name, setup, 4, 300) }
-}
-
-const fn posts(name: &'static str, setup: Setup) -> Work {
-    Work { up: 16 << 10, ..gets(name, setup, 64, 6_400) }
-}
-
-const WORK: [Work; 19] = [
-    gets("HTTP/1.1, 1 in flight", ONE, 1, 4_000),
-    gets("HTTP/1.1, 64 in flight", ONE, 64, 12_800),
-    gets("HTTP/1.1, 1,000 in flight", ONE, 1_000, 12_000),
-    posts("HTTP/1.1, POST of 16 KiB, 64 in flight", ONE),
-    megabytes("HTTP/1.1, 1 MiB back, 4 in flight", ONE),
-    gets("HTTP/1.1, TLS, 64 in flight", TLS, 64, 12_800),
-    megabytes("HTTP/1.1, TLS, 1 MiB back, 4 in flight", TLS),
-    gets("HTTP/2, 1 in flight", TWO, 1, 4_000),
-    gets("HTTP/2, 64 in flight", TWO, 64, 12_800),
-    gets("HTTP/2, 1,000 in flight", TWO, 1_000, 12_000),
-    posts("HTTP/2, POST of 16 KiB, 64 in flight", TWO),
-    megabytes("HTTP/2, 1 MiB back, 4 in flight", TWO),
-    gets("HTTP/2, TLS, 64 in flight", TLS_TWO, 64, 12_800),
-    gets("a connection each, 16 in flight", COLD, 16, 3_200),
-    gets("a connection each, TLS resumed, 16 in flight", COLD_TLS, 16, 800),
-    gets("a connection each, whole TLS handshakes, 16 in flight", WHOLE_TLS, 16, 480),
-    Work { kind: Kind::ColdBurst, ..gets("3,000 at once, cold", ONE, 3_000, 3_000) },
-    Work { kind: Kind::WarmBurst, ..gets("3,000 at once, warm", ONE, 3_000, 3_000) },
-    Work { kind: Kind::Names, ..gets("200 names, 5 requests each", ONE, 200, 1_000) },
-];
-
-/// One round: its requests are shared among as many tasks as may be in flight. What has to be warm has made one each before.
-async fn round(client: impl Ask, work: Work, requests: usize) -> Took {
-    let body = Bytes::from(vec![b'x'; work.up]);
-    let share = |client, count| share(client, count, body.clone(), work.down);
-    let clients: Vec<_> = match work.kind {
-        Kind::Names => (0..work.in_flight).map(|number| client.named(&name(number))).collect(),
-        _ => vec![client; work.in_flight],
-    };
-    let clients = match work.kind {
-        Kind::Warm | Kind::WarmBurst => join_all(clients.into_iter().map(|client| share(client, 1))).await,
-        Kind::ColdBurst | Kind::Names => clients,
-    };
-    let each = (requests / work.in_flight).max(1);
-    let (cpu, start) = (thread_time(), Instant::now());
-    join_all(clients.into_iter().map(|client| share(client, each))).await;
-    let count = (each * work.in_flight) as u32;
-    Took { cpu: (thread_time() - cpu) / count, wall: start.elapsed() / count }
-}
-
-/// One task's requests; gives the client back.
-async fn share<A: Ask>(mut client: A, count: usize, body: Bytes, down: usize) -> A {
-    for _ in 0..count {
-        assert_eq!(client.ask(body.clone()).await.expect("a response"), down);
-    }
-    client
-}
 
 /// All clients in turn, so often; of each the median of its rounds.
-fn compare(runtime: &Runtime, work: Work, rounds: usize, requests: usize) -> [Took; 4] {
-    let server = Server::start(work.setup, work.up, work.down);
-    let tasks = runtime.metrics();
-    runtime.block_on(async {
-        let mut clients = Clients::new(&server, work.setup).await;
-        let mut took = [(); 4].map(|()| Vec::new());
-        for number in (0..rounds).flat_map(|_| 0..CLIENTS.len()) {
-            took[number].push(with!(number, clients, client => round(client, work, requests).await));
-            if work.kind != Kind::Warm {
-                // All are new then; what the last one leaves behind is not the next one's to clear away.
-                drop(clients);
-                while tasks.num_alive_tasks() > 0 {
-                    tokio::task::yield_now().await;
-                }
-                clients = Clients::new(&server, work.setup).await;
-            }
-        }
-        took.map(|rounds| Took {
-            cpu: median(rounds.iter().map(|took| took.cpu)),
-            wall: median(rounds.iter().map(|took| took.wall)),
-        })
+fn compare(work: Work, rounds: usize, each: usize) -> [Took; 4] {
+    let bench = Bench::new(work);
+    let mut took = [(); 4].map(|()| Vec::new());
+    for number in (0..rounds).flat_map(|_| 0..CLIENTS.len()) {
+        took[number].push(bench.round(number, each));
+    }
+    let count = (each * work.in_flight) as u32;
+    took.map(|rounds| Took {
+        cpu: median(rounds.iter().map(|took| took.cpu)) / count,
+        wall: median(rounds.iter().map(|took| took.wall)) / count,
     })
 }
 
@@ -226,12 +119,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let words: Vec<_> = arguments.iter().filter(|argument| !argument.starts_with("--")).collect();
     let is_test = has("--test");
     peers::raise_descriptor_limit(16_384);
-    let runtime = Builder::new_current_thread().enable_all().build()?;
     let mut results = Vec::new();
     let wanted = |work: &Work| words.iter().all(|word| work.name.contains(*word)) && (HAS_TLS || !work.setup.secure);
     for work in WORK.into_iter().filter(wanted) {
-        let (rounds, requests) = if is_test { (1, work.in_flight) } else { (9, work.requests) };
-        let took = compare(&runtime, work, rounds, requests);
+        let (rounds, each) = if is_test { (1, 1) } else { (9, work.requests.div_ceil(work.in_flight)) };
+        let took = compare(work, rounds, each);
         results.push((work, took));
         println!("{}", table(&results).lines().last().unwrap_or_default());
     }

@@ -7,6 +7,7 @@
 #[path = "../../tests/support/certs.rs"]
 mod certs;
 mod server;
+pub(crate) mod work;
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;

@@ -352,7 +352,7 @@ impl<'a> Call<'a> {
             Checkout::Refused(error) => Err(error),
             Checkout::Wait(ticket, InLine { limit, position }) => {
                 self.client.follower.follow(&self.client.resolver, &self.client.pool);
-                let at = clock::now();
+                let at = now;
                 queued.get_or_insert(at);
                 trace.emit_at(at, Event::Queued { limit, position });
                 let limits = (self.timeouts.queue, self.timeouts.connect);

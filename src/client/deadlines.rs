@@ -7,7 +7,7 @@ use std::task::{Context, Poll, Waker};
 use slab::Slab;
 use tokio::runtime::{self, Handle};
 
-use crate::clock::{Alarm, Instant, Timed, now};
+use crate::clock::{Alarm, Instant, Timed};
 
 /// The limits of a client's calls, on each runtime by themselves: nobody can rely on another one's being driven.
 #[derive(Default)]
@@ -26,6 +26,8 @@ type Limits = Slab<Waiting>;
 struct Waiting {
     deadline: Instant,
     waker: Waker,
+    /// Its time is up.
+    due: bool,
 }
 
 impl Deadlines {
@@ -78,9 +80,7 @@ impl<F: Future + Unpin> Future for Limited<F> {
         match self.key {
             None => self.key = Some(self.all.wait(self.deadline, cx.waker())),
             Some(key) => {
-                self.all.wait_on(key, cx.waker());
-                // After the waker is known: the time may have come in between.
-                if self.deadline <= now() {
+                if self.all.wait_on(key, cx.waker()) {
                     return Poll::Ready(None);
                 }
             }
@@ -102,13 +102,15 @@ impl<F> Drop for Limited<F> {
 
 impl Shared {
     fn wait(&self, deadline: Instant, waker: &Waker) -> usize {
-        let waiting = Waiting { deadline, waker: waker.clone() };
+        let waiting = Waiting { deadline, waker: waker.clone(), due: false };
         self.lock().insert(waiting)
     }
 
-    /// It waits still, maybe in another task.
-    fn wait_on(&self, key: usize, waker: &Waker) {
-        self.lock()[key].waker.clone_from(waker);
+    /// It waits still, maybe in another task. Whether its time is up.
+    fn wait_on(&self, key: usize, waker: &Waker) -> bool {
+        let waiting = &mut self.lock()[key];
+        waiting.waker.clone_from(waker);
+        waiting.due
     }
 
     // Nobody leaves it half changed.
@@ -124,8 +126,10 @@ impl Timed for Shared {
 
     fn handle_timeout(self: &Arc<Self>, now: Instant) -> Option<Instant> {
         let (mut due, mut next) = (Vec::new(), None::<Instant>);
-        for (_, waiting) in self.lock().iter() {
+        for (_, waiting) in &mut *self.lock() {
             match waiting.deadline <= now {
+                // Once is enough: it may take its time to notice.
+                true if std::mem::replace(&mut waiting.due, true) => {}
                 true => due.push(waiting.waker.clone()),
                 false => next = Some(next.map_or(waiting.deadline, |next| next.min(waiting.deadline))),
             }
@@ -142,6 +146,8 @@ mod tests {
 
     use futures_util::future::join_all;
     use tokio::time::sleep;
+
+    use crate::clock::now;
 
     use super::*;
 

@@ -134,8 +134,9 @@ const TOLD_EVERY: Duration = Duration::from_millis(250);
 const LOST_EVERY: Duration = Duration::from_secs(30);
 
 impl Interest {
-    pub(crate) fn new(resolver: &CachedResolver, name: &Arc<str>) -> Self {
-        Self { resolver: resolver.clone(), name: name.clone(), next: clock::now() + TOLD_EVERY }
+    /// It was looked up at `now`.
+    pub(crate) fn new(resolver: &CachedResolver, name: &Arc<str>, now: Instant) -> Self {
+        Self { resolver: resolver.clone(), name: name.clone(), next: now + TOLD_EVERY }
     }
 
     pub(crate) fn tell(&mut self, now: Instant) {

@@ -8,10 +8,11 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures_util::Stream;
-use futures_util::future::BoxFuture;
+use futures_util::future::{BoxFuture, Either};
 
 use super::{AddressPolicy, ConnectError, Connector};
-use crate::dns::{ResolveError, ResolveErrorKind};
+use crate::clock::{self, Instant};
+use crate::dns::{Answer, ResolveError, ResolveErrorKind};
 use crate::origin::Host;
 use crate::race::Failed;
 use crate::trace::{DialTrace, DnsLookup, Event, Family, Source};
@@ -20,17 +21,29 @@ use crate::trace::{DialTrace, DnsLookup, Event, Family, Source};
 type Addressed = (Family, Arc<[IpAddr]>);
 
 /// The answers of at most two families, each as it comes.
-pub(super) struct Answers<'a>(Vec<BoxFuture<'a, Addressed>>);
+pub(super) struct Answers<'a>(Vec<Answering<'a>>);
+
+enum Answering<'a> {
+    Known(Addressed),
+    Asked(BoxFuture<'a, Addressed>),
+}
 
 impl Stream for Answers<'_> {
     type Item = Addressed;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Addressed>> {
         for place in 0..self.0.len() {
-            if let Poll::Ready(answer) = self.0[place].as_mut().poll(cx) {
-                drop(self.0.remove(place));
-                return Poll::Ready(Some(answer));
-            }
+            let over = match &mut self.0[place] {
+                Answering::Known(_) => None,
+                Answering::Asked(asked) => match asked.as_mut().poll(cx) {
+                    Poll::Ready(answer) => Some(answer),
+                    Poll::Pending => continue,
+                },
+            };
+            return Poll::Ready(match (self.0.remove(place), over) {
+                (Answering::Known(answer), _) => Some(answer),
+                (Answering::Asked(_), answer) => answer,
+            });
         }
         if self.0.is_empty() { Poll::Ready(None) } else { Poll::Pending }
     }
@@ -50,48 +63,71 @@ impl Connector {
         host: &'a Host,
         policy: &'a AddressPolicy,
         lookups: &'a Lookups,
+        now: Instant,
         trace: &'a DialTrace,
     ) -> (&'static [Family], Answers<'a>) {
         match host {
             Host::Ip(ip) => {
-                let (family, addresses) = literal(*ip, trace);
+                let (family, addresses) = literal(*ip, now, trace);
                 let addresses = allowed(addresses, policy, |_| true, lookups);
-                (family_of(*ip), Answers(vec![Box::pin(std::future::ready((family, addresses)))]))
+                (family_of(*ip), Answers(vec![Answering::Known((family, addresses))]))
             }
             Host::Name(name) => {
                 let families = self.addresses.families();
-                let lookup = |family: &Family| -> BoxFuture<'a, Addressed> {
-                    Box::pin(self.lookup(name, *family, policy, lookups, trace))
-                };
+                let lookup = |family: &Family| self.lookup(name, *family, policy, lookups, now, trace);
                 (families, Answers(families.iter().map(lookup).collect()))
             }
         }
     }
 
-    async fn lookup(
+    fn lookup<'a>(
+        &'a self,
+        name: &'a Arc<str>,
+        family: Family,
+        policy: &'a AddressPolicy,
+        lookups: &'a Lookups,
+        now: Instant,
+        trace: &'a DialTrace,
+    ) -> Answering<'a> {
+        let mut asking = Asking::start(name, family, now, trace);
+        match self.resolver.lookup_at(now, name, family) {
+            Either::Left(outcome) => {
+                asking.over = true;
+                Answering::Known(self.answered(name, family, outcome, policy, lookups, now, trace))
+            }
+            Either::Right(asked) => Answering::Asked(Box::pin(async move {
+                let mut asking = asking;
+                let outcome = asked.wait().await;
+                asking.over = true;
+                self.answered(name, family, outcome, policy, lookups, clock::now(), trace)
+            })),
+        }
+    }
+
+    #[allow(clippy::too_many_arguments, reason = "what a lookup knows")]
+    fn answered(
         &self,
         name: &Arc<str>,
         family: Family,
+        outcome: Result<Answer, ResolveError>,
         policy: &AddressPolicy,
         lookups: &Lookups,
+        now: Instant,
         trace: &DialTrace,
     ) -> Addressed {
-        let mut asking = Asking::start(name, family, trace);
-        let answer = self.resolver.lookup(name, family).await;
-        asking.over = true;
-        match answer {
+        match outcome {
             Ok(answer) => {
                 let addresses = answer.addresses().clone();
                 let (ttl, source) = (answer.ttl(), answer.source());
                 let lookup = DnsLookup::answered(name.clone(), family, addresses.clone(), ttl, source);
-                trace.emit(Event::DnsEnd(lookup));
+                trace.emit_at(now, Event::DnsEnd(lookup));
                 lookups.answered.store(true, Ordering::Relaxed);
                 (family, allowed(addresses, policy, is_worth_dialling, lookups))
             }
             Err(error) => {
                 let source = error.answered_from();
                 let lookup = DnsLookup::failed(name.clone(), family, source, Arc::new(error.clone()));
-                trace.emit(Event::DnsEnd(lookup));
+                trace.emit_at(now, Event::DnsEnd(lookup));
                 lookups.failed(error);
                 (family, Arc::new([]))
             }
@@ -99,12 +135,12 @@ impl Connector {
     }
 }
 
-fn literal(ip: IpAddr, trace: &DialTrace) -> (Family, Arc<[IpAddr]>) {
+fn literal(ip: IpAddr, now: Instant, trace: &DialTrace) -> (Family, Arc<[IpAddr]>) {
     let (family, addresses) = (Family::of(ip), Arc::new([ip]));
     let name: Arc<str> = ip.to_string().into();
-    let at = trace.emit(Event::DnsStart { name: name.clone(), family });
+    trace.emit_at(now, Event::DnsStart { name: name.clone(), family });
     let lookup = DnsLookup::answered(name, family, addresses.clone(), Duration::MAX, Source::Literal);
-    trace.emit_at(at, Event::DnsEnd(lookup));
+    trace.emit_at(now, Event::DnsEnd(lookup));
     (family, addresses)
 }
 
@@ -132,8 +168,8 @@ struct Asking<'a> {
 }
 
 impl<'a> Asking<'a> {
-    fn start(name: &Arc<str>, family: Family, trace: &'a DialTrace) -> Self {
-        trace.emit(Event::DnsStart { name: name.clone(), family });
+    fn start(name: &Arc<str>, family: Family, now: Instant, trace: &'a DialTrace) -> Self {
+        trace.emit_at(now, Event::DnsStart { name: name.clone(), family });
         Self { family, trace, over: false }
     }
 }

@@ -23,7 +23,7 @@ use proxy::Route;
 pub(crate) use proxy::{Forwarding, Proxies};
 pub use proxy::{Proxy, ProxyError};
 
-use crate::clock;
+use crate::clock::{self, Instant};
 use crate::dns::CachedResolver;
 use crate::origin::{Host, Origin, Scheme};
 use crate::race::{self, Failed, Field, Race, Scores, Way};
@@ -109,9 +109,9 @@ impl Connector {
         origin: &Origin,
         trace: &Arc<DialTrace>,
     ) -> Result<Opened<B>, ConnectError> {
-        trace.emit(Event::DialStart { origin: origin.clone() });
+        let begun = trace.emit(Event::DialStart { origin: origin.clone() });
         let opening = std::pin::pin!(async { self.shake(self.walk(origin, trace).await?, trace).await });
-        let opened = self.in_time(opening, trace).await?;
+        let opened = self.in_time(begun, opening, trace).await?;
         trace.emit(Event::Opened { remote: opened.remote() });
         Ok(opened)
     }
@@ -119,8 +119,8 @@ impl Connector {
     /// The same for somebody else to speak over.
     #[cfg(feature = "hyper-util")]
     pub(crate) async fn open_line(&self, origin: &Origin, trace: &Arc<DialTrace>) -> Result<Line, ConnectError> {
-        trace.emit(Event::DialStart { origin: origin.clone() });
-        let line = self.in_time(std::pin::pin!(self.walk(origin, trace)), trace).await?;
+        let begun = trace.emit(Event::DialStart { origin: origin.clone() });
+        let line = self.in_time(begun, std::pin::pin!(self.walk(origin, trace)), trace).await?;
         trace.emit(Event::Opened { remote: line.remote });
         Ok(line)
     }
@@ -137,11 +137,11 @@ impl Connector {
 
     async fn in_time<T>(
         &self,
+        begun: Instant,
         opening: Pin<&mut impl Future<Output = Result<T, ConnectError>>>,
         trace: &DialTrace,
     ) -> Result<T, ConnectError> {
-        let deadline = clock::now().checked_add(self.timeout);
-        match clock::before(deadline, opening).await {
+        match clock::before(begun.checked_add(self.timeout), opening).await {
             Some(opened) => opened,
             None => Err(self.timed_out(trace)),
         }
@@ -190,7 +190,8 @@ impl Connector {
         let lookups = Lookups::default();
         // The policy is about origins; who names a proxy means it.
         let policy = if way.is_none() { &self.policy } else { &AddressPolicy::default() };
-        let (families, answers) = self.resolve(target.host(), policy, &lookups, trace);
+        let now = clock::now();
+        let (families, answers) = self.resolve(target.host(), policy, &lookups, now, trace);
         let dial = |address: SocketAddr| self.transport.connect(address);
         let source = |ip| match self.transport.source_of((ip, target.port()).into()) {
             None => Way::Unknown,
@@ -204,7 +205,7 @@ impl Connector {
         let spread = self.addresses == Addresses::Spread;
         let rotation = spread.then(|| self.rotation.fetch_add(1, Ordering::Relaxed));
         let field = Field { families, port: target.port(), host, scores: &self.scores, way: &source, rotation };
-        let mut race = Race::new(race::Config::default(), field, answers, dial, trace);
+        let mut race = Race::new(race::Config::default(), field, answers, dial, now, trace);
         let mut spoiled = false;
         loop {
             let Some((remote, stream)) = race.next().await else {
@@ -223,7 +224,7 @@ impl Connector {
             let forwarding = way.and_then(|way| self.forwarding(way, origin));
             match self.secure(origin, Some(remote), stream, trace).await {
                 Ok((stream, facts)) => {
-                    let interest = host.map(|name| Interest::new(&self.resolver, name));
+                    let interest = host.map(|name| Interest::new(&self.resolver, name, now));
                     return Ok(Line { stream, facts, remote: Some(remote), forwarding, interest, probe });
                 }
                 Err(error) => {

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use futures_util::StreamExt;
+use futures_util::future::Either;
 use futures_util::stream::FuturesUnordered;
 use tokio::runtime::Handle;
 use tokio::sync::{broadcast, watch};
@@ -154,10 +155,18 @@ impl CachedResolver {
     /// # Panics
     /// On a miss outside of a tokio runtime.
     pub async fn lookup(&self, name: &str, family: Family) -> Outcome {
+        match self.lookup_at(now(), name, family) {
+            Either::Left(known) => known,
+            Either::Right(asked) => asked.wait().await,
+        }
+    }
+
+    /// The same for who knows what time it is: what is known, or has to be waited for.
+    pub(crate) fn lookup_at<'a>(&'a self, now: Instant, name: &'a str, family: Family) -> Either<Outcome, Asked<'a>> {
         let name = lower_case(name);
-        match self.step(&name, family) {
-            Step::Known(outcome, _) => outcome,
-            step => self.wait(&name, family, step).await,
+        match self.step(now, &name, family) {
+            Step::Known(outcome, _) => Either::Left(outcome),
+            step => Either::Right(Asked { resolver: self, name, family, step }),
         }
     }
 
@@ -206,7 +215,7 @@ impl CachedResolver {
                 }
                 (Ok(None), Some(stale)) if !again => return Ok(stale),
                 (Ok(None), None) if !again => break,
-                (Ok(None), _) => step = self.step(name, family),
+                (Ok(None), _) => step = self.step(now(), name, family),
             }
         }
         Err(ResolveError::new(ResolveErrorKind::Other, name, family).with_cause("the resolver gave up its query"))
@@ -309,13 +318,27 @@ impl CachedResolver {
     }
 
     /// Asks the cache, and launches the flight that comes of it.
-    fn step(&self, name: &str, family: Family) -> Step<Waiting> {
-        let (mut launched, now) = (None, now());
+    fn step(&self, now: Instant, name: &str, family: Family) -> Step<Waiting> {
+        let mut launched = None;
         let step = self.shared.lock().get(now, name, family, || launch(&mut launched));
         if let (Some(sender), Some(flight)) = (launched, step.flight()) {
             self.shared.clone().fly(name, family, flight.serial, sender);
         }
         step
+    }
+}
+
+/// A lookup whose answer is not known yet.
+pub(crate) struct Asked<'a> {
+    resolver: &'a CachedResolver,
+    name: Cow<'a, str>,
+    family: Family,
+    step: Step<Waiting>,
+}
+
+impl Asked<'_> {
+    pub(crate) async fn wait(self) -> Outcome {
+        self.resolver.wait(&self.name, self.family, self.step).await
     }
 }
 

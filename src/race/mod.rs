@@ -4,6 +4,7 @@ mod preference;
 mod schedule;
 mod scoreboard;
 
+use std::future::poll_fn;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
@@ -54,8 +55,8 @@ pub(crate) struct Field<'a> {
 }
 
 impl Field<'_> {
-    fn first(&self) -> Family {
-        let remembered = self.host.and_then(|host| self.scores.lock().last_good(now(), host));
+    fn first(&self, now: Instant) -> Family {
+        let remembered = self.host.and_then(|host| self.scores.lock().last_good(now, host));
         match self.rotation {
             Some(turn) => Family::BOTH[turn % 2],
             None => remembered.unwrap_or(Family::V6),
@@ -110,6 +111,8 @@ pub(crate) struct Race<'a, A, D, F> {
     running: Vec<Attempt<'a, F>>,
     failed: Vec<Failed>,
     trace: &'a DialTrace,
+    /// What time it is, as long as it has waited for nothing.
+    begun: Option<Instant>,
 }
 
 impl<'a, A, D, F, T> Race<'a, A, D, F>
@@ -119,14 +122,22 @@ where
     F: Future<Output = io::Result<T>> + Unpin,
 {
     /// A race over the `answers` of the field's families, each of which answers once; `dial` makes an attempt.
-    pub(crate) fn new(config: Config, field: Field<'a>, answers: A, dial: D, trace: &'a DialTrace) -> Self {
-        let schedule = Schedule::new(config, field.families, field.first());
-        Self { field, schedule, answers, dial, running: Vec::new(), failed: Vec::new(), trace }
+    pub(crate) fn new(
+        config: Config,
+        field: Field<'a>,
+        answers: A,
+        dial: D,
+        now: Instant,
+        trace: &'a DialTrace,
+    ) -> Self {
+        let schedule = Schedule::new(config, field.families, field.first(now));
+        let begun = Some(now);
+        Self { field, schedule, answers, dial, running: Vec::new(), failed: Vec::new(), trace, begun }
     }
 
     /// The next connection; `None` when no address is left. Asked again, the race goes on with the other addresses.
     pub(crate) async fn next(&mut self) -> Option<(SocketAddr, T)> {
-        let mut at = now();
+        let mut at = self.begun.take().unwrap_or_else(now);
         loop {
             let wake = match self.schedule.poll(at) {
                 Step::Dial(address) => {
@@ -140,8 +151,10 @@ where
                 Step::Wait(until) => until,
                 Step::Exhausted => return None,
             };
-            let happened = self.wait(wake).await;
-            at = now();
+            let (happened, waited) = self.wait(wake).await;
+            if waited {
+                at = now();
+            }
             match happened {
                 Happened::Answered(family, addresses) => self.answered(at, family, &addresses),
                 Happened::Ended(attempt, result) => {
@@ -177,14 +190,20 @@ where
         self.failed.push((address, Arc::new(io::Error::new(io::ErrorKind::TimedOut, "given up for the next address"))));
     }
 
-    async fn wait(&mut self, until: Option<Instant>) -> Happened<'a, F, T> {
+    /// What happens next, and whether that took any time: an answer may be there.
+    async fn wait(&mut self, until: Option<Instant>) -> (Happened<'a, F, T>, bool) {
+        let mut asked = false;
+        let mut next = || std::mem::replace(&mut asked, true);
         tokio::select! {
             biased;
-            Some((family, addresses)) = self.answers.next() => Happened::Answered(family, addresses),
-            (attempt, result) = std::future::poll_fn(|cx| poll_ended(&mut self.running, cx)) => {
-                Happened::Ended(attempt, result)
+            (Some((family, addresses)), waited) = poll_fn(|cx| {
+                let waited = next();
+                self.answers.poll_next_unpin(cx).map(|answer| (answer, waited))
+            }) => (Happened::Answered(family, addresses), waited),
+            (attempt, result) = poll_fn(|cx| poll_ended(&mut self.running, cx)) => {
+                (Happened::Ended(attempt, result), true)
             }
-            () = sleep_until(until) => Happened::Nothing,
+            () = sleep_until(until) => (Happened::Nothing, true),
         }
     }
 
@@ -372,7 +391,7 @@ mod tests {
         let trace = DialTrace::new(&Hooks::default(), 1);
         let host = "api.test".into();
         let field = Field { host: Some(&host), rotation, ..field(&families, scores) };
-        let mut race = Race::new(Config::default(), field, answers, dial, &trace);
+        let mut race = Race::new(Config::default(), field, answers, dial, now(), &trace);
         match race.next().await {
             Some((address, ())) => note(format!("won {}", short(address.ip()))),
             None => note(format!("lost, {} failed", race.into_failed().len())),
@@ -416,7 +435,7 @@ mod tests {
             })
         };
         let (scores, trace) = (Scores::default(), DialTrace::new(&Hooks::default(), 1));
-        let mut race = Race::new(Config::default(), field(&[Family::V4], &scores), answers, dial, &trace);
+        let mut race = Race::new(Config::default(), field(&[Family::V4], &scores), answers, dial, now(), &trace);
         assert!(tokio::time::timeout(ms(600), race.next()).await.is_err());
         assert_eq!(Arc::strong_count(&open), 4, "three attempts are under way");
         drop(race);
@@ -474,7 +493,7 @@ mod tests {
             })
         };
         let scores = Scores::default();
-        let mut race = Race::new(Config::default(), field(&[Family::V4], &scores), answers, dial, &trace);
+        let mut race = Race::new(Config::default(), field(&[Family::V4], &scores), answers, dial, now(), &trace);
         assert_eq!(race.next().await.unwrap().0.ip(), v4(2));
         drop(race);
         let told: Vec<_> = trace.events().into_iter().map(|(_, event)| event).collect();
@@ -492,7 +511,7 @@ mod tests {
         let answers = stream::iter([(Family::V4, [v4(1), v4(2)].into())]);
         let dial = |address: SocketAddr| std::future::ready(Ok(address));
         let scores = Scores::default();
-        let mut race = Race::new(Config::default(), field(&[Family::V4], &scores), answers, dial, &trace);
+        let mut race = Race::new(Config::default(), field(&[Family::V4], &scores), answers, dial, now(), &trace);
         let first = race.next().await.unwrap().0;
         let second = race.next().await.unwrap().0;
         assert_eq!([first.ip(), second.ip()], [v4(1), v4(2)]);
@@ -549,7 +568,7 @@ mod tests {
         let way = |ip: IpAddr| if ip == v4(1) { Way::Unreachable } else { Way::From(v4(9)) };
         let field = Field { way: &way, ..field(&[Family::V4], &scores) };
         let dial = |address: SocketAddr| std::future::ready(Ok(address));
-        let mut race = Race::new(Config::default(), field, answers, dial, &trace);
+        let mut race = Race::new(Config::default(), field, answers, dial, now(), &trace);
         assert_eq!(race.next().await.unwrap().0.ip(), v4(2));
     }
 }

@@ -1,0 +1,305 @@
+//! Many tasks, many hosts, many connections, two threads: what a fleet of them costs, beside hyper's bare connection, hyper-util's
+//! legacy client and reqwest. The server is a process of its own, so that descriptors and memory are the client's.
+
+#![allow(clippy::print_stdout, reason = "printing is what it is for")]
+
+mod canned;
+mod peers;
+
+use std::io::{BufRead, BufReader, Read};
+use std::net::SocketAddr;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use futures_util::future::join_all;
+use peers::{Ask, CLIENTS, Clients, Server, Setup, Speeddial, Took, median, name, thread_time, with};
+use speeddial::PoolConfig;
+use tokio::runtime::{Builder, Runtime};
+
+const SERVE: &str = "serve";
+const REMEMBER: &str = "remember";
+
+fn runtime() -> Runtime {
+    Builder::new_current_thread().enable_all().build().expect("a runtime")
+}
+
+fn this_program(arguments: &[&str]) -> Command {
+    let mut command = Command::new(std::env::current_exe().expect("this program"));
+    command.args(arguments);
+    command
+}
+
+/// A server in a process of its own, which ends with this one.
+struct Elsewhere(Child, Server);
+
+impl Elsewhere {
+    fn start() -> Self {
+        let mut command = this_program(&[SERVE]);
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("this program");
+        let mut address = String::new();
+        BufReader::new(child.stdout.take().expect("it is piped")).read_line(&mut address).expect("an address");
+        Self(child, Server::at(address.trim().parse().expect("an address")))
+    }
+}
+
+impl Drop for Elsewhere {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn serve() {
+    peers::raise_descriptor_limit(u64::MAX);
+    println!("{}", Server::start(Setup::default(), 0, 12).address());
+    let _ = std::io::stdin().read_to_end(&mut Vec::new());
+}
+
+/// How many descriptors are open, at most, while something goes on.
+struct Watched(Arc<(AtomicBool, AtomicUsize)>, Option<std::thread::JoinHandle<()>>);
+
+impl Watched {
+    fn start() -> Self {
+        let shared = Arc::new((AtomicBool::new(false), AtomicUsize::new(0)));
+        let seen = shared.clone();
+        let thread = std::thread::spawn(move || {
+            while !seen.0.load(Ordering::Relaxed) {
+                let open = std::fs::read_dir("/proc/self/fd").map_or(0, Iterator::count);
+                seen.1.fetch_max(open, Ordering::Relaxed);
+                std::thread::sleep(Duration::from_millis(20));
+            }
+        });
+        Self(shared, Some(thread))
+    }
+
+    fn most(mut self) -> usize {
+        self.0.0.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.1.take() {
+            let _ = thread.join();
+        }
+        self.0.1.load(Ordering::Relaxed)
+    }
+}
+
+/// Tasks that make requests one after the other, to one host, with 1,024 descriptors.
+fn tasks(server: &Server, tasks: usize, requests: usize, rounds: usize) {
+    peers::raise_descriptor_limit(1_024);
+    println!("{tasks} tasks, {requests} requests each, 1,024 descriptors:");
+    let mut all = [(); 4].map(|()| Vec::new());
+    for number in (0..rounds).flat_map(|_| 0..CLIENTS.len()) {
+        let runtime = runtime();
+        let watched = Watched::start();
+        let (spent, failed) = runtime.block_on(async {
+            let clients = Clients::new(server, Setup::default()).await;
+            with!(number, clients, client => fleet(client, tasks, requests).await)
+        });
+        drop(runtime);
+        all[number].push((spent, failed, watched.most()));
+    }
+    for (client, took) in CLIENTS.iter().zip(all) {
+        let count = (tasks * requests) as u32;
+        let (cpu, wall) = (median(took.iter().map(|took| took.0.cpu)), median(took.iter().map(|took| took.0.wall)));
+        let (failed, most) = took.iter().fold((0, 0), |sum, took| (sum.0 + took.1, sum.1.max(took.2)));
+        println!(
+            "  {client:<12} {:>6.1} µs of CPU a request, {:>6.2} s in all, {failed} failed, {most} descriptors at most",
+            micros(cpu / count),
+            wall.as_secs_f64(),
+        );
+    }
+}
+
+async fn fleet(client: impl Ask, tasks: usize, requests: usize) -> (Took, usize) {
+    let (cpu, start) = (thread_time(), Instant::now());
+    let failed = join_all((0..tasks).map(|_| {
+        let mut client = client.clone();
+        async move {
+            let mut failed = 0;
+            for _ in 0..requests {
+                failed += usize::from(client.ask(Bytes::new()).await.is_err());
+            }
+            failed
+        }
+    }));
+    let failed = failed.await.into_iter().sum();
+    (Took { cpu: thread_time() - cpu, wall: start.elapsed() }, failed)
+}
+
+fn micros(time: Duration) -> f64 {
+    time.as_nanos() as f64 / 1_000.0
+}
+
+/// So many requests are in flight where hosts are counted.
+const IN_FLIGHT: usize = 64;
+
+/// CPU a request with many hosts of ten connections each, and with one host; hyper's connections beside it.
+fn hosts(server: &Server, hosts: usize, requests: usize, rounds: usize) {
+    peers::raise_descriptor_limit(16_384);
+    let runtime = runtime();
+    let connections = 10 * hosts;
+    let pool = PoolConfig::new().max_connections(connections + 100).max_idle(connections + 100);
+    let few = Speeddial::new(server, Setup::default(), pool.clone());
+    let many = Speeddial::new(server, Setup::default(), pool);
+    let (few, many, bare_few, bare_many) = runtime.block_on(async {
+        let many: Vec<_> = (0..hosts).map(|host| many.named(&name(host))).collect();
+        for host in &many {
+            let opened = host.client.warm_up(host.url.clone(), 10).await.expect("connections");
+            assert_eq!(opened, 10);
+        }
+        let clients = Clients::new(server, Setup::default()).await;
+        let peers::Bare::One(bare) = &clients.bare else { unreachable!("HTTP/1.1 is spoken") };
+        (vec![few; IN_FLIGHT], many, vec_of(bare, IN_FLIGHT), vec_of(bare, connections))
+    });
+    let mut took = [(); 4].map(|()| Vec::new());
+    let mut clients = (few, many, bare_few, bare_many);
+    // One round more than is counted: the first one opens what is not open yet.
+    for round in 0..=rounds {
+        let [few, many, bare_few, bare_many] = &mut took;
+        for (took, spent) in [
+            (few, runtime.block_on(in_turn(&mut clients.0, requests))),
+            (many, runtime.block_on(in_turn(&mut clients.1, requests))),
+            (bare_few, runtime.block_on(in_turn(&mut clients.2, requests))),
+            (bare_many, runtime.block_on(in_turn(&mut clients.3, requests.max(connections)))),
+        ] {
+            if round > 0 {
+                took.push(spent);
+            }
+        }
+    }
+    let [few, many, bare_few, bare_many] = took.map(|took| micros(median(took.into_iter())));
+    println!("{hosts} hosts with 10 connections each, {IN_FLIGHT} requests in flight:");
+    println!(
+        "  speeddial    {many:>6.1} µs of CPU a request, {:.2} times as much as with one host ({few:.1})",
+        many / few
+    );
+    println!(
+        "  hyper        {bare_many:>6.1} µs over all connections, {:.2} times {bare_few:.1}",
+        bare_many / bare_few
+    );
+}
+
+fn vec_of<A: Ask>(client: &A, count: usize) -> Vec<A> {
+    (0..count).map(|_| client.clone()).collect()
+}
+
+/// Requests by one client after the other, so many at a time; what one of them costs.
+async fn in_turn<A: Ask>(clients: &mut [A], requests: usize) -> Duration {
+    let share = clients.len().div_ceil(IN_FLIGHT);
+    let each = requests.div_ceil(clients.len().div_ceil(share));
+    let cpu = thread_time();
+    let made = join_all(clients.chunks_mut(share).map(|own| async move {
+        for number in 0..each {
+            let at = number % own.len();
+            own[at].ask(Bytes::new()).await.expect("a response");
+        }
+        each
+    }));
+    let made: usize = made.await.into_iter().sum();
+    (thread_time() - cpu) / made as u32
+}
+
+/// Requests a second on one worker thread and on two, over connections that answer by themselves: a server would need its
+/// share of the processors.
+fn threads(requests: usize, rounds: usize) {
+    let mut rates = [Vec::new(), Vec::new()];
+    for threads in (0..rounds).flat_map(|_| [1, 2]) {
+        let runtime = Builder::new_multi_thread().worker_threads(threads).enable_all().build().expect("a runtime");
+        let client = canned::builder().build().expect("a client");
+        let start = Instant::now();
+        runtime.block_on(async {
+            let tasks = (0..IN_FLIGHT).map(|_| {
+                let (client, url) = (client.clone(), canned::url());
+                tokio::spawn(async move {
+                    for _ in 0..requests / IN_FLIGHT {
+                        canned::get(&client, &url).await;
+                    }
+                })
+            });
+            join_all(tasks).await.into_iter().for_each(|task| task.expect("no panic"));
+        });
+        rates[threads - 1].push(start.elapsed());
+    }
+    let [one, two] = rates.map(|times| median(times.into_iter()).as_secs_f64());
+    println!("{requests} requests without a server, {IN_FLIGHT} in flight:");
+    println!("  on two threads {:.2} times as many a second as on one", one / two);
+}
+
+/// Resident memory of idle connections, each of which has carried a request; measured in a process of its own.
+fn memory(server: &Server, connections: usize) {
+    let address = server.address().to_string();
+    let resident = |client: &str| -> f64 {
+        let output =
+            this_program(&[REMEMBER, client, &address, &connections.to_string()]).output().expect("this program");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8_lossy(&output.stdout).trim().parse().expect("a number")
+    };
+    println!("{connections} idle connections, resident memory:");
+    let [bare, ours] = ["hyper", "speeddial"].map(resident);
+    println!("  speeddial    {ours:>6.1} KB each, {:.2} times hyper's {bare:.1}", ours / bare);
+}
+
+/// The resident memory of this process, in KB.
+fn resident() -> f64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    line.and_then(|line| line.trim().strip_suffix(" kB")?.trim().parse().ok()).unwrap_or(f64::NAN)
+}
+
+fn remember(client: &str, address: SocketAddr, connections: usize) {
+    peers::raise_descriptor_limit(16_384);
+    let server = Server::at(address);
+    let runtime = runtime();
+    runtime.block_on(async {
+        // What is needed once is there before.
+        let clients = Clients::new(&server, Setup::default()).await;
+        let peers::Bare::One(bare) = &clients.bare else { unreachable!("HTTP/1.1 is spoken") };
+        let pool = PoolConfig::new().max_connections(connections).max_idle(connections);
+        let ours = Speeddial::new(&server, Setup::default(), pool);
+        let mut kept = vec_of(bare, if client == "hyper" { connections } else { 0 });
+        bare.clone().ask(Bytes::new()).await.expect("a response");
+        ours.clone().ask(Bytes::new()).await.expect("a response");
+        let before = resident();
+        for kept in &mut kept {
+            kept.ask(Bytes::new()).await.expect("a response");
+        }
+        if kept.is_empty() {
+            ours.client.warm_up(ours.url.clone(), connections).await.expect("connections");
+            // Small groups: what is in flight costs memory, too. The least recently used ones are asked last.
+            let asked = async || {
+                let response = ours.client.get(&ours.url).send().await.expect("a response");
+                assert_eq!(response.bytes().await.expect("a body").len(), 12);
+            };
+            join_all((0..connections).map(|_| asked())).await;
+        }
+        println!("{:.2}", (resident() - before) / connections as f64);
+        drop(kept);
+    });
+}
+
+fn main() {
+    let arguments: Vec<_> = std::env::args().skip(1).collect();
+    match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        [SERVE] => return serve(),
+        [REMEMBER, client, address, connections] => {
+            let address = address.parse().expect("an address");
+            return remember(client, address, connections.parse().expect("a number"));
+        }
+        _ => {}
+    }
+    let is_test = arguments.iter().any(|argument| argument == "--test");
+    let elsewhere = Elsewhere::start();
+    let server = &elsewhere.1;
+    if is_test {
+        tasks(server, 50, 2, 1);
+        hosts(server, 20, 400, 1);
+        threads(640, 1);
+        memory(server, 50);
+    } else {
+        tasks(server, 1_000, 100, 3);
+        hosts(server, peers::NAMES, 40_000, 5);
+        threads(100_000, 5);
+        memory(server, 2_000);
+    }
+}

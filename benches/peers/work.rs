@@ -1,0 +1,138 @@
+//! What is asked for, and how it is measured.
+
+use std::time::Instant;
+
+use bytes::Bytes;
+use futures_util::future::join_all;
+use tokio::runtime::{Builder, Runtime};
+
+use super::{Ask, Clients, Server, Setup, Took, name, thread_time, with};
+
+/// What is asked for, and how.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Work {
+    pub(crate) name: &'static str,
+    pub(crate) setup: Setup,
+    pub(crate) kind: Kind,
+    pub(crate) in_flight: usize,
+    /// Of the request's body, and of the response's.
+    up: usize,
+    down: usize,
+    /// In a round.
+    pub(crate) requests: usize,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// By a client that has made requests before.
+    Warm,
+    /// All at once by a new client.
+    ColdBurst,
+    /// All at once by a client that has done that before.
+    WarmBurst,
+    /// By a new client, to as many names as are in flight.
+    Names,
+}
+
+const ONE: Setup = Setup { http2: false, secure: false, cold: false, no_tickets: false };
+const TWO: Setup = Setup { http2: true, ..ONE };
+const TLS: Setup = Setup { secure: true, ..ONE };
+const TLS_TWO: Setup = Setup { secure: true, ..TWO };
+const COLD: Setup = Setup { cold: true, ..ONE };
+const COLD_TLS: Setup = Setup { cold: true, ..TLS };
+const WHOLE_TLS: Setup = Setup { no_tickets: true, ..COLD_TLS };
+
+const fn gets(name: &'static str, setup: Setup, in_flight: usize, requests: usize) -> Work {
+    Work { name, setup, kind: Kind::Warm, in_flight, up: 0, down: 12, requests }
+}
+
+const fn megabytes(name: &'static str, setup: Setup) -> Work {
+    Work { down: 1 << 20, ..gets(name, setup, 4, 300) }
+}
+
+const fn posts(name: &'static str, setup: Setup) -> Work {
+    Work { up: 16 << 10, ..gets(name, setup, 64, 6_400) }
+}
+
+pub(crate) const WORK: [Work; 19] = [
+    gets("HTTP/1.1, 1 in flight", ONE, 1, 4_000),
+    gets("HTTP/1.1, 64 in flight", ONE, 64, 12_800),
+    gets("HTTP/1.1, 1,000 in flight", ONE, 1_000, 12_000),
+    posts("HTTP/1.1, POST of 16 KiB, 64 in flight", ONE),
+    megabytes("HTTP/1.1, 1 MiB back, 4 in flight", ONE),
+    gets("HTTP/1.1, TLS, 64 in flight", TLS, 64, 12_800),
+    megabytes("HTTP/1.1, TLS, 1 MiB back, 4 in flight", TLS),
+    gets("HTTP/2, 1 in flight", TWO, 1, 4_000),
+    gets("HTTP/2, 64 in flight", TWO, 64, 12_800),
+    gets("HTTP/2, 1,000 in flight", TWO, 1_000, 12_000),
+    posts("HTTP/2, POST of 16 KiB, 64 in flight", TWO),
+    megabytes("HTTP/2, 1 MiB back, 4 in flight", TWO),
+    gets("HTTP/2, TLS, 64 in flight", TLS_TWO, 64, 12_800),
+    gets("a connection each, 16 in flight", COLD, 16, 3_200),
+    gets("a connection each, TLS resumed, 16 in flight", COLD_TLS, 16, 800),
+    gets("a connection each, whole TLS handshakes, 16 in flight", WHOLE_TLS, 16, 480),
+    Work { kind: Kind::ColdBurst, ..gets("3,000 at once, cold", ONE, 3_000, 3_000) },
+    Work { kind: Kind::WarmBurst, ..gets("3,000 at once, warm", ONE, 3_000, 3_000) },
+    Work { kind: Kind::Names, ..gets("200 names, 5 requests each", ONE, 200, 1_000) },
+];
+
+/// Work that is done again and again, on one thread; the server has another one.
+pub(crate) struct Bench {
+    runtime: Runtime,
+    server: Server,
+    work: Work,
+    /// Those that stay for all rounds.
+    clients: Option<Clients>,
+}
+
+impl Bench {
+    pub(crate) fn new(work: Work) -> Self {
+        let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
+        let server = Server::start(work.setup, work.up, work.down);
+        let clients = (work.kind == Kind::Warm).then(|| runtime.block_on(Clients::new(&server, work.setup)));
+        Self { runtime, server, work, clients }
+    }
+
+    /// One client's round, with so many requests for each that may be in flight. What it took in all.
+    pub(crate) fn round(&self, number: usize, each: usize) -> Took {
+        let tasks = self.runtime.metrics();
+        self.runtime.block_on(async {
+            if let Some(clients) = &self.clients {
+                return with!(number, clients, client => round(client, self.work, each).await);
+            }
+            let clients = Clients::new(&self.server, self.work.setup).await;
+            let took = with!(number, clients, client => round(client, self.work, each).await);
+            // What one leaves behind is not the next one's to clear away.
+            drop(clients);
+            while tasks.num_alive_tasks() > 0 {
+                tokio::task::yield_now().await;
+            }
+            took
+        })
+    }
+}
+
+/// The requests are shared among as many tasks as may be in flight. What has to be warm has made one each before.
+async fn round(client: impl Ask, work: Work, each: usize) -> Took {
+    let body = Bytes::from(vec![b'x'; work.up]);
+    let share = |client, count| share(client, count, body.clone(), work.down);
+    let clients: Vec<_> = match work.kind {
+        Kind::Names => (0..work.in_flight).map(|number| client.named(&name(number))).collect(),
+        _ => vec![client; work.in_flight],
+    };
+    let clients = match work.kind {
+        Kind::Warm | Kind::WarmBurst => join_all(clients.into_iter().map(|client| share(client, 1))).await,
+        Kind::ColdBurst | Kind::Names => clients,
+    };
+    let (cpu, start) = (thread_time(), Instant::now());
+    join_all(clients.into_iter().map(|client| share(client, each))).await;
+    Took { cpu: thread_time() - cpu, wall: start.elapsed() }
+}
+
+/// One task's requests; gives the client back.
+async fn share<A: Ask>(mut client: A, count: usize, body: Bytes, down: usize) -> A {
+    for _ in 0..count {
+        assert_eq!(client.ask(body.clone()).await.expect("a response"), down);
+    }
+    client
+}
