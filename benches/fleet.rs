@@ -1,5 +1,6 @@
 //! Many tasks, many hosts, many connections, two threads: what a fleet of them costs, beside hyper's bare connection, hyper-util's
-//! legacy client and reqwest. The server is a process of its own, so that descriptors and memory are the client's.
+//! legacy client and reqwest. The server is a process of its own, so that descriptors and memory are the client's. `-- PART`
+//! runs one part: `tasks`, `hosts`, `threads` or `memory`.
 
 #![allow(clippy::print_stdout, reason = "printing is what it is for")]
 
@@ -139,45 +140,57 @@ fn hosts(server: &Server, hosts: usize, requests: usize, rounds: usize) {
     peers::raise_descriptor_limit(16_384);
     let runtime = runtime();
     let connections = 10 * hosts;
+    println!("{hosts} hosts with 10 connections each, {IN_FLIGHT} requests in flight:");
     let pool = PoolConfig::new().max_connections(connections + 100).max_idle(connections + 100);
-    let few = Speeddial::new(server, Setup::default(), pool.clone());
-    let many = Speeddial::new(server, Setup::default(), pool);
-    let (few, many, bare_few, bare_many) = runtime.block_on(async {
-        let many: Vec<_> = (0..hosts).map(|host| many.named(&name(host))).collect();
+    let (few, many) = runtime.block_on(async {
+        let few = Speeddial::new(server, Setup::default(), pool.clone());
+        let client = Speeddial::new(server, Setup::default(), pool);
+        let many: Vec<_> = (0..hosts).map(|host| client.named(&name(host))).collect();
         for host in &many {
             let opened = host.client.warm_up(host.url.clone(), 10).await.expect("connections");
             assert_eq!(opened, 10);
         }
-        let clients = Clients::new(server, Setup::default()).await;
-        let peers::Bare::One(bare) = &clients.bare else { unreachable!("HTTP/1.1 is spoken") };
-        (vec![few; IN_FLIGHT], many, vec_of(bare, IN_FLIGHT), vec_of(bare, connections))
+        (vec![few; IN_FLIGHT], many)
     });
-    let mut took = [(); 4].map(|()| Vec::new());
-    let mut clients = (few, many, bare_few, bare_many);
-    // One round more than is counted: the first one opens what is not open yet.
-    for round in 0..=rounds {
-        let [few, many, bare_few, bare_many] = &mut took;
-        for (took, spent) in [
-            (few, runtime.block_on(in_turn(&mut clients.0, requests))),
-            (many, runtime.block_on(in_turn(&mut clients.1, requests))),
-            (bare_few, runtime.block_on(in_turn(&mut clients.2, requests))),
-            (bare_many, runtime.block_on(in_turn(&mut clients.3, requests.max(connections)))),
-        ] {
-            if round > 0 {
-                took.push(spent);
-            }
-        }
-    }
-    let [few, many, bare_few, bare_many] = took.map(|took| micros(median(took.into_iter())));
-    println!("{hosts} hosts with 10 connections each, {IN_FLIGHT} requests in flight:");
+    let [few, many] = alternately(&runtime, few, many, requests, rounds);
     println!(
         "  speeddial    {many:>6.1} µs of CPU a request, {:.2} times as much as with one host ({few:.1})",
         many / few
     );
+    let bare = runtime.block_on(Clients::new(server, Setup::default())).bare;
+    let peers::Bare::One(bare) = bare else { unreachable!("HTTP/1.1 is spoken") };
+    let (few, many) = (vec_of(&bare, IN_FLIGHT), vec_of(&bare, connections));
+    let [few, many] = alternately(&runtime, few, many, requests.max(connections), rounds);
     println!(
-        "  hyper        {bare_many:>6.1} µs over all connections, {:.2} times {bare_few:.1}",
-        bare_many / bare_few
+        "  hyper        {many:>6.1} µs over as many connections, {:.2} times {few:.1} over {IN_FLIGHT}",
+        many / few
     );
+}
+
+/// What a request costs with either, in microseconds.
+fn alternately<A: Ask>(
+    runtime: &Runtime,
+    mut few: Vec<A>,
+    mut many: Vec<A>,
+    requests: usize,
+    rounds: usize,
+) -> [f64; 2] {
+    let mut took = [Vec::new(), Vec::new()];
+    // One round more than is counted: the first one opens what is not open yet.
+    for round in 0..=rounds {
+        let spent = [&mut few, &mut many].map(|clients| runtime.block_on(in_turn(clients, requests)));
+        if round > 0 {
+            took.iter_mut().zip(spent).for_each(|(took, spent)| took.push(spent));
+        }
+    }
+    drop((few, many));
+    let tasks = runtime.metrics();
+    runtime.block_on(async {
+        while tasks.num_alive_tasks() > 0 {
+            tokio::task::yield_now().await;
+        }
+    });
+    took.map(|took| micros(median(took.into_iter())))
 }
 
 fn vec_of<A: Ask>(client: &A, count: usize) -> Vec<A> {
@@ -262,20 +275,22 @@ fn remember(client: &str, address: SocketAddr, connections: usize) {
         ours.clone().ask(Bytes::new()).await.expect("a response");
         let before = resident();
         for kept in &mut kept {
-            kept.ask(Bytes::new()).await.expect("a response");
+            kept.warm_up().await.expect("a connection");
         }
+        // All at once, so that each connection carries one.
         if kept.is_empty() {
             ours.client.warm_up(ours.url.clone(), connections).await.expect("connections");
-            // Small groups: what is in flight costs memory, too. The least recently used ones are asked last.
-            let asked = async || {
-                let response = ours.client.get(&ours.url).send().await.expect("a response");
-                assert_eq!(response.bytes().await.expect("a body").len(), 12);
-            };
-            join_all((0..connections).map(|_| asked())).await;
+            ask_all(&mut vec![ours.clone(); connections]).await;
+        } else {
+            ask_all(&mut kept).await;
         }
         println!("{:.2}", (resident() - before) / connections as f64);
         drop(kept);
     });
+}
+
+async fn ask_all<A: Ask>(clients: &mut [A]) {
+    join_all(clients.iter_mut().map(|client| async { client.ask(Bytes::new()).await.expect("a response") })).await;
 }
 
 fn main() {
@@ -289,17 +304,20 @@ fn main() {
         _ => {}
     }
     let is_test = arguments.iter().any(|argument| argument == "--test");
+    let words: Vec<_> = arguments.iter().filter(|argument| !argument.starts_with("--")).collect();
+    let wanted = |part: &str| words.is_empty() || words.iter().any(|word| *word == part);
     let elsewhere = Elsewhere::start();
     let server = &elsewhere.1;
-    if is_test {
-        tasks(server, 50, 2, 1);
-        hosts(server, 20, 400, 1);
-        threads(640, 1);
-        memory(server, 50);
-    } else {
-        tasks(server, 1_000, 100, 3);
-        hosts(server, peers::NAMES, 40_000, 5);
-        threads(100_000, 5);
-        memory(server, 2_000);
+    if wanted("tasks") {
+        if is_test { tasks(server, 50, 2, 1) } else { tasks(server, 1_000, 100, 3) }
+    }
+    if wanted("hosts") {
+        if is_test { hosts(server, 20, 400, 1) } else { hosts(server, peers::NAMES, 40_000, 5) }
+    }
+    if wanted("threads") {
+        if is_test { threads(640, 1) } else { threads(100_000, 5) }
+    }
+    if wanted("memory") {
+        memory(server, if is_test { 50 } else { 2_000 });
     }
 }

@@ -163,6 +163,12 @@ impl Clone for BareOne {
 }
 
 impl BareOne {
+    /// Opens its connection.
+    pub(crate) async fn warm_up(&mut self) -> Result<(), Failed> {
+        self.sender = Some(self.open().await?);
+        Ok(())
+    }
+
     async fn open(&self) -> Result<http1::SendRequest<Full<Bytes>>, Failed> {
         let socket = connect(self.address).await?;
         Ok(match &self.tls {
