@@ -1,6 +1,6 @@
 //! A request's body on its way: how far it got, what went wrong with it, and whether the peer wants it.
 
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Context, Poll, Waker, ready};
@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http_body::{Frame, SizeHint};
-use tokio::sync::watch;
+use tokio::sync::Notify;
 
 use super::Body;
 use crate::clock::{Instant, Timer, now};
@@ -36,7 +36,9 @@ pub(super) struct Upload {
     bytes: AtomicU64,
     failed: Mutex<Option<Cause>>,
     begun: AtomicBool,
-    over: watch::Sender<bool>,
+    over: AtomicBool,
+    /// Rings when it is over.
+    bell: Notify,
     given_up: AtomicBool,
     /// Whoever reads the body, where it waits.
     reader: Mutex<Option<Waker>>,
@@ -77,7 +79,7 @@ impl Upload {
     }
 
     pub(super) fn is_over(&self) -> bool {
-        *self.over.borrow()
+        self.over.load(Ordering::Acquire)
     }
 
     /// Whether the peer is asked whether it wants the body.
@@ -92,8 +94,12 @@ impl Upload {
 
     /// Waits until nobody sends it any more.
     pub(super) async fn over(&self) {
-        // The sender is in here, so it is not gone.
-        let _ = self.over.subscribe().wait_for(|over| *over).await;
+        let mut rung = pin!(self.bell.notified());
+        // Before it is looked at: from then on it rings for this one, too.
+        rung.as_mut().enable();
+        if !self.is_over() {
+            rung.await;
+        }
     }
 
     /// The peer wants the body, or does not; the first word counts.
@@ -190,7 +196,8 @@ impl http_body::Body for Outgoing {
 impl Drop for Carried {
     fn drop(&mut self) {
         if let Some(upload) = &self.upload {
-            upload.over.send_replace(true);
+            upload.over.store(true, Ordering::Release);
+            upload.bell.notify_waiters();
         }
     }
 }
