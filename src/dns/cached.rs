@@ -70,7 +70,8 @@ pub struct CachedResolverBuilder {
 struct Shared {
     upstream: Arc<dyn Resolve>,
     query_timeout: Duration,
-    cache: Mutex<Cache<Waiting>>,
+    // As the pool's lock: for threads that outnumber the cores.
+    cache: parking_lot::Mutex<Cache<Waiting>>,
     alarm: Alarm,
     latency: Mutex<Latency>,
     /// Made for the first subscriber.
@@ -128,7 +129,7 @@ impl CachedResolverBuilder {
     pub fn build(self, upstream: impl Resolve) -> CachedResolver {
         let Self { mut config, query_timeout } = self;
         config.flight = query_timeout + GRACE;
-        let cache = Mutex::new(Cache::new(config, fastrand::u64(..), now()));
+        let cache = parking_lot::Mutex::new(Cache::new(config, fastrand::u64(..), now()));
         let (alarm, latency, changes) = Default::default();
         let upstream = Arc::new(upstream);
         CachedResolver { shared: Arc::new(Shared { upstream, query_timeout, cache, alarm, latency, changes }) }
@@ -395,8 +396,8 @@ fn lower_case(name: &str) -> Cow<'_, str> {
 
 impl Shared {
     // The core's steps either finish or panic before they change anything shared with the next one.
-    fn lock(&self) -> MutexGuard<'_, Cache<Waiting>> {
-        unpoisoned(&self.cache)
+    fn lock(&self) -> parking_lot::MutexGuard<'_, Cache<Waiting>> {
+        self.cache.lock()
     }
 
     fn fly(self: Arc<Self>, name: &str, family: Family, serial: u64, sender: Landing) {
