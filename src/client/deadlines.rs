@@ -1,9 +1,11 @@
 //! Time limits of calls: one timer for all of a client's on a runtime, because most calls are over long before theirs.
 
+use std::ops::Deref;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, Waker};
 
+use parking_lot::{Mutex, MutexGuard};
 use slab::Slab;
 use tokio::runtime::{self, Handle};
 
@@ -11,7 +13,11 @@ use crate::clock::{Alarm, Instant, Timed};
 
 /// The limits of a client's calls, on each runtime by themselves: nobody can rely on another one's being driven.
 #[derive(Default)]
-pub(super) struct Deadlines(Mutex<Vec<(runtime::Id, Arc<Shared>)>>);
+pub(super) struct Deadlines {
+    /// Mostly there is one runtime, which is found without a lock.
+    first: OnceLock<(runtime::Id, Arc<Shared>)>,
+    others: Mutex<Vec<(runtime::Id, Arc<Shared>)>>,
+}
 
 #[derive(Default)]
 struct Shared {
@@ -34,17 +40,21 @@ impl Deadlines {
     /// Runs `future` until `deadline`; `None` when the deadline came first. It has to be pinned by the caller.
     pub(super) async fn before<F: Future + Unpin>(&self, deadline: Option<Instant>, future: F) -> Option<F::Output> {
         match deadline {
-            Some(deadline) => Limited { future, deadline, key: None, all: self.here() }.await,
+            Some(deadline) => {
+                let here = Handle::current().id();
+                let (first, those) = self.first.get_or_init(|| (here, Arc::default()));
+                let all = if *first == here { Here::First(those) } else { Here::Other(self.other(here)) };
+                Limited { future, deadline, key: None, all }.await
+            }
             None => Some(future.await),
         }
     }
 }
 
 impl Deadlines {
-    /// Those of this runtime.
-    fn here(&self) -> Arc<Shared> {
-        let here = Handle::current().id();
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+    /// Those of a runtime that was not the first.
+    fn other(&self, here: runtime::Id) -> Arc<Shared> {
+        let mut all = self.others.lock();
         if let Some((_, known)) = all.iter().find(|(runtime, _)| *runtime == here) {
             return known.clone();
         }
@@ -61,16 +71,32 @@ impl Deadlines {
 /// More runtimes than this a process rarely has at a time.
 const MANY: usize = 8;
 
+enum Here<'a> {
+    First(&'a Arc<Shared>),
+    Other(Arc<Shared>),
+}
+
+impl Deref for Here<'_> {
+    type Target = Arc<Shared>;
+
+    fn deref(&self) -> &Arc<Shared> {
+        match self {
+            Self::First(all) => all,
+            Self::Other(all) => all,
+        }
+    }
+}
+
 /// A future with a limit.
-struct Limited<F> {
+struct Limited<'a, F> {
     future: F,
     deadline: Instant,
     /// Once it waits.
     key: Option<usize>,
-    all: Arc<Shared>,
+    all: Here<'a>,
 }
 
-impl<F: Future + Unpin> Future for Limited<F> {
+impl<F: Future + Unpin> Future for Limited<'_, F> {
     type Output = Option<F::Output>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
@@ -91,7 +117,7 @@ impl<F: Future + Unpin> Future for Limited<F> {
     }
 }
 
-impl<F> Drop for Limited<F> {
+impl<F> Drop for Limited<'_, F> {
     fn drop(&mut self) {
         if let Some(key) = self.key {
             let gone = self.all.lock().remove(key);
@@ -113,9 +139,8 @@ impl Shared {
         waiting.due
     }
 
-    // Nobody leaves it half changed.
     fn lock(&self) -> MutexGuard<'_, Limits> {
-        self.limits.lock().unwrap_or_else(PoisonError::into_inner)
+        self.limits.lock()
     }
 }
 
@@ -169,7 +194,7 @@ mod tests {
             let (takes, limit) = (number as u64 * 7 % 501, number as u64 * 13 % 499);
             assert!(at == takes.min(limit) && (done || takes >= limit) && (!done || takes <= limit), "{number}");
         }
-        assert_eq!(deadlines.here().lock().len(), 0);
+        assert_eq!(deadlines.first.get().unwrap().1.lock().len(), 0);
         assert_eq!(run(1_000, 1_000).await.0, 1_000);
         assert!(deadlines.before(None, pin!(async { sleep(ms(5)).await })).await.is_some());
     }
@@ -183,7 +208,7 @@ mod tests {
             deadlines.before(Some(start + ms(50)), never).await
         });
         assert!(futures_util::poll!(future.as_mut()).is_pending());
-        assert_eq!(deadlines.here().lock().len(), 1);
+        assert_eq!(deadlines.first.get().unwrap().1.lock().len(), 1);
         // Another task waits for it from now on.
         let ended = futures_util::future::join(sleep(ms(10)), future).await.1;
         assert_eq!((ended, now() - start), (None, ms(50)));
@@ -193,7 +218,7 @@ mod tests {
         });
         assert!(futures_util::poll!(future.as_mut()).is_pending());
         drop(future);
-        assert_eq!(deadlines.here().lock().len(), 0);
+        assert_eq!(deadlines.first.get().unwrap().1.lock().len(), 0);
     }
 
     #[test]
@@ -217,6 +242,6 @@ mod tests {
         for _ in 0..3 * MANY {
             assert_eq!(runtime().block_on(in_time(1)), Ok(None));
         }
-        assert!(deadlines.0.lock().unwrap().len() <= MANY, "what is gone is forgotten");
+        assert!(deadlines.others.lock().len() <= MANY, "what is gone is forgotten");
     }
 }
