@@ -246,7 +246,11 @@ impl<'a> Call<'a> {
         loop {
             let (lease, since) = self.lease(tried.failed_on).await?;
             self.has_just_begun = false;
-            match self.attempt(&mut Some(lease), since, &mut tried).await? {
+            let mut leased = Some(lease);
+            let attempted = self.attempt(&mut leased, since, &mut tried).await?;
+            // Who observes sees the connection given back before the request is made again.
+            drop(leased);
+            match attempted {
                 Ok(answered) => return Ok(answered),
                 Err(cause) => self.open.trace.emit(Event::Retried { cause }),
             }
@@ -516,7 +520,7 @@ impl<'a> Call<'a> {
                 message.headers_mut().entry(HOST).or_insert_with(host);
             }
             (Protocol::Http1, Some(forwarding)) => {
-                *message.uri_mut() = self.absolute(target, conn.authority(|| self.request().origin.host_header()));
+                *message.uri_mut() = self.absolute(target, conn.authority(host));
                 message.headers_mut().entry(HOST).or_insert_with(host);
                 if let Some(authorization) = &forwarding.authorization {
                     let header = message.headers_mut().entry(PROXY_AUTHORIZATION);
@@ -542,7 +546,7 @@ impl<'a> Call<'a> {
             Scheme::Https => http::uri::Scheme::HTTPS,
         });
         parts.authority = Some(authority);
-        Uri::from_parts(parts).unwrap_or_default()
+        Uri::from_parts(parts).expect("a scheme, an authority and a path make a URI")
     }
 
     fn responded(&mut self, answered: Answered) -> Result<Response> {

@@ -9,7 +9,7 @@ use parking_lot::{Mutex, MutexGuard};
 use slab::Slab;
 use tokio::runtime::{self, Handle};
 
-use crate::clock::{Alarm, Instant, Timed};
+use crate::clock::{Alarm, Instant, Timed, now};
 
 /// The limits of a client's calls, on each runtime by themselves: nobody can rely on another one's being driven.
 #[derive(Default)]
@@ -32,8 +32,6 @@ type Limits = Slab<Waiting>;
 struct Waiting {
     deadline: Instant,
     waker: Waker,
-    /// Its time is up.
-    due: bool,
 }
 
 impl Deadlines {
@@ -106,7 +104,9 @@ impl<F: Future + Unpin> Future for Limited<'_, F> {
         match self.key {
             None => self.key = Some(self.all.wait(self.deadline, cx.waker())),
             Some(key) => {
-                if self.all.wait_on(key, cx.waker()) {
+                self.all.wait_on(key, cx.waker());
+                // After the waker is known: the time may have come in between.
+                if self.deadline <= now() {
                     return Poll::Ready(None);
                 }
             }
@@ -128,15 +128,13 @@ impl<F> Drop for Limited<'_, F> {
 
 impl Shared {
     fn wait(&self, deadline: Instant, waker: &Waker) -> usize {
-        let waiting = Waiting { deadline, waker: waker.clone(), due: false };
+        let waiting = Waiting { deadline, waker: waker.clone() };
         self.lock().insert(waiting)
     }
 
-    /// It waits still, maybe in another task. Whether its time is up.
-    fn wait_on(&self, key: usize, waker: &Waker) -> bool {
-        let waiting = &mut self.lock()[key];
-        waiting.waker.clone_from(waker);
-        waiting.due
+    /// It waits still, maybe in another task.
+    fn wait_on(&self, key: usize, waker: &Waker) {
+        self.lock()[key].waker.clone_from(waker);
     }
 
     fn lock(&self) -> MutexGuard<'_, Limits> {
@@ -151,10 +149,8 @@ impl Timed for Shared {
 
     fn handle_timeout(self: &Arc<Self>, now: Instant) -> Option<Instant> {
         let (mut due, mut next) = (Vec::new(), None::<Instant>);
-        for (_, waiting) in &mut *self.lock() {
+        for (_, waiting) in self.lock().iter() {
             match waiting.deadline <= now {
-                // Once is enough: it may take its time to notice.
-                true if std::mem::replace(&mut waiting.due, true) => {}
                 true => due.push(waiting.waker.clone()),
                 false => next = Some(next.map_or(waiting.deadline, |next| next.min(waiting.deadline))),
             }
@@ -171,8 +167,6 @@ mod tests {
 
     use futures_util::future::join_all;
     use tokio::time::sleep;
-
-    use crate::clock::now;
 
     use super::*;
 

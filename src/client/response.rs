@@ -449,8 +449,8 @@ struct Told {
 /// The same response as others know it. Its body holds the connection.
 impl From<Response> for http::Response<super::Body> {
     fn from(response: Response) -> Self {
-        let call = response.0.call().clone();
-        let Received { mut head, content, .. } = *response.0;
+        let Received { mut head, call, content, .. } = *response.0;
+        let call = call.expect("whoever has the response has it after its call");
         let (origin, trace) = (content.origin().clone(), content.trace().clone());
         let known = Known { origin, trace, start: content.start() };
         let body = match content {

@@ -82,7 +82,8 @@ impl Protocol {
 
 enum Sender<B> {
     Http1(Mutex<http1::SendRequest<B>>),
-    /// Taken away at the end, because what is on its way to a connection that is over waits for the last sender.
+    /// Taken away at the end, because what is on its way to a connection that is over waits for the last sender. And what
+    /// requests call their origin.
     Http2(Arc<Mutex<Option<http2::SendRequest<B>>>>, Box<OnceLock<Option<Authority>>>),
 }
 
@@ -134,7 +135,7 @@ const TOLD_EVERY: Duration = Duration::from_millis(250);
 const LOST_EVERY: Duration = Duration::from_secs(30);
 
 impl Interest {
-    /// It was looked up at `now`.
+    /// It is in use since `now`.
     pub(crate) fn new(resolver: &CachedResolver, name: &Arc<str>, now: Instant) -> Self {
         Self { resolver: resolver.clone(), name: name.clone(), next: now + TOLD_EVERY }
     }
@@ -174,9 +175,9 @@ fn is_refused(error: &hyper::Error) -> bool {
 /// When a request was sent and answered.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Times {
-    /// When its first byte was written.
+    /// When its first byte was written; over HTTP/2, when there was a connection for it.
     pub(crate) begun: Option<Instant>,
-    /// When its last byte was written, so far; over HTTP/2, when its head was handed over.
+    /// When its last byte was written, so far; over HTTP/2 the same, where it has no body.
     pub(crate) sent: Option<Instant>,
     /// When the first byte of the response was read.
     pub(crate) answered: Option<Instant>,
@@ -329,17 +330,15 @@ impl<B: Message> Conn<B> {
                 self.0.marks.reset();
                 Either::Left(unpoisoned(sender).try_send_request(request))
             }
-            Sender::Http2(sender, _) => match unpoisoned(sender).clone() {
-                Some(mut sender) => {
-                    let sent = sender.try_send_request(request);
-                    (times.begun, times.sent) = (Some(now), Some(now));
-                    Either::Right(sent)
-                }
-                None => {
+            Sender::Http2(sender, _) => {
+                let sender = unpoisoned(sender).clone();
+                let Some(mut sender) = sender else {
                     let failed = Box::new(SendError { error: None, unsent: Some(request) });
                     return Either::Left(ready(Err(failed)));
-                }
-            },
+                };
+                (times.begun, times.sent) = (Some(now), Some(now));
+                Either::Right(sender.try_send_request(request))
+            }
         };
         Either::Right(sent.map(|sent| {
             if self.protocol() == Protocol::Http2 {

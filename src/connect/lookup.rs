@@ -17,12 +17,13 @@ use crate::origin::Host;
 use crate::race::Failed;
 use crate::trace::{DialTrace, DnsLookup, Event, Family, Source};
 
-/// What a family answers.
-type Addressed = (Family, Arc<[IpAddr]>);
+/// What a family answers, and when that was known.
+type Addressed = (Family, Arc<[IpAddr]>, Instant);
 
 /// The answers of at most two families, each as it comes.
 pub(super) struct Answers<'a>(Vec<Answering<'a>>);
 
+/// An answer that is there, or on its way.
 enum Answering<'a> {
     Known(Addressed),
     Asked(BoxFuture<'a, Addressed>),
@@ -57,7 +58,7 @@ fn family_of(ip: IpAddr) -> &'static [Family] {
 }
 
 impl Connector {
-    /// The answers of the host's families, each as it comes.
+    /// The answers of the host's families, each as it comes. They are asked for at once, and what is known is told to the trace.
     pub(super) fn resolve<'a>(
         &'a self,
         host: &'a Host,
@@ -70,7 +71,7 @@ impl Connector {
             Host::Ip(ip) => {
                 let (family, addresses) = literal(*ip, now, trace);
                 let addresses = allowed(addresses, policy, |_| true, lookups);
-                (family_of(*ip), Answers(vec![Answering::Known((family, addresses))]))
+                (family_of(*ip), Answers(vec![Answering::Known((family, addresses, now))]))
             }
             Host::Name(name) => {
                 let families = self.addresses.families();
@@ -122,14 +123,14 @@ impl Connector {
                 let lookup = DnsLookup::answered(name.clone(), family, addresses.clone(), ttl, source);
                 trace.emit_at(now, Event::DnsEnd(lookup));
                 lookups.answered.store(true, Ordering::Relaxed);
-                (family, allowed(addresses, policy, is_worth_dialling, lookups))
+                (family, allowed(addresses, policy, is_worth_dialling, lookups), now)
             }
             Err(error) => {
                 let source = error.answered_from();
                 let lookup = DnsLookup::failed(name.clone(), family, source, Arc::new(error.clone()));
                 trace.emit_at(now, Event::DnsEnd(lookup));
                 lookups.failed(error);
-                (family, Arc::new([]))
+                (family, Arc::new([]), now)
             }
         }
     }

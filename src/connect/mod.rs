@@ -224,7 +224,7 @@ impl Connector {
             let forwarding = way.and_then(|way| self.forwarding(way, origin));
             match self.secure(origin, Some(remote), stream, trace).await {
                 Ok((stream, facts)) => {
-                    let interest = host.map(|name| Interest::new(&self.resolver, name, now));
+                    let interest = host.map(|name| Interest::new(&self.resolver, name, clock::now()));
                     return Ok(Line { stream, facts, remote: Some(remote), forwarding, interest, probe });
                 }
                 Err(error) => {

@@ -4,7 +4,6 @@ mod preference;
 mod schedule;
 mod scoreboard;
 
-use std::future::poll_fn;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
@@ -117,11 +116,11 @@ pub(crate) struct Race<'a, A, D, F> {
 
 impl<'a, A, D, F, T> Race<'a, A, D, F>
 where
-    A: Stream<Item = (Family, Arc<[IpAddr]>)> + Unpin,
+    A: Stream<Item = (Family, Arc<[IpAddr]>, Instant)> + Unpin,
     D: Fn(SocketAddr) -> F,
     F: Future<Output = io::Result<T>> + Unpin,
 {
-    /// A race over the `answers` of the field's families, each of which answers once; `dial` makes an attempt.
+    /// A race over the `answers` of the field's families, each of which answers once and says when; `dial` makes an attempt.
     pub(crate) fn new(
         config: Config,
         field: Field<'a>,
@@ -151,18 +150,19 @@ where
                 Step::Wait(until) => until,
                 Step::Exhausted => return None,
             };
-            let (happened, waited) = self.wait(wake).await;
-            if waited {
-                at = now();
-            }
+            let happened = self.wait(wake).await;
             match happened {
-                Happened::Answered(family, addresses) => self.answered(at, family, &addresses),
+                Happened::Answered(family, addresses, known) => {
+                    at = at.max(known);
+                    self.answered(at, family, &addresses);
+                }
                 Happened::Ended(attempt, result) => {
+                    at = now();
                     if let Some(won) = self.ended(at, attempt.address, attempt.since, result) {
                         return Some(won);
                     }
                 }
-                Happened::Nothing => {}
+                Happened::Nothing => at = now(),
             }
         }
     }
@@ -190,20 +190,14 @@ where
         self.failed.push((address, Arc::new(io::Error::new(io::ErrorKind::TimedOut, "given up for the next address"))));
     }
 
-    /// What happens next, and whether that took any time: an answer may be there.
-    async fn wait(&mut self, until: Option<Instant>) -> (Happened<'a, F, T>, bool) {
-        let mut asked = false;
-        let mut next = || std::mem::replace(&mut asked, true);
+    async fn wait(&mut self, until: Option<Instant>) -> Happened<'a, F, T> {
         tokio::select! {
             biased;
-            (Some((family, addresses)), waited) = poll_fn(|cx| {
-                let waited = next();
-                self.answers.poll_next_unpin(cx).map(|answer| (answer, waited))
-            }) => (Happened::Answered(family, addresses), waited),
-            (attempt, result) = poll_fn(|cx| poll_ended(&mut self.running, cx)) => {
-                (Happened::Ended(attempt, result), true)
+            Some((family, addresses, known)) = self.answers.next() => Happened::Answered(family, addresses, known),
+            (attempt, result) = std::future::poll_fn(|cx| poll_ended(&mut self.running, cx)) => {
+                Happened::Ended(attempt, result)
             }
-            () = sleep_until(until) => (Happened::Nothing, true),
+            () = sleep_until(until) => Happened::Nothing,
         }
     }
 
@@ -272,7 +266,7 @@ struct Attempt<'a, F> {
 
 /// What a race waits for.
 enum Happened<'a, F, T> {
-    Answered(Family, Arc<[IpAddr]>),
+    Answered(Family, Arc<[IpAddr]>, Instant),
     Ended(Attempt<'a, F>, io::Result<T>),
     /// It is time for the next step.
     Nothing,
@@ -370,7 +364,7 @@ mod tests {
             .zip(answers)
             .map(|(family, (delay, ips))| async move {
                 tokio::time::sleep(ms(delay)).await;
-                (family, ips.into())
+                (family, ips.into(), now())
             })
             .collect();
         let dial = |address: SocketAddr| {
@@ -426,7 +420,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_race_that_is_dropped_leaves_nothing_open() {
         let open = Arc::new(());
-        let answers = stream::iter([(Family::V4, [v4(1), v4(2), v4(3)].into())]);
+        let answers = stream::iter([(Family::V4, [v4(1), v4(2), v4(3)].into(), now())]);
         let dial = |_| {
             let held = open.clone();
             Box::pin(async move {
@@ -484,7 +478,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn only_attempts_that_were_given_up_are_told_as_cancelled() {
         let trace = DialTrace::new(&Hooks::default(), 1);
-        let answers = stream::iter([(Family::V4, [v4(1), v4(2)].into())]);
+        let answers = stream::iter([(Family::V4, [v4(1), v4(2)].into(), now())]);
         let dial = |address: SocketAddr| {
             Box::pin(async move {
                 let delay = if address.ip() == v4(1) { 1_000 } else { 5 };
@@ -508,7 +502,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn the_race_goes_on_when_the_winner_will_not_do() {
         let trace = DialTrace::new(&Hooks::default(), 1);
-        let answers = stream::iter([(Family::V4, [v4(1), v4(2)].into())]);
+        let answers = stream::iter([(Family::V4, [v4(1), v4(2)].into(), now())]);
         let dial = |address: SocketAddr| std::future::ready(Ok(address));
         let scores = Scores::default();
         let mut race = Race::new(Config::default(), field(&[Family::V4], &scores), answers, dial, now(), &trace);
@@ -564,7 +558,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn addresses_without_a_way_to_them_come_last() {
         let (scores, trace) = (Scores::default(), DialTrace::new(&Hooks::default(), 1));
-        let answers = stream::iter([(Family::V4, [v4(1), v4(2)].into())]);
+        let answers = stream::iter([(Family::V4, [v4(1), v4(2)].into(), now())]);
         let way = |ip: IpAddr| if ip == v4(1) { Way::Unreachable } else { Way::From(v4(9)) };
         let field = Field { way: &way, ..field(&[Family::V4], &scores) };
         let dial = |address: SocketAddr| std::future::ready(Ok(address));

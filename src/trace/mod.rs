@@ -169,8 +169,13 @@ impl Trace {
 
     /// Tells who wants to know of an event that happens now, and is not in the timings; it is only made where somebody does.
     pub(crate) fn mention(&self, what: Wants, event: impl FnOnce() -> Event) {
+        self.mention_at(None, what, event);
+    }
+
+    /// The same, where it may be known what time it is.
+    pub(crate) fn mention_at(&self, at: Option<Instant>, what: Wants, event: impl FnOnce() -> Event) {
         if self.is_wanted(what) {
-            self.tell(what, now(), event());
+            self.tell(what, at.unwrap_or_else(now), event());
         }
     }
 
