@@ -253,6 +253,25 @@ async fn a_call_says_that_it_was_given_what_another_had_freed() {
     assert_eq!(second.queue(), Duration::from_millis(5));
 }
 
+/// By the real clock, which goes on between any two readings.
+#[tokio::test]
+async fn events_are_told_in_the_order_of_their_times() {
+    let (net, recorder) = (Acting::default(), Recorder::default());
+    let client = builder(&net).observer(recorder.clone()).timeout(Duration::from_secs(60)).build().unwrap();
+    for url in ["http://a.test/ok", "http://c.test/ok", "http://a.test/away", "http://a.test/stale"] {
+        get(&client, url).await.unwrap();
+    }
+    assert!(recorder.is_in_order(), "{:#?}", recorder.timeline());
+    let names = recorder.pick(|event| match event {
+        Event::Released { .. } => Some("released"),
+        Event::Retried { .. } => Some("retried"),
+        Event::Leased { .. } => Some("leased"),
+        _ => None,
+    });
+    let retried = names.iter().position(|name| *name == "retried").unwrap();
+    assert_eq!(names[retried - 1..=retried + 1], ["released", "retried", "leased"], "{names:?}");
+}
+
 #[tokio::test(start_paused = true)]
 async fn redirects_and_retries_are_hops_of_one_call() {
     let net = Acting::default();

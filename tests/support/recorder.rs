@@ -25,6 +25,16 @@ impl Recorder {
         self.0.lock().unwrap().iter().filter(|record| wanted(&record.event)).count()
     }
 
+    /// Whether the records of each subject were told in the order of their times.
+    pub(crate) fn is_in_order(&self) -> bool {
+        let records = self.0.lock().unwrap();
+        let mut last = std::collections::HashMap::new();
+        records.iter().all(|record| {
+            let before = last.insert(format!("{:?}", record.subject), record.at);
+            before.is_none_or(|before| before <= record.at)
+        })
+    }
+
     /// What happened, as `subject event` in the order it was told, with its milliseconds since the first event.
     pub(crate) fn timeline(&self) -> Vec<String> {
         let records = self.0.lock().unwrap();
