@@ -1,16 +1,25 @@
 //! The only clock: every time the crate takes or waits for comes from here, so paused tokio time governs all of it.
 
+mod shown;
+
 use std::pin::Pin;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use tokio::runtime::{self, Handle};
 use tokio::sync::Notify;
 use tokio::time::Sleep;
 
 pub(crate) use tokio::time::Instant;
+
+use shown::{Shown, Todo};
+
+/// What [`shown`] is built on; its test builds it on others.
+mod sync {
+    pub(super) use std::sync::atomic::{AtomicU64, Ordering};
+    pub(super) use std::sync::{Mutex, MutexGuard};
+}
 
 /// The current time of the runtime's clock.
 pub(crate) fn now() -> Instant {
@@ -76,65 +85,23 @@ pub(crate) trait Timed: Send + Sync + 'static {
 ///
 /// The task holds its owner only while it handles a timeout, and ends when the owner is gone. If its runtime goes
 /// away, it moves to one where somebody waits, or the next [`Alarm::set`] starts another one where it is called.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Alarm {
-    state: Arc<Shown>,
+    shown: Arc<Shown>,
+    /// Where its times begin.
+    base: Instant,
     bell: Arc<Notify>,
 }
 
-/// An alarm's state, and when its task wakes up for everybody to see.
-#[derive(Debug)]
-struct Shown {
-    state: Mutex<AlarmState>,
-    base: Instant,
-    /// Nanoseconds from `base` until the task wakes up; the most there are when it does not.
-    wakes: AtomicU64,
-}
-
-impl Default for Shown {
+impl Default for Alarm {
     fn default() -> Self {
-        Self { state: Mutex::default(), base: now(), wakes: AtomicU64::new(u64::MAX) }
+        Self { shown: Arc::new(Shown::new()), base: now(), bell: Arc::default() }
     }
 }
 
-impl Shown {
-    fn nanos(&self, at: Instant) -> u64 {
-        at.saturating_duration_since(self.base).as_nanos().min(u128::from(u64::MAX - 1)) as u64
-    }
-
-    /// Whether the task wakes up by then anyway. Should it be about to wake up, it asks for the next time when it has.
-    fn is_early_enough(&self, deadline: Instant) -> bool {
-        self.wakes.load(Ordering::Acquire) <= self.nanos(deadline)
-    }
-
-    fn lock(&self) -> Changing<'_> {
-        Changing { shown: self, state: self.state.lock().unwrap_or_else(PoisonError::into_inner) }
-    }
-}
-
-/// The state while somebody changes it.
-struct Changing<'a> {
-    shown: &'a Shown,
-    state: MutexGuard<'a, AlarmState>,
-}
-
-impl Changing<'_> {
-    fn set(&mut self, state: AlarmState) {
-        let wakes = if let AlarmState::Asleep(at) = state { self.shown.nanos(at) } else { u64::MAX };
-        self.shown.wakes.store(wakes, Ordering::Release);
-        *self.state = state;
-    }
-}
-
-#[derive(Debug, Default, Clone, Copy)]
-enum AlarmState {
-    /// There is no task.
-    #[default]
-    Off,
-    /// The task sleeps until this time.
-    Asleep(Instant),
-    /// The task handles a timeout; meanwhile this time was asked for.
-    Awake(Option<Instant>),
+/// As nanoseconds from a base, for what is seen without a lock.
+fn nanos(base: Instant, at: Instant) -> u64 {
+    at.saturating_duration_since(base).as_nanos().try_into().unwrap_or(u64::MAX)
 }
 
 impl Alarm {
@@ -144,25 +111,15 @@ impl Alarm {
     pub(crate) fn set<T: Timed>(owner: &Arc<T>, deadline: Option<Instant>) {
         let Some(deadline) = deadline else { return };
         let alarm = owner.alarm();
-        if alarm.state.is_early_enough(deadline) {
-            return;
-        }
-        let mut changing = alarm.state.lock();
-        match *changing.state {
-            AlarmState::Asleep(at) if at <= deadline => {}
-            AlarmState::Asleep(_) => {
-                changing.set(AlarmState::Asleep(deadline));
-                alarm.bell.notify_one();
-            }
-            AlarmState::Awake(asked) => {
-                changing.set(AlarmState::Awake(Some(asked.map_or(deadline, |asked| asked.min(deadline)))));
-            }
-            AlarmState::Off => {
-                let Ok(runtime) = Handle::try_current() else { return };
-                changing.set(AlarmState::Asleep(deadline));
-                drop(changing);
-                Watch::start(owner, &runtime, false);
-            }
+        let mut runtime = None;
+        let may_start = || {
+            runtime = Handle::try_current().ok();
+            runtime.is_some()
+        };
+        match (alarm.shown.set(nanos(alarm.base, deadline), may_start), runtime) {
+            (Todo::Wake, _) => alarm.bell.notify_one(),
+            (Todo::Start, Some(runtime)) => Watch::start(owner, &runtime, false),
+            _ => {}
         }
     }
 }
@@ -176,7 +133,8 @@ impl Drop for Alarm {
 /// An alarm's task. Dropping it before it is over, with its runtime that is, leaves the alarm off or moves it.
 struct Watch<T: Timed> {
     owner: Weak<T>,
-    state: Arc<Shown>,
+    shown: Arc<Shown>,
+    base: Instant,
     bell: Arc<Notify>,
     runtime: runtime::Id,
     /// Whether it has moved, and its new runtime not run it yet.
@@ -185,51 +143,32 @@ struct Watch<T: Timed> {
 }
 
 impl<T: Timed> Watch<T> {
-    /// Starts the task of an alarm that is [`AlarmState::Asleep`].
+    /// Starts the task of an alarm that is set.
     fn start(owner: &Arc<T>, runtime: &Handle, moved: bool) {
-        let Alarm { state, bell } = owner.alarm();
-        let (state, bell) = (state.clone(), bell.clone());
-        let watch = Self { owner: Arc::downgrade(owner), state, bell, runtime: runtime.id(), moved, over: false };
+        let Alarm { shown, base, bell } = owner.alarm();
+        let (shown, base, bell) = (shown.clone(), *base, bell.clone());
+        let watch = Self { owner: Arc::downgrade(owner), shown, base, bell, runtime: runtime.id(), moved, over: false };
         runtime.spawn(watch.run());
     }
 
     async fn run(mut self) {
         self.moved = false;
         loop {
-            let AlarmState::Asleep(deadline) = *self.state.lock().state else { return };
+            let Some(until) = self.shown.sleeps_until() else { return };
             tokio::select! {
-                () = tokio::time::sleep_until(deadline) => {}
+                () = sleep_until(self.base.checked_add(Duration::from_nanos(until))) => {}
                 () = self.bell.notified() => {}
             }
             let Some(owner) = self.owner.upgrade() else { return };
-            if !self.is_due() {
+            if !self.shown.is_due(nanos(self.base, now())) {
                 continue;
             }
             let next = owner.handle_timeout(now());
-            if !self.sleep(next) {
+            if !self.shown.sleep(next.map(|next| nanos(self.base, next))) {
+                self.over = true;
                 return;
             }
         }
-    }
-
-    /// Wakes up if the time has come; it may have been moved since the task went to sleep.
-    fn is_due(&self) -> bool {
-        let mut changing = self.state.lock();
-        let due = matches!(*changing.state, AlarmState::Asleep(at) if at <= now());
-        if due {
-            changing.set(AlarmState::Awake(None));
-        }
-        due
-    }
-
-    /// Goes to sleep again, or is over: from then on the alarm's state is not this task's to change.
-    fn sleep(&mut self, next: Option<Instant>) -> bool {
-        let mut changing = self.state.lock();
-        let asked = if let AlarmState::Awake(asked) = *changing.state { asked } else { None };
-        let next = next.into_iter().chain(asked).min();
-        changing.set(next.map_or(AlarmState::Off, AlarmState::Asleep));
-        self.over = next.is_none();
-        !self.over
     }
 }
 
@@ -244,16 +183,18 @@ impl<T: Timed> Drop for Watch<T> {
         match (owner, elsewhere) {
             (Some(owner), Some(runtime)) => {
                 // Whatever it was to wait for, it finds out when it wakes up.
-                self.state.lock().set(AlarmState::Asleep(now()));
+                self.shown.lost(Some(nanos(self.base, now())));
                 Watch::start(&owner, &runtime, true);
             }
-            _ => self.state.lock().set(AlarmState::Off),
+            _ => self.shown.lost(None),
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Mutex;
+
     use super::*;
 
     /// Wants to be called at each of its times, and notes when it was.
