@@ -8,13 +8,11 @@ mod peers;
 use std::time::Duration;
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use peers::work::{Bench, Kind, WORK};
-use peers::{CLIENTS, HAS_TLS};
+use peers::CLIENTS;
+use peers::work::{Bench, Kind, possible};
 
 fn cold(criterion: &mut Criterion) {
-    peers::raise_descriptor_limit(16_384);
-    let cold = WORK.into_iter().filter(|work| work.kind != Kind::Warm || work.setup.cold);
-    for work in cold.filter(|work| HAS_TLS || !work.setup.secure) {
+    for work in possible().filter(|work| work.kind != Kind::Warm || work.setup.cold) {
         let bench = Bench::new(work);
         let mut group = criterion.benchmark_group(format!("cold/{}", work.name));
         group.warm_up_time(Duration::from_millis(500)).measurement_time(Duration::from_secs(2)).sample_size(10);

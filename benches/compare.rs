@@ -11,8 +11,8 @@ mod peers;
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use peers::work::{Bench, WORK, Work};
-use peers::{CLIENTS, HAS_TLS, Took, median};
+use peers::work::{Bench, Work, possible};
+use peers::{CLIENTS, Took, median};
 use plotters::prelude::*;
 
 /// All clients in turn, so often; of each the median of its rounds.
@@ -118,10 +118,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let has = |flag: &str| arguments.iter().any(|argument| argument == flag);
     let words: Vec<_> = arguments.iter().filter(|argument| !argument.starts_with("--")).collect();
     let is_test = has("--test");
-    peers::raise_descriptor_limit(16_384);
     let mut results = Vec::new();
-    let wanted = |work: &Work| words.iter().all(|word| work.name.contains(*word)) && (HAS_TLS || !work.setup.secure);
-    for work in WORK.into_iter().filter(wanted) {
+    let wanted = |work: &Work| words.iter().all(|word| work.name.contains(*word));
+    for work in possible().filter(wanted) {
         let (rounds, each) = if is_test { (1, 1) } else { (9, work.requests.div_ceil(work.in_flight)) };
         let took = compare(work, rounds, each);
         results.push((work, took));

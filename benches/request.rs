@@ -8,13 +8,11 @@ mod peers;
 use std::time::Duration;
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use peers::work::{Bench, Kind, WORK};
-use peers::{CLIENTS, HAS_TLS};
+use peers::CLIENTS;
+use peers::work::{Bench, Kind, possible};
 
 fn request(criterion: &mut Criterion) {
-    peers::raise_descriptor_limit(16_384);
-    let warm = WORK.into_iter().filter(|work| work.kind == Kind::Warm && !work.setup.cold);
-    for work in warm.filter(|work| HAS_TLS || !work.setup.secure) {
+    for work in possible().filter(|work| work.kind == Kind::Warm && !work.setup.cold) {
         let bench = Bench::new(work);
         let mut group = criterion.benchmark_group(format!("request/{}", work.name));
         group.throughput(Throughput::Elements(work.in_flight as u64));

@@ -148,9 +148,10 @@ async fn serve_simply<S: AsyncRead + AsyncWrite + Unpin>(mut stream: S, down: us
     }
 }
 
-/// Sets the limit of open descriptors, at most to what the system allows.
-pub(crate) fn raise_descriptor_limit(to: u64) {
+/// Sets the limit of open descriptors, at most to what the system allows. What it is then.
+pub(crate) fn raise_descriptor_limit(to: u64) -> u64 {
     let maximum = getrlimit(Resource::Nofile).maximum;
-    let current = Some(to.min(maximum.unwrap_or(u64::MAX)));
-    setrlimit(Resource::Nofile, Rlimit { current, maximum }).expect("no more than the maximum");
+    let limit = to.min(maximum.unwrap_or(u64::MAX));
+    setrlimit(Resource::Nofile, Rlimit { current: Some(limit), maximum }).expect("no more than the maximum");
+    limit
 }

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use futures_util::future::join_all;
 use tokio::runtime::{Builder, Runtime};
 
-use super::{Ask, Clients, Server, Setup, Took, name, thread_time, with};
+use super::{Ask, Clients, HAS_TLS, Server, Setup, Took, name, raise_descriptor_limit, thread_time, with};
 
 /// What is asked for, and how.
 #[derive(Debug, Clone, Copy)]
@@ -54,7 +54,7 @@ const fn posts(name: &'static str, setup: Setup) -> Work {
     Work { up: 16 << 10, ..gets(name, setup, 64, 6_400) }
 }
 
-pub(crate) const WORK: [Work; 19] = [
+const WORK: [Work; 19] = [
     gets("HTTP/1.1, 1 in flight", ONE, 1, 4_000),
     gets("HTTP/1.1, 64 in flight", ONE, 64, 12_800),
     gets("HTTP/1.1, 1,000 in flight", ONE, 1_000, 12_000),
@@ -75,6 +75,20 @@ pub(crate) const WORK: [Work; 19] = [
     Work { kind: Kind::WarmBurst, ..gets("3,000 at once, warm", ONE, 3_000, 3_000) },
     Work { kind: Kind::Names, ..gets("200 names, 5 requests each", ONE, 200, 1_000) },
 ];
+
+/// What can be measured here; what cannot is said.
+#[allow(clippy::print_stderr, reason = "saying is what it is for")]
+pub(crate) fn possible() -> impl Iterator<Item = Work> {
+    let descriptors = raise_descriptor_limit(16_384);
+    WORK.into_iter().filter(move |work| {
+        // A connection has two ends, and those of the round before may not be closed yet.
+        let enough = 4 * work.in_flight as u64 + 100 <= descriptors;
+        if !enough {
+            eprintln!("!! SKIPPED: {}: {descriptors} descriptors are too few", work.name);
+        }
+        enough && (HAS_TLS || !work.setup.secure)
+    })
+}
 
 /// Work that is done again and again, on one thread; the server has another one.
 pub(crate) struct Bench {
