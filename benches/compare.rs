@@ -107,7 +107,7 @@ fn machine() -> String {
     format!("{cores} cores of {}", name.map_or("an unknown processor", |(_, name)| name))
 }
 
-/// The month, by the system's clock.
+/// The date, by the system's clock.
 fn today() -> String {
     let date = httpdate::fmt_http_date(std::time::SystemTime::now());
     date.split(' ').skip(1).take(3).collect::<Vec<_>>().join(" ")
