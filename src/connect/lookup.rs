@@ -130,7 +130,7 @@ impl Connector {
                 let lookup = DnsLookup::failed(name.clone(), family, source, Arc::new(error.clone()));
                 trace.emit_at(now, Event::DnsEnd(lookup));
                 lookups.failed(error);
-                (family, Arc::new([]), now)
+                (family, Arc::default(), now)
             }
         }
     }
@@ -194,14 +194,24 @@ pub(super) fn is_worth_dialling(ip: &IpAddr) -> bool {
 /// What came of the lookups, to explain a race without a winner.
 #[derive(Default)]
 pub(super) struct Lookups {
-    failed: Mutex<Vec<ResolveError>>,
+    /// The one that is worth telling.
+    failed: Mutex<Option<ResolveError>>,
     denied: Mutex<Option<IpAddr>>,
     answered: AtomicBool,
 }
 
 impl Lookups {
+    /// That there is no such name is worth the most, that it has no addresses of a family the least.
     fn failed(&self, error: ResolveError) {
-        self.failed.lock().unwrap_or_else(PoisonError::into_inner).push(error);
+        let worth = |error: &ResolveError| match error.kind() {
+            ResolveErrorKind::NoData => 0,
+            kind if !kind.is_negative() => 1,
+            _ => 2,
+        };
+        let mut told = self.failed.lock().unwrap_or_else(PoisonError::into_inner);
+        if told.as_ref().is_none_or(|told| worth(told) <= worth(&error)) {
+            *told = Some(error);
+        }
     }
 
     fn denied(&self, ip: Option<IpAddr>) {
@@ -218,13 +228,7 @@ impl Lookups {
         if !failed.is_empty() || self.answered.load(Ordering::Relaxed) {
             return ConnectError::Refused(failed);
         }
-        let errors = std::mem::take(&mut *self.failed.lock().unwrap_or_else(PoisonError::into_inner));
-        let worth = |error: &ResolveError| match error.kind() {
-            ResolveErrorKind::NoData => 0,
-            kind if !kind.is_negative() => 1,
-            _ => 2,
-        };
-        match errors.into_iter().max_by_key(worth) {
+        match self.failed.lock().unwrap_or_else(PoisonError::into_inner).take() {
             Some(error) => ConnectError::Resolve(error),
             None => ConnectError::Refused(failed),
         }

@@ -1,6 +1,5 @@
 //! Which address to dial next, and when (RFC 8305). A core: it is told the time.
 
-use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -49,35 +48,45 @@ pub(crate) enum Step {
 #[derive(Debug)]
 pub(crate) struct Schedule {
     config: Config,
-    unanswered: Vec<Family>,
-    /// By standing and family.
-    ready: [[VecDeque<SocketAddr>; 2]; 3],
-    seen: Vec<SocketAddr>,
+    unanswered: Families,
+    /// In the order they were answered.
+    addresses: Vec<Known>,
+    /// How many were dialled.
+    dialled: usize,
     /// The family that goes first, and whose turn it is.
     first: Family,
     turn: Family,
-    /// The addresses being dialled, the first one first.
-    in_flight: VecDeque<SocketAddr>,
     /// The end of the resolution delay, once there are addresses that may have to wait for better ones.
     held_until: Option<Instant>,
     /// The end of the attempt delay, unless an attempt ended since.
     spaced_until: Option<Instant>,
 }
 
+/// Which families: IPv4, IPv6.
+type Families = [bool; 2];
+
+/// An address of the race.
+#[derive(Debug)]
+struct Known {
+    address: SocketAddr,
+    standing: Standing,
+    attempt: Attempt,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Attempt {
+    NotYet,
+    /// Under way, as the how many-th.
+    InFlight(usize),
+    Over,
+}
+
 impl Schedule {
     /// A race that waits for the answers of `unanswered` families, of which `first` goes first.
     pub(crate) fn new(config: Config, unanswered: &[Family], first: Family) -> Self {
-        Self {
-            config,
-            unanswered: unanswered.to_vec(),
-            ready: Default::default(),
-            seen: Vec::new(),
-            first,
-            turn: first,
-            in_flight: VecDeque::new(),
-            held_until: None,
-            spaced_until: None,
-        }
+        let unanswered = [Family::V4, Family::V6].map(|family| unanswered.contains(&family));
+        let (addresses, dialled, turn) = (Vec::new(), 0, first);
+        Self { config, unanswered, addresses, dialled, first, turn, held_until: None, spaced_until: None }
     }
 
     /// Takes a family's addresses, each with its standing, none if it has none; they join a race that runs already.
@@ -87,27 +96,29 @@ impl Schedule {
         family: Family,
         addresses: impl IntoIterator<Item = (SocketAddr, Standing)>,
     ) {
-        self.unanswered.retain(|other| *other != family);
+        self.unanswered[family as usize] = false;
         for (address, standing) in addresses {
-            if self.seen.len() < self.config.max_addresses && !self.seen.contains(&address) {
-                self.seen.push(address);
-                self.ready[standing as usize][Family::of(address.ip()) as usize].push_back(address);
+            let is_known = |known: &Known| known.address == address;
+            if self.addresses.len() < self.config.max_addresses && !self.addresses.iter().any(is_known) {
+                self.addresses.push(Known { address, standing, attempt: Attempt::NotYet });
             }
         }
-        if !self.seen.is_empty() && self.held_until.is_none() {
+        if !self.addresses.is_empty() && self.held_until.is_none() {
             self.held_until = Some(now + self.config.resolution_delay);
         }
     }
 
     /// An attempt is over: if its connection will not do, the next one may start at once.
     pub(crate) fn ended(&mut self, address: SocketAddr) {
-        self.in_flight.retain(|other| *other != address);
+        if let Some(known) = self.addresses.iter_mut().find(|known| known.address == address) {
+            known.attempt = Attempt::Over;
+        }
         self.spaced_until = None;
     }
 
     /// Whether both families have had addresses in this race.
     pub(crate) fn has_both_families(&self) -> bool {
-        self.seen.iter().any(SocketAddr::is_ipv4) && self.seen.iter().any(SocketAddr::is_ipv6)
+        Family::BOTH.iter().all(|family| self.addresses.iter().any(|known| known.family() == *family))
     }
 
     pub(crate) fn attempt_delay(&self) -> Duration {
@@ -116,45 +127,68 @@ impl Schedule {
 
     /// What to do now.
     pub(crate) fn poll(&mut self, now: Instant) -> Step {
-        if self.best().is_none() {
-            let over = self.in_flight.is_empty() && self.unanswered.is_empty();
+        let Some(best) = self.best() else {
+            let over = self.in_flight().next().is_none() && self.unanswered == [false; 2];
             return if over { Step::Exhausted } else { Step::Wait(None) };
-        }
-        if let Some(earliest) = self.earliest().filter(|earliest| now < *earliest) {
+        };
+        if let Some(earliest) = self.earliest(best).filter(|earliest| now < *earliest) {
             return Step::Wait(Some(earliest));
         }
-        if self.in_flight.len() >= self.config.max_in_flight
-            && let Some(oldest) = self.in_flight.pop_front()
+        if self.in_flight().count() >= self.config.max_in_flight
+            && let Some((_, oldest)) = self.in_flight().min()
         {
-            return Step::GiveUp(oldest);
+            self.addresses[oldest].attempt = Attempt::Over;
+            return Step::GiveUp(self.addresses[oldest].address);
         }
-        self.dial(now)
+        self.dial(best, now)
     }
 
-    /// The addresses to choose from next: those of the best standing, by family.
-    fn best(&self) -> Option<usize> {
-        self.ready.iter().position(|families| families.iter().any(|addresses| !addresses.is_empty()))
+    /// The attempts under way: which they were, and whose.
+    fn in_flight(&self) -> impl Iterator<Item = (usize, usize)> {
+        self.addresses.iter().enumerate().filter_map(|(place, known)| match known.attempt {
+            Attempt::InFlight(turn) => Some((turn, place)),
+            Attempt::NotYet | Attempt::Over => None,
+        })
     }
 
-    fn earliest(&self) -> Option<Instant> {
-        let best = self.best()?;
+    /// The best standing of those not dialled yet: from them the next one is chosen.
+    fn best(&self) -> Option<Standing> {
+        self.ready().map(|(_, known)| known.standing).min()
+    }
+
+    fn ready(&self) -> impl Iterator<Item = (usize, &Known)> {
+        self.addresses.iter().enumerate().filter(|(_, known)| known.attempt == Attempt::NotYet)
+    }
+
+    /// The first of a standing that is not dialled yet, of this family or of any.
+    fn first_ready(&self, standing: Standing, family: Option<Family>) -> Option<usize> {
+        let is_meant = |known: &Known| known.standing == standing && family.is_none_or(|family| known.family() == family);
+        self.ready().find(|(_, known)| is_meant(known)).map(|(place, _)| place)
+    }
+
+    fn earliest(&self, best: Standing) -> Option<Instant> {
         // The first address is not one that did badly, nor one of the second family, while a better one may be coming.
-        let lacks_first = self.ready[best][self.first as usize].is_empty() && self.unanswered.contains(&self.first);
-        let is_second_choice = best > Standing::Fine as usize && !self.unanswered.is_empty();
-        let waits = (lacks_first || is_second_choice) && self.in_flight.is_empty();
+        let lacks_first =
+            self.unanswered[self.first as usize] && self.first_ready(best, Some(self.first)).is_none();
+        let is_second_choice = best > Standing::Fine && self.unanswered != [false; 2];
+        let waits = (lacks_first || is_second_choice) && self.in_flight().next().is_none();
         self.spaced_until.max(self.held_until.filter(|_| waits))
     }
 
-    fn dial(&mut self, now: Instant) -> Step {
-        let best = self.best().expect("an address is ready");
-        let [turn, other] = [self.turn, self.turn.other()].map(|family| family as usize);
-        let ready = &mut self.ready[best];
-        let address = ready[turn].pop_front().or_else(|| ready[other].pop_front());
-        let address = address.expect("an address is ready");
-        self.turn = Family::of(address.ip()).other();
-        self.in_flight.push_back(address);
+    fn dial(&mut self, best: Standing, now: Instant) -> Step {
+        let place = self.first_ready(best, Some(self.turn)).or_else(|| self.first_ready(best, None));
+        let known = &mut self.addresses[place.expect("an address is ready")];
+        known.attempt = Attempt::InFlight(self.dialled);
+        self.dialled += 1;
+        self.turn = known.family().other();
         self.spaced_until = Some(now + self.config.attempt_delay);
-        Step::Dial(address)
+        Step::Dial(known.address)
+    }
+}
+
+impl Known {
+    fn family(&self) -> Family {
+        Family::of(self.address.ip())
     }
 }
 
@@ -257,7 +291,7 @@ mod tests {
                 assert_eq!(race.poll(at), Step::GiveUp(v4(turn as u8 - 5)));
             }
             assert_eq!(race.poll(at), Step::Dial(address));
-            assert!(race.in_flight.len() <= 6);
+            assert!(race.in_flight().count() <= 6);
         }
         assert_eq!(race.poll(t0 + ms(60_000)), Step::Wait(None), "the last six have all the time there is");
     }

@@ -601,6 +601,6 @@ impl DnsLookup {
         source: Source,
         error: Arc<dyn std::error::Error + Send + Sync>,
     ) -> Self {
-        Self { name, family, addresses: Arc::new([]), ttl: Duration::ZERO, source, error: Some(error) }
+        Self { name, family, addresses: Arc::default(), ttl: Duration::ZERO, source, error: Some(error) }
     }
 }
