@@ -10,7 +10,7 @@ use url::Url;
 use crate::clock::{self, Instant};
 use crate::connect::{ConnectError, reason};
 use crate::origin::{Origin, OriginError};
-use crate::pool::{LeaseError, PoolConfigError};
+use crate::pool::LeaseError;
 use crate::trace::{Attempt, Limit, Phase, Timings};
 
 /// A result whose error is [`Error`].
@@ -130,7 +130,8 @@ impl Error {
         self.0.timings.as_ref()
     }
 
-    /// Whether a time limit passed: the call's, the connect timeout, the pool's wait timeout, or one in DNS.
+    /// Whether a time limit passed: the call's, the connect timeout, the one of the TLS handshake, the pool's wait timeout, or
+    /// one in DNS.
     pub fn is_timeout(&self) -> bool {
         self.0.timed_out || matches!(self.0.kind, ErrorKind::Timeout(_))
     }
@@ -217,6 +218,13 @@ impl Error {
         self
     }
 
+    /// The same with where its dial's time went, where there is no call.
+    #[cfg(feature = "hyper-util")]
+    pub(crate) fn dialling(mut self, timings: Timings) -> Self {
+        self.0.timings = Some(timings);
+        self
+    }
+
     /// The same with the call it is about. Where time ran out, it says where that went and what is left.
     pub(crate) fn about(mut self, context: &Context, timings: Timings) -> Self {
         // It may come through several hands.
@@ -258,7 +266,7 @@ impl Error {
         Self::new(ErrorKind::Request, what)
     }
 
-    pub(crate) fn config(error: PoolConfigError) -> Self {
+    pub(crate) fn config(error: impl std::error::Error + Send + Sync + 'static) -> Self {
         Self::new(ErrorKind::Request, format!("build a client: {error}")).because(error)
     }
 
@@ -298,7 +306,13 @@ impl Error {
             _ => ErrorKind::Connect,
         };
         let dns_timeout = crate::dns::ResolveErrorKind::Timeout;
-        let timed_out = matches!(&error, ConnectError::Resolve(error) if error.kind() == dns_timeout);
+        let timed_out = match &error {
+            ConnectError::Resolve(error) => error.kind() == dns_timeout,
+            ConnectError::Tls(failed) => {
+                failed.last().is_some_and(|(_, error)| error.kind() == std::io::ErrorKind::TimedOut)
+            }
+            _ => false,
+        };
         let mut failed = Self::new(kind, format!("connect to {origin}: {error}"));
         failed.0.timed_out = timed_out;
         failed.0.cause = error.into_cause();
@@ -447,23 +461,34 @@ impl std::error::Error for Error {
 }
 
 fn explain(error: &hyper::Error, answered: bool) -> String {
-    match io_cause(error) {
-        Some(io) => reason(io),
+    match (io_cause(error), stream_error(error)) {
+        (Some(io), _) => refusal(io).unwrap_or_else(|| reason(io)),
         // hyper has a method for this, but not in a build without its server.
-        None if error.is_parse() && error.to_string() == "message head is too large" => {
+        (None, _) if error.is_parse() && error.to_string() == "message head is too large" => {
             "the head of the response is too large".to_owned()
         }
-        None if error.is_user() => {
+        (None, _) if error.is_user() => {
             "the connection is gone, and it is not known whether the request was sent".to_owned()
         }
-        None if error.is_timeout() => "the connection is dead: nobody answered a ping".to_owned(),
-        None if let Some(cause) = stream_error(error) => cause,
-        None if error.is_parse() => format!("the server's answer is not HTTP/1.1: {error}"),
-        None if error.is_canceled() => "the connection closed before the request was sent".to_owned(),
-        None if answered => "the server closed the connection in the middle of its response".to_owned(),
-        None if error.is_incomplete_message() => "the server closed the connection without a response".to_owned(),
-        None => innermost(error),
+        (None, _) if error.is_timeout() => "the connection is dead: nobody answered a ping".to_owned(),
+        (None, Some(cause)) => cause,
+        (None, _) if error.is_parse() => format!("the server's answer is not HTTP/1.1: {error}"),
+        (None, _) if error.is_canceled() => "the connection closed before the request was sent".to_owned(),
+        (None, _) if answered => "the server closed the connection in the middle of its response".to_owned(),
+        (None, _) if error.is_incomplete_message() => "the server closed the connection without a response".to_owned(),
+        (None, None) => innermost(error),
     }
+}
+
+/// What TLS says, where that is what went wrong.
+#[cfg(feature = "__tls")]
+fn refusal(error: &std::io::Error) -> Option<String> {
+    crate::tls::refusal(error)
+}
+
+#[cfg(not(feature = "__tls"))]
+fn refusal(_: &std::io::Error) -> Option<String> {
+    None
 }
 
 /// What the peer said of a stream, or of all of them (RFC 9113 §5.4).

@@ -9,7 +9,7 @@ use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use socket2::{SockRef, TcpKeepalive};
+use socket2::{Domain, SockRef, Socket, TcpKeepalive, Type};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpSocket, TcpStream};
@@ -237,9 +237,15 @@ impl Transport for TcpTransport {
     fn source_of(&self, address: SocketAddr) -> Option<io::Result<IpAddr>> {
         let any: IpAddr = if address.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
         let probe = || {
-            let socket = std::net::UdpSocket::bind((self.local(address).unwrap_or(any), 0))?;
-            socket.connect(address)?;
-            Ok(socket.local_addr()?.ip())
+            let socket = Socket::new(Domain::for_address(address), Type::DGRAM, None)?;
+            #[cfg(target_os = "linux")]
+            if let Some(interface) = &self.interface {
+                socket.bind_device(Some(interface.as_bytes()))?;
+            }
+            socket.bind(&SocketAddr::new(self.local(address).unwrap_or(any), 0).into())?;
+            socket.connect(&address.into())?;
+            let local = socket.local_addr()?.as_socket();
+            Ok(local.ok_or(io::ErrorKind::AddrNotAvailable)?.ip())
         };
         Some(probe())
     }

@@ -1,18 +1,17 @@
 //! Proxies: those people run (tinyproxy, microsocks), and some that misbehave.
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use speeddial::dns::FixedResolver;
+use speeddial::dns::{Family, FixedResolver, Resolve, Resolving};
 use speeddial::http::StatusCode;
 #[cfg(feature = "tls")]
 use speeddial::trace::Phase;
-use speeddial::{Client, ClientBuilder, ErrorKind, Proxy};
-#[cfg(feature = "tls")]
-use tokio::io::copy_bidirectional;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use speeddial::{Client, ClientBuilder, ErrorKind, PoolConfig, Proxy};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional};
 use tokio::net::{TcpListener, TcpStream};
 
 use crate::support::http_server::HttpServer;
@@ -301,9 +300,181 @@ async fn hazard_socks_proxies_that_answer_garbage() {
     }
 }
 
+/// A SOCKS proxy that leads wherever it is asked to, but not to the addresses it refuses; and what it was asked for.
+async fn socks(at: Ipv4Addr, refused: &'static [IpAddr]) -> (SocketAddr, Arc<Mutex<Vec<String>>>) {
+    let listener = TcpListener::bind((at, 0)).await.unwrap();
+    let (address, asked) = (listener.local_addr().unwrap(), Arc::<Mutex<Vec<_>>>::default());
+    let note = asked.clone();
+    tokio::spawn(async move {
+        while let Ok((mut socket, _)) = listener.accept().await {
+            let note = note.clone();
+            tokio::spawn(async move {
+                let mut greeting = [0; 3];
+                socket.read_exact(&mut greeting).await?;
+                socket.write_all(&[5, 0]).await?;
+                let mut request = [0; 4];
+                socket.read_exact(&mut request).await?;
+                let host = match request[3] {
+                    1 => IpAddr::from(socket.read_u32().await?.to_be_bytes()).to_string(),
+                    4 => IpAddr::from(socket.read_u128().await?.to_be_bytes()).to_string(),
+                    _ => {
+                        let mut name = vec![0; socket.read_u8().await?.into()];
+                        socket.read_exact(&mut name).await?;
+                        String::from_utf8(name).unwrap()
+                    }
+                };
+                let port = socket.read_u16().await?;
+                note.lock().unwrap().push(host.clone());
+                if host.parse().is_ok_and(|ip: IpAddr| refused.contains(&ip)) {
+                    return socket.write_all(&[5, 4, 0, 1, 0, 0, 0, 0, 0, 0]).await;
+                }
+                let mut onward = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await?;
+                socket.write_all(&[5, 0, 0, 1, 0, 0, 0, 0, 0, 0]).await?;
+                copy_bidirectional(&mut socket, &mut onward).await.map(drop)
+            });
+        }
+    });
+    (address, asked)
+}
+
+#[tokio::test]
+async fn a_socks_proxy_is_asked_for_each_address_of_the_origin() {
+    const REFUSED: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
+    let (server, (proxy, asked)) = (ok_server(), socks(Ipv4Addr::LOCALHOST, &[REFUSED]).await);
+    let v6: IpAddr = "2001:db8::1".parse().unwrap();
+    let names = FixedResolver::new().with("api.test", [v6, REFUSED]);
+    let client = Client::builder().resolver(names).proxy(Proxy::all(&format!("socks5://{proxy}")).unwrap());
+    let response = client.build().unwrap().get(format!("http://api.test:{}/", server.address().port())).send().await;
+    assert_eq!(response.unwrap().text().await.unwrap(), "ok");
+    assert_eq!(*asked.lock().unwrap(), [REFUSED.to_string(), v6.to_string()], "IPv4 first, then what is left");
+}
+
+/// One family has no answer, ever.
+struct NoV6;
+
+impl Resolve for NoV6 {
+    fn resolve<'a>(&'a self, name: &'a str, family: Family) -> Resolving<'a> {
+        Box::pin(async move {
+            match family {
+                Family::V6 => std::future::pending().await,
+                Family::V4 => FixedResolver::new().with(name, [Ipv4Addr::LOCALHOST.into()]).resolve(name, family).await,
+            }
+        })
+    }
+}
+
+#[tokio::test]
+async fn hazard_one_family_dead_in_dns_behind_a_socks_proxy() {
+    let (server, (proxy, _)) = (ok_server(), socks(Ipv4Addr::LOCALHOST, &[]).await);
+    let client = Client::builder().resolver(NoV6).proxy(Proxy::all(&format!("socks5://{proxy}")).unwrap());
+    let client = client.build().unwrap();
+    let response = client.get(format!("http://api.test:{}/", server.address().port())).send().await.unwrap();
+    let timings = response.timings();
+    assert!(timings.dns() >= Duration::from_millis(50) && timings.dns() < Duration::from_secs(4), "{timings}");
+    assert!(timings.lookups().iter().any(|lookup| &*lookup.name == "api.test"), "{timings}");
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn a_proxy_whose_first_address_hangs_up_is_asked_at_the_next() {
+    let server = ok_server();
+    let (proxy, _) = socks(Ipv4Addr::LOCALHOST, &[]).await;
+    let dead = Ipv4Addr::new(127, 0, 0, 2);
+    let hangs_up = TcpListener::bind((dead, proxy.port())).await.unwrap();
+    let dialled = tokio::spawn(async move {
+        for dialled in 1.. {
+            let (mut socket, _) = hangs_up.accept().await.unwrap();
+            socket.read_buf(&mut Vec::new()).await.unwrap();
+            if dialled == 2 {
+                panic!("the good address goes first from then on");
+            }
+        }
+    });
+    let names = FixedResolver::new().with("proxy.test", [dead.into(), Ipv4Addr::LOCALHOST.into()]);
+    let proxy = Proxy::all(&format!("socks5h://proxy.test:{}", proxy.port())).unwrap();
+    let pool = PoolConfig::new().max_requests_per_connection(1);
+    let client = Client::builder().resolver(names).proxy(proxy).pool(pool).build().unwrap();
+    for _ in 0..3 {
+        let response = client.get(format!("http://api.test:{}/", server.address().port())).send().await.unwrap();
+        assert_eq!(response.text().await.unwrap(), "ok");
+    }
+    assert!(!dialled.is_finished());
+}
+
+/// A proxy that tunnels for who shows credentials, and hands its answer on with the first bytes of the origin's where those
+/// come by themselves.
+async fn eager_proxy() -> SocketAddr {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        while let Ok((mut socket, _)) = listener.accept().await {
+            tokio::spawn(async move {
+                let mut head = Vec::new();
+                while !head.windows(4).any(|end| end == b"\r\n\r\n") {
+                    socket.read_buf(&mut head).await?;
+                }
+                let head = String::from_utf8_lossy(&head).into_owned();
+                let Some(target) = head.strip_prefix("CONNECT ").and_then(|rest| rest.split(' ').next()) else {
+                    return socket.write_all(b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\n\r\n").await;
+                };
+                if !head.contains("Proxy-Authorization: Basic bWU6c2VjcmV0") {
+                    return socket.write_all(b"HTTP/1.1 407 No\r\ncontent-length: 0\r\n\r\n").await;
+                }
+                let mut onward = TcpStream::connect(target).await?;
+                let mut answer = b"HTTP/1.1 200 OK\r\n\r\n".to_vec();
+                let _ = tokio::time::timeout(Duration::from_millis(200), onward.read_buf(&mut answer)).await;
+                socket.write_all(&answer).await?;
+                copy_bidirectional(&mut socket, &mut onward).await.map(drop)
+            });
+        }
+    });
+    address
+}
+
+#[tokio::test]
+async fn what_comes_right_behind_a_proxys_answer_is_the_origins() {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    tokio::spawn(async move {
+        let (mut socket, _) = listener.accept().await?;
+        // Its settings, before the client has said a word; to lose them is to wait for ever.
+        socket.write_all(&[0, 0, 0, 4, 0, 0, 0, 0, 0]).await?;
+        let mut seen = Vec::new();
+        // The client acknowledges settings it has had.
+        while !seen.windows(9).any(|frame| frame == [0, 0, 0, 4, 1, 0, 0, 0, 0]) {
+            if socket.read_buf(&mut seen).await? == 0 {
+                return Ok(());
+            }
+        }
+        // `:status: 200` and the end of the stream.
+        socket.write_all(&[0, 0, 1, 1, 5, 0, 0, 0, 1, 0x88]).await?;
+        socket.read_to_end(&mut seen).await.map(drop)
+    });
+    let proxy = Proxy::all(&format!("http://me:secret@{}", eager_proxy().await)).unwrap();
+    let client = behind(proxy).http2_prior_knowledge().timeout(Duration::from_secs(20)).build().unwrap();
+    let response = client.get(format!("http://127.0.0.1:{port}/")).send().await.unwrap();
+    assert_eq!(response.status(), StatusCode::OK);
+}
+
+#[cfg(feature = "hyper-util")]
+#[tokio::test]
+async fn others_go_through_a_proxy_that_wants_credentials_by_a_tunnel() {
+    use http_body_util::{BodyExt, Empty};
+    use hyper_util::client::legacy;
+
+    let server = ok_server();
+    let proxy = Proxy::all(&format!("http://me:secret@{}", eager_proxy().await)).unwrap();
+    let connector = speeddial::interop::Connector::new(behind(proxy)).unwrap();
+    let client =
+        legacy::Client::builder(hyper_util::rt::TokioExecutor::new()).build::<_, Empty<bytes::Bytes>>(connector);
+    let response = client.get(format!("http://{}/", server.address()).parse().unwrap()).await.unwrap();
+    assert_eq!(response.status(), 200);
+    assert_eq!(response.into_body().collect().await.unwrap().to_bytes(), "ok");
+}
+
 /// A proxy that is spoken to by TLS: it tunnels whatever it is asked to.
 #[cfg(feature = "tls")]
-async fn secret_proxy(config: std::sync::Arc<rustls::ServerConfig>) -> SocketAddr {
+async fn secret_proxy(config: Arc<rustls::ServerConfig>) -> SocketAddr {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let address = listener.local_addr().unwrap();
     let acceptor = tokio_rustls::TlsAcceptor::from(config);

@@ -11,7 +11,7 @@ use speeddial::dns::FixedResolver;
 use speeddial::http::Version;
 use speeddial::tls::{TlsConfig, TlsVersion};
 use speeddial::trace::{Outcome, Phase, Timings};
-use speeddial::{Client, ClientBuilder, Error, ErrorKind};
+use speeddial::{Client, ClientBuilder, Error, ErrorKind, PoolConfig};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
@@ -272,11 +272,11 @@ async fn a_client_can_show_a_certificate_and_is_told_when_it_must() {
 
     // With TLS 1.3 the server's word comes after the handshake, with the first bytes that are read.
     let missing = get(&builder(trusting(&authority)).build().unwrap(), "api.test", server.address()).await.unwrap_err();
-    assert!(missing.to_string().contains("CertificateRequired"), "{missing}");
+    assert!(missing.to_string().contains("the server wants a certificate of the client"), "{missing}");
     let (chain, key) = identity(&Authority::new());
     let tls = trusting(&authority).identity_pem(chain.as_bytes(), key.as_bytes()).unwrap();
     let wrong = get(&builder(tls).build().unwrap(), "api.test", server.address()).await.unwrap_err();
-    assert!(wrong.to_string().contains("alert"), "{wrong}");
+    assert!(wrong.to_string().contains("the server refuses the client's certificate"), "{wrong}");
     assert!(TlsConfig::new().identity_pem(b"nonsense", b"nonsense").is_err());
     assert!(TlsConfig::new().add_roots_pem(b"").is_err());
 }
@@ -323,6 +323,49 @@ async fn hazard_peers_that_speak_no_tls_stall_or_hang_up() {
         let error = get(&client, "api.test", address).await.unwrap_err();
         assert!(error.to_string().contains(words), "{behaviour}: {error}");
         assert_eq!(error.kind(), kind, "{behaviour}");
+        assert_eq!(error.is_timeout(), behaviour == "stalls", "{behaviour}");
+    }
+}
+
+#[tokio::test]
+async fn beside_a_whole_configuration_nothing_is_set_that_would_be_ignored() {
+    let whole = || TlsConfig::from(rustls_config());
+    let (pinned, anyone) = (whole().pin_spki_sha256([0; 32]), whole().danger_accept_invalid_certs(true));
+    for tls in [pinned, anyone, whole().session_cache(1), whole().min_version(TlsVersion::Tls13), whole().alpn(["h2"])]
+    {
+        let error = builder(tls).build().unwrap_err();
+        assert!(
+            error.is_builder() && error.to_string().contains("for the whole rustls configuration to say"),
+            "{error}"
+        );
+    }
+    assert!(builder(whole().server_name("other.test").unwrap()).build().is_ok());
+}
+
+fn rustls_config() -> rustls::ClientConfig {
+    let builder =
+        rustls::ClientConfig::builder_with_provider(provider()).with_safe_default_protocol_versions().unwrap();
+    builder.with_root_certificates(rustls::RootCertStore::empty()).with_no_client_auth()
+}
+
+#[tokio::test]
+async fn so_many_hosts_are_resumed_as_the_session_cache_is_for() {
+    let authority = Authority::new();
+    let hosts = ["one.test", "two.test", "three.test"];
+    let server = TlsServer::start(authority.server(&hosts, ALPN)).await;
+    let names = hosts.iter().fold(FixedResolver::new(), |names, host| names.with(host, [Ipv4Addr::LOCALHOST.into()]));
+    for (cache, resumed) in [(3, 3), (2, 0)] {
+        let tls = trusting(&authority).session_cache(cache);
+        let pool = PoolConfig::new().max_requests_per_connection(1);
+        let client = Client::builder().tls(tls).resolver(names.clone()).pool(pool).build().unwrap();
+        let mut seen = 0;
+        for host in hosts.iter().chain(&hosts) {
+            let url = format!("https://{host}:{}/", server.address().port());
+            let response = client.get(&url).send().await.unwrap();
+            seen += usize::from(response.tls().unwrap().resumed);
+            response.bytes().await.unwrap();
+        }
+        assert_eq!(seen, resumed, "a cache for {cache} hosts");
     }
 }
 

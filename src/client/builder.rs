@@ -3,7 +3,6 @@
 use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
 use http::header::USER_AGENT;
@@ -356,7 +355,7 @@ impl ClientBuilder {
     #[cfg(feature = "hyper-util")]
     pub(crate) fn into_connector(self) -> Result<(Connector, Hooks)> {
         let Parts { connector, hooks, .. } = self.parts()?;
-        Ok((connector, hooks))
+        Ok((Connector { for_others: true, ..connector }, hooks))
     }
 
     fn parts(self) -> Result<Parts> {
@@ -364,6 +363,8 @@ impl ClientBuilder {
             return Err(invalid);
         }
         self.pool.check().map_err(Error::config)?;
+        #[cfg(feature = "__tls")]
+        self.tls.check().map_err(Error::config)?;
         let hooks = Hooks::new(self.observers);
         let resolver = self.resolver.unwrap_or_else(|| CachedResolver::new(HickoryResolver::system()));
         let connector = Connector {
@@ -376,11 +377,11 @@ impl ClientBuilder {
             #[cfg(unix)]
             unix: self.unix,
             scores: Scores::default(),
-            rotation: AtomicUsize::new(0),
             #[cfg(feature = "__tls")]
             tls: Tls::new(self.tls.clone(), self.versions.alpn()),
             #[cfg(feature = "__tls")]
             proxy_tls: Tls::new(self.tls.for_proxies(), Versions::Http1.alpn()),
+            for_others: false,
             timeout: self.connect_timeout,
             #[cfg(feature = "__tls")]
             tls_timeout: self.tls_timeout,

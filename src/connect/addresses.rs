@@ -47,7 +47,8 @@ impl AddressPolicy {
     }
 
     pub(super) fn allows(&self, ip: IpAddr) -> bool {
-        self.0.as_ref().is_none_or(|allows| allows(ip))
+        // An IPv4 address is one however it is written.
+        self.0.as_ref().is_none_or(|allows| allows(ip.to_canonical()))
     }
 }
 
@@ -86,14 +87,14 @@ fn is_public_v6(ip: Ipv6Addr) -> bool {
     segments[0] & 0xe000 == 0x2000 && !special
 }
 
-/// The IPv4 address that an IPv6 address stands for: mapped and compatible (RFC 4291), NAT64 (RFC 6052, RFC 8215), 6to4
-/// (RFC 3056), Teredo (RFC 4380).
+/// The IPv4 address that an IPv6 address stands for: mapped and compatible (RFC 4291), NAT64 (RFC 6052), 6to4 (RFC 3056),
+/// Teredo (RFC 4380). Where a network's own NAT64 (RFC 8215) has it cannot be told; those are not public.
 fn embedded(ip: Ipv6Addr) -> Option<Ipv4Addr> {
     let join = |high: u16, low: u16| Ipv4Addr::from(u32::from(high) << 16 | u32::from(low));
     match ip.segments() {
         [0, 0, 0, 0, 0, 0xffff, high, low] => Some(join(high, low)),
         [0, 0, 0, 0, 0, 0, high, low] => Some(join(high, low)),
-        [0x64, 0xff9b, _, _, _, _, high, low] => Some(join(high, low)),
+        [0x64, 0xff9b, 0, 0, 0, 0, high, low] => Some(join(high, low)),
         [0x2002, high, low, ..] => Some(join(high, low)),
         [0x2001, 0, _, _, _, _, high, low] => Some(join(!high, !low)),
         _ => None,
@@ -135,6 +136,7 @@ mod tests {
             "::10.0.0.1",
             "64:ff9b::a00:1",
             "64:ff9b:1::a00:1",
+            "64:ff9b:1:a00:0:100:808:808",
             "2002:a00:1::1",
             "2002:7f00:1::",
             "2001:0:1:2:3:4:f5ff:fffe",

@@ -1,7 +1,6 @@
 //! Why no connection could be opened.
 
 use std::net::IpAddr;
-#[cfg(unix)]
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -31,7 +30,7 @@ pub(crate) enum ConnectError {
     UnixTls(Arc<std::path::Path>, Arc<std::io::Error>),
     /// A proxy was reached, and would not lead on.
     #[error("the proxy {}: {}", .0, refusal(.1))]
-    Proxy(Origin, std::io::Error),
+    Proxy(Origin, Arc<std::io::Error>),
     /// There is no connection to the proxy.
     #[error("the proxy {0}: {1}")]
     NoProxy(Origin, Box<ConnectError>),

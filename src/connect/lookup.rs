@@ -184,7 +184,7 @@ impl Drop for Asking<'_> {
 }
 
 /// Whether there can be a peer: DNS may list addresses that mean "any", or many, or need a scope it cannot give.
-pub(super) fn is_worth_dialling(ip: &IpAddr) -> bool {
+fn is_worth_dialling(ip: &IpAddr) -> bool {
     match ip.to_canonical() {
         IpAddr::V4(ip) => !ip.is_unspecified() && !ip.is_multicast() && !ip.is_broadcast(),
         IpAddr::V6(ip) => !ip.is_unspecified() && !ip.is_multicast() && !ip.is_unicast_link_local(),

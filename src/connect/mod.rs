@@ -7,10 +7,9 @@ mod io;
 mod lookup;
 mod proxy;
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 pub(crate) use addresses::AddressPolicy;
@@ -18,9 +17,10 @@ pub use addresses::Addresses;
 pub(crate) use conn::{Capacity, Conn, Interest, Message, Opened, Protocol, SendError, Times};
 use error::is_exhaustion;
 pub(crate) use error::{ConnectError, reason};
-use lookup::{Lookups, is_worth_dialling};
-use proxy::Route;
+use futures_util::StreamExt;
+use lookup::Lookups;
 pub(crate) use proxy::{Forwarding, Proxies};
+use proxy::{NotLed, Route};
 pub use proxy::{Proxy, ProxyError};
 
 use crate::clock::{self, Instant};
@@ -44,13 +44,13 @@ pub(crate) struct Connector {
     pub(crate) addresses: Addresses,
     pub(crate) policy: AddressPolicy,
     pub(crate) scores: Scores,
-    /// How many dials began with all addresses having their share.
-    pub(crate) rotation: AtomicUsize,
     #[cfg(feature = "__tls")]
     pub(crate) tls: Tls,
     /// For proxies that want TLS themselves.
     #[cfg(feature = "__tls")]
     pub(crate) proxy_tls: Tls,
+    /// Whether others speak over its lines, who do not know what a proxy wants to be shown.
+    pub(crate) for_others: bool,
     /// For everything from the lookup to the handshake.
     pub(crate) timeout: Duration,
     /// For the TLS handshake with one address.
@@ -135,6 +135,11 @@ impl Connector {
         }
     }
 
+    /// What is spoken over a line.
+    pub(crate) fn protocol(&self, line: &Line) -> Protocol {
+        self.versions.protocol(line.facts.as_ref().and_then(|facts| facts.alpn.as_deref()))
+    }
+
     async fn in_time<T>(
         &self,
         begun: Instant,
@@ -160,7 +165,8 @@ impl Connector {
             }
             Route::Direct => self.race(origin, None, origin, trace).await,
             Route::Through(way) => {
-                let reached = self.race(&way.proxy, Some(&way), origin, trace).await;
+                let hosts = self.hosts_for(&way, origin.host(), trace).await?;
+                let reached = self.race(&way.proxy, Some(&Through { way: &way, hosts }), origin, trace).await;
                 reached.map_err(|error| match error {
                     ConnectError::Resolve(_) | ConnectError::Refused(_) => {
                         ConnectError::NoProxy(way.proxy.clone(), error.into())
@@ -183,32 +189,36 @@ impl Connector {
     async fn race(
         &self,
         target: &Origin,
-        way: Option<&proxy::Way>,
+        through: Option<&Through<'_>>,
         origin: &Origin,
         trace: &Arc<DialTrace>,
     ) -> Result<Line, ConnectError> {
         let lookups = Lookups::default();
         // The policy is about origins; who names a proxy means it.
-        let policy = if way.is_none() { &self.policy } else { &AddressPolicy::default() };
+        let policy = if through.is_none() { &self.policy } else { &AddressPolicy::default() };
         let now = clock::now();
         let (families, answers) = self.resolve(target.host(), policy, &lookups, now, trace);
         let dial = |address: SocketAddr| self.transport.connect(address);
         let source = |ip| match self.transport.source_of((ip, target.port()).into()) {
             None => Way::Unknown,
             Some(Ok(source)) => Way::From(source),
-            Some(Err(_)) => Way::Unreachable,
+            Some(Err(error)) if is_no_route(&error) => Way::Unreachable,
+            Some(Err(_)) => Way::Unknown,
         };
         let host = match target.host() {
             Host::Name(name) => Some(name),
             Host::Ip(_) => None,
         };
         let spread = self.addresses == Addresses::Spread;
-        let rotation = spread.then(|| self.rotation.fetch_add(1, Ordering::Relaxed));
-        let field = Field { families, port: target.port(), host, scores: &self.scores, way: &source, rotation };
+        let turn = host.filter(|_| spread).map(|host| self.scores.turn(now, host));
+        let field = Field { families, port: target.port(), host, scores: &self.scores, way: &source, turn };
         let mut race = Race::new(race::Config::default(), field, answers, dial, now, trace);
-        let mut spoiled = false;
+        let (mut spoiled, mut lost) = (false, None);
         loop {
             let Some((remote, stream)) = race.next().await else {
+                if let Some((through, error)) = through.zip(lost) {
+                    return Err(ConnectError::Proxy(through.way.proxy.clone(), error));
+                }
                 let failed = race.into_failed();
                 if failed.iter().any(|failed| self.is_exhausted(failed)) {
                     return Err(ConnectError::Exhausted(failed));
@@ -216,17 +226,31 @@ impl Connector {
                 return Err(if spoiled { ConnectError::Tls(failed) } else { lookups.explain(failed) });
             };
             let probe = Probe::of(&*stream);
-            let stream = match way {
+            let stream = match through {
                 None => stream,
                 // Boxed, because few dials have a proxy, and none of the others is to be as large.
-                Some(way) => Box::pin(self.lead_on(way, stream, origin, trace)).await?,
+                Some(through) => match Box::pin(self.lead_on(through, remote, stream, origin, trace)).await {
+                    Ok(stream) => stream,
+                    Err(NotLed { error, answered: true, .. }) => {
+                        return Err(ConnectError::Proxy(through.way.proxy.clone(), Arc::new(error)));
+                    }
+                    // Another address of the proxy's may do better.
+                    Err(NotLed { error, .. }) => {
+                        let error = Arc::new(error);
+                        lost = Some(error.clone());
+                        race.spoiled(remote, error);
+                        continue;
+                    }
+                },
             };
-            let forwarding = way.and_then(|way| self.forwarding(way, origin));
+            let forwarding = through.and_then(|through| self.forwarding(through.way, origin));
             match self.secure(origin, Some(remote), stream, trace).await {
                 Ok((stream, facts)) => {
                     let interest = host.map(|name| Interest::new(&self.resolver, name, clock::now()));
                     return Ok(Line { stream, facts, remote: Some(remote), forwarding, interest, probe });
                 }
+                // It is not the proxy that would not do.
+                Err(error) if through.is_some() => return Err(ConnectError::Tls(vec![(remote, error)])),
                 Err(error) => {
                     spoiled = true;
                     race.spoiled(remote, error);
@@ -245,52 +269,69 @@ impl Connector {
     /// Has a proxy lead on to the origin, unless it is to forward requests one by one.
     async fn lead_on(
         &self,
-        way: &proxy::Way,
+        through: &Through<'_>,
+        remote: SocketAddr,
         stream: Box<dyn transport::Stream>,
         origin: &Origin,
         trace: &DialTrace,
-    ) -> Result<Box<dyn transport::Stream>, ConnectError> {
-        self.permitted(origin.host())?;
+    ) -> Result<Box<dyn transport::Stream>, NotLed> {
+        let Through { way, hosts } = through;
         trace.emit(Event::ProxyStart { proxy: way.proxy.clone() });
-        let failed = |error| ConnectError::Proxy(way.proxy.clone(), error);
-        let stream = self.secure_proxy(way, stream).await.map_err(failed)?;
-        let stream = match self.forwarding(way, origin) {
-            Some(_) => stream,
-            None => {
-                let host = self.host_for(way, origin.host()).await?;
-                way.lead_on(stream, &host, origin.port()).await.map_err(failed)?
+        let lost = |error| NotLed { error, answered: false, refused: false };
+        let mut stream = self.secure_proxy(way, stream).await.map_err(lost)?;
+        if self.forwarding(way, origin).is_none() {
+            let mut hosts = hosts.iter().peekable();
+            while let Some(host) = hosts.next() {
+                match way.lead_on(stream, host, origin.port()).await {
+                    Ok(led) => {
+                        stream = led;
+                        break;
+                    }
+                    // It may have a way to another address of the origin's.
+                    Err(failed) if failed.refused && hosts.peek().is_some() => {
+                        let again = self.transport.connect(remote).await.map_err(lost)?;
+                        stream = self.secure_proxy(way, again).await.map_err(lost)?;
+                    }
+                    Err(failed) => return Err(failed),
+                }
             }
-        };
+        }
         trace.emit(Event::ProxyEnd);
         Ok(stream)
     }
 
-    /// How the proxy forwards requests to the origin, if it does: one that is to be spoken to in HTTP/2 is tunnelled to.
+    /// How the proxy forwards requests to the origin, if it does: one that is to be spoken to in HTTP/2 is tunnelled to, and
+    /// so is one whose requests could not show the proxy what it wants to see.
     fn forwarding(&self, way: &proxy::Way, origin: &Origin) -> Option<Forwarding> {
-        way.forwards(origin).filter(|_| self.versions != Versions::Http2)
+        let shows = |forwarding: &Forwarding| !(self.for_others && forwarding.authorization.is_some());
+        way.forwards(origin).filter(|forwarding| self.versions != Versions::Http2 && shows(forwarding))
     }
 
-    /// The origin's host as the proxy wants to have it: a name, or an address of that name.
-    async fn host_for(&self, way: &proxy::Way, host: &Host) -> Result<Host, ConnectError> {
-        let name = match host {
-            Host::Name(name) if way.wants_addresses() => name,
-            host => return Ok(host.clone()),
-        };
-        let mut last = None;
-        for family in self.addresses.families() {
-            match self.resolver.lookup(name, *family).await {
-                Ok(answer) => {
-                    let usable = |ip: &&IpAddr| is_worth_dialling(ip) && self.policy.allows(**ip);
-                    match (answer.addresses().iter().find(usable), answer.addresses().first()) {
-                        (Some(ip), _) => return Ok(Host::Ip(*ip)),
-                        (None, Some(ip)) => last = Some(ConnectError::Denied(*ip)),
-                        (None, None) => {}
-                    }
-                }
-                Err(error) => last = last.or(Some(ConnectError::Resolve(error))),
-            }
+    /// The origin's host as the proxy wants to have it: its name, or addresses of that name, in the order to try them. IPv4
+    /// comes first: a proxy does not say what it has a way to.
+    async fn hosts_for(
+        &self,
+        way: &proxy::Way,
+        host: &Host,
+        trace: &Arc<DialTrace>,
+    ) -> Result<Vec<Host>, ConnectError> {
+        self.permitted(host)?;
+        if matches!(host, Host::Ip(_)) || !way.wants_addresses() {
+            return Ok(vec![host.clone()]);
         }
-        Err(last.unwrap_or(ConnectError::Refused(Vec::new())))
+        let (lookups, rules) = (Lookups::default(), race::Config::default());
+        let (_, mut answers) = self.resolve(host, &self.policy, &lookups, clock::now(), trace);
+        let (mut until, mut known) = (None, [const { Vec::new() }; 2]);
+        while let Some(Some((family, addresses, at))) = clock::before(until, std::pin::pin!(answers.next())).await {
+            if !addresses.is_empty() {
+                until = until.or(Some(at + rules.resolution_delay));
+            }
+            known[family as usize] = addresses.to_vec();
+        }
+        let longest = known.iter().map(Vec::len).max().unwrap_or_default();
+        let taking_turns = (0..longest).flat_map(|place| known.iter().filter_map(move |family| family.get(place)));
+        let hosts: Vec<_> = taking_turns.take(rules.max_in_flight).map(|ip| Host::Ip(*ip)).collect();
+        if hosts.is_empty() { Err(lookups.explain(Vec::new())) } else { Ok(hosts) }
     }
 
     fn permitted(&self, host: &Host) -> Result<(), ConnectError> {
@@ -301,7 +342,7 @@ impl Connector {
     }
 
     async fn shake<B: Message>(&self, line: Line, trace: &DialTrace) -> Result<Opened<B>, ConnectError> {
-        let protocol = self.versions.protocol(line.facts.as_ref().and_then(|facts| facts.alpn.as_deref()));
+        let protocol = self.protocol(&line);
         trace.emit(Event::HandshakeStart { version: protocol.version() });
         Opened::handshake(line, protocol).await.map_err(ConnectError::Handshake)
     }
@@ -397,7 +438,7 @@ impl Connector {
         });
         let leading = events.iter().rev().find_map(|(_, event)| match event {
             Event::ProxyStart { .. } => Some(true),
-            Event::ProxyEnd => Some(false),
+            Event::ProxyEnd | Event::AttemptStart { .. } => Some(false),
             _ => None,
         });
         let phase = match dialling {
@@ -413,6 +454,18 @@ impl Connector {
         });
         ConnectError::Timeout { after: self.timeout, phase, failed: failed.collect() }
     }
+}
+
+/// Whether an error says that there is no way to an address, rather than that it could not be found out.
+fn is_no_route(error: &std::io::Error) -> bool {
+    use std::io::ErrorKind::{AddrNotAvailable, HostUnreachable, NetworkUnreachable};
+    matches!(error.kind(), NetworkUnreachable | HostUnreachable | AddrNotAvailable)
+}
+
+/// A proxy, and what it is asked to lead on to: one of these.
+struct Through<'a> {
+    way: &'a proxy::Way,
+    hosts: Vec<Host>,
 }
 
 /// A stream, and what its TLS handshake came to.

@@ -19,7 +19,7 @@ use url::Url;
 
 use crate::client::ClientBuilder;
 use crate::clock;
-use crate::connect::{self, ConnectError, Interest};
+use crate::connect::{self, Interest, Protocol};
 use crate::dns::{CachedResolver, ResolveError};
 use crate::error::{Error, Result};
 use crate::origin::Origin;
@@ -30,6 +30,9 @@ use crate::transport::Stream;
 ///
 /// It is a `tower_service::Service<http::Uri>`, as hyper-util's legacy client, tonic's `connect_with_connector` and others
 /// take it. It is set up as a client is. Clones share everything.
+///
+/// Plain requests go to an HTTP proxy in absolute form, but to one that wants credentials through a tunnel: whoever makes the
+/// requests does not know them.
 ///
 /// ```
 /// use hyper_util::client::legacy::Client;
@@ -84,9 +87,10 @@ impl Connector {
         let trace = DialTrace::new(&self.shared.hooks, number);
         let mut dialling = Dialling { trace, over: false };
         let opened = self.shared.connector.open_line(&origin, &dialling.trace).await;
-        let line = opened.map_err(|error: ConnectError| Error::no_connection(&origin, error))?;
+        let failed = |error| Error::no_connection(&origin, error).dialling(dialling.trace.timings());
+        let line = opened.map_err(failed)?;
         dialling.over = true;
-        let is_http2 = line.facts.as_ref().is_some_and(|facts| facts.alpn.as_deref() == Some("h2"));
+        let is_http2 = self.shared.connector.protocol(&line) == Protocol::Http2;
         Ok(Line {
             stream: TokioIo::new(line.stream),
             is_http2,

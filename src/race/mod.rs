@@ -38,6 +38,11 @@ impl Scores {
     fn lock(&self) -> MutexGuard<'_, Scoreboard> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    /// Counts the races for a host's addresses.
+    pub(crate) fn turn(&self, now: Instant, host: &Arc<str>) -> usize {
+        self.lock().turn(now, host)
+    }
 }
 
 /// Whose addresses race, and what their order depends on.
@@ -49,40 +54,16 @@ pub(crate) struct Field<'a> {
     pub(crate) scores: &'a Scores,
     /// Where packets to an address would come from.
     pub(crate) way: &'a (dyn Fn(IpAddr) -> Way + Sync),
-    /// With which of the addresses to begin, where all of them are to have their share.
-    pub(crate) rotation: Option<usize>,
+    /// The how many-th race for these addresses it is, where all of them are to have equal shares.
+    pub(crate) turn: Option<usize>,
 }
 
 impl Field<'_> {
-    fn first(&self, now: Instant) -> Family {
-        let remembered = self.host.and_then(|host| self.scores.lock().last_good(now, host));
-        match self.rotation {
-            Some(turn) => Family::BOTH[turn % 2],
-            None => remembered.unwrap_or(Family::V6),
-        }
+    /// The family that did well last.
+    fn remembered(&self, now: Instant) -> Option<Family> {
+        self.host.and_then(|host| self.scores.lock().last_good(now, host))
     }
 
-    /// The order within a family.
-    fn order(&self, now: Instant, addresses: &[IpAddr]) -> Vec<IpAddr> {
-        let mut addresses = addresses.to_vec();
-        match self.rotation {
-            Some(turn) if !addresses.is_empty() => {
-                // Both families have their turns in between.
-                let first = turn / 2 % addresses.len();
-                addresses.rotate_left(first);
-            }
-            None if addresses.len() > 1 => {
-                let mut ways = self.ways(now, &addresses);
-                preference::sort(&mut ways);
-                addresses = ways.into_iter().map(|(ip, _)| ip).collect();
-            }
-            _ => {}
-        }
-        addresses
-    }
-}
-
-impl Field<'_> {
     fn ways(&self, now: Instant, addresses: &[IpAddr]) -> Vec<(IpAddr, Way)> {
         let known: Vec<_> = {
             let scores = self.scores.lock();
@@ -104,6 +85,8 @@ impl Field<'_> {
 pub(crate) struct Race<'a, A, D, F> {
     field: Field<'a>,
     schedule: Schedule,
+    /// Whether it is the addresses' to say which family goes first.
+    is_open: bool,
     answers: A,
     dial: D,
     /// In the order they began. They are few, so each is asked whenever one may be over.
@@ -129,9 +112,13 @@ where
         now: Instant,
         trace: &'a DialTrace,
     ) -> Self {
-        let schedule = Schedule::new(config, field.families, field.first(now));
-        let begun = Some(now);
-        Self { field, schedule, answers, dial, running: Vec::new(), failed: Vec::new(), trace, begun }
+        let remembered = field.remembered(now);
+        let schedule = match field.turn {
+            Some(turn) => Schedule::sharing(config, field.families, turn),
+            None => Schedule::new(config, field.families, remembered.unwrap_or(Family::V6)),
+        };
+        let (is_open, begun) = (remembered.is_none(), Some(now));
+        Self { field, schedule, is_open, answers, dial, running: Vec::new(), failed: Vec::new(), trace, begun }
     }
 
     /// The next connection; `None` when no address is left. Asked again, the race goes on with the other addresses.
@@ -169,7 +156,7 @@ where
 
     /// A connection the race has won was of no use after all.
     pub(crate) fn spoiled(&mut self, address: SocketAddr, error: Arc<io::Error>) {
-        self.field.scores.lock().failed(now(), address.ip());
+        self.field.scores.lock().failed(now(), address);
         self.failed.push((address, error));
     }
 
@@ -186,7 +173,7 @@ where
 
     fn give_up(&mut self, now: Instant, address: SocketAddr) {
         self.running.retain(|attempt| attempt.address != address);
-        self.field.scores.lock().failed(now, address.ip());
+        self.field.scores.lock().failed(now, address);
         self.failed.push((address, Arc::new(io::Error::new(io::ErrorKind::TimedOut, "given up for the next address"))));
     }
 
@@ -202,10 +189,21 @@ where
     }
 
     fn answered(&mut self, now: Instant, family: Family, addresses: &[IpAddr]) {
-        let port = self.field.port;
-        let ordered = self.field.order(now, addresses);
-        let scores = self.field.scores.lock();
-        let standing = |ip: IpAddr| (SocketAddr::new(ip, port), scores.standing(now, ip));
+        let mut ordered = addresses.to_vec();
+        // Of one IPv4 address there is nothing to find out.
+        if self.field.turn.is_none() && addresses.len() > usize::from(family == Family::V4) {
+            let mut ways = self.field.ways(now, addresses);
+            preference::sort(&mut ways);
+            if self.is_open && family == Family::V6 && preference::yields_to_v4(ways[0]) {
+                self.schedule.prefer(Family::V4);
+            }
+            ordered = ways.into_iter().map(|(ip, _)| ip).collect();
+        }
+        let (port, scores) = (self.field.port, self.field.scores.lock());
+        let standing = |ip: IpAddr| {
+            let address = SocketAddr::new(ip, port);
+            (address, scores.standing(now, address))
+        };
         self.schedule.answered(now, family, ordered.into_iter().map(standing));
     }
 
@@ -213,9 +211,9 @@ where
     fn won(&self, now: Instant, address: SocketAddr, took: Duration) {
         let mut scores = self.field.scores.lock();
         let host = self.field.host.filter(|_| self.schedule.has_both_families());
-        scores.connected(now, host, address.ip(), took);
+        scores.connected(now, host, address, took);
         for beaten in self.running.iter().filter(|running| now - running.since >= self.schedule.attempt_delay()) {
-            scores.failed(now, beaten.address.ip());
+            scores.failed(now, beaten.address);
         }
     }
 
@@ -235,7 +233,7 @@ where
             }
             Err(error) => {
                 if is_the_peers(&error) {
-                    self.field.scores.lock().failed(now, address.ip());
+                    self.field.scores.lock().failed(now, address);
                 }
                 let error = Arc::new(error);
                 self.trace.emit_at(now, Event::AttemptEnd { address, error: Some(error.clone()) });
@@ -337,7 +335,7 @@ mod tests {
     }
 
     fn field<'a>(families: &'a [Family], scores: &'a Scores) -> Field<'a> {
-        Field { families, port: 80, host: None, scores, way: &|_| Way::Unknown, rotation: None }
+        Field { families, port: 80, host: None, scores, way: &|_| Way::Unknown, turn: None }
     }
 
     /// Runs a race in paused time and tells it as a timeline.
@@ -348,7 +346,7 @@ mod tests {
     /// The same with what earlier races left behind.
     async fn again(
         scores: &Scores,
-        rotation: Option<usize>,
+        turn: Option<usize>,
         answers: Vec<(u64, Vec<IpAddr>)>,
         network: Vec<(IpAddr, Peer)>,
     ) -> String {
@@ -384,7 +382,7 @@ mod tests {
         };
         let trace = DialTrace::new(&Hooks::default(), 1);
         let host = "api.test".into();
-        let field = Field { host: Some(&host), rotation, ..field(&families, scores) };
+        let field = Field { host: Some(&host), turn, ..field(&families, scores) };
         let mut race = Race::new(Config::default(), field, answers, dial, now(), &trace);
         match race.next().await {
             Some((address, ())) => note(format!("won {}", short(address.ip()))),
@@ -546,13 +544,27 @@ mod tests {
     async fn all_addresses_have_their_share_where_they_are_to() {
         let scores = Scores::default();
         let mut first = Vec::new();
-        for turn in 0..6 {
+        for turn in 0..5 {
             let answers = vec![(0, vec![v6(1), v6(2)]), (0, vec![v4(1), v4(2), v4(3)])];
             let network = [v6(1), v6(2), v4(1), v4(2), v4(3)].map(|ip| (ip, Connects(10))).to_vec();
             let told = again(&scores, Some(turn), answers, network).await;
             first.push(told.split(';').next().unwrap().trim_start_matches("0 dial ").to_owned());
         }
-        assert_eq!(first, ["v6(1)", "v4(1)", "v6(2)", "v4(2)", "v6(1)", "v4(3)"]);
+        assert_eq!(first, ["v4(1)", "v4(2)", "v4(3)", "v6(1)", "v6(2)"]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn v4_goes_first_where_v6_packets_would_come_from_elsewhere() {
+        let private: IpAddr = "fd00::9".parse().unwrap();
+        for (source, first) in [(private, v4(1)), (v6(9), v6(1))] {
+            let (scores, trace) = (Scores::default(), DialTrace::new(&Hooks::default(), 1));
+            let answered = [(Family::V6, [v6(1)].into(), now()), (Family::V4, [v4(1)].into(), now())];
+            let way = |ip: IpAddr| if ip.is_ipv6() { Way::From(source) } else { Way::From(v4(9)) };
+            let field = Field { way: &way, ..field(&Family::BOTH, &scores) };
+            let dial = |address: SocketAddr| std::future::ready(Ok(address));
+            let mut race = Race::new(Config::default(), field, stream::iter(answered), dial, now(), &trace);
+            assert_eq!(race.next().await.unwrap().0.ip(), first, "from {source}");
+        }
     }
 
     #[tokio::test(start_paused = true)]

@@ -17,6 +17,16 @@ pub(crate) fn sort(addresses: &mut [(IpAddr, Way)]) {
     addresses.sort_by(|one, other| compare(*one, *other));
 }
 
+/// Whether any IPv4 address is preferred to this IPv6 one, by rule 1, 2 or 5: it cannot be reached, or its packets would come
+/// from an address of another kind.
+pub(crate) fn yields_to_v4((ip, way): (IpAddr, Way)) -> bool {
+    match way {
+        Way::Unknown => false,
+        Way::Unreachable => true,
+        Way::From(source) => scope(ip) != scope(source) || policy(ip).label != policy(source).label,
+    }
+}
+
 fn compare((one, from_one): (IpAddr, Way), (other, from_other): (IpAddr, Way)) -> Ordering {
     use Way::{From, Unknown, Unreachable};
     match (from_one, from_other) {

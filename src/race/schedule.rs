@@ -16,7 +16,7 @@ pub(crate) struct Config {
     pub(crate) attempt_delay: Duration,
     /// How many attempts may run at once; the oldest is given up for the next.
     pub(crate) max_in_flight: usize,
-    /// How many addresses of one host are dialled at all.
+    /// How many addresses of each family are dialled at all.
     pub(crate) max_addresses: usize,
 }
 
@@ -56,6 +56,8 @@ pub(crate) struct Schedule {
     /// The family that goes first, and whose turn it is.
     first: Family,
     turn: Family,
+    /// The how many-th race for these addresses it is, where each of them is to be dialled first equally often.
+    share: Option<usize>,
     /// The end of the resolution delay, once there are addresses that may have to wait for better ones.
     held_until: Option<Instant>,
     /// The end of the attempt delay, unless an attempt ended since.
@@ -86,7 +88,19 @@ impl Schedule {
     pub(crate) fn new(config: Config, unanswered: &[Family], first: Family) -> Self {
         let unanswered = [Family::V4, Family::V6].map(|family| unanswered.contains(&family));
         let (addresses, dialled, turn) = (Vec::new(), 0, first);
-        Self { config, unanswered, addresses, dialled, first, turn, held_until: None, spaced_until: None }
+        Self { config, unanswered, addresses, dialled, first, turn, share: None, held_until: None, spaced_until: None }
+    }
+
+    /// The same for the `turn`-th race in which all addresses, whatever their family, have equal shares.
+    pub(crate) fn sharing(config: Config, unanswered: &[Family], turn: usize) -> Self {
+        Self { share: Some(turn), ..Self::new(config, unanswered, Family::V6) }
+    }
+
+    /// Has another family go first, unless one has already.
+    pub(crate) fn prefer(&mut self, family: Family) {
+        if self.dialled == 0 {
+            (self.first, self.turn) = (family, family);
+        }
     }
 
     /// Takes a family's addresses, each with its standing, none if it has none; they join a race that runs already.
@@ -98,8 +112,9 @@ impl Schedule {
     ) {
         self.unanswered[family as usize] = false;
         for (address, standing) in addresses {
-            let is_known = |known: &Known| known.address == address;
-            if self.addresses.len() < self.config.max_addresses && !self.addresses.iter().any(is_known) {
+            let of_family = self.addresses.iter().filter(|known| known.family() == family).count();
+            let is_known = self.addresses.iter().any(|known| known.address == address);
+            if of_family < self.config.max_addresses && !is_known {
                 self.addresses.push(Known { address, standing, attempt: Attempt::NotYet });
             }
         }
@@ -162,21 +177,32 @@ impl Schedule {
 
     /// The first of a standing that is not dialled yet, of this family or of any.
     fn first_ready(&self, standing: Standing, family: Option<Family>) -> Option<usize> {
-        let is_meant = |known: &Known| known.standing == standing && family.is_none_or(|family| known.family() == family);
+        let is_meant =
+            |known: &Known| known.standing == standing && family.is_none_or(|family| known.family() == family);
         self.ready().find(|(_, known)| is_meant(known)).map(|(place, _)| place)
     }
 
+    /// Whose turn it is among those of a standing, whatever order they were answered in.
+    fn shared(&self, standing: Standing, turn: usize) -> Option<usize> {
+        let mut ready: Vec<_> = self.ready().filter(|(_, known)| known.standing == standing).collect();
+        ready.sort_unstable_by_key(|(_, known)| known.address);
+        ready.get(turn.checked_rem(ready.len())?).map(|(place, _)| *place)
+    }
+
     fn earliest(&self, best: Standing) -> Option<Instant> {
-        // The first address is not one that did badly, nor one of the second family, while a better one may be coming.
-        let lacks_first =
-            self.unanswered[self.first as usize] && self.first_ready(best, Some(self.first)).is_none();
-        let is_second_choice = best > Standing::Fine && self.unanswered != [false; 2];
+        // The first address is not one that did badly, nor one of the second family, while a better one may be coming; and whose
+        // turn it is shows when all are known.
+        let lacks_first = self.unanswered[self.first as usize] && self.first_ready(best, Some(self.first)).is_none();
+        let is_second_choice = (best > Standing::Fine || self.share.is_some()) && self.unanswered != [false; 2];
         let waits = (lacks_first || is_second_choice) && self.in_flight().next().is_none();
         self.spaced_until.max(self.held_until.filter(|_| waits))
     }
 
     fn dial(&mut self, best: Standing, now: Instant) -> Step {
-        let place = self.first_ready(best, Some(self.turn)).or_else(|| self.first_ready(best, None));
+        let place = match self.share {
+            Some(turn) => self.shared(best, turn),
+            None => self.first_ready(best, Some(self.turn)).or_else(|| self.first_ready(best, None)),
+        };
         let known = &mut self.addresses[place.expect("an address is ready")];
         known.attempt = Attempt::InFlight(self.dialled);
         self.dialled += 1;
@@ -320,6 +346,15 @@ mod tests {
     }
 
     #[test]
+    fn many_addresses_of_one_family_leave_the_other_its_turn() {
+        let (mut race, t0) = both();
+        answered(&mut race, t0, V6, (0..1_000).map(v6));
+        answered(&mut race, t0, V4, [v4(1)]);
+        assert_eq!(race.poll(t0), Step::Dial(v6(0)));
+        assert_eq!(race.poll(t0 + ms(250)), Step::Dial(v4(1)));
+    }
+
+    #[test]
     fn addresses_that_did_badly_come_last_whatever_their_family() {
         let (mut race, t0) = both();
         race.answered(t0, V6, [(v6(1), Standing::Failed), (v6(2), Standing::Slow)]);
@@ -339,6 +374,25 @@ mod tests {
         let (mut race, t0) = both();
         race.answered(t0, V6, [(v6(1), Standing::Failed)]);
         assert_eq!(race.poll(t0 + ms(50)), Step::Dial(v6(1)), "and no longer");
+    }
+
+    #[test]
+    fn where_all_have_their_share_each_is_first_equally_often_whatever_its_family() {
+        let mut firsts = [0; 3];
+        for turn in 0..9 {
+            let t0 = crate::clock::now();
+            let mut race = Schedule::sharing(Config::default(), &[V6, V4], turn);
+            let mut addresses = [v4(1), v4(2)];
+            addresses.rotate_left(turn % 2);
+            answered(&mut race, t0, V4, addresses);
+            assert_eq!(race.poll(t0), Step::Wait(Some(t0 + ms(50))), "there may be more");
+            answered(&mut race, t0, V6, [v6(1)]);
+            let Step::Dial(first) = race.poll(t0) else { panic!("nothing to wait for") };
+            firsts[[v4(1), v4(2), v6(1)].iter().position(|address| *address == first).unwrap()] += 1;
+            let Step::Dial(second) = race.poll(t0 + ms(250)) else { panic!("the next has its turn") };
+            assert_ne!(first, second);
+        }
+        assert_eq!(firsts, [3; 3]);
     }
 
     #[test]

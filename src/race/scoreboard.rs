@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::hash::Hash;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -36,12 +36,13 @@ pub(crate) enum Standing {
 }
 
 pub(crate) struct Scoreboard {
-    addresses: HashMap<IpAddr, Score, RandomState>,
+    addresses: HashMap<SocketAddr, Score, RandomState>,
     hosts: HashMap<Arc<str>, (Family, Instant), RandomState>,
     ways: HashMap<IpAddr, (Way, Instant), RandomState>,
+    turns: HashMap<Arc<str>, (usize, Instant), RandomState>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 struct Score {
     /// Failures since the last success.
     failures: u32,
@@ -52,28 +53,29 @@ struct Score {
 
 impl Scoreboard {
     pub(crate) fn new() -> Self {
-        Self { addresses: HashMap::default(), hosts: HashMap::default(), ways: HashMap::default() }
+        let (addresses, hosts, ways) = (HashMap::default(), HashMap::default(), HashMap::default());
+        Self { addresses, hosts, ways, turns: HashMap::default() }
     }
 
     /// An address connected; `over` says that its host had the other family to offer, too.
-    pub(crate) fn connected(&mut self, now: Instant, host: Option<&Arc<str>>, ip: IpAddr, took: Duration) {
-        let score = self.score(now, ip);
+    pub(crate) fn connected(&mut self, now: Instant, host: Option<&Arc<str>>, address: SocketAddr, took: Duration) {
+        let score = self.score(now, address);
         score.failures = 0;
         score.connect = Some(score.connect.map_or(took, |before| (before * 7 + took) / 8));
         if let Some(host) = host {
             make_room(&mut self.hosts, |(_, seen)| *seen);
-            self.hosts.insert(host.clone(), (Family::of(ip), now));
+            self.hosts.insert(host.clone(), (Family::of(address.ip()), now));
         }
     }
 
     /// An address failed, or was beaten though it had its time.
-    pub(crate) fn failed(&mut self, now: Instant, ip: IpAddr) {
-        let score = self.score(now, ip);
+    pub(crate) fn failed(&mut self, now: Instant, address: SocketAddr) {
+        let score = self.score(now, address);
         score.failures = score.failures.saturating_add(1);
     }
 
-    pub(crate) fn standing(&self, now: Instant, ip: IpAddr) -> Standing {
-        let Some(score) = self.addresses.get(&ip).filter(|score| now < score.seen + FORGOTTEN) else {
+    pub(crate) fn standing(&self, now: Instant, address: SocketAddr) -> Standing {
+        let Some(score) = self.addresses.get(&address).filter(|score| now < score.seen + FORGOTTEN) else {
             return Standing::Fine;
         };
         let penalty = match score.failures {
@@ -104,9 +106,21 @@ impl Scoreboard {
         self.ways.insert(ip, (way, now));
     }
 
-    fn score(&mut self, now: Instant, ip: IpAddr) -> &mut Score {
+    /// How many races there were for a host before this one.
+    pub(crate) fn turn(&mut self, now: Instant, host: &Arc<str>) -> usize {
+        make_room(&mut self.turns, |(_, seen)| *seen);
+        let (turn, seen) = self.turns.entry(host.clone()).or_insert((0, now));
+        *seen = now;
+        std::mem::replace(turn, turn.wrapping_add(1))
+    }
+
+    fn score(&mut self, now: Instant, address: SocketAddr) -> &mut Score {
         make_room(&mut self.addresses, |score| score.seen);
-        let score = self.addresses.entry(ip).or_insert(Score { failures: 0, connect: None, seen: now });
+        let unknown = Score { failures: 0, connect: None, seen: now };
+        let score = self.addresses.entry(address).or_insert(unknown);
+        if score.seen + FORGOTTEN <= now {
+            *score = unknown;
+        }
         score.seen = now;
         score
     }
@@ -131,6 +145,10 @@ mod tests {
         [192, 0, 2, last].into()
     }
 
+    fn peer(last: u8) -> SocketAddr {
+        (ip(last), 443).into()
+    }
+
     fn secs(secs: u64) -> Duration {
         Duration::from_secs(secs)
     }
@@ -138,32 +156,53 @@ mod tests {
     #[test]
     fn an_address_that_failed_is_tried_last_for_longer_each_time_and_a_minute_at_most() {
         let (mut board, mut now) = (Scoreboard::new(), crate::clock::now());
-        assert_eq!(board.standing(now, ip(1)), Standing::Fine, "nothing is known");
+        assert_eq!(board.standing(now, peer(1)), Standing::Fine, "nothing is known");
         for penalty in [15, 30, 60, 60, 60] {
-            board.failed(now, ip(1));
-            assert_eq!(board.standing(now + secs(penalty) - Duration::from_nanos(1), ip(1)), Standing::Failed);
-            assert_eq!(board.standing(now + secs(penalty), ip(1)), Standing::Fine);
+            board.failed(now, peer(1));
+            assert_eq!(board.standing(now + secs(penalty) - Duration::from_nanos(1), peer(1)), Standing::Failed);
+            assert_eq!(board.standing(now + secs(penalty), peer(1)), Standing::Fine);
             now += secs(penalty);
         }
-        board.failed(now, ip(1));
-        board.connected(now, None, ip(1), secs(0));
-        assert_eq!(board.standing(now, ip(1)), Standing::Fine, "a success ends it");
-        assert_eq!(board.standing(now, ip(2)), Standing::Fine, "and it is nobody else's");
+        board.failed(now, peer(1));
+        board.connected(now, None, peer(1), secs(0));
+        assert_eq!(board.standing(now, peer(1)), Standing::Fine, "a success ends it");
+        assert_eq!(board.standing(now, peer(2)), Standing::Fine, "and it is nobody else's");
+    }
+
+    #[test]
+    fn what_an_address_did_long_ago_does_not_count_with_what_it_does_now() {
+        let (mut board, now) = (Scoreboard::new(), crate::clock::now());
+        for _ in 0..3 {
+            board.failed(now, peer(1));
+        }
+        board.connected(now, None, peer(2), secs(3));
+        let later = now + FORGOTTEN;
+        board.failed(later, peer(1));
+        assert_eq!(board.standing(later + secs(15), peer(1)), Standing::Fine, "as after a first failure");
+        board.connected(later, None, peer(2), secs(0));
+        assert_eq!(board.standing(later, peer(2)), Standing::Fine);
+    }
+
+    #[test]
+    fn one_port_says_nothing_of_another() {
+        let (mut board, now) = (Scoreboard::new(), crate::clock::now());
+        board.failed(now, peer(1));
+        assert_eq!(board.standing(now, (ip(1), 80).into()), Standing::Fine);
     }
 
     #[test]
     fn a_slow_address_is_slow_until_it_was_fast_often_enough() {
         let (mut board, now) = (Scoreboard::new(), crate::clock::now());
-        board.connected(now, None, ip(1), Duration::from_millis(400));
-        assert_eq!(board.standing(now, ip(1)), Standing::Slow);
+        board.connected(now, None, peer(1), Duration::from_millis(400));
+        assert_eq!(board.standing(now, peer(1)), Standing::Slow);
         let mut fast = 0;
-        while board.standing(now, ip(1)) == Standing::Slow {
-            board.connected(now, None, ip(1), Duration::from_millis(10));
+        while board.standing(now, peer(1)) == Standing::Slow {
+            board.connected(now, None, peer(1), Duration::from_millis(10));
             fast += 1;
         }
         assert_eq!(fast, 4);
-        board.connected(now, None, ip(2), Duration::from_secs(3));
-        assert_eq!(board.standing(now + FORGOTTEN, ip(2)), Standing::Fine, "it is forgotten");
+        board.connected(now, None, peer(2), Duration::from_secs(3));
+        assert_eq!(board.standing(now + FORGOTTEN, peer(2)), Standing::Fine, "it is forgotten");
     }
 
     #[test]
@@ -171,7 +210,7 @@ mod tests {
         let (mut board, now) = (Scoreboard::new(), crate::clock::now());
         let host: Arc<str> = "api.test".into();
         assert_eq!(board.last_good(now, "api.test"), None);
-        board.connected(now, Some(&host), ip(1), secs(0));
+        board.connected(now, Some(&host), peer(1), secs(0));
         assert_eq!(board.last_good(now, "api.test"), Some(Family::V4));
         assert_eq!(board.last_good(now, "other.test"), None);
         assert_eq!(board.last_good(now + FORGOTTEN, "api.test"), None);
@@ -191,11 +230,12 @@ mod tests {
         let (mut board, start) = (Scoreboard::new(), crate::clock::now());
         for number in 0..20_000_u32 {
             let now = start + Duration::from_millis(number.into());
-            let ip = IpAddr::from(number.to_be_bytes());
+            let ip = SocketAddr::from((number.to_be_bytes(), 443));
             let host: Arc<str> = number.to_string().into();
             board.connected(now, Some(&host), ip, secs(0));
             board.failed(now, ip);
-            assert!(board.addresses.len() <= MOST && board.hosts.len() <= MOST);
+            board.turn(now, &host);
+            assert!(board.addresses.len() <= MOST && board.hosts.len() <= MOST && board.turns.len() <= MOST);
             assert_eq!(board.standing(now, ip), Standing::Failed, "the newest is never the one to leave");
         }
         assert!(board.addresses.len() >= MOST / 2);

@@ -93,6 +93,12 @@ fn explain(error: io::Error) -> io::Error {
     io::Error::new(error.kind(), Failed { what, cause: error })
 }
 
+/// What rustls says of a connection, where that lies under an error of its stream: with TLS 1.3 a server may refuse the
+/// client after the handshake.
+pub(crate) fn refusal(error: &io::Error) -> Option<String> {
+    error.get_ref()?.downcast_ref::<rustls::Error>().map(in_words)
+}
+
 fn in_words(error: &rustls::Error) -> String {
     use rustls::Error::{AlertReceived, InvalidCertificate, InvalidMessage as Invalid, PeerIncompatible};
     match error {
@@ -109,6 +115,28 @@ fn in_words(error: &rustls::Error) -> String {
         AlertReceived(AlertDescription::CertificateRequired) => {
             "the server wants a certificate of the client".to_owned()
         }
+        AlertReceived(alert) if is_about_the_client(*alert) => {
+            format!("the server refuses the client's certificate ({alert:?})")
+        }
         error => format!("the TLS handshake failed: {error}"),
     }
+}
+
+/// Whether a server says so of a certificate it was shown (RFC 8446 §6.2).
+fn is_about_the_client(alert: AlertDescription) -> bool {
+    use AlertDescription::{
+        AccessDenied, BadCertificate, CertificateExpired, CertificateRevoked, CertificateUnknown, DecryptError,
+        UnknownCA, UnsupportedCertificate,
+    };
+    matches!(
+        alert,
+        AccessDenied
+            | BadCertificate
+            | CertificateExpired
+            | CertificateRevoked
+            | CertificateUnknown
+            | DecryptError
+            | UnknownCA
+            | UnsupportedCertificate
+    )
 }

@@ -12,7 +12,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
 
-pub(crate) use handshake::{Shaken, Tls};
+pub(crate) use handshake::{Shaken, Tls, refusal};
 use verify::{Anyone, Pinned};
 
 use crate::trust;
@@ -85,6 +85,9 @@ pub enum TlsConfigError {
     /// A name that cannot be a server's.
     #[error("`{0}` cannot be the name of a server")]
     ServerName(String),
+    /// A whole rustls configuration says everything itself; so it would not be done what this asks for.
+    #[error("{0} is for the whole rustls configuration to say")]
+    Whole(&'static str),
     /// rustls refuses it.
     #[error("{0}")]
     Refused(#[from] rustls::Error),
@@ -92,6 +95,9 @@ pub enum TlsConfigError {
 
 /// How many hosts' sessions are kept for resumption.
 const SESSIONS: usize = 1_024;
+
+/// rustls counts sessions, and keeps so many for each host.
+const SESSIONS_PER_HOST: usize = 8;
 
 impl TlsConfig {
     /// The defaults.
@@ -191,6 +197,21 @@ impl TlsConfig {
         Self { whole, server_name: None, pins: Vec::new(), alpn: None, ..self.clone() }
     }
 
+    /// What is asked for beside a whole configuration must be what that leaves open: the server's name.
+    pub(crate) fn check(&self) -> Result<(), TlsConfigError> {
+        let asked = [
+            ("which roots are trusted", !matches!(self.roots, Roots::Platform) || !self.extra_roots.is_empty()),
+            ("the client's certificate", self.identity.is_some()),
+            ("which keys are pinned", !self.pins.is_empty()),
+            ("the least version", self.min_version != TlsVersion::default()),
+            ("the protocols offered", self.alpn.is_some()),
+            ("how many sessions are kept", self.sessions.is_some()),
+            ("that any certificate is accepted", self.accepts_anyone),
+        ];
+        let beside = asked.iter().find(|(_, asked)| self.whole.is_some() && *asked);
+        beside.map_or(Ok(()), |(what, _)| Err(TlsConfigError::Whole(what)))
+    }
+
     /// The configuration for rustls; `alpn` is what the client speaks.
     fn build(&self, alpn: &[&[u8]]) -> Result<Arc<ClientConfig>, TlsConfigError> {
         if let Some(whole) = &self.whole {
@@ -212,7 +233,7 @@ impl TlsConfig {
         };
         config.resumption = match self.sessions.unwrap_or(SESSIONS) {
             0 => Resumption::disabled(),
-            hosts => Resumption::in_memory_sessions(hosts),
+            hosts => Resumption::in_memory_sessions(hosts.saturating_mul(SESSIONS_PER_HOST)),
         };
         Ok(Arc::new(config))
     }
@@ -243,7 +264,8 @@ impl TlsConfig {
     }
 }
 
-/// A whole configuration, taken as it is: its ALPN protocols too, which are none where it names none.
+/// A whole configuration, taken as it is: its ALPN protocols too, which are none where it names none. Beside it only
+/// [`TlsConfig::server_name`] may be set; a client with more is not built.
 impl From<ClientConfig> for TlsConfig {
     fn from(config: ClientConfig) -> Self {
         Arc::new(config).into()

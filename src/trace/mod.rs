@@ -283,6 +283,14 @@ impl DialTrace {
         self.lock().first().map(|(at, _)| *at)
     }
 
+    /// Where its time went so far.
+    #[cfg(feature = "hyper-util")]
+    pub(crate) fn timings(&self) -> Timings {
+        let mut timings = Timings::new(self.begun().unwrap_or_else(now));
+        self.lock().iter().for_each(|(at, event)| timings.fold(*at, event));
+        timings
+    }
+
     pub(crate) fn events(&self) -> Vec<(Instant, Event)> {
         self.lock().clone()
     }
