@@ -462,7 +462,7 @@ impl std::error::Error for Error {
 
 fn explain(error: &hyper::Error, answered: bool) -> String {
     match (io_cause(error), stream_error(error)) {
-        (Some(io), _) => refusal(io).unwrap_or_else(|| reason(io)),
+        (Some(io), _) => refusal(io).unwrap_or_else(|| format!("{}{}", reason(io), doubt(answered))),
         // hyper has a method for this, but not in a build without its server.
         (None, _) if error.is_parse() && error.to_string() == "message head is too large" => {
             "the head of the response is too large".to_owned()
@@ -475,9 +475,16 @@ fn explain(error: &hyper::Error, answered: bool) -> String {
         (None, _) if error.is_parse() => format!("the server's answer is not HTTP/1.1: {error}"),
         (None, _) if error.is_canceled() => "the connection closed before the request was sent".to_owned(),
         (None, _) if answered => "the server closed the connection in the middle of its response".to_owned(),
-        (None, _) if error.is_incomplete_message() => "the server closed the connection without a response".to_owned(),
+        (None, _) if error.is_incomplete_message() => {
+            format!("the server closed the connection without a response{}", doubt(answered))
+        }
         (None, None) => innermost(error),
     }
+}
+
+/// Where nothing came back, nobody can say how far the request got.
+fn doubt(answered: bool) -> &'static str {
+    if answered { "" } else { "; it is not known whether the request arrived" }
 }
 
 /// What TLS says, where that is what went wrong.

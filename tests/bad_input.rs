@@ -97,7 +97,9 @@ async fn a_server_that_closes_without_a_word() {
     assert_eq!(error.kind(), ErrorKind::Exchange);
     let target = peer.url();
     let target = target.trim_start_matches("http://").trim_end_matches('/');
-    let message = format!("exchange with {target}: the server closed the connection without a response");
+    let message = format!(
+        "exchange with {target}: the server closed the connection without a response; it is not known whether the request arrived"
+    );
     assert_eq!(error.to_string(), message);
     assert_eq!(peer.connections(), 1, "a failure on a new connection is final");
     assert_eq!(client.pool_stats().in_use, 0);

@@ -136,7 +136,10 @@ async fn a_stream_is_sent_once_where_bytes_are_sent_again() {
     let stream = || Body::sized(5, pieces(&["hel", "lo"]));
     assert_eq!(put(stream()).await.unwrap(), "ok");
     let error = put(stream()).await.unwrap_err();
-    assert!(error.to_string().ends_with("the server closed the connection without a response"), "{error}");
+    assert!(
+        error.to_string().contains("the server closed the connection without a response; it is not known"),
+        "{error}"
+    );
     assert_eq!(peer.connections(), 1, "it was not sent again");
     assert_eq!(put("hello".into()).await.unwrap(), "ok");
     assert_eq!(put("hello".into()).await.unwrap(), "ok");

@@ -289,11 +289,17 @@ async fn the_wait_for_another_attempt_is_no_wait_in_the_pool_and_a_drain_lets_it
     let (wire, seen) = server(&[IN_2_S, OK]);
     let pool = PoolConfig::new().max_connections_per_host(1).wait_timeout(ms(500));
     let client = builder(wire).pool(pool).retry(RetryPolicy::new()).build().unwrap();
+    let answered = std::cell::Cell::new(false);
     let draining = async {
         tokio::time::sleep(ms(500)).await;
         client.drain().await;
+        assert!(answered.get(), "it waits for a call that waits for its next attempt");
     };
-    let call = async { client.get(URL).send().await.unwrap().text().await.unwrap() };
+    let call = async {
+        let text = client.get(URL).send().await.unwrap().text().await.unwrap();
+        answered.set(true);
+        text
+    };
     // Another call has the only connection when the wait is over.
     let other = async {
         tokio::time::sleep(ms(200)).await;
@@ -301,6 +307,17 @@ async fn the_wait_for_another_attempt_is_no_wait_in_the_pool_and_a_drain_lets_it
     };
     let (other, called, ()) = tokio::join!(other, call, draining);
     assert_eq!((other.as_str(), called.as_str(), seen.lock().unwrap().len()), ("ok", "ok", 3));
+}
+
+#[tokio::test(start_paused = true)]
+async fn hazard_a_408_on_a_connection_that_stays_open_is_the_services_own_word() {
+    const SLOW: &str = "HTTP/1.1 408 Too Slow\r\ncontent-length: 0\r\n\r\n";
+    let (wire, seen) = server(&[OK, SLOW, OK]);
+    let client = builder(wire).build().unwrap();
+    client.get(URL).send().await.unwrap().text().await.unwrap();
+    let response = client.post(URL).body("pay").send().await.unwrap();
+    assert_eq!(response.status(), 408);
+    assert_eq!(seen.lock().unwrap().len(), 2, "and the request is not made again");
 }
 
 #[tokio::test(start_paused = true)]

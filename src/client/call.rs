@@ -29,7 +29,7 @@ use crate::clock::{self, Instant, Timer};
 use crate::connect::{Conn, ConnectError, Protocol, SendError, Times};
 use crate::error::{self, Error, ErrorKind, Result, io_cause};
 use crate::origin::Scheme;
-use crate::pool::{Checkout, Delivery, InLine, Lease, LeaseError, Ticket};
+use crate::pool::{Checkout, Delivery, InLine, Lease, LeaseError, Stay, Ticket};
 use crate::trace::{Asked, CloseCause, Event, Phase, RetryCause, Trace, Wants};
 
 /// Makes the call `request` describes.
@@ -111,6 +111,8 @@ struct Call<'a> {
     /// Whether the request's body was a stream, which has been read.
     body_is_gone: bool,
     open: Open,
+    /// Held while it has no connection, and will have another one.
+    staying: Option<Stay<Dialer>>,
     timeouts: Timeouts,
     deadline: Option<Deadline>,
     /// What was asked before, where responses led on.
@@ -160,6 +162,7 @@ impl<'a> Call<'a> {
             has_just_begun: true,
             body_is_gone: false,
             open: Open { trace, over: false },
+            staying: None,
             timeouts,
             deadline,
             chain: Vec::new(),
@@ -201,9 +204,15 @@ impl<'a> Call<'a> {
             let Some((until, cause)) = self.again(&answer) else { return answer };
             self.repeated += 1;
             self.open.trace.emit(Event::Retried { cause });
+            self.stay();
             answer.into_iter().for_each(Answered::drain);
             clock::sleep_until(Some(until)).await;
         }
+    }
+
+    /// Its connection goes, and it wants another one.
+    fn stay(&mut self) {
+        self.staying.get_or_insert_with(|| self.client.pool.stay());
     }
 
     /// When the request is to be made again, where it is.
@@ -246,8 +255,12 @@ impl<'a> Call<'a> {
         loop {
             let (lease, since) = self.lease(tried.failed_on).await?;
             self.has_just_begun = false;
+            self.staying = None;
             let mut leased = Some(lease);
             let attempted = self.attempt(&mut leased, since, &mut tried).await?;
+            if attempted.is_err() {
+                self.stay();
+            }
             // Who observes sees the connection given back before the request is made again.
             drop(leased);
             match attempted {
@@ -297,6 +310,7 @@ impl<'a> Call<'a> {
         self.target = Some(target.clone());
         let to = Arc::new(Asked { method, origin, target: self.client.calls.shown(target) });
         self.open.trace.emit(Event::Redirected { status, to });
+        self.stay();
         answered.drain();
     }
 
@@ -618,9 +632,12 @@ fn is_closed(error: &hyper::Error) -> bool {
 }
 
 /// Whether a response is what a server says into a connection that it closes for being idle (RFC 9110 §15.5.9): it answers
-/// no request, and nothing was done about one that crossed it.
+/// no request, and nothing was done about one that crossed it. A 408 on a connection that stays open is what a service has to say
+/// of its own work.
 fn is_for_nobody(response: &http::Response<Incoming>) -> bool {
-    response.version() < http::Version::HTTP_2 && response.status() == http::StatusCode::REQUEST_TIMEOUT
+    response.version() < http::Version::HTTP_2
+        && response.status() == http::StatusCode::REQUEST_TIMEOUT
+        && (response.version() < http::Version::HTTP_11 || KeepAlive::of(response.headers()).is_last)
 }
 
 /// A connection that nobody used for less than this is not looked at before it is used again, where the request can be

@@ -22,8 +22,9 @@ const MARGIN: Duration = Duration::from_secs(1);
 
 impl KeepAlive {
     pub(super) fn of(headers: &HeaderMap) -> Self {
-        let closes = |value: &http::HeaderValue| value.as_bytes().eq_ignore_ascii_case(b"close");
-        let is_last = headers.get(CONNECTION).is_some_and(closes);
+        let is_close = |option: &[u8]| option.trim_ascii().eq_ignore_ascii_case(b"close");
+        let is_last =
+            headers.get_all(CONNECTION).iter().any(|value| value.as_bytes().split(|b| *b == b',').any(is_close));
         let mut said = Self { idle: None, is_last };
         let Some(text) = headers.get(KEEP_ALIVE).and_then(|value| value.to_str().ok()) else { return said };
         for parameter in text.split(',') {

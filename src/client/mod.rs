@@ -312,7 +312,8 @@ impl Dial for Dialer {
     }
 
     fn address(origin: &Origin) -> (String, u16) {
-        (origin.host().to_string(), origin.port())
+        // The dot at the end of a full name is DNS's own.
+        (origin.host().to_string().trim_end_matches('.').to_owned(), origin.port())
     }
 
     fn speaks(&self, origin: &Origin) -> Speaks {

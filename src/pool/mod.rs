@@ -229,6 +229,12 @@ impl<D: Dial> Pool<D> {
         }
     }
 
+    /// Has a drain wait for a call that has no connection at the moment, and will want one.
+    pub(crate) fn stay(&self) -> Stay<D> {
+        self.shared.step(State::stay);
+        Stay(self.shared.clone())
+    }
+
     /// Tells of a new answer of DNS.
     pub(crate) fn answered(&self, name: &str, answer: &Addresses) {
         self.shared.step(|state| state.answered(now(), name, answer, true));
@@ -255,6 +261,15 @@ impl<D: Dial> Pool<D> {
 
     pub(crate) fn downgrade(&self) -> WeakPool<D> {
         WeakPool(Arc::downgrade(&self.shared))
+    }
+}
+
+/// A call that is under way without a connection, until it is dropped.
+pub(crate) struct Stay<D: Dial>(Arc<Shared<D>>);
+
+impl<D: Dial> Drop for Stay<D> {
+    fn drop(&mut self) {
+        self.0.step(State::stay_no_longer);
     }
 }
 
@@ -322,6 +337,11 @@ impl<D: Dial> Shared<D> {
             Effect::Ask(name) => {
                 for answer in self.dialer.answers(&name) {
                     self.step(|state| state.answered(now(), &name, &answer, true));
+                }
+            }
+            Effect::Abort(dial) => {
+                if let Some(abort) = self.dials().get(&dial.serial).and_then(|underway| underway.abort.as_ref()) {
+                    abort.abort();
                 }
             }
             Effect::Drained => self.drained.notify_waiters(),

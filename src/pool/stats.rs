@@ -1,6 +1,6 @@
 //! What a pool tells of itself.
 
-use super::state::{Books, HostBooks};
+use super::state::{Books, HostBooks, Tally};
 use crate::latency::Latency;
 use crate::trace::CloseCause;
 
@@ -35,6 +35,7 @@ pub struct PoolStats {
 
 impl PoolStats {
     pub(super) fn new(books: &Books) -> Self {
+        let Tally { opened, closed: causes, reused, queued, held } = books.tally;
         Self {
             idle: books.idle,
             in_use: books.busy,
@@ -42,12 +43,12 @@ impl PoolStats {
             closing: books.closing,
             leased: books.leased,
             waiting: books.waiting,
-            opened: books.opened,
-            closed: books.closed.iter().sum(),
-            reused: books.reused,
-            queue_time: books.queued,
-            hold_time: books.held,
-            causes: books.closed,
+            opened,
+            closed: causes.iter().sum(),
+            reused,
+            queue_time: queued,
+            hold_time: held,
+            causes,
         }
     }
 
@@ -73,13 +74,28 @@ pub struct HostStats {
     pub waiting: usize,
     /// Connections opened.
     pub opened: u64,
+    /// Connections closed.
+    pub closed: u64,
     /// Requests that got a connection which had carried others before.
     pub reused: u64,
+    /// How long requests waited for a connection, from those that got one at once on.
+    pub queue_time: Latency,
+    /// How long requests had their connection.
+    pub hold_time: Latency,
+    causes: [u64; CloseCause::ALL.len()],
 }
 
 impl HostStats {
     pub(super) fn new(books: &HostBooks) -> Self {
-        let HostBooks { dialling, busy, leased, idle, waiting, opened, reused } = *books;
-        Self { idle, in_use: busy, dialling, leased, waiting, opened, reused }
+        let HostBooks { dialling, busy, leased, idle, waiting, tally } = *books;
+        let Tally { opened, closed: causes, reused, queued, held } = tally;
+        let (in_use, closed) = (busy, causes.iter().sum());
+        let (queue_time, hold_time) = (queued, held);
+        Self { idle, in_use, dialling, leased, waiting, opened, closed, reused, queue_time, hold_time, causes }
+    }
+
+    /// How many connections were closed for this reason.
+    pub fn closed_by(&self, cause: CloseCause) -> u64 {
+        self.causes[cause as usize]
     }
 }

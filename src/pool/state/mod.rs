@@ -57,6 +57,8 @@ pub(crate) struct State<K, C, W, E> {
     names: Names,
     lessons: Lessons<K>,
     draining: bool,
+    /// Calls that are under way, though they neither wait nor have a connection.
+    staying: usize,
 }
 
 /// What is known of a host beforehand.
@@ -97,13 +99,7 @@ pub(crate) struct Books {
     pub(crate) waiting: usize,
     pub(crate) unpaired: usize,
     /// Since the pool was made.
-    pub(crate) opened: u64,
-    pub(crate) closed: [u64; CloseCause::ALL.len()],
-    /// Requests that got a connection another one had used before.
-    pub(crate) reused: u64,
-    /// How long requests waited for a connection, those that did not among them, and how long they held it.
-    pub(crate) queued: Latency,
-    pub(crate) held: Latency,
+    pub(crate) tally: Tally,
 }
 
 /// The same for one host, as long as it has any.
@@ -114,8 +110,19 @@ pub(crate) struct HostBooks {
     pub(crate) leased: usize,
     pub(crate) idle: usize,
     pub(crate) waiting: usize,
+    pub(crate) tally: Tally,
+}
+
+/// What happened, counted.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Tally {
     pub(crate) opened: u64,
+    pub(crate) closed: [u64; CloseCause::ALL.len()],
+    /// Requests that got a connection another one had used before.
     pub(crate) reused: u64,
+    /// How long requests waited for a connection, those that did not among them, and how long they held it.
+    pub(crate) queued: Latency,
+    pub(crate) held: Latency,
 }
 
 /// A connection, from the start of its dial on. Its serial number is never used again.
@@ -253,6 +260,8 @@ pub(crate) enum Effect<K, C, W, E> {
     Retired(ConnId, CloseCause),
     /// What DNS answers for a name should be told, to see whether it is the same as before.
     Ask(Arc<str>),
+    /// Nobody needs the connection that is being dialled.
+    Abort(ConnId),
     /// The pool was to be drained, and is.
     Drained,
 }
@@ -305,8 +314,7 @@ struct Host<K> {
     alarm: Option<Instant>,
     in_ring: bool,
     ring_links: Links,
-    opened: u64,
-    reused: u64,
+    tally: Tally,
 }
 
 /// How the window has been growing.
@@ -338,6 +346,8 @@ enum Stage<C> {
         ticket: Option<usize>,
         since: Instant,
         slow: bool,
+        /// Whether it was begun before anybody asked for it.
+        ahead: bool,
         said: Option<usize>,
     },
     Open(Open<C>),
@@ -446,6 +456,7 @@ impl<K: Clone + Eq + Hash, C: Clone, W, E> State<K, C, W, E> {
             pressure: Pressure::default(),
             lessons: Lessons::default(),
             draining: false,
+            staying: 0,
         }
     }
 
@@ -466,7 +477,7 @@ impl<K: Clone + Eq + Hash, C: Clone, W, E> State<K, C, W, E> {
         }
         let host = self.host(now, key);
         if let Some(id) = self.with_a_seat(now, host, again) {
-            self.books.queued.add(Duration::ZERO);
+            self.count(host, |tally| tally.queued.add(Duration::ZERO));
             let grant = self.seat(now, id);
             // It may have been the last seat a connection gives away, and others may wait for one of another connection.
             if !self.hosts[host].queue.is_empty() {
@@ -480,7 +491,10 @@ impl<K: Clone + Eq + Hash, C: Clone, W, E> State<K, C, W, E> {
         }
         let position = self.length_before(host, again.is_some());
         let ticket = self.enqueue(now, host, again.is_some(), waiter());
-        Acquired::Wait(ticket, InLine { limit: self.kept_waiting_by(ticket.index), position })
+        // An effect may have told it already.
+        let waits = self.tickets.get(ticket.index).is_some_and(|other| other.serial == ticket.serial);
+        let limit = if waits { self.kept_waiting_by(ticket.index) } else { self.binding_limit(host) };
+        Acquired::Wait(ticket, InLine { limit, position })
     }
 
     /// A dial succeeded: its connection goes to the requests that waited longest, or becomes idle. Whether the answers of
@@ -488,8 +502,7 @@ impl<K: Clone + Eq + Hash, C: Clone, W, E> State<K, C, W, E> {
     pub(crate) fn dialed(&mut self, now: Instant, permit: Permit, opened: Opened<C>) -> bool {
         let id = permit.0.index;
         let host = self.conns[id].host;
-        self.books.opened += 1;
-        self.hosts[host].opened += 1;
+        self.count(host, |tally| tally.opened += 1);
         self.give_to_the_first(host, id);
         self.end_dial(id);
         self.pressure.relieved();
@@ -545,7 +558,8 @@ impl<K: Clone + Eq + Hash, C: Clone, W, E> State<K, C, W, E> {
     pub(crate) fn release(&mut self, now: Instant, held: Held, ended: Ended) {
         let id = held.id.index;
         let host = self.conns[id].host;
-        self.books.held.add(now.saturating_duration_since(held.since));
+        let time = now.saturating_duration_since(held.since);
+        self.count(host, |tally| tally.held.add(time));
         self.unseat(now, id, ended);
         match ended {
             Ended::Retire(cause) => self.end(id, cause),
@@ -554,6 +568,7 @@ impl<K: Clone + Eq + Hash, C: Clone, W, E> State<K, C, W, E> {
         }
         if let Some(cause) = self.overdue(now, id) {
             self.end(id, cause);
+            self.give_turn(host);
         }
         self.settle(now, id);
         self.finish(now, host);
@@ -588,7 +603,7 @@ impl<K: Clone + Eq + Hash, C: Clone, W, E> State<K, C, W, E> {
     pub(crate) fn closed(&mut self, now: Instant, id: ConnId) -> CloseCause {
         let Some(host) = self.find(id) else { return CloseCause::Peer };
         let cause = self.conns[id.index].ended.unwrap_or(CloseCause::Peer);
-        self.books.closed[cause as usize] += 1;
+        self.count(host, |tally| tally.closed[cause as usize] += 1);
         self.learn(now, id.index);
         self.lose_socket(id.index);
         self.settle(now, id.index);
@@ -617,7 +632,12 @@ impl<K: Clone + Eq + Hash, C: Clone, W, E> State<K, C, W, E> {
             let id = self.dial(now, host);
             match self.hosts[host].first_unpaired {
                 Some(_) => self.pair(host, id),
-                None => self.hosts[host].orphans.push_front(&mut self.conns, id),
+                None => {
+                    self.hosts[host].orphans.push_front(&mut self.conns, id);
+                    if let Stage::Dialling { ahead, .. } = &mut self.conns[id].stage {
+                        *ahead = true;
+                    }
+                }
             }
         }
         self.relist(host);
@@ -631,8 +651,8 @@ impl<K: Clone + Eq + Hash, C: Clone, W, E> State<K, C, W, E> {
 
     /// Whether a connection may be dialled that nobody waits for yet.
     fn may_dial_ahead(&self, host: usize) -> bool {
-        let (entry, limits) = (&self.hosts[host], self.limits(host));
-        let most = if entry.speaks == Speaks::Unknown { entry.probes } else { limits.max_dials };
+        let entry = &self.hosts[host];
+        let most = if entry.speaks == Speaks::Unknown { entry.probes } else { entry.window };
         !self.draining && entry.dials.len() < most && self.has_room() && self.host_has_room(host)
     }
 
@@ -650,11 +670,30 @@ impl<K: Clone + Eq + Hash, C: Clone, W, E> State<K, C, W, E> {
     pub(crate) fn drain(&mut self, now: Instant) {
         self.draining = true;
         self.close_idle(now);
+        let is_orphan = |conn: &Conn<C>| matches!(conn.stage, Stage::Dialling { ticket: None, .. });
+        let orphans: Vec<_> =
+            self.conns.iter().filter(|(_, conn)| is_orphan(conn)).map(|(id, _)| self.id(id)).collect();
+        self.effects.extend(orphans.into_iter().map(Effect::Abort));
+        self.tell_if_drained();
+    }
+
+    /// A call goes on later: a drain waits for it.
+    pub(crate) fn stay(&mut self) {
+        self.staying += 1;
+    }
+
+    /// It does, or is over.
+    pub(crate) fn stay_no_longer(&mut self) {
+        self.staying -= 1;
         self.tell_if_drained();
     }
 
     pub(crate) fn is_drained(&self) -> bool {
-        self.draining && self.books.places == 0 && self.books.leased == 0 && self.tickets.is_empty()
+        self.draining
+            && self.staying == 0
+            && self.books.places == 0
+            && self.books.leased == 0
+            && self.tickets.is_empty()
     }
 
     /// What DNS answers for a name, where that is not known yet; `new` where it replaces what is known.
@@ -704,10 +743,16 @@ impl<K: Clone + Eq + Hash, C: Clone, W, E> State<K, C, W, E> {
     /// What each host has.
     pub(crate) fn host_books(&self) -> impl Iterator<Item = (&K, HostBooks)> {
         self.hosts.iter().map(|(_, host)| {
-            let Host { dialling, busy, leased, opened, reused, .. } = *host;
+            let Host { dialling, busy, leased, tally, .. } = *host;
             let (idle, waiting) = (host.idle.len(), host.queue.len());
-            (&host.key, HostBooks { dialling, busy, leased, idle, waiting, opened, reused })
+            (&host.key, HostBooks { dialling, busy, leased, idle, waiting, tally })
         })
+    }
+
+    /// Counts for a host, and in total.
+    fn count(&mut self, host: usize, count: impl Fn(&mut Tally)) {
+        count(&mut self.books.tally);
+        count(&mut self.hosts[host].tally);
     }
 
     fn host(&mut self, now: Instant, key: &K) -> usize {
@@ -741,8 +786,7 @@ impl<K: Clone + Eq + Hash, C: Clone, W, E> State<K, C, W, E> {
             alarm: None,
             in_ring: false,
             ring_links: Links::default(),
-            opened: 0,
-            reused: 0,
+            tally: Tally::default(),
         });
         self.index.insert(key.clone(), host);
         host
@@ -779,6 +823,7 @@ impl<K: Clone + Eq + Hash, C: Clone, W, E> State<K, C, W, E> {
             return;
         }
         self.fill(now, host);
+        self.share_what_there_is(now, host);
         if self.draining && self.hosts[host].queue.is_empty() {
             while let Some(idle) = self.hosts[host].idle.back() {
                 self.end(idle, CloseCause::Asked);

@@ -52,11 +52,10 @@ impl<K: Clone + Eq + Hash, C: Clone, W, E> State<K, C, W, E> {
         let (full, last) = (open.taken >= open.seats, open.requests >= most);
         self.books.leased += 1;
         self.books.busy += usize::from(first);
-        self.books.reused += u64::from(requests > 0);
+        self.count(host, |tally| tally.reused += u64::from(requests > 0));
         let entry = &mut self.hosts[host];
         entry.leased += 1;
         entry.busy += usize::from(first);
-        entry.reused += u64::from(requests > 0);
         if first || full {
             self.unlist(id);
         }
@@ -112,13 +111,16 @@ impl<K: Clone + Eq + Hash, C: Clone, W, E> State<K, C, W, E> {
         let Opened { fresh, conn, speaks, location } = opened;
         let host = self.conns[id].host;
         let limits = *self.limits(host);
-        let said = if let Stage::Dialling { said, .. } = self.conns[id].stage { said } else { None };
+        let (said, ahead) = match self.conns[id].stage {
+            Stage::Dialling { said, ahead, .. } => (said, ahead),
+            _ => (None, false),
+        };
         let entry = &mut self.hosts[host];
         entry.speaks = speaks;
         let unsaid = speaks == Speaks::Many && said.is_none() && self.conns[id].ended.is_none();
         let seats = said.filter(|_| speaks == Speaks::Many).unwrap_or(1);
         entry.unsaid += usize::from(unsaid);
-        if !entry.queue.is_empty() {
+        if ahead || !entry.queue.is_empty() {
             entry.grow(now, limits.max_dials);
         }
         let location = location.filter(|_| self.conns[id].open);
@@ -150,7 +152,7 @@ impl<K: Clone + Eq + Hash, C: Clone, W, E> State<K, C, W, E> {
             None
         } else if open.expires.is_some_and(|expires| expires <= now) {
             Some(CloseCause::Lifetime)
-        } else if self.must_yield(host, open.taken > 0) || (!open.many && self.wants_room(host)) {
+        } else if self.must_yield(now, host, open.taken > 0) || (!open.many && self.wants_room(host)) {
             Some(CloseCause::MadeRoom)
         } else {
             None
@@ -270,8 +272,13 @@ impl<K: Clone + Eq + Hash, C: Clone, W, E> State<K, C, W, E> {
         match listed {
             Listed::No => {}
             Listed::Shared => self.hosts[host].shared.push_front(&mut self.conns, id),
-            // It has been idle for longer than the others.
+            // Nobody has used it since, so that it is the next to close; the lists are in the order of that.
             Listed::Idle if self.open(id).unused => {
+                if let Some(oldest) = self.hosts[host].idle.back() {
+                    let since = self.open(oldest).since;
+                    let open = self.open_mut(id);
+                    open.since = open.since.min(since);
+                }
                 self.hosts[host].idle.push_back(&mut self.conns, id);
                 self.idle.push_back(&mut self.conns, id);
             }

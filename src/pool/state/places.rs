@@ -1,13 +1,17 @@
 //! Places, and the dials that take them. A core.
 
 use std::hash::Hash;
+use std::time::Duration;
 
 use super::{Conn, DOUBLING, Effect, Growing, Host, Permit, Speaks, Stage, State, next};
 use crate::clock::Instant;
 use crate::trace::{CloseCause, Limit};
 
+/// So long a host without any place waits for one that another host has use for: to hand it on costs a dial each time.
+const TURN: Duration = Duration::from_millis(100);
+
 impl<K> Host<K> {
-    /// A dial has succeeded, and requests still wait: there may be one more of them at a time.
+    /// A dial has succeeded, and more are wanted: there may be one more of them at a time.
     pub(super) fn grow(&mut self, now: Instant, most: usize) {
         let Growing { since, from, new, freed, pays } = self.growing;
         if now.saturating_duration_since(since) >= DOUBLING {
@@ -93,17 +97,34 @@ impl<K: Clone + Eq + Hash, C: Clone, W, E> State<K, C, W, E> {
         kept_out > self.books.closing
     }
 
-    /// Whether a connection that `host` could use again has to make room for another host, whose turn it is: the first
-    /// of its requests without a dial came before all of this host's, or those go on without ever waiting.
-    pub(super) fn must_yield(&self, host: usize, busy: bool) -> bool {
+    /// Whether a connection that `host` could use again has to make room for another host, whose turn it is: that one has fewer
+    /// places by more than one; or it has none, and its first request came before all of this host's or has waited for a turn's
+    /// length; or this host's requests go on without ever waiting.
+    pub(super) fn must_yield(&self, now: Instant, host: usize, busy: bool) -> bool {
         let front = self.ring.front();
         let other = if front == Some(host) { self.ring.after(&self.hosts, host) } else { front };
         let Some(other) = other else { return false };
-        let came = |ticket: Option<usize>| ticket.map(|ticket| self.tickets[ticket].serial);
-        let (theirs, ours) = (came(self.hosts[other].first_unpaired), came(self.hosts[host].queue.front()));
-        let their_turn = if ours.is_some() { theirs < ours } else { busy };
+        let their_turn = match self.hosts[host].queue.front() {
+            None => busy,
+            Some(first) => {
+                let (theirs, ours) = (self.hosts[other].places, self.hosts[host].places);
+                let is_due = |ticket: usize| {
+                    let ticket = &self.tickets[ticket];
+                    ticket.serial < self.tickets[first].serial || now.saturating_duration_since(ticket.since) >= TURN
+                };
+                theirs + 1 < ours || (theirs == 0 && self.hosts[other].first_unpaired.is_some_and(is_due))
+            }
+        };
         let making_room = if busy { self.books.closing + self.books.yielding } else { self.books.closing };
         their_turn && self.dialable(other, 0) > making_room
+    }
+
+    /// A host that makes room is not the one that takes it.
+    pub(super) fn give_turn(&mut self, host: usize) {
+        if self.ring.front() == Some(host) {
+            self.ring.remove(&mut self.hosts, host);
+            self.ring.push_back(&mut self.hosts, host);
+        }
     }
 
     /// Puts the host where it belongs: in the ring if it could open a connection but for the total.
@@ -121,7 +142,7 @@ impl<K: Clone + Eq + Hash, C: Clone, W, E> State<K, C, W, E> {
     /// Begins a dial, for nobody yet.
     pub(super) fn dial(&mut self, now: Instant, host: usize) -> usize {
         let serial = next(&mut self.serial);
-        let stage = Stage::Dialling { ticket: None, since: now, slow: false, said: None };
+        let stage = Stage::Dialling { ticket: None, since: now, slow: false, ahead: false, said: None };
         let id = self.conns.insert(Conn { host, serial, open: true, ended: None, stage, links: Default::default() });
         let entry = &mut self.hosts[host];
         entry.conns += 1;

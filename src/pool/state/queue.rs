@@ -33,9 +33,7 @@ impl<K: Clone + Eq + Hash, C: Clone, W, E> State<K, C, W, E> {
     pub(super) fn enqueue(&mut self, now: Instant, host: usize, again: bool, waiter: W) -> TicketId {
         let serial = next(&mut self.serial);
         let ahead_of = self.hosts[host].first_unpaired.filter(|_| again);
-        // Those behind it do not wait for longer because it came.
-        let since = ahead_of.map_or(now, |other| self.tickets[other].since);
-        let ticket = Ticket { host, serial, since, again, waiter, dial: None, links: Links::default() };
+        let ticket = Ticket { host, serial, since: now, again, waiter, dial: None, links: Links::default() };
         let index = self.tickets.insert(ticket);
         self.books.unpaired += 1;
         let entry = &mut self.hosts[host];
@@ -63,6 +61,7 @@ impl<K: Clone + Eq + Hash, C: Clone, W, E> State<K, C, W, E> {
         }
         if self.tickets[index].dial.is_none() {
             self.set_wait_alarm(host, index);
+            self.share_what_there_is(now, host);
         }
         TicketId { index, serial }
     }
@@ -108,6 +107,8 @@ impl<K: Clone + Eq + Hash, C: Clone, W, E> State<K, C, W, E> {
         self.hosts[host].orphans.push_front(&mut self.conns, dial);
         if self.hosts[host].first_unpaired.is_some() {
             self.adopt(host, dial);
+        } else if self.draining {
+            self.effects.push_back(Effect::Abort(self.id(dial)));
         }
     }
 
@@ -209,7 +210,8 @@ impl<K: Clone + Eq + Hash, C: Clone, W, E> State<K, C, W, E> {
         if let Some(own) = freed {
             self.orphan(host, own);
         }
-        self.books.queued.add(now.saturating_duration_since(ticket.since));
+        let waited = now.saturating_duration_since(ticket.since);
+        self.count(host, |tally| tally.queued.add(waited));
         let is_new = self.open(id).requests == 0;
         let growing = &mut self.hosts[host].growing;
         *(if is_new { &mut growing.new } else { &mut growing.freed }) += 1;
@@ -224,12 +226,40 @@ impl<K: Clone + Eq + Hash, C: Clone, W, E> State<K, C, W, E> {
         self.effects.push_back(Effect::Deliver { waiter: ticket.waiter, grant });
     }
 
+    /// The request without a dial whose time is over first. They stand in the order they came in, but for those that came again
+    /// and so stand in front.
+    pub(super) fn next_to_give_up(&self, host: usize) -> Option<usize> {
+        let queue = &self.hosts[host].queue;
+        let mut first = self.hosts[host].first_unpaired?;
+        let mut next = Some(first);
+        while let Some(ticket) = next {
+            if self.tickets[ticket].since < self.tickets[first].since {
+                first = ticket;
+            }
+            next = queue.after(&self.tickets, ticket).filter(|_| self.tickets[ticket].again);
+        }
+        Some(first)
+    }
+
     /// A request has waited for too long.
     pub(super) fn give_up(&mut self, now: Instant, index: usize) {
         let limit = self.kept_waiting_by(index);
         let Ticket { waiter, since, .. } = self.remove_ticket(index);
         let waited = now.saturating_duration_since(since);
         self.effects.push_back(Effect::Fail { waiter, why: Failure::WaitTimeout { waited, limit } });
+    }
+
+    /// Requests shun the connection that refused them; where there will be no other one, it may take them by now.
+    pub(super) fn share_what_there_is(&mut self, now: Instant, host: usize) {
+        let entry = &self.hosts[host];
+        if entry.first_unpaired.is_some()
+            && entry.dialling == 0
+            && entry.places == entry.usable
+            && self.dialable(host, 0) == 0
+            && let Some(shared) = self.hosts[host].shared.front()
+        {
+            self.settle(now, shared);
+        }
     }
 
     /// An idle connection that the host's requests shun is in their way.

@@ -396,6 +396,166 @@ fn hosts_take_turns_under_the_total() {
 }
 
 #[test]
+fn a_host_with_a_long_queue_and_all_the_connections_lets_others_have_their_share() {
+    let (mut pool, mut now) = pool(PoolConfig::new().max_connections(4));
+    let mut held = Vec::new();
+    for waiter in 0..100 {
+        pool.wait(now, 1, waiter);
+    }
+    for waiter in 1_000..1_100 {
+        pool.wait(now, 2, waiter);
+    }
+    let (mut served, mut dials, mut open) = ([0; 2], 0, HashMap::new());
+    for _ in 0..60 {
+        while let Some(effect) = pool.poll() {
+            match effect {
+                Effect::Dial(permit, _) => {
+                    dials += 1;
+                    open.insert(permit.id().serial, permit.id());
+                    let opened = http1(permit.id().serial);
+                    pool.dialed(now, permit, opened);
+                }
+                Effect::Deliver { waiter, grant } => {
+                    served[usize::from(waiter >= 1_000)] += 1;
+                    held.push(grant.held);
+                }
+                Effect::Close(conn) => drop(pool.closed(now, open[&conn])),
+                other => panic!("{other:?}"),
+            }
+        }
+        now += ms(1_000);
+        pool.release(now, held.remove(0), KEPT);
+    }
+    assert!(served[1] >= 25, "half of the requests, once the first ones are over: {served:?}");
+    assert!(dials <= 8, "and connections are used again: {dials}");
+}
+
+#[test]
+fn a_host_without_any_connection_waits_for_a_turns_length_at_most() {
+    let (mut pool, now) = pool(PoolConfig::new().max_connections(1));
+    let ids = pool.open_idle(now, 1, 1);
+    let (held, _) = pool.ready(now, 1);
+    for waiter in 0..100 {
+        pool.wait(now, 1, waiter);
+    }
+    pool.wait(now, 2, 1_000);
+    pool.release(now + ms(99), held, KEPT);
+    let (_, held, _) = pool.delivered();
+    pool.release(now + ms(100), held, KEPT);
+    assert_eq!(pool.closes(), ids[0].serial);
+    pool.closed(now + ms(100), ids[0]);
+    assert!(matches!(pool.poll(), Some(Effect::Dial(_, 2))));
+}
+
+#[test]
+fn a_request_that_was_refused_takes_the_same_connection_where_there_will_be_no_other() {
+    let (mut pool, now) = pool(PoolConfig::new().max_http2_connections_per_host(1));
+    pool.wait(now, MANY, 0);
+    let permit = pool.permit();
+    let id = permit.id();
+    pool.dialed_http2(now, permit, 100);
+    let _stream = pool.delivered();
+    assert!(matches!(pool.acquire(now, &MANY, Some(id.serial), false, || 1), Acquired::Wait(..)));
+    assert_eq!(pool.delivered().0, 1, "rather than wait for the stream to end");
+}
+
+#[test]
+fn a_request_that_comes_again_has_its_own_time_to_wait() {
+    let (mut pool, now) = pool(PoolConfig::new().max_connections_per_host(1).wait_timeout(ms(100)));
+    pool.wait(now, 1, 0);
+    let permit = pool.permit();
+    pool.dialed(now, permit, http1(5));
+    let (_, held, _) = pool.delivered();
+    pool.wait(now, 1, 1);
+    pool.wait(now + ms(10), 1, 2);
+    assert!(matches!(pool.acquire(now + ms(90), &1, Some(9), false, || 3), Acquired::Wait(..)));
+    pool.handle_timeout(now + ms(100));
+    assert!(matches!(pool.failed(), (1, Failure::WaitTimeout { .. })));
+    pool.handle_timeout(now + ms(110));
+    assert!(
+        matches!(pool.failed(), (2, Failure::WaitTimeout { .. })),
+        "it stands in front of them, and keeps none waiting"
+    );
+    assert!(pool.poll().is_none());
+    assert_eq!(pool.next_timeout(), Some(now + ms(190)));
+    pool.handle_timeout(now + ms(190));
+    assert!(matches!(pool.failed(), (3, Failure::WaitTimeout { waited, .. }) if waited == ms(100)));
+    pool.release(now + ms(200), held, KEPT);
+}
+
+#[test]
+fn a_connection_that_was_leased_in_vain_keeps_no_older_one_from_closing() {
+    let (mut pool, now) = pool(PoolConfig::new().idle_timeout(ms(1_000)));
+    pool.open_idle(now, 1, 2);
+    let (held, _) = pool.ready(now, 1);
+    pool.release(now + ms(800), held, KEPT);
+    let (held, _) = pool.ready(now + ms(900), 1);
+    pool.release(now + ms(900), held, Ended::Unused);
+    pool.handle_timeout(now + ms(1_000));
+    assert!(matches!(pool.poll(), Some(Effect::Close(_))));
+}
+
+#[test]
+fn a_drain_gives_up_dials_that_nobody_needs_and_waits_for_calls_that_go_on() {
+    let (mut pool, now) = pool(PoolConfig::new());
+    let (first, second) = (pool.wait(now, 1, 0), pool.wait(now, 1, 1));
+    let (one, other) = (pool.permit(), pool.permit());
+    pool.abandon(now, first);
+    pool.stay();
+    pool.drain(now);
+    assert!(matches!(pool.poll(), Some(Effect::Abort(id)) if id == one.id()));
+    pool.abandon(now, second);
+    assert!(matches!(pool.poll(), Some(Effect::Abort(id)) if id == other.id()));
+    for permit in [one, other] {
+        pool.dial_failed(now, permit, "lost");
+    }
+    assert!(!pool.is_drained(), "a call waits for its next attempt");
+    assert!(matches!(pool.acquire(now, &1, None, true, || 2), Acquired::Wait(..)));
+    pool.stay_no_longer();
+    let permit = pool.permit();
+    let id = permit.id();
+    pool.dialed(now, permit, http1(7));
+    let (_, held, _) = pool.delivered();
+    pool.release(now, held, KEPT);
+    pool.closes();
+    pool.closed(now, id);
+    assert!(matches!(pool.poll(), Some(Effect::Drained)));
+}
+
+#[test]
+fn warming_up_dials_no_more_at_once_than_the_window_allows() {
+    let (mut pool, mut now) = pool(PoolConfig::new());
+    let mut most = 0;
+    while pool.books().idle < 200 {
+        pool.warm_up(now, &1, 200, 200);
+        let permits: Vec<_> = std::iter::from_fn(|| pool.poll()).collect();
+        assert!(!permits.is_empty() && permits.len() <= pool.hosts[0].window);
+        most = most.max(permits.len());
+        now += ms(50);
+        for effect in permits {
+            let Effect::Dial(permit, _) = effect else { panic!("{effect:?}") };
+            let opened = http1(permit.id().serial);
+            pool.dialed(now, permit, opened);
+        }
+    }
+    assert!(most > 64 && most < 200, "it grows as dials succeed: {most}");
+}
+
+#[test]
+fn a_host_counts_what_became_of_its_connections() {
+    let (mut pool, now) = pool(PoolConfig::new());
+    let ids = pool.open_idle(now, 1, 2);
+    pool.open_idle(now, 2, 1);
+    let (held, _) = pool.ready(now, 1);
+    pool.release(now + ms(5), held, KEPT);
+    pool.closed(now, ids[0]);
+    let (_, books) = pool.host_books().find(|(host, _)| **host == 1).unwrap();
+    assert_eq!((books.tally.opened, books.tally.reused, books.tally.closed[CloseCause::Peer as usize]), (2, 1, 1));
+    assert_eq!((books.tally.queued.count(), books.tally.held.count()), (3, 3));
+    assert_eq!(pool.books().tally.queued.count(), 4);
+}
+
+#[test]
 fn requests_that_wait_too_long_fail() {
     let (mut pool, now) = pool(PoolConfig::new().max_connections_per_host(1).wait_timeout(ms(100)));
     pool.wait(now, 1, 1);
@@ -786,7 +946,7 @@ fn a_connection_carries_so_many_requests_and_no_more() {
     pool.release(now, held, KEPT);
     assert_eq!(pool.closes(), conn);
     assert_eq!(pool.closed(now, ids[0]), CloseCause::Requests);
-    assert_eq!(pool.books().closed[CloseCause::Requests as usize], 1);
+    assert_eq!(pool.books().tally.closed[CloseCause::Requests as usize], 1);
 }
 
 #[test]
@@ -946,6 +1106,8 @@ fn a_drain_does_not_wait_for_what_nobody_needs() {
     let permit = pool.permit();
     pool.abandon(now, ticket);
     pool.drain(now);
+    assert!(matches!(pool.poll(), Some(Effect::Abort(_))));
+    // It may be too late for that.
     pool.dialed(now, permit, http1(5));
     assert_eq!(pool.closes(), 5);
 }

@@ -108,14 +108,20 @@ impl<K: Clone + Eq + Hash, C: Clone, W, E> State<K, C, W, E> {
         {
             self.is_slow(host, slow);
         }
+        // The total may have gone to other hosts' connections.
+        if self.next_to_give_up(host).and_then(|first| self.waits_until(first)).is_some_and(|until| until <= now)
+            && let Some(shared) = self.hosts[host].shared.front()
+        {
+            self.settle(now, shared);
+        }
         // Those for which a dial is under way wait for that, which has a limit of its own.
-        while let Some(first) = self.hosts[host].first_unpaired
+        while let Some(first) = self.next_to_give_up(host)
             && self.waits_until(first).is_some_and(|until| until <= now)
         {
             self.give_up(now, first);
         }
         self.set_idle_alarm(now, host);
-        if let Some(first) = self.hosts[host].first_unpaired {
+        if let Some(first) = self.next_to_give_up(host) {
             self.set_wait_alarm(host, first);
         }
         if let Some(dial) = self.hosts[host].dials.front() {

@@ -137,7 +137,7 @@ impl Walk {
         // The first one without a dial, which one that comes again goes in front of.
         let undialled = |(_, ticket, _): &(u32, TicketId, Instant)| self.pool.dial_of(*ticket).is_none();
         let queue = self.waiting.entry(host).or_default();
-        let behind = queue.iter().position(undialled).map(|place| (place, queue[place].2));
+        let behind = queue.iter().position(undialled);
         match self.pool.acquire(self.now, &host, again, false, || waiter) {
             Acquired::Ready(Grant { held, conn, .. }) => {
                 assert!(!overtakes, "seed {}: overtook the queue", self.seed);
@@ -151,7 +151,7 @@ impl Walk {
             Acquired::Wait(ticket, _) => {
                 let queue = self.waiting.entry(host).or_default();
                 match behind.filter(|_| again.is_some()) {
-                    Some((place, since)) => queue.insert(place, (waiter, ticket, since)),
+                    Some(place) => queue.insert(place, (waiter, ticket, self.now)),
                     None => queue.push_back((waiter, ticket, self.now)),
                 }
             }
@@ -205,7 +205,11 @@ impl Walk {
             socket.taken -= 1;
             socket.ended |= !kept;
         }
-        let ended = if kept { Ended::Kept { keep_alive: None } } else { Ended::Retire(CloseCause::Unfinished) };
+        let ended = match kept {
+            true if self.random.u8(..4) == 0 => Ended::Unused,
+            true => Ended::Kept { keep_alive: None },
+            false => Ended::Retire(CloseCause::Unfinished),
+        };
         self.pool.release(self.now, held, ended);
     }
 
@@ -296,6 +300,14 @@ impl Walk {
                     }
                 }
                 Effect::Ask(_) => {}
+                Effect::Abort(id) => {
+                    let place = self.permits.iter().position(|(permit, _)| permit.id() == id);
+                    // It may be too late for that.
+                    if let Some(place) = place.filter(|_| self.random.bool()) {
+                        let (permit, _) = self.permits.swap_remove(place);
+                        self.pool.dial_failed(self.now, permit, "lost");
+                    }
+                }
                 Effect::Drained => self.drained = true,
             }
         }
@@ -350,6 +362,13 @@ impl Walk {
             assert!(entry.usable <= self.config.host.max_http2_connections, "seed {seed}: HTTP/2 connections");
         }
         assert!(entry.idle.len() <= self.config.host.max_idle, "seed {seed}: too many idle");
+        let mut idle = Vec::new();
+        let mut next = entry.idle.front();
+        while let Some(id) = next {
+            idle.push(self.pool.open(id).since);
+            next = entry.idle.after(&self.pool.conns, id);
+        }
+        assert!(idle.is_sorted_by(|newer, older| newer >= older), "seed {seed}: idle connections out of order");
         let seats = sockets().filter(|s| !s.ended && s.taken > 0 && s.taken < s.seats).count();
         assert_eq!(entry.shared.len(), seats, "seed {seed}: shared");
         let idle_seats = sockets().filter(|s| !s.ended && s.taken == 0 && s.seats > 0);
@@ -357,6 +376,8 @@ impl Walk {
         let queue = self.waiting.get(&host).into_iter().flatten();
         let shun = queue.map(|(waiter, ..)| waiter).all(|waiter| self.shunning.contains(waiter));
         assert!(idle_seats + seats == 0 || shun, "seed {seed}: waits beside a connection with a seat");
+        let other = dialling > 0 || entry.places > entry.usable || self.pool.dialable(index, 0) > 0;
+        assert!(seats == 0 || undialled == 0 || other, "seed {seed}: shuns the only connection there will be");
         assert_eq!(entry.unpaired, undialled, "seed {seed}");
         assert!(entry.orphans.is_empty() || undialled == 0, "seed {seed}: a dial for nobody while somebody has none");
         assert_eq!(dialling, dials + entry.orphans.len(), "seed {seed}: dials");
@@ -426,13 +447,9 @@ impl Walk {
             }
         }
         let seed = self.seed;
-        let Books { opened, closed, reused, queued, held, .. } = self.pool.books();
-        assert_eq!(
-            self.pool.books(),
-            Books { opened, closed, reused, queued, held, ..Books::default() },
-            "seed {seed}"
-        );
-        assert_eq!(opened, closed.iter().sum::<u64>(), "seed {seed}: everything is closed in the end");
+        let tally = self.pool.books().tally;
+        assert_eq!(self.pool.books(), Books { tally, ..Books::default() }, "seed {seed}");
+        assert_eq!(tally.opened, tally.closed.iter().sum::<u64>(), "seed {seed}: everything is closed in the end");
         assert!(
             self.pool.hosts.is_empty() && self.pool.conns.is_empty() && self.pool.tickets.is_empty(),
             "seed {seed}"
