@@ -213,6 +213,27 @@ async fn hazard_a_refused_stream_goes_elsewhere_whatever_it_carries() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn hazard_a_refused_stream_takes_the_same_connection_where_there_may_be_no_other() {
+    let wire = Wire::new(|_, stream| async move {
+        let Ok(mut peer) = H2Peer::accept(stream, Some(100)).await else { return };
+        // The first request is never answered, the second refused once.
+        let _ = peer.request().await;
+        let Ok(second) = peer.request().await else { return };
+        peer.reset(second, REFUSED_STREAM).await.unwrap();
+        while let Ok(stream) = peer.request().await {
+            peer.answer(stream).await.unwrap();
+        }
+    });
+    let client = client(&wire, PoolConfig::new().max_http2_connections_per_host(1), &Recorder::default());
+    let stream = client.get(URL).timeout(ms(60_000));
+    let (_, answer) = tokio::join!(tokio::time::timeout(ms(1_000), stream.send()), async {
+        tokio::time::sleep(ms(100)).await;
+        client.post(URL).body("x").send().await.unwrap().text().await.unwrap()
+    });
+    assert_eq!((answer.as_str(), wire.connections()), ("ok", 1));
+}
+
+#[tokio::test(start_paused = true)]
 async fn hazard_a_stream_reset_for_another_reason_is_an_error_and_harms_nobody_else() {
     for code in [NO_ERROR, INTERNAL_ERROR, CANCEL] {
         for (after_head, length) in [(false, false), (true, true), (true, false)] {

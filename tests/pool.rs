@@ -17,6 +17,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, sleep, timeout};
 
+use crate::support::fake_net::{FakeNet, Host};
 use crate::support::h2_peer::Wire;
 use crate::support::http_server::HttpServer;
 use crate::support::peer::{Peer, read_head};
@@ -320,6 +321,96 @@ async fn drain_lets_five_hundred_end_and_nobody_begin() {
     assert_eq!((wire.open(), client.pool_stats().closed), (0, 100));
 }
 
+#[tokio::test(start_paused = true)]
+async fn drain_gives_up_a_dial_that_nobody_waits_for() {
+    let client = Client::builder().no_proxy().resolver(FixedResolver::new().with("api.test", [v4(1)]));
+    let client = client.transport(FakeNet::new([(v4(1), Host::Silent)])).build().unwrap();
+    assert!(timeout(ms(100), get(&client, URL)).await.is_err());
+    assert_eq!(client.pool_stats().dialling, 1);
+    let start = Instant::now();
+    client.drain().await;
+    assert_eq!((start.elapsed(), client.pool_stats().dialling), (ms(0), 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn hazard_of_ten_thousand_that_wait_some_cancel_some_time_out_and_the_others_are_served_in_order() {
+    let wire = Wire::new(|_, stream| serve(stream, 10));
+    let pool = PoolConfig::new().max_connections_per_host(100).wait_timeout(ms(800));
+    let client = client(&wire, pool, &Recorder::default());
+    let start = Instant::now();
+    let call = |number: u64| {
+        let client = &client;
+        async move {
+            let patience = if number % 4 == 0 { number % 700 } else { 100_000 };
+            (timeout(ms(patience), get(client, URL)).await, start.elapsed())
+        }
+    };
+    let ended = join_all((0..10_000).map(call)).await;
+    let (mut served, mut late, mut gone) = (Vec::new(), Vec::new(), 0);
+    for (answer, at) in ended {
+        match answer {
+            Ok(Ok(_)) => served.push(at),
+            Ok(Err(error)) => late.push((error.to_string(), at)),
+            Err(_) => gone += 1,
+        }
+    }
+    assert!(served.is_sorted() && served.len() > 7_000, "{} served", served.len());
+    assert!(gone > 1_000, "{gone} left");
+    assert!(
+        late.iter().all(|(error, at)| *at == ms(800) && error.contains("none became free within 800ms")),
+        "{late:?}"
+    );
+    assert!(!late.is_empty());
+    let stats = client.pool_stats();
+    assert_eq!((stats.waiting, stats.in_use, stats.dialling), (0, 0, 0));
+    assert!(wire.open() <= 100);
+}
+
+#[tokio::test(start_paused = true)]
+async fn hazard_a_connection_that_the_peer_closes_is_gone_from_the_books_without_a_request() {
+    let wire = Wire::new(|_, mut stream| async move {
+        request(&mut stream).await;
+        stream.write_all(OK).await.unwrap();
+        sleep(ms(100)).await;
+    });
+    let recorder = Recorder::default();
+    let client = client(&wire, PoolConfig::new(), &recorder);
+    get(&client, URL).await.unwrap();
+    assert_eq!(client.pool_stats().idle, 1);
+    sleep(ms(101)).await;
+    assert_eq!((client.pool_stats().idle, client.pool_stats().closed_by(CloseCause::Peer)), (0, 1));
+    assert_eq!(recorder.count(|event| matches!(event, Event::Closed { cause: CloseCause::Peer, .. })), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn hazard_a_body_in_chunks_or_read_in_part_that_is_dropped() {
+    // How long the body is, in chunks or not, and how many connections two requests take.
+    for (length, chunked, read, connections) in
+        [(1_000, true, false, 1), (100_000, true, false, 2), (60_000, false, true, 1), (600_000, false, true, 2)]
+    {
+        let wire = Wire::new(move |_, mut stream| async move {
+            while request(&mut stream).await {
+                let body = vec![b'x'; length];
+                let (head, tail) = match chunked {
+                    true => (format!("transfer-encoding: chunked\r\n\r\n{length:x}\r\n"), "\r\n0\r\n\r\n"),
+                    false => (format!("content-length: {length}\r\n\r\n"), ""),
+                };
+                for part in [b"HTTP/1.1 200 OK\r\n", head.as_bytes(), &body, tail.as_bytes()] {
+                    let _ = stream.write_all(part).await;
+                }
+            }
+        });
+        let client = client(&wire, PoolConfig::new().max_connections_per_host(1), &Recorder::default());
+        for _ in 0..2 {
+            let mut response = client.get(URL).send().await.unwrap();
+            if read {
+                response.chunk().await.unwrap();
+            }
+        }
+        assert_eq!(wire.connections(), connections, "{length} bytes, in chunks: {chunked}, read in part: {read}");
+    }
+}
+
 /// Answers each query with the next set of addresses, for 2 s.
 struct Turns {
     sets: Vec<Vec<u8>>,
@@ -363,9 +454,9 @@ async fn a_name_that_moves_takes_its_connections_along_as_it_is_told_to() {
         let wire = Wire::new(|_, stream| serve(stream, 5));
         let sets = std::iter::once(vec![1]).chain(vec![vec![2]; 999]).collect();
         let turns = Turns { sets, asked: AtomicUsize::new(0) };
-        let pool = PoolConfig::new().follow_dns(follow);
+        let (pool, recorder) = (PoolConfig::new().follow_dns(follow), Recorder::default());
         let builder = Client::builder().no_proxy().resolver(turns).transport(wire.clone()).pool(pool);
-        let client = builder.build().unwrap();
+        let client = builder.observer(recorder.clone()).build().unwrap();
         let start = Instant::now();
         let mut moved = None;
         for _ in 0..600 {
@@ -381,6 +472,8 @@ async fn a_name_that_moves_takes_its_connections_along_as_it_is_told_to() {
             None => assert_eq!(moved, None),
         }
         assert_eq!(client.pool_stats().closed_by(CloseCause::Dns), u64::from(moved.is_some()));
+        let told = recorder.count(|event| matches!(event, Event::Closed { cause: CloseCause::Dns, .. }));
+        assert_eq!(told, usize::from(moved.is_some()), "{follow:?}");
     }
 }
 
@@ -480,14 +573,18 @@ enum Unkind {
     Unasked,
 }
 
-/// Answers requests, counts each by its number, and is unkind to 30 % of connections when they have been idle for 0 to 3 ms.
+/// Answers requests, counts each by its number, and is unkind to 30 % of connections when they have been idle for 0 to 5 ms.
 fn unkind_peer(how: Unkind, counts: Arc<Mutex<HashMap<u64, usize>>>) -> Peer {
     Peer::start(move |number, mut socket| {
         let mut random = fastrand::Rng::with_seed(number as u64);
         let _ = socket.set_nodelay(true);
         for served in 0.. {
             let unkind = served > 0 && random.u8(..10) < 3;
-            let patience = if unkind { Duration::from_micros(random.u64(1..3_000)) } else { Duration::from_secs(60) };
+            // Some close right behind their answer.
+            let patience = if unkind { Duration::from_micros(random.u64(0..5_000)) } else { Duration::from_secs(60) };
+            if patience.is_zero() || (unkind && random.u8(..10) == 0) {
+                return be_unkind(how, socket);
+            }
             let _ = socket.set_read_timeout(Some(patience));
             let Ok(request) = read_request(&mut socket) else { return };
             match request {

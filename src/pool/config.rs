@@ -409,6 +409,40 @@ mod tests {
     }
 
     #[test]
+    fn the_defaults_are_those_that_are_promised() {
+        let PoolConfig { max_idle, max_waiting, host, .. } = PoolConfig::new();
+        assert_eq!((max_idle, max_waiting), (1_024, 10_000));
+        assert_eq!((host.max_http2_connections, host.max_streams), (4, 100));
+        let secs = [host.idle_timeout, host.lifetime, host.wait_timeout].map(|time| time.as_secs());
+        assert_eq!(secs, [50, 900, 30]);
+    }
+
+    #[test]
+    fn each_limit_can_be_overridden_and_what_is_not_is_as_for_all() {
+        let second = Duration::from_secs(1);
+        let limits = HostLimits::new()
+            .max_connections(1)
+            .max_idle(2)
+            .max_waiting(3)
+            .max_dials(4)
+            .max_http2_connections(5)
+            .max_streams_per_connection(6)
+            .max_requests_per_connection(7)
+            .idle_timeout(second)
+            .lifetime(2 * second)
+            .wait_timeout(3 * second);
+        let config = PoolConfig::new().for_host("a", limits).for_host("b", HostLimits::new());
+        let all = config.all_limits();
+        let of = |host| all[config.limits_for(host, 80)];
+        let a = of("a");
+        let counts =
+            [a.max_connections, a.max_idle, a.max_waiting, a.max_dials, a.max_http2_connections, a.max_streams];
+        assert_eq!((counts, a.max_requests), ([1, 2, 3, 4, 5, 6], 7));
+        assert_eq!([a.idle_timeout, a.lifetime, a.wait_timeout], [second, 2 * second, 3 * second]);
+        assert_eq!(format!("{:?}", of("b")), format!("{:?}", Limits::default()));
+    }
+
+    #[test]
     fn zero_is_refused_where_nothing_could_be_sent() {
         assert_eq!(PoolConfig::new().check(), Ok(()));
         let refused = [

@@ -542,6 +542,29 @@ fn warming_up_dials_no_more_at_once_than_the_window_allows() {
 }
 
 #[test]
+fn a_host_can_have_a_queue_of_its_own_length() {
+    let (mut pool, now) = pool(PoolConfig::new().max_connections_per_host(1).max_waiting_per_host(2));
+    pool.wait(now, 1, 0);
+    for waiter in 1..3 {
+        pool.wait(now, 1, waiter);
+    }
+    assert!(matches!(pool.acquire(now, &1, None, false, || 3), Acquired::Refused(Limit::ConnectionsPerHost)));
+    pool.wait(now, 2, 10);
+}
+
+#[test]
+fn sockets_that_run_out_cost_the_connection_that_was_used_least_recently_wherever_it_leads() {
+    let (mut pool, now) = pool(PoolConfig::new());
+    let ids = [1, 2, 3].map(|host| pool.open_idle(now + ms(host.into()), host, 1)[0].serial);
+    let (held, _) = pool.ready(now + ms(10), 1);
+    pool.release(now + ms(20), held, KEPT);
+    pool.wait(now + ms(30), 4, 0);
+    let permit = pool.permit();
+    pool.dial_postponed(now + ms(30), permit);
+    assert_eq!(pool.closes(), ids[1], "that of host 2: the first one has been used again");
+}
+
+#[test]
 fn a_host_counts_what_became_of_its_connections() {
     let (mut pool, now) = pool(PoolConfig::new());
     let ids = pool.open_idle(now, 1, 2);
