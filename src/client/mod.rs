@@ -22,6 +22,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use http::{HeaderMap, Method, Uri};
+use tokio::task::AbortHandle;
 use url::Url;
 
 pub use again::RetryPolicy;
@@ -295,16 +296,21 @@ impl Dial for Dialer {
         self.0.open(origin, trace).await
     }
 
-    fn start(&self, opened: Opened<Outgoing>, place: Place<Self>) -> Started<Conn<Outgoing>> {
+    fn start(
+        &self,
+        opened: Opened<Outgoing>,
+        place: Place<Self>,
+        task: AbortHandle,
+    ) -> (Started<Conn<Outgoing>>, impl Future<Output = ()> + Send + Unpin + use<>) {
         let location = opened.name().zip(opened.remote());
         let location = location.map(|(name, remote)| Location { name, ip: remote.ip() });
         let (number, told) = (place.connection(), place.teller());
-        let conn = opened.start(number, place, move |capacity| match capacity {
+        let (conn, serving) = opened.start(number, place, task, move |capacity| match capacity {
             Capacity::Seats(seats) => told.seats(seats),
             Capacity::NoMore => told.no_more(),
         });
         let speaks = speaks(Some(conn.protocol()));
-        Started { conn, speaks, location }
+        (Started { conn, speaks, location }, serving)
     }
 
     fn close(conn: &Conn<Outgoing>) {

@@ -223,28 +223,40 @@ impl<B: Message> Opened<B> {
         self.facts.interest.as_ref().map(|interest| unpoisoned(interest).name.clone())
     }
 
-    /// Serves the connection in a task, which drops `place` once the socket is closed, and tells `capacity` what it will
-    /// carry when that changes.
-    pub(crate) fn start(
+    /// The connection, and what serves it in `task`: it drops `place` once the socket is closed, and tells `capacity` what the
+    /// connection will carry when that changes.
+    pub(crate) fn start<P, F: Fn(Capacity)>(
         self,
         number: u64,
-        place: impl Send + 'static,
-        capacity: impl Fn(Capacity) + Send + Sync + 'static,
-    ) -> Conn<B> {
+        place: P,
+        task: AbortHandle,
+        capacity: F,
+    ) -> (Conn<B>, Served<B, P, F>) {
         let Self { sender, serving, marks, facts } = self;
-        let task = match serving {
-            Serving::Http1(serving) => tokio::spawn(async move {
-                serving.await;
-                drop(place);
-            }),
-            Serving::Http2(mut serving) => tokio::spawn(async move {
-                std::future::poll_fn(|cx| serving.poll(cx, &capacity)).await;
-                drop(serving);
-                drop(place);
-            }),
-        };
-        let task = task.abort_handle();
-        Conn(Arc::new(Inner { sender, marks, facts, number, progress: AtomicU64::new(0), host: OnceLock::new(), task }))
+        let serving = Served { serving, capacity, place };
+        let (progress, host) = (AtomicU64::new(0), OnceLock::new());
+        (Conn(Arc::new(Inner { sender, marks, facts, number, progress, host, task })), serving)
+    }
+}
+
+/// A connection that is served, until its socket is closed. By hand, because it lies in memory as long as the connection lives.
+pub(crate) struct Served<B: Message, P, F> {
+    // The socket goes first, and only then its place.
+    serving: Serving<B>,
+    capacity: F,
+    #[expect(dead_code, reason = "it is held and dropped")]
+    place: P,
+}
+
+impl<B: Message, P: Unpin, F: Fn(Capacity) + Unpin> Future for Served<B, P, F> {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let Self { serving, capacity, .. } = &mut *self;
+        match serving {
+            Serving::Http1(serving) => serving.poll_unpin(cx),
+            Serving::Http2(serving) => serving.poll(cx, capacity),
+        }
     }
 }
 

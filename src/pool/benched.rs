@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::task::AbortHandle;
+
 use super::{Addresses, Checkout, Dial, Lease, Place, Pool, PoolConfig, Speaks, Started};
 use crate::origin::Origin;
 use crate::trace::{DialTrace, Hooks};
@@ -24,8 +26,14 @@ impl Dial for Nothing {
         Ok(())
     }
 
-    fn start(&self, (): (), place: Place<Self>) -> Started<Self::Conn> {
-        Started { conn: Arc::new(place), speaks: Speaks::One, location: None }
+    fn start(
+        &self,
+        (): (),
+        place: Place<Self>,
+        _: AbortHandle,
+    ) -> (Started<Self::Conn>, impl Future<Output = ()> + Send + Unpin + use<>) {
+        let started = Started { conn: Arc::new(place), speaks: Speaks::One, location: None };
+        (started, std::future::ready(()))
     }
 
     fn close(_: &Self::Conn) {}

@@ -52,15 +52,19 @@ impl Dial for Script {
         Ok(Socket(self.open.clone()))
     }
 
-    fn start(&self, socket: Socket, place: Place<Self>) -> Started<Conn> {
-        let number = place.connection();
-        let task = tokio::spawn(async move {
+    fn start(
+        &self,
+        socket: Socket,
+        place: Place<Self>,
+        task: AbortHandle,
+    ) -> (Started<Conn>, impl Future<Output = ()> + Send + Unpin + use<>) {
+        let conn = Conn { number: place.connection(), task: Arc::new(Task(task)) };
+        let serving = Box::pin(async move {
             std::future::pending::<()>().await;
             drop(socket);
             drop(place);
         });
-        let conn = Conn { number, task: Arc::new(Task(task.abort_handle())) };
-        Started { conn, speaks: Speaks::One, location: None }
+        (Started { conn, speaks: Speaks::One, location: None }, serving)
     }
 
     fn close(conn: &Conn) {

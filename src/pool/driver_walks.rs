@@ -121,7 +121,12 @@ impl Dial for World {
         }
     }
 
-    fn start(&self, key: &'static str, place: Place<Self>) -> Started<Line> {
+    fn start(
+        &self,
+        key: &'static str,
+        place: Place<Self>,
+        task: AbortHandle,
+    ) -> (Started<Line>, impl Future<Output = ()> + Send + Unpin + use<>) {
         let number = place.connection();
         let many = match key.as_bytes()[0] {
             b'1' => false,
@@ -131,16 +136,16 @@ impl Dial for World {
         let teller = Arc::new(place.teller());
         let world = self.clone();
         let gone = Gone { world, number };
-        let task = tokio::spawn(async move {
+        let serving = Box::pin(async move {
             std::future::pending::<()>().await;
             // The socket first, then its place.
             drop(gone);
             drop(place);
         });
-        let socket = Socket { key, many, seats: 1, allowed: 1, taken: 0, task: task.abort_handle(), teller };
+        let socket = Socket { key, many, seats: 1, allowed: 1, taken: 0, task, teller };
         self.lock().sockets.insert(number, socket);
         let speaks = if many { Speaks::Many } else { Speaks::One };
-        Started { conn: Line { number, world: self.clone() }, speaks, location: None }
+        (Started { conn: Line { number, world: self.clone() }, speaks, location: None }, serving)
     }
 
     fn close(line: &Line) {

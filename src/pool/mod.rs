@@ -13,6 +13,7 @@ use std::hash::Hash;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
+use foldhash::fast::RandomState;
 use tokio::runtime::{self, Handle};
 use tokio::sync::{Notify, oneshot};
 use tokio::task::AbortHandle;
@@ -42,8 +43,14 @@ pub(crate) trait Dial: Send + Sync + Sized + 'static {
         trace: &Arc<DialTrace>,
     ) -> impl Future<Output = Result<Self::Opened, Self::Error>> + Send;
 
-    /// Starts to serve a connection; `place` has to be dropped when, and not before, its socket is closed.
-    fn start(&self, opened: Self::Opened, place: Place<Self>) -> Started<Self::Conn>;
+    /// Takes a connection into service: the future serves it, in `task`, until its socket is closed or the task aborted. `place`
+    /// has to be dropped when, and not before, the socket is closed.
+    fn start(
+        &self,
+        opened: Self::Opened,
+        place: Place<Self>,
+        task: AbortHandle,
+    ) -> (Started<Self::Conn>, impl Future<Output = ()> + Send + Unpin + use<Self>);
 
     /// Closes a connection that has no requests.
     fn close(conn: &Self::Conn);
@@ -108,10 +115,12 @@ pub(crate) struct Shared<D: Dial> {
     // sleep then, and be woken one by one.
     state: parking_lot::Mutex<Core<D>>,
     /// The dials under way, by the number of their connection.
-    dials: Mutex<HashMap<u64, Underway<D>>>,
+    dials: Mutex<Dials<D>>,
     alarm: Alarm,
     drained: Notify,
 }
+
+type Dials<D> = HashMap<u64, Underway<D>, RandomState>;
 
 /// A dial under way.
 struct Underway<D: Dial> {
@@ -394,7 +403,7 @@ impl<D: Dial> Shared<D> {
         self.state.lock()
     }
 
-    fn dials(&self) -> MutexGuard<'_, HashMap<u64, Underway<D>>> {
+    fn dials(&self) -> MutexGuard<'_, Dials<D>> {
         self.dials.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -443,30 +452,67 @@ struct Dialling<D: Dial> {
 }
 
 impl<D: Dial> Dialling<D> {
-    async fn run(mut self, dialer: Arc<D>, key: D::Key) {
+    /// Dials, and goes on as the connection's task: another one would cost as much again.
+    async fn run(self, dialer: Arc<D>, key: D::Key) {
+        // Boxed, because it is large and a connection lives long.
+        let mut serving = Box::pin(self.connect(dialer, key)).await;
+        if let Some(serving) = &mut serving {
+            serving.await;
+        }
+    }
+
+    async fn connect(
+        mut self,
+        dialer: Arc<D>,
+        key: D::Key,
+    ) -> Option<impl Future<Output = ()> + Send + Unpin + use<D>> {
         let outcome = dialer.dial(&key, &self.dial).await;
+        let task = self.task().await;
         let Some(shared) = self.shared.upgrade() else {
             // It was told to be open.
             if outcome.is_ok() {
                 self.permit = None;
                 self.dial.emit(Event::Closed { cause: CloseCause::Asked });
             }
-            return;
+            return None;
         };
-        match outcome {
-            Ok(opened) => self.opened(&shared, &*dialer, opened),
-            Err(error) => self.failed(&shared, Some(error)),
+        match (outcome, task) {
+            (Ok(opened), Some(task)) => self.opened(&shared, &*dialer, opened, task),
+            (Err(error), _) => {
+                self.failed(&shared, Some(error));
+                None
+            }
+            (Ok(_), None) => None,
         }
     }
 
-    fn opened(&mut self, shared: &Arc<Shared<D>>, dialer: &D, opened: D::Opened) {
-        let Some(id) = self.permit.as_ref().map(Permit::id) else { return };
+    /// The task that it is, of which another thread may be about to take note. None where the pool is gone.
+    async fn task(&self) -> Option<AbortHandle> {
+        loop {
+            let shared = self.shared.upgrade()?;
+            let task = shared.dials().get(&self.dial.connection()).map(|underway| underway.abort.clone())?;
+            drop(shared);
+            if task.is_some() {
+                return task;
+            }
+            tokio::task::yield_now().await;
+        }
+    }
+
+    fn opened(
+        &mut self,
+        shared: &Arc<Shared<D>>,
+        dialer: &D,
+        opened: D::Opened,
+        task: AbortHandle,
+    ) -> Option<impl Future<Output = ()> + Send + Unpin + use<D>> {
+        let id = self.permit.as_ref().map(Permit::id)?;
         let place = Place { shared: self.shared.clone(), hooks: shared.hooks.clone(), id };
-        let Started { conn, speaks, location } = dialer.start(opened, place);
+        let (Started { conn, speaks, location }, serving) = dialer.start(opened, place, task);
         let fresh = Pooled { conn: conn.clone(), born: Some(self.dial.clone()) };
         let conn = Pooled { conn, born: None };
         let name = location.as_ref().map(|location| location.name.clone());
-        let Some(permit) = self.permit.take() else { return };
+        let permit = self.permit.take()?;
         let opened = Opened { fresh, conn, speaks, location };
         let unknown = shared.step(|state| state.dialed(now(), permit, opened));
         if let Some(name) = name.filter(|_| unknown) {
@@ -475,6 +521,7 @@ impl<D: Dial> Dialling<D> {
             }
         }
         self.tell(shared, Ok(()));
+        Some(serving)
     }
 
     fn failed(&mut self, shared: &Arc<Shared<D>>, error: Option<D::Error>) {
@@ -493,10 +540,10 @@ impl<D: Dial> Dialling<D> {
         }
     }
 
-    /// Tells who watches; the error goes to one of them.
+    /// It is over, which those who watch are told; the error goes to one of them.
     fn tell(&self, shared: &Arc<Shared<D>>, mut outcome: Watched<D>) {
-        let underway = shared.dials().get_mut(&self.dial.connection()).map(|dial| std::mem::take(&mut dial.watchers));
-        for watcher in underway.into_iter().flatten() {
+        let underway = shared.dials().remove(&self.dial.connection());
+        for watcher in underway.into_iter().flat_map(|underway| underway.watchers) {
             let rest = if outcome.is_ok() { Ok(()) } else { Err(None) };
             let _ = watcher.send(std::mem::replace(&mut outcome, rest));
         }
@@ -506,13 +553,13 @@ impl<D: Dial> Dialling<D> {
 impl<D: Dial> Drop for Dialling<D> {
     fn drop(&mut self) {
         match self.shared.upgrade() {
+            _ if self.permit.is_none() => {}
             Some(shared) => {
                 self.failed(&shared, None);
                 let underway = shared.dials().remove(&self.dial.connection());
                 drop(underway);
             }
-            None if self.permit.is_some() => drop(self.dial.emit(Event::DialFailed)),
-            None => {}
+            None => drop(self.dial.emit(Event::DialFailed)),
         }
     }
 }
