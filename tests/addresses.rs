@@ -1,14 +1,17 @@
 //! Which of a host's addresses a client uses, and which it may, in paused time over a network in memory.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
 use speeddial::dns::{Answer, Family, FixedResolver, Resolve, ResolveErrorKind, Resolving, Source};
+use speeddial::transport::{Connecting, Transport};
 use speeddial::{Addresses, Client, ErrorKind, PoolConfig};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::support::fake_dns::FakeDns;
 use crate::support::fake_net::{FakeNet, Host};
+use crate::support::h2_peer::Wire;
 use crate::support::v4;
 
 const SERVES: Host = Host::Serves { connect: 10, think: 0, body: 0 };
@@ -70,6 +73,57 @@ async fn hazard_a_name_with_a_private_address_is_refused_where_that_is_said() {
     assert_eq!(net.open(), 0, "nothing was dialled");
     let mixed = client.get("http://mixed.test/").send().await.unwrap();
     assert_eq!(mixed.remote_addr().unwrap().ip().to_string(), "9.9.9.9");
+}
+
+#[tokio::test(start_paused = true)]
+async fn hazard_a_redirect_to_a_private_address_is_refused_where_that_is_said() {
+    let wire = Wire::new(|_, mut stream| async move {
+        let mut head = Vec::new();
+        stream.read_buf(&mut head).await.unwrap();
+        let moved = b"HTTP/1.1 302 Found\r\nlocation: http://169.254.169.254/secret\r\ncontent-length: 0\r\n\r\n";
+        stream.write_all(moved).await.unwrap();
+    });
+    let names = FixedResolver::new().with("api.test", [[9, 9, 9, 9].into()]);
+    let client = Client::builder().resolver(names).transport(wire.clone()).deny_private_addresses().build().unwrap();
+    let error = client.get("http://api.test/").send().await.unwrap_err();
+    assert!(error.to_string().contains("may not connect to 169.254.169.254"), "{error}");
+    assert_eq!(wire.connections(), 1, "the first one");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_ipv4_address_is_one_to_a_policy_however_it_is_written() {
+    let mapped: IpAddr = "::ffff:10.0.0.1".parse().unwrap();
+    let names = FixedResolver::new().with("mapped.test", [mapped]);
+    let client = Client::builder().resolver(names).transport(FakeNet::new([(mapped, SERVES)]));
+    let client = client.allow_addresses(|ip| ip != IpAddr::from([10, 0, 0, 1])).build().unwrap();
+    for url in ["http://mapped.test/", "http://[::ffff:10.0.0.1]/"] {
+        let error = client.get(url).send().await.unwrap_err();
+        assert!(error.to_string().contains("the client may not connect to"), "{url}: {error}");
+    }
+}
+
+/// A network that knows where its packets come from.
+struct Sourced(FakeNet, IpAddr);
+
+impl Transport for Sourced {
+    fn connect(&self, address: SocketAddr) -> Connecting<'_> {
+        self.0.connect(address)
+    }
+
+    fn source_of(&self, address: SocketAddr) -> Option<std::io::Result<IpAddr>> {
+        Some(Ok(if address.is_ipv6() { self.1 } else { v4(100) }))
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn where_packets_come_from_says_which_family_goes_first() {
+    // From a private network IPv6 leads nowhere (RFC 6724 rule 5).
+    for (source, expected) in [("fd00::9", v4(1)), ("2001:db8::9", v6())] {
+        let net = Sourced(FakeNet::new([(v4(1), SERVES), (v6(), SERVES)]), source.parse().unwrap());
+        let client = Client::builder().resolver(dual()).transport(net).build().unwrap();
+        let response = client.get("http://api.test/").send().await.unwrap();
+        assert_eq!(response.remote_addr().unwrap().ip(), expected, "from {source}");
+    }
 }
 
 /// Moves from a public address to a private one.

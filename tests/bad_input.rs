@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier};
 
 use speeddial::dns::{FixedResolver, HickoryResolver};
+use speeddial::trace::Outcome;
 use speeddial::{Client, Error, ErrorKind};
 
 use crate::dns::zone;
@@ -84,7 +85,12 @@ async fn several_addresses_that_refuse_are_all_counted() {
     let port = closed.port();
     let message = format!("connect to api.test:{port}: 3 addresses failed, last 127.0.0.3: connection refused");
     check(&error, ErrorKind::Connect, &message);
-    assert_eq!(error.timings().unwrap().attempts().len(), 3);
+    let attempts = error.attempts();
+    assert!(attempts.iter().map(|attempt| attempt.address.ip()).eq(addresses), "{attempts:?}");
+    for attempt in attempts {
+        let refused = |error: &Arc<std::io::Error>| error.kind() == std::io::ErrorKind::ConnectionRefused;
+        assert!(matches!(&attempt.outcome, Outcome::Failed(error) if refused(error)), "{attempt:?}");
+    }
 }
 
 #[tokio::test]

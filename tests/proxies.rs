@@ -516,6 +516,65 @@ async fn a_proxy_can_be_spoken_to_by_tls() {
     assert!(error.to_string().contains("certificate"), "{error}");
 }
 
+#[cfg(feature = "tls")]
+#[tokio::test]
+async fn a_proxy_that_is_spoken_to_by_tls_forwards_plain_requests_and_is_shown_credentials() {
+    let authority = Authority::new();
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let acceptor = tokio_rustls::TlsAcceptor::from(authority.server(&["proxy.test"], &[]));
+    tokio::spawn(async move {
+        let mut stream = acceptor.accept(listener.accept().await?.0).await?;
+        let mut head = Vec::new();
+        while !head.ends_with(b"\r\n\r\n") {
+            stream.read_buf(&mut head).await?;
+        }
+        let answer = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", head.len());
+        stream.write_all(answer.as_bytes()).await?;
+        stream.write_all(&head).await?;
+        stream.flush().await
+    });
+    let proxy = Proxy::all(&format!("https://me:secret@proxy.test:{port}")).unwrap();
+    let client = behind(proxy).tls(authority.client()).build().unwrap();
+    let seen = client.get("http://api.test/a").send().await.unwrap().text().await.unwrap();
+    assert!(seen.starts_with("GET http://api.test/a HTTP/1.1\r\n"), "{seen}");
+    assert!(seen.contains("proxy-authorization: Basic bWU6c2VjcmV0\r\n"), "{seen}");
+}
+
+#[tokio::test]
+async fn hazard_a_socks_proxy_that_answers_nothing() {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+    let client = behind(Proxy::all(&format!("socks5h://{}", listener.local_addr().unwrap())).unwrap());
+    let client = client.connect_timeout(Duration::from_millis(200)).build().unwrap();
+    let error = client.get("http://api.test/").send().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Timeout(speeddial::trace::Phase::Proxy), "{error}");
+}
+
+#[cfg(all(unix, feature = "tls"))]
+#[tokio::test]
+async fn a_unix_socket_can_be_spoken_to_by_tls() {
+    let path = std::env::temp_dir().join(format!("speeddial-unix-tls-{}", std::process::id()));
+    let _ = std::fs::remove_file(&path);
+    let listener = tokio::net::UnixListener::bind(&path).unwrap();
+    let authority = Authority::new();
+    let acceptor = tokio_rustls::TlsAcceptor::from(authority.server(&["api.test"], &["http/1.1"]));
+    tokio::spawn(async move {
+        while let Ok((socket, _)) = listener.accept().await {
+            let Ok(stream) = acceptor.accept(socket).await else { continue };
+            let service = hyper::service::service_fn(crate::support::tls_server::answer);
+            let serving = hyper::server::conn::http1::Builder::new();
+            tokio::spawn(serving.serve_connection(hyper_util::rt::TokioIo::new(stream), service));
+        }
+    });
+    let client = Client::builder().unix_socket(&path).tls(authority.client()).build().unwrap();
+    let response = client.get("https://api.test/").send().await.unwrap();
+    assert!(response.tls().is_some());
+    assert!(response.text().await.unwrap().starts_with("HTTP/1.1 GET"));
+    let error = client.get("https://other.test/").send().await.unwrap_err();
+    assert!(error.is_tls() && error.to_string().contains(&path.display().to_string()), "{error}");
+    std::fs::remove_file(&path).unwrap();
+}
+
 #[cfg(unix)]
 #[tokio::test]
 async fn a_unix_socket_takes_every_request() {

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use speeddial::dns::FixedResolver;
 use speeddial::trace::{Phase, Source, Timings};
 use speeddial::{Client, ClientBuilder, ErrorKind, PoolConfig};
 
@@ -118,6 +119,24 @@ async fn the_connect_timeout_has_its_own_words() {
         "connect to api.test:80: nothing within 10s (10.0 s = dns 30.0 ms (miss) + connect 9.97 s, failed (timeout))"
     );
     assert_eq!(error.timings().unwrap().total(), Duration::from_secs(10));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_connect_timeout_says_whether_dns_ate_it_and_what_failed_before() {
+    let limit = Duration::from_millis(20);
+    let serves = Host::Serves { connect: 20, think: 50, body: 10 };
+    let client = builder(FakeDns::v4(300, v4(1), 60), serves).connect_timeout(limit).build().unwrap();
+    let error = client.get(URL).send().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Timeout(Phase::Dns), "{error}");
+
+    let names = FixedResolver::new().with("api.test", [v4(1), v4(2)]);
+    let net = FakeNet::new([(v4(1), Host::Refuses(5)), (v4(2), Host::Silent)]);
+    let client = Client::builder().resolver(names).transport(net).connect_timeout(limit).build().unwrap();
+    let error = client.get(URL).send().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Timeout(Phase::Connect), "{error}");
+    assert!(error.to_string().contains("nothing within 20ms, 192.0.2.1: connection refused"), "{error}");
+    let ips: Vec<_> = error.attempts().iter().map(|attempt| attempt.address.ip()).collect();
+    assert_eq!(ips, [v4(1), v4(2)]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,7 +1,7 @@
 //! TLS: who is believed, who is refused and in which words, and what the trace tells of it.
 
 use std::net::{Ipv4Addr, SocketAddr};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use rcgen::{CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, KeyPair, PublicKeyData};
@@ -234,6 +234,44 @@ async fn another_name_can_be_asked_for() {
     assert!(TlsConfig::new().server_name("not a name").is_err());
 }
 
+/// What a server saw of the handshake: the name it was asked for, and the protocols it was offered.
+#[derive(Debug)]
+struct Seen {
+    key: Arc<rustls::sign::CertifiedKey>,
+    hellos: Mutex<Vec<(Option<String>, Vec<String>)>>,
+}
+
+impl rustls::server::ResolvesServerCert for Seen {
+    fn resolve(&self, hello: rustls::server::ClientHello<'_>) -> Option<Arc<rustls::sign::CertifiedKey>> {
+        let offered = hello.alpn().into_iter().flatten().map(|protocol| String::from_utf8_lossy(protocol).into_owned());
+        self.hellos.lock().unwrap().push((hello.server_name().map(str::to_owned), offered.collect()));
+        Some(self.key.clone())
+    }
+}
+
+#[tokio::test]
+async fn the_server_is_asked_for_the_name_and_offered_the_protocols_that_are_set() {
+    let authority = Authority::new();
+    let (certificate, key) = authority.sign(params(&["inner.test", "api.test"]));
+    let key = rustls::sign::CertifiedKey::from_der(vec![certificate], key, &provider()).unwrap();
+    let seen = Arc::new(Seen { key: Arc::new(key), hellos: Mutex::default() });
+    let config = ServerConfig::builder_with_provider(provider()).with_safe_default_protocol_versions().unwrap();
+    let mut config = config.with_no_client_auth().with_cert_resolver(seen.clone());
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    let server = TlsServer::start(Arc::new(config)).await;
+    // Trusted by PEM this time.
+    let pem = format!("-----BEGIN CERTIFICATE-----\n{}\n-----END CERTIFICATE-----\n", base64(&authority.certificate()));
+    let tls = TlsConfig::new().add_roots_pem(pem.as_bytes()).unwrap().only_added_roots();
+    let named = tls.clone().server_name("inner.test").unwrap().alpn(["http/1.1"]);
+    for tls in [tls, named] {
+        get(&builder(tls).build().unwrap(), "api.test", server.address()).await.unwrap();
+    }
+    let hellos = std::mem::take(&mut *seen.hellos.lock().unwrap());
+    let both = vec!["h2".to_owned(), "http/1.1".to_owned()];
+    assert_eq!(hellos[0], (Some("api.test".to_owned()), both.clone()));
+    assert_eq!(hellos[1], (Some("inner.test".to_owned()), both[1..].to_vec()));
+}
+
 #[tokio::test]
 async fn anyone_is_accepted_only_where_that_is_said_and_the_trace_says_it_too() {
     let stranger = Authority::new();
@@ -256,7 +294,7 @@ async fn a_client_can_show_a_certificate_and_is_told_when_it_must() {
     let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider()).build().unwrap();
     let (certificate, key) = authority.sign(params(&["api.test"]));
     let builder_ = ServerConfig::builder_with_provider(provider()).with_safe_default_protocol_versions().unwrap();
-    let config = builder_.with_client_cert_verifier(verifier).with_single_cert(vec![certificate], key).unwrap();
+    let config = builder_.with_client_cert_verifier(verifier.clone()).with_single_cert(vec![certificate], key).unwrap();
     let server = TlsServer::start(Arc::new(config)).await;
 
     let identity = |authority: &Authority| {
@@ -277,6 +315,18 @@ async fn a_client_can_show_a_certificate_and_is_told_when_it_must() {
     let tls = trusting(&authority).identity_pem(chain.as_bytes(), key.as_bytes()).unwrap();
     let wrong = get(&builder(tls).build().unwrap(), "api.test", server.address()).await.unwrap_err();
     assert!(wrong.to_string().contains("the server refuses the client's certificate"), "{wrong}");
+
+    // With TLS 1.2 it comes in the handshake.
+    let old =
+        ServerConfig::builder_with_provider(provider()).with_protocol_versions(&[&rustls::version::TLS12]).unwrap();
+    let (certificate, key) = authority.sign(params(&["api.test"]));
+    let old = old.with_client_cert_verifier(verifier).with_single_cert(vec![certificate], key).unwrap();
+    let server = TlsServer::start(Arc::new(old)).await;
+    let (chain, key) = identity(&authority);
+    let tls = trusting(&authority).identity_pem(chain.as_bytes(), key.as_bytes()).unwrap();
+    assert!(get(&builder(tls).build().unwrap(), "api.test", server.address()).await.is_ok());
+    let missing = get(&builder(trusting(&authority)).build().unwrap(), "api.test", server.address()).await.unwrap_err();
+    assert_eq!(missing.kind(), ErrorKind::Tls, "{missing}");
     assert!(TlsConfig::new().identity_pem(b"nonsense", b"nonsense").is_err());
     assert!(TlsConfig::new().add_roots_pem(b"").is_err());
 }

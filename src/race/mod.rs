@@ -459,12 +459,12 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn nine_silent_addresses_do_not_keep_the_tenth_from_its_turn() {
-        let mut network: Vec<_> = (1..10).map(|last| (v4(last), Silent)).collect();
-        network.push((v4(10), Connects(10)));
+    async fn ten_silent_addresses_do_not_keep_the_next_from_its_turn() {
+        let mut network: Vec<_> = (1..=10).map(|last| (v4(last), Silent)).collect();
+        network.push((v4(11), Connects(10)));
         let ips = network.iter().map(|(ip, _)| *ip).collect();
         let told = timeline(vec![(0, vec![]), (0, ips)], network).await;
-        assert!(told.ends_with("2000 dial v4(9); 2250 dial v4(10); 2260 won v4(10)"), "{told}");
+        assert!(told.ends_with("2250 dial v4(10); 2500 dial v4(11); 2510 won v4(11)"), "{told}");
     }
 
     #[tokio::test(start_paused = true)]
