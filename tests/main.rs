@@ -18,7 +18,7 @@ mod from_reqwest;
 mod http2;
 mod httpstat;
 mod input;
-#[cfg(all(feature = "hyper-util", feature = "reqwest", feature = "tls"))]
+#[cfg(all(feature = "hyper-util", feature = "reqwest", feature = "__tls"))]
 mod interop;
 #[cfg(all(feature = "metrics", feature = "opentelemetry", feature = "tracing"))]
 mod measurements;
@@ -32,9 +32,9 @@ mod requests;
 mod retries;
 mod support;
 mod timings;
-#[cfg(feature = "tls")]
+#[cfg(feature = "__tls")]
 mod tls;
 #[cfg(feature = "tower")]
 mod tower;
-#[cfg(feature = "tls")]
+#[cfg(feature = "__tls")]
 mod web_servers;

@@ -160,16 +160,16 @@ fn fast_opens() -> u64 {
 }
 
 /// One call's figures, as curl has them, in seconds.
-#[cfg(feature = "tls")]
+#[cfg(feature = "__tls")]
 #[derive(Debug, Clone, Copy)]
 struct Figures([f64; 6]);
 
-#[cfg(feature = "tls")]
+#[cfg(feature = "__tls")]
 const FIGURES: [&str; 6] = ["namelookup", "connect", "appconnect", "pretransfer", "starttransfer", "total"];
 
 /// The same requests by curl and by this client against the same servers: DNS takes 30 ms, the answer 50 ms, its body 20 ms.
 /// The least of seven of each, taking turns.
-#[cfg(feature = "tls")]
+#[cfg(feature = "__tls")]
 #[test]
 fn the_figures_are_curls() {
     let thread = std::thread::spawn(|| {
@@ -197,7 +197,7 @@ fn the_figures_are_curls() {
     thread.join().unwrap();
 }
 
-#[cfg(feature = "tls")]
+#[cfg(feature = "__tls")]
 async fn beside_curl(namespace: &str) -> (Vec<Figures>, Vec<Figures>) {
     use crate::support::certs::Authority;
     let authority = Authority::new();
@@ -214,7 +214,7 @@ async fn beside_curl(namespace: &str) -> (Vec<Figures>, Vec<Figures>) {
     (ours, curls)
 }
 
-#[cfg(feature = "tls")]
+#[cfg(feature = "__tls")]
 async fn by_curl(namespace: &str, pem: &std::path::Path, port: u16) -> Figures {
     let format: Vec<_> = FIGURES.iter().map(|name| format!("%{{time_{name}}}")).collect();
     let mut command = tokio::process::Command::new("ip");
@@ -227,7 +227,7 @@ async fn by_curl(namespace: &str, pem: &std::path::Path, port: u16) -> Figures {
     Figures(figures.try_into().unwrap())
 }
 
-#[cfg(feature = "tls")]
+#[cfg(feature = "__tls")]
 async fn by_us(authority: &crate::support::certs::Authority, port: u16) -> Figures {
     use speeddial::tls::TlsConfig;
     let tls = TlsConfig::new().add_root_der(authority.certificate().to_vec()).only_added_roots();
@@ -249,7 +249,7 @@ async fn by_us(authority: &crate::support::certs::Authority, port: u16) -> Figur
 }
 
 /// Answers `api.test` after 30 ms, on the port where the system asks.
-#[cfg(feature = "tls")]
+#[cfg(feature = "__tls")]
 async fn slow_dns() {
     use hickory_proto::rr::Name;
 
@@ -273,7 +273,7 @@ async fn slow_dns() {
 }
 
 /// Thinks for 50 ms and takes 20 ms for its body.
-#[cfg(feature = "tls")]
+#[cfg(feature = "__tls")]
 async fn slow_server(config: std::sync::Arc<rustls::ServerConfig>) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();

@@ -119,7 +119,7 @@ async fn on_sockets(seen: &Seen) {
     let client = Client::builder().proxy(speeddial::Proxy::http(&proxy).unwrap()).observer(seen.clone()).build();
     get(&client.unwrap(), "http://a.test/").await.unwrap();
 
-    #[cfg(feature = "tls")]
+    #[cfg(feature = "__tls")]
     {
         use crate::support::{certs::Authority, tls_server::TlsServer};
         let authority = Authority::new();
@@ -159,7 +159,7 @@ fn every_hook_of_the_others_has_its_event_and_each_event_is_told() {
                 .filter(|word| word.chars().all(char::is_alphanumeric) && word.starts_with(char::is_uppercase));
             let events: Vec<_> = named.collect();
             assert!(!events.is_empty() || answer.starts_with("none: ") || answer.contains("Observer::ended"), "{row}");
-            for event in events.into_iter().filter(|event| cfg!(feature = "tls") || !event.starts_with("Tls")) {
+            for event in events.into_iter().filter(|event| cfg!(feature = "__tls") || !event.starts_with("Tls")) {
                 assert!(seen.contains(event), "no {event} was told: {row}\n{seen:?}");
             }
         }

@@ -8,14 +8,14 @@ use std::time::{Duration, Instant};
 
 use speeddial::dns::{Family, FixedResolver, Resolve, Resolving};
 use speeddial::http::StatusCode;
-#[cfg(feature = "tls")]
+#[cfg(feature = "__tls")]
 use speeddial::trace::Phase;
 use speeddial::{Client, ClientBuilder, ErrorKind, PoolConfig, Proxy};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional};
 use tokio::net::{TcpListener, TcpStream};
 
 use crate::support::http_server::HttpServer;
-#[cfg(feature = "tls")]
+#[cfg(feature = "__tls")]
 use crate::support::{certs::Authority, tls_server::TlsServer};
 use crate::support::{free_port, full, ok_server, refusing};
 
@@ -160,7 +160,7 @@ async fn tinyproxy_forwards_and_tunnels() {
     }
 }
 
-#[cfg(feature = "tls")]
+#[cfg(feature = "__tls")]
 #[tokio::test]
 async fn http2_by_prior_knowledge_goes_through_a_tunnel() {
     let Some(proxy) = Running::tinyproxy(Some(("me", "secret"))).await else { return };
@@ -180,7 +180,7 @@ async fn http2_by_prior_knowledge_goes_through_a_tunnel() {
     assert!(response.text().await.unwrap().starts_with("HTTP/2.0 GET"));
 }
 
-#[cfg(feature = "tls")]
+#[cfg(feature = "__tls")]
 #[tokio::test]
 async fn tinyproxy_leads_to_https() {
     let authority = Authority::new();
@@ -240,7 +240,7 @@ async fn microsocks_is_given_addresses_or_names() {
 }
 
 /// A proxy that reads one request and answers it with these bytes; without any, it waits for ever.
-#[cfg(feature = "tls")]
+#[cfg(feature = "__tls")]
 async fn scripted(answer: &'static [u8]) -> SocketAddr {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -258,7 +258,7 @@ async fn scripted(answer: &'static [u8]) -> SocketAddr {
     address
 }
 
-#[cfg(feature = "tls")]
+#[cfg(feature = "__tls")]
 #[tokio::test]
 async fn hazard_proxies_that_refuse_answer_garbage_or_nothing() {
     let cases: [(&str, &[u8], &str); 6] = [
@@ -473,7 +473,7 @@ async fn others_go_through_a_proxy_that_wants_credentials_by_a_tunnel() {
 }
 
 /// A proxy that is spoken to by TLS: it tunnels whatever it is asked to.
-#[cfg(feature = "tls")]
+#[cfg(feature = "__tls")]
 async fn secret_proxy(config: Arc<rustls::ServerConfig>) -> SocketAddr {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -498,7 +498,7 @@ async fn secret_proxy(config: Arc<rustls::ServerConfig>) -> SocketAddr {
     address
 }
 
-#[cfg(feature = "tls")]
+#[cfg(feature = "__tls")]
 #[tokio::test]
 async fn a_proxy_can_be_spoken_to_by_tls() {
     let authority = Authority::new();
@@ -516,7 +516,7 @@ async fn a_proxy_can_be_spoken_to_by_tls() {
     assert!(error.to_string().contains("certificate"), "{error}");
 }
 
-#[cfg(feature = "tls")]
+#[cfg(feature = "__tls")]
 #[tokio::test]
 async fn a_proxy_that_is_spoken_to_by_tls_forwards_plain_requests_and_is_shown_credentials() {
     let authority = Authority::new();
@@ -550,7 +550,7 @@ async fn hazard_a_socks_proxy_that_answers_nothing() {
     assert_eq!(error.kind(), ErrorKind::Timeout(speeddial::trace::Phase::Proxy), "{error}");
 }
 
-#[cfg(all(unix, feature = "tls"))]
+#[cfg(all(unix, feature = "__tls"))]
 #[tokio::test]
 async fn a_unix_socket_can_be_spoken_to_by_tls() {
     let path = std::env::temp_dir().join(format!("speeddial-unix-tls-{}", std::process::id()));

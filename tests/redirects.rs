@@ -235,7 +235,7 @@ async fn a_limit_of_one_connection_does_not_deadlock_and_bodies_nobody_reads_are
     }
 }
 
-#[cfg(feature = "tls")]
+#[cfg(feature = "__tls")]
 #[tokio::test]
 async fn secrets_do_not_follow_from_https_to_http_nor_back() {
     use crate::support::certs::Authority;

@@ -63,6 +63,8 @@ const IMPURE: [&str; 17] = [
 /// What would hide an import, or a clock, from the rules.
 const AROUND: [&str; 3] = ["crate as ", "super::{super", "#[path"];
 const CLOCKS: [&str; 5] = ["Instant::now", "SystemTime::now", "Instant as ", "SystemTime as ", "Instant::{"];
+/// rustls panics there where other crates have brought in a second provider.
+const NO_PROVIDER: [&str; 2] = ["ClientConfig::builder()", "ServerConfig::builder()"];
 
 #[test]
 fn the_crate_is_tidy() {
@@ -106,6 +108,9 @@ fn violations(path: &str, source: &str) -> Vec<String> {
     }
     if path != "clock/mod.rs" && CLOCKS.iter().any(|clock| code.contains(clock)) {
         found.push(format!("{path}: a clock beside clock::now"));
+    }
+    if NO_PROVIDER.iter().any(|builder| code.contains(builder)) {
+        found.push(format!("{path}: a TLS configuration without a provider"));
     }
     if is_core(source) {
         let impure = IMPURE.iter().filter(|word| body.contains(**word));
@@ -257,6 +262,12 @@ fn a_second_clock_is_found() {
     assert_eq!(violations("dns/mod.rs", "use crate::clock::Instant as I; I::now();").len(), 1);
     assert!(violations("clock/mod.rs", "Instant::now()").is_empty());
     assert!(violations("dns/mod.rs", "// Instant::now() would be wrong").is_empty());
+}
+
+#[test]
+fn a_tls_configuration_without_a_provider_is_found() {
+    let found = violations("tls/mod.rs", "let config = ClientConfig::builder().with_safe_defaults();");
+    assert_eq!(found, ["tls/mod.rs: a TLS configuration without a provider"]);
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Fakes for paused time, servers for real sockets, and a recorder.
 
 pub(crate) mod acting;
-#[cfg(feature = "tls")]
+#[cfg(feature = "__tls")]
 pub(crate) mod certs;
 pub(crate) mod dns_server;
 pub(crate) mod dns_tcp;
@@ -14,7 +14,7 @@ pub(crate) mod h2_peer;
 pub(crate) mod http_server;
 pub(crate) mod peer;
 pub(crate) mod recorder;
-#[cfg(feature = "tls")]
+#[cfg(feature = "__tls")]
 pub(crate) mod tls_server;
 
 use std::convert::Infallible;
