@@ -341,7 +341,7 @@ async fn hazard_of_ten_thousand_that_wait_some_cancel_some_time_out_and_the_othe
     let call = |number: u64| {
         let client = &client;
         async move {
-            let patience = if number % 4 == 0 { number % 700 } else { 100_000 };
+            let patience = if number.is_multiple_of(4) { number % 700 } else { 100_000 };
             (timeout(ms(patience), get(client, URL)).await, start.elapsed())
         }
     };
