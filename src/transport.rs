@@ -206,8 +206,7 @@ impl TcpTransport {
     }
 
     /// An option that the system does not know is no reason to do without the connection.
-    fn configure(&self, stream: &TcpStream) {
-        let socket = SockRef::from(stream);
+    fn configure(&self, socket: SockRef<'_>) {
         let _ = socket.set_tcp_nodelay(self.nodelay);
         if let Some(every) = self.keepalive {
             let mut keepalive = TcpKeepalive::new().with_time(every).with_interval(every);
@@ -217,20 +216,24 @@ impl TcpTransport {
             }
             let _ = socket.set_tcp_keepalive(&keepalive);
         }
+    }
+
+    async fn dial(&self, address: SocketAddr) -> io::Result<TcpStream> {
+        let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+        self.bind(&socket, address)?;
+        // Before it is connected, no timer has to be set anew for them.
+        self.configure(SockRef::from(&socket));
+        let stream = socket.connect(address).await?;
+        // Before it is connected, this would be about the connecting, too, which has a limit of its own.
         #[cfg(target_os = "linux")]
-        let _ = socket.set_tcp_user_timeout(self.user_timeout);
+        let _ = SockRef::from(&stream).set_tcp_user_timeout(self.user_timeout);
+        Ok(stream)
     }
 }
 
 impl Transport for TcpTransport {
     fn connect(&self, address: SocketAddr) -> Connecting<'_> {
-        Box::pin(async move {
-            let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
-            self.bind(&socket, address)?;
-            let stream = socket.connect(address).await?;
-            self.configure(&stream);
-            Ok(Box::new(Tcp::new(stream)) as Box<dyn Stream>)
-        })
+        Box::pin(async move { Ok(Box::new(Tcp::new(self.dial(address).await?)) as Box<dyn Stream>) })
     }
 
     /// Connects a UDP socket, which sends nothing and asks the routing table.
@@ -378,8 +381,7 @@ mod tests {
     #[tokio::test]
     async fn sockets_have_the_promised_options() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
-        TcpTransport::new().configure(&stream);
+        let stream = TcpTransport::new().dial(listener.local_addr().unwrap()).await.unwrap();
         let socket = SockRef::from(&stream);
         assert!(stream.nodelay().unwrap() && socket.keepalive().unwrap());
         assert_eq!(socket.tcp_keepalive_time().unwrap(), KEEPALIVE);
@@ -395,10 +397,7 @@ mod tests {
         let transport = TcpTransport::new().nodelay(false).keepalive(None).user_timeout(None);
         let transport = transport.send_buffer_size(50_000).receive_buffer_size(60_000);
         let transport = transport.local_address([127, 0, 0, 9].into());
-        let socket = TcpSocket::new_v4().unwrap();
-        transport.bind(&socket, address).unwrap();
-        let stream = socket.connect(address).await.unwrap();
-        transport.configure(&stream);
+        let stream = transport.dial(address).await.unwrap();
         let socket = SockRef::from(&stream);
         assert!(!stream.nodelay().unwrap() && !socket.keepalive().unwrap());
         assert!(socket.send_buffer_size().unwrap() >= 50_000 && socket.recv_buffer_size().unwrap() >= 60_000);
