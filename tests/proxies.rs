@@ -344,8 +344,13 @@ async fn a_socks_proxy_is_asked_for_each_address_of_the_origin() {
     let v6: IpAddr = "2001:db8::1".parse().unwrap();
     let names = FixedResolver::new().with("api.test", [v6, REFUSED]);
     let client = Client::builder().resolver(names).proxy(Proxy::all(&format!("socks5://{proxy}")).unwrap());
-    let response = client.build().unwrap().get(format!("http://api.test:{}/", server.address().port())).send().await;
-    assert_eq!(response.unwrap().text().await.unwrap(), "ok");
+    let client = client.build().unwrap();
+    for _ in 0..3 {
+        // Looked at before it is used again, it is still there.
+        let response = client.post(format!("http://api.test:{}/", server.address().port())).body("x").send().await;
+        assert_eq!(response.unwrap().text().await.unwrap(), "ok");
+    }
+    assert_eq!(client.pool_stats().opened, 1);
     assert_eq!(*asked.lock().unwrap(), [REFUSED.to_string(), v6.to_string()], "IPv4 first, then what is left");
 }
 

@@ -199,12 +199,15 @@ impl<'a> Call<'a> {
 
     /// A response that the client's policy does not find worth another attempt.
     async fn worthwhile_answer(&mut self) -> Result<Answered> {
+        // What fails gives its connection back before it is known whether it is made again.
+        if self.client.calls.retry.is_some() {
+            self.stay();
+        }
         loop {
             let answer = self.answer().await;
             let Some((until, cause)) = self.again(&answer) else { return answer };
             self.repeated += 1;
             self.open.trace.emit(Event::Retried { cause });
-            self.stay();
             answer.into_iter().for_each(Answered::drain);
             clock::sleep_until(Some(until)).await;
         }
@@ -254,8 +257,9 @@ impl<'a> Call<'a> {
         let mut tried = Tried::default();
         loop {
             let (lease, since) = self.lease(tried.failed_on).await?;
-            self.has_just_begun = false;
-            self.staying = None;
+            if self.client.calls.retry.is_none() {
+                self.staying = None;
+            }
             let mut leased = Some(lease);
             let attempted = self.attempt(&mut leased, since, &mut tried).await?;
             if attempted.is_err() {
@@ -316,10 +320,11 @@ impl<'a> Call<'a> {
 
     /// A connection; for another attempt not an idle one, because the last one may have failed for being idle.
     /// Also since when there is one.
-    async fn lease(&self, failed_on: Option<u64>) -> Result<(Lease<Dialer>, Instant)> {
+    async fn lease(&mut self, failed_on: Option<u64>) -> Result<(Lease<Dialer>, Instant)> {
         let repeatable = self.is_idempotent();
         // A call that has just begun knows what time it is.
         let mut now = Some(self.open.trace.start_time()).filter(|_| self.has_just_begun);
+        self.has_just_begun = false;
         let (mut queued, mut at_once) = (None, now);
         let mut lease = loop {
             let begun = now.is_none();

@@ -89,7 +89,8 @@ enum Sender<B> {
 
 enum Serving<B: Message> {
     Http1(BoxFuture<'static, ()>),
-    Http2(Multiplexed<B>),
+    // Boxed, because it is large and HTTP/1.1 has no need of it.
+    Http2(Box<Multiplexed<B>>),
 }
 
 /// What a connection will carry.
@@ -207,7 +208,7 @@ impl<B: Message> Opened<B> {
                 let sender = Arc::new(Mutex::new(Some(sender)));
                 let socket = first.take();
                 let serving = Multiplexed { socket, requests: Some(requests), sender: sender.clone(), told: UNSAID };
-                (Sender::Http2(sender, Box::default()), Serving::Http2(serving))
+                (Sender::Http2(sender, Box::default()), Serving::Http2(Box::new(serving)))
             }
         };
         let interest = interest.map(Mutex::new);

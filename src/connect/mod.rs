@@ -210,7 +210,7 @@ impl Connector {
             Host::Ip(_) => None,
         };
         let spread = self.addresses == Addresses::Spread;
-        let turn = host.filter(|_| spread).map(|host| self.scores.turn(now, host));
+        let turn = host.filter(|_| spread).map(|host| self.scores.turn(now, host, target.port()));
         let field = Field { families, port: target.port(), host, scores: &self.scores, way: &source, turn };
         let mut race = Race::new(race::Config::default(), field, answers, dial, now, trace);
         let (mut spoiled, mut lost) = (false, None);
@@ -225,12 +225,14 @@ impl Connector {
                 }
                 return Err(if spoiled { ConnectError::Tls(failed) } else { lookups.explain(failed) });
             };
-            let probe = Probe::of(&*stream);
-            let stream = match through {
-                None => stream,
+            let (stream, probe) = match through {
+                None => {
+                    let probe = Probe::of(&*stream);
+                    (stream, probe)
+                }
                 // Boxed, because few dials have a proxy, and none of the others is to be as large.
                 Some(through) => match Box::pin(self.lead_on(through, remote, stream, origin, trace)).await {
-                    Ok(stream) => stream,
+                    Ok(led) => led,
                     Err(NotLed { error, answered: true, .. }) => {
                         return Err(ConnectError::Proxy(through.way.proxy.clone(), Arc::new(error)));
                     }
@@ -266,7 +268,7 @@ impl Connector {
         is_exhaustion(error) && (error.kind() != std::io::ErrorKind::AddrNotAvailable || has_source())
     }
 
-    /// Has a proxy lead on to the origin, unless it is to forward requests one by one.
+    /// Has a proxy lead on to the origin, unless it is to forward requests one by one. Also what looks at the socket below.
     async fn lead_on(
         &self,
         through: &Through<'_>,
@@ -274,8 +276,9 @@ impl Connector {
         stream: Box<dyn transport::Stream>,
         origin: &Origin,
         trace: &DialTrace,
-    ) -> Result<Box<dyn transport::Stream>, NotLed> {
+    ) -> Result<(Box<dyn transport::Stream>, Option<Probe>), NotLed> {
         let Through { way, hosts } = through;
+        let mut probe = Probe::of(&*stream);
         trace.emit(Event::ProxyStart { proxy: way.proxy.clone() });
         let lost = |error| NotLed { error, answered: false, refused: false };
         let mut stream = self.secure_proxy(way, stream).await.map_err(lost)?;
@@ -290,6 +293,7 @@ impl Connector {
                     // It may have a way to another address of the origin's.
                     Err(failed) if failed.refused && hosts.peek().is_some() => {
                         let again = self.transport.connect(remote).await.map_err(lost)?;
+                        probe = Probe::of(&*again);
                         stream = self.secure_proxy(way, again).await.map_err(lost)?;
                     }
                     Err(failed) => return Err(failed),
@@ -297,7 +301,7 @@ impl Connector {
             }
         }
         trace.emit(Event::ProxyEnd);
-        Ok(stream)
+        Ok((stream, probe))
     }
 
     /// How the proxy forwards requests to the origin, if it does: one that is to be spoken to in HTTP/2 is tunnelled to, and

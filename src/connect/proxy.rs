@@ -148,7 +148,8 @@ impl Rules {
 impl Proxies {
     /// Those of `HTTP_PROXY`, `HTTPS_PROXY`, `ALL_PROXY` and `NO_PROXY`.
     pub(crate) fn from_environment() -> Self {
-        Self::from_variables(|name| std::env::var(name).ok())
+        // What is not Unicode is no proxy, but it is there.
+        Self::from_variables(|name| std::env::var_os(name).map(|text| text.to_string_lossy().into_owned()))
     }
 
     /// `HTTP_PROXY` is not believed where a web server has started the process: a request's header of that name would be in

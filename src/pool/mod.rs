@@ -10,7 +10,9 @@ mod stats;
 use std::cell::Cell;
 use std::collections::HashMap;
 use std::hash::Hash;
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use foldhash::fast::RandomState;
@@ -126,6 +128,8 @@ type Dials<D> = HashMap<u64, Underway<D>, RandomState>;
 struct Underway<D: Dial> {
     trace: Arc<DialTrace>,
     abort: Option<AbortHandle>,
+    /// It was given up, perhaps before there was anything to abort.
+    unwanted: bool,
     /// Who wants to know how it ends, beside the request it is for.
     watchers: Vec<Watcher<D>>,
 }
@@ -198,15 +202,15 @@ impl<D: Dial> Pool<D> {
 
     /// Opens connections until a host has `count`, as far as the limits allow. How many it has then.
     pub(crate) async fn warm_up(&self, key: &D::Key, count: usize) -> Result<usize, LeaseError<D::Error>> {
-        let (mut budget, mut waited) = (count, false);
+        let (mut budget, mut waited, mut before) = (count, false, 0);
         loop {
             let WarmUp { open, dialled, dials } = self.shared.step(|state| state.warm_up(now(), key, count, budget));
             budget -= dialled;
             // Dials of others go on for ever where there are always others.
-            if dials.is_empty() || (waited && dialled == 0) {
+            if dials.is_empty() || (waited && dialled == 0 && open <= before) {
                 return Ok(open);
             }
-            waited = true;
+            (waited, before) = (true, open);
             let watched: Vec<_> = dials.iter().filter_map(|dial| self.shared.watch(*dial)).collect();
             if watched.is_empty() {
                 // Another thread is about to begin them, or has just ended them.
@@ -348,10 +352,13 @@ impl<D: Dial> Shared<D> {
                     self.step(|state| state.answered(now(), &name, &answer, true));
                 }
             }
+            Effect::Abort(dial) if !self.lock().is_orphan(dial) => {}
             Effect::Abort(dial) => {
-                if let Some(abort) = self.dials().get(&dial.serial).and_then(|underway| underway.abort.as_ref()) {
-                    abort.abort();
-                }
+                let abort = self.dials().get_mut(&dial.serial).and_then(|underway| {
+                    underway.unwanted = true;
+                    underway.abort.clone()
+                });
+                abort.inspect(AbortHandle::abort);
             }
             Effect::Drained => self.drained.notify_waiters(),
             Effect::Fail { waiter, why } => {
@@ -371,12 +378,16 @@ impl<D: Dial> Shared<D> {
     fn dial(self: &Arc<Self>, permit: Permit, key: D::Key, runtime: Option<Handle>) {
         let number = permit.id().serial;
         let trace = DialTrace::new(&self.hooks, number);
-        self.dials().insert(number, Underway { trace: trace.clone(), abort: None, watchers: Vec::new() });
+        self.dials()
+            .insert(number, Underway { trace: trace.clone(), abort: None, unwanted: false, watchers: Vec::new() });
         let dialling = Dialling { shared: Arc::downgrade(self), permit: Some(permit), dial: trace };
         // Without a runtime the dial is lost right here, which its request is told.
         if let Some(runtime) = runtime.or_else(|| Handle::try_current().ok()) {
             let task = runtime.spawn(dialling.run(self.dialer.clone(), key)).abort_handle();
             if let Some(underway) = self.dials().get_mut(&number) {
+                if underway.unwanted {
+                    task.abort();
+                }
                 underway.abort = Some(task);
             }
         }
@@ -444,6 +455,27 @@ impl Drop for Outer {
     }
 }
 
+/// A connection's task: its dial, and then what serves it. By hand, because it lies in memory as long as the connection lives.
+enum Running<F, S> {
+    Dialling(Pin<Box<F>>),
+    Serving(S),
+    Over,
+}
+
+impl<F: Future<Output = Option<S>>, S: Future<Output = ()> + Unpin> Future for Running<F, S> {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        loop {
+            *self = match &mut *self {
+                Self::Dialling(dialling) => ready!(dialling.as_mut().poll(cx)).map_or(Self::Over, Self::Serving),
+                Self::Serving(serving) => return Pin::new(serving).poll(cx),
+                Self::Over => return Poll::Ready(()),
+            };
+        }
+    }
+}
+
 /// A dial under way. Dropped before it is over, with its runtime or by a panic, it is lost.
 struct Dialling<D: Dial> {
     shared: Weak<Shared<D>>,
@@ -453,12 +485,8 @@ struct Dialling<D: Dial> {
 
 impl<D: Dial> Dialling<D> {
     /// Dials, and goes on as the connection's task: another one would cost as much again.
-    async fn run(self, dialer: Arc<D>, key: D::Key) {
-        // Boxed, because it is large and a connection lives long.
-        let mut serving = Box::pin(self.connect(dialer, key)).await;
-        if let Some(serving) = &mut serving {
-            serving.await;
-        }
+    fn run(self, dialer: Arc<D>, key: D::Key) -> impl Future<Output = ()> + Send {
+        Running::Dialling(Box::pin(self.connect(dialer, key)))
     }
 
     async fn connect(

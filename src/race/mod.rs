@@ -40,8 +40,8 @@ impl Scores {
     }
 
     /// Counts the races for a host's addresses.
-    pub(crate) fn turn(&self, now: Instant, host: &Arc<str>) -> usize {
-        self.lock().turn(now, host)
+    pub(crate) fn turn(&self, now: Instant, host: &Arc<str>, port: u16) -> usize {
+        self.lock().turn(now, host, port)
     }
 }
 

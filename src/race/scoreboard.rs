@@ -39,7 +39,7 @@ pub(crate) struct Scoreboard {
     addresses: HashMap<SocketAddr, Score, RandomState>,
     hosts: HashMap<Arc<str>, (Family, Instant), RandomState>,
     ways: HashMap<IpAddr, (Way, Instant), RandomState>,
-    turns: HashMap<Arc<str>, (usize, Instant), RandomState>,
+    turns: HashMap<(Arc<str>, u16), (usize, Instant), RandomState>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -107,9 +107,9 @@ impl Scoreboard {
     }
 
     /// How many races there were for a host before this one.
-    pub(crate) fn turn(&mut self, now: Instant, host: &Arc<str>) -> usize {
+    pub(crate) fn turn(&mut self, now: Instant, host: &Arc<str>, port: u16) -> usize {
         make_room(&mut self.turns, |(_, seen)| *seen);
-        let (turn, seen) = self.turns.entry(host.clone()).or_insert((0, now));
+        let (turn, seen) = self.turns.entry((host.clone(), port)).or_insert((0, now));
         *seen = now;
         std::mem::replace(turn, turn.wrapping_add(1))
     }
@@ -234,7 +234,7 @@ mod tests {
             let host: Arc<str> = number.to_string().into();
             board.connected(now, Some(&host), ip, secs(0));
             board.failed(now, ip);
-            board.turn(now, &host);
+            board.turn(now, &host, 443);
             assert!(board.addresses.len() <= MOST && board.hosts.len() <= MOST && board.turns.len() <= MOST);
             assert_eq!(board.standing(now, ip), Standing::Failed, "the newest is never the one to leave");
         }

@@ -93,10 +93,16 @@ fn explain(error: io::Error) -> io::Error {
     io::Error::new(error.kind(), Failed { what, cause: error })
 }
 
-/// What rustls says of a connection, where that lies under an error of its stream: with TLS 1.3 a server may refuse the
-/// client after the handshake.
+/// That a server refuses the client, which with TLS 1.3 it may say after the handshake, under an error of the stream.
 pub(crate) fn refusal(error: &io::Error) -> Option<String> {
-    error.get_ref()?.downcast_ref::<rustls::Error>().map(in_words)
+    match error.get_ref()?.downcast_ref::<rustls::Error>()? {
+        refused @ rustls::Error::AlertReceived(alert)
+            if *alert == AlertDescription::CertificateRequired || is_about_the_client(*alert) =>
+        {
+            Some(in_words(refused))
+        }
+        _ => None,
+    }
 }
 
 fn in_words(error: &rustls::Error) -> String {

@@ -566,9 +566,12 @@ impl<K: Clone + Eq + Hash, C: Clone, W, E> State<K, C, W, E> {
             Ended::Kept { keep_alive } => self.heard(now, host, keep_alive),
             Ended::Unused => {}
         }
+        if !self.ring.is_empty() {
+            let turn = self.next_turn(now, host, self.open(id).taken > 0);
+            self.give_turn(turn);
+        }
         if let Some(cause) = self.overdue(now, id) {
             self.end(id, cause);
-            self.give_turn(host);
         }
         self.settle(now, id);
         self.finish(now, host);
@@ -670,10 +673,8 @@ impl<K: Clone + Eq + Hash, C: Clone, W, E> State<K, C, W, E> {
     pub(crate) fn drain(&mut self, now: Instant) {
         self.draining = true;
         self.close_idle(now);
-        let is_orphan = |conn: &Conn<C>| matches!(conn.stage, Stage::Dialling { ticket: None, .. });
-        let orphans: Vec<_> =
-            self.conns.iter().filter(|(_, conn)| is_orphan(conn)).map(|(id, _)| self.id(id)).collect();
-        self.effects.extend(orphans.into_iter().map(Effect::Abort));
+        let ids: Vec<_> = self.conns.iter().map(|(id, _)| self.id(id)).filter(|id| self.is_orphan(*id)).collect();
+        self.effects.extend(ids.into_iter().map(Effect::Abort));
         self.tell_if_drained();
     }
 
@@ -715,6 +716,12 @@ impl<K: Clone + Eq + Hash, C: Clone, W, E> State<K, C, W, E> {
     /// Whether there is anything to [`poll`](Self::poll).
     pub(crate) fn has_effects(&self) -> bool {
         !self.effects.is_empty()
+    }
+
+    /// Whether a dial is under way for nobody.
+    pub(crate) fn is_orphan(&self, id: ConnId) -> bool {
+        let is_orphan = |conn: &Conn<C>| matches!(conn.stage, Stage::Dialling { ticket: None, .. });
+        self.conns.get(id.index).is_some_and(|conn| conn.serial == id.serial && is_orphan(conn))
     }
 
     /// The request a dial is paired with.

@@ -10,6 +10,9 @@ use crate::trace::{CloseCause, Limit};
 /// So long a host without any place waits for one that another host has use for: to hand it on costs a dial each time.
 const TURN: Duration = Duration::from_millis(100);
 
+/// So many hosts are looked at for the one whose turn it is.
+const MOST_TURNS: usize = 16;
+
 impl<K> Host<K> {
     /// A dial has succeeded, and more are wanted: there may be one more of them at a time.
     pub(super) fn grow(&mut self, now: Instant, most: usize) {
@@ -97,33 +100,36 @@ impl<K: Clone + Eq + Hash, C: Clone, W, E> State<K, C, W, E> {
         kept_out > self.books.closing
     }
 
-    /// Whether a connection that `host` could use again has to make room for another host, whose turn it is: that one has fewer
-    /// places by more than one; or it has none, and its first request came before all of this host's or has waited for a turn's
-    /// length; or this host's requests go on without ever waiting.
-    pub(super) fn must_yield(&self, now: Instant, host: usize, busy: bool) -> bool {
-        let front = self.ring.front();
-        let other = if front == Some(host) { self.ring.after(&self.hosts, host) } else { front };
-        let Some(other) = other else { return false };
-        let their_turn = match self.hosts[host].queue.front() {
-            None => busy,
-            Some(first) => {
-                let (theirs, ours) = (self.hosts[other].places, self.hosts[host].places);
-                let is_due = |ticket: usize| {
-                    let ticket = &self.tickets[ticket];
-                    ticket.serial < self.tickets[first].serial || now.saturating_duration_since(ticket.since) >= TURN
-                };
-                theirs + 1 < ours || (theirs == 0 && self.hosts[other].first_unpaired.is_some_and(is_due))
-            }
-        };
+    /// The host that a connection which `host` could use again has to make room for, because it is that one's turn: it has fewer
+    /// connections by more than one; or it has none, and its first request came before all of this host's or has waited for a
+    /// turn's length; or this host's requests go on without ever waiting.
+    pub(super) fn next_turn(&self, now: Instant, host: usize, busy: bool) -> Option<usize> {
         let making_room = if busy { self.books.closing + self.books.yielding } else { self.books.closing };
-        their_turn && self.dialable(other, 0) > making_room
+        let others = std::iter::successors(self.ring.front(), |other| self.ring.after(&self.hosts, *other));
+        let mut others = others.take(MOST_TURNS).filter(|other| *other != host);
+        let Some(first) = self.hosts[host].queue.front() else {
+            return others.next().filter(|other| busy && self.dialable(*other, 0) > making_room);
+        };
+        let ours = self.hosts[host].usable;
+        let is_due = |ticket: usize| {
+            let ticket = &self.tickets[ticket];
+            ticket.serial < self.tickets[first].serial || now.saturating_duration_since(ticket.since) >= TURN
+        };
+        others.find(|other| {
+            let (theirs, waits) = (self.hosts[*other].usable, self.hosts[*other].first_unpaired);
+            let their_turn = theirs + 1 < ours || (theirs == 0 && waits.is_some_and(is_due));
+            their_turn && self.dialable(*other, 0) > making_room
+        })
     }
 
-    /// A host that makes room is not the one that takes it.
-    pub(super) fn give_turn(&mut self, host: usize) {
-        if self.ring.front() == Some(host) {
+    /// The next place is this host's; where it is nobody's turn of those that were looked at, others are the next time.
+    pub(super) fn give_turn(&mut self, host: Option<usize>) {
+        if let Some(host) = host {
             self.ring.remove(&mut self.hosts, host);
-            self.ring.push_back(&mut self.hosts, host);
+            self.ring.push_front(&mut self.hosts, host);
+        } else if let Some(front) = self.ring.front().filter(|_| self.ring.len() > MOST_TURNS) {
+            self.ring.remove(&mut self.hosts, front);
+            self.ring.push_back(&mut self.hosts, front);
         }
     }
 

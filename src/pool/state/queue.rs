@@ -52,7 +52,11 @@ impl<K: Clone + Eq + Hash, C: Clone, W, E> State<K, C, W, E> {
         if entry.orphans.len() < MAX_IGNORED_ORPHANS {
             self.fill(now, host);
         }
-        if let Some(orphan) = self.hosts[host].orphans.front().filter(|_| self.tickets[index].dial.is_none()) {
+        // A drain has given them up.
+        if let Some(orphan) = self.hosts[host].orphans.front()
+            && self.tickets[index].dial.is_none()
+            && !self.draining
+        {
             self.adopt(host, orphan);
             self.relist(host);
         }
@@ -174,7 +178,7 @@ impl<K: Clone + Eq + Hash, C: Clone, W, E> State<K, C, W, E> {
             self.tickets[ticket].dial = Some(other);
             self.set_addressee(other, Some(ticket));
         }
-        if let Some(orphan) = self.hosts[host].orphans.front() {
+        if let Some(orphan) = self.hosts[host].orphans.front().filter(|_| !self.draining) {
             return self.adopt(host, orphan);
         }
         self.set_wait_alarm(host, last);
@@ -259,6 +263,7 @@ impl<K: Clone + Eq + Hash, C: Clone, W, E> State<K, C, W, E> {
             && let Some(shared) = self.hosts[host].shared.front()
         {
             self.settle(now, shared);
+            self.fill(now, host);
         }
     }
 

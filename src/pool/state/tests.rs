@@ -431,6 +431,36 @@ fn a_host_with_a_long_queue_and_all_the_connections_lets_others_have_their_share
 }
 
 #[test]
+fn a_host_that_comes_last_has_its_turn_beside_two_that_never_rest() {
+    let (mut pool, mut now) = pool(PoolConfig::new().max_connections(2));
+    for host in [1, 2] {
+        for waiter in 0..1_000 {
+            pool.wait(now, host, waiter);
+        }
+    }
+    pool.wait(now, 3, 10_000);
+    let (mut held, mut open) = (VecDeque::new(), HashMap::new());
+    for _ in 0..20 {
+        while let Some(effect) = pool.poll() {
+            match effect {
+                Effect::Dial(permit, _) => {
+                    open.insert(permit.id().serial, permit.id());
+                    let opened = http1(permit.id().serial);
+                    pool.dialed(now, permit, opened);
+                }
+                Effect::Deliver { waiter: 10_000, .. } => return,
+                Effect::Deliver { grant, .. } => held.push_back(grant.held),
+                Effect::Close(conn) => drop(pool.closed(now, open[&conn])),
+                other => panic!("{other:?}"),
+            }
+        }
+        now += ms(50);
+        pool.release(now, held.pop_front().unwrap(), KEPT);
+    }
+    panic!("host 3 never has its turn");
+}
+
+#[test]
 fn a_host_without_any_connection_waits_for_a_turns_length_at_most() {
     let (mut pool, now) = pool(PoolConfig::new().max_connections(1));
     let ids = pool.open_idle(now, 1, 1);
