@@ -152,7 +152,7 @@ impl<K: Clone + Eq + Hash, C: Clone, W, E> State<K, C, W, E> {
             None
         } else if open.expires.is_some_and(|expires| expires <= now) {
             Some(CloseCause::Lifetime)
-        } else if self.next_turn(now, host, open.taken > 0).is_some() || (!open.many && self.wants_room(host)) {
+        } else if self.must_yield(now, host, open.taken > 0) || (!open.many && self.wants_room(host)) {
             Some(CloseCause::MadeRoom)
         } else {
             None

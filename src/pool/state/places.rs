@@ -100,6 +100,12 @@ impl<K: Clone + Eq + Hash, C: Clone, W, E> State<K, C, W, E> {
         kept_out > self.books.closing
     }
 
+    /// Whether a connection that `host` could use again has to make room for another host.
+    #[inline]
+    pub(super) fn must_yield(&self, now: Instant, host: usize, busy: bool) -> bool {
+        !self.ring.is_empty() && self.next_turn(now, host, busy).is_some()
+    }
+
     /// The host that a connection which `host` could use again has to make room for, because it is that one's turn: it has fewer
     /// connections by more than one; or it has none, and its first request came before all of this host's or has waited for a
     /// turn's length; or this host's requests go on without ever waiting.
