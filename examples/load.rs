@@ -22,7 +22,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
 use speeddial::dns::{HickoryResolver, Source};
 use speeddial::trace::{Event, Observer, Record, Timings};
-use speeddial::{Client, ErrorKind, PoolConfig};
+use speeddial::{Client, ErrorKind, Latency, PoolConfig};
 
 /// Loads a server with requests and measures them.
 #[derive(Parser)]
@@ -91,6 +91,7 @@ async fn run(options: &Options) -> Result<Report, Box<dyn std::error::Error>> {
     let client = client(options, counts.clone())?;
     let mut report = load(options, &client, &url).await?;
     report.counts = counts;
+    report.queue = client.pool_stats().queue_time;
     if let Some(server) = embedded {
         report.accepted = Some(server.connections());
     }
@@ -169,6 +170,8 @@ struct Report {
     errors: BTreeMap<&'static str, (u64, String)>,
     counts: Arc<Counts>,
     accepted: Option<usize>,
+    /// How long requests waited for a connection.
+    queue: Latency,
 }
 
 impl Report {
@@ -182,6 +185,7 @@ impl Report {
             errors: BTreeMap::new(),
             counts: Arc::default(),
             accepted: None,
+            queue: Latency::default(),
         })
     }
 
@@ -238,6 +242,8 @@ impl Report {
         if let Some(accepted) = self.accepted {
             println!("             {accepted} accepted by the server");
         }
+        let [p50, p99, max] = [0.5, 0.99, 1.0].map(|share| self.queue.quantile(share).unwrap_or_default());
+        println!("queue        p50 {p50:.0?}, p99 {p99:.0?}, max {max:.0?} (rounded up to powers of two)");
         let [hit, coalesced, miss, other] = [&counts.hit, &counts.coalesced, &counts.miss, &counts.other].map(read);
         println!("DNS          {hit} hits, {coalesced} coalesced, {miss} misses, {other} without DNS");
         for (kind, (count, example)) in &self.errors {
@@ -274,6 +280,11 @@ impl Report {
                 "accepted": self.accepted,
                 "reused_share": self.reused_share(),
             },
+            "queue": {
+                "p50_us": micros(self.queue.quantile(0.5)),
+                "p99_us": micros(self.queue.quantile(0.99)),
+                "max_us": micros(self.queue.quantile(1.0)),
+            },
             "dns": {
                 "hit": read(&counts.hit),
                 "coalesced": read(&counts.coalesced),
@@ -282,6 +293,11 @@ impl Report {
             },
         })
     }
+}
+
+/// Rounded up to a power of two.
+fn micros(time: Option<Duration>) -> u64 {
+    time.map_or(0, |time| time.as_micros() as u64)
 }
 
 fn phase_timeout(phase: speeddial::trace::Phase) -> &'static str {

@@ -216,12 +216,12 @@ impl Connector {
         let (mut spoiled, mut lost) = (false, None);
         loop {
             let Some((remote, stream)) = race.next().await else {
-                if let Some((through, error)) = through.zip(lost) {
-                    return Err(ConnectError::Proxy(through.way.proxy.clone(), error));
-                }
                 let failed = race.into_failed();
                 if failed.iter().any(|failed| self.is_exhausted(failed)) {
                     return Err(ConnectError::Exhausted(failed));
+                }
+                if let Some((through, error)) = through.zip(lost) {
+                    return Err(ConnectError::Proxy(through.way.proxy.clone(), error));
                 }
                 return Err(if spoiled { ConnectError::Tls(failed) } else { lookups.explain(failed) });
             };
@@ -235,6 +235,9 @@ impl Connector {
                     Ok(led) => led,
                     Err(NotLed { error, answered: true, .. }) => {
                         return Err(ConnectError::Proxy(through.way.proxy.clone(), Arc::new(error)));
+                    }
+                    Err(NotLed { error, .. }) if is_exhaustion(&error) => {
+                        return Err(ConnectError::Exhausted(vec![(remote, Arc::new(error))]));
                     }
                     // Another address of the proxy's may do better.
                     Err(NotLed { error, .. }) => {
