@@ -228,8 +228,8 @@ impl Client {
         self.shared.pool.close_idle();
     }
 
-    /// Refuses new calls from now on, lets those under way end, closes each connection when it is not needed any more, and
-    /// waits until all sockets are closed: for a graceful shutdown. Dropping the future stops the wait alone.
+    /// Refuses new calls from now on, lets those under way end, also those that wait for their next attempt, closes each connection
+    /// when it is not needed any more, and waits until all sockets are closed: for a graceful shutdown. Dropping the future stops the wait alone.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() {

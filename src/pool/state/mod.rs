@@ -566,12 +566,13 @@ impl<K: Clone + Eq + Hash, C: Clone, W, E> State<K, C, W, E> {
             Ended::Kept { keep_alive } => self.heard(now, host, keep_alive),
             Ended::Unused => {}
         }
-        if !self.ring.is_empty() {
-            let turn = self.next_turn(now, host, self.open(id).taken > 0);
-            self.give_turn(turn);
-        }
-        if let Some(cause) = self.overdue(now, id) {
-            self.end(id, cause);
+        match self.overdue(now, id) {
+            Some(cause) => {
+                let turn = self.next_turn(now, host, self.open(id).taken > 0);
+                self.give_turn(turn);
+                self.end(id, cause);
+            }
+            None => self.give_turn(None),
         }
         self.settle(now, id);
         self.finish(now, host);
