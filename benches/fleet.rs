@@ -216,10 +216,34 @@ async fn in_turn<A: Ask>(clients: &mut [A], requests: usize) -> Duration {
     (thread_time() - cpu) / made as u32
 }
 
+/// How long what one core has written takes to another one. On virtual machines that changes from one minute to the next by a
+/// factor of ten, and with it what two threads are worth.
+fn core_to_core() -> Duration {
+    const TURNS: u32 = 20_000;
+    let ball = AtomicUsize::new(0);
+    let play = |side: usize| {
+        for turn in 0..TURNS as usize {
+            let mut looked = 0;
+            while ball.load(Ordering::Acquire) != 2 * turn + side {
+                looked += 1;
+                // With one core, or none to spare, the other side needs it.
+                if looked % 1_000 == 0 { std::thread::yield_now() } else { std::hint::spin_loop() }
+            }
+            ball.store(2 * turn + side + 1, Ordering::Release);
+        }
+    };
+    let start = Instant::now();
+    std::thread::scope(|scope| {
+        scope.spawn(|| play(0));
+        scope.spawn(|| play(1));
+    });
+    start.elapsed() / (2 * TURNS)
+}
+
 /// Requests a second on one worker thread and on two, over connections that answer by themselves: a server would need its
 /// share of the processors.
 fn threads(requests: usize, rounds: usize) {
-    let mut rates = [Vec::new(), Vec::new()];
+    let (mut rates, mut ways) = ([Vec::new(), Vec::new()], Vec::new());
     for threads in (0..rounds).flat_map(|_| [1, 2]) {
         let runtime = Builder::new_multi_thread().worker_threads(threads).enable_all().build().expect("a runtime");
         let client = canned::builder().build().expect("a client");
@@ -236,10 +260,14 @@ fn threads(requests: usize, rounds: usize) {
             join_all(tasks).await.into_iter().for_each(|task| task.expect("no panic"));
         });
         rates[threads - 1].push(start.elapsed());
+        if threads == 2 {
+            ways.push(core_to_core());
+        }
     }
     let [one, two] = rates.map(|times| median(times.into_iter()).as_secs_f64());
     println!("{requests} requests without a server, {IN_FLIGHT} in flight:");
-    println!("  on two threads {:.2} times as many a second as on one", one / two);
+    print!("  on two threads {:.2} times as many a second as on one", one / two);
+    println!("; what one core writes another one reads {} ns later", median(ways.into_iter()).as_nanos());
 }
 
 /// Resident memory of idle connections, each of which has carried a request; measured in a process of its own.

@@ -36,10 +36,20 @@ impl Owner {
         Arc::new(Self { shown: Shown::new(), wanted, clock, bell, tasks })
     }
 
-    /// As after each step of a core: first the change, then the alarm.
+    /// As after each step of a core: first the change, then the alarm, which was told before of a first time that stays the first.
     fn want(self: &Arc<Self>, at: u64) {
-        self.wanted.lock().unwrap().insert(at);
-        match self.shown.set(at, || true) {
+        let (before, next) = {
+            let mut wanted = self.wanted.lock().unwrap();
+            let before = wanted.first().copied();
+            wanted.insert(at);
+            (before, wanted.first().copied())
+        };
+        let first = next.unwrap();
+        let todo = match next == before {
+            true => self.shown.set_again(first, true),
+            false => self.shown.set(first, || true),
+        };
+        match todo {
             Todo::Nothing => {}
             Todo::Wake => self.bell.store(true, Ordering::SeqCst),
             Todo::Start => {

@@ -458,6 +458,59 @@ async fn a_body_that_the_peer_takes_slowly_is_sending_and_not_waiting() {
     assert!(timings.send() >= ms(100) && timings.wait() >= ms(30), "{timings}");
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_connection_is_one_task_but_for_bodies_on_their_way() {
+    let wire = Wire::new(|_, stream| async move {
+        let Ok(mut peer) = H2Peer::accept(stream, Some(100)).await else { return };
+        let first = peer.request().await.unwrap();
+        peer.answer(first).await.unwrap();
+        while peer.next().await.is_ok() {}
+    });
+    let client = client(&wire, PoolConfig::new(), &Recorder::default());
+    get(&client).await.unwrap();
+    let tasks = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
+    let alone = tasks();
+    let with = async |requests: Vec<speeddial::RequestBuilder>| {
+        let waiting = join_all(requests.into_iter().map(speeddial::RequestBuilder::send));
+        let (waited, counted) = tokio::join!(tokio::time::timeout(ms(20), waiting), async {
+            sleep(ms(10)).await;
+            tasks()
+        });
+        assert!(waited.is_err(), "nobody answers");
+        counted
+    };
+    assert_eq!(with((0..10).map(|_| client.get(URL)).collect()).await, alone);
+    // A body may be somebody's work, which is not to hold the other requests up.
+    let slow = with((0..10).map(|_| client.post(URL).body(slow_body(1_000))).collect()).await;
+    assert!(slow >= alone + 10, "{slow} tasks, {alone} without them");
+    assert_eq!(with((0..10).map(|_| client.get(URL)).collect()).await, alone, "those are gone, and others are none");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_body_that_panics_leaves_nobody_waiting() {
+    let wire = Wire::new(|number, stream| async move {
+        let Ok(mut peer) = H2Peer::accept(stream, Some(100)).await else { return };
+        let mut answered = 0;
+        while let Ok(stream) = peer.request().await {
+            // The first connection has one answer.
+            if number > 0 || answered == 0 {
+                peer.answer(stream).await.unwrap();
+                answered += 1;
+            }
+        }
+    });
+    let client = client(&wire, PoolConfig::new(), &Recorder::default());
+    get(&client).await.unwrap();
+    let bad = Body::wrap_stream(futures_util::stream::poll_fn(|_| -> std::task::Poll<Option<std::io::Result<&str>>> {
+        panic!("a body of somebody's")
+    }));
+    // Both are taken in one turn, and what waits for the answer to the first is not polled yet.
+    let both = async { tokio::join!(get(&client), client.post(URL).body(bad).send()) };
+    let (got, posted) = tokio::time::timeout(ms(1_000), both).await.expect("nobody waits");
+    assert_eq!((got.unwrap().as_str(), wire.connections()), ("ok", 2), "made again");
+    assert_eq!(posted.unwrap_err().kind(), ErrorKind::Exchange);
+}
+
 /// A body of which the first piece comes at once, and the rest after so many milliseconds.
 fn slow_body(rest: u64) -> Body {
     let first = futures_util::stream::once(async { Ok::<_, std::io::Error>("first") });

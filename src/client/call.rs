@@ -518,10 +518,9 @@ impl<'a> Call<'a> {
         }
         let announced = self.request().body.trailers().map(announced);
         let mut message = http::Request::new(Outgoing::new(self.body(), upload));
-        let host = || conn.host(|| self.request().origin.host_header());
         *message.version_mut() = insisted;
         *message.method_mut() = self.request().method.clone();
-        *message.headers_mut() = self.request().headers.clone();
+        *message.headers_mut() = self.headers(conn);
         if let Some(announced) = announced {
             message.headers_mut().entry(TRAILER).or_insert(announced);
         }
@@ -534,13 +533,10 @@ impl<'a> Call<'a> {
             message.headers_mut().entry(CONTENT_LENGTH).or_insert(HeaderValue::from_static("0"));
         }
         match (conn.protocol(), conn.forwards()) {
-            (Protocol::Http1, None) => {
-                *message.uri_mut() = target;
-                message.headers_mut().entry(HOST).or_insert_with(host);
-            }
+            (Protocol::Http1, None) => *message.uri_mut() = target,
             (Protocol::Http1, Some(forwarding)) => {
+                let host = || conn.host(|| self.request().origin.host_header());
                 *message.uri_mut() = self.absolute(target, conn.authority(host));
-                message.headers_mut().entry(HOST).or_insert_with(host);
                 if let Some(authorization) = &forwarding.authorization {
                     let header = message.headers_mut().entry(PROXY_AUTHORIZATION);
                     header.or_insert_with(|| authorization.clone());
@@ -555,6 +551,22 @@ impl<'a> Call<'a> {
             }
         }
         Ok(message)
+    }
+
+    /// The request's headers as they go out: to HTTP/1.1 they name the origin, where they do not name it themselves.
+    fn headers(&mut self, conn: &Conn<Outgoing>) -> HeaderMap {
+        let Request { headers, origin, .. } = self.request_mut();
+        if conn.protocol() == Protocol::Http1 {
+            let host = || conn.host(|| origin.host_header());
+            if headers.is_empty() {
+                let mut alone = HeaderMap::new();
+                alone.insert(HOST, host());
+                return alone;
+            }
+            // There is room for it, where a copy would have to grow; it goes when they go to another origin.
+            headers.entry(HOST).or_insert_with(host);
+        }
+        headers.clone()
     }
 
     fn absolute(&self, target: Uri, authority: Option<Authority>) -> Uri {

@@ -102,17 +102,21 @@ impl<F: Future + Unpin> Future for Limited<'_, F> {
             return Poll::Ready(Some(output));
         }
         match self.key {
-            None => self.key = Some(self.all.wait(self.deadline, cx.waker())),
+            None => {
+                self.key = Some(self.all.wait(self.deadline, cx.waker()));
+                Alarm::set(&self.all, Some(self.deadline));
+            }
             Some(key) => {
                 self.all.wait_on(key, cx.waker());
                 // After the waker is known: the time may have come in between.
-                if self.deadline <= now() {
+                let now = now();
+                if self.deadline <= now {
                     return Poll::Ready(None);
                 }
+                // Were its task gone, others' times would be forgotten, too: the next one looks at all of them.
+                Alarm::set_again(&self.all, Some(now));
             }
         }
-        // Also where it waits already: its timer may be gone with its runtime.
-        Alarm::set(&self.all, Some(self.deadline));
         Poll::Pending
     }
 }
@@ -165,6 +169,7 @@ mod tests {
     use std::pin::pin;
     use std::time::Duration;
 
+    use futures_util::FutureExt;
     use futures_util::future::join_all;
     use tokio::time::sleep;
 
@@ -228,13 +233,32 @@ mod tests {
         };
         let kept = first.spawn(limit(10));
         first.block_on(tokio::task::yield_now());
-        let in_time = async |after| tokio::time::timeout(ms(10_000), limit(after)).await;
-        assert_eq!(second.block_on(in_time(30)), Ok(None), "the first one sleeps");
+        // Not by a timeout around it: at the end of that it would be polled once more, and find out by itself.
+        let told = async |limited: Pin<&mut dyn Future<Output = Option<()>>>| {
+            tokio::select! {
+                biased;
+                () = sleep(ms(10_000)) => panic!("it is forgotten"),
+                told = limited => told,
+            }
+        };
+        let in_time = async |after| told(pin!(limit(after))).await;
+        assert_eq!(second.block_on(in_time(30)), None, "the first one sleeps");
         drop(first);
-        assert_eq!(second.block_on(in_time(30)), Ok(None), "the first one is gone");
+        assert_eq!(second.block_on(in_time(30)), None, "the first one is gone");
         drop((kept, second));
+        // Of two that have moved, the later one is polled first.
+        let (third, fourth) = (runtime(), runtime());
+        let (mut late, mut soon) = (Box::pin(limit(60_000)), Box::pin(limit(30)));
+        let begun = third.block_on(async { ((&mut late).now_or_never(), (&mut soon).now_or_never()) });
+        assert_eq!(begun, (None, None));
+        drop(third);
+        let soon = fourth.block_on(async {
+            assert_eq!((&mut late).now_or_never(), None);
+            told(soon.as_mut()).await
+        });
+        assert_eq!(soon, None, "the later one's is not the only time");
         for _ in 0..3 * MANY {
-            assert_eq!(runtime().block_on(in_time(1)), Ok(None));
+            assert_eq!(runtime().block_on(in_time(1)), None);
         }
         assert!(deadlines.others.lock().len() <= MANY, "what is gone is forgotten");
     }

@@ -12,6 +12,7 @@ use tokio::sync::Notify;
 
 use super::Body;
 use crate::clock::{Instant, Timer, now};
+use crate::connect;
 use crate::error::Cause;
 
 /// A request's body on its way; nothing where there is none. It is small, because hyper keeps room for 32 requests a connection.
@@ -185,7 +186,9 @@ impl http_body::Body for Outgoing {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.0.as_ref().is_none_or(|carried| carried.body.is_end_stream())
+        let is_empty = self.0.as_ref().is_none_or(|carried| carried.body.is_end_stream());
+        connect::has_body(!is_empty);
+        is_empty
     }
 
     fn size_hint(&self) -> SizeHint {

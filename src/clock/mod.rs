@@ -65,6 +65,16 @@ impl Timer {
         }
         sleep.as_mut().poll(cx)
     }
+
+    /// The deadline it was last polled with.
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        self.0.as_ref().map(|(_, sleep)| sleep.deadline())
+    }
+
+    /// Whether that has passed.
+    pub(crate) fn is_elapsed(&self) -> bool {
+        self.0.as_ref().is_some_and(|(_, sleep)| sleep.is_elapsed())
+    }
 }
 
 /// Something with a core whose timeouts have to be handled in time.
@@ -100,7 +110,7 @@ impl Default for Alarm {
 }
 
 /// As nanoseconds from a base, for what is seen without a lock.
-fn nanos(base: Instant, at: Instant) -> u64 {
+pub(crate) fn nanos(base: Instant, at: Instant) -> u64 {
     at.saturating_duration_since(base).as_nanos().try_into().unwrap_or(u64::MAX)
 }
 
@@ -120,6 +130,18 @@ impl Alarm {
             (Todo::Wake, _) => alarm.bell.notify_one(),
             (Todo::Start, Some(runtime)) => Watch::start(owner, &runtime, false),
             _ => {}
+        }
+    }
+
+    /// The same where it was set before to all that its owner waits for: only if its task went away it has to be set again, to the
+    /// first of those times or earlier.
+    pub(crate) fn set_again<T: Timed>(owner: &Arc<T>, deadline: Option<Instant>) {
+        let alarm = owner.alarm();
+        let Some(deadline) = deadline.filter(|_| !alarm.shown.is_asleep()) else { return };
+        let runtime = Handle::try_current().ok();
+        let todo = alarm.shown.set_again(nanos(alarm.base, deadline), runtime.is_some());
+        if let (Todo::Start, Some(runtime)) = (todo, runtime) {
+            Watch::start(owner, &runtime, false);
         }
     }
 }

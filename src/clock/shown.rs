@@ -41,6 +41,11 @@ impl Shown {
         Self { state: Mutex::new(State::Off), wakes: AtomicU64::new(NEVER) }
     }
 
+    /// Whether the task sleeps, so that only an earlier time is news to it.
+    pub(crate) fn is_asleep(&self) -> bool {
+        self.wakes.load(Ordering::Acquire) != NEVER
+    }
+
     /// Sees to it that the task wakes up at `at` or earlier; `may_start` says whether there can be one.
     ///
     /// It is called after what the time is for was changed under a lock that the task takes, too. Should the task be about to
@@ -66,6 +71,19 @@ impl Shown {
                 Todo::Start
             }
             State::Off => Todo::Nothing,
+        }
+    }
+
+    /// The same where the task was told before of all there is to wake up for: it is only told again if it is gone. One that is awake
+    /// finds it by itself.
+    pub(crate) fn set_again(&self, at: u64, may_start: bool) -> Todo {
+        let mut state = self.lock();
+        match *state {
+            State::Off if may_start => {
+                self.change(&mut state, State::Asleep(at.min(NEVER - 1)));
+                Todo::Start
+            }
+            _ => Todo::Nothing,
         }
     }
 

@@ -14,11 +14,11 @@ use http::{HeaderValue, Request, Response};
 use http_body::Body;
 use hyper::body::Incoming;
 use hyper::client::conn::{http1, http2};
-use hyper::rt::Executor;
-use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::rt::TokioIo;
 use tokio::task::AbortHandle;
 
 use super::io::{Marked, Marks};
+use super::multiplexed::{Lately, Multiplexed, Tasks};
 use super::{Forwarding, Line};
 use crate::clock::{self, Instant};
 use crate::dns::CachedResolver;
@@ -197,17 +197,16 @@ impl<B: Message> Opened<B> {
                 (Sender::Http1(Mutex::new(sender)), Serving::Http1(connection.map(drop).boxed()))
             }
             Protocol::Http2 => {
-                let first = FirstTask::default();
-                let mut builder = http2::Builder::new(first.clone());
-                builder.timer(TokioTimer::new()).keep_alive_interval(PING_EVERY).keep_alive_timeout(PING_TIMEOUT);
+                let (tasks, lately) = (Tasks::default(), Lately::new());
+                let mut builder = http2::Builder::new(tasks.clone());
+                builder.timer(lately.clone()).keep_alive_interval(PING_EVERY).keep_alive_timeout(PING_TIMEOUT);
                 builder.keep_alive_while_idle(true).initial_max_send_streams(UNSAID);
                 builder.initial_stream_window_size(STREAM_WINDOW).initial_connection_window_size(CONNECTION_WINDOW);
                 builder.max_concurrent_reset_streams(RESETS_REMEMBERED).max_local_error_reset_streams(None);
                 // Boxed, because it is large and HTTP/1.1 has no need of it.
                 let (sender, requests) = Box::pin(builder.handshake(stream)).await?;
                 let sender = Arc::new(Mutex::new(Some(sender)));
-                let socket = first.take();
-                let serving = Multiplexed { socket, requests: Some(requests), sender: sender.clone(), told: UNSAID };
+                let serving = Multiplexed::new(requests, (tasks, lately), sender.clone(), UNSAID);
                 (Sender::Http2(sender, Box::default()), Serving::Http2(Box::new(serving)))
             }
         };
@@ -257,67 +256,6 @@ impl<B: Message, P: Unpin, F: Fn(Capacity) + Unpin> Future for Served<B, P, F> {
         match serving {
             Serving::Http1(serving) => serving.poll_unpin(cx),
             Serving::Http2(serving) => serving.poll(cx, capacity),
-        }
-    }
-}
-
-/// An HTTP/2 connection's two halves, which hyper would serve in two tasks. In one, nothing happens to the socket between a
-/// request's being taken and its stream's being opened, so a GOAWAY is never taken for an answer to a stream it does not
-/// speak of; and what the peer allows is known as soon as it is read.
-struct Multiplexed<B: Message> {
-    /// The half that owns the socket.
-    socket: Option<BoxFuture<'static, ()>>,
-    requests: Option<http2::Connection<TokioIo<Marked>, B, FirstTask>>,
-    sender: Arc<Mutex<Option<http2::SendRequest<B>>>>,
-    told: usize,
-}
-
-impl<B: Message> Multiplexed<B> {
-    /// Ready when the socket is closed.
-    fn poll(&mut self, cx: &mut Context<'_>, capacity: &impl Fn(Capacity)) -> Poll<()> {
-        let closed = self.socket.as_mut().is_none_or(|socket| socket.poll_unpin(cx).is_ready());
-        if let Some(requests) = &mut self.requests {
-            let over = Pin::new(&mut *requests).poll(cx).is_ready() || closed;
-            let streams = requests.current_max_send_streams();
-            if over {
-                self.requests = None;
-                drop(unpoisoned(&self.sender).take());
-                // What happens when the socket is closed is its place's to tell.
-                if !closed {
-                    capacity(Capacity::NoMore);
-                }
-            } else if streams != std::mem::replace(&mut self.told, streams) {
-                capacity(Capacity::Seats(streams));
-            }
-        }
-        if closed { Poll::Ready(()) } else { Poll::Pending }
-    }
-}
-
-impl<B: Message> Drop for Multiplexed<B> {
-    fn drop(&mut self) {
-        drop(unpoisoned(&self.sender).take());
-    }
-}
-
-/// Keeps the first task it is given, and spawns the others.
-#[derive(Clone, Default)]
-struct FirstTask(Arc<Mutex<(bool, Option<BoxFuture<'static, ()>>)>>);
-
-impl FirstTask {
-    fn take(&self) -> Option<BoxFuture<'static, ()>> {
-        unpoisoned(&self.0).1.take()
-    }
-}
-
-impl<F: Future<Output = ()> + Send + 'static> Executor<F> for FirstTask {
-    fn execute(&self, task: F) {
-        let mut first = unpoisoned(&self.0);
-        if !std::mem::replace(&mut first.0, true) {
-            first.1 = Some(task.boxed());
-        } else {
-            drop(first);
-            tokio::spawn(task);
         }
     }
 }
@@ -500,6 +438,6 @@ impl<B> Drop for Inner<B> {
 }
 
 // What is behind these locks is never left half changed.
-fn unpoisoned<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(super) fn unpoisoned<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -21,7 +21,7 @@ use crate::trace::{DialTrace, DnsLookup, Event, Family, Source};
 type Addressed = (Family, Arc<[IpAddr]>, Instant);
 
 /// The answers of at most two families, each as it comes.
-pub(super) struct Answers<'a>(Vec<Answering<'a>>);
+pub(super) struct Answers<'a>([Option<Answering<'a>>; 2]);
 
 /// An answer that is there, or on its way.
 enum Answering<'a> {
@@ -33,20 +33,21 @@ impl Stream for Answers<'_> {
     type Item = Addressed;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Addressed>> {
-        for place in 0..self.0.len() {
-            let over = match &mut self.0[place] {
-                Answering::Known(_) => None,
-                Answering::Asked(asked) => match asked.as_mut().poll(cx) {
-                    Poll::Ready(answer) => Some(answer),
-                    Poll::Pending => continue,
-                },
+        for answering in &mut self.0 {
+            let over = match answering.take() {
+                Some(Answering::Known(answer)) => Poll::Ready(answer),
+                Some(Answering::Asked(mut asked)) => {
+                    let polled = asked.as_mut().poll(cx);
+                    *answering = polled.is_pending().then_some(Answering::Asked(asked));
+                    polled
+                }
+                None => continue,
             };
-            return Poll::Ready(match (self.0.remove(place), over) {
-                (Answering::Known(answer), _) => Some(answer),
-                (Answering::Asked(_), answer) => answer,
-            });
+            if let Poll::Ready(answer) = over {
+                return Poll::Ready(Some(answer));
+            }
         }
-        if self.0.is_empty() { Poll::Ready(None) } else { Poll::Pending }
+        if self.0.iter().all(Option::is_none) { Poll::Ready(None) } else { Poll::Pending }
     }
 }
 
@@ -71,12 +72,12 @@ impl Connector {
             Host::Ip(ip) => {
                 let (family, addresses) = literal(*ip, now, trace);
                 let addresses = allowed(addresses, policy, |_| true, lookups);
-                (family_of(*ip), Answers(vec![Answering::Known((family, addresses, now))]))
+                (family_of(*ip), Answers([Some(Answering::Known((family, addresses, now))), None]))
             }
             Host::Name(name) => {
                 let families = self.addresses.families();
                 let lookup = |family: &Family| self.lookup(name, *family, policy, lookups, now, trace);
-                (families, Answers(families.iter().map(lookup).collect()))
+                (families, Answers([families.first().map(lookup), families.get(1).map(lookup)]))
             }
         }
     }
@@ -90,22 +91,28 @@ impl Connector {
         now: Instant,
         trace: &'a DialTrace,
     ) -> Answering<'a> {
-        let mut asking = Asking::start(name, family, now, trace);
         match self.resolver.lookup_at(now, name, family) {
             Either::Left(outcome) => {
-                asking.over = true;
-                Answering::Known(self.answered(name, family, outcome, policy, lookups, now, trace))
+                let (lookup, addressed) = self.answered(name, family, outcome, policy, lookups, now);
+                let start = Event::DnsStart { name: name.clone(), family };
+                trace.emit_both_at(now, start, Event::DnsEnd(lookup));
+                Answering::Known(addressed)
             }
-            Either::Right(asked) => Answering::Asked(Box::pin(async move {
-                let mut asking = asking;
-                let outcome = asked.wait().await;
-                asking.over = true;
-                self.answered(name, family, outcome, policy, lookups, clock::now(), trace)
-            })),
+            Either::Right(asked) => {
+                let asking = Asking::start(name, family, now, trace);
+                Answering::Asked(Box::pin(async move {
+                    let mut asking = asking;
+                    let outcome = asked.wait().await;
+                    asking.over = true;
+                    let now = clock::now();
+                    let (lookup, addressed) = self.answered(name, family, outcome, policy, lookups, now);
+                    trace.emit_at(now, Event::DnsEnd(lookup));
+                    addressed
+                }))
+            }
         }
     }
 
-    #[allow(clippy::too_many_arguments, reason = "what a lookup knows")]
     fn answered(
         &self,
         name: &Arc<str>,
@@ -114,23 +121,20 @@ impl Connector {
         policy: &AddressPolicy,
         lookups: &Lookups,
         now: Instant,
-        trace: &DialTrace,
-    ) -> Addressed {
+    ) -> (DnsLookup, Addressed) {
         match outcome {
             Ok(answer) => {
                 let addresses = answer.addresses().clone();
                 let (ttl, source) = (answer.ttl(), answer.source());
                 let lookup = DnsLookup::answered(name.clone(), family, addresses.clone(), ttl, source);
-                trace.emit_at(now, Event::DnsEnd(lookup));
                 lookups.answered.store(true, Ordering::Relaxed);
-                (family, allowed(addresses, policy, is_worth_dialling, lookups), now)
+                (lookup, (family, allowed(addresses, policy, is_worth_dialling, lookups), now))
             }
             Err(error) => {
-                let source = error.answered_from();
-                let lookup = DnsLookup::failed(name.clone(), family, source, Arc::new(error.clone()));
-                trace.emit_at(now, Event::DnsEnd(lookup));
+                let (source, error) = (error.answered_from(), Arc::new(error));
+                let lookup = DnsLookup::failed(name.clone(), family, source, error.clone());
                 lookups.failed(error);
-                (family, Arc::default(), now)
+                (lookup, (family, Arc::default(), now))
             }
         }
     }
@@ -139,9 +143,8 @@ impl Connector {
 fn literal(ip: IpAddr, now: Instant, trace: &DialTrace) -> (Family, Arc<[IpAddr]>) {
     let (family, addresses) = (Family::of(ip), Arc::new([ip]));
     let name: Arc<str> = ip.to_string().into();
-    trace.emit_at(now, Event::DnsStart { name: name.clone(), family });
-    let lookup = DnsLookup::answered(name, family, addresses.clone(), Duration::MAX, Source::Literal);
-    trace.emit_at(now, Event::DnsEnd(lookup));
+    let lookup = DnsLookup::answered(name.clone(), family, addresses.clone(), Duration::MAX, Source::Literal);
+    trace.emit_both_at(now, Event::DnsStart { name, family }, Event::DnsEnd(lookup));
     (family, addresses)
 }
 
@@ -195,14 +198,14 @@ fn is_worth_dialling(ip: &IpAddr) -> bool {
 #[derive(Default)]
 pub(super) struct Lookups {
     /// The one that is worth telling.
-    failed: Mutex<Option<ResolveError>>,
+    failed: Mutex<Option<Arc<ResolveError>>>,
     denied: Mutex<Option<IpAddr>>,
     answered: AtomicBool,
 }
 
 impl Lookups {
     /// That there is no such name is worth the most, that it has no addresses of a family the least.
-    fn failed(&self, error: ResolveError) {
+    fn failed(&self, error: Arc<ResolveError>) {
         let worth = |error: &ResolveError| match error.kind() {
             ResolveErrorKind::NoData => 0,
             kind if !kind.is_negative() => 1,
@@ -229,7 +232,7 @@ impl Lookups {
             return ConnectError::Refused(failed);
         }
         match self.failed.lock().unwrap_or_else(PoisonError::into_inner).take() {
-            Some(error) => ConnectError::Resolve(error),
+            Some(error) => ConnectError::Resolve(Arc::unwrap_or_clone(error)),
             None => ConnectError::Refused(failed),
         }
     }

@@ -1,10 +1,12 @@
 //! From an origin to a connection: resolve, race, shake hands.
 
 mod addresses;
+mod bells;
 mod conn;
 mod error;
 mod io;
 mod lookup;
+mod multiplexed;
 mod proxy;
 
 use std::net::SocketAddr;
@@ -19,8 +21,9 @@ use error::is_exhaustion;
 pub(crate) use error::{ConnectError, reason};
 use futures_util::StreamExt;
 use lookup::Lookups;
+pub(crate) use multiplexed::has_body;
+use proxy::{Detour, NotLed};
 pub(crate) use proxy::{Forwarding, Proxies};
-use proxy::{NotLed, Route};
 pub use proxy::{Proxy, ProxyError};
 
 use crate::clock::{self, Instant};
@@ -110,17 +113,18 @@ impl Connector {
         trace: &Arc<DialTrace>,
     ) -> Result<Opened<B>, ConnectError> {
         let begun = trace.emit(Event::DialStart { origin: origin.clone() });
-        let opening = std::pin::pin!(async { self.shake(self.walk(origin, trace).await?, trace).await });
-        let opened = self.in_time(begun, opening, trace).await?;
-        trace.emit(Event::Opened { remote: opened.remote() });
-        Ok(opened)
+        let opening = std::pin::pin!(async {
+            let line = self.walk(origin, begun, trace).await?;
+            self.shake(line, trace).await
+        });
+        self.in_time(begun, opening, trace).await
     }
 
     /// The same for somebody else to speak over.
     #[cfg(feature = "hyper-util")]
     pub(crate) async fn open_line(&self, origin: &Origin, trace: &Arc<DialTrace>) -> Result<Line, ConnectError> {
         let begun = trace.emit(Event::DialStart { origin: origin.clone() });
-        let line = self.in_time(begun, std::pin::pin!(self.walk(origin, trace)), trace).await?;
+        let line = self.in_time(begun, std::pin::pin!(self.walk(origin, begun, trace)), trace).await?;
         trace.emit(Event::Opened { remote: line.remote });
         Ok(line)
     }
@@ -152,10 +156,18 @@ impl Connector {
         }
     }
 
-    async fn walk(&self, origin: &Origin, trace: &Arc<DialTrace>) -> Result<Line, ConnectError> {
-        match self.route(origin)? {
+    async fn walk(&self, origin: &Origin, begun: Instant, trace: &Arc<DialTrace>) -> Result<Line, ConnectError> {
+        if let Some(detour) = self.detour(origin)? {
+            // Boxed, because few dials make one, and none of the others is to be as large.
+            return Box::pin(self.make_detour(origin, detour, trace)).await;
+        }
+        self.race(origin, None, origin, begun, trace).await
+    }
+
+    async fn make_detour(&self, origin: &Origin, detour: Detour, trace: &Arc<DialTrace>) -> Result<Line, ConnectError> {
+        match detour {
             #[cfg(unix)]
-            Route::Unix(path) => {
+            Detour::Unix(path) => {
                 trace.emit(Event::UnixStart { path: path.clone() });
                 let stream = transport::connect_unix(&path).await;
                 let stream = stream.map_err(|error| ConnectError::Unix(path.clone(), error))?;
@@ -163,10 +175,10 @@ impl Connector {
                 let (stream, facts) = secured.map_err(|error| ConnectError::UnixTls(path, error))?;
                 Ok(Line { stream, facts, remote: None, forwarding: None, interest: None, probe: None })
             }
-            Route::Direct => self.race(origin, None, origin, trace).await,
-            Route::Through(way) => {
+            Detour::Through(way) => {
                 let hosts = self.hosts_for(&way, origin.host(), trace).await?;
-                let reached = self.race(&way.proxy, Some(&Through { way: &way, hosts }), origin, trace).await;
+                let through = Through { way: &way, hosts };
+                let reached = self.race(&way.proxy, Some(&through), origin, clock::now(), trace).await;
                 reached.map_err(|error| match error {
                     ConnectError::Resolve(_) | ConnectError::Refused(_) => {
                         ConnectError::NoProxy(way.proxy.clone(), error.into())
@@ -177,26 +189,26 @@ impl Connector {
         }
     }
 
-    fn route(&self, origin: &Origin) -> Result<Route, ConnectError> {
+    fn detour(&self, origin: &Origin) -> Result<Option<Detour>, ConnectError> {
         #[cfg(unix)]
         if let Some(path) = &self.unix {
-            return Ok(Route::Unix(path.clone()));
+            return Ok(Some(Detour::Unix(path.clone())));
         }
-        Ok(self.proxies.find(origin).map_err(ConnectError::Proxies)?.map_or(Route::Direct, Route::Through))
+        Ok(self.proxies.find(origin).map_err(ConnectError::Proxies)?.map(Detour::Through))
     }
 
-    /// Connects to an address of `target`, which is the origin or a proxy on the way to it.
+    /// Connects to an address of `target`, which is the origin or a proxy on the way to it. It is `now`.
     async fn race(
         &self,
         target: &Origin,
         through: Option<&Through<'_>>,
         origin: &Origin,
+        now: Instant,
         trace: &Arc<DialTrace>,
     ) -> Result<Line, ConnectError> {
         let lookups = Lookups::default();
         // The policy is about origins; who names a proxy means it.
         let policy = if through.is_none() { &self.policy } else { &AddressPolicy::default() };
-        let now = clock::now();
         let (families, answers) = self.resolve(target.host(), policy, &lookups, now, trace);
         let dial = |address: SocketAddr| self.transport.connect(address);
         let source = |ip| match self.transport.source_of((ip, target.port()).into()) {
@@ -251,7 +263,7 @@ impl Connector {
             let forwarding = through.and_then(|through| self.forwarding(through.way, origin));
             match self.secure(origin, Some(remote), stream, trace).await {
                 Ok((stream, facts)) => {
-                    let interest = host.map(|name| Interest::new(&self.resolver, name, clock::now()));
+                    let interest = host.map(|name| Interest::new(&self.resolver, name, now));
                     return Ok(Line { stream, facts, remote: Some(remote), forwarding, interest, probe });
                 }
                 // It is not the proxy that would not do.
@@ -349,9 +361,13 @@ impl Connector {
     }
 
     async fn shake<B: Message>(&self, line: Line, trace: &DialTrace) -> Result<Opened<B>, ConnectError> {
-        let protocol = self.protocol(&line);
-        trace.emit(Event::HandshakeStart { version: protocol.version() });
-        Opened::handshake(line, protocol).await.map_err(ConnectError::Handshake)
+        let (protocol, remote) = (self.protocol(&line), line.remote);
+        let begun = trace.emit(Event::HandshakeStart { version: protocol.version() });
+        let opened = Opened::handshake(line, protocol).await.map_err(ConnectError::Handshake)?;
+        // For HTTP/1.1 nothing is sent, nor waited for.
+        let at = if protocol == Protocol::Http1 { begun } else { clock::now() };
+        trace.emit_at(at, Event::Opened { remote });
+        Ok(opened)
     }
 
     /// The stream to a proxy after the TLS handshake with it, where it wants one. The origin's configuration is used: its

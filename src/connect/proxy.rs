@@ -364,9 +364,8 @@ impl Service<Uri> for Connected {
     }
 }
 
-/// How a client is led to its origins.
-pub(crate) enum Route {
-    Direct,
+/// Where a dial leads instead of to the origin's own addresses.
+pub(crate) enum Detour {
     /// To one Unix domain socket, whatever the origin is.
     #[cfg(unix)]
     Unix(Arc<std::path::Path>),

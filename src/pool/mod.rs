@@ -296,44 +296,65 @@ impl<D: Dial> WeakPool<D> {
 }
 
 thread_local! {
-    /// The pool whose effects this thread performs, by address: what they cause in turn is left to the same loop.
-    static PERFORMING: Cell<usize> = const { Cell::new(0) };
+    /// The pool whose effects this thread performs, by address, and whether there are new ones: what they cause in turn is left to
+    /// the same loop.
+    static PERFORMING: Cell<(usize, bool)> = const { Cell::new((0, false)) };
 }
+
+/// An effect, for a dial the runtime it runs on, and whether others follow.
+type Next<D> = (Todo<D>, Option<Handle>, bool);
 
 impl<D: Dial> Shared<D> {
     /// Changes the books under the lock and does what follows from it outside.
     fn step<T>(self: &Arc<Self>, change: impl FnOnce(&mut Core<D>) -> T) -> T {
-        let (changed, has_effects, next) = {
+        let this = Arc::as_ptr(self).addr();
+        let is_performing = PERFORMING.get().0 == this;
+        let (changed, first, before, next) = {
             let mut state = self.lock();
-            (change(&mut state), state.has_effects(), state.next_timeout())
+            let before = state.next_timeout();
+            let changed = change(&mut state);
+            let first = match is_performing {
+                true => {
+                    PERFORMING.set((this, state.has_effects()));
+                    None
+                }
+                false => Self::next_effect(&mut state),
+            };
+            (changed, first, before, state.next_timeout())
         };
-        if has_effects {
-            self.perform();
+        match next == before {
+            true => Alarm::set_again(self, next),
+            false => Alarm::set(self, next),
         }
-        Alarm::set(self, next);
+        if let Some(first) = first {
+            self.perform(first);
+        }
         changed
     }
 
-    fn perform(self: &Arc<Self>) {
+    fn perform(self: &Arc<Self>, mut next: Next<D>) {
         let this = Arc::as_ptr(self).addr();
-        let outer = Outer(PERFORMING.replace(this));
-        if outer.0 == this {
-            return;
-        }
-        while let Some((effect, runtime)) = self.next_effect() {
+        let _outer = Outer(PERFORMING.replace((this, false)));
+        loop {
+            let (effect, runtime, others) = next;
             self.act(effect, runtime);
+            let (_, caused) = PERFORMING.replace((this, false));
+            if !others && !caused {
+                return;
+            }
+            // Another thread may have taken it.
+            let Some(another) = Self::next_effect(&mut self.lock()) else { return };
+            next = another;
         }
     }
 
-    /// The next effect, and for a dial the runtime it runs on.
-    fn next_effect(&self) -> Option<(Todo<D>, Option<Handle>)> {
-        let mut state = self.lock();
+    fn next_effect(state: &mut Core<D>) -> Option<Next<D>> {
         let effect = state.poll()?;
         let runtime = match &effect {
             Effect::Dial(permit, _) => state.waiter_of(permit).and_then(|waiter| waiter.runtime.clone()),
             _ => None,
         };
-        Some((effect, runtime))
+        Some((effect, runtime, state.has_effects()))
     }
 
     fn act(self: &Arc<Self>, effect: Todo<D>, runtime: Option<Handle>) {
@@ -447,7 +468,7 @@ impl<D: Dial> Timed for Shared<D> {
 }
 
 /// Restores which pool's effects this thread performed before.
-struct Outer(usize);
+struct Outer((usize, bool));
 
 impl Drop for Outer {
     fn drop(&mut self) {

@@ -4,6 +4,7 @@ mod preference;
 mod schedule;
 mod scoreboard;
 
+use std::borrow::Cow;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
@@ -17,6 +18,7 @@ pub(crate) use preference::Way;
 pub(crate) use schedule::Config;
 use schedule::{Schedule, Step};
 use scoreboard::Scoreboard;
+use smallvec::SmallVec;
 
 use crate::clock::{Instant, now, sleep_until};
 use crate::trace::{DialTrace, Event, Family};
@@ -90,7 +92,7 @@ pub(crate) struct Race<'a, A, D, F> {
     answers: A,
     dial: D,
     /// In the order they began. They are few, so each is asked whenever one may be over.
-    running: Vec<Attempt<'a, F>>,
+    running: SmallVec<[Attempt<'a, F>; 1]>,
     failed: Vec<Failed>,
     trace: &'a DialTrace,
     /// What time it is, as long as it has waited for nothing.
@@ -118,7 +120,7 @@ where
             None => Schedule::new(config, field.families, remembered.unwrap_or(Family::V6)),
         };
         let (is_open, begun) = (remembered.is_none(), Some(now));
-        Self { field, schedule, is_open, answers, dial, running: Vec::new(), failed: Vec::new(), trace, begun }
+        Self { field, schedule, is_open, answers, dial, running: SmallVec::new(), failed: Vec::new(), trace, begun }
     }
 
     /// The next connection; `None` when no address is left. Asked again, the race goes on with the other addresses.
@@ -189,7 +191,7 @@ where
     }
 
     fn answered(&mut self, now: Instant, family: Family, addresses: &[IpAddr]) {
-        let mut ordered = addresses.to_vec();
+        let mut ordered = Cow::Borrowed(addresses);
         // Of one IPv4 address there is nothing to find out.
         if self.field.turn.is_none() && addresses.len() > usize::from(family == Family::V4) {
             let mut ways = self.field.ways(now, addresses);
@@ -197,14 +199,14 @@ where
             if self.is_open && family == Family::V6 && preference::yields_to_v4(ways[0]) {
                 self.schedule.prefer(Family::V4);
             }
-            ordered = ways.into_iter().map(|(ip, _)| ip).collect();
+            ordered = Cow::Owned(ways.into_iter().map(|(ip, _)| ip).collect());
         }
         let (port, scores) = (self.field.port, self.field.scores.lock());
         let standing = |ip: IpAddr| {
             let address = SocketAddr::new(ip, port);
             (address, scores.standing(now, address))
         };
-        self.schedule.answered(now, family, ordered.into_iter().map(standing));
+        self.schedule.answered(now, family, ordered.iter().copied().map(standing));
     }
 
     /// Notes who won, and who had the time to and did not.
@@ -272,7 +274,7 @@ enum Happened<'a, F, T> {
 
 /// The first of the attempts that is over, which is none of them any more.
 fn poll_ended<'a, F: Future + Unpin>(
-    running: &mut Vec<Attempt<'a, F>>,
+    running: &mut SmallVec<[Attempt<'a, F>; 1]>,
     cx: &mut Context<'_>,
 ) -> Poll<(Attempt<'a, F>, F::Output)> {
     for (place, attempt) in running.iter_mut().enumerate() {

@@ -3,6 +3,8 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use smallvec::SmallVec;
+
 use super::scoreboard::Standing;
 use crate::clock::Instant;
 use crate::trace::Family;
@@ -50,7 +52,7 @@ pub(crate) struct Schedule {
     config: Config,
     unanswered: Families,
     /// In the order they were answered.
-    addresses: Vec<Known>,
+    addresses: SmallVec<[Known; 2]>,
     /// How many were dialled.
     dialled: usize,
     /// The family that goes first, and whose turn it is.
@@ -87,7 +89,7 @@ impl Schedule {
     /// A race that waits for the answers of `unanswered` families, of which `first` goes first.
     pub(crate) fn new(config: Config, unanswered: &[Family], first: Family) -> Self {
         let unanswered = [Family::V4, Family::V6].map(|family| unanswered.contains(&family));
-        let (addresses, dialled, turn) = (Vec::new(), 0, first);
+        let (addresses, dialled, turn) = (SmallVec::new(), 0, first);
         Self { config, unanswered, addresses, dialled, first, turn, share: None, held_until: None, spaced_until: None }
     }
 

@@ -185,13 +185,8 @@ impl Trace {
     }
 
     /// Takes over what a dial did for this call. The client's observers have seen it as it happened, the call's own see it now.
-    pub(crate) fn adopt(&self, dial: &DialTrace) {
-        {
-            let (events, mut timings) = (dial.lock(), self.lock());
-            for (at, event) in events.iter() {
-                timings.fold(*at, event);
-            }
-        }
+    pub(crate) fn adopt(&self, dial: &Arc<DialTrace>) {
+        self.lock().adopt(dial);
         if let Some(own) = self.0.own.as_ref().filter(|own| own.wants().includes(Wants::CONNECTIONS)) {
             let subject = Subject::Connection(dial.connection);
             for (at, event) in dial.events() {
@@ -234,7 +229,9 @@ impl Trace {
 
     /// The timings as far as the call has got.
     pub(crate) fn timings(&self) -> Timings {
-        self.lock().clone()
+        let mut timings = self.lock();
+        timings.list_all();
+        timings.clone()
     }
 
     fn lock(&self) -> MutexGuard<'_, Timings> {
@@ -249,8 +246,14 @@ pub(crate) struct DialTrace {
     events: Mutex<Vec<(Instant, Event)>>,
 }
 
-/// What a dial with a name that has addresses of both families makes.
-const USUAL_EVENTS: usize = 10;
+/// What a dial makes that looks a name up and has no TLS.
+const USUAL_EVENTS: usize = 9;
+
+impl fmt::Debug for DialTrace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("DialTrace").field(&self.connection).finish()
+    }
+}
 
 impl DialTrace {
     pub(crate) fn new(hooks: &Hooks, connection: u64) -> Arc<Self> {
@@ -271,6 +274,17 @@ impl DialTrace {
         }
         self.lock().push((at, event.clone()));
         tell_of(&self.hooks, None, self.connection, at, event);
+    }
+
+    /// Takes two events that happened at `at`, in this order.
+    pub(crate) fn emit_both_at(&self, at: Instant, first: Event, second: Event) {
+        if self.hooks.wants().includes(Wants::CONNECTIONS) {
+            self.emit_at(at, first);
+            return self.emit_at(at, second);
+        }
+        let mut events = self.lock();
+        events.push((at, first));
+        events.push((at, second));
     }
 
     /// The number of the connection it opens.

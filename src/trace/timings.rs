@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use http::{StatusCode, Version};
 
+use super::DialTrace;
 use super::event::{DnsLookup, Event, Limit, Phase, RetryCause, Source, TlsFacts};
 use crate::clock::Instant;
 
@@ -59,6 +60,8 @@ pub struct Timings {
     /// How many of the lookups and attempts were for earlier requests of the call.
     lookups_before: usize,
     attempts_before: usize,
+    /// The last dial, and how many of its events count, while nobody has asked for its lookups and attempts.
+    unlisted: Option<(Arc<DialTrace>, usize)>,
 }
 
 /// What a call's last request has reached, and when.
@@ -148,13 +151,21 @@ struct Spent {
     /// Up to when the sums go.
     since: Instant,
     /// The phases left after that, and when.
-    left: [(Phase, Instant); 4],
+    left: [(Phase, Instant); USUAL_PHASES],
     count: usize,
 }
 
+/// How many phases a call leaves that opens a connection: queue, DNS, connect, queue, send, wait.
+const USUAL_PHASES: usize = 6;
+
 impl Spent {
     fn new(start: Instant) -> Self {
-        Self { sums: [Duration::ZERO; Phase::ALL.len()], since: start, left: [(Phase::Queue, start); 4], count: 0 }
+        Self {
+            sums: [Duration::ZERO; Phase::ALL.len()],
+            since: start,
+            left: [(Phase::Queue, start); USUAL_PHASES],
+            count: 0,
+        }
     }
 
     fn left(&mut self, phase: Phase, at: Instant) {
@@ -201,30 +212,59 @@ impl Timings {
             hops: Vec::new(),
             lookups_before: 0,
             attempts_before: 0,
+            unlisted: None,
         }
     }
 
     /// Takes one event. Events come in order; one from before the call (of a dial begun earlier) counts from its start.
     #[inline(always)]
     pub(crate) fn fold(&mut self, at: Instant, event: &Event) {
+        self.fold_times(at, event);
+        self.list(at, event);
+    }
+
+    /// Takes what a dial did so far. What it looked up and dialled is listed when somebody wants to know.
+    pub(super) fn adopt(&mut self, dial: &Arc<DialTrace>) {
+        self.list_all();
+        let events = dial.lock();
+        events.iter().for_each(|(at, event)| self.fold_times(*at, event));
+        self.unlisted = Some((dial.clone(), events.len()));
+    }
+
+    /// Lists what was put off.
+    pub(super) fn list_all(&mut self) {
+        if let Some((dial, count)) = self.unlisted.take() {
+            dial.lock()[..count].iter().for_each(|(at, event)| self.list(*at, event));
+        }
+    }
+
+    /// Lists the lookups, and the addresses dialled.
+    #[inline(always)]
+    fn list(&mut self, at: Instant, event: &Event) {
+        match event {
+            Event::DnsEnd(lookup) => self.lookups.push(lookup.clone()),
+            Event::AttemptStart { address } => self.attempt_started(at, *address),
+            Event::AttemptEnd { address, error } => {
+                let outcome = error.as_ref().map_or(Outcome::Connected, |error| Outcome::Failed(error.clone()));
+                self.attempt_ended(at, *address, outcome);
+            }
+            Event::AttemptCancelled { address } => self.attempt_ended(at, *address, Outcome::Cancelled),
+            Event::TlsFailed { address: Some(address), error } => self.attempt_spoiled(*address, error),
+            _ => {}
+        }
+    }
+
+    #[inline(always)]
+    fn fold_times(&mut self, at: Instant, event: &Event) {
         self.advance(at);
         match event {
             Event::DialStart { .. } => self.marks = Marks { dialling: Some(at), ..Marks::default() },
             Event::DnsStart { .. } => self.enter(Phase::Dns),
-            Event::DnsEnd(lookup) => self.lookups.push(lookup.clone()),
-            Event::AttemptStart { address } => {
+            Event::AttemptStart { .. } => {
                 self.enter(Phase::Connect);
                 self.marks.named.get_or_insert(at);
-                self.attempt_started(at, *address);
             }
-            Event::AttemptEnd { address, error: None } => {
-                self.marks.connected = Some(at);
-                self.attempt_ended(at, *address, Outcome::Connected);
-            }
-            Event::AttemptEnd { address, error: Some(error) } => {
-                self.attempt_ended(at, *address, Outcome::Failed(error.clone()));
-            }
-            Event::AttemptCancelled { address } => self.attempt_ended(at, *address, Outcome::Cancelled),
+            Event::AttemptEnd { error: None, .. } => self.marks.connected = Some(at),
             Event::UnixStart { .. } => self.enter(Phase::Connect),
             Event::ProxyStart { .. } => self.enter(Phase::Proxy),
             Event::TlsStart { .. } => self.enter(Phase::Tls),
@@ -233,12 +273,7 @@ impl Timings {
                 self.tls = Some(facts.clone());
             }
             // The next address is dialled.
-            Event::TlsFailed { address, error } => {
-                self.go_to(Phase::Connect);
-                if let Some(address) = address {
-                    self.attempt_spoiled(*address, error);
-                }
-            }
+            Event::TlsFailed { .. } => self.go_to(Phase::Connect),
             Event::Opened { .. } | Event::DialPostponed => self.go_to(Phase::Queue),
             Event::Queued { limit, .. } => {
                 self.limit = Some(*limit);
@@ -280,6 +315,9 @@ impl Timings {
                 self.complete = true;
             }
             Event::CallStart(_)
+            | Event::DnsEnd(_)
+            | Event::AttemptEnd { error: Some(_), .. }
+            | Event::AttemptCancelled { .. }
             | Event::HeadersSent
             | Event::Informational { .. }
             | Event::BodyChunk { .. }
@@ -511,6 +549,7 @@ impl Timings {
         if self.complete {
             return;
         }
+        self.list_all();
         let started = self.hops.last().map_or(Duration::ZERO, |hop| hop.started + hop.elapsed);
         let all = self.all_spent();
         let spent =
@@ -645,6 +684,27 @@ mod tests {
         timings.fold(start + ms(9), &Event::Opened { remote: None });
         timings.fold(start + ms(9), &leased(0));
         assert_eq!(in_ms(&timings), [0, 5, 4, 0, 0, 0, 0, 9]);
+    }
+
+    #[test]
+    fn what_a_dial_did_so_far_is_the_calls_and_no_more() {
+        let (start, hooks) = (t0(), super::super::Hooks::default());
+        let dials = [1, 2].map(|number| DialTrace::new(&hooks, number));
+        let addresses = [1, 2].map(|last| SocketAddr::from(([192, 0, 2, last], 80)));
+        let mut timings = Timings::new(start);
+        for (dial, address) in dials.iter().zip(addresses) {
+            dial.emit_at(start + ms(1), Event::AttemptStart { address });
+            timings.adopt(dial);
+            dial.emit_at(start + ms(3), Event::AttemptEnd { address, error: None });
+        }
+        assert_eq!((timings.phase(), timings.total()), (Phase::Connect, ms(1)));
+        // What a request did stays with it when the call goes on.
+        timings.fold(start + ms(9), &Event::Retried { cause: RetryCause::Failed });
+        timings.list_all();
+        let attempts: Vec<_> = timings.attempts().iter().map(|attempt| (attempt.address, attempt.elapsed)).collect();
+        assert_eq!(attempts, addresses.map(|address| (address, Duration::ZERO)));
+        assert!(timings.attempts().iter().all(|attempt| matches!(attempt.outcome, Outcome::Pending)));
+        assert_eq!(timings.attempts_before, 2);
     }
 
     #[test]

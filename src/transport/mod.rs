@@ -1,15 +1,18 @@
 //! Addresses to byte streams: the [`Transport`] seam, TCP, and Unix domain sockets.
 
+mod options;
+
 use std::any::Any;
 use std::io;
 use std::mem::MaybeUninit;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::pin::Pin;
 use std::sync::{Arc, Weak};
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
-use socket2::{Domain, SockRef, Socket, TcpKeepalive, Type};
+use options::{Pending, Waits};
+use socket2::{Domain, SockRef, Socket, Type};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpSocket, TcpStream};
@@ -67,6 +70,10 @@ impl<S: AsyncRead + AsyncWrite + Any + Send + Unpin> Stream for S {}
 /// TCP, with nodelay on, keepalive after 15 s of silence (3 probes, 15 s apart), and on Linux a user timeout of 30 s
 /// (RFC 5482) after which unacknowledged data closes the connection.
 ///
+/// A socket gets these options before they begin to matter, and on Linux not sooner: nodelay before anything but a first write of
+/// up to 536 bytes, the others after half the shorter of their times. A connection that is over by then has not paid for
+/// them. The runtime's clock has to be enabled.
+///
 /// ```
 /// use std::{net::Ipv4Addr, time::Duration};
 /// use speeddial::transport::TcpTransport;
@@ -89,7 +96,6 @@ pub struct TcpTransport {
 }
 
 const KEEPALIVE: Duration = Duration::from_secs(15);
-const KEEPALIVE_PROBES: u32 = 3;
 const USER_TIMEOUT: Duration = Duration::from_secs(30);
 
 impl Default for TcpTransport {
@@ -181,8 +187,8 @@ impl TcpTransport {
         }
     }
 
-    /// What has to be so before the connection is made. Unlike the options below, these change where packets go, so a
-    /// system that cannot do it refuses the connection.
+    /// What has to be so before the connection is made. Unlike the options that are set later, these change where packets go, so
+    /// a system that cannot do it refuses the connection.
     fn bind(&self, socket: &TcpSocket, address: SocketAddr) -> io::Result<()> {
         #[cfg(target_os = "linux")]
         if let Some(interface) = &self.interface {
@@ -205,35 +211,24 @@ impl TcpTransport {
         }
     }
 
-    /// An option that the system does not know is no reason to do without the connection.
-    fn configure(&self, socket: SockRef<'_>) {
-        let _ = socket.set_tcp_nodelay(self.nodelay);
-        if let Some(every) = self.keepalive {
-            let mut keepalive = TcpKeepalive::new().with_time(every).with_interval(every);
-            // Where there is a user timeout, Linux goes by that and counts no probes (RFC 5482 §4.1).
-            if !(cfg!(target_os = "linux") && self.user_timeout.is_some()) {
-                keepalive = keepalive.with_retries(KEEPALIVE_PROBES);
-            }
-            let _ = socket.set_tcp_keepalive(&keepalive);
-        }
-    }
-
     async fn dial(&self, address: SocketAddr) -> io::Result<TcpStream> {
         let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
         self.bind(&socket, address)?;
-        // Before it is connected, no timer has to be set anew for them.
-        self.configure(SockRef::from(&socket));
-        let stream = socket.connect(address).await?;
-        // Before it is connected, this would be about the connecting, too, which has a limit of its own.
-        #[cfg(target_os = "linux")]
-        let _ = SockRef::from(&stream).set_tcp_user_timeout(self.user_timeout);
-        Ok(stream)
+        socket.connect(address).await
+    }
+
+    /// What is set as it begins to matter.
+    fn pending(&self) -> Pending {
+        Pending::new(self.nodelay, self.keepalive, self.user_timeout)
     }
 }
 
 impl Transport for TcpTransport {
     fn connect(&self, address: SocketAddr) -> Connecting<'_> {
-        Box::pin(async move { Ok(Box::new(Tcp::new(self.dial(address).await?)) as Box<dyn Stream>) })
+        Box::pin(async move {
+            let stream = self.dial(address).await?;
+            Ok(Box::new(Tcp::new(stream, self.pending())) as Box<dyn Stream>)
+        })
     }
 
     /// Connects a UDP socket, which sends nothing and asks the routing table.
@@ -259,25 +254,33 @@ struct Tcp {
     read: OwnedReadHalf,
     /// Shared with whoever looks, who keeps it only for that moment.
     write: Option<Arc<OwnedWriteHalf>>,
+    options: Pending,
 }
 
 impl Tcp {
-    fn new(stream: TcpStream) -> Self {
+    fn new(stream: TcpStream, options: Pending) -> Self {
         let (read, write) = stream.into_split();
-        Self { read, write: Some(Arc::new(write)) }
+        Self { read, write: Some(Arc::new(write)), options }
     }
 
     fn poll_try<T>(
-        &self,
+        &mut self,
         cx: &mut Context<'_>,
+        bytes: usize,
         attempt: impl Fn(&OwnedWriteHalf) -> io::Result<T>,
     ) -> Poll<io::Result<T>> {
         let write = self.write.as_ref().expect("taken by drop alone");
+        let stream: &TcpStream = write.as_ref().as_ref();
+        self.options.before_write(bytes, || stream.into());
         loop {
             match attempt(write) {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    ready!(write.as_ref().as_ref().poll_write_ready(cx))?
-                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => match stream.poll_write_ready(cx) {
+                    Poll::Ready(ready) => ready?,
+                    Poll::Pending => {
+                        self.options.poll_silence(cx, Waits::ToWrite, || stream.into());
+                        return Poll::Pending;
+                    }
+                },
                 done => return Poll::Ready(done),
             }
         }
@@ -295,21 +298,27 @@ impl Drop for Tcp {
 
 impl AsyncRead for Tcp {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.read).poll_read(cx, buf)
+        let Self { read, options, .. } = &mut *self;
+        let polled = Pin::new(&mut *read).poll_read(cx, buf);
+        if polled.is_pending() {
+            options.poll_silence(cx, Waits::ToRead, || read.as_ref().into());
+        }
+        polled
     }
 }
 
 impl AsyncWrite for Tcp {
-    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        self.poll_try(cx, |write| write.try_write(buf))
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        self.poll_try(cx, buf.len(), |write| write.try_write(buf))
     }
 
     fn poll_write_vectored(
-        self: Pin<&mut Self>,
+        mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        self.poll_try(cx, |write| write.try_write_vectored(bufs))
+        let bytes = bufs.iter().map(|buf| buf.len()).sum();
+        self.poll_try(cx, bytes, |write| write.try_write_vectored(bufs))
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -379,32 +388,16 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn sockets_have_the_promised_options() {
-        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let stream = TcpTransport::new().dial(listener.local_addr().unwrap()).await.unwrap();
-        let socket = SockRef::from(&stream);
-        assert!(stream.nodelay().unwrap() && socket.keepalive().unwrap());
-        assert_eq!(socket.tcp_keepalive_time().unwrap(), KEEPALIVE);
-        assert_eq!(socket.tcp_keepalive_interval().unwrap(), KEEPALIVE);
-        #[cfg(target_os = "linux")]
-        assert_eq!(socket.tcp_user_timeout().unwrap(), Some(USER_TIMEOUT));
-    }
-
-    #[tokio::test]
     async fn options_are_what_was_asked_for() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let transport = TcpTransport::new().nodelay(false).keepalive(None).user_timeout(None);
-        let transport = transport.send_buffer_size(50_000).receive_buffer_size(60_000);
+        let transport = TcpTransport::new().send_buffer_size(50_000).receive_buffer_size(60_000);
         let transport = transport.local_address([127, 0, 0, 9].into());
         let stream = transport.dial(address).await.unwrap();
         let socket = SockRef::from(&stream);
-        assert!(!stream.nodelay().unwrap() && !socket.keepalive().unwrap());
         assert!(socket.send_buffer_size().unwrap() >= 50_000 && socket.recv_buffer_size().unwrap() >= 60_000);
         assert_eq!(stream.local_addr().unwrap().ip(), IpAddr::from([127, 0, 0, 9]));
         assert_eq!(transport.source_of(address).unwrap().unwrap(), IpAddr::from([127, 0, 0, 9]));
-        #[cfg(target_os = "linux")]
-        assert_eq!(socket.tcp_user_timeout().unwrap(), None);
     }
 
     #[tokio::test]

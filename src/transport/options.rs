@@ -1,0 +1,326 @@
+//! Socket options that are set when they begin to matter: a connection that is over before has not paid for them.
+
+use std::num::NonZeroU32;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use socket2::{SockRef, TcpKeepalive};
+use tokio::runtime::Handle;
+use tokio::task::coop::has_budget_remaining;
+
+use crate::clock::{Timer, now};
+
+const KEEPALIVE_PROBES: u32 = 3;
+
+/// What a first write may have without waiting for anything: the size of segment that everybody takes (RFC 9293 §3.7.1).
+/// Of a longer one, Nagle's algorithm might keep the end back.
+const SHORT: usize = 536;
+
+/// What is still to be set on a socket. An option that the system does not know is no reason to do without the connection.
+pub(super) struct Pending {
+    nodelay: bool,
+    has_written: bool,
+    for_silence: Option<ForSilence>,
+}
+
+/// Options about peers that fall silent.
+struct ForSilence {
+    keepalive: Option<Millis>,
+    user_timeout: Option<Millis>,
+    timer: Timer,
+    /// Whom the timer wakes.
+    waker: Option<(Waits, Waker)>,
+}
+
+/// As much as an option can be, in half the room: every connection has it.
+type Millis = NonZeroU32;
+
+fn millis(time: Duration) -> Millis {
+    Millis::new(time.as_millis().try_into().unwrap_or(u32::MAX)).unwrap_or(Millis::MIN)
+}
+
+fn duration(time: Millis) -> Duration {
+    Duration::from_millis(time.get().into())
+}
+
+impl Pending {
+    pub(super) fn new(nodelay: bool, keepalive: Option<Duration>, user_timeout: Option<Duration>) -> Self {
+        // None at all is what the system takes it for.
+        let user_timeout = user_timeout.filter(|timeout| cfg!(target_os = "linux") && timeout.as_millis() > 0);
+        let (keepalive, user_timeout) = (keepalive.map(millis), user_timeout.map(millis));
+        let for_silence = (keepalive.is_some() || user_timeout.is_some()).then(|| ForSilence {
+            keepalive,
+            user_timeout,
+            timer: Timer::default(),
+            waker: None,
+        });
+        Self { nodelay, has_written: false, for_silence }
+    }
+
+    #[cfg(test)]
+    pub(super) fn is_for_the_moment(&self) -> bool {
+        self.for_silence.is_none()
+    }
+
+    /// Before so many bytes are written. Nagle's algorithm keeps back only what follows something unacknowledged.
+    pub(super) fn before_write<'a>(&mut self, bytes: usize, socket: impl FnOnce() -> SockRef<'a>) {
+        if self.nodelay && (self.has_written || bytes > SHORT) {
+            self.nodelay = false;
+            let _ = socket().set_tcp_nodelay(true);
+        }
+        self.has_written = true;
+    }
+
+    /// While there is something to be read or written that takes its time: sets what is about silence, once there may have been one.
+    pub(super) fn poll_silence<'a>(
+        &mut self,
+        cx: &mut Context<'_>,
+        waits: Waits,
+        socket: impl FnOnce() -> SockRef<'a>,
+    ) {
+        let Some(for_silence) = &mut self.for_silence else { return };
+        if for_silence.poll(cx, waits).is_ready() {
+            for_silence.set(&socket());
+            self.for_silence = None;
+        }
+    }
+}
+
+/// What a task waits for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Waits {
+    ToRead,
+    ToWrite,
+}
+
+impl ForSilence {
+    /// Ready long before the first of them makes a difference: on Linux they all count from the last packet, not from when they are
+    /// set. Elsewhere, and outside of a runtime, it is ready at once.
+    fn poll(&mut self, cx: &mut Context<'_>, waits: Waits) -> Poll<()> {
+        // Without a budget there is another turn soon, and no timer until then.
+        if !has_budget_remaining() {
+            return Poll::Pending;
+        }
+        match &self.waker {
+            Some((_, waker)) if waker.will_wake(cx.waker()) && !self.timer.is_elapsed() => return Poll::Pending,
+            // A task that reads, another one that writes: whichever has the timer may go away with it.
+            Some((others, waker)) if *others != waits && !waker.will_wake(cx.waker()) => return Poll::Ready(()),
+            _ => {}
+        }
+        if !cfg!(target_os = "linux") || Handle::try_current().is_err() {
+            return Poll::Ready(());
+        }
+        let first = self.keepalive.into_iter().chain(self.user_timeout).min().map_or(Duration::ZERO, duration);
+        let at = self.timer.deadline().unwrap_or_else(|| now() + first / 2);
+        self.waker = Some((waits, cx.waker().clone()));
+        self.timer.poll_until(cx, at)
+    }
+
+    fn set(&self, socket: &SockRef<'_>) {
+        if let Some(every) = self.keepalive.map(duration) {
+            let mut keepalive = TcpKeepalive::new().with_time(every).with_interval(every);
+            // Where there is a user timeout, Linux goes by that and counts no probes (RFC 5482 §4.1).
+            if self.user_timeout.is_none() {
+                keepalive = keepalive.with_retries(KEEPALIVE_PROBES);
+            }
+            let _ = socket.set_tcp_keepalive(&keepalive);
+        }
+        #[cfg(target_os = "linux")]
+        if let Some(timeout) = self.user_timeout.map(duration) {
+            let _ = socket.set_tcp_user_timeout(Some(timeout));
+        }
+    }
+}
+
+#[cfg(test)]
+#[cfg(target_os = "linux")]
+mod tests {
+    use std::io;
+    use std::pin::Pin;
+
+    use socket2::Socket;
+    use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt, ReadBuf};
+    use tokio::net::TcpStream;
+
+    use super::*;
+    use crate::transport::{KEEPALIVE, Tcp, TcpTransport, USER_TIMEOUT};
+
+    /// A stream, its peer, and what its socket's options are.
+    async fn connected(transport: &TcpTransport) -> (Tcp, TcpStream, impl Fn() -> Set + use<>) {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let stream = transport.dial(listener.local_addr().unwrap()).await.unwrap();
+        let stream = Tcp::new(stream, transport.pending());
+        let socket = Socket::from(std::os::fd::OwnedFd::from(SockRef::from(stream.read.as_ref()).try_clone().unwrap()));
+        let set = move || Set {
+            nodelay: socket.tcp_nodelay().unwrap(),
+            keepalive: socket.keepalive().unwrap().then(|| {
+                let times = (socket.tcp_keepalive_time().unwrap(), socket.tcp_keepalive_interval().unwrap());
+                assert_eq!(times.0, times.1);
+                times.0
+            }),
+            user_timeout: socket.tcp_user_timeout().unwrap(),
+            probes: socket.tcp_keepalive_retries().unwrap(),
+        };
+        (stream, listener.accept().await.unwrap().0, set)
+    }
+
+    #[derive(Debug, Clone, Copy, PartialEq)]
+    struct Set {
+        nodelay: bool,
+        keepalive: Option<Duration>,
+        user_timeout: Option<Duration>,
+        probes: u32,
+    }
+
+    async fn waits(stream: &mut Tcp, ms: u64) {
+        let waited = tokio::time::timeout(Duration::from_millis(ms), stream.read_u8()).await;
+        assert!(waited.is_err());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn silence_has_its_options_before_they_are_due() {
+        let (mut stream, _peer, set) = connected(&TcpTransport::new()).await;
+        let unset = set();
+        waits(&mut stream, 7_499).await;
+        assert_eq!((set(), unset.keepalive, unset.user_timeout), (unset, None, None), "they cost nothing until then");
+        // It is waited for anew, by somebody else.
+        let mut stream = tokio::spawn(async move {
+            waits(&mut stream, 2).await;
+            stream
+        })
+        .await
+        .unwrap();
+        assert_eq!((set().keepalive, set().user_timeout), (Some(KEEPALIVE), Some(USER_TIMEOUT)));
+        assert_eq!(set().probes, unset.probes, "the user timeout decides");
+        assert!(stream.options.is_for_the_moment());
+        waits(&mut stream, 60_000).await;
+
+        // Nobody waits for a while, and then for no time at all.
+        let (mut stream, _peer, set) = connected(&TcpTransport::new()).await;
+        waits(&mut stream, 1).await;
+        tokio::time::sleep(Duration::from_secs(20)).await;
+        assert_eq!(set().keepalive, None);
+        waits(&mut stream, 0).await;
+        assert_eq!((set().keepalive, set().user_timeout), (Some(KEEPALIVE), Some(USER_TIMEOUT)));
+
+        // Each without the other.
+        let second = Some(Duration::from_secs(1));
+        let (mut stream, _peer, set) = connected(&TcpTransport::new().keepalive(second).user_timeout(None)).await;
+        waits(&mut stream, 499).await;
+        assert_eq!(set().keepalive, None);
+        waits(&mut stream, 2).await;
+        assert_eq!((set().keepalive, set().user_timeout, set().probes), (second, None, 3));
+        let (mut stream, _peer, set) = connected(&TcpTransport::new().keepalive(None).user_timeout(second)).await;
+        waits(&mut stream, 501).await;
+        assert_eq!((set().keepalive, set().user_timeout), (None, second));
+        let neither = TcpTransport::new().keepalive(None).user_timeout(None);
+        let (mut stream, _peer, set) = connected(&neither).await;
+        waits(&mut stream, 60_000).await;
+        assert_eq!((set().keepalive, set().user_timeout), (None, None));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_peer_that_takes_nothing_is_silent_too() {
+        let (mut stream, _peer, set) = connected(&TcpTransport::new()).await;
+        let stuck = tokio::time::timeout(Duration::from_millis(7_501), stream.write_all(&[0; 32 << 20])).await;
+        assert!(stuck.is_err());
+        assert_eq!((set().keepalive, set().user_timeout), (Some(KEEPALIVE), Some(USER_TIMEOUT)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_task_without_a_budget_sets_its_timer_later() {
+        let (mut stream, _peer, set) = connected(&TcpTransport::new()).await;
+        let waiting = tokio::spawn(async move {
+            let mut exhausted = false;
+            std::future::poll_fn(|cx| {
+                if !std::mem::replace(&mut exhausted, true) {
+                    while tokio::task::coop::has_budget_remaining() {
+                        let _ = std::pin::pin!(tokio::task::coop::consume_budget()).poll(cx);
+                    }
+                }
+                Pin::new(&mut stream).poll_read(cx, &mut ReadBuf::new(&mut [0]))
+            })
+            .await
+        });
+        tokio::time::sleep(Duration::from_millis(7_501)).await;
+        assert_eq!(set().keepalive, Some(KEEPALIVE));
+        waiting.abort();
+    }
+
+    #[tokio::test]
+    async fn what_follows_a_first_short_write_goes_out_at_once() {
+        let (mut stream, _peer, set) = connected(&TcpTransport::new()).await;
+        stream.write_all(&[0; 536]).await.unwrap();
+        assert!(!set().nodelay, "there is nothing it could be kept back for");
+        stream.write_all(b"more").await.unwrap();
+        assert!(set().nodelay);
+        for pieces in [&[537][..], &[200, 337]] {
+            let (mut stream, _peer, set) = connected(&TcpTransport::new()).await;
+            let pieces: Vec<_> = pieces.iter().map(|length| io::IoSlice::new(&[0; 600][..*length])).collect();
+            let written = stream.write_vectored(&pieces).await.unwrap();
+            assert_eq!((written, set().nodelay), (537, true), "its end might be kept back");
+        }
+        let (mut stream, _peer, set) = connected(&TcpTransport::new().nodelay(false)).await;
+        for _ in 0..2 {
+            stream.write_all(&[0; 600]).await.unwrap();
+        }
+        assert!(!set().nodelay);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn where_one_task_reads_and_another_writes_nobody_waits_for_the_timer() {
+        for reads_first in [true, false] {
+            let (stream, _peer, set) = connected(&TcpTransport::new()).await;
+            let (mut read, mut write) = tokio::io::split(stream);
+            let (go, going) = tokio::sync::oneshot::channel();
+            let reading = tokio::spawn(async move {
+                let _ = going.await;
+                read.read_u8().await
+            });
+            let mut go = Some(go);
+            let mut start = || go.take().map(|go| go.send(()));
+            if reads_first {
+                start();
+            }
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            let mut writing = std::pin::pin!(write.write_all(&[0; 32 << 20]));
+            assert!(tokio::time::timeout(Duration::from_millis(1), writing.as_mut()).await.is_err());
+            start();
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            let is_set = (set().keepalive, set().user_timeout) == (Some(KEEPALIVE), Some(USER_TIMEOUT));
+            assert!(is_set, "either may go away now; reads first: {reads_first}");
+            reading.abort();
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_writer_whose_reader_is_gone_has_a_timer() {
+        let (mut stream, mut peer, set) = connected(&TcpTransport::new()).await;
+        waits(&mut stream, 1).await;
+        peer.write_u8(1).await.unwrap();
+        stream.read_u8().await.unwrap();
+        let stuck = tokio::time::timeout(Duration::from_millis(7_501), stream.write_all(&[0; 32 << 20])).await;
+        assert!(stuck.is_err());
+        assert_eq!(set().keepalive, Some(KEEPALIVE));
+    }
+
+    #[tokio::test]
+    async fn a_user_timeout_of_nothing_is_the_systems_own() {
+        let (mut stream, _peer, set) =
+            connected(&TcpTransport::new().keepalive(None).user_timeout(Some(Duration::ZERO))).await;
+        waits(&mut stream, 1).await;
+        assert_eq!(set().user_timeout, None);
+        assert!(stream.options.is_for_the_moment());
+    }
+
+    #[test]
+    fn outside_of_a_runtime_the_options_are_set_at_once() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let (mut stream, _peer, set) = runtime.block_on(connected(&TcpTransport::new()));
+        let mut bytes = [0];
+        let polled = Pin::new(&mut stream)
+            .poll_read(&mut Context::from_waker(std::task::Waker::noop()), &mut ReadBuf::new(&mut bytes));
+        assert!(polled.is_pending());
+        assert_eq!(set().keepalive, Some(KEEPALIVE));
+    }
+}
