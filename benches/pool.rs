@@ -166,13 +166,17 @@ fn peer(address: SocketAddr) -> Duration {
 }
 
 fn burst(criterion: &mut Criterion) {
-    let far = Duration::from_millis(50);
+    let (near, at_work, far) = (Duration::from_millis(1), Duration::from_millis(5), Duration::from_millis(50));
     let mut group = criterion.benchmark_group("pool/3000 cold GETs");
     group.sample_size(10);
-    for (name, backlog, away) in
-        [("backlog 128", 128, Duration::ZERO), ("backlog 4096", 4_096, Duration::ZERO), ("50 ms away", 4_096, far)]
-    {
-        let address = server(backlog, away);
+    let bursts = [
+        ("backlog 128", 128, Duration::ZERO, Duration::ZERO),
+        ("backlog 4096", 4_096, Duration::ZERO, Duration::ZERO),
+        ("1 ms away, 5 ms of work each", 4_096, near, at_work),
+        ("50 ms away", 4_096, far, far),
+    ];
+    for (name, backlog, away, think) in bursts {
+        let address = server(backlog, think);
         for dials in [16, 1_024] {
             group.bench_function(BenchmarkId::new(name, format!("speeddial, at most {dials} dials")), |bencher| {
                 bencher.iter_custom(|rounds| (0..rounds).map(|_| speeddial(address, away, dials)).sum());

@@ -11,6 +11,7 @@
 mod follow;
 mod lessons;
 mod open;
+mod pace;
 mod places;
 mod pressure;
 mod queue;
@@ -27,6 +28,7 @@ use slab::Slab;
 
 use self::follow::Names;
 use self::lessons::Lessons;
+use self::pace::Pace;
 use self::pressure::Pressure;
 use super::config::{Limits, PoolConfig};
 use crate::clock::Instant;
@@ -296,9 +298,8 @@ struct Host<K> {
     /// Dials that count against the window, the oldest in front.
     dials: List<IN_TOTAL>,
     /// How many dials may be under way; and how many, as long as nothing is known of the host.
-    window: usize,
+    pace: Pace,
     probes: usize,
-    growing: Growing,
     speaks: Speaks,
     /// How many seats a connection has, as far as is known.
     seats: usize,
@@ -315,18 +316,6 @@ struct Host<K> {
     in_ring: bool,
     ring_links: Links,
     tally: Tally,
-}
-
-/// How the window has been growing.
-#[derive(Debug, Clone, Copy)]
-struct Growing {
-    since: Instant,
-    from: usize,
-    /// How many requests that waited have got a new connection since, and how many one that was freed.
-    new: usize,
-    freed: usize,
-    /// Whether new connections serve more of them.
-    pays: bool,
 }
 
 struct Conn<C> {
@@ -656,7 +645,7 @@ impl<K: Clone + Eq + Hash, C: Clone, W, E> State<K, C, W, E> {
     /// Whether a connection may be dialled that nobody waits for yet.
     fn may_dial_ahead(&self, host: usize) -> bool {
         let entry = &self.hosts[host];
-        let most = if entry.speaks == Speaks::Unknown { entry.probes } else { entry.window };
+        let most = if entry.speaks == Speaks::Unknown { entry.probes } else { entry.pace.window() };
         !self.draining && entry.dials.len() < most && self.has_room() && self.host_has_room(host)
     }
 
@@ -781,9 +770,8 @@ impl<K: Clone + Eq + Hash, C: Clone, W, E> State<K, C, W, E> {
             shared: List::default(),
             orphans: List::default(),
             dials: List::default(),
-            window: FIRST_DIALS.min(self.limits[limits].max_dials),
+            pace: Pace::new(now, self.limits[limits].max_dials),
             probes: 1,
-            growing: Growing { since: now, from: FIRST_DIALS, new: 0, freed: 0, pays: true },
             speaks,
             seats: self.limits[limits].max_streams,
             unsaid: 0,
@@ -848,13 +836,6 @@ impl<K: Clone + Eq + Hash, C: Clone, W, E> State<K, C, W, E> {
         }
     }
 }
-
-/// How many dials to a host may be under way before any of them has succeeded.
-const FIRST_DIALS: usize = 16;
-
-/// They become twice as many at most so often, and only as long as more requests get a new connection than one that was
-/// freed: where requests are answered soon, a freed one is as good, and costs nothing.
-const DOUBLING: Duration = Duration::from_millis(25);
 
 fn next(serial: &mut u64) -> u64 {
     *serial += 1;

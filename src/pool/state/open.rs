@@ -121,7 +121,7 @@ impl<K: Clone + Eq + Hash, C: Clone, W, E> State<K, C, W, E> {
         let seats = said.filter(|_| speaks == Speaks::Many).unwrap_or(1);
         entry.unsaid += usize::from(unsaid);
         if ahead || !entry.queue.is_empty() {
-            entry.grow(now, limits.max_dials);
+            entry.pace.grow(now, limits.max_dials);
         }
         let location = location.filter(|_| self.conns[id].open);
         let unknown = location.as_ref().is_some_and(|location| self.names.opened(now, location));

@@ -3,7 +3,7 @@
 use std::hash::Hash;
 use std::time::Duration;
 
-use super::{Conn, DOUBLING, Effect, Growing, Host, Permit, Speaks, Stage, State, next};
+use super::{Conn, Effect, Permit, Speaks, Stage, State, next};
 use crate::clock::Instant;
 use crate::trace::{CloseCause, Limit};
 
@@ -12,21 +12,6 @@ const TURN: Duration = Duration::from_millis(100);
 
 /// So many hosts are looked at for the one whose turn it is.
 const MOST_TURNS: usize = 16;
-
-impl<K> Host<K> {
-    /// A dial has succeeded, and more are wanted: there may be one more of them at a time.
-    pub(super) fn grow(&mut self, now: Instant, most: usize) {
-        let Growing { since, from, new, freed, pays } = self.growing;
-        if now.saturating_duration_since(since) >= DOUBLING {
-            self.growing = Growing { since: now, from: self.window, new: 0, freed: 0, pays: new >= freed };
-        } else if !pays || self.window >= from * 2 {
-            return;
-        }
-        if self.growing.pays {
-            self.window = (self.window + 1).min(most);
-        }
-    }
-}
 
 impl<K: Clone + Eq + Hash, C: Clone, W, E> State<K, C, W, E> {
     /// Whether the total allows another connection.
@@ -44,7 +29,7 @@ impl<K: Clone + Eq + Hash, C: Clone, W, E> State<K, C, W, E> {
     /// How many connections the host would dial for its requests, and for so many more, if only the total allowed it.
     pub(super) fn dialable(&self, host: usize, more: usize) -> usize {
         let (entry, limits) = (&self.hosts[host], self.limits(host));
-        let window = if entry.speaks == Speaks::Unknown { entry.probes } else { entry.window };
+        let window = if entry.speaks == Speaks::Unknown { entry.probes } else { entry.pace.window() };
         let needed = match entry.speaks {
             Speaks::One | Speaks::Unknown => entry.unpaired + more,
             Speaks::Many => {
@@ -173,7 +158,7 @@ impl<K: Clone + Eq + Hash, C: Clone, W, E> State<K, C, W, E> {
     /// A host of which nothing is known does not show what it speaks: it is dialled more often.
     pub(super) fn probe_more(&mut self, host: usize) {
         let entry = &mut self.hosts[host];
-        entry.probes = (entry.probes * 2).min(entry.window);
+        entry.probes = (entry.probes * 2).min(entry.pace.window());
     }
 
     /// A dial is over.

@@ -559,7 +559,7 @@ fn warming_up_dials_no_more_at_once_than_the_window_allows() {
     while pool.books().idle < 200 {
         pool.warm_up(now, &1, 200, 200);
         let permits: Vec<_> = std::iter::from_fn(|| pool.poll()).collect();
-        assert!(!permits.is_empty() && permits.len() <= pool.hosts[0].window);
+        assert!(!permits.is_empty() && permits.len() <= pool.hosts[0].pace.window());
         most = most.max(permits.len());
         now += ms(50);
         for effect in permits {

@@ -389,7 +389,7 @@ impl Walk {
             assert!(freed, "seed {seed}: an idle connection keeps somebody waiting");
         }
         let carried = entry.speaks != Speaks::One && entry.dials.len() + entry.unsaid > 0;
-        let within = places < self.config.host.max_connections && entry.dials.len() < entry.window;
+        let within = places < self.config.host.max_connections && entry.dials.len() < entry.pace.window();
         let within = within && (entry.speaks != Speaks::Unknown || entry.dials.len() < entry.probes);
         let more = entry.speaks == Speaks::Many && entry.usable >= self.config.host.max_http2_connections;
         if undialled > 0 && within && !more && !carried {
