@@ -25,7 +25,7 @@ use super::request::{self, Request, Timeouts};
 use super::response::{Answered, Response};
 use super::retry::{Attempted, Fate, is_idempotent};
 use super::{Dialer, Shared, again};
-use crate::clock::{self, Instant, Timer};
+use crate::clock::{self, Instant};
 use crate::connect::{Conn, ConnectError, Protocol, SendError, Times};
 use crate::error::{self, Error, ErrorKind, Result, io_cause};
 use crate::origin::Scheme;
@@ -381,7 +381,7 @@ impl<'a> Call<'a> {
                 let limits = (self.timeouts.queue, self.timeouts.connect);
                 let since = queued.unwrap_or(at);
                 let Delivery { lease, dial } =
-                    Waiting { ticket: Some(ticket), trace, since, limits, timer: Timer::default() }.await;
+                    Waiting { ticket: Some(ticket), trace, since, limits }.patiently(self.client, at).await;
                 if let Some(dial) = dial {
                     trace.adopt(&dial);
                 }
@@ -752,7 +752,6 @@ struct Waiting<'a> {
     since: Instant,
     /// For how long it waits while nothing is opened for it, and for what is.
     limits: (Option<Duration>, Option<Duration>),
-    timer: Timer,
 }
 
 impl Waiting<'_> {
@@ -773,16 +772,19 @@ impl Waiting<'_> {
         }
     }
 
-    fn poll_limits(&mut self, cx: &mut Context<'_>) -> Poll<LeaseError<ConnectError>> {
-        if self.limits == (None, None) {
-            return Poll::Pending;
-        }
+    async fn patiently(mut self, client: &Shared, mut now: Instant) -> Delivery<Dialer> {
         loop {
-            match self.verdict(clock::now()) {
-                Ok(Some(until)) => ready!(self.timer.poll_until(cx, until)),
-                Ok(None) => return Poll::Pending,
-                Err(limit) => return Poll::Ready(LeaseError::Impatient(limit)),
+            let until = match self.verdict(now) {
+                Ok(until) => until,
+                Err(limit) => {
+                    let dial = self.ticket.take().and_then(|ticket| ticket.dial());
+                    return Delivery { lease: Err(LeaseError::Impatient(limit)), dial };
+                }
+            };
+            if let Some(delivery) = client.deadlines.before(until, &mut self).await {
+                return delivery;
             }
+            now = clock::now();
         }
     }
 }
@@ -795,13 +797,9 @@ impl Future for Waiting<'_> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Delivery<Dialer>> {
         let ticket = self.ticket.as_mut().expect("polled until it is ready");
-        if let Poll::Ready(delivery) = Pin::new(ticket).poll(cx) {
-            self.ticket = None;
-            return Poll::Ready(delivery);
-        }
-        let lease = Err(ready!(self.poll_limits(cx)));
-        let dial = self.ticket.take().and_then(|ticket| ticket.dial());
-        Poll::Ready(Delivery { lease, dial })
+        let delivery = ready!(Pin::new(ticket).poll(cx));
+        self.ticket = None;
+        Poll::Ready(delivery)
     }
 }
 
