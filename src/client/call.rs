@@ -370,24 +370,21 @@ impl<'a> Call<'a> {
         queued: &mut Option<Instant>,
     ) -> Result<Lease<Dialer>, LeaseError<ConnectError>> {
         let trace = &self.open.trace;
-        match self.client.pool.checkout(&self.request().origin, failed_on, begun, now) {
-            Checkout::Ready(lease) => Ok(lease),
-            Checkout::Refused(error) => Err(error),
-            Checkout::Wait(ticket, InLine { limit, position }) => {
-                self.client.follower.follow(&self.client.resolver, &self.client.pool);
-                let at = now;
-                queued.get_or_insert(at);
-                trace.emit_at(at, Event::Queued { limit, position });
-                let limits = (self.timeouts.queue, self.timeouts.connect);
-                let since = queued.unwrap_or(at);
-                let Delivery { lease, dial } =
-                    Waiting { ticket: Some(ticket), trace, since, limits }.patiently(self.client, at).await;
-                if let Some(dial) = dial {
-                    trace.adopt(&dial);
-                }
-                lease
-            }
+        let (ticket, InLine { limit, position }) =
+            match self.client.pool.checkout(&self.request().origin, failed_on, begun, now) {
+                Checkout::Ready(lease) => return Ok(lease),
+                Checkout::Refused(error) => return Err(error),
+                Checkout::Wait(ticket, line) => (Some(ticket), line),
+            };
+        self.client.follower.follow(&self.client.resolver, &self.client.pool);
+        let since = *queued.get_or_insert(now);
+        trace.emit_at(now, Event::Queued { limit, position });
+        let limits = (self.timeouts.queue, self.timeouts.connect);
+        let Delivery { lease, dial } = Waiting { ticket, trace, since, limits }.patiently(self.client, now).await;
+        if let Some(dial) = dial {
+            trace.adopt(&dial);
         }
+        lease
     }
 
     /// One attempt: a response, which keeps the connection, or else why another one is safe.
@@ -525,7 +522,8 @@ impl<'a> Call<'a> {
             message.headers_mut().entry(TRAILER).or_insert(announced);
         }
         let has_body = !self.request().body.is_empty() || self.body_is_gone;
-        if !has_body || conn.protocol() == Protocol::Http2 {
+        // Most requests have no header but the one that names the origin.
+        if message.headers().len() > 1 && (!has_body || conn.protocol() == Protocol::Http2) {
             // There is nothing to be asked about (RFC 9110 §10.1.1), or nobody who would hear the answer.
             message.headers_mut().remove(EXPECT);
         }
@@ -772,7 +770,7 @@ impl Waiting<'_> {
         }
     }
 
-    async fn patiently(mut self, client: &Shared, mut now: Instant) -> Delivery<Dialer> {
+    async fn patiently(&mut self, client: &Shared, mut now: Instant) -> Delivery<Dialer> {
         loop {
             let until = match self.verdict(now) {
                 Ok(until) => until,
@@ -781,7 +779,7 @@ impl Waiting<'_> {
                     return Delivery { lease: Err(LeaseError::Impatient(limit)), dial };
                 }
             };
-            if let Some(delivery) = client.deadlines.before(until, &mut self).await {
+            if let Some(delivery) = client.deadlines.before(until, &mut *self).await {
                 return delivery;
             }
             now = clock::now();

@@ -4,7 +4,7 @@ mod shown;
 
 use std::pin::Pin;
 use std::sync::{Arc, Weak};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::{Duration, SystemTime};
 
 use tokio::runtime::{self, Handle};
@@ -60,13 +60,19 @@ impl Timer {
             self.0 = Some((here, Box::pin(tokio::time::sleep_until(deadline))));
         }
         let (_, sleep) = self.0.as_mut().expect("set above");
-        if sleep.deadline() != deadline {
+        if sleep.deadline() > deadline {
             sleep.as_mut().reset(deadline);
         }
+        ready!(sleep.as_mut().poll(cx));
+        if sleep.deadline() >= deadline {
+            return Poll::Ready(());
+        }
+        // To put it off each time would cost more than to wake up once in vain.
+        sleep.as_mut().reset(deadline);
         sleep.as_mut().poll(cx)
     }
 
-    /// The deadline it was last polled with.
+    /// The deadline it is set to: the one it was last polled with, or an earlier one.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         self.0.as_ref().map(|(_, sleep)| sleep.deadline())
     }
@@ -259,6 +265,28 @@ mod tests {
         async fn called_by(&self, ms: u64) -> Vec<u64> {
             tokio::time::sleep_until(self.at(ms)).await;
             self.called.lock().unwrap().clone()
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_timer_goes_by_the_deadline_it_was_last_polled_with() {
+        let ms = |ms| Duration::from_millis(ms);
+        for (deadlines, polled) in [(&[10][..], 1), (&[10, 30, 20], 2), (&[30, 10], 1), (&[10, 20, 40], 2)] {
+            let (mut timer, start, mut polls) = (Timer::default(), now(), 0);
+            let (last, before) = deadlines.split_last().unwrap();
+            for deadline in before {
+                let at = start + ms(*deadline);
+                let is_pending = std::future::poll_fn(|cx| Poll::Ready(timer.poll_until(cx, at).is_pending())).await;
+                assert!(is_pending);
+            }
+            std::future::poll_fn(|cx| {
+                polls += 1;
+                timer.poll_until(cx, start + ms(*last))
+            })
+            .await;
+            assert_eq!((now() - start, timer.is_elapsed()), (ms(*last), true), "{deadlines:?}");
+            // Once to begin with, and once for each time it is set to.
+            assert_eq!(polls, polled + 1, "{deadlines:?}");
         }
     }
 

@@ -54,15 +54,29 @@ pub struct Timings {
     sent: u64,
     received: u64,
     failure: Option<&'static str>,
+    /// A call on a kept connection has none of these.
+    lists: Option<Box<Lists>>,
+    /// The last dial, and how many of its events count, while nobody has asked for its lookups and attempts.
+    unlisted: Option<(Arc<DialTrace>, usize)>,
+}
+
+/// What a call comes to that does more than ask on a kept connection.
+#[derive(Debug, Clone)]
+struct Lists {
     lookups: Vec<DnsLookup>,
     attempts: Vec<Attempt>,
     hops: Vec<Hop>,
     /// How many of the lookups and attempts were for earlier requests of the call.
     lookups_before: usize,
     attempts_before: usize,
-    /// The last dial, and how many of its events count, while nobody has asked for its lookups and attempts.
-    unlisted: Option<(Arc<DialTrace>, usize)>,
 }
+
+impl Lists {
+    const EMPTY: Self =
+        Self { lookups: Vec::new(), attempts: Vec::new(), hops: Vec::new(), lookups_before: 0, attempts_before: 0 };
+}
+
+static NOTHING: Lists = Lists::EMPTY;
 
 /// What a call's last request has reached, and when.
 #[derive(Debug, Clone, Copy, Default)]
@@ -145,14 +159,15 @@ pub enum Outcome {
 }
 
 /// The time of each phase, added up only when somebody asks: to note when one was left costs a warm call less.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 struct Spent {
-    sums: [Duration; Phase::ALL.len()],
-    /// Up to when the sums go.
+    /// The sums of what was left before those that are noted, up to `since`.
+    sums: Option<Box<[Duration; Phase::ALL.len()]>>,
     since: Instant,
     /// The phases left after that, and when.
-    left: [(Phase, Instant); USUAL_PHASES],
-    count: usize,
+    left: [Phase; USUAL_PHASES],
+    at: [Instant; USUAL_PHASES],
+    count: u8,
 }
 
 /// How many phases a call leaves that opens a connection: queue, DNS, connect, queue, send, wait.
@@ -160,27 +175,26 @@ const USUAL_PHASES: usize = 6;
 
 impl Spent {
     fn new(start: Instant) -> Self {
-        Self {
-            sums: [Duration::ZERO; Phase::ALL.len()],
-            since: start,
-            left: [(Phase::Queue, start); USUAL_PHASES],
-            count: 0,
-        }
+        Self { sums: None, since: start, left: [Phase::Queue; USUAL_PHASES], at: [start; USUAL_PHASES], count: 0 }
     }
 
     fn left(&mut self, phase: Phase, at: Instant) {
-        if self.count == self.left.len() {
-            (self.sums, self.since, self.count) = (self.until(phase, at), at, 0);
+        let count = usize::from(self.count);
+        if count == self.left.len() {
+            self.sums = Some(Box::new(self.until(phase, at)));
+            (self.since, self.count) = (at, 0);
         } else {
-            self.left[self.count] = (phase, at);
+            (self.left[count], self.at[count]) = (phase, at);
             self.count += 1;
         }
     }
 
     /// The sums of a call that is in this phase now.
     fn until(&self, phase: Phase, now: Instant) -> [Duration; Phase::ALL.len()] {
-        let (mut sums, mut since) = (self.sums, self.since);
-        for (phase, at) in self.left[..self.count].iter().copied().chain([(phase, now)]) {
+        let mut sums = self.sums.as_deref().copied().unwrap_or([Duration::ZERO; Phase::ALL.len()]);
+        let mut since = self.since;
+        let left = self.left.iter().copied().zip(self.at).take(self.count.into());
+        for (phase, at) in left.chain([(phase, now)]) {
             sums[phase as usize] += at - since;
             since = at;
         }
@@ -207,11 +221,7 @@ impl Timings {
             sent: 0,
             received: 0,
             failure: None,
-            lookups: Vec::new(),
-            attempts: Vec::new(),
-            hops: Vec::new(),
-            lookups_before: 0,
-            attempts_before: 0,
+            lists: None,
             unlisted: None,
         }
     }
@@ -242,7 +252,7 @@ impl Timings {
     #[inline(always)]
     fn list(&mut self, at: Instant, event: &Event) {
         match event {
-            Event::DnsEnd(lookup) => self.lookups.push(lookup.clone()),
+            Event::DnsEnd(lookup) => self.lists_mut().lookups.push(lookup.clone()),
             Event::AttemptStart { address } => self.attempt_started(at, *address),
             Event::AttemptEnd { address, error } => {
                 let outcome = error.as_ref().map_or(Outcome::Connected, |error| Outcome::Failed(error.clone()));
@@ -424,7 +434,7 @@ impl Timings {
 
     /// When the last redirect was followed (curl); zero without any.
     pub fn time_redirect(&self) -> Duration {
-        let redirects = self.hops.iter().rev().find(|hop| matches!(hop.end, HopEnd::Redirected(_)));
+        let redirects = self.hops().iter().rev().find(|hop| matches!(hop.end, HopEnd::Redirected(_)));
         redirects.map_or(Duration::ZERO, |hop| hop.started + hop.elapsed)
     }
 
@@ -490,12 +500,12 @@ impl Timings {
     /// The call's requests before its last: those made again, and those that were redirected. Their times are within the
     /// call's.
     pub fn hops(&self) -> &[Hop] {
-        &self.hops
+        &self.lists().hops
     }
 
     /// The time of one phase of the call's last request.
     pub(super) fn spent_last(&self, phase: Phase) -> Duration {
-        self.hops.iter().fold(self.spent(phase), |rest, hop| rest - hop.spent(phase))
+        self.hops().iter().fold(self.spent(phase), |rest, hop| rest - hop.spent(phase))
     }
 
     /// The peer's address, once there is a connection and where its transport knows it.
@@ -525,23 +535,31 @@ impl Timings {
             (_, None) => 1,
             _ => 0,
         };
-        self.lookups[self.lookups_before..].iter().max_by_key(worth)
+        self.lists().lookups[self.lists().lookups_before..].iter().max_by_key(worth)
     }
 
     /// The lookups made for this call, one a family, in the order they ended.
     pub fn lookups(&self) -> &[DnsLookup] {
-        &self.lookups
+        &self.lists().lookups
     }
 
     /// How many addresses failed that were dialled for the call's last request.
     pub(super) fn failed_last(&self) -> usize {
-        let last = self.attempts[self.attempts_before..].iter();
+        let last = self.lists().attempts[self.lists().attempts_before..].iter();
         last.filter(|attempt| matches!(attempt.outcome, Outcome::Failed(_))).count()
     }
 
     /// The addresses dialled for this call, in the order they were dialled.
     pub fn attempts(&self) -> &[Attempt] {
-        &self.attempts
+        &self.lists().attempts
+    }
+
+    fn lists(&self) -> &Lists {
+        self.lists.as_deref().unwrap_or(&NOTHING)
+    }
+
+    fn lists_mut(&mut self) -> &mut Lists {
+        self.lists.get_or_insert_with(|| Box::new(Lists::EMPTY))
     }
 
     /// The call goes on with another request.
@@ -550,15 +568,17 @@ impl Timings {
             return;
         }
         self.list_all();
-        let started = self.hops.last().map_or(Duration::ZERO, |hop| hop.started + hop.elapsed);
+        let started = self.hops().last().map_or(Duration::ZERO, |hop| hop.started + hop.elapsed);
         let all = self.all_spent();
         let spent =
-            Phase::ALL.map(|phase| self.hops.iter().fold(all[phase as usize], |rest, hop| rest - hop.spent(phase)));
+            Phase::ALL.map(|phase| self.hops().iter().fold(all[phase as usize], |rest, hop| rest - hop.spent(phase)));
         let elapsed = self.total() - started;
-        self.hops.push(Hop { started, elapsed, end, remote: self.remote, reused: self.reused, spent });
+        let hop = Hop { started, elapsed, end, remote: self.remote, reused: self.reused, spent };
+        let lists = self.lists_mut();
+        lists.hops.push(hop);
+        (lists.lookups_before, lists.attempts_before) = (lists.lookups.len(), lists.attempts.len());
         (self.reused, self.freed, self.remote, self.tls) = Default::default();
         (self.limit, self.sent) = Default::default();
-        (self.lookups_before, self.attempts_before) = (self.lookups.len(), self.attempts.len());
         (self.connection, self.head, self.marks) = Default::default();
         self.go_to(Phase::Queue);
     }
@@ -585,12 +605,12 @@ impl Timings {
     fn attempt_started(&mut self, at: Instant, address: SocketAddr) {
         let started = at.saturating_duration_since(self.start);
         let (elapsed, outcome) = (Duration::ZERO, Outcome::Pending);
-        self.attempts.push(Attempt { address, started, elapsed, outcome, begun: at });
+        self.lists_mut().attempts.push(Attempt { address, started, elapsed, outcome, begun: at });
     }
 
     /// An address that connected, and was of no use.
     fn attempt_spoiled(&mut self, address: SocketAddr, error: &Arc<io::Error>) {
-        if let Some(attempt) = self.attempts.iter_mut().rev().find(|attempt| attempt.address == address) {
+        if let Some(attempt) = self.lists_mut().attempts.iter_mut().rev().find(|attempt| attempt.address == address) {
             attempt.outcome = Outcome::Failed(error.clone());
         }
     }
@@ -598,7 +618,7 @@ impl Timings {
     fn attempt_ended(&mut self, at: Instant, address: SocketAddr, outcome: Outcome) {
         let pending =
             |attempt: &&mut Attempt| attempt.address == address && matches!(attempt.outcome, Outcome::Pending);
-        if let Some(attempt) = self.attempts.iter_mut().rev().find(pending) {
+        if let Some(attempt) = self.lists_mut().attempts.iter_mut().rev().find(pending) {
             attempt.elapsed = at.saturating_duration_since(attempt.begun);
             attempt.outcome = outcome;
         }
@@ -704,7 +724,7 @@ mod tests {
         let attempts: Vec<_> = timings.attempts().iter().map(|attempt| (attempt.address, attempt.elapsed)).collect();
         assert_eq!(attempts, addresses.map(|address| (address, Duration::ZERO)));
         assert!(timings.attempts().iter().all(|attempt| matches!(attempt.outcome, Outcome::Pending)));
-        assert_eq!(timings.attempts_before, 2);
+        assert_eq!(timings.lists().attempts_before, 2);
     }
 
     #[test]
