@@ -38,7 +38,7 @@ const LOOK_AHEAD: Duration = Duration::from_millis(20);
 pub(super) struct Reader {
     payload: Payload,
     /// What was read already.
-    ahead: Option<Result<Frame<Bytes>>>,
+    ahead: Option<Box<Result<Frame<Bytes>>>>,
     #[cfg(feature = "__compression")]
     decoder: Option<Box<Decoder>>,
 }
@@ -87,7 +87,7 @@ impl Reader {
 
     /// How the body begins, where that was looked at.
     pub(super) fn start(&self) -> Bytes {
-        let ahead = self.ahead.as_ref().and_then(|ahead| ahead.as_ref().ok()?.data_ref());
+        let ahead = self.ahead.as_deref().and_then(|ahead| ahead.as_ref().ok()?.data_ref());
         ahead.cloned().unwrap_or_default()
     }
 
@@ -129,12 +129,12 @@ impl Reader {
         }
         let until = clock::now().checked_add(LOOK_AHEAD);
         let first = clock::before(until, poll_fn(|cx| self.poll_frame(cx))).await;
-        self.ahead = first.flatten();
+        self.ahead = first.flatten().map(Box::new);
     }
 
     pub(super) fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>>>> {
         if let Some(ahead) = self.ahead.take() {
-            return Poll::Ready(Some(ahead));
+            return Poll::Ready(Some(*ahead));
         }
         #[cfg(feature = "__compression")]
         if self.decoder.is_some() {

@@ -32,13 +32,13 @@ const MAX_PREALLOCATED: u64 = 1024 * 1024;
 /// and with it what is left of the request.
 pub struct Response(Box<Received>);
 
-/// What came. Boxed, because it is large and goes through many hands.
+/// What came. Boxed, because it is large and goes through many hands; so is what few have, because it is taken and copied all the same.
 struct Received {
     head: Parts,
     /// `None` as long as the call goes on.
     call: Option<Called>,
     content: Content,
-    trailers: Option<HeaderMap>,
+    trailers: Option<Box<HeaderMap>>,
 }
 
 /// A response that may not be the last one of its call. Dropped, it closes its connection, or its stream.
@@ -233,7 +233,7 @@ impl Response {
 
     /// The trailers, once the body was read to its end; `None` before, and where there are none (RFC 9110 §6.5).
     pub fn trailers(&self) -> Option<&HeaderMap> {
-        self.0.trailers.as_ref()
+        self.0.trailers.as_deref()
     }
 
     /// The response itself, unless its status is 400 or above.
@@ -293,7 +293,7 @@ impl Response {
                 Ok(Some(frame)) => match frame.into_data() {
                     Ok(data) if data.is_empty() => {}
                     Ok(data) => return Poll::Ready(Ok(Some(data))),
-                    Err(other) => self.0.trailers = other.into_trailers().ok(),
+                    Err(other) => self.0.trailers = other.into_trailers().ok().map(Box::new),
                 },
             }
         }
