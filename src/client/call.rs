@@ -522,8 +522,7 @@ impl<'a> Call<'a> {
             message.headers_mut().entry(TRAILER).or_insert(announced);
         }
         let has_body = !self.request().body.is_empty() || self.body_is_gone;
-        // Most requests have no header but the one that names the origin.
-        if message.headers().len() > 1 && (!has_body || conn.protocol() == Protocol::Http2) {
+        if !self.request().headers.is_empty() && (!has_body || conn.protocol() == Protocol::Http2) {
             // There is nothing to be asked about (RFC 9110 §10.1.1), or nobody who would hear the answer.
             message.headers_mut().remove(EXPECT);
         }

@@ -202,9 +202,9 @@ impl PoolConfig {
 
     /// Connections to one host that are being opened at the same time; at least 1. Fewer are to begin with: 16, and one more
     /// for each that opened while requests still wait, as TCP's slow start has it (RFC 5681), but not more than twice as many
-    /// within 25 ms, and none where more requests get a freed connection than a new one. They become fewer, down to one at a time,
-    /// where a quarter more connections do not answer an eighth more requests a second, and as many as before a second later. One that
-    /// takes longer than a second does not count. 1,024 by default.
+    /// within 25 ms, and none where more requests get a freed connection than a new one. Fewer they become, down to two at a time,
+    /// where requests hold connections for less than 10 ms and more connections do not answer more of them: for a second, or
+    /// until connections are held for longer. One that takes longer than a second does not count. 1,024 by default.
     pub fn max_dials_per_host(mut self, limit: usize) -> Self {
         self.host.max_dials = limit;
         self

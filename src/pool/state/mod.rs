@@ -549,6 +549,10 @@ impl<K: Clone + Eq + Hash, C: Clone, W, E> State<K, C, W, E> {
         let host = self.conns[id].host;
         let time = now.saturating_duration_since(held.since);
         self.count(host, |tally| tally.held.add(time));
+        if ended != Ended::Unused && !self.open(id).many {
+            let (open, most) = (self.hosts[host].open(), self.limits(host).max_dials);
+            self.hosts[host].pace.freed(now, time, open, most);
+        }
         self.unseat(now, id, ended);
         match ended {
             Ended::Retire(cause) => self.end(id, cause),
@@ -634,7 +638,7 @@ impl<K: Clone + Eq + Hash, C: Clone, W, E> State<K, C, W, E> {
             }
         }
         self.relist(host);
-        let open = self.hosts[host].usable.saturating_sub(self.hosts[host].dialling);
+        let open = self.hosts[host].open();
         let is_dial = |conn: &Conn<C>| conn.host == host && matches!(conn.stage, Stage::Dialling { .. });
         let dials = self.conns.iter().filter(|(_, conn)| open < count && is_dial(conn));
         let dials = dials.map(|(index, conn)| ConnId { index, serial: conn.serial }).collect();

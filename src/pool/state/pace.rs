@@ -1,7 +1,10 @@
 //! How many dials to a host may be under way at a time. A core.
 //!
-//! More connections are worth their dials where the server answers more requests a second by them. Where it does not, because it, or
-//! this process, has as much to do as it can, a connection that is freed is as good as a new one and costs nothing.
+//! More connections are worth their dials where more of them are freed in a second. Where they are not, the server, or this process, has
+//! as much to do as it can, and a connection that is freed is as good as a new one and costs nothing.
+//!
+//! That is found out where connections are freed so fast that it shows within milliseconds. Everywhere else, and as soon as they are
+//! not, dials are as many as they would be without.
 
 use std::time::Duration;
 
@@ -25,12 +28,15 @@ pub(super) struct Pace {
     before: Option<Measured>,
 }
 
-/// About as many requests as there are connections.
+/// So many connections freed that each of them was, or more.
 #[derive(Debug, Clone, Copy)]
 struct Round {
     since: Instant,
-    conns: usize,
+    /// When a connection was freed last, and how many were.
+    last: Instant,
     freed: usize,
+    /// How many there were to begin with.
+    conns: usize,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -44,15 +50,33 @@ struct Measured {
 /// How many dials may be under way before any of them has succeeded.
 const FIRST: usize = 16;
 
+/// They are never fewer on account of what is measured: one of them may hang.
+const FEWEST: usize = 2;
+
 /// They become twice as many at most so often, and only as long as more requests get a new connection than one that was
 /// freed.
 const DOUBLING: Duration = Duration::from_millis(25);
 
-/// By so much the connections have to be more for it to show in what they serve.
+/// So many have to be freed to say how many are in a second.
+const ENOUGH: usize = 64;
+
+/// Connections that are held for longer, on average, say nothing: who waits for one may wait for long.
+const FAST: Duration = Duration::from_millis(10);
+
+/// One that was held for so long is no chance.
+const SLOW: Duration = Duration::from_millis(100);
+
+/// By so much the connections have to be more for it to show.
 const MORE: f64 = 1.25;
 
 /// What more connections brought may be otherwise by then.
 const STALE: Duration = Duration::from_secs(1);
+
+impl Round {
+    fn new(now: Instant, conns: usize) -> Self {
+        Self { since: now, last: now, freed: 0, conns }
+    }
+}
 
 impl Pace {
     pub(super) fn new(now: Instant, most: usize) -> Self {
@@ -78,149 +102,274 @@ impl Pace {
         }
     }
 
-    /// A request that waited got a connection, of which `conns` are open; `more` of them wait or not.
-    #[inline]
-    pub(super) fn served(&mut self, now: Instant, is_new: bool, conns: usize, more: bool, most: usize) {
-        let round = self.round.get_or_insert(Round { since: now, conns, freed: 0 });
-        if is_new {
-            self.new += 1;
-        } else {
-            self.freed += 1;
-            round.freed += 1;
-        }
-        if !more {
-            self.round = None;
-        } else if round.freed >= round.conns.max(FIRST) && now > round.since {
-            let Round { since, conns: then, freed } = *round;
-            self.round = Some(Round { since: now, conns, freed: 0 });
-            let conns = (then + conns) as f64 / 2.0;
-            let rate = freed as f64 / (now - since).as_secs_f64();
-            self.judge(Measured { at: now, conns, rate }, most);
+    /// A request that waited got a connection.
+    pub(super) fn served(&mut self, is_new: bool) {
+        *(if is_new { &mut self.new } else { &mut self.freed }) += 1;
+    }
+
+    /// Something has happened, and requests wait. What was found out holds only as long as connections are freed fast.
+    pub(super) fn look(&mut self, now: Instant, conns: usize, most: usize) {
+        let round = self.round.get_or_insert(Round::new(now, conns));
+        let is_slow = now.saturating_duration_since(round.last) > FAST;
+        if is_slow || self.before.is_some_and(|before| now.saturating_duration_since(before.at) >= STALE) {
+            self.forget(now, conns, most);
         }
     }
 
-    /// A round is over.
+    /// Nobody waits any more.
+    pub(super) fn rest(&mut self) {
+        self.round = None;
+    }
+
+    /// Goes on as if nothing had been measured.
+    fn forget(&mut self, now: Instant, conns: usize, most: usize) {
+        (self.round, self.before) = (Some(Round::new(now, conns)), None);
+        self.window = self.window.max(FIRST.min(most));
+    }
+
+    /// One of `conns` connections is freed, which was held for so long.
+    #[inline]
+    pub(super) fn freed(&mut self, now: Instant, held: Duration, conns: usize, most: usize) {
+        let Some(round) = &mut self.round else { return };
+        (round.last, round.freed) = (now, round.freed + 1);
+        if held > SLOW {
+            return self.forget(now, conns, most);
+        }
+        let (took, freed) = (now.saturating_duration_since(round.since), round.freed);
+        if freed < conns.max(ENOUGH) || took.is_zero() {
+            return;
+        }
+        let (then, rate) = (round.conns, freed as f64 / took.as_secs_f64());
+        let mean = (then + conns) as f64 / 2.0;
+        *round = Round::new(now, conns);
+        // All are held while requests wait; this is for how long (Little's law).
+        if mean / rate > FAST.as_secs_f64() {
+            self.forget(now, conns, most);
+        } else if conns <= then * 2 {
+            self.judge(Measured { at: now, conns: mean, rate }, most);
+        }
+    }
+
+    /// Compares what was measured with what was when there were fewer connections.
     fn judge(&mut self, now: Measured, most: usize) {
-        let Some(before) = self.before.filter(|before| now.at - before.at < STALE) else {
+        let Some(before) = self.before else {
             self.before = Some(now);
-            self.window = self.window.max(FIRST.min(most));
             return;
         };
-        let (conns, rate) = (now.conns / before.conns, now.rate / before.rate);
-        if (1.0..MORE).contains(&conns) {
+        let (more, faster) = (now.conns / before.conns, now.rate / before.rate);
+        if more < 1.0 / MORE {
+            self.forget(now.at, now.conns as usize, most);
+        } else if more < MORE {
             return;
-        }
-        self.before = Some(now);
-        if conns < 1.0 {
-            return;
-        }
-        // Half of what they would bring if nothing else were short.
-        if rate - 1.0 >= (conns - 1.0) / 2.0 {
+        } else if faster - 1.0 >= (more - 1.0) / 2.0 {
+            // At least half of what they would bring if nothing else were short.
             self.window = self.window.max((self.window * 2).min(FIRST.min(most)));
         } else {
-            let window = (self.window / 4).max(1);
+            let window = (self.window / 4).max(FEWEST.min(most));
             *self = Self { window, since: now.at, from: window, new: 0, freed: 0, pays: false, ..*self };
         }
+        self.before = Some(now);
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use fastrand::Rng;
+
     use super::*;
 
     const fn micros(micros: u64) -> Duration {
         Duration::from_micros(micros)
     }
 
-    /// A server, and 3,000 requests that wait for it: how many connections are opened, and how long it takes. A connection takes
-    /// `dial` to open; the server works at `parallel` requests at a time, each for `think`.
-    fn burst(
+    const fn ms(ms: u64) -> Duration {
+        Duration::from_millis(ms)
+    }
+
+    /// A server with as many hands, that takes so long to connect to, and so long for a request.
+    #[derive(Clone, Copy)]
+    struct Server {
+        hands: usize,
+        dial: Duration,
+        /// What a dial takes of the same time as requests do: where it is this process that has too much to do.
+        trouble: Duration,
+        work: fn(&mut Rng) -> Duration,
+    }
+
+    const BUSY: Server = Server { hands: 1, dial: micros(500), trouble: micros(30), work: |_| micros(10) };
+
+    /// Requests that wait all at once, on so many connections. How many more are opened, and when the last one is answered.
+    fn burst(pace: &mut Pace, start: Instant, open: usize, requests: usize, server: Server) -> (usize, Duration) {
+        burst_with(pace, start, open, requests, server, |pace, now, open| pace.look(now, open, 1_024))
+    }
+
+    /// The same by a pace that measures nothing.
+    fn unmeasured(requests: usize, server: Server) -> (usize, Duration) {
+        let start = crate::clock::now();
+        burst_with(&mut Pace::new(start, 1_024), start, 0, requests, server, |_, _, _| {})
+    }
+
+    fn burst_with(
         pace: &mut Pace,
         start: Instant,
         mut open: usize,
-        dial: Duration,
-        think: Duration,
-        parallel: usize,
+        requests: usize,
+        server: Server,
+        look: impl Fn(&mut Pace, Instant, usize),
     ) -> (usize, Duration) {
-        let (mut now, mut waiting, had) = (start, 3_000_usize, open);
-        let (mut dials, mut working) = (Vec::<Instant>::new(), Vec::<Instant>::new());
-        // When each of the server's hands is free.
-        let mut hands = vec![start; parallel];
-        let mut ask = |now: Instant| {
+        let mut random = Rng::with_seed(7);
+        let (mut now, had, mut waiting) = (start, open, requests.saturating_sub(open));
+        let (mut dials, mut working) = (Vec::<Instant>::new(), Vec::<(Instant, Instant)>::new());
+        // When each hand is free.
+        let mut hands = vec![start; server.hands];
+        let mut work = |now: Instant, work: Duration| {
             let hand = hands.iter_mut().min().unwrap();
-            *hand = (*hand).max(now) + think;
+            *hand = (*hand).max(now) + work;
             *hand
         };
-        for _ in 0..open.min(waiting) {
-            working.push(ask(now));
-            waiting -= 1;
-        }
+        working.extend((0..open.min(requests)).map(|_| (work(start, (server.work)(&mut random)), start)));
+        look(pace, now, open);
         while waiting > 0 {
             while dials.len() < pace.window().min(waiting) {
-                dials.push(now + dial);
+                dials.push(work(now, server.trouble).max(now + server.dial));
             }
-            let next = |times: &[Instant]| times.iter().copied().min();
-            now = next(&dials).into_iter().chain(next(&working)).min().unwrap();
-            let is_new = next(&dials) == Some(now);
-            let from = if is_new { &mut dials } else { &mut working };
-            let at = from.iter().position(|time| *time == now).unwrap();
-            from.swap_remove(at);
-            open += usize::from(is_new);
+            let freed = working.iter().copied().enumerate().min_by_key(|(_, (until, _))| *until);
+            let opened = dials.iter().copied().enumerate().min_by_key(|(_, until)| *until);
+            let is_new = match (freed, opened) {
+                (Some((at, (until, since))), opened) if opened.is_none_or(|(_, opened)| until < opened) => {
+                    now = until;
+                    working.swap_remove(at);
+                    pace.freed(now, now - since, open, 1_024);
+                    false
+                }
+                (_, Some((at, until))) => {
+                    now = until;
+                    dials.swap_remove(at);
+                    open += 1;
+                    pace.grow(now, 1_024);
+                    true
+                }
+                _ => unreachable!("the window is never closed"),
+            };
             waiting -= 1;
-            if is_new {
-                pace.grow(now, 1_024);
+            pace.served(is_new);
+            match waiting {
+                0 => pace.rest(),
+                _ => look(pace, now, open),
             }
-            pace.served(now, is_new, open, waiting > 0, 1_024);
-            working.push(ask(now));
+            working.push((work(now, (server.work)(&mut random)), now));
         }
-        (open - had, now - start)
+        let last = working.iter().map(|(until, _)| *until).max();
+        (open - had, last.unwrap_or(now) - start)
+    }
+
+    fn after_a_busy_server() -> (Pace, Instant) {
+        let start = crate::clock::now();
+        let mut pace = Pace::new(start, 1_024);
+        let (_, took) = burst(&mut pace, start, 0, 3_000, BUSY);
+        assert_eq!(pace.window(), FEWEST);
+        (pace, start + took)
     }
 
     #[test]
     fn a_server_that_is_as_fast_as_it_can_be_is_not_dialled_for_every_request() {
         let start = crate::clock::now();
         let mut pace = Pace::new(start, 1_024);
-        let (opened, took) = burst(&mut pace, start, 0, micros(500), micros(10), 1);
-        assert!(opened < 150, "{opened}");
-        assert!(took < micros(3_000 * 10 + 2_000), "{took:?}");
-        let (opened, again) = burst(&mut pace, start + took, opened, micros(500), micros(10), 1);
-        assert!(opened < 80, "{opened} more for the next ones");
-        assert!(again < micros(3_000 * 10), "{again:?}");
+        let (opened, took) = burst(&mut pace, start, 0, 3_000, BUSY);
+        let (without, took_without) = unmeasured(3_000, BUSY);
+        assert!(opened * 4 < without * 3, "{opened}, {without}");
+        assert!(took < took_without, "{took:?}, {took_without:?}");
+        let (more, _) = burst(&mut pace, start + took, opened, 3_000, BUSY);
+        assert!(more < opened, "{opened} and {more} more");
     }
 
     #[test]
-    fn a_server_that_works_at_all_requests_at_a_time_is_given_them() {
-        let start = crate::clock::now();
-        let mut pace = Pace::new(start, 1_024);
-        let (opened, took) = burst(&mut pace, start, 0, micros(1_000), micros(5_000), 3_000);
-        assert!(opened > 400 && took < micros(60_000), "{opened} in {took:?}");
+    fn wherever_connections_are_not_freed_fast_nothing_is_found_out() {
+        fn noisy(random: &mut Rng, mean: f64) -> Duration {
+            Duration::from_secs_f64(-random.f64().max(1e-9).ln() * mean)
+        }
+        let works: [fn(&mut Rng) -> Duration; 5] = [
+            |_| ms(20),
+            |_| ms(100),
+            |random| noisy(random, 0.05),
+            |random| noisy(random, 0.1),
+            |random| if random.u8(..10) == 0 { ms(10_000) } else { ms(25) },
+        ];
+        for (number, work) in works.into_iter().enumerate() {
+            for dial in [ms(1), ms(20), ms(50), ms(300)] {
+                let (start, server) =
+                    (crate::clock::now(), Server { hands: 3_000, dial, trouble: Duration::ZERO, work });
+                let (opened, took) = burst(&mut Pace::new(start, 1_024), start, 0, 1_500, server);
+                let (without, took_without) = unmeasured(1_500, server);
+                let case = format!("{number}, {dial:?}: {opened} in {took:?}, {without} in {took_without:?} without");
+                assert!(took <= took_without.mul_f64(1.05) && opened * 20 >= without * 19, "{case}");
+            }
+        }
     }
 
     #[test]
-    fn a_server_far_away_is_dialled_twice_as_often_each_time() {
+    fn a_server_nearby_that_has_room_is_given_more() {
         let start = crate::clock::now();
-        let mut pace = Pace::new(start, 1_024);
-        let (opened, took) = burst(&mut pace, start, 0, micros(50_000), micros(100_000), 3_000);
-        assert!(opened > 1_000 && took < micros(500_000), "{opened} in {took:?}");
+        for hands in [200, 3_000] {
+            let server = Server { hands, dial: ms(1), trouble: Duration::ZERO, work: |_| ms(5) };
+            let (_, took) = burst(&mut Pace::new(start, 1_024), start, 0, 3_000, server);
+            let (_, without) = unmeasured(3_000, server);
+            assert!(took < without.mul_f64(1.3), "{took:?}, {without:?} without");
+        }
     }
 
     #[test]
-    fn what_brought_nothing_is_tried_again_a_second_later() {
-        let start = crate::clock::now();
-        let mut pace = Pace::new(start, 1_024);
-        let (opened, took) = burst(&mut pace, start, 0, micros(500), micros(10), 1);
-        assert_eq!(pace.window(), 1);
-        burst(&mut pace, start + took + STALE, opened, micros(1_000), micros(5_000), 3_000);
+    fn a_server_that_was_fast_and_becomes_slow_is_dialled_as_ever() {
+        for (open, work) in [(0, (|_| ms(20)) as fn(&mut Rng) -> Duration), (100, |_| ms(30_000)), (500, |_| ms(200))] {
+            let (mut pace, now) = after_a_busy_server();
+            let server = Server { hands: 3_000, dial: ms(20), trouble: Duration::ZERO, work };
+            let (_, took) = burst(&mut pace, now, open, 3_000, server);
+            let (_, without) = unmeasured(3_000, server);
+            assert!(took <= without + ms(150), "{open}: {took:?}, {without:?} without");
+        }
+    }
+
+    #[test]
+    fn what_was_found_out_is_forgotten_after_a_second_and_when_nothing_is_freed() {
+        let (mut pace, now) = after_a_busy_server();
+        pace.look(now, 100, 1_024);
+        pace.look(now + FAST, 100, 1_024);
+        assert_eq!(pace.window(), FEWEST);
+        pace.look(now + FAST + micros(1), 100, 1_024);
+        assert_eq!(pace.window(), FIRST, "nothing has been freed");
+
+        let (mut pace, now) = after_a_busy_server();
+        pace.look(now + STALE - ms(100), 100, 1_024);
+        assert_eq!(pace.window(), FEWEST);
+        pace.rest();
+        pace.look(now + STALE, 100, 1_024);
         assert_eq!(pace.window(), FIRST);
     }
 
     #[test]
-    fn a_server_that_stops_answering_is_dialled_more_often_again() {
+    fn fewer_connections_are_no_news_of_more() {
+        // A server that closes connections after some requests.
+        let (mut pace, mut now) = after_a_busy_server();
+        for conns in (20..100).rev() {
+            pace.look(now, 100, 1_024);
+            for _ in 0..100 {
+                now += micros(10);
+                pace.freed(now, micros(10) * conns, conns as usize, 1_024);
+            }
+        }
+        assert_eq!(pace.window(), FIRST);
+    }
+
+    #[test]
+    fn a_limit_below_the_fewest_holds() {
         let start = crate::clock::now();
-        let mut pace = Pace::new(start, 1_024);
-        let (_, took) = burst(&mut pace, start, 0, micros(500), micros(10), 1);
-        assert_eq!(pace.window(), 1);
-        let (opened, took) = burst(&mut pace, start + took, 0, micros(10_000), micros(10_000_000), 3_000);
-        assert!(opened > 2_900 && took < micros(500_000), "{opened} in {took:?}");
+        let mut pace = Pace::new(start, 1);
+        for at in 1..1_000 {
+            let at = start + micros(10 * at);
+            pace.grow(at, 1);
+            pace.look(at, 10, 1);
+            pace.freed(at, micros(100), 10, 1);
+            assert_eq!(pace.window(), 1);
+        }
     }
 }

@@ -3,7 +3,7 @@
 use std::hash::Hash;
 use std::time::Duration;
 
-use super::{Conn, Effect, Permit, Speaks, Stage, State, next};
+use super::{Conn, Effect, Host, Permit, Speaks, Stage, State, next};
 use crate::clock::Instant;
 use crate::trace::{CloseCause, Limit};
 
@@ -12,6 +12,13 @@ const TURN: Duration = Duration::from_millis(100);
 
 /// So many hosts are looked at for the one whose turn it is.
 const MOST_TURNS: usize = 16;
+
+impl<K> Host<K> {
+    /// How many connections are open and take requests.
+    pub(super) fn open(&self) -> usize {
+        self.usable.saturating_sub(self.dialling)
+    }
+}
 
 impl<K: Clone + Eq + Hash, C: Clone, W, E> State<K, C, W, E> {
     /// Whether the total allows another connection.
@@ -60,6 +67,11 @@ impl<K: Clone + Eq + Hash, C: Clone, W, E> State<K, C, W, E> {
 
     /// Dials for requests that wait, as far as the limits allow, `host` having changed.
     pub(super) fn fill(&mut self, now: Instant, host: usize) {
+        let most = self.limits(host).max_dials;
+        let entry = &mut self.hosts[host];
+        if entry.speaks == Speaks::One && !entry.queue.is_empty() {
+            entry.pace.look(now, entry.open(), most);
+        }
         self.relist(host);
         while self.has_room()
             && let Some(next) = self.ring.front()

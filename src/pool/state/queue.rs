@@ -217,10 +217,11 @@ impl<K: Clone + Eq + Hash, C: Clone, W, E> State<K, C, W, E> {
         let waited = now.saturating_duration_since(ticket.since);
         self.count(host, |tally| tally.queued.add(waited));
         let is_new = self.open(id).requests == 0;
-        let most = self.limits(host).max_dials;
         let entry = &mut self.hosts[host];
-        let (open, more) = (entry.usable.saturating_sub(entry.dialling), !entry.queue.is_empty());
-        entry.pace.served(now, is_new, open, more, most);
+        entry.pace.served(is_new);
+        if entry.queue.is_empty() {
+            entry.pace.rest();
+        }
         let mut grant = self.seat(now, id);
         grant.freed = freed.is_some();
         if let Stage::Open(open) = &self.conns[id].stage
