@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -80,10 +80,10 @@ impl Protocol {
     }
 }
 
+/// Taken away at the end, because what is on its way to a connection that is over waits for the last sender (hyper's #4122).
 enum Sender<B> {
-    Http1(Mutex<http1::SendRequest<B>>),
-    /// Taken away at the end, because what is on its way to a connection that is over waits for the last sender. And what
-    /// requests call their origin.
+    Http1(Mutex<Option<http1::SendRequest<B>>>),
+    /// And what requests call their origin.
     Http2(Arc<Mutex<Option<http2::SendRequest<B>>>>, Box<OnceLock<Option<Authority>>>),
 }
 
@@ -194,7 +194,7 @@ impl<B: Message> Opened<B> {
         let (sender, serving) = match protocol {
             Protocol::Http1 => {
                 let (sender, connection) = http1::Builder::new().max_buf_size(MOST_BUFFERED).handshake(stream).await?;
-                (Sender::Http1(Mutex::new(sender)), Serving::Http1(connection.map(drop).boxed()))
+                (Sender::Http1(Mutex::new(Some(sender))), Serving::Http1(connection.map(drop).boxed()))
             }
             Protocol::Http2 => {
                 let (tasks, lately) = (Tasks::default(), Lately::new());
@@ -233,9 +233,10 @@ impl<B: Message> Opened<B> {
         capacity: F,
     ) -> (Conn<B>, Served<B, P, F>) {
         let Self { sender, serving, marks, facts } = self;
-        let serving = Served { serving, capacity, place };
         let (progress, host) = (AtomicU64::new(0), OnceLock::new());
-        (Conn(Arc::new(Inner { sender, marks, facts, number, progress, host, task })), serving)
+        let conn = Arc::new(Inner { sender, marks, facts, number, progress, host, task });
+        let serving = Served { serving, capacity, conn: Arc::downgrade(&conn), place };
+        (Conn(conn), serving)
     }
 }
 
@@ -244,6 +245,7 @@ pub(crate) struct Served<B: Message, P, F> {
     // The socket goes first, and only then its place.
     serving: Serving<B>,
     capacity: F,
+    conn: Weak<Inner<B>>,
     #[expect(dead_code, reason = "it is held and dropped")]
     place: P,
 }
@@ -256,6 +258,18 @@ impl<B: Message, P: Unpin, F: Fn(Capacity) + Unpin> Future for Served<B, P, F> {
         match serving {
             Serving::Http1(serving) => serving.poll_unpin(cx),
             Serving::Http2(serving) => serving.poll(cx, capacity),
+        }
+    }
+}
+
+impl<B: Message, P, F> Drop for Served<B, P, F> {
+    fn drop(&mut self) {
+        if let Some(conn) = self.conn.upgrade()
+            && let Sender::Http1(sender) = &conn.sender
+        {
+            let sender = unpoisoned(sender).take();
+            // With it goes a request that nobody takes any more, and not while others wait for the lock.
+            drop(sender);
         }
     }
 }
@@ -275,18 +289,19 @@ impl<B: Message> Conn<B> {
         now: Instant,
         times: &mut Times,
     ) -> impl Future<Output = Result<Response<Incoming>, Box<SendError<B>>>> {
+        let unsent = |request| Either::Left(ready(Err(Box::new(SendError { error: None, unsent: Some(request) }))));
         // Begun before anybody waits for it, and changed in its place: what a future holds is copied when it is made.
         let sent = match &self.0.sender {
             Sender::Http1(sender) => {
                 self.0.marks.reset();
-                Either::Left(unpoisoned(sender).try_send_request(request))
+                match unpoisoned(sender).as_mut() {
+                    Some(sender) => Either::Left(sender.try_send_request(request)),
+                    None => return unsent(request),
+                }
             }
             Sender::Http2(sender, _) => {
                 let sender = unpoisoned(sender).clone();
-                let Some(mut sender) = sender else {
-                    let failed = Box::new(SendError { error: None, unsent: Some(request) });
-                    return Either::Left(ready(Err(failed)));
-                };
+                let Some(mut sender) = sender else { return unsent(request) };
                 (times.begun, times.sent) = (Some(now), Some(now));
                 Either::Right(sender.try_send_request(request))
             }
@@ -379,7 +394,7 @@ impl<B: Message> Conn<B> {
     /// Whether another request may be sent at once.
     pub(crate) fn is_ready(&self) -> bool {
         match &self.0.sender {
-            Sender::Http1(sender) => unpoisoned(sender).is_ready(),
+            Sender::Http1(sender) => unpoisoned(sender).as_ref().is_some_and(http1::SendRequest::is_ready),
             Sender::Http2(sender, _) => unpoisoned(sender).as_ref().is_some_and(http2::SendRequest::is_ready),
         }
     }
@@ -387,7 +402,13 @@ impl<B: Message> Conn<B> {
     /// Waits until another request may be sent; `false` when none ever will.
     pub(crate) async fn ready(&self) -> bool {
         match &self.0.sender {
-            Sender::Http1(sender) => std::future::poll_fn(|cx| unpoisoned(sender).poll_ready(cx)).await.is_ok(),
+            Sender::Http1(sender) => {
+                std::future::poll_fn(|cx| match unpoisoned(sender).as_mut() {
+                    Some(sender) => sender.poll_ready(cx).map(|ready| ready.is_ok()),
+                    None => Poll::Ready(false),
+                })
+                .await
+            }
             Sender::Http2(..) => self.is_ready(),
         }
     }
@@ -412,7 +433,7 @@ impl<B: Message> Conn<B> {
     /// Whether it takes no more requests. One whose task has not run yet does, though it is not ready.
     fn is_closed(&self) -> bool {
         match &self.0.sender {
-            Sender::Http1(sender) => unpoisoned(sender).is_closed(),
+            Sender::Http1(sender) => unpoisoned(sender).as_ref().is_none_or(http1::SendRequest::is_closed),
             Sender::Http2(sender, _) => unpoisoned(sender).as_ref().is_none_or(http2::SendRequest::is_closed),
         }
     }
@@ -440,4 +461,48 @@ impl<B> Drop for Inner<B> {
 // What is behind these locks is never left half changed.
 pub(super) fn unpoisoned<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicUsize;
+    use std::task::Waker;
+
+    use bytes::Bytes;
+    use http_body_util::Empty;
+
+    use super::*;
+
+    #[test]
+    fn a_request_that_crosses_the_end_of_its_connection_is_not_left_without_an_answer() {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let task = runtime.spawn(std::future::pending::<()>()).abort_handle();
+        for round in 0..10_000 {
+            let (stream, peer) = tokio::io::duplex(64);
+            let (facts, remote, forwarding, interest, probe) = Default::default();
+            let line = Line { stream: Box::new(stream), facts, remote, forwarding, interest, probe };
+            let opened = Opened::handshake(line, Protocol::Http1).now_or_never().unwrap().unwrap();
+            let (conn, mut served) = opened.start(round, (), task.clone(), drop);
+            drop(peer);
+            let (ready, mut times) = (AtomicUsize::new(0), Times::default());
+            // Both at the same moment, or one of them a little later.
+            let meet = |late: usize| {
+                ready.fetch_add(1, Ordering::SeqCst);
+                while ready.load(Ordering::SeqCst) < 2 {
+                    std::hint::spin_loop();
+                }
+                (0..late).for_each(|_| std::hint::spin_loop());
+            };
+            let sent = std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    meet(0);
+                    while served.poll_unpin(&mut Context::from_waker(Waker::noop())).is_pending() {}
+                    drop(served);
+                });
+                meet(round as usize % 500);
+                conn.send(Request::new(Empty::<Bytes>::new()), clock::now(), &mut times)
+            });
+            assert!(matches!(sent.now_or_never(), Some(Err(_))), "round {round}");
+        }
+    }
 }
