@@ -891,7 +891,7 @@ fn dials_do_not_become_more_where_freed_connections_do_as_well() {
         }
         most = most.max(pool.books().dialling);
     }
-    assert!(most <= 32, "{most} at the same time");
+    assert!(most <= 16, "{most} at the same time");
 }
 
 #[test]
