@@ -522,7 +522,7 @@ impl<'a> Call<'a> {
             message.headers_mut().entry(TRAILER).or_insert(announced);
         }
         let has_body = !self.request().body.is_empty() || self.body_is_gone;
-        if !self.request().headers.is_empty() && (!has_body || conn.protocol() == Protocol::Http2) {
+        if !has_body || conn.protocol() == Protocol::Http2 {
             // There is nothing to be asked about (RFC 9110 §10.1.1), or nobody who would hear the answer.
             message.headers_mut().remove(EXPECT);
         }
@@ -769,6 +769,7 @@ impl Waiting<'_> {
         }
     }
 
+    /// Waits for as long as its limits allow.
     async fn patiently(&mut self, client: &Shared, mut now: Instant) -> Delivery<Dialer> {
         loop {
             let until = match self.verdict(now) {

@@ -107,7 +107,7 @@ impl Pace {
         *(if is_new { &mut self.new } else { &mut self.freed }) += 1;
     }
 
-    /// Something has happened, and requests wait. What was found out holds only as long as connections are freed fast.
+    /// Something has happened to the host, and requests wait. What was found out holds only as long as connections are freed fast.
     pub(super) fn look(&mut self, now: Instant, conns: usize, most: usize) {
         let round = self.round.get_or_insert(Round::new(now, conns));
         let is_slow = now.saturating_duration_since(round.last) > FAST;
@@ -362,14 +362,20 @@ mod tests {
 
     #[test]
     fn a_limit_below_the_fewest_holds() {
-        let start = crate::clock::now();
-        let mut pace = Pace::new(start, 1);
-        for at in 1..1_000 {
-            let at = start + micros(10 * at);
-            pace.grow(at, 1);
-            pace.look(at, 10, 1);
-            pace.freed(at, micros(100), 10, 1);
-            assert_eq!(pace.window(), 1);
+        // As many are freed in a second, however many connections there are.
+        for (most, fewest) in [(1, 1), (1_024, FEWEST)] {
+            let (mut now, mut least) = (crate::clock::now(), usize::MAX);
+            let mut pace = Pace::new(now, most);
+            for conns in (20..200).step_by(10) {
+                pace.look(now, conns, most);
+                for _ in 0..conns.max(ENOUGH) {
+                    now += micros(10);
+                    pace.freed(now, micros(100), conns, most);
+                }
+                assert!(pace.window() <= most);
+                least = least.min(pace.window());
+            }
+            assert_eq!(least, fewest, "of {most}");
         }
     }
 }
