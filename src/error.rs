@@ -266,6 +266,12 @@ impl Error {
         Self::new(ErrorKind::Request, what)
     }
 
+    /// The call was made outside of a tokio runtime.
+    pub(crate) fn no_runtime(origin: &Origin) -> Self {
+        let what = "there is no tokio runtime here, which its connections and time limits need";
+        Self::new(ErrorKind::Request, format!("call {origin}: {what}"))
+    }
+
     pub(crate) fn config(error: impl std::error::Error + Send + Sync + 'static) -> Self {
         Self::new(ErrorKind::Request, format!("build a client: {error}")).because(error)
     }

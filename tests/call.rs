@@ -1,7 +1,13 @@
 //! Requests and responses over real sockets.
 
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll, Wake};
+use std::thread::{self, Thread};
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use http_body_util::BodyExt;
 use speeddial::http::{Method, StatusCode, Version, header};
 use speeddial::{Client, ErrorKind};
@@ -161,4 +167,60 @@ async fn a_timeout_says_what_it_was_waiting_for_and_the_client_goes_on() {
     assert!(error.is_timeout() && error.timings().is_some());
     let response = client.get(format!("http://{}/", server.address())).send().await.unwrap();
     assert_eq!(response.text().await.unwrap(), "ok");
+}
+
+#[tokio::test]
+async fn a_call_whose_deadline_has_passed_is_neither_leased_nor_sent() {
+    let arrived = Arc::new(AtomicUsize::new(0));
+    let counter = arrived.clone();
+    let server = HttpServer::start(move |_| {
+        counter.fetch_add(1, Ordering::SeqCst);
+        async { hyper::Response::new(full("ok")) }
+    })
+    .unwrap();
+    let url = format!("http://{}/", server.address());
+    let client = Client::new();
+    client.get(&url).send().await.unwrap().text().await.unwrap();
+    for _ in 0..200 {
+        let error = client.post(&url).body("x").timeout(Duration::ZERO).send().await.unwrap_err();
+        assert!(error.is_timeout(), "{error}");
+    }
+    client.get(&url).send().await.unwrap().text().await.unwrap();
+    assert_eq!(arrived.load(Ordering::SeqCst), 2, "only the calls that had time were sent");
+    let cold = Client::new();
+    assert!(cold.get(&url).timeout(Duration::ZERO).send().await.unwrap_err().is_timeout());
+    assert_eq!(cold.pool_stats().opened, 0, "nothing was dialled");
+}
+
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+/// Runs a future on this thread, without a runtime.
+fn block_on<F: Future>(future: F) -> F::Output {
+    let mut future = pin!(future);
+    let waker = Arc::new(Unpark(thread::current())).into();
+    loop {
+        if let Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            return output;
+        }
+        thread::park();
+    }
+}
+
+#[test]
+fn outside_of_a_runtime_a_call_says_what_is_missing_and_a_body_can_be_read() {
+    let server = HttpServer::start(|_| async { hyper::Response::new(full("a".repeat(1 << 20))) }).unwrap();
+    let url = format!("http://{}/", server.address());
+    let client = Client::new();
+    let error = client.get(&url).send().now_or_never().expect("it fails at once").unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Request);
+    assert!(error.to_string().contains("no tokio runtime"), "{error}");
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let response = runtime.block_on(async { client.get(&url).send().await.unwrap() });
+    assert_eq!(block_on(response.text()).unwrap().len(), 1 << 20);
 }

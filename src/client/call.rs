@@ -11,6 +11,7 @@ use http::header::{CONTENT_LENGTH, EXPECT, HOST, PROXY_AUTHORIZATION, TRAILER};
 use http::uri::Authority;
 use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, Version};
 use hyper::body::Incoming;
+use tokio::runtime::Handle;
 use url::{Position, Url};
 
 use super::again::Outcome;
@@ -138,6 +139,9 @@ impl Drop for Open {
 impl<'a> Call<'a> {
     // What is done before anything is waited for is not in the future: that is copied, and so is what it holds.
     fn begin(client: &'a Shared, mut request: Box<Request>) -> Result<Self> {
+        if Handle::try_current().is_err() {
+            return Err(Error::no_runtime(&request.origin));
+        }
         add_defaults(&mut request.headers, &client.calls.headers)?;
         request.check()?;
         let target = target(&request)?;
@@ -328,8 +332,9 @@ impl<'a> Call<'a> {
         let (mut queued, mut at_once) = (None, now);
         let mut lease = loop {
             let begun = now.is_none();
-            let lease = match self.checkout(failed_on, begun, now.take().unwrap_or_else(clock::now), &mut queued).await
-            {
+            let asked_at = now.take().unwrap_or_else(clock::now);
+            self.check_deadline(asked_at)?;
+            let lease = match self.checkout(failed_on, begun, asked_at, &mut queued).await {
                 // A dial begun for somebody on another runtime is lost with that.
                 Err(LeaseError::Lost) => self.checkout(failed_on, true, clock::now(), &mut queued).await,
                 checked_out => checked_out,
@@ -351,9 +356,11 @@ impl<'a> Call<'a> {
             }
             lease.retire(CloseCause::Peer);
         };
-        lease.told(self.open.trace.own());
         // A call that got a connection at once has not taken any time yet.
-        let (conn, at) = (lease.conn(), at_once.unwrap_or_else(clock::now));
+        let at = at_once.unwrap_or_else(clock::now);
+        self.check_deadline(at)?;
+        lease.told(self.open.trace.own());
+        let conn = lease.conn();
         let (connection, remote, tls) = (conn.number(), conn.remote(), conn.tls().cloned());
         let (requests, idle, freed) = (lease.requests(), lease.idle(), lease.is_freed());
         conn.used(at);
@@ -586,6 +593,14 @@ impl<'a> Call<'a> {
         let Request { url, .. } = *self.request.take().expect("a call without a response has its request");
         self.open.over = true;
         Ok(answered.end(self.context_of(url), std::mem::take(&mut self.chain)))
+    }
+
+    /// Fails when the call's deadline has passed: nothing is leased or sent then.
+    fn check_deadline(&self, now: Instant) -> Result<()> {
+        if self.deadline.is_some_and(|deadline| deadline.at <= now) {
+            return Err(self.timed_out());
+        }
+        Ok(())
     }
 
     fn timed_out(&self) -> Error {

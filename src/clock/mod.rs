@@ -53,9 +53,10 @@ pub(crate) async fn before<F: Future + Unpin>(deadline: Option<Instant>, future:
 pub(crate) struct Timer(Option<(runtime::Id, Pin<Box<Sleep>>)>);
 
 impl Timer {
-    /// Ready from `deadline` on.
+    /// Ready from `deadline` on; never where it is polled outside of a tokio runtime, which has no timers.
     pub(crate) fn poll_until(&mut self, cx: &mut Context<'_>, deadline: Instant) -> Poll<()> {
-        let here = Handle::current().id();
+        let Ok(here) = Handle::try_current() else { return Poll::Pending };
+        let here = here.id();
         if self.0.as_ref().is_none_or(|(runtime, _)| *runtime != here) {
             self.0 = Some((here, Box::pin(tokio::time::sleep_until(deadline))));
         }
