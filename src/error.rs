@@ -532,6 +532,10 @@ pub(crate) fn io_cause(error: &hyper::Error) -> Option<&std::io::Error> {
         if let Some(io) = error.downcast_ref() {
             return Some(io);
         }
+        // h2 has it, and does not name it as its source.
+        if let Some(io) = error.downcast_ref::<h2::Error>().and_then(h2::Error::get_io) {
+            return Some(io);
+        }
         cause = error.source();
     }
     None

@@ -613,3 +613,32 @@ async fn without_tls_http2_needs_prior_knowledge() {
     let (_kept, nobody) = refusing();
     assert!(client.get(format!("http://{nobody}/")).send().await.unwrap_err().is_connect());
 }
+
+/// Set in the process of its own in which the test below runs.
+const LATE_ROOTS: &str = "SPEEDDIAL_TEST_LATE_ROOTS";
+
+#[tokio::test]
+async fn roots_that_could_not_be_loaded_are_loaded_for_a_later_handshake() {
+    let Some(file) = std::env::var_os(LATE_ROOTS) else {
+        let folder = std::env::temp_dir().join(format!("speeddial-roots-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let file = folder.join("late.pem");
+        let test = "tls::roots_that_could_not_be_loaded_are_loaded_for_a_later_handshake";
+        let mut child = tokio::process::Command::new(std::env::current_exe().unwrap());
+        child.args([test, "--exact"]).env(LATE_ROOTS, &file).env("SSL_CERT_FILE", &file).env_remove("SSL_CERT_DIR");
+        let output = child.output().await.unwrap();
+        std::fs::remove_dir_all(folder).unwrap();
+        let said = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success() && said.contains("1 passed"), "{said}");
+        return;
+    };
+    let authority = Authority::new();
+    let server = TlsServer::start(authority.server(&["api.test"], ALPN)).await;
+    let client = builder(TlsConfig::new()).build().unwrap();
+    for _ in 0..2 {
+        let error = get(&client, "api.test", server.address()).await.unwrap_err();
+        assert!(error.to_string().contains("No CA certificates"), "{error}");
+    }
+    std::fs::write(file, authority.pem()).unwrap();
+    get(&client, "api.test", server.address()).await.unwrap();
+}

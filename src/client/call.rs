@@ -652,8 +652,9 @@ fn fate(failed: &SendError<Outgoing>, times: Times) -> Fate {
 }
 
 fn is_closed(error: &hyper::Error) -> bool {
-    use std::io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, NotConnected};
-    let gone = [BrokenPipe, ConnectionAborted, ConnectionReset, NotConnected];
+    use std::io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, NotConnected, UnexpectedEof};
+    // rustls says UnexpectedEof where the peer closed without close_notify.
+    let gone = [BrokenPipe, ConnectionAborted, ConnectionReset, NotConnected, UnexpectedEof];
     error.is_incomplete_message()
         || error.is_canceled()
         || error.is_user()

@@ -1,24 +1,26 @@
 //! The handshake: a stream in, a secret one out, and the facts for the trace.
 
 use std::io;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use bytes::Bytes;
+use once_cell::sync::OnceCell;
 use rustls::pki_types::ServerName;
 use rustls::{AlertDescription, CertificateError, ClientConfig, HandshakeKind, InvalidMessage};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-use super::{TlsConfig, TlsConfigError};
+use super::TlsConfig;
 use crate::origin::Host;
 use crate::trace::TlsFacts;
 
-/// Shakes hands with servers. Its configuration is made for the first of them: some platforms read files for it.
+/// Shakes hands with servers. Its configuration is made for the first of them, because some platforms read files for it.
 pub(crate) struct Tls {
     config: TlsConfig,
     alpn: &'static [&'static [u8]],
-    made: OnceLock<Result<Arc<ClientConfig>, TlsConfigError>>,
+    /// Set once it could be made. A failure is not kept: the files may come later, and descriptors be free again.
+    made: OnceCell<Arc<ClientConfig>>,
 }
 
 /// A stream after its handshake.
@@ -39,7 +41,7 @@ struct Failed {
 impl Tls {
     /// Offers the protocols of `alpn`, unless the configuration names others.
     pub(crate) fn new(config: TlsConfig, alpn: &'static [&'static [u8]]) -> Self {
-        Self { config, alpn, made: OnceLock::new() }
+        Self { config, alpn, made: OnceCell::new() }
     }
 
     /// Shakes hands with `host` over `stream`.
@@ -47,8 +49,8 @@ impl Tls {
     where
         S: AsyncRead + AsyncWrite + Unpin,
     {
-        let made = self.made.get_or_init(|| self.config.build(self.alpn));
-        let config = made.clone().map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
+        let made = self.made.get_or_try_init(|| self.config.build(self.alpn));
+        let config = made.map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?.clone();
         let name = match &self.config.server_name {
             Some(name) => name.clone(),
             None => server_name(host)?,
