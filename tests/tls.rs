@@ -128,6 +128,36 @@ async fn versions_can_be_chosen() {
     assert_eq!(response.version(), Version::HTTP_2);
 }
 
+#[tokio::test]
+async fn the_version_settings_decide_what_is_offered_or_the_conflict_is_refused() {
+    let authority = Authority::new();
+    let server = TlsServer::start(authority.server(&["api.test"], ALPN)).await;
+    let whole = |alpn: &[&str]| {
+        let mut config = authority.client();
+        config.alpn_protocols = alpn.iter().map(|protocol| protocol.as_bytes().to_vec()).collect();
+        TlsConfig::from(config)
+    };
+    for alpn in [&["h2", "http/1.1"][..], &["h2"], &["http/1.1"], &[]] {
+        let client = builder(whole(alpn)).http1_only().build().unwrap();
+        let (text, _) = get(&client, "api.test", server.address()).await.unwrap();
+        assert!(text.starts_with("HTTP/1.1"), "{alpn:?}: {text}");
+        let client = builder(whole(alpn)).http2_prior_knowledge().build().unwrap();
+        let spoken = get(&client, "api.test", server.address()).await;
+        // Without ALPN, this server speaks HTTP/1.1.
+        assert_eq!(spoken.is_ok_and(|(text, _)| text.starts_with("HTTP/2.0")), !alpn.is_empty(), "{alpn:?}");
+    }
+    for alpn in [&["h2", "http/1.1"][..], &["h2"]] {
+        let error = builder(trusting(&authority).alpn(alpn.iter().copied())).http1_only().build().unwrap_err();
+        assert!(error.is_builder() && error.to_string().contains("`h2`"), "{error}");
+    }
+    for alpn in [&["h2", "http/1.1"][..], &["http/1.1"]] {
+        let tls = trusting(&authority).alpn(alpn.iter().copied());
+        let error = builder(tls).http2_prior_knowledge().build().unwrap_err();
+        assert!(error.is_builder() && error.to_string().contains("`http/1.1`"), "{error}");
+    }
+    assert!(builder(trusting(&authority).alpn(["http/1.1", "acme"])).http1_only().build().is_ok());
+}
+
 /// What is refused, and the words for it.
 async fn refused(tls: TlsConfig, host: &str, config: Arc<ServerConfig>) -> String {
     let server = TlsServer::start(config).await;

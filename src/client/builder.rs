@@ -364,7 +364,7 @@ impl ClientBuilder {
         }
         self.pool.check().map_err(Error::config)?;
         #[cfg(feature = "__tls")]
-        self.tls.check().map_err(Error::config)?;
+        self.tls.check(self.versions.alpn()).map_err(Error::config)?;
         let hooks = Hooks::new(self.observers);
         let resolver = self.resolver.unwrap_or_else(|| CachedResolver::new(HickoryResolver::system()));
         let connector = Connector {

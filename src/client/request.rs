@@ -266,7 +266,7 @@ impl Request {
             Some("too many headers")
         } else if several(HOST) {
             Some("two host headers")
-        } else if self.headers.get(HOST).is_some_and(|host| !is_authority(host)) {
+        } else if self.headers.get(HOST).is_some_and(|host| !is_host(host)) {
             Some("a host header that is no host")
         } else if contradicts || several(CONTENT_LENGTH) {
             Some("a content-length that is not the body's")
@@ -294,14 +294,16 @@ impl Request {
 /// What belongs to a connection and not to a request (RFC 9110 §7.6.1); nobody here would see an upgrade through.
 const OF_THE_CONNECTION: [HeaderName; 1] = [UPGRADE];
 
-/// Whether a header may be in front of a `Host`'s port (RFC 9110 §7.2).
-fn is_authority(host: &HeaderValue) -> bool {
-    let authority = http::uri::Authority::try_from(host.as_bytes());
-    authority.is_ok_and(|authority| {
-        let (text, host) = (authority.as_str(), authority.host());
-        let port = text.strip_prefix(host).is_some_and(|rest| rest.is_empty() || rest[1..].parse::<u16>().is_ok());
-        port && !host.is_empty()
-    })
+/// Returns true if `value` is what a `Host` header may be: a host, and a port perhaps (RFC 9110 §7.2). There is no user in it.
+fn is_host(value: &HeaderValue) -> bool {
+    let Ok(authority) = http::uri::Authority::try_from(value.as_bytes()) else { return false };
+    // Of a text with a user, the host is not the beginning; or it is, and what follows is no port.
+    let Some(rest) = authority.as_str().strip_prefix(authority.host()) else { return false };
+    !authority.host().is_empty() && (rest.is_empty() || rest.strip_prefix(':').is_some_and(is_port))
+}
+
+fn is_port(text: &str) -> bool {
+    text.bytes().all(|byte| byte.is_ascii_digit()) && text.parse::<u16>().is_ok()
 }
 
 fn is_about_closing(value: &HeaderValue) -> bool {
@@ -611,6 +613,21 @@ mod tests {
         assert!(refused(post().header("transfer-encoding", "chunked")).is_err());
         assert!(refused(post().header("host", "a").header("host", "b")).is_err());
         assert!(client.request(Method::CONNECT, "http://host/").request.is_err());
+    }
+
+    #[test]
+    fn a_host_header_is_a_host_and_perhaps_a_port() {
+        let is_sent = |host: &'static str| {
+            let request = Client::new().get("http://host/").header("host", host).request;
+            request.unwrap().check().is_ok()
+        };
+        for host in ["a", "a.test", "a.test:8080", "1", "1:1", "[::1]", "[::1]:80", "127.0.0.1:65535"] {
+            assert!(is_sent(host), "{host}");
+        }
+        let wrong = ["1@1", "a@1", "a@a", "a:b@a:1", "a:b", "a:+1", "a:65536", "a:", ":80", "a/b", "a b", ""];
+        for host in wrong {
+            assert!(!is_sent(host), "{host}");
+        }
     }
 
     #[test]

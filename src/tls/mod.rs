@@ -88,6 +88,9 @@ pub enum TlsConfigError {
     /// A whole rustls configuration says everything itself; so it would not be done what this asks for.
     #[error("{0} is for the whole rustls configuration to say")]
     Whole(&'static str),
+    /// The protocols to offer include a version of HTTP that the client does not speak.
+    #[error("the protocols offered (ALPN) include `{0}`, which the client's version settings exclude")]
+    Alpn(String),
     /// rustls refuses it.
     #[error("{0}")]
     Refused(#[from] rustls::Error),
@@ -168,7 +171,8 @@ impl TlsConfig {
     }
 
     /// The protocols offered to servers (ALPN, RFC 7301), in the order of preference. By default what the client speaks:
-    /// `h2` and `http/1.1`.
+    /// `h2` and `http/1.1`. A version of HTTP that the client's version settings exclude is refused by
+    /// [`build`](crate::ClientBuilder::build).
     pub fn alpn(mut self, protocols: impl IntoIterator<Item = impl Into<Vec<u8>>>) -> Self {
         self.alpn = Some(protocols.into_iter().map(Into::into).collect());
         self
@@ -197,8 +201,12 @@ impl TlsConfig {
         Self { whole, server_name: None, pins: Vec::new(), alpn: None, ..self.clone() }
     }
 
-    /// What is asked for beside a whole configuration must be what that leaves open: the server's name.
-    pub(crate) fn check(&self) -> Result<(), TlsConfigError> {
+    /// Refuses what contradicts itself: `alpn` is what the client speaks, and beside a whole configuration only the server's
+    /// name is left open.
+    pub(crate) fn check(&self, alpn: &[&[u8]]) -> Result<(), TlsConfigError> {
+        if let Some(other) = self.alpn.iter().flatten().find(|offered| is_other_http(offered, alpn)) {
+            return Err(TlsConfigError::Alpn(String::from_utf8_lossy(other).into_owned()));
+        }
         let asked = [
             ("which roots are trusted", !matches!(self.roots, Roots::Platform) || !self.extra_roots.is_empty()),
             ("the client's certificate", self.identity.is_some()),
@@ -215,7 +223,13 @@ impl TlsConfig {
     /// The configuration for rustls; `alpn` is what the client speaks.
     fn build(&self, alpn: &[&[u8]]) -> Result<Arc<ClientConfig>, TlsConfigError> {
         if let Some(whole) = &self.whole {
-            return Ok(whole.clone());
+            if !whole.alpn_protocols.iter().any(|offered| is_other_http(offered, alpn)) {
+                return Ok(whole.clone());
+            }
+            // A server would be right to choose what the client then does not speak.
+            let mut config = ClientConfig::clone(whole);
+            config.alpn_protocols = owned(alpn);
+            return Ok(Arc::new(config));
         }
         let versions: &[_] = match self.min_version {
             TlsVersion::Tls12 => &[&rustls::version::TLS13, &rustls::version::TLS12],
@@ -229,7 +243,7 @@ impl TlsConfig {
         };
         config.alpn_protocols = match &self.alpn {
             Some(protocols) => protocols.clone(),
-            None => alpn.iter().map(|protocol| protocol.to_vec()).collect(),
+            None => owned(alpn),
         };
         config.resumption = match self.sessions.unwrap_or(SESSIONS) {
             0 => Resumption::disabled(),
@@ -264,7 +278,9 @@ impl TlsConfig {
     }
 }
 
-/// A whole configuration, taken as it is: its ALPN protocols too, which are none where it names none. Beside it only
+/// A whole configuration, taken as it is: its ALPN protocols too, which are none where it names none. They are replaced only
+/// where the client's version settings ([`http1_only`](crate::ClientBuilder::http1_only),
+/// [`http2_prior_knowledge`](crate::ClientBuilder::http2_prior_knowledge)) exclude one of them. Beside it only
 /// [`TlsConfig::server_name`] may be set; a client with more is not built.
 impl From<ClientConfig> for TlsConfig {
     fn from(config: ClientConfig) -> Self {
@@ -291,6 +307,18 @@ impl fmt::Debug for TlsConfig {
             .field("danger_accept_invalid_certs", &self.accepts_anyone)
             .finish_non_exhaustive()
     }
+}
+
+/// The protocols of HTTP that ALPN has names for (IANA).
+const HTTP: [&[u8]; 2] = [b"h2", b"http/1.1"];
+
+/// Returns true if `offered` is a version of HTTP that is not among those spoken.
+fn is_other_http(offered: &[u8], spoken: &[&[u8]]) -> bool {
+    HTTP.contains(&offered) && !spoken.contains(&offered)
+}
+
+fn owned(protocols: &[&[u8]]) -> Vec<Vec<u8>> {
+    protocols.iter().map(|protocol| protocol.to_vec()).collect()
 }
 
 fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, TlsConfigError> {
