@@ -28,6 +28,8 @@ struct Facts {
     kind: ErrorKind,
     message: String,
     timed_out: bool,
+    /// True if no connection could be opened and the next dial would fail for the same reason.
+    lasting: bool,
     uri: Option<Uri>,
     timings: Option<Timings>,
     cause: Option<Cause>,
@@ -200,11 +202,17 @@ impl Error {
         &self.0.start
     }
 
+    /// Returns true if no connection could be opened and the next dial would fail for the same reason.
+    pub(crate) fn is_lasting(&self) -> bool {
+        self.0.lasting
+    }
+
     fn new(kind: ErrorKind, message: String) -> Self {
         Self(Box::new(Facts {
             kind,
             message,
             timed_out: false,
+            lasting: false,
             uri: None,
             timings: None,
             cause: None,
@@ -321,6 +329,7 @@ impl Error {
         };
         let mut failed = Self::new(kind, format!("connect to {origin}: {error}"));
         failed.0.timed_out = timed_out;
+        failed.0.lasting = error.is_lasting();
         failed.0.cause = error.into_cause();
         failed
     }

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use speeddial::dns::{Answer, Family, FixedResolver, Resolve, ResolveErrorKind, Resolving, Source};
 use speeddial::transport::{Connecting, Transport};
-use speeddial::{Addresses, Client, ErrorKind, PoolConfig};
+use speeddial::{Addresses, Client, ClientBuilder, ErrorKind, PoolConfig, Proxy, RetryPolicy};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::support::fake_dns::FakeDns;
@@ -73,6 +73,45 @@ async fn hazard_a_name_with_a_private_address_is_refused_where_that_is_said() {
     assert_eq!(net.open(), 0, "nothing was dialled");
     let mixed = client.get("http://mixed.test/").send().await.unwrap();
     assert_eq!(mixed.remote_addr().unwrap().ip().to_string(), "9.9.9.9");
+}
+
+#[tokio::test(start_paused = true)]
+async fn hazard_rules_for_addresses_add_up_in_either_order() {
+    let [private, refused, allowed] = [[10, 0, 0, 1], [9, 9, 9, 9], [8, 8, 8, 8]].map(IpAddr::from);
+    let net = FakeNet::new([private, refused, allowed].map(|ip| (ip, SERVES)));
+    let not_nine = |ip: IpAddr| ip.to_string() != "9.9.9.9";
+    let orders: [fn(ClientBuilder, fn(IpAddr) -> bool) -> ClientBuilder; 3] = [
+        |builder, rule| builder.deny_private_addresses().allow_addresses(rule),
+        |builder, rule| builder.allow_addresses(rule).deny_private_addresses(),
+        |builder, rule| builder.allow_addresses(rule).deny_private_addresses().allow_addresses(|_| true),
+    ];
+    for (number, order) in orders.iter().enumerate() {
+        let builder = Client::builder().transport(net.clone()).retry(RetryPolicy::new());
+        let client = order(builder, not_nine).build().unwrap();
+        for denied in [private, refused] {
+            let error = client.get(format!("http://{denied}/")).send().await.unwrap_err();
+            assert!(error.to_string().contains("the client may not connect to"), "{number}: {error}");
+            assert!(error.timings().unwrap().hops().is_empty(), "a denied address is not tried again: {error}");
+        }
+        client.get(format!("http://{allowed}/")).send().await.unwrap();
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn what_a_unix_socket_would_ignore_is_refused() {
+    let builder = || Client::builder().unix_socket("/run/api.sock");
+    let cases = [
+        ("a transport", builder().transport(FakeNet::default())),
+        ("a rule for addresses", builder().deny_private_addresses()),
+        ("a rule for addresses", Client::builder().allow_addresses(|_| true).unix_socket("/run/api.sock")),
+        ("a proxy", builder().proxy(Proxy::all("http://proxy.test:3128").unwrap())),
+    ];
+    for (ignored, builder) in cases {
+        let error = builder.build().unwrap_err();
+        assert!(error.is_builder() && error.to_string().contains(ignored), "{ignored}: {error}");
+    }
+    assert!(builder().no_proxy().build().is_ok());
 }
 
 #[tokio::test(start_paused = true)]

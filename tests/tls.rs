@@ -1,5 +1,6 @@
 //! TLS: who is believed, who is refused and in which words, and what the trace tells of it.
 
+use std::io::Read;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -11,11 +12,12 @@ use speeddial::dns::FixedResolver;
 use speeddial::http::Version;
 use speeddial::tls::{TlsConfig, TlsVersion};
 use speeddial::trace::{Outcome, Phase, Timings};
-use speeddial::{Client, ClientBuilder, Error, ErrorKind, PoolConfig};
+use speeddial::{Client, ClientBuilder, Error, ErrorKind, PoolConfig, RetryPolicy};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
 use crate::support::certs::{Authority, provider};
+use crate::support::peer::Peer;
 use crate::support::refusing;
 use crate::support::tls_server::TlsServer;
 
@@ -642,6 +644,24 @@ async fn without_tls_http2_needs_prior_knowledge() {
     assert_eq!(client.pool_stats().opened, 1);
     let (_kept, nobody) = refusing();
     assert!(client.get(format!("http://{nobody}/")).send().await.unwrap_err().is_connect());
+}
+
+#[tokio::test]
+async fn a_policy_repeats_handshakes_that_broke_and_none_that_were_refused() {
+    let authority = Authority::new();
+    let policy = || RetryPolicy::new().attempts(3).backoff(Duration::from_millis(1), Duration::from_millis(1));
+    for stalls in [false, true] {
+        let peer =
+            Peer::start(move |_, mut socket| while stalls && socket.read(&mut [0; 1024]).is_ok_and(|n| n > 0) {});
+        let builder = builder(trusting(&authority)).tls_timeout(Duration::from_millis(100)).retry(policy());
+        let error = builder.build().unwrap().get(peer.url().replace("http:", "https:")).send().await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Tls, "{error}");
+        assert_eq!(peer.connections(), 3, "stalls: {stalls}");
+    }
+    let server = TlsServer::start(authority.server(&["api.test"], ALPN)).await;
+    let client = builder(TlsConfig::new().only_added_roots()).retry(policy()).build().unwrap();
+    assert_eq!(get(&client, "api.test", server.address()).await.unwrap_err().kind(), ErrorKind::Tls);
+    assert_eq!(server.accepted(), 1);
 }
 
 /// Set in the process of its own in which the test below runs.

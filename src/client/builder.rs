@@ -46,7 +46,7 @@ const TLS_TIMEOUT: Duration = Duration::from_secs(5);
 /// ```
 pub struct ClientBuilder {
     resolver: Option<CachedResolver>,
-    transport: Arc<dyn Transport>,
+    transport: Option<Arc<dyn Transport>>,
     observers: Vec<Own>,
     /// What is wrong with the caller's input.
     invalid: Option<Error>,
@@ -78,7 +78,7 @@ impl Default for ClientBuilder {
     fn default() -> Self {
         Self {
             resolver: None,
-            transport: Arc::new(TcpTransport::new()),
+            transport: None,
             observers: Vec::new(),
             invalid: None,
             pool: PoolConfig::default(),
@@ -135,7 +135,7 @@ impl ClientBuilder {
 
     /// Connects with `transport`. TCP by default.
     pub fn transport(self, transport: impl Transport) -> Self {
-        Self { transport: Arc::new(transport), ..self }
+        Self { transport: Some(Arc::new(transport)), ..self }
     }
 
     /// Tells `observer` everything that happens, beside those set before. Nobody by default.
@@ -180,6 +180,9 @@ impl ClientBuilder {
 
     /// Connects to this Unix domain socket for every request, whatever its URL's host; names are not looked up, and no proxy
     /// is gone through.
+    ///
+    /// # Errors
+    /// [`build`](Self::build) refuses a transport, a proxy or a rule for addresses beside it, which would have no effect.
     #[cfg(unix)]
     pub fn unix_socket(self, path: impl AsRef<std::path::Path>) -> Self {
         Self { unix: Some(path.as_ref().into()), ..self }
@@ -194,14 +197,19 @@ impl ClientBuilder {
     /// documentation (RFC 6890), however they are written. For clients whose URLs come from strangers. It is the address
     /// that is looked at, after resolution and for every attempt, so a name cannot be rebound to a private one. A proxy that
     /// is given names resolves them itself, out of sight: where that matters, say [`no_proxy`](Self::no_proxy), too.
-    pub fn deny_private_addresses(self) -> Self {
-        Self { policy: AddressPolicy::public(), ..self }
+    ///
+    /// Rules add up: an address has to pass this one and those of [`allow_addresses`](Self::allow_addresses).
+    pub fn deny_private_addresses(mut self) -> Self {
+        self.policy.add_public();
+        self
     }
 
-    /// Connects only to addresses for which `allows` says so, asked after resolution and for every attempt. As above, it is
-    /// not asked about names that a proxy resolves.
-    pub fn allow_addresses(self, allows: impl Fn(IpAddr) -> bool + Send + Sync + 'static) -> Self {
-        Self { policy: AddressPolicy::new(allows), ..self }
+    /// Connects only to addresses for which `allows` returns true, asked after resolution and for every attempt. Said more than
+    /// once, or beside [`deny_private_addresses`](Self::deny_private_addresses), an address has to pass every rule. As above,
+    /// it is not asked about names that a proxy resolves.
+    pub fn allow_addresses(mut self, allows: impl Fn(IpAddr) -> bool + Send + Sync + 'static) -> Self {
+        self.policy.add(allows);
+        self
     }
 
     /// Speaks HTTP/1.1 alone, also with servers that would rather speak HTTP/2.
@@ -358,18 +366,38 @@ impl ClientBuilder {
         Ok((Connector { for_others: true, ..connector }, hooks))
     }
 
+    /// Returns a setting that a Unix domain socket would leave without effect.
+    #[cfg(unix)]
+    fn ignored_beside_a_unix_socket(&self) -> Option<&'static str> {
+        self.unix.as_ref()?;
+        if self.transport.is_some() {
+            Some("a transport")
+        } else if !self.policy.is_empty() {
+            Some("a rule for addresses")
+        } else if self.proxies.is_given() {
+            Some("a proxy")
+        } else {
+            None
+        }
+    }
+
     fn parts(self) -> Result<Parts> {
         if let Some(invalid) = self.invalid {
             return Err(invalid);
         }
         self.pool.check().map_err(Error::config)?;
+        #[cfg(unix)]
+        if let Some(ignored) = self.ignored_beside_a_unix_socket() {
+            let what = format!("build a client: {ignored} has no effect beside a Unix domain socket");
+            return Err(Error::refused_request(what));
+        }
         #[cfg(feature = "__tls")]
         self.tls.check(self.versions.alpn()).map_err(Error::config)?;
         let hooks = Hooks::new(self.observers);
         let resolver = self.resolver.unwrap_or_else(|| CachedResolver::new(HickoryResolver::system()));
         let connector = Connector {
             resolver: resolver.clone(),
-            transport: self.transport,
+            transport: self.transport.unwrap_or_else(|| Arc::new(TcpTransport::new())),
             versions: self.versions,
             addresses: self.addresses,
             policy: self.policy,

@@ -632,10 +632,11 @@ pub(super) fn target_of(url: &Url) -> Result<Uri, http::uri::InvalidUri> {
 /// What an error means for another attempt.
 fn outcome(error: &Error) -> Outcome<'_> {
     match error.kind() {
-        ErrorKind::Resolve | ErrorKind::Connect => Outcome::NotSent,
+        _ if error.is_lasting() => Outcome::Final,
+        ErrorKind::Resolve | ErrorKind::Connect | ErrorKind::Tls => Outcome::NotSent,
         ErrorKind::Timeout(Phase::Dns | Phase::Connect | Phase::Proxy | Phase::Tls) => Outcome::NotSent,
         ErrorKind::Timeout(Phase::Send | Phase::Wait | Phase::Receive) | ErrorKind::Exchange => Outcome::Unknown,
-        // Certificates do not get better, nor does a queue that is too long.
+        // A queue that is too long does not get shorter by more of the same.
         _ => Outcome::Final,
     }
 }

@@ -32,29 +32,35 @@ impl Addresses {
     }
 }
 
-/// Which addresses may be connected to: all of them, unless somebody says otherwise.
+/// The rules for addresses that may be connected to. An address has to pass all of them; without a rule all addresses do.
 #[derive(Clone, Default)]
-pub(crate) struct AddressPolicy(Option<Arc<dyn Fn(IpAddr) -> bool + Send + Sync>>);
+pub(crate) struct AddressPolicy(Vec<Arc<dyn Fn(IpAddr) -> bool + Send + Sync>>);
 
 impl AddressPolicy {
-    pub(crate) fn new(allows: impl Fn(IpAddr) -> bool + Send + Sync + 'static) -> Self {
-        Self(Some(Arc::new(allows)))
+    /// Adds a rule.
+    pub(crate) fn add(&mut self, allows: impl Fn(IpAddr) -> bool + Send + Sync + 'static) {
+        self.0.push(Arc::new(allows));
     }
 
-    /// Addresses of the public internet alone.
-    pub(crate) fn public() -> Self {
-        Self::new(is_public)
+    /// Adds the rule that an address is one of the public internet.
+    pub(crate) fn add_public(&mut self) {
+        self.add(is_public);
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
     }
 
     pub(super) fn allows(&self, ip: IpAddr) -> bool {
         // An IPv4 address is one however it is written.
-        self.0.as_ref().is_none_or(|allows| allows(ip.to_canonical()))
+        let ip = ip.to_canonical();
+        self.0.iter().all(|allows| allows(ip))
     }
 }
 
 impl fmt::Debug for AddressPolicy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if self.0.is_some() { "AddressPolicy(some)" } else { "AddressPolicy(all)" })
+        write!(f, "AddressPolicy({} rules)", self.0.len())
     }
 }
 

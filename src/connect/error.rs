@@ -63,6 +63,19 @@ impl ConnectError {
         }
     }
 
+    /// Returns true if the next dial would fail for the same reason: an address that is denied, a certificate that is refused, a
+    /// proxy that cannot be one. A TLS handshake that was reset or took too long may succeed.
+    pub(crate) fn is_lasting(&self) -> bool {
+        match self {
+            Self::Denied(_) | Self::Proxies(_) => true,
+            Self::Tls(failed) => !failed.last().is_some_and(|(_, error)| is_broken(error)),
+            #[cfg(unix)]
+            Self::UnixTls(_, error) => !is_broken(error),
+            Self::NoProxy(_, error) => error.is_lasting(),
+            _ => false,
+        }
+    }
+
     /// What lies under it: it says the rest itself.
     pub(crate) fn into_cause(self) -> Option<Box<dyn std::error::Error + Send + Sync>> {
         match self {
@@ -96,6 +109,25 @@ pub(super) fn is_exhaustion(error: &std::io::Error) -> bool {
     {
         error.kind() == std::io::ErrorKind::AddrNotAvailable
     }
+}
+
+/// Returns true if an error says that a connection broke or was silent, rather than what its peer said.
+fn is_broken(error: &std::io::Error) -> bool {
+    use std::io::ErrorKind::{
+        BrokenPipe, ConnectionAborted, ConnectionReset, HostUnreachable, NetworkUnreachable, NotConnected, TimedOut,
+        UnexpectedEof,
+    };
+    let broken = [
+        BrokenPipe,
+        ConnectionAborted,
+        ConnectionReset,
+        HostUnreachable,
+        NetworkUnreachable,
+        NotConnected,
+        TimedOut,
+        UnexpectedEof,
+    ];
+    broken.contains(&error.kind())
 }
 
 /// The errors of the operating system below an error.

@@ -172,6 +172,12 @@ impl Proxies {
         Self::Environment(Rules::new(http, https, &first(&["NO_PROXY", "no_proxy"]).unwrap_or_default()))
     }
 
+    /// Returns true if the user named a proxy, rather than the environment.
+    #[cfg(unix)]
+    pub(crate) fn is_given(&self) -> bool {
+        matches!(self, Self::Given(_))
+    }
+
     pub(crate) fn new(proxy: &Proxy) -> Self {
         Self::Given(Rules::new(proxy.http.clone().map(Ok), proxy.https.clone().map(Ok), &proxy.no))
     }
