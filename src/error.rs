@@ -477,6 +477,8 @@ impl std::error::Error for Error {
 
 fn explain(error: &hyper::Error, answered: bool) -> String {
     match (io_cause(error), stream_error(error)) {
+        // TLS without close_notify, to which this is what an end is to plain TCP.
+        (Some(io), _) if io.kind() == std::io::ErrorKind::UnexpectedEof => closed(answered),
         (Some(io), _) => refusal(io).unwrap_or_else(|| format!("{}{}", reason(io), doubt(answered))),
         // hyper has a method for this, but not in a build without its server.
         (None, _) if error.is_parse() && error.to_string() == "message head is too large" => {
@@ -489,11 +491,16 @@ fn explain(error: &hyper::Error, answered: bool) -> String {
         (None, Some(cause)) => cause,
         (None, _) if error.is_parse() => format!("the server's answer is not HTTP/1.1: {error}"),
         (None, _) if error.is_canceled() => "the connection closed before the request was sent".to_owned(),
-        (None, _) if answered => "the server closed the connection in the middle of its response".to_owned(),
-        (None, _) if error.is_incomplete_message() => {
-            format!("the server closed the connection without a response{}", doubt(answered))
-        }
+        (None, _) if answered || error.is_incomplete_message() => closed(answered),
         (None, None) => innermost(error),
+    }
+}
+
+/// The server closed the connection before its response was whole.
+fn closed(answered: bool) -> String {
+    match answered {
+        true => "the server closed the connection in the middle of its response".to_owned(),
+        false => format!("the server closed the connection without a response{}", doubt(answered)),
     }
 }
 

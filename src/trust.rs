@@ -32,6 +32,12 @@ pub(crate) fn platform_verifier(
     }))
 }
 
+/// Returns true if the platform's certificates can be read now: [`platform_verifier`] does not fail without them where it is
+/// given others.
+pub(crate) fn has_platform_roots() -> bool {
+    Verifier::new(provider()).is_ok()
+}
+
 /// Trusts these certificates alone.
 pub(crate) fn verifier(roots: RootCertStore) -> Result<Arc<dyn ServerCertVerifier>, Error> {
     let built = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider()).build();

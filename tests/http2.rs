@@ -13,7 +13,8 @@ use tokio::io::DuplexStream;
 use tokio::time::{Instant, sleep};
 
 use crate::support::h2_peer::{
-    CANCEL, DATA, GOAWAY, H2Peer, HEADERS, INTERNAL_ERROR, NO_ERROR, REFUSED_STREAM, RST_STREAM, WINDOW_UPDATE, Wire,
+    CANCEL, CutWire, DATA, GOAWAY, H2Peer, HEADERS, INTERNAL_ERROR, NO_ERROR, REFUSED_STREAM, RST_STREAM,
+    WINDOW_UPDATE, Wire,
 };
 use crate::support::recorder::Recorder;
 use crate::support::v4;
@@ -617,4 +618,25 @@ async fn who_reads_too_late_does_not_cost_the_connection() {
         assert!(response.text().await.unwrap_err().is_timeout());
     }
     assert_eq!(wire.connections(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn hazard_a_kept_connection_that_ends_without_close_notify_costs_no_get() {
+    let wire = Wire::new(|number, stream| async move {
+        let Ok(mut peer) = H2Peer::accept(stream, Some(100)).await else { return };
+        for served in 0.. {
+            let Ok(stream) = peer.request().await else { return };
+            if number == 0 && served == 1 {
+                return;
+            }
+            peer.answer(stream).await.unwrap();
+        }
+    });
+    let resolver = FixedResolver::new().with("api.test", [v4(1)]);
+    let builder = Client::builder().no_proxy().http2_prior_knowledge().resolver(resolver);
+    let client = builder.transport(CutWire(wire.clone())).build().unwrap();
+    for connections in [1, 2, 2] {
+        assert_eq!(get(&client).await.unwrap(), "ok");
+        assert_eq!(wire.connections(), connections);
+    }
 }

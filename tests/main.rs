@@ -36,5 +36,6 @@ mod timings;
 mod tls;
 #[cfg(feature = "tower")]
 mod tower;
+mod uploads;
 #[cfg(feature = "__tls")]
 mod web_servers;

@@ -14,7 +14,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::Instant;
 
 use crate::support::acting::Acting;
-use crate::support::h2_peer::Wire;
+use crate::support::h2_peer::{CutWire, Wire};
 use crate::support::recorder::Recorder;
 use crate::support::v4;
 
@@ -123,6 +123,20 @@ async fn what_is_not_idempotent_is_made_once_unless_it_has_a_key() {
         assert_eq!(attempts(method.clone(), true, "x".into()).await, 2, "{method} with a key");
         let stream = Body::sized(1, futures_util::stream::iter([Ok::<_, std::io::Error>("x")]));
         assert_eq!(attempts(method.clone(), true, stream).await, 1, "{method} with a stream");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn hazard_a_kept_connection_that_ends_without_close_notify_costs_no_get() {
+    for (method, requests) in [(Method::GET, 3), (Method::POST, 2)] {
+        let (wire, seen) = server(&[OK, "", OK]);
+        let client = builder(CutWire(wire)).build().unwrap();
+        client.get(URL).send().await.unwrap().text().await.unwrap();
+        let sent = client.request(method.clone(), URL).send().await;
+        assert_eq!((sent.is_ok(), seen.lock().unwrap().len()), (method == Method::GET, requests), "{method}: {sent:?}");
+        if let Err(error) = sent {
+            assert!(error.to_string().contains("closed the connection without a response; it is not known"), "{error}");
+        }
     }
 }
 

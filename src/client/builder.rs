@@ -258,14 +258,15 @@ impl ClientBuilder {
         self
     }
 
-    /// How long the headers of a response may take once its request has a connection. 300 s by default; `Duration::MAX` for
-    /// ever.
+    /// The longest wait for the headers of a response, from the moment the last byte of its request was sent. While a body is
+    /// being sent, [`body_idle_timeout`](Self::body_idle_timeout) rules. 300 s by default; `Duration::MAX` for ever.
     pub fn headers_timeout(mut self, timeout: Duration) -> Self {
         self.timeouts.headers = Some(timeout);
         self
     }
 
-    /// How long the next piece of a response's body may take. 300 s by default; `Duration::MAX` for ever.
+    /// The longest time in which nothing of a body may pass, the request's or the response's: as long as one of them makes
+    /// progress, a transfer may take as long as it likes. 300 s by default; `Duration::MAX` for ever.
     pub fn body_idle_timeout(mut self, timeout: Duration) -> Self {
         self.timeouts.body_idle = Some(timeout);
         self

@@ -16,6 +16,7 @@ use url::{Position, Url};
 
 use super::again::Outcome;
 use super::body::Body;
+use super::deadlines::Deadlines;
 #[cfg(feature = "__compression")]
 use super::decode::Decompression;
 use super::keep_alive::KeepAlive;
@@ -412,15 +413,15 @@ impl<'a> Call<'a> {
         let until = deadline.map(|deadline| deadline.at);
         let mut exchange =
             Exchange { since, lease, over: false, times, upload: upload.clone(), body, trace, progress, until };
-        let until = self.timeouts.headers.and_then(|patience| since.checked_add(patience));
-        let sent = self.client.deadlines.before(until, pin!(exchange.send(message))).await;
+        let sent = exchange.send(message, &self.client.deadlines, &self.timeouts).await;
         let times = exchange.over();
         let lease = leased.as_mut().expect("an attempt has its connection");
-        let Some(sent) = sent else {
-            lease.give_up_on(progress);
-            let patience = self.timeouts.headers.unwrap_or_default();
-            let phase = self.open.trace.phase();
-            return Err(Error::silence(&self.request().origin, phase, "no response headers", patience));
+        let sent = match sent {
+            Ok(sent) => sent,
+            Err(Stalled { what, limit }) => {
+                lease.give_up_on(progress);
+                return Err(Error::silence(&self.request().origin, self.open.trace.phase(), what, limit));
+            }
         };
         let sent = sent.map_err(|failed| self.take_back(failed, upload.as_deref()));
         let fate = match &sent {
@@ -675,6 +676,45 @@ fn is_for_nobody(response: &http::Response<Incoming>) -> bool {
 /// repeated: looking costs 2 µs.
 const IDLE_MOMENT: Duration = Duration::from_micros(250);
 
+/// What comes of a request that was sent: the head of its response, or why there is none.
+type Sent = Result<http::Response<Incoming>, Box<SendError<Outgoing>>>;
+
+/// A time limit that passed while a request was sent or its response waited for.
+struct Stalled {
+    what: &'static str,
+    limit: Duration,
+}
+
+/// How far a request has been sent.
+enum Progress {
+    /// The last byte was sent at this time.
+    Whole(Instant),
+    /// Some of it is still to be sent, and this was when a byte last was.
+    Partly(Instant),
+}
+
+impl Progress {
+    /// Looks at a request that has had its connection since `since`.
+    fn of(conn: &Conn<Outgoing>, upload: Option<&Upload>, since: Instant) -> Self {
+        let (written, nothing_waits) = match conn.protocol() {
+            Protocol::Http1 => conn.written().unwrap_or((since, false)),
+            Protocol::Http2 => (since, true),
+        };
+        let handed_over = upload.and_then(Upload::progress).unwrap_or(since);
+        let last = written.max(handed_over);
+        if nothing_waits && upload.is_none_or(|upload| upload.sent_at().is_some()) {
+            Self::Whole(last)
+        } else {
+            Self::Partly(last)
+        }
+    }
+}
+
+/// The first of the limits that run from `from`, where there is one.
+fn earliest<const N: usize>(from: Instant, limits: [Option<Duration>; N]) -> Option<Instant> {
+    limits.into_iter().flatten().filter_map(|limit| from.checked_add(limit)).min()
+}
+
 /// A request on its connection. However it ends, the trace is told how far it got.
 struct Exchange<'a> {
     /// Since when it has its connection.
@@ -693,10 +733,13 @@ struct Exchange<'a> {
 }
 
 impl Exchange<'_> {
+    /// Sends the request and waits for the head of its response, within the limits for the two.
     fn send(
         &mut self,
         mut message: http::Request<Outgoing>,
-    ) -> impl Future<Output = Result<http::Response<Incoming>, Box<SendError<Outgoing>>>> {
+        deadlines: &Deadlines,
+        timeouts: &Timeouts,
+    ) -> impl Future<Output = Result<Sent, Stalled>> {
         let asked = self.upload.clone().filter(|upload| upload.asks());
         if self.trace.is_wanted(Wants::INTERIM) || asked.is_some() {
             let trace = self.trace.clone();
@@ -712,7 +755,33 @@ impl Exchange<'_> {
             Protocol::Http1 => self.lease.retire(CloseCause::Unfinished),
             Protocol::Http2 => self.lease.share(),
         }
-        self.lease.conn().send(message, self.since, &mut self.times)
+        let (since, has_body) = (self.since, self.upload.is_some() || self.body > 0);
+        let Self { lease, times, upload, .. } = self;
+        let (conn, upload) = (lease.conn(), upload.as_deref());
+        // Begun before it is waited for, because what a future holds is copied.
+        let sending = conn.send(message, since, times);
+        let Timeouts { headers, body_idle, .. } = *timeouts;
+        let idle = body_idle.filter(|_| has_body);
+        async move {
+            let mut sending = pin!(sending);
+            let mut until = earliest(since, [headers, idle]);
+            loop {
+                if let Some(sent) = deadlines.before(until, sending.as_mut()).await {
+                    return Ok(sent);
+                }
+                let now = clock::now();
+                let (what, limit, from) = match Progress::of(conn, upload, since) {
+                    Progress::Whole(at) => ("no response headers", headers, at),
+                    Progress::Partly(at) => ("nothing more of the request was sent", idle, at),
+                };
+                let end = earliest(from, [limit]);
+                if let Some(limit) = limit.filter(|_| end.is_some_and(|end| end <= now)) {
+                    return Err(Stalled { what, limit });
+                }
+                // Were the last byte sent right now, the limit for the headers would run from now on.
+                until = end.into_iter().chain(earliest(now, [headers])).min();
+            }
+        }
     }
 
     fn over(mut self) -> Times {
@@ -726,9 +795,10 @@ impl Exchange<'_> {
         if let Some(upload) = &self.upload {
             // Nobody asked for it and got an answer instead.
             upload.consent(false);
-            if conn.protocol() == Protocol::Http2 {
-                times.sent = upload.sent_at();
-            }
+            times.sent = match conn.protocol() {
+                Protocol::Http1 => times.sent.filter(|_| upload.sent_at().is_some()),
+                Protocol::Http2 => upload.sent_at(),
+            };
         }
         let body = self.upload.as_ref().map_or(self.body, |upload| upload.bytes());
         // A response may come before the whole request was sent.

@@ -34,6 +34,8 @@ const CONSENT_TIMEOUT: Duration = Duration::from_secs(1);
 pub(super) struct Upload {
     /// When its last byte was handed over.
     sent: OnceLock<Instant>,
+    /// When any of it was handed over last.
+    progress: Mutex<Option<Instant>>,
     bytes: AtomicU64,
     failed: Mutex<Option<Cause>>,
     begun: AtomicBool,
@@ -62,6 +64,11 @@ impl Upload {
 
     pub(super) fn sent_at(&self) -> Option<Instant> {
         self.sent.get().copied()
+    }
+
+    /// When any of it was handed over last.
+    pub(super) fn progress(&self) -> Option<Instant> {
+        *unpoisoned(&self.progress)
     }
 
     /// How many bytes were handed over.
@@ -178,9 +185,11 @@ impl http_body::Body for Outgoing {
         if let Some(data) = frame.as_ref().and_then(|frame| frame.as_ref().ok()?.data_ref()) {
             upload.bytes.fetch_add(data.len() as u64, Ordering::Relaxed);
         }
+        let at = now();
+        *unpoisoned(&upload.progress) = Some(at);
         let is_whole = frame.as_ref().is_none_or(|frame| frame.is_ok() && carried.body.is_end_stream());
         if is_whole {
-            upload.sent.get_or_init(now);
+            upload.sent.get_or_init(|| at);
         }
         Poll::Ready(frame)
     }

@@ -244,10 +244,18 @@ impl Payload {
             came = Pin::new(incoming).poll_frame(cx).is_ready();
         } else {
             let progress = self.open.as_ref().map_or(0, |(_, source)| source.lease.conn().progress());
-            let (since, _) = *self.silent_since.get_or_insert_with(|| (clock::now(), progress));
-            let until = since.checked_add(idle).into_iter().chain(deadline.map(|deadline| deadline.at)).min();
-            let Some(until) = until else { return Poll::Pending };
-            ready!(self.timer.poll_until(cx, until));
+            loop {
+                let (since, _) = *self.silent_since.get_or_insert_with(|| (clock::now(), progress));
+                let until = since.checked_add(idle).into_iter().chain(deadline.map(|deadline| deadline.at)).min();
+                let Some(until) = until else { return Poll::Pending };
+                ready!(self.timer.poll_until(cx, until));
+                // While the request is still being sent, that is progress as well.
+                let sent = self.open.as_ref().and_then(|(_, source)| source.last_sent());
+                match sent.filter(|sent| *sent > since && deadline.is_none_or(|deadline| until < deadline.at)) {
+                    Some(sent) => self.silent_since = Some((sent, progress)),
+                    None => break,
+                }
+            }
         }
         // Who waited in vain knows that nothing came; who came too late knows nothing.
         if let (Some((_, source)), Some((_, progress)), false) = (&mut self.open, self.silent_since, came) {
@@ -321,6 +329,12 @@ impl Source {
     fn is_cut(&self, incoming: &Incoming) -> bool {
         let uploaded = self.upload.as_ref().is_none_or(|upload| upload.is_over());
         self.lease.conn().protocol() == Protocol::Http2 && uploaded && !incoming.is_end_stream()
+    }
+
+    /// When any of the request was last sent, where that is known.
+    fn last_sent(&self) -> Option<Instant> {
+        let written = self.lease.conn().written().map(|(at, _)| at);
+        written.max(self.upload.as_ref().and_then(|upload| upload.progress()))
     }
 
     /// Gives the connection back once it is ready for the next request, which it mostly is at once.

@@ -429,12 +429,13 @@ impl RequestBuilder {
         self.limit(|timeouts| timeouts.connect = Some(timeout))
     }
 
-    /// How long the headers of the response may take once the request has its connection; instead of the client's.
+    /// The longest wait for the headers of the response, from the moment the last byte of the request was sent; instead of the
+    /// client's.
     pub fn headers_timeout(self, timeout: Duration) -> Self {
         self.limit(|timeouts| timeouts.headers = Some(timeout))
     }
 
-    /// How long the next piece of the response's body may take; instead of the client's.
+    /// The longest time in which nothing of a body may pass, the request's or the response's; instead of the client's.
     pub fn body_idle_timeout(self, timeout: Duration) -> Self {
         self.limit(|timeouts| timeouts.body_idle = Some(timeout))
     }

@@ -332,6 +332,18 @@ impl<B: Message> Conn<B> {
         }
     }
 
+    /// When bytes of the current HTTP/1.1 request were last written, and true if none of it waits to be. Over HTTP/2 the
+    /// bytes are those of many requests, so nothing is known of one.
+    pub(crate) fn written(&self) -> Option<(Instant, bool)> {
+        match self.protocol() {
+            Protocol::Http1 => {
+                let noted = self.0.marks.noted();
+                Some((noted.progress?, noted.last_write.is_some()))
+            }
+            Protocol::Http2 => None,
+        }
+    }
+
     /// A request goes out on it: its name is in use.
     pub(crate) fn used(&self, now: Instant) {
         if let Some(interest) = &self.0.facts.interest {

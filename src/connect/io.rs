@@ -24,6 +24,8 @@ pub(crate) struct Noted {
     /// `None` also while the peer does not take the rest of the request.
     pub(crate) last_write: Option<Instant>,
     pub(crate) first_read: Option<Instant>,
+    /// When bytes were last taken, whether or not others still wait.
+    pub(crate) progress: Option<Instant>,
 }
 
 impl Marks {
@@ -42,7 +44,7 @@ impl Marks {
         }
         let at = Some(now());
         let mut noted = self.lock();
-        noted.last_write = at;
+        (noted.last_write, noted.progress) = (at, at);
         noted.first_write = noted.first_write.or(at);
     }
 
@@ -148,7 +150,7 @@ mod tests {
         let pause = || tokio::time::sleep(Duration::from_millis(10));
         let at = |mark: Option<Instant>| mark.map(|mark| (mark - start).as_millis());
         let marked = || {
-            let Noted { first_write, last_write, first_read } = marks.noted();
+            let Noted { first_write, last_write, first_read, .. } = marks.noted();
             [first_write, last_write, first_read]
         };
         assert_eq!(marked(), [None; 3]);
@@ -173,5 +175,6 @@ mod tests {
         let stuck = tokio::time::timeout(Duration::from_millis(1), stream.write_all(b"too much"));
         assert!(stuck.await.is_err());
         assert_eq!(marks.noted().last_write, None);
+        assert!(marks.noted().progress.is_some(), "some of it was taken");
     }
 }

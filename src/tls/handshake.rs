@@ -11,7 +11,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-use super::TlsConfig;
+use super::{TlsConfig, TlsConfigError};
 use crate::origin::Host;
 use crate::trace::TlsFacts;
 
@@ -21,6 +21,8 @@ pub(crate) struct Tls {
     alpn: &'static [&'static [u8]],
     /// Set once it could be made. A failure is not kept: the files may come later, and descriptors be free again.
     made: OnceCell<Arc<ClientConfig>>,
+    /// Used until then where the platform's certificates are missing and others are there. It is kept for its sessions.
+    partial: OnceCell<Arc<ClientConfig>>,
 }
 
 /// A stream after its handshake.
@@ -41,7 +43,7 @@ struct Failed {
 impl Tls {
     /// Offers the protocols of `alpn`, unless the configuration names others.
     pub(crate) fn new(config: TlsConfig, alpn: &'static [&'static [u8]]) -> Self {
-        Self { config, alpn, made: OnceCell::new() }
+        Self { config, alpn, made: OnceCell::new(), partial: OnceCell::new() }
     }
 
     /// Shakes hands with `host` over `stream`.
@@ -49,8 +51,7 @@ impl Tls {
     where
         S: AsyncRead + AsyncWrite + Unpin,
     {
-        let made = self.made.get_or_try_init(|| self.config.build(self.alpn));
-        let config = made.map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?.clone();
+        let config = self.made().map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
         let name = match &self.config.server_name {
             Some(name) => name.clone(),
             None => server_name(host)?,
@@ -58,6 +59,15 @@ impl Tls {
         let stream = TlsConnector::from(config).connect(name, stream).await.map_err(explain)?;
         let facts = self.facts(&stream);
         Ok(Shaken { stream, facts })
+    }
+
+    /// The configuration for the next handshake.
+    fn made(&self) -> Result<Arc<ClientConfig>, TlsConfigError> {
+        if let Some(made) = self.made.get() {
+            return Ok(made.clone());
+        }
+        let cell = if self.config.lacks_platform_roots() { &self.partial } else { &self.made };
+        cell.get_or_try_init(|| self.config.build(self.alpn)).cloned()
     }
 
     fn facts<S>(&self, stream: &TlsStream<S>) -> TlsFacts {

@@ -223,7 +223,10 @@ impl TlsConfig {
     /// The configuration for rustls; `alpn` is what the client speaks.
     fn build(&self, alpn: &[&[u8]]) -> Result<Arc<ClientConfig>, TlsConfigError> {
         if let Some(whole) = &self.whole {
-            if !whole.alpn_protocols.iter().any(|offered| is_other_http(offered, alpn)) {
+            let is_other = whole.alpn_protocols.iter().any(|offered| is_other_http(offered, alpn));
+            // Without ALPN servers speak HTTP/1.1 (RFC 9113 §3.2).
+            let lacks_http2 = whole.alpn_protocols.is_empty() && !alpn.contains(&HTTP[1]);
+            if !is_other && !lacks_http2 {
                 return Ok(whole.clone());
             }
             // A server would be right to choose what the client then does not speak.
@@ -250,6 +253,12 @@ impl TlsConfig {
             hosts => Resumption::in_memory_sessions(hosts.saturating_mul(SESSIONS_PER_HOST)),
         };
         Ok(Arc::new(config))
+    }
+
+    /// Returns true if the platform's certificates are to be trusted beside others, and cannot be read now.
+    fn lacks_platform_roots(&self) -> bool {
+        let wants_them = self.whole.is_none() && !self.accepts_anyone && matches!(self.roots, Roots::Platform);
+        wants_them && !self.extra_roots.is_empty() && !trust::has_platform_roots()
     }
 
     fn verifier(&self) -> Result<Arc<dyn ServerCertVerifier>, TlsConfigError> {
@@ -280,7 +289,8 @@ impl TlsConfig {
 
 /// A whole configuration, taken as it is: its ALPN protocols too, which are none where it names none. They are replaced only
 /// where the client's version settings ([`http1_only`](crate::ClientBuilder::http1_only),
-/// [`http2_prior_knowledge`](crate::ClientBuilder::http2_prior_knowledge)) exclude one of them. Beside it only
+/// [`http2_prior_knowledge`](crate::ClientBuilder::http2_prior_knowledge)) exclude one of them, and with prior knowledge of
+/// HTTP/2 where there are none. Beside it only
 /// [`TlsConfig::server_name`] may be set; a client with more is not built.
 impl From<ClientConfig> for TlsConfig {
     fn from(config: ClientConfig) -> Self {

@@ -2,13 +2,15 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use speeddial::transport::{Connecting, Stream, Transport};
-use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream, ReadBuf};
 
 pub(crate) const DATA: u8 = 0;
 pub(crate) const HEADERS: u8 = 1;
@@ -69,6 +71,43 @@ impl Transport for Wire {
             });
             Ok(Box::new(near) as Box<dyn Stream>)
         })
+    }
+}
+
+/// The same network with streams that end as a TLS connection does whose peer closed it without close_notify: by an error.
+#[derive(Clone)]
+pub(crate) struct CutWire(pub(crate) Wire);
+
+impl Transport for CutWire {
+    fn connect(&self, address: SocketAddr) -> Connecting<'_> {
+        Box::pin(async move { Ok(Box::new(Cut(self.0.connect(address).await?)) as Box<dyn Stream>) })
+    }
+}
+
+struct Cut(Box<dyn Stream>);
+
+impl AsyncRead for Cut {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let before = buf.filled().len();
+        ready!(Pin::new(&mut self.0).poll_read(cx, buf))?;
+        if buf.filled().len() == before && buf.remaining() > 0 {
+            return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into()));
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for Cut {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.0).poll_write(cx, buf)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_shutdown(cx)
     }
 }
 

@@ -1,0 +1,161 @@
+//! Uploads: what limits apply while a body is being sent, in paused time over a network in memory.
+
+use std::convert::Infallible;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::stream;
+use http_body_util::BodyExt;
+use hyper::body::{Frame, Incoming};
+use hyper::server::conn::{http1, http2};
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use speeddial::dns::FixedResolver;
+use speeddial::trace::Phase;
+use speeddial::{Body, Client, ClientBuilder, ErrorKind};
+use tokio::io::AsyncReadExt;
+use tokio::time::Instant;
+
+use crate::support::h2_peer::{H2Peer, Wire};
+use crate::support::v4;
+
+fn seconds(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+const PIECE: usize = 16 * 1024;
+
+/// What a server does about an upload.
+#[derive(Clone, Copy)]
+struct Reads {
+    http2: bool,
+    /// The time it takes to read each 16 KiB.
+    pause: Duration,
+    /// The pause between the last piece and the response.
+    think: Duration,
+    /// True if the response's head comes before the upload is read.
+    early: bool,
+}
+
+fn server(reads: Reads) -> Wire {
+    Wire::new(move |_, stream| async move {
+        let service = service_fn(move |request: hyper::Request<Incoming>| async move {
+            let mut body = request.into_body();
+            let read = async move {
+                let mut bytes = 0;
+                while let Some(Ok(frame)) = body.frame().await {
+                    let before = bytes / PIECE;
+                    bytes += frame.data_ref().map_or(0, Bytes::len);
+                    tokio::time::sleep(reads.pause * (bytes / PIECE - before) as u32).await;
+                }
+                tokio::time::sleep(reads.think).await;
+                Ok::<_, Infallible>(Frame::data(Bytes::from(bytes.to_string())))
+            };
+            let body = match reads.early {
+                true => http_body_util::StreamBody::new(stream::once(read)).boxed_unsync(),
+                false => {
+                    let frame = read.await;
+                    http_body_util::StreamBody::new(stream::iter([frame])).boxed_unsync()
+                }
+            };
+            Ok::<_, Infallible>(hyper::Response::new(body))
+        });
+        let stream = TokioIo::new(stream);
+        let _ = match reads.http2 {
+            true => {
+                let mut builder = http2::Builder::new(TokioExecutor::new());
+                builder.initial_stream_window_size(64 * 1024).serve_connection(stream, service).await
+            }
+            false => http1::Builder::new().max_buf_size(PIECE).serve_connection(stream, service).await,
+        };
+    })
+}
+
+fn builder(transport: &Wire, http2: bool) -> ClientBuilder {
+    let builder = Client::builder().no_proxy().transport(transport.clone());
+    let builder = builder.resolver(FixedResolver::new().with("a.test", [v4(1)]));
+    if http2 { builder.http2_prior_knowledge() } else { builder }
+}
+
+const LENGTH: usize = 2 << 20;
+const URL: &str = "http://a.test/";
+
+/// The same bytes as one piece, and as a stream.
+fn bodies() -> [Body; 2] {
+    let pieces = (0..LENGTH / 4_096).map(|_| Ok::<_, Infallible>(Bytes::from_static(&[0; 4_096])));
+    [vec![0; LENGTH].into(), Body::wrap_stream(stream::iter(pieces))]
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slow_upload_may_take_longer_than_every_default() {
+    for (http2, early) in [(false, false), (false, true), (true, false), (true, true)] {
+        let wire = server(Reads { http2, pause: seconds(10), think: seconds(100), early });
+        for body in bodies() {
+            let start = Instant::now();
+            let client = builder(&wire, http2).build().unwrap();
+            let response = client.put(URL).body(body).send().await.unwrap();
+            assert_eq!(response.text().await.unwrap(), LENGTH.to_string(), "http2: {http2}, early: {early}");
+            assert!(start.elapsed() > seconds(900), "{:?}", start.elapsed());
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_limit_for_headers_runs_from_the_last_byte_sent() {
+    for http2 in [false, true] {
+        // What is on its way when the last byte was sent takes 2 s to be read, the whole more than 9 s.
+        for (think, is_answered) in [(1, true), (8, false)] {
+            let wire = server(Reads { http2, pause: seconds(1) / 10, think: seconds(think), early: false });
+            for body in bodies() {
+                let client = builder(&wire, http2).headers_timeout(seconds(5)).build().unwrap();
+                let start = Instant::now();
+                let sent = client.put(URL).body(body).send().await;
+                assert!(start.elapsed() > seconds(9), "{:?}", start.elapsed());
+                match sent {
+                    Ok(_) => assert!(is_answered, "http2: {http2}"),
+                    Err(error) => {
+                        assert!(!is_answered, "http2: {http2}: {error}");
+                        assert_eq!(error.kind(), ErrorKind::Timeout(Phase::Wait), "{error}");
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn hazard_a_peer_that_never_reads_ends_an_upload_by_the_idle_limit() {
+    for http2 in [false, true] {
+        let wire = Wire::new(move |_, stream| async move {
+            let mut stream = match http2 {
+                true => {
+                    let mut peer = H2Peer::accept(stream, Some(10)).await.unwrap();
+                    while peer.next().await.is_ok() {}
+                    return;
+                }
+                false => stream,
+            };
+            let _ = stream.read_u8().await;
+            std::future::pending().await
+        });
+        for body in bodies() {
+            let start = Instant::now();
+            let client = builder(&wire, http2).body_idle_timeout(seconds(40)).build().unwrap();
+            let error = client.put(URL).body(body).send().await.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Timeout(Phase::Send), "{error}");
+            assert!(error.to_string().contains("nothing more of the request was sent within 40s"), "{error}");
+            assert!((seconds(40)..seconds(41)).contains(&start.elapsed()), "{:?}", start.elapsed());
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_body_that_stops_coming_ends_by_the_idle_limit_though_the_request_was_sent_long_ago() {
+    let wire = server(Reads { http2: false, pause: seconds(1), think: seconds(1_000), early: true });
+    let client = builder(&wire, false).build().unwrap();
+    let start = Instant::now();
+    let response = client.put(URL).body("x").send().await.unwrap();
+    let error = response.text().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Timeout(Phase::Receive), "{error}");
+    assert!((seconds(300)..seconds(302)).contains(&start.elapsed()), "{:?}", start.elapsed());
+}
