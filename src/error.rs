@@ -9,6 +9,7 @@ use url::Url;
 
 use crate::clock::{self, Instant};
 use crate::connect::{ConnectError, reason};
+use crate::credentials::Credentials;
 use crate::origin::{Origin, OriginError};
 use crate::pool::LeaseError;
 use crate::trace::{Attempt, Limit, Phase, Timings};
@@ -254,7 +255,12 @@ impl Error {
     }
 
     pub(crate) fn invalid_url(text: &str, error: url::ParseError) -> Self {
-        Self::new(ErrorKind::Request, format!("`{}` is not a URL: {error}", redacted(text))).because(error)
+        let shown = redacted(text);
+        let hint = match url_without_scheme(shown) {
+            Some(meant) if error == url::ParseError::RelativeUrlWithoutBase => format!("; did you mean {meant}?"),
+            _ => String::new(),
+        };
+        Self::new(ErrorKind::Request, format!("`{shown}` is not a URL: {error}{hint}")).because(error)
     }
 
     pub(crate) fn no_origin(url: &Url, error: OriginError) -> Self {
@@ -571,9 +577,7 @@ fn beginning(body: &[u8]) -> String {
 
 fn without_credentials(url: &Url) -> Url {
     let mut url = url.clone();
-    // Both fail only for URLs that can have no credentials.
-    let _ = url.set_username("");
-    let _ = url.set_password(None);
+    drop(Credentials::take(&mut url));
     url
 }
 
@@ -582,6 +586,16 @@ fn without_credentials(url: &Url) -> Url {
 fn redacted(text: &str) -> &str {
     let text = text.rfind('@').map_or(text, |at| &text[at + 1..]);
     text.split(['?', '#']).next().unwrap_or_default()
+}
+
+/// The URL that `text` may stand for, where it has no scheme and begins with a domain or an address: `example.com/x`.
+fn url_without_scheme(text: &str) -> Option<String> {
+    let scheme = if cfg!(feature = "__tls") { "https" } else { "http" };
+    let text = text.trim();
+    let host = text.split(['/', '\\']).next().unwrap_or_default();
+    let is_host = host.starts_with('[') || (host.starts_with(char::is_alphanumeric) && host.contains('.'));
+    let url = format!("{scheme}://{text}");
+    (is_host && Url::parse(&url).is_ok()).then_some(url)
 }
 
 #[cfg(test)]

@@ -43,6 +43,7 @@
 //! 6. `trace/timings.rs` adds up: queue + dns + connect + proxy + tls + send + wait + receive = total.
 
 mod clock;
+mod credentials;
 mod latency;
 mod list;
 mod origin;

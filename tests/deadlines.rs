@@ -4,11 +4,13 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use speeddial::dns::FixedResolver;
-use speeddial::trace::Phase;
+use speeddial::trace::{Event, Phase};
 use speeddial::{Client, ErrorKind, PoolConfig, RetryPolicy};
 use tokio::time::Instant;
 
 use crate::support::acting::Acting;
+use crate::support::fake_net::{FakeNet, Host};
+use crate::support::recorder::Recorder;
 use crate::support::v4;
 
 const PATHS: [&str; 9] = ["ok", "slow", "early", "to/3", "away", "later", "stale", "die", "never"];
@@ -92,4 +94,28 @@ async fn hazard_ten_thousand_calls_with_random_deadlines_end_by_them_and_name_th
         tokio::task::yield_now().await;
     }
     assert_eq!((net.open(), client.pool_stats().in_use), (0, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_connection_that_comes_when_the_deadline_has_passed_is_not_used() {
+    let seen = Recorder::default();
+    let net = FakeNet::new([(v4(1), Host::Serves { connect: 0, think: 0, body: 0 })]);
+    let names = FixedResolver::new().with("a.test", [v4(1)]);
+    let builder = Client::builder().resolver(names).transport(net).no_proxy().observer(seen.clone());
+    let client = builder.pool(PoolConfig::new().max_connections_per_host(1)).build().unwrap();
+    let first = client.get("http://a.test/").send().await.unwrap();
+    let queued = client.post("http://a.test/").body("x").timeout(Duration::from_millis(50)).send();
+    let mut queued = std::pin::pin!(queued);
+    assert!(futures_util::poll!(queued.as_mut()).is_pending());
+    assert_eq!(client.pool_stats().waiting, 1);
+    first.bytes().await.unwrap();
+    while client.pool_stats().waiting > 0 {
+        tokio::task::yield_now().await;
+    }
+    // The connection is the call's, which is polled only when its time is up.
+    tokio::time::advance(Duration::from_millis(60)).await;
+    let error = queued.await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Timeout(Phase::Queue), "{error}");
+    assert_eq!(seen.count(|event| matches!(event, Event::Leased { .. })), 1);
+    assert_eq!((client.pool_stats().idle, client.pool_stats().in_use), (1, 0), "it serves the next call");
 }

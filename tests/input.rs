@@ -124,10 +124,7 @@ async fn hazard_urls_that_cannot_be_meant_are_refused_before_anything_is_sent() 
         "javascript:alert(1)",
         "data:,x",
         "unix:/tmp/x",
-        "http://user@127.0.0.1/",
-        "http://:secret@127.0.0.1/",
-        "http://user:secret@127.0.0.1/",
-        "http://%75ser:secret@127.0.0.1/",
+        "http://us%3Aer:secret@127.0.0.1/",
     ] {
         let error = client.get(url).send().await.unwrap_err();
         assert!(error.is_builder(), "{url:?}: {error:?}");

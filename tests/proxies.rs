@@ -122,6 +122,24 @@ async fn hosts_without_a_proxy_are_gone_to_directly() {
 }
 
 #[tokio::test]
+async fn proxies_add_up_and_a_request_goes_through_the_first_that_is_meant_for_it() {
+    let (first, second, server) = (echo(), echo(), ok_server());
+    let http = |proxy: &HttpServer| Proxy::http(&format!("http://{}", proxy.address())).unwrap();
+    let https = Proxy::https("http://127.0.0.1:9").unwrap();
+    let builder = behind(http(&first).no_proxy("second.test,127.0.0.1")).proxy(https);
+    let client = builder.proxy(http(&second).no_proxy("127.0.0.1")).build().unwrap();
+    let seen = async |url: &str| client.get(url).send().await.unwrap().text().await.unwrap();
+    assert_eq!(seen("http://api.test/").await, "http://api.test/ api.test none");
+    assert_eq!((first.connections(), second.connections()), (1, 0));
+    assert_eq!(seen("http://second.test/").await, "http://second.test/ second.test none");
+    assert_eq!((first.connections(), second.connections()), (1, 1), "the next proxy may be meant for it");
+    assert_eq!(seen(&format!("http://{}/", server.address())).await, "ok", "no proxy is meant for it");
+    let client = behind(http(&first)).no_proxy().proxy(http(&second)).build().unwrap();
+    client.get("http://api.test/").send().await.unwrap();
+    assert_eq!((first.connections(), second.connections()), (1, 2), "what was added before is forgotten");
+}
+
+#[tokio::test]
 async fn a_policy_on_addresses_is_about_the_origin_and_not_about_its_proxy() {
     let proxy = echo();
     let all = Proxy::all(&format!("http://{}", proxy.address())).unwrap();

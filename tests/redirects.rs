@@ -166,7 +166,6 @@ async fn hazard_hostile_locations_are_refused_with_their_reason_and_the_client_g
         ("http://", "empty host"),
         ("http://a.test:0/", "port 0"),
         ("http://a.test:99999/", "invalid port"),
-        ("http://me:secret@a.test/", "credentials"),
         ("http://[::1/", "invalid IPv6"),
     ] {
         let error = client.get(chain(302, &[home.clone(), location.to_owned()])).send().await.unwrap_err();
@@ -266,4 +265,31 @@ async fn secrets_do_not_follow_from_https_to_http_nor_back() {
     let seen = servers.take();
     assert!(SECRETS.iter().all(|name| seen[0].headers.contains_key(*name)));
     assert!(SECRETS.iter().all(|name| !seen[1].headers.contains_key(*name)), "{seen:?}");
+}
+
+#[tokio::test]
+async fn hazard_credentials_in_a_location_are_not_sent_and_those_of_a_url_stay_with_their_origin() {
+    let servers = Servers::start(1);
+    let client = builder().build().unwrap();
+    let (here, there) = (servers.url("a.test", 0), servers.url("b.test", 0));
+    let with = |credentials: &str, url: &str| url.replacen("http://", &format!("http://{credentials}@"), 1);
+    let sent = |seen: &[Seen]| -> Vec<Option<String>> {
+        let value = |seen: &Seen| Some(seen.headers.get("authorization")?.to_str().unwrap().to_owned());
+        seen.iter().map(value).collect()
+    };
+    let own = Some("Basic bWU6c2VjcmV0".to_owned());
+    for (first, location, expected) in [
+        (here.clone(), with("you:wrong", &here), vec![None, None]),
+        (here.clone(), with("you:wrong", &there), vec![None, None]),
+        (with("me:secret", &here), with("you:wrong", &here), vec![own.clone(), own.clone()]),
+        (with("me:secret", &here), with("you:wrong", &there), vec![own.clone(), None]),
+        (with("me:secret", &here), with("me:secret", &there), vec![own.clone(), None]),
+    ] {
+        let response = client.get(chain(302, &[first.clone(), location.clone()])).send().await.unwrap();
+        let shown = format!("{} {:?}", response.url(), response.redirects());
+        assert_eq!(response.status(), 200, "{first} {location}");
+        // The query of the first URL has the location in it, as it was asked for.
+        assert!(!response.url().as_str().contains('@') && !shown.contains("//me:secret@a.test"), "{shown}");
+        assert_eq!(sent(&servers.take()), expected, "{first} {location}");
+    }
 }

@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use speeddial::dns::FixedResolver;
-use speeddial::http::{HeaderMap, HeaderValue};
+use speeddial::http::{HeaderMap, HeaderValue, Request};
 use speeddial::trace::Phase;
-use speeddial::{Client, ClientBuilder, ErrorKind};
+use speeddial::{Body, Client, ClientBuilder, ErrorKind};
 
 use crate::support::acting::Acting;
-use crate::support::full;
 use crate::support::http_server::HttpServer;
-use crate::support::v4;
+use crate::support::recorder::Recorder;
+use crate::support::{full, refusing, v4};
 
 /// Answers with the request line, the headers that are asked about here, and the body.
 fn echo() -> HttpServer {
@@ -157,4 +157,65 @@ async fn a_body_that_stops_is_not_waited_for_for_ever() {
     let told = error.to_string();
     assert!(told.starts_with("call a.test:80: timed out after 3ms, in phase receive (3.00 ms = "), "{told}");
     assert_eq!(error.remaining(), Some(Duration::ZERO));
+}
+
+#[tokio::test]
+async fn credentials_in_a_url_are_sent_as_basic_authorization_and_shown_nowhere() {
+    let server = echo();
+    let url = |credentials: &str| format!("http://{credentials}@{}/v1/", server.address());
+    let seen = Recorder::default();
+    let client = Client::builder().no_proxy().observer(seen.clone()).build().unwrap();
+    for (credentials, sent) in [
+        ("Aladdin:open%20sesame", "QWxhZGRpbjpvcGVuIHNlc2FtZQ=="),
+        ("me", "bWU6"),
+        (":secret", "OnNlY3JldA=="),
+        ("m%C3%BC%40x:p%3Aw", "bcO8QHg6cDp3"),
+    ] {
+        let request = client.get(url(credentials));
+        let shown = format!("{request:?}");
+        assert!(!shown.contains('@') && !shown.contains("secret"), "{shown}");
+        let response = request.send().await.unwrap();
+        assert_eq!(response.url().as_str(), format!("http://{}/v1/", server.address()));
+        assert_eq!(response.text().await.unwrap(), format!("GET /v1/|Basic {sent}||||"), "{credentials}");
+    }
+    assert!(seen.pick(|event| Some(format!("{event:?}"))).iter().all(|event| !event.contains("secret")));
+    let error = client.get(url("us%3Aer:secret")).send().await.unwrap_err();
+    assert!(error.is_builder() && error.to_string().ends_with("a user's name has a colon in it"), "{error}");
+    let (_kept, closed) = refusing();
+    let error = client.get(format!("http://me:secret@{closed}/")).send().await.unwrap_err();
+    assert_eq!(error.uri().unwrap().to_string(), format!("http://{closed}/"));
+    assert!(!format!("{error} {error:?}").contains("secret"), "{error:?}");
+}
+
+#[tokio::test]
+async fn an_authorization_of_the_requests_own_comes_before_the_urls_and_that_before_the_clients() {
+    let server = echo();
+    let url = format!("http://me:secret@{}/", server.address());
+    let defaults = HeaderMap::from_iter([(speeddial::header::AUTHORIZATION, HeaderValue::from_static("default"))]);
+    let client = Client::builder().no_proxy().default_headers(defaults).build().unwrap();
+    assert_eq!(text(client.get(&url)).await, "GET /|Basic bWU6c2VjcmV0||||");
+    assert_eq!(text(client.get(&url).header("authorization", "own")).await, "GET /|own||||");
+    assert_eq!(text(client.get(&url).bearer_auth("token")).await, "GET /|Bearer token||||");
+    let twice = client.get(&url).try_clone().unwrap();
+    assert_eq!(text(twice).await, "GET /|Basic bWU6c2VjcmV0||||");
+    // To and from the `http` crate.
+    let request = speeddial::Request::try_from(Request::get(&url).header("x-default", "1").body("").unwrap()).unwrap();
+    let message: Request<Body> = request.try_clone().unwrap().into();
+    assert_eq!(message.headers()["authorization"], "Basic bWU6c2VjcmV0");
+    assert!(message.headers()["authorization"].is_sensitive() && !message.uri().to_string().contains('@'));
+    let answer = client.execute(request).await.unwrap().text().await.unwrap();
+    assert_eq!(answer, "GET /|Basic bWU6c2VjcmV0|||1|");
+}
+
+#[tokio::test]
+async fn credentials_of_the_base_are_for_what_is_relative_to_it() {
+    let (server, other) = (echo(), echo());
+    let base = format!("http://me:secret@{}/v1/", server.address());
+    let client = Client::builder().no_proxy().base_url(base).build().unwrap();
+    assert_eq!(text(client.get("items")).await, "GET /v1/items|Basic bWU6c2VjcmV0||||");
+    assert_eq!(text(client.get("/items")).await, "GET /items|Basic bWU6c2VjcmV0||||");
+    assert_eq!(text(client.get(format!("//{}/", other.address()))).await, "GET /|||||");
+    assert_eq!(text(client.get(format!("http://{}/", other.address()))).await, "GET /|||||");
+    let error = client.get("http://[::1").send().await.unwrap_err();
+    assert!(!format!("{error} {error:?} {client:?}").contains("secret"), "{error:?}");
 }

@@ -167,13 +167,15 @@ impl ClientBuilder {
         Self { tls_timeout: timeout, ..self }
     }
 
-    /// Goes through this proxy, rather than those of the environment. By default these are used: `HTTP_PROXY`, `HTTPS_PROXY`
-    /// and `ALL_PROXY`, but for hosts in `NO_PROXY`, and for this machine itself (as Go has it).
-    pub fn proxy(self, proxy: Proxy) -> Self {
-        Self { proxies: Proxies::new(&proxy), ..self }
+    /// Adds a proxy. A request goes through the first of the added proxies that is meant for it, and directly where there is none;
+    /// those of the environment are not used then. By default these are used: `HTTP_PROXY`, `HTTPS_PROXY` and `ALL_PROXY`, but for
+    /// hosts in `NO_PROXY`, and for this machine itself (as Go has it).
+    pub fn proxy(mut self, proxy: Proxy) -> Self {
+        self.proxies.add(proxy);
+        self
     }
 
-    /// Goes through no proxy, whatever the environment says.
+    /// Goes through no proxy, whatever the environment says, and forgets those that were added.
     pub fn no_proxy(self) -> Self {
         Self { proxies: Proxies::None, ..self }
     }
@@ -223,7 +225,8 @@ impl ClientBuilder {
     }
 
     /// What relative URLs are taken from, as a page's links are: `items` under `http://host/v1/` is `http://host/v1/items`, `/items`
-    /// is `http://host/items`. A request that names another host goes there. None by default.
+    /// is `http://host/items`. A request that names another host goes there. Credentials in the base are sent with what is relative to
+    /// it, as basic authorization. None by default.
     ///
     /// # Errors
     /// What is not a URL is told by [`build`](Self::build).

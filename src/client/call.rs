@@ -143,6 +143,7 @@ impl<'a> Call<'a> {
         if Handle::try_current().is_err() {
             return Err(Error::no_runtime(&request.origin));
         }
+        request.add_url_authorization()?;
         add_defaults(&mut request.headers, &client.calls.headers)?;
         request.check()?;
         let target = target(&request)?;

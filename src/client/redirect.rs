@@ -10,6 +10,7 @@ use http::header::{
 use http::{HeaderMap, HeaderName, Method, StatusCode};
 use url::Url;
 
+use crate::credentials::Credentials;
 use crate::origin::{Origin, OriginError};
 
 /// Which redirects are followed: at most 10 by default.
@@ -122,8 +123,6 @@ pub(super) enum RedirectError {
     NotText,
     #[error("its location cannot be sent to: {0}")]
     NoOrigin(#[from] OriginError),
-    #[error("its location has credentials in it")]
-    Credentials,
     #[error("it is one more than the {0} that are followed")]
     TooMany(usize),
     #[error("it leads in a loop: the call has been there before, and {0} redirects are followed")]
@@ -159,9 +158,8 @@ pub(super) fn onward(
     if url.fragment().is_none() {
         url.set_fragment(from.fragment());
     }
-    if !url.username().is_empty() || url.password().is_some() {
-        return Err(RedirectError::Credentials);
-    }
+    // They are the server's words, not the user's: they are sent nowhere, and the policy does not see them.
+    drop(Credentials::take(&mut url));
     let most = match &policy.0 {
         Kind::Limited(most) => *most,
         Kind::SameOrigin if url.origin() != from.origin() => return Ok(None),
@@ -246,7 +244,10 @@ mod tests {
         assert_eq!(from("?q=2"), led("http://a.test/x/y?q=2#part"));
         assert_eq!(from(""), led("http://a.test/x/y?q=1#part"));
         assert_eq!(from("http://b.test\\@c.test/"), led("http://b.test/@c.test/#part"));
-        assert_eq!(from("http://me:secret@b.test/"), Err(RedirectError::Credentials));
+        assert_eq!(from("http://me:secret@b.test/"), led("http://b.test/#part"), "without credentials");
+        let hides = RedirectPolicy::custom(|redirect| RedirectAction::Refuse(redirect.next().to_string()));
+        let told = get(&hides, &["http://a.test/"], "//me:secret@b.test/x");
+        assert_eq!(told, Err(RedirectError::Refused("http://b.test/x".to_owned())), "nor does a policy see them");
         assert!(matches!(from("javascript:alert(1)"), Err(RedirectError::NoOrigin(_))));
         assert!(matches!(from("file:///etc/passwd"), Err(RedirectError::NoOrigin(_))));
         assert!(matches!(from("http://b.test:99999/"), Err(RedirectError::NotAUrl(_))));

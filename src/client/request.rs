@@ -1,19 +1,21 @@
 //! What to send: method, URL, headers and body, parsed and checked before anything happens.
 
 use std::fmt;
+use std::net::Ipv6Addr;
 use std::time::Duration;
 
-use base64::prelude::{BASE64_STANDARD, Engine as _};
 use http::header::{AUTHORIZATION, CONNECTION, CONTENT_LENGTH, EXPECT, HOST, TRANSFER_ENCODING, UPGRADE};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Version};
 use url::Url;
 
 use super::{Body, Client, Response};
+use crate::credentials::Credentials;
 use crate::error::{Error, Result};
 use crate::origin::Origin;
 use crate::trace::{Observer, Own};
 
-/// Something a URL can be made of: text, or a [`Url`] that is parsed already.
+/// Something a URL can be made of: text, or a [`Url`] that is parsed already. Text without a scheme that begins with a host and a
+/// port (`localhost:3128/x`) is taken as http.
 pub trait IntoUrl: sealed::Sealed {
     #[doc(hidden)]
     fn into_url(self, base: Option<&Url>) -> Result<Url>;
@@ -30,8 +32,23 @@ mod sealed {
 
 impl IntoUrl for &str {
     fn into_url(self, base: Option<&Url>) -> Result<Url> {
-        Url::options().base_url(base).parse(self).map_err(|error| Error::invalid_url(self, error))
+        let url = Url::options().base_url(base).parse(self);
+        // `host:3128` is taken as http, as curl has it; `url` reads the host as a scheme, or finds none. Beside a base it might as
+        // well be a path.
+        if base.is_none() && !url.as_ref().is_ok_and(Url::is_special) && begins_with_host_and_port(self) {
+            let url = Url::parse(&format!("http://{}", self.trim()));
+            return url.map_err(|error| Error::invalid_url(self, error));
+        }
+        url.map_err(|error| Error::invalid_url(self, error))
     }
+}
+
+/// Returns true if `text` has a host and a port where a URL has its scheme: `localhost:3128/x`, `[::1]:3128`.
+fn begins_with_host_and_port(text: &str) -> bool {
+    let authority = text.trim().split(['/', '\\', '?', '#']).next().unwrap_or_default();
+    let Some((host, port)) = authority.rsplit_once(':') else { return false };
+    let is_host = host.starts_with('[') || (!host.is_empty() && !host.contains([':', '@']));
+    is_host && is_port(port)
 }
 
 impl IntoUrl for &String {
@@ -101,6 +118,8 @@ pub struct Request {
     pub(super) url: Url,
     pub(super) origin: Origin,
     pub(super) headers: HeaderMap,
+    /// The `Authorization` made of the URL's credentials, for headers that have none.
+    pub(super) url_authorization: Option<HeaderValue>,
     pub(super) body: Body,
     pub(super) options: Options,
 }
@@ -150,12 +169,18 @@ impl fmt::Debug for Request {
 }
 
 impl Request {
-    /// A request without headers and body.
+    /// A request without headers and body. Credentials are taken off the URL and sent as basic authorization (RFC 7617), unless
+    /// the request's headers have an `Authorization`.
     ///
     /// # Errors
-    /// [`ErrorKind::Request`](crate::ErrorKind::Request) where the URL cannot be sent to, or has credentials in it, which would
-    /// not be sent.
-    pub fn new(method: Method, url: Url) -> Result<Self> {
+    /// [`ErrorKind::Request`](crate::ErrorKind::Request) where the URL cannot be sent to.
+    ///
+    /// ```
+    /// let request = speeddial::Client::new().get("http://me:secret@127.0.0.1/x").build()?;
+    /// assert_eq!(request.url().as_str(), "http://127.0.0.1/x");
+    /// # Ok::<(), speeddial::Error>(())
+    /// ```
+    pub fn new(method: Method, mut url: Url) -> Result<Self> {
         if method == Method::CONNECT {
             return Err(Error::refused_request("CONNECT is for proxies, not for requests".to_owned()));
         }
@@ -163,12 +188,12 @@ impl Request {
         if url.as_str().len() > LONGEST_URL {
             return Err(Error::refused_request(format!("the URL to {origin} is longer than {LONGEST_URL} bytes")));
         }
-        if !url.username().is_empty() || url.password().is_some() {
-            let what = format!("credentials in the URL of {origin} would not be sent: set an authorization header");
-            return Err(Error::refused_request(what));
-        }
+        let credentials = Credentials::take(&mut url);
+        let url_authorization = credentials.as_ref().map(Credentials::basic).transpose();
+        let url_authorization =
+            url_authorization.map_err(|error| Error::refused_request(format!("the URL of {origin}: {error}")))?;
         let (headers, body, options) = Default::default();
-        Ok(Self { method, url, origin, headers, body, options })
+        Ok(Self { method, url, origin, headers, url_authorization, body, options })
     }
 
     /// The method.
@@ -217,6 +242,7 @@ impl Request {
             url: self.url.clone(),
             origin: self.origin.clone(),
             headers: self.headers.clone(),
+            url_authorization: self.url_authorization.clone(),
             body: Body::default(),
             options: self.options.clone(),
         }
@@ -228,6 +254,14 @@ impl Request {
         value.set_sensitive(true);
         self.headers.insert(AUTHORIZATION, value);
         Ok(())
+    }
+
+    /// Adds the authorization of the URL's credentials, unless the headers have one.
+    pub(super) fn add_url_authorization(&mut self) -> Result<()> {
+        match self.url_authorization.take() {
+            Some(value) if !self.headers.contains_key(AUTHORIZATION) => add(&mut self.headers, AUTHORIZATION, value),
+            _ => Ok(()),
+        }
     }
 
     #[cfg(any(feature = "form", feature = "json"))]
@@ -299,7 +333,16 @@ fn is_host(value: &HeaderValue) -> bool {
     let Ok(authority) = http::uri::Authority::try_from(value.as_bytes()) else { return false };
     // Of a text with a user, the host is not the beginning; or it is, and what follows is no port.
     let Some(rest) = authority.as_str().strip_prefix(authority.host()) else { return false };
-    !authority.host().is_empty() && (rest.is_empty() || rest.strip_prefix(':').is_some_and(is_port))
+    is_uri_host(authority.host()) && (rest.is_empty() || rest.strip_prefix(':').is_some_and(is_port))
+}
+
+/// Returns true if `host` is an IPv6 address in brackets, or something without brackets (RFC 3986 §3.2.2). Its characters have been
+/// checked.
+fn is_uri_host(host: &str) -> bool {
+    match host.strip_prefix('[').and_then(|host| host.strip_suffix(']')) {
+        Some(address) => address.parse::<Ipv6Addr>().is_ok(),
+        None => !host.is_empty() && !host.contains(['[', ']']),
+    }
 }
 
 fn is_port(text: &str) -> bool {
@@ -335,7 +378,9 @@ impl<B: Into<Body>> TryFrom<http::Request<B>> for Request {
 
 /// The same request as others know it.
 impl From<Request> for http::Request<Body> {
-    fn from(request: Request) -> Self {
+    fn from(mut request: Request) -> Self {
+        // With so many headers that there is no room for it, the request is refused when it is sent.
+        let _ = request.add_url_authorization();
         let mut message = Self::new(request.body);
         *message.method_mut() = request.method;
         *message.uri_mut() = request.url.as_str().parse().unwrap_or_default();
@@ -478,12 +523,11 @@ impl RequestBuilder {
     /// ```
     pub fn basic_auth(self, username: impl fmt::Display, password: Option<impl fmt::Display>) -> Self {
         self.with(|request| {
-            let username = username.to_string();
-            if username.contains(':') {
-                return Err(Error::refused_request("a user's name has a colon in it".to_owned()));
-            }
             let password = password.map_or_else(String::new, |password| password.to_string());
-            request.authorize("Basic", &BASE64_STANDARD.encode(format!("{username}:{password}")))
+            let value = Credentials::new(username.to_string(), password).basic();
+            let value = value.map_err(|error| Error::refused_request(error.to_string()))?;
+            request.headers.insert(AUTHORIZATION, value);
+            Ok(())
         })
     }
 
@@ -586,7 +630,43 @@ mod tests {
         assert_eq!(refused("no url"), "`no url` is not a URL: relative URL without a base");
         assert_eq!(refused("ftp://host/"), "cannot send to `ftp://host/`: unknown scheme `ftp`");
         assert_eq!(refused("http://host:99999/"), "`http://host:99999/` is not a URL: invalid port number");
-        assert!(!refused("http://me:secret@host/").contains("secret"));
+        assert!(!refused("http://me:secret@host:0/").contains("secret"));
+    }
+
+    #[test]
+    fn a_host_and_a_port_without_a_scheme_are_taken_as_http() {
+        for (text, url) in [
+            ("localhost:3128", "http://localhost:3128/"),
+            (" api.test:8080/x?q=a:1#part ", "http://api.test:8080/x?q=a:1#part"),
+            ("127.0.0.1:3128?q", "http://127.0.0.1:3128/?q"),
+            ("[::1]:3128/x", "http://[::1]:3128/x"),
+            ("my_host:80", "http://my_host/"),
+        ] {
+            assert_eq!(text.into_url(None).unwrap().as_str(), url);
+        }
+        // Beside a base it is a path, or nothing that can be sent to.
+        let base = Url::parse("http://a.test/v1/").unwrap();
+        assert_eq!("127.0.0.1:80".into_url(Some(&base)).unwrap().as_str(), "http://a.test/v1/127.0.0.1:80");
+        assert_eq!("items:42".into_url(Some(&base)).unwrap().as_str(), "items:42");
+        for text in ["user:1@host:80", "urn:isbn:80", "tel:5551234", "host:x", "host:-1", ":80"] {
+            assert!(Client::new().get(text).request.is_err(), "{text}");
+        }
+        assert_eq!("http:80".into_url(None).unwrap().as_str(), "http://0.0.0.80/");
+    }
+
+    #[test]
+    fn a_domain_without_a_scheme_is_an_error_that_says_what_may_be_meant() {
+        let scheme = if cfg!(feature = "__tls") { "https" } else { "http" };
+        for (text, shown) in
+            [("example.com/x", "example.com/x"), ("me@[::1]/?token=secret", "[::1]/"), ("a.test", "a.test")]
+        {
+            let expected =
+                format!("`{shown}` is not a URL: relative URL without a base; did you mean {scheme}://{shown}?");
+            assert_eq!(refused(text), expected);
+        }
+        for text in ["items", "/etc/passwd", "../x.y", "no url.test", "http//nowhere", ""] {
+            assert!(!refused(text).contains("did you mean"), "{text}");
+        }
     }
 
     #[test]
@@ -625,7 +705,26 @@ mod tests {
         for host in ["a", "a.test", "a.test:8080", "1", "1:1", "[::1]", "[::1]:80", "127.0.0.1:65535"] {
             assert!(is_sent(host), "{host}");
         }
-        let wrong = ["1@1", "a@1", "a@a", "a:b@a:1", "a:b", "a:+1", "a:65536", "a:", ":80", "a/b", "a b", ""];
+        let wrong = [
+            "1@1",
+            "a@1",
+            "a@a",
+            "a:b@a:1",
+            "a:b",
+            "a:+1",
+            "a:65536",
+            "a:",
+            ":80",
+            "a/b",
+            "a b",
+            "",
+            "[]",
+            "[zz]",
+            "[1.2.3.4]",
+            "x[1]",
+            "[::1]x",
+            "[fe80::1%25eth0]",
+        ];
         for host in wrong {
             assert!(!is_sent(host), "{host}");
         }

@@ -7,6 +7,7 @@ mod error;
 mod io;
 mod lookup;
 mod multiplexed;
+mod no_proxy;
 mod proxy;
 
 use std::net::SocketAddr;

@@ -3,18 +3,19 @@
 use std::fmt;
 use std::io;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, LazyLock};
 use std::task::{Context, Poll, ready};
 
 use http::{HeaderValue, Uri};
 use hyper_util::client::legacy::connect::proxy::{SocksV5, Tunnel};
-use hyper_util::client::proxy::matcher::{Intercept, Matcher};
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tower_service::Service;
 use url::Url;
 
+use super::no_proxy::NoProxy;
+use crate::credentials::Credentials;
 use crate::origin::{Host, Origin, Scheme};
 use crate::transport::Stream;
 
@@ -22,7 +23,8 @@ use crate::transport::Stream;
 ///
 /// `http://` and `https://` proxies are asked to forward plain requests and to tunnel the others (CONNECT, RFC 9110
 /// §9.3.6); `socks5://` ones get addresses that this client has looked up, `socks5h://` ones the names themselves (RFC 1928).
-/// User name and password may stand in the URL.
+/// A URL without a scheme (`proxy.internal:3128`) is that of an HTTP proxy. User name and password may stand in the URL; `Debug`
+/// does not show them.
 ///
 /// ```
 /// use speeddial::Proxy;
@@ -32,11 +34,11 @@ use crate::transport::Stream;
 /// let client = speeddial::Client::builder().proxy(proxy).build()?;
 /// # Ok(()) }
 /// ```
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 pub struct Proxy {
-    http: Option<String>,
-    https: Option<String>,
-    no: String,
+    http: Option<Way>,
+    https: Option<Way>,
+    no_proxy: NoProxy,
 }
 
 /// Why something cannot be a proxy.
@@ -57,8 +59,8 @@ impl Proxy {
     /// # Errors
     /// [`ProxyError`] for what is not the URL of a proxy.
     pub fn all(url: &str) -> Result<Self, ProxyError> {
-        let url = checked(url)?;
-        Ok(Self { http: Some(url.clone()), https: Some(url), no: String::new() })
+        let way = Way::parse(url)?;
+        Ok(Self { http: Some(way.clone()), https: Some(way), no_proxy: NoProxy::default() })
     }
 
     /// A proxy for requests to `http` URLs.
@@ -66,7 +68,7 @@ impl Proxy {
     /// # Errors
     /// [`ProxyError`] for what is not the URL of a proxy.
     pub fn http(url: &str) -> Result<Self, ProxyError> {
-        Ok(Self { http: Some(checked(url)?), https: None, no: String::new() })
+        Ok(Self { http: Some(Way::parse(url)?), https: None, no_proxy: NoProxy::default() })
     }
 
     /// A proxy for requests to `https` URLs.
@@ -74,74 +76,42 @@ impl Proxy {
     /// # Errors
     /// [`ProxyError`] for what is not the URL of a proxy.
     pub fn https(url: &str) -> Result<Self, ProxyError> {
-        Ok(Self { http: None, https: Some(checked(url)?), no: String::new() })
+        Ok(Self { http: None, https: Some(Way::parse(url)?), no_proxy: NoProxy::default() })
     }
 
-    /// The hosts it is not meant for: names, domains with their subdomains, addresses and networks, with commas in between,
-    /// as in `NO_PROXY`.
+    /// The hosts it is not meant for, as in `NO_PROXY`, with commas or spaces in between: `*`, addresses, networks
+    /// (`10.0.0.0/8`), names, which stand for their subdomains as well, and `*.name` for the subdomains alone. An entry that ends
+    /// in a port (`name:8080`, `[::1]:8080`) stands for that port alone.
     pub fn no_proxy(mut self, hosts: &str) -> Self {
-        self.no = hosts.to_owned();
+        self.no_proxy = NoProxy::parse(hosts);
         self
     }
 }
-
-impl fmt::Debug for Proxy {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let shown =
-            |url: &Option<String>| url.as_ref().map(|url| url.rsplit('@').next().unwrap_or_default().to_owned());
-        let (http, https) = (shown(&self.http), shown(&self.https));
-        f.debug_struct("Proxy").field("http", &http).field("https", &https).field("no_proxy", &self.no).finish()
-    }
-}
-
-/// The URL as the matcher can read it: one it cannot read it would do without.
-fn checked(text: &str) -> Result<String, ProxyError> {
-    let url = Url::parse(text).map_err(|error| ProxyError::Url(error.to_string()))?;
-    match url.scheme() {
-        _ if url.host_str().is_none_or(str::is_empty) => return Err(ProxyError::Url("it has no host".to_owned())),
-        "http" | "socks5" | "socks5h" => {}
-        "https" if cfg!(feature = "__tls") => {}
-        other => return Err(ProxyError::Scheme(other.to_owned())),
-    }
-    let is_read = Matcher::builder().all(url.as_str()).build().intercept(&ANYWHERE).is_some();
-    if is_read { Ok(url.into()) } else { Err(ProxyError::Url("no proxy can be found at it".to_owned())) }
-}
-
-/// The same as the environment has it, where a proxy may do without a scheme.
-fn checked_variable(text: &str) -> Result<String, ProxyError> {
-    if text.contains("://") { checked(text) } else { checked(&format!("http://{}", text.trim())) }
-}
-
-/// Where there may be a proxy.
-static ANYWHERE: LazyLock<Uri> = LazyLock::new(|| Uri::from_static("http://anywhere.invalid/"));
 
 /// The proxies of a client.
 pub(crate) enum Proxies {
     None,
     /// Those of the environment, which cannot be meant for this machine itself.
-    Environment(Rules),
-    Given(Rules),
+    Environment(Box<Rules>),
+    /// Those the user named, in the order in which they were added.
+    Given(Vec<Rules>),
 }
 
-/// Which requests go through which proxy.
+/// The proxies for requests to `http` and to `https` URLs. One that cannot be a proxy is kept as its error, so that its requests
+/// fail rather than go without.
 pub(crate) struct Rules {
-    matcher: Matcher,
-    /// Why the proxy of plain requests cannot be one, and that of the others.
-    wrong: [Option<ProxyError>; 2],
+    http: Option<Result<Way, ProxyError>>,
+    https: Option<Result<Way, ProxyError>>,
+    no_proxy: NoProxy,
 }
 
 impl Rules {
-    fn new(http: Option<Result<String, ProxyError>>, https: Option<Result<String, ProxyError>>, no: &str) -> Self {
-        let mut builder = Matcher::builder().no(no);
-        // One that is wrong is matched too, lest its requests do without any.
-        let stand_in = || ANYWHERE.to_string();
-        if let Some(http) = &http {
-            builder = builder.http(http.clone().unwrap_or_else(|_| stand_in()));
-        }
-        if let Some(https) = &https {
-            builder = builder.https(https.clone().unwrap_or_else(|_| stand_in()));
-        }
-        Self { matcher: builder.build(), wrong: [http, https].map(|proxy| proxy.and_then(Result::err)) }
+    fn find(&self, origin: &Origin) -> Option<&Result<Way, ProxyError>> {
+        let way = match origin.scheme() {
+            Scheme::Http => &self.http,
+            Scheme::Https => &self.https,
+        };
+        way.as_ref().filter(|_| !self.no_proxy.contains(origin))
     }
 }
 
@@ -155,21 +125,26 @@ impl Proxies {
     /// `HTTP_PROXY` is not believed where a web server has started the process: a request's header of that name would be in
     /// it (CVE-2016-5385).
     fn from_variables(variable: impl Fn(&str) -> Option<String>) -> Self {
-        let first =
-            |names: &[&str]| names.iter().find_map(|name| variable(name)).filter(|text| !text.trim().is_empty());
-        let http: &[_] = match variable("REQUEST_METHOD") {
+        // An empty variable does not hide the other one of its name (as Go has it).
+        let first = |names: &[&str]| {
+            let mut values = names.iter().filter_map(|name| variable(name));
+            values.find(|value| !value.trim().is_empty())
+        };
+        let http_names: &[&str] = match variable("REQUEST_METHOD") {
             None => &["HTTP_PROXY", "http_proxy"],
             // Windows does not tell the two apart.
             Some(_) if cfg!(windows) => &[],
             Some(_) => &["http_proxy"],
         };
-        let proxy = |names: &[&str]| first(names).map(|text| checked_variable(&text));
+        let proxy = |names: &[&str]| first(names).map(|url| Way::parse(&url));
         let all = proxy(&["ALL_PROXY", "all_proxy"]);
-        let (http, https) = (proxy(http).or_else(|| all.clone()), proxy(&["HTTPS_PROXY", "https_proxy"]).or(all));
+        let http = proxy(http_names).or_else(|| all.clone());
+        let https = proxy(&["HTTPS_PROXY", "https_proxy"]).or(all);
         if http.is_none() && https.is_none() {
             return Self::None;
         }
-        Self::Environment(Rules::new(http, https, &first(&["NO_PROXY", "no_proxy"]).unwrap_or_default()))
+        let no_proxy = NoProxy::parse(&first(&["NO_PROXY", "no_proxy"]).unwrap_or_default());
+        Self::Environment(Box::new(Rules { http, https, no_proxy }))
     }
 
     /// Returns true if the user named a proxy, rather than the environment.
@@ -178,34 +153,38 @@ impl Proxies {
         matches!(self, Self::Given(_))
     }
 
-    pub(crate) fn new(proxy: &Proxy) -> Self {
-        Self::Given(Rules::new(proxy.http.clone().map(Ok), proxy.https.clone().map(Ok), &proxy.no))
+    /// Adds a proxy that the user named, after those named before. Those of the environment are not used any more.
+    pub(crate) fn add(&mut self, proxy: Proxy) {
+        let Proxy { http, https, no_proxy } = proxy;
+        let rules = Rules { http: http.map(Ok), https: https.map(Ok), no_proxy };
+        match self {
+            Self::Given(all) => all.push(rules),
+            Self::None | Self::Environment(_) => *self = Self::Given(vec![rules]),
+        }
     }
 
-    /// The proxy that requests to `origin` go through, if any.
+    /// The proxy that requests to `origin` go through, if any: the first that is meant for it.
     ///
     /// # Errors
     /// Where there is to be one that cannot be spoken to: to do without it might be to say aloud what is secret.
     pub(super) fn find(&self, origin: &Origin) -> Result<Option<Way>, ProxyError> {
-        let rules = match self {
-            Self::None => return Ok(None),
-            Self::Environment(_) if is_this_machine(origin.host()) => return Ok(None),
-            Self::Environment(rules) | Self::Given(rules) => rules,
+        let all: &[Rules] = match self {
+            Self::None => &[],
+            Self::Environment(_) if is_this_machine(origin.host()) => &[],
+            Self::Environment(rules) => std::slice::from_ref(rules.as_ref()),
+            Self::Given(all) => all,
         };
-        let uri = format!("{}://{origin}/", origin.scheme()).parse::<Uri>();
-        let uri = uri.map_err(|error| ProxyError::Url(error.to_string()))?;
-        let Some(intercept) = rules.matcher.intercept(&uri) else { return Ok(None) };
-        match &rules.wrong[usize::from(origin.scheme() == Scheme::Https)] {
-            Some(wrong) => Err(wrong.clone()),
-            None => Way::new(&intercept).map(Some),
-        }
+        all.iter().find_map(|rules| rules.find(origin)).cloned().transpose()
     }
 }
 
 fn is_this_machine(host: &Host) -> bool {
     match host {
         Host::Ip(ip) => ip.to_canonical().is_loopback(),
-        Host::Name(name) => &**name == "localhost" || name.ends_with(".localhost"),
+        Host::Name(name) => {
+            let name = name.trim_end_matches('.');
+            name == "localhost" || name.ends_with(".localhost")
+        }
     }
 }
 
@@ -220,26 +199,49 @@ pub(crate) struct Way {
 #[derive(Clone)]
 enum Speaks {
     Http { authorization: Option<HeaderValue> },
-    Socks5 { credentials: Option<(String, String)>, names: bool },
+    Socks5 { credentials: Option<Credentials>, names: bool },
+}
+
+impl fmt::Debug for Way {
+    // Without credentials.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.speaks {
+            Speaks::Http { .. } => write!(f, "{}://{}", self.proxy.scheme(), self.proxy),
+            Speaks::Socks5 { names: false, .. } => write!(f, "socks5://{}", self.proxy),
+            Speaks::Socks5 { names: true, .. } => write!(f, "socks5h://{}", self.proxy),
+        }
+    }
+}
+
+impl Speaks {
+    fn http(credentials: Option<Credentials>) -> Result<Self, ProxyError> {
+        let authorization = credentials.as_ref().map(Credentials::basic).transpose();
+        Ok(Self::Http { authorization: authorization.map_err(|error| ProxyError::Url(error.to_string()))? })
+    }
 }
 
 impl Way {
-    fn new(intercept: &Intercept) -> Result<Self, ProxyError> {
-        let uri = intercept.uri();
-        let scheme = uri.scheme_str().unwrap_or("http");
-        let (outer, port, speaks) = match scheme {
-            "http" => ("http", 80, Speaks::Http { authorization: intercept.basic_auth().cloned() }),
-            "https" => ("https", 443, Speaks::Http { authorization: intercept.basic_auth().cloned() }),
-            "socks5" | "socks5h" => {
-                let credentials = intercept.raw_auth().map(|(user, password)| (user.to_owned(), password.to_owned()));
-                ("http", 1_080, Speaks::Socks5 { credentials, names: scheme == "socks5h" })
-            }
+    /// Parses the URL of a proxy. One without a scheme is that of an HTTP proxy, as Go, curl and reqwest have it.
+    fn parse(text: &str) -> Result<Self, ProxyError> {
+        let invalid = |error: url::ParseError| ProxyError::Url(error.to_string());
+        let text = text.trim();
+        let url = if text.contains("://") { Url::parse(text) } else { Url::parse(&format!("http://{text}")) };
+        let mut url = url.map_err(invalid)?;
+        let credentials = Credentials::take(&mut url);
+        let Some(host) = url.host_str().filter(|host| !host.is_empty()) else {
+            return Err(ProxyError::Url("it has no host".to_owned()));
+        };
+        let (scheme, usual_port, speaks) = match url.scheme() {
+            "http" => ("http", 80, Speaks::http(credentials)?),
+            "https" if cfg!(feature = "__tls") => ("https", 443, Speaks::http(credentials)?),
+            "socks5" => ("http", 1_080, Speaks::Socks5 { credentials, names: false }),
+            "socks5h" => ("http", 1_080, Speaks::Socks5 { credentials, names: true }),
             other => return Err(ProxyError::Scheme(other.to_owned())),
         };
-        let (host, port) = (uri.host().unwrap_or_default(), uri.port_u16().unwrap_or(port));
-        let url =
-            Url::parse(&format!("{outer}://{host}:{port}/")).map_err(|error| ProxyError::Url(error.to_string()))?;
-        let proxy = Origin::from_url(&url).map_err(|error| ProxyError::Url(error.to_string()))?;
+        // In a URL of a scheme that `url` does not know, the host is any text: it is read again, as that of one it knows.
+        let port = url.port().unwrap_or(usual_port);
+        let known = Url::parse(&format!("{scheme}://{host}:{port}/")).map_err(invalid)?;
+        let proxy = Origin::from_url(&known).map_err(|error| ProxyError::Url(error.to_string()))?;
         Ok(Self { proxy, speaks })
     }
 
@@ -290,7 +292,7 @@ impl Way {
             }
             Speaks::Socks5 { credentials, .. } => {
                 let socks = SocksV5::new(proxy, connected);
-                let mut socks = match credentials.clone() {
+                let mut socks = match credentials.as_ref().map(Credentials::to_text) {
                     Some((user, password)) => socks.with_auth(user, password),
                     None => socks,
                 };
@@ -386,21 +388,57 @@ mod tests {
         Origin::from_url(&Url::parse(url).unwrap()).unwrap()
     }
 
+    fn given(proxies: impl IntoIterator<Item = Proxy>) -> Proxies {
+        let mut all = Proxies::None;
+        proxies.into_iter().for_each(|proxy| all.add(proxy));
+        all
+    }
+
+    fn found(proxies: &Proxies, url: &str) -> Option<String> {
+        proxies.find(&origin(url)).unwrap().map(|way| way.proxy.to_string())
+    }
+
     #[test]
     fn what_is_no_proxy_is_refused() {
         assert!(matches!(Proxy::all("ftp://proxy:21"), Err(ProxyError::Scheme(scheme)) if scheme == "ftp"));
-        assert!(matches!(Proxy::all("http://"), Err(ProxyError::Url(_))));
-        assert!(matches!(Proxy::all("nonsense"), Err(ProxyError::Url(_))));
-        let text = format!("{:?}", Proxy::all("http://user:secret@proxy:3128").unwrap());
-        assert!(text.contains("proxy:3128") && !text.contains("secret"), "{text}");
+        for wrong in ["http://", "", "pro xy", "proxy:99999", "http://proxy:0", "http://a%3Ab:secret@proxy"] {
+            let error = Proxy::all(wrong).unwrap_err();
+            assert!(matches!(error, ProxyError::Url(_)) && !error.to_string().contains("secret"), "{wrong}: {error}");
+        }
+    }
+
+    #[test]
+    fn credentials_of_a_proxy_are_not_shown() {
+        for url in ["http://user:secret@proxy:3128", "user:secret@proxy:3128", "socks5h://user:secret@proxy:3128/@x"] {
+            let text = format!("{:?}", Proxy::all(url).unwrap());
+            assert!(text.contains("://proxy:3128") && !text.contains("secret") && !text.contains("user"), "{text}");
+        }
     }
 
     #[test]
     fn a_proxy_is_found_however_its_url_is_written_or_refused_at_once() {
-        for url in ["http://proxy.test:3128\n", " http://me:pa^ss@proxy.test:3128", "HTTP://proxy.test:3128"] {
-            let way = Proxies::new(&Proxy::all(url).unwrap()).find(&origin("http://api.test/")).unwrap();
-            assert_eq!(way.expect("through the proxy").proxy.to_string(), "proxy.test:3128", "{url:?}");
+        let urls = [
+            "http://proxy.test:3128\n",
+            " http://me:pa^ss@proxy.test:3128",
+            "HTTP://proxy.test:3128",
+            "proxy.test:3128",
+            "me:secret@proxy.test:3128/",
+        ];
+        for url in urls {
+            let proxies = given([Proxy::all(url).unwrap()]);
+            assert_eq!(found(&proxies, "http://api.test/").as_deref(), Some("proxy.test:3128"), "{url:?}");
         }
+    }
+
+    #[test]
+    fn the_first_proxy_that_is_meant_for_a_request_is_used() {
+        let first = Proxy::http("one.test:1").unwrap().no_proxy("b.test");
+        let proxies =
+            given([first, Proxy::all("two.test:2").unwrap().no_proxy("c.test"), Proxy::all("three.test:3").unwrap()]);
+        assert_eq!(found(&proxies, "http://a.test/").as_deref(), Some("one.test:1"));
+        assert_eq!(found(&proxies, "http://b.test/").as_deref(), Some("two.test:2"));
+        assert_eq!(found(&proxies, "http://c.test/").as_deref(), Some("one.test:1"));
+        assert_eq!(found(&given([]), "http://a.test/"), None);
     }
 
     fn of_variables(variables: &[(&str, &str)]) -> Proxies {
@@ -411,17 +449,34 @@ mod tests {
 
     #[test]
     fn the_environment_names_proxies_as_curl_has_it() {
-        let found = |proxies: &Proxies, url| proxies.find(&origin(url)).unwrap().map(|way| way.proxy.to_string());
         let plain = of_variables(&[("HTTP_PROXY", "one.test:3128"), ("NO_PROXY", "api.local")]);
         assert_eq!(found(&plain, "http://api.test/").as_deref(), Some("one.test:3128"));
         assert_eq!(found(&plain, "http://api.local/"), None);
-        assert_eq!(found(&plain, "http://127.0.0.1/"), None, "this machine needs none");
-        assert_eq!(found(&plain, "http://v1.localhost/"), None);
+        for this_machine in ["127.0.0.1", "[::1]", "localhost", "localhost.", "v1.localhost", "v1.localhost."] {
+            assert_eq!(found(&plain, &format!("http://{this_machine}/")), None, "this machine needs none");
+        }
+        assert!(matches!(of_variables(&[("HTTP_PROXY", "")]), Proxies::None));
+    }
+
+    #[cfg(feature = "__tls")]
+    #[test]
+    fn each_scheme_has_its_variable_and_all_proxy_is_for_the_rest() {
+        let plain = of_variables(&[("HTTP_PROXY", "one.test:3128")]);
         assert_eq!(found(&plain, "https://api.test/"), None);
         let both = of_variables(&[("HTTPS_PROXY", "http://two.test"), ("all_proxy", "socks5h://three.test")]);
         assert_eq!(found(&both, "https://api.test/").as_deref(), Some("two.test:80"));
         assert_eq!(found(&both, "http://api.test/").as_deref(), Some("three.test:1080"));
-        assert!(matches!(of_variables(&[("HTTP_PROXY", "")]), Proxies::None));
+    }
+
+    #[test]
+    fn an_empty_variable_does_not_hide_the_other_one_of_its_name() {
+        let empty = [("HTTP_PROXY", ""), ("ALL_PROXY", " "), ("NO_PROXY", "")];
+        let lower = [("http_proxy", "one.test:3128"), ("all_proxy", "two.test"), ("no_proxy", "api.local")];
+        let proxies = of_variables(&[empty, lower].concat());
+        assert_eq!(found(&proxies, "http://api.test/").as_deref(), Some("one.test:3128"));
+        assert_eq!(found(&proxies, "http://api.local/"), None);
+        let both = of_variables(&[("HTTP_PROXY", "upper.test:1"), ("http_proxy", "lower.test:2")]);
+        assert_eq!(found(&both, "http://api.test/").as_deref(), Some("upper.test:1"));
     }
 
     #[test]
@@ -444,8 +499,7 @@ mod tests {
 
     #[test]
     fn each_request_finds_its_proxy() {
-        let proxies =
-            Proxies::new(&Proxy::all("http://user:secret@proxy.test:3128").unwrap().no_proxy(".local,10.0.0.0/8"));
+        let proxies = given([Proxy::all("http://user:secret@proxy.test:3128").unwrap().no_proxy(".local,10.0.0.0/8")]);
         let found = |proxies: &Proxies, url| proxies.find(&origin(url)).unwrap();
         let way = found(&proxies, "http://api.test/").unwrap();
         assert_eq!(way.proxy.to_string(), "proxy.test:3128");
@@ -454,7 +508,7 @@ mod tests {
         assert!(way.forwards(&origin("http://api.test/")).is_some() && !way.wants_addresses());
         assert!(found(&proxies, "http://api.local/").is_none());
         assert!(found(&proxies, "http://10.1.2.3/").is_none());
-        let only_https = Proxies::new(&Proxy::https("socks5://proxy.test").unwrap());
+        let only_https = given([Proxy::https("socks5://proxy.test").unwrap()]);
         assert!(found(&only_https, "http://api.test/").is_none());
         assert!(found(&Proxies::None, "http://api.test/").is_none());
     }
@@ -463,7 +517,7 @@ mod tests {
     #[test]
     fn a_socks_proxy_has_its_own_port_and_may_want_addresses() {
         for (scheme, addresses) in [("socks5", true), ("socks5h", false)] {
-            let proxies = Proxies::new(&Proxy::https(&format!("{scheme}://proxy.test")).unwrap());
+            let proxies = given([Proxy::https(&format!("{scheme}://proxy.test")).unwrap()]);
             let way = proxies.find(&origin("https://api.test/")).unwrap().unwrap();
             assert_eq!((way.proxy.port(), way.wants_addresses()), (1_080, addresses));
             assert!(way.forwards(&origin("https://api.test/")).is_none());
