@@ -640,3 +640,21 @@ async fn hazard_a_kept_connection_that_ends_without_close_notify_costs_no_get() 
         assert_eq!(wire.connections(), connections);
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn hazard_an_answer_with_a_length_outlives_its_connection_and_the_upload() {
+    const END_STREAM: u8 = 1;
+    let wire = Wire::new(|_, stream| async move {
+        let Ok(mut peer) = H2Peer::accept(stream, Some(100)).await else { return };
+        let Ok(stream) = head(&mut peer).await else { return };
+        let _ = peer.head_with_length(stream, "2").await;
+        let _ = peer.send(DATA, END_STREAM, stream, b"no").await;
+        let _ = peer.goaway(stream, NO_ERROR).await;
+    });
+    let client = client(&wire, PoolConfig::new(), &Recorder::default());
+    for body in [Body::from(vec![0; 1 << 20]), slow_body(1_000_000)] {
+        let response = client.post(URL).body(body).send().await.unwrap();
+        assert_eq!(response.text().await.unwrap(), "no");
+    }
+    assert_eq!(wire.connections(), 2);
+}

@@ -699,3 +699,37 @@ async fn roots_that_could_not_be_loaded_are_loaded_for_a_later_handshake() {
         kept.unwrap_or_else(|error| panic!("the roots that were read are kept: {error}"));
     }
 }
+
+#[tokio::test]
+async fn hazard_an_answer_before_the_request_is_over_is_never_lost_over_tls() {
+    let authority = Authority::new();
+    let acceptor = tokio_rustls::TlsAcceptor::from(authority.server(&["api.test"], &["http/1.1"]));
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        for number in 0_usize.. {
+            let Ok((socket, _)) = listener.accept().await else { return };
+            let Ok(mut stream) = acceptor.accept(socket).await else { continue };
+            let mut head = Vec::new();
+            while !head.windows(4).any(|window| window == b"\r\n\r\n") {
+                if stream.read_buf(&mut head).await.unwrap_or(0) == 0 {
+                    break;
+                }
+            }
+            let _ = stream.write_all(b"HTTP/1.1 413 No\r\ncontent-length: 2\r\n\r\nno").await;
+            let _ = stream.flush().await;
+            if number % 2 == 0 {
+                // With a word of it (close_notify), and without.
+                let _ = stream.shutdown().await;
+            }
+        }
+    });
+    let client = builder(trusting(&authority)).build().unwrap();
+    for round in 0..200 {
+        let request = client.put(format!("https://api.test:{}/", address.port())).body(vec![0; 2 << 20]);
+        let response = request.send().await.unwrap_or_else(|error| panic!("round {round}: {error}"));
+        let status = response.status().as_u16();
+        let text = response.text().await.unwrap_or_else(|error| panic!("round {round}: {error}"));
+        assert_eq!((status, text.as_str()), (413, "no"), "round {round}");
+    }
+}

@@ -327,7 +327,8 @@ impl<'a> Call<'a> {
     /// A connection; for another attempt not an idle one, because the last one may have failed for being idle.
     /// Also since when there is one.
     async fn lease(&mut self, failed_on: Option<u64>) -> Result<(Lease<Dialer>, Instant)> {
-        let repeatable = self.is_idempotent();
+        // A stream is sent once.
+        let repeatable = self.is_idempotent() && !self.request().body.is_streamed();
         // A call that has just begun knows what time it is.
         let mut now = Some(self.open.trace.start_time()).filter(|_| self.has_just_begun);
         self.has_just_begun = false;

@@ -19,7 +19,7 @@ use super::keep_alive::KeepAlive;
 use super::outgoing::Upload;
 use crate::clock::{self, Instant, Timer};
 use crate::connect::Protocol;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, io_cause};
 use crate::origin::Origin;
 use crate::pool::Lease;
 use crate::trace::{CloseCause, Event, Phase, Trace, Wants};
@@ -232,6 +232,11 @@ impl Payload {
             }
             return Poll::Ready(match frame {
                 Some(Ok(frame)) => Some(Ok(self.read(frame, now))),
+                // The end of a connection takes the end of a stream with it, in h2, while the request is on its way.
+                Some(Err(error)) if self.announced == Some(self.bytes) && io_cause(&error).is_some() => {
+                    self.finish(clock::now());
+                    None
+                }
                 Some(Err(error)) => {
                     self.fail("body");
                     Some(Err(Error::body(&self.origin, error, self.bytes)))
@@ -342,6 +347,10 @@ impl Source {
         let Self { mut lease, upload, keep_alive } = self;
         if keep_alive.is_last && lease.conn().protocol() == Protocol::Http1 {
             return lease.end(CloseCause::PeerAsked);
+        }
+        if lease.conn().written().is_some_and(|(_, nothing_waits)| !nothing_waits) {
+            // The answer came before the server had taken the request, and the next one would wait behind what is left of it.
+            return lease.end(CloseCause::Unfinished);
         }
         if upload.as_ref().is_some_and(|upload| upload.is_unwanted()) {
             // The server still waits for the body it did not want.

@@ -17,7 +17,7 @@ use hyper::client::conn::{http1, http2};
 use hyper_util::rt::TokioIo;
 use tokio::task::AbortHandle;
 
-use super::io::{Marked, Marks};
+use super::io::{Marked, Marks, Unsent};
 use super::multiplexed::{Lately, Multiplexed, Tasks};
 use super::{Forwarding, Line};
 use crate::clock::{self, Instant};
@@ -188,7 +188,11 @@ impl<B: Message> Opened<B> {
     /// Shakes hands over a line: HTTP/1.1 sends nothing for it, HTTP/2 its preface and settings (RFC 9113 §3.4).
     pub(crate) async fn handshake(line: Line, protocol: Protocol) -> hyper::Result<Self> {
         let Line { stream, facts: tls, remote, forwarding, interest, probe } = line;
-        let (stream, marks) = Marked::new(stream);
+        let unsent = match protocol {
+            Protocol::Http1 => Unsent::Waits,
+            Protocol::Http2 => Unsent::Dropped,
+        };
+        let (stream, marks) = Marked::new(stream, unsent);
         let stream = TokioIo::new(stream);
         // How a connection ended is told to the request it ended for.
         let (sender, serving) = match protocol {
@@ -477,11 +481,13 @@ pub(super) fn unpoisoned<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 #[cfg(test)]
 mod tests {
+    use std::io;
     use std::sync::atomic::AtomicUsize;
     use std::task::Waker;
 
     use bytes::Bytes;
-    use http_body_util::Empty;
+    use http_body_util::{BodyExt, Empty, Full};
+    use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
     use super::*;
 
@@ -515,6 +521,92 @@ mod tests {
                 conn.send(Request::new(Empty::<Bytes>::new()), clock::now(), &mut times)
             });
             assert!(matches!(sent.now_or_never(), Some(Err(_))), "round {round}");
+        }
+    }
+
+    /// A socket that takes so many bytes and then fails, upon which its peer's answer can be read, and then the end.
+    struct Crossed {
+        room: usize,
+        failed: bool,
+        error: io::ErrorKind,
+        says: Vec<u8>,
+        reader: Option<Waker>,
+    }
+
+    impl AsyncRead for Crossed {
+        fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+            if !self.failed {
+                self.reader = Some(cx.waker().clone());
+                return Poll::Pending;
+            }
+            let length = self.says.len().min(buf.remaining());
+            let said: Vec<u8> = self.says.drain(..length).collect();
+            buf.put_slice(&said);
+            Poll::Ready(Ok(()))
+        }
+    }
+
+    impl AsyncWrite for Crossed {
+        fn poll_write(mut self: Pin<&mut Self>, _: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+            if self.room == 0 {
+                self.failed = true;
+                self.reader.take().into_iter().for_each(Waker::wake);
+                return Poll::Ready(Err(self.error.into()));
+            }
+            let taken = buf.len().min(self.room);
+            self.room -= taken;
+            Poll::Ready(Ok(taken))
+        }
+
+        fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+
+        fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+    }
+
+    /// The body of the answer to an upload that `stream` does not take.
+    async fn answer(stream: Crossed, protocol: Protocol) -> Option<Bytes> {
+        let (facts, remote, forwarding, interest, probe) = Default::default();
+        let line = Line { stream: Box::new(stream), facts, remote, forwarding, interest, probe };
+        let opened = Opened::handshake(line, protocol).await.unwrap();
+        let task = tokio::spawn(std::future::pending::<()>()).abort_handle();
+        let (conn, served) = opened.start(0, (), task, drop);
+        let serving = tokio::spawn(served);
+        let request = Request::put("http://api.test/").body(Full::new(Bytes::from(vec![0; 1 << 20]))).unwrap();
+        let mut times = Times::default();
+        let response = conn.send(request, clock::now(), &mut times).await.ok();
+        let body = match response {
+            Some(response) => BodyExt::collect(response.into_body()).await.ok(),
+            None => None,
+        };
+        serving.abort();
+        body.map(|body| body.to_bytes())
+    }
+
+    #[tokio::test]
+    async fn an_answer_that_crosses_a_write_that_fails_is_read() {
+        use io::ErrorKind::{BrokenPipe, ConnectionReset};
+        let head = |rest: &str| format!("HTTP/1.1 413 No\r\n{rest}").into_bytes();
+        // SETTINGS; HEADERS with `:status: 200` (RFC 7541, appendix A); DATA, the last.
+        let frames = [
+            &[0, 0, 0, 4, 0, 0, 0, 0, 0][..],
+            &[0, 0, 1, 1, 4, 0, 0, 0, 1, 0x88],
+            &[0, 0, 2, 0, 1, 0, 0, 0, 1, b'n', b'o'],
+        ];
+        for (case, protocol, error, says, expected) in [
+            ("length", Protocol::Http1, ConnectionReset, head("content-length: 2\r\n\r\nno"), Some("no")),
+            ("closed", Protocol::Http1, BrokenPipe, head("\r\nto the end"), Some("to the end")),
+            // Nothing says that this was the end.
+            ("cut", Protocol::Http1, ConnectionReset, head("\r\nto the"), None),
+            ("silent", Protocol::Http1, ConnectionReset, Vec::new(), None),
+            ("HTTP/2", Protocol::Http2, ConnectionReset, frames.concat(), Some("no")),
+        ] {
+            let stream = Crossed { room: 1_000, failed: false, error, says, reader: None };
+            let said = answer(stream, protocol).await;
+            assert_eq!(said.as_deref(), expected.map(str::as_bytes), "{case}");
         }
     }
 }

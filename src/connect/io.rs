@@ -1,13 +1,15 @@
-//! A stream that notes when bytes left and came, which hyper does not tell.
+//! A stream that notes when bytes left and came, which hyper does not tell, and that is read to its end after a write
+//! has failed.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use crate::clock::{Instant, now};
+use crate::clock::{Instant, Timer, now};
 use crate::trace::is_timed;
 use crate::transport::Stream;
 
@@ -68,26 +70,105 @@ impl Marks {
     }
 }
 
+/// The treatment of bytes that are written after a write has failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Unsent {
+    /// They wait. HTTP/1.1 is read meanwhile, and no more of the request's body is taken than fits into hyper's buffer.
+    Waits,
+    /// They are dropped. HTTP/2 is not read while a frame of its own waits; the windows bound how much is dropped.
+    Dropped,
+}
+
 /// A stream with marks.
+///
+/// hyper drops what it has not read yet when a write fails. A peer that answers in the middle of a request and closes
+/// makes the next write fail, so an error of a write is kept back until there is nothing more to read.
 pub(crate) struct Marked {
     stream: Box<dyn Stream>,
     marks: Arc<Marks>,
+    unsent: Unsent,
+    /// Boxed, because few streams ever have one.
+    failure: Option<Box<Failure>>,
+}
+
+/// How long a stream on which a write has failed is read without a byte from the peer. A TCP socket whose writes fail
+/// has ended; other streams need not have.
+const LAST_WORDS_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// A write that failed.
+struct Failure {
+    /// `None` once the reader was told that the stream is over.
+    error: Option<io::Error>,
+    /// When the peer's silence has been too long.
+    deadline: Option<Instant>,
+    timer: Timer,
 }
 
 impl Marked {
-    pub(crate) fn new(stream: Box<dyn Stream>) -> (Self, Arc<Marks>) {
+    pub(crate) fn new(stream: Box<dyn Stream>, unsent: Unsent) -> (Self, Arc<Marks>) {
         let marks = Arc::new(Marks::default());
-        (Self { stream, marks: marks.clone() }, marks)
+        (Self { stream, marks: marks.clone(), unsent, failure: None }, marks)
     }
 
-    fn wrote(&self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
-        match written {
+    fn wrote(
+        &mut self,
+        cx: &mut Context<'_>,
+        written: Poll<io::Result<usize>>,
+        bytes: usize,
+    ) -> Poll<io::Result<usize>> {
+        match &written {
             Poll::Ready(Ok(1..)) => self.marks.note_write(),
             // There is more to write, so the last byte has not left.
-            Poll::Pending => self.marks.note_more_to_write(),
-            Poll::Ready(_) => {}
+            Poll::Pending | Poll::Ready(Err(_)) => self.marks.note_more_to_write(),
+            Poll::Ready(Ok(_)) => {}
         }
-        written
+        self.keep_error(cx, written, bytes)
+    }
+
+    /// Passes a write's result on; an error is kept for when there is nothing more to read.
+    fn keep_error<T>(&mut self, cx: &mut Context<'_>, written: Poll<io::Result<T>>, done: T) -> Poll<io::Result<T>> {
+        match written {
+            Poll::Ready(Err(error)) => {
+                self.failure = Some(Box::new(Failure { error: Some(error), deadline: None, timer: Timer::default() }));
+                // The stream is to be read once more, now that the failure is known.
+                cx.waker().wake_by_ref();
+                self.after_failure(done).unwrap_or(Poll::Pending)
+            }
+            written => written,
+        }
+    }
+
+    /// The result of a write after another one has failed; `None` where none has.
+    fn after_failure<T>(&self, done: T) -> Option<Poll<io::Result<T>>> {
+        let failure = self.failure.as_ref()?;
+        Some(match self.unsent {
+            // The reader knows that the stream is over.
+            _ if failure.error.is_none() => Poll::Ready(Err(io::ErrorKind::BrokenPipe.into())),
+            Unsent::Waits => Poll::Pending,
+            Unsent::Dropped => Poll::Ready(Ok(done)),
+        })
+    }
+}
+
+impl Failure {
+    /// The result of a read that came to `read` below, and to a byte at least where `came`.
+    fn read(&mut self, cx: &mut Context<'_>, read: Poll<io::Result<()>>, came: bool) -> Poll<io::Result<()>> {
+        if came || self.error.is_none() {
+            self.deadline = None;
+            return read;
+        }
+        if read.is_pending() {
+            let deadline = *self.deadline.get_or_insert_with(|| now() + LAST_WORDS_TIMEOUT);
+            ready!(self.timer.poll_until(cx, deadline));
+        }
+        match (read, self.error.take()) {
+            // The peer had closed: Linux says EPIPE for a reset after the peer's FIN, and macOS keeps the reset for the
+            // reader. After any other error the end is that of a connection that was cut, and a body that lasts until
+            // the end may lack some of its bytes.
+            (Poll::Ready(Ok(())), Some(error)) if error.kind() == io::ErrorKind::BrokenPipe => Poll::Ready(Ok(())),
+            (_, Some(error)) => Poll::Ready(Err(error)),
+            (read, None) => read,
+        }
     }
 }
 
@@ -95,17 +176,24 @@ impl AsyncRead for Marked {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let before = buf.filled().len();
         let read = Pin::new(&mut self.stream).poll_read(cx, buf);
-        if buf.filled().len() > before {
+        let came = buf.filled().len() > before;
+        if came {
             self.marks.note_read();
         }
-        read
+        match &mut self.failure {
+            None => read,
+            Some(failure) => failure.read(cx, read, came),
+        }
     }
 }
 
 impl AsyncWrite for Marked {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        if let Some(written) = self.after_failure(buf.len()) {
+            return written;
+        }
         let written = Pin::new(&mut self.stream).poll_write(cx, buf);
-        self.wrote(written)
+        self.wrote(cx, written, buf.len())
     }
 
     fn poll_write_vectored(
@@ -117,8 +205,12 @@ impl AsyncWrite for Marked {
         if let [whole] = bufs {
             return self.poll_write(cx, whole);
         }
+        let bytes: usize = bufs.iter().map(|buf| buf.len()).sum();
+        if let Some(written) = self.after_failure(bytes) {
+            return written;
+        }
         let written = Pin::new(&mut self.stream).poll_write_vectored(cx, bufs);
-        self.wrote(written)
+        self.wrote(cx, written, bytes)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -126,7 +218,12 @@ impl AsyncWrite for Marked {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
+        if let Some(flushed) = self.after_failure(()) {
+            return flushed;
+        }
+        // With TLS it is mostly here that what was written leaves.
+        let flushed = Pin::new(&mut self.stream).poll_flush(cx);
+        self.keep_error(cx, flushed, ())
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -136,8 +233,9 @@ impl AsyncWrite for Marked {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
+    use std::io::ErrorKind::{BrokenPipe, ConnectionReset, TimedOut};
 
+    use futures_util::FutureExt;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     use super::*;
@@ -146,7 +244,7 @@ mod tests {
     async fn the_first_read_and_the_last_write_count() {
         let start = now();
         let (near, mut far) = tokio::io::duplex(64);
-        let (mut stream, marks) = Marked::new(Box::new(near));
+        let (mut stream, marks) = Marked::new(Box::new(near), Unsent::Waits);
         let pause = || tokio::time::sleep(Duration::from_millis(10));
         let at = |mark: Option<Instant>| mark.map(|mark| (mark - start).as_millis());
         let marked = || {
@@ -171,10 +269,73 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_request_the_peer_does_not_take_is_not_sent() {
         let (near, _far) = tokio::io::duplex(4);
-        let (mut stream, marks) = Marked::new(Box::new(near));
+        let (mut stream, marks) = Marked::new(Box::new(near), Unsent::Waits);
         let stuck = tokio::time::timeout(Duration::from_millis(1), stream.write_all(b"too much"));
         assert!(stuck.await.is_err());
         assert_eq!(marks.noted().last_write, None);
         assert!(marks.noted().progress.is_some(), "some of it was taken");
+    }
+
+    /// A stream whose writes fail, and which has something to say before it ends or falls silent.
+    struct Broken {
+        error: io::ErrorKind,
+        says: &'static [u8],
+        ends: bool,
+    }
+
+    impl AsyncRead for Broken {
+        fn poll_read(mut self: Pin<&mut Self>, _: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+            if self.says.is_empty() && !self.ends {
+                return Poll::Pending;
+            }
+            let (now, later) = self.says.split_at(self.says.len().min(4));
+            buf.put_slice(now);
+            self.says = later;
+            Poll::Ready(Ok(()))
+        }
+    }
+
+    impl AsyncWrite for Broken {
+        fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, _: &[u8]) -> Poll<io::Result<usize>> {
+            Poll::Ready(Err(self.error.into()))
+        }
+
+        fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Err(self.error.into()))
+        }
+
+        fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_stream_is_read_to_its_end_after_a_write_has_failed() {
+        for (error, ends, end) in [
+            // The peer's FIN came first.
+            (BrokenPipe, true, Ok(())),
+            // It did not, so more may have been on its way.
+            (ConnectionReset, true, Err(ConnectionReset)),
+            (TimedOut, true, Err(TimedOut)),
+            // Neither an end nor a byte comes for too long.
+            (BrokenPipe, false, Err(BrokenPipe)),
+        ] {
+            for (unsent, flush) in [(Unsent::Waits, false), (Unsent::Waits, true), (Unsent::Dropped, false)] {
+                let broken = Broken { error, says: b"an answer", ends };
+                let (mut stream, marks) = Marked::new(Box::new(broken), unsent);
+                let written = match flush {
+                    true => stream.flush().now_or_never().map(|flushed| flushed.map(|()| 3)),
+                    false => stream.write(b"ask").now_or_never(),
+                };
+                assert_eq!(written.map(Result::unwrap), (unsent == Unsent::Dropped).then_some(3));
+                assert_eq!(marks.noted().last_write, None);
+                let (start, mut said) = (now(), Vec::new());
+                let read = stream.read_to_end(&mut said).await;
+                let waited = if ends { Duration::ZERO } else { LAST_WORDS_TIMEOUT };
+                assert_eq!((said.as_slice(), now() - start), (&b"an answer"[..], waited), "{error} {ends} {unsent:?}");
+                assert_eq!(read.map(drop).map_err(|error| error.kind()), end, "{error} {ends} {unsent:?}");
+                assert_eq!(stream.write(b"more").await.unwrap_err().kind(), BrokenPipe, "the stream is over");
+            }
+        }
     }
 }
