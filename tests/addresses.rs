@@ -1,10 +1,12 @@
 //! Which of a host's addresses a client uses, and which it may, in paused time over a network in memory.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use speeddial::dns::{Answer, Family, FixedResolver, Resolve, ResolveErrorKind, Resolving, Source};
+use speeddial::trace::Phase;
 use speeddial::transport::{Connecting, Transport};
 use speeddial::{Addresses, Client, ClientBuilder, ErrorKind, PoolConfig, Proxy, RetryPolicy};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -210,5 +212,57 @@ async fn the_second_connection_to_a_host_whose_first_address_is_dead_goes_to_the
         let handle = response.timings_handle();
         response.bytes().await.unwrap();
         assert_eq!(handle.timings().connect().as_millis(), connect);
+    }
+}
+
+/// A client that opens a connection for each request, within 200 ms, and takes these addresses in this order.
+fn hurried(hosts: &[(IpAddr, Host)]) -> Client {
+    let resolver = FixedResolver::new().with("api.test", hosts.iter().map(|(ip, _)| *ip));
+    let builder = Client::builder().resolver(resolver).transport(FakeNet::new(hosts.to_vec()));
+    builder.connect_timeout(Duration::from_millis(200)).pool(PoolConfig::new().max_idle(0)).build().unwrap()
+}
+
+async fn connect_time(client: &Client) -> speeddial::Result<u128> {
+    let response = client.get("http://api.test/").send().await?;
+    let handle = response.timings_handle();
+    response.bytes().await?;
+    Ok(handle.timings().connect().as_millis())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_short_connect_timeout_is_shared_by_the_addresses() {
+    for (dead, first) in [(1, 110), (3, 160)] {
+        let mut hosts: Vec<_> = (1..=dead).map(|last| (v4(last), Host::Silent)).collect();
+        hosts.push((v4(9), SERVES));
+        let client = hurried(&hosts);
+        for connect in [first, 10, 10] {
+            assert_eq!(connect_time(&client).await.unwrap(), connect, "{dead} addresses are dead");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_address_that_was_waited_for_until_the_connect_timeout_is_dialled_last() {
+    let client = hurried(&[(v4(1), Host::Silent), (v4(2), Host::Serves { connect: 150, think: 0, body: 0 })]);
+    let error = connect_time(&client).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Timeout(Phase::Connect), "{error}");
+    for _ in 0..3 {
+        assert_eq!(connect_time(&client).await.unwrap(), 150);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn hazard_every_one_of_many_addresses_gets_its_turn() {
+    for (count, dead) in
+        [(65, Host::Refuses(0)), (600, Host::Refuses(0)), (2_500, Host::Refuses(0)), (600, Host::Silent)]
+    {
+        let mut hosts: Vec<(IpAddr, Host)> =
+            (1..count).map(|number: u32| (Ipv4Addr::from_bits(0x0a00_0000 + number).into(), dead)).collect();
+        hosts.push((v4(1), SERVES));
+        let resolver = FixedResolver::new().with("api.test", hosts.iter().map(|(ip, _)| *ip));
+        let client = Client::builder().resolver(resolver).transport(FakeNet::new(hosts)).build().unwrap();
+        let response =
+            client.get("http://api.test/").send().await.unwrap_or_else(|error| panic!("of {count}: {error}"));
+        assert_eq!(response.remote_addr().unwrap().ip(), v4(1), "of {count}");
     }
 }

@@ -12,14 +12,15 @@ use speeddial::dns::FixedResolver;
 use speeddial::http::Version;
 use speeddial::tls::{TlsConfig, TlsVersion};
 use speeddial::trace::{Outcome, Phase, Timings};
+use speeddial::transport::{Connecting, Stream, Transport};
 use speeddial::{Client, ClientBuilder, Error, ErrorKind, PoolConfig, RetryPolicy};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
 use crate::support::certs::{Authority, provider};
 use crate::support::peer::Peer;
-use crate::support::refusing;
 use crate::support::tls_server::TlsServer;
+use crate::support::{refusing, v4};
 
 const ALPN: &[&str] = &["h2", "http/1.1"];
 
@@ -620,6 +621,45 @@ async fn a_handshake_that_fails_leaves_the_other_addresses_their_turn() {
     assert_eq!((bad.accepted(), timings.attempts().len()), (1, 2));
     assert!(matches!(timings.attempts()[0].outcome, Outcome::Failed(_)));
     assert!(start.elapsed() < Duration::from_secs(4));
+}
+
+/// A network in memory, 10 ms away, in which 192.0.2.1 accepts and says nothing, and every other address is an HTTPS server.
+struct Stalling(tokio_rustls::TlsAcceptor);
+
+impl Transport for Stalling {
+    fn connect(&self, address: SocketAddr) -> Connecting<'_> {
+        Box::pin(async move {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+            let (near, far) = tokio::io::duplex(64 * 1024);
+            let acceptor = self.0.clone();
+            tokio::spawn(async move {
+                if address.ip() == v4(1) {
+                    std::future::pending::<()>().await;
+                }
+                let Ok(mut stream) = acceptor.accept(far).await else { return };
+                while stream.read_buf(&mut Vec::new()).await.is_ok_and(|read| read > 0) {
+                    let _ = stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok").await;
+                }
+            });
+            Ok(Box::new(near) as Box<dyn Stream>)
+        })
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_handshake_that_stalls_leaves_the_other_addresses_their_part_of_a_short_connect_timeout() {
+    let authority = Authority::new();
+    let acceptor = tokio_rustls::TlsAcceptor::from(authority.server(&["api.test"], &["http/1.1"]));
+    let resolver = FixedResolver::new().with("api.test", [v4(1), v4(2)]);
+    let builder = Client::builder().resolver(resolver).transport(Stalling(acceptor)).tls(trusting(&authority));
+    let builder = builder.connect_timeout(Duration::from_millis(200)).pool(PoolConfig::new().max_idle(0));
+    let client = builder.build().unwrap();
+    // 10 ms to connect, half of the 190 ms that are left, and 10 ms to connect to the other one; from then on that one comes first.
+    for took in [115, 10, 10] {
+        let start = tokio::time::Instant::now();
+        let (text, _) = get(&client, "api.test", (v4(2), 443).into()).await.unwrap();
+        assert_eq!((text.as_str(), start.elapsed().as_millis()), ("ok", took));
+    }
 }
 
 #[tokio::test]

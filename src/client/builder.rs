@@ -149,7 +149,8 @@ impl ClientBuilder {
         Self { pool, ..self }
     }
 
-    /// How long opening a connection may take, from the lookup to the handshake. 10 s by default.
+    /// How long opening a connection may take, from the lookup to the handshake. 10 s by default. Where it is short, or a name has many
+    /// addresses, they share it: the next address has its turn sooner than after 250 ms, but not within 10 ms (RFC 8305 §5).
     pub fn connect_timeout(self, timeout: Duration) -> Self {
         Self { connect_timeout: timeout, ..self }
     }
@@ -160,8 +161,8 @@ impl ClientBuilder {
         Self { tls: tls.into(), ..self }
     }
 
-    /// How long the TLS handshake with one address may take, within the connect timeout; then the next address has its
-    /// turn. 5 s by default.
+    /// How long the TLS handshake with one address may take; then the next address has its turn. 5 s by default. While there are other
+    /// addresses, it is at most an equal part of what is left of the connect timeout, or a quarter where there are more than four.
     #[cfg(feature = "__tls")]
     pub fn tls_timeout(self, timeout: Duration) -> Self {
         Self { tls_timeout: timeout, ..self }

@@ -114,18 +114,20 @@ impl Connector {
         trace: &Arc<DialTrace>,
     ) -> Result<Opened<B>, ConnectError> {
         let begun = trace.emit(Event::DialStart { origin: origin.clone() });
+        let until = begun.checked_add(self.timeout);
         let opening = std::pin::pin!(async {
-            let line = self.walk(origin, begun, trace).await?;
+            let line = self.walk(origin, begun, until, trace).await?;
             self.shake(line, trace).await
         });
-        self.in_time(begun, opening, trace).await
+        self.in_time(until, opening, trace).await
     }
 
     /// The same for somebody else to speak over.
     #[cfg(feature = "hyper-util")]
     pub(crate) async fn open_line(&self, origin: &Origin, trace: &Arc<DialTrace>) -> Result<Line, ConnectError> {
         let begun = trace.emit(Event::DialStart { origin: origin.clone() });
-        let line = self.in_time(begun, std::pin::pin!(self.walk(origin, begun, trace)), trace).await?;
+        let until = begun.checked_add(self.timeout);
+        let line = self.in_time(until, std::pin::pin!(self.walk(origin, begun, until, trace)), trace).await?;
         trace.emit(Event::Opened { remote: line.remote });
         Ok(line)
     }
@@ -147,39 +149,51 @@ impl Connector {
 
     async fn in_time<T>(
         &self,
-        begun: Instant,
+        until: Option<Instant>,
         opening: Pin<&mut impl Future<Output = Result<T, ConnectError>>>,
         trace: &DialTrace,
     ) -> Result<T, ConnectError> {
-        match clock::before(begun.checked_add(self.timeout), opening).await {
+        match clock::before(until, opening).await {
             Some(opened) => opened,
             None => Err(self.timed_out(trace)),
         }
     }
 
-    async fn walk(&self, origin: &Origin, begun: Instant, trace: &Arc<DialTrace>) -> Result<Line, ConnectError> {
+    async fn walk(
+        &self,
+        origin: &Origin,
+        begun: Instant,
+        until: Option<Instant>,
+        trace: &Arc<DialTrace>,
+    ) -> Result<Line, ConnectError> {
         if let Some(detour) = self.detour(origin)? {
             // Boxed, because few dials make one, and none of the others is to be as large.
-            return Box::pin(self.make_detour(origin, detour, trace)).await;
+            return Box::pin(self.make_detour(origin, detour, until, trace)).await;
         }
-        self.race(origin, None, origin, begun, trace).await
+        self.race(origin, None, origin, (begun, until), trace).await
     }
 
-    async fn make_detour(&self, origin: &Origin, detour: Detour, trace: &Arc<DialTrace>) -> Result<Line, ConnectError> {
+    async fn make_detour(
+        &self,
+        origin: &Origin,
+        detour: Detour,
+        until: Option<Instant>,
+        trace: &Arc<DialTrace>,
+    ) -> Result<Line, ConnectError> {
         match detour {
             #[cfg(unix)]
             Detour::Unix(path) => {
                 trace.emit(Event::UnixStart { path: path.clone() });
                 let stream = transport::connect_unix(&path).await;
                 let stream = stream.map_err(|error| ConnectError::Unix(path.clone(), error))?;
-                let secured = self.secure(origin, None, stream, trace).await;
+                let secured = self.secure(origin, None, stream, None, trace).await;
                 let (stream, facts) = secured.map_err(|error| ConnectError::UnixTls(path, error))?;
                 Ok(Line { stream, facts, remote: None, forwarding: None, interest: None, probe: None })
             }
             Detour::Through(way) => {
                 let hosts = self.hosts_for(&way, origin.host(), trace).await?;
                 let through = Through { way: &way, hosts };
-                let reached = self.race(&way.proxy, Some(&through), origin, clock::now(), trace).await;
+                let reached = self.race(&way.proxy, Some(&through), origin, (clock::now(), until), trace).await;
                 reached.map_err(|error| match error {
                     ConnectError::Resolve(_) | ConnectError::Refused(_) => {
                         ConnectError::NoProxy(way.proxy.clone(), error.into())
@@ -198,13 +212,14 @@ impl Connector {
         Ok(self.proxies.find(origin).map_err(ConnectError::Proxies)?.map(Detour::Through))
     }
 
-    /// Connects to an address of `target`, which is the origin or a proxy on the way to it. It is `now`.
+    /// Connects to an address of `target`, which is the origin or a proxy on the way to it. It is `now`, and there is time `until`
+    /// the end of the connect timeout.
     async fn race(
         &self,
         target: &Origin,
         through: Option<&Through<'_>>,
         origin: &Origin,
-        now: Instant,
+        (now, until): (Instant, Option<Instant>),
         trace: &Arc<DialTrace>,
     ) -> Result<Line, ConnectError> {
         let lookups = Lookups::default();
@@ -225,7 +240,8 @@ impl Connector {
         let spread = self.addresses == Addresses::Spread;
         let turn = host.filter(|_| spread).map(|host| self.scores.turn(now, host, target.port()));
         let field = Field { families, port: target.port(), host, scores: &self.scores, way: &source, turn };
-        let mut race = Race::new(race::Config::default(), field, answers, dial, now, trace);
+        let rules = race::Config { until, ..race::Config::default() };
+        let mut race = Race::new(rules, field, answers, dial, now, trace);
         let (mut spoiled, mut lost) = (false, None);
         loop {
             let Some((remote, stream)) = race.next().await else {
@@ -262,8 +278,16 @@ impl Connector {
                 },
             };
             let forwarding = through.and_then(|through| self.forwarding(through.way, origin));
-            match self.secure(origin, Some(remote), stream, trace).await {
+            let mut part_of_time = None;
+            if through.is_some() {
+                // The proxy has led on: from here on it is the origin that takes its time.
+                race.proved();
+            } else if origin.scheme() == Scheme::Https {
+                part_of_time = race.part_of_time(clock::now());
+            }
+            match self.secure(origin, Some(remote), stream, part_of_time, trace).await {
                 Ok((stream, facts)) => {
+                    race.proved();
                     let interest = host.map(|name| Interest::new(&self.resolver, name, now));
                     return Ok(Line { stream, facts, remote: Some(remote), forwarding, interest, probe });
                 }
@@ -383,7 +407,7 @@ impl Connector {
             return Ok(stream);
         }
         let shaking = Box::pin(self.proxy_tls.shake(stream, way.proxy.host()));
-        Ok(Box::new(self.within_tls_timeout(shaking).await?.stream))
+        Ok(Box::new(within(self.tls_timeout, shaking).await?.stream))
     }
 
     #[cfg(not(feature = "__tls"))]
@@ -395,33 +419,24 @@ impl Connector {
         Ok(stream)
     }
 
-    #[cfg(feature = "__tls")]
-    async fn within_tls_timeout<T>(
-        &self,
-        shaking: impl Future<Output = std::io::Result<T>> + Unpin,
-    ) -> std::io::Result<T> {
-        let deadline = clock::now().checked_add(self.tls_timeout);
-        clock::before(deadline, shaking).await.unwrap_or_else(|| {
-            let what = format!("no TLS handshake within {:?}", self.tls_timeout);
-            Err(std::io::Error::new(std::io::ErrorKind::TimedOut, what))
-        })
-    }
-
-    /// The stream after its TLS handshake, where the origin wants one.
+    /// The stream after its TLS handshake, where the origin wants one. It may take the TLS timeout, and no more than its part of
+    /// the connect timeout.
     #[cfg(feature = "__tls")]
     async fn secure(
         &self,
         origin: &Origin,
         remote: Option<SocketAddr>,
         stream: Box<dyn transport::Stream>,
+        part_of_time: Option<Duration>,
         trace: &DialTrace,
     ) -> Result<Secured, Arc<std::io::Error>> {
         if origin.scheme() != Scheme::Https {
             return Ok((stream, None));
         }
         trace.emit(Event::TlsStart { address: remote });
+        let limit = part_of_time.map_or(self.tls_timeout, |part| part.min(self.tls_timeout));
         // Boxed, because a handshake is large and most dials are waited for in the pool.
-        let shaken = self.within_tls_timeout(Box::pin(self.tls.shake(stream, origin.host()))).await;
+        let shaken = within(limit, Box::pin(self.tls.shake(stream, origin.host()))).await;
         match shaken {
             Ok(Shaken { stream, facts }) => {
                 let facts = Arc::new(facts);
@@ -442,6 +457,7 @@ impl Connector {
         _: &Origin,
         _: Option<SocketAddr>,
         stream: Box<dyn transport::Stream>,
+        _: Option<Duration>,
         _: &DialTrace,
     ) -> Result<Secured, Arc<std::io::Error>> {
         Ok((stream, None))
@@ -478,6 +494,18 @@ impl Connector {
         });
         ConnectError::Timeout { after: self.timeout, phase, failed: failed.collect() }
     }
+}
+
+/// Waits for a TLS handshake.
+#[cfg(feature = "__tls")]
+async fn within<T>(limit: Duration, shaking: impl Future<Output = std::io::Result<T>> + Unpin) -> std::io::Result<T> {
+    let shaken = clock::before(clock::now().checked_add(limit), shaking).await;
+    shaken.unwrap_or_else(|| {
+        // In whole milliseconds: a part of some time has nanoseconds.
+        let limit = Duration::from_millis(u64::try_from(limit.as_millis()).unwrap_or(u64::MAX));
+        let what = format!("no TLS handshake within {limit:?}");
+        Err(std::io::Error::new(std::io::ErrorKind::TimedOut, what))
+    })
 }
 
 /// Whether an error says that there is no way to an address, rather than that it could not be found out.

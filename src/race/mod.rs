@@ -87,6 +87,9 @@ impl Field<'_> {
 pub(crate) struct Race<'a, A, D, F> {
     field: Field<'a>,
     schedule: Schedule,
+    timeout: Option<Timeout>,
+    /// The connection that it won last, and the start of its attempt, until it is known whether it will do.
+    unproven: Option<(SocketAddr, Instant)>,
     /// Whether it is the addresses' to say which family goes first.
     is_open: bool,
     answers: A,
@@ -115,12 +118,24 @@ where
         trace: &'a DialTrace,
     ) -> Self {
         let remembered = field.remembered(now);
+        let timeout = config.until.map(|end| Timeout { end, half: now + end.saturating_duration_since(now) / 2 });
         let schedule = match field.turn {
             Some(turn) => Schedule::sharing(config, field.families, turn),
             None => Schedule::new(config, field.families, remembered.unwrap_or(Family::V6)),
         };
-        let (is_open, begun) = (remembered.is_none(), Some(now));
-        Self { field, schedule, is_open, answers, dial, running: SmallVec::new(), failed: Vec::new(), trace, begun }
+        Self {
+            field,
+            schedule,
+            timeout,
+            unproven: None,
+            is_open: remembered.is_none(),
+            answers,
+            dial,
+            running: SmallVec::new(),
+            failed: Vec::new(),
+            trace,
+            begun: Some(now),
+        }
     }
 
     /// The next connection; `None` when no address is left. Asked again, the race goes on with the other addresses.
@@ -148,6 +163,7 @@ where
                 Happened::Ended(attempt, result) => {
                     at = now();
                     if let Some(won) = self.ended(at, attempt.address, attempt.since, result) {
+                        self.unproven = Some((attempt.address, attempt.since));
                         return Some(won);
                     }
                 }
@@ -158,13 +174,27 @@ where
 
     /// A connection the race has won was of no use after all.
     pub(crate) fn spoiled(&mut self, address: SocketAddr, error: Arc<io::Error>) {
-        self.field.scores.lock().failed(now(), address);
+        self.unproven = None;
+        // What the client itself lacks is not held against the address.
+        if error.kind() != io::ErrorKind::InvalidInput {
+            self.field.scores.lock().failed(now(), address);
+        }
         self.failed.push((address, error));
     }
 
+    /// The connection that the race won last does what it is to do; what becomes of it later is not the address's fault.
+    pub(crate) fn proved(&mut self) {
+        self.unproven = None;
+    }
+
+    /// Returns the longest the handshake over the connection may take, where other addresses are to have their turn after it.
+    pub(crate) fn part_of_time(&self, now: Instant) -> Option<Duration> {
+        self.schedule.part_of_time(now)
+    }
+
     /// The addresses that failed so far.
-    pub(crate) fn into_failed(self) -> Vec<Failed> {
-        self.failed
+    pub(crate) fn into_failed(mut self) -> Vec<Failed> {
+        std::mem::take(&mut self.failed)
     }
 
     fn start(&mut self, since: Instant, address: SocketAddr) {
@@ -194,12 +224,13 @@ where
         let mut ordered = Cow::Borrowed(addresses);
         // Of one IPv4 address there is nothing to find out.
         if self.field.turn.is_none() && addresses.len() > usize::from(family == Family::V4) {
-            let mut ways = self.field.ways(now, addresses);
+            let (sorted, rest) = addresses.split_at(addresses.len().min(MOST_SORTED));
+            let mut ways = self.field.ways(now, sorted);
             preference::sort(&mut ways);
             if self.is_open && family == Family::V6 && preference::yields_to_v4(ways[0]) {
                 self.schedule.prefer(Family::V4);
             }
-            ordered = Cow::Owned(ways.into_iter().map(|(ip, _)| ip).collect());
+            ordered = Cow::Owned(ways.into_iter().map(|(ip, _)| ip).chain(rest.iter().copied()).collect());
         }
         let (port, scores) = (self.field.port, self.field.scores.lock());
         let standing = |ip: IpAddr| {
@@ -209,12 +240,18 @@ where
         self.schedule.answered(now, family, ordered.iter().copied().map(standing));
     }
 
-    /// Notes who won, and who had the time to and did not.
-    fn won(&self, now: Instant, address: SocketAddr, took: Duration) {
+    /// Notes the winner, and the attempts that had the time to win and did not: a whole attempt delay, or a shorter one that began
+    /// before the winner.
+    fn won(&self, now: Instant, address: SocketAddr, since: Instant) {
         let mut scores = self.field.scores.lock();
         let host = self.field.host.filter(|_| self.schedule.has_both_families());
-        scores.connected(now, host, address, took);
-        for beaten in self.running.iter().filter(|running| now - running.since >= self.schedule.attempt_delay()) {
+        scores.connected(now, host, address, now - since);
+        let (whole, shortest) = self.schedule.attempt_delays();
+        let is_beaten = |running: &&Attempt<'a, F>| {
+            let had = now - running.since;
+            had >= whole || (had >= shortest && running.since < since)
+        };
+        for beaten in self.running.iter().filter(is_beaten) {
             scores.failed(now, beaten.address);
         }
     }
@@ -230,7 +267,7 @@ where
         match result {
             Ok(connected) => {
                 self.trace.emit_at(now, Event::AttemptEnd { address, error: None });
-                self.won(now, address, now - since);
+                self.won(now, address, since);
                 Some((address, connected))
             }
             Err(error) => {
@@ -245,6 +282,35 @@ where
         }
     }
 }
+
+/// An attempt that is under way when the connect timeout ends the race has failed, and so has the connection that was won and did
+/// nothing since; but not one that began in the second half of the time, because it may have had too little of it.
+impl<A, D, F> Drop for Race<'_, A, D, F> {
+    fn drop(&mut self) {
+        let Some(timeout) = &self.timeout else { return };
+        let now = now();
+        if now < timeout.end {
+            return;
+        }
+        let mut scores = self.field.scores.lock();
+        let running = self.running.iter().map(|attempt| (attempt.address, attempt.since));
+        for (address, since) in running.chain(self.unproven) {
+            if since < timeout.half {
+                scores.failed(now, address);
+            }
+        }
+    }
+}
+
+/// The end of the connect timeout, and the middle of what there was of it when the race began.
+struct Timeout {
+    end: Instant,
+    half: Instant,
+}
+
+/// The most addresses of a family that are sorted. For each of them the system is asked where its packets would come from, which
+/// takes five calls; the others follow in the order they were answered.
+const MOST_SORTED: usize = 32;
 
 /// Whether an error says something about the address, rather than about this process.
 fn is_the_peers(error: &io::Error) -> bool {
@@ -301,7 +367,9 @@ mod tests {
 
     use futures_util::stream::{self, FuturesUnordered};
 
+    use super::scoreboard::Standing;
     use super::*;
+    use crate::clock::before;
     use crate::trace::Hooks;
 
     /// What an address does: connects or refuses after so many milliseconds, or never answers.
@@ -352,6 +420,17 @@ mod tests {
         answers: Vec<(u64, Vec<IpAddr>)>,
         network: Vec<(IpAddr, Peer)>,
     ) -> String {
+        within(None, scores, turn, answers, network).await
+    }
+
+    /// The same with a limit in milliseconds.
+    async fn within(
+        limit: Option<u64>,
+        scores: &Scores,
+        turn: Option<usize>,
+        answers: Vec<(u64, Vec<IpAddr>)>,
+        network: Vec<(IpAddr, Peer)>,
+    ) -> String {
         let start = now();
         let log = Arc::new(Mutex::new(Vec::new()));
         let note = {
@@ -385,10 +464,13 @@ mod tests {
         let trace = DialTrace::new(&Hooks::default(), 1);
         let host = "api.test".into();
         let field = Field { host: Some(&host), turn, ..field(&families, scores) };
-        let mut race = Race::new(Config::default(), field, answers, dial, now(), &trace);
-        match race.next().await {
-            Some((address, ())) => note(format!("won {}", short(address.ip()))),
-            None => note(format!("lost, {} failed", race.into_failed().len())),
+        let until = limit.map(|limit| start + ms(limit));
+        let mut race = Race::new(Config { until, ..Config::default() }, field, answers, dial, now(), &trace);
+        let ended = before(until, std::pin::pin!(race.next())).await;
+        match ended {
+            Some(Some((address, ()))) => note(format!("won {}", short(address.ip()))),
+            Some(None) => note(format!("lost, {} failed", race.into_failed().len())),
+            None => note("out of time".to_owned()),
         }
         log.lock().unwrap().join("; ")
     }
@@ -537,9 +619,87 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn a_short_time_is_shared_by_the_addresses() {
+        let scores = Scores::default();
+        let answers = || vec![(0, vec![]), (0, vec![v4(1), v4(2)])];
+        let network = || vec![(v4(1), Silent), (v4(2), Connects(5))];
+        let told = within(Some(200), &scores, None, answers(), network()).await;
+        assert_eq!(told, "0 dial v4(1); 100 dial v4(2); 105 won v4(2)");
+        let told = within(Some(200), &scores, None, answers(), network()).await;
+        assert_eq!(told, "0 dial v4(2); 5 won v4(2)", "beaten after its part of the time, the first has failed");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_attempt_that_had_most_of_the_time_when_it_ran_out_has_failed() {
+        let scores = Scores::default();
+        let answers = || vec![(0, vec![]), (0, vec![v4(1), v4(2)])];
+        let network = || vec![(v4(1), Silent), (v4(2), Connects(150))];
+        let told = within(Some(200), &scores, None, answers(), network()).await;
+        assert_eq!(told, "0 dial v4(1); 100 dial v4(2); 200 out of time");
+        let told = within(Some(200), &scores, None, answers(), network()).await;
+        assert_eq!(told, "0 dial v4(2); 100 dial v4(1); 150 won v4(2)", "the second had too little time to tell");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_race_that_is_given_up_before_its_time_blames_no_address() {
+        let scores = Scores::default();
+        let answers = || vec![(0, vec![]), (0, vec![v4(1), v4(2)])];
+        let network = || vec![(v4(1), Silent), (v4(2), Silent)];
+        let race = within(Some(1_000), &scores, None, answers(), network());
+        assert!(tokio::time::timeout(ms(900), race).await.is_err());
+        assert!([1, 2].iter().all(|last| scores.lock().standing(now(), (v4(*last), 80).into()) == Standing::Fine));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_that_does_nothing_until_time_runs_out_has_failed() {
+        for (is_proved, standing) in [(false, Standing::Failed), (true, Standing::Fine)] {
+            let (scores, trace) = (Scores::default(), DialTrace::new(&Hooks::default(), 1));
+            let answers = stream::iter([(Family::V4, [v4(1)].into(), now())]);
+            let dial = |address: SocketAddr| std::future::ready(Ok(address));
+            let config = Config { until: Some(now() + ms(200)), ..Config::default() };
+            let mut race = Race::new(config, field(&[Family::V4], &scores), answers, dial, now(), &trace);
+            race.next().await.unwrap();
+            if is_proved {
+                race.proved();
+            }
+            tokio::time::sleep(ms(200)).await;
+            drop(race);
+            assert_eq!(scores.lock().standing(now(), (v4(1), 80).into()), standing);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn an_error_of_this_process_is_not_held_against_the_address() {
         assert!(!is_the_peers(&io::Error::from_raw_os_error(24)), "too many open files");
         assert!(is_the_peers(&io::ErrorKind::ConnectionRefused.into()));
+        for (kind, standing) in
+            [(io::ErrorKind::InvalidInput, Standing::Fine), (io::ErrorKind::InvalidData, Standing::Failed)]
+        {
+            let (scores, trace) = (Scores::default(), DialTrace::new(&Hooks::default(), 1));
+            let answers = stream::iter([(Family::V4, [v4(1)].into(), now())]);
+            let dial = |address: SocketAddr| std::future::ready(Ok(address));
+            let mut race = Race::new(Config::default(), field(&[Family::V4], &scores), answers, dial, now(), &trace);
+            let (address, _) = race.next().await.unwrap();
+            race.spoiled(address, Arc::new(kind.into()));
+            assert_eq!(scores.lock().standing(now(), address), standing, "{kind}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn of_many_addresses_few_are_asked_about() {
+        let asked = std::sync::atomic::AtomicUsize::new(0);
+        let way = |_: IpAddr| {
+            asked.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            Way::From(v4(9))
+        };
+        let ips: Vec<_> = (0..2_500_u32).map(|number| IpAddr::from((0x0a00_0000 + number).to_be_bytes())).collect();
+        let (scores, trace) = (Scores::default(), DialTrace::new(&Hooks::default(), 1));
+        let answers = stream::iter([(Family::V4, ips.into(), now())]);
+        let field = Field { way: &way, ..field(&[Family::V4], &scores) };
+        let dial = |address: SocketAddr| std::future::ready(Ok(address));
+        let mut race = Race::new(Config::default(), field, answers, dial, now(), &trace);
+        race.next().await.unwrap();
+        assert_eq!(asked.load(std::sync::atomic::Ordering::Relaxed), 32);
     }
 
     #[tokio::test(start_paused = true)]

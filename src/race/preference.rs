@@ -12,9 +12,13 @@ pub(crate) enum Way {
     From(IpAddr),
 }
 
-/// Sorts addresses of one family; those that are as good as each other keep their order.
+/// Sorts addresses of one family; those that are as good as each other keep their order. Where the way to one of them is not known,
+/// nothing is known of its place either: only those without a way are put last.
 pub(crate) fn sort(addresses: &mut [(IpAddr, Way)]) {
-    addresses.sort_by(|one, other| compare(*one, *other));
+    match addresses.iter().any(|(_, way)| *way == Way::Unknown) {
+        true => addresses.sort_by_key(|(_, way)| *way == Way::Unreachable),
+        false => addresses.sort_by(|one, other| compare(*one, *other)),
+    }
 }
 
 /// Whether any IPv4 address is preferred to this IPv6 one, by rule 1, 2 or 5: it cannot be reached, or its packets would come
@@ -30,6 +34,7 @@ pub(crate) fn yields_to_v4((ip, way): (IpAddr, Way)) -> bool {
 fn compare((one, from_one): (IpAddr, Way), (other, from_other): (IpAddr, Way)) -> Ordering {
     use Way::{From, Unknown, Unreachable};
     match (from_one, from_other) {
+        // Where anything is unknown, nothing is compared.
         (Unknown, _) | (_, Unknown) | (Unreachable, Unreachable) => Ordering::Equal,
         // Rule 1: avoid unusable destinations.
         (Unreachable, From(_)) => Ordering::Greater,
@@ -146,5 +151,15 @@ mod tests {
         let same = [("192.0.2.9", "10.0.0.1"), ("10.0.0.2", "10.0.0.1"), ("192.0.2.1", "10.0.0.1")];
         assert_eq!(sorted(&same), ["192.0.2.9", "10.0.0.2", "192.0.2.1"], "no rule 9 for IPv4");
         assert_eq!(sorted(&[("2001:db8::9", "?"), ("2001:db8::1", "?")]), ["2001:db8::9", "2001:db8::1"]);
+    }
+
+    #[test]
+    fn with_an_unknown_way_among_them_only_what_cannot_be_reached_is_moved() {
+        let mixed =
+            [("fe80::9", "-"), ("2002:c633:6401::1", "2002::2"), ("2001:db8::9", "?"), ("2001:db8::1", "2001:db8::2")];
+        assert_eq!(sorted(&mixed), ["2002:c633:6401::1", "2001:db8::9", "2001:db8::1", "fe80::9"]);
+        // An order that contradicts itself is one that sorting may panic at.
+        let many: Vec<_> = mixed.iter().cycle().take(400).copied().collect();
+        assert_eq!(sorted(&many)[300..], ["fe80::9"; 100]);
     }
 }

@@ -1,8 +1,10 @@
 //! Which address to dial next, and when (RFC 8305). A core: it is told the time.
 
+use std::collections::HashSet;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use foldhash::fast::RandomState;
 use smallvec::SmallVec;
 
 use super::scoreboard::Standing;
@@ -12,14 +14,16 @@ use crate::trace::Family;
 /// The race's rules.
 #[derive(Debug, Clone)]
 pub(crate) struct Config {
-    /// How long IPv4 addresses wait for the IPv6 answer (§3).
+    /// The longest IPv4 addresses wait for the IPv6 answer (§3): a quarter of the time that is left at most.
     pub(crate) resolution_delay: Duration,
-    /// How long after one attempt the next one starts (§5).
+    /// The time between the starts of two attempts (§5). It is shorter where the time that is left would not do for all addresses.
     pub(crate) attempt_delay: Duration,
-    /// How many attempts may run at once; the oldest is given up for the next.
+    /// The number of attempts under way from which on the oldest is given up for the next one, once it had [`LEAST_TIME`].
     pub(crate) max_in_flight: usize,
-    /// How many addresses of each family are dialled at all.
+    /// The most addresses of a family that are dialled: as many as fit into an answer of DNS.
     pub(crate) max_addresses: usize,
+    /// The end of the connect timeout.
+    pub(crate) until: Option<Instant>,
 }
 
 impl Default for Config {
@@ -28,10 +32,21 @@ impl Default for Config {
             resolution_delay: Duration::from_millis(50),
             attempt_delay: Duration::from_millis(250),
             max_in_flight: 6,
-            max_addresses: 64,
+            max_addresses: 4_096,
+            until: None,
         }
     }
 }
+
+/// The shortest attempt delay (RFC 8305 §5).
+const LEAST_DELAY: Duration = Duration::from_millis(10);
+
+/// The least an attempt gets before it is given up for another one: a round trip around the world.
+const LEAST_TIME: Duration = Duration::from_millis(300);
+
+/// The most parts of the time that a handshake leaves to other addresses. A server that is slow, rather than silent, must not be hurried
+/// because it has many addresses.
+const MOST_PARTS: usize = 3;
 
 /// What to do now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,10 +66,14 @@ pub(crate) enum Step {
 pub(crate) struct Schedule {
     config: Config,
     unanswered: Families,
-    /// In the order they were answered.
-    addresses: SmallVec<[Known; 2]>,
-    /// How many were dialled.
-    dialled: usize,
+    /// The families that had addresses.
+    named: Families,
+    /// The addresses not dialled yet: the better standing first, and those of one standing in the order they were answered.
+    ready: SmallVec<[Ready; 2]>,
+    /// The attempts under way, the oldest first.
+    in_flight: SmallVec<[InFlight; 1]>,
+    /// True once an address was dialled.
+    is_begun: bool,
     /// The family that goes first, and whose turn it is.
     first: Family,
     turn: Family,
@@ -62,35 +81,46 @@ pub(crate) struct Schedule {
     share: Option<usize>,
     /// The end of the resolution delay, once there are addresses that may have to wait for better ones.
     held_until: Option<Instant>,
-    /// The end of the attempt delay, unless an attempt ended since.
-    spaced_until: Option<Instant>,
+    /// The start of the last attempt, unless an attempt ended since.
+    spaced_since: Option<Instant>,
+    /// The shortest attempt delay so far.
+    delay: Duration,
 }
 
 /// Which families: IPv4, IPv6.
 type Families = [bool; 2];
 
-/// An address of the race.
-#[derive(Debug)]
-struct Known {
+/// An address that waits for its turn.
+#[derive(Debug, Clone, Copy)]
+struct Ready {
     address: SocketAddr,
     standing: Standing,
-    attempt: Attempt,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Attempt {
-    NotYet,
-    /// Under way, as the how many-th.
-    InFlight(usize),
-    Over,
+/// An attempt under way.
+#[derive(Debug, Clone, Copy)]
+struct InFlight {
+    address: SocketAddr,
+    since: Instant,
 }
 
 impl Schedule {
     /// A race that waits for the answers of `unanswered` families, of which `first` goes first.
     pub(crate) fn new(config: Config, unanswered: &[Family], first: Family) -> Self {
-        let unanswered = [Family::V4, Family::V6].map(|family| unanswered.contains(&family));
-        let (addresses, dialled, turn) = (SmallVec::new(), 0, first);
-        Self { config, unanswered, addresses, dialled, first, turn, share: None, held_until: None, spaced_until: None }
+        Self {
+            unanswered: [Family::V4, Family::V6].map(|family| unanswered.contains(&family)),
+            named: [false; 2],
+            ready: SmallVec::new(),
+            in_flight: SmallVec::new(),
+            is_begun: false,
+            first,
+            turn: first,
+            share: None,
+            held_until: None,
+            spaced_since: None,
+            delay: config.attempt_delay,
+            config,
+        }
     }
 
     /// The same for the `turn`-th race in which all addresses, whatever their family, have equal shares.
@@ -100,8 +130,9 @@ impl Schedule {
 
     /// Has another family go first, unless one has already.
     pub(crate) fn prefer(&mut self, family: Family) {
-        if self.dialled == 0 {
-            (self.first, self.turn) = (family, family);
+        if !self.is_begun {
+            self.first = family;
+            self.turn = family;
         }
     }
 
@@ -113,109 +144,113 @@ impl Schedule {
         addresses: impl IntoIterator<Item = (SocketAddr, Standing)>,
     ) {
         self.unanswered[family as usize] = false;
-        for (address, standing) in addresses {
-            let of_family = self.addresses.iter().filter(|known| known.family() == family).count();
-            let is_known = self.addresses.iter().any(|known| known.address == address);
-            if of_family < self.config.max_addresses && !is_known {
-                self.addresses.push(Known { address, standing, attempt: Attempt::NotYet });
-            }
+        let before = self.ready.len();
+        let addresses = addresses.into_iter().take(self.config.max_addresses);
+        self.ready.extend(addresses.map(|(address, standing)| Ready { address, standing }));
+        if self.ready.len() > before + 1 {
+            let mut named = HashSet::with_capacity_and_hasher(self.ready.len(), RandomState::default());
+            self.ready.retain(|ready| named.insert(ready.address));
         }
-        if !self.addresses.is_empty() && self.held_until.is_none() {
-            self.held_until = Some(now + self.config.resolution_delay);
+        for ready in &self.ready[before..] {
+            self.named[ready.family() as usize] = true;
+        }
+        match self.share {
+            // Whatever order they were answered in.
+            Some(_) => self.ready.sort_unstable_by_key(|ready| (ready.standing, ready.address)),
+            None => self.ready.sort_by_key(|ready| ready.standing),
+        }
+        if !self.ready.is_empty() && self.held_until.is_none() {
+            let delay = self.config.resolution_delay;
+            self.held_until = Some(now + self.left(now).map_or(delay, |left| delay.min(left / 4)));
         }
     }
 
     /// An attempt is over: if its connection will not do, the next one may start at once.
     pub(crate) fn ended(&mut self, address: SocketAddr) {
-        if let Some(known) = self.addresses.iter_mut().find(|known| known.address == address) {
-            known.attempt = Attempt::Over;
-        }
-        self.spaced_until = None;
+        self.in_flight.retain(|attempt| attempt.address != address);
+        self.spaced_since = None;
     }
 
     /// Whether both families have had addresses in this race.
     pub(crate) fn has_both_families(&self) -> bool {
-        Family::BOTH.iter().all(|family| self.addresses.iter().any(|known| known.family() == *family))
+        self.named == [true; 2]
     }
 
-    pub(crate) fn attempt_delay(&self) -> Duration {
-        self.config.attempt_delay
+    /// The attempt delay where there is time for it, and the shortest there was in this race.
+    pub(crate) fn attempt_delays(&self) -> (Duration, Duration) {
+        (self.config.attempt_delay, self.delay)
+    }
+
+    /// Returns the longest a handshake over a connection may take, where other addresses are to have their turn after it.
+    pub(crate) fn part_of_time(&self, now: Instant) -> Option<Duration> {
+        let others = (self.ready.len() + self.in_flight.len()).min(MOST_PARTS);
+        let parts = u32::try_from(others + 1).unwrap_or(u32::MAX);
+        self.left(now).filter(|_| others > 0).map(|left| left / parts)
     }
 
     /// What to do now.
     pub(crate) fn poll(&mut self, now: Instant) -> Step {
-        let Some(best) = self.best() else {
-            let over = self.in_flight().next().is_none() && self.unanswered == [false; 2];
+        let Some(best) = self.ready.first().map(|ready| ready.standing) else {
+            let over = self.in_flight.is_empty() && self.unanswered == [false; 2];
             return if over { Step::Exhausted } else { Step::Wait(None) };
         };
         if let Some(earliest) = self.earliest(best).filter(|earliest| now < *earliest) {
             return Step::Wait(Some(earliest));
         }
-        if self.in_flight().count() >= self.config.max_in_flight
-            && let Some((_, oldest)) = self.in_flight().min()
+        if self.in_flight.len() >= self.config.max_in_flight
+            && let Some(oldest) = self.in_flight.first().copied()
+            && oldest.since + LEAST_TIME <= now
         {
-            self.addresses[oldest].attempt = Attempt::Over;
-            return Step::GiveUp(self.addresses[oldest].address);
+            self.in_flight.remove(0);
+            return Step::GiveUp(oldest.address);
         }
         self.dial(best, now)
     }
 
-    /// The attempts under way: which they were, and whose.
-    fn in_flight(&self) -> impl Iterator<Item = (usize, usize)> {
-        self.addresses.iter().enumerate().filter_map(|(place, known)| match known.attempt {
-            Attempt::InFlight(turn) => Some((turn, place)),
-            Attempt::NotYet | Attempt::Over => None,
-        })
-    }
-
-    /// The best standing of those not dialled yet: from them the next one is chosen.
-    fn best(&self) -> Option<Standing> {
-        self.ready().map(|(_, known)| known.standing).min()
-    }
-
-    fn ready(&self) -> impl Iterator<Item = (usize, &Known)> {
-        self.addresses.iter().enumerate().filter(|(_, known)| known.attempt == Attempt::NotYet)
-    }
-
-    /// The first of a standing that is not dialled yet, of this family or of any.
-    fn first_ready(&self, standing: Standing, family: Option<Family>) -> Option<usize> {
-        let is_meant =
-            |known: &Known| known.standing == standing && family.is_none_or(|family| known.family() == family);
-        self.ready().find(|(_, known)| is_meant(known)).map(|(place, _)| place)
-    }
-
-    /// Whose turn it is among those of a standing, whatever order they were answered in.
-    fn shared(&self, standing: Standing, turn: usize) -> Option<usize> {
-        let mut ready: Vec<_> = self.ready().filter(|(_, known)| known.standing == standing).collect();
-        ready.sort_unstable_by_key(|(_, known)| known.address);
-        ready.get(turn.checked_rem(ready.len())?).map(|(place, _)| *place)
+    /// The first address of a standing that is of this family.
+    fn first_ready(&self, standing: Standing, family: Family) -> Option<usize> {
+        self.ready.iter().take_while(|ready| ready.standing == standing).position(|ready| ready.family() == family)
     }
 
     fn earliest(&self, best: Standing) -> Option<Instant> {
         // The first address is not one that did badly, nor one of the second family, while a better one may be coming; and whose
         // turn it is shows when all are known.
-        let lacks_first = self.unanswered[self.first as usize] && self.first_ready(best, Some(self.first)).is_none();
+        let lacks_first = self.unanswered[self.first as usize] && self.first_ready(best, self.first).is_none();
         let is_second_choice = (best > Standing::Fine || self.share.is_some()) && self.unanswered != [false; 2];
-        let waits = (lacks_first || is_second_choice) && self.in_flight().next().is_none();
-        self.spaced_until.max(self.held_until.filter(|_| waits))
+        let waits = (lacks_first || is_second_choice) && self.in_flight.is_empty();
+        let spaced_until = self.spaced_since.map(|since| since + self.delay_after(since));
+        spaced_until.max(self.held_until.filter(|_| waits))
+    }
+
+    /// The delay after an attempt that began at `since`: all addresses are to have their turn in the time there is.
+    fn delay_after(&self, since: Instant) -> Duration {
+        let Some(left) = self.left(since) else { return self.config.attempt_delay };
+        let turns = u32::try_from(self.ready.len() + 1).unwrap_or(u32::MAX);
+        (left / turns).clamp(LEAST_DELAY, self.config.attempt_delay)
+    }
+
+    /// The time that is left of the connect timeout.
+    fn left(&self, now: Instant) -> Option<Duration> {
+        self.config.until.map(|until| until.saturating_duration_since(now))
     }
 
     fn dial(&mut self, best: Standing, now: Instant) -> Step {
         let place = match self.share {
-            Some(turn) => self.shared(best, turn),
-            None => self.first_ready(best, Some(self.turn)).or_else(|| self.first_ready(best, None)),
+            Some(turn) => turn % self.ready.partition_point(|ready| ready.standing == best),
+            None => self.first_ready(best, self.turn).unwrap_or(0),
         };
-        let known = &mut self.addresses[place.expect("an address is ready")];
-        known.attempt = Attempt::InFlight(self.dialled);
-        self.dialled += 1;
-        self.turn = known.family().other();
-        self.spaced_until = Some(now + self.config.attempt_delay);
-        Step::Dial(known.address)
+        let ready = self.ready.remove(place);
+        self.in_flight.push(InFlight { address: ready.address, since: now });
+        self.is_begun = true;
+        self.turn = ready.family().other();
+        self.spaced_since = Some(now);
+        self.delay = self.delay.min(self.delay_after(now));
+        Step::Dial(ready.address)
     }
 }
 
-impl Known {
-    fn family(&self) -> Family {
+impl Ready {
+    fn family(self) -> Family {
         Family::of(self.address.ip())
     }
 }
@@ -319,7 +354,7 @@ mod tests {
                 assert_eq!(race.poll(at), Step::GiveUp(v4(turn as u8 - 5)));
             }
             assert_eq!(race.poll(at), Step::Dial(address));
-            assert!(race.in_flight().count() <= 6);
+            assert!(race.in_flight.len() <= 6);
         }
         assert_eq!(race.poll(t0 + ms(60_000)), Step::Wait(None), "the last six have all the time there is");
     }
@@ -335,16 +370,87 @@ mod tests {
     }
 
     #[test]
-    fn a_thousand_addresses_are_bounded_attempts() {
+    fn every_one_of_many_addresses_gets_its_turn_and_once_alone() {
         let (mut race, t0) = both();
-        answered(&mut race, t0, V6, (0..1_000).map(v6).map(|address| (address.ip(), 80).into()));
+        let addresses = || (0..2_500).map(v6);
+        answered(&mut race, t0, V6, addresses().chain(addresses()));
+        answered(&mut race, t0, V4, []);
+        let mut dialled = Vec::new();
+        while let Step::Dial(address) = race.poll(t0) {
+            race.ended(address);
+            dialled.push(address);
+        }
+        assert_eq!(dialled, addresses().collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn more_addresses_than_an_answer_can_have_are_not_dialled() {
+        let (mut race, t0) = both();
+        answered(&mut race, t0, V6, (0..10_000).map(v6));
         answered(&mut race, t0, V4, []);
         let mut dialled = 0;
         while let Step::Dial(address) = race.poll(t0) {
             race.ended(address);
             dialled += 1;
         }
-        assert_eq!(dialled, 64);
+        assert_eq!(dialled, 4_096);
+    }
+
+    /// The times in milliseconds of the attempts at silent addresses in a race that may take `limit`, and the most at once.
+    fn attempts(limit: u64, addresses: u16) -> (Vec<u128>, usize) {
+        let t0 = crate::clock::now();
+        let config = Config { until: Some(t0 + ms(limit)), ..Config::default() };
+        let mut race = Schedule::new(config, &[V6], V6);
+        answered(&mut race, t0, V6, (0..addresses).map(v6));
+        let (mut now, mut times, mut most) = (t0, Vec::new(), 0);
+        while now < t0 + ms(limit) {
+            match race.poll(now) {
+                Step::Dial(_) => times.push((now - t0).as_millis()),
+                Step::Wait(Some(until)) => now = until,
+                Step::Wait(None) | Step::Exhausted => break,
+                Step::GiveUp(_) => {}
+            }
+            most = most.max(race.in_flight.len());
+        }
+        (times, most)
+    }
+
+    #[test]
+    fn a_short_time_is_shared_by_the_addresses() {
+        assert_eq!(attempts(200, 2).0, [0, 100]);
+        assert_eq!(attempts(200, 4).0, [0, 50, 100, 150]);
+        assert_eq!(attempts(200, 40).0.len(), 20, "one every 10 ms");
+        assert_eq!(attempts(10_000, 3), (vec![0, 250, 500], 3), "there is enough for all");
+        assert_eq!(attempts(10_000, 40), ((0..40).map(|turn| turn * 250).collect(), 6));
+        let (times, most) = attempts(10_000, 600);
+        assert!(times.len() == 600 && most < 20, "each has 300 ms: {} attempts, {most} at once", times.len());
+    }
+
+    #[test]
+    fn the_resolution_delay_is_no_more_than_a_quarter_of_the_time() {
+        let t0 = crate::clock::now();
+        let config = Config { until: Some(t0 + ms(40)), ..Config::default() };
+        let mut race = Schedule::new(config, &[V6, V4], V6);
+        answered(&mut race, t0, V4, [v4(1)]);
+        assert_eq!(race.poll(t0), Step::Wait(Some(t0 + ms(10))));
+    }
+
+    #[test]
+    fn a_handshake_leaves_the_other_addresses_their_parts_of_the_time() {
+        let t0 = crate::clock::now();
+        let race = |addresses: u16| {
+            let config = Config { until: Some(t0 + ms(1_000)), ..Config::default() };
+            let mut race = Schedule::new(config, &[V6], V6);
+            answered(&mut race, t0, V6, (0..addresses).map(v6));
+            assert_eq!(race.poll(t0), Step::Dial(v6(0)));
+            race.ended(v6(0));
+            race
+        };
+        let parts = [1, 2, 3, 4, 600].map(|addresses| race(addresses).part_of_time(t0 + ms(200)));
+        assert_eq!(parts, [None, Some(ms(400)), Some(ms(800) / 3), Some(ms(200)), Some(ms(200))]);
+        let mut two = race(3);
+        assert_eq!(two.poll(t0), Step::Dial(v6(1)));
+        assert_eq!(two.part_of_time(t0), Some(ms(1_000) / 3), "one that is under way is another one, too");
     }
 
     #[test]
