@@ -1,8 +1,8 @@
 //! The pool as a user meets it: its limits, its order, and peers that close when they like.
 
 use std::collections::HashMap;
-use std::io::Write;
-use std::net::{SocketAddr, TcpStream};
+use std::io::{Read, Write};
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -19,8 +19,9 @@ use tokio::time::{Instant, sleep, timeout};
 
 use crate::support::fake_net::{FakeNet, Host};
 use crate::support::h2_peer::Wire;
+use crate::support::h2_server::{End, H2Server};
 use crate::support::http_server::HttpServer;
-use crate::support::peer::{Peer, read_head};
+use crate::support::peer::{Over, Peer, Socket, read_head};
 use crate::support::recorder::Recorder;
 use crate::support::{full, v4};
 
@@ -562,7 +563,12 @@ fn hazard_a_client_outlives_the_runtime_it_was_used_on_first() {
     assert_eq!(server.connections(), 3, "a connection goes with its runtime");
 }
 
-// Real sockets from here on: peers that close while a request is on its way.
+// Real sockets from here on, plain and over TLS: peers that close while a request is on its way.
+
+/// How many requests a race takes: handshakes make it long.
+fn requests(over: Over, plain: u64) -> u64 {
+    if over == Over::Tcp { plain } else { plain / 10 }
+}
 
 /// What a peer does to a connection that is idle.
 #[derive(Debug, Clone, Copy)]
@@ -575,10 +581,10 @@ enum Unkind {
 }
 
 /// Answers requests, counts each by its number, and is unkind to 30 % of connections when they have been idle for 0 to 5 ms.
-fn unkind_peer(how: Unkind, counts: Arc<Mutex<HashMap<u64, usize>>>) -> Peer {
-    Peer::start(move |number, mut socket| {
+fn unkind_peer(over: Over, how: Unkind, counts: Arc<Mutex<HashMap<u64, usize>>>) -> Peer {
+    Peer::start_over(over, move |number, mut socket| {
         let mut random = fastrand::Rng::with_seed(number as u64);
-        let _ = socket.set_nodelay(true);
+        let _ = socket.tcp().set_nodelay(true);
         for served in 0.. {
             let unkind = served > 0 && random.u8(..10) < 3;
             // Some close right behind their answer.
@@ -586,7 +592,7 @@ fn unkind_peer(how: Unkind, counts: Arc<Mutex<HashMap<u64, usize>>>) -> Peer {
             if patience.is_zero() || (unkind && random.u8(..10) == 0) {
                 return be_unkind(how, socket);
             }
-            let _ = socket.set_read_timeout(Some(patience));
+            let _ = socket.tcp().set_read_timeout(Some(patience));
             let Ok(request) = read_request(&mut socket) else { return };
             match request {
                 Some(number) => {
@@ -599,13 +605,13 @@ fn unkind_peer(how: Unkind, counts: Arc<Mutex<HashMap<u64, usize>>>) -> Peer {
     })
 }
 
-fn be_unkind(how: Unkind, mut socket: TcpStream) {
+fn be_unkind(how: Unkind, mut socket: Socket) {
     match how {
-        Unkind::Reset => drop(SockRef::from(&socket).set_linger(Some(Duration::ZERO))),
+        Unkind::Reset => drop(SockRef::from(socket.tcp()).set_linger(Some(Duration::ZERO))),
         Unkind::Fin => {}
         Unkind::HalfClose => {
-            let _ = socket.shutdown(std::net::Shutdown::Write);
-            let _ = socket.set_read_timeout(Some(ms(200)));
+            socket.half_close();
+            let _ = socket.tcp().set_read_timeout(Some(ms(200)));
             let _ = read_request(&mut socket);
         }
         Unkind::Timeout408 => {
@@ -618,8 +624,8 @@ fn be_unkind(how: Unkind, mut socket: TcpStream) {
 }
 
 /// The number of a request, which is in its path; `None` when none comes in time, an error at the end.
-fn read_request(socket: &mut TcpStream) -> std::io::Result<Option<u64>> {
-    use std::io::{ErrorKind::*, Read};
+fn read_request(socket: &mut impl Read) -> std::io::Result<Option<u64>> {
+    use std::io::ErrorKind::*;
     let mut head = Vec::new();
     let mut byte = [0; 1];
     while !head.ends_with(b"\r\n\r\n") {
@@ -637,8 +643,7 @@ fn read_request(socket: &mut TcpStream) -> std::io::Result<Option<u64>> {
 }
 
 /// Sends requests, 50 in flight. How many failed, by their errors.
-async fn load(url: &str, requests: u64, method: http::Method) -> Vec<String> {
-    let client = Client::builder().no_proxy().build().unwrap();
+async fn load(client: Client, url: &str, requests: u64, method: http::Method) -> Vec<String> {
     let (gate, failed) = (Arc::new(Semaphore::new(50)), Arc::new(Mutex::new(Vec::new())));
     let mut tasks = Vec::new();
     for number in 0..requests {
@@ -665,12 +670,18 @@ const DEATHS: [&[u8]; 3] = [b"", b"HTTP/1.1 200 OK\r\ncont", b"HTTP/1.1 200 OK\r
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn hazard_a_peer_that_dies_in_the_middle_of_an_answer() {
-    const REQUESTS: u64 = 2_000;
+    for over in Over::ALL {
+        hazard_of_a_peer_that_dies(over).await;
+    }
+}
+
+async fn hazard_of_a_peer_that_dies(over: Over) {
+    let all = requests(over, 2_000);
     let (counts, kills) = (Arc::new(Mutex::new(HashMap::new())), Arc::new(AtomicUsize::new(0)));
     let (seen, killed) = (counts.clone(), kills.clone());
-    let peer = Peer::start(move |number, mut socket| {
+    let peer = Peer::start_over(over, move |number, mut socket| {
         let mut random = fastrand::Rng::with_seed(number as u64);
-        let _ = socket.set_nodelay(true);
+        let _ = socket.tcp().set_nodelay(true);
         while let Ok(Some(request)) = read_request(&mut socket) {
             *seen.lock().unwrap().entry(request).or_insert(0) += 1;
             if random.u8(..10) == 0 {
@@ -681,28 +692,56 @@ async fn hazard_a_peer_that_dies_in_the_middle_of_an_answer() {
             let _ = socket.write_all(OK);
         }
     });
-    let failed = load(&peer.url(), REQUESTS, http::Method::POST).await;
-    assert_eq!(failed.len(), kills.load(Ordering::SeqCst), "each death costs the request it happened to, and no other");
+    let client = || peer.client().build().unwrap();
+    let failed = load(client(), &peer.url(), all, http::Method::POST).await;
+    let kills = kills.load(Ordering::SeqCst);
+    assert_eq!(failed.len(), kills, "{over:?}: each death costs the request it happened to, and no other");
     let sent = std::mem::take(&mut *counts.lock().unwrap());
-    assert!(sent.values().all(|times| *times == 1) && sent.len() as u64 == REQUESTS);
-    load(&peer.url(), REQUESTS, http::Method::GET).await;
+    assert!(sent.values().all(|times| *times == 1) && sent.len() as u64 == all, "{over:?}");
+    load(client(), &peer.url(), all, http::Method::GET).await;
     let most = counts.lock().unwrap().values().copied().max();
-    assert!(most <= Some(3), "a GET was sent {most:?} times");
+    assert!(most <= Some(3), "{over:?}: a GET was sent {most:?} times");
 }
 
 async fn hazard_of_an_unkind_peer(how: Unkind) {
-    const REQUESTS: u64 = 5_000;
-    let counts = Arc::new(Mutex::new(HashMap::new()));
-    let peer = unkind_peer(how, counts.clone());
-    let failed = load(&peer.url(), REQUESTS, http::Method::GET).await;
-    assert_eq!(failed.len(), 0, "{how:?}: GETs were lost: {:?}", failed[0]);
+    for over in Over::ALL {
+        let counts = Arc::new(Mutex::new(HashMap::new()));
+        let peer = unkind_peer(over, how, counts.clone());
+        let client = || peer.client().build().unwrap();
+        hazard_of_a_race(&format!("{how:?} over {over:?}"), client, &peer.url(), requests(over, 5_000), &counts).await;
+    }
+}
+
+/// Sends GETs, none of which may be lost, and POSTs, few of which may be lost, and none sent twice.
+async fn hazard_of_a_race(
+    race: &str,
+    client: impl Fn() -> Client,
+    url: &str,
+    requests: u64,
+    counts: &Mutex<HashMap<u64, usize>>,
+) {
+    let failed = load(client(), url, requests, http::Method::GET).await;
+    assert_eq!(failed.len(), 0, "{race}: GETs were lost: {:?}", failed[0]);
     counts.lock().unwrap().clear();
-    let failed = load(&peer.url(), REQUESTS, http::Method::POST).await;
+    let failed = load(client(), url, requests, http::Method::POST).await;
     let doubled = counts.lock().unwrap().values().filter(|count| **count > 1).count();
-    assert_eq!(doubled, 0, "{how:?}: a POST was sent twice");
-    eprintln!("{how:?}: {} of {REQUESTS} POSTs may or may not have arrived", failed.len());
+    assert_eq!(doubled, 0, "{race}: a POST was sent twice");
+    eprintln!("{race}: {} of {requests} POSTs may or may not have arrived", failed.len());
     // That it may have been processed is all that can be known where a close crosses it on its way.
-    assert!(failed.len() as u64 * 20 < REQUESTS, "{how:?}: {} POSTs were lost, {:?}", failed.len(), failed.first());
+    assert!(failed.len() as u64 * 20 < requests, "{race}: {} POSTs were lost, {:?}", failed.len(), failed.first());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn hazard_peers_that_end_http2_connections() {
+    for over in Over::ALL {
+        for end in [End::Reset, End::Fin, End::GoAway] {
+            let counts = Arc::default();
+            let server = H2Server::start(over, end, Arc::clone(&counts));
+            let client = || server.client().build().unwrap();
+            hazard_of_a_race(&format!("{end:?} over {over:?}"), client, &server.url(), requests(over, 5_000), &counts)
+                .await;
+        }
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -728,48 +767,54 @@ async fn hazard_peers_that_say_408_into_idle_connections() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn hazard_peers_that_say_what_nobody_asked_for() {
     // No method is safe from what crosses it, but nothing of it is ever taken for an answer.
-    let counts = Arc::new(Mutex::new(HashMap::new()));
-    let peer = unkind_peer(Unkind::Unasked, counts.clone());
-    for error in load(&peer.url(), 3_000, http::Method::GET).await {
-        let ends = ["not HTTP/1.1", "closed", "reset", "is gone"];
-        assert!(ends.iter().any(|end| error.contains(end)), "{error}");
+    for over in Over::ALL {
+        let peer = unkind_peer(over, Unkind::Unasked, Arc::default());
+        let client = peer.client().build().unwrap();
+        for error in load(client, &peer.url(), requests(over, 3_000), http::Method::GET).await {
+            let ends = ["not HTTP/1.1", "closed", "reset", "is gone"];
+            assert!(ends.iter().any(|end| error.contains(end)), "{over:?}: {error}");
+        }
     }
 }
 
 #[tokio::test]
 async fn hazard_a_close_while_nobody_looks_is_seen_before_the_next_request() {
-    // The runtime does not run while the peer closes, so the connection's task cannot have seen it.
-    for how in [Unkind::Reset, Unkind::Fin, Unkind::HalfClose, Unkind::Timeout408, Unkind::Unasked] {
-        let over = Arc::new(AtomicBool::new(false));
-        let told = over.clone();
-        let peer = Peer::start(move |number, mut socket| {
-            if read_head(&mut socket) {
+    for over in Over::ALL {
+        for how in [Unkind::Reset, Unkind::Fin, Unkind::HalfClose, Unkind::Timeout408, Unkind::Unasked] {
+            hazard_of_a_close_while_nobody_looks(over, how).await;
+        }
+    }
+}
+
+/// The runtime does not run while the peer closes, so the connection's task cannot have seen it.
+async fn hazard_of_a_close_while_nobody_looks(over: Over, how: Unkind) {
+    let is_over = Arc::new(AtomicBool::new(false));
+    let told = is_over.clone();
+    let peer = Peer::start_over(over, move |number, mut socket| {
+        if read_head(&mut socket) {
+            let _ = socket.write_all(OK);
+        }
+        if number == 0 {
+            std::thread::sleep(ms(20));
+            be_unkind(how, socket);
+            told.store(true, Ordering::SeqCst);
+        } else {
+            while read_head(&mut socket) {
                 let _ = socket.write_all(OK);
             }
-            if number == 0 {
-                std::thread::sleep(ms(20));
-                be_unkind(how, socket);
-                told.store(true, Ordering::SeqCst);
-            } else {
-                while read_head(&mut socket) {
-                    let _ = socket.write_all(OK);
-                }
-            }
-        });
-        let recorder = Recorder::default();
-        let client = Client::builder().no_proxy().observer(recorder.clone()).build().unwrap();
-        assert_eq!(get(&client, &peer.url()).await.unwrap(), "ok");
-        while !over.load(Ordering::SeqCst) {
-            std::thread::sleep(ms(5));
         }
-        let post = client.post(peer.url()).body("once").send().await;
-        assert_eq!(post.unwrap_or_else(|error| panic!("{how:?}: {error}")).text().await.unwrap(), "ok");
-        assert_eq!(
-            (peer.connections(), recorder.count(|event| matches!(event, Event::Retried { .. }))),
-            (2, 0),
-            "{how:?}"
-        );
+    });
+    let recorder = Recorder::default();
+    let client = peer.client().observer(recorder.clone()).build().unwrap();
+    assert_eq!(get(&client, &peer.url()).await.unwrap(), "ok");
+    while !is_over.load(Ordering::SeqCst) {
+        std::thread::sleep(ms(5));
     }
+    let post = client.post(peer.url()).body("once").send().await;
+    let post = post.unwrap_or_else(|error| panic!("{how:?} over {over:?}: {error}"));
+    assert_eq!(post.text().await.unwrap(), "ok");
+    let retried = recorder.count(|event| matches!(event, Event::Retried { .. }));
+    assert_eq!((peer.connections(), retried), (2, 0), "{how:?} over {over:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -11,6 +11,7 @@ pub(crate) mod fake_net;
 #[cfg(any(feature = "tower", feature = "hyper-util"))]
 pub(crate) mod grpc;
 pub(crate) mod h2_peer;
+pub(crate) mod h2_server;
 pub(crate) mod http_server;
 pub(crate) mod peer;
 pub(crate) mod recorder;
