@@ -82,7 +82,8 @@ async fn hazard_rules_for_addresses_add_up_in_either_order() {
     let [private, refused, allowed] = [[10, 0, 0, 1], [9, 9, 9, 9], [8, 8, 8, 8]].map(IpAddr::from);
     let net = FakeNet::new([private, refused, allowed].map(|ip| (ip, SERVES)));
     let not_nine = |ip: IpAddr| ip.to_string() != "9.9.9.9";
-    let orders: [fn(ClientBuilder, fn(IpAddr) -> bool) -> ClientBuilder; 3] = [
+    type Order = fn(ClientBuilder, fn(IpAddr) -> bool) -> ClientBuilder;
+    let orders: [Order; 3] = [
         |builder, rule| builder.deny_private_addresses().allow_addresses(rule),
         |builder, rule| builder.allow_addresses(rule).deny_private_addresses(),
         |builder, rule| builder.allow_addresses(rule).deny_private_addresses().allow_addresses(|_| true),

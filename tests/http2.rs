@@ -8,13 +8,13 @@ use futures_util::StreamExt;
 use futures_util::future::join_all;
 use speeddial::dns::FixedResolver;
 use speeddial::trace::{CloseCause, Event, Limit};
-use speeddial::{Body, Client, ErrorKind, PoolConfig};
+use speeddial::{Body, Client, ErrorKind, PoolConfig, RetryPolicy};
 use tokio::io::DuplexStream;
 use tokio::time::{Instant, sleep};
 
 use crate::support::h2_peer::{
-    CANCEL, CutWire, DATA, GOAWAY, H2Peer, HEADERS, INTERNAL_ERROR, NO_ERROR, REFUSED_STREAM, RST_STREAM,
-    WINDOW_UPDATE, Wire,
+    CANCEL, CutWire, DATA, ENHANCE_YOUR_CALM, GOAWAY, H2Peer, HEADERS, INTERNAL_ERROR, NO_ERROR, REFUSED_STREAM,
+    RST_STREAM, WINDOW_UPDATE, Wire,
 };
 use crate::support::recorder::Recorder;
 use crate::support::v4;
@@ -194,7 +194,7 @@ async fn hazard_a_peer_that_says_goaway_at_once_and_for_ever_is_given_up() {
     let client = client(&wire, PoolConfig::new(), &Recorder::default());
     let error = client.post(URL).body("x").send().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Exchange, "{error}");
-    assert!(wire.connections() <= 12, "{} connections", wire.connections());
+    assert!(wire.connections() <= 6, "{} connections", wire.connections());
 }
 
 #[tokio::test(start_paused = true)]
@@ -657,4 +657,106 @@ async fn hazard_an_answer_with_a_length_outlives_its_connection_and_the_upload()
         assert_eq!(response.text().await.unwrap(), "no");
     }
     assert_eq!(wire.connections(), 2);
+}
+
+/// How a peer turns requests away.
+#[derive(Debug, Clone, Copy)]
+enum Away {
+    /// It refuses their streams.
+    Refuses,
+    /// It says GOAWAY, with this code, to each.
+    SaysGoaway(u32),
+    /// It says GOAWAY at once, and closes.
+    Closes,
+}
+
+/// A peer that turns every request away, and how many it has seen.
+fn turning_away(how: Away) -> (Wire, Arc<AtomicUsize>) {
+    let requests = Arc::new(AtomicUsize::new(0));
+    let seen = requests.clone();
+    let wire = Wire::new(move |_, stream| {
+        let seen = seen.clone();
+        async move {
+            let Ok(mut peer) = H2Peer::accept(stream, Some(100)).await else { return };
+            if matches!(how, Away::Closes) {
+                let _ = peer.goaway(0, NO_ERROR).await;
+                return;
+            }
+            while let Ok(stream) = peer.request().await {
+                seen.fetch_add(1, Ordering::SeqCst);
+                let _ = match how {
+                    Away::SaysGoaway(code) => peer.goaway(0, code).await,
+                    _ => peer.reset(stream, REFUSED_STREAM).await,
+                };
+            }
+        }
+    });
+    (wire, requests)
+}
+
+fn retrying(wire: &Wire, policy: Option<RetryPolicy>) -> Client {
+    let resolver = FixedResolver::new().with("api.test", [v4(1)]);
+    let builder = Client::builder().no_proxy().http2_prior_knowledge().resolver(resolver).transport(wire.clone());
+    policy.into_iter().fold(builder, |builder, policy| builder.retry(policy)).build().unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn hazard_a_peer_that_turns_every_request_away_sees_six_of_a_call_in_a_second_at_least() {
+    for how in [Away::Refuses, Away::SaysGoaway(NO_ERROR), Away::SaysGoaway(ENHANCE_YOUR_CALM), Away::Closes] {
+        for policy in [None, Some(RetryPolicy::new()), Some(RetryPolicy::new().attempts(10))] {
+            let (wire, requests) = turning_away(how);
+            let client = retrying(&wire, policy);
+            let start = Instant::now();
+            let error = client.get(URL).send().await.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Exchange, "{how:?}: {error}");
+            let (connections, requests) = (wire.connections(), requests.load(Ordering::SeqCst));
+            assert!(connections <= 6 && requests <= 6, "{how:?}: {requests} requests on {connections} connections");
+            assert!((ms(1_000)..ms(30_000)).contains(&start.elapsed()), "{how:?}: {:?}", start.elapsed());
+            assert_eq!(client.pool_stats().leased, 0);
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn hazard_a_peer_that_turns_four_hundred_calls_away_sees_few_of_them_again() {
+    for how in [Away::Refuses, Away::SaysGoaway(NO_ERROR), Away::SaysGoaway(ENHANCE_YOUR_CALM)] {
+        let (wire, requests) = turning_away(how);
+        let client = retrying(&wire, Some(RetryPolicy::new()));
+        let start = Instant::now();
+        let answers = join_all((0..400).map(|_| get(&client))).await;
+        assert!(answers.iter().all(Result::is_err));
+        // An allowance of 100 and 10 a second, and a policy's budget of 85 and one in ten seconds.
+        let most = 400 + 100 + 85 + 11 * (start.elapsed().as_secs() as usize + 1);
+        let requests = requests.load(Ordering::SeqCst);
+        assert!(requests <= most, "{how:?}: {requests} of {most}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_peer_that_asks_for_calm_and_gets_it_answers() {
+    let start = Instant::now();
+    let at = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let log = at.clone();
+    let wire = Wire::new(move |number, stream| {
+        log.lock().unwrap().push(start.elapsed());
+        async move {
+            let Ok(mut peer) = H2Peer::accept(stream, Some(100)).await else { return };
+            while let Ok(stream) = peer.request().await {
+                let _ = match number {
+                    0 | 1 => peer.goaway(0, ENHANCE_YOUR_CALM).await,
+                    _ => peer.answer(stream).await,
+                };
+            }
+        }
+    });
+    let recorder = Recorder::default();
+    let client = client(&wire, PoolConfig::new(), &recorder);
+    for answer in join_all((0..10).map(|_| get(&client))).await {
+        assert_eq!(answer.unwrap(), "ok");
+    }
+    let at = at.lock().unwrap();
+    assert_eq!(at.len(), 3, "one dial at a time");
+    let pauses = [at[1] - at[0], at[2] - at[1]];
+    assert!((ms(100)..=ms(215)).contains(&pauses[0]) && (ms(200)..=ms(415)).contains(&pauses[1]), "{pauses:?}");
+    assert!(recorder.count(|event| matches!(event, Event::Queued { limit: Limit::Calm, .. })) > 0);
 }

@@ -25,7 +25,7 @@ use super::payload::{Payload, Source};
 use super::redirect::{Onward, RedirectError, onward, strip};
 use super::request::{self, Request, Timeouts};
 use super::response::{Answered, Response};
-use super::retry::{Attempted, Fate, is_idempotent};
+use super::safe_to_resend::{Attempt, AttemptEnd, Attempts, Resend, is_idempotent};
 use super::{Dialer, Shared, again};
 use crate::clock::{self, Instant};
 use crate::connect::{Conn, ConnectError, Protocol, SendError, Times};
@@ -78,15 +78,6 @@ fn accept_codings(request: &mut Request, decompression: Decompression) -> Decomp
     }
 }
 
-/// How many attempts a call has made, and how many of them sent anything.
-#[derive(Default)]
-struct Tried {
-    attempts: u32,
-    sent: u32,
-    /// The connection of the last attempt.
-    failed_on: Option<u64>,
-}
-
 /// For how long a body is waited for: in all, and for its next piece.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Patience {
@@ -108,6 +99,8 @@ struct Call<'a> {
     target: Option<Uri>,
     /// How often it was made again by choice.
     repeated: u32,
+    /// The attempts of the request as it is now, those made again by choice among them.
+    attempts: Attempts,
     /// Whether it has not asked for a connection yet.
     has_just_begun: bool,
     /// Whether the request's body was a stream, which has been read.
@@ -165,6 +158,7 @@ impl<'a> Call<'a> {
             target: Some(target),
             request: Some(request),
             repeated: 0,
+            attempts: Attempts::default(),
             has_just_begun: true,
             body_is_gone: false,
             open: Open { trace, over: false },
@@ -227,6 +221,9 @@ impl<'a> Call<'a> {
     /// When the request is to be made again, where it is.
     fn again(&self, answer: &Result<Answered>) -> Option<(Instant, RetryCause)> {
         let retry = self.client.calls.retry.as_ref()?;
+        if answer.is_err() && self.attempts.are_used_up() {
+            return None;
+        }
         let (outcome, cause) = match answer {
             Ok(answered) => {
                 let status = answered.status();
@@ -234,7 +231,7 @@ impl<'a> Call<'a> {
             }
             Err(error) => (outcome(error), RetryCause::Failed),
         };
-        let attempts = self.repeated + 1;
+        let attempts = 1 + self.repeated + self.attempts.charged_resends();
         let call = again::Attempted { attempts, idempotent: self.is_idempotent(), replayable: !self.body_is_gone };
         let wait = retry.policy.wait(outcome, call, fastrand::f64(), clock::wall())?;
         let now = clock::now();
@@ -260,22 +257,28 @@ impl<'a> Call<'a> {
 
     /// A response to the request as it is now.
     async fn answer(&mut self) -> Result<Answered> {
-        let mut tried = Tried::default();
+        let mut failed_on = None;
         loop {
-            let (lease, since) = self.lease(tried.failed_on).await?;
+            let (lease, since) = self.lease(failed_on).await?;
             if self.client.calls.retry.is_none() {
                 self.staying = None;
             }
+            failed_on = Some(lease.conn().number());
             let mut leased = Some(lease);
-            let attempted = self.attempt(&mut leased, since, &mut tried).await?;
+            let attempted = self.attempt(&mut leased, since).await?;
             if attempted.is_err() {
                 self.stay();
             }
-            // Who observes sees the connection given back before the request is made again.
+            // Observers see the connection given back before the request is made again.
             drop(leased);
-            match attempted {
+            let resend = match attempted {
                 Ok(answered) => return Ok(answered),
-                Err(cause) => self.open.trace.emit(Event::Retried { cause }),
+                Err(resend) => resend,
+            };
+            self.attempts.resent(resend);
+            self.open.trace.emit(Event::Retried { cause: resend.cause });
+            if !resend.wait.is_zero() {
+                clock::sleep_until(clock::now().checked_add(resend.wait)).await;
             }
         }
     }
@@ -320,6 +323,7 @@ impl<'a> Call<'a> {
         self.target = Some(target.clone());
         let to = Arc::new(Asked { method, origin, target: self.client.calls.shown(target) });
         self.open.trace.emit(Event::Redirected { status, to });
+        self.attempts = Attempts::default();
         self.stay();
         answered.drain();
     }
@@ -397,15 +401,13 @@ impl<'a> Call<'a> {
         lease
     }
 
-    /// One attempt: a response, which keeps the connection, or else why another one is safe.
+    /// One attempt: a response, which keeps the connection, or else how the request is resent.
     async fn attempt(
         &mut self,
         leased: &mut Option<Lease<Dialer>>,
         since: Instant,
-        tried: &mut Tried,
-    ) -> Result<Result<Answered, RetryCause>> {
+    ) -> Result<Result<Answered, Resend>> {
         let lease = leased.as_mut().expect("an attempt has its connection");
-        let kept = !lease.is_fresh();
         let upload = self.upload(lease.conn());
         let body = self.request().body.content_length().unwrap_or(0);
         let message = self.message(lease.conn(), upload.clone())?;
@@ -425,27 +427,32 @@ impl<'a> Call<'a> {
                 return Err(Error::silence(&self.request().origin, self.open.trace.phase(), what, limit));
             }
         };
-        let sent = sent.map_err(|failed| self.take_back(failed, upload.as_deref()));
-        let fate = match &sent {
-            Ok(response) if is_for_nobody(response) => Fate::TimedOutIdle,
-            Ok(_) => Fate::Failed,
-            Err(failed) => fate(failed, times),
+        let sent = match sent {
+            Ok(response) if !is_for_nobody(&response) => {
+                return Ok(Ok(self.answered(response, leased, upload, times)));
+            }
+            sent => sent.map_err(|failed| self.take_back(failed, upload.as_deref())),
         };
-        tried.attempts += 1;
-        tried.sent += u32::from(fate.may_have_been_processed());
-        tried.failed_on = Some(lease.conn().number());
-        let idempotent = self.is_idempotent();
-        let replayable = !self.body_is_gone;
-        let attempted = Attempted { fate, kept, idempotent, replayable, attempts: tried.attempts, sent: tried.sent };
-        let failed = match (sent, attempted.may_be_repeated()) {
+        let end = match &sent {
+            Ok(_) => AttemptEnd::IdleTimeout,
+            Err(failed) => end_of(failed, times, lease.conn()),
+        };
+        let attempt = Attempt {
+            end,
+            on_reused_connection: !lease.is_fresh(),
+            on_proven_connection: is_proven(lease),
+            is_idempotent: self.is_idempotent(),
+            body_is_replayable: !self.body_is_gone,
+        };
+        let failed = match (sent, self.resend(attempt)) {
             (Ok(response), None) => return Ok(Ok(self.answered(response, leased, upload, times))),
-            (Ok(_), Some(cause)) => return Ok(Err(cause)),
-            (Err(failed), repeated) => {
+            (Ok(_), Some(resend)) => return Ok(Err(resend)),
+            (Err(failed), resend) => {
                 if !lease.conn().is_ready() {
                     lease.retire(CloseCause::Peer);
                 }
-                match repeated {
-                    Some(cause) => return Ok(Err(cause)),
+                match resend {
+                    Some(resend) => return Ok(Err(resend)),
                     None => failed,
                 }
             }
@@ -455,6 +462,20 @@ impl<'a> Call<'a> {
             (Some(error), None) => Error::exchange(&self.request().origin, error, times.answered.is_some()),
             (None, None) => Error::no_answer(&self.request().origin),
         })
+    }
+
+    /// Counts an attempt without an answer, and returns how the request is resent, or `None` if it is not: it must not be, there
+    /// is no time left for it, or its origin turns too many requests away.
+    fn resend(&mut self, attempt: Attempt) -> Option<Resend> {
+        let resend = self.attempts.record(attempt, fastrand::f64())?;
+        let at = clock::now().checked_add(resend.wait)?;
+        if self.deadline.is_some_and(|deadline| deadline.at <= at) {
+            return None;
+        }
+        if resend.is_charged && !self.client.pool.may_resend(&self.request().origin) {
+            return None;
+        }
+        Some(resend)
     }
 
     fn answered(
@@ -644,14 +665,28 @@ fn outcome(error: &Error) -> Outcome<'_> {
     }
 }
 
-fn fate(failed: &SendError<Outgoing>, times: Times) -> Fate {
-    match failed {
-        SendError { unsent: Some(_), .. } => Fate::NotSent,
-        failed if failed.is_refused() => Fate::Refused,
-        SendError { error, .. } if times.answered.is_none() && error.as_ref().is_none_or(is_closed) => {
-            Fate::ClosedSilently
-        }
-        _ => Fate::Failed,
+/// How an attempt ended for which the connection gave no response.
+fn end_of(failed: &SendError<Outgoing>, times: Times, conn: &Conn<Outgoing>) -> AttemptEnd {
+    let closed_silently = times.answered.is_none() && failed.error.as_ref().is_none_or(is_closed);
+    // hyper does not tell of a GOAWAY that came before it took the request, nor of one that the end of the connection overtook.
+    let is_turned_away = conn.refuses_all() || (failed.unsent.is_some() && conn.is_going_away());
+    if failed.is_refused() || is_turned_away {
+        AttemptEnd::Refused
+    } else if failed.unsent.is_some() || (closed_silently && conn.wrote_nothing()) {
+        AttemptEnd::NotSent
+    } else if closed_silently {
+        AttemptEnd::ClosedSilently
+    } else {
+        AttemptEnd::Failed
+    }
+}
+
+/// Returns true if the server had answered requests on the connection before.
+fn is_proven(lease: &Lease<Dialer>) -> bool {
+    match lease.conn().protocol() {
+        // It is given back only after a whole response.
+        Protocol::Http1 => lease.requests() > 0,
+        Protocol::Http2 => lease.conn().has_answered(),
     }
 }
 

@@ -16,7 +16,7 @@ mod payload;
 mod redirect;
 mod request;
 mod response;
-mod retry;
+mod safe_to_resend;
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -180,9 +180,10 @@ impl Client {
     /// Sends a request that was built before, and waits for the head of the response.
     ///
     /// A request that found its connection closed is sent again where that is safe: the peer did nothing about it (none of it
-    /// was sent, its stream was refused or left out by a GOAWAY, or a 408 came into a kept connection; 12 attempts at most),
-    /// or it is idempotent and the connection was a kept one that closed without a byte of a response (RFC 9110 §9.2.2;
-    /// sent three times at most). A body that is a stream is sent once.
+    /// was sent, its stream was refused or left out by a GOAWAY, or a 408 came into a kept connection; six attempts at most,
+    /// and two where new connections close at once), or it is idempotent and the connection was a kept one that closed
+    /// without a byte of a response (RFC 9110 §9.2.2; sent three times at most). The first of these resends goes out at once,
+    /// each later one after a pause that doubles. A body that is a stream is sent once.
     /// Dropping the future gives the call up and loses nothing else.
     ///
     /// # Errors
@@ -308,6 +309,7 @@ impl Dial for Dialer {
         let (conn, serving) = opened.start(number, place, task, move |capacity| match capacity {
             Capacity::Seats(seats) => told.seats(seats),
             Capacity::NoMore => told.no_more(),
+            Capacity::Calm => told.calm(),
         });
         let speaks = speaks(Some(conn.protocol()));
         (Started { conn, speaks, location }, serving)

@@ -227,9 +227,6 @@ impl Payload {
         let is_late = deadline.zip(now).is_some_and(|(deadline, now)| deadline.at <= now);
         if !is_late && let Poll::Ready(frame) = Pin::new(&mut *incoming).poll_frame(cx) {
             self.silent_since = None;
-            if let Some((_, source)) = &self.open {
-                source.lease.conn().progressed();
-            }
             return Poll::Ready(match frame {
                 Some(Ok(frame)) => Some(Ok(self.read(frame, now))),
                 // The end of a connection takes the end of a stream with it, in h2, while the request is on its way.

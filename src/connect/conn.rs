@@ -19,11 +19,12 @@ use tokio::task::AbortHandle;
 
 use super::io::{Marked, Marks, Unsent};
 use super::multiplexed::{Lately, Multiplexed, Tasks};
+use super::watched::{Seen, Watched};
 use super::{Forwarding, Line};
 use crate::clock::{self, Instant};
 use crate::dns::CachedResolver;
-use crate::trace::TlsFacts;
-use crate::transport::{Liveness, Probe};
+use crate::trace::{TlsFacts, is_timed};
+use crate::transport::{Liveness, Probe, Stream};
 
 /// A body that can be sent.
 pub(crate) trait Message: Body<Data: Send, Error: Into<Cause>> + Send + Unpin + 'static {}
@@ -47,6 +48,8 @@ struct Facts {
     forwarding: Option<Forwarding>,
     interest: Option<Mutex<Interest>>,
     probe: Option<Probe>,
+    /// What has come over it, where it speaks HTTP/2.
+    seen: Option<Arc<Seen>>,
 }
 
 /// A connection; clones share it.
@@ -57,8 +60,8 @@ struct Inner<B> {
     marks: Arc<Marks>,
     facts: Facts,
     number: u64,
-    /// How many heads and pieces of responses have come.
-    progress: AtomicU64,
+    /// How many heads of responses have come over HTTP/2.
+    answers: AtomicU64,
     host: OnceLock<HeaderValue>,
     task: AbortHandle,
 }
@@ -100,6 +103,8 @@ pub(crate) enum Capacity {
     Seats(usize),
     /// None but those it has.
     NoMore,
+    /// The same, and the server asks for fewer (ENHANCE_YOUR_CALM).
+    Calm,
 }
 
 /// How often a silent HTTP/2 connection is asked whether it is still there, and how long it may take to say so.
@@ -188,6 +193,13 @@ impl<B: Message> Opened<B> {
     /// Shakes hands over a line: HTTP/1.1 sends nothing for it, HTTP/2 its preface and settings (RFC 9113 §3.4).
     pub(crate) async fn handshake(line: Line, protocol: Protocol) -> hyper::Result<Self> {
         let Line { stream, facts: tls, remote, forwarding, interest, probe } = line;
+        let (stream, seen) = match protocol {
+            Protocol::Http1 => (stream, None),
+            Protocol::Http2 => {
+                let (watched, seen) = Watched::new(stream);
+                (Box::new(watched) as Box<dyn Stream>, Some(seen))
+            }
+        };
         let unsent = match protocol {
             Protocol::Http1 => Unsent::Waits,
             Protocol::Http2 => Unsent::Dropped,
@@ -210,12 +222,12 @@ impl<B: Message> Opened<B> {
                 // Boxed, because it is large and HTTP/1.1 has no need of it.
                 let (sender, requests) = Box::pin(builder.handshake(stream)).await?;
                 let sender = Arc::new(Mutex::new(Some(sender)));
-                let serving = Multiplexed::new(requests, (tasks, lately), sender.clone(), UNSAID);
+                let serving = Multiplexed::new(requests, (tasks, lately), sender.clone(), seen.clone(), UNSAID);
                 (Sender::Http2(sender, Box::default()), Serving::Http2(Box::new(serving)))
             }
         };
         let interest = interest.map(Mutex::new);
-        Ok(Self { sender, serving, marks, facts: Facts { remote, tls, forwarding, interest, probe } })
+        Ok(Self { sender, serving, marks, facts: Facts { remote, tls, forwarding, interest, probe, seen } })
     }
 
     pub(crate) fn remote(&self) -> Option<SocketAddr> {
@@ -237,8 +249,8 @@ impl<B: Message> Opened<B> {
         capacity: F,
     ) -> (Conn<B>, Served<B, P, F>) {
         let Self { sender, serving, marks, facts } = self;
-        let (progress, host) = (AtomicU64::new(0), OnceLock::new());
-        let conn = Arc::new(Inner { sender, marks, facts, number, progress, host, task });
+        let (answers, host) = (AtomicU64::new(0), OnceLock::new());
+        let conn = Arc::new(Inner { sender, marks, facts, number, answers, host, task });
         let serving = Served { serving, capacity, conn: Arc::downgrade(&conn), place };
         (Conn(conn), serving)
     }
@@ -313,7 +325,7 @@ impl<B: Message> Conn<B> {
         Either::Right(sent.map(|sent| {
             if self.protocol() == Protocol::Http2 {
                 times.answered = sent.is_ok().then(clock::now);
-                self.progressed();
+                self.0.answers.fetch_add(u64::from(sent.is_ok()), Ordering::Relaxed);
             }
             sent.map_err(|mut failed| {
                 let unsent = failed.take_message();
@@ -377,14 +389,30 @@ impl<B: Message> Conn<B> {
         }
     }
 
-    /// Something of a response has come.
-    pub(crate) fn progressed(&self) {
-        self.0.progress.fetch_add(1, Ordering::Relaxed);
+    /// How many heads and pieces of responses, and other frames of a server at work, have come over HTTP/2.
+    pub(crate) fn progress(&self) -> u64 {
+        let frames = self.0.facts.seen.as_ref().map_or(0, |seen| seen.progress());
+        self.0.answers.load(Ordering::Relaxed) + frames
     }
 
-    /// How often something has: for whoever waited and wants to know whether others did, too.
-    pub(crate) fn progress(&self) -> u64 {
-        self.0.progress.load(Ordering::Relaxed)
+    /// Returns true if a request was answered on it, as far as it speaks HTTP/2.
+    pub(crate) fn has_answered(&self) -> bool {
+        self.0.answers.load(Ordering::Relaxed) > 0
+    }
+
+    /// Returns true if the server has said GOAWAY.
+    pub(crate) fn is_going_away(&self) -> bool {
+        self.0.facts.seen.as_ref().is_some_and(|seen| seen.is_going_away())
+    }
+
+    /// Returns true if the server has said by GOAWAY that it has processed none of the requests.
+    pub(crate) fn refuses_all(&self) -> bool {
+        self.0.facts.seen.as_ref().is_some_and(|seen| seen.refuses_all())
+    }
+
+    /// Returns true if it is known that no byte of the current HTTP/1.1 request was written.
+    pub(crate) fn wrote_nothing(&self) -> bool {
+        self.protocol() == Protocol::Http1 && is_timed() && self.0.marks.noted().first_write.is_none()
     }
 
     /// What requests need where it is a proxy's that forwards them.

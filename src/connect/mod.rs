@@ -4,11 +4,13 @@ mod addresses;
 mod bells;
 mod conn;
 mod error;
+mod frames;
 mod io;
 mod lookup;
 mod multiplexed;
 mod no_proxy;
 mod proxy;
+mod watched;
 
 use std::net::SocketAddr;
 use std::pin::Pin;

@@ -18,6 +18,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use super::bells::{Bells, Parts};
 use super::conn::{Capacity, Message, unpoisoned};
 use super::io::Marked;
+use super::watched::Seen;
 use crate::clock::{self, Instant};
 
 type Task = BoxFuture<'static, ()>;
@@ -43,6 +44,7 @@ struct Halves<B: Message> {
     tasks: Tasks,
     lately: Lately,
     sender: Arc<Mutex<Option<http2::SendRequest<B>>>>,
+    seen: Option<Arc<Seen>>,
     told: usize,
 }
 
@@ -53,11 +55,12 @@ impl<B: Message> Multiplexed<B> {
         requests: http2::Connection<TokioIo<Marked>, B, Tasks>,
         (tasks, lately): (Tasks, Lately),
         sender: Arc<Mutex<Option<http2::SendRequest<B>>>>,
+        seen: Option<Arc<Seen>>,
         unsaid: usize,
     ) -> Self {
         let socket = unpoisoned(&tasks.0).socket.take();
         let (requests, waiting) = (Some(requests), FuturesUnordered::new());
-        let parts = Halves { socket, requests, waiting, tasks, lately, sender, told: unsaid };
+        let parts = Halves { socket, requests, waiting, tasks, lately, sender, seen, told: unsaid };
         Self { bells: Bells::new(), parts }
     }
 
@@ -91,12 +94,15 @@ impl<B: Message> Halves<B> {
             };
             let streams = requests.current_max_send_streams();
             if over {
-                self.requests = None;
-                drop(unpoisoned(&self.sender).take());
-                // What happens when the socket is closed is its place's to tell.
-                if !closed {
+                // The pool knows before those that wait for the connection do, lest they have it dial at once.
+                if self.seen.as_ref().is_some_and(|seen| seen.asks_for_calm()) {
+                    capacity(Capacity::Calm);
+                } else if !closed {
+                    // What happens when the socket is closed is its place's to tell.
                     capacity(Capacity::NoMore);
                 }
+                self.requests = None;
+                drop(unpoisoned(&self.sender).take());
             } else if streams != std::mem::replace(&mut self.told, streams) {
                 capacity(Capacity::Seats(streams));
             }

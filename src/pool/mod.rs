@@ -242,6 +242,11 @@ impl<D: Dial> Pool<D> {
         }
     }
 
+    /// Takes one resend from a host's allowance for requests that it turned away. Returns false if there is none left.
+    pub(crate) fn may_resend(&self, key: &D::Key) -> bool {
+        self.shared.lock().may_resend(now(), key)
+    }
+
     /// Has a drain wait for a call that has no connection at the moment, and will want one.
     pub(crate) fn stay(&self) -> Stay<D> {
         self.shared.step(State::stay);
@@ -650,6 +655,13 @@ impl<D: Dial> Teller<D> {
     pub(crate) fn no_more(&self) {
         if let Some(shared) = self.shared.upgrade() {
             shared.step(|state| state.retire(now(), self.id, CloseCause::PeerAsked));
+        }
+    }
+
+    /// The same, and the peer asks for fewer requests.
+    pub(crate) fn calm(&self) {
+        if let Some(shared) = self.shared.upgrade() {
+            shared.step(|state| state.calm(now(), self.id, fastrand::f64()));
         }
     }
 }

@@ -161,6 +161,8 @@ pub enum Limit {
     Connections,
     /// The process, or the system, can open no more sockets at the moment.
     Descriptors,
+    /// The server asked for fewer requests (HTTP/2's ENHANCE_YOUR_CALM), and is not dialled for a while.
+    Calm,
     /// The pool is being drained.
     Draining,
 }
@@ -175,6 +177,7 @@ impl Limit {
             Self::Streams => "all streams of the host's HTTP/2 connections are taken",
             Self::Connections => "the pool has all the connections it may have",
             Self::Descriptors => "no more sockets can be opened at the moment",
+            Self::Calm => "the server asked for calm, and is not dialled for a while",
             Self::Draining => "the pool is being drained",
         }
     }

@@ -267,6 +267,7 @@ fn short(limit: Limit) -> &'static str {
         Limit::Streams => "HTTP/2 streams",
         Limit::Connections => "connections in total",
         Limit::Descriptors => "no descriptors",
+        Limit::Calm => "the server asked for calm",
         Limit::Draining => "draining",
     }
 }

@@ -27,6 +27,7 @@ pub(crate) const NO_ERROR: u32 = 0;
 pub(crate) const INTERNAL_ERROR: u32 = 2;
 pub(crate) const REFUSED_STREAM: u32 = 7;
 pub(crate) const CANCEL: u32 = 8;
+pub(crate) const ENHANCE_YOUR_CALM: u32 = 11;
 
 /// A network in which every address leads to the same script.
 #[derive(Clone)]

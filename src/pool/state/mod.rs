@@ -8,6 +8,7 @@
 //! Where the total keeps requests out, one rule makes room for each of them: close an idle connection, or the next one that
 //! is released by a host whose own requests came later.
 
+mod conduct;
 mod follow;
 mod lessons;
 mod open;
@@ -26,6 +27,7 @@ use std::time::Duration;
 use foldhash::fast::RandomState;
 use slab::Slab;
 
+use self::conduct::Conduct;
 use self::follow::Names;
 use self::lessons::Lessons;
 use self::pace::Pace;
@@ -58,6 +60,7 @@ pub(crate) struct State<K, C, W, E> {
     pressure: Pressure,
     names: Names,
     lessons: Lessons<K>,
+    conduct: Conduct<K>,
     draining: bool,
     /// Calls that are under way, though they neither wait nor have a connection.
     staying: usize,
@@ -313,6 +316,8 @@ struct Host<K> {
     /// How many they are.
     unpaired: usize,
     alarm: Option<Instant>,
+    /// When its server, which asked for calm, may be dialled again.
+    calm: Option<Instant>,
     in_ring: bool,
     ring_links: Links,
     tally: Tally,
@@ -444,6 +449,7 @@ impl<K: Clone + Eq + Hash, C: Clone, W, E> State<K, C, W, E> {
             books: Books::default(),
             pressure: Pressure::default(),
             lessons: Lessons::default(),
+            conduct: Conduct::default(),
             draining: false,
             staying: 0,
         }
@@ -596,6 +602,21 @@ impl<K: Clone + Eq + Hash, C: Clone, W, E> State<K, C, W, E> {
         self.finish(now, host);
     }
 
+    /// The peer of a connection asks for calm: the connection takes no more requests, and its host is not dialled for a while.
+    /// `random` is from 0 to 1.
+    pub(crate) fn calm(&mut self, now: Instant, id: ConnId, random: f64) {
+        let Some(host) = self.find(id) else { return };
+        let until = self.conduct.calm(now, &self.hosts[host].key, random);
+        self.hosts[host].calm = Some(until);
+        self.set_calm_alarm(host);
+        self.retire(now, id, CloseCause::PeerAsked);
+    }
+
+    /// Takes one resend from a host's allowance. Returns false if there is none left.
+    pub(crate) fn may_resend(&mut self, now: Instant, key: &K) -> bool {
+        self.conduct.may_resend(now, key)
+    }
+
     /// A connection's socket is closed: its place is free, and a connection without requests is gone. Why it closed.
     pub(crate) fn closed(&mut self, now: Instant, id: ConnId) -> CloseCause {
         let Some(host) = self.find(id) else { return CloseCause::Peer };
@@ -650,7 +671,8 @@ impl<K: Clone + Eq + Hash, C: Clone, W, E> State<K, C, W, E> {
     fn may_dial_ahead(&self, host: usize) -> bool {
         let entry = &self.hosts[host];
         let most = if entry.speaks == Speaks::Unknown { entry.probes } else { entry.pace.window() };
-        !self.draining && entry.dials.len() < most && self.has_room() && self.host_has_room(host)
+        let may_dial = !self.draining && entry.calm.is_none() && entry.dials.len() < most;
+        may_dial && self.has_room() && self.host_has_room(host)
     }
 
     /// Closes every idle connection.
@@ -784,11 +806,13 @@ impl<K: Clone + Eq + Hash, C: Clone, W, E> State<K, C, W, E> {
             first_unpaired: None,
             unpaired: 0,
             alarm: None,
+            calm: self.conduct.calm_until(now, key),
             in_ring: false,
             ring_links: Links::default(),
             tally: Tally::default(),
         });
         self.index.insert(key.clone(), host);
+        self.set_calm_alarm(host);
         host
     }
 

@@ -36,6 +36,9 @@ impl<K: Clone + Eq + Hash, C: Clone, W, E> State<K, C, W, E> {
     /// How many connections the host would dial for its requests, and for so many more, if only the total allowed it.
     pub(super) fn dialable(&self, host: usize, more: usize) -> usize {
         let (entry, limits) = (&self.hosts[host], self.limits(host));
+        if entry.calm.is_some() {
+            return 0;
+        }
         let window = if entry.speaks == Speaks::Unknown { entry.probes } else { entry.pace.window() };
         let needed = match entry.speaks {
             Speaks::One | Speaks::Unknown => entry.unpaired + more,
@@ -52,7 +55,9 @@ impl<K: Clone + Eq + Hash, C: Clone, W, E> State<K, C, W, E> {
     /// What keeps a host from dialling for one more request.
     pub(super) fn binding_limit(&self, host: usize) -> Limit {
         let (entry, limits) = (&self.hosts[host], self.limits(host));
-        if entry.places >= limits.max_connections {
+        if entry.calm.is_some() {
+            Limit::Calm
+        } else if entry.places >= limits.max_connections {
             Limit::ConnectionsPerHost
         } else if !self.host_has_room(host) {
             Limit::Streams

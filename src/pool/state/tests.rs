@@ -1262,3 +1262,47 @@ fn connections_to_an_address_that_dns_has_left_end() {
     assert_eq!(ids.map(|id| pool.closed(now, id)), [CloseCause::Dns; 2]);
     assert!(pool.names().is_empty() && pool.hosts.is_empty());
 }
+
+#[test]
+fn a_server_that_asks_for_calm_is_not_dialled_for_a_while_and_for_longer_each_time() {
+    let (mut pool, mut now) = pool(PoolConfig::new());
+    for pause in [200, 400, 800] {
+        pool.wait(now, MANY, 0);
+        let permit = pool.permit();
+        let id = permit.id();
+        pool.dialed_http2(now, permit, 100);
+        let (_, held, _) = pool.delivered();
+        pool.calm(now, id, 1.0);
+        assert!(matches!(pool.poll(), Some(Effect::Retired(_, CloseCause::PeerAsked))));
+        pool.release(now, held, BROKEN);
+        pool.closes();
+        pool.closed(now, id);
+        // The host itself is forgotten meanwhile.
+        assert_eq!((pool.hosts.len(), pool.limit(now, MANY, 1)), (0, Limit::Calm));
+        assert!(pool.poll().is_none());
+        now += ms(pause);
+        assert_eq!(pool.next_timeout(), Some(now));
+        pool.handle_timeout(now);
+        let permit = pool.permit();
+        pool.dial_failed(now, permit, "refused");
+        pool.failed();
+    }
+}
+
+#[test]
+fn a_server_that_asks_for_calm_goes_on_with_the_connections_it_has() {
+    let (mut pool, now) = pool(PoolConfig::new().max_streams_per_connection(1));
+    pool.wait(now, MANY, 0);
+    pool.wait(now, MANY, 1);
+    let (first, second) = (pool.permit(), pool.permit());
+    let id = first.id();
+    pool.dialed_http2(now, first, 1);
+    pool.dialed_http2(now, second, 1);
+    let (_, held) = (pool.delivered(), pool.delivered().1);
+    pool.calm(now, id, 1.0);
+    pool.poll();
+    pool.wait(now, MANY, 2);
+    assert!(pool.poll().is_none(), "no dial");
+    pool.release(now, held, KEPT);
+    assert_eq!(pool.delivered().0, 2);
+}

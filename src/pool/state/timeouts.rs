@@ -81,6 +81,13 @@ impl<K: Clone + Eq + Hash, C: Clone, W, E> State<K, C, W, E> {
         }
     }
 
+    /// Has the host looked at again when its server may be dialled.
+    pub(super) fn set_calm_alarm(&mut self, host: usize) {
+        if let Some(at) = self.hosts[host].calm {
+            self.set_alarm(host, at);
+        }
+    }
+
     fn set_alarm(&mut self, host: usize, at: Instant) {
         if self.hosts[host].alarm.is_none_or(|alarm| at < alarm) {
             self.clear_alarm(host);
@@ -97,6 +104,9 @@ impl<K: Clone + Eq + Hash, C: Clone, W, E> State<K, C, W, E> {
 
     fn expire(&mut self, now: Instant, host: usize) {
         self.clear_alarm(host);
+        if self.hosts[host].calm.is_some_and(|until| until <= now) {
+            self.hosts[host].calm = None;
+        }
         while let Some(oldest) = self.hosts[host].idle.back()
             && self.idle_until(now, host, oldest).is_some_and(|until| until <= now)
         {
@@ -127,6 +137,7 @@ impl<K: Clone + Eq + Hash, C: Clone, W, E> State<K, C, W, E> {
         if let Some(dial) = self.hosts[host].dials.front() {
             self.set_dial_alarm(host, self.dial_since(dial));
         }
+        self.set_calm_alarm(host);
         self.finish(now, host);
     }
 

@@ -247,7 +247,10 @@ impl Walk {
         let socket = self.sockets.get_mut(&conn).unwrap();
         socket.ended = true;
         let id = socket.id;
-        self.pool.retire(self.now, id, CloseCause::PeerAsked);
+        match self.random.u8(..4) {
+            0 => self.pool.calm(self.now, id, self.random.f64()),
+            _ => self.pool.retire(self.now, id, CloseCause::PeerAsked),
+        }
     }
 
     fn abandon(&mut self, host: u8) {
@@ -390,6 +393,7 @@ impl Walk {
         }
         let carried = entry.speaks != Speaks::One && entry.dials.len() + entry.unsaid > 0;
         let within = places < self.config.host.max_connections && entry.dials.len() < entry.pace.window();
+        let within = within && entry.calm.is_none();
         let within = within && (entry.speaks != Speaks::Unknown || entry.dials.len() < entry.probes);
         let more = entry.speaks == Speaks::Many && entry.usable >= self.config.host.max_http2_connections;
         if undialled > 0 && within && !more && !carried {

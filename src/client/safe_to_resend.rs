@@ -1,0 +1,262 @@
+//! When a failed request is sent again without asking the user. A core.
+//!
+//! A request is resent only if the server cannot have acted on it twice:
+//!
+//! | the attempt ended because | resent if |
+//! |---|---|
+//! | nothing of the request was sent | the connection was reused, or is the call's first new one that failed |
+//! | the server refused it unprocessed (REFUSED_STREAM, GOAWAY) | always |
+//! | the server timed out the idle connection (408 and close) | the connection was reused |
+//! | the connection closed before any byte of a response | the connection was reused and the request is idempotent |
+//! | anything else | never |
+//!
+//! In every case the body must be available again, and the call must have attempts left. The first resend of a call goes out
+//! at once. Each later one waits for half of a time that doubles, and for a random part of the other half, so that a server
+//! which turns every request away sees six of a call's in more than a second.
+//! Retries chosen by the user are a different matter: see `again.rs`.
+
+use std::time::Duration;
+
+use http::Method;
+
+use crate::trace::RetryCause;
+
+/// The end of an attempt that got no answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum AttemptEnd {
+    /// The connection failed before any byte of the request was written.
+    NotSent,
+    /// The server said that it did not process the request (RFC 9113 §8.7).
+    Refused,
+    /// The server closed the idle connection with a 408 that answers no request (RFC 9110 §15.5.9).
+    IdleTimeout,
+    /// The connection closed before any byte of a response arrived.
+    ClosedSilently,
+    /// Any other failure; the server may have processed the request.
+    Failed,
+}
+
+/// An attempt without an answer, as far as resending depends on it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Attempt {
+    pub(super) end: AttemptEnd,
+    /// True if an earlier request had used the connection, so that the server may have closed it for being idle.
+    pub(super) on_reused_connection: bool,
+    /// True if the server had answered requests on the connection: it does not turn all of them away.
+    pub(super) on_proven_connection: bool,
+    /// True if sending the request twice has the effect of sending it once (RFC 9110 §9.2.2).
+    pub(super) is_idempotent: bool,
+    /// True if the body can be sent again: it is not a stream that was already read.
+    pub(super) body_is_replayable: bool,
+}
+
+/// A resend that is safe.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Resend {
+    pub(super) cause: RetryCause,
+    /// How long to wait before it.
+    pub(super) wait: Duration,
+    /// True if it draws on the origin's allowance and counts as an attempt of a retry policy.
+    pub(super) is_charged: bool,
+}
+
+/// A call's attempts without an answer so far, and its resends.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Attempts {
+    unanswered: u32,
+    /// Those among them that the server may have processed.
+    possibly_processed: u32,
+    /// Those among them that failed on a new connection before anything was sent.
+    new_connections_failed: u32,
+    resends: u32,
+    charged_resends: u32,
+}
+
+/// The most attempts of a call, and the most that the server may have processed.
+const MAX_ATTEMPTS: u32 = 6;
+const MAX_POSSIBLY_PROCESSED: u32 = 3;
+/// The most attempts that fail on a new connection before anything was sent and are still followed by another one.
+const MAX_NEW_CONNECTIONS_FAILED: u32 = 1;
+/// The longest wait before the second resend; it doubles with each further one.
+const FIRST_BACKOFF: Duration = Duration::from_millis(150);
+
+impl Attempts {
+    /// Counts an attempt without an answer, and returns how the request may be resent, or `None` if it must not be. `random` is
+    /// from 0 to 1.
+    pub(super) fn record(&mut self, attempt: Attempt, random: f64) -> Option<Resend> {
+        let may_be_processed = matches!(attempt.end, AttemptEnd::ClosedSilently | AttemptEnd::Failed);
+        let new_connection_failed = attempt.end == AttemptEnd::NotSent && !attempt.on_reused_connection;
+        self.unanswered += 1;
+        self.possibly_processed += u32::from(may_be_processed);
+        self.new_connections_failed += u32::from(new_connection_failed);
+        if !attempt.body_is_replayable || self.are_used_up() {
+            return None;
+        }
+        let cause = self.cause(attempt)?;
+        let is_charged = !attempt.on_proven_connection || self.resends > 0;
+        Some(Resend { cause, wait: self.wait(random), is_charged })
+    }
+
+    /// Counts a resend.
+    pub(super) fn resent(&mut self, resend: Resend) {
+        self.resends += 1;
+        self.charged_resends += u32::from(resend.is_charged);
+    }
+
+    /// How many resends count as attempts of a retry policy.
+    pub(super) fn charged_resends(&self) -> u32 {
+        self.charged_resends
+    }
+
+    /// Returns true if as many attempts have got no answer as may.
+    pub(super) fn are_used_up(&self) -> bool {
+        self.unanswered >= MAX_ATTEMPTS
+    }
+
+    fn cause(&self, attempt: Attempt) -> Option<RetryCause> {
+        let is_reused = attempt.on_reused_connection;
+        match attempt.end {
+            AttemptEnd::NotSent if is_reused || self.new_connections_failed <= MAX_NEW_CONNECTIONS_FAILED => {
+                Some(RetryCause::NotSent)
+            }
+            AttemptEnd::Refused => Some(RetryCause::Refused),
+            AttemptEnd::IdleTimeout if is_reused => Some(RetryCause::TimedOutIdle),
+            AttemptEnd::ClosedSilently if is_reused && attempt.is_idempotent && self.may_be_processed_again() => {
+                Some(RetryCause::Closed)
+            }
+            _ => None,
+        }
+    }
+
+    fn may_be_processed_again(&self) -> bool {
+        self.possibly_processed < MAX_POSSIBLY_PROCESSED
+    }
+
+    /// How long the next resend waits.
+    fn wait(&self, random: f64) -> Duration {
+        let Some(doublings) = self.resends.checked_sub(1) else { return Duration::ZERO };
+        let longest = FIRST_BACKOFF * 2_u32.saturating_pow(doublings);
+        longest / 2 + (longest / 2).mul_f64(random)
+    }
+}
+
+/// Returns true for the idempotent methods of RFC 9110 §9.2.2.
+pub(super) fn is_idempotent(method: &Method) -> bool {
+    matches!(*method, Method::GET | Method::HEAD | Method::PUT | Method::DELETE | Method::OPTIONS | Method::TRACE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A GET whose kept connection was closed.
+    const STALE: Attempt = Attempt {
+        end: AttemptEnd::ClosedSilently,
+        on_reused_connection: true,
+        on_proven_connection: true,
+        is_idempotent: true,
+        body_is_replayable: true,
+    };
+    /// The same on a connection that was just dialled.
+    const NEW: Attempt = Attempt { on_reused_connection: false, on_proven_connection: false, ..STALE };
+
+    fn cause(attempt: Attempt) -> Option<RetryCause> {
+        Attempts::default().record(attempt, 1.0).map(|resend| resend.cause)
+    }
+
+    /// The waits in milliseconds before the resends of a call whose attempts all end like this.
+    fn waits(attempt: Attempt, random: f64) -> Vec<u128> {
+        let mut attempts = Attempts::default();
+        std::iter::from_fn(|| {
+            let resend = attempts.record(attempt, random)?;
+            attempts.resent(resend);
+            Some(resend.wait.as_millis())
+        })
+        .collect()
+    }
+
+    #[test]
+    fn an_unsent_request_is_resent_whatever_its_method() {
+        let unsent = Attempt { end: AttemptEnd::NotSent, is_idempotent: false, ..STALE };
+        assert_eq!(cause(unsent), Some(RetryCause::NotSent));
+        assert_eq!(cause(Attempt { end: AttemptEnd::Refused, ..unsent }), Some(RetryCause::Refused));
+    }
+
+    #[test]
+    fn a_get_is_resent_after_a_silent_close_of_a_reused_connection() {
+        assert_eq!(cause(STALE), Some(RetryCause::Closed));
+    }
+
+    #[test]
+    fn a_post_is_not_resent_after_a_silent_close() {
+        assert_eq!(cause(Attempt { is_idempotent: false, ..STALE }), None);
+        assert_eq!(cause(Attempt { end: AttemptEnd::Failed, ..STALE }), None);
+    }
+
+    #[test]
+    fn a_silent_close_of_a_new_connection_is_final() {
+        assert_eq!(cause(NEW), None);
+    }
+
+    #[test]
+    fn a_new_connection_that_fails_earns_one_more_attempt() {
+        let unsent = Attempt { end: AttemptEnd::NotSent, ..NEW };
+        assert_eq!(waits(unsent, 1.0), [0]);
+        // It may follow a kept one that was stale.
+        let mut attempts = Attempts::default();
+        for (attempt, resent) in [(STALE, true), (unsent, true), (unsent, false)] {
+            let resend = attempts.record(attempt, 1.0);
+            assert_eq!(resend.is_some(), resent);
+            resend.into_iter().for_each(|resend| attempts.resent(resend));
+        }
+    }
+
+    #[test]
+    fn refused_requests_are_resent_at_once_and_then_ever_later() {
+        let refused = Attempt { end: AttemptEnd::Refused, ..NEW };
+        assert_eq!(waits(refused, 1.0), [0, 150, 300, 600, 1_200]);
+        assert_eq!(waits(refused, 0.0), [0, 75, 150, 300, 600], "more than a second in any case");
+    }
+
+    #[test]
+    fn a_consumed_stream_is_never_resent() {
+        for end in [AttemptEnd::NotSent, AttemptEnd::Refused, AttemptEnd::IdleTimeout, AttemptEnd::ClosedSilently] {
+            assert!(cause(Attempt { end, ..STALE }).is_some());
+            assert_eq!(cause(Attempt { end, body_is_replayable: false, ..STALE }), None);
+        }
+    }
+
+    #[test]
+    fn a_408_answers_no_request_on_a_reused_connection_alone() {
+        let told = Attempt { end: AttemptEnd::IdleTimeout, is_idempotent: false, ..STALE };
+        assert_eq!(cause(told), Some(RetryCause::TimedOutIdle));
+        assert_eq!(cause(Attempt { on_reused_connection: false, ..told }), None);
+    }
+
+    #[test]
+    fn a_request_is_attempted_six_times_and_processed_three_times_at_most() {
+        for end in [AttemptEnd::NotSent, AttemptEnd::Refused, AttemptEnd::IdleTimeout] {
+            assert_eq!(waits(Attempt { end, ..STALE }, 1.0).len(), 5, "{end:?}");
+        }
+        assert_eq!(waits(STALE, 1.0).len(), 2);
+    }
+
+    #[test]
+    fn the_first_resend_is_free_where_the_server_had_answered_before() {
+        let charged = |attempt: Attempt| {
+            let mut attempts = Attempts::default();
+            while let Some(resend) = attempts.record(attempt, 1.0) {
+                attempts.resent(resend);
+            }
+            attempts.charged_resends()
+        };
+        assert_eq!(charged(Attempt { end: AttemptEnd::Refused, ..STALE }), 4);
+        assert_eq!(charged(Attempt { end: AttemptEnd::Refused, ..NEW }), 5);
+    }
+
+    #[test]
+    fn post_and_patch_are_not_idempotent() {
+        assert!(is_idempotent(&Method::GET) && is_idempotent(&Method::DELETE));
+        assert!(!is_idempotent(&Method::POST) && !is_idempotent(&Method::PATCH));
+    }
+}
