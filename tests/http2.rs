@@ -760,3 +760,69 @@ async fn a_peer_that_asks_for_calm_and_gets_it_answers() {
     assert!((ms(100)..=ms(215)).contains(&pauses[0]) && (ms(200)..=ms(415)).contains(&pauses[1]), "{pauses:?}");
     assert!(recorder.count(|event| matches!(event, Event::Queued { limit: Limit::Calm, .. })) > 0);
 }
+
+#[tokio::test(start_paused = true)]
+async fn hazard_a_call_that_times_out_beside_a_long_stream_leaves_its_host_reachable() {
+    let wire = Wire::new(|number, stream| async move {
+        let Ok(mut peer) = H2Peer::accept(stream, Some(100)).await else { return };
+        let mut asked = 0;
+        while let Ok(stream) = peer.request().await {
+            asked += 1;
+            let _ = match asked {
+                // A stream that is quiet, and one that is not answered.
+                1 if number == 0 => peer.head(stream).await,
+                2 if number == 0 => Ok(()),
+                _ => peer.answer(stream).await,
+            };
+        }
+    });
+    let pool = PoolConfig::new().max_connections_per_host(1).lifetime(ms(300));
+    let client = client(&wire, pool, &Recorder::default());
+    let long = client.get(URL).send().await.unwrap();
+    assert!(client.get(URL).timeout(ms(100)).send().await.unwrap_err().is_timeout());
+    for _ in 0..10 {
+        let answer = tokio::time::timeout(ms(50), get(&client)).await.expect("the host can be reached");
+        assert_eq!(answer.unwrap(), "ok");
+        sleep(ms(100)).await;
+    }
+    assert_eq!((wire.connections(), client.pool_stats().leased), (1, 1));
+    drop(long);
+    sleep(ms(1)).await;
+    assert_eq!(get(&client).await.unwrap(), "ok");
+    assert_eq!(wire.connections(), 2, "its time was up");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slow_answer_costs_no_connection_on_which_another_one_comes() {
+    // Whether or not the other answer is read.
+    for reads in [false, true] {
+        let wire = Wire::new(|_, stream| async move {
+            let Ok(mut peer) = H2Peer::accept(stream, Some(100)).await else { return };
+            let Ok(long) = peer.request().await else { return };
+            let _ = peer.head(long).await;
+            let Ok(_slow) = peer.request().await else { return };
+            loop {
+                // Only whole frames are in the pipe when the time has come.
+                tokio::select! {
+                    biased;
+                    request = peer.request() => match request {
+                        Ok(stream) => drop(peer.answer(stream).await),
+                        Err(_) => return,
+                    },
+                    () = sleep(ms(60)) => drop(peer.send(DATA, 0, long, b"more").await),
+                }
+            }
+        });
+        let client = client(&wire, PoolConfig::new(), &Recorder::default());
+        let mut long = client.get(URL).send().await.unwrap();
+        let slow = async { client.get(URL).timeout(ms(100)).send().await.unwrap_err() };
+        let (error, ()) = tokio::join!(slow, async {
+            if reads {
+                assert_eq!(long.chunk().await.unwrap().unwrap(), "more");
+            }
+        });
+        assert!(error.is_timeout());
+        assert_eq!(get(&client).await.unwrap(), "ok");
+        assert_eq!(wire.connections(), 1, "read: {reads}");
+    }
+}

@@ -857,8 +857,8 @@ impl Drop for Exchange<'_> {
 }
 
 impl Lease<Dialer> {
-    /// Time ran out. Where nothing has come on the connection since `progress`, for nobody, the next request had better have
-    /// another one.
+    /// Time ran out. If nothing has come on the connection since `progress`, for no request, the connection may be dead: the next
+    /// request gets another one where there is room for one.
     pub(super) fn give_up_on(&mut self, progress: u64) {
         if self.conn().progress() == progress {
             self.retire(CloseCause::Unfinished);

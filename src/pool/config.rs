@@ -223,7 +223,8 @@ impl PoolConfig {
         self
     }
 
-    /// Requests one connection carries before it is closed; at least 1. No limit by default.
+    /// Requests one connection carries before it is closed; at least 1. An HTTP/2 connection with requests on it carries more
+    /// while there is no room for another connection. No limit by default.
     pub fn max_requests_per_connection(mut self, limit: u64) -> Self {
         self.host.max_requests = limit;
         self
@@ -237,7 +238,8 @@ impl PoolConfig {
     }
 
     /// How long a connection may be used, give or take a tenth so that not all end at once; it is closed after the request
-    /// it carries then. Not zero. 15 min by default.
+    /// it carries then. An HTTP/2 connection with requests on it goes on while there is no room for another connection. Not
+    /// zero. 15 min by default.
     pub fn lifetime(mut self, lifetime: Duration) -> Self {
         self.host.lifetime = lifetime;
         self

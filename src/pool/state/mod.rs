@@ -365,6 +365,8 @@ struct Open<C> {
     since: Instant,
     /// When its lifetime is over.
     expires: Option<Instant>,
+    /// Why it is to take no more requests once there is room for another connection.
+    due: Option<CloseCause>,
     listed: Listed,
     location: Option<Location>,
 }
@@ -561,7 +563,8 @@ impl<K: Clone + Eq + Hash, C: Clone, W, E> State<K, C, W, E> {
         }
         self.unseat(now, id, ended);
         match ended {
-            Ended::Retire(cause) => self.end(id, cause),
+            Ended::Retire(cause @ (CloseCause::Peer | CloseCause::PeerAsked)) => self.end(id, cause),
+            Ended::Retire(cause) => self.end_when_possible(id, cause),
             Ended::Kept { keep_alive } => self.heard(now, host, keep_alive),
             Ended::Unused => {}
         }

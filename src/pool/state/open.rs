@@ -60,8 +60,9 @@ impl<K: Clone + Eq + Hash, C: Clone, W, E> State<K, C, W, E> {
             self.unlist(id);
         }
         if last {
-            self.end(id, CloseCause::Requests);
-        } else if first && !full {
+            self.end_when_possible(id, CloseCause::Requests);
+        }
+        if first && !full && self.conns[id].ended.is_none() {
             self.list(id);
         }
         Grant { held, conn, requests, idle, freed: false }
@@ -138,6 +139,7 @@ impl<K: Clone + Eq + Hash, C: Clone, W, E> State<K, C, W, E> {
             requests: 0,
             since: now,
             expires,
+            due: None,
             listed,
             location,
         });
@@ -148,15 +150,36 @@ impl<K: Clone + Eq + Hash, C: Clone, W, E> State<K, C, W, E> {
     pub(super) fn overdue(&self, now: Instant, id: usize) -> Option<CloseCause> {
         let Conn { host, ended, .. } = self.conns[id];
         let open = self.open(id);
+        let expired = open.expires.is_some_and(|expires| expires <= now).then_some(CloseCause::Lifetime);
         if ended.is_some() {
             None
-        } else if open.expires.is_some_and(|expires| expires <= now) {
-            Some(CloseCause::Lifetime)
+        } else if let Some(cause) = open.due.or(expired).filter(|_| !self.is_needed(id)) {
+            Some(cause)
         } else if self.must_yield(now, host, open.taken > 0) || (!open.many && self.wants_room(host)) {
             Some(CloseCause::MadeRoom)
         } else {
             None
         }
+    }
+
+    /// A connection is to take no more requests, by the client's own choice. It goes on as long as it is needed.
+    pub(super) fn end_when_possible(&mut self, id: usize, cause: CloseCause) {
+        if !self.is_needed(id) {
+            return self.end(id, cause);
+        }
+        if let Stage::Open(open) = &mut self.conns[id].stage {
+            open.due.get_or_insert(cause);
+        }
+    }
+
+    /// Returns true if a connection carries requests and there is no room for another one beside it: if it took no more requests,
+    /// its host could not be reached before the last of them is over.
+    fn is_needed(&self, id: usize) -> bool {
+        let Conn { host, open, ended, .. } = self.conns[id];
+        let is_shared = matches!(&self.conns[id].stage, Stage::Open(open) if open.many && open.taken > 0);
+        let entry = &self.hosts[host];
+        let has_room = self.has_room() && entry.places < self.limits(host).max_connections && entry.calm.is_none();
+        is_shared && open && ended.is_none() && !has_room
     }
 
     /// A connection takes no more requests.

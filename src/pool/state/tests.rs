@@ -1306,3 +1306,57 @@ fn a_server_that_asks_for_calm_goes_on_with_the_connections_it_has() {
     pool.release(now, held, KEPT);
     assert_eq!(pool.delivered().0, 2);
 }
+
+#[test]
+fn a_connection_that_others_share_serves_on_until_there_is_room_for_another_one() {
+    let (mut pool, now) = pool(PoolConfig::new().max_connections_per_host(1).lifetime(ms(1_000)));
+    pool.wait(now, MANY, 0);
+    let permit = pool.permit();
+    let id = permit.id();
+    pool.dialed_http2(now, permit, 100);
+    let (_, long, _) = pool.delivered();
+    let (slow, _) = pool.ready(now, MANY);
+    pool.release(now, slow, BROKEN);
+    let later = now + ms(2_000);
+    let (next, conn) = pool.ready(later, MANY);
+    assert_eq!(conn, 7, "after a timeout, and beyond its lifetime");
+    pool.release(later, next, KEPT);
+    assert!(pool.poll().is_none());
+    pool.release(later, long, KEPT);
+    assert_eq!(pool.closes(), 7, "now it is in nobody's way");
+    pool.wait(later, MANY, 1);
+    assert_eq!(pool.closed(later, id), CloseCause::Unfinished);
+    pool.permit();
+}
+
+#[test]
+fn a_connection_that_is_due_goes_as_soon_as_there_is_room() {
+    let (mut pool, now) = pool(PoolConfig::new().max_connections(2));
+    let others = pool.open_idle(now, 1, 1);
+    let (_busy, _) = pool.ready(now, 1);
+    pool.wait(now, MANY, 0);
+    let permit = pool.permit();
+    let id = permit.id();
+    pool.dialed_http2(now, permit, 100);
+    let (_, _long, _) = pool.delivered();
+    let (slow, _) = pool.ready(now, MANY);
+    pool.release(now, slow, BROKEN);
+    assert!(pool.poll().is_none(), "the other host has the other connection");
+    pool.closed(now, others[0]);
+    pool.wait(now, MANY, 1);
+    assert!(matches!(pool.poll(), Some(Effect::Retired(due, CloseCause::Unfinished)) if due == id));
+    pool.permit();
+}
+
+#[test]
+fn a_connection_that_its_peer_retires_takes_no_more_requests_whatever_room_there_is() {
+    let (mut pool, now) = pool(PoolConfig::new().max_connections_per_host(1));
+    pool.wait(now, MANY, 0);
+    let permit = pool.permit();
+    pool.dialed_http2(now, permit, 100);
+    let (_, _long, _) = pool.delivered();
+    let (refused, _) = pool.ready(now, MANY);
+    pool.release(now, refused, Ended::Retire(CloseCause::Peer));
+    assert!(matches!(pool.poll(), Some(Effect::Retired(_, CloseCause::Peer))));
+    assert_eq!(pool.limit(now, MANY, 1), Limit::ConnectionsPerHost);
+}

@@ -194,7 +194,7 @@ impl<K: Clone + Eq + Hash, C: Clone, W, E> State<K, C, W, E> {
             let ids: Vec<_> = self.conns.iter().map(|(id, _)| id).filter(leads_there).collect();
             for id in ids {
                 let host = self.conns[id].host;
-                self.end(id, CloseCause::Dns);
+                self.end_when_possible(id, CloseCause::Dns);
                 self.settle(now, id);
                 self.finish(now, host);
             }

@@ -203,7 +203,8 @@ impl Walk {
         let kept = self.random.u8(..4) > 0;
         if let Some(socket) = self.sockets.get_mut(&conn) {
             socket.taken -= 1;
-            socket.ended |= !kept;
+            // One that others share is told of when it ends, which may be later.
+            socket.ended |= !kept && socket.taken == 0;
         }
         let ended = match kept {
             true if self.random.u8(..4) == 0 => Ended::Unused,
@@ -263,9 +264,10 @@ impl Walk {
         let socket = self.sockets.get_mut(&conn).unwrap_or_else(|| panic!("seed {}: leased a closed one", self.seed));
         socket.taken += 1;
         socket.requests += 1;
-        let last = socket.requests == self.config.host.max_requests;
+        let last = socket.requests >= self.config.host.max_requests;
         assert!(!self.dropped.contains(&conn) && (last || !socket.ended), "seed {}: leased one given up", self.seed);
-        assert!(socket.requests <= self.config.host.max_requests, "seed {}: leased too often", self.seed);
+        let is_shared = socket.many && socket.taken > 1;
+        assert!(is_shared || socket.requests <= self.config.host.max_requests, "seed {}: leased too often", self.seed);
         self.held.push((held, conn));
     }
 
@@ -436,7 +438,7 @@ impl Walk {
             } else if let Some((held, conn)) = self.held.pop() {
                 if let Some(socket) = self.sockets.get_mut(&conn) {
                     socket.taken -= 1;
-                    socket.ended = true;
+                    socket.ended |= socket.taken == 0;
                 }
                 self.pool.release(self.now, held, Ended::Retire(CloseCause::Unfinished));
             } else if !self.dropped.is_empty() {
