@@ -31,7 +31,7 @@ use crate::clock::{self, Instant};
 use crate::connect::{Conn, ConnectError, Protocol, SendError, Times};
 use crate::error::{self, Error, ErrorKind, Result, io_cause};
 use crate::origin::Scheme;
-use crate::pool::{Checkout, Delivery, InLine, Lease, LeaseError, Stay, Ticket};
+use crate::pool::{Checkout, Delivery, InLine, Lease, LeaseError, Stay, Ticket, Wish};
 use crate::trace::{Asked, CloseCause, Event, Phase, RetryCause, Trace, Wants};
 
 /// Makes the call `request` describes.
@@ -341,9 +341,10 @@ impl<'a> Call<'a> {
             let begun = now.is_none();
             let asked_at = now.take().unwrap_or_else(clock::now);
             self.check_deadline(asked_at)?;
-            let lease = match self.checkout(failed_on, begun, asked_at, &mut queued).await {
-                // A dial begun for somebody on another runtime is lost with that.
-                Err(LeaseError::Lost) => self.checkout(failed_on, true, clock::now(), &mut queued).await,
+            let wish = Wish { failed_on, begun, once: !repeatable };
+            let lease = match self.checkout(wish, asked_at, &mut queued).await {
+                // A dial that was begun on another runtime is lost with that.
+                Err(LeaseError::Lost) => self.checkout(Wish { begun: true, ..wish }, clock::now(), &mut queued).await,
                 checked_out => checked_out,
             };
             let mut lease = lease.map_err(|error| match error {
@@ -378,18 +379,16 @@ impl<'a> Call<'a> {
 
     async fn checkout(
         &self,
-        failed_on: Option<u64>,
-        begun: bool,
+        wish: Wish,
         now: Instant,
         queued: &mut Option<Instant>,
     ) -> Result<Lease<Dialer>, LeaseError<ConnectError>> {
         let trace = &self.open.trace;
-        let (ticket, InLine { limit, position }) =
-            match self.client.pool.checkout(&self.request().origin, failed_on, begun, now) {
-                Checkout::Ready(lease) => return Ok(lease),
-                Checkout::Refused(error) => return Err(error),
-                Checkout::Wait(ticket, line) => (Some(ticket), line),
-            };
+        let (ticket, InLine { limit, position }) = match self.client.pool.checkout(&self.request().origin, wish, now) {
+            Checkout::Ready(lease) => return Ok(lease),
+            Checkout::Refused(error) => return Err(error),
+            Checkout::Wait(ticket, line) => (Some(ticket), line),
+        };
         self.client.follower.follow(&self.client.resolver, &self.client.pool);
         let since = *queued.get_or_insert(now);
         trace.emit_at(now, Event::Queued { limit, position });
@@ -448,7 +447,9 @@ impl<'a> Call<'a> {
             (Ok(response), None) => return Ok(Ok(self.answered(response, leased, upload, times))),
             (Ok(_), Some(resend)) => return Ok(Err(resend)),
             (Err(failed), resend) => {
-                if !lease.conn().is_ready() {
+                if is_cut(attempt, lease.conn().protocol()) {
+                    lease.cut();
+                } else if !lease.conn().is_ready() {
                     lease.retire(CloseCause::Peer);
                 }
                 match resend {
@@ -679,6 +680,12 @@ fn end_of(failed: &SendError<Outgoing>, times: Times, conn: &Conn<Outgoing>) -> 
     } else {
         AttemptEnd::Failed
     }
+}
+
+/// Returns true if the server closed an HTTP/1 connection, which it had kept, under the request.
+fn is_cut(attempt: Attempt, protocol: Protocol) -> bool {
+    let is_closed = matches!(attempt.end, AttemptEnd::NotSent | AttemptEnd::ClosedSilently);
+    is_closed && attempt.on_reused_connection && protocol == Protocol::Http1
 }
 
 /// Returns true if the server had answered requests on the connection before.

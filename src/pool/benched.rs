@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::task::AbortHandle;
 
-use super::{Addresses, Checkout, Dial, Lease, Place, Pool, PoolConfig, Speaks, Started};
+use super::{Addresses, Checkout, Dial, Lease, Place, Pool, PoolConfig, Speaks, Started, Wish};
 use crate::origin::Origin;
 use crate::trace::{DialTrace, Hooks};
 
@@ -75,7 +75,7 @@ impl BenchedPool {
 
     /// Takes an idle connection, as a call does that has just begun; there has to be one.
     pub fn take(&self, origin: &Origin, now: std::time::Instant) -> BenchedLease {
-        match self.0.checkout(origin, None, false, now.into()) {
+        match self.0.checkout(origin, Wish::default(), now.into()) {
             Checkout::Ready(lease) => BenchedLease(lease),
             _ => unreachable!("there is an idle connection"),
         }
@@ -83,7 +83,7 @@ impl BenchedPool {
 
     /// Takes a connection, or waits for one.
     pub async fn wait(&self, origin: &Origin) -> BenchedLease {
-        match self.0.checkout(origin, None, false, crate::clock::now()) {
+        match self.0.checkout(origin, Wish::default(), crate::clock::now()) {
             Checkout::Ready(lease) => BenchedLease(lease),
             Checkout::Wait(ticket, _) => match ticket.await.lease {
                 Ok(lease) => BenchedLease(lease),

@@ -98,7 +98,7 @@ fn limited(limit: usize) -> (Pool<Script>, Script) {
 }
 
 async fn lease(pool: &Pool<Script>, key: &'static str) -> Result<Lease<Script>, LeaseError<&'static str>> {
-    match pool.checkout(&key, None, false, now()) {
+    match pool.checkout(&key, Wish::default(), now()) {
         Checkout::Ready(lease) => Ok(lease),
         Checkout::Wait(ticket, _) => ticket.await.lease,
         Checkout::Refused(error) => Err(error),
@@ -112,7 +112,7 @@ fn used(lease: &mut Lease<Script>) -> u64 {
 }
 
 fn ticket(pool: &Pool<Script>, key: &'static str) -> Ticket<Script> {
-    match pool.checkout(&key, None, false, now()) {
+    match pool.checkout(&key, Wish::default(), now()) {
         Checkout::Wait(ticket, _) => ticket,
         _ => panic!("expected to wait"),
     }

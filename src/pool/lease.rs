@@ -73,6 +73,11 @@ impl<D: Dial> Lease<D> {
         self.ended = Ended::Retire(cause);
     }
 
+    /// The peer closed the connection, which it had kept, under the request.
+    pub(crate) fn cut(&mut self) {
+        self.ended = Ended::Cut { idle: self.idle };
+    }
+
     /// The exchange is over, and the connection serves no other one.
     pub(crate) fn end(mut self, cause: CloseCause) {
         self.retire(cause);

@@ -23,7 +23,7 @@ use tokio::task::AbortHandle;
 pub use config::{FollowDns, HostLimits, PoolConfig, PoolConfigError};
 pub(crate) use lease::{Lease, Ticket};
 use state::{Acquired, ConnId, Effect, Failure, Opened, Permit, Profile, State, TicketId, WarmUp};
-pub(crate) use state::{Addresses, InLine, Location, Speaks};
+pub(crate) use state::{Addresses, InLine, Location, Speaks, Wish};
 pub use stats::{HostStats, PoolStats};
 
 use crate::clock::{Alarm, Instant, Timed, now};
@@ -178,13 +178,11 @@ impl<D: Dial> Pool<D> {
         Self { shared: Arc::new(Shared { dialer, hooks, state, dials, alarm, drained }) }
     }
 
-    /// Takes a seat on a connection, or a place in the queue. Another attempt of a call names the connection the last one
-    /// failed on: it gets neither that nor an idle one. A call that has `begun` before is served also by a pool that is being
-    /// drained. It is `now`, or was a moment ago.
-    pub(crate) fn checkout(&self, key: &D::Key, again: Option<u64>, begun: bool, now: Instant) -> Checkout<D> {
+    /// Takes a seat on a connection, or a place in the queue. It is `now`, or was a moment ago.
+    pub(crate) fn checkout(&self, key: &D::Key, wish: Wish, now: Instant) -> Checkout<D> {
         let mut delivery = None;
         let acquired = self.shared.step(|state| {
-            state.acquire(now, key, again, begun, || {
+            state.checkout(now, key, wish, || {
                 let (sender, receiver) = oneshot::channel();
                 delivery = Some(receiver);
                 Waiter { delivery: sender, runtime: Handle::try_current().ok() }

@@ -1,5 +1,9 @@
 //! How origins have treated requests lately, as far as the client has to hold back. A core.
 //!
+//! Some servers close kept connections a moment after an answer, without a word. A request that is on its way by then is lost,
+//! unless it can be sent twice. One that cannot goes to such a server on a connection that is new, or that has rested for
+//! several times as long as the server was seen to wait, until it has behaved for a minute.
+//!
 //! A server that asks for calm (GOAWAY with ENHANCE_YOUR_CALM, RFC 9113 §7) is not dialled for up to 200 ms, and for twice as
 //! long each time it asks again, up to 30 s; half of each pause is random. Requests that an origin turned away are resent as
 //! far as its allowance reaches: 100 of them, and 10 more each second.
@@ -22,9 +26,18 @@ pub(super) struct Conduct<K> {
 
 #[derive(Debug, Clone, Copy, Default)]
 struct Record {
+    cuts: Option<Cuts>,
     calm: Option<Calm>,
     /// `None` where it is full.
     allowance: Option<Allowance>,
+}
+
+/// Kept connections that the server closed soon after it had used them.
+#[derive(Debug, Clone, Copy)]
+struct Cuts {
+    last: Instant,
+    /// The greatest age at which it did, counted from the end of the connection's last request.
+    age: Duration,
 }
 
 /// A pause that the server asked for.
@@ -42,6 +55,12 @@ struct Allowance {
     since: Instant,
 }
 
+/// How long a server that cuts is remembered after the last time.
+const CUTS_REMEMBERED: Duration = Duration::from_secs(60);
+/// A connection has rested when it has been idle for so many times the age at which others were cut, within these limits.
+const REST: u32 = 4;
+const SHORTEST_REST: Duration = Duration::from_millis(50);
+const LONGEST_REST: Duration = Duration::from_secs(2);
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 /// How long after a pause the next one is twice as long.
@@ -56,6 +75,12 @@ impl<K> Default for Conduct<K> {
     }
 }
 
+impl Cuts {
+    fn are_remembered(&self, now: Instant) -> bool {
+        now < self.last + CUTS_REMEMBERED
+    }
+}
+
 impl Allowance {
     fn left_at(self, now: Instant) -> f64 {
         let earned = now.saturating_duration_since(self.since).as_secs_f64() * RESENDS_PER_SECOND;
@@ -66,12 +91,38 @@ impl Allowance {
 impl Record {
     /// Returns true if it can be forgotten.
     fn is_over(&self, now: Instant) -> bool {
-        self.calm.is_none_or(|calm| now >= calm.until + CALM_REMEMBERED)
+        !self.cuts.is_some_and(|cuts| cuts.are_remembered(now))
+            && self.calm.is_none_or(|calm| now >= calm.until + CALM_REMEMBERED)
             && self.allowance.is_none_or(|allowance| allowance.left_at(now) >= MOST_RESENDS)
     }
 }
 
 impl<K: Clone + Eq + Hash> Conduct<K> {
+    /// The server closed a kept connection under a request, after it had been idle for `age`.
+    pub(super) fn cut(&mut self, now: Instant, origin: &K, age: Duration) {
+        if let Some(record) = self.record(now, origin) {
+            let before = record.cuts.filter(|cuts| cuts.are_remembered(now)).map_or(Duration::ZERO, |cuts| cuts.age);
+            record.cuts = Some(Cuts { last: now, age: age.max(before) });
+        }
+    }
+
+    /// The server closed an idle connection of this age. That is another cut where it is known to cut, and nothing otherwise.
+    pub(super) fn closed_idle(&mut self, now: Instant, origin: &K, age: Duration) {
+        let cuts = self.origins.get(origin).and_then(|record| record.cuts);
+        if cuts.is_some_and(|cuts| cuts.are_remembered(now)) {
+            self.cut(now, origin, age);
+        }
+    }
+
+    /// How long a kept connection has to have been idle for a request that must be sent once, where its server cuts.
+    pub(super) fn rest(&self, now: Instant, origin: &K) -> Option<Duration> {
+        if self.origins.is_empty() {
+            return None;
+        }
+        let cuts = self.origins.get(origin)?.cuts.filter(|cuts| cuts.are_remembered(now))?;
+        Some((cuts.age * REST).clamp(SHORTEST_REST, LONGEST_REST))
+    }
+
     /// The server asks for calm. Returns when it may be dialled again; `random` is from 0 to 1.
     pub(super) fn calm(&mut self, now: Instant, origin: &K, random: f64) -> Instant {
         let last = self.origins.get(origin).and_then(|record| record.calm);
@@ -125,6 +176,21 @@ mod tests {
 
     fn ms(ms: u64) -> Duration {
         Duration::from_millis(ms)
+    }
+
+    #[test]
+    fn a_server_that_cuts_is_spared_until_it_has_behaved_for_a_minute() {
+        let (mut conduct, now) = (Conduct::default(), crate::clock::now());
+        conduct.closed_idle(now, &1, ms(3));
+        assert_eq!(conduct.rest(now, &1), None, "an idle connection may be closed");
+        conduct.cut(now, &1, ms(3));
+        assert_eq!((conduct.rest(now, &1), conduct.rest(now, &2)), (Some(SHORTEST_REST), None));
+        conduct.closed_idle(now + ms(50_000), &1, ms(100));
+        conduct.cut(now + ms(50_000), &1, ms(3));
+        assert_eq!(conduct.rest(now + ms(109_999), &1), Some(ms(400)));
+        assert_eq!(conduct.rest(now + ms(110_000), &1), None);
+        conduct.cut(now + ms(120_000), &1, ms(3));
+        assert_eq!(conduct.rest(now + ms(120_000), &1), Some(SHORTEST_REST), "what was before is forgotten");
     }
 
     #[test]

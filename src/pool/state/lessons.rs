@@ -24,7 +24,7 @@ struct Lesson {
 }
 
 /// Younger ones are closed for other reasons: the server restarts, or is broken.
-const YOUNGEST: Duration = Duration::from_millis(500);
+pub(super) const YOUNGEST: Duration = Duration::from_millis(500);
 /// Two ages are about the same within a tenth of the younger, and within this.
 const ABOUT: Duration = Duration::from_secs(2);
 /// Two closed at the same moment show nothing of a timer.

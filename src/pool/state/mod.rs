@@ -190,6 +190,17 @@ pub(crate) struct InLine {
     pub(crate) position: usize,
 }
 
+/// What a request wants of the connection that it gets.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Wish {
+    /// The connection on which its last attempt failed: it gets neither that nor an idle one.
+    pub(crate) failed_on: Option<u64>,
+    /// True if it belongs to a call that has begun before: it is served also while the pool is drained.
+    pub(crate) begun: bool,
+    /// True if it must be sent once: of a server that cuts kept connections it gets a rested or a new one.
+    pub(crate) once: bool,
+}
+
 /// How a lease ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ended {
@@ -199,6 +210,8 @@ pub(crate) enum Ended {
     Kept { keep_alive: Option<Duration> },
     /// It cannot. Other requests on it go on.
     Retire(CloseCause),
+    /// The peer closed it, which it had kept, under the request; before that it had been idle for so long.
+    Cut { idle: Duration },
 }
 
 /// A connection that was just dialled.
@@ -383,8 +396,10 @@ struct Ticket<W> {
     host: usize,
     serial: u64,
     since: Instant,
-    /// It failed before, and takes no connection that others have used for requests of theirs, one after the other.
+    /// It failed before, and stands in front of those without a dial.
     again: bool,
+    /// It takes no HTTP/1 connection that others have used.
+    shuns: bool,
     waiter: W,
     dial: Option<usize>,
     links: Links,
@@ -459,21 +474,15 @@ impl<K: Clone + Eq + Hash, C: Clone, W, E> State<K, C, W, E> {
 
     /// Takes a seat on the host's most recently used connection that has one, or queues.
     ///
-    /// A request that comes `again`, having failed on a connection, suspects the others, too: it queues for one that is new, or
-    /// shared with others at the moment. One that belongs to a call that has `begun` is served also while the pool is drained.
-    pub(crate) fn acquire(
-        &mut self,
-        now: Instant,
-        key: &K,
-        again: Option<u64>,
-        begun: bool,
-        waiter: impl FnOnce() -> W,
-    ) -> Acquired<C> {
-        if self.draining && !begun {
+    /// A request that failed on a connection suspects the others, too: it queues for one that is new, or shared with others at the
+    /// moment.
+    pub(crate) fn checkout(&mut self, now: Instant, key: &K, wish: Wish, waiter: impl FnOnce() -> W) -> Acquired<C> {
+        if self.draining && !wish.begun {
             return Acquired::Refused(Limit::Draining);
         }
         let host = self.host(now, key);
-        if let Some(id) = self.with_a_seat(now, host, again) {
+        let rest = self.rest(now, host, wish.once);
+        if let Some(id) = self.with_a_seat(now, host, wish.failed_on, rest) {
             self.count(host, |tally| tally.queued.add(Duration::ZERO));
             let grant = self.seat(now, id);
             // It may have been the last seat a connection gives away, and others may wait for one of another connection.
@@ -486,8 +495,9 @@ impl<K: Clone + Eq + Hash, C: Clone, W, E> State<K, C, W, E> {
             self.prune(host);
             return Acquired::Refused(limit);
         }
-        let position = self.length_before(host, again.is_some());
-        let ticket = self.enqueue(now, host, again.is_some(), waiter());
+        let again = wish.failed_on.is_some();
+        let position = self.length_before(host, again);
+        let ticket = self.enqueue(now, host, again, again || rest.is_some(), waiter());
         // An effect may have told it already.
         let waits = self.tickets.get(ticket.index).is_some_and(|other| other.serial == ticket.serial);
         let limit = if waits { self.kept_waiting_by(ticket.index) } else { self.binding_limit(host) };
@@ -566,6 +576,10 @@ impl<K: Clone + Eq + Hash, C: Clone, W, E> State<K, C, W, E> {
             Ended::Retire(cause @ (CloseCause::Peer | CloseCause::PeerAsked)) => self.end(id, cause),
             Ended::Retire(cause) => self.end_when_possible(id, cause),
             Ended::Kept { keep_alive } => self.heard(now, host, keep_alive),
+            Ended::Cut { idle } => {
+                self.note_close(now, host, idle, true);
+                self.end(id, CloseCause::Peer);
+            }
             Ended::Unused => {}
         }
         match self.overdue(now, id) {

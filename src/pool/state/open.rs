@@ -9,10 +9,16 @@ use crate::trace::CloseCause;
 
 impl<K: Clone + Eq + Hash, C: Clone, W, E> State<K, C, W, E> {
     /// A connection with a free seat: a busy one rather than an idle one, the most recently used rather than others. A
-    /// request that comes `again` gets no idle one, nor the one it failed on.
-    pub(super) fn with_a_seat(&mut self, now: Instant, host: usize, again: Option<u64>) -> Option<usize> {
+    /// request that comes `again` gets no idle one, nor the one it failed on; one that needs a `rest` none that was idle for less.
+    pub(super) fn with_a_seat(
+        &mut self,
+        now: Instant,
+        host: usize,
+        again: Option<u64>,
+        rest: Option<Duration>,
+    ) -> Option<usize> {
         loop {
-            let found = self.shared_seat(host, again).or_else(|| self.idle_seat(host, again))?;
+            let found = self.shared_seat(host, again).or_else(|| self.idle_seat(now, host, again, rest))?;
             let Some(cause) = self.overdue(now, found) else { return Some(found) };
             self.end(found, cause);
             self.settle(now, found);
@@ -29,14 +35,25 @@ impl<K: Clone + Eq + Hash, C: Clone, W, E> State<K, C, W, E> {
         Some(found)
     }
 
-    fn idle_seat(&self, host: usize, again: Option<u64>) -> Option<usize> {
+    fn idle_seat(&self, now: Instant, host: usize, again: Option<u64>, rest: Option<Duration>) -> Option<usize> {
         let idle = &self.hosts[host].idle;
+        let has_rested = |open: &Open<C>| rest.is_none_or(|rest| now.saturating_duration_since(open.since) >= rest);
         let mut found = idle.front().filter(|_| again.is_none())?;
         // One whose peer allows no request at the moment stays idle.
-        while self.open(found).seats == 0 {
+        while self.open(found).seats == 0 || !has_rested(self.open(found)) {
             found = idle.after(&self.conns, found)?;
         }
         Some(found)
+    }
+
+    /// How long a kept connection has to have been idle for a request that must be sent once. Over HTTP/2 requests share
+    /// connections, and servers say which ones they leave out.
+    pub(super) fn rest(&self, now: Instant, host: usize, once: bool) -> Option<Duration> {
+        let entry = &self.hosts[host];
+        if !once || entry.speaks != Speaks::One {
+            return None;
+        }
+        self.conduct.rest(now, &entry.key)
     }
 
     /// Takes a seat.

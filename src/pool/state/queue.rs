@@ -30,10 +30,10 @@ impl<K: Clone + Eq + Hash, C: Clone, W, E> State<K, C, W, E> {
     }
 
     /// Puts a request in the queue; one that comes `again` in front of those without a dial, because it came before them.
-    pub(super) fn enqueue(&mut self, now: Instant, host: usize, again: bool, waiter: W) -> TicketId {
+    pub(super) fn enqueue(&mut self, now: Instant, host: usize, again: bool, shuns: bool, waiter: W) -> TicketId {
         let serial = next(&mut self.serial);
         let ahead_of = self.hosts[host].first_unpaired.filter(|_| again);
-        let ticket = Ticket { host, serial, since: now, again, waiter, dial: None, links: Links::default() };
+        let ticket = Ticket { host, serial, since: now, again, shuns, waiter, dial: None, links: Links::default() };
         let index = self.tickets.insert(ticket);
         self.books.unpaired += 1;
         let entry = &mut self.hosts[host];
@@ -60,7 +60,7 @@ impl<K: Clone + Eq + Hash, C: Clone, W, E> State<K, C, W, E> {
             self.adopt(host, orphan);
             self.relist(host);
         }
-        if self.tickets[index].dial.is_none() && again {
+        if self.tickets[index].dial.is_none() && shuns {
             self.make_room_within(now, host);
         }
         if self.tickets[index].dial.is_none() {
@@ -193,7 +193,7 @@ impl<K: Clone + Eq + Hash, C: Clone, W, E> State<K, C, W, E> {
         let used = open.requests > 0 && !open.many;
         let queue = &self.hosts[host].queue;
         let mut taker = queue.front()?;
-        while used && self.tickets[taker].again {
+        while used && self.tickets[taker].shuns {
             taker = queue.after(&self.tickets, taker)?;
         }
         Some(taker)
@@ -202,8 +202,8 @@ impl<K: Clone + Eq + Hash, C: Clone, W, E> State<K, C, W, E> {
     /// Whether the host's next request to be dialled for takes nothing but a new connection, and there is no room for one.
     pub(super) fn wants_room(&self, host: usize) -> bool {
         let entry = &self.hosts[host];
-        let again = entry.first_unpaired.is_some_and(|first| self.tickets[first].again);
-        again && entry.places == entry.usable && !(self.has_room() && self.host_has_room(host))
+        let shuns = entry.first_unpaired.is_some_and(|first| self.tickets[first].shuns);
+        shuns && entry.places == entry.usable && !(self.has_room() && self.host_has_room(host))
     }
 
     /// Hands a seat on a connection to the host's first request that it is good enough for.

@@ -32,6 +32,18 @@ fn ms(ms: u64) -> Duration {
 }
 
 impl Pool {
+    /// Checks a connection out for a request that may be sent twice.
+    pub(super) fn acquire(
+        &mut self,
+        now: Instant,
+        host: &u8,
+        failed_on: Option<u64>,
+        begun: bool,
+        waiter: impl FnOnce() -> u32,
+    ) -> Acquired<u64> {
+        self.checkout(now, host, Wish { failed_on, begun, once: false }, waiter)
+    }
+
     fn wait(&mut self, now: Instant, host: u8, waiter: u32) -> TicketId {
         match self.acquire(now, &host, None, false, || waiter) {
             Acquired::Wait(ticket, _) => ticket,
@@ -1359,4 +1371,67 @@ fn a_connection_that_its_peer_retires_takes_no_more_requests_whatever_room_there
     pool.release(now, refused, Ended::Retire(CloseCause::Peer));
     assert!(matches!(pool.poll(), Some(Effect::Retired(_, CloseCause::Peer))));
     assert_eq!(pool.limit(now, MANY, 1), Limit::ConnectionsPerHost);
+}
+
+const ONCE: Wish = Wish { failed_on: None, begun: false, once: true };
+
+#[test]
+fn a_host_that_cuts_gets_what_must_be_sent_once_on_rested_or_new_connections() {
+    let (mut pool, now) = pool(PoolConfig::new());
+    pool.open_idle(now, 1, 3);
+    let Acquired::Ready(grant) = pool.checkout(now + ms(1), &1, ONCE, || 0) else { panic!("nothing is known of it") };
+    pool.release(now + ms(2), grant.held, Ended::Cut { idle: ms(3) });
+    pool.closes();
+    assert!(matches!(pool.checkout(now + ms(10), &1, ONCE, || 1), Acquired::Wait(..)));
+    let permit = pool.permit();
+    // What may be sent twice takes any, and what is freed goes to the next one that does.
+    let (held, _) = pool.ready(now + ms(10), 1);
+    pool.release(now + ms(11), held, KEPT);
+    assert!(pool.poll().is_none());
+    pool.dialed(now + ms(12), permit, http1(9));
+    assert!(matches!(pool.delivered(), (1, _, 9)));
+    // Of the two that are left, one was idle from the start.
+    let rested = pool.checkout(now + ms(51), &1, ONCE, || 2);
+    assert!(matches!(rested, Acquired::Ready(Grant { idle, .. }) if idle == ms(51)), "{rested:?}");
+    assert!(matches!(pool.checkout(now + ms(52), &1, ONCE, || 3), Acquired::Wait(..)));
+}
+
+#[test]
+fn a_host_that_cuts_is_trusted_again_when_it_has_behaved_for_a_minute() {
+    for behaves in [true, false] {
+        let (mut pool, now) = pool(PoolConfig::new());
+        let ids = pool.open_idle(now, 1, 3);
+        let (held, _) = pool.ready(now, 1);
+        pool.release(now, held, Ended::Cut { idle: ms(0) });
+        if !behaves {
+            // It closes another one as soon as it is idle.
+            let later = now + ms(30_000);
+            let (held, _) = pool.ready(later, 1);
+            let id = *ids.iter().find(|id| id.serial == held.connection()).unwrap();
+            pool.release(later, held, KEPT);
+            pool.closed(later, id);
+        }
+        let then = now + ms(60_000);
+        let (held, _) = pool.ready(then, 1);
+        pool.release(then, held, KEPT);
+        let taken = matches!(pool.checkout(then + ms(1), &1, ONCE, || 1), Acquired::Ready(_));
+        assert_eq!(taken, behaves);
+    }
+}
+
+#[test]
+fn under_a_limit_a_host_that_cuts_makes_room_for_what_must_be_sent_once() {
+    let (mut pool, now) = pool(PoolConfig::new().max_connections_per_host(1));
+    let ids = pool.open_idle(now, 1, 1);
+    let (held, _) = pool.ready(now, 1);
+    pool.release(now, held, Ended::Cut { idle: ms(0) });
+    pool.closes();
+    pool.closed(now, ids[0]);
+    let ids = pool.open_idle(now, 1, 1);
+    assert!(matches!(pool.checkout(now, &1, ONCE, || 7), Acquired::Wait(..)));
+    pool.closes();
+    assert_eq!(pool.closed(now, ids[0]), CloseCause::MadeRoom);
+    let permit = pool.permit();
+    pool.dialed(now, permit, http1(9));
+    assert!(matches!(pool.delivered(), (7, _, 9)));
 }

@@ -5,6 +5,7 @@
 use std::hash::Hash;
 use std::time::Duration;
 
+use super::lessons::YOUNGEST;
 use super::{Effect, Listed, Stage, State};
 use crate::clock::Instant;
 use crate::trace::CloseCause;
@@ -51,8 +52,21 @@ impl<K: Clone + Eq + Hash, C: Clone, W, E> State<K, C, W, E> {
             && open.requests > 0
         {
             let age = now.saturating_duration_since(open.since);
-            self.lessons.closed(now, &self.hosts[conn.host].key, age);
-            self.set_idle_alarm(now, conn.host);
+            self.note_close(now, conn.host, age, false);
+        }
+    }
+
+    /// The peer closed a connection that had been idle for `age`, be it under a request.
+    pub(super) fn note_close(&mut self, now: Instant, host: usize, age: Duration, under_a_request: bool) {
+        let key = &self.hosts[host].key;
+        match (age < YOUNGEST, under_a_request) {
+            (true, true) => self.conduct.cut(now, key, age),
+            (true, false) => self.conduct.closed_idle(now, key, age),
+            // What is older is closed by a timer.
+            (false, _) => {
+                self.lessons.closed(now, key, age);
+                self.set_idle_alarm(now, host);
+            }
         }
     }
 

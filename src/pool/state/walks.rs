@@ -138,7 +138,8 @@ impl Walk {
         let undialled = |(_, ticket, _): &(u32, TicketId, Instant)| self.pool.dial_of(*ticket).is_none();
         let queue = self.waiting.entry(host).or_default();
         let behind = queue.iter().position(undialled);
-        match self.pool.acquire(self.now, &host, again, false, || waiter) {
+        let wish = Wish { failed_on: again, begun: false, once: self.random.bool() };
+        match self.pool.checkout(self.now, &host, wish, || waiter) {
             Acquired::Ready(Grant { held, conn, .. }) => {
                 assert!(!overtakes, "seed {}: overtook the queue", self.seed);
                 assert!(
@@ -149,6 +150,10 @@ impl Walk {
                 self.lease(held, conn);
             }
             Acquired::Wait(ticket, _) => {
+                let waits = self.pool.tickets.get(ticket.index).filter(|other| other.serial == ticket.serial);
+                if waits.is_some_and(|ticket| ticket.shuns) {
+                    self.shunning.insert(waiter);
+                }
                 let queue = self.waiting.entry(host).or_default();
                 match behind.filter(|_| again.is_some()) {
                     Some(place) => queue.insert(place, (waiter, ticket, self.now)),
@@ -209,6 +214,7 @@ impl Walk {
         let ended = match kept {
             true if self.random.u8(..4) == 0 => Ended::Unused,
             true => Ended::Kept { keep_alive: None },
+            false if self.random.bool() => Ended::Cut { idle: ms(self.random.u64(..1_000)) },
             false => Ended::Retire(CloseCause::Unfinished),
         };
         self.pool.release(self.now, held, ended);
