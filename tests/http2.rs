@@ -826,3 +826,46 @@ async fn a_slow_answer_costs_no_connection_on_which_another_one_comes() {
         assert_eq!(wire.connections(), 1, "read: {reads}");
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_peer_that_answers_and_takes_no_more_of_the_request_keeps_no_drain_waiting_for_long() {
+    let wire = Wire::new(|_, stream| async move {
+        let Ok(mut peer) = H2Peer::accept(stream, Some(100)).await else { return };
+        let Ok(stream) = head(&mut peer).await else { return };
+        let _ = peer.answer(stream).await;
+        // It reads no more, and keeps its end.
+        std::future::pending::<()>().await;
+        drop(peer);
+    });
+    let client = client(&wire, PoolConfig::new(), &Recorder::default());
+    let answer = client.post(URL).body(vec![0; 1_000_000]).send().await.unwrap().text().await.unwrap();
+    assert_eq!((answer.as_str(), client.pool_stats().leased), ("ok", 1));
+    let start = Instant::now();
+    client.drain().await;
+    assert!((ms(4_900)..=ms(5_100)).contains(&start.elapsed()), "{:?}", start.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_that_is_slow_by_itself_may_go_on_after_its_answer() {
+    let received = Arc::new(AtomicUsize::new(0));
+    let seen = received.clone();
+    let wire = Wire::new(move |_, stream| {
+        let seen = seen.clone();
+        async move {
+            let Ok(mut peer) = H2Peer::accept(stream, Some(100)).await else { return };
+            while let Ok(frame) = peer.next().await {
+                match frame.kind {
+                    HEADERS => drop(peer.answer(frame.stream).await),
+                    DATA => drop(seen.fetch_add(frame.payload.len(), Ordering::SeqCst)),
+                    _ => {}
+                }
+            }
+        }
+    });
+    let client = client(&wire, PoolConfig::new(), &Recorder::default());
+    let response = client.post(URL).body(slow_body(20_000)).send().await.unwrap();
+    assert_eq!(response.text().await.unwrap(), "ok");
+    sleep(ms(21_000)).await;
+    assert_eq!((wire.connections(), received.load(Ordering::SeqCst)), (1, "firstrest".len()));
+    assert_eq!(client.pool_stats().leased, 0);
+}

@@ -11,7 +11,7 @@ use http_body::{Frame, SizeHint};
 use tokio::sync::Notify;
 
 use super::Body;
-use crate::clock::{Instant, Timer, now};
+use crate::clock::{Instant, Timer, before, now};
 use crate::connect;
 use crate::error::Cause;
 
@@ -40,6 +40,8 @@ pub(super) struct Upload {
     failed: Mutex<Option<Cause>>,
     begun: AtomicBool,
     over: AtomicBool,
+    /// True while the body has nothing to hand over yet: it is not the peer that holds it up.
+    starved: AtomicBool,
     /// Rings when it is over.
     bell: Notify,
     given_up: AtomicBool,
@@ -110,6 +112,22 @@ impl Upload {
         }
     }
 
+    /// Waits until the body is no longer sent, for `limit` at most, and while the peer takes something of it every `idle`. Returns
+    /// true if it is over.
+    pub(super) async fn over_within(&self, limit: Duration, idle: Duration) -> bool {
+        let end = now() + limit;
+        loop {
+            let (taken, look) = (self.bytes(), end.min(now() + idle));
+            if before(Some(look), pin!(self.over())).await.is_some() {
+                return true;
+            }
+            let is_stuck = self.bytes() == taken && !self.starved.load(Ordering::Relaxed);
+            if is_stuck || look == end {
+                return false;
+            }
+        }
+    }
+
     /// The peer wants the body, or does not; the first word counts.
     pub(super) fn consent(&self, wanted: bool) {
         let Some(consent) = &self.consent else { return };
@@ -173,7 +191,11 @@ impl http_body::Body for Outgoing {
         upload.begun.store(true, Ordering::Relaxed);
         let frame = match carried.body.split(PIECE) {
             Some(piece) => Some(Ok(Frame::data(piece))),
-            None => ready!(Pin::new(&mut carried.body).poll_frame(cx)),
+            None => {
+                let polled = Pin::new(&mut carried.body).poll_frame(cx);
+                upload.starved.store(polled.is_pending(), Ordering::Relaxed);
+                ready!(polled)
+            }
         };
         let frame = frame.map(|frame| {
             // The request fails for it, and hyper tells that its own way: what it was is told here.

@@ -26,8 +26,9 @@ use crate::trace::{CloseCause, Event, Phase, Trace, Wants};
 
 /// How long a connection whose response was read may take to be ready for the next request.
 const READY_TIMEOUT: Duration = Duration::from_millis(250);
-/// How long the rest of a request may take over HTTP/2 when its response is over.
+/// How long the rest of a request may take over HTTP/2 when its response is over, and how long the peer may take nothing of it.
 const REST_TIMEOUT: Duration = Duration::from_secs(60);
+const REST_IDLE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Of a body nobody reads, so much is read for the sake of the connection, and for so long.
 const MAX_DRAINED: u64 = 64 * 1024;
 const DRAIN_TIMEOUT: Duration = Duration::from_millis(50);
@@ -392,11 +393,12 @@ impl Source {
         }
     }
 
-    /// Keeps a stream's place until the request's body is over; where that takes for too long, its connection serves no others.
+    /// Keeps a stream's place until the request's body is over. Where that takes longer than `limit`, or the peer takes nothing of it
+    /// for [`REST_IDLE_TIMEOUT`], its connection serves no others.
     fn when_over(upload: Arc<Upload>, mut lease: Lease<Dialer>, limit: Duration) {
         let Ok(runtime) = Handle::try_current() else { return };
         runtime.spawn(async move {
-            if clock::before(clock::now().checked_add(limit), pin!(upload.over())).await.is_none() {
+            if !upload.over_within(limit, REST_IDLE_TIMEOUT).await {
                 upload.give_up();
                 lease.retire(CloseCause::Unfinished);
             }

@@ -376,14 +376,7 @@ impl<D: Dial> Shared<D> {
                     self.step(|state| state.answered(now(), &name, &answer, true));
                 }
             }
-            Effect::Abort(dial) if !self.lock().is_orphan(dial) => {}
-            Effect::Abort(dial) => {
-                let abort = self.dials().get_mut(&dial.serial).and_then(|underway| {
-                    underway.unwanted = true;
-                    underway.abort.clone()
-                });
-                abort.inspect(AbortHandle::abort);
-            }
+            Effect::Abort(dial) => self.abort_if_unwanted(dial),
             Effect::Drained => self.drained.notify_waiters(),
             Effect::Fail { waiter, why } => {
                 let _ = waiter.delivery.send(self.failed(why));
@@ -399,8 +392,21 @@ impl<D: Dial> Shared<D> {
         Delivery { lease: Err(error), dial }
     }
 
+    /// Gives a dial up that no request needs while the pool is drained.
+    fn abort_if_unwanted(&self, dial: ConnId) {
+        if !self.lock().is_unwanted(dial) {
+            return;
+        }
+        let abort = self.dials().get_mut(&dial.serial).and_then(|underway| {
+            underway.unwanted = true;
+            underway.abort.clone()
+        });
+        abort.inspect(AbortHandle::abort);
+    }
+
     fn dial(self: &Arc<Self>, permit: Permit, key: D::Key, runtime: Option<Handle>) {
-        let number = permit.id().serial;
+        let id = permit.id();
+        let number = id.serial;
         let trace = DialTrace::new(&self.hooks, number);
         self.dials()
             .insert(number, Underway { trace: trace.clone(), abort: None, unwanted: false, watchers: Vec::new() });
@@ -415,6 +421,9 @@ impl<D: Dial> Shared<D> {
                 underway.abort = Some(task);
             }
         }
+        // Effects are performed outside of the lock. The one that gives this dial up may have been performed before it was among those
+        // under way, and found nothing to abort.
+        self.abort_if_unwanted(id);
     }
 
     /// Waits for the end of a dial that is under way.

@@ -751,8 +751,13 @@ impl<K: Clone + Eq + Hash, C: Clone, W, E> State<K, C, W, E> {
         !self.effects.is_empty()
     }
 
-    /// Whether a dial is under way for nobody.
-    pub(crate) fn is_orphan(&self, id: ConnId) -> bool {
+    /// Returns true if a dial is under way that no request needs, and the pool is drained.
+    pub(crate) fn is_unwanted(&self, id: ConnId) -> bool {
+        self.draining && self.is_orphan(id)
+    }
+
+    /// Returns true if a dial is under way for no request.
+    fn is_orphan(&self, id: ConnId) -> bool {
         let is_orphan = |conn: &Conn<C>| matches!(conn.stage, Stage::Dialling { ticket: None, .. });
         self.conns.get(id.index).is_some_and(|conn| conn.serial == id.serial && is_orphan(conn))
     }
