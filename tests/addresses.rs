@@ -41,6 +41,24 @@ async fn one_family_alone_is_asked_for_and_dialled() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_kept_connection_has_its_clients_families_asked_for_and_no_other() {
+    for (addresses, families) in [(Addresses::Both, 2), (Addresses::V4Only, 1), (Addresses::V6Only, 1)] {
+        // With a TTL of zero the name is unknown to the cache, which asks for what it is told is in use.
+        let dns = FakeDns { ttl: Duration::ZERO, ..dual() };
+        let client = Client::builder().addresses(addresses).resolver(dns.clone());
+        let client = client.transport(FakeNet::new([(v4(1), SERVES), (v6(), SERVES)])).build().unwrap();
+        let get = async || client.get("http://api.test/").send().await.unwrap().bytes().await.unwrap();
+        get().await;
+        assert_eq!(dns.queries(), families, "{addresses:?}: for the dial");
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        get().await;
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        assert_eq!(client.pool_stats().opened, 1, "{addresses:?}: one connection");
+        assert_eq!(dns.queries(), 2 * families, "{addresses:?}: for the connection");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn connections_can_be_spread_over_all_addresses() {
     let ips = [v4(1), v4(2), v4(3), v6()];
     let resolver = FixedResolver::new().with("api.test", ips).with("other.test", ips);

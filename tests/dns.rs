@@ -2,7 +2,7 @@
 
 use std::net::{Ipv4Addr, TcpListener, UdpSocket};
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use hickory_proto::op::{Message, Query, ResponseCode};
 use hickory_proto::rr::rdata::{CNAME, SOA};
@@ -11,7 +11,7 @@ use speeddial::dns::{
     Answer, CachedResolver, Family, HickoryResolver, Resolve, ResolveError, ResolveErrorKind, Source,
 };
 
-use crate::support::dns_server::{DnsServer, add_address};
+use crate::support::dns_server::{DnsServer, add_address, respond};
 use crate::support::dns_tcp;
 
 /// The zone of these tests, by the first label of the name.
@@ -108,13 +108,73 @@ async fn under_the_cache_a_name_is_asked_for_once_and_ttl_zero_each_time() {
 
 #[tokio::test]
 async fn a_server_that_is_not_there_is_not_a_name_that_does_not_exist() {
-    // Connected to somebody else, the socket takes no packet from us, and nobody else has its port.
-    let gone = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-    gone.connect((Ipv4Addr::LOCALHOST, 9)).unwrap();
+    let gone = refusing();
     let resolver = HickoryResolver::with_servers([gone.local_addr().unwrap()]);
     let error =
         resolver.with_try_timeout(Duration::from_millis(300)).resolve("host.test", Family::V4).await.unwrap_err();
     assert!(!error.kind().is_negative(), "{error}");
+}
+
+/// A UDP socket whose port refuses what others send to it: connected elsewhere, it takes no packet from them, and nobody
+/// else has its port.
+fn refusing() -> UdpSocket {
+    let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    socket.connect((Ipv4Addr::LOCALHOST, 9)).unwrap();
+    socket
+}
+
+#[tokio::test]
+async fn after_a_closed_port_the_next_server_is_asked_at_once() {
+    let (closed, second) = (refusing(), DnsServer::start(zone).unwrap());
+    let servers = [closed.local_addr().unwrap(), second.address()];
+    let start = Instant::now();
+    assert!(HickoryResolver::with_servers(servers).resolve("host.test", Family::V4).await.is_ok());
+    assert!(start.elapsed() < Duration::from_millis(200), "{:?}", start.elapsed());
+
+    let alone = HickoryResolver::with_servers([closed.local_addr().unwrap()]);
+    let start = Instant::now();
+    let error = alone.resolve("host.test", Family::V4).await.unwrap_err();
+    assert_eq!(error.kind(), ResolveErrorKind::Unreachable);
+    assert!(start.elapsed() < Duration::from_millis(200), "by TCP as well: {:?}", start.elapsed());
+}
+
+#[tokio::test]
+async fn after_a_quarter_of_a_second_of_silence_the_next_server_is_asked_or_tcp() {
+    let (silent, tcp) = silent();
+    let (address, second) = (silent.local_addr().unwrap(), DnsServer::start(zone).unwrap());
+    let over_tcp = dns_tcp::serve(tcp, zone);
+    for (servers, by_tcp) in [(vec![address, second.address()], 0), (vec![address], 1)] {
+        let resolver = HickoryResolver::with_servers(servers);
+        let start = Instant::now();
+        assert!(resolver.resolve("host.test", Family::V4).await.is_ok());
+        let elapsed = start.elapsed();
+        assert!((Duration::from_millis(240)..Duration::from_secs(1)).contains(&elapsed), "{elapsed:?}");
+        assert_eq!(over_tcp.load(Ordering::SeqCst), by_tcp);
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_is_slow_is_listened_to_while_others_are_asked() {
+    let (slow, silent) = (slow(Duration::from_millis(600)), silent().0);
+    let resolver = HickoryResolver::with_servers([slow, silent.local_addr().unwrap()]);
+    let start = Instant::now();
+    assert!(resolver.resolve("host.test", Family::V4).await.is_ok());
+    assert!(start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
+}
+
+/// A server that answers its first query after so long, and no other.
+fn slow(delay: Duration) -> std::net::SocketAddr {
+    let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let address = socket.local_addr().unwrap();
+    std::thread::spawn(move || {
+        let mut packet = [0; 1_500];
+        let (length, peer) = socket.recv_from(&mut packet).unwrap();
+        std::thread::sleep(delay);
+        socket.send_to(&respond(&zone, &packet[..length]).unwrap(), peer).unwrap();
+        // Its port stays open until the client is done.
+        while socket.recv_from(&mut packet).is_ok() {}
+    });
+    address
 }
 
 /// Asks two servers, of which the first does as `first` says; what came of it, and how often the first was asked.
@@ -205,7 +265,7 @@ async fn a_lookup_has_a_limit_over_all() {
         .with_tries(1_000)
         .with_try_timeout(Duration::from_millis(50))
         .with_total_timeout(Duration::from_millis(300));
-    let start = std::time::Instant::now();
+    let start = Instant::now();
     let error = resolver.resolve("host.test", Family::V4).await.unwrap_err();
     assert_eq!(error.kind(), ResolveErrorKind::Timeout);
     assert!(start.elapsed() >= Duration::from_millis(300), "it tried for as long as it may");

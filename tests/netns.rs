@@ -1,13 +1,18 @@
 //! Addresses that are far away or nowhere, in a network namespace of the test's own: real sockets, real time. Skipped,
 //! loudly, where none can be made.
 
+#[cfg(target_env = "gnu")]
+use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader};
 use std::os::fd::AsFd;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+#[cfg(target_env = "gnu")]
+use hickory_proto::op::ResponseCode;
+use hickory_proto::op::{Message, Query};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
-use speeddial::dns::FixedResolver;
+use speeddial::dns::{CachedResolver, Family, FixedResolver, HickoryResolver, Resolve, ResolveErrorKind, Source};
 use speeddial::trace::Outcome;
 use speeddial::{Client, PoolConfig};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -157,6 +162,167 @@ fn fast_opens() -> u64 {
     let (names, values) = (rows.next().unwrap(), rows.next().unwrap());
     let place = names.split(' ').position(|name| name == "TCPFastOpenActive").unwrap();
     values.split(' ').nth(place).unwrap().parse().unwrap()
+}
+
+/// What resolv.conf says, the name that is looked up, and what there is: a name or all that end so, a type, and the last
+/// part of an address or a failure.
+#[cfg(target_env = "gnu")]
+const SEARCHES: [(&str, &str, &str); 18] = [
+    ("search a.test b.test", "db", "db.a.test A 1, db.b.test AAAA 2"),
+    ("search a.test b.test", "db", "db.a.test AAAA 1, db.b.test A 2"),
+    ("search a.test b.test", "db", "db.a.test - -, db.b.test A 2, db.b.test AAAA 2"),
+    ("search a.test b.test", "db", "db.b.test A 2, db.b.test AAAA 2"),
+    ("search a.test b.test", "db", "db A 3"),
+    ("search a.test b.test", "api.example.com", "api.example.com A 9, *.a.test AAAA 1"),
+    ("search a.test b.test", "api.example.com", "api.example.com - -, api.example.com.b.test A 2"),
+    (
+        "search a.test b.test",
+        "api.example.com",
+        "api.example.com A servfail, api.example.com AAAA servfail, *.b.test A 2",
+    ),
+    ("search a.test b.test\noptions ndots:5", "api.example.com", "api.example.com A 9, *.b.test AAAA 2"),
+    ("search a.test b.test\noptions ndots:5", "api.example.com", "api.example.com A 9"),
+    ("search a.test b.test", "db.", "db.a.test A 1"),
+    ("search a.test b.test", "db", "db.a.test A servfail, db.a.test AAAA 1, db.b.test A 2"),
+    ("search a.test b.test", "db", "db.a.test A 1, db.a.test AAAA servfail, db.b.test AAAA 2"),
+    ("search a.test b.test", "db", "db.a.test A servfail, db.a.test AAAA servfail, db.b.test A 2"),
+    ("search a.test b.test", "db", "db.a.test A refused, db.a.test AAAA refused, db.b.test A 2, db A 3"),
+    ("search .", "db", "db A 3, db AAAA 3"),
+    ("search .lan b.test", "db", "db.lan A 1, db.b.test A 2"),
+    ("search a.test\ndomain b.test", "db", "db.a.test A 1, db.b.test A 2"),
+];
+
+#[cfg(target_env = "gnu")]
+#[test]
+fn a_search_list_leads_where_getaddrinfo_goes() {
+    let thread = std::thread::spawn(|| {
+        let namespace = Namespace::enter("search");
+        let Ok(namespace) = namespace else {
+            eprintln!("SKIPPED: no network namespace can be made");
+            return;
+        };
+        let up = Command::new("ip").args(["link", "set", "lo", "up"]).status();
+        assert!(up.is_ok_and(|status| status.success()));
+        std::fs::create_dir_all(namespace.etc()).unwrap();
+        let zone = std::sync::Arc::new(std::sync::Mutex::new(""));
+        let (socket, of_server) = (std::net::UdpSocket::bind("127.0.0.1:53").unwrap(), zone.clone());
+        std::thread::spawn(move || {
+            let mut packet = [0; 1_500];
+            while let Ok((length, peer)) = socket.recv_from(&mut packet) {
+                let zone = *of_server.lock().unwrap();
+                let answer = |question: &Query, response: &mut Message| answer_from(zone, question, response);
+                if let Some(response) = crate::support::dns_server::respond(&answer, &packet[..length]) {
+                    socket.send_to(&response, peer).unwrap();
+                }
+            }
+        });
+        for (conf, name, records) in SEARCHES {
+            *zone.lock().unwrap() = records;
+            std::fs::write(namespace.etc().join("resolv.conf"), format!("nameserver 127.0.0.1\n{conf}\n")).unwrap();
+            let [theirs, ours] = by_both_resolvers(&namespace.name, name);
+            assert_eq!(ours, theirs, "{conf:?}, {name}: {records}");
+        }
+    });
+    thread.join().unwrap();
+}
+
+#[cfg(target_env = "gnu")]
+fn answer_from(zone: &str, question: &Query, response: &mut Message) {
+    let name = question.name().to_ascii().to_lowercase();
+    let name = name.trim_end_matches('.');
+    let mut exists = false;
+    for record in zone.split(", ") {
+        let [owner, kind, value]: [&str; 3] = record.split(' ').collect::<Vec<_>>().try_into().unwrap();
+        let is_meant = owner == name || owner.strip_prefix('*').is_some_and(|end| name.ends_with(end));
+        exists |= is_meant;
+        if !is_meant || kind != question.query_type().to_string() {
+            continue;
+        }
+        match value {
+            "servfail" => response.metadata.response_code = ResponseCode::ServFail,
+            "refused" => response.metadata.response_code = ResponseCode::Refused,
+            last => {
+                let address = if kind == "A" { format!("192.0.2.{last}") } else { format!("2001:db8::{last}") };
+                let address = address.parse().unwrap();
+                crate::support::dns_server::add_address(response, question, question.name(), address, 60);
+            }
+        }
+    }
+    if !exists {
+        response.metadata.response_code = ResponseCode::NXDomain;
+    }
+}
+
+/// What getaddrinfo finds in a namespace, where resolv.conf is its own, and what we find.
+#[cfg(target_env = "gnu")]
+fn by_both_resolvers(namespace: &str, name: &str) -> [String; 2] {
+    let mut command = Command::new("ip");
+    command.args(["netns", "exec", namespace]).arg(std::env::current_exe().unwrap());
+    command.args(["--exact", "netns::a_name_that_is_given_is_looked_up_by_both", "--nocapture"]);
+    let output = command.env("SPEEDDIAL_LOOKUP", name).output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    let found = |who: &str| text.lines().find_map(|line| line.strip_prefix(who).map(str::to_owned));
+    ["getaddrinfo: ", "speeddial: "].map(|who| found(who).unwrap_or_else(|| panic!("{who}? {text}")))
+}
+
+/// The test above runs this one in its namespace. By itself it has no name to look up.
+#[cfg(target_env = "gnu")]
+#[test]
+fn a_name_that_is_given_is_looked_up_by_both() {
+    let Ok(name) = std::env::var("SPEEDDIAL_LOOKUP") else { return };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let theirs = tokio::net::lookup_host((&*name, 0)).await.into_iter().flatten().map(|address| address.ip());
+        let resolver = HickoryResolver::system();
+        let (v4, v6) = tokio::join!(resolver.resolve(&name, Family::V4), resolver.resolve(&name, Family::V6));
+        let ours = [v4, v6].into_iter().flatten().flat_map(|answer| answer.addresses().to_vec());
+        let (theirs, ours): (BTreeSet<_>, BTreeSet<_>) = (theirs.collect(), ours.collect());
+        println!("\ngetaddrinfo: {theirs:?}\nspeeddial: {ours:?}");
+    });
+}
+
+#[test]
+fn names_resolve_as_soon_as_the_network_is_back() {
+    let thread = std::thread::spawn(|| {
+        let namespace = Namespace::enter("offline");
+        if namespace.is_err() {
+            eprintln!("SKIPPED: no network namespace can be made");
+            return;
+        }
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let server: std::net::SocketAddr = "192.0.2.53:53".parse().unwrap();
+            let cache = CachedResolver::new(HickoryResolver::with_servers([server]));
+            let mut failures = 0;
+            while failures < 5 {
+                let error = cache.lookup("api.test", Family::V4).await.unwrap_err();
+                assert_eq!(error.kind(), ResolveErrorKind::Local, "{error:?}");
+                failures += u32::from(error.answered_from() == Source::Miss);
+                tokio::task::yield_now().await;
+            }
+            for command in ["link set lo up", "address add 192.0.2.53 dev lo"] {
+                let done = Command::new("ip").args(command.split(' ')).status();
+                assert!(done.is_ok_and(|status| status.success()), "{command}");
+            }
+            let socket = tokio::net::UdpSocket::bind(server).await.unwrap();
+            tokio::spawn(async move {
+                let mut packet = [0; 1_500];
+                let (length, peer) = socket.recv_from(&mut packet).await.unwrap();
+                let answer = |question: &Query, response: &mut Message| {
+                    let address = [127, 0, 0, 1].into();
+                    crate::support::dns_server::add_address(response, question, question.name(), address, 60);
+                };
+                let response = crate::support::dns_server::respond(&answer, &packet[..length]).unwrap();
+                socket.send_to(&response, peer).await.unwrap();
+            });
+            let back = std::time::Instant::now();
+            while let Err(error) = cache.lookup("api.test", Family::V4).await {
+                assert!(back.elapsed() < Duration::from_secs(1), "{error:?}");
+                tokio::task::yield_now().await;
+            }
+        });
+    });
+    thread.join().unwrap();
 }
 
 /// One call's figures, as curl has them, in seconds.

@@ -20,7 +20,7 @@ use super::layers::{self, ClientService, Wrap};
 use super::request::Timeouts;
 use super::{Calls, Client, Dialer, IntoUrl, RedirectPolicy, RetryPolicy, Retrying, Shared};
 use crate::connect::{AddressPolicy, Addresses, Connector, Proxies, Proxy, Versions};
-use crate::dns::{CachedResolver, HickoryResolver, Resolve};
+use crate::dns::{CachedResolver, Family, HickoryResolver, Resolve};
 use crate::error::{Error, Result};
 use crate::pool::{FollowDns, Pool, PoolConfig};
 use crate::race::Scores;
@@ -399,7 +399,7 @@ impl ClientBuilder {
         #[cfg(feature = "__tls")]
         self.tls.check(self.versions.alpn()).map_err(Error::config)?;
         let hooks = Hooks::new(self.observers);
-        let resolver = self.resolver.unwrap_or_else(|| CachedResolver::new(HickoryResolver::system()));
+        let resolver = self.resolver.unwrap_or_else(|| system_resolver(self.addresses, &hooks));
         let connector = Connector {
             resolver: resolver.clone(),
             transport: self.transport.unwrap_or_else(|| Arc::new(TcpTransport::new())),
@@ -432,6 +432,16 @@ impl ClientBuilder {
         };
         Ok(Parts { connector, resolver, hooks, pool, calls })
     }
+}
+
+/// The system's DNS, asked for what a client uses of it.
+fn system_resolver(addresses: Addresses, hooks: &Hooks) -> CachedResolver {
+    let resolver = HickoryResolver::system().with_hooks(hooks.clone());
+    CachedResolver::new(match addresses {
+        Addresses::V4Only => resolver.with_family(Family::V4),
+        Addresses::V6Only => resolver.with_family(Family::V6),
+        Addresses::Both | Addresses::Spread => resolver,
+    })
 }
 
 /// What a client is made of.

@@ -22,7 +22,7 @@ use super::multiplexed::{Lately, Multiplexed, Tasks};
 use super::watched::{Seen, Watched};
 use super::{Forwarding, Line};
 use crate::clock::{self, Instant};
-use crate::dns::CachedResolver;
+use crate::dns::{CachedResolver, Family};
 use crate::trace::{TlsFacts, is_timed};
 use crate::transport::{Liveness, Probe, Stream};
 
@@ -131,6 +131,8 @@ const CONNECTION_WINDOW: u32 = 1 << 26;
 pub(crate) struct Interest {
     resolver: CachedResolver,
     name: Arc<str>,
+    /// Those the client uses.
+    families: &'static [Family],
     next: Instant,
 }
 
@@ -141,14 +143,14 @@ const TOLD_EVERY: Duration = Duration::from_millis(250);
 const LOST_EVERY: Duration = Duration::from_secs(30);
 
 impl Interest {
-    /// It is in use since `now`.
-    pub(crate) fn new(resolver: &CachedResolver, name: &Arc<str>, now: Instant) -> Self {
-        Self { resolver: resolver.clone(), name: name.clone(), next: now + TOLD_EVERY }
+    /// An interest in a name that is in use since `now`, in these families.
+    pub(crate) fn new(resolver: &CachedResolver, name: &Arc<str>, families: &'static [Family], now: Instant) -> Self {
+        Self { resolver: resolver.clone(), name: name.clone(), families, next: now + TOLD_EVERY }
     }
 
     pub(crate) fn tell(&mut self, now: Instant) {
         if self.next <= now {
-            let known = self.resolver.touch(&self.name);
+            let known = self.resolver.touch_families(&self.name, self.families);
             self.next = now + if known { TOLD_EVERY } else { LOST_EVERY };
         }
     }

@@ -290,7 +290,7 @@ impl Connector {
             match self.secure(origin, Some(remote), stream, part_of_time, trace).await {
                 Ok((stream, facts)) => {
                     race.proved();
-                    let interest = host.map(|name| Interest::new(&self.resolver, name, now));
+                    let interest = host.map(|name| Interest::new(&self.resolver, name, families, now));
                     return Ok(Line { stream, facts, remote: Some(remote), forwarding, interest, probe });
                 }
                 // It is not the proxy that would not do.

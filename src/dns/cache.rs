@@ -171,6 +171,10 @@ impl<F: Clone> Cache<F> {
             let flight = if refresh { self.ask_ahead(now, name, family, launch) } else { None };
             return Step::Known(fresh, flight);
         }
+        if let Some(absence) = self.absence(now, id, family) {
+            return self.tell_absence(now, name, family, absence, launch);
+        }
+        let slot = &mut self.entries[id].slots[family as usize];
         let stale = slot.stale(now, self.config.stale);
         let Some((retry_at, error)) = slot.failure() else { return self.fly(now, name, family, launch, stale) };
         let retry = retry_at <= now;
@@ -183,6 +187,32 @@ impl<F: Clone> Cache<F> {
         slot.mark_used();
         self.count(&told);
         let flight = if retry { self.ask_ahead(now, name, family, launch) } else { None };
+        Step::Known(told, flight)
+    }
+
+    /// That a name has no addresses in this family, if that has expired while there are some of the other family: who has
+    /// these is not to wait for what was not there a moment ago.
+    fn absence(&self, now: Tick, id: usize, family: Family) -> Option<ResolveError> {
+        let slots = &self.entries[id].slots;
+        let other = &slots[family.other() as usize];
+        let in_use = other.addresses().is_some() && now < other.expires();
+        slots[family as usize].absence().filter(|_| in_use)
+    }
+
+    /// Tells that a family has no addresses, and begins to ask whether that is still so.
+    fn tell_absence(
+        &mut self,
+        now: Tick,
+        name: &str,
+        family: Family,
+        absence: ResolveError,
+        launch: impl FnOnce() -> F,
+    ) -> Step<F> {
+        let told = Err(absence);
+        self.count(&told);
+        let slot = &self.entries[self.index[name]].slots[family as usize];
+        let may_ask = slot.failure().is_none_or(|(retry_at, _)| retry_at <= now);
+        let flight = if may_ask { self.ask_ahead(now, name, family, launch) } else { None };
         Step::Known(told, flight)
     }
 
@@ -502,11 +532,7 @@ impl<F: Clone> Cache<F> {
 
     fn keep_nothing(&mut self, now: Tick, name: &str, family: Family, error: ResolveError, ttl: Duration) {
         let Some(id) = self.entry(name, !ttl.is_zero()) else { return };
-        let slot = &mut self.entries[id].slots[family as usize];
-        match ttl.is_zero() {
-            true => *slot = Slot::default(),
-            false => slot.keep_nothing(error, now.after(ttl)),
-        }
+        self.entries[id].slots[family as usize].keep_nothing(error, now.after(ttl));
         self.settle(now, id);
     }
 
@@ -551,9 +577,12 @@ impl<F: Clone> Cache<F> {
 
     /// Sees to it that a name gets attention in time, and forgets what is past its use.
     fn settle(&mut self, now: Tick, id: usize) {
+        let stale = self.config.stale;
         let entry = &mut self.entries[id];
-        let [v4, v6] = entry.slots.each_mut().map(|slot| slot.settle(now, self.config.stale));
-        let (before, after) = (std::mem::replace(&mut entry.due, v4.min(v6)), v4.min(v6));
+        let [v4, v6] = entry.slots.each_ref().map(|slot| slot.addresses().map(|_| slot.expires()));
+        let [first, second] = &mut entry.slots;
+        let after = first.settle(now, stale, v6).min(second.settle(now, stale, v4));
+        let before = std::mem::replace(&mut entry.due, after);
         if before != after {
             self.dues.remove(&(before, id));
             if after != Tick::NEVER {

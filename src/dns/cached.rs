@@ -42,9 +42,9 @@ type Landing = watch::Sender<Option<Outcome>>;
 ///
 /// Clones share the cache. A query belongs to the cache and not to its first caller, so cancelling a lookup loses
 /// nothing. A name in use is asked for again in the last tenth of its TTL, so that its users never wait. A name that
-/// fails is left alone for 1 s, then for twice as long each time, up to 30 s (RFC 9520); meanwhile an answer that has
-/// expired stands in for up to an hour, marked as [`Source::Stale`] (RFC 8767). What is past all use is removed by a
-/// timer.
+/// fails is left alone for 1 s, then for twice as long each time, up to 30 s (RFC 9520), and for 100 ms where the failure
+/// is this machine's own ([`ResolveErrorKind::is_local`]); meanwhile an answer that has expired stands in for up to an hour,
+/// marked as [`Source::Stale`] (RFC 8767). What is past all use is removed by a timer.
 ///
 /// ```
 /// use speeddial::dns::{CachedResolver, Family, FixedResolver, Source};
@@ -258,17 +258,22 @@ impl CachedResolver {
     /// is asked for, too. Whether the name has addresses here; where it has not, there is no use in touching it often. Does
     /// not wait.
     pub fn touch(&self, name: &str) -> bool {
+        self.touch_families(name, &Family::BOTH)
+    }
+
+    /// Like [`Self::touch`], for a client that uses these families alone.
+    pub(crate) fn touch_families(&self, name: &str, families: &[Family]) -> bool {
         let name = lower_case(name);
         let now = now();
-        Family::BOTH.map(|family| {
-            let mut known = false;
+        let mut known = true;
+        for &family in families {
             self.shared.launch(&name, family, |cache, launch| {
                 let touched = cache.touch(now, &name, family, launch);
-                known = touched.known;
+                known &= touched.known;
                 touched.flight
             });
-            known
-        }) == [true; 2]
+        }
+        known
     }
 
     /// The addresses the cache knows, fresh or stale, to [`restore`](Self::restore) in another process. Neither pins nor

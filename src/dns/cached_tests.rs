@@ -10,6 +10,7 @@ enum Weather {
     #[default]
     Fine,
     Failing,
+    Unconfigured,
     Silent,
     Elsewhere,
     Panicking,
@@ -42,6 +43,12 @@ impl Resolve for Slow {
             assert!(name != "panic" && weather != Weather::Panicking, "as scripted");
             if weather == Weather::Failing {
                 return Err(ResolveError::new(ResolveErrorKind::ServFail, name, family));
+            }
+            if weather == Weather::Unconfigured {
+                return Err(ResolveError::new(ResolveErrorKind::Config, name, family));
+            }
+            if name == "only4" && family == Family::V6 {
+                return Err(ResolveError::new(ResolveErrorKind::NoData, name, family));
             }
             let last = if weather == Weather::Elsewhere { 2 } else { 1 };
             let addresses = if name == "empty" { vec![] } else { vec![[192, 0, 2, last].into()] };
@@ -149,6 +156,19 @@ async fn a_cold_name_that_fails_is_left_alone_for_a_second() {
         assert_eq!((error.kind(), slow.queries()), (ResolveErrorKind::ServFail, queries));
         sleep(400).await;
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failure_of_this_machine_does_not_outlive_its_cause() {
+    let (cache, slow) = cached();
+    slow.turns(Weather::Unconfigured);
+    for _ in 0..100 {
+        assert_eq!(cache.lookup("n", Family::V4).await.unwrap_err().kind(), ResolveErrorKind::Config);
+        sleep(50).await;
+    }
+    slow.turns(Weather::Fine);
+    sleep(100).await;
+    assert_eq!(source(&cache).await, Source::Miss, "ten seconds of failures are over within 100 ms");
 }
 
 #[tokio::test(start_paused = true)]
@@ -298,6 +318,21 @@ async fn a_slow_family_holds_the_other_up_for_50_ms_only() {
     assert_eq!(cache.lookup_both("empty").await.unwrap_err().kind(), ResolveErrorKind::NoData);
     slow.turns(Weather::Failing);
     assert_eq!(cache.lookup_both("fails").await.unwrap_err().kind(), ResolveErrorKind::ServFail);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_family_without_addresses_holds_up_no_dial_while_the_other_is_in_use() {
+    let (cache, slow) = cached();
+    assert_eq!(cache.lookup_both("only4").await.unwrap().len(), 1);
+    // Without an SOA record that is known for a second; IPv4 for five.
+    for queries in [3, 4, 5] {
+        sleep(1_200).await;
+        let start = now();
+        assert_eq!(cache.lookup_both("only4").await.unwrap().len(), 1);
+        assert_eq!(now() - start, Duration::ZERO, "nothing is waited for");
+        sleep(20).await;
+        assert_eq!(slow.queries(), queries, "and it is asked for again in the background");
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -66,7 +66,7 @@ fn land(cache: &mut Cache<()>, now: Instant, family: Family, outcome: Result<Ans
     };
     let fresh = |step: &Step<()>| match step {
         Step::Known(Ok(answer), _) => answer.source() == Source::Hit,
-        Step::Known(Err(_), _) => true,
+        Step::Known(Err(error), _) => error.answered_from() == Source::Hit,
         _ => false,
     };
     if !ttl.is_zero() {

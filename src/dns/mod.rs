@@ -10,11 +10,16 @@ pub mod fuzzed;
 mod hickory;
 mod hosts;
 mod records;
+#[cfg_attr(not(unix), allow(dead_code, reason = "resolv.conf is Unix's"))]
+mod resolv_conf;
+mod search;
 mod server;
 mod slot;
 mod snapshot;
+mod sockets;
 mod stats;
 mod system;
+mod tries;
 mod upstreams;
 
 use std::fmt;
@@ -134,6 +139,8 @@ pub enum ResolveErrorKind {
     Timeout,
     /// No server could be reached.
     Unreachable,
+    /// No server could be asked, for a reason of this machine: it has no network, or no more sockets.
+    Local,
     /// The name is not one that can be asked for.
     InvalidName,
     /// The resolver's configuration could not be read.
@@ -148,6 +155,12 @@ impl ResolveErrorKind {
         matches!(self, Self::NxDomain | Self::NoData)
     }
 
+    /// Returns true if the failure is this machine's, rather than what a server said or did not say. The DNS cache leaves
+    /// such a name alone for 100 ms only.
+    pub fn is_local(self) -> bool {
+        matches!(self, Self::Local | Self::Config)
+    }
+
     fn as_str(self) -> &'static str {
         match self {
             Self::NxDomain => "the name does not exist",
@@ -156,6 +169,7 @@ impl ResolveErrorKind {
             Self::Refused => "the DNS server refused (REFUSED)",
             Self::Timeout => "no answer from DNS in time",
             Self::Unreachable => "no DNS server could be reached",
+            Self::Local => "no DNS server could be asked from this machine",
             Self::InvalidName => "not a valid name",
             Self::Config => "the DNS configuration could not be read",
             Self::Other => "the lookup failed",

@@ -1,6 +1,6 @@
 //! What hickory found, as an answer or as an error of ours.
 
-use std::net::{Ipv4Addr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 use std::time::Duration;
 
 use hickory_resolver::net::{DnsError, NetError};
@@ -64,7 +64,8 @@ pub(super) fn is_answer(error: &NetError) -> bool {
     matches!(error, NetError::Dns(_))
 }
 
-pub(super) fn explain(error: NetError, name: &str, family: Family) -> ResolveError {
+/// The error of a lookup for which `server` was asked.
+pub(super) fn explain(error: NetError, name: &str, family: Family, server: IpAddr) -> ResolveError {
     let (kind, negative_ttl) = match &error {
         NetError::Dns(DnsError::NoRecordsFound(none)) => {
             let kind = match none.response_code {
@@ -76,6 +77,7 @@ pub(super) fn explain(error: NetError, name: &str, family: Family) -> ResolveErr
         }
         NetError::Dns(DnsError::ResponseCode(code)) => (failure(*code), None),
         NetError::Timeout => (ResolveErrorKind::Timeout, None),
+        NetError::Io(error) if is_local(error) => (ResolveErrorKind::Local, None),
         NetError::Io(_) | NetError::NoConnections => (ResolveErrorKind::Unreachable, None),
         _ => (ResolveErrorKind::Other, None),
     };
@@ -86,13 +88,45 @@ pub(super) fn explain(error: NetError, name: &str, family: Family) -> ResolveErr
             Some(code) => std::io::Error::from_raw_os_error(code),
             None => std::io::Error::new(error.kind(), error.to_string()),
         }),
-        // Nor why there is no connection: there may be no socket for one.
-        NetError::NoConnections => match UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)) {
-            Ok(_) => explained.with_cause(NetError::NoConnections),
-            Err(error) => explained.with_cause(error),
+        // Nor why there is no connection: there may be no socket for one, or no way to the server.
+        NetError::NoConnections => match look_for_a_way(server) {
+            Err(error) if is_local(&error) => {
+                ResolveError::new(ResolveErrorKind::Local, name, family).with_cause(error)
+            }
+            _ => explained.with_cause(NetError::NoConnections),
         },
         error => explained.with_cause(error),
     }
+}
+
+/// Connects a UDP socket to a server, which sends nothing: the system says whether it has a socket, and a way.
+fn look_for_a_way(server: IpAddr) -> std::io::Result<()> {
+    let any: IpAddr = if server.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+    UdpSocket::bind((any, 0))?.connect((server, 53))
+}
+
+/// Returns true if a socket failed for a reason of this machine: no network, no way, no leave, no more descriptors. A
+/// server's closed port is not one (RFC 9520 §2.3).
+fn is_local(error: &std::io::Error) -> bool {
+    use std::io::ErrorKind::{
+        AddrInUse, AddrNotAvailable, HostUnreachable, NetworkDown, NetworkUnreachable, OutOfMemory, PermissionDenied,
+    };
+    let kinds =
+        [AddrInUse, AddrNotAvailable, HostUnreachable, NetworkDown, NetworkUnreachable, OutOfMemory, PermissionDenied];
+    kinds.contains(&error.kind()) || lacks_sockets(error)
+}
+
+/// Returns true if there are no more sockets, or none of this family.
+#[cfg(unix)]
+fn lacks_sockets(error: &std::io::Error) -> bool {
+    use rustix::io::Errno;
+    let codes = [Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::AFNOSUPPORT];
+    error.raw_os_error().is_some_and(|code| codes.iter().any(|errno| errno.raw_os_error() == code))
+}
+
+#[cfg(not(unix))]
+fn lacks_sockets(_: &std::io::Error) -> bool {
+    false
 }
 
 fn failure(code: ResponseCode) -> ResolveErrorKind {
@@ -114,10 +148,25 @@ mod tests {
 
     #[test]
     fn what_the_operating_system_said_can_be_found_out() {
-        let error = explain(std::io::Error::from_raw_os_error(24).into(), "a.test", Family::V4);
+        let error =
+            explain(std::io::Error::from_raw_os_error(24).into(), "a.test", Family::V4, Ipv4Addr::LOCALHOST.into());
         let causes = std::iter::successors(error.source(), |error| (*error).source());
         let mut codes = causes.filter_map(|error| error.downcast_ref::<std::io::Error>()?.raw_os_error());
         assert_eq!(codes.next(), Some(24));
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_failure_of_this_machine_is_not_one_of_the_servers() {
+        use rustix::io::Errno;
+        let local = [Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::NETUNREACH, Errno::NETDOWN, Errno::HOSTUNREACH];
+        let servers = [Errno::CONNREFUSED, Errno::CONNRESET, Errno::PIPE];
+        let kind = |errno: Errno| {
+            let error = std::io::Error::from_raw_os_error(errno.raw_os_error());
+            explain(error.into(), "a.test", Family::V4, Ipv4Addr::LOCALHOST.into()).kind()
+        };
+        assert!(local.iter().all(|errno| kind(*errno) == ResolveErrorKind::Local));
+        assert!(servers.iter().all(|errno| kind(*errno) == ResolveErrorKind::Unreachable));
     }
 
     #[test]

@@ -8,6 +8,8 @@ use std::sync::Arc;
 use hickory_resolver::config::ProtocolConfig;
 use hickory_resolver::config::{ConnectionConfig, NameServerConfig};
 
+use super::upstreams::Endpoint;
+
 /// A DNS server and how it is asked: an address alone is asked by UDP and TCP.
 ///
 /// ```
@@ -61,7 +63,7 @@ impl Server {
         !server.connections.iter().all(plain)
     }
 
-    pub(super) fn configuration(&self) -> NameServerConfig {
+    fn configuration(&self) -> NameServerConfig {
         let connections = match &self.by {
             By::Plain => vec![ConnectionConfig::udp(), ConnectionConfig::tcp()],
             #[cfg(feature = "dns-over-tls")]
@@ -74,6 +76,14 @@ impl Server {
             connection
         });
         NameServerConfig::new(self.address.ip(), true, connections.collect())
+    }
+
+    pub(super) fn endpoint(&self) -> Endpoint {
+        let scope = match self.address {
+            SocketAddr::V4(_) => 0,
+            SocketAddr::V6(address) => address.scope_id(),
+        };
+        Endpoint { config: self.configuration(), scope }
     }
 }
 

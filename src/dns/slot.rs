@@ -4,12 +4,15 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Answer, ResolveError, Source};
+use super::{Answer, ResolveError, ResolveErrorKind, Source};
 use crate::clock::Instant;
 
 /// How long a name that failed is not asked for: at first, and at most (RFC 9520 §3.2).
 const FIRST_BACKOFF: Duration = Duration::from_secs(1);
 const LONGEST_BACKOFF: Duration = Duration::from_secs(30);
+
+/// The same where no server had a part in the failure: it ends when its cause does, and waiting spares no server.
+const LOCAL_PAUSE: Duration = Duration::from_millis(100);
 
 /// A moment, in the nanoseconds of a [`Watch`]: half the size of an `Instant`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -130,6 +133,17 @@ impl Slot {
         Some(Answer::new(addresses.clone(), Duration::ZERO, Source::Stale))
     }
 
+    /// That the name has no addresses in this family, which is told past its time while the other family is in use.
+    pub(super) fn absence(&self) -> Option<ResolveError> {
+        match &self.known {
+            Known::Nothing(error) if error.kind() == ResolveErrorKind::NoData => {
+                let error = ResolveError::clone(error);
+                Some(error.with_negative_ttl(Some(Duration::ZERO)).with_source(Source::Stale))
+            }
+            _ => None,
+        }
+    }
+
     #[inline]
     pub(super) fn addresses(&self) -> Option<&Arc<[IpAddr]>> {
         match &self.known {
@@ -195,18 +209,25 @@ impl Slot {
         *self = Self { known: Known::Nothing(Box::new(error)), expires, ..Self::default() };
     }
 
-    /// A query failed: the name is left alone for twice as long as last time.
+    /// A query failed: the name is left alone for twice as long as last time, or for a moment where the failure is local.
     pub(super) fn fail(&mut self, now: Tick, error: ResolveError) {
-        let last = self.failed.as_ref().map(|failed| failed.backoff);
-        let backoff = last.map_or(FIRST_BACKOFF, |last| (last * 2).min(LONGEST_BACKOFF));
+        let backoff = match &self.failed {
+            _ if error.kind().is_local() => LOCAL_PAUSE,
+            Some(last) => (last.backoff * 2).clamp(FIRST_BACKOFF, LONGEST_BACKOFF),
+            None => FIRST_BACKOFF,
+        };
         self.failed = Some(Box::new(Failed { error, retry_at: now.after(backoff), backoff }));
     }
 
-    /// Forgets what is past its use, and says when there is something to do next.
-    pub(super) fn settle(&mut self, now: Tick, stale: Duration) -> Tick {
-        let forget = match self.known {
+    /// Forgets what is past its use, and says when there is something to do next. `other` is when the addresses of the
+    /// other family expire, where it has any.
+    pub(super) fn settle(&mut self, now: Tick, stale: Duration, other: Option<Tick>) -> Tick {
+        let forget = match &self.known {
             Known::Unknown => Tick::NEVER,
             Known::Addresses(_) => self.expires.after(stale),
+            Known::Nothing(error) if error.kind() == ResolveErrorKind::NoData => {
+                self.expires.max(other.unwrap_or(self.expires))
+            }
             Known::Nothing(_) => self.expires,
         };
         let refresh = if self.ahead && self.refresh_at() > now { self.refresh_at() } else { Tick::NEVER };

@@ -1,20 +1,26 @@
-//! The DNS servers of a configuration, in the order in which they are asked.
+//! The DNS servers of a configuration: in which order they are asked, and for which of the names a name may stand for.
 
+use std::collections::{HashMap, VecDeque};
 use std::pin::pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use hickory_resolver::TokioResolver;
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use hickory_resolver::Resolver;
 use hickory_resolver::config::{NameServerConfig, ProtocolConfig, ResolveHosts, ResolverConfig, ResolverOpts};
 use hickory_resolver::lookup::Lookup;
 use hickory_resolver::net::NetError;
-use hickory_resolver::net::runtime::TokioRuntimeProvider;
 use hickory_resolver::proto::rr::Name;
 use tokio::runtime;
 use tokio::sync::{OnceCell, Semaphore};
 
 use super::records::{answer, explain, is_answer};
+use super::resolv_conf::Skipped;
+use super::search::{Memory, Said, SearchList, Verdict, is_silence, judge, merge};
+use super::sockets::Sockets;
+use super::tries::{Step, Tries, Way};
 use super::{Answer, Family, ResolveError, ResolveErrorKind};
 use crate::clock::{Instant, before, now};
 
@@ -28,22 +34,51 @@ pub(super) struct Limits {
     pub(super) in_flight: usize,
 }
 
+/// Which servers are asked, for which names, and how.
+#[derive(Default)]
+pub(super) struct Plan {
+    pub(super) servers: Vec<Endpoint>,
+    pub(super) search: SearchList,
+    /// Each question goes to the next server first.
+    pub(super) rotate: bool,
+    /// One question about a name at a time.
+    pub(super) single_request: bool,
+    /// The family that is asked for, where it is one alone.
+    pub(super) only: Option<Family>,
+    /// What of the configuration was left out.
+    pub(super) skipped: Vec<Skipped>,
+}
+
+/// A server, and the index of the network card that leads to it; zero for none.
+#[derive(Debug, Clone)]
+pub(super) struct Endpoint {
+    pub(super) config: NameServerConfig,
+    pub(super) scope: u32,
+}
+
 /// The servers of a configuration, each with a resolver of its own: hickory would not go on to the next one after
 /// SERVFAIL or REFUSED, nor to TCP where UDP goes unanswered.
 pub(super) struct Upstreams {
     pub(super) servers: Vec<Upstream>,
-    /// What is appended to names that have no trailing dot.
-    suffixes: Vec<Name>,
-    /// A name with so many dots is asked for as it is before it is asked for with a suffix.
-    ndots: usize,
+    search: SearchList,
+    /// What was said of the candidates of names that are searched for.
+    memory: Mutex<Memory>,
+    only: Option<Family>,
+    rotate: bool,
+    pairs: Option<Pairs>,
+    skipped: Mutex<Vec<Skipped>>,
     limits: Limits,
     /// Each lookup has a socket or more, and a burst of them would overrun the servers' buffers.
     turns: Semaphore,
     /// The turns of lookups that have had no answer for a while, so that they hold nobody up.
     slow_turns: Semaphore,
-    /// The one that answered last is asked first.
+    /// The one that answered last is asked first; or the next one, where they rotate.
     first: AtomicUsize,
 }
+
+/// One question about a name at a time, for servers that lose the second one (`single-request`).
+#[derive(Default)]
+struct Pairs(Mutex<HashMap<Name, Weak<Semaphore>>>);
 
 /// How the resolvers of a configuration are made.
 pub(super) struct Workshop {
@@ -53,7 +88,7 @@ pub(super) struct Workshop {
 }
 
 pub(super) struct Upstream {
-    server: NameServerConfig,
+    endpoint: Endpoint,
     workshop: Arc<Workshop>,
     lines: Mutex<Lines>,
 }
@@ -70,7 +105,7 @@ struct Lines {
 struct Line {
     serial: u64,
     runtime: runtime::Id,
-    resolver: TokioResolver,
+    resolver: Resolver<Sockets>,
     /// Whether there was an answer in it. Until then, lookups over a connection wait for the first of them, so that a burst
     /// of them does not open one each.
     answered: Arc<OnceCell<()>>,
@@ -80,6 +115,9 @@ struct Line {
 const MOST_LINES: usize = 8;
 /// After how long without an answer a lookup is a slow one.
 const SLOW: Duration = Duration::from_secs(1);
+/// How long a name that does not exist for IPv4 is still asked for IPv6: such an answer speaks for both (RFC 8020), but
+/// not every server knows that.
+const SECOND_OPINION: Duration = Duration::from_millis(50);
 /// Beyond this no limit makes sense, nor could it be added to the time.
 pub(super) const LONGEST: Duration = Duration::from_secs(60 * 60);
 pub(super) const MOST_TRIES: usize = 100;
@@ -87,7 +125,8 @@ pub(super) const MOST_TRIES: usize = 100;
 impl Workshop {
     pub(super) fn options(mut options: ResolverOpts, limits: Limits) -> ResolverOpts {
         options.cache_size = 0;
-        options.timeout = limits.one_try;
+        // A try has an end of its own; this is the latest there is.
+        options.timeout = limits.one_try.saturating_mul(limits.tries as u32).min(LONGEST);
         options.attempts = 0;
         options.use_hosts_file = ResolveHosts::Never;
         // hickory would cut TTLs at a day, those that mean zero among them (RFC 2181 §8).
@@ -96,9 +135,9 @@ impl Workshop {
         options
     }
 
-    fn resolver(&self, server: NameServerConfig) -> Result<TokioResolver, NetError> {
-        let config = ResolverConfig::from_parts(None, Vec::new(), vec![server]);
-        let builder = TokioResolver::builder_with_config(config, TokioRuntimeProvider::default());
+    fn resolver(&self, endpoint: Endpoint) -> Result<Resolver<Sockets>, NetError> {
+        let config = ResolverConfig::from_parts(None, Vec::new(), vec![endpoint.config]);
+        let builder = Resolver::builder_with_config(config, Sockets::new(endpoint.scope));
         let builder = builder.with_options(self.options.clone());
         #[cfg(feature = "dns-over-tls")]
         let builder = builder.with_tls_config(self.tls.clone());
@@ -106,24 +145,34 @@ impl Workshop {
     }
 }
 
-impl Upstream {
-    fn new(server: NameServerConfig, workshop: Arc<Workshop>) -> Self {
-        Self { server, workshop, lines: Mutex::default() }
+impl Pairs {
+    /// The turn of a name's questions.
+    fn turn_of(&self, name: &Name) -> Arc<Semaphore> {
+        let mut turns = unpoisoned(&self.0);
+        turns.retain(|_, turn| turn.strong_count() > 0);
+        if let Some(turn) = turns.get(name).and_then(Weak::upgrade) {
+            return turn;
+        }
+        let turn = Arc::new(Semaphore::new(1));
+        turns.insert(name.clone(), Arc::downgrade(&turn));
+        turn
     }
+}
 
-    fn lock(&self) -> MutexGuard<'_, Lines> {
-        self.lines.lock().unwrap_or_else(PoisonError::into_inner)
+impl Upstream {
+    fn new(endpoint: Endpoint, workshop: Arc<Workshop>) -> Self {
+        Self { endpoint, workshop, lines: Mutex::default() }
     }
 
     /// The line of this runtime.
     fn line(&self) -> Result<Line, NetError> {
         let runtime = runtime::Handle::current().id();
-        let mut lines = self.lock();
+        let mut lines = unpoisoned(&self.lines);
         if let Some(line) = lines.kept.iter().find(|line| line.runtime == runtime) {
             return Ok(line.clone());
         }
         lines.made += 1;
-        let resolver = self.workshop.resolver(self.server.clone())?;
+        let resolver = self.workshop.resolver(self.endpoint.clone())?;
         let line = Line { serial: lines.made, runtime, resolver, answered: Arc::default() };
         if lines.kept.len() >= MOST_LINES {
             lines.kept.remove(0);
@@ -134,43 +183,60 @@ impl Upstream {
 
     /// Gives a line up in which there was silence, with its connections.
     fn hang_up(&self, silent: &Line) {
-        self.lock().kept.retain(|line| line.serial != silent.serial);
+        unpoisoned(&self.lines).kept.retain(|line| line.serial != silent.serial);
     }
 
-    fn is_over_connections(&self) -> bool {
-        self.server.connections.iter().all(|connection| connection.protocol != ProtocolConfig::Udp)
+    fn is_by_udp(&self) -> bool {
+        self.endpoint.config.connections.iter().any(|connection| connection.protocol == ProtocolConfig::Udp)
     }
 
     /// A connection of its own for one more try: by TCP, unless the server is asked by something better anyway.
-    fn another_way(&self) -> Result<TokioResolver, NetError> {
-        let mut server = self.server.clone();
-        if server.connections.iter().any(|connection| connection.protocol == ProtocolConfig::Tcp) {
-            server.connections.retain(|connection| connection.protocol == ProtocolConfig::Tcp);
+    fn another_way(&self) -> Result<Resolver<Sockets>, NetError> {
+        let mut endpoint = self.endpoint.clone();
+        let connections = &mut endpoint.config.connections;
+        if connections.iter().any(|connection| connection.protocol == ProtocolConfig::Tcp) {
+            connections.retain(|connection| connection.protocol == ProtocolConfig::Tcp);
         }
-        self.workshop.resolver(server)
+        self.workshop.resolver(endpoint)
     }
 }
 
 impl Upstreams {
-    pub(super) fn new(config: &ResolverConfig, limits: Limits, workshop: Workshop) -> Result<Self, NetError> {
-        if config.name_servers().is_empty() {
+    pub(super) fn new(plan: Plan, limits: Limits, workshop: Workshop) -> Result<Self, NetError> {
+        let Plan { servers, search, rotate, single_request, only, skipped } = plan;
+        if servers.is_empty() {
             return Err(NetError::Message("no DNS servers given"));
         }
-        let (ndots, workshop) = (workshop.options.ndots, Arc::new(workshop));
-        let servers = config.name_servers().iter().map(|server| Upstream::new(server.clone(), workshop.clone()));
-        let servers = servers.collect();
-        let suffixes = match config.search() {
-            [] => config.domain().cloned().into_iter().collect(),
-            search => search.to_vec(),
-        };
+        let workshop = Arc::new(workshop);
         let in_flight = limits.in_flight.clamp(1, Semaphore::MAX_PERMITS);
-        let (turns, slow_turns) = (Semaphore::new(in_flight), Semaphore::new(in_flight));
-        Ok(Self { servers, suffixes, ndots, limits, turns, slow_turns, first: AtomicUsize::new(0) })
+        Ok(Self {
+            servers: servers.into_iter().map(|server| Upstream::new(server, workshop.clone())).collect(),
+            search,
+            memory: Mutex::default(),
+            only,
+            rotate,
+            pairs: single_request.then(Pairs::default),
+            skipped: Mutex::new(skipped),
+            limits,
+            turns: Semaphore::new(in_flight),
+            slow_turns: Semaphore::new(in_flight),
+            first: AtomicUsize::new(0),
+        })
+    }
+
+    /// Returns true if a family is asked for at all.
+    pub(super) fn asks_for(&self, family: Family) -> bool {
+        self.only.is_none_or(|only| only == family)
+    }
+
+    /// What of the configuration was left out, once.
+    pub(super) fn take_skipped(&self) -> Vec<Skipped> {
+        std::mem::take(&mut *unpoisoned(&self.skipped))
     }
 
     /// Looks a name up within the limits, once it is its turn.
     pub(super) async fn lookup(&self, parsed: &Name, name: &str, family: Family) -> Result<Answer, ResolveError> {
-        let turn = self.turns.acquire().await.expect("nobody closes it");
+        let turn = self.turns.acquire().await.expect("it is never closed");
         let start = now();
         // Made when it is its turn, so that those who wait are small.
         let mut searching = Box::pin(self.search(parsed, name, family, start + self.limits.total));
@@ -186,8 +252,10 @@ impl Upstreams {
         }
     }
 
-    /// Asks for the name, and for it with each suffix, until there is an answer. That none of them exists is only said
-    /// when that was the answer to each.
+    /// Asks for the name and for it with each suffix, until one of them has addresses in this family or in the other: that
+    /// is the one the name stands for, and this family's answer is what it has of it. Each family's lookup searches by
+    /// itself, so that a slow one does not hold up the other where it has addresses; both come to the same candidate,
+    /// because what one has asked the other does not ask again.
     async fn search(
         &self,
         parsed: &Name,
@@ -195,116 +263,164 @@ impl Upstreams {
         family: Family,
         deadline: Instant,
     ) -> Result<Answer, ResolveError> {
-        let mut failed = None;
-        let mut missing = None;
-        for candidate in self.candidates(parsed) {
-            match self.ask(&candidate, name, family, deadline).await {
+        let mut candidates = VecDeque::from(self.search.candidates(parsed));
+        let is_search = candidates.len() > 1;
+        let mut told: Option<ResolveError> = None;
+        while let Some(candidate) = candidates.pop_front() {
+            let outcome = self.ask(&candidate.name, name, family, deadline).await;
+            if is_search {
+                unpoisoned(&self.memory).note(now(), &candidate.name, family, &outcome);
+            }
+            let error = match outcome {
                 Ok(answer) => return Ok(answer),
-                Err(error) => match error.kind() {
-                    // Whoever is silent now is silent about the next candidate as well.
-                    ResolveErrorKind::Timeout | ResolveErrorKind::Unreachable => return Err(error),
-                    ResolveErrorKind::NoData => missing = Some(error),
-                    ResolveErrorKind::NxDomain => missing = missing.or(Some(error)),
-                    _ => failed = Some(error),
-                },
+                Err(error) => error,
+            };
+            let has_failed = told.as_ref().is_some_and(|told| !told.kind().is_negative());
+            if is_silence(error.kind()) || (candidates.is_empty() && !has_failed) {
+                return Err(if is_silence(error.kind()) { error } else { merge(told, error) });
             }
+            let own = Err(error.kind());
+            let other = self.other_family(&candidate.name, name, (family, error.kind()), deadline).await;
+            let verdict = match family {
+                Family::V4 => judge(own, other),
+                Family::V6 => judge(other, own),
+            };
+            match verdict {
+                Verdict::Chosen => return Err(of_the_chosen(error)),
+                Verdict::Unknown(kind) => return Err(ResolveError::new(kind, name, family)),
+                Verdict::Bare if !candidate.is_bare => candidates.retain(|candidate| candidate.is_bare),
+                Verdict::Bare | Verdict::Next => {}
+            }
+            told = Some(merge(told, error));
         }
-        Err(failed.or(missing).unwrap_or_else(|| ResolveError::new(ResolveErrorKind::InvalidName, name, family)))
+        Err(told.unwrap_or_else(|| ResolveError::new(ResolveErrorKind::InvalidName, name, family)))
     }
 
-    /// The full names a name may stand for, in the order of resolv.conf(5).
-    pub(super) fn candidates(&self, name: &Name) -> Vec<Name> {
-        let mut bare = name.clone();
-        bare.set_fqdn(true);
-        if name.is_fqdn() {
-            return vec![bare];
+    /// What a candidate has in the family that is not `asked` for: what it had a moment ago, or what it has now.
+    async fn other_family(
+        &self,
+        candidate: &Name,
+        name: &str,
+        (asked, said): (Family, ResolveErrorKind),
+        deadline: Instant,
+    ) -> Said {
+        let family = asked.other();
+        if !self.asks_for(family) {
+            return Err(ResolveErrorKind::NoData);
         }
-        let dots = usize::from(name.num_labels()).saturating_sub(1);
-        let mut candidates: Vec<_> =
-            self.suffixes.iter().filter_map(|suffix| name.clone().append_domain(suffix).ok()).collect();
-        for candidate in &mut candidates {
-            candidate.set_fqdn(true);
+        if let Some(said) = unpoisoned(&self.memory).recall(now(), candidate, family) {
+            return said;
         }
-        let place = if dots >= self.ndots { 0 } else { candidates.len() };
-        candidates.insert(place, bare);
-        candidates
+        let end = match (family, said) {
+            (Family::V4, _) => deadline,
+            (Family::V6, ResolveErrorKind::NxDomain) => deadline.min(now() + SECOND_OPINION),
+            (Family::V6, _) => deadline.min(now() + self.limits.one_try),
+        };
+        let asked = before(Some(end), pin!(self.ask(candidate, name, family, deadline))).await;
+        let Some(outcome) = asked else { return Err(ResolveErrorKind::Timeout) };
+        unpoisoned(&self.memory).note(now(), candidate, family, &outcome);
+        outcome.map(drop).map_err(|error| error.kind())
     }
 
+    /// Asks for a full name: one server after the other, until one says something.
     async fn ask(&self, parsed: &Name, name: &str, family: Family, deadline: Instant) -> Result<Answer, ResolveError> {
-        let count = self.servers.len();
-        let first = self.first.load(Ordering::Relaxed);
-        let mut states = vec![State::Unasked; count];
-        let mut last = ResolveError::new(ResolveErrorKind::Timeout, name, family);
-        for turn in 0..self.limits.tries * count {
-            let index = (first + turn) % count;
-            // The last try ends with the lookup rather than being cut off, so that what it means for the server is noted.
-            let end = deadline.min(now() + self.limits.one_try);
-            if end <= now() {
-                return Err(ResolveError::new(ResolveErrorKind::Timeout, name, family));
-            }
-            let error = match self.try_server(&self.servers[index], states[index], parsed, family, end).await {
-                None => continue,
-                Some(Ok(lookup)) => {
-                    self.first.store(index, Ordering::Relaxed);
+        let turn = self.pairs.as_ref().map(|pairs| pairs.turn_of(parsed));
+        let _alone = match &turn {
+            Some(turn) => Some(turn.acquire().await.expect("it is never closed")),
+            None => None,
+        };
+        let rules = (self.limits.tries, self.limits.one_try);
+        let by_udp = self.servers.iter().map(Upstream::is_by_udp);
+        let mut tries = Tries::new(by_udp, self.first(), rules, now(), deadline);
+        let mut running = FuturesUnordered::new();
+        let mut last = None;
+        loop {
+            let wake = match tries.poll(now()) {
+                Step::Try { server, way, end } => {
+                    running.push(self.try_server(server, way, parsed, family, end));
+                    continue;
+                }
+                Step::Wait(until) => until,
+                Step::Over => break,
+            };
+            let Some(Some((server, way, outcome))) = before(wake, running.next()).await else { continue };
+            let error = match outcome {
+                Ok(lookup) => {
+                    self.answered(server);
                     return answer(lookup.message(), parsed, name, family);
                 }
-                Some(Err(error)) => error,
+                Err(error) => error,
             };
-            states[index] = if is_answer(&error) { State::Failed } else { State::Silent };
-            last = explain(error, name, family);
-            match (last.kind(), states[index]) {
-                (kind, _) if kind.is_negative() => {
-                    self.first.store(index, Ordering::Relaxed);
-                    return Err(last);
-                }
-                (_, State::Silent) => {
-                    let next = (index + 1) % count;
-                    // Another lookup may have found a better one in the meantime.
-                    let _ = self.first.compare_exchange(index, next, Ordering::Relaxed, Ordering::Relaxed);
-                }
-                _ => {}
+            let has_failed = is_answer(&error);
+            let error = explain(error, name, family, self.servers[server].endpoint.config.ip);
+            if error.kind().is_negative() {
+                self.answered(server);
+                return Err(error);
             }
+            if !has_failed {
+                self.was_silent(server);
+            }
+            tries.ended(server, way, has_failed);
+            last = Some(more_telling(last, error));
         }
-        Err(last)
+        Err(last.unwrap_or_else(|| ResolveError::new(ResolveErrorKind::Timeout, name, family)))
     }
 
-    /// One try of a server, if it is worth one.
+    /// The server to be asked first.
+    fn first(&self) -> usize {
+        match self.rotate {
+            true => self.first.fetch_add(1, Ordering::Relaxed) % self.servers.len(),
+            false => self.first.load(Ordering::Relaxed),
+        }
+    }
+
+    fn answered(&self, server: usize) {
+        if !self.rotate {
+            self.first.store(server, Ordering::Relaxed);
+        }
+    }
+
+    fn was_silent(&self, server: usize) {
+        if !self.rotate {
+            let next = (server + 1) % self.servers.len();
+            // Another lookup may have found a better one in the meantime.
+            let _ = self.first.compare_exchange(server, next, Ordering::Relaxed, Ordering::Relaxed);
+        }
+    }
+
+    /// One try of a server.
     async fn try_server(
         &self,
-        server: &Upstream,
-        state: State,
+        index: usize,
+        way: Way,
         name: &Name,
         family: Family,
         end: Instant,
-    ) -> Option<Result<Lookup, NetError>> {
-        let asked = |resolver| async {
-            let asked = before(Some(end), pin!(query(resolver, name.clone(), family))).await;
-            asked.unwrap_or(Err(NetError::Timeout))
+    ) -> (usize, Way, Result<Lookup, NetError>) {
+        let server = &self.servers[index];
+        let outcome = match way {
+            Way::Usual => self.try_line(server, name, family, end).await,
+            Way::Anew => match server.another_way() {
+                Ok(resolver) => in_time(end, pin!(query(resolver, name.clone(), family))).await,
+                Err(error) => Err(error),
+            },
         };
-        match state {
-            State::Unasked => Some(match server.line() {
-                Ok(line) => {
-                    let asked = before(Some(end), pin!(self.over(server, &line, name, family))).await;
-                    let asked = asked.unwrap_or(Err(NetError::Timeout));
-                    if asked.as_ref().is_err_and(|error| !is_answer(error)) {
-                        server.hang_up(&line);
-                    }
-                    asked
-                }
-                Err(error) => Err(error),
-            }),
-            State::Silent => Some(match server.another_way() {
-                Ok(resolver) => asked(resolver).await,
-                Err(error) => Err(error),
-            }),
-            State::Failed => None,
+        (index, way, outcome)
+    }
+
+    async fn try_line(&self, server: &Upstream, name: &Name, family: Family, end: Instant) -> Result<Lookup, NetError> {
+        let line = server.line()?;
+        let asked = in_time(end, pin!(self.over(server, &line, name, family))).await;
+        if asked.as_ref().is_err_and(|error| !is_answer(error)) {
+            server.hang_up(&line);
         }
+        asked
     }
 
     /// Asks over a line; the first ones that do so over a connection one after the other, until there is an answer.
     async fn over(&self, server: &Upstream, line: &Line, name: &Name, family: Family) -> Result<Lookup, NetError> {
         let ask = || query(line.resolver.clone(), name.clone(), family);
-        if !server.is_over_connections() {
+        if server.is_by_udp() {
             return ask().await;
         }
         let mut first = None;
@@ -323,19 +439,50 @@ impl Upstreams {
     }
 }
 
-/// What came of asking a server so far.
-#[derive(Debug, Clone, Copy)]
-enum State {
-    Unasked,
-    /// No answer, or none that could be understood.
-    Silent,
-    Failed,
+/// The error of a family of a candidate that has addresses in the other: it exists.
+fn of_the_chosen(error: ResolveError) -> ResolveError {
+    match error.kind() {
+        ResolveErrorKind::NxDomain => {
+            let nothing = ResolveError::new(ResolveErrorKind::NoData, error.name(), error.family());
+            nothing.with_negative_ttl(error.negative_ttl())
+        }
+        _ => error,
+    }
+}
+
+/// The error that says more: what a server said, rather than that none said anything, rather than that none could be asked.
+fn more_telling(last: Option<ResolveError>, error: ResolveError) -> ResolveError {
+    let weight = |error: &ResolveError| match error.kind() {
+        kind if kind.is_local() => 0,
+        kind if is_silence(kind) => 1,
+        _ => 2,
+    };
+    match last {
+        Some(last) if weight(&last) > weight(&error) => last,
+        _ => error,
+    }
+}
+
+async fn in_time(
+    end: Instant,
+    asking: impl Future<Output = Result<Lookup, NetError>> + Unpin,
+) -> Result<Lookup, NetError> {
+    before(Some(end), asking).await.unwrap_or(Err(NetError::Timeout))
 }
 
 /// One family's lookup.
-async fn query(resolver: TokioResolver, name: Name, family: Family) -> Result<Lookup, NetError> {
+async fn query(resolver: Resolver<Sockets>, name: Name, family: Family) -> Result<Lookup, NetError> {
     match family {
         Family::V4 => resolver.ipv4_lookup(name).await,
         Family::V6 => resolver.ipv6_lookup(name).await,
     }
 }
+
+// What is behind these locks is never left half changed.
+fn unpoisoned<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+#[path = "upstreams_tests.rs"]
+mod tests;

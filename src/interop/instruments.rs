@@ -167,6 +167,7 @@ impl<S: Sink> Observer for Meter<S> {
         match record.subject {
             Subject::Call(_) => self.call(&record.event),
             Subject::Connection(number) => self.connection(number, record),
+            Subject::Resolver => {}
         }
     }
 

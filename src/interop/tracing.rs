@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tracing::field::Empty;
-use tracing::{Span, debug, info_span};
+use tracing::{Span, debug, info_span, warn};
 
 use super::conventions::{error_type, known, protocol};
 use crate::trace::{Asked, EndedCall, Event, Observer, Outcome, Phase, Record, Subject, Wants};
@@ -14,7 +14,8 @@ use crate::trace::{Asked, EndedCall, Event, Observer, Outcome, Phase, Record, Su
 ///
 /// The span is called `HTTP`, at level info, below the span in which the request is sent; it is over when the call is. Events are at
 /// level debug: what happens to the call as it happens; and at its end each lookup, each address that was dialled, and each
-/// phase, with its microseconds. Queries of URLs are left out, because there may be secrets in them.
+/// phase, with its microseconds. Queries of URLs are left out, because there may be secrets in them. A word of resolv.conf
+/// that cannot be understood is told at level warn.
 ///
 /// ```
 /// let client = speeddial::Client::builder().observer(speeddial::interop::Tracing::new()).build()?;
@@ -61,10 +62,13 @@ fn span(Asked { method, origin, target }: &Asked) -> Span {
 
 impl Observer for Tracing {
     fn wants(&self) -> Wants {
-        Wants::CALLS.and(Wants::INTERIM).and(Wants::ENDS)
+        Wants::CALLS.and(Wants::INTERIM).and(Wants::ENDS).and(Wants::RESOLVER)
     }
 
     fn observe(&self, record: &Record) {
+        if let Event::ConfigSkipped { line, word } = &record.event {
+            warn!(line, %word, "resolv.conf: a word that cannot be understood is left out");
+        }
         let Subject::Call(number) = record.subject else { return };
         if let Event::CallStart(asked) = &record.event {
             let span = span(asked);

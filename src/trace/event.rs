@@ -335,6 +335,8 @@ pub enum Subject {
     Call(u64),
     /// One connection, from the start of its dial to the end of its socket, by a number that is unique in this client.
     Connection(u64),
+    /// The DNS resolver.
+    Resolver,
 }
 
 /// One event with its subject and time, as an [`Observer`](super::Observer) gets it.
@@ -349,7 +351,7 @@ pub struct Record {
     pub event: Event,
 }
 
-/// What happened. Calls and connections have events of their own; [`Event::Leased`] ties one to the other.
+/// What happened. Calls, connections and the resolver have events of their own; [`Event::Leased`] ties a call to a connection.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum Event {
@@ -547,6 +549,15 @@ pub enum Event {
     Closed {
         /// Why.
         cause: CloseCause,
+    },
+
+    /// A word of resolv.conf cannot be understood, and is left out; the rest of the file counts.
+    #[non_exhaustive]
+    ConfigSkipped {
+        /// The number of its line, counted from 1.
+        line: usize,
+        /// The word.
+        word: Arc<str>,
     },
 }
 

@@ -336,6 +336,15 @@ pub(crate) fn connection_retired(hooks: &Hooks, connection: u64, cause: CloseCau
     }
 }
 
+/// Tells observers that a word of resolv.conf is left out.
+pub(crate) fn config_skipped(hooks: &Hooks, line: usize, word: &str) {
+    if hooks.wants().includes(Wants::RESOLVER) {
+        let event = Event::ConfigSkipped { line, word: word.into() };
+        let record = Record { subject: Subject::Resolver, at: now().into_std(), event };
+        hooks.tell(None, Wants::RESOLVER, &record);
+    }
+}
+
 fn tell_of(hooks: &Hooks, own: Option<&Own>, connection: u64, at: Instant, event: Event) {
     let record = Record { subject: Subject::Connection(connection), at: at.into_std(), event };
     hooks.tell(own, Wants::CONNECTIONS, &record);

@@ -91,8 +91,10 @@ impl Wants {
     pub const CONNECTIONS: Self = Self(8);
     /// The end of each call, with its timings: [`Observer::ended`].
     pub const ENDS: Self = Self(16);
+    /// The events of the DNS resolver: [`Event::ConfigSkipped`](super::Event::ConfigSkipped).
+    pub const RESOLVER: Self = Self(32);
     /// All of it.
-    pub const EVERYTHING: Self = Self(31);
+    pub const EVERYTHING: Self = Self(63);
 
     /// This and that.
     pub const fn and(self, other: Self) -> Self {

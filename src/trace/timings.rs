@@ -337,7 +337,8 @@ impl Timings {
             | Event::Released { .. }
             | Event::DialFailed
             | Event::Retired { .. }
-            | Event::Closed { .. } => {}
+            | Event::Closed { .. }
+            | Event::ConfigSkipped { .. } => {}
         }
     }
 
