@@ -192,7 +192,7 @@ fn http1_cases() -> Vec<Case> {
         case("head-held", "HTTP/1.1 200 OK\r\n", Hold, Error(TIMEOUT, "timed out")),
         case("body-held", head("content-length: 5\r\n\r\nok"), Hold, Error(TIMEOUT, "in phase receive")),
         case("body-without-length-held", head("\r\nok"), Hold, Error(TIMEOUT, "in phase receive")),
-        case("head-dripping", "H", Again(20), Error(TIMEOUT, "timed out")),
+        case("head-dripping", "H", Again(15), Error(TIMEOUT, "timed out")),
         case("body-without-length", head("\r\nuntil the end"), Close, Body("until the end")),
         case("body-without-length-reset", head("\r\nuntil the end"), Reset, Error(EITHER, "")),
         case(

@@ -357,7 +357,7 @@ async fn a_dead_connection_is_found_by_pings() {
     let client = client(&wire, PoolConfig::new(), &recorder);
     let start = Instant::now();
     let error = client.post(URL).body("x").send().await.unwrap_err();
-    assert_eq!((start.elapsed().as_secs(), error.kind()), (50, ErrorKind::Exchange), "{error}");
+    assert_eq!((start.elapsed().as_secs(), error.kind()), (25, ErrorKind::Exchange), "{error}");
     assert_eq!(get(&client).await.unwrap(), "ok");
     assert_eq!(wire.connections(), 2);
 }
@@ -868,4 +868,126 @@ async fn a_request_that_is_slow_by_itself_may_go_on_after_its_answer() {
     sleep(ms(21_000)).await;
     assert_eq!((wire.connections(), received.load(Ordering::SeqCst)), (1, "firstrest".len()));
     assert_eq!(client.pool_stats().leased, 0);
+}
+
+/// grpc-go's count of pings, with its defaults (`handlePing` in internal/transport/http2_server.go).
+#[derive(Default)]
+struct Strikes {
+    last: Option<Instant>,
+    strikes: u32,
+    /// True if a piece of a response was sent since the last ping.
+    has_answered: bool,
+}
+
+impl Strikes {
+    /// Counts a ping. More than two strikes end the connection.
+    fn ping(&mut self, streams: usize) -> u32 {
+        let apart = Duration::from_secs(if streams == 0 { 2 * 60 * 60 } else { 5 * 60 });
+        if std::mem::take(&mut self.has_answered) {
+            self.strikes = 0;
+        } else if self.last.is_some_and(|last| last.elapsed() < apart) {
+            self.strikes += 1;
+        }
+        self.last = Some(Instant::now());
+        self.strikes
+    }
+}
+
+/// Answers the first request with a head and no body, and each other one after some seconds; `log` has the strikes at each ping.
+async fn counting(stream: DuplexStream, log: Arc<std::sync::Mutex<Vec<u32>>>) {
+    let Ok(mut peer) = H2Peer::accept(stream, Some(100)).await else { return };
+    let (mut strikes, mut due) = (Strikes::default(), Vec::<(Instant, u32)>::new());
+    loop {
+        let first = due.iter().map(|(at, _)| *at).min();
+        tokio::select! {
+            biased;
+            frame = peer.next_of_all() => {
+                let Ok(frame) = frame else { return };
+                if frame.is_ping() {
+                    log.lock().unwrap().push(strikes.ping(due.len() + 1));
+                } else if frame.ends() && frame.stream == 1 {
+                    peer.head(1).await.unwrap();
+                    strikes.has_answered = true;
+                } else if frame.ends() {
+                    let seconds = [1, 8, 12, 35, 90, 200][frame.stream as usize / 2 % 6];
+                    due.push((Instant::now() + Duration::from_secs(seconds), frame.stream));
+                }
+            }
+            () = tokio::time::sleep_until(first.unwrap_or_else(Instant::now)), if first.is_some() => {
+                let at = due.iter().position(|(at, _)| Some(*at) == first).unwrap();
+                let (_, stream) = due.swap_remove(at);
+                peer.answer(stream).await.unwrap();
+                strikes.has_answered = true;
+            }
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn hazard_a_quarter_of_an_hour_is_no_abuse_as_grpc_go_counts_pings() {
+    let log = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let seen = log.clone();
+    let wire = Wire::new(move |_, stream| counting(stream, seen.clone()));
+    let pool = PoolConfig::new().lifetime(Duration::from_secs(3_600));
+    let client = client(&wire, pool, &Recorder::default());
+    let quiet = client.get(URL).body_idle_timeout(Duration::MAX).send().await.unwrap();
+    let quiet = tokio::spawn(quiet.text());
+    let (start, mut round) = (Instant::now(), 0);
+    while start.elapsed() < Duration::from_secs(900) {
+        assert_eq!(get(&client).await.unwrap(), "ok");
+        sleep(Duration::from_secs(round * 7 % 45)).await;
+        round += 1;
+    }
+    let log = log.lock().unwrap();
+    assert!(!log.is_empty() && log.iter().all(|strikes| *strikes <= 2), "{log:?}");
+    assert_eq!((wire.connections(), quiet.is_finished()), (1, false));
+    quiet.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn hazard_a_quiet_stream_alone_is_pinged_once() {
+    let log = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let seen = log.clone();
+    let wire = Wire::new(move |_, stream| counting(stream, seen.clone()));
+    let pool = PoolConfig::new().lifetime(Duration::from_secs(3_600));
+    let client = client(&wire, pool, &Recorder::default());
+    let quiet = client.get(URL).body_idle_timeout(Duration::MAX).send().await.unwrap();
+    assert!(tokio::time::timeout(Duration::from_secs(900), quiet.text()).await.is_err(), "it is still open");
+    assert_eq!(*log.lock().unwrap(), [0]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn hazard_a_black_holed_connection_with_a_waiting_request_is_replaced_within_thirty_seconds() {
+    for idle in [0, 9, 11, 40] {
+        let wire = Wire::new(|number, stream| async move {
+            if number > 0 {
+                return service(stream, Some(100), Arc::default()).await;
+            }
+            let Ok(mut peer) = H2Peer::accept(stream, Some(100)).await else { return };
+            let Ok(first) = peer.request().await else { return };
+            peer.answer(first).await.unwrap();
+            // From now on what is sent to it is lost.
+            std::future::pending().await
+        });
+        let client = client(&wire, PoolConfig::new(), &Recorder::default());
+        assert_eq!(get(&client).await.unwrap(), "ok");
+        sleep(Duration::from_secs(idle)).await;
+        let start = Instant::now();
+        assert_eq!(get(&client).await.unwrap(), "ok", "by another connection");
+        assert!(start.elapsed() < Duration::from_secs(30), "{:?} after {idle} s", start.elapsed());
+        assert_eq!(wire.connections(), 2);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn pings_by_a_timer_are_sent_for_those_who_want_them() {
+    let log = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let seen = log.clone();
+    let wire = Wire::new(move |_, stream| counting(stream, seen.clone()));
+    let resolver = FixedResolver::new().with("api.test", [v4(1)]);
+    let builder = Client::builder().no_proxy().http2_prior_knowledge().resolver(resolver).transport(wire.clone());
+    let client = builder.http2_keep_alive_interval(Duration::from_secs(30)).build().unwrap();
+    let quiet = client.get(URL).body_idle_timeout(Duration::MAX).send().await.unwrap();
+    assert!(tokio::time::timeout(Duration::from_secs(200), quiet.text()).await.is_err());
+    assert_eq!(*log.lock().unwrap(), [0, 1, 2, 3, 4, 5]);
 }

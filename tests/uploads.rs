@@ -1,6 +1,7 @@
 //! Uploads: what limits apply while a body is being sent, in paused time over a network in memory.
 
 use std::convert::Infallible;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -12,6 +13,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use speeddial::dns::FixedResolver;
 use speeddial::trace::Phase;
+use speeddial::transport::{Connecting, Stream, Transport};
 use speeddial::{Body, Client, ClientBuilder, ErrorKind};
 use tokio::io::AsyncReadExt;
 use tokio::time::Instant;
@@ -80,10 +82,11 @@ fn builder(transport: &Wire, http2: bool) -> ClientBuilder {
 const LENGTH: usize = 2 << 20;
 const URL: &str = "http://a.test/";
 
-/// The same bytes as one piece, and as a stream.
-fn bodies() -> [Body; 2] {
-    let pieces = (0..LENGTH / 4_096).map(|_| Ok::<_, Infallible>(Bytes::from_static(&[0; 4_096])));
-    [vec![0; LENGTH].into(), Body::wrap_stream(stream::iter(pieces))]
+/// The same bytes as they are, and as streams of short pieces and of a single one.
+fn bodies() -> [Body; 3] {
+    let short = (0..LENGTH / 4_096).map(|_| Ok::<_, Infallible>(Bytes::from_static(&[0; 4_096])));
+    let long = [Ok::<_, Infallible>(Bytes::from(vec![0; LENGTH]))];
+    [vec![0; LENGTH].into(), Body::wrap_stream(stream::iter(short)), Body::wrap_stream(stream::iter(long))]
 }
 
 #[tokio::test(start_paused = true)]
@@ -158,4 +161,31 @@ async fn a_body_that_stops_coming_ends_by_the_idle_limit_though_the_request_was_
     let error = response.text().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Timeout(Phase::Receive), "{error}");
     assert!((seconds(300)..seconds(302)).contains(&start.elapsed()), "{:?}", start.elapsed());
+}
+
+/// A network in which a peer takes 16 bytes, and reads none.
+struct Narrow;
+
+impl Transport for Narrow {
+    fn connect(&self, _: SocketAddr) -> Connecting<'_> {
+        Box::pin(async {
+            let (near, far) = tokio::io::duplex(16);
+            tokio::spawn(async move {
+                std::future::pending::<()>().await;
+                drop(far);
+            });
+            Ok(Box::new(near) as Box<dyn Stream>)
+        })
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn hazard_a_head_that_nobody_takes_ends_by_the_limit_for_headers() {
+    let resolver = FixedResolver::new().with("a.test", [v4(1)]);
+    let client = Client::builder().no_proxy().transport(Narrow).resolver(resolver).build().unwrap();
+    let start = Instant::now();
+    let sent = tokio::time::timeout(seconds(1_000), client.get(URL).send()).await.expect("it ends");
+    let error = sent.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Timeout(Phase::Send), "{error}");
+    assert!((seconds(300)..seconds(301)).contains(&start.elapsed()), "{:?}", start.elapsed());
 }

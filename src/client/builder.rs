@@ -19,7 +19,7 @@ use super::follow::Follower;
 use super::layers::{self, ClientService, Wrap};
 use super::request::Timeouts;
 use super::{Calls, Client, Dialer, IntoUrl, RedirectPolicy, RetryPolicy, Retrying, Shared};
-use crate::connect::{AddressPolicy, Addresses, Connector, Proxies, Proxy, Versions};
+use crate::connect::{AddressPolicy, Addresses, Connector, Pings, Proxies, Proxy, Versions};
 use crate::dns::{CachedResolver, Family, HickoryResolver, Resolve};
 use crate::error::{Error, Result};
 use crate::pool::{FollowDns, Pool, PoolConfig};
@@ -61,6 +61,7 @@ pub struct ClientBuilder {
     #[cfg(feature = "__compression")]
     decompression: Decompression,
     versions: Versions,
+    pings: Pings,
     addresses: Addresses,
     policy: AddressPolicy,
     proxies: Proxies,
@@ -96,6 +97,7 @@ impl Default for ClientBuilder {
             #[cfg(feature = "__compression")]
             decompression: Decompression::default(),
             versions: Versions::Any,
+            pings: Pings::default(),
             addresses: Addresses::Both,
             policy: AddressPolicy::default(),
             proxies: Proxies::from_environment(),
@@ -223,6 +225,29 @@ impl ClientBuilder {
     /// Speaks HTTP/2 without asking whether the server does, also without TLS (RFC 9113 §3.3).
     pub fn http2_prior_knowledge(self) -> Self {
         Self { versions: Versions::Http2, ..self }
+    }
+
+    /// Pings HTTP/2 servers after each `interval` without a piece of a response, while requests are under way. By default there
+    /// is no such timer, because servers count pings: grpc-go closes a connection for four within minutes. A server is pinged
+    /// when nothing came from it for 10 s in which a request was under way, at most twice between two pieces of responses, and
+    /// the connection given up when nothing comes for 15 s after that.
+    pub fn http2_keep_alive_interval(mut self, interval: impl Into<Option<Duration>>) -> Self {
+        self.pings.interval = interval.into();
+        self
+    }
+
+    /// How long a server may take to answer a ping of [`http2_keep_alive_interval`](Self::http2_keep_alive_interval) before the
+    /// connection is given up. 20 s by default.
+    pub fn http2_keep_alive_timeout(mut self, timeout: Duration) -> Self {
+        self.pings.timeout = timeout;
+        self
+    }
+
+    /// True if pings of [`http2_keep_alive_interval`](Self::http2_keep_alive_interval) are sent also while no request is under
+    /// way. False by default.
+    pub fn http2_keep_alive_while_idle(mut self, while_idle: bool) -> Self {
+        self.pings.while_idle = while_idle;
+        self
     }
 
     /// What relative URLs are taken from, as a page's links are: `items` under `http://host/v1/` is `http://host/v1/items`, `/items`
@@ -404,6 +429,7 @@ impl ClientBuilder {
             resolver: resolver.clone(),
             transport: self.transport.unwrap_or_else(|| Arc::new(TcpTransport::new())),
             versions: self.versions,
+            pings: self.pings,
             addresses: self.addresses,
             policy: self.policy,
             proxies: self.proxies,

@@ -698,10 +698,11 @@ fn is_proven(lease: &Lease<Dialer>) -> bool {
 }
 
 fn is_closed(error: &hyper::Error) -> bool {
-    use std::io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, NotConnected, UnexpectedEof};
+    use std::io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, NotConnected, TimedOut, UnexpectedEof};
     // rustls says UnexpectedEof where the peer closed without close_notify.
-    let gone = [BrokenPipe, ConnectionAborted, ConnectionReset, NotConnected, UnexpectedEof];
+    let gone = [BrokenPipe, ConnectionAborted, ConnectionReset, NotConnected, TimedOut, UnexpectedEof];
     error.is_incomplete_message()
+        || error.is_timeout()
         || error.is_canceled()
         || error.is_user()
         || io_cause(error).is_some_and(|error| gone.contains(&error.kind()))
@@ -816,7 +817,7 @@ impl Exchange<'_> {
                 let now = clock::now();
                 let (what, limit, from) = match Progress::of(conn, upload, since) {
                     Progress::Whole(at) => ("no response headers", headers, at),
-                    Progress::Partly(at) => ("nothing more of the request was sent", idle, at),
+                    Progress::Partly(at) => ("nothing more of the request was sent", idle.or(headers), at),
                 };
                 let end = earliest(from, [limit]);
                 if let Some(limit) = limit.filter(|_| end.is_some_and(|end| end <= now)) {

@@ -20,11 +20,28 @@ pub(crate) struct Outgoing(Option<Box<Carried>>);
 
 struct Carried {
     body: Body,
+    /// What is left of a stream's long piece.
+    rest: Bytes,
     upload: Option<Arc<Upload>>,
 }
 
 /// Where it is followed how far a body has got, it is handed over in pieces: the next one when the peer takes it.
 const PIECE: usize = 16 * 1024;
+
+/// The longest piece of a stream that is handed over at once: a longer one would hide the progress of a slow peer.
+const STREAMED_PIECE: usize = 64 * 1024;
+
+/// The beginning of a frame; what is left of it goes to `rest`.
+fn shortened(frame: Frame<Bytes>, rest: &mut Bytes) -> Frame<Bytes> {
+    match frame.into_data() {
+        Ok(mut data) if data.len() > STREAMED_PIECE => {
+            *rest = data.split_off(STREAMED_PIECE);
+            Frame::data(data)
+        }
+        Ok(data) => Frame::data(data),
+        Err(frame) => frame,
+    }
+}
 
 /// For how long a peer is waited for that was asked whether it wants the body (RFC 9110 §10.1.1), as curl and Go have it.
 const CONSENT_TIMEOUT: Duration = Duration::from_secs(1);
@@ -169,7 +186,7 @@ impl Upload {
 
 impl Outgoing {
     pub(super) fn new(body: Body, upload: Option<Arc<Upload>>) -> Self {
-        Self((!body.is_empty()).then(|| Box::new(Carried { body, upload })))
+        Self((!body.is_empty()).then(|| Box::new(Carried { body, rest: Bytes::new(), upload })))
     }
 
     /// The body as it is now, where nobody sends it.
@@ -189,12 +206,17 @@ impl http_body::Body for Outgoing {
             return Poll::Ready(Some(Err(error)));
         }
         upload.begun.store(true, Ordering::Relaxed);
-        let frame = match carried.body.split(PIECE) {
+        let piece = match carried.rest.len() {
+            0 => carried.body.split(PIECE),
+            left => Some(carried.rest.split_to(left.min(STREAMED_PIECE))),
+        };
+        let frame = match piece {
             Some(piece) => Some(Ok(Frame::data(piece))),
             None => {
                 let polled = Pin::new(&mut carried.body).poll_frame(cx);
                 upload.starved.store(polled.is_pending(), Ordering::Relaxed);
-                ready!(polled)
+                let rest = &mut carried.rest;
+                ready!(polled).map(|frame| frame.map(|frame| shortened(frame, rest)))
             }
         };
         let frame = frame.map(|frame| {
@@ -209,7 +231,8 @@ impl http_body::Body for Outgoing {
         }
         let at = now();
         *unpoisoned(&upload.progress) = Some(at);
-        let is_whole = frame.as_ref().is_none_or(|frame| frame.is_ok() && carried.body.is_end_stream());
+        let is_read = carried.rest.is_empty() && carried.body.is_end_stream();
+        let is_whole = frame.as_ref().is_none_or(|frame| frame.is_ok() && is_read);
         if is_whole {
             upload.sent.get_or_init(|| at);
         }
@@ -217,13 +240,16 @@ impl http_body::Body for Outgoing {
     }
 
     fn is_end_stream(&self) -> bool {
-        let is_empty = self.0.as_ref().is_none_or(|carried| carried.body.is_end_stream());
+        let is_empty = self.0.as_ref().is_none_or(|carried| carried.rest.is_empty() && carried.body.is_end_stream());
         connect::has_body(!is_empty);
         is_empty
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.0.as_ref().map_or(SizeHint::with_exact(0), |carried| carried.body.size_hint())
+        self.0.as_ref().map_or(SizeHint::with_exact(0), |carried| {
+            let hint = carried.body.size_hint();
+            hint.exact().map_or(hint, |left| SizeHint::with_exact(left + carried.rest.len() as u64))
+        })
     }
 }
 

@@ -73,11 +73,6 @@ impl Timer {
         sleep.as_mut().poll(cx)
     }
 
-    /// The deadline it is set to: the one it was last polled with, or an earlier one.
-    pub(crate) fn deadline(&self) -> Option<Instant> {
-        self.0.as_ref().map(|(_, sleep)| sleep.deadline())
-    }
-
     /// Whether that has passed.
     pub(crate) fn is_elapsed(&self) -> bool {
         self.0.as_ref().is_some_and(|(_, sleep)| sleep.is_elapsed())

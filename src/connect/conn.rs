@@ -18,7 +18,8 @@ use hyper_util::rt::TokioIo;
 use tokio::task::AbortHandle;
 
 use super::io::{Marked, Marks, Unsent};
-use super::multiplexed::{Lately, Multiplexed, Tasks};
+use super::multiplexed::{Lately, Multiplexed, Tasks, WHEN_DUE};
+use super::pulse::Pings;
 use super::watched::{Seen, Watched};
 use super::{Forwarding, Line};
 use crate::clock::{self, Instant};
@@ -107,10 +108,6 @@ pub(crate) enum Capacity {
     Calm,
 }
 
-/// How often a silent HTTP/2 connection is asked whether it is still there, and how long it may take to say so.
-const PING_EVERY: Duration = Duration::from_secs(30);
-const PING_TIMEOUT: Duration = Duration::from_secs(20);
-
 /// What hyper is told that the peer allows until the peer says so itself: a number that no peer says. The pool has one
 /// request sent until then.
 const UNSAID: usize = usize::MAX / 2;
@@ -193,7 +190,7 @@ pub(crate) struct Times {
 
 impl<B: Message> Opened<B> {
     /// Shakes hands over a line: HTTP/1.1 sends nothing for it, HTTP/2 its preface and settings (RFC 9113 §3.4).
-    pub(crate) async fn handshake(line: Line, protocol: Protocol) -> hyper::Result<Self> {
+    pub(crate) async fn handshake(line: Line, protocol: Protocol, pings: Pings) -> hyper::Result<Self> {
         let Line { stream, facts: tls, remote, forwarding, interest, probe } = line;
         let (stream, seen) = match protocol {
             Protocol::Http1 => (stream, None),
@@ -215,10 +212,21 @@ impl<B: Message> Opened<B> {
                 (Sender::Http1(Mutex::new(Some(sender))), Serving::Http1(connection.map(drop).boxed()))
             }
             Protocol::Http2 => {
-                let (tasks, lately) = (Tasks::default(), Lately::new());
+                let tasks = Tasks::default();
+                let lately = Lately::new(seen.clone().filter(|_| pings.interval.is_none()));
                 let mut builder = http2::Builder::new(tasks.clone());
-                builder.timer(lately.clone()).keep_alive_interval(PING_EVERY).keep_alive_timeout(PING_TIMEOUT);
-                builder.keep_alive_while_idle(true).initial_max_send_streams(UNSAID);
+                builder.timer(lately.clone()).initial_max_send_streams(UNSAID);
+                match pings.interval {
+                    Some(interval) => builder
+                        .keep_alive_interval(interval)
+                        .keep_alive_timeout(pings.timeout)
+                        .keep_alive_while_idle(pings.while_idle),
+                    // The timer decides when it is time to ping, and when to give up.
+                    None => builder
+                        .keep_alive_interval(Duration::ZERO)
+                        .keep_alive_timeout(WHEN_DUE)
+                        .keep_alive_while_idle(false),
+                };
                 builder.initial_stream_window_size(STREAM_WINDOW).initial_connection_window_size(CONNECTION_WINDOW);
                 builder.max_concurrent_reset_streams(RESETS_REMEMBERED).max_local_error_reset_streams(None);
                 // Boxed, because it is large and HTTP/1.1 has no need of it.
@@ -529,7 +537,7 @@ mod tests {
             let (stream, peer) = tokio::io::duplex(64);
             let (facts, remote, forwarding, interest, probe) = Default::default();
             let line = Line { stream: Box::new(stream), facts, remote, forwarding, interest, probe };
-            let opened = Opened::handshake(line, Protocol::Http1).now_or_never().unwrap().unwrap();
+            let opened = Opened::handshake(line, Protocol::Http1, Pings::default()).now_or_never().unwrap().unwrap();
             let (conn, mut served) = opened.start(round, (), task.clone(), drop);
             drop(peer);
             let (ready, mut times) = (AtomicUsize::new(0), Times::default());
@@ -601,7 +609,7 @@ mod tests {
     async fn answer(stream: Crossed, protocol: Protocol) -> Option<Bytes> {
         let (facts, remote, forwarding, interest, probe) = Default::default();
         let line = Line { stream: Box::new(stream), facts, remote, forwarding, interest, probe };
-        let opened = Opened::handshake(line, protocol).await.unwrap();
+        let opened = Opened::handshake(line, protocol, Pings::default()).await.unwrap();
         let task = tokio::spawn(std::future::pending::<()>()).abort_handle();
         let (conn, served) = opened.start(0, (), task, drop);
         let serving = tokio::spawn(served);

@@ -13,8 +13,10 @@ pub(super) struct Frames {
 /// A frame that tells something of the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Sign {
-    /// A piece or the end of a response, a reset, or the answer to a ping. Settings, windows, pings of the server's own and
-    /// interim responses may come from a server that does no work for its requests.
+    /// A piece or the end of a response, or of a request.
+    Message,
+    /// A reset, or the answer to a ping. Settings, windows, pings of the server's own and interim responses may come from a
+    /// server that does no work for its requests.
     Progress,
     /// A GOAWAY: the last stream that the server may have processed, and the error code.
     GoAway { last: u32, code: u32 },
@@ -34,7 +36,15 @@ const END_STREAM: u8 = 1;
 /// A flag of PING.
 const ACK: u8 = 1;
 
+/// The length of what a client sends before its first frame (RFC 9113 §3.4).
+const PREFACE: usize = 24;
+
 impl Frames {
+    /// Finds the frames in what a client sends.
+    pub(super) fn behind_preface() -> Self {
+        Self { payload: PREFACE, ..Self::default() }
+    }
+
     /// Takes the next bytes, and tells of the frames that begin in them.
     pub(super) fn read(&mut self, mut bytes: &[u8], mut tell: impl FnMut(Sign)) {
         while !bytes.is_empty() {
@@ -68,8 +78,8 @@ impl Frames {
     fn sign(&self) -> Option<Sign> {
         let flags = self.head[4];
         match self.head[3] {
-            DATA if self.length() > 0 || flags & END_STREAM != 0 => Some(Sign::Progress),
-            HEADERS if flags & END_STREAM != 0 => Some(Sign::Progress),
+            DATA if self.length() > 0 || flags & END_STREAM != 0 => Some(Sign::Message),
+            HEADERS if flags & END_STREAM != 0 => Some(Sign::Message),
             RST_STREAM => Some(Sign::Progress),
             PING if flags & ACK != 0 => Some(Sign::Progress),
             GOAWAY if self.filled == GOAWAY_HEAD => {
@@ -113,7 +123,7 @@ mod tests {
         .concat();
         for size in 1..=stream.len() {
             let goaway = Sign::GoAway { last: 9, code: 0xb };
-            assert_eq!(seen(&stream, size), [Sign::Progress, goaway, Sign::Progress], "{size}");
+            assert_eq!(seen(&stream, size), [Sign::Message, goaway, Sign::Message], "{size}");
         }
     }
 

@@ -18,6 +18,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use super::bells::{Bells, Parts};
 use super::conn::{Capacity, Message, unpoisoned};
 use super::io::Marked;
+use super::pulse::{Pulse, SILENCE};
 use super::watched::Seen;
 use crate::clock::{self, Instant};
 
@@ -195,6 +196,7 @@ impl<F: Future<Output = ()> + Send + 'static> Executor<F> for Tasks {
 }
 
 /// A timer for a connection that wants to know for each frame what time it is: the time when it was looked at last will do.
+/// hyper also waits by it for the next ping, and for the answer to one; both are over when the connection's pulse says so.
 #[derive(Clone)]
 pub(super) struct Lately(Arc<Looked>);
 
@@ -202,34 +204,28 @@ struct Looked {
     base: Instant,
     /// Nanoseconds; none where nobody has asked since the connection was looked at.
     at: AtomicU64,
+    /// `None` where pings are sent by a timer.
+    pulse: Option<(Mutex<Pulse>, Arc<Seen>)>,
 }
 
+/// The timeout of pings by which hyper's wait for an answer is known from its wait for the next ping.
+pub(super) const WHEN_DUE: Duration = Duration::from_secs(24 * 60 * 60);
+
 impl Lately {
-    pub(super) fn new() -> Self {
-        Self(Arc::new(Looked { base: clock::now(), at: AtomicU64::new(0) }))
+    /// Decides about pings by what is `seen`, where that is given.
+    pub(super) fn new(seen: Option<Arc<Seen>>) -> Self {
+        let pulse = seen.map(|seen| (Mutex::default(), seen));
+        Self(Arc::new(Looked { base: clock::now(), at: AtomicU64::new(0), pulse }))
     }
 
     /// The connection is looked at again.
     fn forget(&self) {
         self.0.at.store(0, Ordering::Relaxed);
     }
-}
 
-impl Timer for Lately {
-    fn sleep(&self, duration: Duration) -> Pin<Box<dyn Sleep>> {
-        TokioTimer::new().sleep(duration)
-    }
-
-    fn sleep_until(&self, deadline: std::time::Instant) -> Pin<Box<dyn Sleep>> {
-        TokioTimer::new().sleep_until(deadline)
-    }
-
-    fn reset(&self, sleep: &mut Pin<Box<dyn Sleep>>, deadline: std::time::Instant) {
-        TokioTimer::new().reset(sleep, deadline);
-    }
-
-    fn now(&self) -> std::time::Instant {
-        let Looked { base, at } = &*self.0;
+    /// The time when the connection was looked at last.
+    fn looked_at(&self) -> Instant {
+        let Looked { base, at, .. } = &*self.0;
         let nanos = match at.load(Ordering::Relaxed) {
             0 => {
                 let nanos = clock::nanos(*base, clock::now()).max(1);
@@ -238,6 +234,94 @@ impl Timer for Lately {
             }
             known => known,
         };
-        (*base + Duration::from_nanos(nanos)).into_std()
+        *base + Duration::from_nanos(nanos)
+    }
+
+    fn beat(&self, pinged: bool) -> Pin<Box<dyn Sleep>> {
+        Box::pin(Beat { lately: self.clone(), pinged, is_late: false, timer: clock::Timer::default() })
+    }
+}
+
+impl Timer for Lately {
+    fn sleep(&self, duration: Duration) -> Pin<Box<dyn Sleep>> {
+        match &self.0.pulse {
+            Some(_) => self.beat(false),
+            None => TokioTimer::new().sleep(duration),
+        }
+    }
+
+    fn sleep_until(&self, deadline: std::time::Instant) -> Pin<Box<dyn Sleep>> {
+        match &self.0.pulse {
+            Some(_) => self.beat(false),
+            None => TokioTimer::new().sleep_until(deadline),
+        }
+    }
+
+    fn reset(&self, sleep: &mut Pin<Box<dyn Sleep>>, deadline: std::time::Instant) {
+        let Some((pulse, _)) = &self.0.pulse else { return TokioTimer::new().reset(sleep, deadline) };
+        let now = self.looked_at();
+        let pinged = deadline > now.into_std() + WHEN_DUE / 2;
+        if pinged {
+            unpoisoned(pulse).pinged(now);
+        }
+        *sleep = self.beat(pinged);
+    }
+
+    fn now(&self) -> std::time::Instant {
+        self.looked_at().into_std()
+    }
+}
+
+/// hyper's wait for the next ping, or for the answer to one.
+struct Beat {
+    lately: Lately,
+    /// True if a ping was sent and is not answered.
+    pinged: bool,
+    /// True if it was time to give up when it was last asked.
+    is_late: bool,
+    timer: clock::Timer,
+}
+
+impl Sleep for Beat {}
+
+impl Beat {
+    /// When it is over, as far as is known; `None` where it is not.
+    fn ends_at(&self, now: Instant) -> Option<Instant> {
+        let (pulse, seen) = self.lately.0.pulse.as_ref()?;
+        let (mut pulse, passed) = (unpoisoned(pulse), seen.passed());
+        if self.pinged {
+            return Some(pulse.give_up_at(&passed));
+        }
+        let at = pulse.ping_at(&passed, now);
+        if at.is_some_and(|at| at <= now) {
+            pulse.note_due(now);
+        }
+        at
+    }
+}
+
+impl Future for Beat {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let now = self.lately.looked_at();
+        let end = self.ends_at(now);
+        let was_late = std::mem::take(&mut self.is_late);
+        if end.is_some_and(|end| end <= now) {
+            if !self.pinged || was_late {
+                return Poll::Ready(());
+            }
+            // hyper asks before it reads. What has come in the meantime counts.
+            self.is_late = true;
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        // hyper asks before it writes: a request that leaves right after this is thought of in time.
+        let look = now + SILENCE;
+        if self.timer.poll_until(cx, end.map_or(look, |end| end.min(look))).is_ready() {
+            // It is later than when the connection was looked at.
+            cx.waker().wake_by_ref();
+        }
+        Poll::Pending
     }
 }

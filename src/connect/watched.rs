@@ -1,22 +1,33 @@
-//! A stream that watches the HTTP/2 frames that come over it. hyper tells only of those that somebody polls for.
+//! A stream that watches the HTTP/2 frames that pass over it. hyper tells only of those that somebody polls for.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::frames::{Frames, Sign};
+use super::pulse::Passed;
+use crate::clock::{Instant, nanos, now};
 use crate::transport::Stream;
 
-/// What has come over an HTTP/2 connection.
-#[derive(Debug, Default)]
+/// What has passed over an HTTP/2 connection.
+#[derive(Debug)]
 pub(super) struct Seen {
     progress: AtomicU64,
+    /// How many pieces of responses have come.
+    responses: AtomicU64,
     /// The error code of the server's GOAWAY, the last stream from bit 32 on, and [`SAID`]; 0 before it.
     goaway: AtomicU64,
+    /// Where the times begin.
+    base: Instant,
+    /// When a byte last came, in nanoseconds.
+    heard: AtomicU64,
+    /// When a piece of a request first left after that; 0 where none has.
+    asked: AtomicU64,
 }
 
 /// The bit that is set in every GOAWAY.
@@ -25,9 +36,24 @@ const SAID: u64 = 1 << 63;
 const ENHANCE_YOUR_CALM: u32 = 0xb;
 
 impl Seen {
+    fn new() -> Self {
+        let [progress, responses, goaway, heard, asked] = std::array::from_fn(|_| AtomicU64::new(0));
+        Self { progress, responses, goaway, base: now(), heard, asked }
+    }
+
     /// How many frames have come that show a server at work.
     pub(super) fn progress(&self) -> u64 {
         self.progress.load(Ordering::Relaxed)
+    }
+
+    /// When something last came, and when something was last asked for.
+    pub(super) fn passed(&self) -> Passed {
+        let at = |nanos| self.base + Duration::from_nanos(nanos);
+        Passed {
+            heard: at(self.heard.load(Ordering::Relaxed)),
+            asked: Some(self.asked.load(Ordering::Relaxed)).filter(|asked| *asked > 0).map(at),
+            responses: self.responses.load(Ordering::Relaxed),
+        }
     }
 
     /// Returns true if the server has said GOAWAY.
@@ -47,8 +73,25 @@ impl Seen {
         self.goaway.load(Ordering::Relaxed) >> 32 == SAID >> 32
     }
 
+    /// Something came.
+    fn hear(&self) {
+        self.heard.store(nanos(self.base, now()), Ordering::Relaxed);
+        self.asked.store(0, Ordering::Relaxed);
+    }
+
+    /// A piece of a request has left.
+    fn ask(&self) {
+        if self.asked.load(Ordering::Relaxed) == 0 {
+            self.asked.store(nanos(self.base, now()).max(1), Ordering::Relaxed);
+        }
+    }
+
     fn note(&self, sign: Sign) {
         match sign {
+            Sign::Message => {
+                self.progress.fetch_add(1, Ordering::Relaxed);
+                self.responses.fetch_add(1, Ordering::Relaxed);
+            }
             Sign::Progress => {
                 self.progress.fetch_add(1, Ordering::Relaxed);
             }
@@ -63,29 +106,48 @@ impl Seen {
 pub(super) struct Watched {
     stream: Box<dyn Stream>,
     frames: Frames,
+    /// The frames that are sent.
+    sent: Frames,
     seen: Arc<Seen>,
 }
 
 impl Watched {
     pub(super) fn new(stream: Box<dyn Stream>) -> (Self, Arc<Seen>) {
-        let seen = Arc::<Seen>::default();
-        (Self { stream, frames: Frames::default(), seen: seen.clone() }, seen)
+        let seen = Arc::new(Seen::new());
+        (Self { stream, frames: Frames::default(), sent: Frames::behind_preface(), seen: seen.clone() }, seen)
+    }
+
+    fn note_sent(&mut self, bytes: &[u8]) {
+        let Self { sent, seen, .. } = self;
+        sent.read(bytes, |sign| {
+            if sign == Sign::Message {
+                seen.ask();
+            }
+        });
     }
 }
 
 impl AsyncRead for Watched {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        let Self { stream, frames, seen } = &mut *self;
+        let Self { stream, frames, seen, .. } = &mut *self;
         let before = buf.filled().len();
         let read = Pin::new(stream).poll_read(cx, buf);
-        frames.read(&buf.filled()[before..], |sign| seen.note(sign));
+        let came = &buf.filled()[before..];
+        if !came.is_empty() {
+            seen.hear();
+            frames.read(came, |sign| seen.note(sign));
+        }
         read
     }
 }
 
 impl AsyncWrite for Watched {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(cx, buf)
+        let written = Pin::new(&mut self.stream).poll_write(cx, buf);
+        if let Poll::Ready(Ok(bytes)) = &written {
+            self.note_sent(&buf[..*bytes]);
+        }
+        written
     }
 
     fn poll_write_vectored(
@@ -93,7 +155,16 @@ impl AsyncWrite for Watched {
         cx: &mut Context<'_>,
         bufs: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write_vectored(cx, bufs)
+        let written = Pin::new(&mut self.stream).poll_write_vectored(cx, bufs);
+        if let Poll::Ready(Ok(bytes)) = &written {
+            let mut left = *bytes;
+            for buf in bufs {
+                let taken = left.min(buf.len());
+                self.note_sent(&buf[..taken]);
+                left -= taken;
+            }
+        }
+        written
     }
 
     fn is_write_vectored(&self) -> bool {

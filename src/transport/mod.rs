@@ -135,7 +135,8 @@ impl TcpTransport {
     }
 
     /// How long what was sent may go unacknowledged before the connection is given up (RFC 5482; Linux alone). 30 s by
-    /// default, `None` for the system's own, which is a quarter of an hour or so.
+    /// default, `None` for the system's own, which is a quarter of an hour or so. A peer that acknowledges and takes no more
+    /// is not given up: that it reads slowly, or not at all, is for the limits of requests.
     pub fn user_timeout(mut self, timeout: Option<Duration>) -> Self {
         self.user_timeout = timeout;
         self

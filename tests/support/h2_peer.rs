@@ -126,6 +126,11 @@ impl Frame {
     pub(crate) fn ends(&self) -> bool {
         matches!(self.kind, DATA | HEADERS) && self.flags & END_STREAM != 0
     }
+
+    /// Returns true if it asks for a sign of life.
+    pub(crate) fn is_ping(&self) -> bool {
+        self.kind == PING && self.flags & ACK == 0
+    }
 }
 
 /// The peer's end of a connection.
@@ -145,23 +150,31 @@ impl H2Peer {
         Ok(peer)
     }
 
-    /// The next frame; settings and pings are acknowledged on the way.
+    /// The next frame that is about a stream; settings and pings are acknowledged on the way.
     pub(crate) async fn next(&mut self) -> io::Result<Frame> {
         loop {
-            let mut head = [0; 9];
-            self.stream.read_exact(&mut head).await?;
-            let length = u32::from_be_bytes([0, head[0], head[1], head[2]]) as usize;
-            let mut payload = vec![0; length];
-            self.stream.read_exact(&mut payload).await?;
-            let stream = u32::from_be_bytes([head[5], head[6], head[7], head[8]]) & !(1 << 31);
-            let frame = Frame { kind: head[3], flags: head[4], stream, payload };
-            match (frame.kind, frame.flags & ACK) {
-                (SETTINGS, 0) => self.send(SETTINGS, ACK, 0, &[]).await?,
-                (PING, 0) => self.send(PING, ACK, 0, &frame.payload).await?,
-                (SETTINGS | PING, _) => {}
-                _ => return Ok(frame),
+            let frame = self.next_of_all().await?;
+            if !matches!(frame.kind, SETTINGS | PING) {
+                return Ok(frame);
             }
         }
+    }
+
+    /// The next frame; settings and pings are acknowledged.
+    pub(crate) async fn next_of_all(&mut self) -> io::Result<Frame> {
+        let mut head = [0; 9];
+        self.stream.read_exact(&mut head).await?;
+        let length = u32::from_be_bytes([0, head[0], head[1], head[2]]) as usize;
+        let mut payload = vec![0; length];
+        self.stream.read_exact(&mut payload).await?;
+        let stream = u32::from_be_bytes([head[5], head[6], head[7], head[8]]) & !(1 << 31);
+        let frame = Frame { kind: head[3], flags: head[4], stream, payload };
+        match (frame.kind, frame.flags & ACK) {
+            (SETTINGS, 0) => self.send(SETTINGS, ACK, 0, &[]).await?,
+            (PING, 0) => self.send(PING, ACK, 0, &frame.payload).await?,
+            _ => {}
+        }
+        Ok(frame)
     }
 
     /// The stream of the next request, when it is whole.
