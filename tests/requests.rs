@@ -6,8 +6,10 @@ use speeddial::dns::FixedResolver;
 use speeddial::http::{HeaderMap, HeaderValue, Request};
 use speeddial::trace::Phase;
 use speeddial::{Body, Client, ClientBuilder, ErrorKind};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::support::acting::Acting;
+use crate::support::h2_peer::Wire;
 use crate::support::http_server::HttpServer;
 use crate::support::recorder::Recorder;
 use crate::support::{full, refusing, v4};
@@ -218,4 +220,22 @@ async fn credentials_of_the_base_are_for_what_is_relative_to_it() {
     assert_eq!(text(client.get(format!("http://{}/", other.address()))).await, "GET /|||||");
     let error = client.get("http://[::1").send().await.unwrap_err();
     assert!(!format!("{error} {error:?} {client:?}").contains("secret"), "{error:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn headers_are_taken_up_to_a_limit() {
+    let wire = Wire::new(|_, mut stream| async move {
+        let mut request = Vec::new();
+        while !request.ends_with(b"\r\n\r\n") && matches!(stream.read_buf(&mut request).await, Ok(1..)) {}
+        let headers: String = (0..400).map(|number| format!("x-{number}: 1\r\n")).collect();
+        let _ = stream.write_all(format!("HTTP/1.1 200 OK\r\n{headers}content-length: 0\r\n\r\n").as_bytes()).await;
+        let _ = stream.read_u8().await;
+    });
+    for (limit, is_taken) in [(None, false), (Some(400), false), (Some(401), true)] {
+        let resolver = FixedResolver::new().with("a.test", [v4(1)]);
+        let builder = Client::builder().resolver(resolver).transport(wire.clone()).no_proxy();
+        let builder = limit.into_iter().fold(builder, |builder, limit| builder.max_response_headers(limit));
+        let sent = builder.build().unwrap().get("http://a.test/").send().await;
+        assert_eq!(sent.map(|response| response.headers().len()).ok(), is_taken.then_some(401), "{limit:?}");
+    }
 }

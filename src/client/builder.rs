@@ -19,7 +19,7 @@ use super::follow::Follower;
 use super::layers::{self, ClientService, Wrap};
 use super::request::Timeouts;
 use super::{Calls, Client, Dialer, IntoUrl, RedirectPolicy, RetryPolicy, Retrying, Shared};
-use crate::connect::{AddressPolicy, Addresses, Connector, Pings, Proxies, Proxy, Versions};
+use crate::connect::{AddressPolicy, Addresses, Connector, HttpConfig, Proxies, Proxy, Versions};
 use crate::dns::{CachedResolver, Family, HickoryResolver, Resolve};
 use crate::error::{Error, Result};
 use crate::pool::{FollowDns, Pool, PoolConfig};
@@ -61,7 +61,7 @@ pub struct ClientBuilder {
     #[cfg(feature = "__compression")]
     decompression: Decompression,
     versions: Versions,
-    pings: Pings,
+    http: HttpConfig,
     addresses: Addresses,
     policy: AddressPolicy,
     proxies: Proxies,
@@ -97,7 +97,7 @@ impl Default for ClientBuilder {
             #[cfg(feature = "__compression")]
             decompression: Decompression::default(),
             versions: Versions::Any,
-            pings: Pings::default(),
+            http: HttpConfig::default(),
             addresses: Addresses::Both,
             policy: AddressPolicy::default(),
             proxies: Proxies::from_environment(),
@@ -232,21 +232,28 @@ impl ClientBuilder {
     /// when nothing came from it for 10 s in which a request was under way, at most twice between two pieces of responses, and
     /// the connection given up when nothing comes for 15 s after that.
     pub fn http2_keep_alive_interval(mut self, interval: impl Into<Option<Duration>>) -> Self {
-        self.pings.interval = interval.into();
+        self.http.pings.interval = interval.into();
         self
     }
 
     /// How long a server may take to answer a ping of [`http2_keep_alive_interval`](Self::http2_keep_alive_interval) before the
     /// connection is given up. 20 s by default.
     pub fn http2_keep_alive_timeout(mut self, timeout: Duration) -> Self {
-        self.pings.timeout = timeout;
+        self.http.pings.timeout = timeout;
         self
     }
 
     /// True if pings of [`http2_keep_alive_interval`](Self::http2_keep_alive_interval) are sent also while no request is under
     /// way. False by default.
     pub fn http2_keep_alive_while_idle(mut self, while_idle: bool) -> Self {
-        self.pings.while_idle = while_idle;
+        self.http.pings.while_idle = while_idle;
+        self
+    }
+
+    /// The most headers that a response may have over HTTP/1.1; one with more is an error. All of them together have 64 KiB at
+    /// most, also over HTTP/2. 256 by default. Up to 100 cost no memory of their own while a response is read.
+    pub fn max_response_headers(mut self, count: usize) -> Self {
+        self.http.max_headers = count;
         self
     }
 
@@ -429,7 +436,7 @@ impl ClientBuilder {
             resolver: resolver.clone(),
             transport: self.transport.unwrap_or_else(|| Arc::new(TcpTransport::new())),
             versions: self.versions,
-            pings: self.pings,
+            http: self.http,
             addresses: self.addresses,
             policy: self.policy,
             proxies: self.proxies,

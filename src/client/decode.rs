@@ -32,6 +32,8 @@ const HARMLESS: u64 = 8 << 20;
 const PIECE: usize = 32 << 10;
 /// More codings than this nobody needs.
 const MAX_CODINGS: usize = 2;
+/// The most zeros behind the members of a gzip body that are taken for padding.
+const MAX_PADDING: usize = 1 << 20;
 
 impl Default for Decompression {
     fn default() -> Self {
@@ -204,6 +206,8 @@ struct Stage {
     is_full: bool,
     /// A member is done, and nothing of the next one has come.
     is_between: bool,
+    /// How many zeros were skipped.
+    padding: usize,
     /// How many bytes it has made.
     made: u64,
     scratch: Vec<u8>,
@@ -301,8 +305,8 @@ impl Decoder {
 
 impl Stage {
     fn new(coding: Coding) -> Self {
-        let (codec, input, is_full, made, scratch) = Default::default();
-        Self { coding, codec, input, is_full, is_between: true, made, scratch }
+        let (codec, input, is_full, padding, made, scratch) = Default::default();
+        Self { coding, codec, input, is_full, is_between: true, padding, made, scratch }
     }
 
     fn push(&mut self, data: Bytes) {
@@ -315,6 +319,10 @@ impl Stage {
     /// What can be made of what has come.
     fn make(&mut self) -> Result<Option<Bytes>, DecodeError> {
         while !self.input.is_empty() || self.is_full {
+            self.skip_padding();
+            if self.input.is_empty() && !self.is_full {
+                return Ok(None);
+            }
             if self.codec.is_none() && self.coding == Coding::Deflate && self.input.len() < 2 {
                 return Ok(None);
             }
@@ -349,6 +357,16 @@ impl Stage {
             }
         }
         Ok(None)
+    }
+
+    /// Skips zeros behind a gzip member, as gzip(1) does: files are filled up with them.
+    fn skip_padding(&mut self) {
+        let is_behind_member = self.is_between && self.codec.is_some();
+        if self.coding == Coding::Gzip && is_behind_member {
+            let zeros = self.input.iter().take(MAX_PADDING - self.padding).take_while(|byte| **byte == 0).count();
+            self.padding += zeros;
+            self.input = self.input.slice(zeros..);
+        }
     }
 
     /// A short piece does not keep the room of a long one.

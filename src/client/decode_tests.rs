@@ -262,3 +262,23 @@ fn a_body_that_is_flushed_at_any_size_is_whole() {
         }
     }
 }
+
+#[test]
+fn zeros_behind_gzip_members_are_padding() {
+    let member = coded("gzip", b"one ");
+    for zeros in [1, 7, 512, 100_000] {
+        let padded = [&member[..], &vec![0; zeros]].concat();
+        for size in [1, 64, 1 << 20] {
+            let decoded = |data: &[u8]| decoded("gzip", data, size, Decompression::default());
+            assert_eq!(decoded(&padded), Ok(b"one ".to_vec()), "{zeros} zeros in {size}");
+            assert_eq!(decoded(&padded.repeat(2)), Ok(b"one one ".to_vec()), "{zeros} zeros in {size}");
+            assert!(decoded(&[&padded[..], b"garbage"].concat()).is_err(), "{zeros} zeros in {size}");
+        }
+    }
+    let of = |coding: &str, data: &[u8]| decoded(coding, data, 1 << 16, Decompression::default());
+    assert!(of("gzip", &[&member[..], &vec![0; MAX_PADDING + 1]].concat()).is_err(), "it is no padding any more");
+    assert!(of("gzip", &[&[0; 3][..], &member].concat()).is_err(), "nor is what comes first");
+    for coding in ["br", "zstd", "deflate"] {
+        assert!(of(coding, &[&coded(coding, b"one")[..], &[0; 3]].concat()).is_err(), "{coding} has none");
+    }
+}

@@ -27,6 +27,20 @@ use crate::dns::{CachedResolver, Family};
 use crate::trace::{TlsFacts, is_timed};
 use crate::transport::{Liveness, Probe, Stream};
 
+/// How HTTP is spoken on a connection.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct HttpConfig {
+    pub(crate) pings: Pings,
+    /// The most headers of an HTTP/1.1 response.
+    pub(crate) max_headers: usize,
+}
+
+impl Default for HttpConfig {
+    fn default() -> Self {
+        Self { pings: Pings::default(), max_headers: 256 }
+    }
+}
+
 /// A body that can be sent.
 pub(crate) trait Message: Body<Data: Send, Error: Into<Cause>> + Send + Unpin + 'static {}
 
@@ -190,7 +204,8 @@ pub(crate) struct Times {
 
 impl<B: Message> Opened<B> {
     /// Shakes hands over a line: HTTP/1.1 sends nothing for it, HTTP/2 its preface and settings (RFC 9113 §3.4).
-    pub(crate) async fn handshake(line: Line, protocol: Protocol, pings: Pings) -> hyper::Result<Self> {
+    pub(crate) async fn handshake(line: Line, protocol: Protocol, config: HttpConfig) -> hyper::Result<Self> {
+        let HttpConfig { pings, max_headers } = config;
         let Line { stream, facts: tls, remote, forwarding, interest, probe } = line;
         let (stream, seen) = match protocol {
             Protocol::Http1 => (stream, None),
@@ -208,7 +223,9 @@ impl<B: Message> Opened<B> {
         // How a connection ended is told to the request it ended for.
         let (sender, serving) = match protocol {
             Protocol::Http1 => {
-                let (sender, connection) = http1::Builder::new().max_buf_size(MOST_BUFFERED).handshake(stream).await?;
+                let mut builder = http1::Builder::new();
+                builder.max_buf_size(MOST_BUFFERED).max_headers(max_headers);
+                let (sender, connection) = builder.handshake(stream).await?;
                 (Sender::Http1(Mutex::new(Some(sender))), Serving::Http1(connection.map(drop).boxed()))
             }
             Protocol::Http2 => {
@@ -216,6 +233,7 @@ impl<B: Message> Opened<B> {
                 let lately = Lately::new(seen.clone().filter(|_| pings.interval.is_none()));
                 let mut builder = http2::Builder::new(tasks.clone());
                 builder.timer(lately.clone()).initial_max_send_streams(UNSAID);
+                builder.max_header_list_size(MOST_BUFFERED as u32);
                 match pings.interval {
                     Some(interval) => builder
                         .keep_alive_interval(interval)
@@ -537,7 +555,8 @@ mod tests {
             let (stream, peer) = tokio::io::duplex(64);
             let (facts, remote, forwarding, interest, probe) = Default::default();
             let line = Line { stream: Box::new(stream), facts, remote, forwarding, interest, probe };
-            let opened = Opened::handshake(line, Protocol::Http1, Pings::default()).now_or_never().unwrap().unwrap();
+            let opened =
+                Opened::handshake(line, Protocol::Http1, HttpConfig::default()).now_or_never().unwrap().unwrap();
             let (conn, mut served) = opened.start(round, (), task.clone(), drop);
             drop(peer);
             let (ready, mut times) = (AtomicUsize::new(0), Times::default());
@@ -609,7 +628,7 @@ mod tests {
     async fn answer(stream: Crossed, protocol: Protocol) -> Option<Bytes> {
         let (facts, remote, forwarding, interest, probe) = Default::default();
         let line = Line { stream: Box::new(stream), facts, remote, forwarding, interest, probe };
-        let opened = Opened::handshake(line, protocol, Pings::default()).await.unwrap();
+        let opened = Opened::handshake(line, protocol, HttpConfig::default()).await.unwrap();
         let task = tokio::spawn(std::future::pending::<()>()).abort_handle();
         let (conn, served) = opened.start(0, (), task, drop);
         let serving = tokio::spawn(served);

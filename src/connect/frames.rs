@@ -18,6 +18,8 @@ pub(super) enum Sign {
     /// A reset, or the answer to a ping. Settings, windows, pings of the server's own and interim responses may come from a
     /// server that does no work for its requests.
     Progress,
+    /// A head that is not the end of this stream: a response's, or an interim response's.
+    Head(u32),
     /// A GOAWAY: the last stream that the server may have processed, and the error code.
     GoAway { last: u32, code: u32 },
 }
@@ -80,6 +82,7 @@ impl Frames {
         match self.head[3] {
             DATA if self.length() > 0 || flags & END_STREAM != 0 => Some(Sign::Message),
             HEADERS if flags & END_STREAM != 0 => Some(Sign::Message),
+            HEADERS => Some(Sign::Head(self.field(HEAD - 4) & !(1 << 31))),
             RST_STREAM => Some(Sign::Progress),
             PING if flags & ACK != 0 => Some(Sign::Progress),
             GOAWAY if self.filled == GOAWAY_HEAD => {
@@ -142,7 +145,9 @@ mod tests {
             // Too short to be one.
             (GOAWAY, 0, &[0; 7], false),
         ] {
-            assert_eq!(!seen(&frame(kind, flags, payload), 64).is_empty(), progress, "{kind} {flags}");
+            let signs = seen(&frame(kind, flags, payload), 64);
+            let shows_work = signs.iter().any(|sign| matches!(sign, Sign::Message | Sign::Progress));
+            assert_eq!(shows_work, progress, "{kind} {flags}");
         }
     }
 }

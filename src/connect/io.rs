@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
+use super::interim::{Interim, MAX_INTERIM};
 use crate::clock::{Instant, Timer, now};
 use crate::trace::is_timed;
 use crate::transport::Stream;
@@ -54,14 +55,17 @@ impl Marks {
         self.lock().last_write = None;
     }
 
-    fn note_read(&self) {
+    /// Returns true if it is the first read since the last request.
+    fn note_read(&self) -> bool {
         if !is_timed() {
-            return;
+            return false;
         }
         let mut noted = self.lock();
-        if noted.first_read.is_none() {
+        let is_first = noted.first_read.is_none();
+        if is_first {
             noted.first_read = Some(now());
         }
+        is_first
     }
 
     // Nobody leaves it half written.
@@ -87,6 +91,7 @@ pub(crate) struct Marked {
     stream: Box<dyn Stream>,
     marks: Arc<Marks>,
     unsent: Unsent,
+    interim: Interim,
     /// Boxed, because few streams ever have one.
     failure: Option<Box<Failure>>,
 }
@@ -107,7 +112,7 @@ struct Failure {
 impl Marked {
     pub(crate) fn new(stream: Box<dyn Stream>, unsent: Unsent) -> (Self, Arc<Marks>) {
         let marks = Arc::new(Marks::default());
-        (Self { stream, marks: marks.clone(), unsent, failure: None }, marks)
+        (Self { stream, marks: marks.clone(), unsent, interim: Interim::default(), failure: None }, marks)
     }
 
     fn wrote(
@@ -178,7 +183,14 @@ impl AsyncRead for Marked {
         let read = Pin::new(&mut self.stream).poll_read(cx, buf);
         let came = buf.filled().len() > before;
         if came {
-            self.marks.note_read();
+            if self.marks.note_read() {
+                self.interim = Interim::default();
+            }
+            // HTTP/2 has frames.
+            if self.unsent == Unsent::Waits && !self.interim.read(&buf.filled()[before..]) {
+                let what = format!("there are more than {MAX_INTERIM} interim responses (1xx)");
+                return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, what)));
+            }
         }
         match &mut self.failure {
             None => read,

@@ -5,6 +5,7 @@ mod bells;
 mod conn;
 mod error;
 mod frames;
+mod interim;
 mod io;
 mod lookup;
 mod multiplexed;
@@ -20,7 +21,7 @@ use std::time::Duration;
 
 pub(crate) use addresses::AddressPolicy;
 pub use addresses::Addresses;
-pub(crate) use conn::{Capacity, Conn, Interest, Message, Opened, Protocol, SendError, Times};
+pub(crate) use conn::{Capacity, Conn, HttpConfig, Interest, Message, Opened, Protocol, SendError, Times};
 use error::is_exhaustion;
 pub(crate) use error::{ConnectError, reason};
 use futures_util::StreamExt;
@@ -29,7 +30,6 @@ pub(crate) use multiplexed::has_body;
 use proxy::{Detour, NotLed};
 pub(crate) use proxy::{Forwarding, Proxies};
 pub use proxy::{Proxy, ProxyError};
-pub(crate) use pulse::Pings;
 
 use crate::clock::{self, Instant};
 use crate::dns::CachedResolver;
@@ -59,7 +59,7 @@ pub(crate) struct Connector {
     pub(crate) proxy_tls: Tls,
     /// Whether others speak over its lines, who do not know what a proxy wants to be shown.
     pub(crate) for_others: bool,
-    pub(crate) pings: Pings,
+    pub(crate) http: HttpConfig,
     /// For everything from the lookup to the handshake.
     pub(crate) timeout: Duration,
     /// For the TLS handshake with one address.
@@ -393,7 +393,7 @@ impl Connector {
     async fn shake<B: Message>(&self, line: Line, trace: &DialTrace) -> Result<Opened<B>, ConnectError> {
         let (protocol, remote) = (self.protocol(&line), line.remote);
         let begun = trace.emit(Event::HandshakeStart { version: protocol.version() });
-        let opened = Opened::handshake(line, protocol, self.pings).await.map_err(ConnectError::Handshake)?;
+        let opened = Opened::handshake(line, protocol, self.http).await.map_err(ConnectError::Handshake)?;
         // For HTTP/1.1 nothing is sent, nor waited for.
         let at = if protocol == Protocol::Http1 { begun } else { clock::now() };
         trace.emit_at(at, Event::Opened { remote });

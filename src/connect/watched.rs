@@ -10,6 +10,7 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::frames::{Frames, Sign};
+use super::interim::MAX_INTERIM;
 use super::pulse::Passed;
 use crate::clock::{Instant, nanos, now};
 use crate::transport::Stream;
@@ -92,6 +93,7 @@ impl Seen {
                 self.progress.fetch_add(1, Ordering::Relaxed);
                 self.responses.fetch_add(1, Ordering::Relaxed);
             }
+            Sign::Head(_) => {}
             Sign::Progress => {
                 self.progress.fetch_add(1, Ordering::Relaxed);
             }
@@ -108,13 +110,16 @@ pub(super) struct Watched {
     frames: Frames,
     /// The frames that are sent.
     sent: Frames,
+    /// The stream of the last head that ended none, and how many of them came behind each other.
+    heads: (u32, u32),
     seen: Arc<Seen>,
 }
 
 impl Watched {
     pub(super) fn new(stream: Box<dyn Stream>) -> (Self, Arc<Seen>) {
         let seen = Arc::new(Seen::new());
-        (Self { stream, frames: Frames::default(), sent: Frames::behind_preface(), seen: seen.clone() }, seen)
+        let (frames, sent) = (Frames::default(), Frames::behind_preface());
+        (Self { stream, frames, sent, heads: (0, 0), seen: seen.clone() }, seen)
     }
 
     fn note_sent(&mut self, bytes: &[u8]) {
@@ -129,13 +134,23 @@ impl Watched {
 
 impl AsyncRead for Watched {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        let Self { stream, frames, seen, .. } = &mut *self;
+        let Self { stream, frames, seen, heads, .. } = &mut *self;
         let before = buf.filled().len();
         let read = Pin::new(stream).poll_read(cx, buf);
         let came = &buf.filled()[before..];
         if !came.is_empty() {
             seen.hear();
-            frames.read(came, |sign| seen.note(sign));
+            frames.read(came, |sign| {
+                seen.note(sign);
+                if let Sign::Head(stream) = sign {
+                    *heads = if heads.0 == stream { (stream, heads.1 + 1) } else { (stream, 1) };
+                }
+            });
+            // One of them is the response's.
+            if heads.1 > MAX_INTERIM + 1 {
+                let what = format!("there are more than {MAX_INTERIM} interim responses (1xx)");
+                return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, what)));
+            }
         }
         read
     }
