@@ -133,9 +133,6 @@ impl Drop for Open {
 impl<'a> Call<'a> {
     // What is done before anything is waited for is not in the future: that is copied, and so is what it holds.
     fn begin(client: &'a Shared, mut request: Box<Request>) -> Result<Self> {
-        if Handle::try_current().is_err() {
-            return Err(Error::no_runtime(&request.origin));
-        }
         request.add_url_authorization()?;
         add_defaults(&mut request.headers, &client.calls.headers)?;
         request.check()?;
@@ -221,6 +218,8 @@ impl<'a> Call<'a> {
     /// When the request is to be made again, where it is.
     fn again(&self, answer: &Result<Answered>) -> Option<(Instant, RetryCause)> {
         let retry = self.client.calls.retry.as_ref()?;
+        // Without a runtime there is no timer to wait by.
+        Handle::try_current().ok()?;
         if answer.is_err() && self.attempts.are_used_up() {
             return None;
         }
@@ -351,6 +350,7 @@ impl<'a> Call<'a> {
                 LeaseError::Impatient(limit) => {
                     Error::silence(&self.request().origin, self.open.trace.phase(), "no connection", limit)
                 }
+                LeaseError::Lost if Handle::try_current().is_err() => Error::no_runtime(&self.request().origin),
                 error => Error::no_lease(&self.request().origin, error),
             })?;
             let moment = if repeatable && failed_on.is_none() { IDLE_MOMENT } else { Duration::ZERO };
@@ -469,6 +469,10 @@ impl<'a> Call<'a> {
     /// is no time left for it, or its origin turns too many requests away.
     fn resend(&mut self, attempt: Attempt) -> Option<Resend> {
         let resend = self.attempts.record(attempt, fastrand::f64())?;
+        if !resend.wait.is_zero() {
+            // Without a runtime there is no timer to wait by.
+            Handle::try_current().ok()?;
+        }
         let at = clock::now().checked_add(resend.wait)?;
         if self.deadline.is_some_and(|deadline| deadline.at <= at) {
             return None;
@@ -495,7 +499,8 @@ impl<'a> Call<'a> {
             Protocol::Http1 => KeepAlive::of(&head.headers),
             Protocol::Http2 => KeepAlive::default(),
         };
-        let source = Source { lease, upload, keep_alive };
+        let has_sent_body = upload.is_some() || !self.request().body.is_empty();
+        let source = Source { lease, upload, has_sent_body, keep_alive };
         let until = Patience { deadline: self.deadline, idle: self.timeouts.body_idle.unwrap_or(Duration::MAX) };
         let (trace, origin) = (self.open.trace.clone(), self.request().origin.clone());
         Answered::new(head, Payload::new(incoming, source, trace, until, origin))

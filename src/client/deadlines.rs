@@ -35,11 +35,11 @@ struct Waiting {
 }
 
 impl Deadlines {
-    /// Runs `future` until `deadline`; `None` when the deadline came first. It has to be pinned by the caller.
+    /// Runs `future` until `deadline`; `None` when the deadline came first. It has to be pinned by the caller. Outside of a runtime,
+    /// which has the timers, there is no limit.
     pub(super) async fn before<F: Future + Unpin>(&self, deadline: Option<Instant>, future: F) -> Option<F::Output> {
-        match deadline {
-            Some(deadline) => {
-                let here = Handle::current().id();
+        match deadline.and_then(|deadline| Some((deadline, Handle::try_current().ok()?.id()))) {
+            Some((deadline, here)) => {
                 let (first, those) = self.first.get_or_init(|| (here, Arc::default()));
                 let all = if *first == here { Here::First(those) } else { Here::Other(self.other(here)) };
                 Limited { future, deadline, key: None, all }.await

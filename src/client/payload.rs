@@ -125,7 +125,8 @@ impl Reader {
     }
 
     pub(super) async fn look_ahead(&mut self) {
-        if self.payload.open.is_none() {
+        // Outside of a runtime there are no timers.
+        if self.payload.open.is_none() || Handle::try_current().is_err() {
             return;
         }
         let until = clock::now().checked_add(LOOK_AHEAD);
@@ -183,6 +184,8 @@ pub(super) struct Source {
     pub(super) lease: Lease<Dialer>,
     /// The request's body, which may still be on its way.
     pub(super) upload: Option<Arc<Upload>>,
+    /// True if the request had a body.
+    pub(super) has_sent_body: bool,
     pub(super) keep_alive: KeepAlive,
 }
 
@@ -342,11 +345,11 @@ impl Source {
 
     /// Gives the connection back once it is ready for the next request, which it mostly is at once.
     fn give_back(self, now: Instant) {
-        let Self { mut lease, upload, keep_alive } = self;
+        let Self { mut lease, upload, has_sent_body, keep_alive } = self;
         if keep_alive.is_last && lease.conn().protocol() == Protocol::Http1 {
             return lease.end(CloseCause::PeerAsked);
         }
-        if lease.conn().written().is_some_and(|(_, nothing_waits)| !nothing_waits) {
+        if has_sent_body && lease.conn().written().is_some_and(|(_, nothing_waits)| !nothing_waits) {
             // The answer came before the server had taken the request, and the next one would wait behind what is left of it.
             return lease.end(CloseCause::Unfinished);
         }

@@ -33,6 +33,13 @@ impl Default for Interim {
 impl Interim {
     /// Takes the next bytes from the server. Returns false if there are too many interim responses in what has come.
     pub(super) fn read(&mut self, bytes: &[u8]) -> bool {
+        // Most responses come without any.
+        if matches!(self.at, At::StatusLine(0))
+            && bytes.starts_with(b"HTTP/1.")
+            && bytes.get(usize::from(DIGIT)).is_some_and(|digit| *digit != b'1')
+        {
+            self.at = At::Response;
+        }
         for byte in bytes {
             self.at = match (self.at, byte) {
                 (At::Response, _) => break,

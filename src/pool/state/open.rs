@@ -167,11 +167,11 @@ impl<K: Clone + Eq + Hash, C: Clone, W, E> State<K, C, W, E> {
     pub(super) fn overdue(&self, now: Instant, id: usize) -> Option<CloseCause> {
         let Conn { host, ended, .. } = self.conns[id];
         let open = self.open(id);
-        let expired = open.expires.is_some_and(|expires| expires <= now).then_some(CloseCause::Lifetime);
+        let is_expired = open.expires.is_some_and(|expires| expires <= now);
         if ended.is_some() {
             None
-        } else if let Some(cause) = open.due.or(expired).filter(|_| !self.is_needed(id)) {
-            Some(cause)
+        } else if (is_expired || open.due.is_some()) && !self.is_needed(id) {
+            open.due.or(Some(CloseCause::Lifetime))
         } else if self.must_yield(now, host, open.taken > 0) || (!open.many && self.wants_room(host)) {
             Some(CloseCause::MadeRoom)
         } else {
