@@ -22,6 +22,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use http::{HeaderMap, Method, Uri};
+use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 use url::Url;
 
@@ -51,8 +52,8 @@ use crate::trace::{DialTrace, Family, Hooks};
 
 /// An HTTP client: a DNS cache, a pool of connections, and timings for every request. Clones share all of it.
 ///
-/// It works on any tokio runtime, and on several at once. A connection is served by the runtime it was opened on: a
-/// client should not be shared between runtimes of which one is kept without being driven.
+/// It works on any tokio runtime whose timers and I/O are enabled, and on several at once. A connection is served by the
+/// runtime it was opened on: a client should not be shared between runtimes of which one is kept without being driven.
 ///
 /// ```no_run
 /// # async fn run() -> speeddial::Result<()> {
@@ -219,6 +220,9 @@ impl Client {
     pub async fn warm_up(&self, url: impl IntoUrl, count: usize) -> Result<usize, Error> {
         let url = url.into_url(self.shared.calls.base.as_ref())?;
         let origin = Origin::from_url(&url).map_err(|error| Error::no_origin(&url, error))?;
+        if Handle::try_current().is_err() {
+            return Err(Error::no_runtime(&origin));
+        }
         self.shared.follower.follow(&self.shared.resolver, &self.shared.pool);
         let warm = self.shared.pool.warm_up(&origin, count).await;
         warm.map_err(|error| Error::no_lease(&origin, error))
