@@ -251,9 +251,9 @@ impl ClientBuilder {
     }
 
     /// The most headers that a response may have over HTTP/1.1; one with more is an error. All of them together have 64 KiB at
-    /// most, also over HTTP/2. 256 by default. Up to 100 cost no memory of their own while a response is read.
+    /// most, also over HTTP/2. 100 by default; any number that is set costs each response two allocations.
     pub fn max_response_headers(mut self, count: usize) -> Self {
-        self.http.max_headers = count;
+        self.http.max_headers = Some(count);
         self
     }
 

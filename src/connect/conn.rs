@@ -28,17 +28,11 @@ use crate::trace::{TlsFacts, is_timed};
 use crate::transport::{Liveness, Probe, Stream};
 
 /// How HTTP is spoken on a connection.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct HttpConfig {
     pub(crate) pings: Pings,
-    /// The most headers of an HTTP/1.1 response.
-    pub(crate) max_headers: usize,
-}
-
-impl Default for HttpConfig {
-    fn default() -> Self {
-        Self { pings: Pings::default(), max_headers: 256 }
-    }
+    /// The most headers of an HTTP/1.1 response; `None` for hyper's own limit of 100.
+    pub(crate) max_headers: Option<usize>,
 }
 
 /// A body that can be sent.
@@ -224,7 +218,10 @@ impl<B: Message> Opened<B> {
         let (sender, serving) = match protocol {
             Protocol::Http1 => {
                 let mut builder = http1::Builder::new();
-                builder.max_buf_size(MOST_BUFFERED).max_headers(max_headers);
+                builder.max_buf_size(MOST_BUFFERED);
+                if let Some(most) = max_headers {
+                    builder.max_headers(most);
+                }
                 let (sender, connection) = builder.handshake(stream).await?;
                 (Sender::Http1(Mutex::new(Some(sender))), Serving::Http1(connection.map(drop).boxed()))
             }
