@@ -133,8 +133,8 @@ impl Error {
         self.0.timings.as_ref()
     }
 
-    /// Whether a time limit passed: the call's, the connect timeout, the one of the TLS handshake, the pool's wait timeout, or
-    /// one in DNS.
+    /// Whether a time limit passed: the call's, the connect timeout, the one of the TLS handshake, the pool's wait timeout, one in
+    /// DNS, or that of a layer (feature `tower`).
     pub fn is_timeout(&self) -> bool {
         self.0.timed_out || matches!(self.0.kind, ErrorKind::Timeout(_))
     }
@@ -438,8 +438,16 @@ impl Error {
     pub(crate) fn layer(origin: &Origin, cause: Cause) -> Self {
         match cause.downcast() {
             Ok(own) => *own,
-            Err(cause) => Self::new(ErrorKind::Layer, format!("call {origin}: {cause}")).because(cause),
+            Err(cause) => Self::of_layer(ErrorKind::Layer, format!("call {origin}: {cause}"), cause),
         }
+    }
+
+    #[cfg(feature = "tower")]
+    fn of_layer(kind: ErrorKind, message: String, cause: Cause) -> Self {
+        let timed_out = is_timeout(&*cause);
+        let mut error = Self::new(kind, message).because(cause);
+        error.0.timed_out = timed_out;
+        error
     }
 
     /// A body that somebody else has changed fails.
@@ -447,7 +455,7 @@ impl Error {
     pub(crate) fn other_body(origin: &Origin, cause: Cause) -> Self {
         match cause.downcast() {
             Ok(own) => *own,
-            Err(cause) => Self::new(ErrorKind::Body, format!("read the body from {origin}: {cause}")).because(cause),
+            Err(cause) => Self::of_layer(ErrorKind::Body, format!("read the body from {origin}: {cause}"), cause),
         }
     }
 
@@ -561,6 +569,23 @@ pub(crate) fn io_cause(error: &hyper::Error) -> Option<&std::io::Error> {
         cause = error.source();
     }
     None
+}
+
+/// Returns true if a layer's error, or one that is a cause of it, says that a time limit passed.
+#[cfg(feature = "tower")]
+fn is_timeout(error: &(dyn std::error::Error + 'static)) -> bool {
+    let mut next = Some(error);
+    while let Some(error) = next {
+        let is_timeout = error.is::<tower::timeout::error::Elapsed>()
+            || error.is::<tokio::time::error::Elapsed>()
+            || error.downcast_ref::<std::io::Error>().is_some_and(|io| io.kind() == std::io::ErrorKind::TimedOut)
+            || error.downcast_ref::<Error>().is_some_and(Error::is_timeout);
+        if is_timeout {
+            return true;
+        }
+        next = error.source();
+    }
+    false
 }
 
 /// Of a body so much is kept in an error, and so many characters are shown.

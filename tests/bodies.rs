@@ -366,6 +366,35 @@ async fn versions_are_insisted_on() {
     assert_eq!(client.pool_stats().in_use, 0);
 }
 
+#[tokio::test]
+async fn a_byte_order_mark_names_the_charset_and_is_not_text() {
+    let server = HttpServer::start(|request: hyper::Request<hyper::body::Incoming>| async move {
+        let body: &'static [u8] = match request.uri().path() {
+            "/utf-8" => b"\xef\xbb\xbfcaf\xc3\xa9",
+            "/utf-16le" => b"\xff\xfec\0a\0f\0\xe9\0",
+            "/utf-16be" => b"\xfe\xff\0c\0a\0f\0\xe9",
+            // Half a pair, and half a unit.
+            "/broken" => b"\xff\xfe\0\xd8x\0y",
+            _ => b"\xef\xbb\xbf",
+        };
+        let charset = request.uri().query().unwrap_or_default();
+        hyper::Response::builder().header("content-type", format!("text/plain{charset}")).body(full(body)).unwrap()
+    })
+    .unwrap();
+    let client = Client::builder().no_proxy().build().unwrap();
+    for charset in ["", "?;charset=windows-1252"] {
+        let text = async |path: &str| {
+            let url = format!("http://{}/{path}{charset}", server.address());
+            client.get(url).send().await.unwrap().text().await.unwrap()
+        };
+        for path in ["utf-8", "utf-16le", "utf-16be"] {
+            assert_eq!(text(path).await, "café", "{path}{charset}");
+        }
+        assert_eq!(text("broken").await, "\u{fffd}x\u{fffd}", "{charset}");
+        assert_eq!(text("empty").await, "", "{charset}");
+    }
+}
+
 #[cfg(feature = "charset")]
 #[tokio::test]
 async fn text_is_in_the_charset_the_content_type_names() {

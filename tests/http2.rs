@@ -10,6 +10,7 @@ use speeddial::dns::FixedResolver;
 use speeddial::trace::{CloseCause, Event, Limit};
 use speeddial::{Body, Client, ErrorKind, PoolConfig, RetryPolicy};
 use tokio::io::DuplexStream;
+use tokio::sync::Notify;
 use tokio::time::{Instant, sleep};
 
 use crate::support::h2_peer::{
@@ -990,4 +991,46 @@ async fn pings_by_a_timer_are_sent_for_those_who_want_them() {
     let quiet = client.get(URL).body_idle_timeout(Duration::MAX).send().await.unwrap();
     assert!(tokio::time::timeout(Duration::from_secs(200), quiet.text()).await.is_err());
     assert_eq!(*log.lock().unwrap(), [0, 1, 2, 3, 4, 5]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn hazard_a_reset_in_the_middle_of_a_body_is_not_its_end_while_the_request_is_on_its_way() {
+    const END_STREAM: u8 = 1;
+    for is_whole in [false, true] {
+        let (read, reset) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+        let (has_read, has_reset) = (read.clone(), reset.clone());
+        let wire = Wire::new(move |_, stream| {
+            let (has_read, has_reset) = (has_read.clone(), has_reset.clone());
+            async move {
+                let Ok(mut peer) = H2Peer::accept(stream, Some(100)).await else { return };
+                let stream = head(&mut peer).await.unwrap();
+                peer.head(stream).await.unwrap();
+                peer.send(DATA, 0, stream, b"part").await.unwrap();
+                has_read.notified().await;
+                if is_whole {
+                    peer.send(DATA, END_STREAM, stream, b"").await.unwrap();
+                }
+                peer.reset(stream, NO_ERROR).await.unwrap();
+                // The reader runs right behind the connection, and before the task that sends the request.
+                has_reset.notify_one();
+                while peer.next().await.is_ok() {}
+            }
+        });
+        let client = client(&wire, PoolConfig::new(), &Recorder::default());
+        let reader = tokio::spawn(async move {
+            let mut response = client.post(URL).body(slow_body(1_000_000)).send().await.unwrap();
+            assert_eq!(response.chunk().await.unwrap().unwrap(), "part");
+            read.notify_one();
+            reset.notified().await;
+            response.chunk().await
+        });
+        let ended = reader.await.unwrap();
+        if is_whole {
+            assert_eq!(ended.unwrap(), None);
+        } else {
+            let error = ended.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Body);
+            assert!(error.to_string().ends_with("the peer reset the stream before its end, after 4 bytes"), "{error}");
+        }
+    }
 }

@@ -195,3 +195,17 @@ async fn errors_are_the_same_within_layers() {
     let long = format!("{url}/{}", "x".repeat(70_000));
     assert!(client.get(long).send().await.unwrap_err().is_builder());
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_layers_timeout_is_a_timeout() {
+    let silent = tower::layer::layer_fn(|_: speeddial::ClientService| {
+        tower::service_fn(|_: http::Request<Body>| {
+            std::future::pending::<Result<http::Response<Body>, std::convert::Infallible>>()
+        })
+    });
+    let builder = Client::builder().no_proxy().layer(silent);
+    let client = builder.layer(tower::timeout::TimeoutLayer::new(Duration::from_secs(1))).build().unwrap();
+    let error = client.get("http://api.test/").send().await.unwrap_err();
+    assert_eq!((error.kind(), error.to_string().as_str()), (ErrorKind::Layer, "call api.test:80: request timed out"));
+    assert!(error.is_timeout());
+}

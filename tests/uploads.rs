@@ -2,6 +2,8 @@
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -18,7 +20,7 @@ use speeddial::{Body, Client, ClientBuilder, ErrorKind};
 use tokio::io::AsyncReadExt;
 use tokio::time::Instant;
 
-use crate::support::h2_peer::{H2Peer, Wire};
+use crate::support::h2_peer::{DATA, H2Peer, Wire};
 use crate::support::v4;
 
 fn seconds(seconds: u64) -> Duration {
@@ -188,4 +190,42 @@ async fn hazard_a_head_that_nobody_takes_ends_by_the_limit_for_headers() {
     let error = sent.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Timeout(Phase::Send), "{error}");
     assert!((seconds(300)..seconds(301)).contains(&start.elapsed()), "{:?}", start.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_of_the_right_length_need_not_end() {
+    for http2 in [false, true] {
+        let reads = Reads { http2, pause: Duration::ZERO, think: Duration::ZERO, early: false };
+        let client = builder(&server(reads), http2).build().unwrap();
+        let pieces = stream::iter(["hel", "lo"].map(Ok::<_, Infallible>));
+        let body = Body::sized(5, futures_util::StreamExt::chain(pieces, stream::pending()));
+        let sent = tokio::time::timeout(seconds(1), client.post(URL).body(body).send());
+        let response = sent.await.expect("the end of the stream is not waited for").unwrap();
+        assert_eq!(response.text().await.unwrap(), "5", "HTTP/2: {http2}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn empty_pieces_are_not_sent() {
+    let empty = Arc::new(AtomicUsize::new(0));
+    let seen = empty.clone();
+    let wire = Wire::new(move |_, stream| {
+        let seen = seen.clone();
+        async move {
+            let Ok(mut peer) = H2Peer::accept(stream, Some(100)).await else { return };
+            while let Ok(frame) = peer.next().await {
+                if frame.ends() {
+                    peer.answer(frame.stream).await.unwrap();
+                } else if frame.kind == DATA && frame.payload.is_empty() {
+                    seen.fetch_add(1, Ordering::SeqCst);
+                }
+            }
+        }
+    });
+    let client = builder(&wire, true).build().unwrap();
+    let pieces = ["first"].into_iter().chain(std::iter::repeat_n("", 1_000)).chain(["last"]);
+    let body = Body::wrap_stream(stream::iter(pieces.map(Ok::<_, Infallible>)));
+    let response = client.post(URL).body(body).send().await.unwrap();
+    assert_eq!(response.text().await.unwrap(), "ok");
+    assert_eq!(empty.load(Ordering::SeqCst), 0);
 }

@@ -40,6 +40,8 @@ struct Streamed {
     length: Option<u64>,
     bytes: u64,
     trailers: Option<HeaderMap>,
+    /// True if the frames may end with trailers.
+    may_have_trailers: bool,
     /// The piece that reaches the length, while it is looked whether something comes after it.
     last: Option<Bytes>,
     /// Nothing more is to be read.
@@ -50,6 +52,9 @@ struct Streamed {
 trait Frames: http_body::Body<Data = Bytes, Error = Cause> + Send {}
 
 impl<B: http_body::Body<Data = Bytes, Error = Cause> + Send> Frames for B {}
+
+/// The most empty pieces that are skipped at once, before other tasks run.
+const MAX_SKIPPED: usize = 64;
 
 /// A body is not as long as it was said to be.
 #[derive(Debug, thiserror::Error)]
@@ -73,33 +78,36 @@ impl Body {
         }
         let Some(body) = body.filter(|body| !body.is_end_stream()) else { return Self::default() };
         let length = body.size_hint().exact();
-        Self::streamed(Wrapped(Box::pin(body)), length)
+        Self::streamed(Wrapped(Box::pin(body)), length, true)
     }
 
-    /// A body of these pieces. How many bytes they are is not known beforehand: over HTTP/1.1 it is sent in chunks.
+    /// A body of these pieces. How many bytes they are is not known beforehand: over HTTP/1.1 it is sent in chunks. Empty pieces are
+    /// not sent.
     pub fn wrap_stream<S>(pieces: S) -> Self
     where
         S: TryStream<Ok: Into<Bytes>, Error: Into<Cause>> + Send + 'static,
     {
-        Self::streamed(Pieces(Box::pin(pieces)), None)
+        Self::streamed(Pieces(Box::pin(pieces)), None, false)
     }
 
     /// A body of these pieces, which have so many bytes together. Where they have not, it fails, and with it the request; a body
-    /// of no bytes is not read, and what comes long after the last byte is not waited for.
+    /// of no bytes is not read, and what comes long after the last byte is not waited for: the piece that completes the length ends
+    /// the body, also over HTTP/2.
     pub fn sized<S>(length: u64, pieces: S) -> Self
     where
         S: TryStream<Ok: Into<Bytes>, Error: Into<Cause>> + Send + 'static,
     {
-        Self::streamed(Pieces(Box::pin(pieces)), Some(length))
+        Self::streamed(Pieces(Box::pin(pieces)), Some(length), false)
     }
 
-    fn streamed(frames: impl Frames + 'static, length: Option<u64>) -> Self {
+    fn streamed(frames: impl Frames + 'static, length: Option<u64>, may_have_trailers: bool) -> Self {
         let frames = Mutex::new(Box::pin(frames) as Pin<Box<dyn Frames>>);
         Self(Kind::Streamed(Box::new(Streamed {
             frames,
             length,
             bytes: 0,
             trailers: None,
+            may_have_trailers,
             last: None,
             read: false,
             ended: false,
@@ -268,27 +276,15 @@ impl Streamed {
         if self.ended {
             return Poll::Ready(None);
         }
-        if self.read {
+        if self.read || (self.length == Some(0) && !self.may_have_trailers) {
             return self.over(None);
         }
         loop {
-            let frames = self.frames.get_mut().unwrap_or_else(PoisonError::into_inner);
-            let frame = match (frames.as_mut().poll_frame(cx), self.last.take()) {
-                (Poll::Pending, None) => return Poll::Pending,
-                // Whether something comes after it is not known, and not waited for.
-                (Poll::Pending, Some(last)) => {
-                    self.bytes += last.len() as u64;
-                    return Poll::Ready(Some(Ok(Frame::data(last))));
-                }
-                (Poll::Ready(frame), last) => {
-                    self.last = last;
-                    frame
-                }
-            };
-            let frame = match frame {
-                Some(Ok(frame)) => frame,
-                Some(Err(error)) => return self.end(Some(Err(error))),
-                None => return self.over(None),
+            let frame = match self.poll_next(cx) {
+                Poll::Ready(Some(Ok(frame))) => frame,
+                Poll::Ready(Some(Err(error))) => return self.end(Some(Err(error))),
+                Poll::Ready(None) => return self.over(None),
+                Poll::Pending => return self.pause(),
             };
             let data = match frame.into_data() {
                 Ok(data) => data,
@@ -297,14 +293,41 @@ impl Streamed {
             let so_far = self.bytes + self.last.as_ref().map_or(0, |last| last.len() as u64) + data.len() as u64;
             match self.length {
                 Some(length) if so_far > length => return self.end(Some(Err(LengthError::Longer(length).into()))),
-                // Whoever sends it looks no further when it is as long as it was said to be.
-                Some(length) if so_far == length => {
-                    self.last = self.last.take().filter(|_| data.is_empty()).or(Some(data));
-                }
+                // It is handed over when it is known whether something comes right after it: hyper does not look over HTTP/1.1.
+                Some(length) if so_far == length => self.last = Some(data),
                 _ => {
                     self.bytes = so_far;
                     return Poll::Ready(Some(Ok(Frame::data(data))));
                 }
+            }
+        }
+    }
+
+    /// Polls for the next frame that is not an empty piece. Over HTTP/2 each of those would be a frame, and servers take many of them
+    /// for an attack.
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Cause>>> {
+        let frames = self.frames.get_mut().unwrap_or_else(PoisonError::into_inner);
+        for _ in 0..MAX_SKIPPED {
+            let frame = ready!(frames.as_mut().poll_frame(cx));
+            if !matches!(&frame, Some(Ok(frame)) if frame.data_ref().is_some_and(Bytes::is_empty)) {
+                return Poll::Ready(frame);
+            }
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    }
+
+    /// Nothing more is there yet. The end of pieces that have their length is not waited for: no trailers can come.
+    fn pause(&mut self) -> Poll<Option<Result<Frame<Bytes>, Cause>>> {
+        match self.last.take() {
+            None => Poll::Pending,
+            Some(last) if self.may_have_trailers => {
+                self.bytes += last.len() as u64;
+                Poll::Ready(Some(Ok(Frame::data(last))))
+            }
+            last => {
+                self.last = last;
+                self.over(None)
             }
         }
     }
@@ -360,10 +383,13 @@ impl<S: TryStream<Ok: Into<Bytes>, Error: Into<Cause>>> http_body::Body for Piec
 
 #[cfg(test)]
 mod tests {
-    use futures_util::Stream;
-    use futures_util::stream::iter;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use futures_util::stream::{iter, pending};
+    use futures_util::{FutureExt, Stream, StreamExt};
     use http::HeaderValue;
-    use http_body_util::BodyExt;
+    use http_body_util::{BodyExt, Full};
 
     use super::*;
 
@@ -390,6 +416,73 @@ mod tests {
         assert_eq!(read(4, &["he", "llo"]).await, Err("it has more than the 4 bytes it was to have".to_owned()));
         assert_eq!(read(6, &["he", "llo"]).await, Err("it has 5 of the 6 bytes it was to have".to_owned()));
         assert_eq!(read(0, &[]).await, Ok("".into()));
+    }
+
+    #[tokio::test]
+    async fn empty_pieces_are_skipped() {
+        for mut body in [
+            Body::wrap_stream(pieces(&["", "he", "", "", "llo", ""])),
+            Body::sized(5, pieces(&["", "he", "", "", "llo", ""])),
+        ] {
+            let mut sent = Vec::new();
+            while let Some(frame) = body.frame().await {
+                sent.push(frame.unwrap().into_data().unwrap());
+            }
+            assert_eq!(sent, ["he", "llo"]);
+        }
+    }
+
+    #[tokio::test]
+    async fn many_empty_pieces_in_a_row_let_other_tasks_run() {
+        let taken = Arc::new(AtomicUsize::new(0));
+        let run = || {
+            let taken = taken.clone();
+            iter(0..10_000).map(move |_| {
+                taken.fetch_add(1, Ordering::Relaxed);
+                Ok::<_, Cause>("")
+            })
+        };
+        let mut body = Body::wrap_stream(run().chain(pieces(&["hello"])));
+        assert!(body.frame().now_or_never().is_none(), "it makes way");
+        assert!(taken.swap(0, Ordering::Relaxed) <= MAX_SKIPPED);
+        assert_eq!(BodyExt::collect(body).await.unwrap().to_bytes(), "hello", "and goes on by itself");
+
+        taken.store(0, Ordering::Relaxed);
+        let mut sized = Body::sized(5, pieces(&["hello"]).chain(run()));
+        let last = sized.frame().now_or_never().expect("what comes behind the last byte is not waited for");
+        assert_eq!(last.unwrap().unwrap().into_data().unwrap(), "hello");
+        assert!(taken.load(Ordering::Relaxed) <= MAX_SKIPPED);
+    }
+
+    #[tokio::test]
+    async fn the_piece_that_completes_the_length_ends_a_stream_that_does_not_end() {
+        let trailers = HeaderMap::from_iter([(http::header::ETAG, HeaderValue::from_static("\"x\""))]);
+        let endless = || pieces(&["hel", "lo"]).chain(pending());
+        let mut body = Body::sized(5, endless());
+        for (piece, is_last) in [("hel", false), ("lo", true)] {
+            let frame = body.frame().now_or_never().expect("nothing is waited for").unwrap();
+            assert_eq!(frame.unwrap().into_data().unwrap(), piece);
+            assert_eq!(http_body::Body::is_end_stream(&body), is_last, "{piece}");
+        }
+        for (length, text) in [(5, "hello"), (0, "")] {
+            let body = Body::sized(length, endless()).with_trailers(trailers.clone());
+            let all = BodyExt::collect(body).now_or_never().expect("nothing is waited for").unwrap();
+            assert_eq!(all.trailers(), Some(&trailers));
+            assert_eq!(all.to_bytes(), text);
+        }
+    }
+
+    #[tokio::test]
+    async fn trailers_of_a_body_with_a_length_are_waited_for() {
+        let trailers = HeaderMap::from_iter([(http::header::ETAG, HeaderValue::from_static("\"x\""))]);
+        let late = trailers.clone();
+        let body = Full::new(Bytes::from("hello")).with_trailers(async move {
+            tokio::task::yield_now().await;
+            Some(Ok(late))
+        });
+        let all = BodyExt::collect(Body::wrap(body)).await.unwrap();
+        assert_eq!(all.trailers(), Some(&trailers));
+        assert_eq!(all.to_bytes(), "hello");
     }
 
     #[tokio::test]

@@ -287,7 +287,11 @@ impl Payload {
     /// The body is over; over HTTP/2 that can also mean that the peer gave it up without a word.
     fn end(&mut self) -> Result<()> {
         let short = self.announced.filter(|announced| self.bytes < *announced);
-        if short.is_none() && !self.open.as_ref().is_some_and(|(incoming, source)| source.is_cut(incoming)) {
+        let is_cut = match self.announced {
+            Some(_) => short.is_some(),
+            None => self.open.as_ref().is_some_and(|(incoming, source)| source.is_cut(incoming)),
+        };
+        if !is_cut {
             self.finish(clock::now());
             return Ok(());
         }
@@ -330,11 +334,10 @@ impl Drop for Payload {
 }
 
 impl Source {
-    /// Whether a body that is over has no end: the stream was reset. Where the request is still on its way, a peer does that
-    /// for good reason, and not to the response (RFC 9113 §8.1).
+    /// Returns true if a body that is over was cut off: its stream was reset, with NO_ERROR, before its end. A peer that wants no
+    /// more of the request does the same behind the end of its response (RFC 9113 §8.1); h2 remembers that end.
     fn is_cut(&self, incoming: &Incoming) -> bool {
-        let uploaded = self.upload.as_ref().is_none_or(|upload| upload.is_over());
-        self.lease.conn().protocol() == Protocol::Http2 && uploaded && !incoming.is_end_stream()
+        self.lease.conn().protocol() == Protocol::Http2 && !incoming.is_end_stream()
     }
 
     /// When any of the request was last sent, where that is known.

@@ -405,13 +405,16 @@ impl Response {
         value.map_err(|error| self.about(error))
     }
 
-    /// The whole body as text: in the charset its content type names (feature `charset`), otherwise in UTF-8. What is not valid in
-    /// it is replaced by U+FFFD.
+    /// The whole body as text: in UTF-8 or UTF-16 where it begins with a byte order mark, which is not part of the text; otherwise in
+    /// the charset its content type names (feature `charset`), or in UTF-8. What is not valid in it is replaced by U+FFFD.
     ///
     /// # Errors
     /// As [`chunk`](Self::chunk).
     pub async fn text(mut self) -> Result<String> {
         let bytes = self.collect(u64::MAX).await?;
+        if let Some(text) = marked(&bytes) {
+            return Ok(text);
+        }
         #[cfg(feature = "charset")]
         if let Some(encoding) = charset(&self.0.head.headers) {
             return Ok(encoding.decode(&bytes).0.into_owned());
@@ -425,6 +428,27 @@ impl Response {
             reader.look_ahead().await;
         }
     }
+}
+
+/// The text behind a byte order mark, which overrules the content type (WHATWG Encoding Standard, §6); `None` where there is no mark.
+fn marked(bytes: &[u8]) -> Option<String> {
+    match bytes {
+        [0xef, 0xbb, 0xbf, text @ ..] => Some(String::from_utf8_lossy(text).into_owned()),
+        [0xff, 0xfe, text @ ..] => Some(utf16(text, u16::from_le_bytes)),
+        [0xfe, 0xff, text @ ..] => Some(utf16(text, u16::from_be_bytes)),
+        _ => None,
+    }
+}
+
+/// Decodes UTF-16, with U+FFFD for each half of a pair that is alone and for half a unit at the end.
+fn utf16(bytes: &[u8], unit: fn([u8; 2]) -> u16) -> String {
+    let (units, rest) = bytes.as_chunks::<2>();
+    let chars = char::decode_utf16(units.iter().map(|bytes| unit(*bytes)));
+    let mut text: String = chars.map(|char| char.unwrap_or(char::REPLACEMENT_CHARACTER)).collect();
+    if !rest.is_empty() {
+        text.push(char::REPLACEMENT_CHARACTER);
+    }
+    text
 }
 
 /// The charset a content type names.

@@ -16,7 +16,7 @@ use super::cache::{Cache, Config, Flight, Landed, Step};
 use super::changes::{self, Change, Changes};
 use super::snapshot::Snapshot;
 use super::stats::CacheStats;
-use super::{Answer, Family, Latency, Resolve, ResolveError, ResolveErrorKind, Resolving, Source};
+use super::{Answer, Family, Latency, Resolve, ResolveError, ResolveErrorKind, Resolving, Source, normalized};
 use crate::clock::{Alarm, Instant, Timed, before, now, wall};
 
 /// How long a query may take, waiting for its turn included; its resolver should have an end of its own.
@@ -148,7 +148,7 @@ impl CachedResolver {
     }
 
     /// Looks up the addresses of `name` in one family. A hit does not wait, nor allocate unless the name has upper case
-    /// letters. Case does not matter.
+    /// letters or is not ASCII. Case does not matter, and an international name is the same in Unicode and in ASCII (punycode).
     ///
     /// # Errors
     /// What the resolver below said; to everybody who waited for the same query.
@@ -164,7 +164,7 @@ impl CachedResolver {
 
     /// The same for who knows what time it is: what is known, or has to be waited for.
     pub(crate) fn lookup_at<'a>(&'a self, now: Instant, name: &'a str, family: Family) -> Either<Outcome, Asked<'a>> {
-        let name = lower_case(name);
+        let name = normalized(name);
         match self.step(now, &name, family) {
             Step::Known(outcome, _) => Either::Left(outcome),
             step => Either::Right(Asked { resolver: self, name, family, step }),
@@ -234,7 +234,7 @@ impl CachedResolver {
 
     /// Forgets a name. A query under way is still told to those who wait for it, but not kept.
     pub fn invalidate(&self, name: &str) {
-        self.shared.lock().invalidate(&lower_case(name));
+        self.shared.lock().invalidate(&normalized(name));
     }
 
     /// Forgets every name, except those that are pinned.
@@ -245,12 +245,12 @@ impl CachedResolver {
     /// Answers `name` with these addresses, without a query, until it is [unpinned](Self::unpin). In a family of which
     /// none is given, the name has no addresses.
     pub fn pin(&self, name: &str, addresses: impl Into<Arc<[IpAddr]>>) {
-        self.shared.lock().pin(&lower_case(name), addresses.into());
+        self.shared.lock().pin(&normalized(name), addresses.into());
     }
 
     /// Ends a [`pin`](Self::pin); whether there was one.
     pub fn unpin(&self, name: &str) -> bool {
-        self.shared.lock().unpin(&lower_case(name))
+        self.shared.lock().unpin(&normalized(name))
     }
 
     /// Says that a name is in use without looking it up, over a connection that is kept for instance: it is asked for again
@@ -263,7 +263,7 @@ impl CachedResolver {
 
     /// Like [`Self::touch`], for a client that uses these families alone.
     pub(crate) fn touch_families(&self, name: &str, families: &[Family]) -> bool {
-        let name = lower_case(name);
+        let name = normalized(name);
         let now = now();
         let mut known = true;
         for &family in families {
@@ -389,13 +389,6 @@ fn told(outcome: Outcome, source: Source) -> Outcome {
         Ok(answer) => Ok(answer),
         Err(error) if error.answered_from() == Source::Miss => Err(error.with_source(source)),
         Err(error) => Err(error),
-    }
-}
-
-fn lower_case(name: &str) -> Cow<'_, str> {
-    match name.bytes().any(|byte| byte.is_ascii_uppercase()) {
-        true => Cow::Owned(name.to_ascii_lowercase()),
-        false => Cow::Borrowed(name),
     }
 }
 

@@ -387,3 +387,15 @@ fn a_lookup_survives_the_runtime_that_began_it() {
     runtime().block_on(cache.lookup("n", Family::V4)).unwrap();
     assert_eq!(slow.queries(), 2);
 }
+
+#[tokio::test(start_paused = true)]
+async fn an_international_name_is_the_same_in_unicode_and_in_ascii() {
+    let (cache, slow) = cached();
+    cache.pin("Bücher.test", [[192, 0, 2, 7].into()]);
+    for name in ["xn--bcher-kva.test", "bücher.test", "BÜCHER.test"] {
+        let answer = cache.lookup(name, Family::V4).await.unwrap();
+        assert_eq!(answer.addresses().to_vec(), [IpAddr::from([192, 0, 2, 7])], "{name}");
+    }
+    assert_eq!(slow.queries(), 0);
+    assert!(cache.unpin("bücher.test"));
+}

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use super::{Answer, Family, Resolve, ResolveError, ResolveErrorKind, Resolving, Source};
+use super::{Answer, Family, Resolve, ResolveError, ResolveErrorKind, Resolving, Source, normalized};
 
 /// Resolves names from a fixed table; a name that is not in it does not exist.
 ///
@@ -33,9 +33,10 @@ impl FixedResolver {
         Self::default()
     }
 
-    /// Adds a name and its addresses, replacing what the table had for it. Case does not matter.
+    /// Adds a name and its addresses, replacing what the table had for it. Case does not matter, and an international name is the
+    /// same in Unicode and in ASCII (punycode).
     pub fn with(mut self, name: &str, addresses: impl IntoIterator<Item = IpAddr>) -> Self {
-        self.table.insert(name.to_ascii_lowercase().into(), addresses.into_iter().collect());
+        self.table.insert(normalized(name).into(), addresses.into_iter().collect());
         self
     }
 
@@ -45,7 +46,7 @@ impl FixedResolver {
     }
 
     fn answer(&self, name: &str, family: Family) -> Result<Answer, ResolveError> {
-        let known = self.table.get(&*name.to_ascii_lowercase());
+        let known = self.table.get(&*normalized(name));
         let known = known.ok_or_else(|| ResolveError::new(ResolveErrorKind::NxDomain, name, family))?;
         let addresses: Vec<_> = known.iter().copied().filter(|ip| Family::of(*ip) == family).collect();
         if addresses.is_empty() {
@@ -67,7 +68,9 @@ mod tests {
 
     #[tokio::test]
     async fn families_are_apart_and_case_does_not_matter() {
-        let resolver = FixedResolver::new().with("API.test", ["127.0.0.1".parse().unwrap()]);
+        let local = IpAddr::from([127, 0, 0, 1]);
+        let resolver = FixedResolver::new().with("API.test", [local]).with("Bücher.test", [local]);
+        assert!(resolver.resolve("xn--bcher-kva.test", Family::V4).await.is_ok());
         let answer = resolver.resolve("api.TEST", Family::V4).await.unwrap();
         assert_eq!(answer.addresses().len(), 1);
         let error = resolver.resolve("api.test", Family::V6).await.unwrap_err();

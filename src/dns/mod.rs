@@ -22,6 +22,7 @@ mod system;
 mod tries;
 mod upstreams;
 
+use std::borrow::Cow;
 use std::fmt;
 use std::net::IpAddr;
 use std::pin::Pin;
@@ -225,6 +226,18 @@ impl ResolveError {
     /// Where the word came from: the cache, somebody else's query, or one of its own.
     pub fn answered_from(&self) -> Source {
         self.source
+    }
+}
+
+/// A name as URLs and queries have it: in lower case, in its ASCII (punycode) form.
+fn normalized(name: &str) -> Cow<'_, str> {
+    if !name.bytes().any(|byte| byte.is_ascii_uppercase() || !byte.is_ascii()) {
+        return Cow::Borrowed(name);
+    }
+    match url::Host::parse(name) {
+        Ok(url::Host::Domain(ascii)) if !name.is_ascii() => Cow::Owned(ascii),
+        // In ASCII, or not a name that a URL can have.
+        _ => Cow::Owned(name.to_ascii_lowercase()),
     }
 }
 
