@@ -1,5 +1,6 @@
 //! DNS over TLS and over HTTPS: servers that are believed only by their certificates.
 
+use std::error::Error as _;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,7 +13,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use rustls::ServerConfig;
 use speeddial::dns::{Family, HickoryResolver, Resolve, ResolveErrorKind, Server};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
@@ -34,7 +35,10 @@ where
         while let Ok((stream, _)) = listener.accept().await {
             let acceptor = acceptor.clone();
             counter.fetch_add(1, Ordering::SeqCst);
-            tokio::spawn(async move { speak(acceptor.accept(stream).await?).await });
+            tokio::spawn(async move {
+                stream.set_nodelay(true)?;
+                speak(acceptor.accept(stream).await?).await
+            });
         }
     });
     (address, connections)
@@ -43,12 +47,26 @@ where
 /// Each message behind its length (RFC 7858 §3.3).
 async fn dot(mut stream: TlsStream<TcpStream>) -> std::io::Result<()> {
     loop {
-        let mut query = vec![0; stream.read_u16().await?.into()];
-        stream.read_exact(&mut query).await?;
-        let response = respond(&zone, &query).unwrap_or_default();
-        stream.write_u16(response.len() as u16).await?;
-        stream.write_all(&response).await?;
+        let query = read_query(&mut stream).await?;
+        reply(&mut stream, &query).await?;
     }
+}
+
+async fn read_query(stream: &mut TlsStream<TcpStream>) -> std::io::Result<Vec<u8>> {
+    let mut query = vec![0; stream.read_u16().await?.into()];
+    stream.read_exact(&mut query).await?;
+    Ok(query)
+}
+
+async fn reply(stream: &mut TlsStream<TcpStream>, query: &[u8]) -> std::io::Result<()> {
+    let response = respond(&zone, query).unwrap_or_default();
+    stream.write_u16(response.len() as u16).await?;
+    stream.write_all(&response).await
+}
+
+/// Returns true if the question is about a name with the label `zero`.
+fn is_about_zero(query: &[u8]) -> bool {
+    query.windows(5).any(|label| label == b"\x04zero")
 }
 
 /// Each message as the body of a POST (RFC 8484 §4.1).
@@ -94,17 +112,34 @@ async fn a_server_is_asked_by_https_over_one_connection() {
 async fn a_server_with_somebody_elses_certificate_is_not_believed() {
     let (authority, stranger) = (Authority::new(), Authority::new());
     let cases = [
-        ("another name", authority.server(&["other.test"], &["h2"])),
-        ("another authority", stranger.server(&["dns.test"], &["h2"])),
+        ("another name", authority.server(&["other.test"], &["h2"]), "certificate not valid for name \"dns.test\""),
+        ("another authority", stranger.server(&["dns.test"], &["h2"]), "UnknownIssuer"),
     ];
-    for (case, config) in cases {
+    for (case, config, reason) in cases {
         let (by_tls, _) = serve(config.clone(), dot).await;
         let (by_https, _) = serve(config, doh).await;
         for server in [Server::tls(by_tls, "dns.test"), Server::https(by_https, "dns.test")] {
             let resolver = HickoryResolver::with_servers([server]).with_tls_config(authority.client());
             let error = resolver.resolve("host.test", Family::V4).await.unwrap_err();
             assert_eq!(error.kind(), ResolveErrorKind::Unreachable, "{case}: {error}");
+            let cause = error.source().map(ToString::to_string).unwrap_or_default();
+            assert!(cause.contains(reason), "{case}: {cause}");
         }
+    }
+}
+
+#[tokio::test]
+async fn a_server_with_a_closed_port_is_told_as_one() {
+    // A port that is bound and not listened on is closed, and remains this test's.
+    let closed = TcpSocket::new_v4().unwrap();
+    closed.bind((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
+    let address = closed.local_addr().unwrap();
+    for server in [Server::tls(address, "dns.test"), Server::https(address, "dns.test")] {
+        let resolver = HickoryResolver::with_servers([server]).with_tls_config(Authority::new().client());
+        let error = resolver.resolve("host.test", Family::V4).await.unwrap_err();
+        assert_eq!(error.kind(), ResolveErrorKind::Unreachable);
+        let cause = error.source().and_then(|cause| cause.downcast_ref::<std::io::Error>());
+        assert_eq!(cause.map(std::io::Error::kind), Some(std::io::ErrorKind::ConnectionRefused), "{cause:?}");
     }
 }
 
@@ -127,29 +162,86 @@ async fn a_server_that_is_silent_in_its_handshake_is_passed_over() {
     assert!(resolver.resolve("host.test", Family::V4).await.is_ok());
 }
 
+/// Looks up so many names at once, each of which has to be answered at the first try.
+async fn burst(resolver: &HickoryResolver, lookups: usize) {
+    // Different names: equal questions would be sent as one.
+    let names: Vec<_> = (0..lookups).map(|number| format!("host.n{number}.test")).collect();
+    let lookups = names.iter().map(|name| resolver.resolve(name, Family::V4));
+    let outcomes = futures_util::future::join_all(lookups).await;
+    let failed: Vec<_> = outcomes.into_iter().filter_map(Result::err).collect();
+    assert!(failed.is_empty(), "{} of {} failed: {:?}", failed.len(), names.len(), failed.first());
+}
+
 #[tokio::test]
 async fn a_burst_of_cold_lookups_opens_one_connection() {
     let authority = Authority::new();
-    let (by_tls, tls) = serve(authority.server(&["dns.test"], &[]), dot).await;
-    let (by_https, https) = serve(authority.server(&["dns.test"], &["h2"]), doh).await;
-    for (server, connections) in [(Server::tls(by_tls, "dns.test"), tls), (Server::https(by_https, "dns.test"), https)]
-    {
-        let resolver = HickoryResolver::with_servers([server]).with_tls_config(authority.client());
-        let lookups = (0..100).map(|_| resolver.resolve("host.test", Family::V4));
-        for outcome in futures_util::future::join_all(lookups).await {
-            assert!(outcome.is_ok(), "{outcome:?}");
+    for lookups in [500, 2_000] {
+        let (by_tls, tls) = serve(authority.server(&["dns.test"], &[]), dot).await;
+        let (by_https, https) = serve(authority.server(&["dns.test"], &["h2"]), doh).await;
+        let servers = [(Server::tls(by_tls, "dns.test"), tls), (Server::https(by_https, "dns.test"), https)];
+        for (server, connections) in servers {
+            let resolver = HickoryResolver::with_servers([server]).with_tls_config(authority.client());
+            burst(&resolver.with_tries(1), lookups).await;
+            assert_eq!(connections.load(Ordering::SeqCst), 1);
         }
-        assert_eq!(connections.load(Ordering::SeqCst), 1);
     }
+}
+
+/// Answers each question, and closes the connection after one about `zero`.
+async fn dot_until_zero(mut stream: TlsStream<TcpStream>) -> std::io::Result<()> {
+    loop {
+        let query = read_query(&mut stream).await?;
+        reply(&mut stream, &query).await?;
+        if is_about_zero(&query) {
+            return stream.shutdown().await;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_burst_after_the_server_has_closed_the_connection_opens_one_more() {
+    let authority = Authority::new();
+    let (address, connections) = serve(authority.server(&["dns.test"], &[]), dot_until_zero).await;
+    let resolver = HickoryResolver::with_servers([Server::tls(address, "dns.test")]);
+    let resolver = resolver.with_tls_config(authority.client()).with_tries(1);
+    for round in 1..=5 {
+        assert!(resolver.resolve("zero.test", Family::V4).await.is_ok());
+        assert_eq!(connections.load(Ordering::SeqCst), round);
+        burst(&resolver, 500).await;
+        assert_eq!(connections.load(Ordering::SeqCst), round + 1);
+    }
+}
+
+/// Answers each question but those about `zero`.
+async fn dot_without_zero(mut stream: TlsStream<TcpStream>) -> std::io::Result<()> {
+    loop {
+        let query = read_query(&mut stream).await?;
+        if !is_about_zero(&query) {
+            reply(&mut stream, &query).await?;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_name_about_which_there_is_silence_does_not_cost_the_others_their_connection() {
+    let authority = Authority::new();
+    let (address, connections) = serve(authority.server(&["dns.test"], &[]), dot_without_zero).await;
+    let resolver = HickoryResolver::with_servers([Server::tls(address, "dns.test")]);
+    let resolver = resolver.with_tls_config(authority.client()).with_try_timeout(Duration::from_millis(300));
+    let resolver = Arc::new(resolver);
+    let asked = resolver.clone();
+    let silent = tokio::spawn(async move { asked.resolve("zero.test", Family::V4).await });
+    while !silent.is_finished() {
+        assert!(resolver.resolve("host.test", Family::V4).await.is_ok());
+    }
+    assert_eq!(silent.await.unwrap().unwrap_err().kind(), ResolveErrorKind::Timeout);
+    assert_eq!(connections.load(Ordering::SeqCst), 1);
 }
 
 /// Answers one question, and no more.
 async fn mute_after_one(mut stream: TlsStream<TcpStream>) -> std::io::Result<()> {
-    let mut query = vec![0; stream.read_u16().await?.into()];
-    stream.read_exact(&mut query).await?;
-    let response = respond(&zone, &query).unwrap_or_default();
-    stream.write_u16(response.len() as u16).await?;
-    stream.write_all(&response).await?;
+    let query = read_query(&mut stream).await?;
+    reply(&mut stream, &query).await?;
     std::future::pending().await
 }
 

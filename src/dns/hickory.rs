@@ -167,7 +167,8 @@ impl HickoryResolver {
     /// How many lookups ask at once, at least one; the others wait for their turn. 256 by default, which is 5,000 lookups a
     /// second of a server that is 50 ms away, and fits into the receive buffer of one that is busy. A lookup without an
     /// answer for a second makes way for another one, and as many as that may go on so; beyond, they end as timed out. Each
-    /// has a socket, and more while its servers are silent: up to three for each, and a connection.
+    /// has a socket, and more while its servers are silent: up to three for each, and a connection. A server that is asked by
+    /// TLS or HTTPS is asked over one connection, with at most 64 questions under way at once.
     pub fn with_max_in_flight(mut self, lookups: usize) -> Self {
         self.wishes.in_flight = Some(lookups);
         self

@@ -3,6 +3,7 @@
 mod cache;
 mod cached;
 mod changes;
+mod connections;
 mod fixed;
 #[cfg(any(test, fuzzing))]
 #[doc(hidden)]

@@ -88,7 +88,7 @@ pub(super) fn explain(error: NetError, name: &str, family: Family, server: IpAdd
             Some(code) => std::io::Error::from_raw_os_error(code),
             None => std::io::Error::new(error.kind(), error.to_string()),
         }),
-        // Nor why there is no connection: there may be no socket for one, or no way to the server.
+        // Nor why a server could not be asked by UDP: there may be no socket, or no way to the server.
         NetError::NoConnections => match look_for_a_way(server) {
             Err(error) if is_local(&error) => {
                 ResolveError::new(ResolveErrorKind::Local, name, family).with_cause(error)

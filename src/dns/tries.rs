@@ -38,7 +38,8 @@ struct Server {
 pub(super) enum Way {
     /// As usual: by UDP, or over the connection that is kept.
     Usual,
-    /// Over a connection of this try's own.
+    /// Over a connection of this try's own; a server that is not asked by UDP is asked over the one that is kept, or over the
+    /// one that took its place.
     Anew,
 }
 

@@ -8,14 +8,15 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use hickory_resolver::Resolver;
 use hickory_resolver::config::{NameServerConfig, ProtocolConfig, ResolveHosts, ResolverConfig, ResolverOpts};
 use hickory_resolver::lookup::Lookup;
 use hickory_resolver::net::NetError;
 use hickory_resolver::proto::rr::Name;
+use hickory_resolver::{PoolContext, Resolver, TlsConfig};
 use tokio::runtime;
-use tokio::sync::{OnceCell, Semaphore};
+use tokio::sync::Semaphore;
 
+use super::connections::{Connections, MOST_UNDER_WAY};
 use super::records::{answer, explain, is_answer};
 use super::resolv_conf::Skipped;
 use super::search::{Memory, Said, SearchList, Verdict, is_silence, judge, merge};
@@ -99,16 +100,21 @@ struct Lines {
     made: u64,
 }
 
-/// A resolver with the connections it keeps, which may have died without a word. They live on the runtime it was first used
-/// on, so each runtime has its own.
+/// An asker with the connection it keeps, which may have died without a word. It lives on the runtime it was first used on,
+/// so each runtime has its own.
 #[derive(Clone)]
 struct Line {
     serial: u64,
     runtime: runtime::Id,
-    resolver: Resolver<Sockets>,
-    /// Whether there was an answer in it. Until then, lookups over a connection wait for the first of them, so that a burst
-    /// of them does not open one each.
-    answered: Arc<OnceCell<()>>,
+    asker: Asker,
+}
+
+/// A resolver that asks one server, and its connections.
+#[derive(Clone)]
+struct Asker {
+    resolver: Resolver<Connections>,
+    connections: Connections,
+    by_udp: bool,
 }
 
 /// Of how many runtimes the lines are kept; that of the oldest is made anew.
@@ -128,6 +134,9 @@ impl Workshop {
         // A try has an end of its own; this is the latest there is.
         options.timeout = limits.one_try.saturating_mul(limits.tries as u32).min(LONGEST);
         options.attempts = 0;
+        // The limit is ours, because hickory gives up a connection that has reached its own. It still counts a question for a
+        // moment after its answer.
+        options.max_active_requests = 2 * MOST_UNDER_WAY;
         options.use_hosts_file = ResolveHosts::Never;
         // hickory would cut TTLs at a day, those that mean zero among them (RFC 2181 §8).
         let endless = Some(Duration::from_secs(u32::MAX.into()));
@@ -135,13 +144,37 @@ impl Workshop {
         options
     }
 
-    fn resolver(&self, endpoint: Endpoint) -> Result<Resolver<Sockets>, NetError> {
+    fn asker(&self, endpoint: Endpoint) -> Result<Asker, NetError> {
+        #[cfg(feature = "dns-over-tls")]
+        let tls = TlsConfig { config: self.tls.clone() };
+        #[cfg(not(feature = "dns-over-tls"))]
+        let tls = TlsConfig::new()?;
+        let context = PoolContext::new(self.options.clone(), tls);
+        let connections = Connections::new(Sockets::new(endpoint.scope), context);
+        let by_udp = is_by_udp(&endpoint.config);
         let config = ResolverConfig::from_parts(None, Vec::new(), vec![endpoint.config]);
-        let builder = Resolver::builder_with_config(config, Sockets::new(endpoint.scope));
+        let builder = Resolver::builder_with_config(config, connections.clone());
         let builder = builder.with_options(self.options.clone());
         #[cfg(feature = "dns-over-tls")]
         let builder = builder.with_tls_config(self.tls.clone());
-        builder.build()
+        Ok(Asker { resolver: builder.build()?, connections, by_udp })
+    }
+}
+
+impl Asker {
+    /// One family's lookup.
+    async fn ask(&self, name: Name, family: Family) -> Result<Lookup, NetError> {
+        let asked = match family {
+            Family::V4 => self.resolver.ipv4_lookup(name).await,
+            Family::V6 => self.resolver.ipv6_lookup(name).await,
+        };
+        match asked {
+            // hickory says this of a connection that it could not open, whatever the reason.
+            Err(NetError::NoConnections) if !self.by_udp => {
+                Err(self.connections.failure().unwrap_or(NetError::NoConnections))
+            }
+            asked => asked,
+        }
     }
 }
 
@@ -172,8 +205,8 @@ impl Upstream {
             return Ok(line.clone());
         }
         lines.made += 1;
-        let resolver = self.workshop.resolver(self.endpoint.clone())?;
-        let line = Line { serial: lines.made, runtime, resolver, answered: Arc::default() };
+        let asker = self.workshop.asker(self.endpoint.clone())?;
+        let line = Line { serial: lines.made, runtime, asker };
         if lines.kept.len() >= MOST_LINES {
             lines.kept.remove(0);
         }
@@ -187,17 +220,17 @@ impl Upstream {
     }
 
     fn is_by_udp(&self) -> bool {
-        self.endpoint.config.connections.iter().any(|connection| connection.protocol == ProtocolConfig::Udp)
+        is_by_udp(&self.endpoint.config)
     }
 
-    /// A connection of its own for one more try: by TCP, unless the server is asked by something better anyway.
-    fn another_way(&self) -> Result<Resolver<Sockets>, NetError> {
+    /// A connection of its own for one more try, by TCP.
+    fn another_way(&self) -> Result<Asker, NetError> {
         let mut endpoint = self.endpoint.clone();
         let connections = &mut endpoint.config.connections;
         if connections.iter().any(|connection| connection.protocol == ProtocolConfig::Tcp) {
             connections.retain(|connection| connection.protocol == ProtocolConfig::Tcp);
         }
-        self.workshop.resolver(endpoint)
+        self.workshop.asker(endpoint)
     }
 }
 
@@ -399,44 +432,30 @@ impl Upstreams {
     ) -> (usize, Way, Result<Lookup, NetError>) {
         let server = &self.servers[index];
         let outcome = match way {
-            Way::Usual => self.try_line(server, name, family, end).await,
-            Way::Anew => match server.another_way() {
-                Ok(resolver) => in_time(end, pin!(query(resolver, name.clone(), family))).await,
+            Way::Anew if server.is_by_udp() => match server.another_way() {
+                Ok(asker) => in_time(end, pin!(asker.ask(name.clone(), family))).await,
                 Err(error) => Err(error),
             },
+            Way::Usual | Way::Anew => self.try_line(server, name, family, end).await,
         };
         (index, way, outcome)
     }
 
     async fn try_line(&self, server: &Upstream, name: &Name, family: Family, end: Instant) -> Result<Lookup, NetError> {
         let line = server.line()?;
-        let asked = in_time(end, pin!(self.over(server, &line, name, family))).await;
-        if asked.as_ref().is_err_and(|error| !is_answer(error)) {
+        let answers = line.asker.connections.answers();
+        let asked = in_time(end, pin!(line.asker.ask(name.clone(), family))).await;
+        // A connection in which other questions were answered meanwhile is not a silent one.
+        let was_silent = line.asker.connections.answers() == answers;
+        if was_silent && asked.as_ref().is_err_and(|error| !is_answer(error)) {
             server.hang_up(&line);
         }
         asked
     }
+}
 
-    /// Asks over a line; the first ones that do so over a connection one after the other, until there is an answer.
-    async fn over(&self, server: &Upstream, line: &Line, name: &Name, family: Family) -> Result<Lookup, NetError> {
-        let ask = || query(line.resolver.clone(), name.clone(), family);
-        if server.is_by_udp() {
-            return ask().await;
-        }
-        let mut first = None;
-        let opening = line.answered.get_or_try_init(|| async {
-            let asked = ask().await;
-            let answered = asked.is_ok() || asked.as_ref().is_err_and(is_answer);
-            first = Some(asked);
-            if answered { Ok(()) } else { Err(()) }
-        });
-        // Who was not the first has yet to ask, and who was has its answer.
-        let _ = opening.await;
-        match first {
-            Some(asked) => asked,
-            None => ask().await,
-        }
-    }
+fn is_by_udp(server: &NameServerConfig) -> bool {
+    server.connections.iter().any(|connection| connection.protocol == ProtocolConfig::Udp)
 }
 
 /// The error of a family of a candidate that has addresses in the other: it exists.
@@ -468,14 +487,6 @@ async fn in_time(
     asking: impl Future<Output = Result<Lookup, NetError>> + Unpin,
 ) -> Result<Lookup, NetError> {
     before(Some(end), asking).await.unwrap_or(Err(NetError::Timeout))
-}
-
-/// One family's lookup.
-async fn query(resolver: Resolver<Sockets>, name: Name, family: Family) -> Result<Lookup, NetError> {
-    match family {
-        Family::V4 => resolver.ipv4_lookup(name).await,
-        Family::V6 => resolver.ipv6_lookup(name).await,
-    }
 }
 
 // What is behind these locks is never left half changed.
