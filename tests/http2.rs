@@ -1034,3 +1034,50 @@ async fn hazard_a_reset_in_the_middle_of_a_body_is_not_its_end_while_the_request
         }
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn hazard_streams_that_their_peer_does_not_let_end_hold_no_request_up() {
+    let wire = Wire::new(|_, stream| async move {
+        let Ok(mut peer) = H2Peer::accept(stream, Some(3)).await else { return };
+        // Each request is answered by its head, and of bodies no more is taken than the first window.
+        while let Ok(frame) = peer.next().await {
+            if frame.kind == HEADERS && peer.answer(frame.stream).await.is_err() {
+                return;
+            }
+        }
+    });
+    let client = client(&wire, PoolConfig::new().max_connections_per_host(1), &Recorder::default());
+    let upload = || async { client.post(URL).body(vec![0; 1_000_000]).send().await.unwrap().text().await.unwrap() };
+    assert_eq!(join_all((0..3).map(|_| upload())).await, ["ok"; 3]);
+    sleep(ms(1_000)).await;
+    let answer = client.get(URL).timeout(ms(20_000)).send().await;
+    assert_eq!(answer.expect("it gets another connection").text().await.unwrap(), "ok");
+    assert_eq!(wire.connections(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn pings_by_a_timer_of_zero_are_none() {
+    let pings = Arc::new(AtomicUsize::new(0));
+    let seen = pings.clone();
+    let wire = Wire::new(move |_, stream| {
+        let seen = seen.clone();
+        async move {
+            let Ok(mut peer) = H2Peer::accept(stream, Some(100)).await else { return };
+            // A flood ends with the connection.
+            while seen.load(Ordering::SeqCst) < 100 {
+                let Ok(frame) = peer.next_of_all().await else { return };
+                if frame.is_ping() {
+                    seen.fetch_add(1, Ordering::SeqCst);
+                } else if frame.ends() {
+                    let _ = peer.head(frame.stream).await;
+                }
+            }
+        }
+    });
+    let resolver = FixedResolver::new().with("api.test", [v4(1)]);
+    let builder = Client::builder().no_proxy().http2_prior_knowledge().resolver(resolver).transport(wire.clone());
+    let client = builder.http2_keep_alive_interval(Duration::ZERO).build().unwrap();
+    let quiet = client.get(URL).body_idle_timeout(Duration::MAX).send().await.unwrap();
+    assert!(tokio::time::timeout(Duration::from_secs(200), quiet.text()).await.is_err(), "it is still open");
+    assert_eq!(pings.load(Ordering::SeqCst), 1);
+}

@@ -861,3 +861,17 @@ async fn a_host_that_behaves_gets_posts_on_the_connections_it_keeps() {
     // A few that were dialled while others were freed are kept as well.
     assert!(peer.connections() <= 75, "{} connections for 50 at a time", peer.connections());
 }
+
+#[tokio::test(start_paused = true)]
+async fn an_upload_that_fails_by_itself_says_nothing_of_the_server() {
+    let wire = Wire::new(|_, stream| serve(stream, 1));
+    let client = client(&wire, PoolConfig::new(), &Recorder::default());
+    assert_eq!(get(&client, URL).await.unwrap(), "ok");
+    let pieces = [Ok("piece"), Err(std::io::Error::other("the disk is gone"))];
+    let body = speeddial::Body::wrap_stream(futures_util::stream::iter(pieces));
+    let error = client.post(URL).body(body).send().await.unwrap_err();
+    assert!(error.to_string().contains("the disk is gone"), "{error}");
+    assert_eq!((get(&client, URL).await.unwrap().as_str(), wire.connections()), ("ok", 2));
+    client.post(URL).send().await.unwrap().text().await.unwrap();
+    assert_eq!(wire.connections(), 2, "the connection that was kept is good enough");
+}

@@ -773,3 +773,61 @@ async fn hazard_an_answer_before_the_request_is_over_is_never_lost_over_tls() {
         assert_eq!((status, text.as_str()), (413, "no"), "round {round}");
     }
 }
+
+/// A network in memory whose HTTPS servers take 3 s before they begin a handshake.
+struct Overloaded(tokio_rustls::TlsAcceptor);
+
+impl Transport for Overloaded {
+    fn connect(&self, _: SocketAddr) -> Connecting<'_> {
+        Box::pin(async move {
+            let (near, far) = tokio::io::duplex(64 * 1024);
+            let acceptor = self.0.clone();
+            tokio::spawn(async move {
+                tokio::time::sleep(Duration::from_secs(3)).await;
+                let Ok(mut stream) = acceptor.accept(far).await else { return };
+                while stream.read_buf(&mut Vec::new()).await.is_ok_and(|read| read > 0) {
+                    let _ = stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok").await;
+                }
+            });
+            Ok(Box::new(near) as Box<dyn Stream>)
+        })
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_handshake_may_take_its_time_though_there_are_many_addresses() {
+    let authority = Authority::new();
+    let acceptor = tokio_rustls::TlsAcceptor::from(authority.server(&["api.test"], &["http/1.1"]));
+    let resolver = FixedResolver::new().with("api.test", [v4(1), v4(2), v4(3), v4(4)]);
+    let builder = Client::builder().resolver(resolver).transport(Overloaded(acceptor)).tls(trusting(&authority));
+    let start = tokio::time::Instant::now();
+    let (text, _) = get(&builder.build().unwrap(), "api.test", (v4(1), 443).into()).await.unwrap();
+    assert_eq!((text.as_str(), start.elapsed().as_secs()), ("ok", 3));
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn a_slow_answer_alone_on_its_connection_does_not_cost_it() {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        loop {
+            let (socket, _) = listener.accept().await.unwrap();
+            let serving = hyper::server::conn::http2::Builder::new(hyper_util::rt::TokioExecutor::new());
+            let service = hyper::service::service_fn(|request: hyper::Request<hyper::body::Incoming>| async move {
+                if request.uri().path() == "/slow" {
+                    std::future::pending::<()>().await;
+                }
+                crate::support::tls_server::answer(request).await
+            });
+            tokio::spawn(serving.serve_connection(hyper_util::rt::TokioIo::new(socket), service));
+        }
+    });
+    let client = builder(TlsConfig::new()).http2_prior_knowledge().build().unwrap();
+    for _ in 0..3 {
+        let slow = client.get(format!("http://api.test:{}/slow", address.port()));
+        assert!(slow.timeout(Duration::from_millis(200)).send().await.unwrap_err().is_timeout());
+    }
+    client.get(format!("http://api.test:{}/", address.port())).send().await.unwrap();
+    assert_eq!(client.pool_stats().opened, 1);
+}

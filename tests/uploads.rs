@@ -20,7 +20,7 @@ use speeddial::{Body, Client, ClientBuilder, ErrorKind};
 use tokio::io::AsyncReadExt;
 use tokio::time::Instant;
 
-use crate::support::h2_peer::{DATA, H2Peer, Wire};
+use crate::support::h2_peer::{DATA, H2Peer, SETTINGS, WINDOW_UPDATE, Wire};
 use crate::support::v4;
 
 fn seconds(seconds: u64) -> Duration {
@@ -228,4 +228,41 @@ async fn empty_pieces_are_not_sent() {
     let response = client.post(URL).body(body).send().await.unwrap();
     assert_eq!(response.text().await.unwrap(), "ok");
     assert_eq!(empty.load(Ordering::SeqCst), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_body_of_a_known_length_is_sent_with_its_last_byte_though_trailers_might_follow() {
+    let wire = server(Reads { http2: false, pause: Duration::ZERO, think: seconds(1_000), early: false });
+    let client = builder(&wire, false).headers_timeout(seconds(5)).build().unwrap();
+    let never = std::future::pending::<Option<Result<speeddial::http::HeaderMap, Infallible>>>();
+    let body = Body::wrap(http_body_util::Full::new(Bytes::from("piece")).with_trailers(never));
+    let start = Instant::now();
+    let error = client.put(URL).body(body).send().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Timeout(Phase::Wait), "{error}");
+    assert_eq!(start.elapsed().as_secs(), 5);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slow_server_that_says_nothing_of_its_windows_is_not_taken_for_dead() {
+    let wire = Wire::new(|_, stream| async move {
+        let mut peer = H2Peer::accept(stream, Some(10)).await.unwrap();
+        // Windows that are never used up, of the stream and of the connection.
+        peer.send(SETTINGS, 0, 0, &[0, 4, 0x7f, 0xff, 0xff, 0xff]).await.unwrap();
+        peer.send(WINDOW_UPDATE, 0, 0, &0x7fff_0000_u32.to_be_bytes()).await.unwrap();
+        while let Ok(frame) = peer.next_of_all().await {
+            if frame.kind == DATA {
+                // 14 kB/s, behind 256 KiB that are on their way.
+                tokio::time::sleep(Duration::from_millis(1_170)).await;
+            }
+            if frame.ends() {
+                peer.answer(frame.stream).await.unwrap();
+            }
+        }
+    });
+    let client = builder(&wire, true).build().unwrap();
+    let start = Instant::now();
+    let response = client.put(URL).body(vec![0; 1 << 20]).send().await.unwrap();
+    assert_eq!(response.text().await.unwrap(), "ok");
+    assert!(start.elapsed() > seconds(60), "{:?}", start.elapsed());
+    assert_eq!(wire.connections(), 1);
 }

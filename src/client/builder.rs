@@ -230,9 +230,9 @@ impl ClientBuilder {
     /// Pings HTTP/2 servers after each `interval` without a piece of a response, while requests are under way. By default there
     /// is no such timer, because servers count pings: grpc-go closes a connection for four within minutes. A server is pinged
     /// when nothing came from it for 10 s in which a request was under way, at most twice between two pieces of responses, and
-    /// the connection given up when nothing comes for 15 s after that.
+    /// the connection given up when nothing comes for 15 s after that. An interval of zero is no timer, either.
     pub fn http2_keep_alive_interval(mut self, interval: impl Into<Option<Duration>>) -> Self {
-        self.http.pings.interval = interval.into();
+        self.http.pings.interval = interval.into().filter(|interval| !interval.is_zero());
         self
     }
 

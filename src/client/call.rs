@@ -432,13 +432,17 @@ impl<'a> Call<'a> {
             }
             sent => sent.map_err(|failed| self.take_back(failed, upload.as_deref())),
         };
+        let failure = upload.as_deref().and_then(Upload::take_failure);
         let end = match &sent {
             Ok(_) => AttemptEnd::IdleTimeout,
+            // The body could not be read. The server has closed nothing.
+            Err(_) if failure.is_some() => AttemptEnd::Failed,
             Err(failed) => end_of(failed, times, lease.conn()),
         };
         let attempt = Attempt {
             end,
-            on_reused_connection: !lease.is_fresh(),
+            // An HTTP/2 connection may have answered others, though it was dialled for this request as well.
+            on_reused_connection: !lease.is_fresh() || is_proven(lease),
             on_proven_connection: is_proven(lease),
             is_idempotent: self.is_idempotent(),
             body_is_replayable: !self.body_is_gone,
@@ -447,7 +451,7 @@ impl<'a> Call<'a> {
             (Ok(response), None) => return Ok(Ok(self.answered(response, leased, upload, times))),
             (Ok(_), Some(resend)) => return Ok(Err(resend)),
             (Err(failed), resend) => {
-                if is_cut(attempt, lease.conn().protocol()) {
+                if is_cut(attempt, &failed, lease.conn().protocol()) {
                     lease.cut();
                 } else if !lease.conn().is_ready() {
                     lease.retire(CloseCause::Peer);
@@ -458,7 +462,7 @@ impl<'a> Call<'a> {
                 }
             }
         };
-        Err(match (failed.error, upload.and_then(|upload| upload.take_failure())) {
+        Err(match (failed.error, failure) {
             (_, Some(cause)) => Error::upload(&self.request().origin, cause),
             (Some(error), None) => Error::exchange(&self.request().origin, error, times.answered.is_some()),
             (None, None) => Error::no_answer(&self.request().origin),
@@ -688,9 +692,12 @@ fn end_of(failed: &SendError<Outgoing>, times: Times, conn: &Conn<Outgoing>) -> 
 }
 
 /// Returns true if the server closed an HTTP/1 connection, which it had kept, under the request.
-fn is_cut(attempt: Attempt, protocol: Protocol) -> bool {
+fn is_cut(attempt: Attempt, failed: &SendError<Outgoing>, protocol: Protocol) -> bool {
     let is_closed = matches!(attempt.end, AttemptEnd::NotSent | AttemptEnd::ClosedSilently);
-    is_closed && attempt.on_reused_connection && protocol == Protocol::Http1
+    // Where the path is dead, the server has closed nothing.
+    let cause = failed.error.as_ref().and_then(io_cause);
+    let has_timed_out = cause.is_some_and(|cause| cause.kind() == std::io::ErrorKind::TimedOut);
+    is_closed && !has_timed_out && attempt.on_reused_connection && protocol == Protocol::Http1
 }
 
 /// Returns true if the server had answered requests on the connection before.
@@ -873,7 +880,7 @@ impl Lease<Dialer> {
     /// Time ran out. If nothing has come on the connection since `progress`, for no request, the connection may be dead: the next
     /// request gets another one where there is room for one.
     pub(super) fn give_up_on(&mut self, progress: u64) {
-        if self.conn().progress() == progress {
+        if self.conn().progress() == progress && !self.conn().is_acknowledged() {
             self.retire(CloseCause::Unfinished);
         }
     }

@@ -256,6 +256,11 @@ impl http_body::Body for Outgoing {
 impl Drop for Carried {
     fn drop(&mut self) {
         if let Some(upload) = &self.upload {
+            // Over HTTP/1.1 hyper does not look whether anything comes behind the last byte of a length.
+            let is_read = self.rest.is_empty() && http_body::Body::size_hint(&self.body).exact() == Some(0);
+            if is_read && upload.is_begun() {
+                upload.sent.get_or_init(now);
+            }
             upload.over.store(true, Ordering::Release);
             upload.bell.notify_waiters();
         }

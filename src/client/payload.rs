@@ -364,7 +364,7 @@ impl Source {
             && lease.conn().protocol() == Protocol::Http2
         {
             // The peer may want the rest all the same (RFC 9113 §8.1), and the stream is taken for as long.
-            return Self::when_over(upload, lease, REST_TIMEOUT);
+            return Self::when_over(upload, lease);
         }
         let uploaded = upload.as_ref().is_none_or(|upload| upload.is_over());
         if uploaded && lease.conn().is_ready() {
@@ -395,18 +395,20 @@ impl Source {
             && lease.conn().protocol() == Protocol::Http2
         {
             upload.give_up();
-            Self::when_over(upload, lease, READY_TIMEOUT);
+            Self::when_over(upload, lease);
         }
     }
 
-    /// Keeps a stream's place until the request's body is over. Where that takes longer than `limit`, or the peer takes nothing of it
-    /// for [`REST_IDLE_TIMEOUT`], its connection serves no others.
-    fn when_over(upload: Arc<Upload>, mut lease: Lease<Dialer>, limit: Duration) {
+    /// Keeps a stream's place until the request's body is over. Where that takes longer than [`REST_TIMEOUT`], or the peer takes
+    /// nothing of it for [`REST_IDLE_TIMEOUT`], its connection serves no others.
+    fn when_over(upload: Arc<Upload>, mut lease: Lease<Dialer>) {
         let Ok(runtime) = Handle::try_current() else { return };
         runtime.spawn(async move {
-            if !upload.over_within(limit, REST_IDLE_TIMEOUT).await {
+            if !upload.over_within(REST_TIMEOUT, REST_IDLE_TIMEOUT).await {
                 upload.give_up();
-                lease.retire(CloseCause::Unfinished);
+                // hyper does not poll a body again before the peer has taken its last piece, so the stream may stay open. It must
+                // not stay on a connection that is kept for want of room: its seat would be given to a request that h2 holds back.
+                lease.retire(CloseCause::Peer);
             }
         });
     }

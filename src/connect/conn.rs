@@ -420,6 +420,11 @@ impl<B: Message> Conn<B> {
         self.0.answers.load(Ordering::Relaxed) + frames
     }
 
+    /// Returns true if the peer's system is known to have acknowledged all that was written, so that the way to it is open.
+    pub(crate) fn is_acknowledged(&self) -> bool {
+        self.0.facts.probe.as_ref().is_some_and(Probe::is_acknowledged)
+    }
+
     /// Returns true if a request was answered on it, as far as it speaks HTTP/2.
     pub(crate) fn has_answered(&self) -> bool {
         self.0.answers.load(Ordering::Relaxed) > 0
@@ -437,7 +442,14 @@ impl<B: Message> Conn<B> {
 
     /// Returns true if it is known that no byte of the current HTTP/1.1 request was written.
     pub(crate) fn wrote_nothing(&self) -> bool {
-        self.protocol() == Protocol::Http1 && is_timed() && self.0.marks.noted().first_write.is_none()
+        if self.protocol() != Protocol::Http1 || !is_timed() {
+            return false;
+        }
+        let noted = self.0.marks.noted();
+        // A part of a TLS record is nothing to a server, but the first ones of several records may have left whole. There may be TLS to
+        // a proxy that forwards.
+        let is_plain = self.tls().is_none() && self.forwards().is_none();
+        noted.first_write.is_none() && (is_plain || noted.failed <= TLS_RECORD)
     }
 
     /// What requests need where it is a proxy's that forwards them.
@@ -517,6 +529,9 @@ impl<B: Message> Conn<B> {
         self.0.task.abort();
     }
 }
+
+/// The most bytes in a TLS record (RFC 8446 §5.1).
+const TLS_RECORD: usize = 16 * 1024;
 
 /// How often a connection's task is given way to, to read what has come.
 const PATIENCE: usize = 3;
@@ -661,6 +676,37 @@ mod tests {
             let stream = Crossed { room: 1_000, failed: false, error, says, reader: None };
             let said = answer(stream, protocol).await;
             assert_eq!(said.as_deref(), expected.map(str::as_bytes), "{case}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_long_write_that_fails_over_tls_may_have_left_in_part() {
+        let shaken = TlsFacts {
+            version: "TLSv1_3",
+            cipher_suite: "unknown",
+            alpn: None,
+            resumed: false,
+            verified: true,
+            peer_certificates: Vec::new(),
+        };
+        let shaken = Some(Arc::new(shaken));
+        for (facts, length, wrote_nothing) in
+            [(None, 40_000, true), (shaken.clone(), 40_000, false), (shaken, 4_000, true)]
+        {
+            let error = io::ErrorKind::ConnectionReset;
+            let stream = Crossed { room: 0, failed: false, error, says: Vec::new(), reader: None };
+            let (remote, forwarding, interest, probe) = Default::default();
+            let is_tls = facts.is_some();
+            let line = Line { stream: Box::new(stream), facts, remote, forwarding, interest, probe };
+            let opened = Opened::handshake(line, Protocol::Http1, HttpConfig::default()).await.unwrap();
+            let task = tokio::spawn(std::future::pending::<()>()).abort_handle();
+            let (conn, served) = opened.start(0, (), task, drop);
+            let serving = tokio::spawn(served);
+            let request = Request::post("/").body(Full::new(Bytes::from(vec![0; length]))).unwrap();
+            let mut times = Times::default();
+            assert!(conn.send(request, clock::now(), &mut times).await.is_err());
+            assert_eq!(conn.wrote_nothing(), wrote_nothing, "TLS: {is_tls}, {length} bytes");
+            serving.abort();
         }
     }
 }

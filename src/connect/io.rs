@@ -29,6 +29,8 @@ pub(crate) struct Noted {
     pub(crate) first_read: Option<Instant>,
     /// When bytes were last taken, whether or not others still wait.
     pub(crate) progress: Option<Instant>,
+    /// The length of a write that failed. With TLS a part of it may have left.
+    pub(crate) failed: usize,
 }
 
 impl Marks {
@@ -53,6 +55,12 @@ impl Marks {
 
     fn note_more_to_write(&self) {
         self.lock().last_write = None;
+    }
+
+    fn note_failed_write(&self, bytes: usize) {
+        let mut noted = self.lock();
+        noted.last_write = None;
+        noted.failed = bytes;
     }
 
     /// Returns true if it is the first read since the last request.
@@ -124,7 +132,8 @@ impl Marked {
         match &written {
             Poll::Ready(Ok(1..)) => self.marks.note_write(),
             // There is more to write, so the last byte has not left.
-            Poll::Pending | Poll::Ready(Err(_)) => self.marks.note_more_to_write(),
+            Poll::Pending => self.marks.note_more_to_write(),
+            Poll::Ready(Err(_)) => self.marks.note_failed_write(bytes),
             Poll::Ready(Ok(_)) => {}
         }
         self.keep_error(cx, written, bytes)
@@ -188,6 +197,7 @@ impl AsyncRead for Marked {
             }
             // HTTP/2 has frames.
             if self.unsent == Unsent::Waits && !self.interim.read(&buf.filled()[before..]) {
+                buf.set_filled(before);
                 let what = format!("there are more than {MAX_INTERIM} interim responses (1xx)");
                 return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, what)));
             }

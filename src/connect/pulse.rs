@@ -39,9 +39,9 @@ const MAX_QUIET_PINGS: u32 = 1;
 /// What has passed over a connection.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Passed {
-    /// When a byte last came from the server; at first, when the connection was opened.
+    /// When a byte last came from the server, or the server last made room for more; at first, when the connection was opened.
     pub(super) heard: Instant,
-    /// When a piece of a request first left after that.
+    /// When a piece of a request first left after a byte had come, or the server last made room for more.
     pub(super) asked: Option<Instant>,
     /// How many pieces of responses have come.
     pub(super) responses: u64,

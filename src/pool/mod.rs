@@ -128,8 +128,6 @@ type Dials<D> = HashMap<u64, Underway<D>, RandomState>;
 struct Underway<D: Dial> {
     trace: Arc<DialTrace>,
     abort: Option<AbortHandle>,
-    /// It was given up, perhaps before there was anything to abort.
-    unwanted: bool,
     /// Who wants to know how it ends, beside the request it is for.
     watchers: Vec<Watcher<D>>,
 }
@@ -397,10 +395,7 @@ impl<D: Dial> Shared<D> {
         if !self.lock().is_unwanted(dial) {
             return;
         }
-        let abort = self.dials().get_mut(&dial.serial).and_then(|underway| {
-            underway.unwanted = true;
-            underway.abort.clone()
-        });
+        let abort = self.dials().get(&dial.serial).and_then(|underway| underway.abort.clone());
         abort.inspect(AbortHandle::abort);
     }
 
@@ -408,16 +403,12 @@ impl<D: Dial> Shared<D> {
         let id = permit.id();
         let number = id.serial;
         let trace = DialTrace::new(&self.hooks, number);
-        self.dials()
-            .insert(number, Underway { trace: trace.clone(), abort: None, unwanted: false, watchers: Vec::new() });
+        self.dials().insert(number, Underway { trace: trace.clone(), abort: None, watchers: Vec::new() });
         let dialling = Dialling { shared: Arc::downgrade(self), permit: Some(permit), dial: trace };
         // Without a runtime the dial is lost right here, which its request is told.
         if let Some(runtime) = runtime.or_else(|| Handle::try_current().ok()) {
             let task = runtime.spawn(dialling.run(self.dialer.clone(), key)).abort_handle();
             if let Some(underway) = self.dials().get_mut(&number) {
-                if underway.unwanted {
-                    task.abort();
-                }
                 underway.abort = Some(task);
             }
         }

@@ -44,10 +44,6 @@ const LEAST_DELAY: Duration = Duration::from_millis(10);
 /// The least an attempt gets before it is given up for another one: a round trip around the world.
 const LEAST_TIME: Duration = Duration::from_millis(300);
 
-/// The most parts of the time that a handshake leaves to other addresses. A server that is slow, rather than silent, must not be hurried
-/// because it has many addresses.
-const MOST_PARTS: usize = 3;
-
 /// What to do now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Step {
@@ -181,11 +177,11 @@ impl Schedule {
         (self.config.attempt_delay, self.delay)
     }
 
-    /// Returns the longest a handshake over a connection may take, where other addresses are to have their turn after it.
+    /// Returns the longest a handshake over a connection may take, where other addresses are to have their turn after it: half of what
+    /// is left, however many they are. A server that is slow, rather than silent, must not be hurried because it has many addresses.
     pub(crate) fn part_of_time(&self, now: Instant) -> Option<Duration> {
-        let others = (self.ready.len() + self.in_flight.len()).min(MOST_PARTS);
-        let parts = u32::try_from(others + 1).unwrap_or(u32::MAX);
-        self.left(now).filter(|_| others > 0).map(|left| left / parts)
+        let has_others = !self.ready.is_empty() || !self.in_flight.is_empty();
+        self.left(now).filter(|_| has_others).map(|left| left / 2)
     }
 
     /// What to do now.
@@ -447,10 +443,10 @@ mod tests {
             race
         };
         let parts = [1, 2, 3, 4, 600].map(|addresses| race(addresses).part_of_time(t0 + ms(200)));
-        assert_eq!(parts, [None, Some(ms(400)), Some(ms(800) / 3), Some(ms(200)), Some(ms(200))]);
-        let mut two = race(3);
+        assert_eq!(parts, [None, Some(ms(400)), Some(ms(400)), Some(ms(400)), Some(ms(400))]);
+        let mut two = race(2);
         assert_eq!(two.poll(t0), Step::Dial(v6(1)));
-        assert_eq!(two.part_of_time(t0), Some(ms(1_000) / 3), "one that is under way is another one, too");
+        assert_eq!(two.part_of_time(t0), Some(ms(500)), "one that is under way is another one, too");
     }
 
     #[test]

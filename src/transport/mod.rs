@@ -11,7 +11,7 @@ use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use options::{Pending, Waits};
+use options::{Pending, Waits, is_acknowledged};
 use socket2::{Domain, SockRef, Socket, Type};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
@@ -282,7 +282,10 @@ impl Tcp {
                         return Poll::Pending;
                     }
                 },
-                done => return Poll::Ready(done),
+                done => {
+                    self.options.after_write(cx, || stream.into());
+                    return Poll::Ready(done);
+                }
             }
         }
     }
@@ -355,6 +358,11 @@ impl Probe {
     pub(crate) fn of(stream: &dyn Stream) -> Option<Self> {
         let tcp = (stream as &dyn Any).downcast_ref::<Tcp>()?;
         tcp.write.as_ref().map(|write| Self(Arc::downgrade(write)))
+    }
+
+    /// Returns true if the peer is known to have acknowledged all that was written.
+    pub(crate) fn is_acknowledged(&self) -> bool {
+        self.0.upgrade().is_some_and(|socket| is_acknowledged(&SockRef::from(socket.as_ref().as_ref())))
     }
 
     /// Peeks at what there is to read.

@@ -111,6 +111,18 @@ impl Pending {
         }
     }
 
+    /// After something was written: sees to it that it is followed. Its writer may wait for nothing more than an answer, and may
+    /// have asked for that before it wrote.
+    pub(super) fn after_write<'a>(&mut self, cx: &mut Context<'_>, socket: impl FnOnce() -> SockRef<'a>) {
+        let is_rested = self
+            .for_silence
+            .as_ref()
+            .is_some_and(|for_silence| for_silence.at.is_none() && matches!(for_silence.stage, Stage::Set { .. }));
+        if is_rested {
+            self.poll_silence(cx, Waits::ToWrite, socket);
+        }
+    }
+
     /// While there is something to be read or written that takes its time: sets what is about silence, once there may have
     /// been one, and looks after the user timeout from then on.
     pub(super) fn poll_silence<'a>(
@@ -223,6 +235,19 @@ impl ForSilence {
         if let Some(timeout) = self.user_timeout.map(duration) {
             let _ = socket.set_tcp_user_timeout(Some(timeout));
         }
+    }
+}
+
+/// Returns true if the peer is known to have acknowledged all that was written to a socket.
+pub(super) fn is_acknowledged(socket: &SockRef<'_>) -> bool {
+    #[cfg(target_os = "linux")]
+    {
+        sending::Sending::of(socket).is_some_and(|sending| !sending.is_under_way())
+    }
+    #[cfg(not(target_os = "linux"))]
+    {
+        let _ = socket;
+        false
     }
 }
 
@@ -518,5 +543,33 @@ mod tests {
         assert_eq!(limit(&stream), unlimited, "most requests are short");
         stream.write_all(&[0; 1]).await.unwrap();
         assert_eq!(limit(&stream), MAX_UNSENT);
+    }
+
+    #[tokio::test]
+    async fn what_is_written_at_once_on_a_connection_at_rest_is_followed() {
+        let timeout = Duration::from_secs(1);
+        let transport = TcpTransport::new().keepalive(None).user_timeout(Some(timeout));
+        let (mut stream, _peer, set) = connected(&transport).await;
+        waits(&mut stream, 1_600).await;
+        assert!(stream.options.is_at_rest());
+        let request = vec![0; 512 * 1024];
+        let exchange = tokio::spawn(async move {
+            let mut is_written = false;
+            let mut answer = [0];
+            std::future::poll_fn(|cx| {
+                // As hyper does: it reads before it writes, and not again until it is woken.
+                let read = Pin::new(&mut stream).poll_read(cx, &mut ReadBuf::new(&mut answer));
+                if !std::mem::replace(&mut is_written, true) {
+                    let written = tokio::io::AsyncWrite::poll_write(Pin::new(&mut stream), cx, &request);
+                    assert!(matches!(written, Poll::Ready(Ok(1..))), "{written:?}");
+                }
+                read
+            })
+            .await
+        });
+        // The peer's window is closed for longer than a peer may be silent.
+        tokio::time::sleep(3 * timeout).await;
+        assert_eq!((set().user_timeout, exchange.is_finished()), (None, false), "it is not silent");
+        exchange.abort();
     }
 }

@@ -328,6 +328,8 @@ struct Host<K> {
     first_unpaired: Option<usize>,
     /// How many they are.
     unpaired: usize,
+    /// How many requests in the queue take no HTTP/1 connection that others have used.
+    shunning: usize,
     alarm: Option<Instant>,
     /// When its server, which asked for calm, may be dialled again.
     calm: Option<Instant>,
@@ -482,7 +484,12 @@ impl<K: Clone + Eq + Hash, C: Clone, W, E> State<K, C, W, E> {
         }
         let host = self.host(now, key);
         let rest = self.rest(now, host, wish.once);
-        if let Some(id) = self.with_a_seat(now, host, wish.failed_on, rest) {
+        let mut found = self.with_a_seat(now, host, wish.failed_on, rest);
+        if found.is_none() && rest.is_some() && self.refusal(host).is_some() {
+            // A connection that has not rested is better than none.
+            found = self.with_a_seat(now, host, wish.failed_on, None);
+        }
+        if let Some(id) = found {
             self.count(host, |tally| tally.queued.add(Duration::ZERO));
             let grant = self.seat(now, id);
             // It may have been the last seat a connection gives away, and others may wait for one of another connection.
@@ -827,6 +834,7 @@ impl<K: Clone + Eq + Hash, C: Clone, W, E> State<K, C, W, E> {
             queue: List::default(),
             first_unpaired: None,
             unpaired: 0,
+            shunning: 0,
             alarm: None,
             calm: self.conduct.calm_until(now, key),
             in_ring: false,

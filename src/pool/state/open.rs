@@ -38,9 +38,11 @@ impl<K: Clone + Eq + Hash, C: Clone, W, E> State<K, C, W, E> {
     fn idle_seat(&self, now: Instant, host: usize, again: Option<u64>, rest: Option<Duration>) -> Option<usize> {
         let idle = &self.hosts[host].idle;
         let has_rested = |open: &Open<C>| rest.is_none_or(|rest| now.saturating_duration_since(open.since) >= rest);
-        let mut found = idle.front().filter(|_| again.is_none())?;
+        // A request that comes again suspects those that are idle, but there is no other one while the server wants calm.
+        let takes_idle = again.is_none() || self.hosts[host].calm.is_some();
+        let mut found = idle.front().filter(|_| takes_idle)?;
         // One whose peer allows no request at the moment stays idle.
-        while self.open(found).seats == 0 || !has_rested(self.open(found)) {
+        while self.open(found).seats == 0 || !has_rested(self.open(found)) || Some(self.conns[found].serial) == again {
             found = idle.after(&self.conns, found)?;
         }
         Some(found)
@@ -50,7 +52,7 @@ impl<K: Clone + Eq + Hash, C: Clone, W, E> State<K, C, W, E> {
     /// connections, and servers say which ones they leave out.
     pub(super) fn rest(&self, now: Instant, host: usize, once: bool) -> Option<Duration> {
         let entry = &self.hosts[host];
-        if !once || entry.speaks != Speaks::One {
+        if !once || entry.speaks == Speaks::Many {
             return None;
         }
         self.conduct.rest(now, &entry.key)
@@ -195,7 +197,9 @@ impl<K: Clone + Eq + Hash, C: Clone, W, E> State<K, C, W, E> {
         let Conn { host, open, ended, .. } = self.conns[id];
         let is_shared = matches!(&self.conns[id].stage, Stage::Open(open) if open.many && open.taken > 0);
         let entry = &self.hosts[host];
-        let has_room = self.has_room() && entry.places < self.limits(host).max_connections && entry.calm.is_none();
+        // Where the total is reached, an idle connection makes room.
+        let total_has_room = self.has_room() || !self.idle.is_empty();
+        let has_room = total_has_room && entry.places < self.limits(host).max_connections && entry.calm.is_none();
         is_shared && open && ended.is_none() && !has_room
     }
 

@@ -38,6 +38,7 @@ impl<K: Clone + Eq + Hash, C: Clone, W, E> State<K, C, W, E> {
         self.books.unpaired += 1;
         let entry = &mut self.hosts[host];
         entry.unpaired += 1;
+        entry.shunning += usize::from(shuns);
         match ahead_of {
             Some(other) => {
                 entry.queue.insert_before(&mut self.tickets, other, index);
@@ -98,6 +99,7 @@ impl<K: Clone + Eq + Hash, C: Clone, W, E> State<K, C, W, E> {
         }
         entry.queue.remove(&mut self.tickets, index);
         let ticket = self.tickets.remove(index);
+        entry.shunning -= usize::from(ticket.shuns);
         if ticket.dial.is_none() {
             entry.unpaired -= 1;
             self.books.unpaired -= 1;
@@ -191,7 +193,11 @@ impl<K: Clone + Eq + Hash, C: Clone, W, E> State<K, C, W, E> {
     pub(super) fn first_taker(&self, host: usize, id: usize) -> Option<usize> {
         let open = self.open(id);
         let used = open.requests > 0 && !open.many;
-        let queue = &self.hosts[host].queue;
+        let entry = &self.hosts[host];
+        let queue = &entry.queue;
+        if used && entry.shunning == queue.len() {
+            return None;
+        }
         let mut taker = queue.front()?;
         while used && self.tickets[taker].shuns {
             taker = queue.after(&self.tickets, taker)?;

@@ -1435,3 +1435,77 @@ fn under_a_limit_a_host_that_cuts_makes_room_for_what_must_be_sent_once() {
     pool.dialed(now, permit, http1(9));
     assert!(matches!(pool.delivered(), (7, _, 9)));
 }
+
+#[test]
+fn a_connection_that_is_due_goes_where_an_idle_one_can_make_room() {
+    let (mut pool, now) = pool(PoolConfig::new().max_connections(2).lifetime(ms(1_000)));
+    let others = pool.open_idle(now, 1, 1);
+    pool.wait(now, MANY, 0);
+    let permit = pool.permit();
+    let id = permit.id();
+    pool.dialed_http2(now, permit, 100);
+    let (_, _long, _) = pool.delivered();
+    let later = now + ms(2_000);
+    pool.wait(later, MANY, 1);
+    assert!(matches!(pool.poll(), Some(Effect::Retired(due, CloseCause::Lifetime)) if due == id));
+    assert!(matches!(pool.poll(), Some(Effect::Close(_))), "the other host's connection makes room");
+    pool.closed(later, others[0]);
+    pool.permit();
+}
+
+#[test]
+fn a_host_that_cuts_is_remembered_before_it_is_known_again_what_it_speaks() {
+    let (mut pool, now) = pool(PoolConfig::new());
+    let ids = pool.open_idle(now, UNKNOWN, 1);
+    let (held, _) = pool.ready(now, UNKNOWN);
+    pool.release(now, held, Ended::Cut { idle: ms(0) });
+    pool.closes();
+    pool.closed(now, ids[0]);
+    assert!(pool.hosts.is_empty());
+    for waiter in [1, 2] {
+        assert!(matches!(pool.checkout(now, &UNKNOWN, ONCE, || waiter), Acquired::Wait(..)));
+    }
+    let permit = pool.permit();
+    assert!(pool.poll().is_none(), "the first connection will show what it speaks");
+    pool.dialed(now, permit, http1(9));
+    let (waiter, held, _) = pool.delivered();
+    let other = pool.permit();
+    pool.release(now, held, KEPT);
+    assert!(waiter == 1 && pool.poll().is_none(), "it has not rested");
+    pool.dialed(now, other, http1(10));
+    assert!(matches!(pool.delivered(), (2, _, 10)));
+}
+
+#[test]
+fn a_request_that_comes_again_takes_an_idle_connection_while_its_server_wants_calm() {
+    for limit in [2, usize::MAX] {
+        let (mut pool, now) = pool(PoolConfig::new().max_connections_per_host(limit).max_streams_per_connection(1));
+        pool.wait(now, MANY, 0);
+        pool.wait(now, MANY, 1);
+        let (first, second) = (pool.permit(), pool.permit());
+        let id = first.id();
+        pool.dialed_http2(now, first, 1);
+        pool.dialed_http2(now, second, 1);
+        let (_, refused, _) = pool.delivered();
+        let (_, kept, _) = pool.delivered();
+        let failed_on = refused.connection();
+        pool.release(now, kept, KEPT);
+        pool.calm(now, id, 1.0);
+        pool.release(now, refused, Ended::Retire(CloseCause::Peer));
+        let again = pool.acquire(now, &MANY, Some(failed_on), true, || 2);
+        assert!(matches!(again, Acquired::Ready(_)), "{limit}: {again:?}");
+    }
+}
+
+#[test]
+fn a_host_that_cuts_refuses_no_request_beside_an_idle_connection() {
+    let (mut pool, now) = pool(PoolConfig::new().max_connections_per_host(1).max_waiting(0));
+    let ids = pool.open_idle(now, 1, 1);
+    let (held, _) = pool.ready(now, 1);
+    pool.release(now, held, Ended::Cut { idle: ms(0) });
+    pool.closes();
+    pool.closed(now, ids[0]);
+    pool.open_idle(now, 1, 1);
+    let taken = pool.checkout(now, &1, ONCE, || 7);
+    assert!(matches!(taken, Acquired::Ready(_)), "{taken:?}");
+}

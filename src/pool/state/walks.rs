@@ -142,8 +142,9 @@ impl Walk {
         match self.pool.checkout(self.now, &host, wish, || waiter) {
             Acquired::Ready(Grant { held, conn, .. }) => {
                 assert!(!overtakes, "seed {}: overtook the queue", self.seed);
+                let is_calm = self.pool.hosts[self.pool.index[&host]].calm.is_some();
                 assert!(
-                    again.is_none_or(|failed| failed != conn && self.sockets[&conn].taken > 0),
+                    again.is_none_or(|failed| failed != conn && (is_calm || self.sockets[&conn].taken > 0)),
                     "seed {}",
                     self.seed
                 );
@@ -390,6 +391,8 @@ impl Walk {
         let other = dialling > 0 || entry.places > entry.usable || self.pool.dialable(index, 0) > 0;
         assert!(seats == 0 || undialled == 0 || other, "seed {seed}: shuns the only connection there will be");
         assert_eq!(entry.unpaired, undialled, "seed {seed}");
+        let shuns = |(_, ticket): &(usize, &Ticket<u32>)| ticket.host == index && ticket.shuns;
+        assert_eq!(entry.shunning, self.pool.tickets.iter().filter(shuns).count(), "seed {seed}: shunning");
         assert!(entry.orphans.is_empty() || undialled == 0, "seed {seed}: a dial for nobody while somebody has none");
         assert_eq!(dialling, dials + entry.orphans.len(), "seed {seed}: dials");
         assert!(entry.dials.len() <= self.config.host.max_dials, "seed {seed}: too many dials");
