@@ -125,6 +125,7 @@ fn what_a_unix_socket_would_ignore_is_refused() {
     let cases = [
         ("a transport", builder().transport(FakeNet::default())),
         ("a rule for addresses", builder().deny_private_addresses()),
+        ("a choice of addresses", builder().addresses(Addresses::V4Only)),
         ("a rule for addresses", Client::builder().allow_addresses(|_| true).unix_socket("/run/api.sock")),
         ("a proxy", builder().proxy(Proxy::all("http://proxy.test:3128").unwrap())),
     ];

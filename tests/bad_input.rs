@@ -238,3 +238,9 @@ async fn a_name_whose_addresses_have_no_peer() {
     let error = fails(&client, "http://api.test:1/").await;
     check(&error, ErrorKind::Connect, "connect to api.test:1: no address that could be connected to");
 }
+
+#[test]
+fn a_client_that_could_read_no_response_is_refused() {
+    let error = Client::builder().max_response_headers(0).build().unwrap_err();
+    assert!(error.is_builder() && error.to_string().contains("max_response_headers must not be 0"), "{error}");
+}

@@ -1081,3 +1081,22 @@ async fn pings_by_a_timer_of_zero_are_none() {
     assert!(tokio::time::timeout(Duration::from_secs(200), quiet.text()).await.is_err(), "it is still open");
     assert_eq!(pings.load(Ordering::SeqCst), 1);
 }
+
+#[tokio::test(start_paused = true)]
+async fn pings_may_be_put_off_for_ever_and_their_answers_waited_for() {
+    for (interval, timeout) in [(Duration::MAX, Duration::from_secs(20)), (Duration::from_secs(1), Duration::MAX)] {
+        let wire = Wire::new(|_, stream| async move {
+            let Ok(mut peer) = H2Peer::accept(stream, Some(100)).await else { return };
+            let Ok(request) = peer.request().await else { return };
+            // Pings are acknowledged meanwhile.
+            let reading = async { while peer.next().await.is_ok() {} };
+            let _ = tokio::time::timeout(Duration::from_secs(5), reading).await;
+            let _ = peer.answer(request).await;
+            let _ = peer.next().await;
+        });
+        let resolver = FixedResolver::new().with("api.test", [v4(1)]);
+        let builder = Client::builder().no_proxy().http2_prior_knowledge().resolver(resolver).transport(wire.clone());
+        let builder = builder.http2_keep_alive_interval(interval).http2_keep_alive_timeout(timeout);
+        assert_eq!(get(&builder.build().unwrap()).await.unwrap(), "ok", "{interval:?}, {timeout:?}");
+    }
+}

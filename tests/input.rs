@@ -237,3 +237,11 @@ async fn what_is_unusual_but_right_is_sent_as_it_is() {
     seen(post()).await;
     assert_eq!(peer.connections(), before + 1, "a connection that was to be closed is");
 }
+
+#[tokio::test]
+async fn an_http_1_0_server_is_not_asked_whether_it_wants_the_body() {
+    let (peer, client) = (echo(), client());
+    let head = seen(client.post(peer.url()).version(Version::HTTP_10).expect_continue().body("12345")).await;
+    assert_eq!((head[0].as_str(), head.last().unwrap().as_str()), ("POST / HTTP/1.0", "12345"));
+    assert!(head.iter().all(|line| !line.starts_with("expect")), "{head:?}");
+}

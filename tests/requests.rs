@@ -231,7 +231,7 @@ async fn headers_are_taken_up_to_a_limit() {
         let _ = stream.write_all(format!("HTTP/1.1 200 OK\r\n{headers}content-length: 0\r\n\r\n").as_bytes()).await;
         let _ = stream.read_u8().await;
     });
-    for (limit, is_taken) in [(None, false), (Some(400), false), (Some(401), true)] {
+    for (limit, is_taken) in [(None, false), (Some(400), false), (Some(401), true), (Some(usize::MAX), true)] {
         let resolver = FixedResolver::new().with("a.test", [v4(1)]);
         let builder = Client::builder().resolver(resolver).transport(wire.clone()).no_proxy();
         let builder = limit.into_iter().fold(builder, |builder, limit| builder.max_response_headers(limit));

@@ -266,3 +266,26 @@ async fn a_slow_server_that_says_nothing_of_its_windows_is_not_taken_for_dead() 
     assert!(start.elapsed() > seconds(60), "{:?}", start.elapsed());
     assert_eq!(wire.connections(), 1);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_is_asked_whether_it_wants_the_body_has_its_second_whatever_the_idle_limit() {
+    use tokio::io::AsyncWriteExt;
+    // Its word comes after 700 ms, or not at all.
+    for has_a_word in [true, false] {
+        let wire = Wire::new(move |_, mut stream| async move {
+            let mut head = Vec::new();
+            while !head.ends_with(b"\r\n\r\n") && matches!(stream.read_buf(&mut head).await, Ok(1..)) {}
+            tokio::time::sleep(Duration::from_millis(700)).await;
+            if has_a_word && stream.write_all(b"HTTP/1.1 100 Continue\r\n\r\n").await.is_err() {
+                return;
+            }
+            if stream.read_exact(&mut [0; 7]).await.is_ok() {
+                let _ = stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok").await;
+            }
+            let _ = stream.read_u8().await;
+        });
+        let client = builder(&wire, false).body_idle_timeout(Duration::from_millis(500)).build().unwrap();
+        let response = client.put(URL).expect_continue().body("payload").send().await;
+        assert_eq!(response.unwrap().text().await.unwrap(), "ok", "has a word: {has_a_word}");
+    }
+}

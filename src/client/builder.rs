@@ -164,7 +164,7 @@ impl ClientBuilder {
     }
 
     /// How long the TLS handshake with one address may take; then the next address has its turn. 5 s by default. While there are other
-    /// addresses, it is at most an equal part of what is left of the connect timeout, or a quarter where there are more than four.
+    /// addresses, it is at most half of what is left of the connect timeout.
     #[cfg(feature = "__tls")]
     pub fn tls_timeout(self, timeout: Duration) -> Self {
         Self { tls_timeout: timeout, ..self }
@@ -187,7 +187,8 @@ impl ClientBuilder {
     /// is gone through.
     ///
     /// # Errors
-    /// [`build`](Self::build) refuses a transport, a proxy or a rule for addresses beside it, which would have no effect.
+    /// [`build`](Self::build) refuses a transport, a proxy, a choice of addresses or a rule for them beside it, which would have no
+    /// effect.
     #[cfg(unix)]
     pub fn unix_socket(self, path: impl AsRef<std::path::Path>) -> Self {
         Self { unix: Some(path.as_ref().into()), ..self }
@@ -411,6 +412,8 @@ impl ClientBuilder {
             Some("a transport")
         } else if !self.policy.is_empty() {
             Some("a rule for addresses")
+        } else if self.addresses != Addresses::Both {
+            Some("a choice of addresses")
         } else if self.proxies.is_given() {
             Some("a proxy")
         } else {
@@ -423,6 +426,10 @@ impl ClientBuilder {
             return Err(invalid);
         }
         self.pool.check().map_err(Error::config)?;
+        if self.http.max_headers == Some(0) {
+            let what = "build a client: max_response_headers must not be 0, or no response could be read";
+            return Err(Error::refused_request(what.to_owned()));
+        }
         #[cfg(unix)]
         if let Some(ignored) = self.ignored_beside_a_unix_socket() {
             let what = format!("build a client: {ignored} has no effect beside a Unix domain socket");

@@ -532,10 +532,16 @@ impl<'a> Call<'a> {
         }
         let expected = headers.get(EXPECT).map(HeaderValue::as_bytes);
         let asks = expected.is_some_and(|expected| expected.eq_ignore_ascii_case(b"100-continue"));
-        match asks && conn.protocol() == Protocol::Http1 {
+        match asks && self.may_ask(conn) {
             true => Some(Arc::new(Upload::with_consent())),
             false => (body.is_streamed() || conn.protocol() == Protocol::Http2).then(Arc::default),
         }
+    }
+
+    /// Returns true if the server can be asked whether it wants the body. HTTP/1.0 has no interim responses (RFC 9110 §10.1.1), and
+    /// over HTTP/2 hyper does not wait for one.
+    fn may_ask(&self, conn: &Conn<Outgoing>) -> bool {
+        conn.protocol() == Protocol::Http1 && self.request().options.version != Some(Version::HTTP_10)
     }
 
     /// The body for one attempt: bytes are shared, a stream is gone then.
@@ -563,8 +569,8 @@ impl<'a> Call<'a> {
             message.headers_mut().entry(TRAILER).or_insert(announced);
         }
         let has_body = !self.request().body.is_empty() || self.body_is_gone;
-        if !has_body || conn.protocol() == Protocol::Http2 {
-            // There is nothing to be asked about (RFC 9110 §10.1.1), or nobody who would hear the answer.
+        if !has_body || !self.may_ask(conn) {
+            // There is nothing to be asked about (RFC 9110 §10.1.1), or no answer would be heard.
             message.headers_mut().remove(EXPECT);
         }
         if !has_body && has_content(&self.request().method) {

@@ -85,9 +85,13 @@ impl Upload {
         self.sent.get().copied()
     }
 
-    /// When any of it was handed over last.
+    /// When any of it was handed over last; while the peer is asked whether it wants the body, the time until which it is waited for.
     pub(super) fn progress(&self) -> Option<Instant> {
-        *unpoisoned(&self.progress)
+        let asked = self.consent.as_ref().and_then(|consent| {
+            let consent = unpoisoned(consent);
+            consent.until.filter(|_| consent.said.is_none())
+        });
+        (*unpoisoned(&self.progress)).max(asked)
     }
 
     /// How many bytes were handed over.

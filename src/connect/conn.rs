@@ -127,6 +127,12 @@ const RESETS_REMEMBERED: usize = 1_024;
 /// what a long body needed once is what an idle connection costs from then on.
 const MOST_BUFFERED: usize = 64 * 1024;
 
+/// The most headers that fit into it, at three bytes each: hyper makes room for as many as may come.
+const MOST_HEADERS: usize = MOST_BUFFERED / 3;
+
+/// Longer than a process runs. hyper adds such a time to the current one without looking for an overflow.
+const FOREVER: Duration = Duration::from_secs(30 * 365 * 24 * 60 * 60);
+
 /// How much a peer may send of a body that nobody reads, and of all the bodies on a connection: so much that a few slow
 /// readers do not hold the others up.
 const STREAM_WINDOW: u32 = 1 << 20;
@@ -220,7 +226,7 @@ impl<B: Message> Opened<B> {
                 let mut builder = http1::Builder::new();
                 builder.max_buf_size(MOST_BUFFERED);
                 if let Some(most) = max_headers {
-                    builder.max_headers(most);
+                    builder.max_headers(most.min(MOST_HEADERS));
                 }
                 let (sender, connection) = builder.handshake(stream).await?;
                 (Sender::Http1(Mutex::new(Some(sender))), Serving::Http1(connection.map(drop).boxed()))
@@ -233,8 +239,8 @@ impl<B: Message> Opened<B> {
                 builder.max_header_list_size(MOST_BUFFERED as u32);
                 match pings.interval {
                     Some(interval) => builder
-                        .keep_alive_interval(interval)
-                        .keep_alive_timeout(pings.timeout)
+                        .keep_alive_interval(interval.min(FOREVER))
+                        .keep_alive_timeout(pings.timeout.min(FOREVER))
                         .keep_alive_while_idle(pings.while_idle),
                     // The timer decides when it is time to ping, and when to give up.
                     None => builder

@@ -41,6 +41,11 @@ impl NoProxy {
         Self(entries.filter_map(Entry::parse).collect())
     }
 
+    /// Adds the entries of another list.
+    pub(super) fn add(&mut self, list: &str) {
+        self.0.extend(Self::parse(list).0);
+    }
+
     /// Returns true if `origin` is in the list.
     pub(super) fn contains(&self, origin: &Origin) -> bool {
         self.0.iter().any(|entry| entry.contains(origin))

@@ -81,9 +81,9 @@ impl Proxy {
 
     /// The hosts it is not meant for, as in `NO_PROXY`, with commas or spaces in between: `*`, addresses, networks
     /// (`10.0.0.0/8`), names, which stand for their subdomains as well, and `*.name` for the subdomains alone. An entry that ends
-    /// in a port (`name:8080`, `[::1]:8080`) stands for that port alone.
+    /// in a port (`name:8080`, `[::1]:8080`) stands for that port alone. Said more than once, all of them count.
     pub fn no_proxy(mut self, hosts: &str) -> Self {
-        self.no_proxy = NoProxy::parse(hosts);
+        self.no_proxy.add(hosts);
         self
     }
 }
@@ -439,6 +439,15 @@ mod tests {
         assert_eq!(found(&proxies, "http://b.test/").as_deref(), Some("two.test:2"));
         assert_eq!(found(&proxies, "http://c.test/").as_deref(), Some("one.test:1"));
         assert_eq!(found(&given([]), "http://a.test/"), None);
+    }
+
+    #[test]
+    fn the_hosts_that_a_proxy_is_not_meant_for_add_up() {
+        let proxies = given([Proxy::all("one.test:1").unwrap().no_proxy("a.test").no_proxy("b.test,10.0.0.0/8")]);
+        for direct in ["http://a.test/", "http://b.test/", "http://10.1.2.3/"] {
+            assert_eq!(found(&proxies, direct), None, "{direct}");
+        }
+        assert_eq!(found(&proxies, "http://c.test/").as_deref(), Some("one.test:1"));
     }
 
     fn of_variables(variables: &[(&str, &str)]) -> Proxies {

@@ -296,14 +296,15 @@ fn system_configuration(text: io::Result<Vec<u8>>) -> Result<System, NetError> {
             None => skipped.push(Skipped { line: server.line, word: server.to_string().into() }),
         }
     }
-    if servers.is_empty() {
+    let is_assumed = servers.is_empty();
+    if is_assumed {
         servers.push(Endpoint { config: config(Ipv4Addr::LOCALHOST.into()), scope: 0 });
     }
     let suffixes = conf.search.unwrap_or_else(|| host_domain().into_iter().collect());
     let search = SearchList { suffixes, ndots: options.ndots.unwrap_or(1), no_tld_query: options.no_tld_query };
     let hickory = with_edns(ResolverOpts::default(), options.edns0);
     let (rotate, single_request) = (options.rotate, options.single_request);
-    let plan = Plan { servers, search, rotate, single_request, only: None, skipped };
+    let plan = Plan { servers, is_assumed, search, rotate, single_request, only: None, skipped };
     Ok(System { plan, options, hickory })
 }
 

@@ -21,7 +21,7 @@ use super::records::{answer, explain, is_answer};
 use super::resolv_conf::Skipped;
 use super::search::{Memory, Said, SearchList, Verdict, is_silence, judge, merge};
 use super::sockets::Sockets;
-use super::tries::{Step, Tries, Way};
+use super::tries::{HEAD_START, Step, Tries, Way};
 use super::{Answer, Family, ResolveError, ResolveErrorKind};
 use crate::clock::{Instant, before, now};
 
@@ -39,6 +39,8 @@ pub(super) struct Limits {
 #[derive(Default)]
 pub(super) struct Plan {
     pub(super) servers: Vec<Endpoint>,
+    /// No server is configured, and this machine is asked, in case it is one.
+    pub(super) is_assumed: bool,
     pub(super) search: SearchList,
     /// Each question goes to the next server first.
     pub(super) rotate: bool,
@@ -61,6 +63,7 @@ pub(super) struct Endpoint {
 /// SERVFAIL or REFUSED, nor to TCP where UDP goes unanswered.
 pub(super) struct Upstreams {
     pub(super) servers: Vec<Upstream>,
+    is_assumed: bool,
     search: SearchList,
     /// What was said of the candidates of names that are searched for.
     memory: Mutex<Memory>,
@@ -236,7 +239,7 @@ impl Upstream {
 
 impl Upstreams {
     pub(super) fn new(plan: Plan, limits: Limits, workshop: Workshop) -> Result<Self, NetError> {
-        let Plan { servers, search, rotate, single_request, only, skipped } = plan;
+        let Plan { servers, is_assumed, search, rotate, single_request, only, skipped } = plan;
         if servers.is_empty() {
             return Err(NetError::Message("no DNS servers given"));
         }
@@ -244,6 +247,7 @@ impl Upstreams {
         let in_flight = limits.in_flight.clamp(1, Semaphore::MAX_PERMITS);
         Ok(Self {
             servers: servers.into_iter().map(|server| Upstream::new(server, workshop.clone())).collect(),
+            is_assumed,
             search,
             memory: Mutex::default(),
             only,
@@ -359,7 +363,8 @@ impl Upstreams {
     async fn ask(&self, parsed: &Name, name: &str, family: Family, deadline: Instant) -> Result<Answer, ResolveError> {
         let turn = self.pairs.as_ref().map(|pairs| pairs.turn_of(parsed));
         let _alone = match &turn {
-            Some(turn) => Some(turn.acquire().await.expect("it is never closed")),
+            // So far behind, the question is not lost because of the one before.
+            Some(turn) => before(Some(deadline.min(now() + HEAD_START)), pin!(turn.acquire())).await,
             None => None,
         };
         let rules = (self.limits.tries, self.limits.one_try);
@@ -396,7 +401,12 @@ impl Upstreams {
             tries.ended(server, way, has_failed);
             last = Some(more_telling(last, error));
         }
-        Err(last.unwrap_or_else(|| ResolveError::new(ResolveErrorKind::Timeout, name, family)))
+        let error = last.unwrap_or_else(|| ResolveError::new(ResolveErrorKind::Timeout, name, family));
+        // Its configuration is not there yet.
+        Err(match self.is_assumed && is_silence(error.kind()) {
+            true => ResolveError::new(ResolveErrorKind::Local, name, family).with_cause(error),
+            false => error,
+        })
     }
 
     /// The server to be asked first.

@@ -259,3 +259,25 @@ async fn one_question_about_a_name_at_a_time_where_that_is_said() {
     let upstreams = upstreams(&[server], Plan { single_request: true, ..Plan::default() });
     assert_eq!(both(&upstreams, "api.test", None).await.len(), 2);
 }
+
+#[tokio::test]
+async fn a_family_that_is_silent_has_its_turn_for_a_quarter_of_a_second() {
+    let (server, _) = serve(&[("api.test", V4Is(1)), ("api.test", Silence(V6))]).await;
+    let upstreams = upstreams(&[server], Plan { single_request: true, ..Plan::default() });
+    let start = now();
+    let v4 = async { (ask(&upstreams, "api.test", V4).await, now() - start) };
+    let (v6, (v4, took)) = tokio::join!(ask(&upstreams, "api.test", V6), v4);
+    assert!(v6.is_err() && v4.is_ok(), "{v6:?} {v4:?}");
+    assert!(took < Duration::from_secs(1), "{took:?}");
+}
+
+#[tokio::test]
+async fn a_server_that_nobody_configured_is_missed_by_this_machine_alone() {
+    // Connected elsewhere, the socket keeps the port and takes no packet of ours.
+    let closed = std::net::UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    closed.connect((Ipv4Addr::LOCALHOST, 9)).unwrap();
+    for (is_assumed, kind) in [(true, ResolveErrorKind::Local), (false, ResolveErrorKind::Unreachable)] {
+        let upstreams = upstreams(&[closed.local_addr().unwrap()], Plan { is_assumed, ..Plan::default() });
+        assert_eq!(ask(&upstreams, "api.test", V4).await, Err(kind));
+    }
+}

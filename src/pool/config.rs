@@ -351,12 +351,14 @@ enum Pattern {
 
 impl Pattern {
     fn parse(text: &str) -> Option<Self> {
+        // The dot at the end of a full name is DNS's own, and hosts come without it.
+        let parse = |text: &str| url::Host::parse(text.trim_end_matches('.')).ok();
         if text.len() > 1 && text.starts_with('.') {
-            let name = url::Host::parse(&text[1..]).ok()?;
+            let name = parse(&text[1..])?;
             return matches!(name, url::Host::Domain(_)).then(|| Self::Suffix(format!(".{name}").into()));
         }
         // As an origin has it, so that `EXAMPLE.com` and `[0:0::1]` mean what they seem to.
-        let host = |text: &str| match url::Host::parse(text).ok()? {
+        let host = |text: &str| match parse(text)? {
             url::Host::Domain(name) if name.starts_with('.') || name.contains('*') => None,
             host => Some(Box::from(host.to_string())),
         };
@@ -484,6 +486,18 @@ mod tests {
         assert_eq!([of("example.com", 80), of("internal", 80), of("xinternal", 80)], [1; 3]);
         assert_eq!([of("x.internal", 1), of("x.b.internal", 1), of("a.internal", 80)], [2, 3, 4]);
         assert_eq!([of("a.internal", 8443), of("[::1]", 80), of("[::1]", 81), of("127.0.0.1", 9)], [5, 6, 7, 8]);
+    }
+
+    #[test]
+    fn a_dot_at_the_end_of_a_full_name_makes_no_difference() {
+        let limit = |limit| HostLimits::new().max_connections(limit);
+        let config = PoolConfig::new()
+            .for_host("a.internal.", limit(2))
+            .for_host("a.internal.:8443", limit(3))
+            .for_host(".test.", limit(4));
+        let all = config.all_limits();
+        let of = |host, port| all[config.limits_for(host, port)].max_connections;
+        assert_eq!([of("a.internal", 80), of("a.internal", 8443), of("x.test", 80)], [2, 3, 4]);
     }
 
     #[test]

@@ -302,6 +302,8 @@ struct Host<K> {
     places: usize,
     /// Those among them that carry requests, or will.
     usable: usize,
+    /// Those of the usable ones that are open and speak HTTP/1.
+    singles: usize,
     dialling: usize,
     busy: usize,
     leased: usize,
@@ -818,6 +820,7 @@ impl<K: Clone + Eq + Hash, C: Clone, W, E> State<K, C, W, E> {
             conns: 0,
             places: 0,
             usable: 0,
+            singles: 0,
             dialling: 0,
             busy: 0,
             leased: 0,

@@ -37,7 +37,8 @@ impl<K: Clone + Eq + Hash, C: Clone, W, E> State<K, C, W, E> {
 
     fn idle_seat(&self, now: Instant, host: usize, again: Option<u64>, rest: Option<Duration>) -> Option<usize> {
         let idle = &self.hosts[host].idle;
-        let has_rested = |open: &Open<C>| rest.is_none_or(|rest| now.saturating_duration_since(open.since) >= rest);
+        let has_rested =
+            |open: &Open<C>| open.many || rest.is_none_or(|rest| now.saturating_duration_since(open.since) >= rest);
         // A request that comes again suspects those that are idle, but there is no other one while the server wants calm.
         let takes_idle = again.is_none() || self.hosts[host].calm.is_some();
         let mut found = idle.front().filter(|_| takes_idle)?;
@@ -48,11 +49,12 @@ impl<K: Clone + Eq + Hash, C: Clone, W, E> State<K, C, W, E> {
         Some(found)
     }
 
-    /// How long a kept connection has to have been idle for a request that must be sent once. Over HTTP/2 requests share
-    /// connections, and servers say which ones they leave out.
+    /// How long a kept connection that speaks HTTP/1 has to have been idle for a request that must be sent once. Over HTTP/2 requests
+    /// share connections, and servers say which ones they leave out.
     pub(super) fn rest(&self, now: Instant, host: usize, once: bool) -> Option<Duration> {
         let entry = &self.hosts[host];
-        if !once || entry.speaks == Speaks::Many {
+        let is_http2 = entry.speaks == Speaks::Many && entry.singles == 0;
+        if !once || is_http2 {
             return None;
         }
         self.conduct.rest(now, &entry.key)
@@ -140,6 +142,7 @@ impl<K: Clone + Eq + Hash, C: Clone, W, E> State<K, C, W, E> {
         let unsaid = speaks == Speaks::Many && said.is_none() && self.conns[id].ended.is_none();
         let seats = said.filter(|_| speaks == Speaks::Many).unwrap_or(1);
         entry.unsaid += usize::from(unsaid);
+        entry.singles += usize::from(speaks != Speaks::Many && self.conns[id].ended.is_none());
         if ahead || !entry.queue.is_empty() {
             entry.pace.grow(now, limits.max_dials);
         }
@@ -213,6 +216,7 @@ impl<K: Clone + Eq + Hash, C: Clone, W, E> State<K, C, W, E> {
         self.hosts[host].usable -= 1;
         self.is_said(id);
         let Stage::Open(open) = &self.conns[id].stage else { return };
+        self.hosts[host].singles -= usize::from(!open.many);
         if open.taken > 0 && self.conns[id].open {
             self.books.retiring += 1;
             self.books.yielding += usize::from(cause == CloseCause::MadeRoom);
@@ -262,10 +266,9 @@ impl<K: Clone + Eq + Hash, C: Clone, W, E> State<K, C, W, E> {
         }
         self.set_idle_alarm(now, host);
         // HTTP/2 turned out to be spoken after more connections had been dialled than it takes.
-        let entry = &self.hosts[host];
         if self.conns[id].ended.is_none()
-            && entry.speaks == Speaks::Many
-            && entry.usable > self.limits(host).max_http2_connections
+            && self.open(id).many
+            && self.hosts[host].http2_connections() > self.limits(host).max_http2_connections
         {
             self.end(id, CloseCause::IdleLimit);
             self.settle(now, id);

@@ -18,6 +18,11 @@ impl<K> Host<K> {
     pub(super) fn open(&self) -> usize {
         self.usable.saturating_sub(self.dialling)
     }
+
+    /// How many connections speak HTTP/2, or may turn out to. Servers of one host need not agree.
+    pub(super) fn http2_connections(&self) -> usize {
+        self.usable - self.singles
+    }
 }
 
 impl<K: Clone + Eq + Hash, C: Clone, W, E> State<K, C, W, E> {
@@ -30,7 +35,7 @@ impl<K: Clone + Eq + Hash, C: Clone, W, E> State<K, C, W, E> {
     pub(super) fn host_has_room(&self, host: usize) -> bool {
         let (entry, limits) = (&self.hosts[host], self.limits(host));
         let many = entry.speaks == Speaks::Many;
-        entry.places < limits.max_connections && !(many && entry.usable >= limits.max_http2_connections)
+        entry.places < limits.max_connections && !(many && entry.http2_connections() >= limits.max_http2_connections)
     }
 
     /// How many connections the host would dial for its requests, and for so many more, if only the total allowed it.
@@ -44,7 +49,7 @@ impl<K: Clone + Eq + Hash, C: Clone, W, E> State<K, C, W, E> {
             Speaks::One | Speaks::Unknown => entry.unpaired + more,
             Speaks::Many => {
                 let connections = (entry.queue.len() + more).div_ceil(entry.seats);
-                let allowed = limits.max_http2_connections.saturating_sub(entry.usable);
+                let allowed = limits.max_http2_connections.saturating_sub(entry.http2_connections());
                 connections.saturating_sub(entry.dials.len() + entry.unsaid).min(entry.unpaired + more).min(allowed)
             }
         };

@@ -1509,3 +1509,72 @@ fn a_host_that_cuts_refuses_no_request_beside_an_idle_connection() {
     let taken = pool.checkout(now, &1, ONCE, || 7);
     assert!(matches!(taken, Acquired::Ready(_)), "{taken:?}");
 }
+
+#[test]
+fn http1_connections_do_not_count_as_http2_connections() {
+    let (mut pool, now) = pool(PoolConfig::new());
+    // Servers of one host that do not agree: long requests hold five connections that speak HTTP/1, and a sixth speaks HTTP/2.
+    for waiter in 0..5 {
+        pool.wait(now, UNKNOWN, waiter);
+        let permit = pool.permit();
+        pool.dialed(now, permit, http1(u64::from(waiter)));
+        pool.delivered();
+    }
+    pool.wait(now, UNKNOWN, 5);
+    let permit = pool.permit();
+    let id = permit.id();
+    pool.dialed_http2(now, permit, 100);
+    let (_, held, _) = pool.delivered();
+    pool.release(now, held, KEPT);
+    assert!(pool.poll().is_none(), "it is the only one that speaks HTTP/2, and is kept");
+    pool.closed(now, id);
+    assert_eq!(pool.closes(), 7);
+    pool.wait(now, UNKNOWN, 6);
+    let permit = pool.permit();
+    pool.dialed(now, permit, http1(9));
+    assert_eq!(pool.delivered().0, 6);
+}
+
+#[test]
+fn a_kept_http1_connection_of_a_host_that_cuts_has_to_rest_though_others_speak_http2() {
+    let (mut pool, now) = pool(PoolConfig::new());
+    let mut held = Vec::new();
+    for waiter in 0..3 {
+        pool.wait(now, UNKNOWN, waiter);
+        let permit = pool.permit();
+        match waiter {
+            2 => pool.dialed_http2(now, permit, 1),
+            _ => drop(pool.dialed(now, permit, http1(u64::from(waiter)))),
+        }
+        held.push(pool.delivered().1);
+    }
+    pool.release(now, held.remove(0), Ended::Cut { idle: ms(3) });
+    assert_eq!(pool.closes(), 0);
+    pool.release(now, held.remove(0), KEPT);
+    let checked_out = pool.checkout(now + ms(10), &UNKNOWN, ONCE, || 9);
+    assert!(matches!(checked_out, Acquired::Wait(..)), "{checked_out:?}");
+    pool.permit();
+}
+
+#[test]
+fn a_kept_http2_connection_need_not_rest_though_others_speak_http1() {
+    let (mut pool, now) = pool(PoolConfig::new());
+    pool.wait(now, UNKNOWN, 0);
+    let permit = pool.permit();
+    pool.dialed(now, permit, http1(5));
+    let (_, cut, _) = pool.delivered();
+    pool.wait(now, UNKNOWN, 1);
+    let permit = pool.permit();
+    pool.dialed_http2(now, permit, 100);
+    let (_, shared, _) = pool.delivered();
+    pool.release(now, shared, KEPT);
+    // One that comes again takes no idle connection; its own speaks HTTP/1, and is the last that was opened.
+    assert!(matches!(pool.acquire(now, &UNKNOWN, Some(0), false, || 2), Acquired::Wait(..)));
+    let permit = pool.permit();
+    pool.dialed(now, permit, http1(6));
+    assert_eq!(pool.delivered().2, 6);
+    pool.release(now, cut, Ended::Cut { idle: ms(3) });
+    assert_eq!(pool.closes(), 5);
+    let checked_out = pool.checkout(now + ms(1), &UNKNOWN, ONCE, || 3);
+    assert!(matches!(checked_out, Acquired::Ready(Grant { conn: 7, .. })), "{checked_out:?}");
+}

@@ -370,6 +370,9 @@ impl Walk {
         assert!(places <= self.config.host.max_connections, "seed {seed}: over the host's limit");
         let usable = sockets().filter(|socket| !socket.ended && !self.dropped.contains(&socket.id.serial));
         assert_eq!(entry.usable, usable.count() + dialling, "seed {seed}: usable");
+        let is_usable = |socket: &&Socket| !socket.ended && !self.dropped.contains(&socket.id.serial);
+        let singles = sockets().filter(is_usable).filter(|socket| !socket.many).count();
+        assert_eq!(entry.singles, singles, "seed {seed}: usable connections that speak HTTP/1");
         if speaks(host) == Speaks::Many {
             assert!(entry.usable <= self.config.host.max_http2_connections, "seed {seed}: HTTP/2 connections");
         }
@@ -406,7 +409,7 @@ impl Walk {
         let within = places < self.config.host.max_connections && entry.dials.len() < entry.pace.window();
         let within = within && entry.calm.is_none();
         let within = within && (entry.speaks != Speaks::Unknown || entry.dials.len() < entry.probes);
-        let more = entry.speaks == Speaks::Many && entry.usable >= self.config.host.max_http2_connections;
+        let more = entry.speaks == Speaks::Many && entry.http2_connections() >= self.config.host.max_http2_connections;
         if undialled > 0 && within && !more && !carried {
             assert!(self.pool.dialable(index, 0) > 0, "seed {seed}: nobody dials for host {host}");
         }
