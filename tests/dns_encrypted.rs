@@ -258,3 +258,18 @@ async fn a_connection_in_which_there_was_silence_is_given_up() {
     assert!(resolver.resolve("host.test", Family::V4).await.is_ok(), "and not on the first one again");
     assert_eq!(connections.load(Ordering::SeqCst), 3);
 }
+
+#[tokio::test]
+async fn names_about_which_there_is_silence_do_not_hold_up_the_others() {
+    let authority = Authority::new();
+    let (address, _) = serve(authority.server(&["dns.test"], &[]), dot_without_zero).await;
+    let resolver = HickoryResolver::with_servers([Server::tls(address, "dns.test")]);
+    let resolver = resolver.with_tls_config(authority.client()).with_tries(1);
+    let names: Vec<_> = (0..128).map(|number| format!("zero.n{number}.test")).collect();
+    let silent = futures_util::future::join_all(names.iter().map(|name| resolver.resolve(name, Family::V4)));
+    let start = std::time::Instant::now();
+    let good = async { (resolver.resolve("host.test", Family::V4).await, start.elapsed()) };
+    let (silent, (good, took)) = tokio::join!(silent, good);
+    assert!(silent.iter().all(Result::is_err));
+    assert!(good.is_ok() && took < Duration::from_millis(1_800), "{good:?} after {took:?}");
+}

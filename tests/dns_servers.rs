@@ -80,8 +80,12 @@ fn zone_file(folder: &Path, zone: &Zone) -> PathBuf {
 }
 
 fn unbound(folder: &Path, port: u16, zone: &Zone) -> Command {
+    unbound_with(folder, port, zone, "")
+}
+
+fn unbound_with(folder: &Path, port: u16, zone: &Zone, options: &str) -> Command {
     let config = format!(
-        "server:\n interface: 127.0.0.1@{port}\n do-daemonize: no\n use-syslog: no\n username: \"\"\n chroot: \"\"\n \
+        "server:\n{options} interface: 127.0.0.1@{port}\n do-daemonize: no\n use-syslog: no\n username: \"\"\n chroot: \"\"\n \
          pidfile: \"\"\n directory: \"{folder}\"\n access-control: 127.0.0.0/8 allow\n module-config: \"iterator\"\n \
          local-zone: \"test.\" nodefault\n\
          auth-zone:\n name: \"test.\"\n zonefile: \"{file}\"\n for-downstream: yes\n for-upstream: no\n\
@@ -96,8 +100,12 @@ fn unbound(folder: &Path, port: u16, zone: &Zone) -> Command {
 }
 
 fn named(folder: &Path, port: u16, zone: &Zone) -> Command {
+    named_with(folder, port, zone, "")
+}
+
+fn named_with(folder: &Path, port: u16, zone: &Zone, options: &str) -> Command {
     let config = format!(
-        "options {{ directory \"{folder}\"; listen-on port {port} {{ 127.0.0.1; }}; listen-on-v6 {{ none; }}; \
+        "options {{ {options} directory \"{folder}\"; listen-on port {port} {{ 127.0.0.1; }}; listen-on-v6 {{ none; }}; \
          pid-file none; session-keyfile none; recursion no; empty-zones-enable no; }};\ncontrols {{ }};\n\
          zone \"test\" {{ type primary; check-names ignore; file \"{file}\"; }};\n",
         folder = folder.display(),
@@ -180,17 +188,19 @@ async fn resolve(resolver: &HickoryResolver, name: &str) -> Answer {
 async fn speaks_with(kind: &'static Kind) {
     let zone = Zone { host: Ipv4Addr::new(127, 0, 0, 7), ttl: 60 };
     let Some(server) = Server::start(kind, "speaks", &zone).await else { return };
-    let resolver = server.resolver();
+    is_understood(&server.resolver(), &zone, kind.negative).await;
+}
 
-    let host = resolve(&resolver, "host.test").await;
+async fn is_understood(resolver: &HickoryResolver, zone: &Zone, negative: Option<Duration>) {
+    let host = resolve(resolver, "host.test").await;
     assert_eq!((host.addresses()[0], host.ttl()), (zone.host.into(), Duration::from_secs(60)));
-    assert_eq!(resolve(&resolver, "my_svc.test").await.addresses().len(), 1);
+    assert_eq!(resolve(resolver, "my_svc.test").await.addresses().len(), 1);
 
-    let chain = resolve(&resolver, "chain.test").await;
+    let chain = resolve(resolver, "chain.test").await;
     assert_eq!((chain.addresses()[0], chain.ttl()), (zone.host.into(), Duration::from_secs(5)), "the chain's smallest");
 
-    let truncated = resolve(&resolver, "many.test").await;
-    assert_eq!(truncated.addresses().len(), usize::from(MANY), "by TCP");
+    let many = resolve(resolver, "many.test").await;
+    assert_eq!(many.addresses().len(), usize::from(MANY), "not by UDP");
 
     let cases = [
         ("nowhere.test", Family::V4, ResolveErrorKind::NxDomain),
@@ -199,7 +209,7 @@ async fn speaks_with(kind: &'static Kind) {
     ];
     for (name, family, kind) in cases {
         let error = resolver.resolve(name, family).await.unwrap_err();
-        assert_eq!((error.kind(), error.negative_ttl()), (kind, server.kind.negative), "{name} {family}");
+        assert_eq!((error.kind(), error.negative_ttl()), (kind, negative), "{name} {family}");
     }
 }
 
@@ -323,4 +333,126 @@ async fn a_name_that_moves_in_unbound_is_followed() {
 #[tokio::test]
 async fn a_name_that_moves_in_bind_is_followed() {
     follows(&NAMED).await;
+}
+
+/// Over TLS and HTTPS: many questions at once, answers in any order, and connections that are closed when they are idle.
+#[cfg(feature = "dns-over-https")]
+mod encrypted {
+    use rcgen::{CertificateParams, KeyPair};
+    use rustls::{ClientConfig, RootCertStore};
+    use tokio::net::{TcpListener, TcpStream};
+    use tokio::sync::watch;
+
+    use super::*;
+    use crate::support::certs::{Authority, provider};
+    use crate::web_servers::to_pem;
+
+    const NAMED_ENCRYPTED: Kind = Kind { prepare: named_encrypted, ..NAMED };
+    const UNBOUND_ENCRYPTED: Kind = Kind { prepare: unbound_encrypted, ..UNBOUND };
+
+    /// Writes a certificate for dns.test, its key, and who signed it.
+    fn certify(folder: &Path) {
+        let (authority, key) = (Authority::new(), KeyPair::generate().unwrap());
+        std::fs::write(folder.join("authority"), authority.certificate()).unwrap();
+        std::fs::write(folder.join("key.pem"), key.serialize_pem()).unwrap();
+        let (certificate, _) = authority.sign_with(CertificateParams::new(["dns.test".to_owned()]).unwrap(), key);
+        std::fs::write(folder.join("certificate.pem"), to_pem(&certificate)).unwrap();
+    }
+
+    /// Who is trusted where that is written.
+    fn trusting(folder: &Path) -> ClientConfig {
+        let mut roots = RootCertStore::empty();
+        roots.add(std::fs::read(folder.join("authority")).unwrap().into()).unwrap();
+        let builder = ClientConfig::builder_with_provider(provider()).with_safe_default_protocol_versions().unwrap();
+        builder.with_root_certificates(roots).with_no_client_auth()
+    }
+
+    fn named_encrypted(folder: &Path, port: u16, zone: &Zone) -> Command {
+        certify(folder);
+        let [tls, https] = [(); 2].map(|()| free_port());
+        std::fs::write(folder.join("ports"), format!("{tls} {https}")).unwrap();
+        let options = format!(
+            "tcp-idle-timeout 15; listen-on port {tls} tls dot {{ 127.0.0.1; }}; \
+             listen-on port {https} tls dot http default {{ 127.0.0.1; }};"
+        );
+        let command = named_with(folder, port, zone, &options);
+        let at = folder.display();
+        let dot = format!("tls dot {{ cert-file \"{at}/certificate.pem\"; key-file \"{at}/key.pem\"; }};\n");
+        let config = std::fs::read_to_string(folder.join("config")).unwrap();
+        std::fs::write(folder.join("config"), config + &dot).unwrap();
+        command
+    }
+
+    fn unbound_encrypted(folder: &Path, port: u16, zone: &Zone) -> Command {
+        certify(folder);
+        let tls = free_port();
+        std::fs::write(folder.join("ports"), tls.to_string()).unwrap();
+        let options = format!(
+            " interface: 127.0.0.1@{tls}\n tls-port: {tls}\n tls-service-key: \"{at}/key.pem\"\n \
+             tls-service-pem: \"{at}/certificate.pem\"\n tcp-idle-timeout: 1500\n",
+            at = folder.display(),
+        );
+        unbound_with(folder, port, zone, &options)
+    }
+
+    /// Passes connections on to a port; how many there were, and are.
+    async fn counted(port: u16) -> (SocketAddr, watch::Receiver<[usize; 2]>) {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (counts, counted) = watch::channel([0, 0]);
+        let counts = Arc::new(counts);
+        tokio::spawn(async move {
+            while let Ok((mut client, _)) = listener.accept().await {
+                let counts = counts.clone();
+                counts.send_modify(|[all, open]| (*all, *open) = (*all + 1, *open + 1));
+                tokio::spawn(async move {
+                    if let Ok(mut server) = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await {
+                        let _ = tokio::io::copy_bidirectional(&mut client, &mut server).await;
+                    }
+                    counts.send_modify(|[_, open]| *open -= 1);
+                });
+            }
+        });
+        (address, counted)
+    }
+
+    /// Two hundred questions at once.
+    async fn burst(resolver: &HickoryResolver) {
+        let names: Vec<_> = (0..200).map(|number| format!("n{number}.test")).collect();
+        let lookups = names.iter().map(|name| resolver.resolve(name, Family::V4));
+        for outcome in join_all(lookups).await {
+            assert_eq!(outcome.unwrap_err().kind(), ResolveErrorKind::NxDomain);
+        }
+    }
+
+    async fn shares_its_connections(kind: &'static Kind) {
+        let zone = Zone { host: Ipv4Addr::new(127, 0, 0, 7), ttl: 60 };
+        let Some(server) = Server::start(kind, "encrypted", &zone).await else { return };
+        let ports = std::fs::read_to_string(server.folder.join("ports")).unwrap();
+        for (port, by_https) in ports.split(' ').zip([false, true]) {
+            let (address, mut connections) = counted(port.parse().unwrap()).await;
+            let by = match by_https {
+                true => speeddial::dns::Server::https(address, "dns.test"),
+                false => speeddial::dns::Server::tls(address, "dns.test"),
+            };
+            let resolver = HickoryResolver::with_servers([by]).with_tls_config(trusting(&server.folder));
+            is_understood(&resolver, &zone, kind.negative).await;
+            burst(&resolver).await;
+            assert_eq!(connections.borrow()[0], 1, "{} by HTTPS: {by_https}", kind.name);
+            let closed = connections.wait_for(|[_, open]| *open == 0);
+            tokio::time::timeout(Duration::from_secs(20), closed).await.expect("the server closes it").unwrap();
+            burst(&resolver).await;
+            assert_eq!(connections.borrow()[0], 2, "{} by HTTPS: {by_https}", kind.name);
+        }
+    }
+
+    #[tokio::test]
+    async fn bind_is_asked_over_one_connection_by_tls_and_by_https() {
+        shares_its_connections(&NAMED_ENCRYPTED).await;
+    }
+
+    #[tokio::test]
+    async fn unbound_is_asked_over_one_connection_by_tls() {
+        shares_its_connections(&UNBOUND_ENCRYPTED).await;
+    }
 }

@@ -132,7 +132,7 @@ impl Nginx {
     }
 }
 
-fn to_pem(der: &[u8]) -> String {
+pub(crate) fn to_pem(der: &[u8]) -> String {
     use base64::Engine as _;
     let text = base64::prelude::BASE64_STANDARD.encode(der);
     let lines: Vec<_> = text.as_bytes().chunks(64).map(|line| std::str::from_utf8(line).unwrap()).collect();

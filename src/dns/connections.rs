@@ -4,6 +4,7 @@ use std::io;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use futures_util::future::{BoxFuture, FutureExt, Shared, ready};
 use futures_util::stream::{BoxStream, StreamExt, once};
@@ -16,10 +17,14 @@ use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 
 use super::sockets::Sockets;
+use crate::clock::{before, now};
 
-/// The most questions under way on a connection at once; the others wait for their turn. hickory fails the messages beyond
-/// 33 that it cannot write at once, and is not woken up again after it has read 100 responses at once.
-pub(super) const MOST_UNDER_WAY: usize = 64;
+/// The most questions at once that wait for a first answer over a connection; the others wait for their turn. hickory fails
+/// the messages beyond 33 that it cannot write at once, and is not woken up again after it has read 100 responses at once.
+pub(super) const MOST_UNDER_WAY: usize = 32;
+/// After how long without an answer a question goes on without a turn, so that those that go unanswered hold nobody up: all
+/// that are asked by default, 256, have their turn within a try.
+const PATIENCE: Duration = Duration::from_millis(200);
 
 type Exchange = DnsExchange<Sockets>;
 
@@ -132,14 +137,22 @@ impl Connection {
     /// Asks once it is the question's turn, and again on the next connection where the server closed one that had answered
     /// before. A connection that closes without an answer is an error, so this comes to an end.
     async fn ask(self: Arc<Self>, request: DnsRequest) -> Result<DnsResponse, NetError> {
-        let _turn = self.turns.acquire().await.expect("it is never closed");
+        let mut turn = Some(self.turns.acquire().await.expect("it is never closed"));
         loop {
             let open = self.current();
             let exchange = match open.exchange.clone().await {
                 Ok(exchange) => exchange,
                 Err(error) => return Err(self.lost(&open, error)),
             };
-            let error = match exchange.send(request.clone()).first_answer().await {
+            let mut asking = exchange.send(request.clone()).first_answer();
+            let asked = match before(Some(now() + PATIENCE), &mut asking).await {
+                Some(asked) => asked,
+                None => {
+                    drop(turn.take());
+                    asking.await
+                }
+            };
+            let error = match asked {
                 Ok(response) => {
                     open.has_answered.store(true, Ordering::Relaxed);
                     self.answers.fetch_add(1, Ordering::Relaxed);

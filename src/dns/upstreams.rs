@@ -138,8 +138,8 @@ impl Workshop {
         options.timeout = limits.one_try.saturating_mul(limits.tries as u32).min(LONGEST);
         options.attempts = 0;
         // The limit is ours, because hickory gives up a connection that has reached its own. It still counts a question for a
-        // moment after its answer.
-        options.max_active_requests = 2 * MOST_UNDER_WAY;
+        // moment after its answer, and those that go unanswered go on without a turn.
+        options.max_active_requests = 2 * (MOST_UNDER_WAY + limits.in_flight.min(1 << 14));
         options.use_hosts_file = ResolveHosts::Never;
         // hickory would cut TTLs at a day, those that mean zero among them (RFC 2181 §8).
         let endless = Some(Duration::from_secs(u32::MAX.into()));
