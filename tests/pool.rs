@@ -584,7 +584,6 @@ enum Unkind {
 fn unkind_peer(over: Over, how: Unkind, counts: Arc<Mutex<HashMap<u64, usize>>>) -> Peer {
     Peer::start_over(over, move |number, mut socket| {
         let mut random = fastrand::Rng::with_seed(number as u64);
-        let _ = socket.tcp().set_nodelay(true);
         for served in 0.. {
             let unkind = served > 0 && random.u8(..10) < 3;
             // Some close right behind their answer.
@@ -681,7 +680,6 @@ async fn hazard_of_a_peer_that_dies(over: Over) {
     let (seen, killed) = (counts.clone(), kills.clone());
     let peer = Peer::start_over(over, move |number, mut socket| {
         let mut random = fastrand::Rng::with_seed(number as u64);
-        let _ = socket.tcp().set_nodelay(true);
         while let Ok(Some(request)) = read_request(&mut socket) {
             *seen.lock().unwrap().entry(request).or_insert(0) += 1;
             if random.u8(..10) == 0 {
@@ -851,7 +849,6 @@ async fn a_pool_that_is_used_by_many_threads_keeps_its_limit() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_host_that_behaves_gets_posts_on_the_connections_it_keeps() {
     let peer = Peer::start(|_, mut socket| {
-        let _ = socket.set_nodelay(true);
         while let Ok(Some(_)) = read_request(&mut socket) {
             let _ = socket.write_all(OK);
         }

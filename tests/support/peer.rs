@@ -47,6 +47,8 @@ impl Peer {
         let (counter, script) = (connections.clone(), Arc::new(script));
         std::thread::spawn(move || {
             for socket in listener.incoming().map_while(Result::ok) {
+                // Nothing waits for the acknowledgement of what was sent before it: a reset would drop it.
+                let _ = socket.set_nodelay(true);
                 let number = counter.fetch_add(1, Ordering::SeqCst);
                 let script = script.clone();
                 std::thread::spawn(move || script(number, socket));

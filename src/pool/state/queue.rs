@@ -185,7 +185,12 @@ impl<K: Clone + Eq + Hash, C: Clone, W, E> State<K, C, W, E> {
         }
         self.set_wait_alarm(host, last);
         if self.waits_until(last).is_some_and(|until| until <= now) {
-            self.give_up(now, last);
+            return self.give_up(now, last);
+        }
+        // Without a dial of its own, it takes what there is.
+        let idle = self.hosts[host].idle.front();
+        if let Some(idle) = idle.filter(|idle| self.open(*idle).many) {
+            self.settle(now, idle);
         }
     }
 
@@ -193,13 +198,17 @@ impl<K: Clone + Eq + Hash, C: Clone, W, E> State<K, C, W, E> {
     pub(super) fn first_taker(&self, host: usize, id: usize) -> Option<usize> {
         let open = self.open(id);
         let used = open.requests > 0 && !open.many;
+        // Its last request has just ended, and servers close connections right behind an answer. A request that failed for that
+        // rather waits for its dial, where it has one.
+        let just_given_back = open.requests > 0 && open.many && open.taken == 0;
         let entry = &self.hosts[host];
         let queue = &entry.queue;
         if used && entry.shunning == queue.len() {
             return None;
         }
+        let is_shunned = |ticket: &Ticket<W>| ticket.shuns && (used || (just_given_back && ticket.dial.is_some()));
         let mut taker = queue.front()?;
-        while used && self.tickets[taker].shuns {
+        while is_shunned(&self.tickets[taker]) {
             taker = queue.after(&self.tickets, taker)?;
         }
         Some(taker)

@@ -1578,3 +1578,18 @@ fn a_kept_http2_connection_need_not_rest_though_others_speak_http1() {
     let checked_out = pool.checkout(now + ms(1), &UNKNOWN, ONCE, || 3);
     assert!(matches!(checked_out, Acquired::Ready(Grant { conn: 7, .. })), "{checked_out:?}");
 }
+
+#[test]
+fn a_request_that_failed_before_waits_for_its_dial_rather_than_take_an_http2_connection_that_was_just_given_back() {
+    let (mut pool, now) = pool(PoolConfig::new().max_streams_per_connection(1));
+    pool.wait(now, MANY, 0);
+    let permit = pool.permit();
+    pool.dialed_http2(now, permit, 1);
+    let held = pool.delivered().1;
+    assert!(matches!(pool.acquire(now, &MANY, Some(99), true, || 1), Acquired::Wait(..)));
+    let dial = pool.permit();
+    pool.release(now, held, KEPT);
+    assert!(pool.poll().is_none());
+    pool.dial_postponed(now, dial);
+    assert_eq!(pool.delivered().0, 1, "it has no dial any more");
+}

@@ -289,11 +289,14 @@ impl Walk {
                 }
                 Effect::Deliver { waiter, grant: Grant { held, conn, .. } } => {
                     let host = self.host_of(waiter);
-                    let used = self.sockets[&conn].requests > 0 && !self.sockets[&conn].many;
+                    let Socket { requests, many, taken, .. } = self.sockets[&conn];
+                    let (used, given_back) = (requests > 0 && !many, requests > 0 && taken == 0);
                     let queue = self.waiting.get_mut(&host).unwrap();
-                    let takes = |(other, ..): &(u32, TicketId, Instant)| !(used && self.shunning.contains(other));
-                    let first = queue.iter().position(takes).and_then(|place| queue.remove(place)).unwrap();
-                    assert_eq!(first.0, waiter, "seed {}: not the first in line", self.seed);
+                    let place = queue.iter().position(|(other, ..)| *other == waiter).unwrap();
+                    let shuns = |(other, ..): &(u32, TicketId, Instant)| self.shunning.contains(other);
+                    let is_first = queue.iter().take(place).all(|other| (used || given_back) && shuns(other));
+                    assert!(is_first && !(used && shuns(&queue[place])), "seed {}: not the first in line", self.seed);
+                    queue.remove(place);
                     assert_eq!(self.sockets[&conn].host, host, "seed {}: another host's", self.seed);
                     self.lease(held, conn);
                 }
