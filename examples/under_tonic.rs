@@ -26,7 +26,8 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let server = http_server::HttpServer::start_as(true, echo)?;
     let cache = CachedResolver::new(FixedResolver::new().with("api.test", [Ipv4Addr::LOCALHOST.into()]));
 
-    let connector = Connector::new(speeddial::Client::builder().dns_cache(cache).observer(Lines))?;
+    let builder = speeddial::Client::builder().dns_cache(cache).observer(Lines);
+    let connector = Connector::new(builder.http2_prior_knowledge())?;
     let endpoint = Endpoint::from_shared(format!("http://api.test:{}", server.address().port()))?;
     let mut grpc = tonic::client::Grpc::new(endpoint.connect_with_connector(connector).await?);
     for text in ["hello", "and once more, on the same connection"] {

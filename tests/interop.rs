@@ -87,7 +87,7 @@ async fn reqwest_can_use_the_cache() {
 #[tokio::test]
 async fn tonic_goes_through_the_connector() {
     let port = grpc().await;
-    let connector = Connector::new(Client::builder().dns_cache(cache())).unwrap();
+    let connector = Connector::new(Client::builder().dns_cache(cache()).http2_prior_knowledge()).unwrap();
     let endpoint = tonic::transport::Endpoint::from_shared(format!("http://api.test:{port}")).unwrap();
     let channel = endpoint.connect_with_connector(connector).await.unwrap();
     let mut grpc = tonic::client::Grpc::new(channel);
@@ -96,5 +96,53 @@ async fn tonic_goes_through_the_connector() {
         let path = hyper::http::uri::PathAndQuery::from_static("/echo.Echo/Say");
         let response = grpc.unary(Request::new(Bytes::from(text)), path, Raw).await.unwrap();
         assert_eq!(response.into_inner(), text);
+    }
+}
+
+/// The TLS end of a gRPC server, which takes HTTP/2 alone.
+async fn in_front_of(port: u16, config: Arc<rustls::ServerConfig>) -> u16 {
+    let listener = tokio::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+    let front = listener.local_addr().unwrap().port();
+    let acceptor = tokio_rustls::TlsAcceptor::from(config);
+    tokio::spawn(async move {
+        while let Ok((socket, _)) = listener.accept().await {
+            let Ok(mut stream) = acceptor.accept(socket).await else { continue };
+            let is_http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
+            if is_http2 {
+                tokio::spawn(async move {
+                    let mut server = tokio::net::TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await.unwrap();
+                    let _ = tokio::io::copy_bidirectional(&mut stream, &mut server).await;
+                });
+            }
+        }
+    });
+    front
+}
+
+/// Says something twice over one channel, and returns true if both came back.
+async fn is_heard(port: u16, builder: speeddial::ClientBuilder) -> bool {
+    let endpoint = tonic::transport::Endpoint::from_shared(format!("https://api.test:{port}")).unwrap();
+    let Ok(channel) = endpoint.connect_with_connector(Connector::new(builder).unwrap()).await else { return false };
+    let mut grpc = tonic::client::Grpc::new(channel);
+    for text in ["hello", "again"] {
+        if grpc.ready().await.is_err() {
+            return false;
+        }
+        let path = hyper::http::uri::PathAndQuery::from_static("/echo.Echo/Say");
+        let Ok(response) = grpc.unary(Request::new(Bytes::from(text)), path, Raw).await else { return false };
+        assert_eq!(response.into_inner(), text);
+    }
+    true
+}
+
+#[tokio::test]
+async fn tonic_goes_through_the_connector_over_tls_where_http2_is_all_that_is_offered() {
+    let (authority, port) = (Authority::new(), grpc().await);
+    let tls = || TlsConfig::new().add_root_der(authority.certificate().to_vec()).only_added_roots();
+    let builder = || Client::builder().no_proxy().dns_cache(cache()).tls(tls());
+    for (alpn, by_default) in [(&["h2"][..], true), (&["h2", "http/1.1"][..], true), (&["http/1.1", "h2"][..], false)] {
+        let front = in_front_of(port, authority.server(&["api.test"], alpn)).await;
+        assert!(is_heard(front, builder().http2_prior_knowledge()).await, "{alpn:?}");
+        assert_eq!(is_heard(front, builder()).await, by_default, "{alpn:?}: the server has the choice");
     }
 }

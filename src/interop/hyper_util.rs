@@ -34,6 +34,10 @@ use crate::transport::Stream;
 /// Plain requests go to an HTTP proxy in absolute form, but to one that wants credentials through a tunnel: whoever makes the
 /// requests does not know them.
 ///
+/// For a client that speaks HTTP/2 alone, as tonic does, say [`ClientBuilder::http2_prior_knowledge`]: servers are offered nothing
+/// else then, and proxies only tunnel. Where a TLS feature of tonic's is on, tonic leaves no `https` endpoint to a connector; there
+/// a [`Client`](crate::Client) is the channel (feature `tower`).
+///
 /// ```
 /// use hyper_util::client::legacy::Client;
 /// use hyper_util::rt::TokioExecutor;
@@ -70,8 +74,8 @@ pub struct Line {
 }
 
 impl Connector {
-    /// What would open the connections of a client that is set up so. The limits of its pool and the timeout of its calls
-    /// are for others to set.
+    /// What would open the connections of a client that is set up so. What is about calls is for others to set: the pool, layers,
+    /// headers, redirects, retries, and all time limits but those of connecting.
     ///
     /// # Errors
     /// As [`ClientBuilder::build`].
