@@ -244,3 +244,15 @@ fn a_client_that_could_read_no_response_is_refused() {
     let error = Client::builder().max_response_headers(0).build().unwrap_err();
     assert!(error.is_builder() && error.to_string().contains("max_response_headers must not be 0"), "{error}");
 }
+
+#[test]
+fn a_builder_says_what_was_wrong_first() {
+    let error = Client::builder().base_url("no url").user_agent("a\nb").build().unwrap_err();
+    check(&error, ErrorKind::Request, "`no url` is not a URL: relative URL without a base");
+    let error = Client::builder().user_agent("a\nb").base_url("no url").build().unwrap_err();
+    check(&error, ErrorKind::Request, "the user agent is not valid");
+    for base in ["ftp://host/", "mailto:a@b", "http://host:0/", "http://us%3Aer:secret@host/"] {
+        let error = Client::builder().base_url(base).build().unwrap_err();
+        assert!(error.is_builder() && !error.to_string().contains("secret"), "{base}: {error}");
+    }
+}

@@ -293,3 +293,31 @@ async fn hazard_credentials_in_a_location_are_not_sent_and_those_of_a_url_stay_w
         assert_eq!(sent(&servers.take()), expected, "{first} {location}");
     }
 }
+
+#[tokio::test]
+async fn a_stream_that_was_asked_about_and_not_wanted_goes_along_with_a_redirect() {
+    use std::io::{Read, Write};
+
+    use crate::support::peer::{Peer, read_head};
+    let there = Peer::start(|_, mut socket| {
+        read_head(&mut socket);
+        let _ = socket.write_all(b"HTTP/1.1 100 Continue\r\n\r\n");
+        let mut body = [0; 7];
+        if socket.read_exact(&mut body).is_ok() {
+            let _ = socket.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 7\r\n\r\n");
+            let _ = socket.write_all(&body);
+        }
+    });
+    let to = there.url();
+    let here = Peer::start(move |_, mut socket| {
+        read_head(&mut socket);
+        let _ = write!(socket, "HTTP/1.1 307 There\r\nlocation: {to}\r\ncontent-length: 0\r\n\r\n");
+        // Nothing of the body comes before the end.
+        assert_eq!(socket.read(&mut [0]).unwrap_or(0), 0);
+    });
+    let client = builder().build().unwrap();
+    let pieces = futures_util::stream::iter([Ok::<_, std::io::Error>("payload")]);
+    let response = client.put(here.url()).expect_continue().body(Body::sized(7, pieces)).send().await.unwrap();
+    assert_eq!((response.url().as_str(), response.redirects().len()), (there.url().as_str(), 1));
+    assert_eq!(response.text().await.unwrap(), "payload");
+}

@@ -381,3 +381,38 @@ async fn the_budget_means_what_it_says_at_low_rates_too() {
     let requests = seen.lock().unwrap().len();
     assert!((24..=35).contains(&requests), "24 calls, a fifth of that, and five saved up: {requests}");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_that_was_asked_about_is_resent_when_a_kept_connection_closes_instead_of_an_answer() {
+    let got = Arc::new(Mutex::new(Vec::new()));
+    let log = got.clone();
+    let wire = Wire::new(move |number, mut stream| {
+        let log = log.clone();
+        async move {
+            loop {
+                let mut head = Vec::new();
+                while !head.ends_with(b"\r\n\r\n") {
+                    let Ok(byte) = stream.read_u8().await else { return };
+                    head.push(byte);
+                }
+                if head.starts_with(b"PUT") {
+                    if number == 0 || stream.write_all(b"HTTP/1.1 100 Continue\r\n\r\n").await.is_err() {
+                        return;
+                    }
+                    let mut body = [0; 7];
+                    if stream.read_exact(&mut body).await.is_err() {
+                        return;
+                    }
+                    log.lock().unwrap().push(body);
+                }
+                let _ = stream.write_all(OK.as_bytes()).await;
+            }
+        }
+    });
+    let client = builder(wire).build().unwrap();
+    client.get(URL).send().await.unwrap().text().await.unwrap();
+    let pieces = futures_util::stream::iter([Ok::<_, std::io::Error>("payload")]);
+    let sent = client.put(URL).expect_continue().body(Body::sized(7, pieces)).send().await;
+    assert_eq!(sent.unwrap().status(), 200);
+    assert_eq!(*got.lock().unwrap(), [*b"payload"]);
+}

@@ -289,3 +289,22 @@ async fn a_server_that_is_asked_whether_it_wants_the_body_has_its_second_whateve
         assert_eq!(response.unwrap().text().await.unwrap(), "ok", "has a word: {has_a_word}");
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn an_upload_that_the_server_asked_for_is_being_sent_until_its_last_byte() {
+    let wire = server(Reads { http2: false, pause: seconds(10), think: seconds(100), early: false });
+    let client = builder(&wire, false).build().unwrap();
+    let response = client.put(URL).expect_continue().body(vec![0; LENGTH]).send().await.unwrap();
+    let timings = response.timings();
+    assert!(timings.send() > seconds(900) && timings.wait() >= seconds(100), "{timings}");
+    // It wants the body, and takes no more of it than fits into the pipe.
+    let wire = Wire::new(|_, mut stream| async move {
+        let mut head = Vec::new();
+        while !head.ends_with(b"\r\n\r\n") && matches!(stream.read_buf(&mut head).await, Ok(1..)) {}
+        let _ = tokio::io::AsyncWriteExt::write_all(&mut stream, b"HTTP/1.1 100 Continue\r\n\r\n").await;
+        std::future::pending::<()>().await
+    });
+    let client = builder(&wire, false).body_idle_timeout(seconds(40)).build().unwrap();
+    let error = client.put(URL).expect_continue().body(vec![0; LENGTH]).send().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Timeout(Phase::Send), "{error}");
+}

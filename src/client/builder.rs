@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::header::USER_AGENT;
-use http::{HeaderMap, HeaderValue};
+use http::{HeaderMap, HeaderValue, Method};
 use url::Url;
 
 #[cfg(feature = "tower")]
@@ -18,7 +18,7 @@ use super::follow::Follower;
 #[cfg(feature = "tower")]
 use super::layers::{self, ClientService, Wrap};
 use super::request::Timeouts;
-use super::{Calls, Client, Dialer, IntoUrl, RedirectPolicy, RetryPolicy, Retrying, Shared};
+use super::{Calls, Client, Dialer, IntoUrl, RedirectPolicy, Request, RetryPolicy, Retrying, Shared};
 use crate::connect::{AddressPolicy, Addresses, Connector, HttpConfig, Proxies, Proxy, Versions};
 use crate::dns::{CachedResolver, Family, HickoryResolver, Resolve};
 use crate::error::{Error, Result};
@@ -263,7 +263,7 @@ impl ClientBuilder {
     /// it, as basic authorization. None by default.
     ///
     /// # Errors
-    /// What is not a URL is told by [`build`](Self::build).
+    /// What is not a URL, or cannot be sent to, is told by [`build`](Self::build).
     ///
     /// ```
     /// let client = speeddial::Client::builder().base_url("http://api.example.com/v1/").build()?;
@@ -271,14 +271,16 @@ impl ClientBuilder {
     /// # Ok::<(), speeddial::Error>(())
     /// ```
     pub fn base_url(mut self, url: impl IntoUrl) -> Self {
-        match url.into_url(None) {
-            Ok(url) if !url.cannot_be_a_base() => self.base = Some(url),
-            Ok(url) => {
-                self.invalid = Some(Error::invalid_url(url.as_str(), url::ParseError::RelativeUrlWithCannotBeABaseBase))
-            }
-            Err(error) => self.invalid = Some(error),
+        match url.into_url(None).and_then(|url| Request::new(Method::GET, url.clone()).map(|_| url)) {
+            Ok(url) => self.base = Some(url),
+            Err(error) => self.refuse(error),
         }
         self
+    }
+
+    /// Keeps the first thing that is wrong with the caller's input.
+    fn refuse(&mut self, error: Error) {
+        self.invalid.get_or_insert(error);
     }
 
     /// How long a call may take, from its start to the end of its response's body, redirects and retries included. No limit by
@@ -323,7 +325,7 @@ impl ClientBuilder {
     pub fn user_agent(mut self, name: &str) -> Self {
         match HeaderValue::from_str(name) {
             Ok(value) => drop(self.headers.insert(USER_AGENT, value)),
-            Err(error) => self.invalid = Some(Error::invalid_header("the user agent is not valid", error)),
+            Err(error) => self.refuse(Error::invalid_header("the user agent is not valid", error)),
         }
         self
     }

@@ -418,6 +418,7 @@ impl<'a> Call<'a> {
             Exchange { since, lease, over: false, times, upload: upload.clone(), body, trace, progress, until };
         let sent = exchange.send(message, &self.client.deadlines, &self.timeouts).await;
         let times = exchange.over();
+        self.keep_unwanted(upload.as_deref());
         let lease = leased.as_mut().expect("an attempt has its connection");
         let sent = match sent {
             Ok(sent) => sent,
@@ -508,6 +509,14 @@ impl<'a> Call<'a> {
         let until = Patience { deadline: self.deadline, idle: self.timeouts.body_idle.unwrap_or(Duration::MAX) };
         let (trace, origin) = (self.open.trace.clone(), self.request().origin.clone());
         Answered::new(head, Payload::new(incoming, source, trace, until, origin))
+    }
+
+    /// A body that the server was asked about and did not want is there for another attempt, though it is a stream.
+    fn keep_unwanted(&mut self, upload: Option<&Upload>) {
+        if let Some(body) = upload.and_then(Upload::take_unwanted) {
+            self.request_mut().body = body;
+            self.body_is_gone = false;
+        }
     }
 
     /// A body that was not begun is there for another attempt, though it is a stream.
@@ -683,7 +692,8 @@ fn outcome(error: &Error) -> Outcome<'_> {
 
 /// How an attempt ended for which the connection gave no response.
 fn end_of(failed: &SendError<Outgoing>, times: Times, conn: &Conn<Outgoing>) -> AttemptEnd {
-    let closed_silently = times.answered.is_none() && failed.error.as_ref().is_none_or(is_closed);
+    let is_silent = times.answered.is_none() && !times.heard;
+    let closed_silently = is_silent && failed.error.as_ref().is_none_or(is_closed);
     // hyper does not tell of a GOAWAY that came before it took the request, nor of one that the end of the connection overtook.
     let is_turned_away = conn.refuses_all() || (failed.unsent.is_some() && conn.is_going_away());
     if failed.is_refused() || is_turned_away {

@@ -71,6 +71,8 @@ pub(super) struct Upload {
 #[derive(Default)]
 struct Consent {
     said: Option<bool>,
+    /// The body, until the peer wants it.
+    kept: Option<Body>,
     patience: Timer,
     until: Option<Instant>,
 }
@@ -123,6 +125,19 @@ impl Upload {
         self.consent.as_ref().is_some_and(|consent| unpoisoned(consent).said == Some(false))
     }
 
+    /// Keeps the body until the peer wants it, where the peer is asked; otherwise returns it.
+    fn keep(&self, body: Body) -> Body {
+        let Some(consent) = &self.consent else { return body };
+        unpoisoned(consent).kept = Some(body);
+        Body::default()
+    }
+
+    /// The body that the peer was asked about and did not want. None of it was read, and none will be.
+    pub(super) fn take_unwanted(&self) -> Option<Body> {
+        let mut consent = unpoisoned(self.consent.as_ref()?);
+        if consent.said == Some(false) { consent.kept.take() } else { None }
+    }
+
     /// Waits until nobody sends it any more.
     pub(super) async fn over(&self) {
         let mut rung = pin!(self.bell.notified());
@@ -167,35 +182,51 @@ impl Upload {
         waker.into_iter().for_each(Waker::wake);
     }
 
-    /// Ready when the body may be sent: the peer has said so, or nothing at all for long enough; or when it never will be.
-    fn poll_consent(&self, cx: &mut Context<'_>) -> Poll<Result<(), Cause>> {
+    /// Ready when the body may be sent: the peer has said so, or nothing at all for long enough; or when it never will be. The first
+    /// time with the body that was kept until then.
+    fn poll_consent(&self, cx: &mut Context<'_>) -> Poll<Result<Option<Body>, Cause>> {
         *unpoisoned(&self.reader) = Some(cx.waker().clone());
         if self.given_up.load(Ordering::Acquire) {
             return Poll::Ready(Err("nobody wants the body any more".into()));
         }
-        let Some(consent) = &self.consent else { return Poll::Ready(Ok(())) };
+        let Some(consent) = &self.consent else { return Poll::Ready(Ok(None)) };
         let mut consent = unpoisoned(consent);
         match consent.said {
-            Some(true) => Poll::Ready(Ok(())),
-            Some(false) => Poll::Pending,
+            Some(true) => {}
+            Some(false) => return Poll::Pending,
             None => {
                 let until = *consent.until.get_or_insert_with(|| now() + CONSENT_TIMEOUT);
                 ready!(consent.patience.poll_until(cx, until));
                 consent.said = Some(true);
-                Poll::Ready(Ok(()))
             }
         }
+        Poll::Ready(Ok(consent.kept.take()))
     }
 }
 
 impl Outgoing {
     pub(super) fn new(body: Body, upload: Option<Arc<Upload>>) -> Self {
-        Self((!body.is_empty()).then(|| Box::new(Carried { body, rest: Bytes::new(), upload })))
+        if body.is_empty() {
+            return Self(None);
+        }
+        let body = match &upload {
+            Some(upload) => upload.keep(body),
+            None => body,
+        };
+        Self(Some(Box::new(Carried { body, rest: Bytes::new(), upload })))
     }
 
     /// The body as it is now, where nobody sends it.
     pub(super) fn into_body(mut self) -> Body {
         self.0.as_mut().map(|carried| std::mem::take(&mut carried.body)).unwrap_or_default()
+    }
+}
+
+impl Carried {
+    /// Looks at the body, which its upload keeps until the peer wants it.
+    fn look<T>(&self, look: impl FnOnce(&Body) -> T) -> T {
+        let consent = self.upload.as_ref().and_then(|upload| upload.consent.as_ref()).map(unpoisoned);
+        look(consent.as_ref().and_then(|consent| consent.kept.as_ref()).unwrap_or(&self.body))
     }
 }
 
@@ -206,8 +237,10 @@ impl http_body::Body for Outgoing {
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Cause>>> {
         let Some(carried) = &mut self.0 else { return Poll::Ready(None) };
         let Some(upload) = &carried.upload else { return Pin::new(&mut carried.body).poll_frame(cx) };
-        if let Err(error) = ready!(upload.poll_consent(cx)) {
-            return Poll::Ready(Some(Err(error)));
+        match ready!(upload.poll_consent(cx)) {
+            Ok(Some(kept)) => carried.body = kept,
+            Ok(None) => {}
+            Err(error) => return Poll::Ready(Some(Err(error))),
         }
         upload.begun.store(true, Ordering::Relaxed);
         let piece = match carried.rest.len() {
@@ -244,14 +277,15 @@ impl http_body::Body for Outgoing {
     }
 
     fn is_end_stream(&self) -> bool {
-        let is_empty = self.0.as_ref().is_none_or(|carried| carried.rest.is_empty() && carried.body.is_end_stream());
+        let is_over = |carried: &Carried| carried.rest.is_empty() && carried.look(|body| body.is_end_stream());
+        let is_empty = self.0.as_deref().is_none_or(is_over);
         connect::has_body(!is_empty);
         is_empty
     }
 
     fn size_hint(&self) -> SizeHint {
         self.0.as_ref().map_or(SizeHint::with_exact(0), |carried| {
-            let hint = carried.body.size_hint();
+            let hint = carried.look(|body| body.size_hint());
             hint.exact().map_or(hint, |left| SizeHint::with_exact(left + carried.rest.len() as u64))
         })
     }

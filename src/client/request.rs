@@ -507,7 +507,8 @@ impl RequestBuilder {
 
     /// Asks the server whether it wants the body before that is sent (`Expect: 100-continue`, RFC 9110 §10.1.1). The body
     /// follows when the server says so, or after a second without a word; where the server answers instead, it is not sent, and
-    /// the connection closes. Over HTTP/2 nothing is asked: there a server can end one stream.
+    /// the connection closes. A stream that was not wanted goes along where the answer is a redirect. Over HTTP/2 nothing is
+    /// asked: there a server can end one stream. Nor is it over HTTP/1.0, which has no answer to that.
     pub fn expect_continue(self) -> Self {
         self.with(|request| {
             request.headers.insert(EXPECT, HeaderValue::from_static("100-continue"));
@@ -577,8 +578,9 @@ impl RequestBuilder {
         })
     }
 
-    /// Tells `observer` what happens to this call, beside the client's own observers. What a connection that is opened for it
-    /// does is told when the call has it, or gives up, each event with its own time; the client's observers are told at once.
+    /// Tells `observer` what happens to this call, beside the client's own observers and in place of one set before. What a
+    /// connection that is opened for it does is told when the call has it, or gives up, each event with its own time; the
+    /// client's observers are told at once.
     pub fn observer(self, observer: impl Observer) -> Self {
         self.with(|request| {
             request.options.observer = Some(Own::new(observer));

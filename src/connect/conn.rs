@@ -200,6 +200,8 @@ pub(crate) struct Times {
     pub(crate) sent: Option<Instant>,
     /// When the first byte of the response was read.
     pub(crate) answered: Option<Instant>,
+    /// True if anything was read over HTTP/1.1, be it an interim response.
+    pub(crate) heard: bool,
 }
 
 impl<B: Message> Opened<B> {
@@ -373,7 +375,8 @@ impl<B: Message> Conn<B> {
         match self.protocol() {
             Protocol::Http1 => {
                 let noted = self.0.marks.noted();
-                Times { begun: noted.first_write, sent: noted.last_write, answered: noted.first_read }
+                let (begun, sent) = (noted.first_write, noted.last_write);
+                Times { begun, sent, answered: noted.first_read, heard: noted.has_read }
             }
             Protocol::Http2 => times,
         }

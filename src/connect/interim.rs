@@ -31,6 +31,16 @@ impl Default for Interim {
 }
 
 impl Interim {
+    /// How many have come.
+    pub(super) fn count(&self) -> u32 {
+        self.count
+    }
+
+    /// Returns true if nothing has come behind the last of them.
+    pub(super) fn is_between(&self) -> bool {
+        matches!(self.at, At::StatusLine(0))
+    }
+
     /// Takes the next bytes from the server. Returns false if there are too many interim responses in what has come.
     pub(super) fn read(&mut self, bytes: &[u8]) -> bool {
         // Most responses come without any.

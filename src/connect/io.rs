@@ -27,6 +27,8 @@ pub(crate) struct Noted {
     /// `None` also while the peer does not take the rest of the request.
     pub(crate) last_write: Option<Instant>,
     pub(crate) first_read: Option<Instant>,
+    /// True if anything was read, be it an interim response, whose first byte does not count.
+    pub(crate) has_read: bool,
     /// When bytes were last taken, whether or not others still wait.
     pub(crate) progress: Option<Instant>,
     /// The length of a write that failed. With TLS a part of it may have left.
@@ -69,11 +71,15 @@ impl Marks {
             return false;
         }
         let mut noted = self.lock();
-        let is_first = noted.first_read.is_none();
-        if is_first {
-            noted.first_read = Some(now());
+        noted.first_read.get_or_insert_with(now);
+        !std::mem::replace(&mut noted.has_read, true)
+    }
+
+    /// What was just read has the end of an interim response in it, and perhaps the beginning of what follows.
+    fn note_interim(&self, is_all: bool) {
+        if is_timed() {
+            self.lock().first_read = (!is_all).then(now);
         }
-        is_first
     }
 
     // Nobody leaves it half written.
@@ -196,10 +202,16 @@ impl AsyncRead for Marked {
                 self.interim = Interim::default();
             }
             // HTTP/2 has frames.
-            if self.unsent == Unsent::Waits && !self.interim.read(&buf.filled()[before..]) {
-                buf.set_filled(before);
-                let what = format!("there are more than {MAX_INTERIM} interim responses (1xx)");
-                return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, what)));
+            if self.unsent == Unsent::Waits {
+                let count = self.interim.count();
+                if !self.interim.read(&buf.filled()[before..]) {
+                    buf.set_filled(before);
+                    let what = format!("there are more than {MAX_INTERIM} interim responses (1xx)");
+                    return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, what)));
+                }
+                if self.interim.count() > count {
+                    self.marks.note_interim(self.interim.is_between());
+                }
             }
         }
         match &mut self.failure {

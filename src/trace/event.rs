@@ -398,7 +398,7 @@ pub enum Event {
         /// Its status.
         status: StatusCode,
     },
-    /// The first byte of the response came; over HTTP/1.1 that may be the first of an interim response.
+    /// The first byte of the response came. Those of interim responses do not count.
     FirstByte,
     /// The response's headers were read.
     #[non_exhaustive]
