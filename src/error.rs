@@ -29,7 +29,7 @@ struct Facts {
     kind: ErrorKind,
     message: String,
     timed_out: bool,
-    /// True if no connection could be opened and the next dial would fail for the same reason.
+    /// True if the next dial would fail for the same reason, or would be refused for it.
     lasting: bool,
     uri: Option<Uri>,
     timings: Option<Timings>,
@@ -203,7 +203,7 @@ impl Error {
         &self.0.start
     }
 
-    /// Returns true if no connection could be opened and the next dial would fail for the same reason.
+    /// Returns true if the next dial would fail for the same reason, or would be refused for it.
     pub(crate) fn is_lasting(&self) -> bool {
         self.0.lasting
     }
@@ -320,6 +320,10 @@ impl Error {
         let kind = match &error {
             ConnectError::Resolve(_) => ErrorKind::Resolve,
             ConnectError::Timeout { phase, .. } => ErrorKind::Timeout(*phase),
+            #[cfg(unix)]
+            ConnectError::Unix(_, error) if error.kind() == std::io::ErrorKind::TimedOut => {
+                ErrorKind::Timeout(Phase::Connect)
+            }
             ConnectError::Tls(_) => ErrorKind::Tls,
             #[cfg(unix)]
             ConnectError::UnixTls(..) => ErrorKind::Tls,
@@ -343,6 +347,14 @@ impl Error {
     pub(crate) fn exchange(origin: &Origin, error: hyper::Error, answered: bool) -> Self {
         let what = explain(&error, answered);
         Self::new(ErrorKind::Exchange, format!("exchange with {origin}: {what}")).because(error)
+    }
+
+    /// The server refused the client's certificate, or the lack of one. With TLS 1.3 this comes after the handshake.
+    pub(crate) fn client_refused(origin: &Origin, refusal: &str, error: Option<hyper::Error>) -> Self {
+        let mut refused = Self::new(ErrorKind::Exchange, format!("exchange with {origin}: {refusal}"));
+        refused.0.lasting = true;
+        refused.0.cause = error.map(Into::into);
+        refused
     }
 
     pub(crate) fn redirect(
@@ -493,7 +505,7 @@ fn explain(error: &hyper::Error, answered: bool) -> String {
     match (io_cause(error), stream_error(error)) {
         // TLS without close_notify, to which this is what an end is to plain TCP.
         (Some(io), _) if io.kind() == std::io::ErrorKind::UnexpectedEof => closed(answered),
-        (Some(io), _) => refusal(io).unwrap_or_else(|| format!("{}{}", reason(io), doubt(answered))),
+        (Some(io), _) => format!("{}{}", reason(io), doubt(answered)),
         // hyper has a method for this, but not in a build without its server.
         (None, _) if error.is_parse() && error.to_string() == "message head is too large" => {
             "the head of the response is too large".to_owned()
@@ -521,17 +533,6 @@ fn closed(answered: bool) -> String {
 /// Where nothing came back, nobody can say how far the request got.
 fn doubt(answered: bool) -> &'static str {
     if answered { "" } else { "; it is not known whether the request arrived" }
-}
-
-/// What TLS says, where that is what went wrong.
-#[cfg(feature = "__tls")]
-fn refusal(error: &std::io::Error) -> Option<String> {
-    crate::tls::refusal(error)
-}
-
-#[cfg(not(feature = "__tls"))]
-fn refusal(_: &std::io::Error) -> Option<String> {
-    None
 }
 
 /// What the peer said of a stream, or of all of them (RFC 9113 §5.4).

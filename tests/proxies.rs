@@ -630,3 +630,55 @@ async fn a_unix_socket_takes_every_request() {
     assert_eq!(client.pool_stats().opened, 1);
     std::fs::remove_file(&path).unwrap();
 }
+
+/// A Unix domain socket whose backlog is full, and the streams that fill it.
+#[cfg(target_os = "linux")]
+async fn full_unix_listener(path: &std::path::Path) -> (tokio::net::UnixListener, Vec<tokio::net::UnixStream>) {
+    let _ = std::fs::remove_file(path);
+    let socket = tokio::net::UnixSocket::new_stream().unwrap();
+    socket.bind(path).unwrap();
+    let listener = socket.listen(4).unwrap();
+    let mut queued = Vec::new();
+    while let Ok(stream) = tokio::net::UnixStream::connect(path).await {
+        queued.push(stream);
+    }
+    (listener, queued)
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn hazard_a_unix_socket_whose_backlog_is_full_serves_every_request() {
+    let path = std::env::temp_dir().join(format!("speeddial-unix-full-{}", std::process::id()));
+    let (listener, _queued) = full_unix_listener(&path).await;
+    let pool = PoolConfig::new().max_connections_per_host(100);
+    let client = Client::builder().unix_socket(&path).pool(pool).build().unwrap();
+    let get = async |number: usize| client.get(format!("http://api.test/{number}")).send().await?.text().await;
+    let gets = futures_util::future::join_all((0..100).map(get));
+    tokio::spawn(async move {
+        while let Ok((mut socket, _)) = listener.accept().await {
+            tokio::spawn(async move {
+                while socket.read_buf(&mut Vec::new()).await.is_ok_and(|read| read > 0) {
+                    let _ = socket.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok").await;
+                }
+            });
+        }
+    });
+    for got in gets.await {
+        assert_eq!(got.unwrap(), "ok");
+    }
+    std::fs::remove_file(&path).unwrap();
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn hazard_a_unix_socket_whose_backlog_stays_full_times_out_in_the_connect_phase() {
+    let path = std::env::temp_dir().join(format!("speeddial-unix-stuck-{}", std::process::id()));
+    let (_listener, _queued) = full_unix_listener(&path).await;
+    let builder = Client::builder().unix_socket(&path).connect_timeout(Duration::from_millis(100));
+    let error = builder.build().unwrap().get("http://api.test/").send().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Timeout(speeddial::trace::Phase::Connect), "{error}");
+    assert!(error.is_timeout() && error.is_connect());
+    let words = format!("{}: its backlog was full for 100ms", path.display());
+    assert!(error.to_string().contains(&words), "{error}");
+    std::fs::remove_file(&path).unwrap();
+}

@@ -184,7 +184,8 @@ impl ClientBuilder {
     }
 
     /// Connects to this Unix domain socket for every request, whatever its URL's host; names are not looked up, and no proxy
-    /// is gone through.
+    /// is gone through. On Linux a connection that finds the socket's backlog full waits for room within the
+    /// [`connect_timeout`](Self::connect_timeout).
     ///
     /// # Errors
     /// [`build`](Self::build) refuses a transport, a proxy, a choice of addresses or a rule for them beside it, which would have no

@@ -463,10 +463,14 @@ impl<'a> Call<'a> {
                 }
             }
         };
-        Err(match (failed.error, failure) {
-            (_, Some(cause)) => Error::upload(&self.request().origin, cause),
-            (Some(error), None) => Error::exchange(&self.request().origin, error, times.answered.is_some()),
-            (None, None) => Error::no_answer(&self.request().origin),
+        let origin = &self.request().origin;
+        if let Some(cause) = failure {
+            return Err(Error::upload(origin, cause));
+        }
+        Err(match (lease.conn().refusal(), failed.error) {
+            (Some(refusal), error) => Error::client_refused(origin, refusal, error),
+            (None, Some(error)) => Error::exchange(origin, error, times.answered.is_some()),
+            (None, None) => Error::no_answer(origin),
         })
     }
 

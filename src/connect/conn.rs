@@ -461,6 +461,11 @@ impl<B: Message> Conn<B> {
         noted.first_write.is_none() && (is_plain || noted.failed <= TLS_RECORD)
     }
 
+    /// The alert by which the server refused the client after the TLS handshake, in words.
+    pub(crate) fn refusal(&self) -> Option<&str> {
+        self.0.marks.refusal()
+    }
+
     /// What requests need where it is a proxy's that forwards them.
     pub(crate) fn forwards(&self) -> Option<&Forwarding> {
         self.0.facts.forwarding.as_ref()

@@ -3,7 +3,7 @@
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -11,6 +11,8 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::interim::{Interim, MAX_INTERIM};
 use crate::clock::{Instant, Timer, now};
+#[cfg(feature = "__tls")]
+use crate::tls::refusal;
 use crate::trace::is_timed;
 use crate::transport::Stream;
 
@@ -19,7 +21,11 @@ use crate::transport::Stream;
 /// Whoever drives the connection writes the marks, whoever sends the request reads them; hyper's channel between the
 /// two orders what one does before what the other does after.
 #[derive(Debug, Default)]
-pub(crate) struct Marks(Mutex<Noted>);
+pub(crate) struct Marks {
+    noted: Mutex<Noted>,
+    /// The alert by which the server refused the client, in words.
+    refusal: OnceLock<Box<str>>,
+}
 
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Noted {
@@ -43,6 +49,18 @@ impl Marks {
 
     pub(crate) fn noted(&self) -> Noted {
         *self.lock()
+    }
+
+    /// The alert by which the server refused the client, in words. It comes once, so [`reset`](Self::reset) leaves it.
+    pub(crate) fn refusal(&self) -> Option<&str> {
+        self.refusal.get().map(AsRef::as_ref)
+    }
+
+    /// Keeps a refusal. With TLS 1.3 it comes after the handshake, and neither h2 nor a failed write leaves it whole.
+    fn note_error(&self, error: &io::Error) {
+        if let Some(refusal) = refusal(error) {
+            let _ = self.refusal.set(refusal.into());
+        }
     }
 
     fn note_write(&self) {
@@ -84,8 +102,14 @@ impl Marks {
 
     // Nobody leaves it half written.
     fn lock(&self) -> MutexGuard<'_, Noted> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.noted.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Without TLS there are no alerts.
+#[cfg(not(feature = "__tls"))]
+fn refusal(_: &io::Error) -> Option<String> {
+    None
 }
 
 /// The treatment of bytes that are written after a write has failed.
@@ -186,6 +210,8 @@ impl Failure {
             // reader. After any other error the end is that of a connection that was cut, and a body that lasts until
             // the end may lack some of its bytes.
             (Poll::Ready(Ok(())), Some(error)) if error.kind() == io::ErrorKind::BrokenPipe => Poll::Ready(Ok(())),
+            // What the peer said, an alert of TLS, explains why the write failed.
+            (Poll::Ready(Err(said)), Some(_)) if said.kind() == io::ErrorKind::InvalidData => Poll::Ready(Err(said)),
             (_, Some(error)) => Poll::Ready(Err(error)),
             (read, None) => read,
         }
@@ -196,6 +222,9 @@ impl AsyncRead for Marked {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let before = buf.filled().len();
         let read = Pin::new(&mut self.stream).poll_read(cx, buf);
+        if let Poll::Ready(Err(error)) = &read {
+            self.marks.note_error(error);
+        }
         let came = buf.filled().len() > before;
         if came {
             if self.marks.note_read() {
@@ -340,6 +369,47 @@ mod tests {
 
         fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
             Poll::Ready(Ok(()))
+        }
+    }
+
+    /// A stream whose writes fail, and whose reads end with an alert.
+    #[cfg(feature = "__tls")]
+    struct Refused;
+
+    #[cfg(feature = "__tls")]
+    impl AsyncRead for Refused {
+        fn poll_read(self: Pin<&mut Self>, _: &mut Context<'_>, _: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+            let alert = rustls::Error::AlertReceived(rustls::AlertDescription::CertificateRequired);
+            Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, alert)))
+        }
+    }
+
+    #[cfg(feature = "__tls")]
+    impl AsyncWrite for Refused {
+        fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, _: &[u8]) -> Poll<io::Result<usize>> {
+            Poll::Ready(Err(BrokenPipe.into()))
+        }
+
+        fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Err(BrokenPipe.into()))
+        }
+
+        fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+    }
+
+    #[cfg(feature = "__tls")]
+    #[tokio::test(start_paused = true)]
+    async fn an_alert_is_kept_though_a_write_failed_before_it_was_read() {
+        for unsent in [Unsent::Waits, Unsent::Dropped] {
+            let (mut stream, marks) = Marked::new(Box::new(Refused), unsent);
+            assert_eq!(marks.refusal(), None);
+            drop(stream.write(b"ask").now_or_never());
+            let read = stream.read(&mut [0; 8]).await.unwrap_err();
+            assert_eq!(read.kind(), io::ErrorKind::InvalidData, "{unsent:?}: {read}");
+            marks.reset();
+            assert_eq!(marks.refusal(), Some("the server wants a certificate of the client"), "{unsent:?}");
         }
     }
 

@@ -481,6 +481,12 @@ impl Connector {
             Event::TlsEnd(_) | Event::TlsFailed { .. } => Some(false),
             _ => None,
         });
+        #[cfg(unix)]
+        if let Some(path) = self.unix.as_ref().filter(|_| shaking.is_none()) {
+            // Nothing else keeps a connect to a Unix domain socket waiting.
+            let what = format!("its backlog was full for {:?}", self.timeout);
+            return ConnectError::Unix(path.clone(), std::io::Error::new(std::io::ErrorKind::TimedOut, what));
+        }
         let leading = events.iter().rev().find_map(|(_, event)| match event {
             Event::ProxyStart { .. } => Some(true),
             Event::ProxyEnd | Event::AttemptStart { .. } => Some(false),

@@ -105,7 +105,8 @@ fn explain(error: io::Error) -> io::Error {
     io::Error::new(error.kind(), Failed { what, cause: error })
 }
 
-/// That a server refuses the client, which with TLS 1.3 it may say after the handshake, under an error of the stream.
+/// The alert by which the server rejects the client's certificate, or the lack of one, in words. With TLS 1.3 it
+/// arrives after the handshake, as an error of the stream.
 pub(crate) fn refusal(error: &io::Error) -> Option<String> {
     match error.get_ref()?.downcast_ref::<rustls::Error>()? {
         refused @ rustls::Error::AlertReceived(alert)

@@ -1,6 +1,7 @@
 //! TLS by rustls: whom to trust, who to be, and what came of the handshake.
 
 mod handshake;
+mod identity;
 mod verify;
 
 use std::fmt;
@@ -13,6 +14,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
 
 pub(crate) use handshake::{Shaken, Tls, refusal};
+use identity::Identity;
 use verify::{Anyone, Pinned};
 
 use crate::trust;
@@ -53,12 +55,6 @@ enum Roots {
     Added,
 }
 
-/// A certificate of the client's own.
-struct Identity {
-    chain: Vec<CertificateDer<'static>>,
-    key: PrivateKeyDer<'static>,
-}
-
 /// A version of TLS.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
@@ -82,6 +78,16 @@ pub enum TlsConfigError {
         /// What is wrong with it.
         why: String,
     },
+    /// The private key is encrypted, and there is no way to give its passphrase.
+    #[error("the private key is encrypted; decrypt it first, as `openssl pkey` does")]
+    EncryptedKey,
+    /// The private key is that of none of the chain's certificates.
+    #[error("the private key does not match the certificate")]
+    KeyMismatch,
+    /// The chain does not begin with the private key's certificate, or one is not followed by that of its issuer
+    /// (RFC 8446 §4.4.2).
+    #[error("the certificates are in the wrong order: {0}")]
+    ChainOrder(String),
     /// A name that cannot be a server's.
     #[error("`{0}` cannot be the name of a server")]
     ServerName(String),
@@ -139,11 +145,12 @@ impl TlsConfig {
     /// Shows this certificate to servers that ask for one (mTLS): its chain, its own first, and its key, in PEM.
     ///
     /// # Errors
-    /// [`TlsConfigError::Pem`] where either is missing or not valid.
+    /// [`TlsConfigError::Pem`] where either is missing or not valid, [`TlsConfigError::EncryptedKey`],
+    /// [`TlsConfigError::KeyMismatch`] or [`TlsConfigError::ChainOrder`] where they cannot be used, and
+    /// [`TlsConfigError::Refused`] for a key or a certificate of a kind that rustls does not support.
     pub fn identity_pem(mut self, chain: &[u8], key: &[u8]) -> Result<Self, TlsConfigError> {
-        let key = PrivateKeyDer::from_pem_slice(key)
-            .map_err(|error| TlsConfigError::Pem { what: "private key", why: error.to_string() })?;
-        self.identity = Some(Arc::new(Identity { chain: certificates(chain)?, key }));
+        let key = private_key(key)?;
+        self.identity = Some(Arc::new(Identity::new(certificates(chain)?, key)?));
         Ok(self)
     }
 
@@ -329,6 +336,19 @@ fn is_other_http(offered: &[u8], spoken: &[&[u8]]) -> bool {
 
 fn owned(protocols: &[&[u8]]) -> Vec<Vec<u8>> {
     protocols.iter().map(|protocol| protocol.to_vec()).collect()
+}
+
+fn private_key(pem: &[u8]) -> Result<PrivateKeyDer<'static>, TlsConfigError> {
+    PrivateKeyDer::from_pem_slice(pem).map_err(|error| match is_encrypted(pem) {
+        true => TlsConfigError::EncryptedKey,
+        false => TlsConfigError::Pem { what: "private key", why: error.to_string() },
+    })
+}
+
+/// Returns true if a file says that its key is encrypted: by its label (RFC 7468 §11), or in a header (RFC 1421).
+fn is_encrypted(pem: &[u8]) -> bool {
+    let text = String::from_utf8_lossy(pem);
+    text.contains("-----BEGIN ENCRYPTED PRIVATE KEY-----") || text.contains("Proc-Type: 4,ENCRYPTED")
 }
 
 fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, TlsConfigError> {

@@ -17,6 +17,9 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpSocket, TcpStream};
 
+#[cfg(unix)]
+use crate::clock::{now, sleep_until};
+
 /// Connects to one address: the seam under the race between addresses.
 ///
 /// Implement it to put connections over something other than TCP, or to script a network in a test.
@@ -378,10 +381,30 @@ impl Probe {
     }
 }
 
-/// Connects to a Unix domain socket.
+/// The first wait before another connect to a Unix domain socket whose backlog is full. It doubles each time.
+#[cfg(unix)]
+const FIRST_BACKOFF: Duration = Duration::from_millis(1);
+/// The longest of these waits.
+#[cfg(unix)]
+const LONGEST_BACKOFF: Duration = Duration::from_millis(50);
+
+/// Connects to a Unix domain socket, and tries again while its backlog is full. Dropping the future gives it up.
+///
+/// Over TCP the kernel repeats the SYN. To a Unix domain socket Linux answers EAGAIN at once (connect(2)), and does not
+/// signal when the backlog has room again. Other systems answer ECONNREFUSED, as they do where no process listens.
 #[cfg(unix)]
 pub(crate) async fn connect_unix(path: &std::path::Path) -> io::Result<Box<dyn Stream>> {
-    Ok(Box::new(tokio::net::UnixStream::connect(path).await?))
+    let mut longest = FIRST_BACKOFF;
+    loop {
+        match tokio::net::UnixStream::connect(path).await {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            connected => return Ok(Box::new(connected?)),
+        }
+        // Dials that were turned away together do not come back together.
+        let wait = longest / 2 + (longest / 2).mul_f64(fastrand::f64());
+        sleep_until(now().checked_add(wait)).await;
+        longest = (longest * 2).min(LONGEST_BACKOFF);
+    }
 }
 
 #[cfg(test)]
@@ -444,6 +467,40 @@ mod tests {
         let mut answer = Vec::new();
         stream.read_to_end(&mut answer).await.unwrap();
         assert_eq!((answer.as_slice(), echo.await.unwrap()), (&b"done"[..], sent));
+    }
+
+    #[cfg(target_os = "linux")]
+    #[tokio::test]
+    async fn a_unix_socket_with_a_full_backlog_is_tried_again_until_it_has_room() {
+        use futures_util::FutureExt;
+        use tokio::net::{UnixSocket, UnixStream};
+
+        let path = std::env::temp_dir().join(format!("speeddial-backlog-{}", std::process::id()));
+        let _ = std::fs::remove_file(&path);
+        let socket = UnixSocket::new_stream().unwrap();
+        socket.bind(&path).unwrap();
+        let listener = socket.listen(1).unwrap();
+        let mut queued = Vec::new();
+        let full = loop {
+            match UnixStream::connect(&path).await {
+                Ok(stream) => queued.push(stream),
+                Err(error) => break error,
+            }
+        };
+        assert_eq!(full.kind(), io::ErrorKind::WouldBlock);
+        let mut connecting = Box::pin(connect_unix(&path));
+        let early = connecting.as_mut().now_or_never().map(|connected| connected.map(drop));
+        assert!(early.is_none(), "{early:?}");
+        let accepting = async {
+            for _ in &queued {
+                listener.accept().await.unwrap();
+            }
+        };
+        let (connected, ()) = tokio::join!(connecting, accepting);
+        connected.unwrap();
+        std::fs::remove_file(&path).unwrap();
+        drop(listener);
+        assert!(connect_unix(&path).await.is_err(), "what is not there is not waited for");
     }
 
     #[cfg(target_os = "linux")]
