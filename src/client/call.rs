@@ -340,12 +340,15 @@ impl<'a> Call<'a> {
             let begun = now.is_none();
             let asked_at = now.take().unwrap_or_else(clock::now);
             self.check_deadline(asked_at)?;
-            let wish = Wish { failed_on, begun, once: !repeatable };
-            let lease = match self.checkout(wish, asked_at, &mut queued).await {
-                // A dial that was begun on another runtime is lost with that.
-                Err(LeaseError::Lost) => self.checkout(Wish { begun: true, ..wish }, clock::now(), &mut queued).await,
-                checked_out => checked_out,
-            };
+            let own = self.attempts.have_ended_with_runtimes();
+            let wish = Wish { failed_on, begun, once: !repeatable, own, ..Wish::default() };
+            let mut lease = self.checkout(wish, asked_at, &mut queued).await;
+            for _ in 0..MAX_LOST_DIALS {
+                if !matches!(lease, Err(LeaseError::Lost)) || Handle::try_current().is_err() {
+                    break;
+                }
+                lease = self.checkout(Wish { begun: true, ..wish }, clock::now(), &mut queued).await;
+            }
             let mut lease = lease.map_err(|error| match error {
                 LeaseError::Impatient(limit) => {
                     Error::silence(&self.request().origin, self.open.trace.phase(), "no connection", limit)
@@ -700,9 +703,12 @@ fn end_of(failed: &SendError<Outgoing>, times: Times, conn: &Conn<Outgoing>) -> 
     let closed_silently = is_silent && failed.error.as_ref().is_none_or(is_closed);
     // hyper does not tell of a GOAWAY that came before it took the request, nor of one that the end of the connection overtook.
     let is_turned_away = conn.refuses_all() || (failed.unsent.is_some() && conn.is_going_away());
+    let unsent = failed.unsent.is_some() || (closed_silently && conn.wrote_nothing());
     if failed.is_refused() || is_turned_away {
         AttemptEnd::Refused
-    } else if failed.unsent.is_some() || (closed_silently && conn.wrote_nothing()) {
+    } else if conn.is_abandoned() {
+        AttemptEnd::RuntimeEnded { unsent }
+    } else if unsent {
         AttemptEnd::NotSent
     } else if closed_silently {
         AttemptEnd::ClosedSilently
@@ -748,6 +754,10 @@ fn is_for_nobody(response: &http::Response<Incoming>) -> bool {
         && response.status() == http::StatusCode::REQUEST_TIMEOUT
         && (response.version() < http::Version::HTTP_11 || KeepAlive::of(response.headers()).is_last)
 }
+
+/// How often a call asks for a connection again because its dial was lost. One that was begun on another runtime is
+/// lost with that.
+const MAX_LOST_DIALS: u32 = 4;
 
 /// A connection that nobody used for less than this is not looked at before it is used again, where the request can be
 /// repeated: looking costs 2 µs.

@@ -314,6 +314,7 @@ impl Dial for Dialer {
             Capacity::Seats(seats) => told.seats(seats),
             Capacity::NoMore => told.no_more(),
             Capacity::Calm => told.calm(),
+            Capacity::Abandoned => told.abandoned(),
         });
         let speaks = speaks(Some(conn.protocol()));
         (Started { conn, speaks, location }, serving)

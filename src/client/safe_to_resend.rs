@@ -8,6 +8,7 @@
 //! | the server refused it unprocessed (REFUSED_STREAM, GOAWAY) | always |
 //! | the server timed out the idle connection (408 and close) | the connection was reused |
 //! | the connection closed before any byte of a response | the connection was reused and the request is idempotent |
+//! | the runtime that served the connection ended | nothing was sent, or the request is idempotent |
 //! | anything else | never |
 //!
 //! In every case the body must be available again, and the call must have attempts left. The first resend of a call goes out
@@ -32,6 +33,11 @@ pub(super) enum AttemptEnd {
     IdleTimeout,
     /// The connection closed before any byte of a response arrived.
     ClosedSilently,
+    /// The runtime on which the connection was opened ended. This says nothing about the server.
+    RuntimeEnded {
+        /// True if no byte of the request was written.
+        unsent: bool,
+    },
     /// Any other failure; the server may have processed the request.
     Failed,
 }
@@ -58,6 +64,8 @@ pub(super) struct Resend {
     pub(super) wait: Duration,
     /// True if it draws on the origin's allowance and counts as an attempt of a retry policy.
     pub(super) is_charged: bool,
+    /// True if later resends wait the longer for it.
+    is_counted: bool,
 }
 
 /// A call's attempts without an answer so far, and its resends.
@@ -68,6 +76,8 @@ pub(super) struct Attempts {
     possibly_processed: u32,
     /// Those among them that failed on a new connection before anything was sent.
     new_connections_failed: u32,
+    /// Those that ended with a runtime, which are not among the unanswered.
+    runtimes_ended: u32,
     resends: u32,
     charged_resends: u32,
 }
@@ -77,6 +87,8 @@ const MAX_ATTEMPTS: u32 = 6;
 const MAX_POSSIBLY_PROCESSED: u32 = 3;
 /// The most attempts that fail on a new connection before anything was sent and are still followed by another one.
 const MAX_NEW_CONNECTIONS_FAILED: u32 = 1;
+/// The most resends of a call because runtimes ended. Each of them needs another runtime's connection.
+const MAX_RUNTIMES_ENDED: u32 = 32;
 /// The longest wait before the second resend; it doubles with each further one.
 const FIRST_BACKOFF: Duration = Duration::from_millis(150);
 
@@ -84,6 +96,9 @@ impl Attempts {
     /// Counts an attempt without an answer, and returns how the request may be resent, or `None` if it must not be. `random` is
     /// from 0 to 1.
     pub(super) fn record(&mut self, attempt: Attempt, random: f64) -> Option<Resend> {
+        if let AttemptEnd::RuntimeEnded { unsent } = attempt.end {
+            return self.record_runtime_end(attempt, unsent);
+        }
         let may_be_processed = matches!(attempt.end, AttemptEnd::ClosedSilently | AttemptEnd::Failed);
         let new_connection_failed = attempt.end == AttemptEnd::NotSent && !attempt.on_reused_connection;
         self.unanswered += 1;
@@ -94,18 +109,34 @@ impl Attempts {
         }
         let cause = self.cause(attempt)?;
         let is_charged = !attempt.on_proven_connection || self.resends > 0;
-        Some(Resend { cause, wait: self.wait(random), is_charged })
+        Some(Resend { cause, wait: self.wait(random), is_charged, is_counted: true })
+    }
+
+    /// Counts the end of a runtime, apart from what servers do.
+    fn record_runtime_end(&mut self, attempt: Attempt, unsent: bool) -> Option<Resend> {
+        self.runtimes_ended += 1;
+        let is_safe = attempt.body_is_replayable && (unsent || attempt.is_idempotent);
+        if !is_safe || self.runtimes_ended > MAX_RUNTIMES_ENDED {
+            return None;
+        }
+        let cause = if unsent { RetryCause::NotSent } else { RetryCause::Closed };
+        Some(Resend { cause, wait: Duration::ZERO, is_charged: false, is_counted: false })
     }
 
     /// Counts a resend.
     pub(super) fn resent(&mut self, resend: Resend) {
-        self.resends += 1;
+        self.resends += u32::from(resend.is_counted);
         self.charged_resends += u32::from(resend.is_charged);
     }
 
     /// How many resends count as attempts of a retry policy.
     pub(super) fn charged_resends(&self) -> u32 {
         self.charged_resends
+    }
+
+    /// Returns true if an attempt ended with the runtime that served its connection.
+    pub(super) fn have_ended_with_runtimes(&self) -> bool {
+        self.runtimes_ended > 0
     }
 
     /// Returns true if as many attempts have got no answer as may.
@@ -252,6 +283,24 @@ mod tests {
         };
         assert_eq!(charged(Attempt { end: AttemptEnd::Refused, ..STALE }), 4);
         assert_eq!(charged(Attempt { end: AttemptEnd::Refused, ..NEW }), 5);
+    }
+
+    #[test]
+    fn the_end_of_a_runtime_is_resent_at_once_and_counted_apart() {
+        let ended = |unsent| Attempt { end: AttemptEnd::RuntimeEnded { unsent }, ..NEW };
+        assert_eq!(waits(ended(false), 1.0), [0; MAX_RUNTIMES_ENDED as usize]);
+        let mut attempts = Attempts::default();
+        for _ in 0..10 {
+            let resend = attempts.record(ended(false), 1.0).unwrap();
+            assert!(!resend.is_charged);
+            attempts.resent(resend);
+        }
+        assert!(!attempts.are_used_up());
+        let first = attempts.record(STALE, 1.0).unwrap();
+        assert_eq!((first.wait, first.is_charged), (Duration::ZERO, false), "the first that the server may notice");
+        let post = |unsent| Attempt { is_idempotent: false, ..ended(unsent) };
+        assert_eq!((cause(post(false)), cause(post(true))), (None, Some(RetryCause::NotSent)));
+        assert_eq!(cause(Attempt { body_is_replayable: false, ..ended(true) }), None);
     }
 
     #[test]

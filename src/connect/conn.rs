@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -73,6 +73,8 @@ struct Inner<B> {
     answers: AtomicU64,
     host: OnceLock<HeaderValue>,
     task: AbortHandle,
+    /// Set when its task ends before its socket is closed, with the runtime.
+    abandoned: AtomicBool,
 }
 
 /// What a connection speaks.
@@ -114,6 +116,8 @@ pub(crate) enum Capacity {
     NoMore,
     /// The same, and the server asks for fewer (ENHANCE_YOUR_CALM).
     Calm,
+    /// None at all: the runtime that served it ends. The server has no part in it.
+    Abandoned,
 }
 
 /// What hyper is told that the peer allows until the peer says so itself: a number that no peer says. The pool has one
@@ -282,19 +286,21 @@ impl<B: Message> Opened<B> {
         capacity: F,
     ) -> (Conn<B>, Served<B, P, F>) {
         let Self { sender, serving, marks, facts } = self;
-        let (answers, host) = (AtomicU64::new(0), OnceLock::new());
-        let conn = Arc::new(Inner { sender, marks, facts, number, answers, host, task });
-        let serving = Served { serving, capacity, conn: Arc::downgrade(&conn), place };
+        let (answers, host, abandoned) = (AtomicU64::new(0), OnceLock::new(), AtomicBool::new(false));
+        let conn = Arc::new(Inner { sender, marks, facts, number, answers, host, task, abandoned });
+        let serving = Served { serving, capacity, conn: Arc::downgrade(&conn), over: false, place };
         (Conn(conn), serving)
     }
 }
 
 /// A connection that is served, until its socket is closed. By hand, because it lies in memory as long as the connection lives.
-pub(crate) struct Served<B: Message, P, F> {
+pub(crate) struct Served<B: Message, P, F: Fn(Capacity)> {
     // The socket goes first, and only then its place.
     serving: Serving<B>,
     capacity: F,
     conn: Weak<Inner<B>>,
+    /// True if its socket was closed in the course of things.
+    over: bool,
     #[expect(dead_code, reason = "it is held and dropped")]
     place: P,
 }
@@ -303,19 +309,26 @@ impl<B: Message, P: Unpin, F: Fn(Capacity) + Unpin> Future for Served<B, P, F> {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        let Self { serving, capacity, .. } = &mut *self;
-        match serving {
+        let Self { serving, capacity, over, .. } = &mut *self;
+        let served = match serving {
             Serving::Http1(serving) => serving.poll_unpin(cx),
             Serving::Http2(serving) => serving.poll(cx, capacity),
-        }
+        };
+        *over = served.is_ready();
+        served
     }
 }
 
-impl<B: Message, P, F> Drop for Served<B, P, F> {
+impl<B: Message, P, F: Fn(Capacity)> Drop for Served<B, P, F> {
     fn drop(&mut self) {
-        if let Some(conn) = self.conn.upgrade()
-            && let Sender::Http1(sender) = &conn.sender
-        {
+        let Some(conn) = self.conn.upgrade() else { return };
+        // The pool aborts connections without requests alone, and a panic is not to be repeated.
+        if !self.over && !std::thread::panicking() {
+            // Requests learn of it before they fail, and the pool before the socket is closed.
+            conn.abandoned.store(true, Ordering::Relaxed);
+            (self.capacity)(Capacity::Abandoned);
+        }
+        if let Sender::Http1(sender) = &conn.sender {
             let sender = unpoisoned(sender).take();
             // With it goes a request that nobody takes any more, and not while others wait for the lock.
             drop(sender);
@@ -447,6 +460,11 @@ impl<B: Message> Conn<B> {
     /// Returns true if the server has said by GOAWAY that it has processed none of the requests.
     pub(crate) fn refuses_all(&self) -> bool {
         self.0.facts.seen.as_ref().is_some_and(|seen| seen.refuses_all())
+    }
+
+    /// Returns true if the runtime that served it ended before its socket was closed.
+    pub(crate) fn is_abandoned(&self) -> bool {
+        self.0.abandoned.load(Ordering::Relaxed)
     }
 
     /// Returns true if it is known that no byte of the current HTTP/1.1 request was written.
@@ -667,6 +685,36 @@ mod tests {
         };
         serving.abort();
         body.map(|body| body.to_bytes())
+    }
+
+    #[tokio::test]
+    async fn a_connection_whose_task_goes_away_is_known_from_one_that_its_peer_has_closed() {
+        for (protocol, closes) in
+            [Protocol::Http1, Protocol::Http2].into_iter().flat_map(|protocol| [(protocol, true), (protocol, false)])
+        {
+            let (stream, mut peer) = tokio::io::duplex(4_096);
+            let (facts, remote, forwarding, interest, probe) = Default::default();
+            let line = Line { stream: Box::new(stream), facts, remote, forwarding, interest, probe };
+            let opened = Opened::handshake(line, protocol, HttpConfig::default()).await.unwrap();
+            let task = tokio::spawn(std::future::pending::<()>()).abort_handle();
+            let said = Arc::new(Mutex::new(Vec::new()));
+            let says = said.clone();
+            let (conn, served) = opened.start(0, (), task, move |capacity| unpoisoned(&says).push(capacity));
+            let serving = tokio::spawn(served);
+            let mut times = Times::default();
+            let request = Request::get("http://api.test/").body(Empty::<Bytes>::new()).unwrap();
+            let sending = conn.send(request, clock::now(), &mut times);
+            // The request is on its way.
+            tokio::io::AsyncReadExt::read_u8(&mut peer).await.unwrap();
+            if closes {
+                drop(peer);
+            } else {
+                serving.abort();
+            }
+            assert!(sending.await.is_err());
+            let abandoned = unpoisoned(&said).contains(&Capacity::Abandoned);
+            assert_eq!((conn.is_abandoned(), abandoned), (!closes, !closes), "{protocol:?}");
+        }
     }
 
     #[tokio::test]

@@ -195,7 +195,8 @@ const WAIT: Duration = Duration::from_secs(3);
 async fn request(pool: Pool<World>, world: World, key: &'static str) {
     let start = now();
     let again = world.random(|random| (random.u8(..10) == 0).then(|| random.u64(..30)));
-    let wish = Wish { failed_on: again, begun: again.is_some(), once: world.random(fastrand::Rng::bool) };
+    let once = world.random(fastrand::Rng::bool);
+    let wish = Wish { failed_on: again, begun: again.is_some(), once, ..Wish::default() };
     let lease = match pool.checkout(&key, wish, now()) {
         Checkout::Ready(lease) => Ok(lease),
         Checkout::Wait(ticket, _) => ticket.await.lease,

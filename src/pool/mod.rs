@@ -9,20 +9,20 @@ mod stats;
 
 use std::cell::Cell;
 use std::collections::HashMap;
-use std::hash::Hash;
+use std::hash::{BuildHasher, Hash};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use foldhash::fast::RandomState;
+use foldhash::fast::{FixedState, RandomState};
 use tokio::runtime::{self, Handle};
 use tokio::sync::{Notify, oneshot};
 use tokio::task::AbortHandle;
 
 pub use config::{FollowDns, HostLimits, PoolConfig, PoolConfigError};
 pub(crate) use lease::{Lease, Ticket};
-use state::{Acquired, ConnId, Effect, Failure, Opened, Permit, Profile, State, TicketId, WarmUp};
+use state::{Acquired, ConnId, Effect, Failure, Home, Opened, Permit, Profile, State, TicketId, WarmUp};
 pub(crate) use state::{Addresses, InLine, Location, Speaks, Wish};
 pub use stats::{HostStats, PoolStats};
 
@@ -179,6 +179,7 @@ impl<D: Dial> Pool<D> {
     /// Takes a seat on a connection, or a place in the queue. It is `now`, or was a moment ago.
     pub(crate) fn checkout(&self, key: &D::Key, wish: Wish, now: Instant) -> Checkout<D> {
         let mut delivery = None;
+        let wish = Wish { home: home(), ..wish };
         let acquired = self.shared.step(|state| {
             state.checkout(now, key, wish, || {
                 let (sender, receiver) = oneshot::channel();
@@ -276,6 +277,11 @@ impl<D: Dial> Pool<D> {
     pub(crate) fn downgrade(&self) -> WeakPool<D> {
         WeakPool(Arc::downgrade(&self.shared))
     }
+}
+
+/// The runtime that this is called on.
+fn home() -> Home {
+    Handle::try_current().map_or_else(|_| Home::default(), |runtime| Home(FixedState::default().hash_one(runtime.id())))
 }
 
 /// A call that is under way without a connection, until it is dropped.
@@ -565,7 +571,7 @@ impl<D: Dial> Dialling<D> {
         let conn = Pooled { conn, born: None };
         let name = location.as_ref().map(|location| location.name.clone());
         let permit = self.permit.take()?;
-        let opened = Opened { fresh, conn, speaks, location };
+        let opened = Opened { fresh, conn, speaks, location, home: home() };
         let unknown = shared.step(|state| state.dialed(now(), permit, opened));
         if let Some(name) = name.filter(|_| unknown) {
             for answer in dialer.answers(&name) {
@@ -653,6 +659,14 @@ impl<D: Dial> Teller<D> {
     pub(crate) fn no_more(&self) {
         if let Some(shared) = self.shared.upgrade() {
             shared.step(|state| state.retire(now(), self.id, CloseCause::PeerAsked));
+        }
+    }
+
+    /// The runtime that serves the connection ends. The pool hears it before the socket is closed, and does not put it
+    /// down to the peer.
+    pub(crate) fn abandoned(&self) {
+        if let Some(shared) = self.shared.upgrade() {
+            shared.step(|state| state.retire(now(), self.id, CloseCause::Asked));
         }
     }
 

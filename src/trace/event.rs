@@ -213,7 +213,8 @@ pub enum CloseCause {
     Requests,
     /// DNS has left its address.
     Dns,
-    /// Somebody asked for it: idle ones were to be closed, or the pool to be drained, or the client is gone.
+    /// The program asked for it: idle ones were to be closed, or the pool to be drained, or the client is gone, or the
+    /// runtime ended on which it was opened.
     Asked,
 }
 
@@ -284,8 +285,8 @@ pub enum RetryCause {
     /// The peer says that it did nothing about the request: it refused the stream, or left it out of its GOAWAY
     /// (RFC 9113 §8.7).
     Refused,
-    /// A kept connection closed without a byte of a response, as connections do that were idle for too long, and the request
-    /// is idempotent (RFC 9112 §9.3.1).
+    /// A kept connection closed without a byte of a response, as connections do that were idle for too long, and the
+    /// request is idempotent (RFC 9112 §9.3.1). Or the runtime ended on which the connection was opened.
     Closed,
     /// A kept connection had a 408 in it, which is said to nobody's request (RFC 9110 §15.5.9).
     TimedOutIdle,

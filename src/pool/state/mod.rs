@@ -137,6 +137,10 @@ pub(crate) struct ConnId {
     pub(crate) serial: u64,
 }
 
+/// The runtime that serves a connection, or that a request is made on. It is only compared.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Home(pub(crate) u64);
+
 /// A request that waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct TicketId {
@@ -199,6 +203,10 @@ pub(crate) struct Wish {
     pub(crate) begun: bool,
     /// True if it must be sent once: of a server that cuts kept connections it gets a rested or a new one.
     pub(crate) once: bool,
+    /// The runtime it is made on, whose connections it gets rather than others.
+    pub(crate) home: Home,
+    /// True if it gets connections of its own runtime alone, for as long as one is dialled for it.
+    pub(crate) own: bool,
 }
 
 /// How a lease ended.
@@ -224,6 +232,8 @@ pub(crate) struct Opened<C> {
     /// One seat until it is said how many there are, where it speaks HTTP/2.
     pub(crate) speaks: Speaks,
     pub(crate) location: Option<Location>,
+    /// The runtime that serves it.
+    pub(crate) home: Home,
 }
 
 /// Where a connection leads, as DNS had it.
@@ -386,6 +396,7 @@ struct Open<C> {
     due: Option<CloseCause>,
     listed: Listed,
     location: Option<Location>,
+    home: Home,
 }
 
 /// In which of its host's lists an open connection is.
@@ -396,14 +407,22 @@ enum Listed {
     Shared,
 }
 
+/// What a request that waits takes.
+#[derive(Debug, Clone, Copy)]
+struct Wants {
+    /// It failed before, and stands in front of those without a dial.
+    again: bool,
+    /// It takes no HTTP/1 connection that others have used, and while it has a dial no HTTP/2 connection that was just given back.
+    shuns: bool,
+    /// While it has a dial, it takes other connections of this runtime alone.
+    own: Option<Home>,
+}
+
 struct Ticket<W> {
     host: usize,
     serial: u64,
     since: Instant,
-    /// It failed before, and stands in front of those without a dial.
-    again: bool,
-    /// It takes no HTTP/1 connection that others have used.
-    shuns: bool,
+    wants: Wants,
     waiter: W,
     dial: Option<usize>,
     links: Links,
@@ -486,10 +505,10 @@ impl<K: Clone + Eq + Hash, C: Clone, W, E> State<K, C, W, E> {
         }
         let host = self.host(now, key);
         let rest = self.rest(now, host, wish.once);
-        let mut found = self.with_a_seat(now, host, wish.failed_on, rest);
-        if found.is_none() && rest.is_some() && self.refusal(host).is_some() {
-            // A connection that has not rested is better than none.
-            found = self.with_a_seat(now, host, wish.failed_on, None);
+        let mut found = self.with_a_seat(now, host, wish, rest);
+        if found.is_none() && (rest.is_some() || wish.own) && self.refusal(host).is_some() {
+            // A connection that has not rested, or is another runtime's, is better than none.
+            found = self.with_a_seat(now, host, Wish { own: false, ..wish }, None);
         }
         if let Some(id) = found {
             self.count(host, |tally| tally.queued.add(Duration::ZERO));
@@ -506,7 +525,8 @@ impl<K: Clone + Eq + Hash, C: Clone, W, E> State<K, C, W, E> {
         }
         let again = wish.failed_on.is_some();
         let position = self.length_before(host, again);
-        let ticket = self.enqueue(now, host, again, again || rest.is_some(), waiter());
+        let wants = Wants { again, shuns: again || rest.is_some(), own: wish.own.then_some(wish.home) };
+        let ticket = self.enqueue(now, host, wants, waiter());
         // An effect may have told it already.
         let waits = self.tickets.get(ticket.index).is_some_and(|other| other.serial == ticket.serial);
         let limit = if waits { self.kept_waiting_by(ticket.index) } else { self.binding_limit(host) };
@@ -519,12 +539,12 @@ impl<K: Clone + Eq + Hash, C: Clone, W, E> State<K, C, W, E> {
         let id = permit.0.index;
         let host = self.conns[id].host;
         self.count(host, |tally| tally.opened += 1);
-        self.give_to_the_first(host, id);
+        self.give_to_the_first(host, id, opened.home);
         self.end_dial(id);
         self.pressure.relieved();
         let unknown = self.admit(now, id, opened);
         // One that is over already still goes to its request, which finds out, lest it be dialled for without end.
-        if !self.hosts[host].queue.is_empty() {
+        if self.first_taker(host, id).is_some() {
             self.deliver(now, host, id);
         }
         self.settle(now, id);

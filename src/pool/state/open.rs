@@ -3,22 +3,27 @@
 use std::hash::Hash;
 use std::time::Duration;
 
-use super::{Conn, Effect, Ended, Grant, Held, Listed, Open, Opened, Speaks, Stage, State};
+use super::{Conn, Effect, Ended, Grant, Held, Home, Listed, Open, Opened, PER_HOST, Speaks, Stage, State, Wish};
 use crate::clock::Instant;
+use crate::list::List;
 use crate::trace::CloseCause;
 
+/// Among so many connections one of the request's own runtime is looked for. Mostly there is one runtime.
+const LOOKED_AT: usize = 16;
+
 impl<K: Clone + Eq + Hash, C: Clone, W, E> State<K, C, W, E> {
-    /// A connection with a free seat: a busy one rather than an idle one, the most recently used rather than others. A
-    /// request that comes `again` gets no idle one, nor the one it failed on; one that needs a `rest` none that was idle for less.
+    /// A connection with a free seat: one of the request's own runtime rather than others, a busy one rather than an
+    /// idle one, the most recently used rather than others. A request that failed before gets no idle one, nor the one
+    /// on which it failed; one that needs a `rest` none that was idle for less.
     pub(super) fn with_a_seat(
         &mut self,
         now: Instant,
         host: usize,
-        again: Option<u64>,
+        wish: Wish,
         rest: Option<Duration>,
     ) -> Option<usize> {
         loop {
-            let found = self.shared_seat(host, again).or_else(|| self.idle_seat(now, host, again, rest))?;
+            let found = self.any_seat(now, host, wish, rest)?;
             let Some(cause) = self.overdue(now, found) else { return Some(found) };
             self.end(found, cause);
             self.settle(now, found);
@@ -26,27 +31,42 @@ impl<K: Clone + Eq + Hash, C: Clone, W, E> State<K, C, W, E> {
         }
     }
 
-    fn shared_seat(&self, host: usize, again: Option<u64>) -> Option<usize> {
-        let shared = &self.hosts[host].shared;
-        let mut found = shared.front()?;
-        while Some(self.conns[found].serial) == again {
-            found = shared.after(&self.conns, found)?;
+    fn any_seat(&self, now: Instant, host: usize, wish: Wish, rest: Option<Duration>) -> Option<usize> {
+        let is_own = |id: &usize| self.open(*id).home == wish.home;
+        let shared = self.shared_seat(host, wish);
+        if shared.as_ref().is_some_and(is_own) {
+            return shared;
         }
-        Some(found)
+        let idle = self.idle_seat(now, host, wish, rest);
+        let found = idle.filter(is_own);
+        if wish.own { found } else { found.or(shared).or(idle) }
     }
 
-    fn idle_seat(&self, now: Instant, host: usize, again: Option<u64>, rest: Option<Duration>) -> Option<usize> {
-        let idle = &self.hosts[host].idle;
-        let has_rested =
-            |open: &Open<C>| open.many || rest.is_none_or(|rest| now.saturating_duration_since(open.since) >= rest);
+    fn shared_seat(&self, host: usize, wish: Wish) -> Option<usize> {
+        self.nearest(&self.hosts[host].shared, wish.home, |id| Some(self.conns[id].serial) != wish.failed_on)
+    }
+
+    fn idle_seat(&self, now: Instant, host: usize, wish: Wish, rest: Option<Duration>) -> Option<usize> {
+        let entry = &self.hosts[host];
         // A request that comes again suspects those that are idle, but there is no other one while the server wants calm.
-        let takes_idle = again.is_none() || self.hosts[host].calm.is_some();
-        let mut found = idle.front().filter(|_| takes_idle)?;
-        // One whose peer allows no request at the moment stays idle.
-        while self.open(found).seats == 0 || !has_rested(self.open(found)) || Some(self.conns[found].serial) == again {
-            found = idle.after(&self.conns, found)?;
+        if wish.failed_on.is_some() && entry.calm.is_none() {
+            return None;
         }
-        Some(found)
+        self.nearest(&entry.idle, wish.home, |id| {
+            let open = self.open(id);
+            let has_rested = open.many || rest.is_none_or(|rest| now.saturating_duration_since(open.since) >= rest);
+            // One whose peer allows no request at the moment stays idle.
+            open.seats > 0 && has_rested && Some(self.conns[id].serial) != wish.failed_on
+        })
+    }
+
+    /// The first connection of a list that fits, or one not far behind it that `home` serves.
+    fn nearest(&self, list: &List<PER_HOST>, home: Home, fits: impl Fn(usize) -> bool) -> Option<usize> {
+        let behind = |id: &usize| list.after(&self.conns, *id);
+        let mut fitting = std::iter::successors(list.front(), behind).filter(|id| fits(*id)).peekable();
+        let first = *fitting.peek()?;
+        let own = fitting.take(LOOKED_AT).find(|id| self.open(*id).home == home);
+        Some(own.unwrap_or(first))
     }
 
     /// How long a kept connection that speaks HTTP/1 has to have been idle for a request that must be sent once. Over HTTP/2 requests
@@ -130,7 +150,7 @@ impl<K: Clone + Eq + Hash, C: Clone, W, E> State<K, C, W, E> {
 
     /// Takes a new connection into the books. Whether its name's answers are not known.
     pub(super) fn admit(&mut self, now: Instant, id: usize, opened: Opened<C>) -> bool {
-        let Opened { fresh, conn, speaks, location } = opened;
+        let Opened { fresh, conn, speaks, location, home } = opened;
         let host = self.conns[id].host;
         let limits = *self.limits(host);
         let (said, ahead) = match self.conns[id].stage {
@@ -164,6 +184,7 @@ impl<K: Clone + Eq + Hash, C: Clone, W, E> State<K, C, W, E> {
             due: None,
             listed,
             location,
+            home,
         });
         unknown
     }

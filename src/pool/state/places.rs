@@ -38,6 +38,14 @@ impl<K: Clone + Eq + Hash, C: Clone, W, E> State<K, C, W, E> {
         entry.places < limits.max_connections && !(many && entry.http2_connections() >= limits.max_http2_connections)
     }
 
+    /// Whether an HTTP/2 host may dial for one request, though another dial would do for it.
+    pub(super) fn may_dial_apart(&self, host: usize) -> bool {
+        let entry = &self.hosts[host];
+        let is_many = entry.speaks == Speaks::Many && entry.calm.is_none();
+        let has_room = self.has_room() && self.host_has_room(host);
+        is_many && has_room && entry.dials.len() < self.limits(host).max_dials && !self.draining
+    }
+
     /// How many connections the host would dial for its requests, and for so many more, if only the total allowed it.
     pub(super) fn dialable(&self, host: usize, more: usize) -> usize {
         let (entry, limits) = (&self.hosts[host], self.limits(host));

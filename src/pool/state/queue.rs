@@ -2,7 +2,7 @@
 
 use std::hash::Hash;
 
-use super::{Effect, Failure, PER_HOST, Speaks, Stage, State, Ticket, TicketId, next};
+use super::{Effect, Failure, Home, PER_HOST, Speaks, Stage, State, Ticket, TicketId, Wants, next};
 use crate::clock::Instant;
 use crate::list::{Links, List};
 use crate::trace::{CloseCause, Limit};
@@ -30,10 +30,11 @@ impl<K: Clone + Eq + Hash, C: Clone, W, E> State<K, C, W, E> {
     }
 
     /// Puts a request in the queue; one that comes `again` in front of those without a dial, because it came before them.
-    pub(super) fn enqueue(&mut self, now: Instant, host: usize, again: bool, shuns: bool, waiter: W) -> TicketId {
+    pub(super) fn enqueue(&mut self, now: Instant, host: usize, wants: Wants, waiter: W) -> TicketId {
+        let Wants { again, shuns, own } = wants;
         let serial = next(&mut self.serial);
         let ahead_of = self.hosts[host].first_unpaired.filter(|_| again);
-        let ticket = Ticket { host, serial, since: now, again, shuns, waiter, dial: None, links: Links::default() };
+        let ticket = Ticket { host, serial, since: now, wants, waiter, dial: None, links: Links::default() };
         let index = self.tickets.insert(ticket);
         self.books.unpaired += 1;
         let entry = &mut self.hosts[host];
@@ -59,6 +60,11 @@ impl<K: Clone + Eq + Hash, C: Clone, W, E> State<K, C, W, E> {
             && !self.draining
         {
             self.adopt(host, orphan);
+            self.relist(host);
+        }
+        if own.is_some() && self.tickets[index].dial.is_none() && self.may_dial_apart(host) {
+            let dial = self.dial(now, host);
+            self.pair(host, dial);
             self.relist(host);
         }
         if self.tickets[index].dial.is_none() && shuns {
@@ -99,7 +105,7 @@ impl<K: Clone + Eq + Hash, C: Clone, W, E> State<K, C, W, E> {
         }
         entry.queue.remove(&mut self.tickets, index);
         let ticket = self.tickets.remove(index);
-        entry.shunning -= usize::from(ticket.shuns);
+        entry.shunning -= usize::from(ticket.wants.shuns);
         if ticket.dial.is_none() {
             entry.unpaired -= 1;
             self.books.unpaired -= 1;
@@ -148,12 +154,17 @@ impl<K: Clone + Eq + Hash, C: Clone, W, E> State<K, C, W, E> {
         }
     }
 
-    /// Makes a finished dial that of the host's first request, which hands its own to the one this was meant for.
-    pub(super) fn give_to_the_first(&mut self, host: usize, dial: usize) {
+    /// Makes a finished dial that of the host's first request which takes it, and which hands its own to the one this was meant
+    /// for.
+    pub(super) fn give_to_the_first(&mut self, host: usize, dial: usize, home: Home) {
         let Some(meant) = self.addressee(dial) else {
             return self.hosts[host].orphans.remove(&mut self.conns, dial);
         };
-        let first = self.hosts[host].queue.front().expect("a paired request waits");
+        let queue = &self.hosts[host].queue;
+        let mut first = queue.front().expect("a paired request waits");
+        while self.waits_for_its_own(&self.tickets[first], dial, home) {
+            first = queue.after(&self.tickets, first).expect("the one it was meant for takes it");
+        }
         if first != meant {
             let other = self.tickets[first].dial.replace(dial);
             let other = other.expect("requests with a dial stand before those without");
@@ -200,13 +211,16 @@ impl<K: Clone + Eq + Hash, C: Clone, W, E> State<K, C, W, E> {
         let used = open.requests > 0 && !open.many;
         // Its last request has just ended, and servers close connections right behind an answer. A request that failed for that
         // rather waits for its dial, where it has one.
-        let just_given_back = open.requests > 0 && open.many && open.taken == 0;
+        let just_given_back = open.requests > 0 && open.many && open.taken == 0 && !self.draining;
         let entry = &self.hosts[host];
         let queue = &entry.queue;
         if used && entry.shunning == queue.len() {
             return None;
         }
-        let is_shunned = |ticket: &Ticket<W>| ticket.shuns && (used || (just_given_back && ticket.dial.is_some()));
+        let is_shunned = |ticket: &Ticket<W>| {
+            let shuns = ticket.wants.shuns && (used || (just_given_back && ticket.dial.is_some()));
+            shuns || self.waits_for_its_own(ticket, id, open.home)
+        };
         let mut taker = queue.front()?;
         while is_shunned(&self.tickets[taker]) {
             taker = queue.after(&self.tickets, taker)?;
@@ -214,10 +228,16 @@ impl<K: Clone + Eq + Hash, C: Clone, W, E> State<K, C, W, E> {
         Some(taker)
     }
 
+    /// Returns true if a request waits for its dial rather than take a connection, or a finished dial, that `home` serves.
+    fn waits_for_its_own(&self, ticket: &Ticket<W>, id: usize, home: Home) -> bool {
+        let is_foreign = ticket.wants.own.is_some_and(|own| own != home) && !self.draining;
+        is_foreign && ticket.dial.is_some_and(|dial| dial != id)
+    }
+
     /// Whether the host's next request to be dialled for takes nothing but a new connection, and there is no room for one.
     pub(super) fn wants_room(&self, host: usize) -> bool {
         let entry = &self.hosts[host];
-        let shuns = entry.first_unpaired.is_some_and(|first| self.tickets[first].shuns);
+        let shuns = entry.first_unpaired.is_some_and(|first| self.tickets[first].wants.shuns);
         shuns && entry.places == entry.usable && !(self.has_room() && self.host_has_room(host))
     }
 
@@ -258,7 +278,7 @@ impl<K: Clone + Eq + Hash, C: Clone, W, E> State<K, C, W, E> {
             if self.tickets[ticket].since < self.tickets[first].since {
                 first = ticket;
             }
-            next = queue.after(&self.tickets, ticket).filter(|_| self.tickets[ticket].again);
+            next = queue.after(&self.tickets, ticket).filter(|_| self.tickets[ticket].wants.again);
         }
         Some(first)
     }

@@ -17,7 +17,7 @@ fn pool(config: PoolConfig) -> (Pool, Instant) {
 }
 
 fn http1(conn: u64) -> Opened<u64> {
-    Opened { fresh: conn, conn, speaks: Speaks::One, location: None }
+    Opened { fresh: conn, conn, speaks: Speaks::One, location: None, home: Home(0) }
 }
 
 fn http2(conn: u64) -> Opened<u64> {
@@ -41,7 +41,7 @@ impl Pool {
         begun: bool,
         waiter: impl FnOnce() -> u32,
     ) -> Acquired<u64> {
-        self.checkout(now, host, Wish { failed_on, begun, once: false }, waiter)
+        self.checkout(now, host, Wish { failed_on, begun, ..Wish::default() }, waiter)
     }
 
     fn wait(&mut self, now: Instant, host: u8, waiter: u32) -> TicketId {
@@ -130,6 +130,53 @@ fn a_cold_request_dials_and_a_warm_one_does_not() {
     pool.release(now, held, KEPT);
     assert_eq!(pool.ready(now, 1).1, 5);
     assert!(pool.poll().is_none());
+}
+
+#[test]
+fn a_request_gets_a_connection_of_its_own_runtime_rather_than_a_more_recent_one() {
+    let (mut pool, now) = pool(PoolConfig::new());
+    pool.wait(now, 1, 1);
+    pool.wait(now, 1, 2);
+    let permits = [pool.permit(), pool.permit()];
+    for (number, permit) in (1..).zip(permits) {
+        pool.dialed(now, permit, Opened { home: Home(number), ..http1(number) });
+    }
+    let held = [pool.delivered().1, pool.delivered().1];
+    held.into_iter().for_each(|held| pool.release(now, held, KEPT));
+    // A runtime without connections gets the most recent one.
+    for (home, expected) in [(1, 1), (2, 2), (1, 1), (3, 1)] {
+        let wish = Wish { home: Home(home), ..Wish::default() };
+        match pool.checkout(now, &1, wish, || 0) {
+            Acquired::Ready(Grant { held, conn, .. }) => {
+                assert_eq!(conn, expected, "runtime {home}");
+                pool.release(now, held, KEPT);
+            }
+            other => panic!("expected an idle connection: {other:?}"),
+        }
+    }
+}
+
+#[test]
+fn a_request_whose_runtimes_ended_has_a_connection_dialled_for_it_and_takes_no_other_runtimes() {
+    let (mut pool, now) = pool(PoolConfig::new());
+    pool.wait(now, MANY, 0);
+    let permit = pool.permit();
+    let id = permit.id();
+    pool.dialed(now, permit, Opened { home: Home(1), ..http2(1) });
+    pool.reseat(now, id, 1);
+    let held = pool.delivered().1;
+    pool.wait(now, MANY, 1);
+    let theirs = pool.permit();
+    let wish = Wish { failed_on: Some(99), begun: true, once: false, home: Home(2), own: true };
+    assert!(matches!(pool.checkout(now, &MANY, wish, || 2), Acquired::Wait(..)));
+    let ours = pool.permit();
+    pool.dialed(now, theirs, Opened { home: Home(1), ..http2(2) });
+    assert_eq!(pool.delivered().0, 1);
+    pool.release(now, held, KEPT);
+    assert!(pool.poll().is_none(), "nor does it take what is given back");
+    pool.dialed(now, ours, Opened { home: Home(2), ..http2(3) });
+    let (waiter, _, conn) = pool.delivered();
+    assert_eq!((waiter, conn), (2, 3));
 }
 
 #[test]
@@ -1373,7 +1420,7 @@ fn a_connection_that_its_peer_retires_takes_no_more_requests_whatever_room_there
     assert_eq!(pool.limit(now, MANY, 1), Limit::ConnectionsPerHost);
 }
 
-const ONCE: Wish = Wish { failed_on: None, begun: false, once: true };
+const ONCE: Wish = Wish { failed_on: None, begun: false, once: true, home: Home(0), own: false };
 
 #[test]
 fn a_host_that_cuts_gets_what_must_be_sent_once_on_rested_or_new_connections() {

@@ -50,6 +50,8 @@ struct Walk {
     waiting: BTreeMap<u8, VecDeque<(u32, TicketId, Instant)>>,
     /// Requests that shun idle connections.
     shunning: HashSet<u32>,
+    /// Requests that may wait for a connection of their own runtime.
+    own: HashSet<u32>,
     waiters: u32,
     /// Sockets have run out, and nobody knows until when.
     pressed: bool,
@@ -79,7 +81,7 @@ impl Walk {
             .lifetime(ms(random.u64(1..5_000)))
             .wait_timeout(ms(random.u64(1..2_000)));
         let pool = State::new(config.clone(), |host: &u8| Profile { limits: 0, speaks: speaks(*host) });
-        let (permits, held, sockets, dropped, waiting, shunning) = Default::default();
+        let (permits, held, sockets, dropped, waiting, shunning, own) = Default::default();
         let now = crate::clock::now();
         let (waiters, pressed, drained) = (0, false, false);
         Self {
@@ -94,6 +96,7 @@ impl Walk {
             dropped,
             waiting,
             shunning,
+            own,
             waiters,
             pressed,
             drained,
@@ -138,7 +141,13 @@ impl Walk {
         let undialled = |(_, ticket, _): &(u32, TicketId, Instant)| self.pool.dial_of(*ticket).is_none();
         let queue = self.waiting.entry(host).or_default();
         let behind = queue.iter().position(undialled);
-        let wish = Wish { failed_on: again, begun: false, once: self.random.bool() };
+        let wish = Wish {
+            failed_on: again,
+            begun: false,
+            once: self.random.bool(),
+            home: Home(self.random.u64(..3)),
+            own: again.is_some() && self.random.bool(),
+        };
         match self.pool.checkout(self.now, &host, wish, || waiter) {
             Acquired::Ready(Grant { held, conn, .. }) => {
                 assert!(!overtakes, "seed {}: overtook the queue", self.seed);
@@ -152,8 +161,11 @@ impl Walk {
             }
             Acquired::Wait(ticket, _) => {
                 let waits = self.pool.tickets.get(ticket.index).filter(|other| other.serial == ticket.serial);
-                if waits.is_some_and(|ticket| ticket.shuns) {
+                if waits.is_some_and(|ticket| ticket.wants.shuns) {
                     self.shunning.insert(waiter);
+                }
+                if wish.own {
+                    self.own.insert(waiter);
                 }
                 let queue = self.waiting.entry(host).or_default();
                 match behind.filter(|_| again.is_some()) {
@@ -197,7 +209,8 @@ impl Walk {
         let speaks = if many { Speaks::Many } else { Speaks::One };
         let socket = Socket { id, host, many, seats: 1, taken: 0, requests: 0, ended: false };
         self.sockets.insert(id.serial, socket);
-        let opened = Opened { fresh: id.serial, conn: id.serial, speaks, location: None };
+        let home = Home(self.random.u64(..3));
+        let opened = Opened { fresh: id.serial, conn: id.serial, speaks, location: None, home };
         self.pool.dialed(self.now, permit, opened);
     }
 
@@ -294,7 +307,8 @@ impl Walk {
                     let queue = self.waiting.get_mut(&host).unwrap();
                     let place = queue.iter().position(|(other, ..)| *other == waiter).unwrap();
                     let shuns = |(other, ..): &(u32, TicketId, Instant)| self.shunning.contains(other);
-                    let is_first = queue.iter().take(place).all(|other| (used || given_back) && shuns(other));
+                    let steps_back = |other| ((used || given_back) && shuns(other)) || self.own.contains(&other.0);
+                    let is_first = queue.iter().take(place).all(steps_back);
                     assert!(is_first && !(used && shuns(&queue[place])), "seed {}: not the first in line", self.seed);
                     queue.remove(place);
                     assert_eq!(self.sockets[&conn].host, host, "seed {}: another host's", self.seed);
@@ -397,7 +411,7 @@ impl Walk {
         let other = dialling > 0 || entry.places > entry.usable || self.pool.dialable(index, 0) > 0;
         assert!(seats == 0 || undialled == 0 || other, "seed {seed}: shuns the only connection there will be");
         assert_eq!(entry.unpaired, undialled, "seed {seed}");
-        let shuns = |(_, ticket): &(usize, &Ticket<u32>)| ticket.host == index && ticket.shuns;
+        let shuns = |(_, ticket): &(usize, &Ticket<u32>)| ticket.host == index && ticket.wants.shuns;
         assert_eq!(entry.shunning, self.pool.tickets.iter().filter(shuns).count(), "seed {seed}: shunning");
         assert!(entry.orphans.is_empty() || undialled == 0, "seed {seed}: a dial for nobody while somebody has none");
         assert_eq!(dialling, dials + entry.orphans.len(), "seed {seed}: dials");
