@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
@@ -290,4 +290,44 @@ fn an_impure_core_is_found() {
     let helper = core("#[cfg(test)]\nfn helper() {}\nuse std::sync::Mutex;\n#[cfg(test)]\nmod tests {}");
     assert_eq!(helper, ["pool/state.rs: a core that names Mutex"]);
     assert!(violations("pool/mod.rs", "//! A driver.\nuse std::sync::Mutex;").is_empty());
+}
+
+/// What each feature of the manifest turns on.
+fn features(manifest: &str) -> BTreeMap<String, Vec<String>> {
+    let (_, section) = manifest.split_once("\n[features]\n").unwrap();
+    let (section, _) = section.split_once("\n[").unwrap();
+    // In a published package the lists have several lines.
+    let lists = section.split(']').filter_map(|text| text.split_once(" = ["));
+    let names = |list: &str| list.split('"').skip(1).step_by(2).map(str::to_owned).collect();
+    lists.map(|(before, list)| (before.lines().last().unwrap_or_default().to_owned(), names(list))).collect()
+}
+
+/// All that a feature turns on, and all that those turn on.
+fn turned_on(features: &BTreeMap<String, Vec<String>>, name: &str) -> BTreeSet<String> {
+    let (mut found, mut next) = (BTreeSet::new(), vec![name.to_owned()]);
+    while let Some(name) = next.pop() {
+        next.extend(features.get(&name).into_iter().flatten().cloned());
+        found.insert(name);
+    }
+    found
+}
+
+/// The features for users that build rustls and no crypto provider for it.
+fn without_provider(manifest: &str) -> Vec<String> {
+    let features = features(manifest);
+    let names = features.keys().filter(|name| !name.starts_with("__"));
+    let lacks = |name: &&String| {
+        let on = turned_on(&features, name);
+        on.contains("__tls") && !on.contains("rustls/aws_lc_rs") && !on.contains("rustls/ring")
+    };
+    names.filter(lacks).cloned().collect()
+}
+
+#[test]
+fn every_feature_with_tls_has_a_crypto_provider() {
+    let manifest = fs::read_to_string("Cargo.toml").unwrap();
+    assert!(turned_on(&features(&manifest), "dns-over-https").contains("rustls/aws_lc_rs"));
+    assert_eq!(without_provider(&manifest), Vec::<String>::new());
+    let wrong = "\n[features]\nroots = [\"dep:roots\", \"__tls\"]\n__tls = [\"dep:rustls\"]\n\n[dependencies]\n";
+    assert_eq!(without_provider(wrong), ["roots"]);
 }
