@@ -19,7 +19,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         let number = count.fetch_add(1, Ordering::SeqCst);
         async move {
             let mut response = Response::new(Full::from("done"));
-            if number % 2 == 0 {
+            if number.is_multiple_of(2) {
                 *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
             }
             response

@@ -27,7 +27,7 @@ mod unix {
     use http_body_util::{BodyExt, Full};
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     use speeddial::dns::HickoryResolver;
-    use speeddial::{Client, ErrorKind, PoolConfig};
+    use speeddial::{Client, ClientBuilder, ErrorKind, PoolConfig};
 
     use super::http_server::HttpServer;
 
@@ -84,6 +84,14 @@ mod unix {
         std::fs::read_dir("/proc/self/fd").map_or(0, |entries| entries.count() as u64)
     }
 
+    /// A client that opens no file in the background.
+    fn builder() -> ClientBuilder {
+        let builder = Client::builder().no_proxy();
+        #[cfg(feature = "__tls")]
+        let builder = builder.tls(speeddial::tls::TlsConfig::new().prepare_in_background(false));
+        builder
+    }
+
     fn runtime() -> tokio::runtime::Runtime {
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
     }
@@ -110,7 +118,7 @@ mod unix {
         let (_server, url) = server();
         allow(256);
         runtime().block_on(async {
-            let client = Client::builder().no_proxy().build().unwrap();
+            let client = builder().build().unwrap();
             let most = tokio::spawn(async {
                 let mut most = 0;
                 for _ in 0..200 {
@@ -131,7 +139,7 @@ mod unix {
         let (_server, url) = server();
         allow(128);
         runtime().block_on(async {
-            let client = Client::builder().no_proxy().pool(PoolConfig::new().max_connections(10_000)).build().unwrap();
+            let client = builder().pool(PoolConfig::new().max_connections(10_000)).build().unwrap();
             load(&client, &url, 1_000, 20).await;
             let stats = client.pool_stats();
             assert!((20..=128).contains(&stats.opened) && stats.waiting == 0, "{stats:?}");
@@ -145,9 +153,9 @@ mod unix {
         runtime.block_on(async {
             let wait = Duration::from_millis(700);
             let pool = PoolConfig::new().wait_timeout(wait);
-            let client = Client::builder().no_proxy().pool(pool.clone()).build().unwrap();
+            let client = builder().pool(pool.clone()).build().unwrap();
             let servers = HickoryResolver::with_servers([std::net::SocketAddr::from(([127, 0, 0, 1], 9))]);
-            let named = Client::builder().no_proxy().pool(pool).resolver(servers).build().unwrap();
+            let named = builder().pool(pool).resolver(servers).build().unwrap();
             allow(64);
             let mut taken = Vec::new();
             while let Ok(file) = std::fs::File::open("/dev/null") {

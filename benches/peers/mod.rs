@@ -283,7 +283,8 @@ impl Speeddial {
         #[cfg(feature = "tls")]
         let builder = match server.client_tls(alpn(setup)) {
             Some(tls) => builder.tls(tls),
-            None => builder,
+            // It takes long to prepare what is not used.
+            None => builder.tls(speeddial::tls::TlsConfig::new().prepare_in_background(false)),
         };
         let client = builder.pool(pool).build().expect("a client");
         Self { client, url: server.url(NAME).parse().expect("a URL") }

@@ -66,6 +66,11 @@ impl Server {
         format!("{scheme}://{name}:{}/", self.address.port())
     }
 
+    /// The certificate of the authority that vouches for it.
+    pub(crate) fn authority_pem(&self) -> String {
+        self.authority.as_ref().expect("a server with TLS").pem()
+    }
+
     /// For a client that trusts it, with sessions of its own.
     pub(crate) fn client_tls(&self, alpn: &[&str]) -> Option<Arc<rustls::ClientConfig>> {
         let mut config = self.authority.as_ref()?.client();

@@ -377,7 +377,8 @@ impl ClientBuilder {
         self
     }
 
-    /// Builds the client. It needs no runtime yet, and reads no file.
+    /// Builds the client. It needs no runtime yet, and waits for no file: a thread of its own prepares TLS
+    /// (`TlsConfig::prepare_in_background`). A crypto provider for the process has to be installed before.
     ///
     /// # Errors
     /// [`ErrorKind::Request`](crate::ErrorKind::Request) where a limit of 0 would let no request through.
@@ -462,6 +463,8 @@ impl ClientBuilder {
             #[cfg(feature = "__tls")]
             tls_timeout: self.tls_timeout,
         };
+        #[cfg(feature = "__tls")]
+        connector.tls.prepare();
         let Self { pool, base, timeouts, headers, redirects, discreet, .. } = self;
         let calls = Calls {
             base,

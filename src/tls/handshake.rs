@@ -4,25 +4,21 @@ use std::io;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use once_cell::sync::OnceCell;
 use rustls::pki_types::ServerName;
-use rustls::{AlertDescription, CertificateError, ClientConfig, HandshakeKind, InvalidMessage};
+use rustls::{AlertDescription, CertificateError, HandshakeKind, InvalidMessage};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-use super::{TlsConfig, TlsConfigError};
+use super::TlsConfig;
+use super::lazy_config::LazyConfig;
 use crate::origin::Host;
 use crate::trace::TlsFacts;
 
-/// Shakes hands with servers. Its configuration is made for the first of them, because some platforms read files for it.
+/// Shakes hands with servers.
 pub(crate) struct Tls {
-    config: TlsConfig,
-    alpn: &'static [&'static [u8]],
-    /// Set once it could be made. A failure is not kept: the files may come later, and descriptors be free again.
-    made: OnceCell<Arc<ClientConfig>>,
-    /// Used until then where the platform's certificates are missing and others are there. It is kept for its sessions.
-    partial: OnceCell<Arc<ClientConfig>>,
+    /// Shared with the thread that prepares it.
+    config: Arc<LazyConfig>,
 }
 
 /// A stream after its handshake.
@@ -43,7 +39,12 @@ struct Failed {
 impl Tls {
     /// Offers the protocols of `alpn`, unless the configuration names others.
     pub(crate) fn new(config: TlsConfig, alpn: &'static [&'static [u8]]) -> Self {
-        Self { config, alpn, made: OnceCell::new(), partial: OnceCell::new() }
+        Self { config: Arc::new(LazyConfig::new(config, alpn)) }
+    }
+
+    /// Has the slow parts of the first handshake done in the background. Does not wait for them.
+    pub(crate) fn prepare(&self) {
+        self.config.prepare();
     }
 
     /// Shakes hands with `host` over `stream`.
@@ -51,23 +52,14 @@ impl Tls {
     where
         S: AsyncRead + AsyncWrite + Unpin,
     {
-        let config = self.made().map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
-        let name = match &self.config.server_name {
+        let config = self.config.get().map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
+        let name = match &self.config.settings.server_name {
             Some(name) => name.clone(),
             None => server_name(host)?,
         };
         let stream = TlsConnector::from(config).connect(name, stream).await.map_err(explain)?;
         let facts = self.facts(&stream);
         Ok(Shaken { stream, facts })
-    }
-
-    /// The configuration for the next handshake.
-    fn made(&self) -> Result<Arc<ClientConfig>, TlsConfigError> {
-        if let Some(made) = self.made.get() {
-            return Ok(made.clone());
-        }
-        let cell = if self.config.lacks_platform_roots() { &self.partial } else { &self.made };
-        cell.get_or_try_init(|| self.config.build(self.alpn)).cloned()
     }
 
     fn facts<S>(&self, stream: &TlsStream<S>) -> TlsFacts {
@@ -79,7 +71,7 @@ impl Tls {
             cipher_suite: name(connection.negotiated_cipher_suite().and_then(|suite| suite.suite().as_str())),
             alpn: connection.alpn_protocol().map(|protocol| String::from_utf8_lossy(protocol).into()),
             resumed: connection.handshake_kind() == Some(HandshakeKind::Resumed),
-            verified: !self.config.accepts_anyone,
+            verified: !self.config.settings.accepts_anyone,
             peer_certificates: certificates.iter().map(|der| Bytes::copy_from_slice(der)).collect(),
         }
     }

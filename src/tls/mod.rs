@@ -1,7 +1,9 @@
 //! TLS by rustls: whom to trust, who to be, and what came of the handshake.
 
+mod background;
 mod handshake;
 mod identity;
+mod lazy_config;
 mod verify;
 
 use std::fmt;
@@ -44,6 +46,8 @@ pub struct TlsConfig {
     alpn: Option<Vec<Vec<u8>>>,
     sessions: Option<usize>,
     accepts_anyone: bool,
+    /// True if nothing is done ahead of the first handshake.
+    prepared_late: bool,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -198,6 +202,15 @@ impl TlsConfig {
         self
     }
 
+    /// Prepares the first handshake in the background when a client is built, if true; in the handshake itself, if false. True
+    /// by default: a thread collects entropy for the random generator (once in a process) and reads the certificates that
+    /// are trusted, which takes tens of milliseconds of processor time. It ends when that is done, and does nothing for a
+    /// client that was dropped. Say false for clients that make no HTTPS requests, and in processes that fork.
+    pub fn prepare_in_background(mut self, prepare: bool) -> Self {
+        self.prepared_late = !prepare;
+        self
+    }
+
     /// The same for proxies: another server's name and key are not theirs, and HTTP/2 is not spoken to them.
     pub(crate) fn for_proxies(&self) -> Self {
         let whole = self.whole.as_ref().map(|whole| {
@@ -297,8 +310,8 @@ impl TlsConfig {
 /// A whole configuration, taken as it is: its ALPN protocols too, which are none where it names none. They are replaced only
 /// where the client's version settings ([`http1_only`](crate::ClientBuilder::http1_only),
 /// [`http2_prior_knowledge`](crate::ClientBuilder::http2_prior_knowledge)) exclude one of them, and with prior knowledge of
-/// HTTP/2 where there are none. Beside it only
-/// [`TlsConfig::server_name`] may be set; a client with more is not built.
+/// HTTP/2 where there are none. Beside it only [`TlsConfig::server_name`] and [`TlsConfig::prepare_in_background`] may
+/// be set; a client with more is not built.
 impl From<ClientConfig> for TlsConfig {
     fn from(config: ClientConfig) -> Self {
         Arc::new(config).into()

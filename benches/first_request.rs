@@ -1,0 +1,144 @@
+//! The first HTTPS request of a process, 100 ms after its client was built, with speeddial and with reqwest; and the same
+//! with the process's second client, for which the random generator has its entropy already.
+//!
+//! Each process makes these two requests; the server is in the one that starts them. Fails if speeddial's first request
+//! takes more than half as long as reqwest's.
+
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "printing is what it is for")]
+
+mod peers;
+
+use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use peers::{NAME, Server, Setup, Took, median};
+use rustix::time::{ClockId, clock_gettime};
+use speeddial::dns::FixedResolver;
+use tokio::runtime::{Builder, Runtime};
+
+const CLIENTS: [&str; 2] = ["speeddial", "reqwest"];
+
+/// From the building of a client to its first request.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// speeddial's first request to reqwest's.
+const MOST: f64 = 0.5;
+
+fn main() {
+    let arguments: Vec<_> = std::env::args().skip(1).collect();
+    if let [first, client, url] = &arguments[..]
+        && first == "run"
+    {
+        return run(client, url);
+    }
+    if !cfg!(target_os = "linux") {
+        println!("!! SKIPPED: SSL_CERT_FILE does not say here what the platform trusts");
+        return;
+    }
+    let rounds = if arguments.iter().any(|argument| argument == "--test") { 5 } else { 25 };
+    let server = Server::start(Setup { secure: true, ..Setup::default() }, 0, 2);
+    let roots = roots(&server);
+    // The server's first handshake is slow, too.
+    ask(CLIENTS[0], &server, &roots);
+    let mut took = [(); 2].map(|()| Vec::new());
+    for number in (0..rounds).flat_map(|_| 0..CLIENTS.len()) {
+        took[number].push(ask(CLIENTS[number], &server, &roots));
+    }
+    std::fs::remove_file(roots).expect("the file is there");
+    let [ours, theirs] = took.map(|rounds| {
+        [0, 1].map(|request| Took {
+            cpu: median(rounds.iter().map(|took| took[request].cpu)),
+            wall: median(rounds.iter().map(|took| took[request].wall)),
+        })
+    });
+    for (client, [first, second]) in CLIENTS.iter().zip([ours, theirs]) {
+        let (first, second) = (show(first), show(second));
+        println!("{client}: {first} for the first request of a process, {second} for that of its second client");
+    }
+    let ratio = ours[0].wall.as_secs_f64() / theirs[0].wall.as_secs_f64();
+    println!("speeddial's first request to reqwest's: {ratio:.2} (at most {MOST})");
+    if theirs[0].wall < 2 * theirs[1].wall {
+        println!("!! SKIPPED: entropy costs nothing on this machine, so that there is nothing to prepare");
+        return;
+    }
+    assert!(ratio <= MOST, "the first request is not prepared");
+}
+
+fn show(took: Took) -> String {
+    let millis = |time: Duration| time.as_secs_f64() * 1_000.0;
+    format!("{:.2} ms ({:.2} ms of processor time)", millis(took.wall), millis(took.cpu))
+}
+
+/// The platform's certificates, and that of the server's authority, in one file.
+fn roots(server: &Server) -> PathBuf {
+    const PLACES: [&str; 3] =
+        ["/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem"];
+    let set = std::env::var_os("SSL_CERT_FILE").map(PathBuf::from);
+    let mut found = set.into_iter().chain(PLACES.map(PathBuf::from)).filter_map(|place| std::fs::read(place).ok());
+    let mut pem = found.next().unwrap_or_else(|| {
+        eprintln!("the platform's certificates are not where they are looked for: there is only the server's");
+        Vec::new()
+    });
+    pem.push(b'\n');
+    pem.extend(server.authority_pem().into_bytes());
+    let path = std::env::temp_dir().join(format!("speeddial-first-request-{}.pem", std::process::id()));
+    std::fs::write(&path, pem).expect("a temporary file");
+    path
+}
+
+/// What the two requests of a new process took.
+fn ask(client: &str, server: &Server, roots: &Path) -> [Took; 2] {
+    let mut command = Command::new(std::env::current_exe().expect("this program"));
+    command.args(["run", client, &server.url(NAME)]).env("SSL_CERT_FILE", roots).env_remove("SSL_CERT_DIR");
+    let output = command.output().expect("this program runs");
+    assert!(output.status.success(), "{client}: {}", String::from_utf8_lossy(&output.stderr));
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let mut numbers = text.split_whitespace().map(|number| number.parse::<u64>().expect("microseconds"));
+    let mut next = || Duration::from_micros(numbers.next().expect("four numbers"));
+    [(); 2].map(|()| Took { cpu: next(), wall: next() })
+}
+
+fn run(client: &str, url: &str) {
+    let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
+    for _ in 0..2 {
+        let took = match client {
+            "speeddial" => with_speeddial(&runtime, url),
+            "reqwest" => with_reqwest(&runtime, url),
+            other => panic!("no client is called {other}"),
+        };
+        println!("{} {}", took.cpu.as_micros(), took.wall.as_micros());
+    }
+}
+
+fn with_speeddial(runtime: &Runtime, url: &str) -> Took {
+    let names = FixedResolver::new().with(NAME, [Ipv4Addr::LOCALHOST.into()]);
+    let client = speeddial::Client::builder().resolver(names).no_proxy().build().expect("a client");
+    measure(runtime, async {
+        client.get(url).send().await.expect("a response").bytes().await.expect("a body");
+    })
+}
+
+fn with_reqwest(runtime: &Runtime, url: &str) -> Took {
+    let _entered = runtime.enter();
+    let builder = reqwest::Client::builder().no_proxy().resolve(NAME, (Ipv4Addr::LOCALHOST, 0).into());
+    let client = builder.build().expect("a client");
+    measure(runtime, async {
+        client.get(url).send().await.expect("a response").bytes().await.expect("a body");
+    })
+}
+
+/// What a request takes after the pause.
+fn measure(runtime: &Runtime, request: impl Future<Output = ()>) -> Took {
+    std::thread::sleep(PAUSE);
+    let (cpu, start) = (processor_time(), Instant::now());
+    runtime.block_on(request);
+    Took { cpu: processor_time() - cpu, wall: start.elapsed() }
+}
+
+/// The time this process has had of processors.
+fn processor_time() -> Duration {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}

@@ -1,0 +1,120 @@
+//! A thread that does work ahead of its use: one for the process, which ends when no work is left.
+
+use std::collections::VecDeque;
+use std::panic::{self, AssertUnwindSafe};
+use std::thread;
+
+use parking_lot::Mutex;
+
+pub(super) type Job = Box<dyn FnOnce() + Send>;
+
+/// Runs jobs one after the other, in the order in which they came. Nothing depends on them: one that panics or finds no
+/// thread is dropped.
+pub(super) struct Background {
+    queue: Mutex<Queue>,
+}
+
+struct Queue {
+    waiting: VecDeque<Job>,
+    /// True from the start of a thread until it has found the queue empty.
+    has_thread: bool,
+}
+
+impl Background {
+    pub(super) const fn new() -> Self {
+        Self { queue: Mutex::new(Queue { waiting: VecDeque::new(), has_thread: false }) }
+    }
+
+    /// Runs `job` after those that came before. Does not wait for it.
+    pub(super) fn run(&'static self, job: Job) {
+        let mut queue = self.queue.lock();
+        queue.waiting.push_back(job);
+        if queue.has_thread {
+            return;
+        }
+        queue.has_thread = true;
+        drop(queue);
+        let started = thread::Builder::new().name("speeddial-tls".to_owned()).spawn(move || self.work());
+        if started.is_err() {
+            self.give_up();
+        }
+    }
+
+    fn work(&self) {
+        while let Some(job) = self.next() {
+            // The panic has been reported by its hook; the other jobs have nothing to do with it.
+            let _ = panic::catch_unwind(AssertUnwindSafe(job));
+        }
+    }
+
+    /// The next job. Without one the thread ends.
+    fn next(&self) -> Option<Job> {
+        let mut queue = self.queue.lock();
+        let job = queue.waiting.pop_front();
+        queue.has_thread = job.is_some();
+        job
+    }
+
+    /// Drops the jobs, for which there is no thread.
+    fn give_up(&self) {
+        let mut queue = self.queue.lock();
+        queue.has_thread = false;
+        let dropped = std::mem::take(&mut queue.waiting);
+        drop(queue);
+        drop(dropped);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+
+    fn background() -> &'static Background {
+        Box::leak(Box::new(Background::new()))
+    }
+
+    #[test]
+    fn jobs_run_in_their_order_on_one_thread_and_are_not_waited_for() {
+        let background = background();
+        let (open, gate) = mpsc::channel::<()>();
+        let (tell, told) = mpsc::channel();
+        background.run(Box::new(move || {
+            let _ = gate.recv();
+        }));
+        for number in 1..=3 {
+            let tell = tell.clone();
+            background.run(Box::new(move || tell.send((number, thread::current().id())).unwrap()));
+        }
+        assert!(told.try_recv().is_err(), "the first job waits, and the others wait for it");
+        drop((tell, open));
+        let (numbers, threads): (Vec<_>, Vec<_>) = told.iter().unzip();
+        assert_eq!(numbers, [1, 2, 3]);
+        assert!(threads.iter().all(|id| *id == threads[0] && *id != thread::current().id()));
+    }
+
+    #[test]
+    fn the_thread_ends_when_no_job_is_left_and_a_later_job_has_another_one() {
+        let background = background();
+        let mut threads = Vec::new();
+        for _ in 0..2 {
+            let (tell, told) = mpsc::channel();
+            background.run(Box::new(move || tell.send(thread::current().id()).unwrap()));
+            threads.push(told.recv().unwrap());
+            while background.queue.lock().has_thread {
+                thread::yield_now();
+            }
+        }
+        assert_ne!(threads[0], threads[1]);
+    }
+
+    #[test]
+    fn a_job_that_panics_takes_no_other_one_with_it() {
+        let background = background();
+        let (tell, told) = mpsc::channel();
+        background.run(Box::new(|| panic::resume_unwind(Box::new(()))));
+        background.run(Box::new(move || tell.send(()).unwrap()));
+        told.recv().unwrap();
+    }
+}
