@@ -223,16 +223,17 @@ fn outside_of_a_runtime_a_call_says_what_is_missing_and_a_body_can_be_read() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let response = runtime.block_on(async { client.get(&url).send().await.unwrap() });
     assert_eq!(block_on(response.text()).unwrap().len(), 1 << 20);
+    let opened = client.pool_stats().opened;
+    let is_idle = async {
+        while client.pool_stats().idle == 0 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    let is_idle = runtime.block_on(async { tokio::time::timeout(Duration::from_secs(10), is_idle).await.is_ok() });
+    assert!(is_idle, "the connection comes back to the pool a moment after the end of its body");
     let error = client.warm_up(&url, 1).now_or_never().expect("it fails at once").unwrap_err();
     assert!(error.to_string().contains("no tokio runtime"), "{error}");
-    // A connection that is kept serves, without time limits. It comes back to the pool a moment after the end of its body.
-    runtime.block_on(async {
-        client.get(&url).send().await.unwrap().bytes().await.unwrap();
-        while client.pool_stats().idle == 0 {
-            tokio::task::yield_now().await;
-        }
-    });
-    let opened = client.pool_stats().opened;
+    // A connection that is kept serves, without time limits.
     let response = block_on(client.get(&url).send()).unwrap();
     assert_eq!(block_on(response.text()).unwrap().len(), 1 << 20);
     assert_eq!(client.pool_stats().opened, opened);

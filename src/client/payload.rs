@@ -372,20 +372,18 @@ impl Source {
         }
         // A request that is still on its way when the response is over, and stays so, holds the connection up.
         lease.retire(CloseCause::Unfinished);
-        if let Ok(runtime) = Handle::try_current() {
-            runtime.spawn(async move {
-                let ready = async {
-                    if let Some(upload) = upload {
-                        upload.over().await;
-                    }
-                    lease.conn().ready().await
-                };
-                let in_time = clock::before(clock::now().checked_add(READY_TIMEOUT), pin!(ready)).await;
-                if in_time == Some(true) {
-                    lease.give_back(keep_alive.idle);
+        lease.conn().runtime().spawn(async move {
+            let ready = async {
+                if let Some(upload) = upload {
+                    upload.over().await;
                 }
-            });
-        }
+                lease.conn().ready().await
+            };
+            let in_time = clock::before(clock::now().checked_add(READY_TIMEOUT), pin!(ready)).await;
+            if in_time == Some(true) {
+                lease.give_back(keep_alive.idle);
+            }
+        });
     }
 
     /// The exchange has failed. A request's body that is still on its way ends with its stream; until it has, the stream is taken.
@@ -402,8 +400,7 @@ impl Source {
     /// Keeps a stream's place until the request's body is over. Where that takes longer than [`REST_TIMEOUT`], or the peer takes
     /// nothing of it for [`REST_IDLE_TIMEOUT`], its connection serves no others.
     fn when_over(upload: Arc<Upload>, mut lease: Lease<Dialer>) {
-        let Ok(runtime) = Handle::try_current() else { return };
-        runtime.spawn(async move {
+        lease.conn().runtime().spawn(async move {
             if !upload.over_within(REST_TIMEOUT, REST_IDLE_TIMEOUT).await {
                 upload.give_up();
                 // hyper does not poll a body again before the peer has taken its last piece, so the stream may stay open. It must
@@ -428,16 +425,16 @@ impl Source {
         }
         let mut rest = Rest { incoming, bytes: 0 };
         let now = Pin::new(&mut rest).poll(&mut Context::from_waker(Waker::noop()));
-        match (now, Handle::try_current()) {
-            (Poll::Ready(true), _) => self.give_back(clock::now()),
-            (Poll::Pending, Ok(runtime)) => {
-                runtime.spawn(async move {
+        match now {
+            Poll::Ready(true) => self.give_back(clock::now()),
+            Poll::Ready(false) => {}
+            Poll::Pending => {
+                self.lease.conn().runtime().spawn(async move {
                     if clock::before(clock::now().checked_add(DRAIN_TIMEOUT), rest).await == Some(true) {
                         self.give_back(clock::now());
                     }
                 });
             }
-            _ => {}
         }
     }
 }

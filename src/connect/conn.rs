@@ -15,6 +15,7 @@ use http_body::Body;
 use hyper::body::Incoming;
 use hyper::client::conn::{http1, http2};
 use hyper_util::rt::TokioIo;
+use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 
 use super::io::{Marked, Marks, Unsent};
@@ -75,6 +76,8 @@ struct Inner<B> {
     task: AbortHandle,
     /// Set when its task ends before its socket is closed, with the runtime.
     abandoned: AtomicBool,
+    /// The one that serves it.
+    runtime: Handle,
 }
 
 /// What a connection speaks.
@@ -277,7 +280,7 @@ impl<B: Message> Opened<B> {
     }
 
     /// The connection, and what serves it in `task`: it drops `place` once the socket is closed, and tells `capacity` what the
-    /// connection will carry when that changes.
+    /// connection will carry when that changes. Called on the runtime that will serve it.
     pub(crate) fn start<P, F: Fn(Capacity)>(
         self,
         number: u64,
@@ -287,7 +290,8 @@ impl<B: Message> Opened<B> {
     ) -> (Conn<B>, Served<B, P, F>) {
         let Self { sender, serving, marks, facts } = self;
         let (answers, host, abandoned) = (AtomicU64::new(0), OnceLock::new(), AtomicBool::new(false));
-        let conn = Arc::new(Inner { sender, marks, facts, number, answers, host, task, abandoned });
+        let runtime = Handle::current();
+        let conn = Arc::new(Inner { sender, marks, facts, number, answers, host, task, abandoned, runtime });
         let serving = Served { serving, capacity, conn: Arc::downgrade(&conn), over: false, place };
         (Conn(conn), serving)
     }
@@ -462,6 +466,11 @@ impl<B: Message> Conn<B> {
         self.0.facts.seen.as_ref().is_some_and(|seen| seen.refuses_all())
     }
 
+    /// The runtime for what outlives a request: the current one, or else the one that serves the connection.
+    pub(crate) fn runtime(&self) -> Handle {
+        Handle::try_current().unwrap_or_else(|_| self.0.runtime.clone())
+    }
+
     /// Returns true if the runtime that served it ended before its socket was closed.
     pub(crate) fn is_abandoned(&self) -> bool {
         self.0.abandoned.load(Ordering::Relaxed)
@@ -594,6 +603,7 @@ mod tests {
     #[test]
     fn a_request_that_crosses_the_end_of_its_connection_is_not_left_without_an_answer() {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let _entered = runtime.enter();
         let task = runtime.spawn(std::future::pending::<()>()).abort_handle();
         for round in 0..10_000 {
             let (stream, peer) = tokio::io::duplex(64);
