@@ -162,6 +162,9 @@ async fn a_server_that_is_silent_in_its_handshake_is_passed_over() {
     assert!(resolver.resolve("host.test", Family::V4).await.is_ok());
 }
 
+/// Time enough for a burst on a busy machine: what is silent for good still ends.
+const AMPLE: Duration = Duration::from_secs(30);
+
 /// Looks up so many names at once, each of which has to be answered at the first try.
 async fn burst(resolver: &HickoryResolver, lookups: usize) {
     // Different names: equal questions would be sent as one.
@@ -181,7 +184,7 @@ async fn a_burst_of_cold_lookups_opens_one_connection() {
         let servers = [(Server::tls(by_tls, "dns.test"), tls), (Server::https(by_https, "dns.test"), https)];
         for (server, connections) in servers {
             let resolver = HickoryResolver::with_servers([server]).with_tls_config(authority.client());
-            burst(&resolver.with_tries(1), lookups).await;
+            burst(&resolver.with_tries(1).with_try_timeout(AMPLE), lookups).await;
             assert_eq!(connections.load(Ordering::SeqCst), 1);
         }
     }
@@ -203,7 +206,7 @@ async fn a_burst_after_the_server_has_closed_the_connection_opens_one_more() {
     let authority = Authority::new();
     let (address, connections) = serve(authority.server(&["dns.test"], &[]), dot_until_zero).await;
     let resolver = HickoryResolver::with_servers([Server::tls(address, "dns.test")]);
-    let resolver = resolver.with_tls_config(authority.client()).with_tries(1);
+    let resolver = resolver.with_tls_config(authority.client()).with_tries(1).with_try_timeout(AMPLE);
     for round in 1..=5 {
         assert!(resolver.resolve("zero.test", Family::V4).await.is_ok());
         assert_eq!(connections.load(Ordering::SeqCst), round);
@@ -272,4 +275,38 @@ async fn names_about_which_there_is_silence_do_not_hold_up_the_others() {
     let (silent, (good, took)) = tokio::join!(silent, good);
     assert!(silent.iter().all(Result::is_err));
     assert!(good.is_ok() && took < Duration::from_millis(1_800), "{good:?} after {took:?}");
+}
+
+/// Closes the connection upon a question about `zero`, once it has answered two others. The second one is asked when the first
+/// answer has arrived.
+async fn dot_cut_by_zero(mut stream: TlsStream<TcpStream>) -> std::io::Result<()> {
+    let (mut answers, mut is_asked) = (0, false);
+    while !is_asked || answers < 2 {
+        let query = read_query(&mut stream).await?;
+        if is_about_zero(&query) {
+            is_asked = true;
+        } else {
+            reply(&mut stream, &query).await?;
+            answers += 1;
+        }
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_question_upon_which_the_server_closes_does_not_open_connections_without_end() {
+    let authority = Authority::new();
+    let (address, connections) = serve(authority.server(&["dns.test"], &[]), dot_cut_by_zero).await;
+    let resolver = HickoryResolver::with_servers([Server::tls(address, "dns.test")]);
+    let resolver = resolver.with_tls_config(authority.client()).with_tries(1);
+    let resolver = Arc::new(resolver.with_try_timeout(AMPLE));
+    let asked = resolver.clone();
+    let cut = tokio::spawn(async move { asked.resolve("zero.test", Family::V4).await });
+    while !cut.is_finished() {
+        assert!(resolver.resolve("host.test", Family::V4).await.is_ok());
+    }
+    assert_eq!(cut.await.unwrap().unwrap_err().kind(), ResolveErrorKind::Unreachable);
+    let connections = connections.load(Ordering::SeqCst);
+    // 64 for each of the two times that hickory asks.
+    assert!((64..=130).contains(&connections), "{connections}");
 }

@@ -533,23 +533,27 @@ async fn head(peer: &mut H2Peer) -> std::io::Result<u32> {
     }
 }
 
-#[tokio::test(start_paused = true)]
-async fn an_answer_before_the_request_is_over_costs_no_connection_nor_the_rest_of_the_request() {
-    let received = Arc::new(AtomicUsize::new(0));
-    let seen = received.clone();
-    let wire = Wire::new(move |_, stream| {
-        let seen = seen.clone();
+/// Answers each request as soon as its head is there, and counts the bytes of bodies.
+fn answers_heads(received: Arc<AtomicUsize>) -> Wire {
+    Wire::new(move |_, stream| {
+        let received = received.clone();
         async move {
             let Ok(mut peer) = H2Peer::accept(stream, Some(100)).await else { return };
             while let Ok(frame) = peer.next().await {
                 match frame.kind {
                     HEADERS => drop(peer.answer(frame.stream).await),
-                    DATA => drop(seen.fetch_add(frame.payload.len(), Ordering::SeqCst)),
+                    DATA => drop(received.fetch_add(frame.payload.len(), Ordering::SeqCst)),
                     _ => {}
                 }
             }
         }
-    });
+    })
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_before_the_request_is_over_costs_no_connection_nor_the_rest_of_the_request() {
+    let received = Arc::new(AtomicUsize::new(0));
+    let wire = answers_heads(received.clone());
     let client = client(&wire, PoolConfig::new(), &Recorder::default());
     for _ in 0..5 {
         let response = client.post(URL).body(slow_body(1_000)).send().await.unwrap();
@@ -849,20 +853,7 @@ async fn a_peer_that_answers_and_takes_no_more_of_the_request_keeps_no_drain_wai
 #[tokio::test(start_paused = true)]
 async fn a_request_that_is_slow_by_itself_may_go_on_after_its_answer() {
     let received = Arc::new(AtomicUsize::new(0));
-    let seen = received.clone();
-    let wire = Wire::new(move |_, stream| {
-        let seen = seen.clone();
-        async move {
-            let Ok(mut peer) = H2Peer::accept(stream, Some(100)).await else { return };
-            while let Ok(frame) = peer.next().await {
-                match frame.kind {
-                    HEADERS => drop(peer.answer(frame.stream).await),
-                    DATA => drop(seen.fetch_add(frame.payload.len(), Ordering::SeqCst)),
-                    _ => {}
-                }
-            }
-        }
-    });
+    let wire = answers_heads(received.clone());
     let client = client(&wire, PoolConfig::new(), &Recorder::default());
     let response = client.post(URL).body(slow_body(20_000)).send().await.unwrap();
     assert_eq!(response.text().await.unwrap(), "ok");

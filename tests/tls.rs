@@ -705,13 +705,18 @@ impl Transport for Stalling {
                 if address.ip() == v4(1) {
                     std::future::pending::<()>().await;
                 }
-                let Ok(mut stream) = acceptor.accept(far).await else { return };
-                while stream.read_buf(&mut Vec::new()).await.is_ok_and(|read| read > 0) {
-                    let _ = stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok").await;
-                }
+                answer_over_tls(acceptor, far).await;
             });
             Ok(Box::new(near) as Box<dyn Stream>)
         })
+    }
+}
+
+/// Answers requests with "ok" until the client closes.
+async fn answer_over_tls(acceptor: tokio_rustls::TlsAcceptor, stream: tokio::io::DuplexStream) {
+    let Ok(mut stream) = acceptor.accept(stream).await else { return };
+    while stream.read_buf(&mut Vec::new()).await.is_ok_and(|read| read > 0) {
+        let _ = stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok").await;
     }
 }
 
@@ -853,10 +858,7 @@ impl Transport for Overloaded {
             let acceptor = self.0.clone();
             tokio::spawn(async move {
                 tokio::time::sleep(Duration::from_secs(3)).await;
-                let Ok(mut stream) = acceptor.accept(far).await else { return };
-                while stream.read_buf(&mut Vec::new()).await.is_ok_and(|read| read > 0) {
-                    let _ = stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok").await;
-                }
+                answer_over_tls(acceptor, far).await;
             });
             Ok(Box::new(near) as Box<dyn Stream>)
         })

@@ -26,6 +26,9 @@ pub(super) const MOST_UNDER_WAY: usize = 32;
 /// that are asked by default, 256, have their turn within a try.
 const PATIENCE: Duration = Duration::from_millis(200);
 
+/// The most connections on which one question is asked.
+const MOST_CONNECTIONS: usize = 64;
+
 type Exchange = DnsExchange<Sockets>;
 
 /// Opens the connections to one server. hickory would open one for each lookup that finds none, give one up that is busy,
@@ -135,9 +138,10 @@ impl DnsHandle for Handle {
 
 impl Connection {
     /// Asks once it is the question's turn, and again on the next connection where the server closed one that had answered
-    /// before. A connection that closes without an answer is an error, so this comes to an end.
+    /// before, on [`MOST_CONNECTIONS`] at most. A connection that closes without an answer is an error.
     async fn ask(self: Arc<Self>, request: DnsRequest) -> Result<DnsResponse, NetError> {
         let mut turn = Some(self.turns.acquire().await.expect("it is never closed"));
+        let mut connections = 0;
         loop {
             let open = self.current();
             let exchange = match open.exchange.clone().await {
@@ -162,7 +166,10 @@ impl Connection {
             };
             let Some(reason) = closing(&error) else { return Err(error) };
             let reason = self.lost(&open, reason);
-            if !open.has_answered.load(Ordering::Relaxed) {
+            connections += 1;
+            // A server that closes after each answer serves those that ask at the same time; one that closes upon this question
+            // never answers it, and others lose their connection.
+            if connections == MOST_CONNECTIONS || !open.has_answered.load(Ordering::Relaxed) {
                 return Err(reason);
             }
         }
