@@ -89,8 +89,8 @@ impl RetryPolicy {
         }
     }
 
-    /// How often a call is made in all; 0 and 1 mean once. Where servers turn requests away, or close new connections at once,
-    /// the client resends them also without a policy, and that counts.
+    /// The most attempts of a call, the first one included; 0 and 1 mean no retry. Where servers turn requests away, or close new
+    /// connections at once, the client resends them also without a policy, and that counts.
     #[must_use]
     pub fn attempts(self, attempts: u32) -> Self {
         Self { attempts, ..self }

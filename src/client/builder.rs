@@ -238,8 +238,8 @@ impl ClientBuilder {
         self
     }
 
-    /// How long a server may take to answer a ping of [`http2_keep_alive_interval`](Self::http2_keep_alive_interval) before the
-    /// connection is given up. 20 s by default.
+    /// The longest a server may take to answer a ping of [`http2_keep_alive_interval`](Self::http2_keep_alive_interval). Its
+    /// connection is given up then. 20 s by default.
     pub fn http2_keep_alive_timeout(mut self, timeout: Duration) -> Self {
         self.http.pings.timeout = timeout;
         self
@@ -264,7 +264,7 @@ impl ClientBuilder {
     /// it, as basic authorization. None by default.
     ///
     /// # Errors
-    /// What is not a URL, or cannot be sent to, is told by [`build`](Self::build).
+    /// [`build`](Self::build) refuses what is not a URL, and a URL to which nothing can be sent.
     ///
     /// ```
     /// let client = speeddial::Client::builder().base_url("http://api.example.com/v1/").build()?;

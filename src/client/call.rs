@@ -697,7 +697,7 @@ fn outcome(error: &Error) -> Outcome<'_> {
     }
 }
 
-/// How an attempt ended for which the connection gave no response.
+/// Classifies the end of an attempt for which no response arrived.
 fn end_of(failed: &SendError<Outgoing>, times: Times, conn: &Conn<Outgoing>) -> AttemptEnd {
     let is_silent = times.answered.is_none() && !times.heard;
     let closed_silently = is_silent && failed.error.as_ref().is_none_or(is_closed);
@@ -755,15 +755,15 @@ fn is_for_nobody(response: &http::Response<Incoming>) -> bool {
         && (response.version() < http::Version::HTTP_11 || KeepAlive::of(response.headers()).is_last)
 }
 
-/// How often a call asks for a connection again because its dial was lost. One that was begun on another runtime is
-/// lost with that.
+/// The most times that a call asks again for a connection whose dial was lost. A dial is lost with the runtime on which it was
+/// begun.
 const MAX_LOST_DIALS: u32 = 4;
 
 /// A connection that nobody used for less than this is not looked at before it is used again, where the request can be
 /// repeated: looking costs 2 µs.
 const IDLE_MOMENT: Duration = Duration::from_micros(250);
 
-/// What comes of a request that was sent: the head of its response, or why there is none.
+/// The head of the response to a request that was sent, or the reason why there is none.
 type Sent = Result<http::Response<Incoming>, Box<SendError<Outgoing>>>;
 
 /// A time limit that passed while a request was sent or its response waited for.
@@ -772,7 +772,7 @@ struct Stalled {
     limit: Duration,
 }
 
-/// How far a request has been sent.
+/// The part of a request that has been sent.
 enum Progress {
     /// The last byte was sent at this time.
     Whole(Instant),

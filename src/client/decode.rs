@@ -206,7 +206,7 @@ struct Stage {
     is_full: bool,
     /// A member is done, and nothing of the next one has come.
     is_between: bool,
-    /// How many zeros were skipped.
+    /// The number of zeros that were skipped.
     padding: usize,
     /// How many bytes it has made.
     made: u64,

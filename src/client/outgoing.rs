@@ -20,7 +20,7 @@ pub(crate) struct Outgoing(Option<Box<Carried>>);
 
 struct Carried {
     body: Body,
-    /// What is left of a stream's long piece.
+    /// The rest of a stream's long piece.
     rest: Bytes,
     upload: Option<Arc<Upload>>,
 }

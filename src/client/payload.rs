@@ -26,8 +26,9 @@ use crate::trace::{CloseCause, Event, Phase, Trace, Wants};
 
 /// How long a connection whose response was read may take to be ready for the next request.
 const READY_TIMEOUT: Duration = Duration::from_millis(250);
-/// How long the rest of a request may take over HTTP/2 when its response is over, and how long the peer may take nothing of it.
+/// The longest that the rest of a request may take over HTTP/2 when its response is over.
 const REST_TIMEOUT: Duration = Duration::from_secs(60);
+/// The longest that the peer may take nothing of it.
 const REST_IDLE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Of a body nobody reads, so much is read for the sake of the connection, and for so long.
 const MAX_DRAINED: u64 = 64 * 1024;

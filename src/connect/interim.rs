@@ -31,7 +31,7 @@ impl Default for Interim {
 }
 
 impl Interim {
-    /// How many have come.
+    /// The number of interim responses that have come.
     pub(super) fn count(&self) -> u32 {
         self.count
     }

@@ -74,8 +74,8 @@ pub struct Line {
 }
 
 impl Connector {
-    /// What would open the connections of a client that is set up so. What is about calls is for others to set: the pool, layers,
-    /// headers, redirects, retries, and all time limits but those of connecting.
+    /// Makes a connector with a client's settings for connections. Its settings for calls have no effect: the pool, layers, headers,
+    /// redirects, retries, and all time limits but those of connecting.
     ///
     /// # Errors
     /// As [`ClientBuilder::build`].

@@ -407,14 +407,15 @@ enum Listed {
     Shared,
 }
 
-/// What a request that waits takes.
+/// The connections that a waiting request takes.
 #[derive(Debug, Clone, Copy)]
 struct Wants {
-    /// It failed before, and stands in front of those without a dial.
+    /// True if it failed before: it stands in front of those without a dial.
     again: bool,
-    /// It takes no HTTP/1 connection that others have used, and while it has a dial no HTTP/2 connection that was just given back.
+    /// True if it takes no HTTP/1 connection that others have used, and while it has a dial no HTTP/2 connection that was just
+    /// given back.
     shuns: bool,
-    /// While it has a dial, it takes other connections of this runtime alone.
+    /// The only runtime whose connections it takes while it has a dial.
     own: Option<Home>,
 }
 

@@ -38,7 +38,7 @@ impl<K: Clone + Eq + Hash, C: Clone, W, E> State<K, C, W, E> {
         entry.places < limits.max_connections && !(many && entry.http2_connections() >= limits.max_http2_connections)
     }
 
-    /// Whether an HTTP/2 host may dial for one request, though another dial would do for it.
+    /// Returns true if an HTTP/2 host may dial for one request, though another dial would do for it.
     pub(super) fn may_dial_apart(&self, host: usize) -> bool {
         let entry = &self.hosts[host];
         let is_many = entry.speaks == Speaks::Many && entry.calm.is_none();
