@@ -340,7 +340,7 @@ impl<'a> Call<'a> {
             let begun = now.is_none();
             let asked_at = now.take().unwrap_or_else(clock::now);
             self.check_deadline(asked_at)?;
-            let own = self.attempts.have_ended_with_runtimes();
+            let own = failed_on.is_some() && self.attempts.want_a_dial();
             let wish = Wish { failed_on, begun, once: !repeatable, own, ..Wish::default() };
             let mut lease = self.checkout(wish, asked_at, &mut queued).await;
             for _ in 0..MAX_LOST_DIALS {
@@ -362,6 +362,10 @@ impl<'a> Call<'a> {
                 break lease;
             }
             at_once = None;
+            if self.attempts.next_is_the_last() && Handle::try_current().is_ok() {
+                // The server would close the connection right behind its last answer.
+                clock::sleep_until(clock::now().checked_add(REST)).await;
+            }
             if lease.conn().is_alive().await {
                 break lease;
             }
@@ -758,6 +762,9 @@ fn is_for_nobody(response: &http::Response<Incoming>) -> bool {
 /// The most times that a call asks again for a connection whose dial was lost. A dial is lost with the runtime on which it was
 /// begun.
 const MAX_LOST_DIALS: u32 = 4;
+
+/// How long the last attempt of a call that lost two connections lets a used connection rest before it relies on it.
+const REST: Duration = Duration::from_millis(10);
 
 /// A connection that nobody used for less than this is not looked at before it is used again, where the request can be
 /// repeated: looking costs 2 µs.

@@ -134,9 +134,15 @@ impl Attempts {
         self.charged_resends
     }
 
-    /// Returns true if an attempt ended with the runtime that served its connection.
-    pub(super) fn have_ended_with_runtimes(&self) -> bool {
-        self.runtimes_ended > 0
+    /// Returns true if a connection closed under an attempt, or ended with its runtime: the next attempt would risk the same on one
+    /// that others have used.
+    pub(super) fn want_a_dial(&self) -> bool {
+        self.runtimes_ended > 0 || self.possibly_processed > 0
+    }
+
+    /// Returns true if the call fails when its next attempt may have been processed, too.
+    pub(super) fn next_is_the_last(&self) -> bool {
+        self.possibly_processed + 1 >= MAX_POSSIBLY_PROCESSED
     }
 
     /// Returns true if as many attempts have got no answer as may.
@@ -216,6 +222,11 @@ mod tests {
     #[test]
     fn a_get_is_resent_after_a_silent_close_of_a_reused_connection() {
         assert_eq!(cause(STALE), Some(RetryCause::Closed));
+        let mut attempts = Attempts::default();
+        attempts.record(STALE, 1.0);
+        assert!(attempts.want_a_dial() && !attempts.next_is_the_last());
+        attempts.record(STALE, 1.0);
+        assert!(attempts.next_is_the_last());
     }
 
     #[test]
@@ -295,7 +306,7 @@ mod tests {
             assert!(!resend.is_charged);
             attempts.resent(resend);
         }
-        assert!(!attempts.are_used_up());
+        assert!(!attempts.are_used_up() && attempts.want_a_dial());
         let first = attempts.record(STALE, 1.0).unwrap();
         assert_eq!((first.wait, first.is_charged), (Duration::ZERO, false), "the first that the server may notice");
         let post = |unsent| Attempt { is_idempotent: false, ..ended(unsent) };

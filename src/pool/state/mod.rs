@@ -205,7 +205,8 @@ pub(crate) struct Wish {
     pub(crate) once: bool,
     /// The runtime it is made on, whose connections it gets rather than others.
     pub(crate) home: Home,
-    /// True if it gets connections of its own runtime alone, for as long as one is dialled for it.
+    /// True if an HTTP/2 connection is dialled for it, where there is room, though another dial would do. While it is, the request
+    /// gets others of its own runtime alone.
     pub(crate) own: bool,
 }
 
