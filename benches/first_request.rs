@@ -88,7 +88,7 @@ fn roots(server: &Server) -> PathBuf {
     path
 }
 
-/// What the two requests of a new process took.
+/// Makes the two requests in a new process, and returns the time of each.
 fn ask(client: &str, server: &Server, roots: &Path) -> [Took; 2] {
     let mut command = Command::new(std::env::current_exe().expect("this program"));
     command.args(["run", client, &server.url(NAME)]).env("SSL_CERT_FILE", roots).env_remove("SSL_CERT_DIR");
@@ -129,7 +129,7 @@ fn with_reqwest(runtime: &Runtime, url: &str) -> Took {
     })
 }
 
-/// What a request takes after the pause.
+/// Measures a request after the pause.
 fn measure(runtime: &Runtime, request: impl Future<Output = ()>) -> Took {
     std::thread::sleep(PAUSE);
     let (cpu, start) = (processor_time(), Instant::now());

@@ -763,7 +763,7 @@ fn is_for_nobody(response: &http::Response<Incoming>) -> bool {
 /// begun.
 const MAX_LOST_DIALS: u32 = 4;
 
-/// How long the last attempt of a call that lost two connections lets a used connection rest before it relies on it.
+/// The rest that a used connection gets before the last attempt of a call under which two connections were closed.
 const REST: Duration = Duration::from_millis(10);
 
 /// A connection that nobody used for less than this is not looked at before it is used again, where the request can be

@@ -93,7 +93,7 @@ impl Marks {
         !std::mem::replace(&mut noted.has_read, true)
     }
 
-    /// What was just read has the end of an interim response in it, and perhaps the beginning of what follows.
+    /// Notes that the last read ended an interim response. `is_all` is true if nothing followed it in that read.
     fn note_interim(&self, is_all: bool) {
         if is_timed() {
             self.lock().first_read = (!is_all).then(now);

@@ -341,7 +341,7 @@ struct Host<K> {
     first_unpaired: Option<usize>,
     /// How many they are.
     unpaired: usize,
-    /// How many requests in the queue take no HTTP/1 connection that others have used.
+    /// The number of requests in the queue that take no used HTTP/1 connection.
     shunning: usize,
     alarm: Option<Instant>,
     /// When its server, which asked for calm, may be dialled again.
