@@ -82,13 +82,13 @@ const START: &str = "<!-- compare -->\n";
 const END: &str = "<!-- /compare -->\n";
 
 fn write(text: &str, results: &[(Work, [Took; 4])]) -> Result<(), Box<dyn std::error::Error>> {
-    let root = env!("CARGO_MANIFEST_DIR");
-    let path = format!("{root}/README.md");
-    let readme = std::fs::read_to_string(&path)?;
-    let (before, rest) = readme.split_once(START).ok_or("README.md has no place for the table")?;
-    let (_, after) = rest.split_once(END).ok_or("README.md has no end of the table")?;
+    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
+    let path = format!("{root}/BENCHMARKS.md");
+    let page = std::fs::read_to_string(&path)?;
+    let (before, rest) = page.split_once(START).ok_or("BENCHMARKS.md has no place for the table")?;
+    let (_, after) = rest.split_once(END).ok_or("BENCHMARKS.md has no end of the table")?;
     std::fs::write(path, format!("{before}{START}{text}{END}{after}"))?;
-    chart(results, &format!("{root}/benches/compare.svg"))
+    chart(results, &format!("{root}/docs/compare.svg"))
 }
 
 /// A package and its version, as it was built.

@@ -129,7 +129,7 @@ fn request(criterion: &mut Criterion) {
     let client =
         Client::builder().dns_cache(cache()).no_proxy().pool(PoolConfig::new().max_requests_per_connection(1)).build();
     let client = client.expect("the defaults are valid");
-    let url = url::Url::parse(&text).expect("a URL");
+    let url = speeddial::Url::parse(&text).expect("a URL");
     group.bench_function("speeddial", |bencher| {
         bencher.iter_custom(|rounds| {
             spent_at_once(&runtime, rounds, || async {

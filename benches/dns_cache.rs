@@ -1,20 +1,17 @@
 //! The DNS cache beside hickory-resolver's own: a hit, on one thread and on 16; a miss; many cold lookups of one name.
 
-#[path = "../tests/support/dns_server.rs"]
-mod dns_server;
-
 use std::hint::black_box;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use criterion::{Criterion, criterion_group, criterion_main};
-use dns_server::{DnsServer, add_address};
 use futures_util::FutureExt;
 use hickory_resolver::TokioResolver;
 use hickory_resolver::config::{ConnectionConfig, NameServerConfig, ResolverConfig};
 use hickory_resolver::net::runtime::TokioRuntimeProvider;
 use speeddial::dns::{Answer, CachedResolver, Family, FixedResolver, HickoryResolver, Resolve, Resolving, Source};
+use support::dns_server::{DnsServer, add_address};
 use tokio::runtime::{Builder, Runtime};
 
 const NAME: &str = "api.test.";

@@ -4,7 +4,6 @@
 
 #![allow(clippy::print_stdout, reason = "printing is what it is for")]
 
-mod canned;
 mod peers;
 
 use std::io::{BufRead, BufReader, Read};
@@ -18,6 +17,7 @@ use bytes::Bytes;
 use futures_util::future::join_all;
 use peers::{Ask, CLIENTS, Clients, Server, Setup, Speeddial, Took, median, name, thread_time, with};
 use speeddial::PoolConfig;
+use support::canned;
 use tokio::runtime::{Builder, Runtime};
 
 const SERVE: &str = "serve";

@@ -4,8 +4,6 @@
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "printing is what it is for")]
 
-mod canned;
-
 use std::collections::BTreeMap;
 use std::process::Command;
 
@@ -18,6 +16,7 @@ use hyper_util::rt::TokioIo;
 use speeddial::dns::{CachedResolver, Family, FixedResolver};
 use speeddial::trace::{EndedCall, Observer, Record, Wants};
 use speeddial::{BenchedPool, Origin};
+use support::canned;
 
 /// Is told of everything, and does nothing about it.
 struct Ignores;
@@ -36,7 +35,7 @@ impl Observer for WantsNothing {
     }
 }
 
-const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/benches/instructions.txt");
+const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/instructions.txt");
 const SUBJECTS: [&str; 7] = [
     "warm GET",
     "warm GET, observer that wants nothing",

@@ -1,10 +1,9 @@
 //! What it costs to be observed: warm GETs with nobody looking, with somebody who is told of everything and ignores it, and
 //! with somebody who adds up what calls take.
 
-mod canned;
-
 use criterion::{Criterion, criterion_group, criterion_main};
 use speeddial::trace::{EndedCall, Observer, Record, Wants};
+use support::canned;
 use tokio::runtime::Builder;
 
 struct Ignores;

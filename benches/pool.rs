@@ -1,9 +1,5 @@
 //! The pool: what a lease costs, what a queue costs, and how a burst of cold requests goes against servers near and far.
 
-#[path = "../tests/support/http_server.rs"]
-#[allow(dead_code, reason = "the servers here listen by themselves")]
-mod http_server;
-
 use std::convert::Infallible;
 use std::hint::black_box;
 use std::net::{Ipv4Addr, SocketAddr};

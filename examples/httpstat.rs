@@ -5,27 +5,22 @@
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "printing is what it is for")]
 
-#[path = "../tests/support/dns_server.rs"]
-mod dns_server;
-#[path = "../tests/support/http_server.rs"]
-mod http_server;
-
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Parser;
-use dns_server::{DnsServer, add_address};
 use hickory_proto::rr::rdata::CNAME;
 use hickory_proto::rr::{Name, RData, Record};
 use http_body_util::{BodyExt, Full};
-use http_server::HttpServer;
 use serde_json::{Value, json};
 use speeddial::dns::{HickoryResolver, Source};
 use speeddial::http::{HeaderName, HeaderValue, Method, StatusCode, Version};
 use speeddial::trace::{Outcome, Phase, Timings, comparison_svg};
 use speeddial::{Client, Error, ErrorKind, PoolConfig};
+use support::dns_server::{DnsServer, add_address};
+use support::http_server::HttpServer;
 
 /// Shows where the time of HTTP requests goes.
 #[derive(Parser)]

@@ -4,9 +4,6 @@
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "printing is what it is for")]
 
-#[path = "../tests/support/http_server.rs"]
-mod http_server;
-
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::process::ExitCode;
@@ -17,12 +14,12 @@ use std::time::{Duration, Instant};
 use clap::Parser;
 use hdrhistogram::Histogram;
 use http_body_util::{BodyExt, Full};
-use http_server::HttpServer;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
 use speeddial::dns::{HickoryResolver, Source};
 use speeddial::trace::{Event, Observer, Record, Timings};
 use speeddial::{Client, ErrorKind, Latency, PoolConfig};
+use support::http_server::HttpServer;
 
 /// Loads a server with requests and measures them.
 #[derive(Parser)]

@@ -4,10 +4,6 @@
 
 #![allow(clippy::print_stdout, reason = "an example prints")]
 
-#[allow(dead_code, reason = "shared with the tests")]
-#[path = "../tests/support/http_server.rs"]
-mod http_server;
-
 use std::net::Ipv4Addr;
 
 use bytes::Bytes;
@@ -21,7 +17,8 @@ use speeddial::interop::Connector;
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let server = http_server::HttpServer::start(|_| async { Response::new(Full::new(Bytes::from("hello")).boxed()) })?;
+    let server =
+        support::http_server::HttpServer::start(|_| async { Response::new(Full::new(Bytes::from("hello")).boxed()) })?;
     let url: Uri = format!("http://api.test:{}/", server.address().port()).parse()?;
     let cache = CachedResolver::new(FixedResolver::new().with("api.test", [Ipv4Addr::LOCALHOST.into()]));
 

@@ -78,7 +78,7 @@ const NO_PROVIDER: [&str; 2] = ["ClientConfig::builder()", "ServerConfig::builde
 fn the_crate_is_tidy() {
     let mut found = Vec::new();
     let mut cores = BTreeSet::new();
-    for (path, source) in sources(Path::new("src"), "") {
+    for (path, source) in sources(Path::new("../src"), "") {
         if is_core(&source) {
             cores.insert(path.clone());
         }
@@ -325,9 +325,17 @@ fn without_provider(manifest: &str) -> Vec<String> {
 
 #[test]
 fn every_feature_with_tls_has_a_crypto_provider() {
-    let manifest = fs::read_to_string("Cargo.toml").unwrap();
+    let manifest = fs::read_to_string("../Cargo.toml").unwrap();
     assert!(turned_on(&features(&manifest), "dns-over-https").contains("rustls/aws_lc_rs"));
     assert_eq!(without_provider(&manifest), Vec::<String>::new());
     let wrong = "\n[features]\nroots = [\"dep:roots\", \"__tls\"]\n__tls = [\"dep:rustls\"]\n\n[dependencies]\n";
     assert_eq!(without_provider(wrong), ["roots"]);
+}
+
+#[test]
+fn tests_can_be_built_with_every_feature_for_users() {
+    let of = |path| features(&fs::read_to_string(path).unwrap());
+    let (features, here) = (of("../Cargo.toml"), of("Cargo.toml"));
+    let missing: Vec<_> = features.keys().filter(|name| !here.contains_key(*name)).collect();
+    assert_eq!(missing, Vec::<&String>::new(), "features of speeddial that tests/Cargo.toml does not forward");
 }

@@ -3,9 +3,6 @@
 
 #![allow(dead_code, reason = "each bench uses a part of it")]
 
-#[allow(clippy::unwrap_used, reason = "it is a test's")]
-#[path = "../../tests/support/certs.rs"]
-mod certs;
 mod server;
 pub(crate) mod work;
 
@@ -393,7 +390,7 @@ impl Reqwest {
         let builder = match server.client_tls(alpn(setup)) {
             Some(tls) => builder.tls_backend_preconfigured(rustls::ClientConfig::clone(&tls)),
             // It takes long to make what is not used.
-            None => builder.tls_backend_preconfigured(certs::Authority::new().client()),
+            None => builder.tls_backend_preconfigured(support::certs::Authority::new().client()),
         };
         Self(builder.build().expect("a client"), server.url(NAME).parse().expect("a URL"))
     }

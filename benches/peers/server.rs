@@ -17,8 +17,8 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 
-use super::certs::Authority;
 use super::{NAME, Setup};
+use support::certs::Authority;
 
 /// As many connections may wait to be accepted as the system allows.
 const BACKLOG: i32 = 4_096;

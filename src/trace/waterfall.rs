@@ -40,11 +40,25 @@ impl Timings {
     /// The phases as bars, for a terminal.
     pub fn waterfall(&self) -> Waterfall<'_> {
         let is_terminal = std::io::stdout().is_terminal();
-        let width = terminal_size::terminal_size().map_or(USUAL_WIDTH, |(width, _)| usize::from(width.0));
+        let width = terminal_columns().unwrap_or(USUAL_WIDTH);
         let plain = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
         let dumb = std::env::var_os("TERM").is_some_and(|terminal| terminal == "dumb");
         Waterfall { timings: self, width: USUAL_WIDTH, color: is_terminal && !plain && !dumb }.width(width)
     }
+}
+
+/// The columns of the terminal that the process writes to or reads from, if it has one.
+#[cfg(unix)]
+fn terminal_columns() -> Option<usize> {
+    use rustix::termios::tcgetwinsize;
+    let size = tcgetwinsize(std::io::stdout()).or_else(|_| tcgetwinsize(std::io::stderr()));
+    let columns = size.or_else(|_| tcgetwinsize(std::io::stdin())).ok()?.ws_col;
+    (columns > 0).then_some(usize::from(columns))
+}
+
+#[cfg(not(unix))]
+fn terminal_columns() -> Option<usize> {
+    None
 }
 
 impl Waterfall<'_> {

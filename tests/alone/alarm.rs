@@ -1,0 +1,113 @@
+//! What an alarm's task shares with those who set it, under many schedules: no time is forgotten, whoever comes in between.
+
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+#[allow(dead_code, reason = "a runtime that goes away is another test's")]
+#[path = "../../src/clock/shown.rs"]
+mod shown;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use shown::{Shown, Todo};
+use shuttle::sync::atomic::AtomicBool;
+use shuttle::thread::{self, JoinHandle};
+use sync::{AtomicU64, Mutex, Ordering};
+
+/// What the crate's file is built on here.
+mod sync {
+    pub(crate) use shuttle::sync::atomic::{AtomicU64, Ordering};
+    pub(crate) use shuttle::sync::{Mutex, MutexGuard};
+}
+
+/// Something that wants to be called at its times, like the pool, the DNS cache and the time limits.
+struct Owner {
+    shown: Shown,
+    wanted: Mutex<BTreeSet<u64>>,
+    clock: AtomicU64,
+    bell: AtomicBool,
+    tasks: Mutex<Vec<JoinHandle<()>>>,
+}
+
+impl Owner {
+    fn new() -> Arc<Self> {
+        let (wanted, tasks) = (Mutex::new(BTreeSet::new()), Mutex::new(Vec::new()));
+        let (clock, bell) = (AtomicU64::new(0), AtomicBool::new(false));
+        Arc::new(Self { shown: Shown::new(), wanted, clock, bell, tasks })
+    }
+
+    /// As after each step of a core: first the change, then the alarm, which was told before of a first time that stays the first.
+    fn want(self: &Arc<Self>, at: u64) {
+        let (before, next) = {
+            let mut wanted = self.wanted.lock().unwrap();
+            let before = wanted.first().copied();
+            wanted.insert(at);
+            (before, wanted.first().copied())
+        };
+        let first = next.unwrap();
+        let todo = match next == before {
+            true => self.shown.set_again(first, true),
+            false => self.shown.set(first, || true),
+        };
+        match todo {
+            Todo::Nothing => {}
+            Todo::Wake => self.bell.store(true, Ordering::SeqCst),
+            Todo::Start => {
+                let owner = self.clone();
+                let task = thread::spawn(move || owner.watch());
+                self.tasks.lock().unwrap().push(task);
+            }
+        }
+    }
+
+    /// The task: time goes on while it sleeps, and for no other reason.
+    fn watch(&self) {
+        while let Some(until) = self.shown.sleeps_until() {
+            thread::yield_now();
+            if !self.bell.swap(false, Ordering::SeqCst) {
+                self.clock.fetch_max(until, Ordering::SeqCst);
+            }
+            let now = self.clock.load(Ordering::SeqCst);
+            if !self.shown.is_due(now) {
+                continue;
+            }
+            let next = {
+                let mut wanted = self.wanted.lock().unwrap();
+                wanted.retain(|at| *at > now);
+                wanted.first().copied()
+            };
+            if !self.shown.sleep(next) {
+                return;
+            }
+        }
+    }
+
+    /// Whether all it wanted came to pass.
+    fn is_served(&self) -> bool {
+        loop {
+            let Some(task) = self.tasks.lock().unwrap().pop() else { break };
+            task.join().unwrap();
+        }
+        self.wanted.lock().unwrap().is_empty()
+    }
+}
+
+/// Two who want to be called, sooner and later than each other, while the task comes and goes.
+fn no_time_is_forgotten() {
+    let owner = Owner::new();
+    let others: Vec<_> = [vec![2, 9], vec![7]]
+        .into_iter()
+        .map(|times| {
+            let owner = owner.clone();
+            thread::spawn(move || times.into_iter().for_each(|at| owner.want(at)))
+        })
+        .collect();
+    others.into_iter().for_each(|other| other.join().unwrap());
+    assert!(owner.is_served(), "left: {:?}", owner.wanted.lock().unwrap());
+}
+
+#[test]
+fn no_time_is_forgotten_under_any_of_many_schedules() {
+    shuttle::check_random(no_time_is_forgotten, 20_000);
+    shuttle::check_pct(no_time_is_forgotten, 5_000, 3);
+}

@@ -1,0 +1,337 @@
+//! What the warm paths allocate, and what is kept for a name: counted, not guessed. Alone in its process, because its
+//! allocator counts.
+
+#![allow(clippy::unwrap_used, clippy::print_stderr, reason = "a test may panic, and says what it counted")]
+
+use std::future::Future;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc;
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+use allocation_counter::measure;
+use bytes::Bytes;
+use futures_util::future::join_all;
+use hickory_proto::op::{Message, Query};
+use http_body_util::{BodyExt, Empty, Full};
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
+use speeddial::dns::{
+    Answer, CachedResolver, Family, HickoryResolver, Resolve, ResolveError, ResolveErrorKind, Resolving, Source,
+};
+use speeddial::{Client, PoolConfig};
+use support::canned;
+use support::dns_server::{add_address, respond};
+use support::http_server::HttpServer;
+
+/// Answers at once, with one address in each family.
+struct Instantly;
+
+impl Resolve for Instantly {
+    fn resolve<'a>(&'a self, name: &'a str, family: Family) -> Resolving<'a> {
+        let address: IpAddr = match family {
+            Family::V4 => Ipv4Addr::LOCALHOST.into(),
+            Family::V6 => Ipv6Addr::LOCALHOST.into(),
+        };
+        let answer = match name.starts_with("none") {
+            true => Err(ResolveError::new(ResolveErrorKind::NxDomain, name, family)),
+            false => Ok(Answer::new([address], Duration::from_secs(3_600), Source::Miss)),
+        };
+        Box::pin(std::future::ready(answer))
+    }
+}
+
+fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap()
+}
+
+/// A name as long as names of services are.
+fn name(number: usize) -> String {
+    format!("service-{number:07}.internal")
+}
+
+fn at_once<T>(future: impl Future<Output = T>) -> T {
+    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(value) => value,
+        Poll::Pending => panic!("it had to wait"),
+    }
+}
+
+#[test]
+fn a_dns_hit_allocates_nothing_and_does_not_wait() {
+    let cache = CachedResolver::new(Instantly);
+    cache.pin("pinned.test", [IpAddr::from(Ipv4Addr::LOCALHOST)]);
+    runtime().block_on(async {
+        cache.lookup("api.test", Family::V4).await.unwrap();
+        cache.lookup("none.test", Family::V4).await.unwrap_err();
+    });
+    let counted = measure(|| {
+        for _ in 0..1_000 {
+            assert!(at_once(cache.lookup("api.test", Family::V4)).is_ok());
+            assert!(at_once(cache.lookup("none.test", Family::V4)).is_err());
+            assert!(at_once(cache.lookup("pinned.test", Family::V4)).is_ok());
+            cache.touch("api.test");
+        }
+    });
+    assert_eq!(counted.count_total, 0);
+}
+
+/// The bytes a full cache holds for each name.
+fn bytes_a_name(names: usize) -> u64 {
+    let runtime = runtime();
+    let cache = CachedResolver::builder().max_names(names).build(Instantly);
+    let counted = measure(|| {
+        runtime.block_on(async {
+            for number in 0..names {
+                for family in Family::BOTH {
+                    cache.lookup(&name(number), family).await.unwrap();
+                }
+            }
+        });
+    });
+    assert_eq!(cache.stats().names, names);
+    u64::try_from(counted.bytes_current).unwrap() / names as u64
+}
+
+#[test]
+fn a_name_costs_400_bytes() {
+    for names in [1_024, 100_000] {
+        let bytes = bytes_a_name(names);
+        println!("{names} names: {bytes} bytes a name");
+        assert!(bytes <= 400, "{bytes} bytes a name with {names} of them");
+    }
+}
+
+#[test]
+fn a_million_names_leave_nothing_behind() {
+    let runtime = runtime();
+    let cache = CachedResolver::new(Instantly);
+    let look_up = |numbers: std::ops::Range<usize>| {
+        measure(|| {
+            runtime.block_on(async {
+                for number in numbers {
+                    cache.lookup(&name(number), Family::V4).await.unwrap();
+                }
+            });
+        })
+    };
+    look_up(0..2_000);
+    let grown = look_up(2_000..1_000_000).bytes_current;
+    assert!(grown.abs() < 64 * 1024, "{grown} bytes more than after 2,000 names");
+    assert_eq!(cache.stats().names, 1_024);
+}
+
+fn both_families(question: &Query, response: &mut Message) {
+    for address in [Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()] {
+        add_address(response, question, question.name(), address, 60);
+    }
+}
+
+/// A DNS server on loopback as if it were 50 ms away.
+struct FarAway {
+    address: SocketAddr,
+    queries: Arc<AtomicUsize>,
+    /// How many queries were under way at most.
+    most: Arc<AtomicUsize>,
+}
+
+impl FarAway {
+    fn start() -> Self {
+        let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let (address, answers) = (socket.local_addr().unwrap(), socket.try_clone().unwrap());
+        let [queries, most, under_way] = [(); 3].map(|()| Arc::new(AtomicUsize::new(0)));
+        let (road, arrivals) = mpsc::channel::<(Instant, Vec<u8>, SocketAddr)>();
+        let (counter, highest, travelling) = (queries.clone(), most.clone(), under_way.clone());
+        std::thread::spawn(move || {
+            let mut packet = [0; 1500];
+            while let Ok((length, peer)) = socket.recv_from(&mut packet) {
+                counter.fetch_add(1, Ordering::SeqCst);
+                highest.fetch_max(travelling.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+                let response = respond(&both_families, &packet[..length]);
+                let due = Instant::now() + Duration::from_millis(50);
+                if road.send((due, response.unwrap(), peer)).is_err() {
+                    return;
+                }
+            }
+        });
+        std::thread::spawn(move || {
+            for (due, response, peer) in arrivals {
+                // The way itself: this is what 50 ms are.
+                std::thread::sleep(due.saturating_duration_since(Instant::now()));
+                under_way.fetch_sub(1, Ordering::SeqCst);
+                answers.send_to(&response, peer).unwrap();
+            }
+        });
+        Self { address, queries, most }
+    }
+}
+
+#[test]
+fn hazard_ten_thousand_names_at_once_50_ms_away() {
+    let server = FarAway::start();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    // The limit is for a build that is optimised, on a machine that does nothing else.
+    let cache = CachedResolver::builder().max_names(20_000).query_timeout(Duration::from_secs(60));
+    let cache = cache.build(HickoryResolver::with_servers([server.address]));
+    let start = Instant::now();
+    let counted = measure(|| {
+        runtime.block_on(async {
+            let lookups: Vec<_> = (0..10_000)
+                .map(|number| {
+                    let cache = cache.clone();
+                    tokio::spawn(async move {
+                        let name = name(number);
+                        let both = Family::BOTH.map(|family| cache.lookup(&name, family));
+                        futures_util::future::join_all(both).await
+                    })
+                })
+                .collect();
+            for lookup in lookups {
+                lookup.await.unwrap().into_iter().for_each(|answer| drop(answer.unwrap()));
+            }
+        });
+    });
+    let [queries, most] = [&server.queries, &server.most].map(|count| count.load(Ordering::SeqCst));
+    println!("{:?}, {queries} queries, at most {most} at once, at most {} bytes", start.elapsed(), counted.bytes_max);
+    assert!(queries <= 20_000, "{queries} queries");
+    assert!(most <= 256, "{most} at once");
+    assert!(counted.bytes_max < 100 << 20, "{} bytes", counted.bytes_max);
+}
+
+/// What is allocated for each of so many connections that have carried a request and are idle.
+fn bytes_a_connection(length: usize, open: impl AsyncFnOnce(SocketAddr, usize) -> Box<dyn std::any::Any>) -> u64 {
+    const CONNECTIONS: usize = 200;
+    let body =
+        move || Full::new(vec![b'x'; length].into()).map_err(|error: std::convert::Infallible| match error {}).boxed();
+    let server = HttpServer::start(move |_| async move {
+        // Long enough for all to be asked at once, each on a connection of its own.
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        hyper::Response::new(body())
+    });
+    let address = server.as_ref().unwrap().address();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let mut kept = None;
+    // The counter is this thread's own; the server has another one.
+    let bytes = measure(|| kept = Some(runtime.block_on(open(address, CONNECTIONS)))).bytes_current;
+    assert_eq!(server.unwrap().connections(), CONNECTIONS);
+    drop(kept);
+    bytes.unsigned_abs() / CONNECTIONS as u64
+}
+
+/// Timings are one allocation of a warm call, its trace; what else is more than hyper's own is the request and its body's end.
+#[test]
+fn a_warm_get_allocates_hardly_more_than_hypers_own() {
+    const ROUNDS: usize = 100;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let (client, url) = (canned::builder().build().unwrap(), canned::url());
+    runtime.block_on(canned::get(&client, &url));
+    let ours = measure(|| {
+        runtime.block_on(async {
+            for _ in 0..ROUNDS {
+                canned::get(&client, &url).await;
+            }
+        });
+    });
+    let mut sender = runtime.block_on(async {
+        let stream = TokioIo::new(canned::Canned::default());
+        let (sender, connection) = http1::handshake::<_, Empty<Bytes>>(stream).await.unwrap();
+        tokio::spawn(connection);
+        sender
+    });
+    let mut get = async || {
+        sender.ready().await.unwrap();
+        let request = hyper::Request::get("/v1/items").header("host", "api.test").body(Empty::new()).unwrap();
+        sender.send_request(request).await.unwrap().into_body().collect().await.unwrap().to_bytes()
+    };
+    assert_eq!(runtime.block_on(get()), "ok");
+    let bare = measure(|| {
+        runtime.block_on(async {
+            for _ in 0..ROUNDS {
+                get().await;
+            }
+        });
+    });
+    let (ours, bare) = (ours.count_total as f64 / ROUNDS as f64, bare.count_total as f64 / ROUNDS as f64);
+    eprintln!("a warm GET: {ours} allocations, hyper's bare connection: {bare}");
+    assert!(ours <= bare + 3.5, "{ours} allocations, and hyper's {bare}");
+}
+
+/// An idle connection, books and all, costs some kilobytes more than hyper's bare one, and far less after a long body.
+#[test]
+fn an_idle_connection_costs_hardly_more_than_hypers_own() {
+    for (length, most) in [(2, 3_072), (1_000_000, 0)] {
+        let (ours, bare) = idle_connections(length);
+        eprintln!("an idle connection after {length} bytes: {ours} bytes, hyper's bare one: {bare}");
+        assert!(ours < bare + most, "{ours} bytes, and hyper's {bare}");
+    }
+}
+
+/// Ours and hyper's.
+fn idle_connections(length: usize) -> (u64, u64) {
+    let ours = bytes_a_connection(length, async |address, connections| {
+        let pool = PoolConfig::new().max_dials_per_host(connections);
+        let client = Client::builder().no_proxy().pool(pool).build().unwrap();
+        let url = format!("http://{address}/");
+        client.warm_up(&url, connections).await.unwrap();
+        let get = async || client.get(&url).send().await.unwrap().text().await.unwrap();
+        join_all((0..connections).map(|_| get())).await;
+        assert_eq!(client.pool_stats().idle, connections);
+        Box::new(client) as Box<dyn std::any::Any>
+    });
+    let bare = bytes_a_connection(length, async |address, connections| {
+        let connect = async || {
+            let stream = tokio::net::TcpStream::connect(address).await.unwrap();
+            let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.unwrap();
+            tokio::spawn(connection);
+            let request = hyper::Request::get("/").header("host", "api.test").body(Empty::<Bytes>::new()).unwrap();
+            sender.send_request(request).await.unwrap().into_body().collect().await.unwrap();
+            sender
+        };
+        Box::new(join_all((0..connections).map(|_| connect())).await) as Box<dyn std::any::Any>
+    });
+    (ours, bare)
+}
+
+/// What the pool itself allocates, without what a request is.
+#[cfg(feature = "__bench")]
+mod pool {
+    use speeddial::{BenchedPool, Origin};
+
+    use super::*;
+
+    fn origin() -> Origin {
+        Origin::from_url(&"http://api.test/".parse().unwrap()).unwrap()
+    }
+
+    #[test]
+    fn a_warm_lease_allocates_nothing() {
+        let (pool, origin) = (BenchedPool::new(10), origin());
+        let runtime = runtime();
+        runtime.block_on(pool.wait(&origin)).give_back(std::time::Instant::now());
+        let _entered = runtime.enter();
+        let now = Instant::now();
+        let counted = measure(|| (0..1_000).for_each(|_| pool.take(&origin, now).give_back(now)));
+        assert_eq!(counted.count_total, 0);
+    }
+
+    #[test]
+    fn a_request_that_waits_costs_512_bytes_at_most() {
+        const WAITING: u64 = 10_000;
+        let (pool, origin) = (BenchedPool::new(1), origin());
+        let runtime = runtime();
+        let held = runtime.block_on(pool.wait(&origin));
+        let _entered = runtime.enter();
+        // The futures are there before; what they begin is counted.
+        let mut waiting: Vec<_> = (0..WAITING).map(|_| Box::pin(pool.wait(&origin))).collect();
+        let mut context = Context::from_waker(Waker::noop());
+        let begin = || waiting.iter_mut().for_each(|wait| assert!(wait.as_mut().poll(&mut context).is_pending()));
+        let bytes = measure(begin).bytes_current.unsigned_abs() / WAITING;
+        eprintln!("a request that waits: {bytes} bytes");
+        assert!(bytes <= 512, "{bytes} bytes");
+        drop(waiting);
+        held.give_back(std::time::Instant::now());
+    }
+}

@@ -1,0 +1,177 @@
+//! What happens when descriptors run out. A program of its own, because it takes them away from itself.
+//!
+//! The server runs in another process, so that its sockets do not count.
+
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test may panic, and a program prints")]
+
+#[cfg(unix)]
+fn main() {
+    unix::main();
+}
+
+#[cfg(not(unix))]
+fn main() {
+    println!("SKIPPED: there is no limit of descriptors to lower");
+}
+
+#[cfg(unix)]
+mod unix {
+    use std::io::{BufRead, BufReader, Read};
+    use std::process::{Child, Command, Stdio};
+    use std::time::{Duration, Instant};
+
+    use http_body_util::{BodyExt, Full};
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    use speeddial::dns::HickoryResolver;
+    use speeddial::{Client, ClientBuilder, ErrorKind, PoolConfig};
+
+    use support::http_server::HttpServer;
+
+    pub(super) fn main() {
+        match std::env::args().nth(1).as_deref() {
+            Some("serve") => serve(),
+            Some("defaults") => defaults(),
+            Some("beyond") => beyond(),
+            Some("none") => none(),
+            // As `cargo test` calls it, perhaps with a filter.
+            _ => ["defaults", "beyond", "none"].into_iter().for_each(run),
+        }
+    }
+
+    /// Each in a process of its own, with all the descriptors it wants until it gives them up.
+    fn run(test: &str) {
+        let status = Command::new(std::env::current_exe().unwrap()).arg(test).status().unwrap();
+        assert!(status.success(), "{test}: {status}");
+        println!("test {test} ... ok");
+    }
+
+    fn serve() {
+        let body = || Full::new("ok".into()).map_err(|error| match error {}).boxed();
+        let server = HttpServer::start(move |_| async move { hyper::Response::new(body()) }).unwrap();
+        println!("{}", server.address());
+        // Until whoever started it is gone.
+        let _ = std::io::stdin().read(&mut [0]);
+    }
+
+    struct Server(Child);
+
+    impl Drop for Server {
+        fn drop(&mut self) {
+            let _ = self.0.kill();
+            let _ = self.0.wait();
+        }
+    }
+
+    /// A server in another process, and its URL.
+    fn server() -> (Server, String) {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        let mut child = command.arg("serve").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut address = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut address).unwrap();
+        (Server(child), format!("http://{}/", address.trim()))
+    }
+
+    fn allow(descriptors: u64) {
+        let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
+        setrlimit(Resource::Nofile, Rlimit { current: Some(descriptors), maximum }).unwrap();
+    }
+
+    fn descriptors() -> u64 {
+        std::fs::read_dir("/proc/self/fd").map_or(0, |entries| entries.count() as u64)
+    }
+
+    /// A client that opens no file in the background.
+    fn builder() -> ClientBuilder {
+        let builder = Client::builder().no_proxy();
+        #[cfg(feature = "__tls")]
+        let builder = builder.tls(speeddial::tls::TlsConfig::new().prepare_in_background(false));
+        builder
+    }
+
+    fn runtime() -> tokio::runtime::Runtime {
+        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
+    }
+
+    async fn load(client: &Client, url: &str, tasks: usize, requests: usize) {
+        let tasks: Vec<_> = (0..tasks)
+            .map(|_| {
+                let (client, url) = (client.clone(), url.to_owned());
+                tokio::spawn(async move {
+                    for _ in 0..requests {
+                        let text = async { client.get(&url).send().await?.text().await }.await;
+                        assert_eq!(text.unwrap_or_else(|error| panic!("{error}")), "ok");
+                    }
+                })
+            })
+            .collect();
+        for task in tasks {
+            task.await.unwrap();
+        }
+    }
+
+    /// 256 descriptors, 1,000 tasks with 100 requests each: the default is below the limit, so nothing is noticed.
+    fn defaults() {
+        let (_server, url) = server();
+        allow(256);
+        runtime().block_on(async {
+            let client = builder().build().unwrap();
+            let most = tokio::spawn(async {
+                let mut most = 0;
+                for _ in 0..200 {
+                    most = most.max(descriptors());
+                    tokio::time::sleep(Duration::from_millis(5)).await;
+                }
+                most
+            });
+            load(&client, &url, 1_000, 100).await;
+            let stats = client.pool_stats();
+            assert!(stats.opened <= 179, "70 % of 256: {stats:?}");
+            assert!(most.await.unwrap() < 256);
+        });
+    }
+
+    /// More connections are allowed than there are descriptors: those that cannot be had are waited for.
+    fn beyond() {
+        let (_server, url) = server();
+        allow(128);
+        runtime().block_on(async {
+            let client = builder().pool(PoolConfig::new().max_connections(10_000)).build().unwrap();
+            load(&client, &url, 1_000, 20).await;
+            let stats = client.pool_stats();
+            assert!((20..=128).contains(&stats.opened) && stats.waiting == 0, "{stats:?}");
+        });
+    }
+
+    /// There are no descriptors at all: it is an error only after the wait, and over when there are some again.
+    fn none() {
+        let (_server, url) = server();
+        let runtime = runtime();
+        runtime.block_on(async {
+            let wait = Duration::from_millis(700);
+            let pool = PoolConfig::new().wait_timeout(wait);
+            let client = builder().pool(pool.clone()).build().unwrap();
+            let servers = HickoryResolver::with_servers([std::net::SocketAddr::from(([127, 0, 0, 1], 9))]);
+            let named = builder().pool(pool).resolver(servers).build().unwrap();
+            allow(64);
+            let mut taken = Vec::new();
+            while let Ok(file) = std::fs::File::open("/dev/null") {
+                taken.push(file);
+            }
+            let start = Instant::now();
+            let error = client.get(&url).send().await.unwrap_err();
+            assert_eq!((error.kind(), error.is_timeout()), (ErrorKind::Pool, true), "{error}");
+            assert!(error.to_string().contains(": no more sockets can be opened at the moment"), "{error}");
+            assert!(start.elapsed() >= wait);
+            // Nor is it DNS that failed, where there was none to ask it by.
+            let error = named.get("http://api.test/").send().await.unwrap_err();
+            assert!(error.to_string().contains(": no more sockets can be opened at the moment"), "{error}");
+            let waiting = tokio::spawn({
+                let (client, url) = (client.clone(), url.clone());
+                async move { client.get(&url).send().await }
+            });
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            drop(taken);
+            assert!(waiting.await.unwrap().is_ok());
+        });
+    }
+}

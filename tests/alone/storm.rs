@@ -1,0 +1,108 @@
+//! Requests dropped at every await, a hundred thousand of them: nothing may be lost.
+
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+use std::future::poll_fn;
+use std::pin::pin;
+use std::task::Poll;
+use std::time::{Duration, Instant};
+
+use http_body_util::{BodyExt, Full};
+use speeddial::dns::FixedResolver;
+use speeddial::{Client, PoolConfig};
+use support::http_server::HttpServer;
+use tokio::runtime::Handle;
+
+const REQUESTS: usize = 50_000;
+const IN_FLIGHT: usize = 64;
+
+/// Runs a future until it has waited `awaits` times, then drops it.
+async fn until<F: Future>(awaits: usize, future: F) -> Option<F::Output> {
+    let mut future = pin!(future);
+    let mut left = awaits;
+    poll_fn(|cx| match future.as_mut().poll(cx) {
+        Poll::Ready(output) => Poll::Ready(Some(output)),
+        Poll::Pending if left == 0 => Poll::Ready(None),
+        Poll::Pending => {
+            left -= 1;
+            Poll::Pending
+        }
+    })
+    .await
+}
+
+fn descriptors() -> Option<usize> {
+    std::fs::read_dir("/proc/self/fd").ok().map(Iterator::count)
+}
+
+/// Waits until `done`, for as long as that may take on a busy machine.
+async fn eventually(what: &str, done: impl Fn() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while !done() {
+        assert!(Instant::now() < deadline, "never: {what}");
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn hazard_a_hundred_thousand_requests_dropped_at_a_random_await_lose_nothing() {
+    // One after the other, since descriptors and tasks are counted.
+    storm(false).await;
+    storm(true).await;
+}
+
+async fn storm(http2: bool) {
+    let answer = |request: hyper::Request<hyper::body::Incoming>| async move {
+        // Some bodies come in one piece, some do not fit into the socket's buffers.
+        let length = if request.uri().path() == "/big" { 1_000_000 } else { 100 };
+        hyper::Response::new(Full::new(vec![0; length].into()).map_err(|error| match error {}).boxed())
+    };
+    let server = if http2 { HttpServer::start_as(true, answer) } else { HttpServer::start(answer) }.unwrap();
+    let url = format!("http://api.test:{}", server.address().port());
+    let resolver = FixedResolver::new().with("api.test", [server.address().ip()]).with_ttl(Duration::from_millis(5));
+    let metrics = Handle::current().metrics();
+    let (descriptors_before, tasks_before) = (descriptors(), metrics.num_alive_tasks());
+
+    let pool = PoolConfig::new().max_connections_per_host(16).idle_timeout(Duration::from_millis(200));
+    let builder = Client::builder().no_proxy().resolver(resolver).pool(pool);
+    let client = if http2 { builder.http2_prior_knowledge() } else { builder }.build().unwrap();
+    let workers: Vec<_> = (0..IN_FLIGHT)
+        .map(|seed| {
+            let (client, url) = (client.clone(), url.clone());
+            tokio::spawn(async move {
+                let mut random = fastrand::Rng::with_seed(seed as u64);
+                let mut finished = 0;
+                for _ in 0..REQUESTS.div_ceil(IN_FLIGHT) {
+                    let path = if random.u8(..10) == 0 { "/big" } else { "/small" };
+                    let call = async { client.get(format!("{url}{path}")).send().await?.bytes().await };
+                    match until(random.usize(..6), call).await {
+                        Some(Ok(_)) => finished += 1,
+                        Some(Err(error)) => panic!("{error}"),
+                        None => {}
+                    }
+                }
+                finished
+            })
+        })
+        .collect();
+    let mut finished = 0;
+    for worker in workers {
+        finished += worker.await.unwrap();
+    }
+    assert!(finished > REQUESTS / 20 && finished < REQUESTS * 19 / 20, "{finished} finished: no storm");
+
+    eventually("the pool's books are zero", || {
+        let stats = client.pool_stats();
+        (stats.idle, stats.in_use, stats.leased, stats.dialling, stats.closing, stats.waiting) == (0, 0, 0, 0, 0, 0)
+    })
+    .await;
+    let stats = client.pool_stats();
+    assert_eq!(stats.opened, stats.closed);
+    assert_eq!(client.get(format!("{url}/small")).send().await.unwrap().bytes().await.unwrap().len(), 100);
+
+    assert_eq!(stats.opened + 1, server.connections() as u64, "every connection was in the books");
+
+    drop(client);
+    eventually("every task has ended", || metrics.num_alive_tasks() == tasks_before).await;
+    eventually("every descriptor is closed", || descriptors() == descriptors_before).await;
+}

@@ -1,0 +1,121 @@
+//! Calls with a deadline end by it, wherever they are, and say where they were.
+
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use speeddial::dns::FixedResolver;
+use speeddial::trace::{Event, Phase};
+use speeddial::{Client, ErrorKind, PoolConfig, RetryPolicy};
+use tokio::time::Instant;
+
+use support::acting::Acting;
+use support::fake_net::{FakeNet, Host};
+use support::recorder::Recorder;
+use support::v4;
+
+const PATHS: [&str; 9] = ["ok", "slow", "early", "to/3", "away", "later", "stale", "die", "never"];
+
+#[tokio::test(start_paused = true)]
+async fn hazard_ten_thousand_calls_with_random_deadlines_end_by_them_and_name_the_phase() {
+    let mut names = FixedResolver::new().with("mixed.test", [v4(3), v4(4), v4(1)]);
+    for (host, last) in [("a.test", 1), ("b.test", 2), ("refused.test", 3), ("silent.test", 4), ("tired.test", 5)] {
+        names = names.with(host, [v4(last)]);
+    }
+    let hosts = ["a.test", "b.test", "refused.test", "silent.test", "tired.test", "mixed.test"];
+    let net = Acting::default();
+    let pool = PoolConfig::new().max_connections_per_host(6).wait_timeout(Duration::from_millis(150));
+    let builder = Client::builder().resolver(names).transport(net.clone()).no_proxy().pool(pool);
+    let client =
+        builder.retry(RetryPolicy::new().backoff(Duration::from_millis(20), Duration::from_millis(80))).build();
+    let client = client.unwrap();
+    let mut random = fastrand::Rng::with_seed(7);
+    let mut phases = [0; Phase::ALL.len()];
+    let (mut answered, mut failed, mut late, mut just_there) = (0, 0, 0, 0);
+    for _ in 0..100 {
+        let calls: Vec<_> = (0..100)
+            .map(|_| {
+                let url = format!("http://{}/{}", random.choice(hosts).unwrap(), random.choice(PATHS).unwrap());
+                let limit = Duration::from_millis(random.u64(0..250));
+                let request = match random.u8(0..3) {
+                    0 => client.post(url).body("hello"),
+                    _ => client.get(url),
+                };
+                let request = match random.u8(0..4) {
+                    0 => request.connect_timeout(Duration::from_millis(30)),
+                    1 => request.queue_timeout(Duration::from_millis(30)),
+                    2 => request.headers_timeout(Duration::from_millis(40)),
+                    _ => request.body_idle_timeout(Duration::from_millis(5)),
+                };
+                let pause = Duration::from_millis(random.u64(0..50));
+                async move {
+                    tokio::time::sleep(pause).await;
+                    let start = Instant::now();
+                    let made = match request.timeout(limit).send().await {
+                        Ok(response) => response.bytes().await,
+                        Err(error) => Err(error),
+                    };
+                    (made, start.elapsed(), limit)
+                }
+            })
+            .collect();
+        for (made, took, limit) in join_all(calls).await {
+            // The timer's grain is a millisecond.
+            assert!(took <= limit + Duration::from_millis(1), "{took:?} of {limit:?}: {made:?}");
+            late += u32::from(took > limit);
+            let error = match made {
+                Ok(body) => {
+                    assert!(body == "hello");
+                    answered += 1;
+                    continue;
+                }
+                Err(error) => error,
+            };
+            failed += 1;
+            let timings = error.timings().expect("it began");
+            assert_eq!(Phase::ALL.iter().map(|phase| timings.spent(*phase)).sum::<Duration>(), timings.total());
+            assert_eq!(error.remaining(), Some(limit.saturating_sub(took)), "{error}");
+            if let ErrorKind::Timeout(phase) = error.kind() {
+                phases[phase as usize] += 1;
+                // Some have got on to it in the very moment in which their time was up.
+                just_there += u32::from(timings.spent(phase).is_zero() && !limit.is_zero());
+                let named = error.to_string().contains(&format!("in phase {phase}"));
+                // A dial that was begun for others has words of its own.
+                assert!(named || error.to_string().contains("nothing within 10s"), "{error}");
+            }
+        }
+    }
+    assert!(answered > 1_000 && failed > 1_000, "{answered} answered, {failed} failed");
+    let reached = [Phase::Queue, Phase::Connect, Phase::Wait, Phase::Receive].map(|phase| phases[phase as usize]);
+    assert!(reached.iter().all(|count| *count > 20), "{reached:?}");
+    assert!(just_there < 200, "{just_there}");
+    assert_eq!(late, 0, "in paused time deadlines are exact");
+    client.drain().await;
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!((net.open(), client.pool_stats().in_use), (0, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_connection_that_comes_when_the_deadline_has_passed_is_not_used() {
+    let seen = Recorder::default();
+    let net = FakeNet::new([(v4(1), Host::Serves { connect: 0, think: 0, body: 0 })]);
+    let names = FixedResolver::new().with("a.test", [v4(1)]);
+    let builder = Client::builder().resolver(names).transport(net).no_proxy().observer(seen.clone());
+    let client = builder.pool(PoolConfig::new().max_connections_per_host(1)).build().unwrap();
+    let first = client.get("http://a.test/").send().await.unwrap();
+    let queued = client.post("http://a.test/").body("x").timeout(Duration::from_millis(50)).send();
+    let mut queued = std::pin::pin!(queued);
+    assert!(futures_util::poll!(queued.as_mut()).is_pending());
+    assert_eq!(client.pool_stats().waiting, 1);
+    first.bytes().await.unwrap();
+    while client.pool_stats().waiting > 0 {
+        tokio::task::yield_now().await;
+    }
+    // The connection is the call's, which is polled only when its time is up.
+    tokio::time::advance(Duration::from_millis(60)).await;
+    let error = queued.await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Timeout(Phase::Queue), "{error}");
+    assert_eq!(seen.count(|event| matches!(event, Event::Leased { .. })), 1);
+    assert_eq!((client.pool_stats().idle, client.pool_stats().in_use), (1, 0), "it serves the next call");
+}

@@ -1,0 +1,258 @@
+//! What is wrong, or goes wrong, on either side: each a kind of its own with a message that names target and cause.
+
+use std::io::Write;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Barrier};
+
+use speeddial::dns::{FixedResolver, HickoryResolver};
+use speeddial::trace::Outcome;
+use speeddial::{Client, Error, ErrorKind};
+
+use crate::dns::lookups::zone;
+use support::dns_server::DnsServer;
+use support::peer::{Peer, answer_all, read_head};
+use support::refusing;
+
+async fn fails(client: &Client, url: &str) -> Error {
+    let mut response = match client.get(url).send().await {
+        Ok(response) => response,
+        Err(error) => return error,
+    };
+    loop {
+        match response.chunk().await {
+            Ok(Some(_)) => {}
+            Ok(None) => panic!("the call succeeded"),
+            Err(error) => {
+                assert!(response.chunk().await.is_err(), "a failure is not an end");
+                return error;
+            }
+        }
+    }
+}
+
+fn check(error: &Error, kind: ErrorKind, message: &str) {
+    assert_eq!((error.kind(), error.to_string()), (kind, message.to_owned()));
+}
+
+#[tokio::test]
+async fn an_unparsable_url() {
+    let error = fails(&Client::new(), "http//nowhere").await;
+    check(&error, ErrorKind::Request, "`http//nowhere` is not a URL: relative URL without a base");
+}
+
+#[tokio::test]
+async fn an_unknown_scheme() {
+    let error = fails(&Client::new(), "gopher://host/1").await;
+    check(&error, ErrorKind::Request, "cannot send to `gopher://host/1`: unknown scheme `gopher`");
+}
+
+#[tokio::test]
+async fn a_name_that_does_not_exist() {
+    let dns = DnsServer::start(zone).unwrap();
+    let client = Client::builder().resolver(HickoryResolver::with_servers([dns.address()])).build().unwrap();
+    let error = fails(&client, "http://nowhere.test/").await;
+    assert_eq!(error.kind(), ErrorKind::Resolve);
+    let message = error.to_string();
+    assert!(message.starts_with("connect to nowhere.test:80: resolve nowhere.test (v"), "{message}");
+    assert!(message.ends_with("): the name does not exist"), "{message}");
+    assert!(error.is_dns() && !error.is_timeout());
+}
+
+#[tokio::test]
+async fn a_name_whose_server_fails_is_not_a_name_that_does_not_exist() {
+    let dns = DnsServer::start(zone).unwrap();
+    let client = Client::builder().resolver(HickoryResolver::with_servers([dns.address()])).build().unwrap();
+    let error = fails(&client, "http://fails.test/").await;
+    assert_eq!(error.kind(), ErrorKind::Resolve);
+    assert!(error.to_string().ends_with("the DNS server failed (SERVFAIL)"), "{error}");
+}
+
+#[tokio::test]
+async fn a_refused_port() {
+    let (_kept, closed) = refusing();
+    let error = fails(&Client::new(), &format!("http://{closed}/")).await;
+    check(&error, ErrorKind::Connect, &format!("connect to {closed}: 127.0.0.1: connection refused"));
+    assert_eq!(error.uri().unwrap().to_string(), format!("http://{closed}/"));
+    assert!(error.is_connect());
+}
+
+#[tokio::test]
+async fn several_addresses_that_refuse_are_all_counted() {
+    let (_kept, closed) = refusing();
+    let addresses = ["127.0.0.1", "127.0.0.2", "127.0.0.3"].map(|ip| ip.parse().unwrap());
+    let client = Client::builder().resolver(FixedResolver::new().with("api.test", addresses)).build().unwrap();
+    let error = fails(&client, &format!("http://api.test:{}/", closed.port())).await;
+    let port = closed.port();
+    let message = format!("connect to api.test:{port}: 3 addresses failed, last 127.0.0.3: connection refused");
+    check(&error, ErrorKind::Connect, &message);
+    let attempts = error.attempts();
+    assert!(attempts.iter().map(|attempt| attempt.address.ip()).eq(addresses), "{attempts:?}");
+    for attempt in attempts {
+        let refused = |error: &Arc<std::io::Error>| error.kind() == std::io::ErrorKind::ConnectionRefused;
+        assert!(matches!(&attempt.outcome, Outcome::Failed(error) if refused(error)), "{attempt:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_closes_without_a_word() {
+    let peer = Peer::start(|_, mut socket| {
+        read_head(&mut socket);
+    });
+    let client = Client::new();
+    let error = fails(&client, &peer.url()).await;
+    assert_eq!(error.kind(), ErrorKind::Exchange);
+    let target = peer.url();
+    let target = target.trim_start_matches("http://").trim_end_matches('/');
+    let message = format!(
+        "exchange with {target}: the server closed the connection without a response; it is not known whether the request arrived"
+    );
+    assert_eq!(error.to_string(), message);
+    assert_eq!(peer.connections(), 1, "a failure on a new connection is final");
+    assert_eq!(client.pool_stats().in_use, 0);
+}
+
+#[tokio::test]
+async fn a_server_that_sends_garbage() {
+    let peer = Peer::start(|_, mut socket| {
+        read_head(&mut socket);
+        let _ = socket.write_all(b"220 mail.test ESMTP\r\n\r\n");
+    });
+    let error = fails(&Client::new(), &peer.url()).await;
+    assert_eq!(error.kind(), ErrorKind::Exchange);
+    assert!(error.to_string().contains("the server's answer is not HTTP/1.1"), "{error}");
+}
+
+#[tokio::test]
+async fn a_server_that_sends_half_a_head() {
+    let peer = Peer::start(|_, mut socket| {
+        read_head(&mut socket);
+        let _ = socket.write_all(b"HTTP/1.1 200 OK\r\ncontent-le");
+    });
+    let error = fails(&Client::new(), &peer.url()).await;
+    assert_eq!(error.kind(), ErrorKind::Exchange);
+    assert!(error.to_string().ends_with("the server closed the connection in the middle of its response"), "{error}");
+}
+
+#[tokio::test]
+async fn a_server_that_sends_half_a_body() {
+    let peer = Peer::start(|_, mut socket| {
+        read_head(&mut socket);
+        let _ = socket.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nhalf");
+    });
+    let client = Client::new();
+    let error = fails(&client, &peer.url()).await;
+    assert_eq!(error.kind(), ErrorKind::Body);
+    assert!(error.to_string().ends_with("the connection closed before its end, after 4 bytes"), "{error}");
+    assert_eq!(client.pool_stats().idle, 0, "the connection never serves again");
+}
+
+#[tokio::test]
+async fn after_each_failure_the_same_client_works() {
+    let peer = Peer::start(|number, mut socket| match number {
+        0 => {
+            read_head(&mut socket);
+        }
+        1 => {
+            read_head(&mut socket);
+            let _ = socket.write_all(b"garbage\r\n\r\n");
+        }
+        _ => answer_all(&mut socket),
+    });
+    let client = Client::new();
+    for _ in 0..2 {
+        fails(&client, &peer.url()).await;
+    }
+    assert_eq!(client.get(peer.url()).send().await.unwrap().text().await.unwrap(), "ok");
+}
+
+#[tokio::test]
+async fn a_get_survives_a_connection_closed_behind_its_back_and_a_post_is_not_doubled() {
+    // The first connection answers once, reads the next request and closes; the others behave.
+    let requests = Arc::new(AtomicUsize::new(0));
+    let seen = requests.clone();
+    let peer = Peer::start(move |number, mut socket| {
+        while read_head(&mut socket) {
+            let first = seen.fetch_add(1, Ordering::SeqCst) == 0;
+            if number == 0 && !first {
+                return;
+            }
+            let _ = socket.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok");
+        }
+    });
+    let client = Client::new();
+    for _ in 0..2 {
+        assert_eq!(client.get(peer.url()).send().await.unwrap().text().await.unwrap(), "ok");
+    }
+    assert_eq!((requests.load(Ordering::SeqCst), peer.connections()), (3, 2));
+
+    let peer = Peer::start(|_, mut socket| {
+        if read_head(&mut socket) {
+            let _ = socket.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok");
+            read_head(&mut socket);
+        }
+    });
+    client.get(peer.url()).send().await.unwrap().text().await.unwrap();
+    let error = client.post(peer.url()).body("once").send().await.unwrap_err();
+    assert_eq!((error.kind(), peer.connections()), (ErrorKind::Exchange, 1));
+}
+
+#[tokio::test]
+async fn a_get_finds_a_new_connection_when_all_that_are_idle_have_gone_stale() {
+    // Each of the first connections answers one request, reads another one and closes.
+    const STALE: usize = 6;
+    let (together, peers) = (Arc::new(Barrier::new(STALE)), Arc::new(AtomicUsize::new(0)));
+    let requests = peers.clone();
+    let peer = Peer::start(move |number, mut socket| {
+        if number >= STALE {
+            return answer_all(&mut socket);
+        }
+        if read_head(&mut socket) {
+            requests.fetch_add(1, Ordering::SeqCst);
+            together.wait();
+            let _ = socket.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok");
+            read_head(&mut socket);
+        }
+    });
+    let client = Client::new();
+    let calls: Vec<_> = (0..STALE).map(|_| tokio::spawn(client.get(peer.url()).send())).collect();
+    for call in calls {
+        call.await.unwrap().unwrap().bytes().await.unwrap();
+    }
+    assert_eq!((client.pool_stats().idle, peers.load(Ordering::SeqCst)), (STALE, STALE));
+    assert_eq!(client.get(peer.url()).send().await.unwrap().text().await.unwrap(), "ok");
+    assert_eq!(peer.connections(), STALE + 1);
+}
+
+#[tokio::test]
+async fn limits_that_let_nothing_through_are_refused() {
+    let pool = speeddial::PoolConfig::new().max_connections_per_host(0);
+    let error = Client::builder().pool(pool).build().unwrap_err();
+    let message = "build a client: max_connections_per_host must not be 0, or no request could ever be sent";
+    check(&error, ErrorKind::Request, message);
+}
+
+#[tokio::test]
+async fn a_name_whose_addresses_have_no_peer() {
+    let resolver = FixedResolver::new().with("api.test", ["0.0.0.0", "224.0.0.1"].map(|ip| ip.parse().unwrap()));
+    let client = Client::builder().resolver(resolver).build().unwrap();
+    let error = fails(&client, "http://api.test:1/").await;
+    check(&error, ErrorKind::Connect, "connect to api.test:1: no address that could be connected to");
+}
+
+#[test]
+fn a_client_that_could_read_no_response_is_refused() {
+    let error = Client::builder().max_response_headers(0).build().unwrap_err();
+    assert!(error.is_builder() && error.to_string().contains("max_response_headers must not be 0"), "{error}");
+}
+
+#[test]
+fn a_builder_says_what_was_wrong_first() {
+    let error = Client::builder().base_url("no url").user_agent("a\nb").build().unwrap_err();
+    check(&error, ErrorKind::Request, "`no url` is not a URL: relative URL without a base");
+    let error = Client::builder().user_agent("a\nb").base_url("no url").build().unwrap_err();
+    check(&error, ErrorKind::Request, "the user agent is not valid");
+    for base in ["ftp://host/", "mailto:a@b", "http://host:0/", "http://us%3Aer:secret@host/"] {
+        let error = Client::builder().base_url(base).build().unwrap_err();
+        assert!(error.is_builder() && !error.to_string().contains("secret"), "{base}: {error}");
+    }
+}

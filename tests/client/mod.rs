@@ -1,0 +1,19 @@
+//! Requests, responses and their bodies; HTTP/2; errors; and the client under other crates.
+
+mod bodies;
+mod calls;
+mod deadlines;
+mod errors;
+#[cfg(all(feature = "charset", feature = "form", feature = "json", feature = "query"))]
+mod from_reqwest;
+#[cfg(any(feature = "tower", feature = "hyper-util"))]
+mod grpc;
+mod http2;
+#[cfg(all(feature = "hyper-util", feature = "reqwest", feature = "__tls"))]
+mod interop;
+mod redirects;
+mod requests;
+mod retries;
+#[cfg(feature = "tower")]
+mod tower;
+mod uploads;

@@ -1,0 +1,323 @@
+//! Redirects: what goes along and what stays behind, every cell of the table, and what a hostile location may not do.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use speeddial::dns::FixedResolver;
+use speeddial::http::{HeaderMap, HeaderValue, Method};
+use speeddial::{Body, Client, ClientBuilder, ErrorKind, PoolConfig, RedirectAction, RedirectPolicy};
+
+use support::full;
+use support::http_server::HttpServer;
+
+/// A request as a server saw it.
+#[derive(Debug, Clone)]
+struct Seen {
+    method: Method,
+    path: String,
+    headers: HeaderMap,
+    body: String,
+}
+
+/// Servers that redirect to where the query says (`/?status=307&to=URL`), and keep what they see.
+struct Servers {
+    servers: Vec<HttpServer>,
+    seen: Arc<Mutex<Vec<Seen>>>,
+}
+
+impl Servers {
+    fn start(count: usize) -> Self {
+        use http_body_util::BodyExt;
+        let seen = Arc::new(Mutex::new(Vec::new()));
+        let server = |_| {
+            let seen: Arc<Mutex<Vec<Seen>>> = seen.clone();
+            HttpServer::start(move |request: hyper::Request<hyper::body::Incoming>| {
+                let seen = seen.clone();
+                async move {
+                    let (head, body) = request.into_parts();
+                    let body = String::from_utf8(body.collect().await.unwrap().to_bytes().to_vec()).unwrap();
+                    let (method, headers, path) = (head.method, head.headers, head.uri.path().to_owned());
+                    let query = head.uri.query().unwrap_or_default().to_owned();
+                    seen.lock().unwrap().push(Seen { method, path, headers, body });
+                    let mut response = hyper::Response::new(full("done"));
+                    if let Some((status, to)) = query.split_once('&').filter(|_| query.starts_with("status=")) {
+                        *response.status_mut() = status["status=".len()..].parse().unwrap();
+                        let to = to["to=".len()..].replace("%26", "&").replace("%25", "%");
+                        response.headers_mut().insert("location", to.parse().unwrap());
+                    }
+                    response
+                }
+            })
+            .unwrap()
+        };
+        Self { servers: (0..count).map(server).collect(), seen }
+    }
+
+    fn url(&self, host: &str, server: usize) -> String {
+        format!("http://{host}:{}/", self.servers[server].address().port())
+    }
+
+    fn take(&self) -> Vec<Seen> {
+        std::mem::take(&mut *self.seen.lock().unwrap())
+    }
+}
+
+/// The first of these URLs, whose response leads to the next one, and so on.
+fn chain(status: u16, urls: &[String]) -> String {
+    let [rest @ .., last] = urls else { return String::new() };
+    rest.iter().rev().fold(last.clone(), |next, url| {
+        format!("{url}?status={status}&to={}", next.replace('%', "%25").replace('&', "%26"))
+    })
+}
+
+fn builder() -> ClientBuilder {
+    let names = ["a.test", "b.test", "sub.a.test"];
+    let resolver = names.iter().fold(FixedResolver::new(), |all, name| all.with(name, [[127, 0, 0, 1].into()]));
+    Client::builder().resolver(resolver).no_proxy()
+}
+
+const SECRETS: [&str; 4] = ["authorization", "cookie", "proxy-authorization", "x-api-key"];
+
+#[tokio::test]
+async fn hazard_secrets_stay_with_their_origin_in_every_cell_of_the_table() {
+    let servers = Servers::start(2);
+    let client = builder().build().unwrap();
+    // Where a chain goes after `a.test` on the first port, and whether that is the same origin all the way.
+    let ways = [
+        (vec![("a.test", 0)], true),
+        (vec![("A.TEST", 0)], true),
+        (vec![("b.test", 0)], false),
+        (vec![("a.test", 1)], false),
+        (vec![("sub.a.test", 0)], false),
+        (vec![("b.test", 0), ("a.test", 0)], false),
+        (vec![("a.test", 1), ("a.test", 0)], false),
+        (vec![("a.test", 0), ("b.test", 1), ("b.test", 1), ("a.test", 0)], false),
+    ];
+    let mut cells = 0;
+    for (way, same) in &ways {
+        for status in [301, 302, 303, 307, 308] {
+            for (method, body, streamed) in
+                [("GET", "", false), ("POST", "payload", false), ("PUT", "payload", false), ("POST", "payload", true)]
+            {
+                let urls: Vec<_> =
+                    std::iter::once(&("a.test", 0)).chain(way).map(|(host, at)| servers.url(host, *at)).collect();
+                let method: Method = method.parse().unwrap();
+                let mut request = client.request(method.clone(), chain(status, &urls)).header("x-plain", "1");
+                for name in SECRETS {
+                    let mut value = HeaderValue::from_static("secret");
+                    value.set_sensitive(name == "x-api-key");
+                    request = request.header(name, value);
+                }
+                if !body.is_empty() {
+                    let pieces = futures_util::stream::iter([Ok::<_, std::io::Error>(body)]);
+                    let carried = if streamed { Body::sized(7, pieces) } else { body.into() };
+                    request = request.body(carried).header("content-type", "text/x-test");
+                }
+                let cell = format!("{method} {status} {way:?}, streamed: {streamed}");
+                cells += 1;
+                if streamed && status > 303 {
+                    let error = request.send().await.unwrap_err();
+                    assert_eq!(error.kind(), ErrorKind::Redirect, "{cell}");
+                    assert!(
+                        error.to_string().ends_with("asks for the request's body again, which was a stream"),
+                        "{error}"
+                    );
+                    assert_eq!(servers.take().len(), 1, "{cell}");
+                    continue;
+                }
+                let response = request.send().await.unwrap();
+                assert_eq!((response.status().as_u16(), response.redirects().len()), (200, way.len()), "{cell}");
+                let last = way.last().unwrap();
+                let url = servers.url(&last.0.to_lowercase(), last.1);
+                assert_eq!(response.url().as_str(), url, "{cell}");
+                assert_eq!(response.text().await.unwrap(), "done");
+                let seen = servers.take();
+                assert_eq!(seen.len(), way.len() + 1, "{cell}");
+                let (first, last) = (&seen[0], &seen[way.len()]);
+                assert!(SECRETS.iter().all(|name| first.headers.contains_key(*name)), "{cell}");
+                for name in SECRETS {
+                    assert_eq!(last.headers.contains_key(name), *same, "{cell}: {name}");
+                }
+                assert_eq!(format!("http://{}/", last.headers["host"].to_str().unwrap()), url, "{cell}");
+                assert!(last.headers.contains_key("x-plain"));
+                let becomes_get = status == 303 || (status < 303 && method == Method::POST);
+                let expected = if becomes_get { Method::GET } else { method.clone() };
+                assert_eq!(last.method, expected, "{cell}");
+                let body = if becomes_get { "" } else { body };
+                assert_eq!((last.body.as_str(), last.path.as_str()), (body, "/"), "{cell}");
+                assert_eq!(last.headers.contains_key("content-type"), !body.is_empty(), "{cell}");
+                let length = last.headers.get("content-length").map(|value| value.to_str().unwrap().to_owned());
+                assert_eq!(length.unwrap_or_default(), if body.is_empty() { "" } else { "7" }, "{cell}");
+            }
+        }
+    }
+    assert_eq!(cells, 8 * 5 * 4);
+}
+
+#[tokio::test]
+async fn hazard_hostile_locations_are_refused_with_their_reason_and_the_client_goes_on() {
+    let servers = Servers::start(1);
+    let client = builder().build().unwrap();
+    let home = servers.url("a.test", 0);
+    for (location, reason) in [
+        ("javascript:alert(1)", "unknown scheme `javascript`"),
+        ("file:///etc/passwd", "unknown scheme `file`"),
+        ("ftp://a.test/", "unknown scheme `ftp`"),
+        ("http://", "empty host"),
+        ("http://a.test:0/", "port 0"),
+        ("http://a.test:99999/", "invalid port"),
+        ("http://[::1/", "invalid IPv6"),
+    ] {
+        let error = client.get(chain(302, &[home.clone(), location.to_owned()])).send().await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Redirect, "{location}");
+        assert!(error.is_redirect() && error.to_string().contains(reason), "{location}: {error}");
+        assert!(!error.to_string().contains("secret"), "{error}");
+        assert_eq!(client.get(&home).send().await.unwrap().text().await.unwrap(), "done");
+    }
+    let response = client.get(format!("{home}?status=302&to=")).send().await.unwrap_err();
+    assert!(response.to_string().contains("loop"), "an empty location is the same URL: {response}");
+}
+
+#[tokio::test]
+async fn hazard_loops_end_and_are_named() {
+    let servers = Servers::start(1);
+    let client = builder().build().unwrap();
+    let home = servers.url("a.test", 0);
+    let again = format!("{home}?status=301&to={home}");
+    // It leads to itself once more with each step.
+    let error = client.get(format!("{home}?status=302&to=")).send().await.unwrap_err();
+    assert!(
+        error
+            .to_string()
+            .ends_with("it leads in a loop: the call has been there before, and 10 redirects are followed"),
+        "{error}"
+    );
+    assert_eq!(servers.take().len(), 11);
+    assert_eq!(client.get(again).send().await.unwrap().redirects().len(), 1);
+}
+
+#[tokio::test]
+async fn policies_decide() {
+    let servers = Servers::start(2);
+    let (here, there) = (servers.url("a.test", 0), servers.url("b.test", 1));
+    let away = chain(302, &[here.clone(), there.clone()]);
+    let status = async |policy: RedirectPolicy, url: &str| {
+        let client = builder().redirect(policy).build().unwrap();
+        client.get(url).send().await.map(|response| response.status().as_u16()).map_err(|error| error.to_string())
+    };
+    assert_eq!(status(RedirectPolicy::none(), &away).await, Ok(302));
+    assert_eq!(status(RedirectPolicy::same_origin(), &away).await, Ok(302));
+    assert_eq!(status(RedirectPolicy::same_origin(), &chain(302, &[here.clone(), here.clone()])).await, Ok(200));
+    assert_eq!(status(RedirectPolicy::limited(1), &away).await, Ok(200));
+    let refuses = RedirectPolicy::custom(|redirect| RedirectAction::Refuse(format!("not {}", redirect.next().path())));
+    let port = servers.servers[0].address().port();
+    assert_eq!(status(refuses, &away).await, Err(format!("follow the redirect (302) of a.test:{port}: not /")));
+}
+
+#[tokio::test]
+async fn a_limit_of_one_connection_does_not_deadlock_and_bodies_nobody_reads_are_no_hindrance() {
+    for length in [0, 4, 100_000, 10_000_000] {
+        let server = HttpServer::start(move |request| async move {
+            let to = request.uri().path().trim_start_matches('/').parse::<u32>().unwrap_or(0);
+            let mut response = hyper::Response::new(full(vec![b'x'; length]));
+            if to > 0 {
+                *response.status_mut() = hyper::StatusCode::TEMPORARY_REDIRECT;
+                response.headers_mut().insert("location", format!("/{}", to - 1).parse().unwrap());
+            }
+            response
+        })
+        .unwrap();
+        let pool = PoolConfig::new().max_connections(1).wait_timeout(Duration::from_secs(5));
+        let client = Client::builder().pool(pool).no_proxy().build().unwrap();
+        let response = client.post(format!("http://{}/5", server.address())).body("x").send().await.unwrap();
+        assert_eq!(response.redirects().len(), 5);
+        assert_eq!(response.bytes().await.unwrap().len(), length);
+        assert!(length > 64 * 1024 || server.connections() == 1, "{length}: {}", server.connections());
+    }
+}
+
+#[cfg(feature = "__tls")]
+#[tokio::test]
+async fn secrets_do_not_follow_from_https_to_http_nor_back() {
+    use support::certs::Authority;
+    use support::tls_server::TlsServer;
+    let authority = Authority::new();
+    let servers = Servers::start(1);
+    let plain = servers.url("a.test", 0);
+    let secure = TlsServer::start(authority.server(&["a.test"], &["http/1.1"])).await;
+    let tls = speeddial::tls::TlsConfig::new().add_root_der(authority.certificate().to_vec()).only_added_roots();
+    let client = builder().tls(tls).build().unwrap();
+    let with_secrets = |url: String| {
+        SECRETS.iter().fold(client.get(url), |request, name| {
+            let mut value = HeaderValue::from_static("secret");
+            value.set_sensitive(true);
+            request.header(*name, value)
+        })
+    };
+    let url = format!("https://a.test:{}/?to={plain}", secure.address().port());
+    let response = with_secrets(url.clone()).send().await.unwrap();
+    assert_eq!((response.url().as_str(), response.redirects().len()), (plain.as_str(), 1));
+    assert_eq!(response.text().await.unwrap(), "done");
+    let seen = servers.take();
+    assert!(SECRETS.iter().all(|name| !seen[0].headers.contains_key(*name)), "{seen:?}");
+    // From http to https and on to http again: they are gone for good.
+    with_secrets(chain(302, &[plain.clone(), url])).send().await.unwrap();
+    let seen = servers.take();
+    assert!(SECRETS.iter().all(|name| seen[0].headers.contains_key(*name)));
+    assert!(SECRETS.iter().all(|name| !seen[1].headers.contains_key(*name)), "{seen:?}");
+}
+
+#[tokio::test]
+async fn hazard_credentials_in_a_location_are_not_sent_and_those_of_a_url_stay_with_their_origin() {
+    let servers = Servers::start(1);
+    let client = builder().build().unwrap();
+    let (here, there) = (servers.url("a.test", 0), servers.url("b.test", 0));
+    let with = |credentials: &str, url: &str| url.replacen("http://", &format!("http://{credentials}@"), 1);
+    let sent = |seen: &[Seen]| -> Vec<Option<String>> {
+        let value = |seen: &Seen| Some(seen.headers.get("authorization")?.to_str().unwrap().to_owned());
+        seen.iter().map(value).collect()
+    };
+    let own = Some("Basic bWU6c2VjcmV0".to_owned());
+    for (first, location, expected) in [
+        (here.clone(), with("you:wrong", &here), vec![None, None]),
+        (here.clone(), with("you:wrong", &there), vec![None, None]),
+        (with("me:secret", &here), with("you:wrong", &here), vec![own.clone(), own.clone()]),
+        (with("me:secret", &here), with("you:wrong", &there), vec![own.clone(), None]),
+        (with("me:secret", &here), with("me:secret", &there), vec![own.clone(), None]),
+    ] {
+        let response = client.get(chain(302, &[first.clone(), location.clone()])).send().await.unwrap();
+        let shown = format!("{} {:?}", response.url(), response.redirects());
+        assert_eq!(response.status(), 200, "{first} {location}");
+        // The query of the first URL has the location in it, as it was asked for.
+        assert!(!response.url().as_str().contains('@') && !shown.contains("//me:secret@a.test"), "{shown}");
+        assert_eq!(sent(&servers.take()), expected, "{first} {location}");
+    }
+}
+
+#[tokio::test]
+async fn a_stream_that_was_asked_about_and_not_wanted_goes_along_with_a_redirect() {
+    use std::io::{Read, Write};
+
+    use support::peer::{Peer, read_head};
+    let there = Peer::start(|_, mut socket| {
+        read_head(&mut socket);
+        let _ = socket.write_all(b"HTTP/1.1 100 Continue\r\n\r\n");
+        let mut body = [0; 7];
+        if socket.read_exact(&mut body).is_ok() {
+            let _ = socket.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 7\r\n\r\n");
+            let _ = socket.write_all(&body);
+        }
+    });
+    let to = there.url();
+    let here = Peer::start(move |_, mut socket| {
+        read_head(&mut socket);
+        let _ = write!(socket, "HTTP/1.1 307 There\r\nlocation: {to}\r\ncontent-length: 0\r\n\r\n");
+        // Nothing of the body comes before the end.
+        assert_eq!(socket.read(&mut [0]).unwrap_or(0), 0);
+    });
+    let client = builder().build().unwrap();
+    let pieces = futures_util::stream::iter([Ok::<_, std::io::Error>("payload")]);
+    let response = client.put(here.url()).expect_continue().body(Body::sized(7, pieces)).send().await.unwrap();
+    assert_eq!((response.url().as_str(), response.redirects().len()), (there.url().as_str(), 1));
+    assert_eq!(response.text().await.unwrap(), "payload");
+}

@@ -1,0 +1,241 @@
+//! What a request is made of, and how long its answer may take.
+
+use std::time::Duration;
+
+use speeddial::dns::FixedResolver;
+use speeddial::http::{HeaderMap, HeaderValue, Request};
+use speeddial::trace::Phase;
+use speeddial::{Body, Client, ClientBuilder, ErrorKind};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+use support::acting::Acting;
+use support::h2_peer::Wire;
+use support::http_server::HttpServer;
+use support::recorder::Recorder;
+use support::{full, refusing, v4};
+
+/// Answers with the request line, the headers that are asked about here, and the body.
+fn echo() -> HttpServer {
+    use http_body_util::BodyExt;
+    HttpServer::start(|request: hyper::Request<hyper::body::Incoming>| async move {
+        let (head, body) = request.into_parts();
+        let body = String::from_utf8(body.collect().await.unwrap().to_bytes().to_vec()).unwrap();
+        let named = |name: &str| {
+            let values = head.headers.get_all(name).iter().map(|value| value.to_str().unwrap());
+            values.collect::<Vec<_>>().join("+")
+        };
+        let names = ["authorization", "content-type", "user-agent", "x-default"];
+        let headers: Vec<_> = names.iter().map(|name| named(name)).collect();
+        hyper::Response::new(full(format!("{} {}|{}|{body}", head.method, head.uri, headers.join("|"))))
+    })
+    .unwrap()
+}
+
+async fn text(request: speeddial::RequestBuilder) -> String {
+    request.send().await.unwrap().text().await.unwrap()
+}
+
+#[tokio::test]
+async fn credentials_are_sent_and_shown_to_nobody() {
+    let server = echo();
+    let url = format!("http://{}/", server.address());
+    let client = Client::builder().no_proxy().build().unwrap();
+    let asked = text(client.get(&url).header("authorization", "old").basic_auth("Aladdin", Some("open sesame"))).await;
+    assert_eq!(asked, "GET /|Basic QWxhZGRpbjpvcGVuIHNlc2FtZQ==||||", "RFC 7617, section 2");
+    assert_eq!(text(client.get(&url).basic_auth("me", None::<&str>)).await, "GET /|Basic bWU6||||");
+    assert_eq!(text(client.get(&url).bearer_auth("mF_9.B5f-4.1JqM")).await, "GET /|Bearer mF_9.B5f-4.1JqM||||");
+    let refused = |request: speeddial::RequestBuilder| async { request.send().await.unwrap_err() };
+    let error = refused(client.get(&url).bearer_auth("secret\r\nevil: yes")).await;
+    assert_eq!((error.kind(), error.to_string()), (ErrorKind::Request, "the credentials cannot be sent".to_owned()));
+    assert!(!format!("{error:?}").contains("secret"));
+    let error = refused(client.get(&url).basic_auth("a:b", Some("secret"))).await;
+    assert!(error.is_builder() && !format!("{error:?}").contains("secret"), "{error}");
+}
+
+#[tokio::test]
+async fn default_headers_are_there_unless_the_request_has_its_own() {
+    let server = echo();
+    let url = format!("http://{}/", server.address());
+    let mut headers = HeaderMap::new();
+    headers.append("x-default", HeaderValue::from_static("1"));
+    headers.append("x-default", HeaderValue::from_static("2"));
+    let client = Client::builder().no_proxy().default_headers(headers).user_agent("test/1.0").build().unwrap();
+    assert_eq!(text(client.get(&url)).await, "GET /|||test/1.0|1+2|");
+    let own = client.get(&url).header("x-default", "3").header("user-agent", "other");
+    assert_eq!(text(own).await, "GET /|||other|3|");
+    let error = Client::builder().user_agent("a\nb").build().unwrap_err();
+    assert_eq!((error.is_builder(), error.to_string()), (true, "the user agent is not valid".to_owned()));
+}
+
+#[cfg(all(feature = "query", feature = "form", feature = "json"))]
+#[tokio::test]
+async fn queries_forms_and_json_are_written_as_they_should_be() {
+    let server = echo();
+    let url = format!("http://{}/", server.address());
+    let client = Client::builder().no_proxy().build().unwrap();
+    let pairs = [("page", "2"), ("q", "a b&c=d/ü")];
+    let asked = text(client.get(format!("{url}?x=1")).query(&pairs)).await;
+    assert_eq!(asked, "GET /?x=1&page=2&q=a+b%26c%3Dd%2F%C3%BC|||||");
+    assert_eq!(text(client.get(&url).query(&[(); 0])).await, "GET /|||||");
+    let asked = text(client.post(&url).form(&pairs)).await;
+    assert_eq!(asked, "POST /||application/x-www-form-urlencoded|||page=2&q=a+b%26c%3Dd%2F%C3%BC");
+    let value = serde_json::json!({ "name": "x", "n": [1, 2] });
+    assert_eq!(text(client.post(&url).json(&value)).await, "POST /||application/json|||{\"n\":[1,2],\"name\":\"x\"}");
+    let own = client.post(&url).header("content-type", "application/x-own").json(&1);
+    assert_eq!(text(own).await, "POST /||application/x-own|||1");
+    let error = client.get(&url).query("not pairs").send().await.unwrap_err();
+    assert!(error.is_builder(), "{error}");
+}
+
+#[cfg(feature = "json")]
+#[tokio::test]
+async fn json_that_is_not_what_was_asked_for_says_where_and_what_it_is() {
+    let server = HttpServer::start(|request| async move {
+        let long = format!("[{}]", vec!["\"item\""; 1_000].join(","));
+        hyper::Response::new(full(match request.uri().path() {
+            "/html" => "<html>\n<h1>502 Bad Gateway</h1>".to_owned(),
+            "/long" => long,
+            "/more" => "1 2".to_owned(),
+            "/empty" => String::new(),
+            _ => r#"{"items":[{"name":"a"},{"name":7}]}"#.to_owned(),
+        }))
+    })
+    .unwrap();
+    let client = Client::builder().no_proxy().build().unwrap();
+    let url = format!("http://{}", server.address());
+    type Items = std::collections::BTreeMap<String, Vec<std::collections::BTreeMap<String, String>>>;
+    let told = async |path: &str| {
+        let error = client.get(format!("{url}{path}")).send().await.unwrap().json::<Items>().await.unwrap_err();
+        assert!(error.is_decode() && error.timings().is_some_and(|timings| timings.is_complete()));
+        error.to_string().replace(&server.address().to_string(), "HOST")
+    };
+    assert_eq!(
+        told("/").await,
+        "read the body from HOST as JSON at `items[1].name`: invalid type: integer `7`, expected a string at line 1 column \
+         32; it begins with `{\"items\":[{\"name\":\"a\"},{\"name\":7}]}`"
+    );
+    assert!(told("/html").await.ends_with("it begins with `<html> <h1>502 Bad Gateway</h1>`"));
+    let long = told("/long").await;
+    assert!(long.ends_with("…`") && long.len() < 300, "{long}");
+    assert!(told("/empty").await.contains("EOF while parsing a value"), "{}", told("/empty").await);
+    let error = client.get(format!("{url}/more")).send().await.unwrap().json::<u32>().await.unwrap_err();
+    assert!(error.to_string().contains("trailing characters"), "{error}");
+    let items: Vec<String> = client.get(format!("{url}/long")).send().await.unwrap().json().await.unwrap();
+    assert_eq!(items.len(), 1_000);
+}
+
+fn in_memory() -> ClientBuilder {
+    Client::builder().resolver(FixedResolver::new().with("a.test", [v4(1)])).transport(Acting::default()).no_proxy()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_says_nothing_is_not_waited_for_for_ever() {
+    let client = in_memory().headers_timeout(Duration::from_millis(100)).build().unwrap();
+    let error = client.get("http://a.test/never").send().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Timeout(Phase::Wait));
+    let told = error.to_string();
+    assert!(told.starts_with("call a.test:80: no response headers within 100ms, in phase wait (110 ms = "), "{told}");
+    assert_eq!(error.timings().unwrap().total(), Duration::from_millis(110));
+    let longer =
+        client.get("http://a.test/never").headers_timeout(Duration::from_millis(200)).send().await.unwrap_err();
+    assert_eq!(longer.timings().unwrap().wait(), Duration::from_millis(200));
+    let error = in_memory().build().unwrap().get("http://a.test/never").send().await.unwrap_err();
+    assert_eq!(error.timings().unwrap().wait(), Duration::from_secs(300), "by default");
+    assert_eq!(client.get("http://a.test/slow").send().await.unwrap().text().await.unwrap(), "hello");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_body_that_stops_is_not_waited_for_for_ever() {
+    let client = in_memory().body_idle_timeout(Duration::from_millis(5)).build().unwrap();
+    let error = client.get("http://a.test/ok").send().await.unwrap().bytes().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Timeout(Phase::Receive));
+    let told = error.to_string();
+    assert!(told.starts_with("call a.test:80: nothing more of the body within 5ms, in phase receive ("), "{told}");
+    let patient = client.get("http://a.test/ok").body_idle_timeout(Duration::MAX);
+    assert_eq!(patient.send().await.unwrap().text().await.unwrap(), "hello");
+    // The call's own time is up first.
+    let hurried = client.get("http://a.test/ok").timeout(Duration::from_millis(3));
+    let error = hurried.send().await.unwrap().bytes().await.unwrap_err();
+    let told = error.to_string();
+    assert!(told.starts_with("call a.test:80: timed out after 3ms, in phase receive (3.00 ms = "), "{told}");
+    assert_eq!(error.remaining(), Some(Duration::ZERO));
+}
+
+#[tokio::test]
+async fn credentials_in_a_url_are_sent_as_basic_authorization_and_shown_nowhere() {
+    let server = echo();
+    let url = |credentials: &str| format!("http://{credentials}@{}/v1/", server.address());
+    let seen = Recorder::default();
+    let client = Client::builder().no_proxy().observer(seen.clone()).build().unwrap();
+    for (credentials, sent) in [
+        ("Aladdin:open%20sesame", "QWxhZGRpbjpvcGVuIHNlc2FtZQ=="),
+        ("me", "bWU6"),
+        (":secret", "OnNlY3JldA=="),
+        ("m%C3%BC%40x:p%3Aw", "bcO8QHg6cDp3"),
+    ] {
+        let request = client.get(url(credentials));
+        let shown = format!("{request:?}");
+        assert!(!shown.contains('@') && !shown.contains("secret"), "{shown}");
+        let response = request.send().await.unwrap();
+        assert_eq!(response.url().as_str(), format!("http://{}/v1/", server.address()));
+        assert_eq!(response.text().await.unwrap(), format!("GET /v1/|Basic {sent}||||"), "{credentials}");
+    }
+    assert!(seen.pick(|event| Some(format!("{event:?}"))).iter().all(|event| !event.contains("secret")));
+    let error = client.get(url("us%3Aer:secret")).send().await.unwrap_err();
+    assert!(error.is_builder() && error.to_string().ends_with("a user's name has a colon in it"), "{error}");
+    let (_kept, closed) = refusing();
+    let error = client.get(format!("http://me:secret@{closed}/")).send().await.unwrap_err();
+    assert_eq!(error.uri().unwrap().to_string(), format!("http://{closed}/"));
+    assert!(!format!("{error} {error:?}").contains("secret"), "{error:?}");
+}
+
+#[tokio::test]
+async fn an_authorization_of_the_requests_own_comes_before_the_urls_and_that_before_the_clients() {
+    let server = echo();
+    let url = format!("http://me:secret@{}/", server.address());
+    let defaults = HeaderMap::from_iter([(speeddial::header::AUTHORIZATION, HeaderValue::from_static("default"))]);
+    let client = Client::builder().no_proxy().default_headers(defaults).build().unwrap();
+    assert_eq!(text(client.get(&url)).await, "GET /|Basic bWU6c2VjcmV0||||");
+    assert_eq!(text(client.get(&url).header("authorization", "own")).await, "GET /|own||||");
+    assert_eq!(text(client.get(&url).bearer_auth("token")).await, "GET /|Bearer token||||");
+    let twice = client.get(&url).try_clone().unwrap();
+    assert_eq!(text(twice).await, "GET /|Basic bWU6c2VjcmV0||||");
+    // To and from the `http` crate.
+    let request = speeddial::Request::try_from(Request::get(&url).header("x-default", "1").body("").unwrap()).unwrap();
+    let message: Request<Body> = request.try_clone().unwrap().into();
+    assert_eq!(message.headers()["authorization"], "Basic bWU6c2VjcmV0");
+    assert!(message.headers()["authorization"].is_sensitive() && !message.uri().to_string().contains('@'));
+    let answer = client.execute(request).await.unwrap().text().await.unwrap();
+    assert_eq!(answer, "GET /|Basic bWU6c2VjcmV0|||1|");
+}
+
+#[tokio::test]
+async fn credentials_of_the_base_are_for_what_is_relative_to_it() {
+    let (server, other) = (echo(), echo());
+    let base = format!("http://me:secret@{}/v1/", server.address());
+    let client = Client::builder().no_proxy().base_url(base).build().unwrap();
+    assert_eq!(text(client.get("items")).await, "GET /v1/items|Basic bWU6c2VjcmV0||||");
+    assert_eq!(text(client.get("/items")).await, "GET /items|Basic bWU6c2VjcmV0||||");
+    assert_eq!(text(client.get(format!("//{}/", other.address()))).await, "GET /|||||");
+    assert_eq!(text(client.get(format!("http://{}/", other.address()))).await, "GET /|||||");
+    let error = client.get("http://[::1").send().await.unwrap_err();
+    assert!(!format!("{error} {error:?} {client:?}").contains("secret"), "{error:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn headers_are_taken_up_to_a_limit() {
+    let wire = Wire::new(|_, mut stream| async move {
+        let mut request = Vec::new();
+        while !request.ends_with(b"\r\n\r\n") && matches!(stream.read_buf(&mut request).await, Ok(1..)) {}
+        let headers: String = (0..400).map(|number| format!("x-{number}: 1\r\n")).collect();
+        let _ = stream.write_all(format!("HTTP/1.1 200 OK\r\n{headers}content-length: 0\r\n\r\n").as_bytes()).await;
+        let _ = stream.read_u8().await;
+    });
+    for (limit, is_taken) in [(None, false), (Some(400), false), (Some(401), true), (Some(usize::MAX), true)] {
+        let resolver = FixedResolver::new().with("a.test", [v4(1)]);
+        let builder = Client::builder().resolver(resolver).transport(wire.clone()).no_proxy();
+        let builder = limit.into_iter().fold(builder, |builder, limit| builder.max_response_headers(limit));
+        let sent = builder.build().unwrap().get("http://a.test/").send().await;
+        assert_eq!(sent.map(|response| response.headers().len()).ok(), is_taken.then_some(401), "{limit:?}");
+    }
+}

@@ -1,0 +1,418 @@
+//! Calls that are made again by choice, in paused time; and time limits that say what ate the time.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use speeddial::dns::FixedResolver;
+use speeddial::http::{Method, StatusCode};
+use speeddial::trace::{Event, Phase, RetryCause};
+use speeddial::transport::{Connecting, Transport};
+use speeddial::{Body, Client, ClientBuilder, ErrorKind, PoolConfig, RetryPolicy};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::time::Instant;
+
+use support::acting::Acting;
+use support::h2_peer::{CutWire, Wire};
+use support::recorder::Recorder;
+use support::v4;
+
+fn ms(ms: u64) -> Duration {
+    Duration::from_millis(ms)
+}
+
+/// When requests came, in milliseconds, and what they were.
+type Seen = Arc<Mutex<Vec<(u64, String)>>>;
+
+/// A server whose n-th request gets the n-th answer, and all after that the last one; an empty one is a close.
+fn server(answers: &[&str]) -> (Wire, Seen) {
+    let (answers, count, seen) = (
+        Arc::new(answers.iter().map(|&answer| answer.to_owned()).collect::<Vec<_>>()),
+        Arc::new(AtomicUsize::new(0)),
+        Seen::default(),
+    );
+    let (log, start) = (seen.clone(), Instant::now());
+    let wire = Wire::new(move |_, mut stream| {
+        let (answers, count, log) = (answers.clone(), count.clone(), log.clone());
+        async move {
+            loop {
+                let mut head = Vec::new();
+                while !head.ends_with(b"\r\n\r\n") {
+                    let Ok(byte) = stream.read_u8().await else { return };
+                    head.push(byte);
+                }
+                let head = String::from_utf8(head).unwrap();
+                let length =
+                    head.lines().find_map(|line| line.strip_prefix("content-length: ")?.parse().ok()).unwrap_or(0);
+                if stream.read_exact(&mut vec![0; length]).await.is_err() {
+                    return;
+                }
+                log.lock().unwrap().push((start.elapsed().as_millis() as u64, head.lines().next().unwrap().to_owned()));
+                let number = count.fetch_add(1, Ordering::SeqCst).min(answers.len() - 1);
+                if answers[number].is_empty() || stream.write_all(answers[number].as_bytes()).await.is_err() {
+                    return;
+                }
+            }
+        }
+    });
+    (wire, seen)
+}
+
+const OK: &str = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
+const BUSY: &str = "HTTP/1.1 503 Busy\r\ncontent-length: 4\r\n\r\nbusy";
+const IN_2_S: &str = "HTTP/1.1 429 Slow down\r\nretry-after: 2\r\ncontent-length: 0\r\n\r\n";
+const IN_AN_HOUR: &str = "HTTP/1.1 429 Slow down\r\nretry-after: 3600\r\ncontent-length: 0\r\n\r\n";
+
+fn builder(transport: impl Transport) -> ClientBuilder {
+    let resolver = FixedResolver::new().with("a.test", [v4(1)]).with("dead.test", [v4(3)]).with("silent.test", [v4(4)]);
+    Client::builder().resolver(resolver).transport(transport).no_proxy()
+}
+
+const URL: &str = "http://a.test/x";
+
+#[tokio::test(start_paused = true)]
+async fn a_busy_server_is_asked_again_with_growing_waits() {
+    for _ in 0..50 {
+        let (wire, seen) = server(&[BUSY, BUSY, OK]);
+        let recorder = Recorder::default();
+        let client = builder(wire.clone()).retry(RetryPolicy::new()).observer(recorder.clone()).build().unwrap();
+        let response = client.get(URL).send().await.unwrap();
+        let timings = response.timings();
+        assert_eq!(response.text().await.unwrap(), "ok");
+        let at: Vec<_> = seen.lock().unwrap().iter().map(|(at, _)| *at).collect();
+        assert!(at[1] - at[0] <= 101 && at[2] - at[1] <= 201, "{at:?}");
+        assert_eq!(wire.connections(), 1, "the answers nobody wanted are read");
+        let causes: Vec<_> = recorder.pick(|event| match event {
+            Event::Retried { cause, .. } => Some(*cause),
+            _ => None,
+        });
+        assert_eq!(causes, [RetryCause::Status(StatusCode::SERVICE_UNAVAILABLE); 2]);
+        assert_eq!(timings.hops().len(), 2);
+        assert_eq!((timings.queue(), timings.send()), (ms(at[2] - at[0]), Duration::ZERO), "the waits are no sending");
+        assert_eq!(Phase::ALL.iter().map(|phase| timings.spent(*phase)).sum::<Duration>(), timings.total());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_last_answer_is_the_calls_and_without_a_policy_the_first() {
+    let (wire, seen) = server(&[BUSY]);
+    let client = builder(wire).retry(RetryPolicy::new().attempts(4)).build().unwrap();
+    let response = client.get(URL).send().await.unwrap();
+    assert_eq!((response.status().as_u16(), seen.lock().unwrap().len()), (503, 4));
+    assert_eq!(response.text().await.unwrap(), "busy");
+    let (wire, seen) = server(&[BUSY]);
+    assert_eq!(builder(wire).build().unwrap().get(URL).send().await.unwrap().status().as_u16(), 503);
+    assert_eq!(seen.lock().unwrap().len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_not_idempotent_is_made_once_unless_it_has_a_key() {
+    let attempts = async |method: Method, key: bool, body: Body| {
+        let (wire, seen) = server(&[BUSY, OK]);
+        let client = builder(wire).retry(RetryPolicy::new()).build().unwrap();
+        let request = client.request(method, URL).body(body);
+        let request = if key { request.header("idempotency-key", "\"8e03978e\"") } else { request };
+        request.send().await.unwrap();
+        seen.lock().unwrap().len()
+    };
+    for (method, plain) in
+        [(Method::GET, 2), (Method::PUT, 2), (Method::DELETE, 2), (Method::POST, 1), (Method::PATCH, 1)]
+    {
+        assert_eq!(attempts(method.clone(), false, "x".into()).await, plain, "{method}");
+        assert_eq!(attempts(method.clone(), true, "x".into()).await, 2, "{method} with a key");
+        let stream = Body::sized(1, futures_util::stream::iter([Ok::<_, std::io::Error>("x")]));
+        assert_eq!(attempts(method.clone(), true, stream).await, 1, "{method} with a stream");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn hazard_a_kept_connection_that_ends_without_close_notify_costs_no_get() {
+    for (method, requests) in [(Method::GET, 3), (Method::POST, 2)] {
+        let (wire, seen) = server(&[OK, "", OK]);
+        let client = builder(CutWire(wire)).build().unwrap();
+        client.get(URL).send().await.unwrap().text().await.unwrap();
+        let sent = client.request(method.clone(), URL).send().await;
+        assert_eq!((sent.is_ok(), seen.lock().unwrap().len()), (method == Method::GET, requests), "{method}: {sent:?}");
+        if let Err(error) = sent {
+            assert!(error.to_string().contains("closed the connection without a response; it is not known"), "{error}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_makes_a_post_safe_on_a_kept_connection_too() {
+    for (key, requests) in [(false, 2), (true, 3)] {
+        let (wire, seen) = server(&[OK, "", OK]);
+        let client = builder(wire).build().unwrap();
+        client.get(URL).send().await.unwrap().text().await.unwrap();
+        let request = client.post(URL).body("x");
+        let request = if key { request.header("idempotency-key", "\"8e03978e\"") } else { request };
+        assert_eq!(request.send().await.is_ok(), key);
+        assert_eq!(seen.lock().unwrap().len(), requests);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_is_left_alone_for_as_long_as_it_says() {
+    let (wire, seen) = server(&[IN_2_S, OK]);
+    let client = builder(wire).retry(RetryPolicy::new()).build().unwrap();
+    assert_eq!(client.get(URL).send().await.unwrap().status().as_u16(), 200);
+    let at: Vec<_> = seen.lock().unwrap().iter().map(|(at, _)| *at).collect();
+    assert!((2_000..=2_001).contains(&(at[1] - at[0])), "{at:?}");
+    for (answer, timeout) in [(IN_AN_HOUR, ms(100_000)), (IN_2_S, ms(1_500))] {
+        let (wire, seen) = server(&[answer, OK]);
+        let client = builder(wire).retry(RetryPolicy::new()).build().unwrap();
+        let start = Instant::now();
+        let response = client.get(URL).timeout(timeout).send().await.unwrap();
+        assert_eq!(response.status().as_u16(), 429, "there is no time for another attempt");
+        assert!(start.elapsed() < ms(100) && seen.lock().unwrap().len() == 1);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn connections_that_fail_are_tried_again_and_certain_failures_are_not() {
+    let recorder = Recorder::default();
+    let client = builder(Acting::default()).retry(RetryPolicy::new()).observer(recorder.clone()).build().unwrap();
+    let attempts = |recorder: &Recorder| recorder.count(|event| matches!(event, Event::AttemptStart { .. }));
+    let error = client.post("http://dead.test/").body("x").send().await.unwrap_err();
+    assert!(error.is_connect() && attempts(&recorder) == 3, "nothing was sent: {error}");
+    let error = client.get("http://unknown.test/").send().await.unwrap_err();
+    assert!(error.is_dns());
+    assert_eq!(recorder.count(|event| matches!(event, Event::Retried { cause: RetryCause::Failed, .. })), 4);
+    for path in ["stale", "die"] {
+        let before = recorder.count(|event| matches!(event, Event::Retried { .. }));
+        let _ = client.get(format!("http://a.test/{path}")).send().await.map(|response| response.bytes());
+        assert_eq!(recorder.count(|event| matches!(event, Event::Retried { .. })), before, "{path}");
+    }
+    // Headers that do not come may come the next time, but a POST may have been heard.
+    let patience = ms(100);
+    let before = recorder.count(|event| matches!(event, Event::Leased { .. }));
+    assert!(client.get("http://a.test/never").headers_timeout(patience).send().await.unwrap_err().is_timeout());
+    assert_eq!(recorder.count(|event| matches!(event, Event::Leased { .. })), before + 3);
+    assert!(client.post("http://a.test/never").headers_timeout(patience).send().await.unwrap_err().is_timeout());
+    assert_eq!(recorder.count(|event| matches!(event, Event::Leased { .. })), before + 4);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_outage_makes_no_storm() {
+    let (wire, seen) = server(&[BUSY]);
+    let client = builder(wire).retry(RetryPolicy::new().attempts(5)).build().unwrap();
+    join_all((0..1_000).map(|_| async { client.get(URL).send().await.unwrap().bytes().await.unwrap() })).await;
+    let requests = seen.lock().unwrap().len();
+    assert!((1_100..1_250).contains(&requests), "1,000 calls, saved 100: {requests}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_given_up_while_it_waits_for_its_next_attempt_leaves_nothing() {
+    let (wire, _) = server(&[IN_2_S]);
+    let client = builder(wire).retry(RetryPolicy::new()).build().unwrap();
+    assert!(tokio::time::timeout(ms(500), client.get(URL).send()).await.is_err());
+    tokio::time::timeout(ms(200), client.drain()).await.unwrap();
+    assert_eq!((client.pool_stats().idle, client.pool_stats().in_use), (0, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_time_limit_says_what_ate_the_time_and_what_was_left() {
+    let client = builder(Acting::default()).timeout(ms(2_000)).build().unwrap();
+    let told = |error: speeddial::Error| (error.kind(), error.to_string(), error.remaining());
+    let get = |url: &str| client.get(url);
+    assert_eq!(
+        told(get("http://a.test/never").headers_timeout(ms(500)).send().await.unwrap_err()),
+        (
+            ErrorKind::Timeout(Phase::Wait),
+            "call a.test:80: no response headers within 500ms, in phase wait (510 ms = dns 0 (fixed) + connect 10.0 ms + wait 500 ms, \
+             failed (timeout), new 192.0.2.1:80; 1.49s of 2s left)"
+                .to_owned(),
+            Some(ms(1_490))
+        )
+    );
+    assert_eq!(
+        told(get("http://silent.test/").send().await.unwrap_err()),
+        (
+            ErrorKind::Timeout(Phase::Connect),
+            "call silent.test:80: timed out after 2s, in phase connect (2.00 s = dns 0 (fixed) + connect 2.00 s, failed (timeout))"
+                .to_owned(),
+            Some(Duration::ZERO)
+        )
+    );
+    let error = get("http://silent.test/").connect_timeout(ms(300)).send().await.unwrap_err();
+    assert_eq!((error.kind(), error.remaining()), (ErrorKind::Timeout(Phase::Connect), Some(ms(1_700))));
+    assert_eq!(error.timings().unwrap().total(), ms(300));
+    let plain = builder(Acting::default()).build().unwrap();
+    let error = plain.get("http://silent.test/").connect_timeout(ms(300)).send().await.unwrap_err();
+    assert_eq!(error.remaining(), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_may_be_less_patient_in_the_queue_than_the_pool() {
+    let pool = PoolConfig::new().max_connections_per_host(1).wait_timeout(ms(10_000));
+    let client = builder(Acting::default()).pool(pool).build().unwrap();
+    let first = client.get("http://a.test/never").headers_timeout(ms(1_000));
+    let second = client.get("http://a.test/ok").queue_timeout(ms(200)).connect_timeout(ms(5));
+    let third = client.get("http://a.test/ok").connect_timeout(ms(100));
+    let (first, second, third) = tokio::join!(first.send(), second.send(), third.send());
+    assert_eq!(first.unwrap_err().kind(), ErrorKind::Timeout(Phase::Wait));
+    let error = second.unwrap_err();
+    assert_eq!((error.kind(), error.timings().unwrap().total()), (ErrorKind::Timeout(Phase::Queue), ms(200)));
+    let third = third.unwrap();
+    assert_eq!(third.timings().total(), ms(1_020), "to wait for a place is not to wait for a connection");
+    assert_eq!(third.text().await.unwrap(), "hello");
+    // The dial goes on when its request has given up, and serves the next one.
+    let impatient = builder(Acting::default()).build().unwrap();
+    let error = impatient.get("http://a.test/ok").connect_timeout(ms(4)).send().await.unwrap_err();
+    assert_eq!(error.timings().unwrap().total(), ms(4));
+    assert_eq!(impatient.get("http://a.test/ok").send().await.unwrap().timings().total(), ms(6));
+    assert_eq!(impatient.pool_stats().opened, 1);
+}
+
+/// A transport that never connects, for which nothing has to be resolved.
+#[derive(Clone)]
+struct Nowhere;
+
+impl Transport for Nowhere {
+    fn connect(&self, _: std::net::SocketAddr) -> Connecting<'_> {
+        Box::pin(std::future::pending())
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn queries_are_hidden_by_choice() {
+    let shown = async |hidden: bool| {
+        let recorder = Recorder::default();
+        let mut builder = builder(Nowhere).timeout(ms(10)).observer(recorder.clone());
+        if hidden {
+            builder = builder.hide_queries();
+        }
+        let error = builder.build().unwrap().get("http://a.test/x?token=secret").send().await.unwrap_err();
+        let asked: Vec<_> = recorder.pick(|event| match event {
+            Event::CallStart(asked) => Some(asked.target.to_string()),
+            _ => None,
+        });
+        (error.uri().unwrap().to_string(), asked[0].clone(), format!("{error} {error:?}"))
+    };
+    let (uri, asked, _) = shown(false).await;
+    assert_eq!((uri.as_str(), asked.as_str()), ("http://a.test/x?token=secret", "/x?token=secret"));
+    let (uri, asked, said) = shown(true).await;
+    assert_eq!((uri.as_str(), asked.as_str()), ("http://a.test/x", "/x"));
+    assert!(!said.contains("secret"), "{said}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_wait_for_another_attempt_is_no_wait_in_the_pool_and_a_drain_lets_it_end() {
+    let (wire, seen) = server(&[IN_2_S, OK]);
+    let pool = PoolConfig::new().max_connections_per_host(1).wait_timeout(ms(500));
+    let client = builder(wire).pool(pool).retry(RetryPolicy::new()).build().unwrap();
+    let answered = std::cell::Cell::new(false);
+    let draining = async {
+        tokio::time::sleep(ms(500)).await;
+        client.drain().await;
+        assert!(answered.get(), "it waits for a call that waits for its next attempt");
+    };
+    let call = async {
+        let text = client.get(URL).send().await.unwrap().text().await.unwrap();
+        answered.set(true);
+        text
+    };
+    // Another call has the only connection when the wait is over.
+    let other = async {
+        tokio::time::sleep(ms(200)).await;
+        client.get(URL).send().await.unwrap().text().await.unwrap()
+    };
+    let (other, called, ()) = tokio::join!(other, call, draining);
+    assert_eq!((other.as_str(), called.as_str(), seen.lock().unwrap().len()), ("ok", "ok", 3));
+}
+
+#[tokio::test(start_paused = true)]
+async fn hazard_a_408_on_a_connection_that_stays_open_is_the_services_own_word() {
+    const SLOW: &str = "HTTP/1.1 408 Too Slow\r\ncontent-length: 0\r\n\r\n";
+    let (wire, seen) = server(&[OK, SLOW, OK]);
+    let client = builder(wire).build().unwrap();
+    client.get(URL).send().await.unwrap().text().await.unwrap();
+    let response = client.post(URL).body("pay").send().await.unwrap();
+    assert_eq!(response.status(), 408);
+    assert_eq!(seen.lock().unwrap().len(), 2, "and the request is not made again");
+}
+
+#[tokio::test(start_paused = true)]
+async fn expect_stays_behind_with_its_body() {
+    const SEE_OTHER: &str = "HTTP/1.1 303 See\r\nlocation: /y\r\ncontent-length: 0\r\n\r\n";
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let log = seen.clone();
+    let wire = Wire::new(move |_, mut stream| {
+        let log = log.clone();
+        async move {
+            let mut bytes = Vec::new();
+            while stream.read_buf(&mut bytes).await.is_ok_and(|read| read > 0) {
+                let head = String::from_utf8_lossy(&std::mem::take(&mut bytes)).to_lowercase();
+                let answer = if head.starts_with("post") { SEE_OTHER } else { OK };
+                log.lock().unwrap().push(head);
+                let _ = stream.write_all(answer.as_bytes()).await;
+            }
+        }
+    });
+    let client = builder(wire).build().unwrap();
+    client.post(URL).expect_continue().body("x").send().await.unwrap();
+    let seen = seen.lock().unwrap();
+    assert!(seen[0].contains("expect: 100-continue") && !seen.last().unwrap().contains("expect"), "{seen:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn hazard_a_server_that_accepts_and_closes_is_dialled_twice_and_for_a_policy_as_often_as_that_says() {
+    for (attempts, most) in [(1, 2), (3, 3), (5, 5)] {
+        for method in [Method::GET, Method::POST] {
+            let wire = Wire::new(|_, stream| async move { drop(stream) });
+            let client = builder(wire.clone()).retry(RetryPolicy::new().attempts(attempts)).build().unwrap();
+            let error = client.request(method.clone(), URL).send().await.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Exchange, "{error}");
+            assert!(wire.connections() <= most, "{method}, {attempts} attempts: {} dials", wire.connections());
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_budget_means_what_it_says_at_low_rates_too() {
+    let (wire, seen) = server(&[BUSY]);
+    let client = builder(wire).retry(RetryPolicy::new()).build().unwrap();
+    for _ in 0..24 {
+        assert_eq!(client.get(URL).send().await.unwrap().status().as_u16(), 503);
+        tokio::time::sleep(ms(250)).await;
+    }
+    let requests = seen.lock().unwrap().len();
+    assert!((24..=35).contains(&requests), "24 calls, a fifth of that, and five saved up: {requests}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_that_was_asked_about_is_resent_when_a_kept_connection_closes_instead_of_an_answer() {
+    let got = Arc::new(Mutex::new(Vec::new()));
+    let log = got.clone();
+    let wire = Wire::new(move |number, mut stream| {
+        let log = log.clone();
+        async move {
+            loop {
+                let mut head = Vec::new();
+                while !head.ends_with(b"\r\n\r\n") {
+                    let Ok(byte) = stream.read_u8().await else { return };
+                    head.push(byte);
+                }
+                if head.starts_with(b"PUT") {
+                    if number == 0 || stream.write_all(b"HTTP/1.1 100 Continue\r\n\r\n").await.is_err() {
+                        return;
+                    }
+                    let mut body = [0; 7];
+                    if stream.read_exact(&mut body).await.is_err() {
+                        return;
+                    }
+                    log.lock().unwrap().push(body);
+                }
+                let _ = stream.write_all(OK.as_bytes()).await;
+            }
+        }
+    });
+    let client = builder(wire).build().unwrap();
+    client.get(URL).send().await.unwrap().text().await.unwrap();
+    let pieces = futures_util::stream::iter([Ok::<_, std::io::Error>("payload")]);
+    let sent = client.put(URL).expect_continue().body(Body::sized(7, pieces)).send().await;
+    assert_eq!(sent.unwrap().status(), 200);
+    assert_eq!(*got.lock().unwrap(), [*b"payload"]);
+}

@@ -1,0 +1,310 @@
+//! Uploads: what limits apply while a body is being sent, in paused time over a network in memory.
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::stream;
+use http_body_util::BodyExt;
+use hyper::body::{Frame, Incoming};
+use hyper::server::conn::{http1, http2};
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use speeddial::dns::FixedResolver;
+use speeddial::trace::Phase;
+use speeddial::transport::{Connecting, Stream, Transport};
+use speeddial::{Body, Client, ClientBuilder, ErrorKind};
+use tokio::io::AsyncReadExt;
+use tokio::time::Instant;
+
+use support::h2_peer::{DATA, H2Peer, SETTINGS, WINDOW_UPDATE, Wire};
+use support::v4;
+
+fn seconds(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+const PIECE: usize = 16 * 1024;
+
+/// What a server does about an upload.
+#[derive(Clone, Copy)]
+struct Reads {
+    http2: bool,
+    /// The time it takes to read each 16 KiB.
+    pause: Duration,
+    /// The pause between the last piece and the response.
+    think: Duration,
+    /// True if the response's head comes before the upload is read.
+    early: bool,
+}
+
+fn server(reads: Reads) -> Wire {
+    Wire::new(move |_, stream| async move {
+        let service = service_fn(move |request: hyper::Request<Incoming>| async move {
+            let mut body = request.into_body();
+            let read = async move {
+                let mut bytes = 0;
+                while let Some(Ok(frame)) = body.frame().await {
+                    let before = bytes / PIECE;
+                    bytes += frame.data_ref().map_or(0, Bytes::len);
+                    tokio::time::sleep(reads.pause * (bytes / PIECE - before) as u32).await;
+                }
+                tokio::time::sleep(reads.think).await;
+                Ok::<_, Infallible>(Frame::data(Bytes::from(bytes.to_string())))
+            };
+            let body = match reads.early {
+                true => http_body_util::StreamBody::new(stream::once(read)).boxed_unsync(),
+                false => {
+                    let frame = read.await;
+                    http_body_util::StreamBody::new(stream::iter([frame])).boxed_unsync()
+                }
+            };
+            Ok::<_, Infallible>(hyper::Response::new(body))
+        });
+        let stream = TokioIo::new(stream);
+        let _ = match reads.http2 {
+            true => {
+                let mut builder = http2::Builder::new(TokioExecutor::new());
+                builder.initial_stream_window_size(64 * 1024).serve_connection(stream, service).await
+            }
+            false => http1::Builder::new().max_buf_size(PIECE).serve_connection(stream, service).await,
+        };
+    })
+}
+
+fn builder(transport: &Wire, http2: bool) -> ClientBuilder {
+    let builder = Client::builder().no_proxy().transport(transport.clone());
+    let builder = builder.resolver(FixedResolver::new().with("a.test", [v4(1)]));
+    if http2 { builder.http2_prior_knowledge() } else { builder }
+}
+
+const LENGTH: usize = 2 << 20;
+const URL: &str = "http://a.test/";
+
+/// The same bytes as they are, and as streams of short pieces and of a single one.
+fn bodies() -> [Body; 3] {
+    let short = (0..LENGTH / 4_096).map(|_| Ok::<_, Infallible>(Bytes::from_static(&[0; 4_096])));
+    let long = [Ok::<_, Infallible>(Bytes::from(vec![0; LENGTH]))];
+    [vec![0; LENGTH].into(), Body::wrap_stream(stream::iter(short)), Body::wrap_stream(stream::iter(long))]
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slow_upload_may_take_longer_than_every_default() {
+    for (http2, early) in [(false, false), (false, true), (true, false), (true, true)] {
+        let wire = server(Reads { http2, pause: seconds(10), think: seconds(100), early });
+        for body in bodies() {
+            let start = Instant::now();
+            let client = builder(&wire, http2).build().unwrap();
+            let response = client.put(URL).body(body).send().await.unwrap();
+            assert_eq!(response.text().await.unwrap(), LENGTH.to_string(), "http2: {http2}, early: {early}");
+            assert!(start.elapsed() > seconds(900), "{:?}", start.elapsed());
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_limit_for_headers_runs_from_the_last_byte_sent() {
+    for http2 in [false, true] {
+        // What is on its way when the last byte was sent takes 2 s to be read, the whole more than 9 s.
+        for (think, is_answered) in [(1, true), (8, false)] {
+            let wire = server(Reads { http2, pause: seconds(1) / 10, think: seconds(think), early: false });
+            for body in bodies() {
+                let client = builder(&wire, http2).headers_timeout(seconds(5)).build().unwrap();
+                let start = Instant::now();
+                let sent = client.put(URL).body(body).send().await;
+                assert!(start.elapsed() > seconds(9), "{:?}", start.elapsed());
+                match sent {
+                    Ok(_) => assert!(is_answered, "http2: {http2}"),
+                    Err(error) => {
+                        assert!(!is_answered, "http2: {http2}: {error}");
+                        assert_eq!(error.kind(), ErrorKind::Timeout(Phase::Wait), "{error}");
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn hazard_a_peer_that_never_reads_ends_an_upload_by_the_idle_limit() {
+    for http2 in [false, true] {
+        let wire = Wire::new(move |_, stream| async move {
+            let mut stream = match http2 {
+                true => {
+                    let mut peer = H2Peer::accept(stream, Some(10)).await.unwrap();
+                    while peer.next().await.is_ok() {}
+                    return;
+                }
+                false => stream,
+            };
+            let _ = stream.read_u8().await;
+            std::future::pending().await
+        });
+        for body in bodies() {
+            let start = Instant::now();
+            let client = builder(&wire, http2).body_idle_timeout(seconds(40)).build().unwrap();
+            let error = client.put(URL).body(body).send().await.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Timeout(Phase::Send), "{error}");
+            assert!(error.to_string().contains("nothing more of the request was sent within 40s"), "{error}");
+            assert!((seconds(40)..seconds(41)).contains(&start.elapsed()), "{:?}", start.elapsed());
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_body_that_stops_coming_ends_by_the_idle_limit_though_the_request_was_sent_long_ago() {
+    let wire = server(Reads { http2: false, pause: seconds(1), think: seconds(1_000), early: true });
+    let client = builder(&wire, false).build().unwrap();
+    let start = Instant::now();
+    let response = client.put(URL).body("x").send().await.unwrap();
+    let error = response.text().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Timeout(Phase::Receive), "{error}");
+    assert!((seconds(300)..seconds(302)).contains(&start.elapsed()), "{:?}", start.elapsed());
+}
+
+/// A network in which a peer takes 16 bytes, and reads none.
+struct Narrow;
+
+impl Transport for Narrow {
+    fn connect(&self, _: SocketAddr) -> Connecting<'_> {
+        Box::pin(async {
+            let (near, far) = tokio::io::duplex(16);
+            tokio::spawn(async move {
+                std::future::pending::<()>().await;
+                drop(far);
+            });
+            Ok(Box::new(near) as Box<dyn Stream>)
+        })
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn hazard_a_head_that_nobody_takes_ends_by_the_limit_for_headers() {
+    let resolver = FixedResolver::new().with("a.test", [v4(1)]);
+    let client = Client::builder().no_proxy().transport(Narrow).resolver(resolver).build().unwrap();
+    let start = Instant::now();
+    let sent = tokio::time::timeout(seconds(1_000), client.get(URL).send()).await.expect("it ends");
+    let error = sent.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Timeout(Phase::Send), "{error}");
+    assert!((seconds(300)..seconds(301)).contains(&start.elapsed()), "{:?}", start.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_of_the_right_length_need_not_end() {
+    for http2 in [false, true] {
+        let reads = Reads { http2, pause: Duration::ZERO, think: Duration::ZERO, early: false };
+        let client = builder(&server(reads), http2).build().unwrap();
+        let pieces = stream::iter(["hel", "lo"].map(Ok::<_, Infallible>));
+        let body = Body::sized(5, futures_util::StreamExt::chain(pieces, stream::pending()));
+        let sent = tokio::time::timeout(seconds(1), client.post(URL).body(body).send());
+        let response = sent.await.expect("the end of the stream is not waited for").unwrap();
+        assert_eq!(response.text().await.unwrap(), "5", "HTTP/2: {http2}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn empty_pieces_are_not_sent() {
+    let empty = Arc::new(AtomicUsize::new(0));
+    let seen = empty.clone();
+    let wire = Wire::new(move |_, stream| {
+        let seen = seen.clone();
+        async move {
+            let Ok(mut peer) = H2Peer::accept(stream, Some(100)).await else { return };
+            while let Ok(frame) = peer.next().await {
+                if frame.ends() {
+                    peer.answer(frame.stream).await.unwrap();
+                } else if frame.kind == DATA && frame.payload.is_empty() {
+                    seen.fetch_add(1, Ordering::SeqCst);
+                }
+            }
+        }
+    });
+    let client = builder(&wire, true).build().unwrap();
+    let pieces = ["first"].into_iter().chain(std::iter::repeat_n("", 1_000)).chain(["last"]);
+    let body = Body::wrap_stream(stream::iter(pieces.map(Ok::<_, Infallible>)));
+    let response = client.post(URL).body(body).send().await.unwrap();
+    assert_eq!(response.text().await.unwrap(), "ok");
+    assert_eq!(empty.load(Ordering::SeqCst), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_body_of_a_known_length_is_sent_with_its_last_byte_though_trailers_might_follow() {
+    let wire = server(Reads { http2: false, pause: Duration::ZERO, think: seconds(1_000), early: false });
+    let client = builder(&wire, false).headers_timeout(seconds(5)).build().unwrap();
+    let never = std::future::pending::<Option<Result<speeddial::http::HeaderMap, Infallible>>>();
+    let body = Body::wrap(http_body_util::Full::new(Bytes::from("piece")).with_trailers(never));
+    let start = Instant::now();
+    let error = client.put(URL).body(body).send().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Timeout(Phase::Wait), "{error}");
+    assert_eq!(start.elapsed().as_secs(), 5);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slow_server_that_says_nothing_of_its_windows_is_not_taken_for_dead() {
+    let wire = Wire::new(|_, stream| async move {
+        let mut peer = H2Peer::accept(stream, Some(10)).await.unwrap();
+        // Windows that are never used up, of the stream and of the connection.
+        peer.send(SETTINGS, 0, 0, &[0, 4, 0x7f, 0xff, 0xff, 0xff]).await.unwrap();
+        peer.send(WINDOW_UPDATE, 0, 0, &0x7fff_0000_u32.to_be_bytes()).await.unwrap();
+        while let Ok(frame) = peer.next_of_all().await {
+            if frame.kind == DATA {
+                // 14 kB/s, behind 256 KiB that are on their way.
+                tokio::time::sleep(Duration::from_millis(1_170)).await;
+            }
+            if frame.ends() {
+                peer.answer(frame.stream).await.unwrap();
+            }
+        }
+    });
+    let client = builder(&wire, true).build().unwrap();
+    let start = Instant::now();
+    let response = client.put(URL).body(vec![0; 1 << 20]).send().await.unwrap();
+    assert_eq!(response.text().await.unwrap(), "ok");
+    assert!(start.elapsed() > seconds(60), "{:?}", start.elapsed());
+    assert_eq!(wire.connections(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_is_asked_whether_it_wants_the_body_has_its_second_whatever_the_idle_limit() {
+    use tokio::io::AsyncWriteExt;
+    // Its word comes after 700 ms, or not at all.
+    for has_a_word in [true, false] {
+        let wire = Wire::new(move |_, mut stream| async move {
+            let mut head = Vec::new();
+            while !head.ends_with(b"\r\n\r\n") && matches!(stream.read_buf(&mut head).await, Ok(1..)) {}
+            tokio::time::sleep(Duration::from_millis(700)).await;
+            if has_a_word && stream.write_all(b"HTTP/1.1 100 Continue\r\n\r\n").await.is_err() {
+                return;
+            }
+            if stream.read_exact(&mut [0; 7]).await.is_ok() {
+                let _ = stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok").await;
+            }
+            let _ = stream.read_u8().await;
+        });
+        let client = builder(&wire, false).body_idle_timeout(Duration::from_millis(500)).build().unwrap();
+        let response = client.put(URL).expect_continue().body("payload").send().await;
+        assert_eq!(response.unwrap().text().await.unwrap(), "ok", "has a word: {has_a_word}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_upload_that_the_server_asked_for_is_being_sent_until_its_last_byte() {
+    let wire = server(Reads { http2: false, pause: seconds(10), think: seconds(100), early: false });
+    let client = builder(&wire, false).build().unwrap();
+    let response = client.put(URL).expect_continue().body(vec![0; LENGTH]).send().await.unwrap();
+    let timings = response.timings();
+    assert!(timings.send() > seconds(900) && timings.wait() >= seconds(100), "{timings}");
+    // It wants the body, and takes no more of it than fits into the pipe.
+    let wire = Wire::new(|_, mut stream| async move {
+        let mut head = Vec::new();
+        while !head.ends_with(b"\r\n\r\n") && matches!(stream.read_buf(&mut head).await, Ok(1..)) {}
+        let _ = tokio::io::AsyncWriteExt::write_all(&mut stream, b"HTTP/1.1 100 Continue\r\n\r\n").await;
+        std::future::pending::<()>().await
+    });
+    let client = builder(&wire, false).body_idle_timeout(seconds(40)).build().unwrap();
+    let error = client.put(URL).expect_continue().body(vec![0; LENGTH]).send().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Timeout(Phase::Send), "{error}");
+}

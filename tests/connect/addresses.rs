@@ -1,0 +1,288 @@
+//! Which of a host's addresses a client uses, and which it may, in paused time over a network in memory.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use speeddial::dns::{Answer, Family, FixedResolver, Resolve, ResolveErrorKind, Resolving, Source};
+use speeddial::trace::Phase;
+use speeddial::transport::{Connecting, Transport};
+use speeddial::{Addresses, Client, ClientBuilder, ErrorKind, PoolConfig, Proxy, RetryPolicy};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+use support::fake_dns::FakeDns;
+use support::fake_net::{FakeNet, Host};
+use support::h2_peer::Wire;
+use support::v4;
+
+const SERVES: Host = Host::Serves { connect: 10, think: 0, body: 0 };
+
+fn v6() -> IpAddr {
+    "2001:db8::1".parse().unwrap()
+}
+
+/// A name with an address in each family.
+fn dual() -> FakeDns {
+    FakeDns { v6: (0, Ok(vec![v6()])), ..FakeDns::v4(0, v4(1), 60) }
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_family_alone_is_asked_for_and_dialled() {
+    for (addresses, expected) in [(Addresses::Both, v6()), (Addresses::V4Only, v4(1)), (Addresses::V6Only, v6())] {
+        let dns = dual();
+        let client = Client::builder().addresses(addresses).resolver(dns.clone());
+        let client = client.transport(FakeNet::new([(v4(1), SERVES), (v6(), SERVES)])).build().unwrap();
+        let response = client.get("http://api.test/").send().await.unwrap();
+        assert_eq!(response.remote_addr().unwrap().ip(), expected, "{addresses:?}");
+        let families = if addresses == Addresses::Both { 2 } else { 1 };
+        assert_eq!(dns.queries.load(Ordering::SeqCst), families, "{addresses:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_kept_connection_has_its_clients_families_asked_for_and_no_other() {
+    for (addresses, families) in [(Addresses::Both, 2), (Addresses::V4Only, 1), (Addresses::V6Only, 1)] {
+        // With a TTL of zero the name is unknown to the cache, which asks for what it is told is in use.
+        let dns = FakeDns { ttl: Duration::ZERO, ..dual() };
+        let client = Client::builder().addresses(addresses).resolver(dns.clone());
+        let client = client.transport(FakeNet::new([(v4(1), SERVES), (v6(), SERVES)])).build().unwrap();
+        let get = async || client.get("http://api.test/").send().await.unwrap().bytes().await.unwrap();
+        get().await;
+        assert_eq!(dns.queries(), families, "{addresses:?}: for the dial");
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        get().await;
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        assert_eq!(client.pool_stats().opened, 1, "{addresses:?}: one connection");
+        assert_eq!(dns.queries(), 2 * families, "{addresses:?}: for the connection");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn connections_can_be_spread_over_all_addresses() {
+    let ips = [v4(1), v4(2), v4(3), v6()];
+    let resolver = FixedResolver::new().with("api.test", ips).with("other.test", ips);
+    let client = Client::builder().addresses(Addresses::Spread).resolver(resolver).pool(PoolConfig::new().max_idle(0));
+    let client = client.transport(FakeNet::new(ips.map(|ip| (ip, SERVES)))).build().unwrap();
+    let mut counts = [0; 4];
+    for _ in 0..12 {
+        // Whoever else is asked in between has turns of its own.
+        client.get("http://other.test/").send().await.unwrap().bytes().await.unwrap();
+        let response = client.get("http://api.test/").send().await.unwrap();
+        let remote = response.remote_addr().unwrap().ip();
+        counts[ips.iter().position(|ip| *ip == remote).unwrap()] += 1;
+        response.bytes().await.unwrap();
+    }
+    assert_eq!(counts, [3; 4], "each of them in turn");
+}
+
+#[tokio::test(start_paused = true)]
+async fn hazard_a_name_with_a_private_address_is_refused_where_that_is_said() {
+    let mapped: IpAddr = "::ffff:10.0.0.1".parse().unwrap();
+    let net = FakeNet::new([(mapped, SERVES), ([10, 0, 0, 1].into(), SERVES), ([9, 9, 9, 9].into(), SERVES)]);
+    let names = FixedResolver::new()
+        .with("private.test", [[10, 0, 0, 1].into()])
+        .with("mapped.test", [mapped])
+        .with("mixed.test", [[10, 0, 0, 1].into(), [9, 9, 9, 9].into()]);
+    let client = Client::builder().resolver(names).transport(net.clone()).deny_private_addresses().build().unwrap();
+    for url in ["http://private.test/", "http://mapped.test/", "http://10.0.0.1/", "http://[::ffff:10.0.0.1]/"] {
+        let error = client.get(url).send().await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Connect, "{url}: {error}");
+        assert!(error.to_string().contains("the client may not connect to"), "{url}: {error}");
+    }
+    assert_eq!(net.open(), 0, "nothing was dialled");
+    let mixed = client.get("http://mixed.test/").send().await.unwrap();
+    assert_eq!(mixed.remote_addr().unwrap().ip().to_string(), "9.9.9.9");
+}
+
+#[tokio::test(start_paused = true)]
+async fn hazard_rules_for_addresses_add_up_in_either_order() {
+    let [private, refused, allowed] = [[10, 0, 0, 1], [9, 9, 9, 9], [8, 8, 8, 8]].map(IpAddr::from);
+    let net = FakeNet::new([private, refused, allowed].map(|ip| (ip, SERVES)));
+    let not_nine = |ip: IpAddr| ip.to_string() != "9.9.9.9";
+    type Order = fn(ClientBuilder, fn(IpAddr) -> bool) -> ClientBuilder;
+    let orders: [Order; 3] = [
+        |builder, rule| builder.deny_private_addresses().allow_addresses(rule),
+        |builder, rule| builder.allow_addresses(rule).deny_private_addresses(),
+        |builder, rule| builder.allow_addresses(rule).deny_private_addresses().allow_addresses(|_| true),
+    ];
+    for (number, order) in orders.iter().enumerate() {
+        let builder = Client::builder().transport(net.clone()).retry(RetryPolicy::new());
+        let client = order(builder, not_nine).build().unwrap();
+        for denied in [private, refused] {
+            let error = client.get(format!("http://{denied}/")).send().await.unwrap_err();
+            assert!(error.to_string().contains("the client may not connect to"), "{number}: {error}");
+            assert!(error.timings().unwrap().hops().is_empty(), "a denied address is not tried again: {error}");
+        }
+        client.get(format!("http://{allowed}/")).send().await.unwrap();
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn what_a_unix_socket_would_ignore_is_refused() {
+    let builder = || Client::builder().unix_socket("/run/api.sock");
+    let cases = [
+        ("a transport", builder().transport(FakeNet::default())),
+        ("a rule for addresses", builder().deny_private_addresses()),
+        ("a choice of addresses", builder().addresses(Addresses::V4Only)),
+        ("a rule for addresses", Client::builder().allow_addresses(|_| true).unix_socket("/run/api.sock")),
+        ("a proxy", builder().proxy(Proxy::all("http://proxy.test:3128").unwrap())),
+    ];
+    for (ignored, builder) in cases {
+        let error = builder.build().unwrap_err();
+        assert!(error.is_builder() && error.to_string().contains(ignored), "{ignored}: {error}");
+    }
+    assert!(builder().no_proxy().build().is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn hazard_a_redirect_to_a_private_address_is_refused_where_that_is_said() {
+    let wire = Wire::new(|_, mut stream| async move {
+        let mut head = Vec::new();
+        stream.read_buf(&mut head).await.unwrap();
+        let moved = b"HTTP/1.1 302 Found\r\nlocation: http://169.254.169.254/secret\r\ncontent-length: 0\r\n\r\n";
+        stream.write_all(moved).await.unwrap();
+    });
+    let names = FixedResolver::new().with("api.test", [[9, 9, 9, 9].into()]);
+    let client = Client::builder().resolver(names).transport(wire.clone()).deny_private_addresses().build().unwrap();
+    let error = client.get("http://api.test/").send().await.unwrap_err();
+    assert!(error.to_string().contains("may not connect to 169.254.169.254"), "{error}");
+    assert_eq!(wire.connections(), 1, "the first one");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_ipv4_address_is_one_to_a_policy_however_it_is_written() {
+    let mapped: IpAddr = "::ffff:10.0.0.1".parse().unwrap();
+    let names = FixedResolver::new().with("mapped.test", [mapped]);
+    let client = Client::builder().resolver(names).transport(FakeNet::new([(mapped, SERVES)]));
+    let client = client.allow_addresses(|ip| ip != IpAddr::from([10, 0, 0, 1])).build().unwrap();
+    for url in ["http://mapped.test/", "http://[::ffff:10.0.0.1]/"] {
+        let error = client.get(url).send().await.unwrap_err();
+        assert!(error.to_string().contains("the client may not connect to"), "{url}: {error}");
+    }
+}
+
+/// A network that knows where its packets come from.
+struct Sourced(FakeNet, IpAddr);
+
+impl Transport for Sourced {
+    fn connect(&self, address: SocketAddr) -> Connecting<'_> {
+        self.0.connect(address)
+    }
+
+    fn source_of(&self, address: SocketAddr) -> Option<std::io::Result<IpAddr>> {
+        Some(Ok(if address.is_ipv6() { self.1 } else { v4(100) }))
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn where_packets_come_from_says_which_family_goes_first() {
+    // From a private network IPv6 leads nowhere (RFC 6724 rule 5).
+    for (source, expected) in [("fd00::9", v4(1)), ("2001:db8::9", v6())] {
+        let net = Sourced(FakeNet::new([(v4(1), SERVES), (v6(), SERVES)]), source.parse().unwrap());
+        let client = Client::builder().resolver(dual()).transport(net).build().unwrap();
+        let response = client.get("http://api.test/").send().await.unwrap();
+        assert_eq!(response.remote_addr().unwrap().ip(), expected, "from {source}");
+    }
+}
+
+/// Moves from a public address to a private one.
+#[derive(Clone, Default)]
+struct Rebinding(Arc<Mutex<u32>>);
+
+impl Resolve for Rebinding {
+    fn resolve<'a>(&'a self, name: &'a str, family: Family) -> Resolving<'a> {
+        Box::pin(async move {
+            if family == Family::V6 {
+                return Err(speeddial::dns::ResolveError::new(ResolveErrorKind::NoData, name, family));
+            }
+            let mut asked = self.0.lock().unwrap();
+            *asked += 1;
+            let address: IpAddr = if *asked == 1 { [9, 9, 9, 9].into() } else { [169, 254, 169, 254].into() };
+            Ok(Answer::new([address], std::time::Duration::ZERO, Source::Miss))
+        })
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn hazard_a_name_that_is_rebound_to_a_private_address_is_refused() {
+    let net = FakeNet::new([([9, 9, 9, 9].into(), SERVES), ([169, 254, 169, 254].into(), SERVES)]);
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let (noted, public) = (seen.clone(), IpAddr::from([9, 9, 9, 9]));
+    let client = Client::builder().resolver(Rebinding::default()).transport(net).pool(PoolConfig::new().max_idle(0));
+    let client = client.allow_addresses(move |ip| {
+        noted.lock().unwrap().push(ip);
+        ip == public
+    });
+    let client = client.build().unwrap();
+    client.get("http://api.test/").send().await.unwrap().bytes().await.unwrap();
+    let error = client.get("http://api.test/").send().await.unwrap_err();
+    assert!(error.to_string().contains("may not connect to 169.254.169.254"), "{error}");
+    assert!(seen.lock().unwrap().contains(&public), "it is the address that is asked about");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_second_connection_to_a_host_whose_first_address_is_dead_goes_to_the_good_one_at_once() {
+    let dns = FakeDns { v4: (0, Ok(vec![v4(1), v4(2)])), ..FakeDns::v4(0, v4(1), 60) };
+    let client = Client::builder().resolver(dns).pool(PoolConfig::new().max_idle(0));
+    let client = client.transport(FakeNet::new([(v4(1), Host::Silent), (v4(2), SERVES)])).build().unwrap();
+    for connect in [260, 10, 10] {
+        let response = client.get("http://api.test/").send().await.unwrap();
+        let handle = response.timings_handle();
+        response.bytes().await.unwrap();
+        assert_eq!(handle.timings().connect().as_millis(), connect);
+    }
+}
+
+/// A client that opens a connection for each request, within 200 ms, and takes these addresses in this order.
+fn hurried(hosts: &[(IpAddr, Host)]) -> Client {
+    let resolver = FixedResolver::new().with("api.test", hosts.iter().map(|(ip, _)| *ip));
+    let builder = Client::builder().resolver(resolver).transport(FakeNet::new(hosts.to_vec()));
+    builder.connect_timeout(Duration::from_millis(200)).pool(PoolConfig::new().max_idle(0)).build().unwrap()
+}
+
+async fn connect_time(client: &Client) -> speeddial::Result<u128> {
+    let response = client.get("http://api.test/").send().await?;
+    let handle = response.timings_handle();
+    response.bytes().await?;
+    Ok(handle.timings().connect().as_millis())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_short_connect_timeout_is_shared_by_the_addresses() {
+    for (dead, first) in [(1, 110), (3, 160)] {
+        let mut hosts: Vec<_> = (1..=dead).map(|last| (v4(last), Host::Silent)).collect();
+        hosts.push((v4(9), SERVES));
+        let client = hurried(&hosts);
+        for connect in [first, 10, 10] {
+            assert_eq!(connect_time(&client).await.unwrap(), connect, "{dead} addresses are dead");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_address_that_was_waited_for_until_the_connect_timeout_is_dialled_last() {
+    let client = hurried(&[(v4(1), Host::Silent), (v4(2), Host::Serves { connect: 150, think: 0, body: 0 })]);
+    let error = connect_time(&client).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Timeout(Phase::Connect), "{error}");
+    for _ in 0..3 {
+        assert_eq!(connect_time(&client).await.unwrap(), 150);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn hazard_every_one_of_many_addresses_gets_its_turn() {
+    for (count, dead) in
+        [(65, Host::Refuses(0)), (600, Host::Refuses(0)), (2_500, Host::Refuses(0)), (600, Host::Silent)]
+    {
+        let mut hosts: Vec<(IpAddr, Host)> =
+            (1..count).map(|number: u32| (Ipv4Addr::from_bits(0x0a00_0000 + number).into(), dead)).collect();
+        hosts.push((v4(1), SERVES));
+        let resolver = FixedResolver::new().with("api.test", hosts.iter().map(|(ip, _)| *ip));
+        let client = Client::builder().resolver(resolver).transport(FakeNet::new(hosts)).build().unwrap();
+        let response =
+            client.get("http://api.test/").send().await.unwrap_or_else(|error| panic!("of {count}: {error}"));
+        assert_eq!(response.remote_addr().unwrap().ip(), v4(1), "of {count}");
+    }
+}

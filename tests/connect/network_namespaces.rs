@@ -1,0 +1,481 @@
+//! Addresses that are far away or nowhere, in a network namespace of the test's own: real sockets, real time. Skipped,
+//! loudly, where none can be made.
+
+#[cfg(target_env = "gnu")]
+use std::collections::BTreeSet;
+use std::io::{BufRead, BufReader};
+use std::os::fd::AsFd;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+#[cfg(target_env = "gnu")]
+use hickory_proto::op::ResponseCode;
+use hickory_proto::op::{Message, Query};
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use speeddial::dns::{CachedResolver, Family, FixedResolver, HickoryResolver, Resolve, ResolveErrorKind, Source};
+use speeddial::trace::Outcome;
+use speeddial::{Client, PoolConfig};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
+
+/// A namespace; it is gone with this.
+struct Namespace {
+    name: String,
+    card: Option<Child>,
+}
+
+impl Drop for Namespace {
+    fn drop(&mut self) {
+        if let Some(card) = &mut self.card {
+            let _ = card.kill();
+            let _ = card.wait();
+        }
+        let _ = Command::new("ip").args(["netns", "del", &self.name]).status();
+        let _ = std::fs::remove_dir_all(self.etc());
+    }
+}
+
+impl Namespace {
+    /// What is in here stands in the place of /etc for whom `ip netns exec` starts.
+    fn etc(&self) -> std::path::PathBuf {
+        std::path::Path::new("/etc/netns").join(&self.name)
+    }
+
+    /// Makes it and moves the calling thread into it.
+    fn enter(name: &str) -> Result<Self, String> {
+        let said = |what: &str, error: &dyn std::fmt::Display| format!("{what}: {error}");
+        let namespace = Self { name: format!("speeddial-{name}-{}", std::process::id()), card: None };
+        let made = Command::new("ip").args(["netns", "add", &namespace.name]).stderr(Stdio::null()).status();
+        if !made.map_err(|error| said("ip (Debian: iproute2)", &error))?.success() {
+            return Err("no right to make a network namespace".to_owned());
+        }
+        let file =
+            std::fs::File::open(format!("/run/netns/{}", namespace.name)).map_err(|error| said("netns", &error))?;
+        let only = Some(LinkNameSpaceType::Network);
+        move_into_link_name_space(file.as_fd(), only).map_err(|error| said("setns", &error))?;
+        Ok(namespace)
+    }
+
+    /// The same with a network card that leads far away.
+    fn with_card() -> Result<Self, String> {
+        let said = |what: &str, error: &dyn std::fmt::Display| format!("{what}: {error}");
+        let mut namespace = Self::enter("far")?;
+        // A child is where the thread is that starts it.
+        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/support/far_away.py");
+        let card = Command::new("python3").arg(script).stdout(Stdio::piped()).stderr(Stdio::null()).spawn();
+        let mut card = card.map_err(|error| said("python3", &error))?;
+        let mut line = String::new();
+        let stdout = card.stdout.take().ok_or("no output")?;
+        namespace.card = Some(card);
+        BufReader::new(stdout).read_line(&mut line).map_err(|error| said("python3", &error))?;
+        if line.trim() == "ready" {
+            Ok(namespace)
+        } else {
+            Err("no network card can be made (/dev/net/tun)".to_owned())
+        }
+    }
+}
+
+#[test]
+fn hazard_a_black_hole_then_an_address_400_ms_away() {
+    let thread = std::thread::spawn(|| {
+        let namespace = Namespace::with_card();
+        if let Err(why) = &namespace {
+            eprintln!("SKIPPED: {why}");
+            return;
+        }
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(black_hole_then_far());
+    });
+    thread.join().unwrap();
+}
+
+async fn black_hole_then_far() {
+    let listener = TcpListener::bind("10.9.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    tokio::spawn(async move {
+        while let Ok((mut socket, _)) = listener.accept().await {
+            socket.read_buf(&mut Vec::new()).await.unwrap();
+            socket.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\nconnection: close\r\n\r\nok").await.unwrap();
+        }
+    });
+    let resolver = FixedResolver::new().with("far.test", [[10, 9, 0, 7].into(), [10, 9, 0, 2].into()]);
+    let client = Client::builder().resolver(resolver).no_proxy().pool(PoolConfig::new().max_idle(0)).build().unwrap();
+    // The second connection begins with the address that answered.
+    for (least, most, first) in [(640, 850, 7), (390, 600, 2)] {
+        let response = client.get(format!("http://far.test:{port}/")).send().await.unwrap();
+        let timings = response.timings();
+        assert_eq!(response.text().await.unwrap(), "ok");
+        assert_eq!(timings.remote_addr().unwrap().ip().to_string(), "10.9.0.2");
+        assert_eq!(timings.attempts()[0].address.ip().to_string(), format!("10.9.0.{first}"), "{timings:#}");
+        let hole = timings.attempts().iter().find(|attempt| attempt.address.ip().to_string() == "10.9.0.7");
+        assert!(hole.is_some_and(|hole| matches!(hole.outcome, Outcome::Cancelled)), "{timings:#}");
+        let connect = timings.connect();
+        let bounds = Duration::from_millis(least)..Duration::from_millis(most);
+        assert!(bounds.contains(&connect), "{connect:?}: {timings:#}");
+    }
+}
+
+#[test]
+fn a_request_goes_out_with_the_first_packet_where_it_may() {
+    let thread = std::thread::spawn(|| {
+        let namespace = Namespace::enter("fast");
+        if let Err(why) = &namespace {
+            eprintln!("SKIPPED: {why}");
+            return;
+        }
+        let run = |command: &str| {
+            let words: Vec<_> = command.split(' ').collect();
+            Command::new(words[0]).args(&words[1..]).stdout(Stdio::null()).status().is_ok_and(|status| status.success())
+        };
+        // Of use to clients (1) and servers (2), whatever the servers themselves say (0x400).
+        if !run("ip link set lo up") || std::fs::write("/proc/sys/net/ipv4/tcp_fastopen", "1027").is_err() {
+            eprintln!("SKIPPED: this kernel has no TCP fast open");
+            return;
+        }
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        assert_eq!(runtime.block_on(opened_fast(false)), 0);
+        // The first connection has the server's leave to do so with the next ones (RFC 7413, section 3.1).
+        assert_eq!(runtime.block_on(opened_fast(true)), 2);
+    });
+    thread.join().unwrap();
+}
+
+/// How many of three connections carried data in their first packet, and were thanked for it.
+async fn opened_fast(fast: bool) -> u64 {
+    let server = support::ok_server();
+    let transport = speeddial::transport::TcpTransport::new().fast_open(fast);
+    let pool = PoolConfig::new().max_requests_per_connection(1);
+    let client = Client::builder().transport(transport).no_proxy().pool(pool).build().unwrap();
+    let before = fast_opens();
+    for _ in 0..3 {
+        let response = client.get(format!("http://127.0.0.1:{}/", server.address().port())).send().await.unwrap();
+        assert_eq!(response.text().await.unwrap(), "ok");
+    }
+    fast_opens() - before
+}
+
+/// The kernel's own count, of this thread's namespace.
+fn fast_opens() -> u64 {
+    let text = std::fs::read_to_string("/proc/thread-self/net/netstat").unwrap();
+    let mut rows = text.lines().filter_map(|line| line.strip_prefix("TcpExt: "));
+    let (names, values) = (rows.next().unwrap(), rows.next().unwrap());
+    let place = names.split(' ').position(|name| name == "TCPFastOpenActive").unwrap();
+    values.split(' ').nth(place).unwrap().parse().unwrap()
+}
+
+/// What resolv.conf says, the name that is looked up, and what there is: a name or all that end so, a type, and the last
+/// part of an address or a failure.
+#[cfg(target_env = "gnu")]
+const SEARCHES: [(&str, &str, &str); 18] = [
+    ("search a.test b.test", "db", "db.a.test A 1, db.b.test AAAA 2"),
+    ("search a.test b.test", "db", "db.a.test AAAA 1, db.b.test A 2"),
+    ("search a.test b.test", "db", "db.a.test - -, db.b.test A 2, db.b.test AAAA 2"),
+    ("search a.test b.test", "db", "db.b.test A 2, db.b.test AAAA 2"),
+    ("search a.test b.test", "db", "db A 3"),
+    ("search a.test b.test", "api.example.com", "api.example.com A 9, *.a.test AAAA 1"),
+    ("search a.test b.test", "api.example.com", "api.example.com - -, api.example.com.b.test A 2"),
+    (
+        "search a.test b.test",
+        "api.example.com",
+        "api.example.com A servfail, api.example.com AAAA servfail, *.b.test A 2",
+    ),
+    ("search a.test b.test\noptions ndots:5", "api.example.com", "api.example.com A 9, *.b.test AAAA 2"),
+    ("search a.test b.test\noptions ndots:5", "api.example.com", "api.example.com A 9"),
+    ("search a.test b.test", "db.", "db.a.test A 1"),
+    ("search a.test b.test", "db", "db.a.test A servfail, db.a.test AAAA 1, db.b.test A 2"),
+    ("search a.test b.test", "db", "db.a.test A 1, db.a.test AAAA servfail, db.b.test AAAA 2"),
+    ("search a.test b.test", "db", "db.a.test A servfail, db.a.test AAAA servfail, db.b.test A 2"),
+    ("search a.test b.test", "db", "db.a.test A refused, db.a.test AAAA refused, db.b.test A 2, db A 3"),
+    ("search .", "db", "db A 3, db AAAA 3"),
+    ("search .lan b.test", "db", "db.lan A 1, db.b.test A 2"),
+    ("search a.test\ndomain b.test", "db", "db.a.test A 1, db.b.test A 2"),
+];
+
+#[cfg(target_env = "gnu")]
+#[test]
+fn a_search_list_leads_where_getaddrinfo_goes() {
+    let thread = std::thread::spawn(|| {
+        let namespace = Namespace::enter("search");
+        let Ok(namespace) = namespace else {
+            eprintln!("SKIPPED: no network namespace can be made");
+            return;
+        };
+        let up = Command::new("ip").args(["link", "set", "lo", "up"]).status();
+        assert!(up.is_ok_and(|status| status.success()));
+        std::fs::create_dir_all(namespace.etc()).unwrap();
+        let zone = std::sync::Arc::new(std::sync::Mutex::new(""));
+        let (socket, of_server) = (std::net::UdpSocket::bind("127.0.0.1:53").unwrap(), zone.clone());
+        std::thread::spawn(move || {
+            let mut packet = [0; 1_500];
+            while let Ok((length, peer)) = socket.recv_from(&mut packet) {
+                let zone = *of_server.lock().unwrap();
+                let answer = |question: &Query, response: &mut Message| answer_from(zone, question, response);
+                if let Some(response) = support::dns_server::respond(&answer, &packet[..length]) {
+                    socket.send_to(&response, peer).unwrap();
+                }
+            }
+        });
+        for (conf, name, records) in SEARCHES {
+            *zone.lock().unwrap() = records;
+            std::fs::write(namespace.etc().join("resolv.conf"), format!("nameserver 127.0.0.1\n{conf}\n")).unwrap();
+            let [theirs, ours] = by_both_resolvers(&namespace.name, name);
+            assert_eq!(ours, theirs, "{conf:?}, {name}: {records}");
+        }
+    });
+    thread.join().unwrap();
+}
+
+#[cfg(target_env = "gnu")]
+fn answer_from(zone: &str, question: &Query, response: &mut Message) {
+    let name = question.name().to_ascii().to_lowercase();
+    let name = name.trim_end_matches('.');
+    let mut exists = false;
+    for record in zone.split(", ") {
+        let [owner, kind, value]: [&str; 3] = record.split(' ').collect::<Vec<_>>().try_into().unwrap();
+        let is_meant = owner == name || owner.strip_prefix('*').is_some_and(|end| name.ends_with(end));
+        exists |= is_meant;
+        if !is_meant || kind != question.query_type().to_string() {
+            continue;
+        }
+        match value {
+            "servfail" => response.metadata.response_code = ResponseCode::ServFail,
+            "refused" => response.metadata.response_code = ResponseCode::Refused,
+            last => {
+                let address = if kind == "A" { format!("192.0.2.{last}") } else { format!("2001:db8::{last}") };
+                let address = address.parse().unwrap();
+                support::dns_server::add_address(response, question, question.name(), address, 60);
+            }
+        }
+    }
+    if !exists {
+        response.metadata.response_code = ResponseCode::NXDomain;
+    }
+}
+
+/// What getaddrinfo finds in a namespace, where resolv.conf is its own, and what we find.
+#[cfg(target_env = "gnu")]
+fn by_both_resolvers(namespace: &str, name: &str) -> [String; 2] {
+    let mut command = Command::new("ip");
+    command.args(["netns", "exec", namespace]).arg(std::env::current_exe().unwrap());
+    command.args(["--exact", "netns::a_name_that_is_given_is_looked_up_by_both", "--nocapture"]);
+    let output = command.env("SPEEDDIAL_LOOKUP", name).output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    let found = |who: &str| text.lines().find_map(|line| line.strip_prefix(who).map(str::to_owned));
+    ["getaddrinfo: ", "speeddial: "].map(|who| found(who).unwrap_or_else(|| panic!("{who}? {text}")))
+}
+
+/// The test above runs this one in its namespace. By itself it has no name to look up.
+#[cfg(target_env = "gnu")]
+#[test]
+fn a_name_that_is_given_is_looked_up_by_both() {
+    let Ok(name) = std::env::var("SPEEDDIAL_LOOKUP") else { return };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let theirs = tokio::net::lookup_host((&*name, 0)).await.into_iter().flatten().map(|address| address.ip());
+        let resolver = HickoryResolver::system();
+        let (v4, v6) = tokio::join!(resolver.resolve(&name, Family::V4), resolver.resolve(&name, Family::V6));
+        let ours = [v4, v6].into_iter().flatten().flat_map(|answer| answer.addresses().to_vec());
+        let (theirs, ours): (BTreeSet<_>, BTreeSet<_>) = (theirs.collect(), ours.collect());
+        println!("\ngetaddrinfo: {theirs:?}\nspeeddial: {ours:?}");
+    });
+}
+
+#[test]
+fn names_resolve_as_soon_as_the_network_is_back() {
+    let thread = std::thread::spawn(|| {
+        let namespace = Namespace::enter("offline");
+        if namespace.is_err() {
+            eprintln!("SKIPPED: no network namespace can be made");
+            return;
+        }
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let server: std::net::SocketAddr = "192.0.2.53:53".parse().unwrap();
+            let cache = CachedResolver::new(HickoryResolver::with_servers([server]));
+            let mut failures = 0;
+            while failures < 5 {
+                let error = cache.lookup("api.test", Family::V4).await.unwrap_err();
+                assert_eq!(error.kind(), ResolveErrorKind::Local, "{error:?}");
+                failures += u32::from(error.answered_from() == Source::Miss);
+                tokio::task::yield_now().await;
+            }
+            for command in ["link set lo up", "address add 192.0.2.53 dev lo"] {
+                let done = Command::new("ip").args(command.split(' ')).status();
+                assert!(done.is_ok_and(|status| status.success()), "{command}");
+            }
+            let socket = tokio::net::UdpSocket::bind(server).await.unwrap();
+            tokio::spawn(async move {
+                let mut packet = [0; 1_500];
+                let (length, peer) = socket.recv_from(&mut packet).await.unwrap();
+                let answer = |question: &Query, response: &mut Message| {
+                    let address = [127, 0, 0, 1].into();
+                    support::dns_server::add_address(response, question, question.name(), address, 60);
+                };
+                let response = support::dns_server::respond(&answer, &packet[..length]).unwrap();
+                socket.send_to(&response, peer).await.unwrap();
+            });
+            let back = std::time::Instant::now();
+            while let Err(error) = cache.lookup("api.test", Family::V4).await {
+                assert!(back.elapsed() < Duration::from_secs(1), "{error:?}");
+                tokio::task::yield_now().await;
+            }
+        });
+    });
+    thread.join().unwrap();
+}
+
+/// One call's figures, as curl has them, in seconds.
+#[cfg(feature = "__tls")]
+#[derive(Debug, Clone, Copy)]
+struct Figures([f64; 6]);
+
+#[cfg(feature = "__tls")]
+impl Figures {
+    fn least(self, other: Self) -> Self {
+        Self(std::array::from_fn(|place| self.0[place].min(other.0[place])))
+    }
+}
+
+#[cfg(feature = "__tls")]
+const FIGURES: [&str; 6] = ["namelookup", "connect", "appconnect", "pretransfer", "starttransfer", "total"];
+
+/// The same requests by curl and by this client against the same servers: DNS takes 30 ms, the answer 50 ms, its body 20 ms.
+/// The two take turns until the least of each agree, because what else the machine does can only add to a time.
+#[cfg(feature = "__tls")]
+#[test]
+fn the_figures_are_curls() {
+    let thread = std::thread::spawn(|| {
+        let namespace = Namespace::enter("curl");
+        let (Ok(namespace), Ok(_)) = (&namespace, Command::new("curl").arg("--version").output()) else {
+            eprintln!("SKIPPED: no network namespace can be made, or curl (Debian: curl) is not installed");
+            return;
+        };
+        let up = Command::new("ip").args(["link", "set", "lo", "up"]).status();
+        assert!(up.is_ok_and(|status| status.success()));
+        let etc = namespace.etc();
+        std::fs::create_dir_all(&etc).unwrap();
+        std::fs::write(etc.join("resolv.conf"), "nameserver 127.0.0.1\noptions timeout:2 attempts:1\n").unwrap();
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+        let (ours, curls) = runtime.block_on(beside_curl(&namespace.name));
+        for (place, name) in FIGURES.iter().enumerate() {
+            let (ours, curls) = (ours.0[place], curls.0[place]);
+            println!("{:<14} {:6.2} ms, curl {:6.2} ms", name, ours * 1e3, curls * 1e3);
+            assert!(is_close(ours, curls), "{name}: {ours} s, curl {curls} s");
+        }
+    });
+    thread.join().unwrap();
+}
+
+/// How often each of the two makes its request, at most.
+#[cfg(feature = "__tls")]
+const MOST_TURNS: usize = 70;
+
+#[cfg(feature = "__tls")]
+fn is_close(ours: f64, curls: f64) -> bool {
+    (ours - curls).abs() <= (curls * 0.1).max(0.002)
+}
+
+/// The least of ours and of curl's.
+#[cfg(feature = "__tls")]
+async fn beside_curl(namespace: &str) -> (Figures, Figures) {
+    use support::certs::Authority;
+    let authority = Authority::new();
+    let port = slow_server(authority.server(&["api.test"], &["http/1.1"])).await;
+    slow_dns().await;
+    let pem = std::env::temp_dir().join(format!("{namespace}.pem"));
+    std::fs::write(&pem, authority.pem()).unwrap();
+    let (mut ours, mut curls) = (Figures([f64::MAX; 6]), Figures([f64::MAX; 6]));
+    for _ in 0..MOST_TURNS {
+        curls = curls.least(by_curl(namespace, &pem, port).await);
+        ours = ours.least(by_us(&authority, port).await);
+        if std::iter::zip(ours.0, curls.0).all(|(ours, curls)| is_close(ours, curls)) {
+            break;
+        }
+    }
+    std::fs::remove_file(&pem).unwrap();
+    (ours, curls)
+}
+
+#[cfg(feature = "__tls")]
+async fn by_curl(namespace: &str, pem: &std::path::Path, port: u16) -> Figures {
+    let format: Vec<_> = FIGURES.iter().map(|name| format!("%{{time_{name}}}")).collect();
+    let mut command = tokio::process::Command::new("ip");
+    command.args(["netns", "exec", namespace, "curl", "--silent", "--show-error", "--http1.1", "--noproxy", "*"]);
+    command.arg("--cacert").arg(pem).args(["--output", "/dev/null", "--write-out", &format.join(" ")]);
+    let output = command.arg(format!("https://api.test:{port}/")).output().await.unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let text = String::from_utf8(output.stdout).unwrap();
+    let figures: Vec<f64> = text.split(' ').map(|figure| figure.parse().unwrap()).collect();
+    Figures(figures.try_into().unwrap())
+}
+
+#[cfg(feature = "__tls")]
+async fn by_us(authority: &support::certs::Authority, port: u16) -> Figures {
+    use speeddial::tls::TlsConfig;
+    let tls = TlsConfig::new().add_root_der(authority.certificate().to_vec()).only_added_roots();
+    let resolver = speeddial::dns::HickoryResolver::with_servers([std::net::SocketAddr::from(([127, 0, 0, 1], 53))]);
+    let client = Client::builder().resolver(resolver).tls(tls).http1_only().no_proxy().build().unwrap();
+    let response = client.get(format!("https://api.test:{port}/")).send().await.unwrap();
+    let handle = response.timings_handle();
+    assert_eq!(response.text().await.unwrap(), "hello");
+    let timings = handle.timings();
+    let figures = [
+        timings.time_namelookup(),
+        timings.time_connect(),
+        timings.time_appconnect(),
+        timings.time_pretransfer(),
+        timings.time_starttransfer(),
+        timings.total(),
+    ];
+    Figures(figures.map(|figure| figure.as_secs_f64()))
+}
+
+/// Answers `api.test` after 30 ms, on the port where the system asks.
+#[cfg(feature = "__tls")]
+async fn slow_dns() {
+    use hickory_proto::rr::Name;
+
+    use support::dns_server::{add_address, respond};
+    let socket = std::sync::Arc::new(tokio::net::UdpSocket::bind("127.0.0.1:53").await.unwrap());
+    tokio::spawn(async move {
+        let mut packet = [0; 1500];
+        while let Ok((length, peer)) = socket.recv_from(&mut packet).await {
+            let (socket, packet) = (socket.clone(), packet[..length].to_vec());
+            tokio::spawn(async move {
+                tokio::time::sleep(Duration::from_millis(30)).await;
+                let name = Name::from_ascii("api.test.").unwrap();
+                let answer = |question: &hickory_proto::op::Query, response: &mut hickory_proto::op::Message| {
+                    add_address(response, question, &name, [127, 0, 0, 1].into(), 60);
+                };
+                let response = respond(&answer, &packet).unwrap();
+                socket.send_to(&response, peer).await.unwrap();
+            });
+        }
+    });
+}
+
+/// Thinks for 50 ms and takes 20 ms for its body.
+#[cfg(feature = "__tls")]
+async fn slow_server(config: std::sync::Arc<rustls::ServerConfig>) -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    tokio::spawn(async move {
+        let acceptor = tokio_rustls::TlsAcceptor::from(config);
+        while let Ok((socket, _)) = listener.accept().await {
+            let acceptor = acceptor.clone();
+            tokio::spawn(async move {
+                socket.set_nodelay(true).unwrap();
+                let mut stream = acceptor.accept(socket).await.unwrap();
+                stream.read_buf(&mut Vec::new()).await.unwrap();
+                tokio::time::sleep(Duration::from_millis(50)).await;
+                stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhel").await.unwrap();
+                tokio::time::sleep(Duration::from_millis(20)).await;
+                stream.write_all(b"lo").await.unwrap();
+                // The client closes.
+                let _ = stream.read_buf(&mut Vec::new()).await;
+            });
+        }
+    });
+    port
+}

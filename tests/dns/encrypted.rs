@@ -1,0 +1,312 @@
+//! DNS over TLS and over HTTPS: servers that are believed only by their certificates.
+
+use std::error::Error as _;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use http_body_util::BodyExt;
+use hyper::service::service_fn;
+use hyper::{Request, Response};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use rustls::ServerConfig;
+use speeddial::dns::{Family, HickoryResolver, Resolve, ResolveErrorKind, Server};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
+
+use crate::dns::lookups::zone;
+use support::certs::Authority;
+use support::dns_server::respond;
+use support::full;
+
+/// Serves every connection that shakes hands; the number of connections.
+async fn serve<F>(config: Arc<ServerConfig>, speak: fn(TlsStream<TcpStream>) -> F) -> (SocketAddr, Arc<AtomicUsize>)
+where
+    F: Future<Output = std::io::Result<()>> + Send + 'static,
+{
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let (acceptor, connections) = (TlsAcceptor::from(config), Arc::new(AtomicUsize::new(0)));
+    let counter = connections.clone();
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            let acceptor = acceptor.clone();
+            counter.fetch_add(1, Ordering::SeqCst);
+            tokio::spawn(async move {
+                stream.set_nodelay(true)?;
+                speak(acceptor.accept(stream).await?).await
+            });
+        }
+    });
+    (address, connections)
+}
+
+/// Each message behind its length (RFC 7858 §3.3).
+async fn dot(mut stream: TlsStream<TcpStream>) -> std::io::Result<()> {
+    loop {
+        let query = read_query(&mut stream).await?;
+        reply(&mut stream, &query).await?;
+    }
+}
+
+async fn read_query(stream: &mut TlsStream<TcpStream>) -> std::io::Result<Vec<u8>> {
+    let mut query = vec![0; stream.read_u16().await?.into()];
+    stream.read_exact(&mut query).await?;
+    Ok(query)
+}
+
+async fn reply(stream: &mut TlsStream<TcpStream>, query: &[u8]) -> std::io::Result<()> {
+    let response = respond(&zone, query).unwrap_or_default();
+    stream.write_u16(response.len() as u16).await?;
+    stream.write_all(&response).await
+}
+
+/// Returns true if the question is about a name with the label `zero`.
+fn is_about_zero(query: &[u8]) -> bool {
+    query.windows(5).any(|label| label == b"\x04zero")
+}
+
+/// Each message as the body of a POST (RFC 8484 §4.1).
+async fn doh(stream: TlsStream<TcpStream>) -> std::io::Result<()> {
+    let service = service_fn(|request: Request<hyper::body::Incoming>| async move {
+        assert_eq!(request.uri().path(), "/dns-query");
+        let query = request.into_body().collect().await?.to_bytes();
+        let response = respond(&zone, &query).unwrap_or_default();
+        let response = Response::builder().header("content-type", "application/dns-message").body(full(response));
+        Ok::<_, hyper::Error>(response.expect("a valid response"))
+    });
+    let serving = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
+    serving.serve_connection(TokioIo::new(stream), service).await.map_err(std::io::Error::other)
+}
+
+async fn three_lookups(resolver: &HickoryResolver) {
+    for name in ["host.test", "chain.test", "my_svc.test"] {
+        assert!(resolver.resolve(name, Family::V4).await.is_ok(), "{name}");
+    }
+    let error = resolver.resolve("nowhere.test", Family::V4).await.unwrap_err();
+    assert_eq!((error.kind(), error.negative_ttl()), (ResolveErrorKind::NxDomain, Some(Duration::from_secs(9))));
+}
+
+#[tokio::test]
+async fn a_server_is_asked_by_tls_over_one_connection() {
+    let authority = Authority::new();
+    let (address, connections) = serve(authority.server(&["dns.test"], &[]), dot).await;
+    let resolver = HickoryResolver::with_servers([Server::tls(address, "dns.test")]);
+    three_lookups(&resolver.with_tls_config(authority.client())).await;
+    assert_eq!(connections.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test]
+async fn a_server_is_asked_by_https_over_one_connection() {
+    let authority = Authority::new();
+    let (address, connections) = serve(authority.server(&["dns.test"], &["h2"]), doh).await;
+    let resolver = HickoryResolver::with_servers([Server::https(address, "dns.test")]);
+    three_lookups(&resolver.with_tls_config(authority.client())).await;
+    assert_eq!(connections.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test]
+async fn a_server_with_somebody_elses_certificate_is_not_believed() {
+    let (authority, stranger) = (Authority::new(), Authority::new());
+    let cases = [
+        ("another name", authority.server(&["other.test"], &["h2"]), "certificate not valid for name \"dns.test\""),
+        ("another authority", stranger.server(&["dns.test"], &["h2"]), "UnknownIssuer"),
+    ];
+    for (case, config, reason) in cases {
+        let (by_tls, _) = serve(config.clone(), dot).await;
+        let (by_https, _) = serve(config, doh).await;
+        for server in [Server::tls(by_tls, "dns.test"), Server::https(by_https, "dns.test")] {
+            let resolver = HickoryResolver::with_servers([server]).with_tls_config(authority.client());
+            let error = resolver.resolve("host.test", Family::V4).await.unwrap_err();
+            assert_eq!(error.kind(), ResolveErrorKind::Unreachable, "{case}: {error}");
+            let cause = error.source().map(ToString::to_string).unwrap_or_default();
+            assert!(cause.contains(reason), "{case}: {cause}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_server_with_a_closed_port_is_told_as_one() {
+    // A port that is bound and not listened on is closed, and remains this test's.
+    let closed = TcpSocket::new_v4().unwrap();
+    closed.bind((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
+    let address = closed.local_addr().unwrap();
+    for server in [Server::tls(address, "dns.test"), Server::https(address, "dns.test")] {
+        let resolver = HickoryResolver::with_servers([server]).with_tls_config(Authority::new().client());
+        let error = resolver.resolve("host.test", Family::V4).await.unwrap_err();
+        assert_eq!(error.kind(), ResolveErrorKind::Unreachable);
+        let cause = error.source().and_then(|cause| cause.downcast_ref::<std::io::Error>());
+        assert_eq!(cause.map(std::io::Error::kind), Some(std::io::ErrorKind::ConnectionRefused), "{cause:?}");
+    }
+}
+
+#[tokio::test]
+async fn without_a_configuration_the_platform_decides() {
+    let (address, _) = serve(Authority::new().server(&["dns.test"], &[]), dot).await;
+    let resolver = HickoryResolver::with_servers([Server::tls(address, "dns.test")]);
+    let error = resolver.resolve("host.test", Family::V4).await.unwrap_err();
+    assert!(!error.kind().is_negative(), "nobody knows this authority: {error}");
+}
+
+#[tokio::test]
+async fn a_server_that_is_silent_in_its_handshake_is_passed_over() {
+    let silent = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+    let authority = Authority::new();
+    let (good, _) = serve(authority.server(&["dns.test"], &[]), dot).await;
+    let servers = [silent.local_addr().unwrap(), good].map(|address| Server::tls(address, "dns.test"));
+    let resolver = HickoryResolver::with_servers(servers).with_tls_config(authority.client());
+    let resolver = resolver.with_try_timeout(Duration::from_millis(200));
+    assert!(resolver.resolve("host.test", Family::V4).await.is_ok());
+}
+
+/// Time enough for a burst on a busy machine: what is silent for good still ends.
+const AMPLE: Duration = Duration::from_secs(30);
+
+/// Looks up so many names at once, each of which has to be answered at the first try.
+async fn burst(resolver: &HickoryResolver, lookups: usize) {
+    // Different names: equal questions would be sent as one.
+    let names: Vec<_> = (0..lookups).map(|number| format!("host.n{number}.test")).collect();
+    let lookups = names.iter().map(|name| resolver.resolve(name, Family::V4));
+    let outcomes = futures_util::future::join_all(lookups).await;
+    let failed: Vec<_> = outcomes.into_iter().filter_map(Result::err).collect();
+    assert!(failed.is_empty(), "{} of {} failed: {:?}", failed.len(), names.len(), failed.first());
+}
+
+#[tokio::test]
+async fn a_burst_of_cold_lookups_opens_one_connection() {
+    let authority = Authority::new();
+    for lookups in [500, 2_000] {
+        let (by_tls, tls) = serve(authority.server(&["dns.test"], &[]), dot).await;
+        let (by_https, https) = serve(authority.server(&["dns.test"], &["h2"]), doh).await;
+        let servers = [(Server::tls(by_tls, "dns.test"), tls), (Server::https(by_https, "dns.test"), https)];
+        for (server, connections) in servers {
+            let resolver = HickoryResolver::with_servers([server]).with_tls_config(authority.client());
+            burst(&resolver.with_tries(1).with_try_timeout(AMPLE), lookups).await;
+            assert_eq!(connections.load(Ordering::SeqCst), 1);
+        }
+    }
+}
+
+/// Answers each question, and closes the connection after one about `zero`.
+async fn dot_until_zero(mut stream: TlsStream<TcpStream>) -> std::io::Result<()> {
+    loop {
+        let query = read_query(&mut stream).await?;
+        reply(&mut stream, &query).await?;
+        if is_about_zero(&query) {
+            return stream.shutdown().await;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_burst_after_the_server_has_closed_the_connection_opens_one_more() {
+    let authority = Authority::new();
+    let (address, connections) = serve(authority.server(&["dns.test"], &[]), dot_until_zero).await;
+    let resolver = HickoryResolver::with_servers([Server::tls(address, "dns.test")]);
+    let resolver = resolver.with_tls_config(authority.client()).with_tries(1).with_try_timeout(AMPLE);
+    for round in 1..=5 {
+        assert!(resolver.resolve("zero.test", Family::V4).await.is_ok());
+        assert_eq!(connections.load(Ordering::SeqCst), round);
+        burst(&resolver, 500).await;
+        assert_eq!(connections.load(Ordering::SeqCst), round + 1);
+    }
+}
+
+/// Answers each question but those about `zero`.
+async fn dot_without_zero(mut stream: TlsStream<TcpStream>) -> std::io::Result<()> {
+    loop {
+        let query = read_query(&mut stream).await?;
+        if !is_about_zero(&query) {
+            reply(&mut stream, &query).await?;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_name_about_which_there_is_silence_does_not_cost_the_others_their_connection() {
+    let authority = Authority::new();
+    let (address, connections) = serve(authority.server(&["dns.test"], &[]), dot_without_zero).await;
+    let resolver = HickoryResolver::with_servers([Server::tls(address, "dns.test")]);
+    let resolver = resolver.with_tls_config(authority.client()).with_try_timeout(Duration::from_millis(300));
+    let resolver = Arc::new(resolver);
+    let asked = resolver.clone();
+    let silent = tokio::spawn(async move { asked.resolve("zero.test", Family::V4).await });
+    while !silent.is_finished() {
+        assert!(resolver.resolve("host.test", Family::V4).await.is_ok());
+    }
+    assert_eq!(silent.await.unwrap().unwrap_err().kind(), ResolveErrorKind::Timeout);
+    assert_eq!(connections.load(Ordering::SeqCst), 1);
+}
+
+/// Answers one question, and no more.
+async fn mute_after_one(mut stream: TlsStream<TcpStream>) -> std::io::Result<()> {
+    let query = read_query(&mut stream).await?;
+    reply(&mut stream, &query).await?;
+    std::future::pending().await
+}
+
+#[tokio::test]
+async fn a_connection_in_which_there_was_silence_is_given_up() {
+    let authority = Authority::new();
+    let (address, connections) = serve(authority.server(&["dns.test"], &[]), mute_after_one).await;
+    let resolver =
+        HickoryResolver::with_servers([Server::tls(address, "dns.test")]).with_tls_config(authority.client());
+    let resolver = resolver.with_try_timeout(Duration::from_millis(300));
+    assert!(resolver.resolve("host.test", Family::V4).await.is_ok());
+    assert!(resolver.resolve("host.test", Family::V4).await.is_ok(), "on another connection");
+    assert_eq!(connections.load(Ordering::SeqCst), 2);
+    assert!(resolver.resolve("host.test", Family::V4).await.is_ok(), "and not on the first one again");
+    assert_eq!(connections.load(Ordering::SeqCst), 3);
+}
+
+#[tokio::test]
+async fn names_about_which_there_is_silence_do_not_hold_up_the_others() {
+    let authority = Authority::new();
+    let (address, _) = serve(authority.server(&["dns.test"], &[]), dot_without_zero).await;
+    let resolver = HickoryResolver::with_servers([Server::tls(address, "dns.test")]);
+    let resolver = resolver.with_tls_config(authority.client()).with_tries(1);
+    let names: Vec<_> = (0..128).map(|number| format!("zero.n{number}.test")).collect();
+    let silent = futures_util::future::join_all(names.iter().map(|name| resolver.resolve(name, Family::V4)));
+    let start = std::time::Instant::now();
+    let good = async { (resolver.resolve("host.test", Family::V4).await, start.elapsed()) };
+    let (silent, (good, took)) = tokio::join!(silent, good);
+    assert!(silent.iter().all(Result::is_err));
+    assert!(good.is_ok() && took < Duration::from_millis(1_800), "{good:?} after {took:?}");
+}
+
+/// Closes the connection upon a question about `zero`, once it has answered two others. The second one is asked when the first
+/// answer has arrived.
+async fn dot_cut_by_zero(mut stream: TlsStream<TcpStream>) -> std::io::Result<()> {
+    let (mut answers, mut is_asked) = (0, false);
+    while !is_asked || answers < 2 {
+        let query = read_query(&mut stream).await?;
+        if is_about_zero(&query) {
+            is_asked = true;
+        } else {
+            reply(&mut stream, &query).await?;
+            answers += 1;
+        }
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_question_upon_which_the_server_closes_does_not_open_connections_without_end() {
+    let authority = Authority::new();
+    let (address, connections) = serve(authority.server(&["dns.test"], &[]), dot_cut_by_zero).await;
+    let resolver = HickoryResolver::with_servers([Server::tls(address, "dns.test")]);
+    let resolver = resolver.with_tls_config(authority.client()).with_tries(1);
+    let resolver = Arc::new(resolver.with_try_timeout(AMPLE));
+    let asked = resolver.clone();
+    let cut = tokio::spawn(async move { asked.resolve("zero.test", Family::V4).await });
+    while !cut.is_finished() {
+        assert!(resolver.resolve("host.test", Family::V4).await.is_ok());
+    }
+    assert_eq!(cut.await.unwrap().unwrap_err().kind(), ResolveErrorKind::Unreachable);
+    let connections = connections.load(Ordering::SeqCst);
+    // 64 for each of the two times that hickory asks.
+    assert!((64..=130).contains(&connections), "{connections}");
+}

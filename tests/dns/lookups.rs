@@ -1,0 +1,304 @@
+//! Names over a real DNS server: TTLs, chains, underscores, and what does not exist.
+
+use std::net::{Ipv4Addr, TcpListener, UdpSocket};
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use hickory_proto::op::{Message, Query, ResponseCode};
+use hickory_proto::rr::rdata::{CNAME, SOA};
+use hickory_proto::rr::{Name, RData, Record};
+use speeddial::dns::{
+    Answer, CachedResolver, Family, HickoryResolver, Resolve, ResolveError, ResolveErrorKind, Source,
+};
+
+use support::dns_server::{DnsServer, add_address, respond};
+use support::dns_tcp;
+
+/// The zone of these tests, by the first label of the name.
+pub(crate) fn zone(question: &Query, response: &mut Message) {
+    let name = question.name();
+    let soa = |minimum| {
+        let root = Name::root();
+        Record::from_rdata(root.clone(), 3_600, RData::SOA(SOA::new(root.clone(), root, 1, 60, 60, 60, minimum)))
+    };
+    match name.iter().next().map(|label| String::from_utf8_lossy(label).to_lowercase()).as_deref() {
+        Some("host" | "my_svc") => add_address(response, question, name, Ipv4Addr::LOCALHOST.into(), 60),
+        Some("zero") => add_address(response, question, name, Ipv4Addr::LOCALHOST.into(), 0),
+        Some("chain") => {
+            let target = Name::from_ascii("host.test.").unwrap();
+            response.add_answer(Record::from_rdata(name.clone(), 5, RData::CNAME(CNAME(target.clone()))));
+            add_address(response, question, &target, Ipv4Addr::LOCALHOST.into(), 60);
+        }
+        Some("fails") => response.metadata.response_code = ResponseCode::ServFail,
+        Some("refuses") => response.metadata.response_code = ResponseCode::Refused,
+        Some("nodata") => drop(response.add_authority(soa(7))),
+        _ => {
+            response.metadata.response_code = ResponseCode::NXDomain;
+            response.add_authority(soa(9));
+        }
+    }
+}
+
+fn resolver() -> (DnsServer, HickoryResolver) {
+    let server = DnsServer::start(zone).unwrap();
+    let resolver = HickoryResolver::with_servers([server.address()]);
+    (server, resolver)
+}
+
+#[tokio::test]
+async fn an_answer_has_its_addresses_and_its_ttl() {
+    let (server, resolver) = resolver();
+    let answer = resolver.resolve("host.test", Family::V4).await.unwrap();
+    assert_eq!(&**answer.addresses(), [std::net::IpAddr::from(Ipv4Addr::LOCALHOST)]);
+    assert_eq!((answer.ttl(), answer.source()), (Duration::from_secs(60), Source::Miss));
+    assert_eq!(server.queries(), 1, "one family is one query");
+}
+
+#[tokio::test]
+async fn the_smallest_ttl_of_a_chain_counts() {
+    let (_server, resolver) = resolver();
+    let answer = resolver.resolve("chain.test", Family::V4).await.unwrap();
+    assert_eq!((answer.addresses().len(), answer.ttl()), (1, Duration::from_secs(5)));
+}
+
+#[tokio::test]
+async fn names_with_underscores_resolve() {
+    let (_server, resolver) = resolver();
+    assert!(resolver.resolve("my_svc.test", Family::V4).await.is_ok());
+}
+
+#[tokio::test]
+async fn the_resolvers_own_cache_is_off() {
+    let (server, resolver) = resolver();
+    for _ in 0..3 {
+        resolver.resolve("host.test", Family::V4).await.unwrap();
+    }
+    assert_eq!(server.queries(), 3);
+}
+
+#[tokio::test]
+async fn each_way_to_have_no_answer_has_its_kind() {
+    let (_server, resolver) = resolver();
+    let cases = [
+        ("nowhere.test", ResolveErrorKind::NxDomain, Some(9)),
+        ("nodata.test", ResolveErrorKind::NoData, Some(7)),
+        ("fails.test", ResolveErrorKind::ServFail, None),
+        ("refuses.test", ResolveErrorKind::Refused, None),
+    ];
+    for (name, kind, ttl) in cases {
+        let error = resolver.resolve(name, Family::V4).await.unwrap_err();
+        assert_eq!((error.kind(), error.negative_ttl()), (kind, ttl.map(Duration::from_secs)), "{name}");
+    }
+}
+
+#[tokio::test]
+async fn under_the_cache_a_name_is_asked_for_once_and_ttl_zero_each_time() {
+    let (server, resolver) = resolver();
+    let cache = CachedResolver::new(resolver);
+    for _ in 0..3 {
+        cache.lookup("Host.test", Family::V4).await.unwrap();
+        cache.lookup("nodata.test", Family::V4).await.unwrap_err();
+    }
+    assert_eq!(server.queries(), 2);
+    for _ in 0..3 {
+        cache.lookup("zero.test", Family::V4).await.unwrap();
+    }
+    assert_eq!(server.queries(), 5);
+}
+
+#[tokio::test]
+async fn a_server_that_is_not_there_is_not_a_name_that_does_not_exist() {
+    let gone = refusing();
+    let resolver = HickoryResolver::with_servers([gone.local_addr().unwrap()]);
+    let error =
+        resolver.with_try_timeout(Duration::from_millis(300)).resolve("host.test", Family::V4).await.unwrap_err();
+    assert!(!error.kind().is_negative(), "{error}");
+}
+
+/// A UDP socket whose port refuses what others send to it: connected elsewhere, it takes no packet from them, and nobody
+/// else has its port.
+fn refusing() -> UdpSocket {
+    let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    socket.connect((Ipv4Addr::LOCALHOST, 9)).unwrap();
+    socket
+}
+
+#[tokio::test]
+async fn after_a_closed_port_the_next_server_is_asked_at_once() {
+    let (closed, second) = (refusing(), DnsServer::start(zone).unwrap());
+    let servers = [closed.local_addr().unwrap(), second.address()];
+    let start = Instant::now();
+    assert!(HickoryResolver::with_servers(servers).resolve("host.test", Family::V4).await.is_ok());
+    assert!(start.elapsed() < Duration::from_millis(200), "{:?}", start.elapsed());
+
+    let alone = HickoryResolver::with_servers([closed.local_addr().unwrap()]);
+    let start = Instant::now();
+    let error = alone.resolve("host.test", Family::V4).await.unwrap_err();
+    assert_eq!(error.kind(), ResolveErrorKind::Unreachable);
+    assert!(start.elapsed() < Duration::from_millis(200), "by TCP as well: {:?}", start.elapsed());
+}
+
+#[tokio::test]
+async fn after_a_quarter_of_a_second_of_silence_the_next_server_is_asked_or_tcp() {
+    let (silent, tcp) = silent();
+    let (address, second) = (silent.local_addr().unwrap(), DnsServer::start(zone).unwrap());
+    let over_tcp = dns_tcp::serve(tcp, zone);
+    for (servers, by_tcp) in [(vec![address, second.address()], 0), (vec![address], 1)] {
+        let resolver = HickoryResolver::with_servers(servers);
+        let start = Instant::now();
+        assert!(resolver.resolve("host.test", Family::V4).await.is_ok());
+        let elapsed = start.elapsed();
+        assert!((Duration::from_millis(240)..Duration::from_secs(1)).contains(&elapsed), "{elapsed:?}");
+        assert_eq!(over_tcp.load(Ordering::SeqCst), by_tcp);
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_is_slow_is_listened_to_while_others_are_asked() {
+    let (slow, silent) = (slow(Duration::from_millis(600)), silent().0);
+    let resolver = HickoryResolver::with_servers([slow, silent.local_addr().unwrap()]);
+    let start = Instant::now();
+    assert!(resolver.resolve("host.test", Family::V4).await.is_ok());
+    assert!(start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
+}
+
+/// A server that answers its first query after so long, and no other.
+fn slow(delay: Duration) -> std::net::SocketAddr {
+    let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let address = socket.local_addr().unwrap();
+    std::thread::spawn(move || {
+        let mut packet = [0; 1_500];
+        let (length, peer) = socket.recv_from(&mut packet).unwrap();
+        std::thread::sleep(delay);
+        socket.send_to(&respond(&zone, &packet[..length]).unwrap(), peer).unwrap();
+        // Its port stays open until the client is done.
+        while socket.recv_from(&mut packet).is_ok() {}
+    });
+    address
+}
+
+/// Asks two servers, of which the first does as `first` says; what came of it, and how often the first was asked.
+async fn after(first: impl Fn(&Query, &mut Message) + Send + 'static) -> (Result<Answer, ResolveError>, usize) {
+    let (first, second) = (DnsServer::start(first).unwrap(), DnsServer::start(zone).unwrap());
+    let resolver = HickoryResolver::with_servers([first.address(), second.address()]);
+    (resolver.resolve("host.test", Family::V4).await, first.queries())
+}
+
+#[tokio::test]
+async fn the_next_server_is_asked_after_one_that_fails_or_refuses() {
+    let codes = [ResponseCode::ServFail, ResponseCode::Refused, ResponseCode::NotImp, ResponseCode::FormErr];
+    for code in codes {
+        let (answer, asked) = after(move |_, response| response.metadata.response_code = code).await;
+        assert!(answer.is_ok(), "{code}: {answer:?}");
+        assert!(asked <= 2, "{code}: asked {asked} times");
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_says_the_name_does_not_exist_is_believed() {
+    let (answer, _) = after(|_, response| response.metadata.response_code = ResponseCode::NXDomain).await;
+    assert_eq!(answer.unwrap_err().kind(), ResolveErrorKind::NxDomain);
+}
+
+#[tokio::test]
+async fn when_all_servers_fail_each_was_asked_once_and_the_kind_is_kept() {
+    let server = || DnsServer::start(|_, response| response.metadata.response_code = ResponseCode::ServFail).unwrap();
+    let (first, second) = (server(), server());
+    let resolver = HickoryResolver::with_servers([first.address(), second.address()]);
+    let error = resolver.resolve("host.test", Family::V4).await.unwrap_err();
+    assert_eq!(error.kind(), ResolveErrorKind::ServFail);
+    assert_eq!((first.queries(), second.queries()), (1, 1));
+}
+
+#[tokio::test]
+async fn three_lookups_of_a_name_whose_servers_fail_are_one_query_a_family() {
+    let server = DnsServer::start(|_, response| response.metadata.response_code = ResponseCode::ServFail).unwrap();
+    let cache = CachedResolver::new(HickoryResolver::with_servers([server.address()]));
+    for _ in 0..3 {
+        for family in Family::BOTH {
+            assert!(cache.lookup("host.test", family).await.is_err());
+        }
+    }
+    assert_eq!(server.queries(), 2);
+}
+
+/// A port that takes queries by UDP and answers none, and the same by TCP.
+fn silent() -> (UdpSocket, TcpListener) {
+    dns_tcp::twins(|| UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap(), |socket| socket.local_addr().unwrap())
+}
+
+#[tokio::test]
+async fn a_server_that_is_silent_is_asked_by_tcp_and_the_next_one_before_that() {
+    let (silent, tcp) = silent();
+    let address = silent.local_addr().unwrap();
+    let over_tcp = dns_tcp::serve(tcp, zone);
+    let alone = HickoryResolver::with_servers([address]).with_try_timeout(Duration::from_millis(200));
+    assert!(alone.resolve("host.test", Family::V4).await.is_ok());
+    assert_eq!(over_tcp.load(Ordering::SeqCst), 1);
+
+    let second = DnsServer::start(zone).unwrap();
+    let both = HickoryResolver::with_servers([address, second.address()]).with_try_timeout(Duration::from_millis(200));
+    for _ in 0..3 {
+        assert!(both.resolve("host.test", Family::V4).await.is_ok());
+    }
+    assert_eq!((over_tcp.load(Ordering::SeqCst), second.queries()), (1, 3), "the one that answered is asked first");
+}
+
+#[tokio::test]
+async fn a_truncated_answer_is_asked_for_by_tcp() {
+    let truncated = || DnsServer::start(|_, response| response.metadata.truncation = true).unwrap();
+    let (server, tcp) = dns_tcp::twins(truncated, DnsServer::address);
+    let over_tcp = dns_tcp::serve(tcp, |question, response| {
+        for last in 1..=200 {
+            add_address(response, question, question.name(), [127, 0, 1, last].into(), 60);
+        }
+    });
+    let resolver = HickoryResolver::with_servers([server.address()]);
+    let answer = resolver.resolve("host.test", Family::V4).await.unwrap();
+    assert_eq!((answer.addresses().len(), over_tcp.load(Ordering::SeqCst)), (200, 1));
+}
+
+#[tokio::test]
+async fn a_lookup_has_a_limit_over_all() {
+    let (silent, _mute) = silent();
+    let resolver = HickoryResolver::with_servers([silent.local_addr().unwrap()])
+        .with_tries(1_000)
+        .with_try_timeout(Duration::from_millis(50))
+        .with_total_timeout(Duration::from_millis(300));
+    let start = Instant::now();
+    let error = resolver.resolve("host.test", Family::V4).await.unwrap_err();
+    assert_eq!(error.kind(), ResolveErrorKind::Timeout);
+    assert!(start.elapsed() >= Duration::from_millis(300), "it tried for as long as it may");
+}
+
+#[tokio::test]
+async fn a_warm_name_is_answered_while_all_servers_are_down() {
+    let server = DnsServer::start(|question, response| {
+        add_address(response, question, question.name(), Ipv4Addr::LOCALHOST.into(), 1);
+    })
+    .unwrap();
+    let upstream = HickoryResolver::with_servers([server.address()]).with_try_timeout(Duration::from_millis(100));
+    let cache = CachedResolver::new(upstream);
+    cache.lookup("host.test", Family::V4).await.unwrap();
+    drop(server);
+    // Real time has to pass for a real server's TTL to run out.
+    while cache.lookup("host.test", Family::V4).await.unwrap().source() == Source::Hit {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(cache.lookup("host.test", Family::V4).await.unwrap().source(), Source::Stale);
+}
+
+#[tokio::test]
+async fn an_alias_that_has_to_be_followed_by_another_query_counts_with_its_ttl() {
+    let server = DnsServer::start(|question, response| {
+        let (name, target) = (question.name(), Name::from_ascii("target.test.").unwrap());
+        match *name == target {
+            true => add_address(response, question, name, Ipv4Addr::LOCALHOST.into(), 3_600),
+            false => drop(response.add_answer(Record::from_rdata(name.clone(), 5, RData::CNAME(CNAME(target))))),
+        }
+    })
+    .unwrap();
+    let resolver = HickoryResolver::with_servers([server.address()]);
+    let answer = resolver.resolve("api.test", Family::V4).await.unwrap();
+    assert_eq!((answer.ttl(), server.queries()), (Duration::from_secs(5), 2));
+}

@@ -1,0 +1,184 @@
+//! What is measured and logged in other people's words.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use speeddial::dns::FixedResolver;
+use speeddial::interop::{Metrics, OpenTelemetry, Tracing};
+use speeddial::trace::Observer;
+use speeddial::{Client, PoolConfig};
+
+use support::acting::Acting;
+use support::v4;
+
+/// Calls of each kind: a cold one, a warm one, a redirected one, one made again, one that fails, one that is given up.
+async fn calls(observer: impl Observer) -> Client {
+    let names = FixedResolver::new().with("a.test", [v4(1)]).with("b.test", [v4(2)]).with("e.test", [v4(3)]);
+    let pool = PoolConfig::new().max_connections_per_host(1);
+    let builder = Client::builder().resolver(names).transport(Acting::default()).no_proxy().pool(pool);
+    let client = builder.observer(observer).build().unwrap();
+    for path in ["ok", "ok?token=secret", "away", "stale"] {
+        let response = client.post(format!("http://a.test/{path}")).body("1234");
+        // A POST is not made again, so what may be is a GET.
+        let response = if path == "stale" { client.get("http://a.test/stale") } else { response };
+        response.send().await.unwrap().bytes().await.unwrap();
+    }
+    assert!(client.get("http://e.test/").send().await.is_err());
+    let given_up = client.get("http://a.test/never").send();
+    assert!(tokio::time::timeout(Duration::from_millis(100), given_up).await.is_err());
+    client.close_idle();
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    client
+}
+
+#[tokio::test(start_paused = true)]
+async fn metrics_have_the_conventions_names_units_and_attributes() {
+    use metrics_util::debugging::{DebugValue, DebuggingRecorder};
+    let recorder = DebuggingRecorder::new();
+    let snapshotter = recorder.snapshotter();
+    let _guard = metrics::set_default_local_recorder(&recorder);
+    let client = calls(Metrics::new()).await;
+    Metrics::report(&client);
+    let mut measured = BTreeMap::new();
+    for (key, unit, _, value) in snapshotter.snapshot().into_vec() {
+        let labels: Vec<_> = key.key().labels().map(|label| format!("{}={}", label.key(), label.value())).collect();
+        let unit = unit.map(|unit| unit.as_str()).unwrap_or_default();
+        measured.insert(format!("{} [{unit}] {}", key.key().name(), labels.join(" ")), value);
+    }
+    let histogram = |start: &str| match measured.iter().find(|(key, _)| key.starts_with(start)) {
+        Some((_, DebugValue::Histogram(values))) => {
+            values.iter().map(|value| (**value * 1e3).round()).collect::<Vec<_>>()
+        }
+        other => panic!("{start}: {other:?} of {measured:#?}"),
+    };
+    let number = |start: &str| match measured.iter().find(|(key, _)| key.starts_with(start)) {
+        Some((_, DebugValue::Gauge(value))) => **value,
+        Some((_, DebugValue::Counter(value))) => *value as f64,
+        other => panic!("{start}: {other:?} of {measured:#?}"),
+    };
+    let server = "server.address=a.test server.port=80 url.scheme=http";
+    let durations = format!(
+        "http.client.request.duration [seconds] http.request.method=POST {server} network.protocol.version=1.1 \
+         http.response.status_code=200"
+    );
+    assert_eq!(histogram(&durations), [20.0, 10.0, 70.0], "cold, warm, and redirected to another host");
+    let failed = "http.client.request.duration [seconds] http.request.method=GET server.address=e.test server.port=80 \
+                  url.scheme=http error.type=connect";
+    assert_eq!(histogram(failed), [10.0]);
+    let cancelled =
+        format!("http.client.request.duration [seconds] http.request.method=GET {server} error.type=cancelled");
+    assert_eq!(histogram(&cancelled), [100.0]);
+    assert_eq!(histogram("http.client.request.body.size [bytes] http.request.method=POST")[0], 4_000.0);
+    assert_eq!(number(&format!("http.client.active_requests [count] http.request.method=POST {server}")), 0.0);
+    for state in ["active", "idle"] {
+        let open = format!(
+            "http.client.open_connections [count] {server} network.protocol.version=1.1 \
+             network.peer.address=192.0.2.1 http.connection.state={state}"
+        );
+        assert_eq!(number(&open), 0.0, "all are closed");
+    }
+    assert!(histogram(&format!("http.client.connection.duration [seconds] {server}")).len() >= 2);
+    assert_eq!(histogram("dns.lookup.duration [seconds] dns.question.name=a.test dns.question.type=A")[0], 0.0);
+    assert_eq!(number(&format!("speeddial.request.retries [count] {server} speeddial.retry.cause=closed")), 1.0);
+    assert_eq!(number(&format!("speeddial.request.redirects [count] {server} http.response.status_code=307")), 1.0);
+    assert_eq!(number("speeddial.connection.failures [count] server.address=e.test"), 1.0);
+    assert!(number("speeddial.pool.opened [count]") >= 3.0);
+    assert!(number("speeddial.dns.cache.hits [count]") >= 1.0);
+    assert!(measured.keys().all(|key| !key.contains("secret")));
+}
+
+#[tokio::test(start_paused = true)]
+async fn opentelemetry_has_the_same() {
+    use opentelemetry::metrics::MeterProvider;
+    use opentelemetry_sdk::metrics::data::{AggregatedMetrics, MetricData};
+    use opentelemetry_sdk::metrics::{InMemoryMetricExporter, PeriodicReader, SdkMeterProvider};
+    let exporter = InMemoryMetricExporter::default();
+    let provider = SdkMeterProvider::builder().with_reader(PeriodicReader::builder(exporter.clone()).build()).build();
+    let meter = provider.meter("test");
+    let client = calls(OpenTelemetry::new(&meter)).await;
+    OpenTelemetry::watch(&meter, &client);
+    provider.force_flush().unwrap();
+    let mut told = BTreeMap::new();
+    for resource in exporter.get_finished_metrics().unwrap() {
+        for metric in resource.scope_metrics().flat_map(|scope| scope.metrics()) {
+            let value = match metric.data() {
+                AggregatedMetrics::F64(MetricData::Histogram(histogram)) => {
+                    let points: Vec<_> = histogram.data_points().collect();
+                    assert!(points.iter().all(|point| point.bounds().count() > 5), "{}", metric.name());
+                    points.iter().map(|point| point.count()).sum::<u64>() as f64
+                }
+                AggregatedMetrics::I64(MetricData::Sum(sum)) => {
+                    sum.data_points().map(|point| point.value()).sum::<i64>() as f64
+                }
+                AggregatedMetrics::U64(MetricData::Sum(sum)) => {
+                    sum.data_points().map(|point| point.value()).sum::<u64>() as f64
+                }
+                AggregatedMetrics::U64(MetricData::Gauge(gauge)) => {
+                    gauge.data_points().map(|point| point.value()).sum::<u64>() as f64
+                }
+                other => panic!("{}: {other:?}", metric.name()),
+            };
+            told.insert(format!("{} [{}]", metric.name(), metric.unit()), value);
+        }
+    }
+    let of = |name: &str| *told.get(name).unwrap_or_else(|| panic!("no {name}: {told:#?}"));
+    assert_eq!(of("http.client.request.duration [s]"), 6.0);
+    assert_eq!(of("http.client.request.time_in_queue [s]"), 6.0);
+    assert_eq!(of("http.client.active_requests [{request}]"), 0.0);
+    assert_eq!(of("http.client.open_connections [{connection}]"), 0.0);
+    assert!(of("http.client.connection.duration [s]") >= 3.0);
+    assert_eq!(of("speeddial.request.retries [{retry}]"), 1.0);
+    assert!(of("dns.lookup.duration [s]") >= 6.0);
+    assert!(of("speeddial.pool.opened []") >= 3.0);
+    drop(client);
+    provider.force_flush().unwrap();
+    provider.shutdown().unwrap();
+}
+
+/// Takes what is logged.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_is_a_span_and_its_phases_are_events_in_it() {
+    let log = Log::default();
+    let writer = log.clone();
+    let subscriber = tracing_subscriber::fmt()
+        .with_writer(move || writer.clone())
+        .with_max_level(tracing::Level::DEBUG)
+        .with_span_events(tracing_subscriber::fmt::format::FmtSpan::CLOSE)
+        .with_ansi(false)
+        .without_time()
+        .finish();
+    let guard = tracing::subscriber::set_default(subscriber);
+    let outer = tracing::info_span!("work");
+    tracing::Instrument::instrument(calls(Tracing::new()), outer).await;
+    drop(guard);
+    let text = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
+    let has = |what: &str| {
+        assert!(text.lines().any(|line| what.split(" .. ").all(|part| line.contains(part))), "no {what} in {text}")
+    };
+    has("work:HTTP{ .. http.request.method=\"POST\" .. server.address=a.test server.port=80 .. : leased connection=");
+    has("phase=wait elapsed_us=50000");
+    has("phase phase=connect elapsed_us=10000");
+    has("attempt address=192.0.2.3:80 elapsed_us=10000 error=\"connection refused\"");
+    has("retried cause=closed safe=\"the request is idempotent");
+    has("redirected status=307 origin=b.test:80 path=\"/slow\"");
+    has("http.response.status_code=200 .. http.request.resend_count=1 .. close");
+    has("error.type=\"connect\" .. close");
+    has("error.type=\"cancelled\" .. close");
+    assert!(!text.contains("secret"), "{text}");
+}

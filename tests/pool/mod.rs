@@ -1,0 +1,3 @@
+//! Connections: their limits, their order, and peers that close them.
+
+mod connections;

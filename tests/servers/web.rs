@@ -1,0 +1,303 @@
+//! The web servers people run: nginx over HTTP/1.1, HTTP/2 and TLS, and haproxy. Whoever is not installed is skipped, loudly.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use futures_util::future::join_all;
+use rcgen::{CertificateParams, KeyPair};
+use speeddial::dns::FixedResolver;
+use speeddial::http::Version;
+use speeddial::tls::TlsConfig;
+use speeddial::{Body, Client, ClientBuilder, PoolConfig};
+
+use support::certs::Authority;
+use support::http_server::HttpServer;
+use support::{free_port, full};
+
+/// A server of another program, in a folder of its own.
+struct Server {
+    folder: PathBuf,
+    child: Child,
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // nginx's workers go when their master is asked to; killed, it would leave them behind.
+        let _ = Command::new("kill").arg(self.child.id().to_string()).status();
+        let _ = self.child.wait();
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+impl Server {
+    /// `None`, said loudly, where it is not installed. It is up when something listens on `port`.
+    fn start(name: &str, package: &str, folder: PathBuf, command: &mut Command, port: u16) -> Option<Self> {
+        let log = std::fs::File::create(folder.join("log")).unwrap();
+        let Ok(child) = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn() else {
+            eprintln!("SKIPPED: {name} is not installed (Debian: {package})");
+            std::fs::remove_dir_all(&folder).unwrap();
+            return None;
+        };
+        let server = Self { folder, child };
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while std::net::TcpStream::connect(("127.0.0.1", port)).is_err() {
+            let log = std::fs::read_to_string(server.folder.join("log")).unwrap_or_default();
+            assert!(Instant::now() < deadline, "{name}: {log}");
+            std::thread::yield_now();
+        }
+        Some(server)
+    }
+
+    fn signal(&self, signal: &str) {
+        assert!(Command::new("kill").args([signal, &self.child.id().to_string()]).status().unwrap().success());
+    }
+}
+
+fn folder(name: &str, test: &str) -> PathBuf {
+    let folder = std::env::temp_dir().join(format!("speeddial-{name}-{test}-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    folder
+}
+
+/// The same nginx three ways.
+struct Nginx {
+    server: Server,
+    ports: [u16; 3],
+    authority: Authority,
+}
+
+const TEXT: &str = "The quick brown fox jumps over the lazy dog. ";
+const TIMES: usize = 4_000;
+
+impl Nginx {
+    /// A connection carries `requests` of them.
+    fn start(test: &str, requests: u32) -> Option<Self> {
+        let (folder, ports, authority) = (folder("nginx", test), [(); 3].map(|()| free_port()), Authority::new());
+        let key = KeyPair::generate().unwrap();
+        let pem = key.serialize_pem();
+        let (certificate, _) = authority.sign_with(CertificateParams::new(["nginx.test".to_owned()]).unwrap(), key);
+        let certificate = to_pem(&certificate);
+        std::fs::write(folder.join("certificate.pem"), certificate).unwrap();
+        std::fs::write(folder.join("key.pem"), pem).unwrap();
+        std::fs::create_dir_all(folder.join("files")).unwrap();
+        std::fs::write(folder.join("files/small.txt"), "small").unwrap();
+        std::fs::write(folder.join("files/large.txt"), TEXT.repeat(TIMES)).unwrap();
+        let [plain, http2, secure] = ports;
+        let config = format!(
+            "worker_processes 2; daemon off; pid {at}/pid; error_log stderr error; events {{ worker_connections 512; }}\n\
+             http {{ access_log off; default_type text/plain; gzip on; gzip_types text/plain; gzip_min_length 100;\n\
+             client_body_temp_path {at}/body; proxy_temp_path {at}/proxy; fastcgi_temp_path {at}/fastcgi;\n\
+             uwsgi_temp_path {at}/uwsgi; scgi_temp_path {at}/scgi; keepalive_requests {requests}; client_max_body_size 10m;\n\
+             server {{ listen 127.0.0.1:{plain}; listen 127.0.0.1:{http2} http2; listen 127.0.0.1:{secure} ssl http2;\n\
+             ssl_certificate {at}/certificate.pem; ssl_certificate_key {at}/key.pem; root {at}/files;\n\
+             location /post {{ return 200 'posted'; }} location /moved {{ return 302 /small.txt; }}\n\
+             location /gone {{ return 410 'it is gone'; }} }} }}\n",
+            at = folder.display(),
+        );
+        std::fs::write(folder.join("config"), config).unwrap();
+        let mut command = Command::new("nginx");
+        command.arg("-p").arg(&folder).arg("-c").arg(folder.join("config")).args(["-e", "stderr"]);
+        let server = Server::start("nginx", "nginx-light", folder, &mut command, plain)?;
+        Some(Self { server, ports, authority })
+    }
+
+    /// Each way to it: its name, a client, the start of its URLs, and the version that is spoken.
+    fn ways(&self) -> Vec<(&'static str, Client, String, Version)> {
+        let tls = TlsConfig::new().add_root_der(self.authority.certificate().to_vec()).only_added_roots();
+        let [plain, http2, secure] = self.ports;
+        vec![
+            ("HTTP/1.1", builder().build().unwrap(), format!("http://nginx.test:{plain}"), Version::HTTP_11),
+            (
+                "HTTP/2",
+                builder().http2_prior_knowledge().build().unwrap(),
+                format!("http://nginx.test:{http2}"),
+                Version::HTTP_2,
+            ),
+            (
+                "TLS, HTTP/2",
+                builder().tls(tls.clone()).build().unwrap(),
+                format!("https://nginx.test:{secure}"),
+                Version::HTTP_2,
+            ),
+            (
+                "TLS, HTTP/1.1",
+                builder().tls(tls).http1_only().build().unwrap(),
+                format!("https://nginx.test:{secure}"),
+                Version::HTTP_11,
+            ),
+        ]
+    }
+}
+
+pub(crate) fn to_pem(der: &[u8]) -> String {
+    use base64::Engine as _;
+    let text = base64::prelude::BASE64_STANDARD.encode(der);
+    let lines: Vec<_> = text.as_bytes().chunks(64).map(|line| std::str::from_utf8(line).unwrap()).collect();
+    format!("-----BEGIN CERTIFICATE-----\n{}\n-----END CERTIFICATE-----\n", lines.join("\n"))
+}
+
+fn builder() -> ClientBuilder {
+    let local = [[127, 0, 0, 1].into()];
+    let resolver = FixedResolver::new().with("nginx.test", local).with("haproxy.test", local);
+    Client::builder().resolver(resolver).no_proxy().pool(PoolConfig::new().max_connections_per_host(16))
+}
+
+#[tokio::test]
+async fn nginx_is_understood_every_way() {
+    let Some(nginx) = Nginx::start("understood", 1_000) else { return };
+    for (way, client, url, version) in nginx.ways() {
+        let get = async |path: &str| client.get(format!("{url}{path}")).send().await.unwrap();
+        let small = get("/small.txt").await;
+        assert_eq!((small.version(), small.content_length()), (version, Some(5)), "{way}");
+        assert_eq!(small.tls().is_some(), way.starts_with("TLS"));
+        assert_eq!(small.text().await.unwrap(), "small");
+        let large = get("/large.txt").await;
+        if cfg!(feature = "gzip") {
+            assert_eq!(large.content_length(), None, "it came compressed");
+        }
+        assert!(large.text().await.unwrap() == TEXT.repeat(TIMES), "{way}");
+        let part = client.get(format!("{url}/large.txt")).header("range", "bytes=4-8").send().await.unwrap();
+        assert_eq!((part.status().as_u16(), part.text().await.unwrap().as_str()), (206, "quick"));
+        let head = client.head(format!("{url}/large.txt")).send().await.unwrap();
+        assert_eq!((head.status().as_u16(), head.bytes().await.unwrap().len()), (200, 0));
+        let moved = get("/moved").await;
+        assert_eq!((moved.redirects().len(), moved.text().await.unwrap().as_str()), (1, "small"));
+        let error = get("/gone").await.error_for_status().unwrap_err();
+        assert!(error.to_string().starts_with("status 410 Gone") && error.body_start() == b"it is gone", "{error}");
+        let pieces = futures_util::stream::iter((0..50).map(|_| Ok::<_, std::io::Error>(vec![b'x'; 4_000])));
+        for body in [Body::from(vec![b'x'; 1 << 20]), Body::wrap_stream(pieces), Body::default()] {
+            let posted = client.post(format!("{url}/post")).body(body).send().await.unwrap();
+            assert_eq!(posted.text().await.unwrap(), "posted", "{way}");
+        }
+        let too_large = client.post(format!("{url}/small.txt")).body(vec![b'x'; 11 << 20]).send().await;
+        assert!(too_large.is_err() || too_large.is_ok_and(|response| response.status().as_u16() == 413), "{way}");
+        assert_eq!(get("/small.txt").await.text().await.unwrap(), "small", "{way}: the client goes on");
+    }
+}
+
+/// The longest of so many GETs, so many at a time; none may be lost.
+async fn load(client: &Client, url: &str, count: usize, at_once: usize, post: bool) -> (usize, Duration) {
+    let (left, lost) = (AtomicUsize::new(count), AtomicUsize::new(0));
+    let longest = join_all((0..at_once).map(|_| async {
+        let mut longest = Duration::ZERO;
+        while left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).is_ok() {
+            let start = Instant::now();
+            let request = if post { client.post(url).body("payload") } else { client.get(url) };
+            let text = async { request.send().await?.error_for_status()?.text().await };
+            match text.await {
+                Ok(text) => assert!(text == "small" || text == "posted"),
+                Err(error) => {
+                    assert!(post, "a GET is lost: {error}");
+                    lost.fetch_add(1, Ordering::SeqCst);
+                }
+            }
+            longest = longest.max(start.elapsed());
+        }
+        longest
+    }))
+    .await;
+    (lost.load(Ordering::SeqCst), longest.into_iter().max().unwrap())
+}
+
+#[tokio::test]
+async fn hazard_nginx_ends_connections_every_20_requests() {
+    let Some(nginx) = Nginx::start("keepalive", 20) else { return };
+    for (way, client, url, _) in nginx.ways() {
+        let (lost, longest) = load(&client, &format!("{url}/small.txt"), 2_000, 8, false).await;
+        assert_eq!(lost, 0, "{way}");
+        let stats = client.pool_stats();
+        assert!(stats.opened >= 2_000 / 20, "{way}: {stats:?}");
+        eprintln!("{way}: 2,000 GETs on {} connections, the longest {longest:?}", stats.opened);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn hazard_nginx_is_reloaded_under_load() {
+    let Some(nginx) = Nginx::start("reload", 1_000) else { return };
+    for (way, client, url, _) in nginx.ways().into_iter().take(3) {
+        for post in [false, true] {
+            let over = Arc::new(AtomicBool::new(false));
+            let reloading = async {
+                let mut reloads = 0;
+                while !over.load(Ordering::SeqCst) {
+                    nginx.server.signal("-HUP");
+                    reloads += 1;
+                    tokio::time::sleep(Duration::from_millis(300)).await;
+                }
+                reloads
+            };
+            let path = if post { "/post" } else { "/small.txt" };
+            let loaded = async {
+                // At least three reloads' worth, and at least 3,000.
+                let (start, mut count, mut lost) = (Instant::now(), 0, 0);
+                while count < 3_000 || start.elapsed() < Duration::from_secs(1) {
+                    lost += load(&client, &format!("{url}{path}"), 1_000, 8, post).await.0;
+                    count += 1_000;
+                }
+                over.store(true, Ordering::SeqCst);
+                (count, lost)
+            };
+            let (reloads, (count, lost)) = tokio::join!(reloading, loaded);
+            eprintln!("{way}: {reloads} reloads, {lost} of {count} lost, POST: {post}");
+            assert!(reloads >= 3 && (lost as f64) < count as f64 * 0.003, "{way}: {lost} of {count} POSTs lost");
+        }
+    }
+}
+
+fn haproxy(test: &str, backend: u16) -> Option<(Server, u16, u16)> {
+    let (folder, port, http2) = (folder("haproxy", test), free_port(), free_port());
+    let config = format!(
+        "global\n  maxconn 500\ndefaults\n  mode http\n  timeout connect 1s\n  timeout client 5s\n  timeout server 300ms\n  \
+         timeout http-keep-alive 30ms\nfrontend plain\n  bind 127.0.0.1:{port}\n  bind 127.0.0.1:{http2} proto h2\n  \
+         use_backend none if {{ path /none }}\n  default_backend one\nbackend one\n  server one 127.0.0.1:{backend}\n\
+         backend none\n",
+    );
+    let path: &Path = &folder.join("config");
+    std::fs::write(path, config).unwrap();
+    let mut command = Command::new("haproxy");
+    let command = command.arg("-db").arg("-f").arg(path);
+    Some((Server::start("haproxy", "haproxy", folder.clone(), command, port)?, port, http2))
+}
+
+#[tokio::test]
+async fn haproxy_is_understood_with_its_short_patience() {
+    use http_body_util::BodyExt;
+    let backend = HttpServer::start(|request: hyper::Request<hyper::body::Incoming>| async move {
+        match request.uri().path() {
+            "/late" => {
+                tokio::time::sleep(Duration::from_secs(2)).await;
+                hyper::Response::new(full("late"))
+            }
+            _ => hyper::Response::new(full(request.into_body().collect().await.unwrap().to_bytes())),
+        }
+    })
+    .unwrap();
+    let Some((_haproxy, plain, http2)) = haproxy("understood", backend.address().port()) else { return };
+    for (client, port) in
+        [(builder().build().unwrap(), plain), (builder().http2_prior_knowledge().build().unwrap(), http2)]
+    {
+        let url = format!("http://haproxy.test:{port}");
+        let echoed = async |body: Body| client.put(format!("{url}/")).body(body).send().await?.text().await;
+        assert_eq!(echoed("hello".into()).await.unwrap(), "hello");
+        let pieces = futures_util::stream::iter(["one, ", "two"].map(Ok::<_, std::io::Error>));
+        assert_eq!(echoed(Body::wrap_stream(pieces)).await.unwrap(), "one, two");
+        // It closes what is idle for 30 ms; whoever comes at that moment is not lost.
+        for pause in (0..120).map(|number| 20 + number % 20) {
+            tokio::time::sleep(Duration::from_millis(pause)).await;
+            assert_eq!(
+                client.get(format!("{url}/")).send().await.unwrap().text().await.unwrap(),
+                "",
+                "after {pause} ms"
+            );
+        }
+        let none = client.get(format!("{url}/none")).send().await.unwrap();
+        assert_eq!(none.status().as_u16(), 503);
+        assert!(none.error_for_status().unwrap_err().body_start().starts_with(b"<html>"));
+        let late = client.get(format!("{url}/late")).send().await.unwrap();
+        assert_eq!(late.status().as_u16(), 504);
+        assert_eq!(echoed("hello".into()).await.unwrap(), "hello");
+    }
+}

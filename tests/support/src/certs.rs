@@ -1,0 +1,76 @@
+//! Certificates made for the test, and the TLS servers and clients that go with them.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::{ClientConfig, RootCertStore, ServerConfig};
+
+/// An authority that signs certificates for servers.
+pub struct Authority {
+    issuer: CertifiedIssuer<'static, KeyPair>,
+}
+
+impl Authority {
+    pub fn new() -> Self {
+        static COUNT: AtomicUsize = AtomicUsize::new(1);
+        let mut params = CertificateParams::new([]).unwrap();
+        let name = format!("Authority {}", COUNT.fetch_add(1, Ordering::Relaxed));
+        params.distinguished_name.push(DnType::CommonName, name);
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        Self { issuer: CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap() }
+    }
+
+    /// Another authority, which this one vouches for.
+    pub fn intermediate(&self) -> Self {
+        let mut params = CertificateParams::new([]).unwrap();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.distinguished_name.push(DnType::CommonName, "Intermediate");
+        Self { issuer: CertifiedIssuer::signed_by(params, KeyPair::generate().unwrap(), &self.issuer).unwrap() }
+    }
+
+    pub fn certificate(&self) -> CertificateDer<'static> {
+        self.issuer.der().clone()
+    }
+
+    pub fn pem(&self) -> String {
+        self.issuer.pem()
+    }
+
+    /// A certificate for these names, and its key.
+    pub fn sign(&self, params: CertificateParams) -> (CertificateDer<'static>, PrivateKeyDer<'static>) {
+        self.sign_with(params, KeyPair::generate().unwrap())
+    }
+
+    pub fn sign_with(
+        &self,
+        params: CertificateParams,
+        key: KeyPair,
+    ) -> (CertificateDer<'static>, PrivateKeyDer<'static>) {
+        let certificate = params.signed_by(&key, &self.issuer).unwrap();
+        (certificate.der().clone(), PrivateKeyDer::Pkcs8(key.serialize_der().into()))
+    }
+
+    /// A server known by `names`, which speaks the protocols of `alpn`.
+    pub fn server(&self, names: &[&str], alpn: &[&str]) -> Arc<ServerConfig> {
+        let names = names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+        let (certificate, key) = self.sign(CertificateParams::new(names).unwrap());
+        let builder = ServerConfig::builder_with_provider(provider()).with_safe_default_protocol_versions().unwrap();
+        let mut config = builder.with_no_client_auth().with_single_cert(vec![certificate], key).unwrap();
+        config.alpn_protocols = alpn.iter().map(|protocol| protocol.as_bytes().to_vec()).collect();
+        Arc::new(config)
+    }
+
+    /// A client that trusts this authority alone.
+    pub fn client(&self) -> ClientConfig {
+        let mut roots = RootCertStore::empty();
+        roots.add(self.certificate()).unwrap();
+        let builder = ClientConfig::builder_with_provider(provider()).with_safe_default_protocol_versions().unwrap();
+        builder.with_root_certificates(roots).with_no_client_auth()
+    }
+}
+
+pub fn provider() -> Arc<rustls::crypto::CryptoProvider> {
+    Arc::new(rustls::crypto::aws_lc_rs::default_provider())
+}

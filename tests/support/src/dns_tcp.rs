@@ -1,0 +1,45 @@
+//! DNS over TCP on loopback, beside a server for UDP.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use hickory_proto::op::{Message, Query};
+
+use super::dns_server::respond;
+
+/// Something on a UDP port, and a listener on the TCP port of the same number, which somebody else may have taken.
+pub fn twins<T>(udp: impl Fn() -> T, address: impl Fn(&T) -> SocketAddr) -> (T, TcpListener) {
+    let both = || {
+        let udp = udp();
+        let tcp = TcpListener::bind(address(&udp)).ok()?;
+        Some((udp, tcp))
+    };
+    (0..20).find_map(|_| both()).expect("a port that is free for both")
+}
+
+/// Answers questions over TCP for as long as the test runs, and counts them.
+pub fn serve(listener: TcpListener, answer: impl Fn(&Query, &mut Message) + Send + Sync + 'static) -> Arc<AtomicUsize> {
+    let (queries, answer) = (Arc::new(AtomicUsize::new(0)), Arc::new(answer));
+    let counter = queries.clone();
+    std::thread::spawn(move || {
+        for socket in listener.incoming().map_while(Result::ok) {
+            let (answer, counter) = (answer.clone(), counter.clone());
+            std::thread::spawn(move || while exchange(&socket, &*answer, &counter).is_some() {});
+        }
+    });
+    queries
+}
+
+/// One message, each way behind its length in two bytes (RFC 1035 §4.2.2).
+fn exchange(mut socket: &TcpStream, answer: &impl Fn(&Query, &mut Message), queries: &AtomicUsize) -> Option<()> {
+    let mut length = [0; 2];
+    socket.read_exact(&mut length).ok()?;
+    let mut packet = vec![0; u16::from_be_bytes(length).into()];
+    socket.read_exact(&mut packet).ok()?;
+    queries.fetch_add(1, Ordering::SeqCst);
+    let response = respond(answer, &packet)?;
+    let length = u16::try_from(response.len()).ok()?;
+    socket.write_all(&[&length.to_be_bytes()[..], &response].concat()).ok()
+}

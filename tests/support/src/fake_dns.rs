@@ -1,0 +1,46 @@
+//! A resolver for paused time: names with addresses, or failures, after a scripted delay.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use speeddial::dns::{Answer, Family, Resolve, ResolveError, ResolveErrorKind, Resolving, Source};
+
+/// Answers every name with the same addresses, each family after its delay.
+#[derive(Clone)]
+pub struct FakeDns {
+    pub v4: (u64, Result<Vec<IpAddr>, ResolveErrorKind>),
+    pub v6: (u64, Result<Vec<IpAddr>, ResolveErrorKind>),
+    pub ttl: Duration,
+    pub queries: Arc<AtomicUsize>,
+}
+
+impl FakeDns {
+    /// One IPv4 address, after `delay` milliseconds, for `ttl` seconds.
+    pub fn v4(delay: u64, address: IpAddr, ttl: u64) -> Self {
+        let v6 = (delay, Err(ResolveErrorKind::NoData));
+        Self { v4: (delay, Ok(vec![address])), v6, ttl: Duration::from_secs(ttl), queries: Arc::default() }
+    }
+
+    pub fn queries(&self) -> usize {
+        self.queries.load(Ordering::SeqCst)
+    }
+}
+
+impl Resolve for FakeDns {
+    fn resolve<'a>(&'a self, name: &'a str, family: Family) -> Resolving<'a> {
+        Box::pin(async move {
+            self.queries.fetch_add(1, Ordering::SeqCst);
+            let (delay, answer) = match family {
+                Family::V4 => &self.v4,
+                Family::V6 => &self.v6,
+            };
+            tokio::time::sleep(Duration::from_millis(*delay)).await;
+            match answer {
+                Ok(addresses) => Ok(Answer::new(addresses.clone(), self.ttl, Source::Miss)),
+                Err(kind) => Err(ResolveError::new(*kind, name, family).with_negative_ttl(Some(self.ttl))),
+            }
+        })
+    }
+}

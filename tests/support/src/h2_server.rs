@@ -1,0 +1,157 @@
+//! An HTTP/2 server on a real socket, plain or over TLS, which ends connections as it is told to, in a thread with a runtime of its
+//! own.
+
+use std::collections::HashMap;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use bytes::Bytes;
+use socket2::SockRef;
+use speeddial::{Client, ClientBuilder};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpListener;
+use tokio::time::timeout;
+
+#[cfg(feature = "__tls")]
+use super::certs::Authority;
+use super::peer::Over;
+#[cfg(feature = "__tls")]
+use super::peer::server_config;
+
+/// In which way a connection ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum End {
+    Reset,
+    /// By a FIN, over TLS without close_notify.
+    Fin,
+    /// By GOAWAY, and a FIN when what it left was answered.
+    GoAway,
+}
+
+/// How often each request came, by its number, which is its path.
+pub type Counts = Arc<Mutex<HashMap<u64, usize>>>;
+
+/// The server. It accepts for as long as the test runs.
+pub struct H2Server {
+    address: SocketAddr,
+    /// Set where it speaks TLS.
+    #[cfg(feature = "__tls")]
+    authority: Option<Authority>,
+}
+
+impl H2Server {
+    /// Answers one request at a time with "ok", counts it, and ends connections when they have been idle for 0 to 5 ms, or right
+    /// behind an answer.
+    pub fn start(over: Over, end: End, counts: Counts) -> Self {
+        let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let address = listener.local_addr().unwrap();
+        #[cfg(feature = "__tls")]
+        let (authority, acceptor) = tls(over).unzip();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        std::thread::spawn(move || {
+            runtime.block_on(async move {
+                let listener = TcpListener::from_std(listener).unwrap();
+                for seed in 0.. {
+                    let Ok((socket, _)) = listener.accept().await else { return };
+                    let _ = socket.set_nodelay(true);
+                    if end == End::Reset {
+                        let _ = SockRef::from(&socket).set_linger(Some(Duration::ZERO));
+                    }
+                    let counts = counts.clone();
+                    #[cfg(feature = "__tls")]
+                    if let Some(acceptor) = acceptor.clone() {
+                        tokio::spawn(async move {
+                            if let Ok(stream) = acceptor.accept(socket).await {
+                                let _ = serve(stream, seed, end, &counts).await;
+                            }
+                        });
+                        continue;
+                    }
+                    tokio::spawn(async move { serve(socket, seed, end, &counts).await });
+                }
+            });
+        });
+        #[cfg(not(feature = "__tls"))]
+        assert_eq!(over, Over::Tcp);
+        Self {
+            address,
+            #[cfg(feature = "__tls")]
+            authority,
+        }
+    }
+
+    pub fn url(&self) -> String {
+        #[cfg(feature = "__tls")]
+        if self.authority.is_some() {
+            return format!("https://{}/", self.address);
+        }
+        format!("http://{}/", self.address)
+    }
+
+    /// A client that goes through no proxy, trusts the server, and speaks HTTP/2.
+    pub fn client(&self) -> ClientBuilder {
+        let builder = Client::builder().no_proxy().http2_prior_knowledge();
+        #[cfg(feature = "__tls")]
+        if let Some(authority) = &self.authority {
+            let tls = speeddial::tls::TlsConfig::new().add_root_der(authority.certificate().to_vec());
+            return builder.tls(tls.only_added_roots());
+        }
+        builder
+    }
+}
+
+#[cfg(feature = "__tls")]
+fn tls(over: Over) -> Option<(Authority, tokio_rustls::TlsAcceptor)> {
+    let version = match over {
+        Over::Tcp => return None,
+        Over::Tls12 => &rustls::version::TLS12,
+        Over::Tls13 => &rustls::version::TLS13,
+    };
+    let authority = Authority::new();
+    let mut config = rustls::ServerConfig::clone(&server_config(&authority, version));
+    config.alpn_protocols = vec![b"h2".to_vec()];
+    Some((authority, tokio_rustls::TlsAcceptor::from(Arc::new(config))))
+}
+
+async fn serve(
+    stream: impl AsyncRead + AsyncWrite + Unpin,
+    seed: u64,
+    end: End,
+    counts: &Counts,
+) -> Result<(), h2::Error> {
+    let mut random = fastrand::Rng::with_seed(seed);
+    let mut builder = h2::server::Builder::new();
+    let mut connection = builder.max_concurrent_streams(1).handshake::<_, Bytes>(stream).await?;
+    let mut patience = Duration::from_secs(60);
+    // The last answer goes out while the next request is waited for, be it for no time at all.
+    while let Ok(accepted) = timeout(patience, connection.accept()).await {
+        let Some(accepted) = accepted else { return Ok(()) };
+        let (request, respond) = accepted?;
+        answer(&request, respond, counts)?;
+        patience = match random.u8(..100) {
+            0..2 => Duration::ZERO,
+            2..30 => Duration::from_micros(random.u64(..5_000)),
+            _ => Duration::from_secs(60),
+        };
+    }
+    if end == End::GoAway {
+        connection.graceful_shutdown();
+        while let Some(accepted) = connection.accept().await {
+            let (request, respond) = accepted?;
+            answer(&request, respond, counts)?;
+        }
+    }
+    Ok(())
+}
+
+fn answer(
+    request: &http::Request<h2::RecvStream>,
+    mut respond: h2::server::SendResponse<Bytes>,
+    counts: &Counts,
+) -> Result<(), h2::Error> {
+    let number = request.uri().path().trim_start_matches('/').parse().unwrap();
+    *counts.lock().unwrap().entry(number).or_default() += 1;
+    respond.send_response(http::Response::new(()), false)?.send_data(Bytes::from_static(b"ok"), true)
+}

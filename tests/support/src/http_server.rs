@@ -1,0 +1,104 @@
+//! An HTTP/1.1 server on loopback, in a thread with a runtime of its own.
+
+use std::convert::Infallible;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread::JoinHandle;
+
+use bytes::Bytes;
+use http_body_util::combinators::BoxBody;
+use hyper::body::Incoming;
+use hyper::server::conn::{http1, http2};
+use hyper::service::service_fn;
+use hyper::{Request, Response};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use tokio::net::TcpListener;
+use tokio::sync::oneshot;
+
+pub type ServerBody = BoxBody<Bytes, Infallible>;
+
+/// The server; it stops, and closes its connections, when it is dropped.
+pub struct HttpServer {
+    address: SocketAddr,
+    connections: Arc<AtomicUsize>,
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl HttpServer {
+    /// Answers every request with what `handler` makes of it.
+    pub fn start<H, F>(handler: H) -> io::Result<Self>
+    where
+        H: Fn(Request<Incoming>) -> F + Clone + Send + 'static,
+        F: Future<Output = Response<ServerBody>> + Send + 'static,
+    {
+        Self::start_as(false, handler)
+    }
+
+    /// The same over HTTP/2, if so wanted, by prior knowledge.
+    pub fn start_as<H, F>(http2: bool, handler: H) -> io::Result<Self>
+    where
+        H: Fn(Request<Incoming>) -> F + Clone + Send + 'static,
+        F: Future<Output = Response<ServerBody>> + Send + 'static,
+    {
+        let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+        listener.set_nonblocking(true)?;
+        let address = listener.local_addr()?;
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let connections = Arc::new(AtomicUsize::new(0));
+        let (stop, stopped) = oneshot::channel::<()>();
+        let counter = connections.clone();
+        let thread = std::thread::spawn(move || {
+            runtime.block_on(async move {
+                let Ok(listener) = TcpListener::from_std(listener) else { return };
+                tokio::select! {
+                    () = serve(listener, http2, handler, counter) => {}
+                    _ = stopped => {}
+                }
+            });
+        });
+        Ok(Self { address, connections, stop: Some(stop), thread: Some(thread) })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// How many connections it accepted.
+    pub fn connections(&self) -> usize {
+        self.connections.load(Ordering::SeqCst)
+    }
+}
+
+impl Drop for HttpServer {
+    fn drop(&mut self) {
+        self.stop.take();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+async fn serve<H, F>(listener: TcpListener, http2: bool, handler: H, connections: Arc<AtomicUsize>)
+where
+    H: Fn(Request<Incoming>) -> F + Clone + Send + 'static,
+    F: Future<Output = Response<ServerBody>> + Send + 'static,
+{
+    while let Ok((socket, _)) = listener.accept().await {
+        connections.fetch_add(1, Ordering::SeqCst);
+        let _ = socket.set_nodelay(true);
+        let handler = handler.clone();
+        let service = service_fn(move |request| {
+            let response = handler(request);
+            async move { Ok::<_, Infallible>(response.await) }
+        });
+        let socket = TokioIo::new(socket);
+        match http2 {
+            true => drop(tokio::spawn(http2::Builder::new(TokioExecutor::new()).serve_connection(socket, service))),
+            false => drop(tokio::spawn(http1::Builder::new().serve_connection(socket, service))),
+        }
+    }
+}

@@ -1,0 +1,197 @@
+//! A peer that misbehaves as scripted, on a real socket, plain or over TLS, a thread a connection.
+
+use std::io::{self, Read, Write};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+#[cfg(feature = "__tls")]
+use rustls::{ServerConfig, ServerConnection, StreamOwned, SupportedProtocolVersion};
+use speeddial::{Client, ClientBuilder};
+
+#[cfg(feature = "__tls")]
+use super::certs::{Authority, provider};
+
+/// What lies under HTTP.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Over {
+    Tcp,
+    #[cfg(feature = "__tls")]
+    Tls12,
+    #[cfg(feature = "__tls")]
+    Tls13,
+}
+
+impl Over {
+    #[cfg(not(feature = "__tls"))]
+    pub const ALL: [Self; 1] = [Self::Tcp];
+    #[cfg(feature = "__tls")]
+    pub const ALL: [Self; 3] = [Self::Tcp, Self::Tls12, Self::Tls13];
+}
+
+/// The peer. It accepts for as long as the test runs.
+pub struct Peer {
+    address: SocketAddr,
+    connections: Arc<AtomicUsize>,
+    /// Set where it speaks TLS.
+    #[cfg(feature = "__tls")]
+    authority: Option<Authority>,
+}
+
+impl Peer {
+    /// Runs `script` for each connection, with the connection's number from 0; the socket closes when it returns.
+    pub fn start(script: impl Fn(usize, TcpStream) + Send + Sync + 'static) -> Self {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let address = listener.local_addr().unwrap();
+        let connections = Arc::new(AtomicUsize::new(0));
+        let (counter, script) = (connections.clone(), Arc::new(script));
+        std::thread::spawn(move || {
+            for socket in listener.incoming().map_while(Result::ok) {
+                // Nothing waits for the acknowledgement of what was sent before it: a reset would drop it.
+                let _ = socket.set_nodelay(true);
+                let number = counter.fetch_add(1, Ordering::SeqCst);
+                let script = script.clone();
+                std::thread::spawn(move || script(number, socket));
+            }
+        });
+        Self {
+            address,
+            connections,
+            #[cfg(feature = "__tls")]
+            authority: None,
+        }
+    }
+
+    /// The same over TCP or TLS, whose handshake is a part of the first read. When the script returns, TLS has no word for it: there
+    /// is no close_notify.
+    pub fn start_over(over: Over, script: impl Fn(usize, Socket) + Send + Sync + 'static) -> Self {
+        match over {
+            Over::Tcp => Self::start(move |number, socket| script(number, Socket::Tcp(socket))),
+            #[cfg(feature = "__tls")]
+            Over::Tls12 => Self::start_tls(&rustls::version::TLS12, script),
+            #[cfg(feature = "__tls")]
+            Over::Tls13 => Self::start_tls(&rustls::version::TLS13, script),
+        }
+    }
+
+    #[cfg(feature = "__tls")]
+    fn start_tls(
+        version: &'static SupportedProtocolVersion,
+        script: impl Fn(usize, Socket) + Send + Sync + 'static,
+    ) -> Self {
+        let authority = Authority::new();
+        let config = server_config(&authority, version);
+        let peer = Self::start(move |number, socket| {
+            let session = ServerConnection::new(config.clone()).unwrap();
+            script(number, Socket::Tls(Box::new(StreamOwned::new(session, socket))));
+        });
+        Self { authority: Some(authority), ..peer }
+    }
+
+    pub fn url(&self) -> String {
+        #[cfg(feature = "__tls")]
+        if self.authority.is_some() {
+            return format!("https://{}/", self.address);
+        }
+        format!("http://{}/", self.address)
+    }
+
+    /// A client that goes through no proxy and trusts the peer.
+    pub fn client(&self) -> ClientBuilder {
+        let builder = Client::builder().no_proxy();
+        #[cfg(feature = "__tls")]
+        if let Some(authority) = &self.authority {
+            return builder.tls(authority.client());
+        }
+        builder
+    }
+
+    pub fn connections(&self) -> usize {
+        self.connections.load(Ordering::SeqCst)
+    }
+}
+
+/// A server on loopback that speaks this version alone.
+#[cfg(feature = "__tls")]
+pub fn server_config(authority: &Authority, version: &'static SupportedProtocolVersion) -> Arc<ServerConfig> {
+    let params = rcgen::CertificateParams::new(vec![Ipv4Addr::LOCALHOST.to_string()]).unwrap();
+    let (certificate, key) = authority.sign(params);
+    let builder = ServerConfig::builder_with_provider(provider()).with_protocol_versions(&[version]).unwrap();
+    Arc::new(builder.with_no_client_auth().with_single_cert(vec![certificate], key).unwrap())
+}
+
+/// A peer's end of a connection.
+pub enum Socket {
+    Tcp(TcpStream),
+    #[cfg(feature = "__tls")]
+    Tls(Box<StreamOwned<ServerConnection, TcpStream>>),
+}
+
+impl Socket {
+    /// The socket below.
+    pub fn tcp(&self) -> &TcpStream {
+        match self {
+            Self::Tcp(socket) => socket,
+            #[cfg(feature = "__tls")]
+            Self::Tls(stream) => stream.get_ref(),
+        }
+    }
+
+    /// Writes no more, and says so: over TLS by close_notify, and by a FIN.
+    pub fn half_close(&mut self) {
+        #[cfg(feature = "__tls")]
+        if let Self::Tls(stream) = self {
+            stream.conn.send_close_notify();
+            let _ = stream.flush();
+        }
+        let _ = self.tcp().shutdown(Shutdown::Write);
+    }
+}
+
+impl Read for Socket {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::Tcp(socket) => socket.read(buf),
+            #[cfg(feature = "__tls")]
+            Self::Tls(stream) => stream.read(buf),
+        }
+    }
+}
+
+impl Write for Socket {
+    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::Tcp(socket) => socket.write(buf),
+            #[cfg(feature = "__tls")]
+            Self::Tls(stream) => stream.write(buf),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match self {
+            Self::Tcp(socket) => socket.flush(),
+            #[cfg(feature = "__tls")]
+            Self::Tls(stream) => stream.flush(),
+        }
+    }
+}
+
+/// Reads the head of a request; `false` when the client closed instead.
+pub fn read_head(socket: &mut impl Read) -> bool {
+    let mut head = Vec::new();
+    let mut byte = [0];
+    while !head.ends_with(b"\r\n\r\n") {
+        match socket.read(&mut byte) {
+            Ok(1) => head.push(byte[0]),
+            _ => return false,
+        }
+    }
+    true
+}
+
+/// Answers requests with "ok" until the client closes.
+pub fn answer_all(socket: &mut (impl Read + Write)) {
+    while read_head(socket) {
+        let _ = socket.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok");
+    }
+}
