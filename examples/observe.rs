@@ -1,10 +1,11 @@
-//! An observer written by hand: says of each call what was slow about it.
+//! An observer: prints, for each call, the phase that took most of its time.
+//!
+//! `cargo run --example observe`; it asks `practice_server`, or the URL that it is given.
 
-#![allow(clippy::print_stdout, reason = "printing is what it is for")]
+#![allow(clippy::print_stdout, reason = "an example prints")]
 
 use speeddial::Client;
 use speeddial::trace::{EndedCall, Event, Observer, Phase, Record};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 struct Slowest;
 
@@ -17,32 +18,18 @@ impl Observer for Slowest {
 
     fn ended(&self, call: &EndedCall<'_>) {
         let slowest = Phase::ALL.into_iter().max_by_key(|phase| call.timings.spent(*phase));
-        let (phase, asked) = (slowest.unwrap_or(Phase::Queue), call.request);
-        println!("{} {}{}: mostly {phase}: {}", asked.method, asked.origin, asked.target, call.timings);
+        let phase = slowest.unwrap_or(Phase::Queue);
+        let request = call.request;
+        println!("{} {}{}: mostly {phase}: {}", request.method, request.origin, request.target, call.timings);
     }
 }
 
-#[tokio::main(flavor = "current_thread")]
+#[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let url = format!("http://{}/", serve().await?);
+    let server = std::env::args().nth(1).unwrap_or("http://127.0.0.1:8080".to_owned());
     let client = Client::builder().observer(Slowest).build()?;
     for _ in 0..2 {
-        client.get(&url).send().await?.bytes().await?;
+        client.get(format!("{server}/slow")).send().await?.bytes().await?;
     }
     Ok(())
-}
-
-/// A server for one connection, which takes 20 ms for each answer.
-async fn serve() -> std::io::Result<std::net::SocketAddr> {
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
-    let address = listener.local_addr()?;
-    tokio::spawn(async move {
-        let (mut socket, _) = listener.accept().await?;
-        while socket.read(&mut [0; 1024]).await? > 0 {
-            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
-            socket.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nhi").await?;
-        }
-        Ok::<_, std::io::Error>(())
-    });
-    Ok(address)
 }

@@ -1,31 +1,17 @@
-//! A server that is busy now and then: retries with a budget, a deadline for all of them, limits for the pool, a graceful end.
+//! Requests to a server that is busy now and then: retries with a budget, a deadline for each call, limits for the pool, and a
+//! graceful end.
+//!
+//! `cargo run --example resilient`; it asks `practice_server`, or the URL that it is given.
 
-#![allow(clippy::print_stdout, reason = "printing is what it is for")]
+#![allow(clippy::print_stdout, reason = "an example prints")]
 
-mod support;
-
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use http_body_util::Full;
-use hyper::{Response, StatusCode};
 use speeddial::{Client, PoolConfig, RetryPolicy};
 
-#[tokio::main(flavor = "current_thread")]
+#[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let count = Arc::new(AtomicUsize::new(0));
-    let address = support::serve(move |_| {
-        let number = count.fetch_add(1, Ordering::SeqCst);
-        async move {
-            let mut response = Response::new(Full::from("done"));
-            if number.is_multiple_of(2) {
-                *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
-            }
-            response
-        }
-    })
-    .await?;
+    let server = std::env::args().nth(1).unwrap_or("http://127.0.0.1:8080".to_owned());
     let client = Client::builder()
         .timeout(Duration::from_secs(5))
         .headers_timeout(Duration::from_secs(1))
@@ -33,13 +19,17 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         .pool(PoolConfig::new().max_connections_per_host(4).wait_timeout(Duration::from_secs(1)))
         .build()?;
     for _ in 0..3 {
-        let response = client.get(format!("http://{address}/")).send().await?;
+        let response = client.get(format!("{server}/busy")).send().await?;
         println!("{:#}", response.timings());
         println!("{}\n", response.error_for_status()?.text().await?);
     }
     let stats = client.pool_stats();
-    println!("{} connections opened, used again {} times", stats.opened, stats.reused);
+    println!("{} connections opened, {} requests on a reused one", stats.opened, stats.reused);
+
     client.drain().await;
-    println!("drained: {}", client.get(format!("http://{address}/")).send().await.expect_err("no more calls"));
+    match client.get(format!("{server}/busy")).send().await {
+        Ok(response) => println!("{}", response.status()),
+        Err(error) => println!("after drain: {error}"),
+    }
     Ok(())
 }

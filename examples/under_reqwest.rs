@@ -1,25 +1,19 @@
 //! speeddial's DNS cache under reqwest.
 //!
-//! `cargo run --features reqwest --example under_reqwest`; its HTTP server is built in.
+//! `cargo run --features reqwest --example under_reqwest`; it asks `practice_server`, or the URL that it is given.
 
 #![allow(clippy::print_stdout, reason = "an example prints")]
 
-use std::net::Ipv4Addr;
 use std::sync::Arc;
 
-use bytes::Bytes;
-use http_body_util::{BodyExt, Full};
-use hyper::Response;
-use speeddial::dns::{CachedResolver, FixedResolver};
+use speeddial::dns::{CachedResolver, HickoryResolver};
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let server =
-        support::http_server::HttpServer::start(|_| async { Response::new(Full::new(Bytes::from("hello")).boxed()) })?;
-    let url = format!("http://api.test:{}/", server.address().port());
-    let cache = CachedResolver::new(FixedResolver::new().with("api.test", [Ipv4Addr::LOCALHOST.into()]));
-
-    let builder = reqwest::Client::builder().no_proxy().pool_max_idle_per_host(0);
+    let url = std::env::args().nth(1).unwrap_or("http://localhost:8080/".to_owned());
+    let cache = CachedResolver::new(HickoryResolver::system());
+    // Without idle connections, each request looks the name up.
+    let builder = reqwest::Client::builder().pool_max_idle_per_host(0);
     let client = builder.dns_resolver(Arc::new(cache.clone())).build()?;
     for _ in 0..2 {
         println!("{}", client.get(&url).send().await?.text().await?);

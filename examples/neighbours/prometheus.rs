@@ -1,65 +1,43 @@
-//! Serves measurements as Prometheus text on a loopback port while it makes requests.
+//! Measurements of requests and connections as Prometheus text on http://127.0.0.1:9000/metrics.
 //!
-//! Without arguments it makes requests for a moment, asks for its own measurements, prints them, and ends. With `--seconds N` it
-//! goes on for so long, and they can be looked at in the meantime.
+//! `cargo run --features metrics --example prometheus` makes requests to `practice_server`, or the URL that it is given, for half
+//! a second, then prints its own measurements. With a number of seconds behind the URL (600 at most) it makes requests for so long.
 
-#![allow(clippy::print_stdout, reason = "printing is what it is for")]
+#![allow(clippy::print_stdout, reason = "an example prints")]
 
+use std::net::{Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
-use clap::Parser;
-use http_body_util::{BodyExt, Full};
-use hyper::Response;
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder};
 use speeddial::Client;
 use speeddial::interop::Metrics;
-use support::http_server::{HttpServer, ServerBody};
 
-/// Serves measurements as Prometheus text on a loopback port while it makes requests.
-#[derive(Parser)]
-#[command(version)]
-struct Options {
-    /// For how long to make requests, at most 10 minutes
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(..=600))]
-    seconds: Option<u64>,
-}
+const EXPORTER: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 9000);
 
-fn text(text: impl Into<bytes::Bytes>) -> Response<ServerBody> {
-    Response::new(Full::new(text.into()).map_err(|error| match error {}).boxed())
-}
-
-#[tokio::main(flavor = "current_thread")]
+#[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let seconds = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
-    let recorder = PrometheusBuilder::new().set_buckets_for_metric(Matcher::Suffix("duration".to_owned()), &seconds)?;
-    let recorder = recorder.build_recorder();
-    let handle = recorder.handle();
-    metrics::set_global_recorder(recorder)?;
+    let mut arguments = std::env::args().skip(1);
+    let server = arguments.next().unwrap_or("http://127.0.0.1:8080".to_owned());
+    let seconds: Option<u64> = arguments.next().map(|seconds| seconds.parse()).transpose()?;
 
-    let client = Client::builder().no_proxy().observer(Metrics::new()).build()?;
-    let server = HttpServer::start(|request| async move {
-        tokio::time::sleep(Duration::from_millis(if request.uri().path() == "/slow" { 30 } else { 3 })).await;
-        text("hi")
-    })?;
-    let (numbers, told) = (client.clone(), handle.clone());
-    let exporter = HttpServer::start(move |_| {
-        Metrics::report(&numbers);
-        let page = told.render();
-        async { text(page) }
-    })?;
-    let page = format!("http://{}/metrics", exporter.address());
-    println!("measurements are on {page}\n");
+    let buckets = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
+    PrometheusBuilder::new()
+        .with_http_listener(EXPORTER)
+        .set_buckets_for_metric(Matcher::Suffix("duration".to_owned()), &buckets)?
+        .install()?;
 
-    let options = Options::parse();
-    let end = Instant::now() + options.seconds.map_or(Duration::from_millis(500), Duration::from_secs);
+    let client = Client::builder().observer(Metrics::new()).build()?;
+    let end =
+        Instant::now() + seconds.map_or(Duration::from_millis(500), |seconds| Duration::from_secs(seconds.min(600)));
     while Instant::now() < end {
-        for path in ["", "slow"] {
-            client.get(format!("http://{}/{path}", server.address())).send().await?.bytes().await?;
+        for path in ["/", "/slow"] {
+            client.get(format!("{server}{path}")).send().await?.bytes().await?;
         }
+        // Gauges of the pool, such as its open connections, are set when they are asked for.
+        Metrics::report(&client);
     }
-    println!("{} connections carried all requests\n", server.connections());
-    if options.seconds.is_none() {
-        println!("{}", Client::new().get(page).send().await?.text().await?);
+    if seconds.is_none() {
+        println!("{}", Client::new().get(format!("http://{EXPORTER}/metrics")).send().await?.text().await?);
     }
     Ok(())
 }

@@ -1,16 +1,11 @@
 //! speeddial's connector under a tonic channel: gRPC with its DNS cache, race, TLS and events.
 //!
-//! `cargo run --features hyper-util --example under_tonic`; its gRPC server, which says back what it hears, is built in.
+//! `cargo run --features hyper-util --example under_tonic`; it asks `practice_server`, or the URL that it is given.
 
 #![allow(clippy::print_stdout, reason = "an example prints")]
 
-use std::net::Ipv4Addr;
-
 use bytes::{Buf, BufMut, Bytes};
-use http_body_util::{BodyExt, StreamBody};
-use hyper::body::{Frame, Incoming};
-use hyper::{HeaderMap, Request, Response};
-use speeddial::dns::{CachedResolver, FixedResolver};
+use hyper::http::uri::PathAndQuery;
 use speeddial::interop::Connector;
 use speeddial::trace::{Event, Observer, Record};
 use tonic::Status;
@@ -19,23 +14,20 @@ use tonic::transport::Endpoint;
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let server = support::http_server::HttpServer::start_as(true, echo)?;
-    let cache = CachedResolver::new(FixedResolver::new().with("api.test", [Ipv4Addr::LOCALHOST.into()]));
-
-    let builder = speeddial::Client::builder().dns_cache(cache).observer(Lines);
-    let connector = Connector::new(builder.http2_prior_knowledge())?;
-    let endpoint = Endpoint::from_shared(format!("http://api.test:{}", server.address().port()))?;
-    let mut grpc = tonic::client::Grpc::new(endpoint.connect_with_connector(connector).await?);
+    let url = std::env::args().nth(1).unwrap_or("http://localhost:8080".to_owned());
+    let connector = Connector::new(speeddial::Client::builder().observer(Lines).http2_prior_knowledge())?;
+    let channel = Endpoint::from_shared(url)?.connect_with_connector(connector).await?;
+    let mut grpc = tonic::client::Grpc::new(channel);
     for text in ["hello", "and once more, on the same connection"] {
         grpc.ready().await?;
-        let path = hyper::http::uri::PathAndQuery::from_static("/echo.Echo/Say");
+        let path = PathAndQuery::from_static("/echo.Echo/Say");
         let response = grpc.unary(tonic::Request::new(Bytes::from(text)), path, Text).await?;
         println!("said {text:?}, heard {:?}", response.into_inner());
     }
     Ok(())
 }
 
-/// Says what the connector does.
+/// Prints the steps of the connector.
 struct Lines;
 
 impl Observer for Lines {
@@ -49,17 +41,7 @@ impl Observer for Lines {
     }
 }
 
-/// A gRPC method that sends each message back, frame and all.
-async fn echo(request: Request<Incoming>) -> Response<support::http_server::ServerBody> {
-    let message = request.into_body().collect().await.map(|body| body.to_bytes()).unwrap_or_default();
-    let trailers = HeaderMap::from_iter([("grpc-status".parse().expect("a name"), "0".parse().expect("a value"))]);
-    let frames = [Ok(Frame::data(message)), Ok(Frame::trailers(trailers))];
-    let mut response = Response::new(StreamBody::new(futures_util::stream::iter(frames)).boxed());
-    response.headers_mut().insert("content-type", "application/grpc".parse().expect("a value"));
-    response
-}
-
-/// Messages that are text, where others would be generated from a schema.
+/// A codec for messages that are text. In a service, tonic generates codecs from a schema.
 #[derive(Clone, Copy)]
 struct Text;
 
