@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+mod imports;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
@@ -87,6 +89,26 @@ fn the_crate_is_tidy() {
     assert_eq!(found, Vec::<String>::new());
     let missing: Vec<_> = CORES.iter().filter(|core| !cores.contains(**core)).collect();
     assert!(missing.is_empty(), "not marked as cores: {missing:?}");
+}
+
+#[test]
+fn imports_are_resolved_to_the_file_that_defines_what_they_name() {
+    let file = |name: &str, code: &str| (name.to_owned(), code.to_owned());
+    let files = [
+        file("lib.rs", "mod a; mod b;"),
+        file("a/mod.rs", "mod x; mod y; pub(crate) use x::{X, Other as Renamed}; fn f() { y::go() }"),
+        file("a/x.rs", "use crate::b::{self, B}; struct X;"),
+        file("a/y.rs", "use super::X; use super::Renamed;"),
+        file("b.rs", "fn f() -> crate::a::X {}"),
+    ];
+    let imports = imports::imports(&files);
+    let of = |file: &str| imports[file].iter().map(String::as_str).collect::<Vec<_>>();
+    assert_eq!(of("a/mod.rs"), ["a/x.rs", "a/y.rs"]);
+    assert_eq!(of("a/y.rs"), ["a/x.rs"]);
+    assert_eq!(of("a/x.rs"), ["b.rs"]);
+    assert_eq!(of("b.rs"), ["a/x.rs"]);
+    let circles = imports::circles(&imports);
+    assert_eq!(circles, [BTreeSet::from(["a/x.rs".to_owned(), "b.rs".to_owned()])]);
 }
 
 fn sources(folder: &Path, prefix: &str) -> Vec<(String, String)> {
