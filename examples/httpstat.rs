@@ -1,9 +1,9 @@
-//! Where did the time of a request go? Draws each request as a waterfall.
+//! Draws each request as a waterfall: where its time went.
 //!
-//! Without a URL it starts a DNS server and an HTTP server on loopback and shows three requests: one cold, one on the
-//! reused connection, one after idle timeout and TTL have passed. With URLs it asks those.
+//! Without a URL it starts a DNS server and an HTTP server on loopback and makes three requests: one cold, one on the
+//! reused connection, one after the idle timeout and the TTL have passed. With URLs it makes three requests to each.
 
-#![allow(clippy::print_stdout, clippy::print_stderr, reason = "printing is what it is for")]
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command-line program prints")]
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -22,41 +22,41 @@ use speeddial::{Client, Error, ErrorKind, PoolConfig};
 use support::dns_server::{DnsServer, add_address};
 use support::http_server::HttpServer;
 
-/// Shows where the time of HTTP requests goes.
+/// Draws each HTTP request as a waterfall: where its time went
 #[derive(Parser)]
 #[command(version)]
 struct Options {
-    /// What to ask for; without any, servers of its own on loopback
+    /// URLs to request [default: an embedded server on loopback]
     urls: Vec<String>,
-    /// The DNS server to ask instead of the system's
+    /// DNS server to ask instead of the system's
     #[arg(long, value_name = "IP:PORT", requires = "urls")]
     dns: Option<SocketAddr>,
-    /// How many requests to make to each URL [default: 3]
+    /// Number of requests to each URL [default: 3]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     count: Option<u32>,
-    /// How long to wait between requests [default: none, but before the last of three or more until idle timeout and TTL
-    /// have passed, at most 10 s]
+    /// Pause between requests [default: none; before the last of three or more, until the idle timeout and the TTL have
+    /// passed, at most 10 s]
     #[arg(long, value_name = "MS")]
     interval: Option<u64>,
-    /// The request's method [default: GET, or POST with -d]
+    /// Method of the requests [default: GET, or POST with -d]
     #[arg(short = 'X', value_name = "METHOD")]
     method: Option<Method>,
-    /// A header to send; may be repeated
+    /// Header to send; may be repeated
     #[arg(short = 'H', value_name = "NAME: VALUE", value_parser = header)]
     headers: Vec<(HeaderName, HeaderValue)>,
-    /// The body to send
+    /// Body to send
     #[arg(short = 'd', value_name = "DATA")]
     data: Option<String>,
-    /// How long a connection may be idle
+    /// Idle timeout of connections
     #[arg(long, value_name = "MS", default_value_t = 1_000)]
     idle_timeout: u64,
-    /// How many connections a host may have [default: no limit]
+    /// Most connections to a host [default: no limit]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     max_per_host: Option<u32>,
-    /// Print one JSON object a request
+    /// Print a JSON object for each request
     #[arg(long)]
     json: bool,
-    /// Draw the requests into a file: one by its phases, several below each other
+    /// Draw the requests into an SVG file
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
 }
@@ -82,7 +82,7 @@ async fn main() -> ExitCode {
     }
 }
 
-/// Asks servers of its own: `api.test` is an alias of `edge.test`, which is 127.0.0.1, both for two seconds.
+/// Makes requests to embedded servers: `api.test` is an alias of `edge.test`, which is 127.0.0.1, both with a TTL of 2 s.
 async fn embedded(options: &Options) -> Result<bool, Box<dyn std::error::Error>> {
     let (api, edge) = (Name::from_ascii("api.test.")?, Name::from_ascii("edge.test.")?);
     let dns = DnsServer::start(move |question, response| {
@@ -140,7 +140,7 @@ fn client(options: &Options, dns: Option<SocketAddr>) -> speeddial::Result<Clien
     .build()
 }
 
-/// Makes the requests to one URL; whether each got a response.
+/// Makes the requests to one URL. Returns true if each had a response.
 async fn ask(options: &Options, client: &Client, url: &str, drawn: &mut Vec<(String, Timings)>) -> bool {
     let mut succeeded = true;
     let mut ttl = Duration::ZERO;
@@ -165,7 +165,7 @@ async fn ask(options: &Options, client: &Client, url: &str, drawn: &mut Vec<(Str
     succeeded
 }
 
-/// How long to wait before a request: as asked, or such that the last of three is cold again.
+/// The pause before a request: as asked for, or long enough that the last of three requests is cold again.
 fn pause(options: &Options, number: u32, count: u32, ttl: Duration) -> Duration {
     let patience = Duration::from_secs(10);
     match options.interval {
@@ -181,7 +181,7 @@ fn longest_ttl(timings: &Timings) -> Duration {
     looked_up.map(|lookup| lookup.ttl).max().unwrap_or_default()
 }
 
-/// What became of a request.
+/// The outcome of a request.
 struct Told {
     outcome: Result<(StatusCode, Version, usize), Error>,
     timings: Option<Timings>,
@@ -233,7 +233,7 @@ impl Told {
     }
 }
 
-/// Up to the last `@` there may be credentials.
+/// The URL without credentials, which may stand before the last `@`.
 fn without_credentials(url: &str) -> String {
     let Ok(mut parsed) = speeddial::url::Url::parse(url) else {
         return url.rsplit('@').next().unwrap_or_default().to_owned();
@@ -242,7 +242,7 @@ fn without_credentials(url: &str) -> String {
     parsed.into()
 }
 
-/// Without timings, of a call that never began, everything is null.
+/// The timings as a JSON object. Without timings, as for a call that never began, every figure is null.
 fn timings_to_json(timings: Option<&Timings>) -> Value {
     let us = |time: Duration| time.as_nanos() as f64 / 1e3;
     let attempt = |attempt: &speeddial::trace::Attempt| {
@@ -267,7 +267,7 @@ fn timings_to_json(timings: Option<&Timings>) -> Value {
     object
 }
 
-/// The answers of both families together; null where nothing was looked up.
+/// The DNS answers of both families together; null if nothing was looked up.
 fn dns_to_json(timings: &Timings) -> Value {
     let Some(source) = timings.dns_source() else { return Value::Null };
     let answered = || timings.lookups().iter().filter(|lookup| lookup.error.is_none());

@@ -1,8 +1,8 @@
-//! Loads a server with many requests at once and says how it went, in the manner of ab.
+//! Loads a server with many requests at once and prints rate, latencies, connections and errors, like ab and wrk.
 //!
-//! Without a URL it loads an HTTP server of its own on loopback.
+//! Without a URL it loads an embedded HTTP server on loopback.
 
-#![allow(clippy::print_stdout, clippy::print_stderr, reason = "printing is what it is for")]
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command-line program prints")]
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -21,37 +21,37 @@ use speeddial::trace::{Event, Observer, Record, Timings};
 use speeddial::{Client, ErrorKind, Latency, PoolConfig};
 use support::http_server::HttpServer;
 
-/// Loads a server with requests and measures them.
+/// Loads a server with requests and measures them
 #[derive(Parser)]
 #[command(version)]
 struct Options {
-    /// What to ask for; without one, a server of its own on loopback
+    /// URL to request [default: an embedded server on loopback]
     url: Option<String>,
-    /// How many requests to make
+    /// Number of requests
     #[arg(short = 'n', value_name = "TOTAL", default_value_t = 10_000)]
     total: u64,
-    /// How many at once
+    /// Number of requests in flight
     #[arg(short = 'c', value_name = "CONCURRENCY", default_value_t = 64, value_parser = clap::value_parser!(u64).range(1..))]
     concurrency: u64,
-    /// How long a request may take [default: no limit]
+    /// Timeout of a request [default: none]
     #[arg(long, value_name = "MS")]
     timeout: Option<u64>,
-    /// How many connections a host may have [default: no limit]
+    /// Most connections to a host [default: no limit]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     max_per_host: Option<u32>,
-    /// How many connections there may be [default: 70 % of the descriptors allowed, at most 4096]
+    /// Most connections in total [default: 70 % of the descriptors allowed, at most 4096]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     max_total: Option<u32>,
-    /// How long a connection may be idle [default: 50000]
+    /// Idle timeout of connections [default: 50000]
     #[arg(long, value_name = "MS")]
     idle_timeout: Option<u64>,
-    /// How many idle connections a host may keep [default: no limit]
+    /// Most idle connections to a host [default: no limit]
     #[arg(long, value_name = "N")]
     max_idle_per_host: Option<usize>,
-    /// The DNS server to ask instead of the system's
+    /// DNS server to ask instead of the system's
     #[arg(long, value_name = "IP:PORT", requires = "url")]
     dns: Option<SocketAddr>,
-    /// Print one JSON object
+    /// Print a JSON object
     #[arg(long)]
     json: bool,
 }
@@ -119,7 +119,7 @@ fn client(options: &Options, counts: Arc<Counts>) -> speeddial::Result<Client> {
     builder.build()
 }
 
-/// What happened to connections and lookups.
+/// Counts of connections and lookups.
 #[derive(Default)]
 struct Counts {
     opened: AtomicU64,
@@ -159,7 +159,7 @@ impl Observer for Watch {
 
 struct Report {
     elapsed: Duration,
-    /// Microseconds.
+    /// Latencies in microseconds.
     latency: Histogram<u64>,
     ok: u64,
     reused: u64,
@@ -167,7 +167,7 @@ struct Report {
     errors: BTreeMap<&'static str, (u64, String)>,
     counts: Arc<Counts>,
     accepted: Option<usize>,
-    /// How long requests waited for a connection.
+    /// Times that requests waited in the queue.
     queue: Latency,
 }
 
@@ -292,7 +292,7 @@ impl Report {
     }
 }
 
-/// Rounded up to a power of two.
+/// A bound of a histogram in microseconds; its bounds are powers of two.
 fn micros(time: Option<Duration>) -> u64 {
     time.map_or(0, |time| time.as_micros() as u64)
 }
@@ -328,7 +328,7 @@ async fn load(options: &Options, client: &Client, url: &str) -> Result<Report, B
     Ok(report)
 }
 
-/// Makes one request after the other until the total is reached.
+/// Makes requests, one after the other, until the total is reached.
 async fn work(
     client: Client,
     url: String,

@@ -1,6 +1,6 @@
-//! Looks names up through the DNS cache, twice each, and says where each answer came from.
+//! Looks up each name twice through the DNS cache and prints where each answer came from.
 
-#![allow(clippy::print_stdout, reason = "printing is what it is for")]
+#![allow(clippy::print_stdout, reason = "a command-line program prints")]
 
 use std::net::SocketAddr;
 use std::process::ExitCode;
@@ -19,7 +19,7 @@ struct Options {
     /// A DNS server to ask instead of the system's; may be repeated
     #[arg(long, value_name = "IP:PORT")]
     dns: Vec<SocketAddr>,
-    /// Ask the platform (getaddrinfo) instead, and keep its answers for so many seconds
+    /// Ask the platform (getaddrinfo) instead and keep its answers for this many seconds
     #[arg(long, value_name = "TTL", conflicts_with = "dns")]
     platform: Option<u64>,
 }
