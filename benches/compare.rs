@@ -1,5 +1,5 @@
 //! speeddial beside hyper's bare connection, hyper-util's client and reqwest: the same requests to the same server, in turn, in one
-//! run. Prints a table of CPU time and wall time a request; `-- --write` puts it into README.md, and a chart beside it;
+//! run. Prints a table of CPU time and wall time a request; `-- --write` puts it into BENCHMARKS.md, and a chart into docs;
 //! `-- WORDS` runs the rows whose names have these words.
 //!
 //! The client has one thread, and the server another one. Of each client the median round counts.
@@ -129,7 +129,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let versions = ["speeddial", "hyper", "hyper-util", "reqwest", "rustls", "tokio"].map(version).join(", ");
     let text = format!(
         "{}\n{}, {}; {versions}; medians of nine alternating rounds (`cargo bench --bench compare`; `-- --write` writes this table \
-         and `benches/compare.svg`).\n",
+         and `docs/compare.svg`).\n",
         table(&results),
         machine(),
         today(),
