@@ -96,7 +96,7 @@ pub use pool::{FollowDns, HostLimits, HostStats, PoolConfig, PoolConfigError, Po
 pub use pool::benched::{BenchedLease, BenchedPool};
 #[cfg(feature = "__bench")]
 #[doc(hidden)]
-pub use trace::untimed::without_timings;
+pub use trace::benched::{BenchedHooks, time_warm_request};
 
 pub use http::{Method, StatusCode, Version, header};
 pub use url::Url;
