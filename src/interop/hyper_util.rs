@@ -91,7 +91,7 @@ impl Connector {
         let trace = DialTrace::new(&self.shared.hooks, number);
         let mut dialling = Dialling { trace, over: false };
         let opened = self.shared.connector.open_line(&origin, &dialling.trace).await;
-        let failed = |error| Error::no_connection(&origin, error).dialling(dialling.trace.timings());
+        let failed = |error| Error::no_connection(&origin, error).with_dial_timings(dialling.trace.timings());
         let line = opened.map_err(failed)?;
         dialling.over = true;
         let is_http2 = self.shared.connector.protocol(&line) == Protocol::Http2;
