@@ -1,4 +1,4 @@
-//! Parts of the crate under other people's clients, and what is observed in other people's words.
+//! Adapters: parts of this crate in other libraries, and this crate's events as their measurements and spans.
 
 #[cfg(any(feature = "metrics", feature = "opentelemetry", feature = "tracing"))]
 mod conventions;
@@ -6,10 +6,14 @@ mod conventions;
 mod hyper_util;
 #[cfg(any(feature = "metrics", feature = "opentelemetry"))]
 mod instruments;
+#[cfg(any(feature = "metrics", feature = "opentelemetry"))]
+mod meter;
 #[cfg(feature = "metrics")]
 mod metrics;
 #[cfg(feature = "opentelemetry")]
 mod opentelemetry;
+#[cfg(any(feature = "metrics", feature = "opentelemetry"))]
+mod readings;
 #[cfg(feature = "reqwest")]
 mod reqwest;
 #[cfg(feature = "tower")]
@@ -24,4 +28,4 @@ pub use self::opentelemetry::OpenTelemetry;
 #[cfg(feature = "tracing")]
 pub use self::tracing::Tracing;
 #[cfg(feature = "hyper-util")]
-pub use hyper_util::{Connecting, Connector, Line};
+pub use hyper_util::{ConnectedStream, Connecting, Connector};

@@ -10,6 +10,9 @@ use super::timings::Timings;
 
 pub(crate) const SENT: Event = Event::RequestSent { body: 0 };
 
+/// The number of the connection in these events.
+pub(crate) const CONNECTION: u64 = 1;
+
 pub(crate) fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
 }
@@ -25,7 +28,7 @@ pub(crate) fn dns_start(family: Family) -> Event {
 /// Returns the lease of a connection that has carried `requests` requests.
 pub(crate) fn leased(requests: u64) -> Event {
     Event::Leased {
-        connection: 1,
+        connection: CONNECTION,
         remote: Some(address()),
         requests,
         idle: Duration::ZERO,
