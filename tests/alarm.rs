@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 #[allow(dead_code, reason = "a runtime that goes away is another test's")]
-#[path = "../src/clock/shown.rs"]
+#[path = "../src/clock/task_state.rs"]
 mod shown;
 
 use std::collections::BTreeSet;

@@ -1,6 +1,6 @@
 //! The only clock: every time the crate takes or waits for comes from here, so paused tokio time governs all of it.
 
-mod shown;
+mod task_state;
 
 use std::pin::Pin;
 use std::sync::{Arc, Weak};
@@ -13,9 +13,9 @@ use tokio::time::Sleep;
 
 pub(crate) use tokio::time::Instant;
 
-use shown::{Shown, Todo};
+use task_state::{Shown, Todo};
 
-/// What [`shown`] is built on; its test builds it on others.
+/// What [`task_state`] is built on; its test builds it on others.
 mod sync {
     pub(super) use std::sync::atomic::{AtomicU64, Ordering};
     pub(super) use std::sync::{Mutex, MutexGuard};
