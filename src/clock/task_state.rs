@@ -1,133 +1,139 @@
-//! What an alarm's task shares with those who set it: its state under a lock, and when it wakes up for everybody to see.
+//! The state of a timer task, shared with the owners that set it.
 //!
-//! Times are nanoseconds of the alarm's own. `tests/alarm.rs` runs this file under many schedules.
+//! The state is under a lock. The time at which the task wakes is an atomic as well, so that setting a later time takes no
+//! lock. Times are nanoseconds from a base that the task knows. `tests/alarm.rs` runs this file under many thread schedules.
 
 use super::sync::{AtomicU64, Mutex, MutexGuard, Ordering};
 
-/// An alarm's state, and when its task wakes up.
+/// The state of a timer task, and the time at which the task wakes.
 #[derive(Debug)]
-pub(crate) struct Shown {
-    state: Mutex<State>,
-    /// The most there is while the task does not sleep.
-    wakes: AtomicU64,
+pub(crate) struct TaskState {
+    activity: Mutex<Activity>,
+    /// The time until which the task sleeps; `NEVER` while it does not sleep.
+    wakes_at: AtomicU64,
 }
 
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-enum State {
+enum Activity {
     /// There is no task.
     #[default]
     Off,
     /// The task sleeps until this time.
     Asleep(u64),
-    /// The task handles a timeout; meanwhile this time was asked for.
+    /// The task handles a timeout. The time is the earliest one that was set meanwhile.
     Awake(Option<u64>),
 }
 
-/// What is left to do for who sets an alarm.
+/// The action that setting a time leaves to the caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Todo {
+pub(crate) enum TaskAction {
     Nothing,
-    /// The task sleeps for longer than it should by now.
+    /// Wake the task, which sleeps for too long by now.
     Wake,
-    /// There is no task yet.
+    /// Start the task.
     Start,
 }
 
-/// No task wakes up at this time.
+/// The wake-up time of a task that does not sleep.
 const NEVER: u64 = u64::MAX;
 
-impl Shown {
+impl TaskState {
+    /// Returns the state of a task that was not started.
     pub(crate) fn new() -> Self {
-        Self { state: Mutex::new(State::Off), wakes: AtomicU64::new(NEVER) }
+        Self { activity: Mutex::new(Activity::Off), wakes_at: AtomicU64::new(NEVER) }
     }
 
-    /// Whether the task sleeps, so that only an earlier time is news to it.
+    /// Returns true if the task sleeps, so that only an earlier time matters to it.
     pub(crate) fn is_asleep(&self) -> bool {
-        self.wakes.load(Ordering::Acquire) != NEVER
+        self.wakes_at.load(Ordering::Acquire) != NEVER
     }
 
-    /// Sees to it that the task wakes up at `at` or earlier; `may_start` says whether there can be one.
+    /// Has the task wake at `at` or earlier. `may_start` returns true if the caller can start a task.
     ///
-    /// It is called after what the time is for was changed under a lock that the task takes, too. Should the task be about to
-    /// wake up, it asks for the next time when it has.
-    pub(crate) fn set(&self, at: u64, may_start: impl FnOnce() -> bool) -> Todo {
+    /// The caller must have changed the data that the time belongs to before, under a lock that the task's owner takes as well.
+    /// A task that is about to wake may miss this time; its owner then finds the time in that data.
+    pub(crate) fn set(&self, at: u64, may_start: impl FnOnce() -> bool) -> TaskAction {
         let at = at.min(NEVER - 1);
-        if self.wakes.load(Ordering::Acquire) <= at {
-            return Todo::Nothing;
+        if self.wakes_at.load(Ordering::Acquire) <= at {
+            return TaskAction::Nothing;
         }
-        let mut state = self.lock();
-        match *state {
-            State::Asleep(until) if until <= at => Todo::Nothing,
-            State::Asleep(_) => {
-                self.change(&mut state, State::Asleep(at));
-                Todo::Wake
+        let mut activity = self.lock();
+        match *activity {
+            Activity::Asleep(until) if until <= at => TaskAction::Nothing,
+            Activity::Asleep(_) => {
+                self.change(&mut activity, Activity::Asleep(at));
+                TaskAction::Wake
             }
-            State::Awake(asked) => {
-                self.change(&mut state, State::Awake(Some(asked.map_or(at, |asked| asked.min(at)))));
-                Todo::Nothing
+            Activity::Awake(set) => {
+                let earliest = set.map_or(at, |set| set.min(at));
+                self.change(&mut activity, Activity::Awake(Some(earliest)));
+                TaskAction::Nothing
             }
-            State::Off if may_start() => {
-                self.change(&mut state, State::Asleep(at));
-                Todo::Start
+            Activity::Off if may_start() => {
+                self.change(&mut activity, Activity::Asleep(at));
+                TaskAction::Start
             }
-            State::Off => Todo::Nothing,
-        }
-    }
-
-    /// The same where the task was told before of all there is to wake up for: it is only told again if it is gone. One that is awake
-    /// finds it by itself.
-    pub(crate) fn set_again(&self, at: u64, may_start: bool) -> Todo {
-        let mut state = self.lock();
-        match *state {
-            State::Off if may_start => {
-                self.change(&mut state, State::Asleep(at.min(NEVER - 1)));
-                Todo::Start
-            }
-            _ => Todo::Nothing,
+            Activity::Off => TaskAction::Nothing,
         }
     }
 
-    /// Until when the task is to sleep; `None` where there is nothing to sleep for.
+    /// Has a task that is off wake at `at`, if the caller can start one.
+    ///
+    /// For a time that was set before: a task that is not off knows it, or finds it when it goes to sleep.
+    pub(crate) fn restart(&self, at: u64, may_start: bool) -> TaskAction {
+        let mut activity = self.lock();
+        match *activity {
+            Activity::Off if may_start => {
+                self.change(&mut activity, Activity::Asleep(at.min(NEVER - 1)));
+                TaskAction::Start
+            }
+            _ => TaskAction::Nothing,
+        }
+    }
+
+    /// Returns the time until which the task is to sleep; `None` if there is nothing to sleep for.
     pub(crate) fn sleeps_until(&self) -> Option<u64> {
         match *self.lock() {
-            State::Asleep(until) => Some(until),
-            State::Off | State::Awake(_) => None,
+            Activity::Asleep(until) => Some(until),
+            Activity::Off | Activity::Awake(_) => None,
         }
     }
 
-    /// Wakes up if the time has come; it may have been moved since the task went to sleep.
-    pub(crate) fn is_due(&self, now: u64) -> bool {
-        let mut state = self.lock();
-        let due = matches!(*state, State::Asleep(until) if until <= now);
-        if due {
-            self.change(&mut state, State::Awake(None));
+    /// Wakes the task and returns true if its time has come. The time may have moved since the task went to sleep.
+    pub(crate) fn wake_if_due(&self, now: u64) -> bool {
+        let mut activity = self.lock();
+        let is_due = matches!(*activity, Activity::Asleep(until) if until <= now);
+        if is_due {
+            self.change(&mut activity, Activity::Awake(None));
         }
-        due
+        is_due
     }
 
-    /// Goes to sleep again; otherwise it is over, and from then on the state is not this task's to change.
+    /// Puts the task to sleep until `next`, or until an earlier time that was set meanwhile.
+    ///
+    /// Returns false if there is no such time. The task is off then and must not change the state any more.
     pub(crate) fn sleep(&self, next: Option<u64>) -> bool {
-        let mut state = self.lock();
-        let asked = if let State::Awake(asked) = *state { asked } else { None };
-        let next = next.map(|next| next.min(NEVER - 1)).into_iter().chain(asked).min();
-        self.change(&mut state, next.map_or(State::Off, State::Asleep));
+        let mut activity = self.lock();
+        let set = if let Activity::Awake(set) = *activity { set } else { None };
+        let next = next.map(|next| next.min(NEVER - 1)).into_iter().chain(set).min();
+        self.change(&mut activity, next.map_or(Activity::Off, Activity::Asleep));
         next.is_some()
     }
 
-    /// The task is gone without having come to its end; another one is to wake up at `again`, if there is one.
-    pub(crate) fn lost(&self, again: Option<u64>) {
-        let mut state = self.lock();
-        self.change(&mut state, again.map_or(State::Off, State::Asleep));
+    /// Notes that the task was dropped before it ended. If another one replaces it, that one sleeps until `next`.
+    pub(crate) fn move_task(&self, next: Option<u64>) {
+        let mut activity = self.lock();
+        self.change(&mut activity, next.map_or(Activity::Off, Activity::Asleep));
     }
 
-    fn change(&self, state: &mut MutexGuard<'_, State>, to: State) {
-        let wakes = if let State::Asleep(until) = to { until } else { NEVER };
-        self.wakes.store(wakes, Ordering::Release);
-        **state = to;
+    fn change(&self, activity: &mut MutexGuard<'_, Activity>, to: Activity) {
+        let wakes_at = if let Activity::Asleep(until) = to { until } else { NEVER };
+        self.wakes_at.store(wakes_at, Ordering::Release);
+        **activity = to;
     }
 
-    // It is never left half changed.
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    // A change is never left half done, so a poisoned lock still guards a sound state.
+    fn lock(&self) -> MutexGuard<'_, Activity> {
+        self.activity.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 }
