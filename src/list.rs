@@ -2,14 +2,14 @@
 
 use slab::Slab;
 
-/// An item's place in one list.
+/// The neighbours of an item in one list.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Links {
     before: Neighbour,
     after: Neighbour,
 }
 
-/// Another item or none, in a quarter of the size of an `Option<usize>`.
+/// The id of a neighbouring item or none, in a quarter of the size of an `Option<usize>`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Neighbour(u32);
 
@@ -38,15 +38,16 @@ impl std::fmt::Debug for Neighbour {
     }
 }
 
-/// An item that can be in list number `L`; an item can be in as many lists as it has numbers.
+/// An item that can be in list number `L`. An item can be in several lists, one for each number that it implements.
 pub(crate) trait Linked<const L: usize> {
     fn place(&self) -> &Links;
     fn links(&mut self) -> &mut Links;
 }
 
-/// List number `L` of a slab's items, from front to back.
+/// List number `L` of a slab's items, from front to back. Items are named by their ids in the slab.
 ///
-/// The caller knows which items are in it: inserting one twice, or removing one that is not in it, breaks the list.
+/// The caller keeps track of which items are in the list: to insert an item twice, or to remove one that is not in the list,
+/// corrupts it.
 #[derive(Debug, Clone)]
 pub(crate) struct List<const L: usize> {
     front: Option<usize>,
@@ -77,12 +78,12 @@ impl<const L: usize> List<L> {
         self.back
     }
 
-    /// The item behind `id`.
+    /// Returns the item behind `id`.
     pub(crate) fn after<T: Linked<L>>(&self, items: &Slab<T>, id: usize) -> Option<usize> {
         items[id].place().after.get()
     }
 
-    /// The item in front of `id`.
+    /// Returns the item in front of `id`.
     pub(crate) fn before<T: Linked<L>>(&self, items: &Slab<T>, id: usize) -> Option<usize> {
         items[id].place().before.get()
     }
@@ -167,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn it_behaves_as_a_deque_under_random_traffic() {
+    fn a_list_behaves_like_a_deque_under_random_operations() {
         let mut random = fastrand::Rng::with_seed(1);
         let mut items = Slab::new();
         let mut list = List::<0>::default();
