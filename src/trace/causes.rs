@@ -37,7 +37,7 @@ impl Limit {
             Self::Streams => "all streams of the host's HTTP/2 connections are taken",
             Self::Connections => "the pool has all the connections it may have",
             Self::Descriptors => "no more sockets can be opened at the moment",
-            Self::Calm => "the server asked for calm, and is not dialled for a while",
+            Self::Calm => "the server asked for fewer requests, and is not dialled for a while",
             Self::Draining => "the pool is being drained",
         }
     }
@@ -53,28 +53,28 @@ impl fmt::Display for Limit {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum CloseCause {
-    /// The peer or the network closed it.
+    /// The peer or the network closed the connection.
     Peer,
-    /// The peer announced that it serves no more requests on it (`Connection: close`, `Keep-Alive: max=0`, or GOAWAY).
+    /// The peer announced that it serves no more requests on the connection (`Connection: close`, `Keep-Alive: max=0`, or GOAWAY).
     PeerAsked,
-    /// A request on it failed, or was cancelled before its response was complete.
+    /// A request on the connection failed, or was cancelled before its response was complete.
     Unfinished,
     /// The idle timeout passed.
     IdleTimeout,
     /// The limit of idle connections was exceeded.
     IdleLimit,
-    /// It made room for a connection to another host, because the limit of connections in total was reached.
+    /// The connection made room for one to another host, because the limit of connections in total was reached.
     MadeRoom,
-    /// It released its file descriptor, because the process or the system had none left.
+    /// The process or the system had no file descriptors left, and the connection released its own.
     Descriptors,
-    /// Its lifetime ended.
+    /// The lifetime of the connection ended.
     Lifetime,
-    /// It carried the most requests that one connection may carry.
+    /// The connection carried the most requests that it may carry.
     Requests,
-    /// Its address is no longer among the DNS answers for its host.
+    /// The address of the connection left the DNS answers for its host.
     Dns,
-    /// The program asked for it: it closed the idle connections, drained the pool, dropped the client, or ended the
-    /// runtime on which the connection was opened.
+    /// The program closed the idle connections, drained the pool, dropped the client, or ended the runtime on which the
+    /// connection was opened.
     Asked,
 }
 
@@ -156,9 +156,9 @@ impl RetryCause {
     pub fn why_safe(self) -> &'static str {
         match self {
             Self::NotSent => "nothing of the request was sent",
-            Self::Refused => "the peer says that it did nothing about the request",
-            Self::Closed => "the request is idempotent, and the connection was a kept one",
-            Self::TimedOutIdle => "the peer gave up waiting before the request came",
+            Self::Refused => "the peer did not process the request",
+            Self::Closed => "the request is idempotent, and the reused connection had been idle",
+            Self::TimedOutIdle => "the peer closed the idle connection before the request came",
             Self::Status(_) => "the request is idempotent",
             Self::Failed => "the request is idempotent, or was not sent",
         }
