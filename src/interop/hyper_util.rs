@@ -214,6 +214,7 @@ impl Write for ConnectedStream {
 
 /// The DNS cache as a resolver for hyper-util's `HttpConnector::new_with_resolver`. It answers with the addresses of both
 /// families, and port 0.
+#[cfg_attr(docsrs, doc(cfg(feature = "hyper-util")))]
 impl Service<Name> for CachedResolver {
     type Response = std::vec::IntoIter<SocketAddr>;
     type Error = ResolveError;

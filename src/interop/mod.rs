@@ -1,5 +1,8 @@
 //! Adapters: parts of this crate in other libraries, and this crate's events as their measurements and spans.
 
+// Each item has a label of its own: with the automatic ones they would repeat the features of the whole module.
+#![cfg_attr(docsrs, doc(auto_cfg = false))]
+
 #[cfg(any(feature = "metrics", feature = "opentelemetry", feature = "tracing"))]
 mod conventions;
 #[cfg(feature = "hyper-util")]
@@ -22,10 +25,14 @@ mod tower;
 mod tracing;
 
 #[cfg(feature = "metrics")]
+#[cfg_attr(docsrs, doc(cfg(feature = "metrics")))]
 pub use self::metrics::Metrics;
 #[cfg(feature = "opentelemetry")]
+#[cfg_attr(docsrs, doc(cfg(feature = "opentelemetry")))]
 pub use self::opentelemetry::OpenTelemetry;
 #[cfg(feature = "tracing")]
+#[cfg_attr(docsrs, doc(cfg(feature = "tracing")))]
 pub use self::tracing::Tracing;
 #[cfg(feature = "hyper-util")]
+#[cfg_attr(docsrs, doc(cfg(feature = "hyper-util")))]
 pub use hyper_util::{ConnectedStream, Connecting, Connector};
