@@ -10,7 +10,7 @@ use std::time::SystemTime;
 pub(crate) use tokio::time::Instant;
 
 pub(crate) use timer::Timer;
-pub(crate) use timer_task::{Alarm, Timed};
+pub(crate) use timer_task::{Timed, TimerTask};
 
 /// The locks and atomics that [`task_state`] uses. `tests/alarm.rs` compiles that file with others.
 mod sync {

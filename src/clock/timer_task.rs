@@ -12,10 +12,10 @@ use super::{Instant, nanos, now, sleep_until};
 /// The driver of a core with timeouts: the pool, the DNS cache, the time limits of calls.
 pub(crate) trait Timed: Send + Sync + 'static {
     /// Returns the task that calls [`handle_timeout`](Self::handle_timeout).
-    fn alarm(&self) -> &Alarm;
+    fn timer_task(&self) -> &TimerTask;
 
     /// Returns a runtime other than `not` on which a caller waits for a timeout. The task moves there if its runtime ends.
-    fn waits_on(&self, _not: runtime::Id) -> Option<Handle> {
+    fn other_runtime(&self, _not: runtime::Id) -> Option<Handle> {
         None
     }
 
@@ -26,9 +26,9 @@ pub(crate) trait Timed: Send + Sync + 'static {
 /// The task that calls a [`Timed`] owner when its next timeout is due. It runs only while there is one.
 ///
 /// The task holds its owner only while a timeout is handled, and ends when the owner is dropped. If its runtime ends, the task
-/// moves to a runtime on which a caller waits, or else the next [`Alarm::set`] starts it anew.
+/// moves to a runtime on which a caller waits, or else the next [`TimerTask::set`] starts it anew.
 #[derive(Debug)]
-pub(crate) struct Alarm {
+pub(crate) struct TimerTask {
     state: Arc<TaskState>,
     /// The zero of the state's times.
     base: Instant,
@@ -36,19 +36,19 @@ pub(crate) struct Alarm {
     wake: Arc<Notify>,
 }
 
-impl Default for Alarm {
+impl Default for TimerTask {
     fn default() -> Self {
         Self { state: Arc::new(TaskState::new()), base: now(), wake: Arc::default() }
     }
 }
 
-impl Alarm {
+impl TimerTask {
     /// Has `owner` called at `deadline` or earlier.
     ///
     /// Outside of a runtime the task cannot be started, so owners call this again after every step.
     pub(crate) fn set<T: Timed>(owner: &Arc<T>, deadline: Option<Instant>) {
         let Some(deadline) = deadline else { return };
-        let alarm = owner.alarm();
+        let alarm = owner.timer_task();
         let mut runtime = None;
         let may_start = || {
             runtime = Handle::try_current().ok();
@@ -64,8 +64,8 @@ impl Alarm {
     /// Starts the task anew if it ended with its runtime.
     ///
     /// For owners whose next timeout is the one that was set before: `deadline` is that timeout or an earlier time.
-    pub(crate) fn set_again<T: Timed>(owner: &Arc<T>, deadline: Option<Instant>) {
-        let alarm = owner.alarm();
+    pub(crate) fn ensure_running<T: Timed>(owner: &Arc<T>, deadline: Option<Instant>) {
+        let alarm = owner.timer_task();
         let Some(deadline) = deadline.filter(|_| !alarm.state.is_asleep()) else { return };
         let runtime = Handle::try_current().ok();
         let action = alarm.state.restart(nanos(alarm.base, deadline), runtime.is_some());
@@ -75,7 +75,7 @@ impl Alarm {
     }
 }
 
-impl Drop for Alarm {
+impl Drop for TimerTask {
     fn drop(&mut self) {
         self.wake.notify_one();
     }
@@ -96,7 +96,7 @@ struct RunningTask<T: Timed> {
 impl<T: Timed> RunningTask<T> {
     /// Starts a task whose state is asleep already.
     fn start(owner: &Arc<T>, runtime: &Handle, moved: bool) {
-        let alarm = owner.alarm();
+        let alarm = owner.timer_task();
         let task = Self {
             owner: Arc::downgrade(owner),
             state: alarm.state.clone(),
@@ -138,7 +138,7 @@ impl<T: Timed> Drop for RunningTask<T> {
         // A runtime that has ended drops a task at once, so a task that moved and never ran must not move again: it might go
         // round forever.
         let owner = self.owner.upgrade().filter(|_| !self.moved);
-        let elsewhere = owner.as_ref().and_then(|owner| owner.waits_on(self.runtime));
+        let elsewhere = owner.as_ref().and_then(|owner| owner.other_runtime(self.runtime));
         match (owner, elsewhere) {
             (Some(owner), Some(runtime)) => {
                 // Due at once: the owner then says when its next timeout is.
@@ -158,14 +158,14 @@ mod tests {
 
     /// An owner with timeouts at the times in `wanted`, which notes the times at which it was called.
     struct Owner {
-        alarm: Alarm,
+        alarm: TimerTask,
         start: Instant,
         wanted: Mutex<Vec<u64>>,
         called: Mutex<Vec<u64>>,
     }
 
     impl Timed for Owner {
-        fn alarm(&self) -> &Alarm {
+        fn timer_task(&self) -> &TimerTask {
             &self.alarm
         }
 
@@ -180,7 +180,12 @@ mod tests {
 
     impl Owner {
         fn new() -> Arc<Self> {
-            Arc::new(Self { alarm: Alarm::default(), start: now(), wanted: Mutex::default(), called: Mutex::default() })
+            Arc::new(Self {
+                alarm: TimerTask::default(),
+                start: now(),
+                wanted: Mutex::default(),
+                called: Mutex::default(),
+            })
         }
 
         fn at(&self, ms: u64) -> Instant {
@@ -189,7 +194,7 @@ mod tests {
 
         fn want(self: &Arc<Self>, ms: u64) {
             self.wanted.lock().unwrap().push(ms);
-            Alarm::set(self, Some(self.at(ms)));
+            TimerTask::set(self, Some(self.at(ms)));
         }
 
         async fn called_by(&self, ms: u64) -> Vec<u64> {
@@ -234,7 +239,7 @@ mod tests {
                 }
                 let at = now();
                 owner.wanted.lock().unwrap().push((at - owner.start).as_millis() as u64 + 1);
-                Alarm::set(&owner, Some(at + Duration::from_millis(1)));
+                TimerTask::set(&owner, Some(at + Duration::from_millis(1)));
                 let deadline = at + Duration::from_secs(10);
                 while owner.called.lock().unwrap().len() < 2 {
                     assert!(now() < deadline, "round {round}: lost");
@@ -255,7 +260,7 @@ mod tests {
         });
         drop(first);
         paused().block_on(async {
-            Alarm::set(&owner, Some(now()));
+            TimerTask::set(&owner, Some(now()));
             tokio::time::sleep(Duration::from_secs(1)).await;
         });
         assert!(owner.called.lock().unwrap().last() >= Some(&50));
