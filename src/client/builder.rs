@@ -26,7 +26,7 @@ use crate::pool::{FollowDns, Pool, PoolConfig};
 use crate::race::Scores;
 #[cfg(feature = "__tls")]
 use crate::tls::{Tls, TlsConfig};
-use crate::trace::{Hooks, Observer, Own};
+use crate::trace::{Hooks, Observer, ObserverHandle};
 use crate::transport::{TcpTransport, Transport};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -47,7 +47,7 @@ const TLS_TIMEOUT: Duration = Duration::from_secs(5);
 pub struct ClientBuilder {
     resolver: Option<CachedResolver>,
     transport: Option<Arc<dyn Transport>>,
-    observers: Vec<Own>,
+    observers: Vec<ObserverHandle>,
     /// What is wrong with the caller's input.
     invalid: Option<Error>,
     pool: PoolConfig,
@@ -142,7 +142,7 @@ impl ClientBuilder {
 
     /// Tells `observer` everything that happens, beside those set before. Nobody by default.
     pub fn observer(mut self, observer: impl Observer) -> Self {
-        self.observers.push(Own::new(observer));
+        self.observers.push(ObserverHandle::new(observer));
         self
     }
 

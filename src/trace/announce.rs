@@ -2,7 +2,7 @@
 
 use super::causes::CloseCause;
 use super::event::{Event, Record, Subject};
-use super::hooks::{Hooks, Own};
+use super::hooks::{Hooks, ObserverHandle};
 use super::observer::Wants;
 use crate::clock::{Instant, now};
 
@@ -14,7 +14,7 @@ pub(crate) fn connection_closed(hooks: &Hooks, connection: u64, cause: CloseCaus
 }
 
 /// Tells the observers, and the call's own one, that a request released its connection.
-pub(crate) fn connection_released(hooks: &Hooks, own: Option<&Own>, connection: u64, kept: bool) {
+pub(crate) fn connection_released(hooks: &Hooks, own: Option<&ObserverHandle>, connection: u64, kept: bool) {
     let own = own.filter(|own| own.wants().includes(Wants::CONNECTIONS));
     if own.is_some() || hooks.wants().includes(Wants::CONNECTIONS) {
         tell_connection(hooks, own, connection, now(), Event::Released { kept });
@@ -38,7 +38,7 @@ pub(crate) fn config_skipped(hooks: &Hooks, line: usize, word: &str) {
 }
 
 /// Tells the observers an event of a connection.
-pub(super) fn tell_connection(hooks: &Hooks, own: Option<&Own>, connection: u64, at: Instant, event: Event) {
+pub(super) fn tell_connection(hooks: &Hooks, own: Option<&ObserverHandle>, connection: u64, at: Instant, event: Event) {
     let record = Record { subject: Subject::Connection(connection), at: at.into_std(), event };
     hooks.tell(own, Wants::CONNECTIONS, &record);
 }

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::dial_trace::DialTrace;
 use super::event::{Asked, Event, Record, Subject, TlsFacts};
-use super::hooks::{Hooks, Own};
+use super::hooks::{Hooks, ObserverHandle};
 use super::observer::{EndedCall, Wants};
 use super::phase::Phase;
 use super::timings::Timings;
@@ -20,7 +20,7 @@ struct TracedCall {
     /// The client's observers.
     hooks: Hooks,
     /// The call's own observer, which is told beside the client's.
-    own: Option<Own>,
+    own: Option<ObserverHandle>,
     /// The union of what the client's observers and the call's own one want.
     wants: Wants,
     /// The first request. `None` if no observer wants calls or their ends.
@@ -32,11 +32,11 @@ struct TracedCall {
 
 impl Trace {
     /// Starts the trace of a call that begins now. `asked` is called only if an observer wants calls or their ends.
-    pub(crate) fn start(hooks: &Hooks, own: Option<Own>, asked: impl FnOnce() -> Asked) -> Self {
+    pub(crate) fn start(hooks: &Hooks, own: Option<ObserverHandle>, asked: impl FnOnce() -> Asked) -> Self {
         let start = now();
         let number = hooks.next_call();
         let timings = Mutex::new(Timings::new(start));
-        let wants = own.as_ref().map_or(Wants::NOTHING, Own::wants).and(hooks.wants());
+        let wants = own.as_ref().map_or(Wants::NOTHING, ObserverHandle::wants).and(hooks.wants());
         let asked = wants.includes(Wants::CALLS.and(Wants::ENDS)).then(|| Arc::new(asked()));
         let trace = Self(Arc::new(TracedCall { hooks: hooks.clone(), own, wants, asked, number, start, timings }));
         if let Some(asked) = trace.0.asked.as_ref().filter(|_| wants.includes(Wants::CALLS)) {
@@ -51,7 +51,7 @@ impl Trace {
     }
 
     /// Returns the call's own observer.
-    pub(crate) fn own(&self) -> Option<&Own> {
+    pub(crate) fn own(&self) -> Option<&ObserverHandle> {
         self.0.own.as_ref()
     }
 

@@ -10,12 +10,12 @@ use super::observer::{EndedCall, Observer, Wants};
 
 /// An observer with the [`Wants`] that it was asked for once. Clones share the observer.
 #[derive(Clone)]
-pub(crate) struct Own {
+pub(crate) struct ObserverHandle {
     wants: Wants,
     observer: Arc<dyn Observer>,
 }
 
-impl Own {
+impl ObserverHandle {
     pub(crate) fn new(observer: impl Observer) -> Self {
         Self { wants: observer.wants(), observer: Arc::new(observer) }
     }
@@ -40,7 +40,7 @@ pub(crate) struct Hooks(Arc<Observers>);
 
 #[derive(Default)]
 struct Observers {
-    list: Vec<Own>,
+    list: Vec<ObserverHandle>,
     /// The union of what the observers want.
     wants: Wants,
     /// The number of calls so far.
@@ -48,7 +48,7 @@ struct Observers {
 }
 
 impl Hooks {
-    pub(crate) fn new(list: Vec<Own>) -> Self {
+    pub(crate) fn new(list: Vec<ObserverHandle>) -> Self {
         let wants = list.iter().fold(Wants::NOTHING, |all, observer| all.and(observer.wants));
         Self(Arc::new(Observers { list, wants, calls: AtomicU64::new(0) }))
     }
@@ -64,16 +64,16 @@ impl Hooks {
     }
 
     /// Delivers an event to the observers that want `what`. The observer of the call comes last.
-    pub(super) fn tell(&self, own: Option<&Own>, what: Wants, record: &Record) {
+    pub(super) fn tell(&self, own: Option<&ObserverHandle>, what: Wants, record: &Record) {
         self.wanting(own, what).for_each(|observer| observer.tell(record));
     }
 
     /// Delivers the end of a call to the observers that want it. The observer of the call comes last.
-    pub(super) fn tell_end(&self, own: Option<&Own>, call: &EndedCall<'_>) {
+    pub(super) fn tell_end(&self, own: Option<&ObserverHandle>, call: &EndedCall<'_>) {
         self.wanting(own, Wants::ENDS).for_each(|observer| observer.tell_end(call));
     }
 
-    fn wanting<'a>(&'a self, own: Option<&'a Own>, what: Wants) -> impl Iterator<Item = &'a Own> {
+    fn wanting<'a>(&'a self, own: Option<&'a ObserverHandle>, what: Wants) -> impl Iterator<Item = &'a ObserverHandle> {
         self.0.list.iter().chain(own).filter(move |observer| observer.wants.includes(what))
     }
 }
@@ -112,7 +112,7 @@ mod tests {
     #[test]
     fn an_event_reaches_those_that_want_it_and_the_calls_own_observer_last() {
         let notes = Arc::new(Mutex::new(Vec::new()));
-        let observer = |name, wants| Own::new(Note { name, wants, notes: notes.clone() });
+        let observer = |name, wants| ObserverHandle::new(Note { name, wants, notes: notes.clone() });
         let hooks = Hooks::new(vec![
             observer("calls", Wants::CALLS),
             observer("panics", Wants::EVERYTHING),

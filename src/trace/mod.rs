@@ -45,7 +45,7 @@ pub use waterfall::Waterfall;
 pub(crate) use announce::{config_skipped, connection_closed, connection_released, connection_retired};
 pub(crate) use call_trace::Trace;
 pub(crate) use dial_trace::DialTrace;
-pub(crate) use hooks::{Hooks, Own};
+pub(crate) use hooks::{Hooks, ObserverHandle};
 
 pub(crate) fn is_timed() -> bool {
     true
