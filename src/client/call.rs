@@ -32,7 +32,7 @@ use crate::connect::{Conn, ConnectError, Protocol, SendError, Times};
 use crate::error::{self, Error, ErrorKind, Result, io_cause};
 use crate::origin::Scheme;
 use crate::pool::{Checkout, Delivery, InLine, Lease, LeaseError, Stay, Ticket, Wish};
-use crate::trace::{Asked, CloseCause, Event, Phase, RetryCause, Trace, Wants};
+use crate::trace::{CloseCause, Event, Phase, RequestInfo, RetryCause, Trace, Wants};
 
 /// Makes the call `request` describes.
 pub(super) async fn run(client: &Shared, request: Box<Request>) -> Result<Response> {
@@ -137,7 +137,7 @@ impl<'a> Call<'a> {
         add_defaults(&mut request.headers, &client.calls.headers)?;
         request.check()?;
         let target = target(&request)?;
-        let trace = Trace::start(&client.hooks, request.options.observer.clone(), || Asked {
+        let trace = Trace::start(&client.hooks, request.options.observer.clone(), || RequestInfo {
             method: request.method.clone(),
             origin: request.origin.clone(),
             target: client.calls.shown(target.clone()),
@@ -320,7 +320,7 @@ impl<'a> Call<'a> {
         (request.url, request.origin, request.method) = (onward.url, onward.origin, onward.method);
         let (method, origin) = (request.method.clone(), request.origin.clone());
         self.target = Some(target.clone());
-        let to = Arc::new(Asked { method, origin, target: self.client.calls.shown(target) });
+        let to = Arc::new(RequestInfo { method, origin, target: self.client.calls.shown(target) });
         self.open.trace.emit(Event::Redirected { status, to });
         self.attempts = Attempts::default();
         self.stay();

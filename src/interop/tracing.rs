@@ -7,7 +7,7 @@ use tracing::field::Empty;
 use tracing::{Span, debug, info_span, warn};
 
 use super::conventions::{error_type, method_name, protocol_version, scheme_name};
-use crate::trace::{Asked, EndedCall, Event, Observer, Outcome, Phase, Record, Subject, Wants};
+use crate::trace::{EndedCall, Event, Observer, Outcome, Phase, Record, RequestInfo, Subject, Wants};
 
 /// Makes each call of one client a span, and its steps events in the span.
 ///
@@ -41,7 +41,7 @@ impl Tracing {
 }
 
 /// Creates the span of a call.
-fn span(Asked { method, origin, target }: &Asked) -> Span {
+fn span(RequestInfo { method, origin, target }: &RequestInfo) -> Span {
     let scheme = scheme_name(origin.scheme());
     info_span!(
         "HTTP",

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::dial_trace::DialTrace;
-use super::event::{Asked, Event, Record, Subject, TlsFacts};
+use super::event::{Event, Record, RequestInfo, Subject, TlsFacts};
 use super::hooks::{Hooks, ObserverHandle};
 use super::observer::{EndedCall, Wants};
 use super::phase::Phase;
@@ -24,7 +24,7 @@ struct TracedCall {
     /// The union of what the client's observers and the call's own one want.
     wants: Wants,
     /// The first request. `None` if no observer wants calls or their ends.
-    asked: Option<Arc<Asked>>,
+    asked: Option<Arc<RequestInfo>>,
     number: u64,
     start: Instant,
     timings: Mutex<Timings>,
@@ -32,7 +32,7 @@ struct TracedCall {
 
 impl Trace {
     /// Starts the trace of a call that begins now. `asked` is called only if an observer wants calls or their ends.
-    pub(crate) fn start(hooks: &Hooks, own: Option<ObserverHandle>, asked: impl FnOnce() -> Asked) -> Self {
+    pub(crate) fn start(hooks: &Hooks, own: Option<ObserverHandle>, asked: impl FnOnce() -> RequestInfo) -> Self {
         let start = now();
         let number = hooks.next_call();
         let timings = Mutex::new(Timings::new(start));

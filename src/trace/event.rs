@@ -46,7 +46,7 @@ pub enum Subject {
 #[non_exhaustive]
 pub enum Event {
     /// A call began.
-    CallStart(Arc<Asked>),
+    CallStart(Arc<RequestInfo>),
     /// The call waits for a connection, until it is [`Leased`](Self::Leased) one or fails.
     #[non_exhaustive]
     Queued {
@@ -113,7 +113,7 @@ pub enum Event {
         /// The response's status.
         status: StatusCode,
         /// The next request.
-        to: Arc<Asked>,
+        to: Arc<RequestInfo>,
     },
     /// A piece of the response's body was read. Only observers see this event; the timings ignore it.
     #[non_exhaustive]
@@ -256,7 +256,7 @@ pub enum Event {
 /// A request as events describe it: method, origin and target. Its `Debug` output omits the query, which may hold secrets.
 #[derive(Clone)]
 #[non_exhaustive]
-pub struct Asked {
+pub struct RequestInfo {
     /// The method.
     pub method: Method,
     /// The origin that the request is sent to.
@@ -265,9 +265,9 @@ pub struct Asked {
     pub target: Uri,
 }
 
-impl fmt::Debug for Asked {
+impl fmt::Debug for RequestInfo {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Asked({} {}{})", self.method, self.origin, self.target.path())
+        write!(f, "RequestInfo({} {}{})", self.method, self.origin, self.target.path())
     }
 }
 

@@ -74,7 +74,7 @@ mod tests {
 
     use http::StatusCode;
 
-    use super::super::event::{Asked, Event};
+    use super::super::event::{Event, RequestInfo};
     use super::super::lookup::Family;
     use super::super::samples::{SENT, address, dns_start, folded, leased};
     use crate::origin::Origin;
@@ -87,7 +87,7 @@ mod tests {
     fn curls_figures_are_those_of_the_last_request_counted_from_the_calls_start() {
         let redirected = |method| Event::Redirected {
             status: StatusCode::FOUND,
-            to: Arc::new(Asked { method, origin: origin("http://b.test/"), target: http::Uri::from_static("/") }),
+            to: Arc::new(RequestInfo { method, origin: origin("http://b.test/"), target: http::Uri::from_static("/") }),
         };
         let origin = origin("http://a.test/");
         let timings = folded(&[

@@ -33,7 +33,7 @@ mod waterfall;
 
 pub use call_trace::TimingsHandle;
 pub use causes::{CloseCause, Limit, RetryCause};
-pub use event::{Asked, Event, Record, Subject, TlsFacts};
+pub use event::{Event, Record, RequestInfo, Subject, TlsFacts};
 pub use hops::{Attempt, Hop, HopEnd, Outcome};
 pub use lookup::{DnsLookup, Family, Source};
 pub use observer::{EndedCall, Observer, Wants};

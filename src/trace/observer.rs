@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::event::{Asked, Record};
+use super::event::{Record, RequestInfo};
 use super::timings::Timings;
 
 /// Receives the events of a client's calls and connections.
@@ -120,7 +120,7 @@ pub struct EndedCall<'a> {
     /// The call's number, as in [`Subject::Call`](super::Subject::Call).
     pub number: u64,
     /// The first request of the call, before redirects.
-    pub request: &'a Asked,
+    pub request: &'a RequestInfo,
     /// The call's timings and result.
     pub timings: &'a Timings,
 }
