@@ -7,7 +7,7 @@ use tracing::field::Empty;
 use tracing::{Span, debug, info_span, warn};
 
 use super::conventions::{error_type, method_name, protocol_version, scheme_name};
-use crate::trace::{EndedCall, Event, Observer, Outcome, Phase, Record, RequestInfo, Subject, Wants};
+use crate::trace::{AttemptOutcome, EndedCall, Event, Observer, Phase, Record, RequestInfo, Subject, Wants};
 
 /// Makes each call of one client a span, and its steps events in the span.
 ///
@@ -113,8 +113,8 @@ impl Observer for Tracing {
             let address = attempt.address;
             let elapsed_us = attempt.elapsed.as_micros() as u64;
             let error = match &attempt.outcome {
-                Outcome::Failed(error) => Some(error.to_string()),
-                Outcome::Cancelled => Some("cancelled".to_owned()),
+                AttemptOutcome::Failed(error) => Some(error.to_string()),
+                AttemptOutcome::Cancelled => Some("cancelled".to_owned()),
                 _ => None,
             };
             debug!(parent: &span, %address, elapsed_us, error, "attempt");

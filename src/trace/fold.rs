@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::dial_trace::DialTrace;
 use super::event::Event;
-use super::hops::{History, Hop, HopEnd, Outcome};
+use super::hops::{AttemptOutcome, History, Hop, HopEnd};
 use super::milestones::Milestones;
 use super::phase::Phase;
 use super::timings::{LastRequest, Timings, UnlistedDial};
@@ -46,10 +46,13 @@ impl Timings {
                 self.history_mut().start_attempt(at, start, *address);
             }
             Event::AttemptEnd { address, error } => {
-                let outcome = error.as_ref().map_or(Outcome::Connected, |error| Outcome::Failed(error.clone()));
+                let outcome =
+                    error.as_ref().map_or(AttemptOutcome::Connected, |error| AttemptOutcome::Failed(error.clone()));
                 self.history_mut().end_attempt(at, *address, outcome);
             }
-            Event::AttemptCancelled { address } => self.history_mut().end_attempt(at, *address, Outcome::Cancelled),
+            Event::AttemptCancelled { address } => {
+                self.history_mut().end_attempt(at, *address, AttemptOutcome::Cancelled)
+            }
             Event::TlsFailed { address: Some(address), error } => {
                 self.history_mut().fail_attempt(*address, error.clone());
             }
@@ -253,7 +256,7 @@ mod tests {
         timings.list_dial();
         let attempts: Vec<_> = timings.attempts().iter().map(|attempt| (attempt.address, attempt.elapsed)).collect();
         assert_eq!(attempts, addresses.map(|address| (address, Duration::ZERO)));
-        assert!(timings.attempts().iter().all(|attempt| matches!(attempt.outcome, Outcome::Pending)));
+        assert!(timings.attempts().iter().all(|attempt| matches!(attempt.outcome, AttemptOutcome::Pending)));
         assert!(timings.history().attempts_last().is_empty());
     }
 

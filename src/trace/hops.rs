@@ -58,14 +58,14 @@ pub struct Attempt {
     /// The duration of the attempt, with the part before the call's start.
     pub elapsed: Duration,
     /// The result.
-    pub outcome: Outcome,
+    pub outcome: AttemptOutcome,
     started_at: Instant,
 }
 
 /// The result of dialling an address.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
-pub enum Outcome {
+pub enum AttemptOutcome {
     /// Not known yet.
     Pending,
     /// The address connected.
@@ -134,7 +134,7 @@ impl History {
 
     /// Returns the number of attempts for the last request that failed.
     pub(super) fn failed_last(&self) -> usize {
-        self.attempts_last().iter().filter(|attempt| matches!(attempt.outcome, Outcome::Failed(_))).count()
+        self.attempts_last().iter().filter(|attempt| matches!(attempt.outcome, AttemptOutcome::Failed(_))).count()
     }
 
     pub(super) fn add_lookup(&mut self, lookup: DnsLookup) {
@@ -147,15 +147,15 @@ impl History {
             address,
             started: at.saturating_duration_since(call_start),
             elapsed: Duration::ZERO,
-            outcome: Outcome::Pending,
+            outcome: AttemptOutcome::Pending,
             started_at: at,
         });
     }
 
     /// Ends the pending attempt to dial `address`.
-    pub(super) fn end_attempt(&mut self, at: Instant, address: SocketAddr, outcome: Outcome) {
+    pub(super) fn end_attempt(&mut self, at: Instant, address: SocketAddr, outcome: AttemptOutcome) {
         let is_pending =
-            |attempt: &&mut Attempt| attempt.address == address && matches!(attempt.outcome, Outcome::Pending);
+            |attempt: &&mut Attempt| attempt.address == address && matches!(attempt.outcome, AttemptOutcome::Pending);
         if let Some(attempt) = self.attempts.iter_mut().rev().find(is_pending) {
             attempt.elapsed = at.saturating_duration_since(attempt.started_at);
             attempt.outcome = outcome;
@@ -165,7 +165,7 @@ impl History {
     /// Marks the last attempt to dial `address` as failed: it connected, but its TLS handshake failed.
     pub(super) fn fail_attempt(&mut self, address: SocketAddr, error: Arc<io::Error>) {
         if let Some(attempt) = self.attempts.iter_mut().rev().find(|attempt| attempt.address == address) {
-            attempt.outcome = Outcome::Failed(error);
+            attempt.outcome = AttemptOutcome::Failed(error);
         }
     }
 
@@ -204,8 +204,8 @@ mod tests {
         let mut history = History::EMPTY;
         history.start_attempt(start + ms(1), start, address(1));
         history.start_attempt(start + ms(2), start, address(2));
-        history.end_attempt(start + ms(9), address(2), Outcome::Connected);
-        history.end_attempt(start + ms(9), address(1), Outcome::Failed(error()));
+        history.end_attempt(start + ms(9), address(2), AttemptOutcome::Connected);
+        history.end_attempt(start + ms(9), address(1), AttemptOutcome::Failed(error()));
         assert_eq!(history.attempts().iter().map(|attempt| attempt.elapsed).collect::<Vec<_>>(), [ms(8), ms(7)]);
         assert_eq!(history.failed_last(), 1);
         history.fail_attempt(address(2), error());

@@ -34,7 +34,7 @@ mod waterfall;
 pub use call_trace::TimingsHandle;
 pub use causes::{CloseCause, Limit, RetryCause};
 pub use event::{Event, Record, RequestInfo, Subject, TlsFacts};
-pub use hops::{Attempt, Hop, HopEnd, Outcome};
+pub use hops::{Attempt, AttemptOutcome, Hop, HopEnd};
 pub use lookup::{DnsLookup, Family, Source};
 pub use observer::{EndedCall, Observer, Wants};
 pub use phase::Phase;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::ser::{Serialize, SerializeStruct, Serializer};
 
 use super::event::TlsFacts;
-use super::hops::{Attempt, Hop, HopEnd, Outcome};
+use super::hops::{Attempt, AttemptOutcome, Hop, HopEnd};
 use super::lookup::DnsLookup;
 use super::phase::Phase;
 use super::timings::Timings;
@@ -77,10 +77,10 @@ impl Serialize for DnsLookup {
 impl Serialize for Attempt {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let (outcome, error) = match &self.outcome {
-            Outcome::Pending => ("pending", None),
-            Outcome::Connected => ("connected", None),
-            Outcome::Failed(error) => ("failed", Some(error.to_string())),
-            Outcome::Cancelled => ("cancelled", None),
+            AttemptOutcome::Pending => ("pending", None),
+            AttemptOutcome::Connected => ("connected", None),
+            AttemptOutcome::Failed(error) => ("failed", Some(error.to_string())),
+            AttemptOutcome::Cancelled => ("cancelled", None),
         };
         let mut attempt = serializer.serialize_struct("Attempt", 5)?;
         attempt.serialize_field("address", &self.address)?;
