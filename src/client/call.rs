@@ -842,7 +842,7 @@ impl Exchange<'_> {
                 if let Some(upload) = asked.as_ref().filter(|_| status == StatusCode::CONTINUE) {
                     upload.consent(true);
                 }
-                trace.mention(Wants::INTERIM, || Event::Informational { status });
+                trace.notify(Wants::INTERIM, || Event::Informational { status });
             });
         }
         match self.lease.conn().protocol() {
@@ -897,7 +897,7 @@ impl Exchange<'_> {
         let body = self.upload.as_ref().map_or(self.body, |upload| upload.bytes());
         // A response may come before the whole request was sent.
         let sent = times.sent.map(|sent| times.answered.map_or(sent, |answered| sent.min(answered)));
-        self.trace.exchanged(times.begun, sent, body, times.answered);
+        self.trace.record_exchange(times.begun, sent, body, times.answered);
         times
     }
 }

@@ -279,7 +279,7 @@ impl Payload {
         if let Some(data) = frame.data_ref() {
             let bytes = data.len() as u64;
             self.bytes += bytes;
-            self.trace.mention_at(now, Wants::CHUNKS, || Event::BodyChunk { bytes });
+            self.trace.notify_at(now, Wants::CHUNKS, || Event::BodyChunk { bytes });
             self.finish_at_end(now);
         }
         frame

@@ -29,7 +29,7 @@ pub fn time_warm_request(hooks: &BenchedHooks) {
     // The socket notes the time of a write, and of the first read.
     let sent = now();
     let answered = now();
-    trace.exchanged(None, Some(sent), 0, Some(answered));
+    trace.record_exchange(None, Some(sent), 0, Some(answered));
     trace.emit(Event::Headers { status: StatusCode::OK, version: Version::HTTP_11 });
     trace.emit(Event::BodyEnd { bytes: 2 });
 }

@@ -84,7 +84,7 @@ impl Trace {
 
     /// Takes the times of an exchange: of its first byte sent, of its last byte sent, of its body's length in bytes, and of
     /// the first byte of the response. A time is `None` if the exchange did not get so far.
-    pub(crate) fn exchanged(
+    pub(crate) fn record_exchange(
         &self,
         begun: Option<Instant>,
         sent: Option<Instant>,
@@ -131,12 +131,12 @@ impl Trace {
 
     /// Tells observers an event that happens now and is not part of the timings. `event` is called only if an observer
     /// wants `what`.
-    pub(crate) fn mention(&self, what: Wants, event: impl FnOnce() -> Event) {
-        self.mention_at(None, what, event);
+    pub(crate) fn notify(&self, what: Wants, event: impl FnOnce() -> Event) {
+        self.notify_at(None, what, event);
     }
 
-    /// Like [`Self::mention`], for an event whose time may be known already.
-    pub(crate) fn mention_at(&self, at: Option<Instant>, what: Wants, event: impl FnOnce() -> Event) {
+    /// Like [`Self::notify`], for an event whose time may be known already.
+    pub(crate) fn notify_at(&self, at: Option<Instant>, what: Wants, event: impl FnOnce() -> Event) {
         if self.is_wanted(what) {
             self.tell(what, at.unwrap_or_else(now), event());
         }
@@ -184,7 +184,7 @@ impl Trace {
 
     /// Ends a call that a layer answered without sending a request.
     #[cfg(feature = "tower")]
-    pub(crate) fn made_up(&self, status: http::StatusCode, version: http::Version) {
+    pub(crate) fn answered_by_layer(&self, status: http::StatusCode, version: http::Version) {
         self.emit(Event::Headers { status, version });
         self.emit(Event::BodyEnd { bytes: 0 });
     }
