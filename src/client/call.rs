@@ -181,7 +181,7 @@ impl<'a> Call<'a> {
         loop {
             let answered = self.worthwhile_answer().await?;
             if answered.status() == StatusCode::SWITCHING_PROTOCOLS {
-                return Err(Error::switched(&self.request().origin));
+                return Err(Error::unexpected_upgrade(&self.request().origin));
             }
             match self.onward(&answered) {
                 Ok(None) => return self.responded(answered),
@@ -351,7 +351,7 @@ impl<'a> Call<'a> {
             }
             let mut lease = lease.map_err(|error| match error {
                 LeaseError::Impatient(limit) => {
-                    Error::silence(&self.request().origin, self.open.trace.phase(), "no connection", limit)
+                    Error::stalled(&self.request().origin, self.open.trace.phase(), "no connection", limit)
                 }
                 LeaseError::Lost if Handle::try_current().is_err() => Error::no_runtime(&self.request().origin),
                 error => Error::no_lease(&self.request().origin, error),
@@ -431,7 +431,7 @@ impl<'a> Call<'a> {
             Ok(sent) => sent,
             Err(Stalled { what, limit }) => {
                 lease.give_up_on(progress);
-                return Err(Error::silence(&self.request().origin, self.open.trace.phase(), what, limit));
+                return Err(Error::stalled(&self.request().origin, self.open.trace.phase(), what, limit));
             }
         };
         let sent = match sent {
@@ -477,7 +477,7 @@ impl<'a> Call<'a> {
         Err(match (lease.conn().refusal(), failed.error) {
             (Some(refusal), error) => Error::client_refused(origin, refusal, error),
             (None, Some(error)) => Error::exchange(origin, error, times.answered.is_some()),
-            (None, None) => Error::no_answer(origin),
+            (None, None) => Error::closed_before_send(origin),
         })
     }
 

@@ -271,7 +271,7 @@ impl Payload {
         self.fail("timeout");
         Poll::Ready(Some(Err(match deadline.filter(|deadline| deadline.at <= clock::now()) {
             Some(deadline) => Error::timeout(&self.origin, Phase::Receive, deadline.limit),
-            None => Error::silence(&self.origin, Phase::Receive, "nothing more of the body", idle),
+            None => Error::stalled(&self.origin, Phase::Receive, "nothing more of the body", idle),
         })))
     }
 
@@ -297,7 +297,7 @@ impl Payload {
             return Ok(());
         }
         self.fail("body");
-        Err(Error::cut_body(&self.origin, self.bytes, short))
+        Err(Error::reset_body(&self.origin, self.bytes, short))
     }
 
     /// Ends the call as soon as nothing more can come, also if nobody asks for the end.

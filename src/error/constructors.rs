@@ -74,7 +74,7 @@ impl Error {
                 error.0.timed_out = true;
                 error
             }
-            LeaseError::Impatient(limit) => Self::silence(origin, Phase::Queue, "no connection", limit),
+            LeaseError::Impatient(limit) => Self::stalled(origin, Phase::Queue, "no connection", limit),
             LeaseError::Refused(Limit::Draining) => {
                 Self::new(ErrorKind::Pool, format!("call {origin}: {}", Limit::Draining))
             }
@@ -122,13 +122,13 @@ impl Error {
     }
 
     /// Returns the error of a connection that closed before the request was sent.
-    pub(crate) fn no_answer(origin: &Origin) -> Self {
+    pub(crate) fn closed_before_send(origin: &Origin) -> Self {
         let what = "the connection closed before the request was sent";
         Self::new(ErrorKind::Exchange, format!("exchange with {origin}: {what}"))
     }
 
     /// Returns the error of a 101 response to a request that asked for no other protocol.
-    pub(crate) fn switched(origin: &Origin) -> Self {
+    pub(crate) fn unexpected_upgrade(origin: &Origin) -> Self {
         let what = "the server switches to another protocol (101), which the request did not ask for";
         Self::new(ErrorKind::Exchange, format!("exchange with {origin}: {what}"))
     }
@@ -147,7 +147,7 @@ impl Error {
     }
 
     /// Returns the error of a body whose HTTP/2 stream was reset before its end.
-    pub(crate) fn cut_body(origin: &Origin, bytes: u64, announced: Option<u64>) -> Self {
+    pub(crate) fn reset_body(origin: &Origin, bytes: u64, announced: Option<u64>) -> Self {
         let of = announced.map_or(String::new(), |announced| format!(" of {announced}"));
         let what = "the peer reset the stream before its end";
         Self::new(ErrorKind::Body, format!("read the body from {origin}: {what}, after {bytes}{of} bytes"))
@@ -176,7 +176,7 @@ impl Error {
     }
 
     /// Returns the error of a call that made no progress for too long. `what` is a clause such as `no response headers`.
-    pub(crate) fn silence(origin: &Origin, phase: Phase, what: &str, after: Duration) -> Self {
+    pub(crate) fn stalled(origin: &Origin, phase: Phase, what: &str, after: Duration) -> Self {
         let message = format!("call {origin}: {what} within {after:?}, in phase {phase}");
         Self::new(ErrorKind::Timeout(phase), message)
     }
