@@ -46,7 +46,3 @@ pub(crate) use announce::{config_skipped, connection_closed, connection_released
 pub(crate) use call_trace::Trace;
 pub(crate) use dial_trace::DialTrace;
 pub(crate) use hooks::{Hooks, ObserverHandle};
-
-pub(crate) fn is_timed() -> bool {
-    true
-}
