@@ -159,6 +159,7 @@ impl ClientBuilder {
 
     /// How servers are known, and how the client is known to them.
     #[cfg(feature = "__tls")]
+    #[cfg_attr(docsrs, doc(cfg(any(feature = "tls", feature = "tls-ring"))))]
     pub fn tls(self, tls: impl Into<TlsConfig>) -> Self {
         Self { tls: tls.into(), ..self }
     }
@@ -166,6 +167,7 @@ impl ClientBuilder {
     /// How long the TLS handshake with one address may take; then the next address has its turn. 5 s by default. While there are other
     /// addresses, it is at most half of what is left of the connect timeout.
     #[cfg(feature = "__tls")]
+    #[cfg_attr(docsrs, doc(cfg(any(feature = "tls", feature = "tls-ring"))))]
     pub fn tls_timeout(self, timeout: Duration) -> Self {
         Self { tls_timeout: timeout, ..self }
     }
@@ -349,6 +351,7 @@ impl ClientBuilder {
 
     /// How bodies are decompressed (features `gzip`, `brotli`, `zstd`, `deflate`); with limits by default.
     #[cfg(feature = "__compression")]
+    #[cfg_attr(docsrs, doc(cfg(any(feature = "gzip", feature = "brotli", feature = "zstd", feature = "deflate"))))]
     pub fn decompress(self, decompression: Decompression) -> Self {
         Self { decompression, ..self }
     }
