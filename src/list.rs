@@ -22,7 +22,7 @@ impl Neighbour {
     }
 
     fn get(self) -> Option<usize> {
-        (self != Self::NONE).then_some(self.0 as usize)
+        if self == Self::NONE { None } else { Some(self.0 as usize) }
     }
 }
 

@@ -48,14 +48,14 @@ impl TimerTask {
     /// Outside of a runtime the task cannot be started, so owners call this again after every step.
     pub(crate) fn set<T: Timed>(owner: &Arc<T>, deadline: Option<Instant>) {
         let Some(deadline) = deadline else { return };
-        let alarm = owner.timer_task();
+        let task = owner.timer_task();
         let mut runtime = None;
         let may_start = || {
             runtime = Handle::try_current().ok();
             runtime.is_some()
         };
-        match (alarm.state.set(nanos(alarm.base, deadline), may_start), runtime) {
-            (TaskAction::Wake, _) => alarm.wake.notify_one(),
+        match (task.state.set(nanos(task.base, deadline), may_start), runtime) {
+            (TaskAction::Wake, _) => task.wake.notify_one(),
             (TaskAction::Start, Some(runtime)) => RunningTask::start(owner, &runtime, false),
             _ => {}
         }
@@ -65,10 +65,10 @@ impl TimerTask {
     ///
     /// For owners whose next timeout is the one that was set before: `deadline` is that timeout or an earlier time.
     pub(crate) fn ensure_running<T: Timed>(owner: &Arc<T>, deadline: Option<Instant>) {
-        let alarm = owner.timer_task();
-        let Some(deadline) = deadline.filter(|_| !alarm.state.is_asleep()) else { return };
+        let task = owner.timer_task();
+        let Some(deadline) = deadline.filter(|_| !task.state.is_asleep()) else { return };
         let runtime = Handle::try_current().ok();
-        let action = alarm.state.restart(nanos(alarm.base, deadline), runtime.is_some());
+        let action = task.state.restart(nanos(task.base, deadline), runtime.is_some());
         if let (TaskAction::Start, Some(runtime)) = (action, runtime) {
             RunningTask::start(owner, &runtime, false);
         }
@@ -96,17 +96,17 @@ struct RunningTask<T: Timed> {
 impl<T: Timed> RunningTask<T> {
     /// Starts a task whose state is asleep already.
     fn start(owner: &Arc<T>, runtime: &Handle, moved: bool) {
-        let alarm = owner.timer_task();
-        let task = Self {
+        let task = owner.timer_task();
+        let running = Self {
             owner: Arc::downgrade(owner),
-            state: alarm.state.clone(),
-            base: alarm.base,
-            wake: alarm.wake.clone(),
+            state: task.state.clone(),
+            base: task.base,
+            wake: task.wake.clone(),
             runtime: runtime.id(),
             moved,
             ended: false,
         };
-        runtime.spawn(task.run());
+        runtime.spawn(running.run());
     }
 
     async fn run(mut self) {
@@ -158,7 +158,7 @@ mod tests {
 
     /// An owner with timeouts at the times in `wanted`, which notes the times at which it was called.
     struct Owner {
-        alarm: TimerTask,
+        timer_task: TimerTask,
         start: Instant,
         wanted: Mutex<Vec<u64>>,
         called: Mutex<Vec<u64>>,
@@ -166,7 +166,7 @@ mod tests {
 
     impl Timed for Owner {
         fn timer_task(&self) -> &TimerTask {
-            &self.alarm
+            &self.timer_task
         }
 
         fn handle_timeout(self: &Arc<Self>, now: Instant) -> Option<Instant> {
@@ -181,7 +181,7 @@ mod tests {
     impl Owner {
         fn new() -> Arc<Self> {
             Arc::new(Self {
-                alarm: TimerTask::default(),
+                timer_task: TimerTask::default(),
                 start: now(),
                 wanted: Mutex::default(),
                 called: Mutex::default(),

@@ -71,7 +71,7 @@ impl Context {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// The request, or the client, could not be built: the caller's input is not valid.
+    /// The request, or the client, is not valid: the caller's input cannot work, so that nothing was sent.
     Request,
     /// The name could not be resolved.
     Resolve,
@@ -81,7 +81,7 @@ pub enum ErrorKind {
     Tls,
     /// The pool's limits left no connection for the request.
     Pool,
-    /// The request could not be sent, or the head of the response not be read.
+    /// The request could not be sent, or the head of the response could not be read.
     Exchange,
     /// A redirect could not be followed.
     Redirect,

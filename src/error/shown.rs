@@ -45,7 +45,10 @@ pub(super) fn url_without_scheme(text: &str) -> Option<String> {
         return None;
     }
     let url = format!("{scheme}://{text}");
-    Url::parse(&url).is_ok().then_some(url)
+    match Url::parse(&url) {
+        Ok(_) => Some(url),
+        Err(_) => None,
+    }
 }
 
 #[cfg(test)]

@@ -313,7 +313,8 @@ mod tests {
         let tell = |after: u64, subject, event| {
             meter.observe(&Record { subject, at: at + Duration::from_secs(after), event });
         };
-        let (connection, call) = (Subject::Connection(samples::CONNECTION), Subject::Call(1));
+        let connection = Subject::Connection(samples::CONNECTION);
+        let call = Subject::Call(1);
         let open = |state: &str| sums.sum(Instrument::OpenConnections, &format!("http.connection.state={state}"));
         tell(0, connection, Event::DialStart { origin });
         tell(1, connection, Event::HandshakeStart { version: Version::HTTP_2 });

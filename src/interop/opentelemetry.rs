@@ -71,7 +71,8 @@ impl OpenTelemetry {
     /// They are read whenever the meter is. The meter does not keep the client alive.
     pub fn watch(meter: &Meter, client: &Client) {
         for reading in &READINGS {
-            let (client, read) = (client.downgrade(), reading.read);
+            let client = client.downgrade();
+            let read = reading.read;
             let value = move || client.upgrade().map(|client| read(&client));
             // The instruments live as long as the meter's provider.
             if reading.grows {

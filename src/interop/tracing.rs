@@ -70,8 +70,8 @@ impl Observer for Tracing {
             warn!(line, %word, "resolv.conf: a word that is not understood is left out");
         }
         let Subject::Call(number) = record.subject else { return };
-        if let Event::CallStart(asked) = &record.event {
-            let span = span(asked);
+        if let Event::CallStart(request) = &record.event {
+            let span = span(request);
             self.spans().insert(number, span);
             return;
         }

@@ -24,23 +24,23 @@ struct TracedCall {
     /// The union of what the client's observers and the call's own one want.
     wants: Wants,
     /// The first request. `None` if no observer wants calls or their ends.
-    asked: Option<Arc<RequestInfo>>,
+    request: Option<Arc<RequestInfo>>,
     number: u64,
     start: Instant,
     timings: Mutex<Timings>,
 }
 
 impl Trace {
-    /// Starts the trace of a call that begins now. `asked` is called only if an observer wants calls or their ends.
-    pub(crate) fn start(hooks: &Hooks, own: Option<ObserverHandle>, asked: impl FnOnce() -> RequestInfo) -> Self {
+    /// Starts the trace of a call that begins now. `request` is called only if an observer wants calls or their ends.
+    pub(crate) fn start(hooks: &Hooks, own: Option<ObserverHandle>, request: impl FnOnce() -> RequestInfo) -> Self {
         let start = now();
         let number = hooks.next_call();
         let timings = Mutex::new(Timings::new(start));
         let wants = own.as_ref().map_or(Wants::NOTHING, ObserverHandle::wants).and(hooks.wants());
-        let asked = wants.includes(Wants::CALLS.and(Wants::ENDS)).then(|| Arc::new(asked()));
-        let trace = Self(Arc::new(TracedCall { hooks: hooks.clone(), own, wants, asked, number, start, timings }));
-        if let Some(asked) = trace.0.asked.as_ref().filter(|_| wants.includes(Wants::CALLS)) {
-            trace.tell(Wants::CALLS, start, Event::CallStart(asked.clone()));
+        let request = wants.includes(Wants::CALLS.and(Wants::ENDS)).then(|| Arc::new(request()));
+        let trace = Self(Arc::new(TracedCall { hooks: hooks.clone(), own, wants, request, number, start, timings }));
+        if let Some(request) = trace.0.request.as_ref().filter(|_| wants.includes(Wants::CALLS)) {
+            trace.tell(Wants::CALLS, start, Event::CallStart(request.clone()));
         }
         trace
     }
@@ -124,7 +124,7 @@ impl Trace {
     }
 
     fn tell_end(&self) {
-        let Some(request) = &self.0.asked else { return };
+        let Some(request) = &self.0.request else { return };
         let call = EndedCall { number: self.0.number, request, timings: &self.timings() };
         self.0.hooks.tell_end(self.0.own.as_ref(), &call);
     }

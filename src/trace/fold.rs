@@ -241,7 +241,8 @@ mod tests {
 
     #[test]
     fn a_call_adopts_the_events_that_a_dial_has_had_so_far() {
-        let (start, hooks) = (crate::clock::now(), Hooks::default());
+        let start = crate::clock::now();
+        let hooks = Hooks::default();
         let dials = [1, 2].map(|number| DialTrace::new(&hooks, number));
         let addresses = [1, 2].map(|last| SocketAddr::from(([192, 0, 2, last], 80)));
         let mut timings = Timings::new(start);
