@@ -17,7 +17,7 @@ use http_body_util::{BodyExt, Full};
 use serde_json::{Value, json};
 use speeddial::dns::{HickoryResolver, Source};
 use speeddial::http::{HeaderName, HeaderValue, Method, StatusCode, Version};
-use speeddial::trace::{Outcome, Phase, Timings, comparison_svg};
+use speeddial::trace::{AttemptOutcome, Phase, Timings, comparison_svg};
 use speeddial::{Client, Error, ErrorKind, PoolConfig};
 use support::dns_server::{DnsServer, add_address};
 use support::http_server::HttpServer;
@@ -247,9 +247,9 @@ fn timings_to_json(timings: Option<&Timings>) -> Value {
     let us = |time: Duration| time.as_nanos() as f64 / 1e3;
     let attempt = |attempt: &speeddial::trace::Attempt| {
         let error = match &attempt.outcome {
-            Outcome::Failed(error) => Some(error.to_string()),
-            Outcome::Cancelled => Some("cancelled".to_owned()),
-            Outcome::Pending => Some("not finished".to_owned()),
+            AttemptOutcome::Failed(error) => Some(error.to_string()),
+            AttemptOutcome::Cancelled => Some("cancelled".to_owned()),
+            AttemptOutcome::Pending => Some("not finished".to_owned()),
             _ => None,
         };
         json!({ "addr": attempt.address.to_string(), "us": us(attempt.elapsed), "error": error })

@@ -1,7 +1,8 @@
-//! An async HTTP client for services that call the same APIs all day.
+//! An async HTTP client with its own DNS cache, connection pool and timings.
 //!
-//! speeddial keeps the numbers (DNS answers, for exactly as long as their TTL allows) and the lines (connections, per
-//! host, under limits you set) ready, and says where every microsecond of a request went.
+//! speeddial is for services that call the same APIs all day. It keeps DNS answers for exactly as long as their TTL allows,
+//! keeps connections open under limits that you set, and reports how long each phase of every request took. Its API follows
+//! reqwest's. It runs on tokio and speaks HTTP/1.1 and HTTP/2, with TLS by rustls.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -16,31 +17,59 @@
 //! # });
 //! let client = speeddial::Client::new();
 //! let response = client.get(&url).send().await?.error_for_status()?;
-//! println!("{:#}", response.timings()); // the waterfall of this request
+//! println!("{:#}", response.timings()); // the phases of this request as a waterfall
 //! assert_eq!(response.text().await?, "hi");
 //! # Ok(()) }
 //! ```
 //!
-//! # The parts
-//! * [`Client`]: requests in, responses out. [`PoolConfig`] limits its connections, [`Error`] says what went wrong.
-//! * [`dns`]: the cache, which works on its own, and the [`Resolve`](dns::Resolve) seam under it.
-//! * [`transport`]: the [`Transport`](transport::Transport) seam: from an address to a byte stream.
-//! * `tls` (feature `tls`): whom to trust and who to be. [`Proxy`], [`Addresses`]: which way to go.
-//! * `interop` (features `hyper-util`, `reqwest`): the connector and the DNS cache under other people's clients; (features
-//!   `metrics`, `opentelemetry`, `tracing`): what happens, as measurements and spans.
-//! * [`trace`]: the [`Observer`](trace::Observer) seam: every event; and [`Timings`](trace::Timings), the sum of them.
+//! A [`Client`] is cheap to clone; make one and share it. Its clones use the same pool and the same DNS cache.
 //!
-//! * [`guide`]: moving from reqwest, tuning the pool, DNS in containers, timeouts, production, tests of your own.
+//! # The parts
+//! * [`Client`] sends a [`Request`] and returns a [`Response`]. [`ClientBuilder`] configures it, and [`Error`] is the error of
+//!   every call.
+//! * [`PoolConfig`] sets the limits of the connection pool, and [`RetryPolicy`] and [`RedirectPolicy`] the rules for further
+//!   requests of a call.
+//! * [`dns`] has the DNS cache, which can be used without a client, and the [`Resolve`](dns::Resolve) trait of the resolvers
+//!   below it.
+//! * [`transport`] has the [`Transport`](transport::Transport) trait, which connects an address to a byte stream.
+//! * `tls` (features `tls` and `tls-ring`) configures trust and client certificates. [`Proxy`] and [`Addresses`] choose the way
+//!   to a server.
+//! * [`trace`] has the events of calls and connections, the [`Observer`](trace::Observer) trait that receives them, and the
+//!   [`Timings`](trace::Timings) of each call.
+//! * `interop` has adapters: the connector and the DNS cache for other clients (features `hyper-util`, `reqwest`), and
+//!   measurements and spans (features `metrics`, `opentelemetry`, `tracing`). With the feature `tower` a [`Client`] is a
+//!   `tower::Service`.
+//!
+//! # Guides
+//! * [Moving from reqwest](guide::moving_from_reqwest)
+//! * [Every default with its reason](guide::defaults)
+//! * [Timeouts](guide::timeouts)
+//! * [Tuning the pool](guide::tuning_the_pool)
+//! * [DNS in containers](guide::dns_in_containers)
+//! * [In production](guide::in_production): measurements, slow calls, secrets, shutdown
+//! * [Testing your service](guide::testing_your_service)
 //!
 //! # The walk of a request
-//! 1. `client/call.rs` takes the deadline and starts the trace.
-//! 2. `pool/mod.rs` leases a connection. One that is idle goes out at once: a warm request does nothing more.
-//! 3. Otherwise the request queues, and the pool dials: `dns/cached.rs` answers, `race/mod.rs` connects to the first
-//!    address that will, `connect/proxy.rs` has a proxy lead on, `tls/handshake.rs` makes it secret, `connect/conn.rs`
-//!    begins to speak HTTP.
-//! 4. `connect/conn.rs` sends the request. Where that fails and `client/retry.rs` finds it safe, again from 2.
-//! 5. `client/response.rs` holds the connection until the body was read, then gives it back.
-//! 6. `trace/timings.rs` adds up: queue + dns + connect + proxy + tls + send + wait + receive = total.
+//! The source files that a request passes, for readers of the code:
+//!
+//! 1. `client/call/mod.rs` sets the deadline and starts the trace. The call then passes `follow.rs` (redirects), `retry.rs` (the
+//!    user's retry policy) and `resend.rs` (repeats that are always safe), each of which runs the next one once or more often.
+//! 2. `client/call/checkout.rs` leases a connection from `pool/mod.rs`. An idle connection is leased at once: a warm request
+//!    goes on with step 5.
+//! 3. If there is none the request is queued, and `pool/dialling.rs` opens a connection if the limits in `pool/state/` allow
+//!    one.
+//! 4. `connect/mod.rs` opens it: `dns/cached.rs` resolves the name, `race/mod.rs` connects to the fastest address,
+//!    `connect/tunnel.rs` goes through a proxy, `connect/secure.rs` makes the TLS handshake, and `connect/conn.rs` the handshake
+//!    of HTTP.
+//! 5. `client/call/exchange.rs` sends the request, which `message.rs` wrote, and waits for the head of the response. If that
+//!    fails, `resend.rs` decides by `client/safe_to_resend.rs` whether to go back to step 2.
+//! 6. `client/body/incoming.rs` reads the body. At its end `client/body/return_guard.rs` releases the connection: it is idle
+//!    again, or closes if it is not fit for another request. A body that is dropped early releases the connection as well.
+//! 7. `trace/fold.rs` adds up the phases as their events come: queue, dns, connect, proxy, tls, send, wait and receive make the
+//!    total.
+
+#![cfg_attr(docsrs, feature(doc_cfg))]
+#![cfg_attr(docsrs, doc(auto_cfg(hide(feature = "__tls", feature = "__compression", feature = "__bench"))))]
 
 mod clock;
 mod credentials;
@@ -56,6 +85,7 @@ pub mod dns;
 mod pool;
 mod race;
 #[cfg(feature = "__tls")]
+#[cfg_attr(docsrs, doc(cfg(any(feature = "tls", feature = "tls-ring"))))]
 pub mod tls;
 pub mod transport;
 
@@ -75,12 +105,13 @@ mod client;
 ))]
 pub mod interop;
 
+pub mod guide;
+
 #[cfg(feature = "tower")]
 pub use client::ClientService;
 #[cfg(feature = "__compression")]
+#[cfg_attr(docsrs, doc(cfg(any(feature = "gzip", feature = "brotli", feature = "zstd", feature = "deflate"))))]
 pub use client::Decompression;
-pub mod guide;
-
 pub use client::{
     Body, Client, ClientBuilder, IntoUrl, Redirect, RedirectAction, RedirectPolicy, Request, RequestBuilder, Response,
     RetryPolicy,
@@ -96,7 +127,7 @@ pub use pool::{FollowDns, HostLimits, HostStats, PoolConfig, PoolConfigError, Po
 pub use pool::benched::{BenchedLease, BenchedPool};
 #[cfg(feature = "__bench")]
 #[doc(hidden)]
-pub use trace::untimed::without_timings;
+pub use trace::benched::{BenchedHooks, time_warm_request};
 
 pub use http::{Method, StatusCode, Version, header};
 pub use url::Url;

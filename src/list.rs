@@ -2,14 +2,14 @@
 
 use slab::Slab;
 
-/// An item's place in one list.
+/// The neighbours of an item in one list.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Links {
     before: Neighbour,
     after: Neighbour,
 }
 
-/// Another item or none, in a quarter of the size of an `Option<usize>`.
+/// The id of a neighbouring item or none, in a quarter of the size of an `Option<usize>`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Neighbour(u32);
 
@@ -22,7 +22,7 @@ impl Neighbour {
     }
 
     fn get(self) -> Option<usize> {
-        (self != Self::NONE).then_some(self.0 as usize)
+        if self == Self::NONE { None } else { Some(self.0 as usize) }
     }
 }
 
@@ -38,15 +38,16 @@ impl std::fmt::Debug for Neighbour {
     }
 }
 
-/// An item that can be in list number `L`; an item can be in as many lists as it has numbers.
+/// An item that can be in list number `L`. An item can be in several lists, one for each number that it implements.
 pub(crate) trait Linked<const L: usize> {
-    fn place(&self) -> &Links;
-    fn links(&mut self) -> &mut Links;
+    fn links(&self) -> &Links;
+    fn links_mut(&mut self) -> &mut Links;
 }
 
-/// List number `L` of a slab's items, from front to back.
+/// List number `L` of a slab's items, from front to back. Items are named by their ids in the slab.
 ///
-/// The caller knows which items are in it: inserting one twice, or removing one that is not in it, breaks the list.
+/// The caller keeps track of which items are in the list: to insert an item twice, or to remove one that is not in the list,
+/// corrupts it.
 #[derive(Debug, Clone)]
 pub(crate) struct List<const L: usize> {
     front: Option<usize>,
@@ -77,21 +78,21 @@ impl<const L: usize> List<L> {
         self.back
     }
 
-    /// The item behind `id`.
+    /// Returns the item behind `id`.
     pub(crate) fn after<T: Linked<L>>(&self, items: &Slab<T>, id: usize) -> Option<usize> {
-        items[id].place().after.get()
+        items[id].links().after.get()
     }
 
-    /// The item in front of `id`.
+    /// Returns the item in front of `id`.
     pub(crate) fn before<T: Linked<L>>(&self, items: &Slab<T>, id: usize) -> Option<usize> {
-        items[id].place().before.get()
+        items[id].links().before.get()
     }
 
     pub(crate) fn push_front<T: Linked<L>>(&mut self, items: &mut Slab<T>, id: usize) {
         let after = self.front.map_or(Neighbour::NONE, Neighbour::new);
-        *items[id].links() = Links { before: Neighbour::NONE, after };
+        *items[id].links_mut() = Links { before: Neighbour::NONE, after };
         match self.front.replace(id) {
-            Some(second) => items[second].links().before = Neighbour::new(id),
+            Some(second) => items[second].links_mut().before = Neighbour::new(id),
             None => self.back = Some(id),
         }
         self.len += 1;
@@ -99,9 +100,9 @@ impl<const L: usize> List<L> {
 
     pub(crate) fn push_back<T: Linked<L>>(&mut self, items: &mut Slab<T>, id: usize) {
         let before = self.back.map_or(Neighbour::NONE, Neighbour::new);
-        *items[id].links() = Links { before, after: Neighbour::NONE };
+        *items[id].links_mut() = Links { before, after: Neighbour::NONE };
         match self.back.replace(id) {
-            Some(second) => items[second].links().after = Neighbour::new(id),
+            Some(second) => items[second].links_mut().after = Neighbour::new(id),
             None => self.front = Some(id),
         }
         self.len += 1;
@@ -109,21 +110,21 @@ impl<const L: usize> List<L> {
 
     /// Puts an item in front of another one.
     pub(crate) fn insert_before<T: Linked<L>>(&mut self, items: &mut Slab<T>, other: usize, id: usize) {
-        let Some(before) = items[other].place().before.get() else { return self.push_front(items, id) };
-        *items[id].links() = Links { before: Neighbour::new(before), after: Neighbour::new(other) };
-        items[before].links().after = Neighbour::new(id);
-        items[other].links().before = Neighbour::new(id);
+        let Some(before) = items[other].links().before.get() else { return self.push_front(items, id) };
+        *items[id].links_mut() = Links { before: Neighbour::new(before), after: Neighbour::new(other) };
+        items[before].links_mut().after = Neighbour::new(id);
+        items[other].links_mut().before = Neighbour::new(id);
         self.len += 1;
     }
 
     pub(crate) fn remove<T: Linked<L>>(&mut self, items: &mut Slab<T>, id: usize) {
-        let Links { before, after } = std::mem::take(items[id].links());
+        let Links { before, after } = std::mem::take(items[id].links_mut());
         match before.get() {
-            Some(before) => items[before].links().after = after,
+            Some(before) => items[before].links_mut().after = after,
             None => self.front = after.get(),
         }
         match after.get() {
-            Some(after) => items[after].links().before = before,
+            Some(after) => items[after].links_mut().before = before,
             None => self.back = before.get(),
         }
         self.len -= 1;
@@ -147,11 +148,11 @@ mod tests {
     struct Item(Links);
 
     impl Linked<0> for Item {
-        fn place(&self) -> &Links {
+        fn links(&self) -> &Links {
             &self.0
         }
 
-        fn links(&mut self) -> &mut Links {
+        fn links_mut(&mut self) -> &mut Links {
             &mut self.0
         }
     }
@@ -167,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn it_behaves_as_a_deque_under_random_traffic() {
+    fn a_list_behaves_like_a_deque_under_random_operations() {
         let mut random = fastrand::Rng::with_seed(1);
         let mut items = Slab::new();
         let mut list = List::<0>::default();

@@ -1,4 +1,4 @@
-//! Where a request goes: scheme, host and port, parsed once and used as the key of everything.
+//! Origins: scheme, host and port of a URL, parsed once and used as the key of connections and limits.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -14,7 +14,7 @@ use url::Url;
 pub enum Scheme {
     /// Plain HTTP.
     Http,
-    /// HTTP over TLS. Without one of the features for TLS it is unknown.
+    /// HTTP over TLS. Unknown without one of the features `tls` and `tls-ring`.
     Https,
 }
 
@@ -35,11 +35,11 @@ impl Scheme {
     }
 }
 
-/// A host as a URL names it: an address, or a name that has to be resolved.
+/// The host of a URL: an IP address, or a name that has to be resolved.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Host {
-    /// An IP literal; it is never looked up.
+    /// An IP address, which is never looked up.
     Ip(IpAddr),
     /// A name in lower case, in its ASCII (punycode) form.
     Name(Arc<str>),
@@ -55,7 +55,7 @@ impl fmt::Display for Host {
     }
 }
 
-/// An origin (RFC 6454): scheme, host and port. Displays as `host:port`.
+/// An origin (RFC 6454): scheme, host and port. `Display` prints `host:port`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Origin {
     scheme: Scheme,
@@ -63,26 +63,26 @@ pub struct Origin {
     port: u16,
 }
 
-/// Why a URL has no origin that a request could be sent to.
+/// The reason why a URL has no origin that a request could be sent to.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum OriginError {
-    /// The URL's scheme is not one this client speaks.
+    /// The client does not speak the URL's scheme.
     #[error("unknown scheme `{0}`")]
     UnknownScheme(String),
     /// The URL names no host.
     #[error("the URL has no host")]
     NoHost,
-    /// Port 0 cannot be connected to.
+    /// The URL's port is 0, which cannot be connected to.
     #[error("port 0 cannot be connected to")]
     PortZero,
 }
 
 impl Origin {
-    /// Takes the origin out of a parsed URL.
+    /// Returns the origin of a parsed URL.
     ///
     /// # Errors
-    /// [`OriginError`] where the scheme is unknown, the host is missing, or the port is 0.
+    /// [`OriginError`] if the scheme is unknown, the host is missing, or the port is 0.
     ///
     /// ```
     /// let url = url::Url::parse("http://API.example.com/v1")?;
@@ -103,32 +103,33 @@ impl Origin {
         }
     }
 
-    /// The scheme.
+    /// Returns the scheme.
     pub fn scheme(&self) -> Scheme {
         self.scheme
     }
 
-    /// The host.
+    /// Returns the host.
     pub fn host(&self) -> &Host {
         &self.host
     }
 
-    /// The port, the scheme's own where the URL named none.
+    /// Returns the port: the one in the URL, or else the scheme's default port.
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// The `Host` header of requests to this origin (RFC 9110 §7.2): the port only where it is not the scheme's own.
+    /// Returns the `Host` header of requests to this origin (RFC 9110 §7.2), with the port if it is not the scheme's default.
     pub(crate) fn host_header(&self) -> HeaderValue {
         let host = match &self.host {
             Host::Name(name) => Cow::Borrowed(&**name),
             host @ Host::Ip(_) => Cow::Owned(host.to_string()),
         };
-        // Without a formatter, which costs as much as all the rest of a request's headers; and of the right size, because a
-        // string with room to spare would be kept as it is, and its owners counted.
-        let text = match self.port == self.scheme.default_port() {
-            true => host.into_owned(),
-            false => [&host, ":", itoa::Buffer::new().format(self.port)].concat(),
+        // Not made by a formatter, which costs as much as all other headers of a request. And of exactly the right size, because
+        // `Bytes` shares a string with spare capacity by a counter that it allocates.
+        let text = if self.port == self.scheme.default_port() {
+            host.into_owned()
+        } else {
+            [&host, ":", itoa::Buffer::new().format(self.port)].concat()
         };
         HeaderValue::try_from(text).expect("a URL's host is visible ASCII")
     }
@@ -158,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_is_lower_case_and_has_the_schemes_port() {
+    fn a_host_is_in_lower_case_and_has_the_schemes_default_port() {
         let origin = origin("http://API.Example.com/x").unwrap();
         assert_eq!(origin.to_string(), "api.example.com:80");
         assert_eq!(origin.host_header(), "api.example.com");
@@ -171,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_dialled_is_refused() {
+    fn a_url_that_cannot_be_dialled_has_no_origin() {
         assert_eq!(origin("ftp://host/"), Err(OriginError::UnknownScheme("ftp".into())));
         assert_eq!(origin("mailto:a@b"), Err(OriginError::UnknownScheme("mailto".into())));
         assert_eq!(origin("http://host:0/"), Err(OriginError::PortZero));
@@ -183,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn underscores_stay() {
+    fn underscores_in_names_are_kept() {
         assert_eq!(origin("http://my_svc:8080/").unwrap().to_string(), "my_svc:8080");
     }
 }

@@ -26,7 +26,7 @@ use crate::pool::{FollowDns, Pool, PoolConfig};
 use crate::race::Scores;
 #[cfg(feature = "__tls")]
 use crate::tls::{Tls, TlsConfig};
-use crate::trace::{Hooks, Observer, Own};
+use crate::trace::{Hooks, Observer, ObserverHandle};
 use crate::transport::{TcpTransport, Transport};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -47,7 +47,7 @@ const TLS_TIMEOUT: Duration = Duration::from_secs(5);
 pub struct ClientBuilder {
     resolver: Option<CachedResolver>,
     transport: Option<Arc<dyn Transport>>,
-    observers: Vec<Own>,
+    observers: Vec<ObserverHandle>,
     /// What is wrong with the caller's input.
     invalid: Option<Error>,
     pool: PoolConfig,
@@ -142,7 +142,7 @@ impl ClientBuilder {
 
     /// Tells `observer` everything that happens, beside those set before. Nobody by default.
     pub fn observer(mut self, observer: impl Observer) -> Self {
-        self.observers.push(Own::new(observer));
+        self.observers.push(ObserverHandle::new(observer));
         self
     }
 
@@ -159,6 +159,7 @@ impl ClientBuilder {
 
     /// How servers are known, and how the client is known to them.
     #[cfg(feature = "__tls")]
+    #[cfg_attr(docsrs, doc(cfg(any(feature = "tls", feature = "tls-ring"))))]
     pub fn tls(self, tls: impl Into<TlsConfig>) -> Self {
         Self { tls: tls.into(), ..self }
     }
@@ -166,6 +167,7 @@ impl ClientBuilder {
     /// How long the TLS handshake with one address may take; then the next address has its turn. 5 s by default. While there are other
     /// addresses, it is at most half of what is left of the connect timeout.
     #[cfg(feature = "__tls")]
+    #[cfg_attr(docsrs, doc(cfg(any(feature = "tls", feature = "tls-ring"))))]
     pub fn tls_timeout(self, timeout: Duration) -> Self {
         Self { tls_timeout: timeout, ..self }
     }
@@ -349,6 +351,7 @@ impl ClientBuilder {
 
     /// How bodies are decompressed (features `gzip`, `brotli`, `zstd`, `deflate`); with limits by default.
     #[cfg(feature = "__compression")]
+    #[cfg_attr(docsrs, doc(cfg(any(feature = "gzip", feature = "brotli", feature = "zstd", feature = "deflate"))))]
     pub fn decompress(self, decompression: Decompression) -> Self {
         Self { decompression, ..self }
     }

@@ -32,7 +32,7 @@ use crate::connect::{Conn, ConnectError, Protocol, SendError, Times};
 use crate::error::{self, Error, ErrorKind, Result, io_cause};
 use crate::origin::Scheme;
 use crate::pool::{Checkout, Delivery, InLine, Lease, LeaseError, Stay, Ticket, Wish};
-use crate::trace::{Asked, CloseCause, Event, Phase, RetryCause, Trace, Wants};
+use crate::trace::{CloseCause, Event, Phase, RequestInfo, RetryCause, Trace, Wants};
 
 /// Makes the call `request` describes.
 pub(super) async fn run(client: &Shared, request: Box<Request>) -> Result<Response> {
@@ -137,7 +137,7 @@ impl<'a> Call<'a> {
         add_defaults(&mut request.headers, &client.calls.headers)?;
         request.check()?;
         let target = target(&request)?;
-        let trace = Trace::start(&client.hooks, request.options.observer.clone(), || Asked {
+        let trace = Trace::start(&client.hooks, request.options.observer.clone(), || RequestInfo {
             method: request.method.clone(),
             origin: request.origin.clone(),
             target: client.calls.shown(target.clone()),
@@ -181,7 +181,7 @@ impl<'a> Call<'a> {
         loop {
             let answered = self.worthwhile_answer().await?;
             if answered.status() == StatusCode::SWITCHING_PROTOCOLS {
-                return Err(Error::switched(&self.request().origin));
+                return Err(Error::unexpected_upgrade(&self.request().origin));
             }
             match self.onward(&answered) {
                 Ok(None) => return self.responded(answered),
@@ -320,7 +320,7 @@ impl<'a> Call<'a> {
         (request.url, request.origin, request.method) = (onward.url, onward.origin, onward.method);
         let (method, origin) = (request.method.clone(), request.origin.clone());
         self.target = Some(target.clone());
-        let to = Arc::new(Asked { method, origin, target: self.client.calls.shown(target) });
+        let to = Arc::new(RequestInfo { method, origin, target: self.client.calls.shown(target) });
         self.open.trace.emit(Event::Redirected { status, to });
         self.attempts = Attempts::default();
         self.stay();
@@ -351,7 +351,7 @@ impl<'a> Call<'a> {
             }
             let mut lease = lease.map_err(|error| match error {
                 LeaseError::Impatient(limit) => {
-                    Error::silence(&self.request().origin, self.open.trace.phase(), "no connection", limit)
+                    Error::stalled(&self.request().origin, self.open.trace.phase(), "no connection", limit)
                 }
                 LeaseError::Lost if Handle::try_current().is_err() => Error::no_runtime(&self.request().origin),
                 error => Error::no_lease(&self.request().origin, error),
@@ -431,7 +431,7 @@ impl<'a> Call<'a> {
             Ok(sent) => sent,
             Err(Stalled { what, limit }) => {
                 lease.give_up_on(progress);
-                return Err(Error::silence(&self.request().origin, self.open.trace.phase(), what, limit));
+                return Err(Error::stalled(&self.request().origin, self.open.trace.phase(), what, limit));
             }
         };
         let sent = match sent {
@@ -477,7 +477,7 @@ impl<'a> Call<'a> {
         Err(match (lease.conn().refusal(), failed.error) {
             (Some(refusal), error) => Error::client_refused(origin, refusal, error),
             (None, Some(error)) => Error::exchange(origin, error, times.answered.is_some()),
-            (None, None) => Error::no_answer(origin),
+            (None, None) => Error::closed_before_send(origin),
         })
     }
 
@@ -842,7 +842,7 @@ impl Exchange<'_> {
                 if let Some(upload) = asked.as_ref().filter(|_| status == StatusCode::CONTINUE) {
                     upload.consent(true);
                 }
-                trace.mention(Wants::INTERIM, || Event::Informational { status });
+                trace.notify(Wants::INTERIM, || Event::Informational { status });
             });
         }
         match self.lease.conn().protocol() {
@@ -897,7 +897,7 @@ impl Exchange<'_> {
         let body = self.upload.as_ref().map_or(self.body, |upload| upload.bytes());
         // A response may come before the whole request was sent.
         let sent = times.sent.map(|sent| times.answered.map_or(sent, |answered| sent.min(answered)));
-        self.trace.exchanged(times.begun, sent, body, times.answered);
+        self.trace.record_exchange(times.begun, sent, body, times.answered);
         times
     }
 }

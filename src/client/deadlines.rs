@@ -9,7 +9,7 @@ use parking_lot::{Mutex, MutexGuard};
 use slab::Slab;
 use tokio::runtime::{self, Handle};
 
-use crate::clock::{Alarm, Instant, Timed, now};
+use crate::clock::{Instant, Timed, TimerTask, now};
 
 /// The limits of a client's calls, on each runtime by themselves: nobody can rely on another one's being driven.
 #[derive(Default)]
@@ -22,7 +22,7 @@ pub(super) struct Deadlines {
 #[derive(Default)]
 struct Shared {
     limits: Mutex<Limits>,
-    alarm: Alarm,
+    alarm: TimerTask,
 }
 
 /// Those that wait. To look at all of them when one may be due is cheaper than to keep them in order: that happens once for
@@ -104,7 +104,7 @@ impl<F: Future + Unpin> Future for Limited<'_, F> {
         match self.key {
             None => {
                 self.key = Some(self.all.wait(self.deadline, cx.waker()));
-                Alarm::set(&self.all, Some(self.deadline));
+                TimerTask::set(&self.all, Some(self.deadline));
             }
             Some(key) => {
                 self.all.wait_on(key, cx.waker());
@@ -114,7 +114,7 @@ impl<F: Future + Unpin> Future for Limited<'_, F> {
                     return Poll::Ready(None);
                 }
                 // Were its task gone, others' times would be forgotten, too: the next one looks at all of them.
-                Alarm::set_again(&self.all, Some(now));
+                TimerTask::ensure_running(&self.all, Some(now));
             }
         }
         Poll::Pending
@@ -147,7 +147,7 @@ impl Shared {
 }
 
 impl Timed for Shared {
-    fn alarm(&self) -> &Alarm {
+    fn timer_task(&self) -> &TimerTask {
         &self.alarm
     }
 

@@ -12,7 +12,7 @@ use tower::{Layer, Service, ServiceExt};
 
 use super::{Body, Request, Response, Shared, call};
 use crate::error::{self, Cause, Error, Result};
-use crate::trace::{Asked, Trace};
+use crate::trace::{RequestInfo, Trace};
 
 /// What a layer is put around: the client as far as it is built, connections and redirects and all.
 #[derive(Clone)]
@@ -76,7 +76,8 @@ impl ClientService {
         Ok(Response::returned(answered, || {
             // Nobody was asked: it has timings all the same.
             let target = shared.calls.shown(call::target_of(&url).unwrap_or_default());
-            let trace = Trace::start(&shared.hooks, observer, || Asked { method, origin: origin.clone(), target });
+            let trace =
+                Trace::start(&shared.hooks, observer, || RequestInfo { method, origin: origin.clone(), target });
             let discreet = shared.calls.discreet;
             (error::Context { url, until: None, discreet }, origin.clone(), trace)
         }))

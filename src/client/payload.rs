@@ -271,7 +271,7 @@ impl Payload {
         self.fail("timeout");
         Poll::Ready(Some(Err(match deadline.filter(|deadline| deadline.at <= clock::now()) {
             Some(deadline) => Error::timeout(&self.origin, Phase::Receive, deadline.limit),
-            None => Error::silence(&self.origin, Phase::Receive, "nothing more of the body", idle),
+            None => Error::stalled(&self.origin, Phase::Receive, "nothing more of the body", idle),
         })))
     }
 
@@ -279,7 +279,7 @@ impl Payload {
         if let Some(data) = frame.data_ref() {
             let bytes = data.len() as u64;
             self.bytes += bytes;
-            self.trace.mention_at(now, Wants::CHUNKS, || Event::BodyChunk { bytes });
+            self.trace.notify_at(now, Wants::CHUNKS, || Event::BodyChunk { bytes });
             self.finish_at_end(now);
         }
         frame
@@ -297,7 +297,7 @@ impl Payload {
             return Ok(());
         }
         self.fail("body");
-        Err(Error::cut_body(&self.origin, self.bytes, short))
+        Err(Error::reset_body(&self.origin, self.bytes, short))
     }
 
     /// Ends the call as soon as nothing more can come, also if nobody asks for the end.

@@ -12,7 +12,7 @@ use super::{Body, Client, Response};
 use crate::credentials::Credentials;
 use crate::error::{Error, Result};
 use crate::origin::Origin;
-use crate::trace::{Observer, Own};
+use crate::trace::{Observer, ObserverHandle};
 
 /// Something a URL can be made of: text, or a [`Url`] that is parsed already. Text without a scheme that begins with a host and a
 /// port (`localhost:3128/x`) is taken as http.
@@ -129,7 +129,7 @@ pub struct Request {
 pub(super) struct Options {
     pub(super) timeouts: Timeouts,
     pub(super) version: Option<Version>,
-    pub(super) observer: Option<Own>,
+    pub(super) observer: Option<ObserverHandle>,
 }
 
 /// For how long the parts of a call are waited for.
@@ -583,7 +583,7 @@ impl RequestBuilder {
     /// client's observers are told at once.
     pub fn observer(self, observer: impl Observer) -> Self {
         self.with(|request| {
-            request.options.observer = Some(Own::new(observer));
+            request.options.observer = Some(ObserverHandle::new(observer));
             Ok(())
         })
     }

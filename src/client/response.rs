@@ -496,7 +496,7 @@ impl Response {
     ) -> Self {
         let told = message.extensions_mut().remove().unwrap_or_else(|| {
             let (context, origin, trace) = begin();
-            trace.made_up(message.status(), message.version());
+            trace.answered_by_layer(message.status(), message.version());
             let known = Known { origin, trace, start: Bytes::new() };
             Told { call: Called { context, chain: Vec::new() }, known }
         });

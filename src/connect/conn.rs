@@ -25,7 +25,7 @@ use super::watched::{Seen, Watched};
 use super::{Forwarding, Line};
 use crate::clock::{self, Instant};
 use crate::dns::{CachedResolver, Family};
-use crate::trace::{TlsFacts, is_timed};
+use crate::trace::TlsFacts;
 use crate::transport::{Liveness, Probe, Stream};
 
 /// How HTTP is spoken on a connection.
@@ -478,7 +478,7 @@ impl<B: Message> Conn<B> {
 
     /// Returns true if it is known that no byte of the current HTTP/1.1 request was written.
     pub(crate) fn wrote_nothing(&self) -> bool {
-        if self.protocol() != Protocol::Http1 || !is_timed() {
+        if self.protocol() != Protocol::Http1 {
             return false;
         }
         let noted = self.0.marks.noted();

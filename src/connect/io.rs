@@ -13,7 +13,6 @@ use super::interim::{Interim, MAX_INTERIM};
 use crate::clock::{Instant, Timer, now};
 #[cfg(feature = "__tls")]
 use crate::tls::refusal;
-use crate::trace::is_timed;
 use crate::transport::Stream;
 
 /// When the first byte of the current request left, and its last, and the first byte of the current response came.
@@ -64,9 +63,6 @@ impl Marks {
     }
 
     fn note_write(&self) {
-        if !is_timed() {
-            return;
-        }
         let at = Some(now());
         let mut noted = self.lock();
         (noted.last_write, noted.progress) = (at, at);
@@ -85,9 +81,6 @@ impl Marks {
 
     /// Returns true if it is the first read since the last request.
     fn note_read(&self) -> bool {
-        if !is_timed() {
-            return false;
-        }
         let mut noted = self.lock();
         noted.first_read.get_or_insert_with(now);
         !std::mem::replace(&mut noted.has_read, true)
@@ -95,9 +88,7 @@ impl Marks {
 
     /// Notes that the last read ended an interim response. `is_all` is true if nothing followed it in that read.
     fn note_interim(&self, is_all: bool) {
-        if is_timed() {
-            self.lock().first_read = (!is_all).then(now);
-        }
+        self.lock().first_read = (!is_all).then(now);
     }
 
     // Nobody leaves it half written.

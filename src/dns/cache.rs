@@ -126,11 +126,11 @@ struct Entry {
 }
 
 impl Linked<0> for Entry {
-    fn place(&self) -> &Links {
+    fn links(&self) -> &Links {
         &self.links
     }
 
-    fn links(&mut self) -> &mut Links {
+    fn links_mut(&mut self) -> &mut Links {
         &mut self.links
     }
 }

@@ -17,7 +17,7 @@ use super::changes::{self, Change, Changes};
 use super::snapshot::Snapshot;
 use super::stats::CacheStats;
 use super::{Answer, Family, Latency, Resolve, ResolveError, ResolveErrorKind, Resolving, Source, normalized};
-use crate::clock::{Alarm, Instant, Timed, before, now, wall};
+use crate::clock::{Instant, Timed, TimerTask, before, now, wall};
 
 /// How long a query may take, waiting for its turn included; its resolver should have an end of its own.
 const QUERY_TIMEOUT: Duration = Duration::from_secs(10);
@@ -72,7 +72,7 @@ struct Shared {
     query_timeout: Duration,
     // As the pool's lock: for threads that outnumber the cores.
     cache: parking_lot::Mutex<Cache<Waiting>>,
-    alarm: Alarm,
+    alarm: TimerTask,
     latency: Mutex<Latency>,
     /// Made for the first subscriber.
     changes: OnceLock<broadcast::Sender<Change>>,
@@ -291,7 +291,7 @@ impl CachedResolver {
             cache.restore(now(), wall(), snapshot);
             cache.next_timeout()
         };
-        Alarm::set(&self.shared, next);
+        TimerTask::set(&self.shared, next);
     }
 
     /// What the cache has for a name, without using it.
@@ -426,7 +426,7 @@ impl Shared {
             let landed = cache.landed(now(), &flying.name, flying.family, flying.serial, outcome);
             (landed, cache.next_timeout())
         };
-        Alarm::set(self, next);
+        TimerTask::set(self, next);
         if let (Some(changes), Some(change)) = (self.changes.get(), change) {
             // Without a subscriber there is nobody to tell.
             let _ = changes.send(change);
@@ -440,7 +440,7 @@ fn unpoisoned<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Timed for Shared {
-    fn alarm(&self) -> &Alarm {
+    fn timer_task(&self) -> &TimerTask {
         &self.alarm
     }
 

@@ -21,7 +21,7 @@ use super::search::SearchList;
 use super::server::Server;
 use super::upstreams::{Endpoint, LONGEST, Limits, MOST_TRIES, Plan, Upstreams, Workshop};
 use super::{Answer, Family, Resolve, ResolveError, ResolveErrorKind, Resolving, Source};
-use crate::trace::{self, Hooks, Observer, Own};
+use crate::trace::{self, Hooks, Observer, ObserverHandle};
 #[cfg(feature = "dns-over-tls")]
 use crate::trust::{self, Trusting};
 
@@ -137,7 +137,7 @@ impl HickoryResolver {
     /// ([`Event::ConfigSkipped`](crate::trace::Event::ConfigSkipped)). The resolver that a client has by default tells the
     /// client's observers.
     pub fn with_observer(self, observer: impl Observer) -> Self {
-        self.with_hooks(Hooks::new(vec![Own::new(observer)]))
+        self.with_hooks(Hooks::new(vec![ObserverHandle::new(observer)]))
     }
 
     pub(crate) fn with_hooks(self, hooks: Hooks) -> Self {

@@ -1,4 +1,4 @@
-//! The connector, and the DNS cache, under hyper-util's clients and whatever takes a hyper connector.
+//! The connector and the DNS cache for hyper-util's clients, and for other libraries that take a hyper connector.
 
 use std::fmt;
 use std::future::Future;
@@ -26,17 +26,17 @@ use crate::origin::Origin;
 use crate::trace::{CloseCause, DialTrace, Event, Hooks, connection_closed};
 use crate::transport::Stream;
 
-/// This crate's way to a connection, for other people's pools: DNS cache, race, proxies, TLS, and their events.
+/// Opens connections for other libraries' pools, with this crate's DNS cache, connection race, proxies, TLS and events.
 ///
-/// It is a `tower_service::Service<http::Uri>`, as hyper-util's legacy client, tonic's `connect_with_connector` and others
-/// take it. It is set up as a client is. Clones share everything.
+/// The connector is a `tower_service::Service<http::Uri>`, as hyper-util's legacy client, tonic's `connect_with_connector` and
+/// other libraries take it. It is configured by a [`ClientBuilder`]. Clones share everything.
 ///
-/// Plain requests go to an HTTP proxy in absolute form, but to one that wants credentials through a tunnel: whoever makes the
-/// requests does not know them.
+/// Plain `http` requests through an HTTP proxy are sent to the proxy in absolute form. If the proxy needs credentials they go
+/// through a CONNECT tunnel, because the library that sends the requests does not know the credentials.
 ///
-/// For a client that speaks HTTP/2 alone, as tonic does, say [`ClientBuilder::http2_prior_knowledge`]: servers are offered nothing
-/// else then, and proxies only tunnel. Where a TLS feature of tonic's is on, tonic leaves no `https` endpoint to a connector; there
-/// a [`Client`](crate::Client) is the channel (feature `tower`).
+/// For a client that speaks only HTTP/2, such as tonic, set [`ClientBuilder::http2_prior_knowledge`]: servers are offered
+/// nothing else then, and proxies are used only as tunnels. tonic hands no `https` endpoint to a connector if one of its own TLS
+/// features is on; use a [`Client`](crate::Client) as the channel then (feature `tower`).
 ///
 /// ```
 /// use hyper_util::client::legacy::Client;
@@ -49,23 +49,24 @@ use crate::transport::Stream;
 /// ```
 #[derive(Clone)]
 pub struct Connector {
-    shared: Arc<Shared>,
+    inner: Arc<ConnectorInner>,
 }
 
-struct Shared {
+struct ConnectorInner {
     connector: connect::Connector,
     hooks: Hooks,
-    opened: AtomicU64,
+    /// The number of dials so far.
+    dials: AtomicU64,
 }
 
-/// A connection under way.
-pub type Connecting = Pin<Box<dyn Future<Output = Result<Line>> + Send>>;
+/// The future of a connection that is being opened.
+pub type Connecting = Pin<Box<dyn Future<Output = Result<ConnectedStream>> + Send>>;
 
-/// A connected stream.
-pub struct Line {
+/// A connection as hyper's clients take it: a byte stream, after the TLS handshake if there is one.
+pub struct ConnectedStream {
     stream: TokioIo<Box<dyn Stream>>,
     is_http2: bool,
-    /// It leads to a proxy that wants requests in absolute form.
+    /// True if the peer is a proxy that takes requests in absolute form.
     is_forwarded: bool,
     interest: Option<Interest>,
     hooks: Hooks,
@@ -74,55 +75,57 @@ pub struct Line {
 }
 
 impl Connector {
-    /// Makes a connector with a client's settings for connections. Its settings for calls have no effect: the pool, layers, headers,
-    /// redirects, retries, and all time limits but those of connecting.
+    /// Creates a connector with the builder's settings for connections.
+    ///
+    /// Settings for calls have no effect: the pool, layers, headers, redirects, retries, and all time limits except those of
+    /// connecting.
     ///
     /// # Errors
-    /// As [`ClientBuilder::build`].
+    /// Those of [`ClientBuilder::build`].
     pub fn new(builder: ClientBuilder) -> Result<Self> {
         let (connector, hooks) = builder.into_connector()?;
-        Ok(Self { shared: Arc::new(Shared { connector, hooks, opened: AtomicU64::new(0) }) })
+        Ok(Self { inner: Arc::new(ConnectorInner { connector, hooks, dials: AtomicU64::new(0) }) })
     }
 
-    async fn connect(self, uri: Uri) -> Result<Line> {
+    async fn connect(self, uri: Uri) -> Result<ConnectedStream> {
         let url = Url::parse(&uri.to_string()).map_err(|error| Error::invalid_url(&uri.to_string(), error))?;
         let origin = Origin::from_url(&url).map_err(|error| Error::no_origin(&url, error))?;
-        let number = self.shared.opened.fetch_add(1, Ordering::Relaxed) + 1;
-        let trace = DialTrace::new(&self.shared.hooks, number);
-        let mut dialling = Dialling { trace, over: false };
-        let opened = self.shared.connector.open_line(&origin, &dialling.trace).await;
-        let failed = |error| Error::no_connection(&origin, error).dialling(dialling.trace.timings());
+        let number = self.inner.dials.fetch_add(1, Ordering::Relaxed) + 1;
+        let trace = DialTrace::new(&self.inner.hooks, number);
+        let mut dialling = Dialling { trace, succeeded: false };
+        let opened = self.inner.connector.open_line(&origin, &dialling.trace).await;
+        let failed = |error| Error::no_connection(&origin, error).with_dial_timings(dialling.trace.timings());
         let line = opened.map_err(failed)?;
-        dialling.over = true;
-        let is_http2 = self.shared.connector.protocol(&line) == Protocol::Http2;
-        Ok(Line {
+        dialling.succeeded = true;
+        let is_http2 = self.inner.connector.protocol(&line) == Protocol::Http2;
+        Ok(ConnectedStream {
             stream: TokioIo::new(line.stream),
             is_http2,
             is_forwarded: line.forwarding.is_some(),
             interest: line.interest,
-            hooks: self.shared.hooks.clone(),
+            hooks: self.inner.hooks.clone(),
             number,
             remote: line.remote,
         })
     }
 }
 
-/// A dial under way; dropped before it is over, it failed or was given up.
+/// A dial that is under way. If it is dropped before it succeeded, it failed or was cancelled.
 struct Dialling {
     trace: Arc<DialTrace>,
-    over: bool,
+    succeeded: bool,
 }
 
 impl Drop for Dialling {
     fn drop(&mut self) {
-        if !self.over {
+        if !self.succeeded {
             self.trace.emit(Event::DialFailed);
         }
     }
 }
 
 impl Service<Uri> for Connector {
-    type Response = Line;
+    type Response = ConnectedStream;
     type Error = Error;
     type Future = Connecting;
 
@@ -137,45 +140,53 @@ impl Service<Uri> for Connector {
 
 impl fmt::Debug for Connector {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Connector").field("opened", &self.shared.opened).finish_non_exhaustive()
+        f.debug_struct("Connector").field("dials", &self.inner.dials).finish_non_exhaustive()
     }
 }
 
-impl Line {
-    /// The peer's address, where the transport knows it.
+impl ConnectedStream {
+    /// Returns the peer's address, if the transport knows it.
     pub fn remote_addr(&self) -> Option<SocketAddr> {
         self.remote
     }
-}
 
-impl fmt::Debug for Line {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Line").field("remote", &self.remote).finish_non_exhaustive()
+    /// Tells the DNS cache that the name is in use, so that its answer is refreshed. A write shows that, whichever pool keeps
+    /// the connection.
+    fn note_use(&mut self) {
+        if let Some(interest) = &mut self.interest {
+            interest.tell(clock::now());
+        }
     }
 }
 
-impl Drop for Line {
+impl fmt::Debug for ConnectedStream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ConnectedStream").field("remote", &self.remote).finish_non_exhaustive()
+    }
+}
+
+impl Drop for ConnectedStream {
     fn drop(&mut self) {
         connection_closed(&self.hooks, self.number, CloseCause::Asked);
     }
 }
 
-impl Connection for Line {
+impl Connection for ConnectedStream {
     fn connected(&self) -> Connected {
         let connected = Connected::new().proxy(self.is_forwarded);
         if self.is_http2 { connected.negotiated_h2() } else { connected }
     }
 }
 
-impl Read for Line {
+impl Read for ConnectedStream {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: ReadBufCursor<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.stream).poll_read(cx, buf)
     }
 }
 
-impl Write for Line {
+impl Write for ConnectedStream {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        self.note();
+        self.note_use();
         Pin::new(&mut self.stream).poll_write(cx, buf)
     }
 
@@ -184,7 +195,7 @@ impl Write for Line {
         cx: &mut Context<'_>,
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        self.note();
+        self.note_use();
         Pin::new(&mut self.stream).poll_write_vectored(cx, bufs)
     }
 
@@ -201,16 +212,9 @@ impl Write for Line {
     }
 }
 
-impl Line {
-    /// Whoever writes is using the name, whichever pool keeps the connection.
-    fn note(&mut self) {
-        if let Some(interest) = &mut self.interest {
-            interest.tell(clock::now());
-        }
-    }
-}
-
-/// The cache as hyper-util's `HttpConnector::new_with_resolver` takes it: the addresses of both families, without a port.
+/// The DNS cache as a resolver for hyper-util's `HttpConnector::new_with_resolver`. It answers with the addresses of both
+/// families, and port 0.
+#[cfg_attr(docsrs, doc(cfg(feature = "hyper-util")))]
 impl Service<Name> for CachedResolver {
     type Response = std::vec::IntoIter<SocketAddr>;
     type Error = ResolveError;

@@ -2,21 +2,25 @@
 
 use metrics::{Key, KeyName, Label, Level, Metadata, Unit, with_recorder};
 
-use super::instruments::{Attributes, Instrument, Kind, Meter, READINGS, Sink, Value};
+use super::instruments::{Instrument, InstrumentKind};
+use super::meter::{Attributes, Meter, Sink, Value};
+use super::readings::READINGS;
 use crate::client::Client;
 use crate::trace::{EndedCall, Observer, Record, Wants};
 
-/// Measures one client's calls, connections and lookups (a client each: numbers of several are not told apart) for the [`metrics`](https://docs.rs/metrics) facade, by the names, units and
-/// attributes of the [OpenTelemetry conventions](https://opentelemetry.io/docs/specs/semconv/http/http-metrics/) for HTTP
-/// clients.
+/// Measures the calls, connections and lookups of one client for the [`metrics`](https://docs.rs/metrics) facade.
+///
+/// Names, units and attributes are those of the
+/// [OpenTelemetry conventions](https://opentelemetry.io/docs/specs/semconv/http/http-metrics/) for HTTP clients. Each client
+/// needs an observer of its own, because connections of several clients have the same numbers.
 ///
 /// Histograms: `http.client.request.duration`, `http.client.request.time_in_queue`, `http.client.connection.duration`,
 /// `dns.lookup.duration`, `speeddial.request.phase.duration` (seconds), `http.client.request.body.size`,
 /// `http.client.response.body.size` (bytes). Gauges: `http.client.active_requests`, `http.client.open_connections`. Counters:
 /// `speeddial.request.retries`, `speeddial.request.redirects`, `speeddial.connection.failures`,
-/// `speeddial.connection.closed`; and the numbers of the pool and the cache by [`report`](Self::report).
+/// `speeddial.connection.closed`. [`report`](Self::report) adds the figures of the pool and the DNS cache.
 ///
-/// Whatever recorder is installed is told, from the moment it is.
+/// Values go to the recorder that is installed at that moment.
 ///
 /// ```
 /// let client = speeddial::Client::builder().observer(speeddial::interop::Metrics::new()).build()?;
@@ -24,24 +28,27 @@ use crate::trace::{EndedCall, Observer, Record, Wants};
 /// ```
 pub struct Metrics(Meter<Facade>);
 
+/// The facade as a sink.
 struct Facade;
 
 const METADATA: Metadata<'static> = Metadata::new("speeddial", Level::INFO, Some(module_path!()));
 
 impl Metrics {
-    /// Measurements of a client that is given this as its observer. What is measured is described to the recorder now.
+    /// Creates the observer, and describes its instruments to the recorder that is installed now.
     pub fn new() -> Self {
         for instrument in Instrument::ALL {
-            let (name, unit, description) = instrument.about();
-            let (name, unit) = (KeyName::from_const_str(name), Unit::from_string(unit_name(unit)));
+            let (name, unit, description) = instrument.description();
+            let name = KeyName::from_const_str(name);
+            let unit = Unit::from_string(unit_name(unit));
             with_recorder(|recorder| match instrument.kind() {
-                Kind::Histogram(_) => recorder.describe_histogram(name, unit, description.into()),
-                Kind::UpDownCounter => recorder.describe_gauge(name, unit, description.into()),
-                Kind::Counter => recorder.describe_counter(name, unit, description.into()),
+                InstrumentKind::Histogram(_) => recorder.describe_histogram(name, unit, description.into()),
+                InstrumentKind::UpDownCounter => recorder.describe_gauge(name, unit, description.into()),
+                InstrumentKind::Counter => recorder.describe_counter(name, unit, description.into()),
             });
         }
         for reading in &READINGS {
-            let (name, unit) = (KeyName::from_const_str(reading.name), Some(Unit::Count));
+            let name = KeyName::from_const_str(reading.name);
+            let unit = Some(Unit::Count);
             with_recorder(|recorder| match reading.grows {
                 true => recorder.describe_counter(name, unit, reading.description.into()),
                 false => recorder.describe_gauge(name, unit, reading.description.into()),
@@ -50,11 +57,13 @@ impl Metrics {
         Self(Meter::new(Facade))
     }
 
-    /// Tells what the client's pool and DNS cache count themselves, `speeddial.pool.*` and `speeddial.dns.cache.*`: to be
-    /// called now and then, best right before the numbers are looked at.
+    /// Reports the figures of the client's pool and DNS cache: `speeddial.pool.*` and `speeddial.dns.cache.*`.
+    ///
+    /// Call it regularly, best right before the metrics are read.
     pub fn report(client: &Client) {
         for reading in &READINGS {
-            let (key, value) = (Key::from_static_name(reading.name), (reading.read)(client));
+            let key = Key::from_static_name(reading.name);
+            let value = (reading.read)(client);
             with_recorder(|recorder| match reading.grows {
                 true => recorder.register_counter(&key, &METADATA).absolute(value),
                 false => recorder.register_gauge(&key, &METADATA).set(value as f64),
@@ -63,7 +72,7 @@ impl Metrics {
     }
 }
 
-/// The facade's name of a unit; it has none for requests and connections.
+/// Returns the facade's name of a unit. It has none for requests and connections.
 fn unit_name(unit: &str) -> &str {
     match unit {
         "s" => "seconds",
@@ -103,7 +112,7 @@ fn key(instrument: Instrument, attributes: Attributes) -> Key {
         Value::Text(text) => Label::new(name, text),
         Value::Number(number) => Label::new(name, number.to_string()),
     };
-    Key::from_parts(instrument.about().0, attributes.into_iter().map(label).collect::<Vec<_>>())
+    Key::from_parts(instrument.description().0, attributes.into_iter().map(label).collect::<Vec<_>>())
 }
 
 impl Sink for Facade {
@@ -115,7 +124,7 @@ impl Sink for Facade {
     fn add(&self, instrument: Instrument, by: i64, attributes: Attributes) {
         let key = key(instrument, attributes);
         with_recorder(|recorder| match instrument.kind() {
-            Kind::Counter => recorder.register_counter(&key, &METADATA).increment(by.unsigned_abs()),
+            InstrumentKind::Counter => recorder.register_counter(&key, &METADATA).increment(by.unsigned_abs()),
             _ => recorder.register_gauge(&key, &METADATA).increment(by as f64),
         });
     }

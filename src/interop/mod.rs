@@ -1,4 +1,7 @@
-//! Parts of the crate under other people's clients, and what is observed in other people's words.
+//! Adapters: parts of this crate in other libraries, and this crate's events as their measurements and spans.
+
+// Each item has a label of its own: with the automatic ones they would repeat the features of the whole module.
+#![cfg_attr(docsrs, doc(auto_cfg = false))]
 
 #[cfg(any(feature = "metrics", feature = "opentelemetry", feature = "tracing"))]
 mod conventions;
@@ -6,10 +9,14 @@ mod conventions;
 mod hyper_util;
 #[cfg(any(feature = "metrics", feature = "opentelemetry"))]
 mod instruments;
+#[cfg(any(feature = "metrics", feature = "opentelemetry"))]
+mod meter;
 #[cfg(feature = "metrics")]
 mod metrics;
 #[cfg(feature = "opentelemetry")]
 mod opentelemetry;
+#[cfg(any(feature = "metrics", feature = "opentelemetry"))]
+mod readings;
 #[cfg(feature = "reqwest")]
 mod reqwest;
 #[cfg(feature = "tower")]
@@ -18,10 +25,14 @@ mod tower;
 mod tracing;
 
 #[cfg(feature = "metrics")]
+#[cfg_attr(docsrs, doc(cfg(feature = "metrics")))]
 pub use self::metrics::Metrics;
 #[cfg(feature = "opentelemetry")]
+#[cfg_attr(docsrs, doc(cfg(feature = "opentelemetry")))]
 pub use self::opentelemetry::OpenTelemetry;
 #[cfg(feature = "tracing")]
+#[cfg_attr(docsrs, doc(cfg(feature = "tracing")))]
 pub use self::tracing::Tracing;
 #[cfg(feature = "hyper-util")]
-pub use hyper_util::{Connecting, Connector, Line};
+#[cfg_attr(docsrs, doc(cfg(feature = "hyper-util")))]
+pub use hyper_util::{ConnectedStream, Connecting, Connector};

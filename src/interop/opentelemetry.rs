@@ -5,19 +5,24 @@ use std::collections::HashMap;
 use opentelemetry::KeyValue;
 use opentelemetry::metrics::{Counter, Histogram, Meter, UpDownCounter};
 
-use super::instruments::{self, Attributes, Instrument, Kind, READINGS, Sink, Value};
+use super::instruments::{Instrument, InstrumentKind};
+use super::meter::{self, Attributes, Sink, Value};
+use super::readings::READINGS;
 use crate::client::Client;
 use crate::trace::{EndedCall, Observer, Record, Wants};
 
-/// Measures one client's calls, connections and lookups (a client each: numbers of several are not told apart) with an OpenTelemetry [`Meter`], by the names, units, attributes and bucket
-/// boundaries of the [conventions](https://opentelemetry.io/docs/specs/semconv/http/http-metrics/) for HTTP clients.
+/// Measures the calls, connections and lookups of one client with an OpenTelemetry [`Meter`].
+///
+/// Names, units, attributes and bucket boundaries are those of the
+/// [conventions](https://opentelemetry.io/docs/specs/semconv/http/http-metrics/) for HTTP clients. Each client needs an
+/// observer of its own, because connections of several clients have the same numbers.
 ///
 /// Histograms: `http.client.request.duration`, `http.client.request.time_in_queue`, `http.client.connection.duration`,
 /// `dns.lookup.duration`, `speeddial.request.phase.duration` (seconds), `http.client.request.body.size`,
 /// `http.client.response.body.size` (bytes). Counters that go up and down: `http.client.active_requests`,
 /// `http.client.open_connections`. Counters: `speeddial.request.retries`, `speeddial.request.redirects`,
-/// `speeddial.connection.failures`, `speeddial.connection.closed`; and the numbers of the pool and the cache by
-/// [`watch`](Self::watch).
+/// `speeddial.connection.failures`, `speeddial.connection.closed`. [`watch`](Self::watch) adds the figures of the pool and the
+/// DNS cache.
 ///
 /// ```
 /// use speeddial::interop::OpenTelemetry;
@@ -27,8 +32,9 @@ use crate::trace::{EndedCall, Observer, Record, Wants};
 /// OpenTelemetry::watch(&meter, &client);
 /// # Ok::<(), speeddial::Error>(())
 /// ```
-pub struct OpenTelemetry(instruments::Meter<Instruments>);
+pub struct OpenTelemetry(meter::Meter<Instruments>);
 
+/// The instruments of a meter as a sink.
 #[derive(Default)]
 struct Instruments {
     histograms: HashMap<Instrument, Histogram<f64>>,
@@ -37,44 +43,48 @@ struct Instruments {
 }
 
 impl OpenTelemetry {
-    /// Measurements of a client that is given this as its observer.
+    /// Creates the observer, with instruments of `meter`.
     pub fn new(meter: &Meter) -> Self {
-        let mut made = Instruments::default();
+        let mut instruments = Instruments::default();
         for instrument in Instrument::ALL {
-            let (name, unit, about) = instrument.about();
+            let (name, unit, description) = instrument.description();
             match instrument.kind() {
-                Kind::Histogram(boundaries) => {
-                    let histogram = meter.f64_histogram(name).with_unit(unit).with_description(about);
-                    made.histograms.insert(instrument, histogram.with_boundaries(boundaries.to_vec()).build());
+                InstrumentKind::Histogram(boundaries) => {
+                    let histogram = meter.f64_histogram(name).with_unit(unit).with_description(description);
+                    instruments.histograms.insert(instrument, histogram.with_boundaries(boundaries.to_vec()).build());
                 }
-                Kind::UpDownCounter => {
-                    let counter = meter.i64_up_down_counter(name).with_unit(unit).with_description(about);
-                    made.up_down_counters.insert(instrument, counter.build());
+                InstrumentKind::UpDownCounter => {
+                    let counter = meter.i64_up_down_counter(name).with_unit(unit).with_description(description);
+                    instruments.up_down_counters.insert(instrument, counter.build());
                 }
-                Kind::Counter => {
-                    let counter = meter.u64_counter(name).with_unit(unit).with_description(about);
-                    made.counters.insert(instrument, counter.build());
+                InstrumentKind::Counter => {
+                    let counter = meter.u64_counter(name).with_unit(unit).with_description(description);
+                    instruments.counters.insert(instrument, counter.build());
                 }
             }
         }
-        Self(instruments::Meter::new(made))
+        Self(meter::Meter::new(instruments))
     }
 
-    /// Has what the client's pool and DNS cache count themselves read whenever the meter is: `speeddial.pool.*` and
-    /// `speeddial.dns.cache.*`. The client is not kept for that.
+    /// Adds the figures of the client's pool and DNS cache to `meter`: `speeddial.pool.*` and `speeddial.dns.cache.*`.
+    ///
+    /// They are read whenever the meter is. The meter does not keep the client alive.
     pub fn watch(meter: &Meter, client: &Client) {
         for reading in &READINGS {
-            let (client, read) = (client.downgrade(), reading.read);
+            let client = client.downgrade();
+            let read = reading.read;
             let value = move || client.upgrade().map(|client| read(&client));
-            // They live as long as the meter's provider does.
+            // The instruments live as long as the meter's provider.
             if reading.grows {
                 let counter = meter.u64_observable_counter(reading.name).with_description(reading.description);
-                let _ =
-                    counter.with_callback(move |told| value().into_iter().for_each(|it| told.observe(it, &[]))).build();
+                let _ = counter
+                    .with_callback(move |reader| value().into_iter().for_each(|figure| reader.observe(figure, &[])))
+                    .build();
             } else {
                 let gauge = meter.u64_observable_gauge(reading.name).with_description(reading.description);
-                let _ =
-                    gauge.with_callback(move |told| value().into_iter().for_each(|it| told.observe(it, &[]))).build();
+                let _ = gauge
+                    .with_callback(move |reader| value().into_iter().for_each(|figure| reader.observe(figure, &[])))
+                    .build();
             }
         }
     }

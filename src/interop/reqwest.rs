@@ -1,4 +1,4 @@
-//! The DNS cache under reqwest.
+//! The DNS cache as a resolver for reqwest.
 
 use std::net::SocketAddr;
 
@@ -6,7 +6,8 @@ use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 
 use crate::dns::CachedResolver;
 
-/// The cache as reqwest's `ClientBuilder::dns_resolver` takes it: the addresses of both families.
+/// The DNS cache as a resolver for reqwest's `ClientBuilder::dns_resolver`. It answers with the addresses of both families.
+#[cfg_attr(docsrs, doc(cfg(feature = "reqwest")))]
 impl Resolve for CachedResolver {
     fn resolve(&self, name: Name) -> Resolving {
         let cache = self.clone();

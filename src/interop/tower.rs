@@ -1,4 +1,4 @@
-//! The client as a service of tower's, for whoever takes one: tonic, kube, middleware.
+//! The client as a tower service, for tonic, kube and other libraries that take one.
 
 use std::task::{Context, Poll};
 
@@ -11,9 +11,11 @@ use tower_service::Service;
 use crate::client::{Body, Client, Request};
 use crate::error::Error;
 
-/// Takes requests of the `http` crate with any body of [`Bytes`], and is always ready: what there is no room for waits in the
-/// pool's queue. Trailers go through both ways. A body that is not a [`Body`] is a stream, which is sent once: where a request may
-/// have to be sent again, give it a [`Body`].
+/// The client as a tower service for requests of the `http` crate, with any body of [`Bytes`].
+///
+/// The service is always ready: a request for which there is no connection waits in the pool's queue. Trailers are passed on
+/// in both directions. A body of another type than [`Body`] is a stream and can be sent only once; use a [`Body`] for a request
+/// that may have to be resent.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -33,6 +35,7 @@ use crate::error::Error;
 /// assert_eq!(response.status(), 204);
 /// # Ok(()) }
 /// ```
+#[cfg_attr(docsrs, doc(cfg(feature = "tower")))]
 impl<B> Service<http::Request<B>> for Client
 where
     B: HttpBody<Data = Bytes, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Send + 'static,

@@ -1,4 +1,4 @@
-//! Calls as spans of `tracing`.
+//! Calls as spans of the `tracing` crate.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -6,16 +6,18 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use tracing::field::Empty;
 use tracing::{Span, debug, info_span, warn};
 
-use super::conventions::{error_type, known, protocol};
-use crate::trace::{Asked, EndedCall, Event, Observer, Outcome, Phase, Record, Subject, Wants};
+use super::conventions::{error_type, method_name, protocol_version, scheme_name};
+use crate::trace::{AttemptOutcome, EndedCall, Event, Observer, Phase, Record, RequestInfo, Subject, Wants};
 
-/// A span a call of one client (calls of several are not told apart), with the names of the [OpenTelemetry conventions](https://opentelemetry.io/docs/specs/semconv/http/http-spans/),
-/// and what happens in it as events.
+/// Makes each call of one client a span, and its steps events in the span.
 ///
-/// The span is called `HTTP`, at level info, below the span in which the request is sent; it is over when the call is. Events are at
-/// level debug: what happens to the call as it happens; and at its end each lookup, each address that was dialled, and each
-/// phase, with its microseconds. Queries of URLs are left out, because there may be secrets in them. A word of resolv.conf
-/// that cannot be understood is told at level warn.
+/// Names are those of the [OpenTelemetry conventions](https://opentelemetry.io/docs/specs/semconv/http/http-spans/). Each client
+/// needs an observer of its own, because calls of several clients have the same numbers.
+///
+/// The span is called `HTTP` and has the level info. Its parent is the span in which the request is sent, and it ends with the
+/// call. Events have the level debug: the steps of the call as they happen; at its end each lookup, each address that was
+/// dialled, and each phase with its microseconds. Queries of URLs are left out, because they may hold secrets. A word of
+/// resolv.conf that is not understood is an event of level warn.
 ///
 /// ```
 /// let client = speeddial::Client::builder().observer(speeddial::interop::Tracing::new()).build()?;
@@ -27,27 +29,25 @@ pub struct Tracing {
 }
 
 impl Tracing {
-    /// Spans for the calls of a client that is given this as its observer.
+    /// Creates the observer.
     pub fn new() -> Self {
         Self::default()
     }
 
-    // Its steps leave nothing half done.
+    // Each step leaves a sound state behind, so a poisoned lock still guards one.
     fn spans(&self) -> MutexGuard<'_, HashMap<u64, Span>> {
         self.spans.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-fn span(Asked { method, origin, target }: &Asked) -> Span {
-    let scheme = match origin.scheme() {
-        crate::origin::Scheme::Http => "http",
-        crate::origin::Scheme::Https => "https",
-    };
+/// Creates the span of a call.
+fn span(RequestInfo { method, origin, target }: &RequestInfo) -> Span {
+    let scheme = scheme_name(origin.scheme());
     info_span!(
         "HTTP",
         otel.kind = "client",
-        otel.name = known(method),
-        http.request.method = known(method),
+        otel.name = method_name(method),
+        http.request.method = method_name(method),
         server.address = %origin.host(),
         server.port = origin.port(),
         url.full = format!("{scheme}://{origin}{}", target.path()),
@@ -67,11 +67,11 @@ impl Observer for Tracing {
 
     fn observe(&self, record: &Record) {
         if let Event::ConfigSkipped { line, word } = &record.event {
-            warn!(line, %word, "resolv.conf: a word that cannot be understood is left out");
+            warn!(line, %word, "resolv.conf: a word that is not understood is left out");
         }
         let Subject::Call(number) = record.subject else { return };
-        if let Event::CallStart(asked) = &record.event {
-            let span = span(asked);
+        if let Event::CallStart(request) = &record.event {
+            let span = span(request);
             self.spans().insert(number, span);
             return;
         }
@@ -89,7 +89,8 @@ impl Observer for Tracing {
             Event::Headers { status, .. } => debug!(parent: &span, status = status.as_u16(), "headers"),
             Event::Retried { cause } => debug!(parent: &span, %cause, safe = cause.why_safe(), "retried"),
             Event::Redirected { status, to } => {
-                let (origin, path) = (&to.origin, to.target.path());
+                let origin = &to.origin;
+                let path = to.target.path();
                 debug!(parent: &span, status = status.as_u16(), %origin, path, "redirected");
             }
             Event::BodyEnd { bytes } => debug!(parent: &span, bytes, "body read"),
@@ -100,17 +101,20 @@ impl Observer for Tracing {
 
     fn ended(&self, call: &EndedCall<'_>) {
         let span = self.spans().remove(&call.number);
-        let (Some(span), timings) = (span, call.timings) else { return };
+        let Some(span) = span else { return };
+        let timings = call.timings;
         for lookup in timings.lookups() {
             let error = lookup.error.as_ref().map(tracing::field::display);
-            let (family, source) = (lookup.family, lookup.source);
+            let family = lookup.family;
+            let source = lookup.source;
             debug!(parent: &span, %family, %source, addresses = lookup.addresses.len(), error, "lookup");
         }
         for attempt in timings.attempts() {
-            let (address, elapsed_us) = (attempt.address, attempt.elapsed.as_micros() as u64);
+            let address = attempt.address;
+            let elapsed_us = attempt.elapsed.as_micros() as u64;
             let error = match &attempt.outcome {
-                Outcome::Failed(error) => Some(error.to_string()),
-                Outcome::Cancelled => Some("cancelled".to_owned()),
+                AttemptOutcome::Failed(error) => Some(error.to_string()),
+                AttemptOutcome::Cancelled => Some("cancelled".to_owned()),
                 _ => None,
             };
             debug!(parent: &span, %address, elapsed_us, error, "attempt");
@@ -123,15 +127,15 @@ impl Observer for Tracing {
             span.record("http.response.status_code", status.as_u16());
         }
         if let Some(version) = timings.version() {
-            span.record("network.protocol.version", protocol(version));
+            span.record("network.protocol.version", protocol_version(version));
         }
         if let Some(remote) = timings.remote_addr() {
             span.record("network.peer.address", remote.ip().to_string());
             span.record("network.peer.port", remote.port());
         }
-        let again = timings.hops().len();
-        if again > 0 {
-            span.record("http.request.resend_count", again);
+        let resends = timings.hops().len();
+        if resends > 0 {
+            span.record("http.request.resend_count", resends);
         }
         if let Some(error) = error_type(timings) {
             span.record("error.type", &*error);

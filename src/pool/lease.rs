@@ -10,7 +10,7 @@ use tokio::sync::oneshot;
 use super::state::{Ended, Grant, Held, TicketId};
 use super::{Delivery, Dial, LeaseError, Pooled, Shared};
 use crate::clock::{Instant, now};
-use crate::trace::{self, CloseCause, DialTrace, Own};
+use crate::trace::{self, CloseCause, DialTrace, ObserverHandle};
 
 /// A seat on a connection, for one request. Dropped unused or [given back](Self::give_back) it serves the next request.
 /// Dropped in the middle of an exchange it does so only where the connection carries others, too.
@@ -24,7 +24,7 @@ pub(crate) struct Lease<D: Dial> {
     freed: bool,
     ended: Ended,
     /// Who has been told of it, beside the client's observers, and is told of its end.
-    told: Option<Option<Own>>,
+    told: Option<Option<ObserverHandle>>,
 }
 
 impl<D: Dial> Lease<D> {
@@ -59,7 +59,7 @@ impl<D: Dial> Lease<D> {
     }
 
     /// A call has it, which observers are told of, its own among them; they are told when the lease ends.
-    pub(crate) fn told(&mut self, own: Option<&Own>) {
+    pub(crate) fn told(&mut self, own: Option<&ObserverHandle>) {
         self.told = Some(own.cloned());
     }
 

@@ -26,7 +26,7 @@ use state::{Acquired, ConnId, Effect, Failure, Home, Opened, Permit, Profile, St
 pub(crate) use state::{Addresses, InLine, Location, Speaks, Wish};
 pub use stats::{HostStats, PoolStats};
 
-use crate::clock::{Alarm, Instant, Timed, now};
+use crate::clock::{Instant, Timed, TimerTask, now};
 use crate::trace::{self, CloseCause, DialTrace, Event, Hooks, Limit};
 
 /// Opens connections for a pool.
@@ -118,7 +118,7 @@ pub(crate) struct Shared<D: Dial> {
     state: parking_lot::Mutex<Core<D>>,
     /// The dials under way, by the number of their connection.
     dials: Mutex<Dials<D>>,
-    alarm: Alarm,
+    alarm: TimerTask,
     drained: Notify,
 }
 
@@ -172,7 +172,7 @@ impl<D: Dial> Pool<D> {
             Profile { limits: limits.limits_for(&host, port), speaks: knows.speaks(key) }
         });
         let (state, dials, alarm, drained) =
-            (parking_lot::Mutex::new(state), Mutex::default(), Alarm::default(), Notify::new());
+            (parking_lot::Mutex::new(state), Mutex::default(), TimerTask::default(), Notify::new());
         Self { shared: Arc::new(Shared { dialer, hooks, state, dials, alarm, drained }) }
     }
 
@@ -330,8 +330,8 @@ impl<D: Dial> Shared<D> {
             (changed, first, before, state.next_timeout())
         };
         match next == before {
-            true => Alarm::set_again(self, next),
-            false => Alarm::set(self, next),
+            true => TimerTask::ensure_running(self, next),
+            false => TimerTask::set(self, next),
         }
         if let Some(first) = first {
             self.perform(first);
@@ -458,11 +458,11 @@ impl<D: Dial> Drop for Shared<D> {
 }
 
 impl<D: Dial> Timed for Shared<D> {
-    fn alarm(&self) -> &Alarm {
+    fn timer_task(&self) -> &TimerTask {
         &self.alarm
     }
 
-    fn waits_on(&self, not: runtime::Id) -> Option<Handle> {
+    fn other_runtime(&self, not: runtime::Id) -> Option<Handle> {
         let state = self.lock();
         let runtimes = state.waiters().filter_map(|waiter| waiter.runtime.as_ref());
         runtimes.into_iter().find(|runtime| runtime.id() != not).cloned()

@@ -1,16 +1,14 @@
-//! Who is told what happens, and of which part of it.
+//! The [`Observer`] trait, and the choice of what an observer is told.
 
-use std::fmt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::event::{Asked, Record};
+use super::event::{Record, RequestInfo};
 use super::timings::Timings;
 
-/// Sees what happens to a client's calls and connections, in the task that caused it and outside of every lock.
+/// Receives the events of a client's calls and connections.
 ///
-/// It runs on the request's path, so it should be quick. One that panics is contained: the request goes on.
+/// An observer runs in the task that caused the event, on the request's path but outside of every lock, so it should be
+/// quick. If it panics, the panic is caught and the request goes on.
 ///
 /// ```
 /// use speeddial::trace::{Event, Observer, Record};
@@ -26,19 +24,21 @@ use super::timings::Timings;
 /// let client = speeddial::Client::builder().observer(Attempts).build();
 /// ```
 pub trait Observer: Send + Sync + 'static {
-    /// What it is told of: everything, unless it is implemented. What nobody wants costs nothing. It is asked once, when it is
-    /// given to a client or a request.
+    /// Returns the kinds of events that the observer is told. Everything by default.
+    ///
+    /// Called once, when the observer is given to a client or a request. Events that no observer wants cost nothing.
     fn wants(&self) -> Wants {
         Wants::EVERYTHING
     }
 
-    /// Is told one event. It does nothing unless it is implemented.
+    /// Takes one event. Does nothing by default.
     fn observe(&self, record: &Record) {
         let _ = record;
     }
 
-    /// Is told that a call is over, right after its last event, and where its time went: once for each call, however it
-    /// ended. It does nothing unless it is implemented.
+    /// Takes the timings of a call that is over, right after its last event. Does nothing by default.
+    ///
+    /// Called once for each call, however it ended.
     fn ended(&self, call: &EndedCall<'_>) {
         let _ = call;
     }
@@ -58,7 +58,7 @@ impl<O: Observer + ?Sized> Observer for Arc<O> {
     }
 }
 
-/// What an [`Observer`] is told of.
+/// The kinds of events that an [`Observer`] is told.
 ///
 /// ```
 /// use speeddial::trace::{EndedCall, Observer, Wants};
@@ -79,13 +79,13 @@ impl<O: Observer + ?Sized> Observer for Arc<O> {
 pub struct Wants(u8);
 
 impl Wants {
-    /// Nothing at all.
+    /// No events.
     pub const NOTHING: Self = Self(0);
-    /// The events of calls, but for those of the next two.
+    /// The events of calls, except interim responses and pieces of bodies.
     pub const CALLS: Self = Self(1);
     /// Interim responses: [`Event::Informational`](super::Event::Informational).
     pub const INTERIM: Self = Self(2);
-    /// Each piece of a body: [`Event::BodyChunk`](super::Event::BodyChunk).
+    /// Pieces of response bodies: [`Event::BodyChunk`](super::Event::BodyChunk).
     pub const CHUNKS: Self = Self(4);
     /// The events of connections.
     pub const CONNECTIONS: Self = Self(8);
@@ -93,67 +93,18 @@ impl Wants {
     pub const ENDS: Self = Self(16);
     /// The events of the DNS resolver: [`Event::ConfigSkipped`](super::Event::ConfigSkipped).
     pub const RESOLVER: Self = Self(32);
-    /// All of it.
+    /// All events.
     pub const EVERYTHING: Self = Self(63);
 
-    /// This and that.
+    /// Returns the union of both.
     pub const fn and(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 
-    /// Whether it has any of that.
+    /// Returns true if the two have at least one kind of events in common.
     pub const fn includes(self, other: Self) -> bool {
         self.0 & other.0 != 0
     }
-}
-
-/// A call that is over: it has its whole response, or failed, or was given up.
-#[derive(Debug, Clone, Copy)]
-#[non_exhaustive]
-pub struct EndedCall<'a> {
-    /// Its number, as in [`Subject::Call`](super::Subject::Call).
-    pub number: u64,
-    /// What it asked, first of all.
-    pub request: &'a Asked,
-    /// Where its time went, and what came of it.
-    pub timings: &'a Timings,
-}
-
-/// An observer, and what it wants.
-#[derive(Clone)]
-pub(crate) struct Own {
-    wants: Wants,
-    observer: Arc<dyn Observer>,
-}
-
-impl Own {
-    pub(crate) fn new(observer: impl Observer) -> Self {
-        Self { wants: observer.wants(), observer: Arc::new(observer) }
-    }
-
-    pub(super) fn wants(&self) -> Wants {
-        self.wants
-    }
-
-    /// A panic in somebody's hook must not take the request, or a connection's books, with it.
-    pub(super) fn tell(&self, record: &Record) {
-        let _ = catch_unwind(AssertUnwindSafe(|| self.observer.observe(record)));
-    }
-
-    fn tell_end(&self, call: &EndedCall<'_>) {
-        let _ = catch_unwind(AssertUnwindSafe(|| self.observer.ended(call)));
-    }
-}
-
-/// A client's observers, and the numbers its calls get. Clones share them.
-#[derive(Clone, Default)]
-pub(crate) struct Hooks(Arc<Shared>);
-
-#[derive(Default)]
-struct Shared {
-    observers: Vec<Own>,
-    wants: Wants,
-    calls: AtomicU64,
 }
 
 impl Default for Wants {
@@ -162,37 +113,14 @@ impl Default for Wants {
     }
 }
 
-impl fmt::Debug for Hooks {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Hooks").field("observers", &self.0.observers.len()).finish()
-    }
-}
-
-impl Hooks {
-    pub(crate) fn new(observers: Vec<Own>) -> Self {
-        let wants = observers.iter().fold(Wants::NOTHING, |all, observer| all.and(observer.wants));
-        Self(Arc::new(Shared { observers, wants, calls: AtomicU64::new(0) }))
-    }
-
-    /// What any observer wants to be told of.
-    pub(super) fn wants(&self) -> Wants {
-        self.0.wants
-    }
-
-    pub(super) fn next_call(&self) -> u64 {
-        self.0.calls.fetch_add(1, Ordering::Relaxed) + 1
-    }
-
-    /// Tells who wants to know, the observer of one call last.
-    pub(super) fn tell(&self, own: Option<&Own>, what: Wants, record: &Record) {
-        self.wanting(own, what).for_each(|observer| observer.tell(record));
-    }
-
-    pub(super) fn tell_end(&self, own: Option<&Own>, call: &EndedCall<'_>) {
-        self.wanting(own, Wants::ENDS).for_each(|observer| observer.tell_end(call));
-    }
-
-    fn wanting<'a>(&'a self, own: Option<&'a Own>, what: Wants) -> impl Iterator<Item = &'a Own> {
-        self.0.observers.iter().chain(own).filter(move |observer| observer.wants.includes(what))
-    }
+/// A call that is over: its response was read to the end, or it failed or was cancelled.
+#[derive(Debug, Clone, Copy)]
+#[non_exhaustive]
+pub struct EndedCall<'a> {
+    /// The call's number, as in [`Subject::Call`](super::Subject::Call).
+    pub number: u64,
+    /// The first request of the call, before redirects.
+    pub request: &'a RequestInfo,
+    /// The call's timings and result.
+    pub timings: &'a Timings,
 }

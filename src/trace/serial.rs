@@ -1,30 +1,35 @@
-//! Timings for serde: whole nanoseconds, and names in lower case.
+//! Serialization of timings with serde: times are whole nanoseconds, names are in lower case.
+
+use std::time::Duration;
 
 use serde::ser::{Serialize, SerializeStruct, Serializer};
 
-use super::event::{DnsLookup, Phase, TlsFacts};
-use super::timings::{Attempt, Hop, HopEnd, Outcome, Timings};
+use super::event::TlsFacts;
+use super::hops::{Attempt, AttemptOutcome, Hop, HopEnd};
+use super::lookup::DnsLookup;
+use super::phase::Phase;
+use super::timings::Timings;
 
-/// So long that nobody lives to see it; nanoseconds of more do not fit.
-fn nanos(time: std::time::Duration) -> u64 {
+/// Returns a time in nanoseconds, at most `u64::MAX` (584 years).
+fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// A map of the phases to their nanoseconds.
-struct Spent<F>(F);
+/// A map from the phases' names to their nanoseconds.
+struct NanosByPhase<F>(F);
 
-impl<F: Fn(Phase) -> std::time::Duration> Serialize for Spent<F> {
+impl<F: Fn(Phase) -> Duration> Serialize for NanosByPhase<F> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_map(Phase::ALL.map(|phase| (phase.as_str(), nanos((self.0)(phase)))))
     }
 }
 
-/// Total, phases, curl's figures, what came of the call, and all that was done for it.
+/// Serializes the total, the phases, curl's figures, the call's result, and its lookups, attempts and earlier requests.
 impl Serialize for Timings {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut timings = serializer.serialize_struct("Timings", 25)?;
         timings.serialize_field("total_ns", &nanos(self.total()))?;
-        timings.serialize_field("spent_ns", &Spent(|phase| self.spent(phase)))?;
+        timings.serialize_field("spent_ns", &NanosByPhase(|phase| self.spent(phase)))?;
         for (name, figure) in [
             ("time_queue_ns", self.time_queue()),
             ("time_namelookup_ns", self.time_namelookup()),
@@ -72,10 +77,10 @@ impl Serialize for DnsLookup {
 impl Serialize for Attempt {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let (outcome, error) = match &self.outcome {
-            Outcome::Pending => ("pending", None),
-            Outcome::Connected => ("connected", None),
-            Outcome::Failed(error) => ("failed", Some(error.to_string())),
-            Outcome::Cancelled => ("cancelled", None),
+            AttemptOutcome::Pending => ("pending", None),
+            AttemptOutcome::Connected => ("connected", None),
+            AttemptOutcome::Failed(error) => ("failed", Some(error.to_string())),
+            AttemptOutcome::Cancelled => ("cancelled", None),
         };
         let mut attempt = serializer.serialize_struct("Attempt", 5)?;
         attempt.serialize_field("address", &self.address)?;
@@ -96,7 +101,7 @@ impl Serialize for Hop {
         let mut hop = serializer.serialize_struct("Hop", 7)?;
         hop.serialize_field("started_ns", &nanos(self.started))?;
         hop.serialize_field("elapsed_ns", &nanos(self.elapsed))?;
-        hop.serialize_field("spent_ns", &Spent(|phase| self.spent(phase)))?;
+        hop.serialize_field("spent_ns", &NanosByPhase(|phase| self.spent(phase)))?;
         hop.serialize_field("redirected", &status)?;
         hop.serialize_field("retried", &retried)?;
         hop.serialize_field("reused", &self.reused)?;

@@ -1,29 +1,33 @@
-//! Timings as pictures: one call by its phases, or a page of calls below each other.
+//! Timings as SVG pictures: one call by its phases, or several calls below each other.
 
 use std::fmt::Write;
 use std::time::Duration;
 
-use super::event::Phase;
-use super::timings::{Hop, Timings};
-use super::waterfall::{cut, note, span, told};
+use super::hops::Hop;
+use super::phase::Phase;
+use super::text::{cut, span};
+use super::timings::Timings;
+use super::waterfall::{hop_row, phase_note};
 
 const WIDTH: f64 = 960.0;
 const MARGIN: f64 = 16.0;
 const ROW: f64 = 22.0;
-/// Where bars begin and end.
+/// The left and right edge of the bars.
 const LEFT: f64 = 250.0;
 const RIGHT: f64 = 700.0;
+/// The most characters of a note.
+const NOTE_ROOM: usize = 42;
 
 const STYLE: &str = "text{font:12px system-ui,sans-serif;fill:#24292f}.dim{fill:#6e7781}.num{text-anchor:end;\
                      font-variant-numeric:tabular-nums}.mid{text-anchor:middle}";
 
 impl Timings {
-    /// The call as an SVG picture: a bar for each phase, where its time lies, with what is known of it.
+    /// Draws the call as an SVG picture, with a bar and a note for each phase.
     pub fn to_svg(&self) -> String {
         let mut chart = Chart::new(self.total(), false);
         let mut before = Duration::ZERO;
         for hop in self.hops() {
-            let (name, note) = told(hop, 42);
+            let (name, note) = hop_row(hop, NOTE_ROOM);
             chart.label(&name, hop.elapsed);
             chart.bars(before, &parts_of(hop));
             chart.note(&note);
@@ -33,7 +37,7 @@ impl Timings {
         for (phase, spent) in parts(self) {
             chart.label(phase.as_str(), spent);
             chart.bars(before, &[(phase, spent)]);
-            chart.note(&note(self, phase, 42));
+            chart.note(&phase_note(self, phase, NOTE_ROOM));
             chart.next();
             before += spent;
         }
@@ -43,7 +47,7 @@ impl Timings {
     }
 }
 
-/// A page of calls as one SVG picture, each with its name, on one axis of time that begins with the first of them.
+/// Draws named calls as one SVG picture, on one time axis that begins with the first of them.
 ///
 /// ```
 /// # fn run(calls: &[(String, speeddial::trace::Timings)]) -> std::io::Result<()> {
@@ -57,18 +61,18 @@ pub fn waterfall_svg<'a>(calls: impl IntoIterator<Item = (&'a str, &'a Timings)>
     page(&calls, |timings| first.map_or(Duration::ZERO, |first| timings.start() - first))
 }
 
-/// The same with each call counted from its own start, to compare calls that were made far apart.
+/// Draws named calls as one SVG picture in which all calls begin at zero, to compare calls that were made far apart.
 pub fn comparison_svg<'a>(calls: impl IntoIterator<Item = (&'a str, &'a Timings)>) -> String {
     page(&calls.into_iter().collect::<Vec<_>>(), |_| Duration::ZERO)
 }
 
-/// Calls, each of which begins at some time.
-fn page(calls: &[(&str, &Timings)], since: impl Fn(&Timings) -> Duration) -> String {
-    let end = calls.iter().map(|(_, timings)| since(timings) + timings.total()).max().unwrap_or_default();
+/// Draws calls, each of which begins `started` after the axis does.
+fn page(calls: &[(&str, &Timings)], started: impl Fn(&Timings) -> Duration) -> String {
+    let end = calls.iter().map(|(_, timings)| started(timings) + timings.total()).max().unwrap_or_default();
     let mut chart = Chart::new(end, true);
     for (name, timings) in calls {
         chart.label(name, timings.total());
-        let mut before = since(timings);
+        let mut before = started(timings);
         for hop in timings.hops() {
             chart.bars(before, &parts_of(hop));
             before += hop.elapsed;
@@ -80,17 +84,18 @@ fn page(calls: &[(&str, &Timings)], since: impl Fn(&Timings) -> Duration) -> Str
     chart.finish()
 }
 
+/// Returns the note on a whole call: its failure, or its status and connection.
 fn summary(timings: &Timings) -> String {
     if let Some(why) = timings.failure() {
         return format!("failed: {why}");
     }
     let status = timings.status().map(|status| status.as_u16().to_string());
-    let how =
+    let connection =
         timings.remote_addr().map(|remote| format!("{} {remote}", if timings.reused() { "reused" } else { "new" }));
-    status.into_iter().chain(how).collect::<Vec<_>>().join(", ")
+    status.into_iter().chain(connection).collect::<Vec<_>>().join(", ")
 }
 
-/// The phases of a call's last request; that of a proxy only where there was one.
+/// Returns the phases of a call's last request, without the one of the proxy if it took no time.
 fn parts(timings: &Timings) -> Vec<(Phase, Duration)> {
     let spent = Phase::ALL.map(|phase| (phase, timings.spent_last(phase)));
     spent.into_iter().filter(|(phase, spent)| *phase != Phase::Proxy || !spent.is_zero()).collect()
@@ -113,13 +118,16 @@ fn color(phase: Phase) -> &'static str {
     }
 }
 
-/// Rows of bars over an axis of time.
+/// Rows of bars below a time axis.
 struct Chart {
+    /// The end of the time axis.
     end: Duration,
-    /// The colours of the phases are explained on top, where the rows do not name them.
+    /// True if a legend on top explains the phases' colours, because the rows do not name the phases.
     legend: bool,
     rows: String,
+    /// The upper edge of the first row.
     top: f64,
+    /// The upper edge of the next row.
     y: f64,
 }
 
@@ -136,17 +144,21 @@ impl Chart {
     }
 
     fn label(&mut self, name: &str, took: Duration) {
-        let (y, name, took) = (self.y + 15.0, escaped(&cut(name.to_owned(), 24)), span(took));
+        let y = self.y + 15.0;
+        let name = escaped(&cut(name.to_owned(), 24));
+        let took = span(took);
         let _ = write!(self.rows, "<text x='{MARGIN}' y='{y}'>{name}</text>");
         let _ = write!(self.rows, "<text class='num' x='{}' y='{y}'>{took}</text>", LEFT - 12.0);
     }
 
-    /// Bars one after the other, the first of them `from` on. What took any time at all is seen.
+    /// Draws bars one after the other, the first of which begins at `from`. Any time above zero is visible.
     fn bars(&mut self, from: Duration, parts: &[(Phase, Duration)]) {
         let mut before = from;
         for (phase, spent) in parts.iter().filter(|(_, spent)| !spent.is_zero()) {
-            let (x, end) = (self.x(before), self.x(before + *spent));
-            let (y, width, height) = (self.y + 3.0, (end - x).max(1.0), ROW - 6.0);
+            let x = self.x(before);
+            let y = self.y + 3.0;
+            let width = (self.x(before + *spent) - x).max(1.0);
+            let height = ROW - 6.0;
             let _ = write!(
                 self.rows,
                 "<rect x='{x:.1}' y='{y}' width='{width:.1}' height='{height}' fill='{}'><title>{phase} {}</title></rect>",
@@ -158,8 +170,10 @@ impl Chart {
     }
 
     fn note(&mut self, note: &str) {
-        let (x, y) = (RIGHT + 12.0, self.y + 15.0);
-        let _ = write!(self.rows, "<text class='dim' x='{x}' y='{y}'>{}</text>", escaped(&cut(note.to_owned(), 42)));
+        let x = RIGHT + 12.0;
+        let y = self.y + 15.0;
+        let _ =
+            write!(self.rows, "<text class='dim' x='{x}' y='{y}'>{}</text>", escaped(&cut(note.to_owned(), NOTE_ROOM)));
     }
 
     fn next(&mut self) {
@@ -168,7 +182,8 @@ impl Chart {
     }
 
     fn finish(self) -> String {
-        let (top, height) = (self.top, self.y + MARGIN);
+        let top = self.top;
+        let height = self.y + MARGIN;
         let mut text = format!(
             "<svg xmlns='http://www.w3.org/2000/svg' width='{WIDTH}' height='{height}' viewBox='0 0 {WIDTH} {height}'>\n\
              <style>{STYLE}</style>\n<rect width='100%' height='100%' fill='#ffffff'/>\n"
@@ -203,7 +218,7 @@ impl Chart {
     }
 }
 
-/// Round times from 0 to `end`, at most six.
+/// Returns round times from 0 to `end`, at most six.
 fn ticks(end: Duration) -> Vec<Duration> {
     let end = end.as_nanos() as u64;
     let mut step = 1;
@@ -214,6 +229,7 @@ fn ticks(end: Duration) -> Vec<Duration> {
     (0..=end / step).map(|tick| Duration::from_nanos(tick * step)).collect()
 }
 
+/// Escapes a text for XML.
 fn escaped(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for char in text.chars() {
@@ -223,7 +239,7 @@ fn escaped(text: &str) -> String {
             '&' => escaped.push_str("&amp;"),
             '\'' => escaped.push_str("&#39;"),
             '"' => escaped.push_str("&quot;"),
-            // XML has no way to write them.
+            // XML 1.0 cannot represent control characters.
             char if char.is_control() => escaped.push('\u{fffd}'),
             char => escaped.push(char),
         }
@@ -233,32 +249,23 @@ fn escaped(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::event::{Event, RetryCause};
+    use super::super::causes::RetryCause;
+    use super::super::event::Event;
+    use super::super::samples::{SENT, folded, leased};
     use super::*;
 
-    fn ms(ms: u64) -> Duration {
-        Duration::from_millis(ms)
-    }
-
-    fn timings() -> Timings {
-        let start = crate::clock::now();
-        let mut timings = Timings::new(start);
-        let (idle, waited) = Default::default();
-        let leased =
-            |requests| Event::Leased { connection: 1, remote: None, requests, idle, tls: None, waited, freed: false };
-        for (at, event) in [
+    fn retried_call() -> Timings {
+        folded(&[
             (0, leased(1)),
             (10, Event::Retried { cause: RetryCause::Closed }),
             (20, leased(0)),
-            (20, Event::RequestSent { body: 0 }),
+            (20, SENT),
             (90, Event::FirstByte),
             (100, Event::BodyEnd { bytes: 2 }),
-        ] {
-            timings.fold(start + ms(at), &event);
-        }
-        timings
+        ])
     }
 
+    /// Returns the phase, the left edge and the width of each bar.
     fn rects(svg: &str) -> Vec<(&str, f64, f64)> {
         let number = |text: &str, name: &str| -> f64 {
             let (_, rest) = text.split_once(&format!(" {name}='")).unwrap();
@@ -273,8 +280,8 @@ mod tests {
     }
 
     #[test]
-    fn bars_lie_where_their_time_does() {
-        let svg = timings().to_svg();
+    fn bars_are_placed_by_their_time() {
+        let svg = retried_call().to_svg();
         // 450 points are 100 ms.
         let expected =
             [("send", 250.0, 45.0), ("queue", 295.0, 45.0), ("wait", 340.0, 315.0), ("receive", 655.0, 45.0)];
@@ -283,14 +290,14 @@ mod tests {
     }
 
     #[test]
-    fn a_page_has_a_row_for_each_call_and_what_is_in_names_stays_text() {
-        let timings = timings();
+    fn a_page_has_a_row_for_each_call_and_names_are_escaped() {
+        let timings = retried_call();
         let svg = waterfall_svg([("<script>&", &timings), ("another", &timings)]);
         assert_eq!(rects(&svg).len(), 8);
         assert!(svg.contains("&lt;script&gt;&amp;") && !svg.contains("<script>"));
         let open = |tag: &str| svg.matches(tag).count();
         assert_eq!(open("<text"), open("</text>"));
-        assert!(waterfall_svg([]).ends_with("</svg>\n"), "no calls are a picture, too");
+        assert!(waterfall_svg([]).ends_with("</svg>\n"), "a picture of no calls");
     }
 
     #[test]

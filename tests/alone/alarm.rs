@@ -3,16 +3,16 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 #[allow(dead_code, reason = "a runtime that goes away is another test's")]
-#[path = "../../src/clock/shown.rs"]
-mod shown;
+#[path = "../../src/clock/task_state.rs"]
+mod task_state;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use shown::{Shown, Todo};
 use shuttle::sync::atomic::AtomicBool;
 use shuttle::thread::{self, JoinHandle};
 use sync::{AtomicU64, Mutex, Ordering};
+use task_state::{TaskAction, TaskState};
 
 /// What the crate's file is built on here.
 mod sync {
@@ -22,7 +22,7 @@ mod sync {
 
 /// Something that wants to be called at its times, like the pool, the DNS cache and the time limits.
 struct Owner {
-    shown: Shown,
+    state: TaskState,
     wanted: Mutex<BTreeSet<u64>>,
     clock: AtomicU64,
     bell: AtomicBool,
@@ -33,7 +33,7 @@ impl Owner {
     fn new() -> Arc<Self> {
         let (wanted, tasks) = (Mutex::new(BTreeSet::new()), Mutex::new(Vec::new()));
         let (clock, bell) = (AtomicU64::new(0), AtomicBool::new(false));
-        Arc::new(Self { shown: Shown::new(), wanted, clock, bell, tasks })
+        Arc::new(Self { state: TaskState::new(), wanted, clock, bell, tasks })
     }
 
     /// As after each step of a core: first the change, then the alarm, which was told before of a first time that stays the first.
@@ -45,14 +45,14 @@ impl Owner {
             (before, wanted.first().copied())
         };
         let first = next.unwrap();
-        let todo = match next == before {
-            true => self.shown.set_again(first, true),
-            false => self.shown.set(first, || true),
+        let action = match next == before {
+            true => self.state.restart(first, true),
+            false => self.state.set(first, || true),
         };
-        match todo {
-            Todo::Nothing => {}
-            Todo::Wake => self.bell.store(true, Ordering::SeqCst),
-            Todo::Start => {
+        match action {
+            TaskAction::Nothing => {}
+            TaskAction::Wake => self.bell.store(true, Ordering::SeqCst),
+            TaskAction::Start => {
                 let owner = self.clone();
                 let task = thread::spawn(move || owner.watch());
                 self.tasks.lock().unwrap().push(task);
@@ -62,13 +62,13 @@ impl Owner {
 
     /// The task: time goes on while it sleeps, and for no other reason.
     fn watch(&self) {
-        while let Some(until) = self.shown.sleeps_until() {
+        while let Some(until) = self.state.sleeps_until() {
             thread::yield_now();
             if !self.bell.swap(false, Ordering::SeqCst) {
                 self.clock.fetch_max(until, Ordering::SeqCst);
             }
             let now = self.clock.load(Ordering::SeqCst);
-            if !self.shown.is_due(now) {
+            if !self.state.wake_if_due(now) {
                 continue;
             }
             let next = {
@@ -76,7 +76,7 @@ impl Owner {
                 wanted.retain(|at| *at > now);
                 wanted.first().copied()
             };
-            if !self.shown.sleep(next) {
+            if !self.state.sleep(next) {
                 return;
             }
         }

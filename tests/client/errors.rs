@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier};
 
 use speeddial::dns::{FixedResolver, HickoryResolver};
-use speeddial::trace::Outcome;
+use speeddial::trace::AttemptOutcome;
 use speeddial::{Client, Error, ErrorKind};
 
 use crate::dns::lookups::zone;
@@ -89,7 +89,7 @@ async fn several_addresses_that_refuse_are_all_counted() {
     assert!(attempts.iter().map(|attempt| attempt.address.ip()).eq(addresses), "{attempts:?}");
     for attempt in attempts {
         let refused = |error: &Arc<std::io::Error>| error.kind() == std::io::ErrorKind::ConnectionRefused;
-        assert!(matches!(&attempt.outcome, Outcome::Failed(error) if refused(error)), "{attempt:?}");
+        assert!(matches!(&attempt.outcome, AttemptOutcome::Failed(error) if refused(error)), "{attempt:?}");
     }
 }
 

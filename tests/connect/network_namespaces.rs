@@ -13,7 +13,7 @@ use hickory_proto::op::ResponseCode;
 use hickory_proto::op::{Message, Query};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use speeddial::dns::{CachedResolver, Family, FixedResolver, HickoryResolver, Resolve, ResolveErrorKind, Source};
-use speeddial::trace::Outcome;
+use speeddial::trace::AttemptOutcome;
 use speeddial::{Client, PoolConfig};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
@@ -109,7 +109,7 @@ async fn black_hole_then_far() {
         assert_eq!(timings.remote_addr().unwrap().ip().to_string(), "10.9.0.2");
         assert_eq!(timings.attempts()[0].address.ip().to_string(), format!("10.9.0.{first}"), "{timings:#}");
         let hole = timings.attempts().iter().find(|attempt| attempt.address.ip().to_string() == "10.9.0.7");
-        assert!(hole.is_some_and(|hole| matches!(hole.outcome, Outcome::Cancelled)), "{timings:#}");
+        assert!(hole.is_some_and(|hole| matches!(hole.outcome, AttemptOutcome::Cancelled)), "{timings:#}");
         let connect = timings.connect();
         let bounds = Duration::from_millis(least)..Duration::from_millis(most);
         assert!(bounds.contains(&connect), "{connect:?}: {timings:#}");

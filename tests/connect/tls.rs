@@ -13,7 +13,7 @@ use rustls::server::WebPkiClientVerifier;
 use speeddial::dns::FixedResolver;
 use speeddial::http::Version;
 use speeddial::tls::{TlsConfig, TlsVersion};
-use speeddial::trace::{Outcome, Phase, Timings};
+use speeddial::trace::{AttemptOutcome, Phase, Timings};
 use speeddial::transport::{Connecting, Stream, Transport};
 use speeddial::{Client, ClientBuilder, Error, ErrorKind, PoolConfig, RetryPolicy};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -168,7 +168,7 @@ async fn refused(tls: TlsConfig, host: &str, config: Arc<ServerConfig>) -> Strin
     let error = get(&builder(tls).build().unwrap(), host, server.address()).await.unwrap_err();
     assert!(error.is_tls() && error.is_connect() && !error.is_timeout(), "{error}");
     assert_eq!(error.kind(), ErrorKind::Tls);
-    assert!(matches!(&error.attempts()[0].outcome, Outcome::Failed(_)), "{:?}", error.attempts());
+    assert!(matches!(&error.attempts()[0].outcome, AttemptOutcome::Failed(_)), "{:?}", error.attempts());
     let text = error.to_string();
     let start = format!("connect to {host}:{}: 127.0.0.1: ", server.address().port());
     text.strip_prefix(&start).unwrap_or_else(|| panic!("{text}")).to_owned()
@@ -688,7 +688,7 @@ async fn a_handshake_that_fails_leaves_the_other_addresses_their_turn() {
     let (_, timings) = get(&client, "api.test", good.address()).await.unwrap();
     assert_eq!(timings.remote_addr(), Some(good.address()));
     assert_eq!((bad.accepted(), timings.attempts().len()), (1, 2));
-    assert!(matches!(timings.attempts()[0].outcome, Outcome::Failed(_)));
+    assert!(matches!(timings.attempts()[0].outcome, AttemptOutcome::Failed(_)));
     assert!(start.elapsed() < Duration::from_secs(4));
 }
 

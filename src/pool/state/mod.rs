@@ -431,41 +431,41 @@ struct Ticket<W> {
 }
 
 impl<K> Linked<0> for Host<K> {
-    fn place(&self) -> &Links {
+    fn links(&self) -> &Links {
         &self.ring_links
     }
 
-    fn links(&mut self) -> &mut Links {
+    fn links_mut(&mut self) -> &mut Links {
         &mut self.ring_links
     }
 }
 
 impl<C> Linked<PER_HOST> for Conn<C> {
-    fn place(&self) -> &Links {
+    fn links(&self) -> &Links {
         &self.links[PER_HOST]
     }
 
-    fn links(&mut self) -> &mut Links {
+    fn links_mut(&mut self) -> &mut Links {
         &mut self.links[PER_HOST]
     }
 }
 
 impl<C> Linked<IN_TOTAL> for Conn<C> {
-    fn place(&self) -> &Links {
+    fn links(&self) -> &Links {
         &self.links[IN_TOTAL]
     }
 
-    fn links(&mut self) -> &mut Links {
+    fn links_mut(&mut self) -> &mut Links {
         &mut self.links[IN_TOTAL]
     }
 }
 
 impl<W> Linked<0> for Ticket<W> {
-    fn place(&self) -> &Links {
+    fn links(&self) -> &Links {
         &self.links
     }
 
-    fn links(&mut self) -> &mut Links {
+    fn links_mut(&mut self) -> &mut Links {
         &mut self.links
     }
 }

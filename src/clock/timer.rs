@@ -1,0 +1,72 @@
+//! A timer for futures.
+
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use tokio::runtime::{self, Handle};
+use tokio::time::Sleep;
+
+use super::Instant;
+
+/// A timer inside a future that may be polled on one runtime after another.
+#[derive(Debug, Default)]
+pub(crate) struct Timer(Option<(runtime::Id, Pin<Box<Sleep>>)>);
+
+impl Timer {
+    /// Ready from `deadline` on. Always pending if it is polled outside of a tokio runtime, where there are no timers.
+    pub(crate) fn poll_until(&mut self, cx: &mut Context<'_>, deadline: Instant) -> Poll<()> {
+        let Ok(here) = Handle::try_current() else { return Poll::Pending };
+        let here = here.id();
+        if self.0.as_ref().is_none_or(|(runtime, _)| *runtime != here) {
+            self.0 = Some((here, Box::pin(tokio::time::sleep_until(deadline))));
+        }
+        let (_, sleep) = self.0.as_mut().expect("the timer was set above");
+        if sleep.deadline() > deadline {
+            sleep.as_mut().reset(deadline);
+        }
+        ready!(sleep.as_mut().poll(cx));
+        if sleep.deadline() >= deadline {
+            return Poll::Ready(());
+        }
+        // The deadline was put off. To reset the timer at each poll would cost more than to wake up once too early.
+        sleep.as_mut().reset(deadline);
+        sleep.as_mut().poll(cx)
+    }
+
+    /// Returns true if the deadline of the last poll has passed.
+    pub(crate) fn is_elapsed(&self) -> bool {
+        self.0.as_ref().is_some_and(|(_, sleep)| sleep.is_elapsed())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::super::now;
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_timer_ends_at_the_deadline_of_its_last_poll() {
+        let ms = |ms| Duration::from_millis(ms);
+        for (deadlines, polled) in [(&[10][..], 1), (&[10, 30, 20], 2), (&[30, 10], 1), (&[10, 20, 40], 2)] {
+            let start = now();
+            let mut timer = Timer::default();
+            let mut polls = 0;
+            let (last, before) = deadlines.split_last().unwrap();
+            for deadline in before {
+                let at = start + ms(*deadline);
+                let is_pending = std::future::poll_fn(|cx| Poll::Ready(timer.poll_until(cx, at).is_pending())).await;
+                assert!(is_pending);
+            }
+            std::future::poll_fn(|cx| {
+                polls += 1;
+                timer.poll_until(cx, start + ms(*last))
+            })
+            .await;
+            assert_eq!((now() - start, timer.is_elapsed()), (ms(*last), true), "{deadlines:?}");
+            // One poll to begin with, and one for each time that the timer was set to.
+            assert_eq!(polls, polled + 1, "{deadlines:?}");
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! The parts of URLs and bodies that may be shown in an error message.
+
+use url::Url;
+
+use crate::credentials::Credentials;
+
+/// The most bytes of a body that an error keeps.
+pub(super) const KEPT_BODY_BYTES: usize = 1_024;
+/// The most characters of a body that a message shows.
+const SHOWN_BODY_CHARS: usize = 80;
+
+/// Returns the beginning of a body as one line of text.
+pub(super) fn beginning(body: &[u8]) -> String {
+    // A character has at most four bytes.
+    let most = 4 * SHOWN_BODY_CHARS;
+    let text = String::from_utf8_lossy(&body[..body.len().min(most)]);
+    let start = text.chars().take(SHOWN_BODY_CHARS).map(|char| if char.is_control() { ' ' } else { char });
+    let more = if text.chars().count() > SHOWN_BODY_CHARS || body.len() > most { "…" } else { "" };
+    start.chain(more.chars()).collect()
+}
+
+/// Returns a URL without its credentials.
+pub(super) fn without_credentials(url: &Url) -> Url {
+    let mut url = url.clone();
+    drop(Credentials::take(&mut url));
+    url
+}
+
+/// Returns a text that is not a valid URL without the parts that may be secrets: everything up to the last `@`, and the
+/// query.
+///
+/// The last `@` in all of the text counts, because the end of the authority cannot be known if the text is not a URL.
+pub(super) fn redacted(text: &str) -> &str {
+    let text = text.rfind('@').map_or(text, |at| &text[at + 1..]);
+    text.split(['?', '#']).next().unwrap_or_default()
+}
+
+/// Returns the URL that a text without a scheme probably means, if it begins with a domain or an address, as `example.com/x`.
+pub(super) fn url_without_scheme(text: &str) -> Option<String> {
+    let scheme = if cfg!(feature = "__tls") { "https" } else { "http" };
+    let text = text.trim();
+    let host = text.split(['/', '\\']).next().unwrap_or_default();
+    let is_host = host.starts_with('[') || (host.starts_with(char::is_alphanumeric) && host.contains('.'));
+    if !is_host {
+        return None;
+    }
+    let url = format!("{scheme}://{text}");
+    match Url::parse(&url) {
+        Ok(_) => Some(url),
+        Err(_) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_is_shown_without_credentials() {
+        for text in
+            ["http://user:pass@ho st/x", "http:/user:pa/ss@ho st/x", "http://user:pa#ss@ho st/x", "user:p@ss@ho st/x"]
+        {
+            assert_eq!(redacted(text), "ho st/x");
+        }
+        assert_eq!(redacted("nonsense"), "nonsense");
+        assert_eq!(redacted("http://ho st/x?token=secret#part"), "http://ho st/x");
+    }
+
+    #[test]
+    fn the_beginning_of_a_body_is_one_line_of_80_characters() {
+        assert_eq!(beginning(b"two\nlines"), "two lines");
+        let long = beginning("ä".repeat(100).as_bytes());
+        assert_eq!((long.chars().count(), long.ends_with('…')), (81, true));
+    }
+
+    #[test]
+    fn a_url_is_suggested_only_for_a_text_that_begins_with_a_host() {
+        assert!(url_without_scheme("example.com/x").is_some_and(|url| url.ends_with("://example.com/x")));
+        assert!(url_without_scheme("[::1]:80").is_some());
+        assert_eq!(url_without_scheme("/items"), None);
+        assert_eq!(url_without_scheme("items"), None);
+    }
+}

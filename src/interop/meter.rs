@@ -1,0 +1,339 @@
+//! The observer behind all measurements: it makes values of events, by OpenTelemetry's conventions, and hands them to a
+//! [`Sink`].
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use http::{Method, StatusCode, Version};
+
+use super::conventions::{error_type, method_name, protocol_version, scheme_name};
+use super::instruments::Instrument;
+use crate::origin::Origin;
+use crate::trace::{DnsLookup, EndedCall, Event, Family, HopEnd, Observer, Phase, Record, Source, Subject, Wants};
+
+/// The value of an attribute.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) enum Value {
+    Text(Cow<'static, str>),
+    Number(i64),
+}
+
+/// Names and values of attributes.
+pub(super) type Attributes = Vec<(&'static str, Value)>;
+
+/// A receiver of measurements: a metrics library.
+pub(super) trait Sink: Send + Sync + 'static {
+    /// Records a value of a histogram.
+    fn record(&self, instrument: Instrument, value: f64, attributes: Attributes);
+
+    /// Adds to a counter, or to one that goes up and down.
+    fn add(&self, instrument: Instrument, by: i64, attributes: Attributes);
+}
+
+/// An observer that measures the calls, connections and lookups of one client.
+pub(super) struct Meter<S> {
+    sink: S,
+    /// The connections that are open or being opened, by number.
+    connections: Mutex<HashMap<u64, ConnectionState>>,
+}
+
+struct ConnectionState {
+    origin: Origin,
+    version: Version,
+    remote: Option<SocketAddr>,
+    /// The time at which the connection was ready for requests.
+    opened: Option<Instant>,
+    /// The number of requests that the connection carries.
+    requests: usize,
+    /// The time at which the lookup of each family began.
+    lookups: [Option<Instant>; 2],
+}
+
+impl<S> Meter<S> {
+    pub(super) fn new(sink: S) -> Self {
+        Self { sink, connections: Mutex::default() }
+    }
+
+    // Each step leaves a sound state behind, so a poisoned lock still guards one.
+    fn connections(&self) -> MutexGuard<'_, HashMap<u64, ConnectionState>> {
+        self.connections.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<S: Sink> Observer for Meter<S> {
+    fn wants(&self) -> Wants {
+        Wants::CALLS.and(Wants::CONNECTIONS).and(Wants::ENDS)
+    }
+
+    fn observe(&self, record: &Record) {
+        match record.subject {
+            Subject::Call(_) => self.observe_call(&record.event),
+            Subject::Connection(number) => self.observe_connection(number, record),
+            Subject::Resolver => {}
+        }
+    }
+
+    fn ended(&self, call: &EndedCall<'_>) {
+        let origin = &call.request.origin;
+        let timings = call.timings;
+        let mut about = request_attributes(&call.request.method, origin);
+        self.sink.add(Instrument::ActiveRequests, -1, about.clone());
+        if let Some(version) = timings.version() {
+            about.push(("network.protocol.version", text(protocol_version(version))));
+        }
+        self.sink.record(Instrument::TimeInQueue, timings.queue().as_secs_f64(), about.clone());
+        for hop in timings.hops() {
+            let (instrument, reason) = match hop.end {
+                HopEnd::Retried(cause) => (Instrument::Retries, ("speeddial.retry.cause", text(cause.as_str()))),
+                HopEnd::Redirected(status) => {
+                    (Instrument::Redirects, ("http.response.status_code", status_value(status)))
+                }
+            };
+            self.sink.add(instrument, 1, with(server_attributes(origin), reason));
+        }
+        for phase in Phase::ALL {
+            let spent = timings.spent(phase);
+            if !spent.is_zero() {
+                let about = with(server_attributes(origin), ("speeddial.phase", text(phase.as_str())));
+                self.sink.record(Instrument::PhaseDuration, spent.as_secs_f64(), about);
+            }
+        }
+        about.extend(timings.status().map(|status| ("http.response.status_code", status_value(status))));
+        about.extend(error_type(timings).map(|error| ("error.type", Value::Text(error))));
+        if timings.failure().is_none() {
+            self.sink.record(Instrument::RequestBodySize, timings.sent_bytes() as f64, about.clone());
+            self.sink.record(Instrument::ResponseBodySize, timings.received_bytes() as f64, about.clone());
+        }
+        self.sink.record(Instrument::RequestDuration, timings.total().as_secs_f64(), about);
+    }
+}
+
+impl<S: Sink> Meter<S> {
+    fn observe_call(&self, event: &Event) {
+        match event {
+            Event::CallStart(request) => {
+                let about = request_attributes(&request.method, &request.origin);
+                self.sink.add(Instrument::ActiveRequests, 1, about);
+            }
+            Event::Leased { connection, .. } => self.change_requests(*connection, |requests| requests + 1),
+            _ => {}
+        }
+    }
+
+    fn observe_connection(&self, number: u64, record: &Record) {
+        match &record.event {
+            Event::DialStart { origin } => {
+                self.connections().insert(number, ConnectionState::new(origin.clone()));
+            }
+            Event::DnsStart { family, .. } => {
+                if let Some(connection) = self.connections().get_mut(&number) {
+                    connection.lookups[*family as usize] = Some(record.at);
+                }
+            }
+            Event::DnsEnd(lookup) => self.end_lookup(number, record.at, lookup),
+            Event::HandshakeStart { version } => {
+                if let Some(connection) = self.connections().get_mut(&number) {
+                    connection.version = *version;
+                }
+            }
+            Event::Opened { remote } => self.open(number, *remote, record.at),
+            Event::DialFailed => {
+                let failed = self.connections().remove(&number);
+                let about = failed.map(|connection| server_attributes(&connection.origin)).unwrap_or_default();
+                self.sink.add(Instrument::DialFailures, 1, about);
+            }
+            Event::DialPostponed => drop(self.connections().remove(&number)),
+            Event::Released { .. } => self.change_requests(number, |requests| requests.saturating_sub(1)),
+            Event::Closed { cause } => self.close(number, cause.as_str(), record.at),
+            _ => {}
+        }
+    }
+
+    fn end_lookup(&self, number: u64, at: Instant, lookup: &DnsLookup) {
+        // An address in a URL is not looked up.
+        if lookup.source == Source::Literal {
+            return;
+        }
+        let started = match self.connections().get(&number) {
+            Some(connection) => connection.lookups[lookup.family as usize],
+            None => None,
+        };
+        let Some(started) = started else { return };
+        let record_type = if lookup.family == Family::V4 { "A" } else { "AAAA" };
+        let mut about = vec![
+            ("dns.question.name", text(lookup.name.to_string())),
+            ("dns.question.type", text(record_type)),
+            ("speeddial.dns.source", text(lookup.source.as_str())),
+        ];
+        if lookup.error.is_some() {
+            about.push(("error.type", text("resolve")));
+        }
+        self.sink.record(Instrument::DnsLookupDuration, at.saturating_duration_since(started).as_secs_f64(), about);
+    }
+
+    fn open(&self, number: u64, remote: Option<SocketAddr>, at: Instant) {
+        let about = self.connections().get_mut(&number).map(|connection| {
+            connection.remote = remote;
+            connection.opened = Some(at);
+            connection.attributes()
+        });
+        if let Some(about) = about {
+            self.sink.add(Instrument::OpenConnections, 1, about);
+        }
+    }
+
+    /// Changes the number of a connection's requests. The connection is active while it has some, and idle otherwise.
+    fn change_requests(&self, number: u64, change: impl Fn(usize) -> usize) {
+        let (before, after) = {
+            let mut connections = self.connections();
+            let Some(connection) = connections.get_mut(&number) else { return };
+            let before = connection.attributes();
+            let was_idle = connection.requests == 0;
+            connection.requests = change(connection.requests);
+            let is_idle = connection.requests == 0;
+            if was_idle == is_idle {
+                return;
+            }
+            (before, connection.attributes())
+        };
+        self.sink.add(Instrument::OpenConnections, -1, before);
+        self.sink.add(Instrument::OpenConnections, 1, after);
+    }
+
+    fn close(&self, number: u64, cause: &'static str, at: Instant) {
+        let Some(connection) = self.connections().remove(&number) else { return };
+        let Some(opened) = connection.opened else { return };
+        self.sink.add(Instrument::OpenConnections, -1, connection.attributes());
+        let lived = at.saturating_duration_since(opened);
+        self.sink.record(Instrument::ConnectionDuration, lived.as_secs_f64(), connection.attributes_without_state());
+        let about = with(server_attributes(&connection.origin), ("speeddial.close.cause", text(cause)));
+        self.sink.add(Instrument::ClosedConnections, 1, about);
+    }
+}
+
+impl ConnectionState {
+    /// Returns the state of a connection that begins to be opened.
+    fn new(origin: Origin) -> Self {
+        Self { origin, version: Version::HTTP_11, remote: None, opened: None, requests: 0, lookups: [None; 2] }
+    }
+
+    fn attributes_without_state(&self) -> Attributes {
+        let mut about = server_attributes(&self.origin);
+        about.push(("network.protocol.version", text(protocol_version(self.version))));
+        about.extend(self.remote.map(|remote| ("network.peer.address", text(remote.ip().to_string()))));
+        about
+    }
+
+    fn attributes(&self) -> Attributes {
+        let state = if self.requests == 0 { "idle" } else { "active" };
+        with(self.attributes_without_state(), ("http.connection.state", text(state)))
+    }
+}
+
+fn server_attributes(origin: &Origin) -> Attributes {
+    vec![
+        ("server.address", text(origin.host().to_string())),
+        ("server.port", Value::Number(origin.port().into())),
+        ("url.scheme", text(scheme_name(origin.scheme()))),
+    ]
+}
+
+fn request_attributes(method: &Method, origin: &Origin) -> Attributes {
+    let mut about = vec![("http.request.method", text(method_name(method)))];
+    about.extend(server_attributes(origin));
+    about
+}
+
+fn with(mut attributes: Attributes, attribute: (&'static str, Value)) -> Attributes {
+    attributes.push(attribute);
+    attributes
+}
+
+fn text(value: impl Into<Cow<'static, str>>) -> Value {
+    Value::Text(value.into())
+}
+
+fn status_value(status: StatusCode) -> Value {
+    Value::Number(status.as_u16().into())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use super::super::instruments::InstrumentKind;
+    use super::*;
+    use crate::trace::{CloseCause, samples};
+
+    /// A sink that adds values up, by instrument and attributes.
+    #[derive(Default)]
+    struct Sums(Mutex<HashMap<(Instrument, String), f64>>);
+
+    impl Sums {
+        fn take(&self, instrument: Instrument, value: f64, attributes: &Attributes) {
+            let shown = |value: &Value| match value {
+                Value::Text(text) => text.to_string(),
+                Value::Number(number) => number.to_string(),
+            };
+            let about: Vec<_> = attributes.iter().map(|(name, value)| format!("{name}={}", shown(value))).collect();
+            let mut sums = self.0.lock().unwrap();
+            let entry = sums.entry((instrument, about.join(" "))).or_default();
+            *entry += value;
+        }
+
+        fn sum(&self, instrument: Instrument, about: &str) -> f64 {
+            let sums = self.0.lock().unwrap();
+            let fitting = sums.iter().filter(|((other, text), _)| *other == instrument && text.contains(about));
+            fitting.map(|(_, sum)| sum).sum()
+        }
+    }
+
+    impl Sink for Arc<Sums> {
+        fn record(&self, instrument: Instrument, value: f64, attributes: Attributes) {
+            assert!(matches!(instrument.kind(), InstrumentKind::Histogram(_)));
+            self.take(instrument, value, &attributes);
+        }
+
+        fn add(&self, instrument: Instrument, by: i64, attributes: Attributes) {
+            assert!(!matches!(instrument.kind(), InstrumentKind::Histogram(_)));
+            self.take(instrument, by as f64, &attributes);
+        }
+    }
+
+    #[test]
+    fn a_connection_is_active_while_it_carries_requests_and_not_counted_once_closed() {
+        let sums = Arc::new(Sums::default());
+        let meter = Meter::new(sums.clone());
+        let at = crate::clock::now().into_std();
+        let origin = Origin::from_url(&url::Url::parse("http://api.test:81/").unwrap()).unwrap();
+        let tell = |after: u64, subject, event| {
+            meter.observe(&Record { subject, at: at + Duration::from_secs(after), event });
+        };
+        let connection = Subject::Connection(samples::CONNECTION);
+        let call = Subject::Call(1);
+        let open = |state: &str| sums.sum(Instrument::OpenConnections, &format!("http.connection.state={state}"));
+        tell(0, connection, Event::DialStart { origin });
+        tell(1, connection, Event::HandshakeStart { version: Version::HTTP_2 });
+        tell(1, connection, Event::Opened { remote: None });
+        assert_eq!((open("idle"), open("active")), (1.0, 0.0));
+        tell(2, call, samples::leased(0));
+        tell(2, call, samples::leased(0));
+        assert_eq!((open("idle"), open("active")), (0.0, 1.0));
+        tell(3, connection, Event::Released { kept: true });
+        assert_eq!(open("active"), 1.0, "it carries another request");
+        tell(3, connection, Event::Released { kept: true });
+        assert_eq!((open("idle"), open("active")), (1.0, 0.0));
+        tell(9, connection, Event::Closed { cause: CloseCause::Peer });
+        assert_eq!((open("idle"), open("active")), (0.0, 0.0));
+        assert_eq!(sums.sum(Instrument::ConnectionDuration, "network.protocol.version=2"), 8.0);
+        assert_eq!(
+            sums.sum(Instrument::ClosedConnections, "server.port=81 url.scheme=http speeddial.close.cause=peer"),
+            1.0
+        );
+        assert!(meter.connections().is_empty());
+    }
+}

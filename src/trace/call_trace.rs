@@ -1,0 +1,238 @@
+//! The events of one call: folded into its timings and told to observers as they come.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::dial_trace::DialTrace;
+use super::event::{Event, Record, RequestInfo, Subject, TlsFacts};
+use super::hooks::{Hooks, ObserverHandle};
+use super::observer::{EndedCall, Wants};
+use super::phase::Phase;
+use super::timings::Timings;
+use crate::clock::{Instant, now};
+
+/// The trace of one call. Clones share the call.
+#[derive(Clone)]
+pub(crate) struct Trace(Arc<TracedCall>);
+
+struct TracedCall {
+    /// The client's observers.
+    hooks: Hooks,
+    /// The call's own observer, which is told beside the client's.
+    own: Option<ObserverHandle>,
+    /// The union of what the client's observers and the call's own one want.
+    wants: Wants,
+    /// The first request. `None` if no observer wants calls or their ends.
+    request: Option<Arc<RequestInfo>>,
+    number: u64,
+    start: Instant,
+    timings: Mutex<Timings>,
+}
+
+impl Trace {
+    /// Starts the trace of a call that begins now. `request` is called only if an observer wants calls or their ends.
+    pub(crate) fn start(hooks: &Hooks, own: Option<ObserverHandle>, request: impl FnOnce() -> RequestInfo) -> Self {
+        let start = now();
+        let number = hooks.next_call();
+        let timings = Mutex::new(Timings::new(start));
+        let wants = own.as_ref().map_or(Wants::NOTHING, ObserverHandle::wants).and(hooks.wants());
+        let request = wants.includes(Wants::CALLS.and(Wants::ENDS)).then(|| Arc::new(request()));
+        let trace = Self(Arc::new(TracedCall { hooks: hooks.clone(), own, wants, request, number, start, timings }));
+        if let Some(request) = trace.0.request.as_ref().filter(|_| wants.includes(Wants::CALLS)) {
+            trace.tell(Wants::CALLS, start, Event::CallStart(request.clone()));
+        }
+        trace
+    }
+
+    /// Returns true if an observer wants `what`.
+    pub(crate) fn is_wanted(&self, what: Wants) -> bool {
+        self.0.wants.includes(what)
+    }
+
+    /// Returns the call's own observer.
+    pub(crate) fn own(&self) -> Option<&ObserverHandle> {
+        self.0.own.as_ref()
+    }
+
+    /// Returns the time at which the call began.
+    pub(crate) fn start_time(&self) -> Instant {
+        self.0.start
+    }
+
+    /// Takes an event that happens now.
+    #[inline(always)]
+    pub(crate) fn emit(&self, event: Event) {
+        self.emit_at(now(), event);
+    }
+
+    /// Takes an event that happened at `at`.
+    // Inlined, so that the compiler knows the event at each call: only the event's own branch of the fold is left, and the
+    // event is not constructed at all if there is no observer.
+    #[inline(always)]
+    pub(crate) fn emit_at(&self, at: Instant, event: Event) {
+        let was_complete = {
+            let mut timings = self.lock();
+            let was_complete = timings.is_complete();
+            timings.fold(at, &event);
+            was_complete
+        };
+        if self.0.wants != Wants::NOTHING {
+            self.tell_of(at, event, was_complete);
+        }
+    }
+
+    /// Takes the times of an exchange: of its first byte sent, of its last byte sent, of its body's length in bytes, and of
+    /// the first byte of the response. A time is `None` if the exchange did not get so far.
+    pub(crate) fn record_exchange(
+        &self,
+        begun: Option<Instant>,
+        sent: Option<Instant>,
+        body: u64,
+        answered: Option<Instant>,
+    ) {
+        {
+            let mut timings = self.lock();
+            if let Some(at) = sent {
+                timings.fold(at, &Event::RequestSent { body });
+            }
+            if let Some(at) = answered {
+                timings.fold(at, &Event::FirstByte);
+            }
+        }
+        if self.is_wanted(Wants::CALLS) {
+            self.tell_exchanged(begun, sent, body, answered);
+        }
+    }
+
+    #[cold]
+    fn tell_exchanged(&self, begun: Option<Instant>, sent: Option<Instant>, body: u64, answered: Option<Instant>) {
+        let sent = sent.map(|at| (at, Event::RequestSent { body }));
+        let events = [begun.map(|at| (at, Event::HeadersSent)), sent, answered.map(|at| (at, Event::FirstByte))];
+        events.into_iter().flatten().for_each(|(at, event)| self.tell(Wants::CALLS, at, event));
+    }
+
+    #[cold]
+    fn tell_of(&self, at: Instant, event: Event, was_complete: bool) {
+        let is_last = matches!(event, Event::BodyEnd { .. } | Event::CallFailed { .. }) && !was_complete;
+        if self.is_wanted(Wants::CALLS) {
+            self.tell(Wants::CALLS, at, event);
+        }
+        if is_last && self.is_wanted(Wants::ENDS) {
+            self.tell_end();
+        }
+    }
+
+    fn tell_end(&self) {
+        let Some(request) = &self.0.request else { return };
+        let call = EndedCall { number: self.0.number, request, timings: &self.timings() };
+        self.0.hooks.tell_end(self.0.own.as_ref(), &call);
+    }
+
+    /// Tells observers an event that happens now and is not part of the timings. `event` is called only if an observer
+    /// wants `what`.
+    pub(crate) fn notify(&self, what: Wants, event: impl FnOnce() -> Event) {
+        self.notify_at(None, what, event);
+    }
+
+    /// Like [`Self::notify`], for an event whose time may be known already.
+    pub(crate) fn notify_at(&self, at: Option<Instant>, what: Wants, event: impl FnOnce() -> Event) {
+        if self.is_wanted(what) {
+            self.tell(what, at.unwrap_or_else(now), event());
+        }
+    }
+
+    fn tell(&self, what: Wants, at: Instant, event: Event) {
+        let record = Record { subject: Subject::Call(self.0.number), at: at.into_std(), event };
+        self.0.hooks.tell(self.0.own.as_ref(), what, &record);
+    }
+
+    /// Makes a dial's events so far part of this call.
+    ///
+    /// The client's observers were told these events as they happened; the call's own observer is told them now.
+    pub(crate) fn adopt(&self, dial: &Arc<DialTrace>) {
+        self.lock().adopt(dial);
+        if let Some(own) = self.0.own.as_ref().filter(|own| own.wants().includes(Wants::CONNECTIONS)) {
+            let subject = Subject::Connection(dial.connection());
+            for (at, event) in dial.events() {
+                own.tell(&Record { subject, at: at.into_std(), event });
+            }
+        }
+    }
+
+    /// Ends the call as failed, unless it is over already, and returns the phase that it was in.
+    pub(crate) fn fail(&self, why: &'static str) -> Phase {
+        let (phase, is_over) = {
+            let timings = self.lock();
+            (timings.phase(), timings.is_complete())
+        };
+        if !is_over {
+            self.emit(Event::CallFailed { phase, why });
+        }
+        phase
+    }
+
+    /// Returns the phase that the call is in.
+    pub(crate) fn phase(&self) -> Phase {
+        self.lock().phase()
+    }
+
+    /// Returns the address of the peer of the call's connection.
+    pub(crate) fn remote_addr(&self) -> Option<SocketAddr> {
+        self.lock().remote_addr()
+    }
+
+    /// Ends a call that a layer answered without sending a request.
+    #[cfg(feature = "tower")]
+    pub(crate) fn answered_by_layer(&self, status: http::StatusCode, version: http::Version) {
+        self.emit(Event::Headers { status, version });
+        self.emit(Event::BodyEnd { bytes: 0 });
+    }
+
+    /// Returns the result of the TLS handshake of the call's connection.
+    pub(crate) fn tls(&self) -> Option<Arc<TlsFacts>> {
+        self.lock().request.tls.clone()
+    }
+
+    /// Returns the timings of the call so far.
+    pub(crate) fn timings(&self) -> Timings {
+        let mut timings = self.lock();
+        timings.list_dial();
+        timings.clone()
+    }
+
+    // A fold leaves no half-done state behind, so a poisoned lock still guards a sound value.
+    fn lock(&self) -> MutexGuard<'_, Timings> {
+        self.0.timings.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A handle to a call's timings while its body is read, and after: it outlives the response.
+///
+/// ```no_run
+/// # async fn run() -> speeddial::Result<()> {
+/// let response = speeddial::Client::new().get("http://127.0.0.1:8080/").send().await?;
+/// let handle = response.timings_handle();
+/// let body = response.bytes().await?;
+/// println!("{} bytes: {}", body.len(), handle.timings());
+/// # Ok(()) }
+/// ```
+#[derive(Clone)]
+pub struct TimingsHandle(Trace);
+
+impl TimingsHandle {
+    pub(crate) fn new(trace: Trace) -> Self {
+        Self(trace)
+    }
+
+    /// Returns the timings of the call so far.
+    pub fn timings(&self) -> Timings {
+        self.0.timings()
+    }
+}
+
+impl fmt::Debug for TimingsHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("TimingsHandle").field(&self.timings()).finish()
+    }
+}

@@ -1,0 +1,172 @@
+//! The reasons for which a request waits, is made again, or loses its connection.
+
+use std::fmt;
+
+use http::StatusCode;
+
+/// The reason why a request waits for a connection instead of getting one at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Limit {
+    /// No limit: a connection is being opened for the request.
+    Opening,
+    /// The limit of connections being opened to one host at the same time. It is low for a host whose HTTP version is not
+    /// known yet, because one HTTP/2 connection may be enough for all requests.
+    Dials,
+    /// The limit of connections to one host.
+    ConnectionsPerHost,
+    /// The limit of HTTP/2 connections to one host, all of whose streams are in use.
+    Streams,
+    /// The pool's limit of connections in total.
+    Connections,
+    /// The lack of sockets: the process, or the system, can open no more at the moment.
+    Descriptors,
+    /// The server's wish for fewer requests (HTTP/2's ENHANCE_YOUR_CALM). Its host is not dialled for a while.
+    Calm,
+    /// The drain of the pool.
+    Draining,
+}
+
+impl Limit {
+    /// Returns a clause that explains the wait, for use in a sentence.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Opening => "its connection is being opened",
+            Self::Dials => "enough connections to the host are being opened",
+            Self::ConnectionsPerHost => "the host has all the connections it may have",
+            Self::Streams => "all streams of the host's HTTP/2 connections are taken",
+            Self::Connections => "the pool has all the connections it may have",
+            Self::Descriptors => "no more sockets can be opened at the moment",
+            Self::Calm => "the server asked for fewer requests, and is not dialled for a while",
+            Self::Draining => "the pool is being drained",
+        }
+    }
+}
+
+impl fmt::Display for Limit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+/// The reason why a connection takes no more requests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum CloseCause {
+    /// The peer or the network closed the connection.
+    Peer,
+    /// The peer announced that it serves no more requests on the connection (`Connection: close`, `Keep-Alive: max=0`, or GOAWAY).
+    PeerAsked,
+    /// A request on the connection failed, or was cancelled before its response was complete.
+    Unfinished,
+    /// The idle timeout passed.
+    IdleTimeout,
+    /// The limit of idle connections was exceeded.
+    IdleLimit,
+    /// The connection made room for one to another host, because the limit of connections in total was reached.
+    MadeRoom,
+    /// The process or the system had no file descriptors left, and the connection released its own.
+    Descriptors,
+    /// The lifetime of the connection ended.
+    Lifetime,
+    /// The connection carried the most requests that it may carry.
+    Requests,
+    /// The address of the connection left the DNS answers for its host.
+    Dns,
+    /// The program closed the idle connections, drained the pool, dropped the client, or ended the runtime on which the
+    /// connection was opened.
+    Asked,
+}
+
+impl CloseCause {
+    /// All causes.
+    pub const ALL: [Self; 11] = [
+        Self::Peer,
+        Self::PeerAsked,
+        Self::Unfinished,
+        Self::IdleTimeout,
+        Self::IdleLimit,
+        Self::MadeRoom,
+        Self::Descriptors,
+        Self::Lifetime,
+        Self::Requests,
+        Self::Dns,
+        Self::Asked,
+    ];
+
+    /// Returns the cause's name in lower case.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Peer => "peer",
+            Self::PeerAsked => "peer asked",
+            Self::Unfinished => "unfinished",
+            Self::IdleTimeout => "idle timeout",
+            Self::IdleLimit => "idle limit",
+            Self::MadeRoom => "made room",
+            Self::Descriptors => "descriptors",
+            Self::Lifetime => "lifetime",
+            Self::Requests => "requests",
+            Self::Dns => "dns",
+            Self::Asked => "asked",
+        }
+    }
+}
+
+impl fmt::Display for CloseCause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+/// The reason why a request is made again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum RetryCause {
+    /// The connection closed before any byte of the request was sent.
+    NotSent,
+    /// The peer said that it did not process the request: it refused the stream, or sent a GOAWAY that leaves the stream
+    /// out (RFC 9113 §8.7).
+    Refused,
+    /// A reused connection closed without a byte of a response, as idle connections do, and the request is idempotent
+    /// (RFC 9112 §9.3.1). Also the cause if the runtime ended on which the connection was opened.
+    Closed,
+    /// A reused connection carried a 408 that answers no request: the server had closed it for being idle
+    /// (RFC 9110 §15.5.9).
+    TimedOutIdle,
+    /// The response had this status, for which the client's [`RetryPolicy`](crate::RetryPolicy) retries requests.
+    Status(StatusCode),
+    /// There was no response, and the client's [`RetryPolicy`](crate::RetryPolicy) retries such requests.
+    Failed,
+}
+
+impl RetryCause {
+    /// Returns the cause's name in lower case.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::NotSent => "not sent",
+            Self::Refused => "refused",
+            Self::Closed => "closed",
+            Self::TimedOutIdle => "timed out idle",
+            Self::Status(_) => "status",
+            Self::Failed => "failed",
+        }
+    }
+
+    /// Returns a clause that explains why another attempt is safe, for use in a sentence.
+    pub fn why_safe(self) -> &'static str {
+        match self {
+            Self::NotSent => "nothing of the request was sent",
+            Self::Refused => "the peer did not process the request",
+            Self::Closed => "the request is idempotent, and the reused connection had been idle",
+            Self::TimedOutIdle => "the peer closed the idle connection before the request came",
+            Self::Status(_) => "the request is idempotent",
+            Self::Failed => "the request is idempotent, or was not sent",
+        }
+    }
+}
+
+impl fmt::Display for RetryCause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}

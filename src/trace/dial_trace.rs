@@ -1,0 +1,89 @@
+//! The events of one dial: told to observers at once, and kept for the call that waits for the connection.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::announce::tell_connection;
+use super::event::Event;
+use super::hooks::Hooks;
+use super::observer::Wants;
+#[cfg(feature = "hyper-util")]
+use super::timings::Timings;
+use crate::clock::{Instant, now};
+
+/// The events of one dial so far.
+pub(crate) struct DialTrace {
+    hooks: Hooks,
+    connection: u64,
+    events: Mutex<Vec<(Instant, Event)>>,
+}
+
+/// The number of events of a dial that looks up a name and has no TLS.
+const USUAL_EVENTS: usize = 9;
+
+impl DialTrace {
+    pub(crate) fn new(hooks: &Hooks, connection: u64) -> Arc<Self> {
+        Arc::new(Self { hooks: hooks.clone(), connection, events: Mutex::new(Vec::with_capacity(USUAL_EVENTS)) })
+    }
+
+    /// Takes an event that happens now, and returns its time.
+    pub(crate) fn emit(&self, event: Event) -> Instant {
+        let at = now();
+        self.emit_at(at, event);
+        at
+    }
+
+    /// Takes an event that happened at `at`.
+    pub(crate) fn emit_at(&self, at: Instant, event: Event) {
+        if !self.hooks.wants().includes(Wants::CONNECTIONS) {
+            return self.lock().push((at, event));
+        }
+        self.lock().push((at, event.clone()));
+        tell_connection(&self.hooks, None, self.connection, at, event);
+    }
+
+    /// Takes two events that happened at `at`, in this order.
+    pub(crate) fn emit_both_at(&self, at: Instant, first: Event, second: Event) {
+        if self.hooks.wants().includes(Wants::CONNECTIONS) {
+            self.emit_at(at, first);
+            return self.emit_at(at, second);
+        }
+        let mut events = self.lock();
+        events.push((at, first));
+        events.push((at, second));
+    }
+
+    /// Returns the number of the connection that is being opened.
+    pub(crate) fn connection(&self) -> u64 {
+        self.connection
+    }
+
+    /// Returns the time of the dial's first event.
+    pub(crate) fn begun(&self) -> Option<Instant> {
+        self.lock().first().map(|(at, _)| *at)
+    }
+
+    /// Returns the timings of the dial so far.
+    #[cfg(feature = "hyper-util")]
+    pub(crate) fn timings(&self) -> Timings {
+        let mut timings = Timings::new(self.begun().unwrap_or_else(now));
+        self.lock().iter().for_each(|(at, event)| timings.fold(*at, event));
+        timings
+    }
+
+    /// Returns the dial's events so far.
+    pub(crate) fn events(&self) -> Vec<(Instant, Event)> {
+        self.lock().clone()
+    }
+
+    // A push leaves no half-done state behind, so a poisoned lock still guards a sound value.
+    pub(super) fn lock(&self) -> MutexGuard<'_, Vec<(Instant, Event)>> {
+        self.events.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for DialTrace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("DialTrace").field(&self.connection).finish()
+    }
+}

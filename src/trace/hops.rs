@@ -1,0 +1,240 @@
+//! The history of a call: its lookups, the addresses dialled for it, and its requests before the last one.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::StatusCode;
+
+use super::causes::RetryCause;
+use super::lookup::DnsLookup;
+use super::phase::Phase;
+use super::spent::PhaseTimes;
+use crate::clock::Instant;
+
+/// A request of a call before its last one: it was made again, or its response was a redirect.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct Hop {
+    /// The time from the call's start until this request began.
+    pub started: Duration,
+    /// The duration of the request.
+    pub elapsed: Duration,
+    /// The way in which the request ended.
+    pub end: HopEnd,
+    /// The peer's address, if the request got a connection.
+    pub remote: Option<SocketAddr>,
+    /// True if its connection had carried a request before.
+    pub reused: bool,
+    pub(super) spent: PhaseTimes,
+}
+
+impl Hop {
+    /// Returns the time of one phase. The phases add up to [`elapsed`](Self::elapsed).
+    pub fn spent(&self, phase: Phase) -> Duration {
+        self.spent[phase as usize]
+    }
+}
+
+/// The end of a request that was not the last one of its call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum HopEnd {
+    /// The request was made again.
+    Retried(RetryCause),
+    /// The response had this status and named another URL.
+    Redirected(StatusCode),
+}
+
+/// One address that was dialled for a call.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct Attempt {
+    /// The address.
+    pub address: SocketAddr,
+    /// The time from the call's start until the address was dialled. Zero for a dial that began before the call.
+    pub started: Duration,
+    /// The duration of the attempt, with the part before the call's start.
+    pub elapsed: Duration,
+    /// The result.
+    pub outcome: AttemptOutcome,
+    started_at: Instant,
+}
+
+/// The result of dialling an address.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub enum AttemptOutcome {
+    /// Not known yet.
+    Pending,
+    /// The address connected.
+    Connected,
+    /// The attempt failed.
+    Failed(Arc<io::Error>),
+    /// The attempt was cancelled, because another address was faster or the time ran out.
+    Cancelled,
+}
+
+/// The lookups, attempts and earlier requests of a call, in the order in which they happened.
+///
+/// A call that is one request on an idle connection has none.
+#[derive(Debug, Clone)]
+pub(super) struct History {
+    lookups: Vec<DnsLookup>,
+    attempts: Vec<Attempt>,
+    hops: Vec<Hop>,
+    /// The number of `lookups` made for earlier requests.
+    lookups_before: usize,
+    /// The number of `attempts` made for earlier requests.
+    attempts_before: usize,
+}
+
+impl History {
+    pub(super) const EMPTY: Self =
+        Self { lookups: Vec::new(), attempts: Vec::new(), hops: Vec::new(), lookups_before: 0, attempts_before: 0 };
+
+    pub(super) fn lookups(&self) -> &[DnsLookup] {
+        &self.lookups
+    }
+
+    pub(super) fn attempts(&self) -> &[Attempt] {
+        &self.attempts
+    }
+
+    pub(super) fn hops(&self) -> &[Hop] {
+        &self.hops
+    }
+
+    /// Returns the time from the call's start until the last request began.
+    pub(super) fn last_started(&self) -> Duration {
+        self.hops.last().map_or(Duration::ZERO, |hop| hop.started + hop.elapsed)
+    }
+
+    /// Returns the part of a phase's time `all` that belongs to the last request.
+    pub(super) fn spent_last(&self, phase: Phase, all: Duration) -> Duration {
+        self.hops.iter().fold(all, |rest, hop| rest - hop.spent(phase))
+    }
+
+    /// Returns the last request's lookup that led to the address `remote`, or else one that answered, or else one that
+    /// failed.
+    pub(super) fn used_lookup(&self, remote: Option<IpAddr>) -> Option<&DnsLookup> {
+        let rank = |lookup: &&DnsLookup| match (remote, &lookup.error) {
+            (Some(remote), None) if lookup.addresses.contains(&remote) => 2,
+            (_, None) => 1,
+            (_, Some(_)) => 0,
+        };
+        self.lookups[self.lookups_before..].iter().max_by_key(rank)
+    }
+
+    /// Returns the attempts made for the last request.
+    pub(super) fn attempts_last(&self) -> &[Attempt] {
+        &self.attempts[self.attempts_before..]
+    }
+
+    /// Returns the number of attempts for the last request that failed.
+    pub(super) fn failed_last(&self) -> usize {
+        self.attempts_last().iter().filter(|attempt| matches!(attempt.outcome, AttemptOutcome::Failed(_))).count()
+    }
+
+    pub(super) fn add_lookup(&mut self, lookup: DnsLookup) {
+        self.lookups.push(lookup);
+    }
+
+    /// Adds an attempt that began at `at`, in a call that began at `call_start`.
+    pub(super) fn start_attempt(&mut self, at: Instant, call_start: Instant, address: SocketAddr) {
+        self.attempts.push(Attempt {
+            address,
+            started: at.saturating_duration_since(call_start),
+            elapsed: Duration::ZERO,
+            outcome: AttemptOutcome::Pending,
+            started_at: at,
+        });
+    }
+
+    /// Ends the pending attempt to dial `address`.
+    pub(super) fn end_attempt(&mut self, at: Instant, address: SocketAddr, outcome: AttemptOutcome) {
+        let is_pending =
+            |attempt: &&mut Attempt| attempt.address == address && matches!(attempt.outcome, AttemptOutcome::Pending);
+        if let Some(attempt) = self.attempts.iter_mut().rev().find(is_pending) {
+            attempt.elapsed = at.saturating_duration_since(attempt.started_at);
+            attempt.outcome = outcome;
+        }
+    }
+
+    /// Marks the last attempt to dial `address` as failed: it connected, but its TLS handshake failed.
+    pub(super) fn fail_attempt(&mut self, address: SocketAddr, error: Arc<io::Error>) {
+        if let Some(attempt) = self.attempts.iter_mut().rev().find(|attempt| attempt.address == address) {
+            attempt.outcome = AttemptOutcome::Failed(error);
+        }
+    }
+
+    /// Adds the request that just ended. What follows belongs to the next one.
+    pub(super) fn end_request(&mut self, hop: Hop) {
+        self.hops.push(hop);
+        self.lookups_before = self.lookups.len();
+        self.attempts_before = self.attempts.len();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::lookup::{Family, Source};
+    use super::*;
+
+    fn ms(ms: u64) -> Duration {
+        Duration::from_millis(ms)
+    }
+
+    fn address(last: u8) -> SocketAddr {
+        SocketAddr::from(([192, 0, 2, last], 80))
+    }
+
+    fn hop(started: u64, elapsed: u64) -> Hop {
+        let mut spent = PhaseTimes::default();
+        spent[Phase::Wait as usize] = ms(elapsed);
+        let end = HopEnd::Retried(RetryCause::Closed);
+        Hop { started: ms(started), elapsed: ms(elapsed), end, remote: None, reused: true, spent }
+    }
+
+    #[test]
+    fn attempts_are_listed_in_the_order_they_began_and_failures_counted_per_request() {
+        let start = crate::clock::now();
+        let error = || Arc::new(io::Error::other("refused"));
+        let mut history = History::EMPTY;
+        history.start_attempt(start + ms(1), start, address(1));
+        history.start_attempt(start + ms(2), start, address(2));
+        history.end_attempt(start + ms(9), address(2), AttemptOutcome::Connected);
+        history.end_attempt(start + ms(9), address(1), AttemptOutcome::Failed(error()));
+        assert_eq!(history.attempts().iter().map(|attempt| attempt.elapsed).collect::<Vec<_>>(), [ms(8), ms(7)]);
+        assert_eq!(history.failed_last(), 1);
+        history.fail_attempt(address(2), error());
+        assert_eq!(history.failed_last(), 2);
+        history.end_request(hop(0, 10));
+        assert_eq!((history.failed_last(), history.attempts().len()), (0, 2));
+    }
+
+    #[test]
+    fn the_lookup_in_use_is_the_one_that_has_the_peers_address() {
+        let lookup = |family, last| {
+            DnsLookup::answered("api.test".into(), family, [address(last).ip()].into(), ms(1), Source::Miss)
+        };
+        let mut history = History::EMPTY;
+        let failure = DnsLookup::failed("api.test".into(), Family::V6, Source::Miss, Arc::new(io::Error::other("no")));
+        history.add_lookup(failure);
+        assert!(history.used_lookup(None).is_some_and(|lookup| lookup.error.is_some()), "there is no other one");
+        history.add_lookup(lookup(Family::V4, 1));
+        history.add_lookup(lookup(Family::V4, 2));
+        let used = history.used_lookup(Some(address(1).ip())).unwrap();
+        assert_eq!(used.addresses[..], [address(1).ip()]);
+    }
+
+    #[test]
+    fn the_last_request_has_the_time_that_the_others_left() {
+        let mut history = History::EMPTY;
+        history.end_request(hop(0, 10));
+        history.end_request(hop(10, 20));
+        assert_eq!(history.last_started(), ms(30));
+        assert_eq!(history.spent_last(Phase::Wait, ms(35)), ms(5));
+    }
+}

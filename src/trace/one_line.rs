@@ -1,0 +1,79 @@
+//! Timings as one line of text.
+
+use std::fmt;
+use std::time::Duration;
+
+use super::hops::HopEnd;
+use super::phase::Phase;
+use super::text::span;
+use super::timings::Timings;
+
+impl fmt::Display for Timings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if f.alternate() { self.waterfall().fmt(f) } else { write_line(self, f) }
+    }
+}
+
+fn write_line(timings: &Timings, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    write!(f, "{}", span(timings.total()))?;
+    for (index, phase) in phases_in_line(timings).enumerate() {
+        let plus = if index == 0 { " =" } else { " +" };
+        write!(f, "{plus} {phase} {}", span(timings.spent(phase)))?;
+        if phase == Phase::Dns
+            && let Some(source) = timings.dns_source()
+        {
+            write!(f, " ({source})")?;
+        }
+    }
+    for hop in timings.hops() {
+        match hop.end {
+            HopEnd::Redirected(status) => write!(f, ", redirected ({})", status.as_u16())?,
+            HopEnd::Retried(cause) => write!(f, ", retried ({cause})")?,
+        }
+    }
+    if let Some(why) = timings.failure() {
+        write!(f, ", failed ({why})")?;
+    }
+    let Some(remote) = timings.remote_addr() else { return Ok(()) };
+    write!(f, ", {} {remote}", if timings.reused() { "reused" } else { "new" })?;
+    if timings.freed() {
+        f.write_str(", freed while another was being opened")?;
+    }
+    Ok(())
+}
+
+/// Returns the phases that the line names: those that took time, and DNS if there was a lookup.
+fn phases_in_line(timings: &Timings) -> impl Iterator<Item = Phase> {
+    Phase::ALL.into_iter().filter(|&phase| {
+        timings.spent(phase) > Duration::ZERO || (phase == Phase::Dns && timings.dns_source().is_some())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::causes::RetryCause;
+    use super::super::event::Event;
+    use super::super::samples::{SENT, cold_call, folded, leased};
+
+    #[test]
+    fn the_line_names_the_phases_that_took_time() {
+        assert_eq!(
+            cold_call().to_string(),
+            "100 ms = dns 10.0 ms (miss) + connect 20.0 ms + wait 50.0 ms + receive 20.0 ms, new 192.0.2.1:80"
+        );
+    }
+
+    #[test]
+    fn the_line_names_earlier_requests_and_the_failure() {
+        let timings = folded(&[
+            (0, leased(1)),
+            (10, Event::Retried { cause: RetryCause::Closed }),
+            (20, leased(0)),
+            (20, SENT),
+            (30, Event::CallFailed { phase: super::Phase::Wait, why: "exchange" }),
+        ]);
+        let line = "30.0 ms = queue 10.0 ms + send 10.0 ms + wait 10.0 ms, retried (closed), failed (exchange), \
+                    new 192.0.2.1:80";
+        assert_eq!(timings.to_string(), line);
+    }
+}

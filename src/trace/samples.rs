@@ -1,0 +1,65 @@
+//! Events and timings for tests.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::event::Event;
+use super::lookup::{DnsLookup, Family, Source};
+use super::timings::Timings;
+
+pub(crate) const SENT: Event = Event::RequestSent { body: 0 };
+
+/// The number of the connection in these events.
+pub(crate) const CONNECTION: u64 = 1;
+
+pub(crate) fn ms(ms: u64) -> Duration {
+    Duration::from_millis(ms)
+}
+
+pub(crate) fn address() -> SocketAddr {
+    SocketAddr::from(([192, 0, 2, 1], 80))
+}
+
+pub(crate) fn dns_start(family: Family) -> Event {
+    Event::DnsStart { name: "api.test".into(), family }
+}
+
+/// Returns the lease of a connection that has carried `requests` requests.
+pub(crate) fn leased(requests: u64) -> Event {
+    Event::Leased {
+        connection: CONNECTION,
+        remote: Some(address()),
+        requests,
+        idle: Duration::ZERO,
+        tls: None,
+        waited: Duration::ZERO,
+        freed: false,
+    }
+}
+
+/// Returns the timings of a call with these events, each at a number of milliseconds after the call's start.
+pub(crate) fn folded(events: &[(u64, Event)]) -> Timings {
+    let start = crate::clock::now();
+    let mut timings = Timings::new(start);
+    for (at, event) in events {
+        timings.fold(start + ms(*at), event);
+    }
+    timings
+}
+
+/// Returns the timings of a call that looks up a name, opens a connection and gets a response of two bytes in 100 ms.
+pub(crate) fn cold_call() -> Timings {
+    let ips: Arc<[IpAddr]> = [address().ip()].into();
+    let lookup = DnsLookup::answered("api.test".into(), Family::V4, ips, ms(2_000), Source::Miss);
+    folded(&[
+        (0, dns_start(Family::V4)),
+        (10, Event::DnsEnd(lookup)),
+        (10, Event::AttemptStart { address: address() }),
+        (30, Event::AttemptEnd { address: address(), error: None }),
+        (30, leased(0)),
+        (30, SENT),
+        (80, Event::FirstByte),
+        (100, Event::BodyEnd { bytes: 2 }),
+    ])
+}

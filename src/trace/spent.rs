@@ -1,0 +1,87 @@
+//! The time that a call spent in each phase.
+
+use std::time::Duration;
+
+use super::phase::Phase;
+use crate::clock::Instant;
+
+/// A duration for each phase, indexed by `phase as usize`.
+pub(super) type PhaseTimes = [Duration; Phase::ALL.len()];
+
+/// The phases that a call has left, and when.
+///
+/// The durations are added up only when they are read: to store one time per phase costs a call on a warm connection less.
+#[derive(Debug, Clone)]
+pub(super) struct Spent {
+    /// The sums of the phases left before those in `phases`, up to `since`. `None` if there were none.
+    sums: Option<Box<PhaseTimes>>,
+    /// The time at which the first of `phases` was entered.
+    since: Instant,
+    /// The phases left since then. Only the first `count` are in use.
+    phases: [Phase; USUAL_PHASES],
+    /// The times at which they were left.
+    left_at: [Instant; USUAL_PHASES],
+    count: u8,
+}
+
+/// The number of phases that a call leaves if it opens a connection: queue, DNS, connect, queue, send, wait.
+const USUAL_PHASES: usize = 6;
+
+impl Spent {
+    pub(super) fn new(start: Instant) -> Self {
+        Self {
+            sums: None,
+            since: start,
+            phases: [Phase::Queue; USUAL_PHASES],
+            left_at: [start; USUAL_PHASES],
+            count: 0,
+        }
+    }
+
+    /// Records that the call left `phase` at `at`.
+    pub(super) fn leave(&mut self, phase: Phase, at: Instant) {
+        let count = usize::from(self.count);
+        if count == USUAL_PHASES {
+            self.sums = Some(Box::new(self.until(phase, at)));
+            self.since = at;
+            self.count = 0;
+        } else {
+            self.phases[count] = phase;
+            self.left_at[count] = at;
+            self.count += 1;
+        }
+    }
+
+    /// Returns the time of each phase of a call that is in `phase` at `now`.
+    pub(super) fn until(&self, phase: Phase, now: Instant) -> PhaseTimes {
+        let mut sums = self.sums.as_deref().copied().unwrap_or_default();
+        let mut since = self.since;
+        let left = self.phases.iter().copied().zip(self.left_at).take(self.count.into());
+        for (phase, at) in left.chain([(phase, now)]) {
+            sums[phase as usize] += at - since;
+            since = at;
+        }
+        sums
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn phases_add_up_however_often_they_are_entered() {
+        let start = crate::clock::now();
+        let at = |ms| start + Duration::from_millis(ms);
+        let mut spent = Spent::new(start);
+        for round in 0..20 {
+            spent.leave(Phase::Queue, at(round * 10 + 3));
+            spent.leave(Phase::Send, at(round * 10 + 10));
+        }
+        let times = spent.until(Phase::Wait, at(205));
+        assert_eq!(times[Phase::Queue as usize], Duration::from_millis(20 * 3));
+        assert_eq!(times[Phase::Send as usize], Duration::from_millis(20 * 7));
+        assert_eq!(times[Phase::Wait as usize], Duration::from_millis(5));
+        assert_eq!(times.iter().sum::<Duration>(), Duration::from_millis(205));
+    }
+}
