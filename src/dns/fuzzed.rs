@@ -6,8 +6,9 @@ use std::time::Duration;
 use hickory_resolver::proto::op::Message;
 use hickory_resolver::proto::rr::{Name, RData, Record};
 
-use super::cache::{Cache, Config, Step};
-use super::{Answer, Family, ResolveError, Source, records};
+use super::cache::state::{Cache, Config, Step};
+use super::hickory::records;
+use super::{Answer, Family, ResolveError, Source};
 use crate::clock::{Instant, now};
 
 const NAME: &str = "a.test";

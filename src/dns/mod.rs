@@ -1,27 +1,12 @@
 //! Names to addresses: the [`Resolve`] seam, a cache that honours TTLs, and resolvers to put under it.
 
 mod cache;
-mod cached;
-mod changes;
-mod connections;
 mod fixed;
 #[cfg(any(test, fuzzing))]
 #[doc(hidden)]
 pub mod fuzzed;
 mod hickory;
-mod hosts;
-mod records;
-#[cfg_attr(not(unix), allow(dead_code, reason = "resolv.conf is Unix's"))]
-mod resolv_conf;
-mod search;
-mod server;
-mod slot;
-mod snapshot;
-mod sockets;
-mod stats;
 mod system;
-mod tries;
-mod upstreams;
 
 use std::borrow::Cow;
 use std::fmt;
@@ -30,13 +15,9 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub use cached::{CachedResolver, CachedResolverBuilder};
-pub use changes::{Change, Changes, ChangesError};
+pub use cache::{CacheStats, CachedResolver, CachedResolverBuilder, Change, Changes, ChangesError, Snapshot};
 pub use fixed::FixedResolver;
-pub use hickory::HickoryResolver;
-pub use server::Server;
-pub use snapshot::Snapshot;
-pub use stats::CacheStats;
+pub use hickory::{HickoryResolver, Server};
 pub use system::SystemResolver;
 
 pub use crate::latency::Latency;

@@ -1,5 +1,16 @@
 //! hickory-resolver behind the [`Resolve`] seam: its own cache off, one query a family, server after server.
 
+mod connections;
+mod hosts;
+pub(super) mod records;
+#[cfg_attr(not(unix), allow(dead_code, reason = "resolv.conf is Unix's"))]
+mod resolv_conf;
+mod search;
+mod server;
+mod sockets;
+mod tries;
+mod upstreams;
+
 use std::io;
 use std::net::IpAddr;
 #[cfg(unix)]
@@ -13,17 +24,17 @@ use hickory_resolver::config::ResolverOpts;
 use hickory_resolver::net::NetError;
 use hickory_resolver::proto::rr::Name;
 
-use super::hosts::{self, Hosts, Watched};
-#[cfg(unix)]
-use super::resolv_conf::{self, Nameserver};
-use super::resolv_conf::{Options, Skipped};
-use super::search::SearchList;
-use super::server::Server;
-use super::upstreams::{Endpoint, LONGEST, Limits, MOST_TRIES, Plan, Upstreams, Workshop};
-use super::{Answer, Family, Resolve, ResolveError, ResolveErrorKind, Resolving, Source};
+use crate::dns::{Answer, Family, Resolve, ResolveError, ResolveErrorKind, Resolving, Source};
 use crate::trace::{self, Hooks, Observer, Own};
 #[cfg(feature = "dns-over-tls")]
 use crate::trust::{self, Trusting};
+use hosts::{Hosts, Watched};
+#[cfg(unix)]
+use resolv_conf::Nameserver;
+use resolv_conf::{Options, Skipped};
+use search::SearchList;
+pub use server::Server;
+use upstreams::{Endpoint, LONGEST, Limits, MOST_TRIES, Plan, Upstreams, Workshop};
 
 /// Asks DNS servers: one after the other, until one gives an answer or says that there is none.
 ///
@@ -36,7 +47,7 @@ use crate::trust::{self, Trusting};
 /// A name that a search list makes several of stands for one of them in both families: the first one that has addresses
 /// in either, as the platform has it.
 ///
-/// It has no cache of its own; [`CachedResolver`](super::CachedResolver) is to sit on top. Names with underscores
+/// It has no cache of its own; [`CachedResolver`](crate::dns::CachedResolver) is to sit on top. Names with underscores
 /// resolve, and the TTL of an answer is the smallest of its whole CNAME chain. `localhost` is known without asking
 /// (RFC 6761 §6.3).
 pub struct HickoryResolver {

@@ -1,5 +1,10 @@
 //! The DNS cache as tasks see it: a hit at once, otherwise one query that everybody waits for.
 
+mod changes;
+mod snapshot;
+pub(super) mod state;
+mod stats;
+
 use std::borrow::Cow;
 use std::fmt;
 use std::net::IpAddr;
@@ -12,12 +17,12 @@ use futures_util::stream::FuturesUnordered;
 use tokio::runtime::Handle;
 use tokio::sync::{broadcast, watch};
 
-use super::cache::{Cache, Config, Flight, Landed, Step};
-use super::changes::{self, Change, Changes};
-use super::snapshot::Snapshot;
-use super::stats::CacheStats;
-use super::{Answer, Family, Latency, Resolve, ResolveError, ResolveErrorKind, Resolving, Source, normalized};
 use crate::clock::{Alarm, Instant, Timed, before, now, wall};
+use crate::dns::{Answer, Family, Latency, Resolve, ResolveError, ResolveErrorKind, Resolving, Source, normalized};
+pub use changes::{Change, Changes, ChangesError};
+pub use snapshot::Snapshot;
+use state::{Cache, Config, Flight, Landed, Step};
+pub use stats::CacheStats;
 
 /// How long a query may take, waiting for its turn included; its resolver should have an end of its own.
 const QUERY_TIMEOUT: Duration = Duration::from_secs(10);
@@ -118,7 +123,7 @@ impl CachedResolverBuilder {
     }
 
     /// How long the resolver below may take for a query, before it is given up as timed out. 10 s by default:
-    /// [`HickoryResolver`](super::HickoryResolver) takes 5 s by default, and in a great burst it has queries wait for
+    /// [`HickoryResolver`](crate::dns::HickoryResolver) takes 5 s by default, and in a great burst it has queries wait for
     /// their turn.
     pub fn query_timeout(mut self, timeout: Duration) -> Self {
         self.query_timeout = timeout.min(LONGEST);
@@ -495,5 +500,4 @@ impl Drop for Flying {
 }
 
 #[cfg(test)]
-#[path = "cached_tests.rs"]
 mod tests;

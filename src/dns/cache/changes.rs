@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::sync::broadcast;
 
-use super::Family;
+use crate::dns::Family;
 
 /// How many changes wait for a subscriber that is slow; then the oldest are lost to it.
 pub(super) const MOST_WAITING: usize = 1_024;

@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 use std::{fs, io};
 
-use super::Family;
 use crate::clock::{Instant, now};
+use crate::dns::Family;
 
 /// How often a file is looked at, and for how long what it says is kept.
 pub(super) const LOOK_EVERY: Duration = Duration::from_secs(5);

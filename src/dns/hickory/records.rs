@@ -7,14 +7,19 @@ use hickory_resolver::net::{DnsError, NetError};
 use hickory_resolver::proto::op::{Message, ResponseCode};
 use hickory_resolver::proto::rr::{Name, RData, Record};
 
-use super::{Answer, Family, ResolveError, ResolveErrorKind, Source};
+use crate::dns::{Answer, Family, ResolveError, ResolveErrorKind, Source};
 
 /// The addresses of `owner`, or of the end of its chain of aliases, and the chain's smallest TTL; `name` is what was asked
 /// for. What an answer says about other names is not for it to say, and left out.
 ///
 /// # Errors
 /// Without addresses, what the answer says instead: hickory takes a chain that ends nowhere for an answer.
-pub(super) fn answer(message: &Message, owner: &Name, name: &str, family: Family) -> Result<Answer, ResolveError> {
+pub(in crate::dns) fn answer(
+    message: &Message,
+    owner: &Name,
+    name: &str,
+    family: Family,
+) -> Result<Answer, ResolveError> {
     let kind = match message.metadata.response_code {
         ResponseCode::NXDomain => ResolveErrorKind::NxDomain,
         _ => ResolveErrorKind::NoData,

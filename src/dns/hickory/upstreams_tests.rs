@@ -8,7 +8,7 @@ use hickory_resolver::proto::rr::{RData, Record, RecordType};
 use tokio::net::UdpSocket;
 
 use super::*;
-use crate::dns::server::Server;
+use crate::dns::Server;
 use Family::{V4, V6};
 
 /// What a table has of a name: an address of a family, or what is said of it instead.

@@ -4,8 +4,8 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Answer, ResolveError, ResolveErrorKind, Source};
 use crate::clock::Instant;
+use crate::dns::{Answer, ResolveError, ResolveErrorKind, Source};
 
 /// How long a name that failed is not asked for: at first, and at most (RFC 9520 §3.2).
 const FIRST_BACKOFF: Duration = Duration::from_secs(1);

@@ -22,8 +22,8 @@ use super::resolv_conf::Skipped;
 use super::search::{Memory, Said, SearchList, Verdict, is_silence, judge, merge};
 use super::sockets::Sockets;
 use super::tries::{HEAD_START, Step, Tries, Way};
-use super::{Answer, Family, ResolveError, ResolveErrorKind};
 use crate::clock::{Instant, before, now};
+use crate::dns::{Answer, Family, ResolveError, ResolveErrorKind};
 
 /// How long and how often servers are asked.
 #[derive(Debug, Clone, Copy)]

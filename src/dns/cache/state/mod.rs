@@ -1,5 +1,7 @@
 //! What is known about names, until when, and which lookups are under way. A core: it is told the time.
 
+mod family_state;
+
 use std::collections::BTreeSet;
 use std::collections::hash_map::{self, HashMap};
 use std::net::IpAddr;
@@ -9,12 +11,12 @@ use std::time::{Duration, SystemTime};
 use foldhash::fast::RandomState;
 use slab::Slab;
 
-use super::changes::Change;
-use super::slot::{Slot, Tick, Watch};
-use super::snapshot::{Remembered, Snapshot, unix_ms};
-use super::{Answer, Family, ResolveError, ResolveErrorKind, Source};
 use crate::clock::Instant;
+use crate::dns::cache::changes::Change;
+use crate::dns::cache::snapshot::{Remembered, Snapshot, unix_ms};
+use crate::dns::{Answer, Family, ResolveError, ResolveErrorKind, Source};
 use crate::list::{Linked, Links, List};
+use family_state::{Slot, Tick, Watch};
 
 /// The cache's rules.
 #[derive(Debug, Clone)]
@@ -614,5 +616,4 @@ fn same_set(one: &[IpAddr], other: &[IpAddr]) -> bool {
 }
 
 #[cfg(test)]
-#[path = "cache_tests.rs"]
 mod tests;

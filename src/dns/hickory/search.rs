@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use hickory_resolver::proto::rr::Name;
 
-use super::{Answer, Family, ResolveError, ResolveErrorKind};
 use crate::clock::Instant;
+use crate::dns::{Answer, Family, ResolveError, ResolveErrorKind};
 
 /// A search list, as resolv.conf(5) has it.
 #[derive(Debug, Clone, Default)]
@@ -158,8 +158,8 @@ impl Memory {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Source;
     use super::*;
+    use crate::dns::Source;
     use Family::{V4, V6};
     use ResolveErrorKind::{Local, NoData, NxDomain, Other, Refused, ServFail, Timeout, Unreachable};
 
