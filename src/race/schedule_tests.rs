@@ -1,0 +1,266 @@
+//! The schedule of attempts, step by step.
+
+use super::*;
+use Family::{V4, V6};
+
+fn v4(last: u8) -> SocketAddr {
+    ([192, 0, 2, last], 80).into()
+}
+
+fn v6(last: u16) -> SocketAddr {
+    ([0x2001, 0xdb8, 0, 0, 0, 0, 0, last], 80).into()
+}
+
+fn answered(race: &mut Schedule, now: Instant, family: Family, addresses: impl IntoIterator<Item = SocketAddr>) {
+    race.answered(now, family, addresses.into_iter().map(|address| (address, Standing::Fine)));
+}
+
+fn ms(ms: u64) -> Duration {
+    Duration::from_millis(ms)
+}
+
+fn both() -> (Schedule, Instant) {
+    (Schedule::new(Config::default(), &[V6, V4], V6), crate::clock::now())
+}
+
+#[test]
+fn v6_starts_at_once_and_families_alternate() {
+    let (mut race, t0) = both();
+    assert_eq!(race.poll(t0), Step::Wait(None));
+    answered(&mut race, t0, V6, [v6(1), v6(2)]);
+    answered(&mut race, t0, V4, [v4(1), v4(2)]);
+    for (step, address) in [v6(1), v4(1), v6(2), v4(2)].into_iter().enumerate() {
+        let at = t0 + ms(250) * step as u32;
+        assert_eq!(race.poll(at), Step::Dial(address));
+        let again = if step < 3 { Step::Wait(Some(at + ms(250))) } else { Step::Wait(None) };
+        assert_eq!(race.poll(at), again);
+    }
+}
+
+#[test]
+fn v4_waits_50_ms_for_v6() {
+    let (mut race, t0) = both();
+    answered(&mut race, t0, V4, [v4(1)]);
+    assert_eq!(race.poll(t0), Step::Wait(Some(t0 + ms(50))));
+    assert_eq!(race.poll(t0 + ms(50)), Step::Dial(v4(1)));
+}
+
+#[test]
+fn v6_that_comes_within_the_delay_goes_first() {
+    let (mut race, t0) = both();
+    answered(&mut race, t0, V4, [v4(1)]);
+    answered(&mut race, t0 + ms(20), V6, [v6(1)]);
+    assert_eq!(race.poll(t0 + ms(20)), Step::Dial(v6(1)));
+    assert_eq!(race.poll(t0 + ms(270)), Step::Dial(v4(1)));
+}
+
+#[test]
+fn no_v6_addresses_end_the_delay() {
+    let (mut race, t0) = both();
+    answered(&mut race, t0, V4, [v4(1)]);
+    answered(&mut race, t0 + ms(20), V6, []);
+    assert_eq!(race.poll(t0 + ms(20)), Step::Dial(v4(1)));
+}
+
+#[test]
+fn the_next_starts_at_once_when_one_fails() {
+    let (mut race, t0) = both();
+    answered(&mut race, t0, V6, [v6(1)]);
+    answered(&mut race, t0, V4, [v4(1)]);
+    assert_eq!(race.poll(t0), Step::Dial(v6(1)));
+    race.ended(v6(1));
+    assert_eq!(race.poll(t0 + ms(1)), Step::Dial(v4(1)));
+    race.ended(v4(1));
+    assert_eq!(race.poll(t0 + ms(2)), Step::Exhausted);
+}
+
+#[test]
+fn late_answers_join() {
+    let (mut race, t0) = both();
+    answered(&mut race, t0, V4, [v4(1)]);
+    assert_eq!(race.poll(t0 + ms(50)), Step::Dial(v4(1)));
+    race.ended(v4(1));
+    assert_eq!(race.poll(t0 + ms(60)), Step::Wait(None));
+    answered(&mut race, t0 + ms(900), V6, [v6(1)]);
+    assert_eq!(race.poll(t0 + ms(900)), Step::Dial(v6(1)));
+}
+
+#[test]
+fn at_most_six_run_at_once_and_every_address_gets_its_turn() {
+    let (mut race, t0) = both();
+    answered(&mut race, t0, V6, []);
+    answered(&mut race, t0, V4, (1..=20).map(v4));
+    for turn in 0..20 {
+        let at = t0 + ms(250) * turn;
+        let address = v4(turn as u8 + 1);
+        if turn >= 6 {
+            assert_eq!(race.poll(at), Step::GiveUp(v4(turn as u8 - 5)));
+        }
+        assert_eq!(race.poll(at), Step::Dial(address));
+        assert!(race.in_flight.len() <= 6);
+    }
+    assert_eq!(race.poll(t0 + ms(60_000)), Step::Wait(None), "the last six have all the time there is");
+}
+
+#[test]
+fn an_address_named_twice_is_dialled_once() {
+    let (mut race, t0) = both();
+    answered(&mut race, t0, V6, []);
+    answered(&mut race, t0, V4, [v4(1), v4(1)]);
+    assert_eq!(race.poll(t0), Step::Dial(v4(1)));
+    race.ended(v4(1));
+    assert_eq!(race.poll(t0), Step::Exhausted);
+}
+
+#[test]
+fn every_one_of_many_addresses_gets_its_turn_and_once_alone() {
+    let (mut race, t0) = both();
+    let addresses = || (0..2_500).map(v6);
+    answered(&mut race, t0, V6, addresses().chain(addresses()));
+    answered(&mut race, t0, V4, []);
+    let mut dialled = Vec::new();
+    while let Step::Dial(address) = race.poll(t0) {
+        race.ended(address);
+        dialled.push(address);
+    }
+    assert_eq!(dialled, addresses().collect::<Vec<_>>());
+}
+
+#[test]
+fn more_addresses_than_an_answer_can_have_are_not_dialled() {
+    let (mut race, t0) = both();
+    answered(&mut race, t0, V6, (0..10_000).map(v6));
+    answered(&mut race, t0, V4, []);
+    let mut dialled = 0;
+    while let Step::Dial(address) = race.poll(t0) {
+        race.ended(address);
+        dialled += 1;
+    }
+    assert_eq!(dialled, 4_096);
+}
+
+/// The times in milliseconds of the attempts at silent addresses in a race that may take `limit`, and the most at once.
+fn attempts(limit: u64, addresses: u16) -> (Vec<u128>, usize) {
+    let t0 = crate::clock::now();
+    let config = Config { until: Some(t0 + ms(limit)), ..Config::default() };
+    let mut race = Schedule::new(config, &[V6], V6);
+    answered(&mut race, t0, V6, (0..addresses).map(v6));
+    let (mut now, mut times, mut most) = (t0, Vec::new(), 0);
+    while now < t0 + ms(limit) {
+        match race.poll(now) {
+            Step::Dial(_) => times.push((now - t0).as_millis()),
+            Step::Wait(Some(until)) => now = until,
+            Step::Wait(None) | Step::Exhausted => break,
+            Step::GiveUp(_) => {}
+        }
+        most = most.max(race.in_flight.len());
+    }
+    (times, most)
+}
+
+#[test]
+fn a_short_time_is_shared_by_the_addresses() {
+    assert_eq!(attempts(200, 2).0, [0, 100]);
+    assert_eq!(attempts(200, 4).0, [0, 50, 100, 150]);
+    assert_eq!(attempts(200, 40).0.len(), 20, "one every 10 ms");
+    assert_eq!(attempts(10_000, 3), (vec![0, 250, 500], 3), "there is enough for all");
+    assert_eq!(attempts(10_000, 40), ((0..40).map(|turn| turn * 250).collect(), 6));
+    let (times, most) = attempts(10_000, 600);
+    assert!(times.len() == 600 && most < 20, "each has 300 ms: {} attempts, {most} at once", times.len());
+}
+
+#[test]
+fn the_resolution_delay_is_no_more_than_a_quarter_of_the_time() {
+    let t0 = crate::clock::now();
+    let config = Config { until: Some(t0 + ms(40)), ..Config::default() };
+    let mut race = Schedule::new(config, &[V6, V4], V6);
+    answered(&mut race, t0, V4, [v4(1)]);
+    assert_eq!(race.poll(t0), Step::Wait(Some(t0 + ms(10))));
+}
+
+#[test]
+fn a_handshake_leaves_the_other_addresses_their_parts_of_the_time() {
+    let t0 = crate::clock::now();
+    let race = |addresses: u16| {
+        let config = Config { until: Some(t0 + ms(1_000)), ..Config::default() };
+        let mut race = Schedule::new(config, &[V6], V6);
+        answered(&mut race, t0, V6, (0..addresses).map(v6));
+        assert_eq!(race.poll(t0), Step::Dial(v6(0)));
+        race.ended(v6(0));
+        race
+    };
+    let parts = [1, 2, 3, 4, 600].map(|addresses| race(addresses).part_of_time(t0 + ms(200)));
+    assert_eq!(parts, [None, Some(ms(400)), Some(ms(400)), Some(ms(400)), Some(ms(400))]);
+    let mut two = race(2);
+    assert_eq!(two.poll(t0), Step::Dial(v6(1)));
+    assert_eq!(two.part_of_time(t0), Some(ms(500)), "one that is under way is another one, too");
+}
+
+#[test]
+fn many_addresses_of_one_family_leave_the_other_its_turn() {
+    let (mut race, t0) = both();
+    answered(&mut race, t0, V6, (0..1_000).map(v6));
+    answered(&mut race, t0, V4, [v4(1)]);
+    assert_eq!(race.poll(t0), Step::Dial(v6(0)));
+    assert_eq!(race.poll(t0 + ms(250)), Step::Dial(v4(1)));
+}
+
+#[test]
+fn addresses_that_did_badly_come_last_whatever_their_family() {
+    let (mut race, t0) = both();
+    race.answered(t0, V6, [(v6(1), Standing::Failed), (v6(2), Standing::Slow)]);
+    race.answered(t0, V4, [(v4(1), Standing::Failed), (v4(2), Standing::Fine)]);
+    for (step, address) in [v4(2), v6(2), v4(1), v6(1)].into_iter().enumerate() {
+        assert_eq!(race.poll(t0 + ms(250) * step as u32), Step::Dial(address));
+    }
+}
+
+#[test]
+fn an_address_that_failed_waits_50_ms_for_a_better_one() {
+    let (mut race, t0) = both();
+    race.answered(t0, V6, [(v6(1), Standing::Failed)]);
+    assert_eq!(race.poll(t0), Step::Wait(Some(t0 + ms(50))));
+    answered(&mut race, t0 + ms(20), V4, [v4(1)]);
+    assert_eq!(race.poll(t0 + ms(20)), Step::Dial(v4(1)));
+    let (mut race, t0) = both();
+    race.answered(t0, V6, [(v6(1), Standing::Failed)]);
+    assert_eq!(race.poll(t0 + ms(50)), Step::Dial(v6(1)), "and no longer");
+}
+
+#[test]
+fn where_all_have_their_share_each_is_first_equally_often_whatever_its_family() {
+    let mut firsts = [0; 3];
+    for turn in 0..9 {
+        let t0 = crate::clock::now();
+        let mut race = Schedule::sharing(Config::default(), &[V6, V4], turn);
+        let mut addresses = [v4(1), v4(2)];
+        addresses.rotate_left(turn % 2);
+        answered(&mut race, t0, V4, addresses);
+        assert_eq!(race.poll(t0), Step::Wait(Some(t0 + ms(50))), "there may be more");
+        answered(&mut race, t0, V6, [v6(1)]);
+        let Step::Dial(first) = race.poll(t0) else { panic!("nothing to wait for") };
+        firsts[[v4(1), v4(2), v6(1)].iter().position(|address| *address == first).unwrap()] += 1;
+        let Step::Dial(second) = race.poll(t0 + ms(250)) else { panic!("the next has its turn") };
+        assert_ne!(first, second);
+    }
+    assert_eq!(firsts, [3; 3]);
+}
+
+#[test]
+fn the_family_that_did_well_goes_first() {
+    let t0 = crate::clock::now();
+    let mut race = Schedule::new(Config::default(), &[V6, V4], V4);
+    answered(&mut race, t0, V6, [v6(1)]);
+    assert_eq!(race.poll(t0), Step::Wait(Some(t0 + ms(50))));
+    answered(&mut race, t0, V4, [v4(1)]);
+    assert_eq!(race.poll(t0), Step::Dial(v4(1)));
+    assert_eq!(race.poll(t0 + ms(250)), Step::Dial(v6(1)));
+}
+
+#[test]
+fn without_any_address_it_is_exhausted() {
+    let (mut race, t0) = both();
+    answered(&mut race, t0, V6, []);
+    answered(&mut race, t0, V4, []);
+    assert_eq!(race.poll(t0), Step::Exhausted);
+}
