@@ -4,7 +4,8 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use super::{Answer, Family, Resolve, ResolveError, ResolveErrorKind, Resolving, Source, normalized};
+use super::{Answer, Family, Resolve, ResolveError, ResolveErrorKind, Resolving, Source};
+use crate::dns::name::normalized;
 
 /// Resolves names from a fixed table; a name that is not in it does not exist.
 ///

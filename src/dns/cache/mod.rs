@@ -18,7 +18,8 @@ use tokio::runtime::Handle;
 use tokio::sync::{broadcast, watch};
 
 use crate::clock::{Alarm, Instant, Timed, before, now, wall};
-use crate::dns::{Answer, Family, Latency, Resolve, ResolveError, ResolveErrorKind, Resolving, Source, normalized};
+use crate::dns::name::normalized;
+use crate::dns::{Answer, Family, Latency, Resolve, ResolveError, ResolveErrorKind, Resolving, Source};
 pub use changes::{Change, Changes, ChangesError};
 pub use snapshot::Snapshot;
 use state::{Cache, Config, Flight, Landed, Step};
