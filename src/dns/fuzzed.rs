@@ -6,7 +6,7 @@ use std::time::Duration;
 use hickory_resolver::proto::op::Message;
 use hickory_resolver::proto::rr::{Name, RData, Record};
 
-use super::cache::state::{Cache, Config, Step};
+use super::cache::state::{Cache, Config, Lookup};
 use super::hickory::records;
 use super::{Answer, Family, ResolveError, Source};
 use crate::clock::{Instant, now};
@@ -58,16 +58,16 @@ fn reachable(message: &Message, owner: &Name) -> Vec<Name> {
 }
 
 fn land(cache: &mut Cache<()>, now: Instant, family: Family, outcome: Result<Answer, ResolveError>) {
-    let Step::Start(flight, None) = cache.get(now, NAME, family, || ()) else { return };
-    let told = cache.landed(now, NAME, family, flight.serial, outcome.clone()).told;
+    let Lookup::Start(query, None) = cache.get(now, NAME, family, || ()) else { return };
+    let told = cache.complete(now, NAME, family, query.serial, outcome.clone()).outcome;
     assert_eq!(told.as_ref().ok(), outcome.as_ref().ok(), "told something else");
     let ttl = match &outcome {
         Ok(answer) => answer.ttl().min(Config::default().ttl_ceiling),
         Err(error) => error.negative_ttl().unwrap_or(Duration::from_secs(1)).min(Config::default().negative_ceiling),
     };
-    let fresh = |step: &Step<()>| match step {
-        Step::Known(Ok(answer), _) => answer.source() == Source::Hit,
-        Step::Known(Err(error), _) => error.answered_from() == Source::Hit,
+    let fresh = |step: &Lookup<()>| match step {
+        Lookup::Known(Ok(answer), _) => answer.source() == Source::Hit,
+        Lookup::Known(Err(error), _) => error.answered_from() == Source::Hit,
         _ => false,
     };
     if !ttl.is_zero() {

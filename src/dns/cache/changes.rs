@@ -1,4 +1,4 @@
-//! A subscription to what changes in a cache.
+//! The subscription to changes of DNS answers.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -8,12 +8,12 @@ use tokio::sync::broadcast;
 
 use crate::dns::Family;
 
-/// How many changes wait for a subscriber that is slow; then the oldest are lost to it.
-pub(super) const MOST_WAITING: usize = 1_024;
+/// The most changes that wait for a slow subscriber. Beyond that, the oldest ones are dropped.
+pub(super) const MAX_WAITING_CHANGES: usize = 1_024;
 
-/// An answer whose set of addresses is not the one that was known, or the first one known of its name.
+/// An answer whose set of addresses differs from the one known before, or the first known answer of a name.
 ///
-/// The order of addresses does not matter. An answer with a TTL of zero is not kept, so the next one is a first one.
+/// The order of addresses does not matter. An answer with a TTL of zero is not kept, so the next one counts as a first one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Change {
@@ -21,26 +21,26 @@ pub struct Change {
     pub name: Arc<str>,
     /// The family of the addresses.
     pub family: Family,
-    /// What the name has now; nothing where it has no addresses any more.
+    /// The new addresses; empty if the name has none any more.
     pub addresses: Arc<[IpAddr]>,
-    /// How long this may be used.
+    /// The time for which the answer may be used.
     pub ttl: Duration,
-    /// Its number among the cache's changes, counted from 1. Two that come at once may be told in the other order: the one
-    /// with the higher number is the newer one.
+    /// The number of the change among those of the cache, counted from 1. Two changes at the same time may arrive in either
+    /// order: the one with the higher number is newer.
     pub serial: u64,
 }
 
-/// The changes in a cache since the subscription, roughly in the order in which their answers came.
+/// The changes since the subscription, roughly in the order in which their answers came.
 #[derive(Debug)]
 pub struct Changes {
     pub(super) receiver: broadcast::Receiver<Change>,
 }
 
-/// Why there is no next change.
+/// The reasons why [`Changes::next`] returns no change.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ChangesError {
-    /// The subscriber was slow, and so many changes were dropped; the next ones are there.
+    /// The subscriber was too slow, and this many changes were dropped. The next call returns the oldest one left.
     #[error("{0} changes of DNS answers were missed")]
     Missed(u64),
     /// The cache is gone.
@@ -52,7 +52,7 @@ impl Changes {
     /// Waits for the next change. Dropping the future loses nothing.
     ///
     /// # Errors
-    /// [`ChangesError::Missed`] where more than 1,024 changes waited to be taken, [`ChangesError::Closed`] at the end.
+    /// [`ChangesError::Missed`] if more than 1,024 changes were waiting, [`ChangesError::Closed`] when the cache is gone.
     pub async fn next(&mut self) -> Result<Change, ChangesError> {
         self.receiver.recv().await.map_err(|error| match error {
             broadcast::error::RecvError::Lagged(missed) => ChangesError::Missed(missed),

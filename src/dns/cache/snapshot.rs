@@ -1,45 +1,46 @@
-//! What a cache knew, to be known again by the next process.
+//! The addresses in a cache, for another process.
 
 use std::net::IpAddr;
 use std::time::{Duration, SystemTime};
 
-/// The addresses a cache knew at one moment, with the absolute times at which they expire.
+/// The addresses in a cache at one moment, with the times at which they expire.
 ///
-/// With the feature `serde` it can be written down and read again, in any of serde's formats.
+/// With the feature `serde`, it can be serialized and deserialized.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Snapshot {
-    /// When it was made, in milliseconds of Unix time.
+    /// The moment, in milliseconds of Unix time.
     pub(super) taken: u64,
-    /// From the least to the most recently used.
-    pub(super) records: Vec<Remembered>,
+    /// From the least to the most recently used name.
+    pub(super) records: Vec<SnapshotRecord>,
 }
 
 /// A name's addresses in one family.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-pub(super) struct Remembered {
+pub(super) struct SnapshotRecord {
     pub(super) name: String,
     pub(super) addresses: Vec<IpAddr>,
-    /// In milliseconds of Unix time.
+    /// The expiry, in milliseconds of Unix time.
     pub(super) expires: u64,
 }
 
 impl Snapshot {
-    /// How many sets of addresses are in it, at most two for a name.
+    /// The number of sets of addresses, at most two for a name.
     pub fn len(&self) -> usize {
         self.records.len()
     }
 
-    /// Whether nothing is in it.
+    /// Returns true if there are no addresses in it.
     pub fn is_empty(&self) -> bool {
         self.records.is_empty()
     }
 }
 
-impl Remembered {
-    /// How long it is good for yet, or how long ago it expired. A clock that was set back makes nothing live longer.
-    pub(super) fn left(&self, taken: u64, wall: SystemTime) -> Result<Duration, Duration> {
+impl SnapshotRecord {
+    /// Returns the time that is left until the expiry, or as an error the time since then. A system clock that was set back
+    /// since the snapshot was `taken` does not make addresses live longer.
+    pub(super) fn time_left(&self, taken: u64, wall: SystemTime) -> Result<Duration, Duration> {
         let wall = unix_ms(wall).max(taken);
         match self.expires.checked_sub(wall) {
             Some(left) if left > 0 => Ok(Duration::from_millis(left)),
@@ -48,7 +49,7 @@ impl Remembered {
     }
 }
 
-/// Rounded down, so that nothing expires late.
+/// Converts a time to milliseconds of Unix time, rounded down so that no address expires late.
 pub(super) fn unix_ms(wall: SystemTime) -> u64 {
     let since = wall.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     since.as_millis().try_into().unwrap_or(u64::MAX)

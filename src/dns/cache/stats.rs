@@ -1,29 +1,29 @@
-//! What the cache tells of itself.
+//! The counters of a cache.
 
 use crate::latency::Latency;
 
-/// What a cache holds and has done.
+/// The size of a cache and its counters since it was created.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CacheStats {
-    /// Names of which something is known.
+    /// The names in the cache.
     pub names: usize,
-    /// Lookups answered with addresses from the cache, pinned ones among them.
+    /// The lookups answered with addresses from the cache, pinned ones included.
     pub hits: u64,
-    /// Lookups answered from the cache with "does not exist", or with the failure the name backs off from.
+    /// The lookups answered from the cache with a negative answer, or with the failure that a name backs off from.
     pub negative_hits: u64,
-    /// Lookups answered with an expired answer at once; those that waited for a newer one in vain do not count.
+    /// The lookups answered with a stale answer at once. Those that waited for a fresh one first are not counted.
     pub stale_hits: u64,
-    /// Lookups that waited for a query somebody else had started.
+    /// The lookups that waited for a query that was running already.
     pub coalesced: u64,
-    /// Lookups that started a query.
+    /// The lookups that started a query.
     pub misses: u64,
-    /// Queries ahead of need: for a name in use, or while a stale answer stood in.
+    /// The queries that no lookup waited for when they started: refreshes, and queries while a stale answer is served.
     pub refreshes: u64,
-    /// Queries that failed, without an answer good or bad.
+    /// The queries that failed, with neither addresses nor a negative answer.
     pub failures: u64,
-    /// Names that left for others.
+    /// The names evicted for others.
     pub evictions: u64,
-    /// How long queries took.
+    /// The time that queries took.
     pub upstream_latency: Latency,
 }

@@ -1,8 +1,12 @@
 //! The cache's driver in paused time, over a resolver that does as it is told.
 
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use super::builder::{MAX_DURATION, QUERY_TIMEOUT};
+use super::lookup::STALE_ANSWER_TIMEOUT;
 use super::*;
+use crate::dns::{ResolveErrorKind, Source};
 
 /// What the servers do.
 #[derive(Clone, Copy, Default, PartialEq)]
@@ -144,7 +148,7 @@ async fn a_newer_answer_is_waited_for_only_so_long_when_a_stale_one_is_at_hand()
     slow.turns(Weather::Silent);
     sleep(5_000).await;
     let start = now();
-    assert_eq!((source(&cache).await, now() - start), (Source::Stale, STALE_PATIENCE));
+    assert_eq!((source(&cache).await, now() - start), (Source::Stale, STALE_ANSWER_TIMEOUT));
 }
 
 #[tokio::test(start_paused = true)]
@@ -178,7 +182,7 @@ async fn times_without_end_are_years() {
     let fixed = crate::dns::FixedResolver::new().with("n", [[192, 0, 2, 1].into()]).with_ttl(endless);
     let cache = builder.negative_ceiling(endless).build(fixed);
     source(&cache).await;
-    assert_eq!(cache.lookup("n", Family::V4).await.unwrap().ttl(), LONGEST);
+    assert_eq!(cache.lookup("n", Family::V4).await.unwrap().ttl(), MAX_DURATION);
     let error = cache.lookup("n", Family::V6).await.unwrap_err();
     assert_eq!(error.kind(), ResolveErrorKind::NoData);
 }
@@ -263,7 +267,7 @@ async fn subscribers_are_told_what_changed() {
     let moved = changes.next().await.unwrap();
     assert_eq!((moved.addresses[0].to_string(), moved.ttl), ("192.0.2.2".into(), Duration::from_secs(5)));
     assert_eq!((change.serial, moved.serial), (1, 2));
-    for number in 0..=changes::MOST_WAITING {
+    for number in 0..=changes::MAX_WAITING_CHANGES {
         let _ = cache.lookup(&number.to_string(), Family::V4).await;
     }
     assert_eq!(changes.next().await, Err(crate::dns::ChangesError::Missed(1)));

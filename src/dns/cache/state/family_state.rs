@@ -1,142 +1,94 @@
-//! What is known of a name in one family, and until when. A core, and a small one: there are two for every name.
+//! The last answer for a name in one family, its expiry, its refresh and its back-off. A core, kept small because every name
+//! has two.
 
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::clock::Instant;
+use super::ticks::Tick;
 use crate::dns::{Answer, ResolveError, ResolveErrorKind, Source};
 
-/// How long a name that failed is not asked for: at first, and at most (RFC 9520 §3.2).
+/// The time without a query after a first failure, and the longest after repeated ones (RFC 9520 §3.2).
 const FIRST_BACKOFF: Duration = Duration::from_secs(1);
 const LONGEST_BACKOFF: Duration = Duration::from_secs(30);
 
-/// The same where no server had a part in the failure: it ends when its cause does, and waiting spares no server.
-const LOCAL_PAUSE: Duration = Duration::from_millis(100);
+/// The time without a query after a failure of this machine. It does not grow: no server is spared by waiting, and the
+/// failure is over as soon as its cause is.
+const LOCAL_BACKOFF: Duration = Duration::from_millis(100);
 
-/// A moment, in the nanoseconds of a [`Watch`]: half the size of an `Instant`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Tick(u64);
-
-impl Tick {
-    pub(super) const NEVER: Self = Self(u64::MAX);
-    /// Far from zero, so that what is restored may have expired long before the watch was started.
-    const START: Self = Self(1 << 62);
-
-    #[inline]
-    pub(super) fn after(self, time: Duration) -> Self {
-        Self(self.0.saturating_add(nanos(time)))
-    }
-
-    #[inline]
-    pub(super) fn before(self, time: Duration) -> Self {
-        Self(self.0.saturating_sub(nanos(time)))
-    }
-
-    /// How long it is until then; nothing if it has passed.
-    #[inline]
-    pub(super) fn since(self, earlier: Self) -> Duration {
-        Duration::from_nanos(self.0.saturating_sub(earlier.0))
-    }
-}
-
-#[inline]
-fn nanos(time: Duration) -> u64 {
-    time.as_secs().saturating_mul(1_000_000_000).saturating_add(time.subsec_nanos().into())
-}
-
-/// Counts ticks from the moment it was started.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Watch(Instant);
-
-impl Watch {
-    pub(super) fn start(now: Instant) -> Self {
-        Self(now)
-    }
-
-    #[inline]
-    pub(super) fn tick(&self, now: Instant) -> Tick {
-        match now.checked_duration_since(self.0) {
-            Some(since) => Tick::START.after(since),
-            None => Tick::START.before(self.0 - now),
-        }
-    }
-
-    pub(super) fn instant(&self, tick: Tick) -> Instant {
-        self.0 + tick.since(Tick::START)
-    }
-}
-
-/// What is known of a name in one family.
-pub(super) struct Slot {
-    known: Known,
+/// The state of a name in one family.
+pub(super) struct FamilyState {
+    answer: LastAnswer,
+    /// The end of the answer's TTL.
     expires: Tick,
-    failed: Option<Box<Failed>>,
-    /// How many milliseconds ahead of expiry to ask again, if it is used until then. Enough for 49 days.
-    lead: u32,
-    /// Whether the time for that is still to come.
-    ahead: bool,
-    used: bool,
-    /// Whether somebody asks already.
-    asking: bool,
+    backoff: Option<Box<Backoff>>,
+    /// The time between the refresh and the expiry, in milliseconds. Enough for 49 days.
+    refresh_lead_ms: u32,
+    /// True until the time of the refresh has come.
+    awaits_refresh_time: bool,
+    /// True if the answer was used since it came.
+    was_used: bool,
+    /// True while a refresh runs.
+    is_refreshing: bool,
 }
 
-/// The last answer.
-enum Known {
+/// The last answer that says something about the addresses.
+enum LastAnswer {
     Unknown,
     Addresses(Arc<[IpAddr]>),
-    Nothing(Box<ResolveError>),
+    /// "Does not exist" or "no addresses".
+    Absent(Box<ResolveError>),
 }
 
-/// The last query failed: the name is left alone for a while.
-struct Failed {
+/// The last query failed. No other one starts before `retry_at`.
+struct Backoff {
     error: ResolveError,
     retry_at: Tick,
-    backoff: Duration,
+    delay: Duration,
 }
 
-impl Default for Slot {
+impl Default for FamilyState {
     fn default() -> Self {
         Self {
-            known: Known::Unknown,
+            answer: LastAnswer::Unknown,
             expires: Tick::NEVER,
-            failed: None,
-            lead: 0,
-            ahead: false,
-            used: false,
-            asking: false,
+            backoff: None,
+            refresh_lead_ms: 0,
+            awaits_refresh_time: false,
+            was_used: false,
+            is_refreshing: false,
         }
     }
 }
 
-impl Slot {
-    /// What a lookup is told within the answer's time.
+impl FamilyState {
+    /// Returns the answer if its TTL has not expired, with what is left of the TTL.
     #[inline]
     pub(super) fn fresh(&self, now: Tick) -> Option<Result<Answer, ResolveError>> {
         if self.expires <= now {
             return None;
         }
         let left = self.expires.since(now);
-        match &self.known {
-            Known::Unknown => None,
-            Known::Addresses(addresses) => Some(Ok(Answer::new(addresses.clone(), left, Source::Hit))),
-            Known::Nothing(error) => {
+        match &self.answer {
+            LastAnswer::Unknown => None,
+            LastAnswer::Addresses(addresses) => Some(Ok(Answer::new(addresses.clone(), left, Source::Hit))),
+            LastAnswer::Absent(error) => {
                 let error = ResolveError::clone(error);
                 Some(Err(error.with_negative_ttl(Some(left)).with_source(Source::Hit)))
             }
         }
     }
 
-    /// What stands in for an answer that cannot be had, for as long as it may.
-    pub(super) fn stale(&self, now: Tick, longest: Duration) -> Option<Answer> {
-        let addresses = self.addresses().filter(|_| now < self.expires.after(longest))?;
+    /// Returns the addresses as a stale answer (RFC 8767), until `max_stale` after their expiry.
+    pub(super) fn stale(&self, now: Tick, max_stale: Duration) -> Option<Answer> {
+        let addresses = self.addresses().filter(|_| now < self.expires.after(max_stale))?;
         Some(Answer::new(addresses.clone(), Duration::ZERO, Source::Stale))
     }
 
-    /// That the name has no addresses in this family, which is told past its time while the other family is in use.
-    pub(super) fn absence(&self) -> Option<ResolveError> {
-        match &self.known {
-            Known::Nothing(error) if error.kind() == ResolveErrorKind::NoData => {
+    /// Returns a "no addresses", also past its expiry; the caller decides how long that may be served.
+    pub(super) fn stale_no_data(&self) -> Option<ResolveError> {
+        match &self.answer {
+            LastAnswer::Absent(error) if error.kind() == ResolveErrorKind::NoData => {
                 let error = ResolveError::clone(error);
                 Some(error.with_negative_ttl(Some(Duration::ZERO)).with_source(Source::Stale))
             }
@@ -144,10 +96,11 @@ impl Slot {
         }
     }
 
+    /// The last addresses, fresh or stale.
     #[inline]
     pub(super) fn addresses(&self) -> Option<&Arc<[IpAddr]>> {
-        match &self.known {
-            Known::Addresses(addresses) => Some(addresses),
+        match &self.answer {
+            LastAnswer::Addresses(addresses) => Some(addresses),
             _ => None,
         }
     }
@@ -156,120 +109,178 @@ impl Slot {
         self.expires
     }
 
-    /// The failure of the last query, and when the next one may be.
-    pub(super) fn failure(&self) -> Option<(Tick, &ResolveError)> {
-        self.failed.as_ref().map(|failed| (failed.retry_at, &failed.error))
+    /// The error of the last query, if that failed.
+    pub(super) fn failure(&self) -> Option<&ResolveError> {
+        self.backoff.as_ref().map(|backoff| &backoff.error)
+    }
+
+    /// Returns true unless the last query failed a short time ago.
+    pub(super) fn may_query(&self, now: Tick) -> bool {
+        self.backoff.as_ref().is_none_or(|backoff| backoff.retry_at <= now)
+    }
+
+    /// Returns true if neither an answer nor a failure is known.
+    pub(super) fn is_empty(&self) -> bool {
+        self.is_unknown() && self.backoff.is_none()
+    }
+
+    /// Returns true if no answer is known.
+    pub(super) fn is_unknown(&self) -> bool {
+        matches!(self.answer, LastAnswer::Unknown)
     }
 
     #[inline]
     pub(super) fn mark_used(&mut self) {
-        // Not written again on each hit: other cores have the line, too.
-        if !self.used {
-            self.used = true;
+        // Written once, not on each hit: the cache line stays shared between processor cores.
+        if !self.was_used {
+            self.was_used = true;
         }
     }
 
-    /// Whether an answer is past the time to ask ahead with nobody asking, because nobody used it until then.
+    /// Returns true if addresses are past the time of their refresh and no refresh runs. They were not used before that
+    /// time, or their refresh failed.
     #[inline]
     pub(super) fn missed_its_refresh(&self, now: Tick) -> bool {
-        let is_time = self.addresses().is_some() && !self.asking && (!self.ahead || self.refresh_at() <= now);
-        is_time && self.failed.as_ref().is_none_or(|failed| failed.retry_at <= now)
+        let is_past_its_time = !self.awaits_refresh_time || self.refresh_at() <= now;
+        self.addresses().is_some() && !self.is_refreshing && is_past_its_time && self.may_query(now)
     }
 
-    /// Whether the time to ask ahead has come and somebody used the answer; it comes once.
-    pub(super) fn is_to_be_refreshed(&mut self, now: Tick) -> bool {
-        let due = self.ahead && self.refresh_at() <= now && now < self.expires;
-        self.ahead &= !due;
-        due && self.used
+    /// Returns true if the time of the refresh has come and the answer was used. Returns true once for an answer.
+    pub(super) fn take_due_refresh(&mut self, now: Tick) -> bool {
+        let is_due = self.awaits_refresh_time && self.refresh_at() <= now && now < self.expires;
+        if is_due {
+            self.awaits_refresh_time = false;
+        }
+        is_due && self.was_used
     }
 
     #[inline]
     fn refresh_at(&self) -> Tick {
-        self.expires.before(Duration::from_millis(self.lead.into()))
+        self.expires.before(Duration::from_millis(self.refresh_lead_ms.into()))
     }
 
-    /// Keeps addresses until they expire, and asks again so much ahead.
-    pub(super) fn keep(&mut self, addresses: Arc<[IpAddr]>, expires: Tick, lead: Duration) {
-        let lead = lead.as_millis().try_into().unwrap_or(u32::MAX);
-        *self = Self { known: Known::Addresses(addresses), expires, lead, ahead: true, ..Self::default() };
+    pub(super) fn set_refreshing(&mut self, is_refreshing: bool) {
+        self.is_refreshing = is_refreshing;
     }
 
-    /// The same for what was known once; a failure since then still counts.
-    pub(super) fn restore(&mut self, addresses: Arc<[IpAddr]>, expires: Tick, lead: Duration) {
-        let failed = self.failed.take();
-        self.keep(addresses, expires, lead);
-        self.failed = failed;
+    /// Stores addresses until they expire. Their refresh is due `refresh_lead` before that.
+    pub(super) fn store_addresses(&mut self, addresses: Arc<[IpAddr]>, expires: Tick, refresh_lead: Duration) {
+        *self = Self {
+            answer: LastAnswer::Addresses(addresses),
+            expires,
+            refresh_lead_ms: refresh_lead.as_millis().try_into().unwrap_or(u32::MAX),
+            awaits_refresh_time: true,
+            ..Self::default()
+        };
     }
 
-    pub(super) fn set_asking(&mut self, asking: bool) {
-        self.asking = asking;
+    /// Stores addresses of a snapshot. Unlike an answer, they do not end a back-off.
+    pub(super) fn restore_addresses(&mut self, addresses: Arc<[IpAddr]>, expires: Tick, refresh_lead: Duration) {
+        let backoff = self.backoff.take();
+        self.store_addresses(addresses, expires, refresh_lead);
+        self.backoff = backoff;
     }
 
-    pub(super) fn keep_nothing(&mut self, error: ResolveError, expires: Tick) {
-        *self = Self { known: Known::Nothing(Box::new(error)), expires, ..Self::default() };
+    /// Stores a "does not exist" or "no addresses" until it expires.
+    pub(super) fn store_absence(&mut self, error: ResolveError, expires: Tick) {
+        *self = Self { answer: LastAnswer::Absent(Box::new(error)), expires, ..Self::default() };
     }
 
-    /// A query failed: the name is left alone for twice as long as last time, or for a moment where the failure is local.
-    pub(super) fn fail(&mut self, now: Tick, error: ResolveError) {
-        let backoff = match &self.failed {
-            _ if error.kind().is_local() => LOCAL_PAUSE,
-            Some(last) => (last.backoff * 2).clamp(FIRST_BACKOFF, LONGEST_BACKOFF),
+    /// Begins a back-off after a failed query: 100 ms after a failure of this machine, otherwise twice as long as the last
+    /// one, between 1 s and 30 s. The last answer stays.
+    pub(super) fn record_failure(&mut self, now: Tick, error: ResolveError) {
+        let delay = match &self.backoff {
+            _ if error.kind().is_local() => LOCAL_BACKOFF,
+            Some(last) => (last.delay * 2).clamp(FIRST_BACKOFF, LONGEST_BACKOFF),
             None => FIRST_BACKOFF,
         };
-        self.failed = Some(Box::new(Failed { error, retry_at: now.after(backoff), backoff }));
+        self.backoff = Some(Box::new(Backoff { error, retry_at: now.after(delay), delay }));
     }
 
-    /// Forgets what is past its use, and says when there is something to do next. `other` is when the addresses of the
-    /// other family expire, where it has any.
-    pub(super) fn settle(&mut self, now: Tick, stale: Duration, other: Option<Tick>) -> Tick {
-        let forget = match &self.known {
-            Known::Unknown => Tick::NEVER,
-            Known::Addresses(_) => self.expires.after(stale),
-            Known::Nothing(error) if error.kind() == ResolveErrorKind::NoData => {
-                self.expires.max(other.unwrap_or(self.expires))
+    /// Forgets what has no further use, and returns the next time at which something is to be refreshed or forgotten.
+    ///
+    /// Addresses are of use until `max_stale` after their expiry, "does not exist" until its expiry, and "no addresses"
+    /// also for as long as the other family's addresses are fresh, which is until `other_expires`. A back-off is remembered
+    /// for its delay once more after its end, so that the next one can be longer.
+    pub(super) fn prune(&mut self, now: Tick, max_stale: Duration, other_expires: Option<Tick>) -> Tick {
+        let forget_at = match &self.answer {
+            LastAnswer::Unknown => Tick::NEVER,
+            LastAnswer::Addresses(_) => self.expires.after(max_stale),
+            LastAnswer::Absent(error) if error.kind() == ResolveErrorKind::NoData => {
+                self.expires.max(other_expires.unwrap_or(self.expires))
             }
-            Known::Nothing(_) => self.expires,
+            LastAnswer::Absent(_) => self.expires,
         };
-        let refresh = if self.ahead && self.refresh_at() > now { self.refresh_at() } else { Tick::NEVER };
-        let known_until = if forget > now { forget } else { Tick::NEVER };
+        let refresh_at =
+            if self.awaits_refresh_time && self.refresh_at() > now { self.refresh_at() } else { Tick::NEVER };
+        let known_until = if forget_at > now { forget_at } else { Tick::NEVER };
         if known_until == Tick::NEVER {
-            *self = Self { failed: self.failed.take(), asking: self.asking, ..Self::default() };
+            *self = Self { backoff: self.backoff.take(), is_refreshing: self.is_refreshing, ..Self::default() };
         }
-        // A back-off is remembered for as long again, for the next one to be longer.
-        let failed_until = self.failed.as_ref().map(|failed| failed.retry_at.after(failed.backoff));
-        let failed_until = failed_until.filter(|until| *until > now);
-        if failed_until.is_none() {
-            self.failed = None;
+        let backoff_until = self.backoff.as_ref().map(|backoff| backoff.retry_at.after(backoff.delay));
+        let backoff_until = backoff_until.filter(|until| *until > now);
+        if backoff_until.is_none() {
+            self.backoff = None;
         }
-        refresh.min(known_until).min(failed_until.unwrap_or(Tick::NEVER))
-    }
-
-    pub(super) fn is_unknown(&self) -> bool {
-        matches!(self.known, Known::Unknown)
-    }
-
-    pub(super) fn is_empty(&self) -> bool {
-        self.is_unknown() && self.failed.is_none()
+        refresh_at.min(known_until).min(backoff_until.unwrap_or(Tick::NEVER))
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::ticks::TickClock;
     use super::*;
+    use crate::trace::Family;
 
-    #[test]
-    fn a_tick_is_a_moment_also_before_its_watch_was_started() {
-        let now = crate::clock::now();
-        let watch = Watch::start(now);
-        let year = Duration::from_secs(365 * 24 * 60 * 60);
-        assert_eq!(watch.instant(watch.tick(now + year)), now + year);
-        assert_eq!(watch.tick(now).since(watch.tick(now).before(year)), year);
-        assert_eq!(watch.tick(now).since(watch.tick(now + year)), Duration::ZERO);
-        assert_eq!(watch.tick(now).after(Duration::MAX), Tick::NEVER);
+    fn start() -> Tick {
+        TickClock::start(crate::clock::now()).tick(crate::clock::now())
+    }
+
+    fn secs(secs: u64) -> Duration {
+        Duration::from_secs(secs)
+    }
+
+    fn with_addresses(now: Tick) -> FamilyState {
+        let mut state = FamilyState::default();
+        state.store_addresses([[192, 0, 2, 1].into()].into(), now.after(secs(100)), secs(10));
+        state
     }
 
     #[test]
     fn it_is_small() {
-        assert!(size_of::<Slot>() <= 48, "{}", size_of::<Slot>());
+        assert!(size_of::<FamilyState>() <= 48, "{}", size_of::<FamilyState>());
+    }
+
+    #[test]
+    fn a_refresh_is_due_once_and_only_if_the_answer_was_used() {
+        let now = start();
+        let mut unused = with_addresses(now);
+        assert!(!unused.take_due_refresh(now.after(secs(90))));
+        assert!(unused.missed_its_refresh(now.after(secs(90))), "the next use begins it");
+        let mut used = with_addresses(now);
+        used.mark_used();
+        assert!(!used.take_due_refresh(now.after(secs(89))));
+        assert!(used.take_due_refresh(now.after(secs(90))));
+        assert!(!used.take_due_refresh(now.after(secs(91))));
+    }
+
+    #[test]
+    fn pruning_names_the_next_time_and_forgets_after_the_stale_time() {
+        let now = start();
+        let mut state = with_addresses(now);
+        assert_eq!(state.prune(now, secs(50), None), now.after(secs(90)), "the refresh");
+        assert_eq!(state.prune(now.after(secs(90)), secs(50), None), now.after(secs(150)), "the end of the stale time");
+        assert!(state.addresses().is_some());
+        assert_eq!(state.prune(now.after(secs(150)), secs(50), None), Tick::NEVER);
+        assert!(state.is_empty());
+    }
+
+    #[test]
+    fn a_failure_keeps_the_answer_and_begins_a_backoff() {
+        let now = start();
+        let mut state = with_addresses(now);
+        state.record_failure(now, ResolveError::new(ResolveErrorKind::ServFail, "n", Family::V4));
+        assert!(!state.may_query(now) && state.may_query(now.after(secs(1))));
+        assert!(state.failure().is_some() && state.fresh(now).is_some());
     }
 }

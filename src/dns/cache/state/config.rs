@@ -1,0 +1,33 @@
+//! The settings of the cache and their defaults.
+
+use std::time::Duration;
+
+/// The settings of the cache.
+#[derive(Debug, Clone)]
+pub(crate) struct Config {
+    /// The most names that are kept. The least recently used one is evicted for another.
+    pub(crate) max_names: usize,
+    /// The shortest time for which addresses are kept, except that a TTL of zero stays zero.
+    pub(crate) ttl_floor: Duration,
+    /// The longest time for which addresses are kept.
+    pub(crate) ttl_ceiling: Duration,
+    /// The longest time for which "does not exist" and "no addresses" are kept.
+    pub(crate) negative_ceiling: Duration,
+    /// The longest time after its expiry for which an answer is served stale (RFC 8767).
+    pub(crate) max_stale: Duration,
+    /// The time after which a running query no longer counts, and another one may start. Its runtime is not being driven.
+    pub(crate) max_query_time: Duration,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            max_names: 1_024,
+            ttl_floor: Duration::ZERO,
+            ttl_ceiling: Duration::from_secs(24 * 60 * 60),
+            negative_ceiling: Duration::from_secs(30),
+            max_stale: Duration::from_secs(60 * 60),
+            max_query_time: Duration::from_millis(10_500),
+        }
+    }
+}
