@@ -1,6 +1,11 @@
-//! The settings of the cache and their defaults.
+//! The settings of the cache, their defaults, and the TTLs they lead to. A core: no more than arithmetic.
 
 use std::time::Duration;
+
+use crate::dns::ResolveError;
+
+/// The time for which a negative answer without an SOA record is kept.
+const DEFAULT_NEGATIVE_TTL: Duration = Duration::from_secs(1);
 
 /// The settings of the cache.
 #[derive(Debug, Clone)]
@@ -29,5 +34,18 @@ impl Default for Config {
             max_stale: Duration::from_secs(60 * 60),
             max_query_time: Duration::from_millis(10_500),
         }
+    }
+}
+
+impl Config {
+    /// Returns the TTL within its floor and its ceiling. The floor does not apply to a TTL of zero.
+    pub(super) fn bounded_ttl(&self, ttl: Duration) -> Duration {
+        let floor = if ttl.is_zero() { Duration::ZERO } else { self.ttl_floor };
+        ttl.max(floor).min(self.ttl_ceiling)
+    }
+
+    /// Returns the time for which a negative answer is kept (RFC 2308 §5).
+    pub(super) fn negative_ttl(&self, error: &ResolveError) -> Duration {
+        error.negative_ttl().unwrap_or(DEFAULT_NEGATIVE_TTL).min(self.negative_ceiling)
     }
 }

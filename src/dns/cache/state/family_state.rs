@@ -24,8 +24,8 @@ pub(super) struct FamilyState {
     backoff: Option<Box<Backoff>>,
     /// The time between the refresh and the expiry, in milliseconds. Enough for 49 days.
     refresh_lead_ms: u32,
-    /// True until the time of the refresh has come.
-    awaits_refresh_time: bool,
+    /// True until the refresh time has come.
+    is_refresh_ahead: bool,
     /// True if the answer was used since it came.
     was_used: bool,
     /// True while a refresh runs.
@@ -54,7 +54,7 @@ impl Default for FamilyState {
             expires: Tick::NEVER,
             backoff: None,
             refresh_lead_ms: 0,
-            awaits_refresh_time: false,
+            is_refresh_ahead: false,
             was_used: false,
             is_refreshing: false,
         }
@@ -141,15 +141,15 @@ impl FamilyState {
     /// time, or their refresh failed.
     #[inline]
     pub(super) fn missed_its_refresh(&self, now: Tick) -> bool {
-        let is_past_its_time = !self.awaits_refresh_time || self.refresh_at() <= now;
+        let is_past_its_time = !self.is_refresh_ahead || self.refresh_at() <= now;
         self.addresses().is_some() && !self.is_refreshing && is_past_its_time && self.may_query(now)
     }
 
     /// Returns true if the time of the refresh has come and the answer was used. Returns true once for an answer.
     pub(super) fn take_due_refresh(&mut self, now: Tick) -> bool {
-        let is_due = self.awaits_refresh_time && self.refresh_at() <= now && now < self.expires;
+        let is_due = self.is_refresh_ahead && self.refresh_at() <= now && now < self.expires;
         if is_due {
-            self.awaits_refresh_time = false;
+            self.is_refresh_ahead = false;
         }
         is_due && self.was_used
     }
@@ -169,7 +169,7 @@ impl FamilyState {
             answer: LastAnswer::Addresses(addresses),
             expires,
             refresh_lead_ms: refresh_lead.as_millis().try_into().unwrap_or(u32::MAX),
-            awaits_refresh_time: true,
+            is_refresh_ahead: true,
             ..Self::default()
         };
     }
@@ -211,8 +211,7 @@ impl FamilyState {
             }
             LastAnswer::Absent(_) => self.expires,
         };
-        let refresh_at =
-            if self.awaits_refresh_time && self.refresh_at() > now { self.refresh_at() } else { Tick::NEVER };
+        let refresh_at = if self.is_refresh_ahead && self.refresh_at() > now { self.refresh_at() } else { Tick::NEVER };
         let known_until = if forget_at > now { forget_at } else { Tick::NEVER };
         if known_until == Tick::NEVER {
             *self = Self { backoff: self.backoff.take(), is_refreshing: self.is_refreshing, ..Self::default() };

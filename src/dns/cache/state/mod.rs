@@ -5,7 +5,7 @@
 //! |---|---|
 //! | Which answer does a lookup get? | [`Cache::get`] |
 //! | What happens to an answer with a TTL of 0? | [`Cache::store_addresses`] |
-//! | Which TTL counts? | [`Cache::bounded_ttl`], [`Cache::negative_ttl`] |
+//! | Which TTL counts? | [`Config::bounded_ttl`], [`Config::negative_ttl`] |
 //! | When is a name refreshed ahead of its expiry? | [`Cache::refresh_lead`], [`FamilyState::take_due_refresh`](family_state::FamilyState::take_due_refresh) |
 //! | When is a stale answer served? | [`Cache::get_expired`], [`Cache::record_failure`] |
 //! | What ends a stale answer? | [`Cache::complete`] with an answer or a negative one; [`FamilyState::prune`](family_state::FamilyState::prune) |
@@ -35,6 +35,7 @@ mod entries;
 mod family_state;
 mod pins;
 mod queries;
+mod snapshots;
 mod ticks;
 mod types;
 
@@ -46,18 +47,16 @@ use entries::Entries;
 use family_state::FamilyState;
 use pins::Pins;
 use queries::{Joined, Queries};
+use snapshots::Restorable;
 use ticks::{Tick, TickClock};
 
 use crate::clock::Instant;
 use crate::dns::cache::changes::Change;
-use crate::dns::cache::snapshot::{Snapshot, SnapshotRecord, unix_ms};
+use crate::dns::cache::snapshot::Snapshot;
 use crate::dns::{Answer, Family, ResolveError, ResolveErrorKind, Source};
 
 pub(crate) use config::Config;
 pub(crate) use types::{Completed, Counters, Lookup, Query, Touched};
-
-/// The time for which a negative answer without an SOA record is kept.
-const DEFAULT_NEGATIVE_TTL: Duration = Duration::from_secs(1);
 
 /// The names, their answers and the running queries. `H` is the driver's handle on a running query.
 pub(crate) struct Cache<H> {
@@ -99,7 +98,7 @@ impl<H: Clone> Cache<H> {
         new_handle: impl FnOnce() -> H,
     ) -> Lookup<H> {
         if let Some(pinned) = self.pins.answer(name, family, self.config.ttl_ceiling) {
-            self.count_hit(&pinned);
+            self.counters.count_hit(&pinned);
             return Lookup::Known(pinned, None);
         }
         let now = self.clock.tick(now);
@@ -109,14 +108,14 @@ impl<H: Clone> Cache<H> {
         if let Some(fresh) = state.fresh(now) {
             state.mark_used();
             let is_late = state.missed_its_refresh(now);
-            self.count_hit(&fresh);
+            self.counters.count_hit(&fresh);
             let refresh = if is_late { self.start_refresh(now, name, family, new_handle) } else { None };
             return Lookup::Known(fresh, refresh);
         }
         if let Some(error) = self.stale_no_data(now, id, family) {
             let may_query = self.entries.state(id, family).may_query(now);
             let outcome = Err(error);
-            self.count_hit(&outcome);
+            self.counters.count_hit(&outcome);
             let refresh = if may_query { self.start_refresh(now, name, family, new_handle) } else { None };
             return Lookup::Known(outcome, refresh);
         }
@@ -145,7 +144,7 @@ impl<H: Clone> Cache<H> {
             (Some(stale), Some(_)) => Ok(stale),
         };
         state.mark_used();
-        self.count_hit(&outcome);
+        self.counters.count_hit(&outcome);
         let refresh = if may_query { self.start_refresh(now, name, family, new_handle) } else { None };
         Lookup::Known(outcome, refresh)
     }
@@ -257,13 +256,13 @@ impl<H: Clone> Cache<H> {
         let now = self.clock.tick(now);
         match result {
             Ok(answer) => {
-                let ttl = self.bounded_ttl(answer.ttl());
+                let ttl = self.config.bounded_ttl(answer.ttl());
                 let change = self.change_to(name, family, answer.addresses().clone(), ttl);
                 self.store_addresses(now, name, family, answer.addresses(), ttl);
                 Completed { outcome: Ok(answer), change }
             }
             Err(error) if error.kind().is_negative() => {
-                let ttl = self.negative_ttl(&error);
+                let ttl = self.config.negative_ttl(&error);
                 let had_addresses = self.addresses(name, family).is_some();
                 let change = if had_addresses { self.change_to(name, family, Arc::new([]), ttl) } else { None };
                 if error.kind() == ResolveErrorKind::NxDomain && family == Family::V4 {
@@ -314,25 +313,9 @@ impl<H: Clone> Cache<H> {
         self.entries.next_due().map(|due| self.clock.instant(due))
     }
 
-    /// Returns all addresses, fresh and stale, with their expiry by the clock of which `wall` is the time now.
+    /// Returns all addresses, fresh and stale, with their expiry by the system's clock, of which `wall` is the time now.
     pub(crate) fn snapshot(&self, now: Instant, wall: SystemTime) -> Snapshot {
-        let now = self.clock.tick(now);
-        let mut records = Vec::new();
-        for id in self.entries.ids_by_use() {
-            for family in [Family::V4, Family::V6] {
-                let state = self.entries.state(id, family);
-                let Some(addresses) = state.addresses() else { continue };
-                let left = state.expires().since(now);
-                let past = now.since(state.expires());
-                records.push(SnapshotRecord {
-                    name: (**self.entries.name(id)).into(),
-                    addresses: addresses.to_vec(),
-                    expires: unix_ms(wall + left - past),
-                });
-            }
-        }
-        records.reverse();
-        Snapshot { taken: unix_ms(wall), records }
+        snapshots::take(&self.entries, self.clock.tick(now), wall)
     }
 
     /// Adds the addresses of a snapshot for what is left of their time, except where an answer is known already.
@@ -341,15 +324,10 @@ impl<H: Clone> Cache<H> {
         // From the most recently used name on, as far as there is room. Known names count as used more recently, and none of
         // them is evicted.
         for record in snapshot.records.iter().rev() {
-            let Some(family) = record.addresses.first().map(|ip| Family::of(*ip)) else { continue };
-            let addresses: Arc<[_]> = record.addresses.iter().copied().filter(|ip| Family::of(*ip) == family).collect();
-            let expires = match record.time_left(snapshot.taken, wall) {
-                Ok(left) => now.after(left.min(self.config.ttl_ceiling)),
-                Err(past) if past < self.config.max_stale => now.before(past),
-                Err(_) => continue,
-            };
+            let restorable = snapshots::restorable(record, snapshot.taken, now, wall, &self.config);
+            let Some(Restorable { name, family, addresses, expires }) = restorable else { continue };
             let refresh_lead = self.refresh_lead(expires.since(now));
-            let Some(id) = self.entries.find_or_insert_last(&record.name.to_ascii_lowercase()) else { continue };
+            let Some(id) = self.entries.find_or_insert_last(&name) else { continue };
             let state = self.entries.state_mut(id, family);
             if state.is_unknown() {
                 state.restore_addresses(addresses, expires, refresh_lead);
@@ -400,15 +378,6 @@ impl<H: Clone> Cache<H> {
         Some((state.addresses()?.clone(), state.expires().since(self.clock.tick(now))))
     }
 
-    /// Counts a lookup that the cache answered.
-    fn count_hit(&mut self, outcome: &Result<Answer, ResolveError>) {
-        match outcome {
-            Ok(answer) if answer.source() == Source::Stale => self.counters.stale_hits += 1,
-            Ok(_) => self.counters.hits += 1,
-            Err(_) => self.counters.negative_hits += 1,
-        }
-    }
-
     /// The last addresses of a name, fresh or stale.
     fn addresses(&self, name: &str, family: Family) -> Option<&Arc<[IpAddr]>> {
         self.entries.state(self.entries.find(name)?, family).addresses()
@@ -421,17 +390,6 @@ impl<H: Clone> Cache<H> {
         }
         self.changes += 1;
         Some(Change { name: name.into(), family, addresses, ttl, serial: self.changes })
-    }
-
-    /// Returns the TTL within its floor and its ceiling. The floor does not apply to a TTL of zero.
-    fn bounded_ttl(&self, ttl: Duration) -> Duration {
-        let floor = if ttl.is_zero() { Duration::ZERO } else { self.config.ttl_floor };
-        ttl.max(floor).min(self.config.ttl_ceiling)
-    }
-
-    /// Returns the time for which a negative answer is kept (RFC 2308 §5).
-    fn negative_ttl(&self, error: &ResolveError) -> Duration {
-        error.negative_ttl().unwrap_or(DEFAULT_NEGATIVE_TTL).min(self.config.negative_ceiling)
     }
 
     /// Returns the time between a refresh and the expiry: a random part of the TTL between 5 % and 10 %. Names that were

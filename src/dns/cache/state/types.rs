@@ -1,7 +1,7 @@
 //! The values that the cache's core takes and returns.
 
 use super::ticks::Tick;
-use crate::dns::{Answer, Change, ResolveError};
+use crate::dns::{Answer, Change, ResolveError, Source};
 
 /// The result of a lookup in the cache. `H` is the driver's handle on a running query.
 #[derive(Debug)]
@@ -65,4 +65,15 @@ pub(crate) struct Counters {
     pub(crate) refreshes: u64,
     pub(crate) failures: u64,
     pub(crate) evictions: u64,
+}
+
+impl Counters {
+    /// Counts a lookup that the cache answered.
+    pub(super) fn count_hit(&mut self, outcome: &Result<Answer, ResolveError>) {
+        match outcome {
+            Ok(answer) if answer.source() == Source::Stale => self.stale_hits += 1,
+            Ok(_) => self.hits += 1,
+            Err(_) => self.negative_hits += 1,
+        }
+    }
 }

@@ -1,6 +1,7 @@
 //! Snapshots and their restoration.
 
 use super::*;
+use crate::dns::cache::snapshot::SnapshotRecord;
 
 #[test]
 fn a_snapshot_comes_back_with_what_is_left_of_its_time() {
