@@ -1,4 +1,4 @@
-//! The connection to a DNS server by TCP, TLS or HTTPS: one for all lookups, with the reason of its last failure.
+//! The connections to one DNS server. Over TCP, TLS or HTTPS all lookups share one, which remembers its last failure.
 
 use std::io;
 use std::net::IpAddr;
@@ -21,51 +21,53 @@ use crate::clock::{before, now};
 
 /// The most questions at once that wait for a first answer over a connection; the others wait for their turn. hickory fails
 /// the messages beyond 33 that it cannot write at once, and is not woken up again after it has read 100 responses at once.
-pub(super) const MOST_UNDER_WAY: usize = 32;
-/// After how long without an answer a question goes on without a turn, so that those that go unanswered hold nobody up: all
-/// that are asked by default, 256, have their turn within a try.
-const PATIENCE: Duration = Duration::from_millis(200);
+pub(super) const MAX_UNANSWERED: usize = 32;
+
+/// The time after which a question without an answer gives its turn to another one and goes on. Questions that go unanswered
+/// then hold up no others: all 256 that are asked at once by default have their turn within a try.
+const TURN_TIMEOUT: Duration = Duration::from_millis(200);
 
 /// The most connections on which one question is asked.
-const MOST_CONNECTIONS: usize = 64;
+const MAX_CONNECTIONS: usize = 64;
 
 type Exchange = DnsExchange<Sockets>;
 
-/// Opens the connections to one server. hickory would open one for each lookup that finds none, give one up that is busy,
-/// and not say why one could not be opened.
+/// Opens the connections to one server. By itself, hickory would open a connection for each lookup that finds none, give up
+/// one that is busy, and not say why one could not be opened.
 #[derive(Clone)]
 pub(super) struct Connections {
     sockets: Sockets,
     context: Arc<PoolContext>,
-    /// The connection that is not UDP; a server has one kind at most.
-    shared: Arc<OnceLock<Arc<Connection>>>,
+    /// The connection for all protocols other than UDP; a server has at most one of these.
+    shared: Arc<OnceLock<Arc<SharedConnection>>>,
 }
 
-/// A way to ask a server.
+/// A means of asking the server, as hickory uses it.
 #[derive(Clone)]
-pub(super) enum Handle {
-    /// By UDP, with a socket for each question.
-    Packets(Exchange),
-    /// Over the connection that all lookups share.
-    Stream(Arc<Connection>),
+pub(super) enum ServerHandle {
+    /// UDP, with a socket for each question.
+    Udp(Exchange),
+    /// The connection that all lookups share.
+    Shared(Arc<SharedConnection>),
 }
 
-/// A connection that is opened by the first question, and again by the next one after the server has closed it.
-pub(super) struct Connection {
+/// A connection that all lookups share. The first question opens it; after the server has closed it, the next one opens
+/// another.
+pub(super) struct SharedConnection {
     sockets: Sockets,
     context: Arc<PoolContext>,
     ip: IpAddr,
     config: ConnectionConfig,
     turns: Semaphore,
-    open: Mutex<Option<Arc<Open>>>,
-    /// The reason why the last one could not be opened, or was closed.
+    current: Mutex<Option<Arc<OpenExchange>>>,
+    /// The reason why the last connection could not be opened, or was closed.
     failure: Mutex<Option<NetError>>,
-    /// The number of answers so far.
+    /// The number of answers so far, over all connections.
     answers: AtomicU64,
 }
 
 /// A connection that is open or being opened.
-struct Open {
+struct OpenExchange {
     exchange: Shared<BoxFuture<'static, Result<Exchange, NetError>>>,
     /// True from its first answer on.
     has_answered: AtomicBool,
@@ -86,14 +88,14 @@ impl Connections {
         self.shared.get().map_or(0, |connection| connection.answers.load(Ordering::Relaxed))
     }
 
-    fn shared(&self, ip: IpAddr, config: &ConnectionConfig) -> Arc<Connection> {
-        let connection = || Connection {
+    fn shared(&self, ip: IpAddr, config: &ConnectionConfig) -> Arc<SharedConnection> {
+        let connection = || SharedConnection {
             sockets: self.sockets.clone(),
             context: self.context.clone(),
             ip,
             config: config.clone(),
-            turns: Semaphore::new(MOST_UNDER_WAY),
-            open: Mutex::default(),
+            turns: Semaphore::new(MAX_UNANSWERED),
+            current: Mutex::default(),
             failure: Mutex::default(),
             answers: AtomicU64::new(0),
         };
@@ -102,8 +104,8 @@ impl Connections {
 }
 
 impl ConnectionProvider for Connections {
-    type Conn = Handle;
-    type FutureConn = BoxFuture<'static, Result<Handle, NetError>>;
+    type Conn = ServerHandle;
+    type FutureConn = BoxFuture<'static, Result<ServerHandle, NetError>>;
     type RuntimeProvider = Sockets;
 
     fn new_connection(
@@ -114,9 +116,9 @@ impl ConnectionProvider for Connections {
     ) -> Result<Self::FutureConn, NetError> {
         if config.protocol == ProtocolConfig::Udp {
             let opening = self.sockets.new_connection(ip, config, context)?;
-            return Ok(async move { opening.await.map(Handle::Packets) }.boxed());
+            return Ok(async move { opening.await.map(ServerHandle::Udp) }.boxed());
         }
-        Ok(ready(Ok(Handle::Stream(self.shared(ip, config)))).boxed())
+        Ok(ready(Ok(ServerHandle::Shared(self.shared(ip, config)))).boxed())
     }
 
     fn runtime_provider(&self) -> &Sockets {
@@ -124,39 +126,42 @@ impl ConnectionProvider for Connections {
     }
 }
 
-impl DnsHandle for Handle {
+impl DnsHandle for ServerHandle {
     type Response = BoxStream<'static, Result<DnsResponse, NetError>>;
     type Runtime = Sockets;
 
     fn send(&self, request: DnsRequest) -> Self::Response {
         match self {
-            Self::Packets(exchange) => exchange.send(request).boxed(),
-            Self::Stream(connection) => once(connection.clone().ask(request)).boxed(),
+            Self::Udp(exchange) => exchange.send(request).boxed(),
+            Self::Shared(connection) => once(connection.clone().ask(request)).boxed(),
         }
     }
 }
 
-impl Connection {
-    /// Asks once it is the question's turn, and again on the next connection where the server closed one that had answered
-    /// before, on [`MOST_CONNECTIONS`] at most. A connection that closes without an answer is an error.
+impl SharedConnection {
+    /// Asks once it is the question's turn. If the server closes a connection over which it has answered before, the question
+    /// is asked again on the next one, on [`MAX_CONNECTIONS`] at most.
+    ///
+    /// # Errors
+    /// If a connection cannot be opened, or closes without an answer.
     async fn ask(self: Arc<Self>, request: DnsRequest) -> Result<DnsResponse, NetError> {
-        let mut turn = Some(self.turns.acquire().await.expect("it is never closed"));
+        let mut turn = Some(self.turns.acquire().await.expect("the semaphore is never closed"));
         let mut connections = 0;
         loop {
-            let open = self.current();
+            let open = self.open();
             let exchange = match open.exchange.clone().await {
                 Ok(exchange) => exchange,
-                Err(error) => return Err(self.lost(&open, error)),
+                Err(error) => return Err(self.record_closed(&open, error)),
             };
             let mut asking = exchange.send(request.clone()).first_answer();
-            let asked = match before(Some(now() + PATIENCE), &mut asking).await {
-                Some(asked) => asked,
+            let result = match before(Some(now() + TURN_TIMEOUT), &mut asking).await {
+                Some(result) => result,
                 None => {
                     drop(turn.take());
                     asking.await
                 }
             };
-            let error = match asked {
+            let error = match result {
                 Ok(response) => {
                     open.has_answered.store(true, Ordering::Relaxed);
                     self.answers.fetch_add(1, Ordering::Relaxed);
@@ -164,42 +169,43 @@ impl Connection {
                 }
                 Err(error) => error,
             };
-            let Some(reason) = closing(&error) else { return Err(error) };
-            let reason = self.lost(&open, reason);
+            let Some(reason) = close_reason(&error) else { return Err(error) };
+            let reason = self.record_closed(&open, reason);
             connections += 1;
-            // A server that closes after each answer serves those that ask at the same time; one that closes upon this question
-            // never answers it, and others lose their connection.
-            if connections == MOST_CONNECTIONS || !open.has_answered.load(Ordering::Relaxed) {
+            // A server may close the connection after each answer, and the other questions under way are asked again. A server
+            // that closes it because of this question never answers it, and each time other questions lose their connection.
+            if connections == MAX_CONNECTIONS || !open.has_answered.load(Ordering::Relaxed) {
                 return Err(reason);
             }
         }
     }
 
-    /// The connection that is open or being opened; a new one where there is none.
-    fn current(&self) -> Arc<Open> {
-        let mut open = self.open.lock();
-        open.get_or_insert_with(|| {
-            let opening = self.sockets.new_connection(self.ip, &self.config, &self.context);
-            let exchange = async move { opening?.await }.boxed().shared();
-            Arc::new(Open { exchange, has_answered: AtomicBool::new(false) })
-        })
-        .clone()
+    /// Returns the connection that is open or being opened, or begins to open one.
+    fn open(&self) -> Arc<OpenExchange> {
+        let mut current = self.current.lock();
+        current
+            .get_or_insert_with(|| {
+                let opening = self.sockets.new_connection(self.ip, &self.config, &self.context);
+                let exchange = async move { opening?.await }.boxed().shared();
+                Arc::new(OpenExchange { exchange, has_answered: AtomicBool::new(false) })
+            })
+            .clone()
     }
 
-    /// Gives a connection up that could not be opened or was closed, and keeps the reason.
-    fn lost(&self, lost: &Arc<Open>, reason: NetError) -> NetError {
-        let mut open = self.open.lock();
-        if open.as_ref().is_some_and(|open| Arc::ptr_eq(open, lost)) {
-            *open = None;
+    /// Forgets a connection that could not be opened or was closed, and keeps the reason. Returns the reason.
+    fn record_closed(&self, closed: &Arc<OpenExchange>, reason: NetError) -> NetError {
+        let mut current = self.current.lock();
+        if current.as_ref().is_some_and(|open| Arc::ptr_eq(open, closed)) {
+            *current = None;
         }
-        drop(open);
+        drop(current);
         *self.failure.lock() = Some(reason.clone());
         reason
     }
 }
 
-/// The reason why the connection is closed after this error; `None` where it still works.
-fn closing(error: &NetError) -> Option<NetError> {
+/// Returns the reason why the connection is closed after this error, or `None` if it still works.
+fn close_reason(error: &NetError) -> Option<NetError> {
     match error {
         // The connection's task ended before it took the question, or before it sent it.
         NetError::Busy | NetError::Message(_) => {
@@ -207,6 +213,7 @@ fn closing(error: &NetError) -> Option<NetError> {
             Some(NetError::from(closed))
         }
         NetError::Io(_) => Some(error.clone()),
-        error => error.is_connection_closed().then(|| error.clone()),
+        error if error.is_connection_closed() => Some(error.clone()),
+        _ => None,
     }
 }

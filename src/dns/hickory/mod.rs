@@ -1,25 +1,40 @@
-//! hickory-resolver behind the [`Resolve`] seam: its own cache off, one query a family, server after server.
+//! [`HickoryResolver`]: DNS servers and the hosts file, asked with the hickory-resolver crate.
+//!
+//! hickory speaks the DNS protocols. The cache, the search list, the order of servers and all timeouts are this crate's.
+//!
+//! | step of a lookup | file |
+//! |---|---|
+//! | literal addresses, the hosts file, `localhost` | `mod.rs`, `hosts.rs` |
+//! | the system's configuration, read again when it changes | `system_config.rs`, `resolv_conf.rs`, `watched_file.rs` |
+//! | the turn of a lookup, the full names that its name may stand for | `search.rs`, `search_list.rs`, `verdict.rs` |
+//! | one full name: server after server | `server_group.rs`, `tries.rs`, `records.rs` |
+//! | one server: its clients and connections | `upstream.rs`, `server_client.rs`, `connections.rs`, `sockets.rs` |
 
+mod candidate_memory;
 mod connections;
 mod hosts;
+mod limits;
 pub(super) mod records;
 #[cfg_attr(not(unix), allow(dead_code, reason = "resolv.conf is Unix's"))]
 mod resolv_conf;
 mod search;
+mod search_list;
 mod server;
+mod server_client;
+mod server_group;
+mod single_requests;
 mod sockets;
+mod system_config;
 mod tries;
-mod upstreams;
+mod upstream;
+mod verdict;
+mod watched_file;
 
 use std::io;
 use std::net::IpAddr;
-#[cfg(unix)]
-use std::net::{Ipv4Addr, SocketAddr, ToSocketAddrs};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-#[cfg(unix)]
-use hickory_resolver::config::NameServerConfig;
 use hickory_resolver::config::ResolverOpts;
 use hickory_resolver::net::NetError;
 use hickory_resolver::proto::rr::Name;
@@ -28,125 +43,92 @@ use crate::dns::{Answer, Family, Resolve, ResolveError, ResolveErrorKind, Resolv
 use crate::trace::{self, Hooks, Observer, Own};
 #[cfg(feature = "dns-over-tls")]
 use crate::trust::{self, Trusting};
-use hosts::{Hosts, Watched};
-#[cfg(unix)]
-use resolv_conf::Nameserver;
+use hosts::Hosts;
+use limits::{MAX_TIMEOUT, MAX_TRIES, UserLimits};
 use resolv_conf::{Options, Skipped};
-use search::SearchList;
-pub use server::Server;
-use upstreams::{Endpoint, LONGEST, Limits, MOST_TRIES, Plan, Upstreams, Workshop};
+use search::{Plan, SearchResolver};
+#[cfg(feature = "dns-over-tls")]
+use server::Endpoint;
+use server_client::ClientFactory;
+use system_config::SystemConfig;
+use watched_file::{CHECK_INTERVAL, WatchedFile};
 
-/// Asks DNS servers: one after the other, until one gives an answer or says that there is none.
+pub use server::Server;
+
+/// Asks DNS servers, one after the other, until one answers that there are addresses or that there are none.
 ///
-/// Each is asked by UDP, by TCP where an answer is truncated, and by TCP on its next try where UDP went unanswered; or,
-/// with the features for it, by TLS or HTTPS. The next try begins at once where a server fails (SERVFAIL), refuses, or
-/// turns out to be closed, and after 250 ms where it is silent by UDP, which is then still listened to. A server that
-/// failed or refused is not asked again for the same lookup. A try takes at most 2 s, there are at most 2 for each server,
-/// and a lookup takes at most 5 s.
+/// A server is asked by UDP, by TCP if an answer is truncated, and by TCP on its next try if UDP went unanswered. With the
+/// features `dns-over-tls` and `dns-over-https`, it can be asked by TLS or HTTPS instead.
 ///
-/// A name that a search list makes several of stands for one of them in both families: the first one that has addresses
-/// in either, as the platform has it.
+/// * The next try starts at once when a server fails (SERVFAIL), refuses, or turns out to be closed.
+/// * It starts after 250 ms when a server is silent by UDP. The first answer counts.
+/// * A server that failed or refused is not asked again for the same lookup.
+/// * A try takes at most 2 s, there are at most 2 for each server, and a lookup takes at most 5 s.
 ///
-/// It has no cache of its own; [`CachedResolver`](crate::dns::CachedResolver) is to sit on top. Names with underscores
-/// resolve, and the TTL of an answer is the smallest of its whole CNAME chain. `localhost` is known without asking
-/// (RFC 6761 §6.3).
+/// With a search list, a name stands for one full name in both families: the first that has addresses in either, as on the
+/// platform.
+///
+/// The resolver has no cache; put a [`CachedResolver`](crate::dns::CachedResolver) on top. Names with underscores are
+/// resolved. The TTL of an answer is the smallest of its CNAME chain. `localhost` is resolved without a query (RFC 6761 §6.3).
 pub struct HickoryResolver {
-    servers: Servers,
-    wishes: Wishes,
+    configuration: Configuration,
+    limits: UserLimits,
     only: Option<Family>,
     hooks: Hooks,
     #[cfg(feature = "dns-over-tls")]
     tls: Option<rustls::ClientConfig>,
 }
 
-enum Servers {
-    /// resolv.conf and the hosts file.
-    System { configuration: Watched<Upstreams>, hosts: Watched<Hosts> },
-    /// Made at the first lookup, so that making a client cannot fail.
-    Named { servers: Vec<Server>, made: Mutex<Option<Arc<Upstreams>>> },
-}
-
-/// How long and how often servers are asked, as far as the user says so. What resolv.conf says comes next, and the
-/// defaults last.
-#[derive(Debug, Clone, Copy, Default)]
-struct Wishes {
-    one_try: Option<Duration>,
-    tries: Option<usize>,
-    total: Option<Duration>,
-    in_flight: Option<usize>,
-}
-
-const ONE_TRY: Duration = Duration::from_secs(2);
-const TRIES: usize = 2;
-const TOTAL: Duration = Duration::from_secs(5);
-const IN_FLIGHT: usize = 256;
-
-impl Wishes {
-    fn limits(self, options: &Options) -> Limits {
-        let one_try = self.one_try.or(options.timeout).unwrap_or(ONE_TRY);
-        let tries = self.tries.or(options.attempts).unwrap_or(TRIES);
-        let is_stated = options.timeout.is_some() || options.attempts.is_some();
-        let stated = if is_stated { one_try.saturating_mul(tries as u32) } else { Duration::ZERO };
-        let total = self.total.unwrap_or(TOTAL.max(stated));
-        Limits { one_try, tries, total, in_flight: self.in_flight.unwrap_or(IN_FLIGHT) }
-    }
-}
-
-/// What the system says of its DNS.
-struct System {
-    plan: Plan,
-    options: Options,
-    hickory: ResolverOpts,
-}
-
-impl std::fmt::Debug for HickoryResolver {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let servers = match &self.servers {
-            Servers::System { .. } => None,
-            Servers::Named { servers, .. } => Some(servers),
-        };
-        f.debug_struct("HickoryResolver")
-            .field("servers", &servers)
-            .field("limits", &self.wishes)
-            .finish_non_exhaustive()
-    }
+/// The source of the servers.
+enum Configuration {
+    /// The system's configuration.
+    System { resolv_conf: WatchedFile<SearchResolver>, hosts: WatchedFile<Hosts> },
+    /// Servers that the user has named. Their resolver is made at the first lookup, so that creating a client cannot fail.
+    Named { servers: Vec<Server>, made: Mutex<Option<Arc<SearchResolver>>> },
 }
 
 impl HickoryResolver {
-    /// Uses the system's configuration: the servers, the search list and the options of resolv.conf, and the hosts file.
+    /// Creates a resolver with the system's configuration: the servers, search list and options of resolv.conf, and the hosts
+    /// file.
     ///
-    /// The files are read at the first lookup, and again when they have changed, which is looked at every 5 s. When
-    /// resolv.conf cannot be read, lookups fail with [`ResolveErrorKind::Config`]. A word in it that cannot be understood is
-    /// left out, and told to [observers](Self::with_observer); without a server, 127.0.0.1 is asked. The options that count
-    /// are `ndots`, `timeout`, `attempts`, `rotate`, `use-vc`, `edns0`, `no-aaaa`, `single-request` and `no-tld-query`. A name
-    /// that the hosts file has in either family is not asked for in the other.
+    /// The files are read at the first lookup, and again when they have changed, which is checked every 5 s.
+    ///
+    /// * If resolv.conf cannot be read, lookups fail with [`ResolveErrorKind::Config`].
+    /// * A word in resolv.conf that cannot be understood is left out, and reported to [observers](Self::with_observer).
+    /// * Without a server in resolv.conf, 127.0.0.1 is asked.
+    /// * The options that are followed are `ndots`, `timeout`, `attempts`, `rotate`, `use-vc`, `edns0`, `no-aaaa`,
+    ///   `single-request` and `no-tld-query`.
+    /// * A name that the hosts file lists in one family is not asked for in the other.
     pub fn system() -> Self {
-        let (configuration, hosts) = (Watched::new("/etc/resolv.conf"), Watched::new("/etc/hosts"));
-        Self::new(Servers::System { configuration, hosts })
+        Self::new(Configuration::System {
+            resolv_conf: WatchedFile::new("/etc/resolv.conf"),
+            hosts: WatchedFile::new("/etc/hosts"),
+        })
     }
 
-    /// Asks these servers, and no hosts file. Without any, every lookup fails with [`ResolveErrorKind::Config`].
+    /// Creates a resolver that asks these servers, without a hosts file or a search list. Without servers, every lookup fails
+    /// with [`ResolveErrorKind::Config`].
     pub fn with_servers(servers: impl IntoIterator<Item = impl Into<Server>>) -> Self {
         let servers = servers.into_iter().map(Into::into).collect();
-        Self::new(Servers::Named { servers, made: Mutex::default() })
+        Self::new(Configuration::Named { servers, made: Mutex::default() })
     }
 
-    /// How servers that are asked by TLS or HTTPS are known. By default their certificates have to be ones that the
-    /// platform trusts.
+    /// Sets the TLS configuration for servers that are asked by TLS or HTTPS. By default, their certificates have to be ones
+    /// that the platform trusts.
     #[cfg(feature = "dns-over-tls")]
     pub fn with_tls_config(self, config: rustls::ClientConfig) -> Self {
         Self { tls: Some(config), ..self }
     }
 
-    /// Asks for addresses of one family alone: a name has none of the other, and stands for the first of a search list's
-    /// that has addresses of this one. Both by default.
+    /// Asks for addresses of one family only. A name has no addresses of the other one, and with a search list it stands for
+    /// the first full name that has addresses of this one. Both families by default.
     pub fn with_family(self, family: Family) -> Self {
         Self { only: Some(family), ..self }
     }
 
-    /// Tells an observer of words in resolv.conf that are left out
-    /// ([`Event::ConfigSkipped`](crate::trace::Event::ConfigSkipped)). The resolver that a client has by default tells the
-    /// client's observers.
+    /// Sets the observer that is told of words in resolv.conf that are left out
+    /// ([`Event::ConfigSkipped`](crate::trace::Event::ConfigSkipped)). The default resolver of a client tells the client's
+    /// observers.
     pub fn with_observer(self, observer: impl Observer) -> Self {
         self.with_hooks(Hooks::new(vec![Own::new(observer)]))
     }
@@ -155,40 +137,45 @@ impl HickoryResolver {
         Self { hooks, ..self }
     }
 
-    /// How long one try of one server may take, an hour at most. By default as long as resolv.conf says, or 2 s.
+    /// Sets the longest time for one try of one server, at most an hour. By default the timeout of resolv.conf, or 2 s.
     pub fn with_try_timeout(mut self, timeout: Duration) -> Self {
-        self.wishes.one_try = Some(timeout.min(LONGEST));
+        self.limits.try_timeout = Some(timeout.min(MAX_TIMEOUT));
         self
     }
 
-    /// How often each server is tried, at least once and at most 100 times. By default as often as resolv.conf says, or
-    /// twice.
+    /// Sets the number of tries of each server, from 1 to 100. By default the attempts of resolv.conf, or 2.
     pub fn with_tries(mut self, tries: usize) -> Self {
-        self.wishes.tries = Some(tries.clamp(1, MOST_TRIES));
+        self.limits.tries = Some(tries.clamp(1, MAX_TRIES));
         self
     }
 
-    /// How long a lookup may take over all, from its turn on. 5 s by default, or longer where resolv.conf says so of the tries
-    /// of one server; a cache on top has a limit of its own.
+    /// Sets the longest time for a lookup, from its turn on, at most an hour. By default 5 s, or longer if resolv.conf gives one
+    /// server's tries more time. A cache on top has its own limit.
     pub fn with_total_timeout(mut self, timeout: Duration) -> Self {
-        self.wishes.total = Some(timeout.min(LONGEST));
+        self.limits.total_timeout = Some(timeout.min(MAX_TIMEOUT));
         self
     }
 
-    /// How many lookups ask at once, at least one; the others wait for their turn. 256 by default, which is 5,000 lookups a
-    /// second of a server that is 50 ms away, and fits into the receive buffer of one that is busy. A lookup without an
-    /// answer for a second makes way for another one, and as many as that may go on so; beyond, they end as timed out. Each
-    /// has a socket, and more while its servers are silent: up to three for each, and a connection. A server that is asked by
-    /// TLS or HTTPS is asked over one connection, with at most 64 questions under way at once.
+    /// Sets the most lookups that ask servers at once, at least one; the others wait for their turn.
+    ///
+    /// 256 by default. That is 5,000 lookups a second from a server that is 50 ms away, and fits into the receive buffer of a
+    /// busy one.
+    ///
+    /// A lookup without an answer after 1 s gives its turn to another one and goes on. As many lookups as this limit may go on
+    /// so; beyond that, they fail with [`ResolveErrorKind::Timeout`].
+    ///
+    /// Each lookup has a socket. While its servers are silent it has more: up to three for each server, and a connection. A
+    /// server that is asked by TLS or HTTPS is asked over one connection. At most 32 questions at once wait there for an answer,
+    /// not counting those that have waited for 200 ms.
     pub fn with_max_in_flight(mut self, lookups: usize) -> Self {
-        self.wishes.in_flight = Some(lookups);
+        self.limits.max_in_flight = Some(lookups);
         self
     }
 
-    fn new(servers: Servers) -> Self {
+    fn new(configuration: Configuration) -> Self {
         Self {
-            servers,
-            wishes: Wishes::default(),
+            configuration,
+            limits: UserLimits::default(),
             only: None,
             hooks: Hooks::default(),
             #[cfg(feature = "dns-over-tls")]
@@ -196,182 +183,131 @@ impl HickoryResolver {
         }
     }
 
-    async fn ask(&self, name: &str, family: Family) -> Result<Answer, ResolveError> {
-        if let Some(known) = self.without_asking(name, family) {
-            return known;
+    async fn lookup(&self, name: &str, family: Family) -> Result<Answer, ResolveError> {
+        if let Some(result) = self.without_query(name, family) {
+            return result;
         }
-        let fail = |kind| ResolveError::new(kind, name, family);
-        let upstreams = self.configured().map_err(|error| fail(ResolveErrorKind::Config).with_cause(error))?;
-        if !upstreams.asks_for(family) {
-            return Err(fail(ResolveErrorKind::NoData).with_negative_ttl(Some(hosts::LOOK_EVERY)));
+        let error = |kind| ResolveError::new(kind, name, family);
+        let search_resolver = self.current().map_err(|cause| error(ResolveErrorKind::Config).with_cause(cause))?;
+        if !search_resolver.asks_for(family) {
+            return Err(error(ResolveErrorKind::NoData).with_negative_ttl(Some(CHECK_INTERVAL)));
         }
-        // Not as a string: hickory would refuse the underscores that container platforms put into names.
+        // Parsed here, because hickory refuses strings with the underscores that container platforms put into names.
         let parsed = Name::from_str_relaxed(name)
-            .map_err(|error| fail(ResolveErrorKind::InvalidName).with_cause(NetError::from(error)))?;
-        upstreams.lookup(&parsed, name, family).await
+            .map_err(|cause| error(ResolveErrorKind::InvalidName).with_cause(NetError::from(cause)))?;
+        search_resolver.lookup(&parsed, name, family).await
     }
 
-    /// What the hosts file says, `localhost`, and addresses that are written as names.
-    fn without_asking(&self, name: &str, family: Family) -> Option<Result<Answer, ResolveError>> {
+    /// Resolves literal addresses, names of the hosts file, and `localhost`. Returns `None` for all other names.
+    fn without_query(&self, name: &str, family: Family) -> Option<Result<Answer, ResolveError>> {
+        let no_data = || ResolveError::new(ResolveErrorKind::NoData, name, family);
         if let Ok(ip) = name.parse::<IpAddr>() {
-            let nothing = || ResolveError::new(ResolveErrorKind::NoData, name, family).with_source(Source::Literal);
-            let answer = Answer::new([ip], LONGEST, Source::Literal);
-            return Some(if Family::of(ip) == family { Ok(answer) } else { Err(nothing()) });
+            if Family::of(ip) != family {
+                return Some(Err(no_data().with_source(Source::Literal)));
+            }
+            return Some(Ok(Answer::new([ip], MAX_TIMEOUT, Source::Literal)));
         }
-        let listed = match &self.servers {
-            Servers::Named { .. } => None,
-            Servers::System { hosts, .. } => {
-                // A machine without a hosts file has none of its names.
-                let read = hosts.get(|text| match text {
+        let listed = match &self.configuration {
+            Configuration::Named { .. } => None,
+            Configuration::System { hosts, .. } => {
+                // No hosts file is the same as an empty one.
+                let hosts = hosts.get(|text| match text {
                     Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Hosts::default()),
                     text => text.map(|text| Hosts::parse(&text)),
                 });
-                read.ok().and_then(|hosts| hosts.lookup(name, family))
+                hosts.ok().and_then(|hosts| hosts.lookup(name, family))
             }
         };
         let addresses = listed.or_else(|| hosts::localhost(name, family).map(|ip| vec![ip]))?;
-        Some(match addresses.is_empty() {
-            true => {
-                let error = ResolveError::new(ResolveErrorKind::NoData, name, family).with_source(Source::Hosts);
-                Err(error.with_negative_ttl(Some(hosts::LOOK_EVERY)))
-            }
-            false => Ok(Answer::new(addresses, hosts::LOOK_EVERY, Source::Hosts)),
-        })
+        if addresses.is_empty() {
+            return Some(Err(no_data().with_source(Source::Hosts).with_negative_ttl(Some(CHECK_INTERVAL))));
+        }
+        Some(Ok(Answer::new(addresses, CHECK_INTERVAL, Source::Hosts)))
     }
 
-    /// The servers as they are configured now. What of the configuration is left out is told once.
-    fn configured(&self) -> Result<Arc<Upstreams>, NetError> {
-        let upstreams = self.upstreams()?;
-        for Skipped { line, word } in upstreams.take_skipped() {
+    /// Returns the resolver for the current configuration. The words of resolv.conf that are left out are reported once.
+    fn current(&self) -> Result<Arc<SearchResolver>, NetError> {
+        let search_resolver = self.search_resolver()?;
+        for Skipped { line, word } in search_resolver.take_skipped() {
             trace::config_skipped(&self.hooks, line, &word);
         }
-        Ok(upstreams)
+        Ok(search_resolver)
     }
 
-    fn upstreams(&self) -> Result<Arc<Upstreams>, NetError> {
-        match &self.servers {
-            Servers::System { configuration, .. } => {
-                configuration.get(|text| system_configuration(text).and_then(|system| self.build(system)))
+    fn search_resolver(&self) -> Result<Arc<SearchResolver>, NetError> {
+        match &self.configuration {
+            Configuration::System { resolv_conf, .. } => {
+                resolv_conf.get(|text| SystemConfig::parse(text).and_then(|system| self.build(system)))
             }
-            Servers::Named { servers, made } => {
+            Configuration::Named { servers, made } => {
                 let mut made = made.lock().unwrap_or_else(PoisonError::into_inner);
                 if let Some(made) = &*made {
                     return Ok(made.clone());
                 }
                 let plan = Plan { servers: servers.iter().map(Server::endpoint).collect(), ..Plan::default() };
-                let system = System { plan, options: Options::default(), hickory: ResolverOpts::default() };
-                let upstreams = Arc::new(self.build(system)?);
-                Ok(made.insert(upstreams).clone())
+                let config = SystemConfig { plan, options: Options::default(), hickory: ResolverOpts::default() };
+                let search_resolver = Arc::new(self.build(config)?);
+                Ok(made.insert(search_resolver).clone())
             }
         }
     }
 
-    fn build(&self, System { plan, options, hickory }: System) -> Result<Upstreams, NetError> {
-        let limits = self.wishes.limits(&options);
-        let workshop = Workshop {
-            options: Workshop::options(hickory, limits),
+    fn build(&self, SystemConfig { plan, options, hickory }: SystemConfig) -> Result<SearchResolver, NetError> {
+        let limits = self.limits.or(&options);
+        let factory = ClientFactory::new(
+            hickory,
+            limits,
             #[cfg(feature = "dns-over-tls")]
-            tls: self.tls_config(&plan.servers)?,
-        };
-        let only = self.only.or(options.no_aaaa.then_some(Family::V4));
-        Upstreams::new(Plan { only, ..plan }, limits, workshop)
+            self.tls_config(&plan.servers)?,
+        );
+        let only = if options.no_aaaa { Some(Family::V4) } else { None };
+        SearchResolver::new(Plan { only: self.only.or(only), ..plan }, limits, factory)
     }
 
     #[cfg(feature = "dns-over-tls")]
     fn tls_config(&self, servers: &[Endpoint]) -> Result<rustls::ClientConfig, NetError> {
-        let encrypted = servers.iter().any(|server| Server::is_encrypted(&server.config));
-        let trusting = match &self.tls {
-            Some(tls) => return Ok(tls.clone()),
-            None if encrypted => Trusting::Platform,
-            None => Trusting::Nobody,
-        };
+        if let Some(tls) = &self.tls {
+            return Ok(tls.clone());
+        }
+        let is_needed = servers.iter().any(Endpoint::is_encrypted);
+        let trusting = if is_needed { Trusting::Platform } else { Trusting::Nobody };
         trust::client_config(trusting).map_err(|error| NetError::Io(Arc::new(io::Error::other(error))))
     }
 }
 
 impl Resolve for HickoryResolver {
     fn resolve<'a>(&'a self, name: &'a str, family: Family) -> Resolving<'a> {
-        Box::pin(self.ask(name, family))
+        Box::pin(self.lookup(name, family))
     }
 }
 
-#[cfg(unix)]
-fn system_configuration(text: io::Result<Vec<u8>>) -> Result<System, NetError> {
-    let conf = resolv_conf::parse(&text.map_err(|error| NetError::Io(Arc::new(error)))?);
-    let (options, mut skipped) = (conf.options, conf.skipped);
-    let config = if options.use_vc { NameServerConfig::tcp } else { NameServerConfig::udp_and_tcp };
-    let mut servers = Vec::new();
-    for server in &conf.nameservers {
-        match scope_id(server) {
-            Some(scope) => servers.push(Endpoint { config: config(server.ip), scope }),
-            None => skipped.push(Skipped { line: server.line, word: server.to_string().into() }),
-        }
+impl std::fmt::Debug for HickoryResolver {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let servers = match &self.configuration {
+            Configuration::System { .. } => None,
+            Configuration::Named { servers, .. } => Some(servers),
+        };
+        f.debug_struct("HickoryResolver")
+            .field("servers", &servers)
+            .field("limits", &self.limits)
+            .finish_non_exhaustive()
     }
-    let is_assumed = servers.is_empty();
-    if is_assumed {
-        servers.push(Endpoint { config: config(Ipv4Addr::LOCALHOST.into()), scope: 0 });
-    }
-    let suffixes = conf.search.unwrap_or_else(|| host_domain().into_iter().collect());
-    let search = SearchList { suffixes, ndots: options.ndots.unwrap_or(1), no_tld_query: options.no_tld_query };
-    let hickory = with_edns(ResolverOpts::default(), options.edns0);
-    let (rotate, single_request) = (options.rotate, options.single_request);
-    let plan = Plan { servers, is_assumed, search, rotate, single_request, only: None, skipped };
-    Ok(System { plan, options, hickory })
-}
-
-#[cfg(unix)]
-fn with_edns(mut hickory: ResolverOpts, edns: bool) -> ResolverOpts {
-    hickory.edns0 = edns;
-    hickory
-}
-
-/// The index of the network card that leads to a server, zero for none; `None` where there is no such card.
-#[cfg(unix)]
-fn scope_id(server: &Nameserver) -> Option<u32> {
-    let (IpAddr::V6(ip), Some(scope)) = (server.ip, &server.scope) else { return Some(0) };
-    // Other addresses mean the same on all cards.
-    if !ip.is_unicast_link_local() {
-        return Some(0);
-    }
-    if let Ok(index) = scope.parse() {
-        return Some(index);
-    }
-    // The platform knows its cards by name. It asks nobody about an address that is written in figures.
-    match (&*server.to_string(), 0).to_socket_addrs().ok()?.next()? {
-        SocketAddr::V6(address) => Some(address.scope_id()),
-        SocketAddr::V4(_) => None,
-    }
-}
-
-/// The domain of this machine's name: the search list of a file that has none.
-#[cfg(unix)]
-fn host_domain() -> Option<Name> {
-    let machine = rustix::system::uname();
-    let (_, domain) = machine.nodename().to_str().ok()?.split_once('.')?;
-    resolv_conf::suffix(domain)
-}
-
-#[cfg(not(unix))]
-fn system_configuration(_: io::Result<Vec<u8>>) -> Result<System, NetError> {
-    let (config, hickory) = hickory_resolver::system_conf::read_system_conf()?;
-    let suffixes = match config.search() {
-        [] => config.domain().cloned().into_iter().collect(),
-        search => search.to_vec(),
-    };
-    let servers = config.name_servers().iter().map(|config| Endpoint { config: config.clone(), scope: 0 }).collect();
-    let search = SearchList { suffixes, ndots: hickory.ndots, no_tld_query: false };
-    Ok(System { plan: Plan { servers, search, ..Plan::default() }, options: Options::default(), hickory })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const NOBODY: [Server; 0] = [];
+    const NO_SERVERS: [Server; 0] = [];
+
+    #[cfg(unix)]
+    fn parse(text: &str) -> SystemConfig {
+        SystemConfig::parse(Ok(text.as_bytes().to_vec())).unwrap()
+    }
 
     #[tokio::test]
-    async fn without_servers_every_lookup_says_so() {
-        let error = HickoryResolver::with_servers(NOBODY).resolve("api.test", Family::V4).await.unwrap_err();
+    async fn without_servers_every_lookup_fails() {
+        let error = HickoryResolver::with_servers(NO_SERVERS).resolve("api.test", Family::V4).await.unwrap_err();
         assert_eq!(error.kind(), ResolveErrorKind::Config);
     }
 
@@ -383,9 +319,10 @@ mod tests {
     }
 
     fn system(folder: &std::path::Path) -> HickoryResolver {
-        let watch = |file: &str| folder.join(file);
-        let (configuration, hosts) = (Watched::new(watch("resolv.conf")), Watched::new(watch("hosts")));
-        HickoryResolver::new(Servers::System { configuration, hosts })
+        HickoryResolver::new(Configuration::System {
+            resolv_conf: WatchedFile::new(folder.join("resolv.conf")),
+            hosts: WatchedFile::new(folder.join("hosts")),
+        })
     }
 
     #[tokio::test(start_paused = true)]
@@ -395,95 +332,47 @@ mod tests {
         std::fs::write(folder.join("hosts"), "192.0.2.1 api.test\n").unwrap();
         let resolver = system(&folder);
         let answer = resolver.resolve("API.test", Family::V4).await.unwrap();
-        assert_eq!((answer.source(), answer.ttl()), (Source::Hosts, hosts::LOOK_EVERY));
+        assert_eq!((answer.source(), answer.ttl()), (Source::Hosts, CHECK_INTERVAL));
         let error = resolver.resolve("api.test", Family::V6).await.unwrap_err();
         assert_eq!((error.kind(), error.answered_from()), (ResolveErrorKind::NoData, Source::Hosts));
         let error = resolver.resolve("other.test", Family::V4).await.unwrap_err();
         assert_eq!(error.kind(), ResolveErrorKind::Config, "there is no resolv.conf");
         std::fs::write(folder.join("hosts"), "192.0.2.22 api.test\n").unwrap();
-        tokio::time::advance(hosts::LOOK_EVERY).await;
+        tokio::time::advance(CHECK_INTERVAL).await;
         let answer = resolver.resolve("api.test", Family::V4).await.unwrap();
         assert_eq!(answer.addresses()[0].to_string(), "192.0.2.22");
         std::fs::write(folder.join("resolv.conf"), "search example.test\nnameserver 127.0.0.1\n").unwrap();
-        let upstreams = resolver.upstreams().unwrap();
-        assert_eq!(upstreams.servers.len(), 1);
+        let search_resolver = resolver.search_resolver().unwrap();
+        assert_eq!(search_resolver.servers.servers.len(), 1);
         std::fs::write(folder.join("resolv.conf"), "nameserver 127.0.0.1\nnameserver 127.0.0.2\n").unwrap();
-        tokio::time::advance(hosts::LOOK_EVERY).await;
-        assert_eq!(resolver.upstreams().unwrap().servers.len(), 2);
+        tokio::time::advance(CHECK_INTERVAL).await;
+        assert_eq!(resolver.search_resolver().unwrap().servers.servers.len(), 2);
         std::fs::remove_dir_all(folder).unwrap();
     }
 
     #[cfg(unix)]
-    fn read(text: &str) -> System {
-        system_configuration(Ok(text.as_bytes().to_vec())).unwrap()
-    }
-
-    #[cfg(unix)]
     #[test]
-    fn a_file_without_a_server_means_this_machine() {
-        for text in ["", "search a.test\n", "nameserver nowhere\n", "nameserver fe80::1%no_such_card\n"] {
-            let servers = read(text).plan.servers;
-            assert!(servers.len() == 1 && servers[0].config.ip == Ipv4Addr::LOCALHOST, "{text:?}: {servers:?}");
-        }
-        let skipped = read("nameserver fe80::1%no_such_card\nsearch -x").plan.skipped;
-        let skipped: Vec<_> = skipped.iter().map(|skipped| (skipped.line, &*skipped.word)).collect();
-        assert_eq!(skipped, [(2, "-x"), (1, "fe80::1%no_such_card")]);
-    }
-
-    #[cfg(target_os = "linux")]
-    #[test]
-    fn a_scope_is_the_number_of_a_network_card_or_its_name() {
-        let loopback = std::fs::read_to_string("/sys/class/net/lo/ifindex").unwrap().trim().parse().unwrap();
-        let text = "nameserver fe80::1%7\nnameserver fe80::1%lo\nnameserver 2001:db8::1%lo\nnameserver 192.0.2.1\n";
-        let scopes: Vec<u32> = read(text).plan.servers.iter().map(|server| server.scope).collect();
-        assert_eq!(scopes, [7, loopback, 0, 0]);
-        let server: std::net::SocketAddr = "[fe80::1%7]:53".parse().unwrap();
-        assert_eq!(Server::plain(server).endpoint().scope, 7);
-    }
-
-    #[cfg(unix)]
-    #[test]
-    fn options_of_resolv_conf_count() {
+    fn options_of_resolv_conf_are_followed() {
         let system =
-            read("nameserver 192.0.2.1\noptions use-vc edns0 rotate single-request no-aaaa ndots:5 no-tld-query\n");
+            parse("nameserver 192.0.2.1\noptions use-vc edns0 rotate single-request no-aaaa ndots:5 no-tld-query\n");
         let connections = &system.plan.servers[0].config.connections;
         assert!(matches!(&connections[..], [only] if only.protocol == hickory_resolver::config::ProtocolConfig::Tcp));
         assert!(system.hickory.edns0 && system.plan.rotate && system.plan.single_request);
-        assert_eq!((system.plan.search.ndots, system.plan.search.no_tld_query), (5, true));
-        let upstreams = HickoryResolver::system().build(system).unwrap();
-        assert!(upstreams.asks_for(Family::V4) && !upstreams.asks_for(Family::V6));
-        let system = read("nameserver 192.0.2.1\n");
+        assert_eq!((system.plan.search_list.ndots, system.plan.search_list.no_tld_query), (5, true));
+        let search_resolver = HickoryResolver::system().build(system).unwrap();
+        assert!(search_resolver.asks_for(Family::V4) && !search_resolver.asks_for(Family::V6));
+        let system = parse("nameserver 192.0.2.1\n");
         assert_eq!(system.plan.servers[0].config.connections.len(), 2);
         assert!(!system.hickory.edns0 && !system.plan.rotate && !system.plan.single_request);
-        assert_eq!((system.plan.search.ndots, system.plan.search.no_tld_query), (1, false));
-    }
-
-    #[test]
-    fn the_user_has_the_first_say_about_limits_and_resolv_conf_the_next() {
-        let second = Duration::from_secs(1);
-        let said = |timeout: Option<u32>, attempts| Options {
-            timeout: timeout.map(|seconds| second * seconds),
-            attempts,
-            ..Options::default()
-        };
-        let of = |wishes: Wishes, options| {
-            let limits = wishes.limits(&options);
-            (limits.one_try.as_secs(), limits.tries, limits.total.as_secs())
-        };
-        let none = Wishes::default();
-        assert_eq!(of(none, said(None, None)), (2, 2, 5));
-        assert_eq!(of(none, said(Some(1), Some(1))), (1, 1, 5));
-        assert_eq!(of(none, said(Some(3), None)), (3, 2, 6), "longer, where the file asks for it");
-        let user = Wishes { one_try: Some(second), tries: Some(4), total: Some(second * 2), in_flight: None };
-        assert_eq!(of(user, said(Some(9), Some(1))), (1, 4, 2));
+        assert_eq!((system.plan.search_list.ndots, system.plan.search_list.no_tld_query), (1, false));
     }
 
     #[cfg(unix)]
     #[tokio::test(start_paused = true)]
-    async fn observers_are_told_what_is_left_out_of_resolv_conf_once_for_each_change() {
+    async fn observers_are_told_of_skipped_words_once_for_each_change_of_resolv_conf() {
         #[derive(Clone, Default)]
-        struct Told(Arc<Mutex<Vec<String>>>);
-        impl Observer for Told {
+        struct SkippedWords(Arc<Mutex<Vec<String>>>);
+        impl Observer for SkippedWords {
             fn observe(&self, record: &trace::Record) {
                 if let trace::Event::ConfigSkipped { line, word } = &record.event {
                     self.0.lock().unwrap().push(format!("{line} {word}"));
@@ -492,22 +381,22 @@ mod tests {
         }
         let folder = std::env::temp_dir().join(format!("speeddial-skipped-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
-        let told = Told::default();
-        let resolver = system(&folder).with_observer(told.clone());
+        let words = SkippedWords::default();
+        let resolver = system(&folder).with_observer(words.clone());
         for text in ["nameserver 127.0.0.1\nsearch a.test -x\n", "nameserver nowhere\n"] {
             std::fs::write(folder.join("resolv.conf"), text).unwrap();
-            tokio::time::advance(hosts::LOOK_EVERY).await;
+            tokio::time::advance(CHECK_INTERVAL).await;
             for _ in 0..3 {
-                assert_eq!(resolver.configured().unwrap().servers.len(), 1);
+                assert_eq!(resolver.current().unwrap().servers.servers.len(), 1);
             }
         }
-        assert_eq!(*told.0.lock().unwrap(), ["2 -x", "1 nowhere"]);
+        assert_eq!(*words.0.lock().unwrap(), ["2 -x", "1 nowhere"]);
         std::fs::remove_dir_all(folder).unwrap();
     }
 
     #[tokio::test]
-    async fn localhost_is_known_without_asking() {
-        let resolver = HickoryResolver::with_servers(NOBODY);
+    async fn localhost_needs_no_query() {
+        let resolver = HickoryResolver::with_servers(NO_SERVERS);
         for family in Family::BOTH {
             let answer = resolver.resolve("localhost", family).await.unwrap();
             assert!(answer.source() == Source::Hosts && answer.addresses()[0].is_loopback());

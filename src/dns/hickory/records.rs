@@ -1,4 +1,4 @@
-//! What hickory found, as an answer or as an error of ours.
+//! Converts hickory's messages and errors to answers and errors of this crate.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 use std::time::Duration;
@@ -9,11 +9,11 @@ use hickory_resolver::proto::rr::{Name, RData, Record};
 
 use crate::dns::{Answer, Family, ResolveError, ResolveErrorKind, Source};
 
-/// The addresses of `owner`, or of the end of its chain of aliases, and the chain's smallest TTL; `name` is what was asked
-/// for. What an answer says about other names is not for it to say, and left out.
+/// Reads the addresses of `owner`, or of the name at the end of its chain of aliases, with the smallest TTL of the chain.
+/// `name` is the name that was looked up. Records of other names are left out: the answer is not about them.
 ///
 /// # Errors
-/// Without addresses, what the answer says instead: hickory takes a chain that ends nowhere for an answer.
+/// "Does not exist" or "no addresses", if the message has no addresses. hickory takes a chain that ends nowhere for an answer.
 pub(in crate::dns) fn answer(
     message: &Message,
     owner: &Name,
@@ -24,7 +24,7 @@ pub(in crate::dns) fn answer(
         ResponseCode::NXDomain => ResolveErrorKind::NxDomain,
         _ => ResolveErrorKind::NoData,
     };
-    // A name that does not exist has no addresses, whatever is listed beside.
+    // NXDOMAIN means that there are no addresses, even if the message lists some.
     if kind == ResolveErrorKind::NoData
         && let Some(answer) = addresses(&message.answers, owner, family)
     {
@@ -37,17 +37,19 @@ pub(in crate::dns) fn answer(
     Err(ResolveError::new(kind, name, family).with_negative_ttl(negative_ttl))
 }
 
+/// Follows the chain of aliases from `name`, and returns the addresses at its end.
 fn addresses(records: &[Record], name: &Name, family: Family) -> Option<Answer> {
     let mut owner = name;
     let mut smallest = Duration::MAX;
-    // A chain has no more links than the answer has records; a loop ends there.
+    // A chain has no more links than the message has records, so a loop ends.
     for _ in records {
         let alias = records.iter().find_map(|record| match &record.data {
             RData::CNAME(target) if record.name == *owner => Some((&target.0, ttl(record.ttl))),
             _ => None,
         });
         let Some((target, ttl)) = alias else { break };
-        (owner, smallest) = (target, smallest.min(ttl));
+        owner = target;
+        smallest = smallest.min(ttl);
     }
     let mut addresses = Vec::new();
     for record in records.iter().filter(|record| record.name == *owner) {
@@ -56,21 +58,24 @@ fn addresses(records: &[Record], name: &Name, family: Family) -> Option<Answer> 
             smallest = smallest.min(ttl(record.ttl));
         }
     }
-    (!addresses.is_empty()).then(|| Answer::new(addresses, smallest, Source::Miss))
+    if addresses.is_empty() {
+        return None;
+    }
+    Some(Answer::new(addresses, smallest, Source::Miss))
 }
 
-/// A TTL with its high bit set counts as zero (RFC 2181 §8).
+/// Converts a TTL. One with its high bit set counts as zero (RFC 2181 §8).
 fn ttl(seconds: u32) -> Duration {
     Duration::from_secs(if seconds > i32::MAX as u32 { 0 } else { seconds.into() })
 }
 
-/// Whether the server said something that could be understood, if only that it would not answer.
-pub(super) fn is_answer(error: &NetError) -> bool {
+/// Returns true if the server responded, even if with a failure.
+pub(super) fn is_response(error: &NetError) -> bool {
     matches!(error, NetError::Dns(_))
 }
 
-/// The error of a lookup for which `server` was asked.
-pub(super) fn explain(error: NetError, name: &str, family: Family, server: IpAddr) -> ResolveError {
+/// Converts the error of a lookup for which `server` was asked.
+pub(super) fn lookup_error(error: NetError, name: &str, family: Family, server: IpAddr) -> ResolveError {
     let (kind, negative_ttl) = match &error {
         NetError::Dns(DnsError::NoRecordsFound(none)) => {
             let kind = match none.response_code {
@@ -86,32 +91,32 @@ pub(super) fn explain(error: NetError, name: &str, family: Family, server: IpAdd
         NetError::Io(_) | NetError::NoConnections => (ResolveErrorKind::Unreachable, None),
         _ => (ResolveErrorKind::Other, None),
     };
-    let explained = ResolveError::new(kind, name, family).with_negative_ttl(negative_ttl);
+    let converted = ResolveError::new(kind, name, family).with_negative_ttl(negative_ttl);
     match error {
-        // hickory does not say what lies under this one: that there are no more sockets, for instance.
-        NetError::Io(error) => explained.with_cause(match error.raw_os_error() {
+        // hickory hides the cause of this error from `source()`, for instance that there are no more sockets.
+        NetError::Io(error) => converted.with_cause(match error.raw_os_error() {
             Some(code) => std::io::Error::from_raw_os_error(code),
             None => std::io::Error::new(error.kind(), error.to_string()),
         }),
-        // Nor why a server could not be asked by UDP: there may be no socket, or no way to the server.
-        NetError::NoConnections => match look_for_a_way(server) {
+        // hickory does not say why a server could not be asked by UDP: there may be no socket, or no route to the server.
+        NetError::NoConnections => match probe_route(server) {
             Err(error) if is_local(&error) => {
                 ResolveError::new(ResolveErrorKind::Local, name, family).with_cause(error)
             }
-            _ => explained.with_cause(NetError::NoConnections),
+            _ => converted.with_cause(NetError::NoConnections),
         },
-        error => explained.with_cause(error),
+        error => converted.with_cause(error),
     }
 }
 
-/// Connects a UDP socket to a server, which sends nothing: the system says whether it has a socket, and a way.
-fn look_for_a_way(server: IpAddr) -> std::io::Result<()> {
+/// Connects a UDP socket to a server, which sends nothing. Fails if the system has no socket or no route.
+fn probe_route(server: IpAddr) -> std::io::Result<()> {
     let any: IpAddr = if server.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
     UdpSocket::bind((any, 0))?.connect((server, 53))
 }
 
-/// Returns true if a socket failed for a reason of this machine: no network, no way, no leave, no more descriptors. A
-/// server's closed port is not one (RFC 9520 §2.3).
+/// Returns true if a socket failed for a reason of this machine: no network, no route, no permission, no more descriptors. A
+/// server's closed port is not such a reason (RFC 9520 §2.3).
 fn is_local(error: &std::io::Error) -> bool {
     use std::io::ErrorKind::{
         AddrInUse, AddrNotAvailable, HostUnreachable, NetworkDown, NetworkUnreachable, OutOfMemory, PermissionDenied,
@@ -121,7 +126,7 @@ fn is_local(error: &std::io::Error) -> bool {
     kinds.contains(&error.kind()) || lacks_sockets(error)
 }
 
-/// Returns true if there are no more sockets, or none of this family.
+/// Returns true if the system has no more sockets, or none of this family.
 #[cfg(unix)]
 fn lacks_sockets(error: &std::io::Error) -> bool {
     use rustix::io::Errno;
@@ -152,9 +157,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_operating_system_said_can_be_found_out() {
-        let error =
-            explain(std::io::Error::from_raw_os_error(24).into(), "a.test", Family::V4, Ipv4Addr::LOCALHOST.into());
+    fn the_error_of_the_operating_system_is_among_the_causes() {
+        let error = lookup_error(
+            std::io::Error::from_raw_os_error(24).into(),
+            "a.test",
+            Family::V4,
+            Ipv4Addr::LOCALHOST.into(),
+        );
         let causes = std::iter::successors(error.source(), |error| (*error).source());
         let mut codes = causes.filter_map(|error| error.downcast_ref::<std::io::Error>()?.raw_os_error());
         assert_eq!(codes.next(), Some(24));
@@ -162,13 +171,13 @@ mod tests {
 
     #[cfg(unix)]
     #[test]
-    fn a_failure_of_this_machine_is_not_one_of_the_servers() {
+    fn failures_of_this_machine_are_told_apart_from_those_of_servers() {
         use rustix::io::Errno;
         let local = [Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::NETUNREACH, Errno::NETDOWN, Errno::HOSTUNREACH];
         let servers = [Errno::CONNREFUSED, Errno::CONNRESET, Errno::PIPE];
         let kind = |errno: Errno| {
             let error = std::io::Error::from_raw_os_error(errno.raw_os_error());
-            explain(error.into(), "a.test", Family::V4, Ipv4Addr::LOCALHOST.into()).kind()
+            lookup_error(error.into(), "a.test", Family::V4, Ipv4Addr::LOCALHOST.into()).kind()
         };
         assert!(local.iter().all(|errno| kind(*errno) == ResolveErrorKind::Local));
         assert!(servers.iter().all(|errno| kind(*errno) == ResolveErrorKind::Unreachable));
@@ -207,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chain_is_followed_in_any_order_and_its_smallest_ttl_counts() {
+    fn a_chain_is_followed_in_any_order_with_its_smallest_ttl() {
         let records = [address("c.test.", 60, 1), alias("b.test.", 5, "c.test."), alias("a.test.", 30, "b.test.")];
         assert_eq!(answered(&records), Some((vec![1], 5)));
     }

@@ -1,4 +1,4 @@
-//! What resolv.conf says, as resolv.conf(5) has it and glibc reads it. A core: it is given the text.
+//! resolv.conf, as resolv.conf(5) describes it and glibc reads it. A core: it is given the text.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -6,17 +6,18 @@ use std::time::Duration;
 
 use hickory_resolver::proto::rr::Name;
 
-/// A system's DNS configuration. What its file does not say is left to the resolver.
+/// The contents of resolv.conf. Settings that the file does not have are left to the resolver.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct ResolvConf {
     pub(super) nameservers: Vec<Nameserver>,
     /// The search list of the last `search` or `domain` line; `None` where there is no such line.
     pub(super) search: Option<Vec<Name>>,
     pub(super) options: Options,
+    /// The words that cannot be understood, and are left out.
     pub(super) skipped: Vec<Skipped>,
 }
 
-/// A server's address, and the number or name of the network card that leads to it.
+/// A server's address, and the number or name of the network interface that leads to it.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Nameserver {
     pub(super) line: usize,
@@ -33,7 +34,7 @@ impl fmt::Display for Nameserver {
     }
 }
 
-/// The options that count here.
+/// The options that this resolver follows. The numbers and times are `None` if the file does not have them.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Options {
     pub(super) ndots: Option<usize>,
@@ -47,20 +48,21 @@ pub(super) struct Options {
     pub(super) no_tld_query: bool,
 }
 
-/// A word that cannot be understood, and is left out.
+/// A word of resolv.conf that cannot be understood.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Skipped {
-    /// The number of its line, counted from 1.
+    /// The number of the line, counted from 1.
     pub(super) line: usize,
     pub(super) word: Box<str>,
 }
 
-/// The most that glibc takes of each.
-const MOST_DOTS: usize = 15;
-const MOST_SECONDS: u64 = 30;
-const MOST_ATTEMPTS: usize = 5;
+/// The upper limits in glibc of `ndots`, of `timeout` in seconds, and of `attempts`.
+const MAX_NDOTS: usize = 15;
+const MAX_TIMEOUT_SECS: u64 = 30;
+const MAX_ATTEMPTS: usize = 5;
 
-/// Reads what can be understood, and notes what cannot. Options and lines that are meant for others are passed over.
+/// Reads the file, and notes the words that cannot be understood. Lines and options that this resolver does not follow are
+/// passed over.
 pub(super) fn parse(text: &[u8]) -> ResolvConf {
     let mut conf = ResolvConf::default();
     for (number, line) in (1..).zip(String::from_utf8_lossy(text).lines()) {
@@ -78,6 +80,7 @@ pub(super) fn parse(text: &[u8]) -> ResolvConf {
     conf
 }
 
+/// A word with the number of its line.
 #[derive(Clone, Copy)]
 struct Word<'a> {
     line: usize,
@@ -96,7 +99,7 @@ impl ResolvConf {
         };
         match ip.parse() {
             Ok(IpAddr::V4(_)) if scope.is_some() => self.skip(word),
-            Ok(ip) => self.nameservers.push(Nameserver { line: word.line, ip: this_machine(ip), scope }),
+            Ok(ip) => self.nameservers.push(Nameserver { line: word.line, ip: specified(ip), scope }),
             Err(_) => self.skip(word),
         }
     }
@@ -117,11 +120,11 @@ impl ResolvConf {
         let options = &mut self.options;
         match (key, value.parse::<u32>()) {
             ("ndots" | "timeout" | "attempts", Err(_)) => self.skip(word),
-            ("ndots", Ok(dots)) => options.ndots = Some(MOST_DOTS.min(dots as usize)),
+            ("ndots", Ok(dots)) => options.ndots = Some(MAX_NDOTS.min(dots as usize)),
             ("timeout", Ok(seconds)) => {
-                options.timeout = Some(Duration::from_secs(u64::from(seconds).clamp(1, MOST_SECONDS)));
+                options.timeout = Some(Duration::from_secs(u64::from(seconds).clamp(1, MAX_TIMEOUT_SECS)));
             }
-            ("attempts", Ok(attempts)) => options.attempts = Some((attempts as usize).clamp(1, MOST_ATTEMPTS)),
+            ("attempts", Ok(attempts)) => options.attempts = Some((attempts as usize).clamp(1, MAX_ATTEMPTS)),
             ("rotate", _) => options.rotate = true,
             ("use-vc", _) => options.use_vc = true,
             ("edns0", _) => options.edns0 = true,
@@ -133,8 +136,8 @@ impl ResolvConf {
     }
 }
 
-/// The address of a server; one that means "any" means this machine.
-fn this_machine(ip: IpAddr) -> IpAddr {
+/// Replaces the unspecified address of a server by the loopback address, as glibc does.
+fn specified(ip: IpAddr) -> IpAddr {
     match ip {
         IpAddr::V4(any) if any.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
         IpAddr::V6(any) if any.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
@@ -142,7 +145,7 @@ fn this_machine(ip: IpAddr) -> IpAddr {
     }
 }
 
-/// A search list's word as a name. As in glibc, a dot in front of it is passed over, and a dot alone is the root.
+/// Reads a suffix of a search list. As in glibc, a dot in front of it is passed over, and a dot alone is the root.
 pub(super) fn suffix(word: &str) -> Option<Name> {
     let without_dot = word.strip_prefix('.').filter(|rest| !rest.is_empty());
     let mut name = Name::from_str_relaxed(without_dot.unwrap_or(word)).ok()?;
@@ -167,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_says_nothing_says_nothing() {
+    fn a_file_without_settings_leaves_all_to_the_resolver() {
         for text in
             ["", "\n\n", "# nameserver 192.0.2.1\n;search a.test", "nameserver\nsearch\ndomain\noptions", "\u{1}"]
         {
@@ -176,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn servers_are_addresses_with_a_scope_or_without() {
+    fn servers_are_addresses_with_or_without_a_scope() {
         let conf = read(
             "nameserver 192.0.2.1 # the first\n\tnameserver\tfe80::1%eth0\nnameserver 2001:db8::1\nnameserver 0.0.0.0\n\
              nameserver ::\nnameserver 192.0.2.1%eth0\nnameserver dns.test\nnameserver 192.0.2.300\n",
@@ -204,19 +207,19 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_word_is_left_out_and_the_others_count() {
+    fn a_malformed_word_is_left_out() {
         let long = "a".repeat(70);
         let text = format!("nameserver 192.0.2.1\nsearch -x a.test {long} a..b a,b b.test\n");
         assert_eq!(search(&text).unwrap(), ["a.test.", "b.test."]);
         let words = ["-x", &long, "a..b", "a,b"].map(|word| (2, word.to_owned()));
         assert_eq!(skipped(&text), words);
         assert_eq!(read(&text).nameservers.len(), 1);
-        assert_eq!(search("search -x").unwrap(), [""; 0], "a list of which nothing is left is an empty one");
+        assert_eq!(search("search -x").unwrap(), [""; 0], "a list without a valid word is empty");
         assert_eq!(parse(b"search \xff\xfe a.test\n").search.unwrap().len(), 1);
     }
 
     #[test]
-    fn options_count_within_glibcs_bounds_and_those_of_others_are_passed_over() {
+    fn options_are_read_within_the_bounds_of_glibc_and_unknown_ones_are_passed_over() {
         let options =
             read("options ndots:5 timeout:1 rotate\noptions attempts:3 use-vc edns0 trust-ad inet6\n").options;
         let said = (options.ndots, options.timeout, options.attempts);

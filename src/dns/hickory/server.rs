@@ -1,4 +1,4 @@
-//! A DNS server, and how it is asked.
+//! DNS servers as users name them, and as hickory needs them.
 
 use std::net::SocketAddr;
 #[cfg(feature = "dns-over-tls")]
@@ -8,9 +8,7 @@ use std::sync::Arc;
 use hickory_resolver::config::ProtocolConfig;
 use hickory_resolver::config::{ConnectionConfig, NameServerConfig};
 
-use super::upstreams::Endpoint;
-
-/// A DNS server and how it is asked: an address alone is asked by UDP and TCP.
+/// A DNS server with the protocol by which it is asked. An address alone means UDP and TCP.
 ///
 /// ```
 /// use speeddial::dns::{HickoryResolver, Server};
@@ -20,11 +18,12 @@ use super::upstreams::Endpoint;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Server {
     address: SocketAddr,
-    by: By,
+    protocol: Protocol,
 }
 
+/// The protocol by which a server is asked.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum By {
+enum Protocol {
     Plain,
     #[cfg(feature = "dns-over-tls")]
     Tls {
@@ -37,45 +36,32 @@ enum By {
     },
 }
 
+/// A server in hickory's terms.
+#[derive(Debug, Clone)]
+pub(super) struct Endpoint {
+    pub(super) config: NameServerConfig,
+    /// The index of the network interface that leads to the server; zero for none in particular.
+    pub(super) scope: u32,
+}
+
 impl Server {
-    /// Asked by UDP, and by TCP where an answer is truncated or UDP goes unanswered.
+    /// Creates a server that is asked by UDP, and by TCP if an answer is truncated or UDP goes unanswered.
     pub fn plain(address: SocketAddr) -> Self {
-        Self { address, by: By::Plain }
+        Self { address, protocol: Protocol::Plain }
     }
 
-    /// Asked by TLS (RFC 7858), on port 853 as a rule; its certificate has to be for `name`, which may be an IP address.
+    /// Creates a server that is asked by TLS (RFC 7858), whose port usually is 853. Its certificate has to be for `name`, which
+    /// may be an IP address.
     #[cfg(feature = "dns-over-tls")]
     pub fn tls(address: SocketAddr, name: &str) -> Self {
-        Self { address, by: By::Tls { name: name.into() } }
+        Self { address, protocol: Protocol::Tls { name: name.into() } }
     }
 
-    /// Asked by HTTPS (RFC 8484), on port 443 as a rule, with HTTP/2 and the path `/dns-query`; its certificate has to be
-    /// for `name`.
+    /// Creates a server that is asked by HTTPS (RFC 8484), with HTTP/2 and the path `/dns-query`. Its port usually is 443. Its
+    /// certificate has to be for `name`.
     #[cfg(feature = "dns-over-https")]
     pub fn https(address: SocketAddr, name: &str) -> Self {
-        Self { address, by: By::Https { name: name.into(), path: "/dns-query".into() } }
-    }
-
-    #[cfg(feature = "dns-over-tls")]
-    pub(super) fn is_encrypted(server: &NameServerConfig) -> bool {
-        let plain =
-            |connection: &ConnectionConfig| matches!(connection.protocol, ProtocolConfig::Udp | ProtocolConfig::Tcp);
-        !server.connections.iter().all(plain)
-    }
-
-    fn configuration(&self) -> NameServerConfig {
-        let connections = match &self.by {
-            By::Plain => vec![ConnectionConfig::udp(), ConnectionConfig::tcp()],
-            #[cfg(feature = "dns-over-tls")]
-            By::Tls { name } => vec![ConnectionConfig::tls(name.clone())],
-            #[cfg(feature = "dns-over-https")]
-            By::Https { name, path } => vec![ConnectionConfig::https(name.clone(), Some(path.clone()))],
-        };
-        let connections = connections.into_iter().map(|mut connection| {
-            connection.port = self.address.port();
-            connection
-        });
-        NameServerConfig::new(self.address.ip(), true, connections.collect())
+        Self { address, protocol: Protocol::Https { name: name.into(), path: "/dns-query".into() } }
     }
 
     pub(super) fn endpoint(&self) -> Endpoint {
@@ -85,10 +71,35 @@ impl Server {
         };
         Endpoint { config: self.configuration(), scope }
     }
+
+    fn configuration(&self) -> NameServerConfig {
+        let connections = match &self.protocol {
+            Protocol::Plain => vec![ConnectionConfig::udp(), ConnectionConfig::tcp()],
+            #[cfg(feature = "dns-over-tls")]
+            Protocol::Tls { name } => vec![ConnectionConfig::tls(name.clone())],
+            #[cfg(feature = "dns-over-https")]
+            Protocol::Https { name, path } => vec![ConnectionConfig::https(name.clone(), Some(path.clone()))],
+        };
+        let connections = connections.into_iter().map(|mut connection| {
+            connection.port = self.address.port();
+            connection
+        });
+        NameServerConfig::new(self.address.ip(), true, connections.collect())
+    }
 }
 
 impl From<SocketAddr> for Server {
     fn from(address: SocketAddr) -> Self {
         Self::plain(address)
+    }
+}
+
+impl Endpoint {
+    /// Returns true if the server is asked by TLS or HTTPS.
+    #[cfg(feature = "dns-over-tls")]
+    pub(super) fn is_encrypted(&self) -> bool {
+        let is_plain =
+            |connection: &ConnectionConfig| matches!(connection.protocol, ProtocolConfig::Udp | ProtocolConfig::Tcp);
+        !self.config.connections.iter().all(is_plain)
     }
 }

@@ -12,12 +12,12 @@ use tokio::net::UdpSocket;
 
 type Opening<T> = Pin<Box<dyn Future<Output = io::Result<T>> + Send>>;
 
-/// Opens the sockets to one server: connected ones, so that a closed port is noticed, and through the network card that its
-/// address names. hickory has neither.
+/// Opens the sockets to one server. Unlike hickory's own, UDP sockets are connected, so that a closed port is noticed, and all
+/// sockets use the network interface that the server's address names.
 #[derive(Clone)]
 pub(super) struct Sockets {
     tokio: TokioRuntimeProvider,
-    /// The card's index; zero for none.
+    /// The index of the network interface; zero for none in particular.
     scope: u32,
 }
 
@@ -26,6 +26,7 @@ impl Sockets {
         Self { tokio: TokioRuntimeProvider::default(), scope }
     }
 
+    /// Adds the network interface to the address of the server.
     fn scoped(&self, mut server: SocketAddr) -> SocketAddr {
         if let SocketAddr::V6(address) = &mut server
             && self.scope != 0
@@ -39,7 +40,7 @@ impl Sockets {
 impl RuntimeProvider for Sockets {
     type Handle = TokioHandle;
     type Timer = TokioTime;
-    type Udp = Connected;
+    type Udp = ConnectedUdp;
     type Tcp = <TokioRuntimeProvider as RuntimeProvider>::Tcp;
 
     fn create_handle(&self) -> Self::Handle {
@@ -60,20 +61,20 @@ impl RuntimeProvider for Sockets {
         Box::pin(async move {
             let socket = UdpSocket::bind(local).await?;
             socket.connect(scoped).await?;
-            Ok(Connected { socket, server })
+            Ok(ConnectedUdp { socket, server })
         })
     }
 }
 
-/// A UDP socket that is connected to a server. The system passes on what comes from there alone, and its refusals.
-pub(super) struct Connected {
+/// A UDP socket that is connected to a server. The system passes on packets from there only, and the errors of a closed port.
+pub(super) struct ConnectedUdp {
     socket: UdpSocket,
-    /// As hickory has it: it compares this with the address that a packet comes from.
+    /// The address without a network interface, with which hickory compares the sender of a packet.
     server: SocketAddr,
 }
 
-impl Connected {
-    /// A packet, or the error that came instead of one, which tokio does not count as something to be read.
+impl ConnectedUdp {
+    /// Receives a packet, or the error that came instead of one. tokio does not count an error as something to read.
     fn receive(&self, buffer: &mut [u8]) -> io::Result<usize> {
         match self.socket.try_recv(buffer) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Err(self.socket.take_error()?.unwrap_or(error)),
@@ -82,10 +83,10 @@ impl Connected {
     }
 }
 
-impl DnsUdpSocket for Connected {
+impl DnsUdpSocket for ConnectedUdp {
     type Time = TokioTime;
 
-    // Written out as `async_trait` does, and not by it: this is the only one.
+    // Written out as `async_trait` would do it, because this is the only such method.
     fn recv_from<'life0, 'life1, 'async_trait>(
         &'life0 self,
         buffer: &'life1 mut [u8],
@@ -96,7 +97,7 @@ impl DnsUdpSocket for Connected {
         Self: 'async_trait,
     {
         Box::pin(async move {
-            // With an interest in readable alone the task would not be woken when the port turns out to be closed.
+            // Without an interest in errors, the task would not be woken when the port turns out to be closed.
             let interest = Interest::READABLE | Interest::ERROR;
             let length = self.socket.async_io(interest, || self.receive(buffer)).await?;
             Ok((length, self.server))
@@ -120,7 +121,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_closed_port_is_noticed() {
-        // Connected elsewhere, the socket keeps the port and takes no packet of ours.
+        // A socket that is connected elsewhere keeps the port, and receives none of these packets.
         let closed = std::net::UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         closed.connect((Ipv4Addr::LOCALHOST, 9)).unwrap();
         let server = closed.local_addr().unwrap();
@@ -131,9 +132,10 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_packet_comes_from_the_server_alone() {
+    async fn only_packets_from_the_server_are_received() {
         let bind = || UdpSocket::bind((Ipv4Addr::LOCALHOST, 0));
-        let (server, other) = (bind().await.unwrap(), bind().await.unwrap());
+        let server = bind().await.unwrap();
+        let other = bind().await.unwrap();
         let address = server.local_addr().unwrap();
         let socket = Sockets::new(0).bind_udp((Ipv4Addr::LOCALHOST, 0).into(), address).await.unwrap();
         socket.send_to(b"?", address).await.unwrap();
@@ -146,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn a_scope_is_that_of_the_server() {
+    fn the_scope_of_the_server_is_added_to_its_address() {
         let server: SocketAddr = "[fe80::1]:53".parse().unwrap();
         assert_eq!(Sockets::new(7).scoped(server).to_string(), "[fe80::1%7]:53");
         assert_eq!(Sockets::new(0).scoped(server), server);

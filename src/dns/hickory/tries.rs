@@ -1,82 +1,84 @@
-//! Which server is asked next for one name, and when. A core: it is told the time.
+//! The tries of one question: which server is asked next, and when. A core: it is given the time.
 
 use std::time::Duration;
 
+use super::limits::Limits;
 use crate::clock::Instant;
 
-/// How long a server that is asked by UDP has the question to itself. The next one is asked then, or the same by TCP; who
-/// answers first is believed.
+/// The time for which a server that is asked by UDP has the question to itself. Then the next server is asked, or the same one
+/// by TCP, and the first answer counts.
 pub(super) const HEAD_START: Duration = Duration::from_millis(250);
 
-/// The tries of one lookup.
+/// The tries of one question. They go around the servers, until each has been tried as often as the limits say.
 #[derive(Debug)]
 pub(super) struct Tries {
-    servers: Vec<Server>,
+    servers: Vec<ServerTries>,
+    /// The server that is tried first.
     first: usize,
-    /// How often each server is tried.
-    tries: usize,
-    /// How many turns are over; the servers take them one after the other.
+    limits: Limits,
+    /// The number of tries that were started or left out.
     turn: usize,
-    one_try: Duration,
-    began: Instant,
+    started: Instant,
     deadline: Instant,
-    /// When the next try begins, where none that runs ends before.
+    /// The start of the next try, unless those that run end before.
     next_at: Instant,
 }
 
+/// The tries of one server.
 #[derive(Debug, Clone, Copy)]
-struct Server {
-    by_udp: bool,
+struct ServerTries {
+    is_by_udp: bool,
     was_asked: bool,
-    /// It said that it will not answer, so it is not asked again.
+    /// True if the server responded with a failure. It is not asked again.
     has_failed: bool,
+    /// True for each [`TryMode`] of which a try runs.
     running: [bool; 2],
 }
 
-/// How a server is asked.
+/// The connection of a try.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Way {
-    /// As usual: by UDP, or over the connection that is kept.
+pub(super) enum TryMode {
+    /// The usual one: UDP, or the connection that is kept.
     Usual,
-    /// Over a connection of this try's own; a server that is not asked by UDP is asked over the one that is kept, or over the
-    /// one that took its place.
-    Anew,
+    /// A new one for a server that is asked by UDP. Otherwise the one that is kept, or the one that has replaced it.
+    NewConnection,
 }
 
-/// What to do now.
+/// The next step.
 #[derive(Debug, PartialEq)]
-pub(super) enum Step {
-    /// Ask this server in this way, until then.
-    Try { server: usize, way: Way, end: Instant },
-    /// Wait until a try ends, or until then.
+pub(super) enum NextTry {
+    /// Start a try that ends at `end`.
+    Start { server: usize, mode: TryMode, end: Instant },
+    /// Wait until a try ends, or until this time.
     Wait(Option<Instant>),
-    /// Nothing is left to do.
-    Over,
+    /// The question failed: no try is left and none runs.
+    NoneLeft,
 }
 
 impl Tries {
-    /// The tries of servers, of which it is said whether they are asked by UDP; `first` is asked first.
+    /// Creates the tries for the servers, of which the iterator says whether they are asked by UDP.
     pub(super) fn new(
         by_udp: impl Iterator<Item = bool>,
         first: usize,
-        (tries, one_try): (usize, Duration),
+        limits: Limits,
         now: Instant,
         deadline: Instant,
     ) -> Self {
-        let server = |by_udp| Server { by_udp, was_asked: false, has_failed: false, running: [false; 2] };
+        let server = |is_by_udp| ServerTries { is_by_udp, was_asked: false, has_failed: false, running: [false; 2] };
         let servers = by_udp.map(server).collect();
-        Self { servers, first, tries, turn: 0, one_try, began: now, deadline, next_at: now }
+        Self { servers, first, limits, turn: 0, started: now, deadline, next_at: now }
     }
 
-    pub(super) fn poll(&mut self, now: Instant) -> Step {
+    /// Returns the next step.
+    pub(super) fn poll(&mut self, now: Instant) -> NextTry {
         let is_running = self.servers.iter().any(|server| server.running != [false; 2]);
         if is_running && now < self.next_at {
-            return Step::Wait(Some(self.next_at));
+            return NextTry::Wait(Some(self.next_at));
         }
         let count = self.servers.len();
-        while self.turn < self.tries * count && now < self.deadline {
-            let place = (self.first + self.turn) % count;
-            let server = &mut self.servers[place];
+        while self.turn < self.limits.tries * count && now < self.deadline {
+            let index = (self.first + self.turn) % count;
+            let server = &mut self.servers[index];
             if !server.has_failed && !server.may_be_asked() {
                 break;
             }
@@ -85,33 +87,34 @@ impl Tries {
             if server.has_failed {
                 continue;
             }
-            let way = if server.was_asked { Way::Anew } else { Way::Usual };
+            let mode = if server.was_asked { TryMode::NewConnection } else { TryMode::Usual };
             server.was_asked = true;
-            server.running[way as usize] = true;
-            // A try that begins ahead of its turn lasts as long as if it had waited for it.
-            let turn_ends = self.began + self.one_try.saturating_mul(round.saturating_add(1));
-            let end = self.deadline.min(turn_ends.max(now + self.one_try));
-            self.next_at = if server.by_udp { now + HEAD_START } else { end };
-            return Step::Try { server: place, way, end };
+            server.running[mode as usize] = true;
+            // A try that starts ahead of its round ends with its round, as if it had waited for the tries before.
+            let round_ends = self.started + self.limits.try_timeout.saturating_mul(round.saturating_add(1));
+            let end = self.deadline.min(round_ends.max(now + self.limits.try_timeout));
+            self.next_at = if server.is_by_udp { now + HEAD_START } else { end };
+            return NextTry::Start { server: index, mode, end };
         }
-        if is_running { Step::Wait(None) } else { Step::Over }
+        if is_running { NextTry::Wait(None) } else { NextTry::NoneLeft }
     }
 
-    /// A try came to nothing: the next one begins at once. One that `failed` says the server will not answer.
-    pub(super) fn ended(&mut self, server: usize, way: Way, failed: bool) {
+    /// Records a try that ended without an answer. The next one starts at once. A server that responded with a failure is not
+    /// asked again.
+    pub(super) fn record_end(&mut self, server: usize, mode: TryMode, has_failed: bool) {
         let server = &mut self.servers[server];
-        server.running[way as usize] = false;
-        server.has_failed |= failed;
-        self.next_at = self.began;
+        server.running[mode as usize] = false;
+        server.has_failed |= has_failed;
+        self.next_at = self.started;
     }
 }
 
-impl Server {
-    /// Returns true if another try makes sense while others run: by TCP beside UDP, and no second connection beside one.
+impl ServerTries {
+    /// Returns true if a try may start beside those that run: by TCP beside UDP, but no second connection beside the first.
     fn may_be_asked(&self) -> bool {
         match self.running {
             [false, false] => true,
-            [true, false] => self.by_udp,
+            [true, false] => self.is_by_udp,
             [_, true] => false,
         }
     }
@@ -125,85 +128,89 @@ mod tests {
         Duration::from_millis(ms)
     }
 
-    /// The tries of one lookup as text, where each server does what `script` says of its turn: nothing, or something after
-    /// so many milliseconds: `true` is an answer, and `false` a failure.
+    /// Returns the tries of one question as text. Each entry of `script` is the response to one try: none, or one after so many
+    /// milliseconds, which is an answer (`true`) or a failure (`false`).
     fn timeline(by_udp: &[bool], tries: usize, script: &[Option<(u64, bool)>]) -> String {
         let start = crate::clock::now();
-        let mut tries = Tries::new(by_udp.iter().copied(), 0, (tries, ms(2_000)), start, start + ms(5_000));
+        let limits = Limits { try_timeout: ms(2_000), tries, total_timeout: ms(5_000), max_in_flight: 1 };
+        let mut tries = Tries::new(by_udp.iter().copied(), 0, limits, start, start + limits.total_timeout);
         let (mut log, mut now, mut running) = (Vec::new(), start, Vec::new());
         let mut script = script.iter().copied().chain(std::iter::repeat(None));
         let at = |now: Instant| (now - start).as_millis();
         loop {
             let wake = match tries.poll(now) {
-                Step::Try { server, way, end } => {
+                NextTry::Start { server, mode, end } => {
                     let said = script.next().unwrap();
-                    log.push(format!("{} {way:?} {server}", at(now)));
+                    log.push(format!("{} {mode:?} {server}", at(now)));
                     let ends = said.map_or(end, |(after, _)| end.min(now + ms(after)));
-                    running.push((ends, server, way, said.map(|(_, answers)| answers)));
+                    running.push((ends, server, mode, said.map(|(_, answers)| answers)));
                     continue;
                 }
-                Step::Wait(until) => until,
-                Step::Over => {
+                NextTry::Wait(until) => until,
+                NextTry::NoneLeft => {
                     log.push(format!("{} over", at(now)));
                     return log.join("; ");
                 }
             };
             running.sort_unstable_by_key(|(ends, ..)| std::cmp::Reverse(*ends));
-            let next = running.last().map(|(ends, ..)| *ends).expect("it waits for a try");
+            let next = running.last().map(|(ends, ..)| *ends).expect("a try runs");
             if let Some(wake) = wake.filter(|wake| *wake < next) {
                 now = wake;
                 continue;
             }
-            let (ends, server, way, said) = running.pop().unwrap();
+            let (ends, server, mode, said) = running.pop().unwrap();
             now = ends;
             if said == Some(true) {
                 log.push(format!("{} answered", at(now)));
                 return log.join("; ");
             }
-            tries.ended(server, way, said == Some(false));
+            tries.record_end(server, mode, said == Some(false));
         }
     }
 
     const NONE: Option<(u64, bool)> = None;
 
     #[test]
-    fn the_next_server_is_asked_a_quarter_of_a_second_after_one_that_is_silent() {
+    fn the_next_server_is_asked_a_quarter_of_a_second_after_a_silent_one() {
         let told = timeline(&[true, true], 2, &[NONE, Some((10, true))]);
         assert_eq!(told, "0 Usual 0; 250 Usual 1; 260 answered");
     }
 
     #[test]
-    fn a_server_alone_is_asked_by_tcp_as_soon() {
-        assert_eq!(timeline(&[true], 2, &[NONE, Some((10, true))]), "0 Usual 0; 250 Anew 0; 260 answered");
+    fn a_single_server_is_asked_by_tcp_after_a_quarter_of_a_second() {
+        assert_eq!(timeline(&[true], 2, &[NONE, Some((10, true))]), "0 Usual 0; 250 NewConnection 0; 260 answered");
     }
 
     #[test]
-    fn one_that_is_slow_is_still_listened_to() {
+    fn a_slow_answer_counts_while_the_next_try_runs() {
         let told = timeline(&[true], 2, &[Some((700, true)), NONE]);
-        assert_eq!(told, "0 Usual 0; 250 Anew 0; 700 answered");
+        assert_eq!(told, "0 Usual 0; 250 NewConnection 0; 700 answered");
         let told = timeline(&[true], 2, &[NONE, Some((3_000, true))]);
-        assert_eq!(told, "0 Usual 0; 250 Anew 0; 3250 answered", "for two tries of 2 s");
+        assert_eq!(told, "0 Usual 0; 250 NewConnection 0; 3250 answered", "for two tries of 2 s");
     }
 
     #[test]
-    fn a_server_that_failed_is_not_asked_again_and_the_next_one_at_once() {
+    fn after_a_failure_the_next_server_is_asked_at_once_and_the_first_not_again() {
         let told = timeline(&[true, true], 2, &[Some((5, false)), Some((5, false))]);
         assert_eq!(told, "0 Usual 0; 5 Usual 1; 10 over");
     }
 
     #[test]
-    fn silence_from_all_of_them_ends_in_time() {
-        assert_eq!(timeline(&[true], 2, &[]), "0 Usual 0; 250 Anew 0; 4000 over");
+    fn silence_from_all_servers_ends_in_time() {
+        assert_eq!(timeline(&[true], 2, &[]), "0 Usual 0; 250 NewConnection 0; 4000 over");
         let told = timeline(&[true, true], 2, &[]);
-        assert_eq!(told, "0 Usual 0; 250 Usual 1; 500 Anew 0; 750 Anew 1; 4000 over");
+        assert_eq!(told, "0 Usual 0; 250 Usual 1; 500 NewConnection 0; 750 NewConnection 1; 4000 over");
         let told = timeline(&[true], 4, &[]);
-        assert_eq!(told, "0 Usual 0; 250 Anew 0; 4000 Anew 0; 5000 over", "no second connection beside one");
+        assert_eq!(
+            told, "0 Usual 0; 250 NewConnection 0; 4000 NewConnection 0; 5000 over",
+            "no second connection beside one"
+        );
     }
 
     #[test]
-    fn connections_have_the_whole_try_to_themselves() {
+    fn a_server_asked_over_a_connection_has_the_whole_try() {
         let told = timeline(&[false, false], 2, &[NONE, Some((10, true))]);
         assert_eq!(told, "0 Usual 0; 2000 Usual 1; 2010 answered");
-        assert_eq!(timeline(&[false], 2, &[]), "0 Usual 0; 2000 Anew 0; 4000 over");
+        assert_eq!(timeline(&[false], 2, &[]), "0 Usual 0; 2000 NewConnection 0; 4000 over");
     }
 }
