@@ -1,4 +1,4 @@
-//! The cache's driver in paused time, over a resolver that does as it is told.
+//! The cache with its driver in paused time, over a scripted resolver.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -8,62 +8,64 @@ use super::lookup::STALE_ANSWER_TIMEOUT;
 use super::*;
 use crate::dns::{ResolveErrorKind, Source};
 
-/// What the servers do.
+/// The behaviour of the servers.
 #[derive(Clone, Copy, Default, PartialEq)]
-enum Weather {
+enum Servers {
     #[default]
-    Fine,
+    Answering,
     Failing,
+    /// This machine has no configuration.
     Unconfigured,
     Silent,
-    Elsewhere,
+    /// The name has another address.
+    Moved,
     Panicking,
 }
 
-/// Answers after 10 ms with a TTL of 5 s, for "never" never; counts its queries, and panics for "panic".
+/// Answers after 10 ms with a TTL of 5 s, and counts its queries. Never answers for the name `never`, and panics for `panic`.
 #[derive(Clone, Default)]
-struct Slow {
+struct ScriptedResolver {
     queries: Arc<AtomicU32>,
-    weather: Arc<Mutex<Weather>>,
+    servers: Arc<Mutex<Servers>>,
 }
 
-impl Slow {
+impl ScriptedResolver {
     fn queries(&self) -> u32 {
         self.queries.load(Ordering::SeqCst)
     }
 
-    fn turns(&self, weather: Weather) {
-        *self.weather.lock().unwrap() = weather;
+    fn set_servers(&self, servers: Servers) {
+        *self.servers.lock().unwrap() = servers;
     }
 }
 
-impl Resolve for Slow {
+impl Resolve for ScriptedResolver {
     fn resolve<'a>(&'a self, name: &'a str, family: Family) -> Resolving<'a> {
         Box::pin(async move {
             self.queries.fetch_add(1, Ordering::SeqCst);
-            let weather = *self.weather.lock().unwrap();
-            let silent = name == "never" || weather == Weather::Silent || (name == "half" && family == Family::V6);
-            tokio::time::sleep(if silent { Duration::MAX } else { Duration::from_millis(10) }).await;
-            assert!(name != "panic" && weather != Weather::Panicking, "as scripted");
-            if weather == Weather::Failing {
+            let servers = *self.servers.lock().unwrap();
+            let is_silent = name == "never" || servers == Servers::Silent || (name == "half" && family == Family::V6);
+            tokio::time::sleep(if is_silent { Duration::MAX } else { Duration::from_millis(10) }).await;
+            assert!(name != "panic" && servers != Servers::Panicking, "as scripted");
+            if servers == Servers::Failing {
                 return Err(ResolveError::new(ResolveErrorKind::ServFail, name, family));
             }
-            if weather == Weather::Unconfigured {
+            if servers == Servers::Unconfigured {
                 return Err(ResolveError::new(ResolveErrorKind::Config, name, family));
             }
             if name == "only4" && family == Family::V6 {
                 return Err(ResolveError::new(ResolveErrorKind::NoData, name, family));
             }
-            let last = if weather == Weather::Elsewhere { 2 } else { 1 };
+            let last = if servers == Servers::Moved { 2 } else { 1 };
             let addresses = if name == "empty" { vec![] } else { vec![[192, 0, 2, last].into()] };
             Ok(Answer::new(addresses, Duration::from_secs(5), Source::Miss))
         })
     }
 }
 
-fn cached() -> (CachedResolver, Slow) {
-    let slow = Slow::default();
-    (CachedResolver::new(slow.clone()), slow)
+fn cached() -> (CachedResolver, ScriptedResolver) {
+    let upstream = ScriptedResolver::default();
+    (CachedResolver::new(upstream.clone()), upstream)
 }
 
 async fn sleep(ms: u64) {
@@ -76,11 +78,11 @@ async fn source(cache: &CachedResolver) -> Source {
 
 #[tokio::test(start_paused = true)]
 async fn many_cold_lookups_are_one_query() {
-    let (cache, slow) = cached();
+    let (cache, upstream) = cached();
     let lookups = (0..1_000).map(|_| cache.lookup("API.test", Family::V4));
     let answers = futures_util::future::join_all(lookups).await;
     let coalesced = answers.iter().filter(|answer| answer.as_ref().unwrap().source() == Source::Coalesced);
-    assert_eq!((coalesced.count(), slow.queries()), (999, 1));
+    assert_eq!((coalesced.count(), upstream.queries()), (999, 1));
     assert_eq!(cache.lookup("api.TEST", Family::V4).await.unwrap().source(), Source::Hit);
     let stats = cache.stats();
     assert_eq!((stats.names, stats.hits, stats.coalesced, stats.misses), (1, 1, 999, 1));
@@ -88,44 +90,44 @@ async fn many_cold_lookups_are_one_query() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn cancelling_the_first_caller_loses_nothing() {
-    let (cache, slow) = cached();
+async fn cancelling_the_first_lookup_loses_nothing() {
+    let (cache, upstream) = cached();
     let first = tokio::time::timeout(Duration::from_millis(1), cache.lookup("n", Family::V4));
     assert!(first.await.is_err());
     assert_eq!(cache.lookup("n", Family::V4).await.unwrap().source(), Source::Coalesced);
-    assert_eq!(slow.queries(), 1);
+    assert_eq!(upstream.queries(), 1);
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_that_nobody_uses_is_not_refreshed_and_leaves_by_itself() {
-    let (cache, slow) = cached();
+async fn an_unused_answer_is_not_refreshed_and_is_removed_by_a_timer() {
+    let (cache, upstream) = cached();
     source(&cache).await;
     sleep(5_000 + 3_600_000 - 1).await;
-    assert_eq!((cache.stats().names, slow.queries()), (1, 1));
+    assert_eq!((cache.stats().names, upstream.queries()), (1, 1));
     sleep(2).await;
     assert_eq!(cache.stats().names, 0);
     assert_eq!(source(&cache).await, Source::Miss);
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_in_steady_use_is_refreshed_once_a_ttl_and_nobody_waits() {
-    let (cache, slow) = cached();
+async fn an_answer_in_steady_use_is_refreshed_once_a_ttl_and_no_lookup_waits() {
+    let (cache, upstream) = cached();
     source(&cache).await;
     for _ in 0..500 {
         sleep(100).await;
         assert_eq!(source(&cache).await, Source::Hit);
     }
     assert!((10..=11).contains(&cache.stats().refreshes), "in 50 s: {:?}", cache.stats());
-    assert_eq!(u64::from(slow.queries()), cache.stats().refreshes + 1);
+    assert_eq!(u64::from(upstream.queries()), cache.stats().refreshes + 1);
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_outage_of_ten_minutes_fails_no_lookup_of_a_warm_name() {
-    let (cache, slow) = cached();
+    let (cache, upstream) = cached();
     source(&cache).await;
-    slow.turns(Weather::Failing);
+    upstream.set_servers(Servers::Failing);
     sleep(5_000).await;
-    let before = slow.queries();
+    let before = upstream.queries();
     for _ in 0..6_000 {
         let start = now();
         assert_eq!(source(&cache).await, Source::Stale);
@@ -133,54 +135,54 @@ async fn an_outage_of_ten_minutes_fails_no_lookup_of_a_warm_name() {
         sleep(100).await;
     }
     let steps = 5 + 600 / 30;
-    assert!(slow.queries() - before <= steps, "{} queries", slow.queries() - before);
-    slow.turns(Weather::Fine);
+    assert!(upstream.queries() - before <= steps, "{} queries", upstream.queries() - before);
+    upstream.set_servers(Servers::Answering);
     sleep(30_000).await;
     source(&cache).await;
     sleep(20).await;
-    assert_eq!(source(&cache).await, Source::Hit, "it comes back by itself");
+    assert_eq!(source(&cache).await, Source::Hit, "the cache recovers by itself");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_newer_answer_is_waited_for_only_so_long_when_a_stale_one_is_at_hand() {
-    let (cache, slow) = cached();
+async fn a_stale_answer_is_served_when_no_fresh_one_comes_in_time() {
+    let (cache, upstream) = cached();
     source(&cache).await;
-    slow.turns(Weather::Silent);
+    upstream.set_servers(Servers::Silent);
     sleep(5_000).await;
     let start = now();
     assert_eq!((source(&cache).await, now() - start), (Source::Stale, STALE_ANSWER_TIMEOUT));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cold_name_that_fails_is_left_alone_for_a_second() {
-    let (cache, slow) = cached();
-    slow.turns(Weather::Failing);
+async fn an_unknown_name_that_fails_is_not_queried_for_a_second() {
+    let (cache, upstream) = cached();
+    upstream.set_servers(Servers::Failing);
     for queries in [1, 1, 1, 2] {
         let error = cache.lookup("n", Family::V4).await.unwrap_err();
-        assert_eq!((error.kind(), slow.queries()), (ResolveErrorKind::ServFail, queries));
+        assert_eq!((error.kind(), upstream.queries()), (ResolveErrorKind::ServFail, queries));
         sleep(400).await;
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_failure_of_this_machine_does_not_outlive_its_cause() {
-    let (cache, slow) = cached();
-    slow.turns(Weather::Unconfigured);
+    let (cache, upstream) = cached();
+    upstream.set_servers(Servers::Unconfigured);
     for _ in 0..100 {
         assert_eq!(cache.lookup("n", Family::V4).await.unwrap_err().kind(), ResolveErrorKind::Config);
         sleep(50).await;
     }
-    slow.turns(Weather::Fine);
+    upstream.set_servers(Servers::Answering);
     sleep(100).await;
     assert_eq!(source(&cache).await, Source::Miss, "ten seconds of failures are over within 100 ms");
 }
 
 #[tokio::test(start_paused = true)]
-async fn times_without_end_are_years() {
-    let endless = Duration::MAX;
-    let builder = CachedResolver::builder().stale(endless).ttl_ceiling(endless).ttl_floor(endless);
-    let fixed = crate::dns::FixedResolver::new().with("n", [[192, 0, 2, 1].into()]).with_ttl(endless);
-    let cache = builder.negative_ceiling(endless).build(fixed);
+async fn times_are_limited_to_a_year() {
+    let unlimited = Duration::MAX;
+    let builder = CachedResolver::builder().stale(unlimited).ttl_ceiling(unlimited).ttl_floor(unlimited);
+    let fixed = crate::dns::FixedResolver::new().with("n", [[192, 0, 2, 1].into()]).with_ttl(unlimited);
+    let cache = builder.negative_ceiling(unlimited).build(fixed);
     source(&cache).await;
     assert_eq!(cache.lookup("n", Family::V4).await.unwrap().ttl(), MAX_DURATION);
     let error = cache.lookup("n", Family::V6).await.unwrap_err();
@@ -188,14 +190,14 @@ async fn times_without_end_are_years() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn names_can_be_pinned_prefetched_and_forgotten() {
-    let (cache, slow) = cached();
+async fn names_can_be_pinned_prefetched_and_invalidated() {
+    let (cache, upstream) = cached();
     cache.pin("Pinned.test", [[192, 0, 2, 7].into()]);
     let pinned = cache.lookup("pinned.TEST", Family::V4).await.unwrap();
-    assert_eq!((pinned.source(), slow.queries()), (Source::Pinned, 0));
+    assert_eq!((pinned.source(), upstream.queries()), (Source::Pinned, 0));
     assert!(cache.unpin("pinned.test"));
     cache.prefetch(["n", "m"]).await;
-    assert_eq!((slow.queries(), source(&cache).await), (4, Source::Hit));
+    assert_eq!((upstream.queries(), source(&cache).await), (4, Source::Hit));
     cache.invalidate("N");
     assert_eq!(source(&cache).await, Source::Miss);
     cache.flush();
@@ -212,12 +214,12 @@ async fn an_answer_without_addresses_is_no_data() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_query_that_never_ends_is_given_up() {
-    let (cache, slow) = cached();
+async fn a_query_without_an_end_times_out() {
+    let (cache, upstream) = cached();
     for queries in 1..3 {
         let start = now();
         let error = cache.lookup("never", Family::V4).await.unwrap_err();
-        assert_eq!((error.kind(), slow.queries()), (ResolveErrorKind::Timeout, queries));
+        assert_eq!((error.kind(), upstream.queries()), (ResolveErrorKind::Timeout, queries));
         assert_eq!((now() - start, cache.stats().failures), (QUERY_TIMEOUT, u64::from(queries)));
         sleep(1_000).await;
     }
@@ -232,36 +234,36 @@ async fn a_resolver_that_panics_poisons_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_query_that_may_take_longer_is_waited_for_as_long() {
-    let slow = Slow::default();
-    let cache = CachedResolver::builder().query_timeout(Duration::from_secs(60)).build(slow);
+async fn a_lookup_waits_for_a_longer_query_timeout() {
+    let upstream = ScriptedResolver::default();
+    let cache = CachedResolver::builder().query_timeout(Duration::from_secs(60)).build(upstream);
     let start = now();
     let error = cache.lookup("never", Family::V4).await.unwrap_err();
     assert_eq!((error.kind(), now() - start), (ResolveErrorKind::Timeout, Duration::from_secs(60)));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_name_that_is_touched_follows_dns_without_a_lookup() {
-    let (cache, slow) = cached();
+async fn a_touched_name_is_refreshed_without_a_lookup() {
+    let (cache, upstream) = cached();
     source(&cache).await;
     for _ in 0..500 {
         sleep(100).await;
         cache.touch("N");
     }
     assert!((10..=11).contains(&cache.stats().refreshes), "in 50 s: {:?}", cache.stats());
-    assert_eq!((slow.queries() as u64, cache.stats().hits), (cache.stats().refreshes + 1, 0));
+    assert_eq!((upstream.queries() as u64, cache.stats().hits), (cache.stats().refreshes + 1, 0));
 }
 
 #[tokio::test(start_paused = true)]
 async fn subscribers_are_told_what_changed() {
-    let (cache, slow) = cached();
+    let (cache, upstream) = cached();
     let mut changes = cache.subscribe();
     source(&cache).await;
     let change = changes.next().await.unwrap();
     assert_eq!((&*change.name, change.family, change.addresses.len()), ("n", Family::V4, 1));
     sleep(6_000).await;
     source(&cache).await;
-    slow.turns(Weather::Elsewhere);
+    upstream.set_servers(Servers::Moved);
     sleep(6_000).await;
     source(&cache).await;
     let moved = changes.next().await.unwrap();
@@ -283,27 +285,27 @@ async fn subscribers_are_told_what_changed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_snapshot_has_needs_no_query() {
+async fn restored_names_need_no_query() {
     let (old, _) = cached();
     source(&old).await;
-    let (new, slow) = cached();
+    let (new, upstream) = cached();
     new.restore(&old.snapshot());
-    assert_eq!((source(&new).await, slow.queries()), (Source::Hit, 0));
+    assert_eq!((source(&new).await, upstream.queries()), (Source::Hit, 0));
     sleep(5_000).await;
     assert_eq!(
-        (source(&new).await, slow.queries()),
+        (source(&new).await, upstream.queries()),
         (Source::Hit, 1),
-        "in use, it was asked for again ahead of its expiry"
+        "it is in use, so it was refreshed ahead of its expiry"
     );
     let (idle, _) = cached();
     idle.restore(&old.snapshot());
     sleep(5_000 + 3_600_000).await;
-    assert_eq!(idle.stats().names, 0, "it leaves by itself");
+    assert_eq!(idle.stats().names, 0, "a timer removes it");
 }
 
 #[cfg(feature = "serde")]
 #[tokio::test(start_paused = true)]
-async fn a_snapshot_can_be_written_down() {
+async fn a_snapshot_can_be_serialized() {
     let (old, _) = cached();
     source(&old).await;
     let snapshot = old.snapshot();
@@ -313,59 +315,59 @@ async fn a_snapshot_can_be_written_down() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_slow_family_holds_the_other_up_for_50_ms_only() {
-    let (cache, slow) = cached();
+async fn a_slow_family_delays_the_other_by_50_ms() {
+    let (cache, upstream) = cached();
     let start = now();
     assert_eq!(cache.lookup_both("half").await.unwrap().len(), 1);
     assert_eq!(now() - start, Duration::from_millis(10 + 50));
     assert_eq!(cache.lookup_both("n").await.unwrap().len(), 2);
     assert_eq!(cache.lookup_both("empty").await.unwrap_err().kind(), ResolveErrorKind::NoData);
-    slow.turns(Weather::Failing);
+    upstream.set_servers(Servers::Failing);
     assert_eq!(cache.lookup_both("fails").await.unwrap_err().kind(), ResolveErrorKind::ServFail);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_family_without_addresses_holds_up_no_dial_while_the_other_is_in_use() {
-    let (cache, slow) = cached();
+async fn an_expired_no_data_delays_no_lookup_while_the_other_family_is_in_use() {
+    let (cache, upstream) = cached();
     assert_eq!(cache.lookup_both("only4").await.unwrap().len(), 1);
-    // Without an SOA record that is known for a second; IPv4 for five.
+    // Without an SOA record, "no addresses" is fresh for a second; the IPv4 addresses are for five.
     for queries in [3, 4, 5] {
         sleep(1_200).await;
         let start = now();
         assert_eq!(cache.lookup_both("only4").await.unwrap().len(), 1);
-        assert_eq!(now() - start, Duration::ZERO, "nothing is waited for");
+        assert_eq!(now() - start, Duration::ZERO, "no lookup waits");
         sleep(20).await;
-        assert_eq!(slow.queries(), queries, "and it is asked for again in the background");
+        assert_eq!(upstream.queries(), queries, "and the query runs in the background");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stale_answer_stands_in_for_a_resolver_that_panics() {
-    let (cache, slow) = cached();
+async fn a_stale_answer_is_served_when_the_resolver_panics() {
+    let (cache, upstream) = cached();
     source(&cache).await;
-    slow.turns(Weather::Panicking);
+    upstream.set_servers(Servers::Panicking);
     sleep(5_000).await;
     for queries in [2, 2, 2] {
-        assert_eq!((source(&cache).await, slow.queries()), (Source::Stale, queries), "and it backs off");
+        assert_eq!((source(&cache).await, upstream.queries()), (Source::Stale, queries), "and it backs off");
     }
 }
 
 #[test]
-fn a_refresh_on_a_runtime_that_nobody_drives_is_replaced() {
-    let (cache, slow) = cached();
+fn a_refresh_on_a_runtime_that_is_not_driven_is_replaced() {
+    let (cache, upstream) = cached();
     let runtime = || tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
     let (parked, driven) = (runtime(), runtime());
     parked.block_on(async {
         source(&cache).await;
         sleep(4_990).await;
-        // The last tenth of its TTL: a refresh is begun here, and never goes on.
+        // In the last tenth of the TTL. This starts a refresh, which never goes on.
         source(&cache).await;
     });
     driven.block_on(async {
         tokio::time::advance(Duration::from_secs(20)).await;
         assert_eq!(source(&cache).await, Source::Miss);
     });
-    assert!(slow.queries() >= 2);
+    assert!(upstream.queries() >= 2);
 }
 
 #[test]
@@ -379,8 +381,8 @@ fn a_hit_needs_no_runtime() {
 }
 
 #[test]
-fn a_lookup_survives_the_runtime_that_began_it() {
-    let (cache, slow) = cached();
+fn a_lookup_survives_the_runtime_of_its_query() {
+    let (cache, upstream) = cached();
     let runtime = || tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
     let first = runtime();
     let begun = first.block_on(async {
@@ -389,17 +391,17 @@ fn a_lookup_survives_the_runtime_that_began_it() {
     assert!(begun);
     drop(first);
     runtime().block_on(cache.lookup("n", Family::V4)).unwrap();
-    assert_eq!(slow.queries(), 2);
+    assert_eq!(upstream.queries(), 2);
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_international_name_is_the_same_in_unicode_and_in_ascii() {
-    let (cache, slow) = cached();
+    let (cache, upstream) = cached();
     cache.pin("Bücher.test", [[192, 0, 2, 7].into()]);
     for name in ["xn--bcher-kva.test", "bücher.test", "BÜCHER.test"] {
         let answer = cache.lookup(name, Family::V4).await.unwrap();
         assert_eq!(answer.addresses().to_vec(), [IpAddr::from([192, 0, 2, 7])], "{name}");
     }
-    assert_eq!(slow.queries(), 0);
+    assert_eq!(upstream.queries(), 0);
     assert!(cache.unpin("bücher.test"));
 }
