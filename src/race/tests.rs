@@ -1,4 +1,4 @@
-//! Races in paused time, told as timelines.
+//! Races in paused time, written as timelines.
 
 use std::sync::Mutex;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use super::*;
 use crate::clock::before;
 use crate::trace::Hooks;
 
-/// What an address does: connects or refuses after so many milliseconds, or never answers.
+/// The behaviour of an address: it connects or refuses after so many milliseconds, or never answers.
 #[derive(Clone, Copy)]
 enum Peer {
     Connects(u64),
@@ -46,23 +46,23 @@ fn field<'a>(families: &'a [Family], scores: &'a Scores) -> Field<'a> {
     Field { families, port: 80, host: None, scores, way: &|_| Way::Unknown, turn: None }
 }
 
-/// Runs a race in paused time and tells it as a timeline.
+/// Runs a race in paused time, and returns its timeline.
 async fn timeline(answers: Vec<(u64, Vec<IpAddr>)>, network: Vec<(IpAddr, Peer)>) -> String {
-    again(&Scores::default(), None, answers, network).await
+    timeline_with_scores(&Scores::default(), None, answers, network).await
 }
 
-/// The same with what earlier races left behind.
-async fn again(
+/// Like [`timeline`], with the scores of earlier races.
+async fn timeline_with_scores(
     scores: &Scores,
     turn: Option<usize>,
     answers: Vec<(u64, Vec<IpAddr>)>,
     network: Vec<(IpAddr, Peer)>,
 ) -> String {
-    within(None, scores, turn, answers, network).await
+    timeline_within(None, scores, turn, answers, network).await
 }
 
-/// The same with a limit in milliseconds.
-async fn within(
+/// Like [`timeline_with_scores`], with a connect timeout in milliseconds.
+async fn timeline_within(
     limit: Option<u64>,
     scores: &Scores,
     turn: Option<usize>,
@@ -115,30 +115,30 @@ async fn within(
 
 #[tokio::test(start_paused = true)]
 async fn a_silent_v6_address_costs_250_ms() {
-    let told = timeline(vec![(0, vec![v6(1)]), (0, vec![v4(1)])], vec![(v6(1), Silent), (v4(1), Connects(10))]);
-    assert_eq!(told.await, "0 dial v6(1); 250 dial v4(1); 260 won v4(1)");
+    let log = timeline(vec![(0, vec![v6(1)]), (0, vec![v4(1)])], vec![(v6(1), Silent), (v4(1), Connects(10))]);
+    assert_eq!(log.await, "0 dial v6(1); 250 dial v4(1); 260 won v4(1)");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_refusal_costs_nothing_more() {
-    let told = timeline(vec![(0, vec![v6(1)]), (0, vec![v4(1)])], vec![(v6(1), Refuses(5)), (v4(1), Connects(10))]);
-    assert_eq!(told.await, "0 dial v6(1); 5 dial v4(1); 15 won v4(1)");
+    let log = timeline(vec![(0, vec![v6(1)]), (0, vec![v4(1)])], vec![(v6(1), Refuses(5)), (v4(1), Connects(10))]);
+    assert_eq!(log.await, "0 dial v6(1); 5 dial v4(1); 15 won v4(1)");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_slow_aaaa_answer_costs_50_ms() {
-    let told = timeline(vec![(3_000, vec![v6(1)]), (0, vec![v4(1)])], vec![(v6(1), Silent), (v4(1), Connects(10))]);
-    assert_eq!(told.await, "50 dial v4(1); 60 won v4(1)");
+    let log = timeline(vec![(3_000, vec![v6(1)]), (0, vec![v4(1)])], vec![(v6(1), Silent), (v4(1), Connects(10))]);
+    assert_eq!(log.await, "50 dial v4(1); 60 won v4(1)");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_slow_a_answer_costs_nothing() {
-    let told = timeline(vec![(0, vec![v6(1)]), (3_000, vec![v4(1)])], vec![(v6(1), Connects(10)), (v4(1), Silent)]);
-    assert_eq!(told.await, "0 dial v6(1); 10 won v6(1)");
+    let log = timeline(vec![(0, vec![v6(1)]), (3_000, vec![v4(1)])], vec![(v6(1), Connects(10)), (v4(1), Silent)]);
+    assert_eq!(log.await, "0 dial v6(1); 10 won v6(1)");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_race_that_is_dropped_leaves_nothing_open() {
+async fn dropping_a_race_cancels_its_attempts() {
     let open = Arc::new(());
     let answers = stream::iter([(Family::V4, [v4(1), v4(2), v4(3)].into(), now())]);
     let dial = |_| {
@@ -160,42 +160,42 @@ async fn a_race_that_is_dropped_leaves_nothing_open() {
 
 #[tokio::test(start_paused = true)]
 async fn an_earlier_attempt_may_still_win() {
-    let told = timeline(vec![(0, vec![v6(1)]), (0, vec![v4(1)])], vec![(v6(1), Connects(300)), (v4(1), Connects(100))]);
-    assert_eq!(told.await, "0 dial v6(1); 250 dial v4(1); 300 won v6(1)");
+    let log = timeline(vec![(0, vec![v6(1)]), (0, vec![v4(1)])], vec![(v6(1), Connects(300)), (v4(1), Connects(100))]);
+    assert_eq!(log.await, "0 dial v6(1); 250 dial v4(1); 300 won v6(1)");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_late_answer_joins_the_race() {
-    let told = timeline(vec![(400, vec![v6(1)]), (0, vec![v4(1)])], vec![(v6(1), Connects(10)), (v4(1), Silent)]);
-    assert_eq!(told.await, "50 dial v4(1); 400 dial v6(1); 410 won v6(1)");
+    let log = timeline(vec![(400, vec![v6(1)]), (0, vec![v4(1)])], vec![(v6(1), Connects(10)), (v4(1), Silent)]);
+    assert_eq!(log.await, "50 dial v4(1); 400 dial v6(1); 410 won v6(1)");
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_address_gets_its_chance() {
+async fn every_address_is_dialled() {
     let mut network: Vec<_> = (1..10).map(|last| (v4(last), Refuses(1))).collect();
     network.push((v4(10), Connects(1)));
     let ips = network.iter().map(|(ip, _)| *ip).collect();
-    let told = timeline(vec![(0, vec![]), (0, ips)], network).await;
-    assert!(told.ends_with("9 dial v4(10); 10 won v4(10)"), "{told}");
+    let log = timeline(vec![(0, vec![]), (0, ips)], network).await;
+    assert!(log.ends_with("9 dial v4(10); 10 won v4(10)"), "{log}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn ten_silent_addresses_do_not_keep_the_next_from_its_turn() {
+async fn ten_silent_addresses_do_not_prevent_the_dial_of_the_next() {
     let mut network: Vec<_> = (1..=10).map(|last| (v4(last), Silent)).collect();
     network.push((v4(11), Connects(10)));
     let ips = network.iter().map(|(ip, _)| *ip).collect();
-    let told = timeline(vec![(0, vec![]), (0, ips)], network).await;
-    assert!(told.ends_with("2250 dial v4(10); 2500 dial v4(11); 2510 won v4(11)"), "{told}");
+    let log = timeline(vec![(0, vec![]), (0, ips)], network).await;
+    assert!(log.ends_with("2250 dial v4(10); 2500 dial v4(11); 2510 won v4(11)"), "{log}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn when_all_fail_all_are_listed() {
-    let told = timeline(vec![(0, vec![v6(1)]), (0, vec![v4(1)])], vec![(v6(1), Refuses(1)), (v4(1), Refuses(1))]);
-    assert_eq!(told.await, "0 dial v6(1); 1 dial v4(1); 2 lost, 2 failed");
+async fn when_all_addresses_fail_all_are_listed() {
+    let log = timeline(vec![(0, vec![v6(1)]), (0, vec![v4(1)])], vec![(v6(1), Refuses(1)), (v4(1), Refuses(1))]);
+    assert_eq!(log.await, "0 dial v6(1); 1 dial v4(1); 2 lost, 2 failed");
 }
 
 #[tokio::test(start_paused = true)]
-async fn only_attempts_that_were_given_up_are_told_as_cancelled() {
+async fn only_dropped_attempts_are_reported_as_cancelled() {
     let trace = DialTrace::new(&Hooks::default(), 1);
     let answers = stream::iter([(Family::V4, [v4(1), v4(2)].into(), now())]);
     let dial = |address: SocketAddr| {
@@ -209,17 +209,17 @@ async fn only_attempts_that_were_given_up_are_told_as_cancelled() {
     let mut race = Race::new(Config::default(), field(&[Family::V4], &scores), answers, dial, now(), &trace);
     assert_eq!(race.next().await.unwrap().0.ip(), v4(2));
     drop(race);
-    let told: Vec<_> = trace.events().into_iter().map(|(_, event)| event).collect();
+    let events: Vec<_> = trace.events().into_iter().map(|(_, event)| event).collect();
     let [_, _, Event::AttemptEnd { address: won, error: None }, Event::AttemptCancelled { address: given_up }] =
-        &told[..]
+        &events[..]
     else {
-        panic!("{told:?}")
+        panic!("{events:?}")
     };
     assert_eq!([won.ip(), given_up.ip()], [v4(2), v4(1)]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_race_goes_on_when_the_winner_will_not_do() {
+async fn the_race_goes_on_after_a_winner() {
     let trace = DialTrace::new(&Hooks::default(), 1);
     let answers = stream::iter([(Family::V4, [v4(1), v4(2)].into(), now())]);
     let dial = |address: SocketAddr| std::future::ready(Ok(address));
@@ -236,12 +236,12 @@ async fn the_next_race_begins_with_the_family_that_won_the_last_one() {
     let scores = Scores::default();
     let answers = || vec![(0, vec![v6(1)]), (0, vec![v4(1)])];
     let network = || vec![(v6(1), Silent), (v4(1), Connects(10))];
-    let told = again(&scores, None, answers(), network()).await;
-    assert_eq!(told, "0 dial v6(1); 250 dial v4(1); 260 won v4(1)");
-    assert_eq!(again(&scores, None, answers(), network()).await, "0 dial v4(1); 10 won v4(1)");
+    let log = timeline_with_scores(&scores, None, answers(), network()).await;
+    assert_eq!(log, "0 dial v6(1); 250 dial v4(1); 260 won v4(1)");
+    assert_eq!(timeline_with_scores(&scores, None, answers(), network()).await, "0 dial v4(1); 10 won v4(1)");
     tokio::time::sleep(Duration::from_secs(11 * 60)).await;
-    let told = again(&scores, None, answers(), network()).await;
-    assert_eq!(told, "0 dial v6(1); 250 dial v4(1); 260 won v4(1)", "ten minutes later it is tried again");
+    let log = timeline_with_scores(&scores, None, answers(), network()).await;
+    assert_eq!(log, "0 dial v6(1); 250 dial v4(1); 260 won v4(1)", "forgotten after ten minutes");
 }
 
 #[tokio::test(start_paused = true)]
@@ -249,10 +249,16 @@ async fn an_address_that_failed_is_dialled_last_for_a_while() {
     let scores = Scores::default();
     let answers = || vec![(0, vec![]), (0, vec![v4(1), v4(2)])];
     let network = || vec![(v4(1), Refuses(1)), (v4(2), Connects(10))];
-    assert_eq!(again(&scores, None, answers(), network()).await, "0 dial v4(1); 1 dial v4(2); 11 won v4(2)");
-    assert_eq!(again(&scores, None, answers(), network()).await, "0 dial v4(2); 10 won v4(2)");
+    assert_eq!(
+        timeline_with_scores(&scores, None, answers(), network()).await,
+        "0 dial v4(1); 1 dial v4(2); 11 won v4(2)"
+    );
+    assert_eq!(timeline_with_scores(&scores, None, answers(), network()).await, "0 dial v4(2); 10 won v4(2)");
     tokio::time::sleep(Duration::from_secs(15)).await;
-    assert_eq!(again(&scores, None, answers(), network()).await, "0 dial v4(1); 1 dial v4(2); 11 won v4(2)");
+    assert_eq!(
+        timeline_with_scores(&scores, None, answers(), network()).await,
+        "0 dial v4(1); 1 dial v4(2); 11 won v4(2)"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -260,35 +266,35 @@ async fn a_short_time_is_shared_by_the_addresses() {
     let scores = Scores::default();
     let answers = || vec![(0, vec![]), (0, vec![v4(1), v4(2)])];
     let network = || vec![(v4(1), Silent), (v4(2), Connects(5))];
-    let told = within(Some(200), &scores, None, answers(), network()).await;
-    assert_eq!(told, "0 dial v4(1); 100 dial v4(2); 105 won v4(2)");
-    let told = within(Some(200), &scores, None, answers(), network()).await;
-    assert_eq!(told, "0 dial v4(2); 5 won v4(2)", "beaten after its part of the time, the first has failed");
+    let log = timeline_within(Some(200), &scores, None, answers(), network()).await;
+    assert_eq!(log, "0 dial v4(1); 100 dial v4(2); 105 won v4(2)");
+    let log = timeline_within(Some(200), &scores, None, answers(), network()).await;
+    assert_eq!(log, "0 dial v4(2); 5 won v4(2)", "the first has failed: it had its part of the time");
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_attempt_that_had_most_of_the_time_when_it_ran_out_has_failed() {
+async fn an_attempt_from_the_first_half_of_the_time_has_failed_when_it_runs_out() {
     let scores = Scores::default();
     let answers = || vec![(0, vec![]), (0, vec![v4(1), v4(2)])];
     let network = || vec![(v4(1), Silent), (v4(2), Connects(150))];
-    let told = within(Some(200), &scores, None, answers(), network()).await;
-    assert_eq!(told, "0 dial v4(1); 100 dial v4(2); 200 out of time");
-    let told = within(Some(200), &scores, None, answers(), network()).await;
-    assert_eq!(told, "0 dial v4(2); 100 dial v4(1); 150 won v4(2)", "the second had too little time to tell");
+    let log = timeline_within(Some(200), &scores, None, answers(), network()).await;
+    assert_eq!(log, "0 dial v4(1); 100 dial v4(2); 200 out of time");
+    let log = timeline_within(Some(200), &scores, None, answers(), network()).await;
+    assert_eq!(log, "0 dial v4(2); 100 dial v4(1); 150 won v4(2)", "the second had too little time to count as failed");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_race_that_is_given_up_before_its_time_blames_no_address() {
+async fn a_race_that_is_dropped_before_its_timeout_records_no_failure() {
     let scores = Scores::default();
     let answers = || vec![(0, vec![]), (0, vec![v4(1), v4(2)])];
     let network = || vec![(v4(1), Silent), (v4(2), Silent)];
-    let race = within(Some(1_000), &scores, None, answers(), network());
+    let race = timeline_within(Some(1_000), &scores, None, answers(), network());
     assert!(tokio::time::timeout(ms(900), race).await.is_err());
     assert!([1, 2].iter().all(|last| scores.lock().standing(now(), (v4(*last), 80).into()) == Standing::Fine));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_connection_that_does_nothing_until_time_runs_out_has_failed() {
+async fn an_unproven_connection_has_failed_when_the_time_runs_out() {
     for (is_proved, standing) in [(false, Standing::Failed), (true, Standing::Fine)] {
         let (scores, trace) = (Scores::default(), DialTrace::new(&Hooks::default(), 1));
         let answers = stream::iter([(Family::V4, [v4(1)].into(), now())]);
@@ -306,9 +312,9 @@ async fn a_connection_that_does_nothing_until_time_runs_out_has_failed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_error_of_this_process_is_not_held_against_the_address() {
-    assert!(!is_the_peers(&io::Error::from_raw_os_error(24)), "too many open files");
-    assert!(is_the_peers(&io::ErrorKind::ConnectionRefused.into()));
+async fn an_error_of_this_process_does_not_count_against_the_address() {
+    assert!(!is_fault_of_address(&io::Error::from_raw_os_error(24)), "too many open files");
+    assert!(is_fault_of_address(&io::ErrorKind::ConnectionRefused.into()));
     for (kind, standing) in
         [(io::ErrorKind::InvalidInput, Standing::Fine), (io::ErrorKind::InvalidData, Standing::Failed)]
     {
@@ -323,7 +329,7 @@ async fn an_error_of_this_process_is_not_held_against_the_address() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn of_many_addresses_few_are_asked_about() {
+async fn at_most_32_addresses_are_sorted() {
     let asked = std::sync::atomic::AtomicUsize::new(0);
     let way = |_: IpAddr| {
         asked.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
@@ -340,20 +346,20 @@ async fn of_many_addresses_few_are_asked_about() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn all_addresses_have_their_share_where_they_are_to() {
+async fn with_equal_shares_each_address_is_dialled_first_in_turn() {
     let scores = Scores::default();
     let mut first = Vec::new();
     for turn in 0..5 {
         let answers = vec![(0, vec![v6(1), v6(2)]), (0, vec![v4(1), v4(2), v4(3)])];
         let network = [v6(1), v6(2), v4(1), v4(2), v4(3)].map(|ip| (ip, Connects(10))).to_vec();
-        let told = again(&scores, Some(turn), answers, network).await;
-        first.push(told.split(';').next().unwrap().trim_start_matches("0 dial ").to_owned());
+        let log = timeline_with_scores(&scores, Some(turn), answers, network).await;
+        first.push(log.split(';').next().unwrap().trim_start_matches("0 dial ").to_owned());
     }
     assert_eq!(first, ["v4(1)", "v4(2)", "v4(3)", "v6(1)", "v6(2)"]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn v4_goes_first_where_v6_packets_would_come_from_elsewhere() {
+async fn v4_goes_first_when_v6_packets_would_have_a_source_of_another_kind() {
     let private: IpAddr = "fd00::9".parse().unwrap();
     for (source, first) in [(private, v4(1)), (v6(9), v6(1))] {
         let (scores, trace) = (Scores::default(), DialTrace::new(&Hooks::default(), 1));
@@ -367,7 +373,7 @@ async fn v4_goes_first_where_v6_packets_would_come_from_elsewhere() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn addresses_without_a_way_to_them_come_last() {
+async fn unreachable_addresses_come_last() {
     let (scores, trace) = (Scores::default(), DialTrace::new(&Hooks::default(), 1));
     let answers = stream::iter([(Family::V4, [v4(1), v4(2)].into(), now())]);
     let way = |ip: IpAddr| if ip == v4(1) { Way::Unreachable } else { Way::From(v4(9)) };

@@ -1,4 +1,4 @@
-//! What a snapshot holds, and what of it is still of use. A core: it is given both clocks.
+//! The contents of a snapshot, and the part of it that is still of use when it is restored. A core: it is given both clocks.
 
 use std::net::IpAddr;
 use std::sync::Arc;
