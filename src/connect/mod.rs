@@ -34,7 +34,7 @@ pub use proxy::{Proxy, ProxyError};
 use crate::clock::{self, Instant};
 use crate::dns::CachedResolver;
 use crate::origin::{Host, Origin, Scheme};
-use crate::race::{self, Failed, Field, Race, Scores, Way};
+use crate::race::{self, AddressOrder, Failed, Race, Scores, Way};
 #[cfg(feature = "__tls")]
 use crate::tls::{Shaken, Tls};
 use crate::trace::{DialTrace, Event, Phase, TlsFacts};
@@ -244,9 +244,9 @@ impl Connector {
         };
         let spread = self.addresses == Addresses::Spread;
         let turn = host.filter(|_| spread).map(|host| self.scores.turn(now, host, target.port()));
-        let field = Field { families, port: target.port(), host, scores: &self.scores, way: &source, turn };
+        let order = AddressOrder { families, port: target.port(), host, scores: &self.scores, way: &source, turn };
         let rules = race::Config { until, ..race::Config::default() };
-        let mut race = Race::new(rules, field, answers, dial, now, trace);
+        let mut race = Race::new(rules, order, answers, dial, now, trace);
         let (mut spoiled, mut lost) = (false, None);
         loop {
             let Some((remote, stream)) = race.next().await else {

@@ -8,8 +8,8 @@
 //!
 //! This file drives the race: it takes DNS answers, starts and cancels attempts, and records the results.
 
+mod address_order;
 mod attempt;
-mod field;
 mod preference;
 mod schedule;
 mod scoreboard;
@@ -27,7 +27,7 @@ use crate::trace::{DialTrace, Event, Family};
 use attempt::{Attempt, Attempts, poll_ended};
 use schedule::{NextAction, Schedule};
 
-pub(crate) use field::{Field, Scores};
+pub(crate) use address_order::{AddressOrder, Scores};
 pub(crate) use preference::Way;
 pub(crate) use schedule::Config;
 
@@ -36,7 +36,7 @@ pub(crate) type Failed = (SocketAddr, Arc<io::Error>);
 
 /// A race between a host's addresses. Dropping it cancels the attempts under way.
 pub(crate) struct Race<'a, A, D, F> {
-    field: Field<'a>,
+    order: AddressOrder<'a>,
     schedule: Schedule,
     timeout: Option<ConnectTimeout>,
     /// The address of the connection that was won last and the start of its attempt, until the connection has proved to work.
@@ -74,25 +74,25 @@ where
     D: Fn(SocketAddr) -> F,
     F: Future<Output = io::Result<T>> + Unpin,
 {
-    /// Creates a race. Each of the field's families comes once in `answers`, with the time of its answer; `dial` makes an
+    /// Creates a race. Each of the order's families comes once in `answers`, with the time of its answer; `dial` makes an
     /// attempt.
     pub(crate) fn new(
         config: Config,
-        field: Field<'a>,
+        order: AddressOrder<'a>,
         answers: A,
         dial: D,
         now: Instant,
         trace: &'a DialTrace,
     ) -> Self {
-        let last_good = field.last_good_family(now);
+        let last_good = order.last_good_family(now);
         let timeout =
             config.until.map(|end| ConnectTimeout { end, middle: now + end.saturating_duration_since(now) / 2 });
-        let schedule = match field.turn {
-            Some(turn) => Schedule::with_equal_shares(config, field.families, turn),
-            None => Schedule::new(config, field.families, last_good.unwrap_or(Family::V6)),
+        let schedule = match order.turn {
+            Some(turn) => Schedule::with_equal_shares(config, order.families, turn),
+            None => Schedule::new(config, order.families, last_good.unwrap_or(Family::V6)),
         };
         Self {
-            field,
+            order,
             schedule,
             timeout,
             unproven: None,
@@ -144,7 +144,7 @@ where
         self.unproven = None;
         // This kind of error means that the client itself lacks something. It does not count against the address.
         if error.kind() != io::ErrorKind::InvalidInput {
-            self.field.scores.lock().record_failure(now(), address);
+            self.order.scores.lock().record_failure(now(), address);
         }
         self.failed.push((address, error));
     }
@@ -167,7 +167,7 @@ where
     /// Cancels an attempt that has had its time, in favour of the next address.
     fn cancel(&mut self, now: Instant, address: SocketAddr) {
         self.attempts.retain(|attempt| attempt.address != address);
-        self.field.scores.lock().record_failure(now, address);
+        self.order.scores.lock().record_failure(now, address);
         let error = io::Error::new(io::ErrorKind::TimedOut, "given up for the next address");
         self.failed.push((address, Arc::new(error)));
     }
@@ -185,11 +185,11 @@ where
 
     /// Adds a family's addresses to the race, in their order.
     fn add_addresses(&mut self, now: Instant, family: Family, addresses: &[IpAddr]) {
-        let sorted = self.field.sort(now, family, addresses);
+        let sorted = self.order.sort(now, family, addresses);
         if sorted.yields_to_v4 && self.family_is_open {
             self.schedule.prefer(Family::V4);
         }
-        self.schedule.add_addresses(now, family, self.field.with_standings(now, &sorted.addresses));
+        self.schedule.add_addresses(now, family, self.order.with_standings(now, &sorted.addresses));
     }
 
     /// Records the end of an attempt. Returns its connection if it has one.
@@ -209,7 +209,7 @@ where
             }
             Err(error) => {
                 if is_fault_of_address(&error) {
-                    self.field.scores.lock().record_failure(now, address);
+                    self.order.scores.lock().record_failure(now, address);
                 }
                 let error = Arc::new(error);
                 self.trace.emit_at(now, Event::AttemptEnd { address, error: Some(error.clone()) });
@@ -222,8 +222,8 @@ where
     /// Records the winner, and as failures the attempts that had enough time to win: a whole attempt delay, or the shortest one
     /// of this race if they started before the winner.
     fn record_winner(&self, now: Instant, address: SocketAddr, started: Instant) {
-        let mut scores = self.field.scores.lock();
-        let host = self.field.host.filter(|_| self.schedule.has_both_families());
+        let mut scores = self.order.scores.lock();
+        let host = self.order.host.filter(|_| self.schedule.has_both_families());
         scores.record_connection(now, host, address, now - started);
         let (whole_delay, shortest_delay) = self.schedule.attempt_delays();
         for attempt in &self.attempts {
@@ -245,7 +245,7 @@ impl<A, D, F> Drop for Race<'_, A, D, F> {
         if now < timeout.end {
             return;
         }
-        let mut scores = self.field.scores.lock();
+        let mut scores = self.order.scores.lock();
         let under_way = self.attempts.iter().map(|attempt| (attempt.address, attempt.started));
         for (address, started) in under_way.chain(self.unproven) {
             if started < timeout.middle {

@@ -42,8 +42,8 @@ fn short(ip: IpAddr) -> String {
     }
 }
 
-fn field<'a>(families: &'a [Family], scores: &'a Scores) -> Field<'a> {
-    Field { families, port: 80, host: None, scores, way: &|_| Way::Unknown, turn: None }
+fn order<'a>(families: &'a [Family], scores: &'a Scores) -> AddressOrder<'a> {
+    AddressOrder { families, port: 80, host: None, scores, way: &|_| Way::Unknown, turn: None }
 }
 
 /// Runs a race in paused time, and returns its timeline.
@@ -101,9 +101,9 @@ async fn timeline_within(
     };
     let trace = DialTrace::new(&Hooks::default(), 1);
     let host = "api.test".into();
-    let field = Field { host: Some(&host), turn, ..field(&families, scores) };
+    let order = AddressOrder { host: Some(&host), turn, ..order(&families, scores) };
     let until = limit.map(|limit| start + ms(limit));
-    let mut race = Race::new(Config { until, ..Config::default() }, field, answers, dial, now(), &trace);
+    let mut race = Race::new(Config { until, ..Config::default() }, order, answers, dial, now(), &trace);
     let ended = before(until, std::pin::pin!(race.next())).await;
     match ended {
         Some(Some((address, ()))) => note(format!("won {}", short(address.ip()))),
@@ -149,7 +149,7 @@ async fn dropping_a_race_cancels_its_attempts() {
         })
     };
     let (scores, trace) = (Scores::default(), DialTrace::new(&Hooks::default(), 1));
-    let mut race = Race::new(Config::default(), field(&[Family::V4], &scores), answers, dial, now(), &trace);
+    let mut race = Race::new(Config::default(), order(&[Family::V4], &scores), answers, dial, now(), &trace);
     assert!(tokio::time::timeout(ms(600), race.next()).await.is_err());
     assert_eq!(Arc::strong_count(&open), 4, "three attempts are under way");
     drop(race);
@@ -206,7 +206,7 @@ async fn only_dropped_attempts_are_reported_as_cancelled() {
         })
     };
     let scores = Scores::default();
-    let mut race = Race::new(Config::default(), field(&[Family::V4], &scores), answers, dial, now(), &trace);
+    let mut race = Race::new(Config::default(), order(&[Family::V4], &scores), answers, dial, now(), &trace);
     assert_eq!(race.next().await.unwrap().0.ip(), v4(2));
     drop(race);
     let events: Vec<_> = trace.events().into_iter().map(|(_, event)| event).collect();
@@ -224,7 +224,7 @@ async fn the_race_goes_on_after_a_winner() {
     let answers = stream::iter([(Family::V4, [v4(1), v4(2)].into(), now())]);
     let dial = |address: SocketAddr| std::future::ready(Ok(address));
     let scores = Scores::default();
-    let mut race = Race::new(Config::default(), field(&[Family::V4], &scores), answers, dial, now(), &trace);
+    let mut race = Race::new(Config::default(), order(&[Family::V4], &scores), answers, dial, now(), &trace);
     let first = race.next().await.unwrap().0;
     let second = race.next().await.unwrap().0;
     assert_eq!([first.ip(), second.ip()], [v4(1), v4(2)]);
@@ -300,7 +300,7 @@ async fn an_unproven_connection_has_failed_when_the_time_runs_out() {
         let answers = stream::iter([(Family::V4, [v4(1)].into(), now())]);
         let dial = |address: SocketAddr| std::future::ready(Ok(address));
         let config = Config { until: Some(now() + ms(200)), ..Config::default() };
-        let mut race = Race::new(config, field(&[Family::V4], &scores), answers, dial, now(), &trace);
+        let mut race = Race::new(config, order(&[Family::V4], &scores), answers, dial, now(), &trace);
         race.next().await.unwrap();
         if is_proved {
             race.proved();
@@ -321,7 +321,7 @@ async fn an_error_of_this_process_does_not_count_against_the_address() {
         let (scores, trace) = (Scores::default(), DialTrace::new(&Hooks::default(), 1));
         let answers = stream::iter([(Family::V4, [v4(1)].into(), now())]);
         let dial = |address: SocketAddr| std::future::ready(Ok(address));
-        let mut race = Race::new(Config::default(), field(&[Family::V4], &scores), answers, dial, now(), &trace);
+        let mut race = Race::new(Config::default(), order(&[Family::V4], &scores), answers, dial, now(), &trace);
         let (address, _) = race.next().await.unwrap();
         race.spoiled(address, Arc::new(kind.into()));
         assert_eq!(scores.lock().standing(now(), address), standing, "{kind}");
@@ -338,9 +338,9 @@ async fn at_most_32_addresses_are_sorted() {
     let ips: Vec<_> = (0..2_500_u32).map(|number| IpAddr::from((0x0a00_0000 + number).to_be_bytes())).collect();
     let (scores, trace) = (Scores::default(), DialTrace::new(&Hooks::default(), 1));
     let answers = stream::iter([(Family::V4, ips.into(), now())]);
-    let field = Field { way: &way, ..field(&[Family::V4], &scores) };
+    let order = AddressOrder { way: &way, ..order(&[Family::V4], &scores) };
     let dial = |address: SocketAddr| std::future::ready(Ok(address));
-    let mut race = Race::new(Config::default(), field, answers, dial, now(), &trace);
+    let mut race = Race::new(Config::default(), order, answers, dial, now(), &trace);
     race.next().await.unwrap();
     assert_eq!(asked.load(std::sync::atomic::Ordering::Relaxed), 32);
 }
@@ -365,9 +365,9 @@ async fn v4_goes_first_when_v6_packets_would_have_a_source_of_another_kind() {
         let (scores, trace) = (Scores::default(), DialTrace::new(&Hooks::default(), 1));
         let answered = [(Family::V6, [v6(1)].into(), now()), (Family::V4, [v4(1)].into(), now())];
         let way = |ip: IpAddr| if ip.is_ipv6() { Way::From(source) } else { Way::From(v4(9)) };
-        let field = Field { way: &way, ..field(&Family::BOTH, &scores) };
+        let order = AddressOrder { way: &way, ..order(&Family::BOTH, &scores) };
         let dial = |address: SocketAddr| std::future::ready(Ok(address));
-        let mut race = Race::new(Config::default(), field, stream::iter(answered), dial, now(), &trace);
+        let mut race = Race::new(Config::default(), order, stream::iter(answered), dial, now(), &trace);
         assert_eq!(race.next().await.unwrap().0.ip(), first, "from {source}");
     }
 }
@@ -377,8 +377,8 @@ async fn unreachable_addresses_come_last() {
     let (scores, trace) = (Scores::default(), DialTrace::new(&Hooks::default(), 1));
     let answers = stream::iter([(Family::V4, [v4(1), v4(2)].into(), now())]);
     let way = |ip: IpAddr| if ip == v4(1) { Way::Unreachable } else { Way::From(v4(9)) };
-    let field = Field { way: &way, ..field(&[Family::V4], &scores) };
+    let order = AddressOrder { way: &way, ..order(&[Family::V4], &scores) };
     let dial = |address: SocketAddr| std::future::ready(Ok(address));
-    let mut race = Race::new(Config::default(), field, answers, dial, now(), &trace);
+    let mut race = Race::new(Config::default(), order, answers, dial, now(), &trace);
     assert_eq!(race.next().await.unwrap().0.ip(), v4(2));
 }

@@ -35,7 +35,7 @@ impl Scores {
 }
 
 /// The host whose addresses race, and all that the order of its addresses depends on.
-pub(crate) struct Field<'a> {
+pub(crate) struct AddressOrder<'a> {
     pub(crate) families: &'a [Family],
     pub(crate) port: u16,
     /// The name of the host; `None` for a literal address.
@@ -54,7 +54,7 @@ pub(super) struct SortedAddresses<'a> {
     pub(super) yields_to_v4: bool,
 }
 
-impl Field<'_> {
+impl AddressOrder<'_> {
     /// The family of this host's last connection, if that was not long ago.
     pub(super) fn last_good_family(&self, now: Instant) -> Option<Family> {
         self.host.and_then(|host| self.scores.lock().last_good(now, host))
