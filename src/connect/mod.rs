@@ -34,7 +34,7 @@ pub use proxy::{Proxy, ProxyError};
 use crate::clock::{self, Instant};
 use crate::dns::CachedResolver;
 use crate::origin::{Host, Origin, Scheme};
-use crate::race::{self, AddressOrder, Failed, Race, Scores, Way};
+use crate::race::{self, AddressOrder, Failed, Race, Scores, SourceAddress};
 #[cfg(feature = "__tls")]
 use crate::tls::{Shaken, Tls};
 use crate::trace::{DialTrace, Event, Phase, TlsFacts};
@@ -233,10 +233,10 @@ impl Connector {
         let (families, answers) = self.resolve(target.host(), policy, &lookups, now, trace);
         let dial = |address: SocketAddr| self.transport.connect(address);
         let source = |ip| match self.transport.source_of((ip, target.port()).into()) {
-            None => Way::Unknown,
-            Some(Ok(source)) => Way::From(source),
-            Some(Err(error)) if is_no_route(&error) => Way::Unreachable,
-            Some(Err(_)) => Way::Unknown,
+            None => SourceAddress::Unknown,
+            Some(Ok(source)) => SourceAddress::Known(source),
+            Some(Err(error)) if is_no_route(&error) => SourceAddress::Unreachable,
+            Some(Err(_)) => SourceAddress::Unknown,
         };
         let host = match target.host() {
             Host::Name(name) => Some(name),
@@ -244,7 +244,8 @@ impl Connector {
         };
         let spread = self.addresses == Addresses::Spread;
         let turn = host.filter(|_| spread).map(|host| self.scores.turn(now, host, target.port()));
-        let order = AddressOrder { families, port: target.port(), host, scores: &self.scores, way: &source, turn };
+        let order =
+            AddressOrder { families, port: target.port(), host, scores: &self.scores, source_of: &source, turn };
         let rules = race::Config { until, ..race::Config::default() };
         let mut race = Race::new(rules, order, answers, dial, now, trace);
         let (mut spoiled, mut lost) = (false, None);

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::preference::{self, Way};
+use super::preference::{self, SourceAddress};
 use super::scoreboard::{Scoreboard, Standing};
 use crate::clock::Instant;
 use crate::trace::Family;
@@ -42,7 +42,7 @@ pub(crate) struct AddressOrder<'a> {
     pub(crate) host: Option<&'a Arc<str>>,
     pub(crate) scores: &'a Scores,
     /// Returns the source address of packets to an address.
-    pub(crate) way: &'a (dyn Fn(IpAddr) -> Way + Sync),
+    pub(crate) source_of: &'a (dyn Fn(IpAddr) -> SourceAddress + Sync),
     /// The number of races before this one, if all addresses are to be dialled first equally often.
     pub(crate) turn: Option<usize>,
 }
@@ -67,26 +67,26 @@ impl AddressOrder<'_> {
             return SortedAddresses { addresses: Cow::Borrowed(addresses), yields_to_v4: false };
         }
         let (sorted, rest) = addresses.split_at(addresses.len().min(MAX_SORTED));
-        let mut ways = self.ways(now, sorted);
-        preference::sort(&mut ways);
-        let yields_to_v4 = family == Family::V6 && preference::yields_to_v4(ways[0]);
-        let addresses = ways.into_iter().map(|(ip, _)| ip).chain(rest.iter().copied()).collect();
+        let mut sources = self.with_sources(now, sorted);
+        preference::sort(&mut sources);
+        let yields_to_v4 = family == Family::V6 && preference::yields_to_v4(sources[0]);
+        let addresses = sources.into_iter().map(|(ip, _)| ip).chain(rest.iter().copied()).collect();
         SortedAddresses { addresses: Cow::Owned(addresses), yields_to_v4 }
     }
 
     /// Returns the addresses with their source addresses, which are remembered or found out.
-    fn ways(&self, now: Instant, addresses: &[IpAddr]) -> Vec<(IpAddr, Way)> {
+    fn with_sources(&self, now: Instant, addresses: &[IpAddr]) -> Vec<(IpAddr, SourceAddress)> {
         let known: Vec<_> = {
             let scores = self.scores.lock();
-            addresses.iter().map(|ip| (*ip, scores.way(now, *ip))).collect()
+            addresses.iter().map(|ip| (*ip, scores.source(now, *ip))).collect()
         };
-        let find_out = |(ip, way): (IpAddr, Option<Way>)| {
-            let way = way.unwrap_or_else(|| {
-                let way = (self.way)(ip);
-                self.scores.lock().learn_way(now, ip, way);
-                way
+        let find_out = |(ip, source): (IpAddr, Option<SourceAddress>)| {
+            let source = source.unwrap_or_else(|| {
+                let source = (self.source_of)(ip);
+                self.scores.lock().learn_source(now, ip, source);
+                source
             });
-            (ip, way)
+            (ip, source)
         };
         known.into_iter().map(find_out).collect()
     }

@@ -28,7 +28,7 @@ use attempt::{Attempt, Attempts, poll_ended};
 use schedule::{NextAction, Schedule};
 
 pub(crate) use address_order::{AddressOrder, Scores};
-pub(crate) use preference::Way;
+pub(crate) use preference::SourceAddress;
 pub(crate) use schedule::Config;
 
 /// An address to which no connection was made, and the error.

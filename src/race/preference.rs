@@ -5,20 +5,20 @@ use std::net::{IpAddr, Ipv6Addr};
 
 /// The source address of packets to an address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Way {
+pub(crate) enum SourceAddress {
     Unknown,
     /// There is no route to the address.
     Unreachable,
-    From(IpAddr),
+    Known(IpAddr),
 }
 
 /// Sorts addresses of one family, the preferred ones first. Equally good ones keep their order.
 ///
 /// If the source of any address is unknown, its position cannot be determined, and only the unreachable addresses are moved, to
 /// the end.
-pub(crate) fn sort(addresses: &mut [(IpAddr, Way)]) {
-    if addresses.iter().any(|(_, way)| *way == Way::Unknown) {
-        addresses.sort_by_key(|(_, way)| *way == Way::Unreachable);
+pub(crate) fn sort(addresses: &mut [(IpAddr, SourceAddress)]) {
+    if addresses.iter().any(|(_, source)| *source == SourceAddress::Unknown) {
+        addresses.sort_by_key(|(_, source)| *source == SourceAddress::Unreachable);
     } else {
         addresses.sort_by(|one, other| compare(*one, *other));
     }
@@ -26,23 +26,23 @@ pub(crate) fn sort(addresses: &mut [(IpAddr, Way)]) {
 
 /// Returns true if all IPv4 addresses are preferred to this IPv6 one, by rule 1, 2 or 5: it is unreachable, or its source has
 /// another scope or label.
-pub(crate) fn yields_to_v4((ip, way): (IpAddr, Way)) -> bool {
-    match way {
-        Way::Unknown => false,
-        Way::Unreachable => true,
-        Way::From(source) => scope(ip) != scope(source) || policy(ip).label != policy(source).label,
+pub(crate) fn yields_to_v4((ip, source): (IpAddr, SourceAddress)) -> bool {
+    match source {
+        SourceAddress::Unknown => false,
+        SourceAddress::Unreachable => true,
+        SourceAddress::Known(source) => scope(ip) != scope(source) || policy(ip).label != policy(source).label,
     }
 }
 
-fn compare((one, from_one): (IpAddr, Way), (other, from_other): (IpAddr, Way)) -> Ordering {
-    use Way::{From, Unknown, Unreachable};
+fn compare((one, from_one): (IpAddr, SourceAddress), (other, from_other): (IpAddr, SourceAddress)) -> Ordering {
+    use SourceAddress::{Known, Unknown, Unreachable};
     match (from_one, from_other) {
         // `sort` does not compare if any source is unknown.
         (Unknown, _) | (_, Unknown) | (Unreachable, Unreachable) => Ordering::Equal,
         // Rule 1: avoid unusable destinations.
-        (Unreachable, From(_)) => Ordering::Greater,
-        (From(_), Unreachable) => Ordering::Less,
-        (From(source_one), From(source_other)) => {
+        (Unreachable, Known(_)) => Ordering::Greater,
+        (Known(_), Unreachable) => Ordering::Less,
+        (Known(source_one), Known(source_other)) => {
             // Rules 2, 5, 6, 8 and 9. The others need facts that only the operating system has.
             let matching = |ip, source| scope(ip) == scope(source);
             let labelled = |ip, source| policy(ip).label == policy(source).label;
@@ -116,12 +116,12 @@ mod tests {
         let mut addresses: Vec<_> = list
             .iter()
             .map(|(ip, source)| {
-                let way = match *source {
-                    "-" => Way::Unreachable,
-                    "?" => Way::Unknown,
-                    source => Way::From(source.parse().unwrap()),
+                let source = match *source {
+                    "-" => SourceAddress::Unreachable,
+                    "?" => SourceAddress::Unknown,
+                    source => SourceAddress::Known(source.parse().unwrap()),
                 };
-                (ip.parse().unwrap(), way)
+                (ip.parse().unwrap(), source)
             })
             .collect();
         sort(&mut addresses);

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use foldhash::fast::RandomState;
 
-use super::preference::Way;
+use super::preference::SourceAddress;
 use crate::clock::Instant;
 use crate::trace::Family;
 
@@ -22,7 +22,7 @@ const SLOW: Duration = Duration::from_millis(250);
 /// The time after which a result is forgotten.
 const MAX_AGE: Duration = Duration::from_secs(10 * 60);
 /// The time after which a source address is found out anew, because routes change.
-const MAX_WAY_AGE: Duration = Duration::from_secs(10);
+const MAX_SOURCE_AGE: Duration = Duration::from_secs(10);
 /// The most addresses, and the most hosts, that are remembered. Beyond that, the older half is dropped.
 const MAX_ENTRIES: usize = 4_096;
 
@@ -43,7 +43,7 @@ pub(crate) struct Scoreboard {
     /// The last good family of each host.
     hosts: HashMap<Arc<str>, (Family, Instant), RandomState>,
     /// The source address of packets to each address.
-    ways: HashMap<IpAddr, (Way, Instant), RandomState>,
+    sources: HashMap<IpAddr, (SourceAddress, Instant), RandomState>,
     /// The number of races for each host and port.
     turns: HashMap<(Arc<str>, u16), (usize, Instant), RandomState>,
 }
@@ -64,7 +64,7 @@ impl Scoreboard {
         Self {
             addresses: HashMap::default(),
             hosts: HashMap::default(),
-            ways: HashMap::default(),
+            sources: HashMap::default(),
             turns: HashMap::default(),
         }
     }
@@ -119,18 +119,18 @@ impl Scoreboard {
     }
 
     /// Returns the source address of packets to an address, if it was found out a short time ago.
-    pub(crate) fn way(&self, now: Instant, ip: IpAddr) -> Option<Way> {
-        let (way, seen) = self.ways.get(&ip)?;
-        if *seen + MAX_WAY_AGE <= now {
+    pub(crate) fn source(&self, now: Instant, ip: IpAddr) -> Option<SourceAddress> {
+        let (source, seen) = self.sources.get(&ip)?;
+        if *seen + MAX_SOURCE_AGE <= now {
             return None;
         }
-        Some(*way)
+        Some(*source)
     }
 
     /// Records the source address of packets to an address.
-    pub(crate) fn learn_way(&mut self, now: Instant, ip: IpAddr, way: Way) {
-        make_room(&mut self.ways, |(_, seen)| *seen);
-        self.ways.insert(ip, (way, now));
+    pub(crate) fn learn_source(&mut self, now: Instant, ip: IpAddr, source: SourceAddress) {
+        make_room(&mut self.sources, |(_, seen)| *seen);
+        self.sources.insert(ip, (source, now));
     }
 
     /// Counts a race for a host and port. Returns the number of races before it.
@@ -247,10 +247,10 @@ mod tests {
     #[test]
     fn a_source_address_is_remembered_for_ten_seconds() {
         let (mut board, now) = (Scoreboard::new(), crate::clock::now());
-        assert_eq!(board.way(now, ip(1)), None);
-        board.learn_way(now, ip(1), Way::Unreachable);
-        assert_eq!(board.way(now + secs(9), ip(1)), Some(Way::Unreachable));
-        assert_eq!(board.way(now + secs(10), ip(1)), None);
+        assert_eq!(board.source(now, ip(1)), None);
+        board.learn_source(now, ip(1), SourceAddress::Unreachable);
+        assert_eq!(board.source(now + secs(9), ip(1)), Some(SourceAddress::Unreachable));
+        assert_eq!(board.source(now + secs(10), ip(1)), None);
     }
 
     #[test]

@@ -43,7 +43,7 @@ fn short(ip: IpAddr) -> String {
 }
 
 fn order<'a>(families: &'a [Family], scores: &'a Scores) -> AddressOrder<'a> {
-    AddressOrder { families, port: 80, host: None, scores, way: &|_| Way::Unknown, turn: None }
+    AddressOrder { families, port: 80, host: None, scores, source_of: &|_| SourceAddress::Unknown, turn: None }
 }
 
 /// Runs a race in paused time, and returns its timeline.
@@ -331,14 +331,14 @@ async fn an_error_of_this_process_does_not_count_against_the_address() {
 #[tokio::test(start_paused = true)]
 async fn at_most_32_addresses_are_sorted() {
     let asked = std::sync::atomic::AtomicUsize::new(0);
-    let way = |_: IpAddr| {
+    let source_of = |_: IpAddr| {
         asked.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        Way::From(v4(9))
+        SourceAddress::Known(v4(9))
     };
     let ips: Vec<_> = (0..2_500_u32).map(|number| IpAddr::from((0x0a00_0000 + number).to_be_bytes())).collect();
     let (scores, trace) = (Scores::default(), DialTrace::new(&Hooks::default(), 1));
     let answers = stream::iter([(Family::V4, ips.into(), now())]);
-    let order = AddressOrder { way: &way, ..order(&[Family::V4], &scores) };
+    let order = AddressOrder { source_of: &source_of, ..order(&[Family::V4], &scores) };
     let dial = |address: SocketAddr| std::future::ready(Ok(address));
     let mut race = Race::new(Config::default(), order, answers, dial, now(), &trace);
     race.next().await.unwrap();
@@ -364,8 +364,9 @@ async fn v4_goes_first_when_v6_packets_would_have_a_source_of_another_kind() {
     for (source, first) in [(private, v4(1)), (v6(9), v6(1))] {
         let (scores, trace) = (Scores::default(), DialTrace::new(&Hooks::default(), 1));
         let answered = [(Family::V6, [v6(1)].into(), now()), (Family::V4, [v4(1)].into(), now())];
-        let way = |ip: IpAddr| if ip.is_ipv6() { Way::From(source) } else { Way::From(v4(9)) };
-        let order = AddressOrder { way: &way, ..order(&Family::BOTH, &scores) };
+        let source_of =
+            |ip: IpAddr| if ip.is_ipv6() { SourceAddress::Known(source) } else { SourceAddress::Known(v4(9)) };
+        let order = AddressOrder { source_of: &source_of, ..order(&Family::BOTH, &scores) };
         let dial = |address: SocketAddr| std::future::ready(Ok(address));
         let mut race = Race::new(Config::default(), order, stream::iter(answered), dial, now(), &trace);
         assert_eq!(race.next().await.unwrap().0.ip(), first, "from {source}");
@@ -376,8 +377,8 @@ async fn v4_goes_first_when_v6_packets_would_have_a_source_of_another_kind() {
 async fn unreachable_addresses_come_last() {
     let (scores, trace) = (Scores::default(), DialTrace::new(&Hooks::default(), 1));
     let answers = stream::iter([(Family::V4, [v4(1), v4(2)].into(), now())]);
-    let way = |ip: IpAddr| if ip == v4(1) { Way::Unreachable } else { Way::From(v4(9)) };
-    let order = AddressOrder { way: &way, ..order(&[Family::V4], &scores) };
+    let source_of = |ip: IpAddr| if ip == v4(1) { SourceAddress::Unreachable } else { SourceAddress::Known(v4(9)) };
+    let order = AddressOrder { source_of: &source_of, ..order(&[Family::V4], &scores) };
     let dial = |address: SocketAddr| std::future::ready(Ok(address));
     let mut race = Race::new(Config::default(), order, answers, dial, now(), &trace);
     assert_eq!(race.next().await.unwrap().0.ip(), v4(2));
