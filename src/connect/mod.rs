@@ -34,7 +34,7 @@ pub use proxy::{Proxy, ProxyError};
 use crate::clock::{self, Instant};
 use crate::dns::CachedResolver;
 use crate::origin::{Host, Origin, Scheme};
-use crate::race::{self, AddressOrder, Failed, Race, Scores, SourceAddress};
+use crate::race::{self, AddressOrder, FailedAddress, Race, Scores, SourceAddress};
 #[cfg(feature = "__tls")]
 use crate::tls::{Shaken, Tls};
 use crate::trace::{DialTrace, Event, Phase, TlsFacts};
@@ -309,7 +309,7 @@ impl Connector {
 
     /// Whether an attempt failed because there are no more sockets to be had. An address that cannot be assigned is a port
     /// that cannot be had only where there is an address to connect from at all.
-    fn is_exhausted(&self, (address, error): &Failed) -> bool {
+    fn is_exhausted(&self, (address, error): &FailedAddress) -> bool {
         let has_source = || matches!(self.transport.source_of(*address), Some(Ok(_)));
         is_exhaustion(error) && (error.kind() != std::io::ErrorKind::AddrNotAvailable || has_source())
     }

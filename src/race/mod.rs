@@ -32,7 +32,7 @@ pub(crate) use preference::SourceAddress;
 pub(crate) use schedule::Config;
 
 /// An address to which no connection was made, and the error.
-pub(crate) type Failed = (SocketAddr, Arc<io::Error>);
+pub(crate) type FailedAddress = (SocketAddr, Arc<io::Error>);
 
 /// A race between a host's addresses. Dropping it cancels the attempts under way.
 pub(crate) struct Race<'a, A, D, F> {
@@ -46,7 +46,7 @@ pub(crate) struct Race<'a, A, D, F> {
     answers: A,
     dial: D,
     attempts: Attempts<'a, F>,
-    failed: Vec<Failed>,
+    failed: Vec<FailedAddress>,
     trace: &'a DialTrace,
     /// The time at which the race was created, until it is first polled. It spares a look at the clock.
     created: Option<Instant>,
@@ -160,7 +160,7 @@ where
     }
 
     /// Returns the addresses that have failed so far.
-    pub(crate) fn into_failed(mut self) -> Vec<Failed> {
+    pub(crate) fn into_failed(mut self) -> Vec<FailedAddress> {
         std::mem::take(&mut self.failed)
     }
 
