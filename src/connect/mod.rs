@@ -243,7 +243,7 @@ impl Connector {
             Host::Ip(_) => None,
         };
         let spread = self.addresses == Addresses::Spread;
-        let turn = host.filter(|_| spread).map(|host| self.scores.turn(now, host, target.port()));
+        let turn = host.filter(|_| spread).map(|host| self.scores.count_race(now, host, target.port()));
         let order =
             AddressOrder { families, port: target.port(), host, scores: &self.scores, source_of: &source, turn };
         let rules = race::Config { until, ..race::Config::default() };
@@ -278,7 +278,7 @@ impl Connector {
                     Err(NotLed { error, .. }) => {
                         let error = Arc::new(error);
                         lost = Some(error.clone());
-                        race.spoiled(remote, error);
+                        race.reject(remote, error);
                         continue;
                     }
                 },
@@ -287,13 +287,13 @@ impl Connector {
             let mut part_of_time = None;
             if through.is_some() {
                 // The proxy has led on: from here on it is the origin that takes its time.
-                race.proved();
+                race.confirm();
             } else if origin.scheme() == Scheme::Https {
-                part_of_time = race.part_of_time(clock::now());
+                part_of_time = race.handshake_timeout(clock::now());
             }
             match self.secure(origin, Some(remote), stream, part_of_time, trace).await {
                 Ok((stream, facts)) => {
-                    race.proved();
+                    race.confirm();
                     let interest = host.map(|name| Interest::new(&self.resolver, name, families, now));
                     return Ok(Line { stream, facts, remote: Some(remote), forwarding, interest, probe });
                 }
@@ -301,7 +301,7 @@ impl Connector {
                 Err(error) if through.is_some() => return Err(ConnectError::Tls(vec![(remote, error)])),
                 Err(error) => {
                     spoiled = true;
-                    race.spoiled(remote, error);
+                    race.reject(remote, error);
                 }
             }
         }

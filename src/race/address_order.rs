@@ -29,8 +29,8 @@ impl Scores {
     }
 
     /// Counts a race for a host's addresses. Returns the number of races before it.
-    pub(crate) fn turn(&self, now: Instant, host: &Arc<str>, port: u16) -> usize {
-        self.lock().turn(now, host, port)
+    pub(crate) fn count_race(&self, now: Instant, host: &Arc<str>, port: u16) -> usize {
+        self.lock().count_race(now, host, port)
     }
 }
 

@@ -140,7 +140,7 @@ where
     }
 
     /// Records that the connection to an address, which the race had won, turned out to be of no use.
-    pub(crate) fn spoiled(&mut self, address: SocketAddr, error: Arc<io::Error>) {
+    pub(crate) fn reject(&mut self, address: SocketAddr, error: Arc<io::Error>) {
         self.unproven = None;
         // This kind of error means that the client itself lacks something. It does not count against the address.
         if error.kind() != io::ErrorKind::InvalidInput {
@@ -150,12 +150,12 @@ where
     }
 
     /// Records that the connection won last works. A later failure does not count against its address.
-    pub(crate) fn proved(&mut self) {
+    pub(crate) fn confirm(&mut self) {
         self.unproven = None;
     }
 
     /// Returns the longest time for a handshake over the connection, if time has to be left for other addresses.
-    pub(crate) fn part_of_time(&self, now: Instant) -> Option<Duration> {
+    pub(crate) fn handshake_timeout(&self, now: Instant) -> Option<Duration> {
         self.schedule.handshake_timeout(now)
     }
 

@@ -134,7 +134,7 @@ impl Scoreboard {
     }
 
     /// Counts a race for a host and port. Returns the number of races before it.
-    pub(crate) fn turn(&mut self, now: Instant, host: &Arc<str>, port: u16) -> usize {
+    pub(crate) fn count_race(&mut self, now: Instant, host: &Arc<str>, port: u16) -> usize {
         make_room(&mut self.turns, |(_, seen)| *seen);
         let (turn, seen) = self.turns.entry((host.clone(), port)).or_insert((0, now));
         *seen = now;
@@ -262,7 +262,7 @@ mod tests {
             let host: Arc<str> = number.to_string().into();
             board.record_connection(now, Some(&host), ip, secs(0));
             board.record_failure(now, ip);
-            board.turn(now, &host, 443);
+            board.count_race(now, &host, 443);
             assert!(
                 board.addresses.len() <= MAX_ENTRIES
                     && board.hosts.len() <= MAX_ENTRIES

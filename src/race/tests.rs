@@ -295,15 +295,15 @@ async fn a_race_that_is_dropped_before_its_timeout_records_no_failure() {
 
 #[tokio::test(start_paused = true)]
 async fn an_unproven_connection_has_failed_when_the_time_runs_out() {
-    for (is_proved, standing) in [(false, Standing::Failed), (true, Standing::Fine)] {
+    for (is_confirmed, standing) in [(false, Standing::Failed), (true, Standing::Fine)] {
         let (scores, trace) = (Scores::default(), DialTrace::new(&Hooks::default(), 1));
         let answers = stream::iter([(Family::V4, [v4(1)].into(), now())]);
         let dial = |address: SocketAddr| std::future::ready(Ok(address));
         let config = Config { until: Some(now() + ms(200)), ..Config::default() };
         let mut race = Race::new(config, order(&[Family::V4], &scores), answers, dial, now(), &trace);
         race.next().await.unwrap();
-        if is_proved {
-            race.proved();
+        if is_confirmed {
+            race.confirm();
         }
         tokio::time::sleep(ms(200)).await;
         drop(race);
@@ -323,7 +323,7 @@ async fn an_error_of_this_process_does_not_count_against_the_address() {
         let dial = |address: SocketAddr| std::future::ready(Ok(address));
         let mut race = Race::new(Config::default(), order(&[Family::V4], &scores), answers, dial, now(), &trace);
         let (address, _) = race.next().await.unwrap();
-        race.spoiled(address, Arc::new(kind.into()));
+        race.reject(address, Arc::new(kind.into()));
         assert_eq!(scores.lock().standing(now(), address), standing, "{kind}");
     }
 }
