@@ -246,7 +246,7 @@ impl Connector {
         let turn = host.filter(|_| spread).map(|host| self.scores.count_race(now, host, target.port()));
         let order =
             AddressOrder { families, port: target.port(), host, scores: &self.scores, source_of: &source, turn };
-        let rules = race::Config { until, ..race::Config::default() };
+        let rules = race::Config { deadline: until, ..race::Config::default() };
         let mut race = Race::new(rules, order, answers, dial, now, trace);
         let (mut spoiled, mut lost) = (false, None);
         loop {

@@ -30,7 +30,7 @@ pub(crate) struct Config {
     /// The most addresses of a family that are dialled: as many as fit into a DNS answer.
     pub(crate) max_addresses: usize,
     /// The end of the connect timeout.
-    pub(crate) until: Option<Instant>,
+    pub(crate) deadline: Option<Instant>,
 }
 
 impl Default for Config {
@@ -40,7 +40,7 @@ impl Default for Config {
             attempt_delay: Duration::from_millis(250),
             max_in_flight: 6,
             max_addresses: 4_096,
-            until: None,
+            deadline: None,
         }
     }
 }
@@ -249,7 +249,7 @@ impl Schedule {
 
     /// Returns what is left of the connect timeout.
     fn time_left(&self, now: Instant) -> Option<Duration> {
-        self.config.until.map(|until| until.saturating_duration_since(now))
+        self.config.deadline.map(|deadline| deadline.saturating_duration_since(now))
     }
 
     /// Starts an attempt at an address of the standing `best`.

@@ -142,7 +142,7 @@ fn no_more_addresses_are_dialled_than_an_answer_can_have() {
 /// Returns the times in milliseconds of the attempts at silent addresses within `limit`, and the most at once.
 fn attempts(limit: u64, addresses: u16) -> (Vec<u128>, usize) {
     let t0 = crate::clock::now();
-    let config = Config { until: Some(t0 + ms(limit)), ..Config::default() };
+    let config = Config { deadline: Some(t0 + ms(limit)), ..Config::default() };
     let mut race = Schedule::new(config, &[V6], V6);
     answered(&mut race, t0, V6, (0..addresses).map(v6));
     let (mut now, mut times, mut most) = (t0, Vec::new(), 0);
@@ -172,7 +172,7 @@ fn a_short_time_is_shared_by_the_addresses() {
 #[test]
 fn the_resolution_delay_is_no_more_than_a_quarter_of_the_time() {
     let t0 = crate::clock::now();
-    let config = Config { until: Some(t0 + ms(40)), ..Config::default() };
+    let config = Config { deadline: Some(t0 + ms(40)), ..Config::default() };
     let mut race = Schedule::new(config, &[V6, V4], V6);
     answered(&mut race, t0, V4, [v4(1)]);
     assert_eq!(race.poll(t0), NextAction::Wait(Some(t0 + ms(10))));
@@ -182,7 +182,7 @@ fn the_resolution_delay_is_no_more_than_a_quarter_of_the_time() {
 fn a_handshake_leaves_half_of_the_time_for_other_addresses() {
     let t0 = crate::clock::now();
     let race = |addresses: u16| {
-        let config = Config { until: Some(t0 + ms(1_000)), ..Config::default() };
+        let config = Config { deadline: Some(t0 + ms(1_000)), ..Config::default() };
         let mut race = Schedule::new(config, &[V6], V6);
         answered(&mut race, t0, V6, (0..addresses).map(v6));
         assert_eq!(race.poll(t0), NextAction::Dial(v6(0)));

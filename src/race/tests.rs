@@ -103,7 +103,7 @@ async fn timeline_within(
     let host = "api.test".into();
     let order = AddressOrder { host: Some(&host), turn, ..order(&families, scores) };
     let until = limit.map(|limit| start + ms(limit));
-    let mut race = Race::new(Config { until, ..Config::default() }, order, answers, dial, now(), &trace);
+    let mut race = Race::new(Config { deadline: until, ..Config::default() }, order, answers, dial, now(), &trace);
     let ended = before(until, std::pin::pin!(race.next())).await;
     match ended {
         Some(Some((address, ()))) => note(format!("won {}", short(address.ip()))),
@@ -299,7 +299,7 @@ async fn an_unproven_connection_has_failed_when_the_time_runs_out() {
         let (scores, trace) = (Scores::default(), DialTrace::new(&Hooks::default(), 1));
         let answers = stream::iter([(Family::V4, [v4(1)].into(), now())]);
         let dial = |address: SocketAddr| std::future::ready(Ok(address));
-        let config = Config { until: Some(now() + ms(200)), ..Config::default() };
+        let config = Config { deadline: Some(now() + ms(200)), ..Config::default() };
         let mut race = Race::new(config, order(&[Family::V4], &scores), answers, dial, now(), &trace);
         race.next().await.unwrap();
         if is_confirmed {
