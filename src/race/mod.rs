@@ -39,8 +39,8 @@ pub(crate) struct Race<'a, A, D, F> {
     order: AddressOrder<'a>,
     schedule: Schedule,
     timeout: Option<ConnectTimeout>,
-    /// The address of the connection that was won last and the start of its attempt, until the connection has proved to work.
-    unproven: Option<(SocketAddr, Instant)>,
+    /// The address of the connection that was won last and the start of its attempt, until the connection is confirmed to work.
+    unconfirmed: Option<(SocketAddr, Instant)>,
     /// True if no earlier race has decided which family goes first, so that the order of the addresses may.
     family_is_open: bool,
     answers: A,
@@ -95,7 +95,7 @@ where
             order,
             schedule,
             timeout,
-            unproven: None,
+            unconfirmed: None,
             family_is_open: last_good.is_none(),
             answers,
             dial,
@@ -130,7 +130,7 @@ where
                 RaceEvent::Ended(attempt, result) => {
                     at = now();
                     if let Some(won) = self.record_end(at, attempt.address, attempt.started, result) {
-                        self.unproven = Some((attempt.address, attempt.started));
+                        self.unconfirmed = Some((attempt.address, attempt.started));
                         return Some(won);
                     }
                 }
@@ -141,7 +141,7 @@ where
 
     /// Records that the connection to an address, which the race had won, turned out to be of no use.
     pub(crate) fn reject(&mut self, address: SocketAddr, error: Arc<io::Error>) {
-        self.unproven = None;
+        self.unconfirmed = None;
         // This kind of error means that the client itself lacks something. It does not count against the address.
         if error.kind() != io::ErrorKind::InvalidInput {
             self.order.scores.lock().record_failure(now(), address);
@@ -151,7 +151,7 @@ where
 
     /// Records that the connection won last works. A later failure does not count against its address.
     pub(crate) fn confirm(&mut self) {
-        self.unproven = None;
+        self.unconfirmed = None;
     }
 
     /// Returns the longest time for a handshake over the connection, if time has to be left for other addresses.
@@ -237,7 +237,7 @@ where
 }
 
 /// When the connect timeout has ended the race, the attempts under way have failed, and so has the connection that was won and
-/// has not proved to work. An attempt that started in the second half of the time has not: it may have had too little of it.
+/// is not confirmed to work. An attempt that started in the second half of the time has not: it may have had too little of it.
 impl<A, D, F> Drop for Race<'_, A, D, F> {
     fn drop(&mut self) {
         let Some(timeout) = &self.timeout else { return };
@@ -247,7 +247,7 @@ impl<A, D, F> Drop for Race<'_, A, D, F> {
         }
         let mut scores = self.order.scores.lock();
         let under_way = self.attempts.iter().map(|attempt| (attempt.address, attempt.started));
-        for (address, started) in under_way.chain(self.unproven) {
+        for (address, started) in under_way.chain(self.unconfirmed) {
             if started < timeout.middle {
                 scores.record_failure(now, address);
             }

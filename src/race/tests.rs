@@ -294,7 +294,7 @@ async fn a_race_that_is_dropped_before_its_timeout_records_no_failure() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_unproven_connection_has_failed_when_the_time_runs_out() {
+async fn an_unconfirmed_connection_has_failed_when_the_time_runs_out() {
     for (is_confirmed, standing) in [(false, Standing::Failed), (true, Standing::Fine)] {
         let (scores, trace) = (Scores::default(), DialTrace::new(&Hooks::default(), 1));
         let answers = stream::iter([(Family::V4, [v4(1)].into(), now())]);
