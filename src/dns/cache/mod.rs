@@ -210,7 +210,7 @@ impl CachedResolver {
     }
 
     /// Returns a name's addresses and what is left of their TTL, without a query. It does not count as a use of the name.
-    pub(crate) fn known(&self, name: &str, family: Family) -> Option<(Arc<[IpAddr]>, Duration)> {
+    pub(crate) fn peek(&self, name: &str, family: Family) -> Option<(Arc<[IpAddr]>, Duration)> {
         self.driver.lock().peek(now(), name, family)
     }
 
