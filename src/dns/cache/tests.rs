@@ -255,7 +255,7 @@ async fn a_touched_name_is_refreshed_without_a_lookup() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn subscribers_are_told_what_changed() {
+async fn subscribers_receive_each_change() {
     let (cache, upstream) = cached();
     let mut changes = cache.subscribe();
     source(&cache).await;

@@ -86,6 +86,18 @@ impl ServerGroup {
             Some(turn) => before(Some(deadline.min(now() + HEAD_START)), pin!(turn.acquire())).await,
             None => None,
         };
+        match self.try_servers(question, deadline).await {
+            // The machine has no DNS configuration yet.
+            Err(error) if self.is_assumed && is_silence(error.kind()) => {
+                let local = ResolveError::new(ResolveErrorKind::Local, question.name, question.family);
+                Err(local.with_cause(error))
+            }
+            result => result,
+        }
+    }
+
+    /// Runs the tries of a question. Several may run at once; the first answer counts.
+    async fn try_servers(&self, question: Question<'_>, deadline: Instant) -> Result<Answer, ResolveError> {
         let Question { full_name, name, family } = question;
         let by_udp = self.servers.iter().map(Upstream::is_by_udp);
         let mut tries = Tries::new(by_udp, self.first(), self.limits, now(), deadline);
@@ -120,12 +132,7 @@ impl ServerGroup {
             tries.record_end(server, mode, is_response);
             last_error = Some(more_telling(last_error, error));
         }
-        let error = last_error.unwrap_or_else(|| ResolveError::new(ResolveErrorKind::Timeout, name, family));
-        if self.is_assumed && is_silence(error.kind()) {
-            // The machine has no DNS configuration yet.
-            return Err(ResolveError::new(ResolveErrorKind::Local, name, family).with_cause(error));
-        }
-        Err(error)
+        Err(last_error.unwrap_or_else(|| ResolveError::new(ResolveErrorKind::Timeout, name, family)))
     }
 
     /// Returns the server to ask first.

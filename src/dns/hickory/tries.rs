@@ -172,8 +172,8 @@ mod tests {
 
     #[test]
     fn the_next_server_is_asked_a_quarter_of_a_second_after_a_silent_one() {
-        let told = timeline(&[true, true], 2, &[NONE, Some((10, true))]);
-        assert_eq!(told, "0 Usual 0; 250 Usual 1; 260 answered");
+        let log = timeline(&[true, true], 2, &[NONE, Some((10, true))]);
+        assert_eq!(log, "0 Usual 0; 250 Usual 1; 260 answered");
     }
 
     #[test]
@@ -183,34 +183,34 @@ mod tests {
 
     #[test]
     fn a_slow_answer_counts_while_the_next_try_runs() {
-        let told = timeline(&[true], 2, &[Some((700, true)), NONE]);
-        assert_eq!(told, "0 Usual 0; 250 NewConnection 0; 700 answered");
-        let told = timeline(&[true], 2, &[NONE, Some((3_000, true))]);
-        assert_eq!(told, "0 Usual 0; 250 NewConnection 0; 3250 answered", "for two tries of 2 s");
+        let log = timeline(&[true], 2, &[Some((700, true)), NONE]);
+        assert_eq!(log, "0 Usual 0; 250 NewConnection 0; 700 answered");
+        let log = timeline(&[true], 2, &[NONE, Some((3_000, true))]);
+        assert_eq!(log, "0 Usual 0; 250 NewConnection 0; 3250 answered", "for two tries of 2 s");
     }
 
     #[test]
     fn after_a_failure_the_next_server_is_asked_at_once_and_the_first_not_again() {
-        let told = timeline(&[true, true], 2, &[Some((5, false)), Some((5, false))]);
-        assert_eq!(told, "0 Usual 0; 5 Usual 1; 10 over");
+        let log = timeline(&[true, true], 2, &[Some((5, false)), Some((5, false))]);
+        assert_eq!(log, "0 Usual 0; 5 Usual 1; 10 over");
     }
 
     #[test]
     fn silence_from_all_servers_ends_in_time() {
         assert_eq!(timeline(&[true], 2, &[]), "0 Usual 0; 250 NewConnection 0; 4000 over");
-        let told = timeline(&[true, true], 2, &[]);
-        assert_eq!(told, "0 Usual 0; 250 Usual 1; 500 NewConnection 0; 750 NewConnection 1; 4000 over");
-        let told = timeline(&[true], 4, &[]);
+        let log = timeline(&[true, true], 2, &[]);
+        assert_eq!(log, "0 Usual 0; 250 Usual 1; 500 NewConnection 0; 750 NewConnection 1; 4000 over");
+        let log = timeline(&[true], 4, &[]);
         assert_eq!(
-            told, "0 Usual 0; 250 NewConnection 0; 4000 NewConnection 0; 5000 over",
+            log, "0 Usual 0; 250 NewConnection 0; 4000 NewConnection 0; 5000 over",
             "no second connection beside one"
         );
     }
 
     #[test]
     fn a_server_asked_over_a_connection_has_the_whole_try() {
-        let told = timeline(&[false, false], 2, &[NONE, Some((10, true))]);
-        assert_eq!(told, "0 Usual 0; 2000 Usual 1; 2010 answered");
+        let log = timeline(&[false, false], 2, &[NONE, Some((10, true))]);
+        assert_eq!(log, "0 Usual 0; 2000 Usual 1; 2010 answered");
         assert_eq!(timeline(&[false], 2, &[]), "0 Usual 0; 2000 NewConnection 0; 4000 over");
     }
 }

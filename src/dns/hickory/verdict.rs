@@ -101,13 +101,14 @@ mod tests {
     fn a_failure_outweighs_no_addresses_and_that_outweighs_no_such_name() {
         let error =
             |kind, ttl: Option<u64>| ResolveError::new(kind, "n", V4).with_negative_ttl(ttl.map(Duration::from_secs));
-        let told = |errors: &[(ResolveErrorKind, Option<u64>)]| {
-            let merged = errors.iter().fold(None, |told, (kind, ttl)| Some(merge(told, error(*kind, *ttl)))).unwrap();
-            (merged.kind(), merged.negative_ttl().map(|ttl| ttl.as_secs()))
+        let merged = |errors: &[(ResolveErrorKind, Option<u64>)]| {
+            let error =
+                errors.iter().fold(None, |earlier, (kind, ttl)| Some(merge(earlier, error(*kind, *ttl)))).unwrap();
+            (error.kind(), error.negative_ttl().map(|ttl| ttl.as_secs()))
         };
-        assert_eq!(told(&[(NxDomain, Some(9)), (NoData, Some(5)), (NxDomain, Some(7))]), (NoData, Some(5)));
-        assert_eq!(told(&[(NxDomain, Some(9)), (NxDomain, None)]), (NxDomain, None));
-        assert_eq!(told(&[(ServFail, None), (NxDomain, Some(9))]), (ServFail, None));
-        assert_eq!(told(&[(NxDomain, Some(9)), (ServFail, None), (Refused, None)]), (Refused, None));
+        assert_eq!(merged(&[(NxDomain, Some(9)), (NoData, Some(5)), (NxDomain, Some(7))]), (NoData, Some(5)));
+        assert_eq!(merged(&[(NxDomain, Some(9)), (NxDomain, None)]), (NxDomain, None));
+        assert_eq!(merged(&[(ServFail, None), (NxDomain, Some(9))]), (ServFail, None));
+        assert_eq!(merged(&[(NxDomain, Some(9)), (ServFail, None), (Refused, None)]), (Refused, None));
     }
 }
