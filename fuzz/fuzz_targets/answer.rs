@@ -1,4 +1,6 @@
-//! Any bytes as a DNS answer, on their way into the cache: `cargo +nightly fuzz run answer fuzz/corpus/answer fuzz/seeds/answer`.
+//! Fuzzes the path of a DNS answer into the cache.
+//!
+//! Run it with `cargo +nightly fuzz run answer fuzz/corpus/answer fuzz/seeds/answer`.
 
 #![no_main]
 

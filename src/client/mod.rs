@@ -338,7 +338,7 @@ impl Dial for Dialer {
     }
 
     fn answers(&self, name: &str) -> Vec<Addresses> {
-        let known = |family| self.0.resolver.known(name, family);
+        let known = |family| self.0.resolver.peek(name, family);
         let answers =
             Family::BOTH.map(|family| known(family).map(|(ips, ttl)| Addresses { family, ips, ttl, serial: None }));
         answers.into_iter().flatten().collect()

@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::ProxyError;
 use crate::dns::ResolveError;
 use crate::origin::Origin;
-use crate::race::Failed;
+use crate::race::FailedAddress;
 use crate::trace::Phase;
 
 /// Why no connection could be opened.
@@ -18,10 +18,10 @@ pub(crate) enum ConnectError {
     Resolve(ResolveError),
     /// No address could be connected to.
     #[error("{}", describe(.0))]
-    Refused(Vec<Failed>),
+    Refused(Vec<FailedAddress>),
     /// Addresses failed for want of sockets.
     #[error("{}", describe(.0))]
-    Exhausted(Vec<Failed>),
+    Exhausted(Vec<FailedAddress>),
     #[cfg(unix)]
     #[error("{}: {}", .0.display(), reason(.1))]
     Unix(Arc<std::path::Path>, std::io::Error),
@@ -42,10 +42,10 @@ pub(crate) enum ConnectError {
     Denied(IpAddr),
     /// The same, and with the last one it was the TLS handshake that failed.
     #[error("{}", describe(.0))]
-    Tls(Vec<Failed>),
+    Tls(Vec<FailedAddress>),
     /// It took too long.
     #[error("nothing within {after:?}{}", so_far(.failed))]
-    Timeout { after: Duration, phase: Phase, failed: Vec<Failed> },
+    Timeout { after: Duration, phase: Phase, failed: Vec<FailedAddress> },
     #[error("the HTTP handshake failed")]
     Handshake(hyper::Error),
 }
@@ -135,7 +135,7 @@ fn causes<'a>(error: &'a (dyn std::error::Error + 'static)) -> impl Iterator<Ite
     std::iter::successors(Some(error), |error| error.source()).filter_map(|error| error.downcast_ref())
 }
 
-fn describe(failed: &[Failed]) -> String {
+fn describe(failed: &[FailedAddress]) -> String {
     match failed {
         [] => "no address that could be connected to".to_owned(),
         [(address, error)] => format!("{}: {}", address.ip(), reason(error)),
@@ -156,7 +156,7 @@ fn refusal(error: &std::io::Error) -> String {
     text
 }
 
-fn so_far(failed: &[Failed]) -> String {
+fn so_far(failed: &[FailedAddress]) -> String {
     if failed.is_empty() { String::new() } else { format!(", {}", describe(failed)) }
 }
 

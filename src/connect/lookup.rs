@@ -14,7 +14,7 @@ use super::{AddressPolicy, ConnectError, Connector};
 use crate::clock::{self, Instant};
 use crate::dns::{Answer, ResolveError, ResolveErrorKind};
 use crate::origin::Host;
-use crate::race::Failed;
+use crate::race::FailedAddress;
 use crate::trace::{DialTrace, DnsLookup, Event, Family, Source};
 
 /// What a family answers, and when that was known.
@@ -223,7 +223,7 @@ impl Lookups {
     }
 
     /// What is worth telling: an address that failed rather than a lookup, a failure rather than "no addresses".
-    pub(super) fn explain(&self, failed: Vec<Failed>) -> ConnectError {
+    pub(super) fn explain(&self, failed: Vec<FailedAddress>) -> ConnectError {
         let denied = *self.denied.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(denied) = denied.filter(|_| failed.is_empty()) {
             return ConnectError::Denied(denied);

@@ -34,7 +34,7 @@ pub use proxy::{Proxy, ProxyError};
 use crate::clock::{self, Instant};
 use crate::dns::CachedResolver;
 use crate::origin::{Host, Origin, Scheme};
-use crate::race::{self, Failed, Field, Race, Scores, Way};
+use crate::race::{self, AddressOrder, FailedAddress, Race, Scores, SourceAddress};
 #[cfg(feature = "__tls")]
 use crate::tls::{Shaken, Tls};
 use crate::trace::{DialTrace, Event, Phase, TlsFacts};
@@ -233,20 +233,21 @@ impl Connector {
         let (families, answers) = self.resolve(target.host(), policy, &lookups, now, trace);
         let dial = |address: SocketAddr| self.transport.connect(address);
         let source = |ip| match self.transport.source_of((ip, target.port()).into()) {
-            None => Way::Unknown,
-            Some(Ok(source)) => Way::From(source),
-            Some(Err(error)) if is_no_route(&error) => Way::Unreachable,
-            Some(Err(_)) => Way::Unknown,
+            None => SourceAddress::Unknown,
+            Some(Ok(source)) => SourceAddress::Known(source),
+            Some(Err(error)) if is_no_route(&error) => SourceAddress::Unreachable,
+            Some(Err(_)) => SourceAddress::Unknown,
         };
         let host = match target.host() {
             Host::Name(name) => Some(name),
             Host::Ip(_) => None,
         };
         let spread = self.addresses == Addresses::Spread;
-        let turn = host.filter(|_| spread).map(|host| self.scores.turn(now, host, target.port()));
-        let field = Field { families, port: target.port(), host, scores: &self.scores, way: &source, turn };
-        let rules = race::Config { until, ..race::Config::default() };
-        let mut race = Race::new(rules, field, answers, dial, now, trace);
+        let turn = host.filter(|_| spread).map(|host| self.scores.count_race(now, host, target.port()));
+        let order =
+            AddressOrder { families, port: target.port(), host, scores: &self.scores, source_of: &source, turn };
+        let rules = race::Config { deadline: until, ..race::Config::default() };
+        let mut race = Race::new(rules, order, answers, dial, now, trace);
         let (mut spoiled, mut lost) = (false, None);
         loop {
             let Some((remote, stream)) = race.next().await else {
@@ -277,7 +278,7 @@ impl Connector {
                     Err(NotLed { error, .. }) => {
                         let error = Arc::new(error);
                         lost = Some(error.clone());
-                        race.spoiled(remote, error);
+                        race.reject(remote, error);
                         continue;
                     }
                 },
@@ -286,13 +287,13 @@ impl Connector {
             let mut part_of_time = None;
             if through.is_some() {
                 // The proxy has led on: from here on it is the origin that takes its time.
-                race.proved();
+                race.confirm();
             } else if origin.scheme() == Scheme::Https {
-                part_of_time = race.part_of_time(clock::now());
+                part_of_time = race.handshake_timeout(clock::now());
             }
             match self.secure(origin, Some(remote), stream, part_of_time, trace).await {
                 Ok((stream, facts)) => {
-                    race.proved();
+                    race.confirm();
                     let interest = host.map(|name| Interest::new(&self.resolver, name, families, now));
                     return Ok(Line { stream, facts, remote: Some(remote), forwarding, interest, probe });
                 }
@@ -300,7 +301,7 @@ impl Connector {
                 Err(error) if through.is_some() => return Err(ConnectError::Tls(vec![(remote, error)])),
                 Err(error) => {
                     spoiled = true;
-                    race.spoiled(remote, error);
+                    race.reject(remote, error);
                 }
             }
         }
@@ -308,7 +309,7 @@ impl Connector {
 
     /// Whether an attempt failed because there are no more sockets to be had. An address that cannot be assigned is a port
     /// that cannot be had only where there is an address to connect from at all.
-    fn is_exhausted(&self, (address, error): &Failed) -> bool {
+    fn is_exhausted(&self, (address, error): &FailedAddress) -> bool {
         let has_source = || matches!(self.transport.source_of(*address), Some(Ok(_)));
         is_exhaustion(error) && (error.kind() != std::io::ErrorKind::AddrNotAvailable || has_source())
     }

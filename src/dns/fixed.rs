@@ -1,12 +1,13 @@
-//! A resolver over a fixed table: for tests, and for names that live nowhere else.
+//! A resolver over a fixed table, for tests and for names that are not in DNS.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use super::{Answer, Family, Resolve, ResolveError, ResolveErrorKind, Resolving, Source, normalized};
+use super::name::normalized;
+use super::{Answer, Family, Resolve, ResolveError, ResolveErrorKind, Resolving, Source};
 
-/// Resolves names from a fixed table; a name that is not in it does not exist.
+/// Resolves names from a fixed table. A name that is not in it does not exist.
 ///
 /// ```
 /// use speeddial::dns::FixedResolver;
@@ -28,12 +29,12 @@ impl Default for FixedResolver {
 }
 
 impl FixedResolver {
-    /// An empty table, whose answers have a TTL of one day.
+    /// Creates an empty table, whose answers have a TTL of one day.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Adds a name and its addresses, replacing what the table had for it. Case does not matter, and an international name is the
+    /// Adds a name with its addresses, which replace those added before. Case does not matter, and an international name is the
     /// same in Unicode and in ASCII (punycode).
     pub fn with(mut self, name: &str, addresses: impl IntoIterator<Item = IpAddr>) -> Self {
         self.table.insert(normalized(name).into(), addresses.into_iter().collect());

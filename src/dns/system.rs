@@ -1,14 +1,16 @@
-//! The platform's own resolver, for machines whose names do not all live in DNS.
+//! The platform's own resolver, for machines some of whose names are not in DNS.
 
 use std::time::Duration;
 
 use super::{Answer, Family, Resolve, ResolveError, ResolveErrorKind, Resolving, Source};
 
-/// Asks the platform (`getaddrinfo`), on tokio's threads for blocking work.
+/// Resolves names with the platform's `getaddrinfo`, on tokio's threads for blocking work.
 ///
-/// The platform knows sources other than DNS (LDAP, mDNS, WINS), but tells no TTL, so the caller states one; and it does
-/// not tell a name that does not exist from one that could not be found out, so neither is kept as "does not exist".
-/// A lookup that is given up still holds its thread until the platform answers.
+/// The platform has sources other than DNS (LDAP, mDNS, WINS). It has limits, too:
+///
+/// * It reports no TTL, so the caller sets one for all answers.
+/// * It does not distinguish a name that does not exist from a failed lookup, so the cache keeps neither as "does not exist".
+/// * A lookup that is cancelled occupies its thread until the platform answers.
 ///
 /// ```
 /// use std::time::Duration;
@@ -16,7 +18,7 @@ use super::{Answer, Family, Resolve, ResolveError, ResolveErrorKind, Resolving, 
 ///
 /// # #[tokio::main(flavor = "current_thread")] async fn main() {
 /// let resolver = SystemResolver::new(Duration::from_secs(30));
-/// let answer = resolver.resolve("localhost", Family::V4).await.expect("every machine has one");
+/// let answer = resolver.resolve("localhost", Family::V4).await.expect("every machine resolves it");
 /// assert_eq!(answer.ttl(), Duration::from_secs(30));
 /// # }
 /// ```
@@ -26,19 +28,19 @@ pub struct SystemResolver {
 }
 
 impl SystemResolver {
-    /// A resolver whose answers have this TTL.
+    /// Creates a resolver whose answers have this TTL.
     pub fn new(ttl: Duration) -> Self {
         Self { ttl }
     }
 
     async fn ask(&self, name: &str, family: Family) -> Result<Answer, ResolveError> {
-        let found = tokio::net::lookup_host((name, 0)).await;
-        let found =
-            found.map_err(|error| ResolveError::new(ResolveErrorKind::Other, name, family).with_cause(error))?;
+        let found = tokio::net::lookup_host((name, 0))
+            .await
+            .map_err(|error| ResolveError::new(ResolveErrorKind::Other, name, family).with_cause(error))?;
         let addresses: Vec<_> =
             found.map(|address| address.ip()).filter(|address| Family::of(*address) == family).collect();
         if addresses.is_empty() {
-            // For a moment only: the platform may have given up on this family rather than found nothing.
+            // Without a TTL, so that the cache keeps it for 1 s only: the lookup of this family may have failed.
             return Err(ResolveError::new(ResolveErrorKind::NoData, name, family));
         }
         Ok(Answer::new(addresses, self.ttl, Source::Miss))
@@ -56,7 +58,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_name_that_is_not_known_is_not_kept_as_one_that_does_not_exist() {
+    async fn an_unknown_name_is_a_failure_rather_than_a_negative_answer() {
         let resolver = SystemResolver::new(Duration::from_secs(1));
         let error = resolver.resolve("no such name", Family::V4).await.unwrap_err();
         assert!(!error.kind().is_negative() && std::error::Error::source(&error).is_some());

@@ -1,46 +1,49 @@
-//! Which of a family's addresses to prefer, by where their packets would come from (RFC 6724 §6). A core.
+//! The order of a family's addresses by the source addresses of their packets (RFC 6724 §6). A core.
 
 use std::cmp::Ordering;
 use std::net::{IpAddr, Ipv6Addr};
 
-/// Where packets to an address would come from, as far as it is known.
+/// The source address of packets to an address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Way {
+pub(crate) enum SourceAddress {
     Unknown,
-    /// There is no way to it.
+    /// There is no route to the address.
     Unreachable,
-    From(IpAddr),
+    Known(IpAddr),
 }
 
-/// Sorts addresses of one family; those that are as good as each other keep their order. Where the way to one of them is not known,
-/// nothing is known of its place either: only those without a way are put last.
-pub(crate) fn sort(addresses: &mut [(IpAddr, Way)]) {
-    match addresses.iter().any(|(_, way)| *way == Way::Unknown) {
-        true => addresses.sort_by_key(|(_, way)| *way == Way::Unreachable),
-        false => addresses.sort_by(|one, other| compare(*one, *other)),
+/// Sorts addresses of one family, the preferred ones first. Equally good ones keep their order.
+///
+/// If the source of any address is unknown, its position cannot be determined, and only the unreachable addresses are moved, to
+/// the end.
+pub(crate) fn sort(addresses: &mut [(IpAddr, SourceAddress)]) {
+    if addresses.iter().any(|(_, source)| *source == SourceAddress::Unknown) {
+        addresses.sort_by_key(|(_, source)| *source == SourceAddress::Unreachable);
+    } else {
+        addresses.sort_by(|one, other| compare(*one, *other));
     }
 }
 
-/// Whether any IPv4 address is preferred to this IPv6 one, by rule 1, 2 or 5: it cannot be reached, or its packets would come
-/// from an address of another kind.
-pub(crate) fn yields_to_v4((ip, way): (IpAddr, Way)) -> bool {
-    match way {
-        Way::Unknown => false,
-        Way::Unreachable => true,
-        Way::From(source) => scope(ip) != scope(source) || policy(ip).label != policy(source).label,
+/// Returns true if all IPv4 addresses are preferred to this IPv6 one, by rule 1, 2 or 5: it is unreachable, or its source has
+/// another scope or label.
+pub(crate) fn yields_to_v4((ip, source): (IpAddr, SourceAddress)) -> bool {
+    match source {
+        SourceAddress::Unknown => false,
+        SourceAddress::Unreachable => true,
+        SourceAddress::Known(source) => scope(ip) != scope(source) || policy(ip).label != policy(source).label,
     }
 }
 
-fn compare((one, from_one): (IpAddr, Way), (other, from_other): (IpAddr, Way)) -> Ordering {
-    use Way::{From, Unknown, Unreachable};
+fn compare((one, from_one): (IpAddr, SourceAddress), (other, from_other): (IpAddr, SourceAddress)) -> Ordering {
+    use SourceAddress::{Known, Unknown, Unreachable};
     match (from_one, from_other) {
-        // Where anything is unknown, nothing is compared.
+        // `sort` does not compare if any source is unknown.
         (Unknown, _) | (_, Unknown) | (Unreachable, Unreachable) => Ordering::Equal,
         // Rule 1: avoid unusable destinations.
-        (Unreachable, From(_)) => Ordering::Greater,
-        (From(_), Unreachable) => Ordering::Less,
-        (From(source_one), From(source_other)) => {
-            // Rules 2, 5, 6, 8 and 9, the others need what only the operating system knows.
+        (Unreachable, Known(_)) => Ordering::Greater,
+        (Known(_), Unreachable) => Ordering::Less,
+        (Known(source_one), Known(source_other)) => {
+            // Rules 2, 5, 6, 8 and 9. The others need facts that only the operating system has.
             let matching = |ip, source| scope(ip) == scope(source);
             let labelled = |ip, source| policy(ip).label == policy(source).label;
             matching(other, source_other)
@@ -53,6 +56,7 @@ fn compare((one, from_one): (IpAddr, Way), (other, from_other): (IpAddr, Way)) -
     }
 }
 
+/// The scope of an address, the smaller first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Scope {
     LinkLocal,
@@ -60,7 +64,7 @@ enum Scope {
     Global,
 }
 
-/// RFC 6724 §3.1 and §3.2.
+/// Returns the scope of an address (RFC 6724 §3.1 and §3.2).
 fn scope(ip: IpAddr) -> Scope {
     match ip {
         IpAddr::V4(ip) if ip.is_loopback() || ip.is_link_local() => Scope::LinkLocal,
@@ -71,13 +75,14 @@ fn scope(ip: IpAddr) -> Scope {
     }
 }
 
+/// A row of the policy table.
 #[derive(Debug, Clone, Copy)]
 struct Policy {
     precedence: u8,
     label: u8,
 }
 
-/// The default policy table of RFC 6724 §2.1.
+/// Looks an address up in the default policy table of RFC 6724 §2.1.
 fn policy(ip: IpAddr) -> Policy {
     let row = |precedence, label| Policy { precedence, label };
     let IpAddr::V6(ip) = ip else { return row(35, 4) };
@@ -94,7 +99,7 @@ fn policy(ip: IpAddr) -> Policy {
     }
 }
 
-/// Rule 9, for IPv6 alone: for IPv4 it would undo the publisher's rotation.
+/// Returns the length of the common prefix for rule 9. Zero for IPv4, where the rule would undo the rotation of DNS answers.
 fn common_prefix(ip: IpAddr, source: IpAddr) -> u32 {
     match (ip, source) {
         (IpAddr::V6(ip), IpAddr::V6(source)) => (ip.to_bits() ^ source.to_bits()).leading_zeros().min(64),
@@ -106,17 +111,17 @@ fn common_prefix(ip: IpAddr, source: IpAddr) -> u32 {
 mod tests {
     use super::*;
 
-    /// Sorts destinations, each with its source, "-" for none and "?" for unknown.
+    /// Sorts destinations, each with its source: `-` for unreachable, `?` for unknown.
     fn sorted(list: &[(&str, &str)]) -> Vec<String> {
         let mut addresses: Vec<_> = list
             .iter()
             .map(|(ip, source)| {
-                let origin = match *source {
-                    "-" => Way::Unreachable,
-                    "?" => Way::Unknown,
-                    source => Way::From(source.parse().unwrap()),
+                let source = match *source {
+                    "-" => SourceAddress::Unreachable,
+                    "?" => SourceAddress::Unknown,
+                    source => SourceAddress::Known(source.parse().unwrap()),
                 };
-                (ip.parse().unwrap(), origin)
+                (ip.parse().unwrap(), source)
             })
             .collect();
         sort(&mut addresses);
@@ -124,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn the_examples_of_rfc_6724() {
+    fn the_examples_of_rfc_6724_are_sorted_as_there() {
         // §10.2: prefer matching scope, matching label, higher precedence, smaller scope, longest prefix.
         assert_eq!(
             sorted(&[("2001:db8:1::1", "fe80::2"), ("2001:db8:2::1", "2001:db8:2::2")]),
@@ -146,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_reached_is_last_and_what_is_as_good_keeps_its_order() {
+    fn unreachable_addresses_are_last_and_equal_ones_keep_their_order() {
         assert_eq!(sorted(&[("192.0.2.1", "-"), ("192.0.2.2", "10.0.0.1")]), ["192.0.2.2", "192.0.2.1"]);
         let same = [("192.0.2.9", "10.0.0.1"), ("10.0.0.2", "10.0.0.1"), ("192.0.2.1", "10.0.0.1")];
         assert_eq!(sorted(&same), ["192.0.2.9", "10.0.0.2", "192.0.2.1"], "no rule 9 for IPv4");
@@ -154,11 +159,11 @@ mod tests {
     }
 
     #[test]
-    fn with_an_unknown_way_among_them_only_what_cannot_be_reached_is_moved() {
+    fn with_an_unknown_source_only_unreachable_addresses_are_moved() {
         let mixed =
             [("fe80::9", "-"), ("2002:c633:6401::1", "2002::2"), ("2001:db8::9", "?"), ("2001:db8::1", "2001:db8::2")];
         assert_eq!(sorted(&mixed), ["2002:c633:6401::1", "2001:db8::9", "2001:db8::1", "fe80::9"]);
-        // An order that contradicts itself is one that sorting may panic at.
+        // With many addresses, sorting panics if the order contradicts itself.
         let many: Vec<_> = mixed.iter().cycle().take(400).copied().collect();
         assert_eq!(sorted(&many)[300..], ["fe80::9"; 100]);
     }

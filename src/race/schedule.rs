@@ -1,4 +1,9 @@
-//! Which address to dial next, and when (RFC 8305). A core: it is told the time.
+//! Which address is dialled next, and when (RFC 8305). A core: it is given the time.
+//!
+//! The invariants:
+//! * Two attempts start at least one attempt delay apart, unless an attempt has ended in between.
+//! * No more than `max_in_flight` attempts are under way, except that none is cancelled before it has had [`MIN_ATTEMPT_TIME`].
+//! * Each address is dialled at most once, and addresses that failed lately come last.
 
 use std::collections::HashSet;
 use std::net::SocketAddr;
@@ -11,19 +16,21 @@ use super::scoreboard::Standing;
 use crate::clock::Instant;
 use crate::trace::Family;
 
-/// The race's rules.
+/// The settings of a race.
 #[derive(Debug, Clone)]
 pub(crate) struct Config {
-    /// The longest IPv4 addresses wait for the IPv6 answer (§3): a quarter of the time that is left at most.
+    /// The longest time for which addresses wait for better ones, as IPv4 for IPv6 (RFC 8305 §3). A quarter of the time that is
+    /// left at most.
     pub(crate) resolution_delay: Duration,
-    /// The time between the starts of two attempts (§5). It is shorter where the time that is left would not do for all addresses.
+    /// The time between the starts of two attempts (RFC 8305 §5). Shorter if the time that is left is not enough for all
+    /// addresses.
     pub(crate) attempt_delay: Duration,
-    /// The number of attempts under way from which on the oldest is given up for the next one, once it had [`LEAST_TIME`].
+    /// The number of attempts under way at which the oldest is cancelled for the next one, once it had [`MIN_ATTEMPT_TIME`].
     pub(crate) max_in_flight: usize,
-    /// The most addresses of a family that are dialled: as many as fit into an answer of DNS.
+    /// The most addresses of a family that are dialled: as many as fit into a DNS answer.
     pub(crate) max_addresses: usize,
     /// The end of the connect timeout.
-    pub(crate) until: Option<Instant>,
+    pub(crate) deadline: Option<Instant>,
 }
 
 impl Default for Config {
@@ -33,28 +40,28 @@ impl Default for Config {
             attempt_delay: Duration::from_millis(250),
             max_in_flight: 6,
             max_addresses: 4_096,
-            until: None,
+            deadline: None,
         }
     }
 }
 
 /// The shortest attempt delay (RFC 8305 §5).
-const LEAST_DELAY: Duration = Duration::from_millis(10);
+const MIN_ATTEMPT_DELAY: Duration = Duration::from_millis(10);
 
-/// The least an attempt gets before it is given up for another one: a round trip around the world.
-const LEAST_TIME: Duration = Duration::from_millis(300);
+/// The shortest time of an attempt before it is cancelled for another: a round trip around the world.
+const MIN_ATTEMPT_TIME: Duration = Duration::from_millis(300);
 
-/// What to do now.
+/// The next thing to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Step {
-    /// Dial this address, then ask again.
+pub(crate) enum NextAction {
+    /// Dial this address, then poll again.
     Dial(SocketAddr),
-    /// Give up the attempt at this address, which had its time and whose place another one needs, then ask again.
-    GiveUp(SocketAddr),
-    /// Nothing before this time, or until an answer or an attempt's result comes.
+    /// Cancel the attempt at this address, which has had its time, then poll again.
+    Cancel(SocketAddr),
+    /// Wait until this time, or until an answer comes or an attempt ends.
     Wait(Option<Instant>),
-    /// Nothing more to wait for: every address was dialled and every attempt is over.
-    Exhausted,
+    /// The race is over: every address was dialled and every attempt has ended.
+    NoneLeft,
 }
 
 /// The order and the times of one race's attempts.
@@ -63,32 +70,33 @@ pub(crate) struct Schedule {
     config: Config,
     unanswered: Families,
     /// The families that had addresses.
-    named: Families,
-    /// The addresses not dialled yet: the better standing first, and those of one standing in the order they were answered.
-    ready: SmallVec<[Ready; 2]>,
+    with_addresses: Families,
+    /// The addresses that are not dialled yet: those of a better standing first, within a standing in the order of the answers.
+    ready: SmallVec<[ReadyAddress; 2]>,
     /// The attempts under way, the oldest first.
     in_flight: SmallVec<[InFlight; 1]>,
     /// True once an address was dialled.
-    is_begun: bool,
-    /// The family that goes first, and whose turn it is.
-    first: Family,
-    turn: Family,
-    /// The how many-th race for these addresses it is, where each of them is to be dialled first equally often.
-    share: Option<usize>,
-    /// The end of the resolution delay, once there are addresses that may have to wait for better ones.
-    held_until: Option<Instant>,
-    /// The start of the last attempt, unless an attempt ended since.
-    spaced_since: Option<Instant>,
+    has_started: bool,
+    /// The family of the first attempt.
+    first_family: Family,
+    /// The family of the next attempt. Families alternate.
+    next_family: Family,
+    /// The number of races before this one, if all addresses are to be dialled first equally often.
+    turn: Option<usize>,
+    /// The end of the resolution delay, once there are addresses.
+    resolution_delay_ends: Option<Instant>,
+    /// The start of the last attempt, unless an attempt has ended since.
+    last_start: Option<Instant>,
     /// The shortest attempt delay so far.
-    delay: Duration,
+    shortest_delay: Duration,
 }
 
-/// Which families: IPv4, IPv6.
+/// A flag for each family, indexed by the family: IPv4, IPv6.
 type Families = [bool; 2];
 
-/// An address that waits for its turn.
+/// An address that is not dialled yet.
 #[derive(Debug, Clone, Copy)]
-struct Ready {
+struct ReadyAddress {
     address: SocketAddr,
     standing: Standing,
 }
@@ -97,43 +105,44 @@ struct Ready {
 #[derive(Debug, Clone, Copy)]
 struct InFlight {
     address: SocketAddr,
-    since: Instant,
+    started: Instant,
 }
 
 impl Schedule {
-    /// A race that waits for the answers of `unanswered` families, of which `first` goes first.
-    pub(crate) fn new(config: Config, unanswered: &[Family], first: Family) -> Self {
+    /// Creates the schedule of a race that waits for the answers of `families`, of which `first_family` goes first.
+    pub(crate) fn new(config: Config, families: &[Family], first_family: Family) -> Self {
         Self {
-            unanswered: [Family::V4, Family::V6].map(|family| unanswered.contains(&family)),
-            named: [false; 2],
+            unanswered: [Family::V4, Family::V6].map(|family| families.contains(&family)),
+            with_addresses: [false; 2],
             ready: SmallVec::new(),
             in_flight: SmallVec::new(),
-            is_begun: false,
-            first,
-            turn: first,
-            share: None,
-            held_until: None,
-            spaced_since: None,
-            delay: config.attempt_delay,
+            has_started: false,
+            first_family,
+            next_family: first_family,
+            turn: None,
+            resolution_delay_ends: None,
+            last_start: None,
+            shortest_delay: config.attempt_delay,
             config,
         }
     }
 
-    /// The same for the `turn`-th race in which all addresses, whatever their family, have equal shares.
-    pub(crate) fn sharing(config: Config, unanswered: &[Family], turn: usize) -> Self {
-        Self { share: Some(turn), ..Self::new(config, unanswered, Family::V6) }
+    /// Creates the schedule of a race in which all addresses, of both families, have equal shares: over many races, each is
+    /// dialled first equally often. `turn` is the number of races before.
+    pub(crate) fn with_equal_shares(config: Config, families: &[Family], turn: usize) -> Self {
+        Self { turn: Some(turn), ..Self::new(config, families, Family::V6) }
     }
 
-    /// Has another family go first, unless one has already.
+    /// Lets another family go first, unless an address was dialled already.
     pub(crate) fn prefer(&mut self, family: Family) {
-        if !self.is_begun {
-            self.first = family;
-            self.turn = family;
+        if !self.has_started {
+            self.first_family = family;
+            self.next_family = family;
         }
     }
 
-    /// Takes a family's addresses, each with its standing, none if it has none; they join a race that runs already.
-    pub(crate) fn answered(
+    /// Adds the answer for a family: its addresses, each with its standing, or none. The race may have started already.
+    pub(crate) fn add_addresses(
         &mut self,
         now: Instant,
         family: Family,
@@ -142,379 +151,129 @@ impl Schedule {
         self.unanswered[family as usize] = false;
         let before = self.ready.len();
         let addresses = addresses.into_iter().take(self.config.max_addresses);
-        self.ready.extend(addresses.map(|(address, standing)| Ready { address, standing }));
+        self.ready.extend(addresses.map(|(address, standing)| ReadyAddress { address, standing }));
         if self.ready.len() > before + 1 {
-            let mut named = HashSet::with_capacity_and_hasher(self.ready.len(), RandomState::default());
-            self.ready.retain(|ready| named.insert(ready.address));
+            let mut seen = HashSet::with_capacity_and_hasher(self.ready.len(), RandomState::default());
+            self.ready.retain(|ready| seen.insert(ready.address));
         }
         for ready in &self.ready[before..] {
-            self.named[ready.family() as usize] = true;
+            self.with_addresses[ready.family() as usize] = true;
         }
-        match self.share {
-            // Whatever order they were answered in.
+        match self.turn {
+            // The same order in every race, whatever the order of the answer.
             Some(_) => self.ready.sort_unstable_by_key(|ready| (ready.standing, ready.address)),
             None => self.ready.sort_by_key(|ready| ready.standing),
         }
-        if !self.ready.is_empty() && self.held_until.is_none() {
+        if !self.ready.is_empty() && self.resolution_delay_ends.is_none() {
             let delay = self.config.resolution_delay;
-            self.held_until = Some(now + self.left(now).map_or(delay, |left| delay.min(left / 4)));
+            let delay = self.time_left(now).map_or(delay, |left| delay.min(left / 4));
+            self.resolution_delay_ends = Some(now + delay);
         }
     }
 
-    /// An attempt is over: if its connection will not do, the next one may start at once.
-    pub(crate) fn ended(&mut self, address: SocketAddr) {
+    /// Records the end of an attempt. If its connection does not work, the next attempt may start at once.
+    pub(crate) fn record_end(&mut self, address: SocketAddr) {
         self.in_flight.retain(|attempt| attempt.address != address);
-        self.spaced_since = None;
+        self.last_start = None;
     }
 
-    /// Whether both families have had addresses in this race.
+    /// Returns true if both families have had addresses in this race.
     pub(crate) fn has_both_families(&self) -> bool {
-        self.named == [true; 2]
+        self.with_addresses == [true; 2]
     }
 
-    /// The attempt delay where there is time for it, and the shortest there was in this race.
+    /// Returns the attempt delay of a race with enough time, and the shortest one in this race.
     pub(crate) fn attempt_delays(&self) -> (Duration, Duration) {
-        (self.config.attempt_delay, self.delay)
+        (self.config.attempt_delay, self.shortest_delay)
     }
 
-    /// Returns the longest a handshake over a connection may take, where other addresses are to have their turn after it: half of what
-    /// is left, however many they are. A server that is slow, rather than silent, must not be hurried because it has many addresses.
-    pub(crate) fn part_of_time(&self, now: Instant) -> Option<Duration> {
+    /// Returns the longest time for a handshake over a connection, if time has to be left for other addresses: half of the time
+    /// that is left, however many they are. A server that is slow rather than silent must not be hurried because it has many
+    /// addresses.
+    pub(crate) fn handshake_timeout(&self, now: Instant) -> Option<Duration> {
         let has_others = !self.ready.is_empty() || !self.in_flight.is_empty();
-        self.left(now).filter(|_| has_others).map(|left| left / 2)
+        self.time_left(now).filter(|_| has_others).map(|left| left / 2)
     }
 
-    /// What to do now.
-    pub(crate) fn poll(&mut self, now: Instant) -> Step {
+    /// Returns the next thing to do.
+    pub(crate) fn poll(&mut self, now: Instant) -> NextAction {
         let Some(best) = self.ready.first().map(|ready| ready.standing) else {
-            let over = self.in_flight.is_empty() && self.unanswered == [false; 2];
-            return if over { Step::Exhausted } else { Step::Wait(None) };
+            if self.in_flight.is_empty() && self.unanswered == [false; 2] {
+                return NextAction::NoneLeft;
+            }
+            return NextAction::Wait(None);
         };
-        if let Some(earliest) = self.earliest(best).filter(|earliest| now < *earliest) {
-            return Step::Wait(Some(earliest));
+        if let Some(start) = self.next_start(best)
+            && now < start
+        {
+            return NextAction::Wait(Some(start));
         }
         if self.in_flight.len() >= self.config.max_in_flight
             && let Some(oldest) = self.in_flight.first().copied()
-            && oldest.since + LEAST_TIME <= now
+            && oldest.started + MIN_ATTEMPT_TIME <= now
         {
             self.in_flight.remove(0);
-            return Step::GiveUp(oldest.address);
+            return NextAction::Cancel(oldest.address);
         }
         self.dial(best, now)
     }
 
-    /// The first address of a standing that is of this family.
+    /// Returns the earliest start of the next attempt, at an address of the standing `best`. `None` means at once.
+    ///
+    /// There are two reasons to wait: the delay since the last attempt, and, while no attempt is under way, the resolution
+    /// delay for addresses that may have to give way to better ones. These are addresses of the second family before the first
+    /// has answered, and addresses that were slow or failed, or any if they have equal shares, before all families have.
+    fn next_start(&self, best: Standing) -> Option<Instant> {
+        let spaced = self.last_start.map(|started| started + self.delay_after(started));
+        let lacks_first_family =
+            self.unanswered[self.first_family as usize] && self.first_ready(best, self.first_family).is_none();
+        let may_get_better = (best > Standing::Fine || self.turn.is_some()) && self.unanswered != [false; 2];
+        if self.in_flight.is_empty() && (lacks_first_family || may_get_better) {
+            return spaced.max(self.resolution_delay_ends);
+        }
+        spaced
+    }
+
+    /// Returns the index of the first address of this standing and family.
     fn first_ready(&self, standing: Standing, family: Family) -> Option<usize> {
         self.ready.iter().take_while(|ready| ready.standing == standing).position(|ready| ready.family() == family)
     }
 
-    fn earliest(&self, best: Standing) -> Option<Instant> {
-        // The first address is not one that did badly, nor one of the second family, while a better one may be coming; and whose
-        // turn it is shows when all are known.
-        let lacks_first = self.unanswered[self.first as usize] && self.first_ready(best, self.first).is_none();
-        let is_second_choice = (best > Standing::Fine || self.share.is_some()) && self.unanswered != [false; 2];
-        let waits = (lacks_first || is_second_choice) && self.in_flight.is_empty();
-        let spaced_until = self.spaced_since.map(|since| since + self.delay_after(since));
-        spaced_until.max(self.held_until.filter(|_| waits))
-    }
-
-    /// The delay after an attempt that began at `since`: all addresses are to have their turn in the time there is.
-    fn delay_after(&self, since: Instant) -> Duration {
-        let Some(left) = self.left(since) else { return self.config.attempt_delay };
+    /// Returns the delay after an attempt that started at `started`. All addresses are to have their turn in the time that was
+    /// left then.
+    fn delay_after(&self, started: Instant) -> Duration {
+        let Some(left) = self.time_left(started) else { return self.config.attempt_delay };
         let turns = u32::try_from(self.ready.len() + 1).unwrap_or(u32::MAX);
-        (left / turns).clamp(LEAST_DELAY, self.config.attempt_delay)
+        (left / turns).clamp(MIN_ATTEMPT_DELAY, self.config.attempt_delay)
     }
 
-    /// The time that is left of the connect timeout.
-    fn left(&self, now: Instant) -> Option<Duration> {
-        self.config.until.map(|until| until.saturating_duration_since(now))
+    /// Returns what is left of the connect timeout.
+    fn time_left(&self, now: Instant) -> Option<Duration> {
+        self.config.deadline.map(|deadline| deadline.saturating_duration_since(now))
     }
 
-    fn dial(&mut self, best: Standing, now: Instant) -> Step {
-        let place = match self.share {
+    /// Starts an attempt at an address of the standing `best`.
+    fn dial(&mut self, best: Standing, now: Instant) -> NextAction {
+        let index = match self.turn {
             Some(turn) => turn % self.ready.partition_point(|ready| ready.standing == best),
-            None => self.first_ready(best, self.turn).unwrap_or(0),
+            None => self.first_ready(best, self.next_family).unwrap_or(0),
         };
-        let ready = self.ready.remove(place);
-        self.in_flight.push(InFlight { address: ready.address, since: now });
-        self.is_begun = true;
-        self.turn = ready.family().other();
-        self.spaced_since = Some(now);
-        self.delay = self.delay.min(self.delay_after(now));
-        Step::Dial(ready.address)
+        let ready = self.ready.remove(index);
+        self.in_flight.push(InFlight { address: ready.address, started: now });
+        self.has_started = true;
+        self.next_family = ready.family().other();
+        self.last_start = Some(now);
+        self.shortest_delay = self.shortest_delay.min(self.delay_after(now));
+        NextAction::Dial(ready.address)
     }
 }
 
-impl Ready {
+impl ReadyAddress {
     fn family(self) -> Family {
         Family::of(self.address.ip())
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use Family::{V4, V6};
-
-    fn v4(last: u8) -> SocketAddr {
-        ([192, 0, 2, last], 80).into()
-    }
-
-    fn v6(last: u16) -> SocketAddr {
-        ([0x2001, 0xdb8, 0, 0, 0, 0, 0, last], 80).into()
-    }
-
-    fn answered(race: &mut Schedule, now: Instant, family: Family, addresses: impl IntoIterator<Item = SocketAddr>) {
-        race.answered(now, family, addresses.into_iter().map(|address| (address, Standing::Fine)));
-    }
-
-    fn ms(ms: u64) -> Duration {
-        Duration::from_millis(ms)
-    }
-
-    fn both() -> (Schedule, Instant) {
-        (Schedule::new(Config::default(), &[V6, V4], V6), crate::clock::now())
-    }
-
-    #[test]
-    fn v6_starts_at_once_and_families_alternate() {
-        let (mut race, t0) = both();
-        assert_eq!(race.poll(t0), Step::Wait(None));
-        answered(&mut race, t0, V6, [v6(1), v6(2)]);
-        answered(&mut race, t0, V4, [v4(1), v4(2)]);
-        for (step, address) in [v6(1), v4(1), v6(2), v4(2)].into_iter().enumerate() {
-            let at = t0 + ms(250) * step as u32;
-            assert_eq!(race.poll(at), Step::Dial(address));
-            let again = if step < 3 { Step::Wait(Some(at + ms(250))) } else { Step::Wait(None) };
-            assert_eq!(race.poll(at), again);
-        }
-    }
-
-    #[test]
-    fn v4_waits_50_ms_for_v6() {
-        let (mut race, t0) = both();
-        answered(&mut race, t0, V4, [v4(1)]);
-        assert_eq!(race.poll(t0), Step::Wait(Some(t0 + ms(50))));
-        assert_eq!(race.poll(t0 + ms(50)), Step::Dial(v4(1)));
-    }
-
-    #[test]
-    fn v6_that_comes_within_the_delay_goes_first() {
-        let (mut race, t0) = both();
-        answered(&mut race, t0, V4, [v4(1)]);
-        answered(&mut race, t0 + ms(20), V6, [v6(1)]);
-        assert_eq!(race.poll(t0 + ms(20)), Step::Dial(v6(1)));
-        assert_eq!(race.poll(t0 + ms(270)), Step::Dial(v4(1)));
-    }
-
-    #[test]
-    fn no_v6_addresses_end_the_delay() {
-        let (mut race, t0) = both();
-        answered(&mut race, t0, V4, [v4(1)]);
-        answered(&mut race, t0 + ms(20), V6, []);
-        assert_eq!(race.poll(t0 + ms(20)), Step::Dial(v4(1)));
-    }
-
-    #[test]
-    fn the_next_starts_at_once_when_one_fails() {
-        let (mut race, t0) = both();
-        answered(&mut race, t0, V6, [v6(1)]);
-        answered(&mut race, t0, V4, [v4(1)]);
-        assert_eq!(race.poll(t0), Step::Dial(v6(1)));
-        race.ended(v6(1));
-        assert_eq!(race.poll(t0 + ms(1)), Step::Dial(v4(1)));
-        race.ended(v4(1));
-        assert_eq!(race.poll(t0 + ms(2)), Step::Exhausted);
-    }
-
-    #[test]
-    fn late_answers_join() {
-        let (mut race, t0) = both();
-        answered(&mut race, t0, V4, [v4(1)]);
-        assert_eq!(race.poll(t0 + ms(50)), Step::Dial(v4(1)));
-        race.ended(v4(1));
-        assert_eq!(race.poll(t0 + ms(60)), Step::Wait(None));
-        answered(&mut race, t0 + ms(900), V6, [v6(1)]);
-        assert_eq!(race.poll(t0 + ms(900)), Step::Dial(v6(1)));
-    }
-
-    #[test]
-    fn at_most_six_run_at_once_and_every_address_gets_its_turn() {
-        let (mut race, t0) = both();
-        answered(&mut race, t0, V6, []);
-        answered(&mut race, t0, V4, (1..=20).map(v4));
-        for turn in 0..20 {
-            let at = t0 + ms(250) * turn;
-            let address = v4(turn as u8 + 1);
-            if turn >= 6 {
-                assert_eq!(race.poll(at), Step::GiveUp(v4(turn as u8 - 5)));
-            }
-            assert_eq!(race.poll(at), Step::Dial(address));
-            assert!(race.in_flight.len() <= 6);
-        }
-        assert_eq!(race.poll(t0 + ms(60_000)), Step::Wait(None), "the last six have all the time there is");
-    }
-
-    #[test]
-    fn an_address_named_twice_is_dialled_once() {
-        let (mut race, t0) = both();
-        answered(&mut race, t0, V6, []);
-        answered(&mut race, t0, V4, [v4(1), v4(1)]);
-        assert_eq!(race.poll(t0), Step::Dial(v4(1)));
-        race.ended(v4(1));
-        assert_eq!(race.poll(t0), Step::Exhausted);
-    }
-
-    #[test]
-    fn every_one_of_many_addresses_gets_its_turn_and_once_alone() {
-        let (mut race, t0) = both();
-        let addresses = || (0..2_500).map(v6);
-        answered(&mut race, t0, V6, addresses().chain(addresses()));
-        answered(&mut race, t0, V4, []);
-        let mut dialled = Vec::new();
-        while let Step::Dial(address) = race.poll(t0) {
-            race.ended(address);
-            dialled.push(address);
-        }
-        assert_eq!(dialled, addresses().collect::<Vec<_>>());
-    }
-
-    #[test]
-    fn more_addresses_than_an_answer_can_have_are_not_dialled() {
-        let (mut race, t0) = both();
-        answered(&mut race, t0, V6, (0..10_000).map(v6));
-        answered(&mut race, t0, V4, []);
-        let mut dialled = 0;
-        while let Step::Dial(address) = race.poll(t0) {
-            race.ended(address);
-            dialled += 1;
-        }
-        assert_eq!(dialled, 4_096);
-    }
-
-    /// The times in milliseconds of the attempts at silent addresses in a race that may take `limit`, and the most at once.
-    fn attempts(limit: u64, addresses: u16) -> (Vec<u128>, usize) {
-        let t0 = crate::clock::now();
-        let config = Config { until: Some(t0 + ms(limit)), ..Config::default() };
-        let mut race = Schedule::new(config, &[V6], V6);
-        answered(&mut race, t0, V6, (0..addresses).map(v6));
-        let (mut now, mut times, mut most) = (t0, Vec::new(), 0);
-        while now < t0 + ms(limit) {
-            match race.poll(now) {
-                Step::Dial(_) => times.push((now - t0).as_millis()),
-                Step::Wait(Some(until)) => now = until,
-                Step::Wait(None) | Step::Exhausted => break,
-                Step::GiveUp(_) => {}
-            }
-            most = most.max(race.in_flight.len());
-        }
-        (times, most)
-    }
-
-    #[test]
-    fn a_short_time_is_shared_by_the_addresses() {
-        assert_eq!(attempts(200, 2).0, [0, 100]);
-        assert_eq!(attempts(200, 4).0, [0, 50, 100, 150]);
-        assert_eq!(attempts(200, 40).0.len(), 20, "one every 10 ms");
-        assert_eq!(attempts(10_000, 3), (vec![0, 250, 500], 3), "there is enough for all");
-        assert_eq!(attempts(10_000, 40), ((0..40).map(|turn| turn * 250).collect(), 6));
-        let (times, most) = attempts(10_000, 600);
-        assert!(times.len() == 600 && most < 20, "each has 300 ms: {} attempts, {most} at once", times.len());
-    }
-
-    #[test]
-    fn the_resolution_delay_is_no_more_than_a_quarter_of_the_time() {
-        let t0 = crate::clock::now();
-        let config = Config { until: Some(t0 + ms(40)), ..Config::default() };
-        let mut race = Schedule::new(config, &[V6, V4], V6);
-        answered(&mut race, t0, V4, [v4(1)]);
-        assert_eq!(race.poll(t0), Step::Wait(Some(t0 + ms(10))));
-    }
-
-    #[test]
-    fn a_handshake_leaves_the_other_addresses_their_parts_of_the_time() {
-        let t0 = crate::clock::now();
-        let race = |addresses: u16| {
-            let config = Config { until: Some(t0 + ms(1_000)), ..Config::default() };
-            let mut race = Schedule::new(config, &[V6], V6);
-            answered(&mut race, t0, V6, (0..addresses).map(v6));
-            assert_eq!(race.poll(t0), Step::Dial(v6(0)));
-            race.ended(v6(0));
-            race
-        };
-        let parts = [1, 2, 3, 4, 600].map(|addresses| race(addresses).part_of_time(t0 + ms(200)));
-        assert_eq!(parts, [None, Some(ms(400)), Some(ms(400)), Some(ms(400)), Some(ms(400))]);
-        let mut two = race(2);
-        assert_eq!(two.poll(t0), Step::Dial(v6(1)));
-        assert_eq!(two.part_of_time(t0), Some(ms(500)), "one that is under way is another one, too");
-    }
-
-    #[test]
-    fn many_addresses_of_one_family_leave_the_other_its_turn() {
-        let (mut race, t0) = both();
-        answered(&mut race, t0, V6, (0..1_000).map(v6));
-        answered(&mut race, t0, V4, [v4(1)]);
-        assert_eq!(race.poll(t0), Step::Dial(v6(0)));
-        assert_eq!(race.poll(t0 + ms(250)), Step::Dial(v4(1)));
-    }
-
-    #[test]
-    fn addresses_that_did_badly_come_last_whatever_their_family() {
-        let (mut race, t0) = both();
-        race.answered(t0, V6, [(v6(1), Standing::Failed), (v6(2), Standing::Slow)]);
-        race.answered(t0, V4, [(v4(1), Standing::Failed), (v4(2), Standing::Fine)]);
-        for (step, address) in [v4(2), v6(2), v4(1), v6(1)].into_iter().enumerate() {
-            assert_eq!(race.poll(t0 + ms(250) * step as u32), Step::Dial(address));
-        }
-    }
-
-    #[test]
-    fn an_address_that_failed_waits_50_ms_for_a_better_one() {
-        let (mut race, t0) = both();
-        race.answered(t0, V6, [(v6(1), Standing::Failed)]);
-        assert_eq!(race.poll(t0), Step::Wait(Some(t0 + ms(50))));
-        answered(&mut race, t0 + ms(20), V4, [v4(1)]);
-        assert_eq!(race.poll(t0 + ms(20)), Step::Dial(v4(1)));
-        let (mut race, t0) = both();
-        race.answered(t0, V6, [(v6(1), Standing::Failed)]);
-        assert_eq!(race.poll(t0 + ms(50)), Step::Dial(v6(1)), "and no longer");
-    }
-
-    #[test]
-    fn where_all_have_their_share_each_is_first_equally_often_whatever_its_family() {
-        let mut firsts = [0; 3];
-        for turn in 0..9 {
-            let t0 = crate::clock::now();
-            let mut race = Schedule::sharing(Config::default(), &[V6, V4], turn);
-            let mut addresses = [v4(1), v4(2)];
-            addresses.rotate_left(turn % 2);
-            answered(&mut race, t0, V4, addresses);
-            assert_eq!(race.poll(t0), Step::Wait(Some(t0 + ms(50))), "there may be more");
-            answered(&mut race, t0, V6, [v6(1)]);
-            let Step::Dial(first) = race.poll(t0) else { panic!("nothing to wait for") };
-            firsts[[v4(1), v4(2), v6(1)].iter().position(|address| *address == first).unwrap()] += 1;
-            let Step::Dial(second) = race.poll(t0 + ms(250)) else { panic!("the next has its turn") };
-            assert_ne!(first, second);
-        }
-        assert_eq!(firsts, [3; 3]);
-    }
-
-    #[test]
-    fn the_family_that_did_well_goes_first() {
-        let t0 = crate::clock::now();
-        let mut race = Schedule::new(Config::default(), &[V6, V4], V4);
-        answered(&mut race, t0, V6, [v6(1)]);
-        assert_eq!(race.poll(t0), Step::Wait(Some(t0 + ms(50))));
-        answered(&mut race, t0, V4, [v4(1)]);
-        assert_eq!(race.poll(t0), Step::Dial(v4(1)));
-        assert_eq!(race.poll(t0 + ms(250)), Step::Dial(v6(1)));
-    }
-
-    #[test]
-    fn without_any_address_it_is_exhausted() {
-        let (mut race, t0) = both();
-        answered(&mut race, t0, V6, []);
-        answered(&mut race, t0, V4, []);
-        assert_eq!(race.poll(t0), Step::Exhausted);
-    }
-}
+#[path = "schedule_tests.rs"]
+mod tests;

@@ -1,4 +1,5 @@
-//! Which addresses did well lately, and which family of a host did. A core: it is told the time, and it forgets.
+//! The results of earlier races, for a limited time: by address, and the last good family by host. A core: it is given the
+//! time.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -8,117 +9,144 @@ use std::time::Duration;
 
 use foldhash::fast::RandomState;
 
-use super::preference::Way;
+use super::preference::SourceAddress;
 use crate::clock::Instant;
 use crate::trace::Family;
 
-/// How long an address that failed is tried last: after the first failure, and at most.
+/// The time for which an address is dialled last after its first failure. It doubles with each further failure.
 const FIRST_PENALTY: Duration = Duration::from_secs(15);
-const LONGEST_PENALTY: Duration = Duration::from_secs(60);
-/// An address that takes longer than this to connect lets others go first.
+/// The longest time for which an address is dialled last.
+const MAX_PENALTY: Duration = Duration::from_secs(60);
+/// The connect time above which an address is slow.
 const SLOW: Duration = Duration::from_millis(250);
-/// What was seen longer ago says nothing.
-const FORGOTTEN: Duration = Duration::from_secs(10 * 60);
-/// How long routes are taken to be as they were.
-const SAME_WAY: Duration = Duration::from_secs(10);
-/// How many addresses, and how many hosts, are remembered; the older half leaves.
-const MOST: usize = 4_096;
+/// The time after which a result is forgotten.
+const MAX_AGE: Duration = Duration::from_secs(10 * 60);
+/// The time after which a source address is found out anew, because routes change.
+const MAX_SOURCE_AGE: Duration = Duration::from_secs(10);
+/// The most addresses, and the most hosts, that are remembered. Beyond that, the older half is dropped.
+const MAX_ENTRIES: usize = 4_096;
 
-/// In which turn an address is tried.
+/// The standing of an address. Addresses of a better standing are dialled first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Standing {
-    /// It did well, or nothing is known of it.
+    /// The address connected in time, or no result is known.
     Fine,
-    /// It takes its time.
+    /// The address takes more than 250 ms to connect.
     Slow,
-    /// It failed.
+    /// The address failed a short time ago.
     Failed,
 }
 
+/// The results of earlier races.
 pub(crate) struct Scoreboard {
     addresses: HashMap<SocketAddr, Score, RandomState>,
+    /// The last good family of each host.
     hosts: HashMap<Arc<str>, (Family, Instant), RandomState>,
-    ways: HashMap<IpAddr, (Way, Instant), RandomState>,
+    /// The source address of packets to each address.
+    sources: HashMap<IpAddr, (SourceAddress, Instant), RandomState>,
+    /// The number of races for each host and port.
     turns: HashMap<(Arc<str>, u16), (usize, Instant), RandomState>,
 }
 
+/// The results of one address.
 #[derive(Debug, Clone, Copy)]
 struct Score {
     /// Failures since the last success.
     failures: u32,
-    /// Smoothed as TCP smooths its round trips (RFC 6298 §2): an eighth of each new one.
-    connect: Option<Duration>,
+    /// The connect time, smoothed like TCP's round-trip time (RFC 6298 §2): each new one counts for an eighth.
+    connect_time: Option<Duration>,
+    /// The time of the last result.
     seen: Instant,
 }
 
 impl Scoreboard {
     pub(crate) fn new() -> Self {
-        let (addresses, hosts, ways) = (HashMap::default(), HashMap::default(), HashMap::default());
-        Self { addresses, hosts, ways, turns: HashMap::default() }
+        Self {
+            addresses: HashMap::default(),
+            hosts: HashMap::default(),
+            sources: HashMap::default(),
+            turns: HashMap::default(),
+        }
     }
 
-    /// An address connected; `over` says that its host had the other family to offer, too.
-    pub(crate) fn connected(&mut self, now: Instant, host: Option<&Arc<str>>, address: SocketAddr, took: Duration) {
+    /// Records that an address connected in the time `took`. With a `host`, which had addresses of both families, its family is
+    /// remembered as the last good one.
+    pub(crate) fn record_connection(
+        &mut self,
+        now: Instant,
+        host: Option<&Arc<str>>,
+        address: SocketAddr,
+        took: Duration,
+    ) {
         let score = self.score(now, address);
         score.failures = 0;
-        score.connect = Some(score.connect.map_or(took, |before| (before * 7 + took) / 8));
+        score.connect_time = Some(score.connect_time.map_or(took, |before| (before * 7 + took) / 8));
         if let Some(host) = host {
             make_room(&mut self.hosts, |(_, seen)| *seen);
             self.hosts.insert(host.clone(), (Family::of(address.ip()), now));
         }
     }
 
-    /// An address failed, or was beaten though it had its time.
-    pub(crate) fn failed(&mut self, now: Instant, address: SocketAddr) {
+    /// Records that an address failed, or lost a race in which it had enough time.
+    pub(crate) fn record_failure(&mut self, now: Instant, address: SocketAddr) {
         let score = self.score(now, address);
         score.failures = score.failures.saturating_add(1);
     }
 
+    /// Returns the standing of an address.
     pub(crate) fn standing(&self, now: Instant, address: SocketAddr) -> Standing {
-        let Some(score) = self.addresses.get(&address).filter(|score| now < score.seen + FORGOTTEN) else {
+        let Some(score) = self.addresses.get(&address).filter(|score| now < score.seen + MAX_AGE) else {
             return Standing::Fine;
         };
         let penalty = match score.failures {
             0 => Duration::ZERO,
-            failures => (FIRST_PENALTY * (1 << (failures - 1).min(8))).min(LONGEST_PENALTY),
+            failures => (FIRST_PENALTY * (1 << (failures - 1).min(8))).min(MAX_PENALTY),
         };
         match now < score.seen + penalty {
             true => Standing::Failed,
-            false if score.connect.is_some_and(|connect| connect > SLOW) => Standing::Slow,
+            false if score.connect_time.is_some_and(|time| time > SLOW) => Standing::Slow,
             false => Standing::Fine,
         }
     }
 
-    /// The family of the host's address that connected last.
+    /// Returns the family of the host's address that connected last.
     pub(crate) fn last_good(&self, now: Instant, host: &str) -> Option<Family> {
         let (family, seen) = self.hosts.get(host)?;
-        (now < *seen + FORGOTTEN).then_some(*family)
+        if *seen + MAX_AGE <= now {
+            return None;
+        }
+        Some(*family)
     }
 
-    /// Where packets to an address come from, if that was found out lately.
-    pub(crate) fn way(&self, now: Instant, ip: IpAddr) -> Option<Way> {
-        let (way, seen) = self.ways.get(&ip)?;
-        (now < *seen + SAME_WAY).then_some(*way)
+    /// Returns the source address of packets to an address, if it was found out a short time ago.
+    pub(crate) fn source(&self, now: Instant, ip: IpAddr) -> Option<SourceAddress> {
+        let (source, seen) = self.sources.get(&ip)?;
+        if *seen + MAX_SOURCE_AGE <= now {
+            return None;
+        }
+        Some(*source)
     }
 
-    pub(crate) fn learn_way(&mut self, now: Instant, ip: IpAddr, way: Way) {
-        make_room(&mut self.ways, |(_, seen)| *seen);
-        self.ways.insert(ip, (way, now));
+    /// Records the source address of packets to an address.
+    pub(crate) fn learn_source(&mut self, now: Instant, ip: IpAddr, source: SourceAddress) {
+        make_room(&mut self.sources, |(_, seen)| *seen);
+        self.sources.insert(ip, (source, now));
     }
 
-    /// How many races there were for a host before this one.
-    pub(crate) fn turn(&mut self, now: Instant, host: &Arc<str>, port: u16) -> usize {
+    /// Counts a race for a host and port. Returns the number of races before it.
+    pub(crate) fn count_race(&mut self, now: Instant, host: &Arc<str>, port: u16) -> usize {
         make_room(&mut self.turns, |(_, seen)| *seen);
         let (turn, seen) = self.turns.entry((host.clone(), port)).or_insert((0, now));
         *seen = now;
         std::mem::replace(turn, turn.wrapping_add(1))
     }
 
+    /// Returns the results of an address, without those that are too old.
     fn score(&mut self, now: Instant, address: SocketAddr) -> &mut Score {
         make_room(&mut self.addresses, |score| score.seen);
-        let unknown = Score { failures: 0, connect: None, seen: now };
+        let unknown = Score { failures: 0, connect_time: None, seen: now };
         let score = self.addresses.entry(address).or_insert(unknown);
-        if score.seen + FORGOTTEN <= now {
+        if score.seen + MAX_AGE <= now {
             *score = unknown;
         }
         score.seen = now;
@@ -128,11 +156,11 @@ impl Scoreboard {
 
 /// Drops the older half of a full map.
 fn make_room<K: Eq + Hash, V>(map: &mut HashMap<K, V, RandomState>, seen: impl Fn(&V) -> Instant) {
-    if map.len() < MOST {
+    if map.len() < MAX_ENTRIES {
         return;
     }
     let mut times: Vec<_> = map.values().map(&seen).collect();
-    let (_, middle, _) = times.select_nth_unstable(MOST / 2);
+    let (_, middle, _) = times.select_nth_unstable(MAX_ENTRIES / 2);
     let middle = *middle;
     map.retain(|_, value| seen(value) > middle);
 }
@@ -154,55 +182,55 @@ mod tests {
     }
 
     #[test]
-    fn an_address_that_failed_is_tried_last_for_longer_each_time_and_a_minute_at_most() {
+    fn a_failed_address_is_dialled_last_for_longer_each_time_and_a_minute_at_most() {
         let (mut board, mut now) = (Scoreboard::new(), crate::clock::now());
-        assert_eq!(board.standing(now, peer(1)), Standing::Fine, "nothing is known");
+        assert_eq!(board.standing(now, peer(1)), Standing::Fine, "no result is known");
         for penalty in [15, 30, 60, 60, 60] {
-            board.failed(now, peer(1));
+            board.record_failure(now, peer(1));
             assert_eq!(board.standing(now + secs(penalty) - Duration::from_nanos(1), peer(1)), Standing::Failed);
             assert_eq!(board.standing(now + secs(penalty), peer(1)), Standing::Fine);
             now += secs(penalty);
         }
-        board.failed(now, peer(1));
-        board.connected(now, None, peer(1), secs(0));
+        board.record_failure(now, peer(1));
+        board.record_connection(now, None, peer(1), secs(0));
         assert_eq!(board.standing(now, peer(1)), Standing::Fine, "a success ends it");
-        assert_eq!(board.standing(now, peer(2)), Standing::Fine, "and it is nobody else's");
+        assert_eq!(board.standing(now, peer(2)), Standing::Fine, "and the failures of another address do not count");
     }
 
     #[test]
-    fn what_an_address_did_long_ago_does_not_count_with_what_it_does_now() {
+    fn old_results_do_not_count() {
         let (mut board, now) = (Scoreboard::new(), crate::clock::now());
         for _ in 0..3 {
-            board.failed(now, peer(1));
+            board.record_failure(now, peer(1));
         }
-        board.connected(now, None, peer(2), secs(3));
-        let later = now + FORGOTTEN;
-        board.failed(later, peer(1));
+        board.record_connection(now, None, peer(2), secs(3));
+        let later = now + MAX_AGE;
+        board.record_failure(later, peer(1));
         assert_eq!(board.standing(later + secs(15), peer(1)), Standing::Fine, "as after a first failure");
-        board.connected(later, None, peer(2), secs(0));
+        board.record_connection(later, None, peer(2), secs(0));
         assert_eq!(board.standing(later, peer(2)), Standing::Fine);
     }
 
     #[test]
-    fn one_port_says_nothing_of_another() {
+    fn the_ports_of_an_address_have_results_of_their_own() {
         let (mut board, now) = (Scoreboard::new(), crate::clock::now());
-        board.failed(now, peer(1));
+        board.record_failure(now, peer(1));
         assert_eq!(board.standing(now, (ip(1), 80).into()), Standing::Fine);
     }
 
     #[test]
-    fn a_slow_address_is_slow_until_it_was_fast_often_enough() {
+    fn a_slow_address_is_slow_until_it_was_fast_four_times() {
         let (mut board, now) = (Scoreboard::new(), crate::clock::now());
-        board.connected(now, None, peer(1), Duration::from_millis(400));
+        board.record_connection(now, None, peer(1), Duration::from_millis(400));
         assert_eq!(board.standing(now, peer(1)), Standing::Slow);
         let mut fast = 0;
         while board.standing(now, peer(1)) == Standing::Slow {
-            board.connected(now, None, peer(1), Duration::from_millis(10));
+            board.record_connection(now, None, peer(1), Duration::from_millis(10));
             fast += 1;
         }
         assert_eq!(fast, 4);
-        board.connected(now, None, peer(2), Duration::from_secs(3));
-        assert_eq!(board.standing(now + FORGOTTEN, peer(2)), Standing::Fine, "it is forgotten");
+        board.record_connection(now, None, peer(2), Duration::from_secs(3));
+        assert_eq!(board.standing(now + MAX_AGE, peer(2)), Standing::Fine, "it is forgotten");
     }
 
     #[test]
@@ -210,34 +238,38 @@ mod tests {
         let (mut board, now) = (Scoreboard::new(), crate::clock::now());
         let host: Arc<str> = "api.test".into();
         assert_eq!(board.last_good(now, "api.test"), None);
-        board.connected(now, Some(&host), peer(1), secs(0));
+        board.record_connection(now, Some(&host), peer(1), secs(0));
         assert_eq!(board.last_good(now, "api.test"), Some(Family::V4));
         assert_eq!(board.last_good(now, "other.test"), None);
-        assert_eq!(board.last_good(now + FORGOTTEN, "api.test"), None);
+        assert_eq!(board.last_good(now + MAX_AGE, "api.test"), None);
     }
 
     #[test]
-    fn the_way_to_an_address_is_known_for_ten_seconds() {
+    fn a_source_address_is_remembered_for_ten_seconds() {
         let (mut board, now) = (Scoreboard::new(), crate::clock::now());
-        assert_eq!(board.way(now, ip(1)), None);
-        board.learn_way(now, ip(1), Way::Unreachable);
-        assert_eq!(board.way(now + secs(9), ip(1)), Some(Way::Unreachable));
-        assert_eq!(board.way(now + secs(10), ip(1)), None);
+        assert_eq!(board.source(now, ip(1)), None);
+        board.learn_source(now, ip(1), SourceAddress::Unreachable);
+        assert_eq!(board.source(now + secs(9), ip(1)), Some(SourceAddress::Unreachable));
+        assert_eq!(board.source(now + secs(10), ip(1)), None);
     }
 
     #[test]
-    fn it_is_bounded_and_the_older_half_leaves() {
+    fn the_number_of_results_is_bounded_and_the_older_half_is_dropped() {
         let (mut board, start) = (Scoreboard::new(), crate::clock::now());
         for number in 0..20_000_u32 {
             let now = start + Duration::from_millis(number.into());
             let ip = SocketAddr::from((number.to_be_bytes(), 443));
             let host: Arc<str> = number.to_string().into();
-            board.connected(now, Some(&host), ip, secs(0));
-            board.failed(now, ip);
-            board.turn(now, &host, 443);
-            assert!(board.addresses.len() <= MOST && board.hosts.len() <= MOST && board.turns.len() <= MOST);
-            assert_eq!(board.standing(now, ip), Standing::Failed, "the newest is never the one to leave");
+            board.record_connection(now, Some(&host), ip, secs(0));
+            board.record_failure(now, ip);
+            board.count_race(now, &host, 443);
+            assert!(
+                board.addresses.len() <= MAX_ENTRIES
+                    && board.hosts.len() <= MAX_ENTRIES
+                    && board.turns.len() <= MAX_ENTRIES
+            );
+            assert_eq!(board.standing(now, ip), Standing::Failed, "the newest result is never dropped");
         }
-        assert!(board.addresses.len() >= MOST / 2);
+        assert!(board.addresses.len() >= MAX_ENTRIES / 2);
     }
 }

@@ -1,0 +1,42 @@
+//! The answer to a lookup: addresses, their TTL and their source.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::trace::Source;
+
+/// The addresses of a name in one family, with their remaining TTL and their source.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Answer {
+    addresses: Arc<[IpAddr]>,
+    ttl: Duration,
+    source: Source,
+}
+
+impl Answer {
+    /// Creates an answer with a TTL that starts now. The cache treats an answer without addresses as
+    /// [`NoData`](super::ResolveErrorKind::NoData).
+    pub fn new(addresses: impl Into<Arc<[IpAddr]>>, ttl: Duration, source: Source) -> Self {
+        Self { addresses: addresses.into(), ttl, source }
+    }
+
+    /// The addresses, in the order in which the resolver gave them.
+    pub fn addresses(&self) -> &Arc<[IpAddr]> {
+        &self.addresses
+    }
+
+    /// The time for which the answer may still be used. Zero for a stale answer.
+    pub fn ttl(&self) -> Duration {
+        self.ttl
+    }
+
+    /// The source of the answer: the cache, a query of this lookup or of another one, the hosts file and so on.
+    pub fn source(&self) -> Source {
+        self.source
+    }
+
+    pub(crate) fn with_source(self, source: Source) -> Self {
+        Self { source, ..self }
+    }
+}

@@ -1,0 +1,77 @@
+//! The settings of a cache.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::driver::{Driver, QUERY_GRACE};
+use super::state::Config;
+use crate::dns::Resolve;
+
+/// The default limit for one query, the time it waits for its turn in the resolver included.
+pub(super) const QUERY_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The upper limit of all the times, so that adding them up stays in range.
+pub(super) const MAX_DURATION: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+
+/// Configures a [`CachedResolver`](super::CachedResolver). No time in it can be longer than a year.
+#[derive(Debug, Clone)]
+pub struct CachedResolverBuilder {
+    config: Config,
+    query_timeout: Duration,
+}
+
+impl Default for CachedResolverBuilder {
+    fn default() -> Self {
+        Self { config: Config::default(), query_timeout: QUERY_TIMEOUT }
+    }
+}
+
+impl CachedResolverBuilder {
+    /// Sets the most names that are kept; the least recently used one is evicted for another. 1,024 by default; with 0,
+    /// nothing is kept.
+    pub fn max_names(mut self, names: usize) -> Self {
+        self.config.max_names = names;
+        self
+    }
+
+    /// Sets the shortest time for which an answer is kept, whatever its TTL. Zero by default, because a floor lets the client
+    /// use addresses that have left DNS. An answer with a TTL of zero is not kept in any case.
+    pub fn ttl_floor(mut self, floor: Duration) -> Self {
+        self.config.ttl_floor = floor.min(MAX_DURATION);
+        self
+    }
+
+    /// Sets the longest time for which an answer is kept, whatever its TTL. One day by default. It overrules the floor.
+    pub fn ttl_ceiling(mut self, ceiling: Duration) -> Self {
+        self.config.ttl_ceiling = ceiling.min(MAX_DURATION);
+        self
+    }
+
+    /// Sets the longest time for which "does not exist" and "no addresses" are kept, whatever their SOA record says. 30 s by
+    /// default.
+    pub fn negative_ceiling(mut self, ceiling: Duration) -> Self {
+        self.config.negative_ceiling = ceiling.min(MAX_DURATION);
+        self
+    }
+
+    /// Sets the longest time after its expiry for which an answer is served stale: when its query fails, or takes longer than
+    /// 1.8 s (RFC 8767). One hour by default; with zero, no answer is served stale.
+    pub fn stale(mut self, stale: Duration) -> Self {
+        self.config.max_stale = stale.min(MAX_DURATION);
+        self
+    }
+
+    /// Sets the longest time for one query of the resolver under the cache; then it fails with
+    /// [`Timeout`](crate::dns::ResolveErrorKind::Timeout). 10 s by default. [`HickoryResolver`](crate::dns::HickoryResolver)
+    /// takes 5 s by default, and longer when a burst of queries has to wait for a turn.
+    pub fn query_timeout(mut self, timeout: Duration) -> Self {
+        self.query_timeout = timeout.min(MAX_DURATION);
+        self
+    }
+
+    pub(super) fn build_driver(self, upstream: impl Resolve) -> Arc<Driver> {
+        let Self { mut config, query_timeout } = self;
+        config.max_query_time = query_timeout + QUERY_GRACE;
+        Arc::new(Driver::new(upstream, query_timeout, config))
+    }
+}

@@ -1,0 +1,196 @@
+//! The driver of the cache: locks the core, runs the queries that it asks for, and wakes it when its timeout comes.
+
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+use tokio::sync::{broadcast, watch};
+
+use super::changes::{self, Change};
+use super::state::{Cache, Completed, Config, Lookup, Query};
+use crate::clock::{Instant, Timed, TimerTask, now};
+use crate::dns::{Answer, Family, Latency, Resolve, ResolveError, ResolveErrorKind};
+
+/// The time for which a lookup waits for a query beyond the query's own timeout. The query may run on a runtime that is not
+/// being driven, where its timeout does not come.
+pub(super) const QUERY_GRACE: Duration = Duration::from_millis(500);
+
+pub(super) type Outcome = Result<Answer, ResolveError>;
+
+/// The core's handle on a query: the end at which lookups wait for its outcome.
+pub(super) type OutcomeReceiver = watch::Receiver<Option<Outcome>>;
+type OutcomeSender = watch::Sender<Option<Outcome>>;
+
+/// The state that all clones of a [`CachedResolver`](super::CachedResolver) and their queries share.
+pub(super) struct Driver {
+    upstream: Arc<dyn Resolve>,
+    pub(super) query_timeout: Duration,
+    // Not a standard mutex: threads may outnumber the processor cores, as with the pool's lock.
+    cache: parking_lot::Mutex<Cache<OutcomeReceiver>>,
+    timer_task: TimerTask,
+    latency: Mutex<Latency>,
+    /// Created for the first subscriber.
+    changes: OnceLock<broadcast::Sender<Change>>,
+}
+
+impl Driver {
+    pub(super) fn new(upstream: impl Resolve, query_timeout: Duration, config: Config) -> Self {
+        Self {
+            upstream: Arc::new(upstream),
+            query_timeout,
+            cache: parking_lot::Mutex::new(Cache::new(config, fastrand::u64(..), now())),
+            timer_task: TimerTask::default(),
+            latency: Mutex::default(),
+            changes: OnceLock::new(),
+        }
+    }
+
+    // A panic does not poison this lock. A step of the core that panics does so before it changes anything the next one reads.
+    pub(super) fn lock(&self) -> parking_lot::MutexGuard<'_, Cache<OutcomeReceiver>> {
+        self.cache.lock()
+    }
+
+    /// Asks the cache, and starts the query that it asks for.
+    pub(super) fn get(self: &Arc<Self>, now: Instant, name: &str, family: Family) -> Lookup<OutcomeReceiver> {
+        let mut sender = None;
+        let lookup = self.lock().get(now, name, family, || outcome_channel(&mut sender));
+        if let (Some(sender), Some(query)) = (sender, lookup.query_to_start()) {
+            self.start(name, family, query.serial, sender);
+        }
+        lookup
+    }
+
+    /// Notes a use of a name without a lookup. Returns true if the name has addresses in the cache.
+    pub(super) fn touch(self: &Arc<Self>, now: Instant, name: &str, family: Family) -> bool {
+        let mut sender = None;
+        let touched = self.lock().touch(now, name, family, || outcome_channel(&mut sender));
+        self.start_refresh(name, family, touched.query, sender);
+        touched.has_addresses
+    }
+
+    fn refresh(self: &Arc<Self>, now: Instant, name: &str, family: Family) {
+        let mut sender = None;
+        let query = self.lock().refresh(now, name, family, || outcome_channel(&mut sender));
+        self.start_refresh(name, family, query, sender);
+    }
+
+    fn start_refresh(
+        self: &Arc<Self>,
+        name: &str,
+        family: Family,
+        query: Option<Query<OutcomeReceiver>>,
+        sender: Option<OutcomeSender>,
+    ) {
+        if let (Some(query), Some(sender)) = (query, sender) {
+            self.start(name, family, query.serial, sender);
+        }
+    }
+
+    /// Runs a query in a task of its own, so that it goes on when the lookup that started it is cancelled.
+    fn start(self: &Arc<Self>, name: &str, family: Family, serial: u64, sender: OutcomeSender) {
+        let query = RunningQuery { driver: self.clone(), name: name.into(), family, serial, sender: Some(sender) };
+        // Outside of a runtime the query is dropped here. A hit that starts a refresh is still a hit.
+        if let Ok(runtime) = Handle::try_current() {
+            runtime.spawn(query.run());
+        }
+    }
+
+    /// Gives a query's result to the cache and its change to the subscribers. Returns the outcome for the lookups that wait.
+    fn complete(self: &Arc<Self>, query: &RunningQuery, result: Outcome) -> Outcome {
+        let (completed, next_timeout) = {
+            let mut cache = self.lock();
+            let completed = cache.complete(now(), &query.name, query.family, query.serial, result);
+            (completed, cache.next_timeout())
+        };
+        TimerTask::set(self, next_timeout);
+        let Completed { outcome, change } = completed;
+        if let (Some(changes), Some(change)) = (self.changes.get(), change) {
+            // An error means that all subscribers are gone.
+            let _ = changes.send(change);
+        }
+        outcome
+    }
+
+    /// Sets the timer to the cache's next timeout.
+    pub(super) fn set_timer(self: &Arc<Self>) {
+        let next_timeout = self.lock().next_timeout();
+        TimerTask::set(self, next_timeout);
+    }
+
+    pub(super) fn subscribe(&self) -> broadcast::Receiver<Change> {
+        self.changes.get_or_init(|| broadcast::channel(changes::MAX_WAITING_CHANGES).0).subscribe()
+    }
+
+    /// The time that queries took.
+    pub(super) fn latency(&self) -> Latency {
+        *self.lock_latency()
+    }
+
+    fn lock_latency(&self) -> MutexGuard<'_, Latency> {
+        self.latency.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Timed for Driver {
+    fn timer_task(&self) -> &TimerTask {
+        &self.timer_task
+    }
+
+    fn handle_timeout(self: &Arc<Self>, now: Instant) -> Option<Instant> {
+        let refreshes = self.lock().handle_timeout(now);
+        for (name, family) in refreshes {
+            self.refresh(now, &name, family);
+        }
+        self.lock().next_timeout()
+    }
+}
+
+/// Makes the two ends of a query's outcome, and returns the one for the core.
+fn outcome_channel(sender: &mut Option<OutcomeSender>) -> OutcomeReceiver {
+    let (outcome_sender, receiver) = watch::channel(None);
+    *sender = Some(outcome_sender);
+    receiver
+}
+
+/// A query that runs. Dropped before its end, it is removed from the cache, so that another one can start.
+struct RunningQuery {
+    driver: Arc<Driver>,
+    name: Box<str>,
+    family: Family,
+    serial: u64,
+    /// The end that reports the outcome; `None` once it has.
+    sender: Option<OutcomeSender>,
+}
+
+impl RunningQuery {
+    async fn run(mut self) {
+        let start = now();
+        let resolving = self.driver.upstream.resolve(&self.name, self.family);
+        let mut result = tokio::time::timeout(self.driver.query_timeout, resolving)
+            .await
+            .unwrap_or_else(|_| Err(ResolveError::new(ResolveErrorKind::Timeout, &self.name, self.family)));
+        if result.as_ref().is_ok_and(|answer| answer.addresses().is_empty()) {
+            result = Err(ResolveError::new(ResolveErrorKind::NoData, &self.name, self.family));
+        }
+        self.driver.lock_latency().add(now() - start);
+        let outcome = self.driver.clone().complete(&self, result);
+        if let Some(sender) = self.sender.take() {
+            // An error means that no lookup waits any more. The cache has the answer all the same.
+            let _ = sender.send(Some(outcome));
+        }
+    }
+}
+
+impl Drop for RunningQuery {
+    fn drop(&mut self) {
+        if self.sender.is_none() {
+            return;
+        }
+        let mut cache = self.driver.lock();
+        if std::thread::panicking() {
+            cache.record_panic(now(), &self.name, self.family, self.serial);
+        } else {
+            cache.abandon(&self.name, self.family, self.serial);
+        }
+    }
+}

@@ -1,0 +1,67 @@
+//! A lookup that has to wait for a query.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::driver::{Driver, Outcome, OutcomeReceiver, QUERY_GRACE};
+use super::state::Lookup;
+use crate::clock::now;
+use crate::dns::{Family, ResolveError, ResolveErrorKind, Source};
+
+/// The longest a lookup waits for a fresh answer before it gets a stale one (RFC 8767 §5).
+pub(super) const STALE_ANSWER_TIMEOUT: Duration = Duration::from_millis(1_800);
+
+/// A lookup whose answer is not known yet.
+pub(crate) struct PendingLookup<'a> {
+    pub(super) driver: &'a Arc<Driver>,
+    pub(super) name: Cow<'a, str>,
+    pub(super) family: Family,
+    pub(super) lookup: Lookup<OutcomeReceiver>,
+}
+
+impl PendingLookup<'_> {
+    /// Waits for the query, or for a limited time if there is a stale answer.
+    ///
+    /// A query is lost when the runtime of its task is shut down, or when its resolver panics. The lookup then asks the cache
+    /// once more.
+    pub(crate) async fn wait(self) -> Outcome {
+        let Self { driver, name, family, mut lookup } = self;
+        for is_last_try in [false, true] {
+            let (query, source, stale) = match lookup {
+                Lookup::Known(outcome, _) => return outcome,
+                Lookup::Start(query, stale) => (query, Source::Miss, stale),
+                Lookup::Join(query, stale) => (query, Source::Coalesced, stale),
+            };
+            let limit = if stale.is_some() { STALE_ANSWER_TIMEOUT } else { driver.query_timeout + QUERY_GRACE };
+            match (tokio::time::timeout(limit, received(query.handle)).await, stale) {
+                (Ok(Some(outcome)), _) => return with_source_of_lookup(outcome, source),
+                (Err(_), Some(stale)) => return Ok(stale),
+                (Err(_), None) => {
+                    // Removed, so that the next lookup starts another one.
+                    driver.lock().abandon(&name, family, query.serial);
+                    return Err(ResolveError::new(ResolveErrorKind::Timeout, &name, family));
+                }
+                (Ok(None), Some(stale)) if is_last_try => return Ok(stale),
+                (Ok(None), None) if is_last_try => break,
+                (Ok(None), _) => lookup = driver.get(now(), &name, family),
+            }
+        }
+        Err(ResolveError::new(ResolveErrorKind::Other, &name, family).with_cause("the resolver gave up its query"))
+    }
+}
+
+/// Waits for a query's outcome. Returns `None` if the query was lost.
+async fn received(mut receiver: OutcomeReceiver) -> Option<Outcome> {
+    receiver.wait_for(Option::is_some).await.ok().and_then(|outcome| outcome.clone())
+}
+
+/// Replaces the source of a query's outcome by the lookup's, unless no DNS query was made for it, as for the hosts file.
+fn with_source_of_lookup(outcome: Outcome, source: Source) -> Outcome {
+    match outcome {
+        Ok(answer) if answer.source() == Source::Miss => Ok(answer.with_source(source)),
+        Ok(answer) => Ok(answer),
+        Err(error) if error.answered_from() == Source::Miss => Err(error.with_source(source)),
+        Err(error) => Err(error),
+    }
+}

@@ -1,0 +1,254 @@
+//! The DNS cache for users: a lookup is answered at once, or waits for the one query that all its like share.
+//!
+//! The rules are in `state`, which is given the time and does no I/O; `driver` runs the queries.
+
+mod builder;
+mod changes;
+mod driver;
+mod lookup;
+mod snapshot;
+pub(super) mod state;
+mod stats;
+
+use std::fmt;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use futures_util::future::Either;
+use futures_util::stream::FuturesUnordered;
+
+use crate::clock::{Instant, before, now, wall};
+use crate::dns::name::normalized;
+use crate::dns::{Answer, Family, Resolve, ResolveError, Resolving};
+use driver::Driver;
+use lookup::PendingLookup;
+use state::Lookup;
+
+pub use builder::CachedResolverBuilder;
+pub use changes::{Change, Changes, ChangesError};
+pub use snapshot::Snapshot;
+pub use stats::CacheStats;
+
+/// The time for which a slow family is waited for after the other has answered (RFC 8305 §3).
+const RESOLUTION_DELAY: Duration = Duration::from_millis(50);
+
+/// A DNS cache over any [`Resolve`]. It honours record TTLs, runs one query at a time for a name and family, and keeps a
+/// limited number of names.
+///
+/// Clones share the cache. A query belongs to the cache, not to the lookup that started it, so cancelling a lookup loses
+/// nothing.
+///
+/// * A name in use is refreshed in the last tenth of its TTL, so that its lookups never wait.
+/// * After a failure, a name is not queried for 1 s, then for twice as long each time, up to 30 s (RFC 9520); after a failure
+///   of this machine ([`ResolveErrorKind::is_local`](crate::dns::ResolveErrorKind::is_local)), for 100 ms.
+/// * Meanwhile an expired answer is served for up to an hour, marked as [`Source::Stale`](crate::dns::Source::Stale)
+///   (RFC 8767).
+/// * A timer removes the names that have no further use.
+///
+/// ```
+/// use speeddial::dns::{CachedResolver, Family, FixedResolver, Source};
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let cache = CachedResolver::new(FixedResolver::new().with("api.test", ["127.0.0.1".parse()?]));
+/// cache.lookup("api.test", Family::V4).await?;
+/// assert_eq!(cache.lookup("api.test", Family::V4).await?.source(), Source::Hit);
+/// # Ok(()) }
+/// ```
+#[derive(Clone)]
+pub struct CachedResolver {
+    driver: Arc<Driver>,
+}
+
+impl CachedResolverBuilder {
+    /// Creates the cache on top of `upstream`.
+    pub fn build(self, upstream: impl Resolve) -> CachedResolver {
+        CachedResolver { driver: self.build_driver(upstream) }
+    }
+}
+
+impl CachedResolver {
+    /// Creates a cache with the default settings on top of `upstream`.
+    pub fn new(upstream: impl Resolve) -> Self {
+        Self::builder().build(upstream)
+    }
+
+    /// Returns a builder with the default settings.
+    pub fn builder() -> CachedResolverBuilder {
+        CachedResolverBuilder::default()
+    }
+
+    /// Looks up the addresses of `name` in one family.
+    ///
+    /// A hit does not wait. It does not allocate either, unless the name has upper case letters or is not ASCII. Case does not
+    /// matter, and an international name is the same in Unicode and in ASCII (punycode).
+    ///
+    /// # Errors
+    /// The error of the resolver under the cache, shared by all lookups that waited for the same query. An error that is still
+    /// kept from an earlier query is returned without waiting.
+    ///
+    /// # Panics
+    /// On a miss outside of a tokio runtime.
+    pub async fn lookup(&self, name: &str, family: Family) -> Result<Answer, ResolveError> {
+        match self.lookup_at(now(), name, family) {
+            Either::Left(known) => known,
+            Either::Right(pending) => pending.wait().await,
+        }
+    }
+
+    /// Like [`Self::lookup`], with `now` already read. Returns the outcome, or a lookup that has to wait for it.
+    pub(crate) fn lookup_at<'a>(
+        &'a self,
+        now: Instant,
+        name: &'a str,
+        family: Family,
+    ) -> Either<Result<Answer, ResolveError>, PendingLookup<'a>> {
+        let name = normalized(name);
+        match self.driver.get(now, &name, family) {
+            Lookup::Known(outcome, _) => Either::Left(outcome),
+            lookup => Either::Right(PendingLookup { driver: &self.driver, name, family, lookup }),
+        }
+    }
+
+    /// Looks up the addresses of `name` in both families at once, and returns them with IPv6 first. A slow family is waited
+    /// for no longer than 50 ms after the other one's addresses (RFC 8305 §3).
+    ///
+    /// # Errors
+    /// If neither family has addresses: a failed lookup's error rather than a "does not exist" or "no addresses".
+    pub async fn lookup_both(&self, name: &str) -> Result<Vec<IpAddr>, ResolveError> {
+        let mut lookups: FuturesUnordered<_> =
+            Family::BOTH.map(|family| self.lookup(name, family)).into_iter().collect();
+        let mut addresses = Vec::new();
+        let mut error: Option<ResolveError> = None;
+        let mut deadline = None;
+        while let Some(Some(outcome)) = before(deadline, lookups.next()).await {
+            match outcome {
+                Ok(answer) => {
+                    addresses.extend(answer.addresses().iter().copied());
+                    deadline = deadline.or_else(|| now().checked_add(RESOLUTION_DELAY));
+                }
+                Err(new) if error.as_ref().is_none_or(|error| error.kind().is_negative()) => error = Some(new),
+                Err(_) => {}
+            }
+        }
+        addresses.sort_by_key(IpAddr::is_ipv4);
+        match error {
+            Some(error) if addresses.is_empty() => Err(error),
+            _ => Ok(addresses),
+        }
+    }
+
+    /// Looks names up ahead of need, in both families and all at once. Errors are not reported here; later lookups return
+    /// them.
+    pub async fn prefetch<'a>(&self, names: impl IntoIterator<Item = &'a str>) {
+        let lookups: FuturesUnordered<_> = names
+            .into_iter()
+            .flat_map(|name| Family::BOTH.map(|family| (name, family)))
+            .map(|(name, family)| self.lookup(name, family))
+            .collect();
+        lookups.for_each(|_| std::future::ready(())).await;
+    }
+
+    /// Forgets a name. The lookups that wait for a running query still get its answer, but the cache does not keep it.
+    pub fn invalidate(&self, name: &str) {
+        self.driver.lock().invalidate(&normalized(name));
+    }
+
+    /// Forgets all names except the pinned ones.
+    pub fn flush(&self) {
+        self.driver.lock().flush();
+    }
+
+    /// Answers lookups of `name` with these addresses, without a query, until it is [unpinned](Self::unpin). In a family of
+    /// which none is given, the name has no addresses.
+    pub fn pin(&self, name: &str, addresses: impl Into<Arc<[IpAddr]>>) {
+        let addresses: Arc<[IpAddr]> = addresses.into();
+        self.driver.lock().pin(&normalized(name), &addresses);
+    }
+
+    /// Ends a [`pin`](Self::pin). Returns true if there was one.
+    pub fn unpin(&self, name: &str) -> bool {
+        self.driver.lock().unpin(&normalized(name))
+    }
+
+    /// Notes that a name is in use without looking it up, for instance because a connection to it is kept open.
+    ///
+    /// The name is then refreshed ahead of its expiry, and queried while it is stale, as if it were looked up. A name without
+    /// addresses in the cache is queried, too. This method does not wait.
+    ///
+    /// Returns true if the name has addresses in the cache. If it has none, touching it often is of no use.
+    pub fn touch(&self, name: &str) -> bool {
+        self.touch_families(name, &Family::BOTH)
+    }
+
+    /// Like [`Self::touch`], for a client that uses these families only.
+    pub(crate) fn touch_families(&self, name: &str, families: &[Family]) -> bool {
+        let name = normalized(name);
+        let now = now();
+        let mut has_addresses = true;
+        for &family in families {
+            has_addresses &= self.driver.touch(now, &name, family);
+        }
+        has_addresses
+    }
+
+    /// Returns all addresses in the cache, fresh and stale, to [`restore`](Self::restore) them in another process. Pinned
+    /// names and negative answers are not included.
+    pub fn snapshot(&self) -> Snapshot {
+        self.driver.lock().snapshot(now(), wall())
+    }
+
+    /// Adds the addresses of a [`snapshot`](Self::snapshot), except where an answer for a name and family is known already.
+    ///
+    /// Their TTLs have gone on by the system's clock. Addresses that expired meanwhile are restored as stale, or not at all if
+    /// they are too old for that. No known name is evicted for them. Outside of a tokio runtime, the timer that removes them
+    /// starts with the next query.
+    pub fn restore(&self, snapshot: &Snapshot) {
+        self.driver.lock().restore(now(), wall(), snapshot);
+        self.driver.set_timer();
+    }
+
+    /// Returns a name's addresses and what is left of their TTL, without a query. It does not count as a use of the name.
+    pub(crate) fn peek(&self, name: &str, family: Family) -> Option<(Arc<[IpAddr]>, Duration)> {
+        self.driver.lock().peek(now(), name, family)
+    }
+
+    /// Subscribes to the changes from now on: each answer whose addresses differ from those known before.
+    pub fn subscribe(&self) -> Changes {
+        Changes { receiver: self.driver.subscribe() }
+    }
+
+    /// The cache's counters since it was created.
+    pub fn stats(&self) -> CacheStats {
+        let cache = self.driver.lock();
+        let counters = cache.counters();
+        CacheStats {
+            names: cache.len(),
+            hits: counters.hits,
+            negative_hits: counters.negative_hits,
+            stale_hits: counters.stale_hits,
+            coalesced: counters.coalesced,
+            misses: counters.misses,
+            refreshes: counters.refreshes,
+            failures: counters.failures,
+            evictions: counters.evictions,
+            upstream_latency: self.driver.latency(),
+        }
+    }
+}
+
+impl Resolve for CachedResolver {
+    fn resolve<'a>(&'a self, name: &'a str, family: Family) -> Resolving<'a> {
+        Box::pin(self.lookup(name, family))
+    }
+}
+
+impl fmt::Debug for CachedResolver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CachedResolver").field("stats", &self.stats()).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,56 @@
+//! The addresses in a cache, for another process.
+
+use std::net::IpAddr;
+use std::time::{Duration, SystemTime};
+
+/// The addresses in a cache at one moment, with the times at which they expire.
+///
+/// With the feature `serde`, it can be serialized and deserialized.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub struct Snapshot {
+    /// The moment, in milliseconds of Unix time.
+    pub(super) taken: u64,
+    /// From the least to the most recently used name.
+    pub(super) records: Vec<SnapshotRecord>,
+}
+
+/// A name's addresses in one family.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub(super) struct SnapshotRecord {
+    pub(super) name: String,
+    pub(super) addresses: Vec<IpAddr>,
+    /// The expiry, in milliseconds of Unix time.
+    pub(super) expires: u64,
+}
+
+impl Snapshot {
+    /// The number of sets of addresses, at most two for a name.
+    pub fn len(&self) -> usize {
+        self.records.len()
+    }
+
+    /// Returns true if there are no addresses in it.
+    pub fn is_empty(&self) -> bool {
+        self.records.is_empty()
+    }
+}
+
+impl SnapshotRecord {
+    /// Returns the time that is left until the expiry, or as an error the time since then. A system clock that was set back
+    /// since the snapshot was `taken` does not make addresses live longer.
+    pub(super) fn time_left(&self, taken: u64, wall: SystemTime) -> Result<Duration, Duration> {
+        let wall = unix_ms(wall).max(taken);
+        match self.expires.checked_sub(wall) {
+            Some(left) if left > 0 => Ok(Duration::from_millis(left)),
+            _ => Err(Duration::from_millis(wall - self.expires)),
+        }
+    }
+}
+
+/// Converts a time to milliseconds of Unix time, rounded down so that no address expires late.
+pub(super) fn unix_ms(wall: SystemTime) -> u64 {
+    let since = wall.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    since.as_millis().try_into().unwrap_or(u64::MAX)
+}

@@ -1,0 +1,285 @@
+//! The last answer for a name in one family, its expiry, its refresh and its back-off. A core, kept small because every name
+//! has two.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::ticks::Tick;
+use crate::dns::{Answer, ResolveError, ResolveErrorKind, Source};
+
+/// The time without a query after a first failure, and the longest after repeated ones (RFC 9520 §3.2).
+const FIRST_BACKOFF: Duration = Duration::from_secs(1);
+const LONGEST_BACKOFF: Duration = Duration::from_secs(30);
+
+/// The time without a query after a failure of this machine. It does not grow: no server is spared by waiting, and the
+/// failure is over as soon as its cause is.
+const LOCAL_BACKOFF: Duration = Duration::from_millis(100);
+
+/// The state of a name in one family.
+pub(super) struct FamilyState {
+    answer: LastAnswer,
+    /// The end of the answer's TTL.
+    expires: Tick,
+    backoff: Option<Box<Backoff>>,
+    /// The time between the refresh and the expiry, in milliseconds. Enough for 49 days.
+    refresh_lead_ms: u32,
+    /// True until the refresh time has come.
+    is_refresh_ahead: bool,
+    /// True if the answer was used since it came.
+    was_used: bool,
+    /// True while a refresh runs.
+    is_refreshing: bool,
+}
+
+/// The last answer that says something about the addresses.
+enum LastAnswer {
+    Unknown,
+    Addresses(Arc<[IpAddr]>),
+    /// "Does not exist" or "no addresses".
+    Absent(Box<ResolveError>),
+}
+
+/// The last query failed. No other one starts before `retry_at`.
+struct Backoff {
+    error: ResolveError,
+    retry_at: Tick,
+    delay: Duration,
+}
+
+impl Default for FamilyState {
+    fn default() -> Self {
+        Self {
+            answer: LastAnswer::Unknown,
+            expires: Tick::NEVER,
+            backoff: None,
+            refresh_lead_ms: 0,
+            is_refresh_ahead: false,
+            was_used: false,
+            is_refreshing: false,
+        }
+    }
+}
+
+impl FamilyState {
+    /// Returns the answer if its TTL has not expired, with what is left of the TTL.
+    #[inline]
+    pub(super) fn fresh(&self, now: Tick) -> Option<Result<Answer, ResolveError>> {
+        if self.expires <= now {
+            return None;
+        }
+        let left = self.expires.since(now);
+        match &self.answer {
+            LastAnswer::Unknown => None,
+            LastAnswer::Addresses(addresses) => Some(Ok(Answer::new(addresses.clone(), left, Source::Hit))),
+            LastAnswer::Absent(error) => {
+                let error = ResolveError::clone(error);
+                Some(Err(error.with_negative_ttl(Some(left)).with_source(Source::Hit)))
+            }
+        }
+    }
+
+    /// Returns the addresses as a stale answer (RFC 8767), until `max_stale` after their expiry.
+    pub(super) fn stale(&self, now: Tick, max_stale: Duration) -> Option<Answer> {
+        let addresses = self.addresses().filter(|_| now < self.expires.after(max_stale))?;
+        Some(Answer::new(addresses.clone(), Duration::ZERO, Source::Stale))
+    }
+
+    /// Returns a "no addresses", also past its expiry; the caller decides how long that may be served.
+    pub(super) fn stale_no_data(&self) -> Option<ResolveError> {
+        match &self.answer {
+            LastAnswer::Absent(error) if error.kind() == ResolveErrorKind::NoData => {
+                let error = ResolveError::clone(error);
+                Some(error.with_negative_ttl(Some(Duration::ZERO)).with_source(Source::Stale))
+            }
+            _ => None,
+        }
+    }
+
+    /// The last addresses, fresh or stale.
+    #[inline]
+    pub(super) fn addresses(&self) -> Option<&Arc<[IpAddr]>> {
+        match &self.answer {
+            LastAnswer::Addresses(addresses) => Some(addresses),
+            _ => None,
+        }
+    }
+
+    pub(super) fn expires(&self) -> Tick {
+        self.expires
+    }
+
+    /// The error of the last query, if that failed.
+    pub(super) fn failure(&self) -> Option<&ResolveError> {
+        self.backoff.as_ref().map(|backoff| &backoff.error)
+    }
+
+    /// Returns true unless the last query failed a short time ago.
+    pub(super) fn may_query(&self, now: Tick) -> bool {
+        self.backoff.as_ref().is_none_or(|backoff| backoff.retry_at <= now)
+    }
+
+    /// Returns true if neither an answer nor a failure is known.
+    pub(super) fn is_empty(&self) -> bool {
+        self.is_unknown() && self.backoff.is_none()
+    }
+
+    /// Returns true if no answer is known.
+    pub(super) fn is_unknown(&self) -> bool {
+        matches!(self.answer, LastAnswer::Unknown)
+    }
+
+    #[inline]
+    pub(super) fn mark_used(&mut self) {
+        // Written once, not on each hit: the cache line stays shared between processor cores.
+        if !self.was_used {
+            self.was_used = true;
+        }
+    }
+
+    /// Returns true if addresses are past the time of their refresh and no refresh runs. They were not used before that
+    /// time, or their refresh failed.
+    #[inline]
+    pub(super) fn missed_its_refresh(&self, now: Tick) -> bool {
+        let is_past_its_time = !self.is_refresh_ahead || self.refresh_at() <= now;
+        self.addresses().is_some() && !self.is_refreshing && is_past_its_time && self.may_query(now)
+    }
+
+    /// Returns true if the time of the refresh has come and the answer was used. Returns true once for an answer.
+    pub(super) fn take_due_refresh(&mut self, now: Tick) -> bool {
+        let is_due = self.is_refresh_ahead && self.refresh_at() <= now && now < self.expires;
+        if is_due {
+            self.is_refresh_ahead = false;
+        }
+        is_due && self.was_used
+    }
+
+    #[inline]
+    fn refresh_at(&self) -> Tick {
+        self.expires.before(Duration::from_millis(self.refresh_lead_ms.into()))
+    }
+
+    pub(super) fn set_refreshing(&mut self, is_refreshing: bool) {
+        self.is_refreshing = is_refreshing;
+    }
+
+    /// Stores addresses until they expire. Their refresh is due `refresh_lead` before that.
+    pub(super) fn store_addresses(&mut self, addresses: Arc<[IpAddr]>, expires: Tick, refresh_lead: Duration) {
+        *self = Self {
+            answer: LastAnswer::Addresses(addresses),
+            expires,
+            refresh_lead_ms: refresh_lead.as_millis().try_into().unwrap_or(u32::MAX),
+            is_refresh_ahead: true,
+            ..Self::default()
+        };
+    }
+
+    /// Stores addresses of a snapshot. Unlike an answer, they do not end a back-off.
+    pub(super) fn restore_addresses(&mut self, addresses: Arc<[IpAddr]>, expires: Tick, refresh_lead: Duration) {
+        let backoff = self.backoff.take();
+        self.store_addresses(addresses, expires, refresh_lead);
+        self.backoff = backoff;
+    }
+
+    /// Stores a "does not exist" or "no addresses" until it expires.
+    pub(super) fn store_absence(&mut self, error: ResolveError, expires: Tick) {
+        *self = Self { answer: LastAnswer::Absent(Box::new(error)), expires, ..Self::default() };
+    }
+
+    /// Begins a back-off after a failed query: 100 ms after a failure of this machine, otherwise twice as long as the last
+    /// one, between 1 s and 30 s. The last answer stays.
+    pub(super) fn record_failure(&mut self, now: Tick, error: ResolveError) {
+        let delay = match &self.backoff {
+            _ if error.kind().is_local() => LOCAL_BACKOFF,
+            Some(last) => (last.delay * 2).clamp(FIRST_BACKOFF, LONGEST_BACKOFF),
+            None => FIRST_BACKOFF,
+        };
+        self.backoff = Some(Box::new(Backoff { error, retry_at: now.after(delay), delay }));
+    }
+
+    /// Forgets what has no further use, and returns the next time at which something is to be refreshed or forgotten.
+    ///
+    /// Addresses are of use until `max_stale` after their expiry, "does not exist" until its expiry, and "no addresses"
+    /// also for as long as the other family's addresses are fresh, which is until `other_expires`. A back-off is remembered
+    /// for its delay once more after its end, so that the next one can be longer.
+    pub(super) fn prune(&mut self, now: Tick, max_stale: Duration, other_expires: Option<Tick>) -> Tick {
+        let forget_at = match &self.answer {
+            LastAnswer::Unknown => Tick::NEVER,
+            LastAnswer::Addresses(_) => self.expires.after(max_stale),
+            LastAnswer::Absent(error) if error.kind() == ResolveErrorKind::NoData => {
+                self.expires.max(other_expires.unwrap_or(self.expires))
+            }
+            LastAnswer::Absent(_) => self.expires,
+        };
+        let refresh_at = if self.is_refresh_ahead && self.refresh_at() > now { self.refresh_at() } else { Tick::NEVER };
+        let known_until = if forget_at > now { forget_at } else { Tick::NEVER };
+        if known_until == Tick::NEVER {
+            *self = Self { backoff: self.backoff.take(), is_refreshing: self.is_refreshing, ..Self::default() };
+        }
+        let backoff_until = self.backoff.as_ref().map(|backoff| backoff.retry_at.after(backoff.delay));
+        let backoff_until = backoff_until.filter(|until| *until > now);
+        if backoff_until.is_none() {
+            self.backoff = None;
+        }
+        refresh_at.min(known_until).min(backoff_until.unwrap_or(Tick::NEVER))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::ticks::TickClock;
+    use super::*;
+    use crate::trace::Family;
+
+    fn start() -> Tick {
+        TickClock::start(crate::clock::now()).tick(crate::clock::now())
+    }
+
+    fn secs(secs: u64) -> Duration {
+        Duration::from_secs(secs)
+    }
+
+    fn with_addresses(now: Tick) -> FamilyState {
+        let mut state = FamilyState::default();
+        state.store_addresses([[192, 0, 2, 1].into()].into(), now.after(secs(100)), secs(10));
+        state
+    }
+
+    #[test]
+    fn it_is_small() {
+        assert!(size_of::<FamilyState>() <= 48, "{}", size_of::<FamilyState>());
+    }
+
+    #[test]
+    fn a_refresh_is_due_once_and_only_if_the_answer_was_used() {
+        let now = start();
+        let mut unused = with_addresses(now);
+        assert!(!unused.take_due_refresh(now.after(secs(90))));
+        assert!(unused.missed_its_refresh(now.after(secs(90))), "the next use begins it");
+        let mut used = with_addresses(now);
+        used.mark_used();
+        assert!(!used.take_due_refresh(now.after(secs(89))));
+        assert!(used.take_due_refresh(now.after(secs(90))));
+        assert!(!used.take_due_refresh(now.after(secs(91))));
+    }
+
+    #[test]
+    fn pruning_names_the_next_time_and_forgets_after_the_stale_time() {
+        let now = start();
+        let mut state = with_addresses(now);
+        assert_eq!(state.prune(now, secs(50), None), now.after(secs(90)), "the refresh");
+        assert_eq!(state.prune(now.after(secs(90)), secs(50), None), now.after(secs(150)), "the end of the stale time");
+        assert!(state.addresses().is_some());
+        assert_eq!(state.prune(now.after(secs(150)), secs(50), None), Tick::NEVER);
+        assert!(state.is_empty());
+    }
+
+    #[test]
+    fn a_failure_keeps_the_answer_and_begins_a_backoff() {
+        let now = start();
+        let mut state = with_addresses(now);
+        state.record_failure(now, ResolveError::new(ResolveErrorKind::ServFail, "n", Family::V4));
+        assert!(!state.may_query(now) && state.may_query(now.after(secs(1))));
+        assert!(state.failure().is_some() && state.fresh(now).is_some());
+    }
+}

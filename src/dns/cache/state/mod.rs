@@ -1,0 +1,468 @@
+//! The rules of the DNS cache: which answer a lookup gets, and when a query starts. A core: it is given the time, and returns
+//! what the driver has to do.
+//!
+//! | question | see |
+//! |---|---|
+//! | Which answer does a lookup get? | [`Cache::get`] |
+//! | What happens to an answer with a TTL of 0? | [`Cache::store_addresses`] |
+//! | Which TTL counts? | [`Config::bounded_ttl`], [`Config::negative_ttl`] |
+//! | When is a name refreshed ahead of its expiry? | [`Cache::refresh_lead`], [`FamilyState::take_due_refresh`](family_state::FamilyState::take_due_refresh) |
+//! | When is a stale answer served? | [`Cache::get_expired`], [`Cache::record_failure`] |
+//! | What ends a stale answer? | [`Cache::complete`] with an answer or a negative one; [`FamilyState::prune`](family_state::FamilyState::prune) |
+//! | Does NXDOMAIN count for both families? | [`Cache::store_nonexistence`] |
+//! | How long is a name left alone after a failure? | [`FamilyState::record_failure`](family_state::FamilyState::record_failure) |
+//! | Which name is evicted? | [`Entries::find_or_insert`] |
+//!
+//! The driver reports each event by a call, and does what the call returns:
+//!
+//! | event | call | returns |
+//! |---|---|---|
+//! | a lookup | [`Cache::get`] | the outcome, or a query to join or to start |
+//! | a name is in use without a lookup | [`Cache::touch`] | a query to start, if one is due |
+//! | a query has ended | [`Cache::complete`] | the outcome for those that wait, and the change for subscribers |
+//! | a query was dropped | [`Cache::abandon`] | true if it counted; the lookups that waited ask again |
+//! | a resolver panicked | [`Cache::record_panic`] | nothing; the name backs off |
+//! | [`Cache::next_timeout`] has come | [`Cache::handle_timeout`] | names for [`Cache::refresh`] |
+//!
+//! The invariants:
+//! * One query at most runs for a name and family. A second one starts only when the first has run for `max_query_time`.
+//! * The result of a query counts only if no other one has replaced it and its name was not forgotten meanwhile.
+//! * An answer is never served as fresh from its expiry on, and never served as stale from `max_stale` after that.
+//! * No more than `max_names` names are kept, and each has a time at which it is forgotten unless it is refreshed.
+
+mod config;
+mod entries;
+mod family_state;
+mod pins;
+mod queries;
+mod snapshots;
+mod ticks;
+mod types;
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use entries::Entries;
+use family_state::FamilyState;
+use pins::Pins;
+use queries::{Joined, Queries};
+use snapshots::Restorable;
+use ticks::{Tick, TickClock};
+
+use crate::clock::Instant;
+use crate::dns::cache::changes::Change;
+use crate::dns::cache::snapshot::Snapshot;
+use crate::dns::{Answer, Family, ResolveError, ResolveErrorKind, Source};
+
+pub(crate) use config::Config;
+pub(crate) use types::{Completed, Counters, Lookup, Query, Touched};
+
+/// The names, their answers and the running queries. `H` is the driver's handle on a running query.
+pub(crate) struct Cache<H> {
+    config: Config,
+    clock: TickClock,
+    entries: Entries,
+    queries: Queries<H>,
+    pins: Pins,
+    /// The number of changes so far; the serial number of the last one.
+    changes: u64,
+    jitter: fastrand::Rng,
+    counters: Counters,
+}
+
+impl<H: Clone> Cache<H> {
+    /// Creates an empty cache. `seed` determines the jitter of its refreshes.
+    pub(crate) fn new(config: Config, seed: u64, now: Instant) -> Self {
+        Self {
+            clock: TickClock::start(now),
+            entries: Entries::new(config.max_names, config.max_stale),
+            queries: Queries::new(config.max_query_time),
+            pins: Pins::default(),
+            changes: 0,
+            jitter: fastrand::Rng::with_seed(seed),
+            counters: Counters::default(),
+            config,
+        }
+    }
+
+    /// Looks `name` up. `new_handle` makes the handle of a query that has to be started.
+    ///
+    /// In this order: a pinned name's addresses; a fresh answer; an expired "no addresses" while the other family is in use;
+    /// a stale answer or the last failure; a query.
+    pub(crate) fn get(
+        &mut self,
+        now: Instant,
+        name: &str,
+        family: Family,
+        new_handle: impl FnOnce() -> H,
+    ) -> Lookup<H> {
+        if let Some(pinned) = self.pins.answer(name, family, self.config.ttl_ceiling) {
+            self.counters.count_hit(&pinned);
+            return Lookup::Known(pinned, None);
+        }
+        let now = self.clock.tick(now);
+        let Some(id) = self.entries.find(name) else { return self.join_or_start(now, name, family, new_handle, None) };
+        self.entries.mark_used(id);
+        let state = self.entries.state_mut(id, family);
+        if let Some(fresh) = state.fresh(now) {
+            state.mark_used();
+            let is_late = state.missed_its_refresh(now);
+            self.counters.count_hit(&fresh);
+            let refresh = if is_late { self.start_refresh(now, name, family, new_handle) } else { None };
+            return Lookup::Known(fresh, refresh);
+        }
+        if let Some(error) = self.stale_no_data(now, id, family) {
+            let may_query = self.entries.state(id, family).may_query(now);
+            let outcome = Err(error);
+            self.counters.count_hit(&outcome);
+            let refresh = if may_query { self.start_refresh(now, name, family, new_handle) } else { None };
+            return Lookup::Known(outcome, refresh);
+        }
+        self.get_expired(now, id, name, family, new_handle)
+    }
+
+    /// Looks up a name without a fresh answer.
+    ///
+    /// A lookup waits for a query, unless the last query failed. After a failure the lookup gets the stale answer at once,
+    /// if there is one. Without one it gets the failure until the back-off ends.
+    fn get_expired(
+        &mut self,
+        now: Tick,
+        id: usize,
+        name: &str,
+        family: Family,
+        new_handle: impl FnOnce() -> H,
+    ) -> Lookup<H> {
+        let state = self.entries.state_mut(id, family);
+        let stale = state.stale(now, self.config.max_stale);
+        let may_query = state.may_query(now);
+        let outcome = match (stale, state.failure()) {
+            (stale, None) => return self.join_or_start(now, name, family, new_handle, stale),
+            (None, Some(_)) if may_query => return self.join_or_start(now, name, family, new_handle, None),
+            (None, Some(error)) => Err(error.clone().with_source(Source::Hit)),
+            (Some(stale), Some(_)) => Ok(stale),
+        };
+        state.mark_used();
+        self.counters.count_hit(&outcome);
+        let refresh = if may_query { self.start_refresh(now, name, family, new_handle) } else { None };
+        Lookup::Known(outcome, refresh)
+    }
+
+    /// Returns an expired "no addresses" while the other family has fresh addresses. A request that can use those does not
+    /// wait for addresses that did not exist a moment ago.
+    fn stale_no_data(&self, now: Tick, id: usize, family: Family) -> Option<ResolveError> {
+        let other = self.entries.state(id, family.other());
+        if other.addresses().is_none() || other.expires() <= now {
+            return None;
+        }
+        self.entries.state(id, family).stale_no_data()
+    }
+
+    /// Notes that a name is in use without a lookup, and starts its query if that is due: a refresh that was missed, or a
+    /// query for a name that has no addresses in either family and is not in a back-off.
+    pub(crate) fn touch(
+        &mut self,
+        now: Instant,
+        name: &str,
+        family: Family,
+        new_handle: impl FnOnce() -> H,
+    ) -> Touched<H> {
+        if self.pins.contains(name) {
+            return Touched { has_addresses: true, query: None };
+        }
+        let now = self.clock.tick(now);
+        let Some(id) = self.entries.find(name) else {
+            return Touched { has_addresses: false, query: self.start_refresh(now, name, family, new_handle) };
+        };
+        self.entries.mark_used(id);
+        let has_addresses = Family::BOTH.iter().any(|family| self.entries.state(id, *family).addresses().is_some());
+        let state = self.entries.state_mut(id, family);
+        state.mark_used();
+        let is_lost = !has_addresses && state.fresh(now).is_none() && state.may_query(now);
+        let is_due = is_lost || state.missed_its_refresh(now);
+        let query = if is_due { self.start_refresh(now, name, family, new_handle) } else { None };
+        Touched { has_addresses, query }
+    }
+
+    /// Starts a query for a name that [`Self::handle_timeout`] returned. Returns `None` if one is running already.
+    pub(crate) fn refresh(
+        &mut self,
+        now: Instant,
+        name: &str,
+        family: Family,
+        new_handle: impl FnOnce() -> H,
+    ) -> Option<Query<H>> {
+        self.start_refresh(self.clock.tick(now), name, family, new_handle)
+    }
+
+    /// Starts a query for which no lookup waits. Returns `None` if one is running already.
+    fn start_refresh(
+        &mut self,
+        now: Tick,
+        name: &str,
+        family: Family,
+        new_handle: impl FnOnce() -> H,
+    ) -> Option<Query<H>> {
+        match self.queries.join_or_add(now, name, family, new_handle) {
+            Joined::New(query) => {
+                self.counters.refreshes += 1;
+                self.set_refreshing(name, family, true);
+                Some(query)
+            }
+            Joined::Running(_) => None,
+        }
+    }
+
+    /// Has a lookup wait for the running query or for a new one.
+    fn join_or_start(
+        &mut self,
+        now: Tick,
+        name: &str,
+        family: Family,
+        new_handle: impl FnOnce() -> H,
+        stale: Option<Answer>,
+    ) -> Lookup<H> {
+        match self.queries.join_or_add(now, name, family, new_handle) {
+            Joined::Running(query) => {
+                self.counters.coalesced += 1;
+                Lookup::Join(query, stale)
+            }
+            Joined::New(query) => {
+                self.counters.misses += 1;
+                Lookup::Start(query, stale)
+            }
+        }
+    }
+
+    fn set_refreshing(&mut self, name: &str, family: Family, is_refreshing: bool) {
+        if let Some(id) = self.entries.find(name) {
+            self.entries.state_mut(id, family).set_refreshing(is_refreshing);
+        }
+    }
+
+    /// Takes a query's result, and keeps it for its TTL. The result of a query that no longer counts is only passed on.
+    pub(crate) fn complete(
+        &mut self,
+        now: Instant,
+        name: &str,
+        family: Family,
+        serial: u64,
+        result: Result<Answer, ResolveError>,
+    ) -> Completed {
+        if !self.abandon(name, family, serial) {
+            return Completed { outcome: result, change: None };
+        }
+        let now = self.clock.tick(now);
+        match result {
+            Ok(answer) => {
+                let ttl = self.config.bounded_ttl(answer.ttl());
+                let change = self.change_to(name, family, answer.addresses().clone(), ttl);
+                self.store_addresses(now, name, family, answer.addresses(), ttl);
+                Completed { outcome: Ok(answer), change }
+            }
+            Err(error) if error.kind().is_negative() => {
+                let ttl = self.config.negative_ttl(&error);
+                let had_addresses = self.addresses(name, family).is_some();
+                let change = if had_addresses { self.change_to(name, family, Arc::new([]), ttl) } else { None };
+                if error.kind() == ResolveErrorKind::NxDomain && family == Family::V4 {
+                    self.store_nonexistence(now, name, &error, ttl);
+                }
+                self.store_absence(now, name, family, error.clone(), ttl);
+                Completed { outcome: Err(error), change }
+            }
+            Err(error) => Completed { outcome: self.record_failure(now, name, family, error), change: None },
+        }
+    }
+
+    /// Removes a query that ended without a result. Returns true if it still counted.
+    pub(crate) fn abandon(&mut self, name: &str, family: Family, serial: u64) -> bool {
+        let is_current = self.queries.remove(name, family, serial);
+        if is_current {
+            self.set_refreshing(name, family, false);
+        }
+        is_current
+    }
+
+    /// Records a query whose resolver panicked as a failure: the next query would panic as well.
+    pub(crate) fn record_panic(&mut self, now: Instant, name: &str, family: Family, serial: u64) {
+        if self.abandon(name, family, serial) {
+            let error = ResolveError::new(ResolveErrorKind::Other, name, family).with_cause("the resolver panicked");
+            // The lookups that waited ask the cache again, and get this failure or a stale answer then.
+            drop(self.record_failure(self.clock.tick(now), name, family, error));
+        }
+    }
+
+    /// Forgets what has no further use, and returns the names to refresh.
+    pub(crate) fn handle_timeout(&mut self, now: Instant) -> Vec<(Arc<str>, Family)> {
+        let now = self.clock.tick(now);
+        let mut refreshes = Vec::new();
+        while let Some(id) = self.entries.first_due(now) {
+            for family in Family::BOTH {
+                if self.entries.state_mut(id, family).take_due_refresh(now) {
+                    refreshes.push((self.entries.name(id).clone(), family));
+                }
+            }
+            self.entries.prune(now, id);
+        }
+        refreshes
+    }
+
+    /// The time of the next call to [`Self::handle_timeout`].
+    pub(crate) fn next_timeout(&self) -> Option<Instant> {
+        self.entries.next_due().map(|due| self.clock.instant(due))
+    }
+
+    /// Returns all addresses, fresh and stale, with their expiry by the system's clock, of which `wall` is the time now.
+    pub(crate) fn snapshot(&self, now: Instant, wall: SystemTime) -> Snapshot {
+        snapshots::take(&self.entries, self.clock.tick(now), wall)
+    }
+
+    /// Adds the addresses of a snapshot for what is left of their time, except where an answer is known already.
+    pub(crate) fn restore(&mut self, now: Instant, wall: SystemTime, snapshot: &Snapshot) {
+        let now = self.clock.tick(now);
+        // From the most recently used name on, as far as there is room. Known names count as used more recently, and none of
+        // them is evicted.
+        for record in snapshot.records.iter().rev() {
+            let restorable = snapshots::restorable(record, snapshot.taken, now, wall, &self.config);
+            let Some(Restorable { name, family, addresses, expires }) = restorable else { continue };
+            let refresh_lead = self.refresh_lead(expires.since(now));
+            let Some(id) = self.entries.find_or_insert_last(&name) else { continue };
+            let state = self.entries.state_mut(id, family);
+            if state.is_unknown() {
+                state.restore_addresses(addresses, expires, refresh_lead);
+            }
+            self.entries.prune(now, id);
+        }
+    }
+
+    /// Forgets a name. The result of a running query goes to the lookups that wait for it, and is not kept.
+    pub(crate) fn invalidate(&mut self, name: &str) {
+        self.queries.forget(name);
+        if let Some(id) = self.entries.find(name) {
+            self.entries.remove(id);
+        }
+    }
+
+    /// Forgets all names except the pinned ones.
+    pub(crate) fn flush(&mut self) {
+        self.queries.forget_all();
+        self.entries.clear();
+    }
+
+    /// Answers lookups of `name` with these addresses, until [`Self::unpin`].
+    pub(crate) fn pin(&mut self, name: &str, addresses: &[IpAddr]) {
+        self.pins.pin(name, addresses);
+    }
+
+    /// Ends a [`pin`](Self::pin). Returns true if there was one.
+    pub(crate) fn unpin(&mut self, name: &str) -> bool {
+        self.pins.unpin(name)
+    }
+
+    pub(crate) fn counters(&self) -> Counters {
+        Counters { evictions: self.entries.evictions(), ..self.counters }
+    }
+
+    /// The number of names that are kept.
+    pub(crate) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Returns a name's addresses, pinned, fresh or stale, and what is left of their TTL. It does not count as a use.
+    pub(crate) fn peek(&self, now: Instant, name: &str, family: Family) -> Option<(Arc<[IpAddr]>, Duration)> {
+        if let Some(pinned) = self.pins.answer(name, family, self.config.ttl_ceiling) {
+            return pinned.ok().map(|answer| (answer.addresses().clone(), answer.ttl()));
+        }
+        let state = self.entries.state(self.entries.find(name)?, family);
+        Some((state.addresses()?.clone(), state.expires().since(self.clock.tick(now))))
+    }
+
+    /// The last addresses of a name, fresh or stale.
+    fn addresses(&self, name: &str, family: Family) -> Option<&Arc<[IpAddr]>> {
+        self.entries.state(self.entries.find(name)?, family).addresses()
+    }
+
+    /// Returns the change to these addresses, unless they are the same as the last ones.
+    fn change_to(&mut self, name: &str, family: Family, addresses: Arc<[IpAddr]>, ttl: Duration) -> Option<Change> {
+        if self.addresses(name, family).is_some_and(|last| is_same_set(last, &addresses)) {
+            return None;
+        }
+        self.changes += 1;
+        Some(Change { name: name.into(), family, addresses, ttl, serial: self.changes })
+    }
+
+    /// Returns the time between a refresh and the expiry: a random part of the TTL between 5 % and 10 %. Names that were
+    /// learnt together are then not queried together.
+    fn refresh_lead(&mut self, ttl: Duration) -> Duration {
+        ttl.mul_f64(0.05 + 0.05 * self.jitter.f64())
+    }
+
+    /// Keeps addresses for their TTL. With a TTL of zero they are not kept, and those known before are forgotten: only the
+    /// lookups that wait for the query get them.
+    fn store_addresses(&mut self, now: Tick, name: &str, family: Family, addresses: &Arc<[IpAddr]>, ttl: Duration) {
+        if ttl.is_zero() {
+            if let Some(id) = self.entries.find(name) {
+                *self.entries.state_mut(id, family) = FamilyState::default();
+                self.entries.prune(now, id);
+            }
+            return;
+        }
+        let Some(id) = self.entries.find_or_insert(name) else { return };
+        let refresh_lead = self.refresh_lead(ttl);
+        self.entries.state_mut(id, family).store_addresses(addresses.clone(), now.after(ttl), refresh_lead);
+        self.entries.prune(now, id);
+    }
+
+    /// Keeps a negative answer for its TTL. With a TTL of zero no entry is made for it.
+    fn store_absence(&mut self, now: Tick, name: &str, family: Family, error: ResolveError, ttl: Duration) {
+        let id = if ttl.is_zero() { self.entries.find(name) } else { self.entries.find_or_insert(name) };
+        let Some(id) = id else { return };
+        self.entries.state_mut(id, family).store_absence(error, now.after(ttl));
+        self.entries.prune(now, id);
+    }
+
+    /// Applies an NXDOMAIN for IPv4 to IPv6 as well, unless something is known of IPv6 or a query for it is running.
+    ///
+    /// NXDOMAIN for IPv6 does not apply to IPv4: some servers know a name and deny it when asked for IPv6 (RFC 4074 §4.2).
+    fn store_nonexistence(&mut self, now: Tick, name: &str, error: &ResolveError, ttl: Duration) {
+        let is_known = self.entries.find(name).is_some_and(|id| !self.entries.state(id, Family::V6).is_empty());
+        if is_known || self.queries.is_running(name, Family::V6) {
+            return;
+        }
+        let error = ResolveError::new(error.kind(), name, Family::V6).with_negative_ttl(error.negative_ttl());
+        self.store_absence(now, name, Family::V6, error, ttl);
+    }
+
+    /// Begins a back-off after a failed query. Returns the last answer, fresh or stale, in place of the failure if there is one.
+    fn record_failure(
+        &mut self,
+        now: Tick,
+        name: &str,
+        family: Family,
+        error: ResolveError,
+    ) -> Result<Answer, ResolveError> {
+        self.counters.failures += 1;
+        let Some(id) = self.entries.find_or_insert(name) else { return Err(error) };
+        let state = self.entries.state_mut(id, family);
+        state.record_failure(now, error.clone());
+        let fresh = state.fresh(now).and_then(Result::ok);
+        let outcome = fresh.or_else(|| state.stale(now, self.config.max_stale)).ok_or(error);
+        self.entries.prune(now, id);
+        outcome
+    }
+}
+
+/// Returns true if both have the same addresses, in any order.
+fn is_same_set(one: &[IpAddr], other: &[IpAddr]) -> bool {
+    let sorted = |addresses: &[IpAddr]| {
+        let mut addresses = addresses.to_vec();
+        addresses.sort_unstable();
+        addresses.dedup();
+        addresses
+    };
+    one == other || sorted(one) == sorted(other)
+}
+
+#[cfg(test)]
+mod tests;

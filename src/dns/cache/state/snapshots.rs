@@ -1,0 +1,58 @@
+//! The contents of a snapshot, and the part of it that is still of use when it is restored. A core: it is given both clocks.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use super::config::Config;
+use super::entries::Entries;
+use super::ticks::Tick;
+use crate::dns::Family;
+use crate::dns::cache::snapshot::{Snapshot, SnapshotRecord, unix_ms};
+
+/// Returns all addresses, fresh and stale, with their expiry by the system's clock, of which `wall` is the time now.
+pub(super) fn take(entries: &Entries, now: Tick, wall: SystemTime) -> Snapshot {
+    let mut records = Vec::new();
+    for id in entries.ids_by_use() {
+        for family in [Family::V4, Family::V6] {
+            let state = entries.state(id, family);
+            let Some(addresses) = state.addresses() else { continue };
+            let left = state.expires().since(now);
+            let past = now.since(state.expires());
+            records.push(SnapshotRecord {
+                name: (**entries.name(id)).into(),
+                addresses: addresses.to_vec(),
+                expires: unix_ms(wall + left - past),
+            });
+        }
+    }
+    records.reverse();
+    Snapshot { taken: unix_ms(wall), records }
+}
+
+/// The addresses of a snapshot for one name and family, with their expiry by the cache's clock.
+pub(super) struct Restorable {
+    pub(super) name: String,
+    pub(super) family: Family,
+    pub(super) addresses: Arc<[IpAddr]>,
+    pub(super) expires: Tick,
+}
+
+/// Returns a record's addresses, unless they are too old even to be served stale. The record may come from anywhere, so
+/// addresses of a second family are left out, and the ceiling applies to what is left of the TTL.
+pub(super) fn restorable(
+    record: &SnapshotRecord,
+    taken: u64,
+    now: Tick,
+    wall: SystemTime,
+    config: &Config,
+) -> Option<Restorable> {
+    let family = Family::of(*record.addresses.first()?);
+    let expires = match record.time_left(taken, wall) {
+        Ok(left) => now.after(left.min(config.ttl_ceiling)),
+        Err(past) if past < config.max_stale => now.before(past),
+        Err(_) => return None,
+    };
+    let addresses = record.addresses.iter().copied().filter(|ip| Family::of(*ip) == family).collect();
+    Some(Restorable { name: record.name.to_ascii_lowercase(), family, addresses, expires })
+}

@@ -1,0 +1,79 @@
+//! The values that the cache's core takes and returns.
+
+use super::ticks::Tick;
+use crate::dns::{Answer, Change, ResolveError, Source};
+
+/// The result of a lookup in the cache. `H` is the driver's handle on a running query.
+#[derive(Debug)]
+pub(crate) enum Lookup<H> {
+    /// The outcome, known without waiting. The driver starts the query that comes with it and does not wait for it.
+    Known(Result<Answer, ResolveError>, Option<Query<H>>),
+    /// Another lookup's query to wait for. With a stale answer, the wait is limited.
+    Join(Query<H>, Option<Answer>),
+    /// A query to start and to wait for. With a stale answer, the wait is limited.
+    Start(Query<H>, Option<Answer>),
+}
+
+impl<H> Lookup<H> {
+    /// The query that the driver has to start.
+    pub(crate) fn query_to_start(&self) -> Option<&Query<H>> {
+        match self {
+            Self::Known(_, query) => query.as_ref(),
+            Self::Start(query, _) => Some(query),
+            Self::Join(..) => None,
+        }
+    }
+}
+
+/// A running query. It ends with [`complete`](super::Cache::complete), [`abandon`](super::Cache::abandon) or
+/// [`record_panic`](super::Cache::record_panic).
+#[derive(Debug, Clone)]
+pub(crate) struct Query<H> {
+    pub(crate) handle: H,
+    /// Distinguishes the query from others for the same name and family.
+    pub(crate) serial: u64,
+    /// The time from which another query may replace it.
+    pub(super) counts_until: Tick,
+}
+
+/// The result of [`Cache::touch`](super::Cache::touch).
+#[derive(Debug)]
+pub(crate) struct Touched<H> {
+    /// True if the name has addresses in the cache, in either family.
+    pub(crate) has_addresses: bool,
+    /// A query to start and not to wait for.
+    pub(crate) query: Option<Query<H>>,
+}
+
+/// The result of [`Cache::complete`](super::Cache::complete).
+#[derive(Debug)]
+pub(crate) struct Completed {
+    /// The outcome for the lookups that wait for the query: its own, or a stale answer in place of a failure.
+    pub(crate) outcome: Result<Answer, ResolveError>,
+    /// The name's addresses, if they differ from those known before.
+    pub(crate) change: Option<Change>,
+}
+
+/// The cache's counters, as in [`CacheStats`](crate::dns::CacheStats).
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Counters {
+    pub(crate) hits: u64,
+    pub(crate) negative_hits: u64,
+    pub(crate) stale_hits: u64,
+    pub(crate) coalesced: u64,
+    pub(crate) misses: u64,
+    pub(crate) refreshes: u64,
+    pub(crate) failures: u64,
+    pub(crate) evictions: u64,
+}
+
+impl Counters {
+    /// Counts a lookup that the cache answered.
+    pub(super) fn count_hit(&mut self, outcome: &Result<Answer, ResolveError>) {
+        match outcome {
+            Ok(answer) if answer.source() == Source::Stale => self.stale_hits += 1,
+            Ok(_) => self.hits += 1,
+            Err(_) => self.negative_hits += 1,
+        }
+    }
+}

@@ -1,0 +1,407 @@
+//! The cache with its driver in paused time, over a scripted resolver.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use super::builder::{MAX_DURATION, QUERY_TIMEOUT};
+use super::lookup::STALE_ANSWER_TIMEOUT;
+use super::*;
+use crate::dns::{ResolveErrorKind, Source};
+
+/// The behaviour of the servers.
+#[derive(Clone, Copy, Default, PartialEq)]
+enum Servers {
+    #[default]
+    Answering,
+    Failing,
+    /// This machine has no configuration.
+    Unconfigured,
+    Silent,
+    /// The name has another address.
+    Moved,
+    Panicking,
+}
+
+/// Answers after 10 ms with a TTL of 5 s, and counts its queries. Never answers for the name `never`, and panics for `panic`.
+#[derive(Clone, Default)]
+struct ScriptedResolver {
+    queries: Arc<AtomicU32>,
+    servers: Arc<Mutex<Servers>>,
+}
+
+impl ScriptedResolver {
+    fn queries(&self) -> u32 {
+        self.queries.load(Ordering::SeqCst)
+    }
+
+    fn set_servers(&self, servers: Servers) {
+        *self.servers.lock().unwrap() = servers;
+    }
+}
+
+impl Resolve for ScriptedResolver {
+    fn resolve<'a>(&'a self, name: &'a str, family: Family) -> Resolving<'a> {
+        Box::pin(async move {
+            self.queries.fetch_add(1, Ordering::SeqCst);
+            let servers = *self.servers.lock().unwrap();
+            let is_silent = name == "never" || servers == Servers::Silent || (name == "half" && family == Family::V6);
+            tokio::time::sleep(if is_silent { Duration::MAX } else { Duration::from_millis(10) }).await;
+            assert!(name != "panic" && servers != Servers::Panicking, "as scripted");
+            if servers == Servers::Failing {
+                return Err(ResolveError::new(ResolveErrorKind::ServFail, name, family));
+            }
+            if servers == Servers::Unconfigured {
+                return Err(ResolveError::new(ResolveErrorKind::Config, name, family));
+            }
+            if name == "only4" && family == Family::V6 {
+                return Err(ResolveError::new(ResolveErrorKind::NoData, name, family));
+            }
+            let last = if servers == Servers::Moved { 2 } else { 1 };
+            let addresses = if name == "empty" { vec![] } else { vec![[192, 0, 2, last].into()] };
+            Ok(Answer::new(addresses, Duration::from_secs(5), Source::Miss))
+        })
+    }
+}
+
+fn cached() -> (CachedResolver, ScriptedResolver) {
+    let upstream = ScriptedResolver::default();
+    (CachedResolver::new(upstream.clone()), upstream)
+}
+
+async fn sleep(ms: u64) {
+    tokio::time::sleep(Duration::from_millis(ms)).await;
+}
+
+async fn source(cache: &CachedResolver) -> Source {
+    cache.lookup("n", Family::V4).await.unwrap().source()
+}
+
+#[tokio::test(start_paused = true)]
+async fn many_cold_lookups_are_one_query() {
+    let (cache, upstream) = cached();
+    let lookups = (0..1_000).map(|_| cache.lookup("API.test", Family::V4));
+    let answers = futures_util::future::join_all(lookups).await;
+    let coalesced = answers.iter().filter(|answer| answer.as_ref().unwrap().source() == Source::Coalesced);
+    assert_eq!((coalesced.count(), upstream.queries()), (999, 1));
+    assert_eq!(cache.lookup("api.TEST", Family::V4).await.unwrap().source(), Source::Hit);
+    let stats = cache.stats();
+    assert_eq!((stats.names, stats.hits, stats.coalesced, stats.misses), (1, 1, 999, 1));
+    assert_eq!(stats.upstream_latency.quantile(1.0), Some(Duration::from_micros(16_384)), "10 ms, rounded up");
+}
+
+#[tokio::test(start_paused = true)]
+async fn cancelling_the_first_lookup_loses_nothing() {
+    let (cache, upstream) = cached();
+    let first = tokio::time::timeout(Duration::from_millis(1), cache.lookup("n", Family::V4));
+    assert!(first.await.is_err());
+    assert_eq!(cache.lookup("n", Family::V4).await.unwrap().source(), Source::Coalesced);
+    assert_eq!(upstream.queries(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_unused_answer_is_not_refreshed_and_is_removed_by_a_timer() {
+    let (cache, upstream) = cached();
+    source(&cache).await;
+    sleep(5_000 + 3_600_000 - 1).await;
+    assert_eq!((cache.stats().names, upstream.queries()), (1, 1));
+    sleep(2).await;
+    assert_eq!(cache.stats().names, 0);
+    assert_eq!(source(&cache).await, Source::Miss);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_in_steady_use_is_refreshed_once_a_ttl_and_no_lookup_waits() {
+    let (cache, upstream) = cached();
+    source(&cache).await;
+    for _ in 0..500 {
+        sleep(100).await;
+        assert_eq!(source(&cache).await, Source::Hit);
+    }
+    assert!((10..=11).contains(&cache.stats().refreshes), "in 50 s: {:?}", cache.stats());
+    assert_eq!(u64::from(upstream.queries()), cache.stats().refreshes + 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_outage_of_ten_minutes_fails_no_lookup_of_a_warm_name() {
+    let (cache, upstream) = cached();
+    source(&cache).await;
+    upstream.set_servers(Servers::Failing);
+    sleep(5_000).await;
+    let before = upstream.queries();
+    for _ in 0..6_000 {
+        let start = now();
+        assert_eq!(source(&cache).await, Source::Stale);
+        assert!(now() - start <= Duration::from_millis(10), "and only the first one waits");
+        sleep(100).await;
+    }
+    let steps = 5 + 600 / 30;
+    assert!(upstream.queries() - before <= steps, "{} queries", upstream.queries() - before);
+    upstream.set_servers(Servers::Answering);
+    sleep(30_000).await;
+    source(&cache).await;
+    sleep(20).await;
+    assert_eq!(source(&cache).await, Source::Hit, "the cache recovers by itself");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stale_answer_is_served_when_no_fresh_one_comes_in_time() {
+    let (cache, upstream) = cached();
+    source(&cache).await;
+    upstream.set_servers(Servers::Silent);
+    sleep(5_000).await;
+    let start = now();
+    assert_eq!((source(&cache).await, now() - start), (Source::Stale, STALE_ANSWER_TIMEOUT));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_unknown_name_that_fails_is_not_queried_for_a_second() {
+    let (cache, upstream) = cached();
+    upstream.set_servers(Servers::Failing);
+    for queries in [1, 1, 1, 2] {
+        let error = cache.lookup("n", Family::V4).await.unwrap_err();
+        assert_eq!((error.kind(), upstream.queries()), (ResolveErrorKind::ServFail, queries));
+        sleep(400).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failure_of_this_machine_does_not_outlive_its_cause() {
+    let (cache, upstream) = cached();
+    upstream.set_servers(Servers::Unconfigured);
+    for _ in 0..100 {
+        assert_eq!(cache.lookup("n", Family::V4).await.unwrap_err().kind(), ResolveErrorKind::Config);
+        sleep(50).await;
+    }
+    upstream.set_servers(Servers::Answering);
+    sleep(100).await;
+    assert_eq!(source(&cache).await, Source::Miss, "ten seconds of failures are over within 100 ms");
+}
+
+#[tokio::test(start_paused = true)]
+async fn times_are_limited_to_a_year() {
+    let unlimited = Duration::MAX;
+    let builder = CachedResolver::builder().stale(unlimited).ttl_ceiling(unlimited).ttl_floor(unlimited);
+    let fixed = crate::dns::FixedResolver::new().with("n", [[192, 0, 2, 1].into()]).with_ttl(unlimited);
+    let cache = builder.negative_ceiling(unlimited).build(fixed);
+    source(&cache).await;
+    assert_eq!(cache.lookup("n", Family::V4).await.unwrap().ttl(), MAX_DURATION);
+    let error = cache.lookup("n", Family::V6).await.unwrap_err();
+    assert_eq!(error.kind(), ResolveErrorKind::NoData);
+}
+
+#[tokio::test(start_paused = true)]
+async fn names_can_be_pinned_prefetched_and_invalidated() {
+    let (cache, upstream) = cached();
+    cache.pin("Pinned.test", [[192, 0, 2, 7].into()]);
+    let pinned = cache.lookup("pinned.TEST", Family::V4).await.unwrap();
+    assert_eq!((pinned.source(), upstream.queries()), (Source::Pinned, 0));
+    assert!(cache.unpin("pinned.test"));
+    cache.prefetch(["n", "m"]).await;
+    assert_eq!((upstream.queries(), source(&cache).await), (4, Source::Hit));
+    cache.invalidate("N");
+    assert_eq!(source(&cache).await, Source::Miss);
+    cache.flush();
+    assert_eq!(cache.stats().names, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_without_addresses_is_no_data() {
+    let (cache, _) = cached();
+    for source in [Source::Miss, Source::Hit] {
+        let error = cache.lookup("empty", Family::V4).await.unwrap_err();
+        assert_eq!((error.kind(), error.answered_from()), (ResolveErrorKind::NoData, source));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_query_without_an_end_times_out() {
+    let (cache, upstream) = cached();
+    for queries in 1..3 {
+        let start = now();
+        let error = cache.lookup("never", Family::V4).await.unwrap_err();
+        assert_eq!((error.kind(), upstream.queries()), (ResolveErrorKind::Timeout, queries));
+        assert_eq!((now() - start, cache.stats().failures), (QUERY_TIMEOUT, u64::from(queries)));
+        sleep(1_000).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_resolver_that_panics_poisons_nothing() {
+    let (cache, _) = cached();
+    let error = cache.lookup("panic", Family::V4).await.unwrap_err();
+    assert_eq!(error.kind(), ResolveErrorKind::Other);
+    assert!(cache.lookup("n", Family::V4).await.is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lookup_waits_for_a_longer_query_timeout() {
+    let upstream = ScriptedResolver::default();
+    let cache = CachedResolver::builder().query_timeout(Duration::from_secs(60)).build(upstream);
+    let start = now();
+    let error = cache.lookup("never", Family::V4).await.unwrap_err();
+    assert_eq!((error.kind(), now() - start), (ResolveErrorKind::Timeout, Duration::from_secs(60)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_touched_name_is_refreshed_without_a_lookup() {
+    let (cache, upstream) = cached();
+    source(&cache).await;
+    for _ in 0..500 {
+        sleep(100).await;
+        cache.touch("N");
+    }
+    assert!((10..=11).contains(&cache.stats().refreshes), "in 50 s: {:?}", cache.stats());
+    assert_eq!((upstream.queries() as u64, cache.stats().hits), (cache.stats().refreshes + 1, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn subscribers_receive_each_change() {
+    let (cache, upstream) = cached();
+    let mut changes = cache.subscribe();
+    source(&cache).await;
+    let change = changes.next().await.unwrap();
+    assert_eq!((&*change.name, change.family, change.addresses.len()), ("n", Family::V4, 1));
+    sleep(6_000).await;
+    source(&cache).await;
+    upstream.set_servers(Servers::Moved);
+    sleep(6_000).await;
+    source(&cache).await;
+    let moved = changes.next().await.unwrap();
+    assert_eq!((moved.addresses[0].to_string(), moved.ttl), ("192.0.2.2".into(), Duration::from_secs(5)));
+    assert_eq!((change.serial, moved.serial), (1, 2));
+    for number in 0..=changes::MAX_WAITING_CHANGES {
+        let _ = cache.lookup(&number.to_string(), Family::V4).await;
+    }
+    assert_eq!(changes.next().await, Err(crate::dns::ChangesError::Missed(1)));
+    assert_eq!(changes.next().await.unwrap().name, "1".into());
+    drop(cache);
+    let end = loop {
+        match changes.next().await {
+            Ok(_) => {}
+            Err(end) => break end,
+        }
+    };
+    assert_eq!(end, crate::dns::ChangesError::Closed);
+}
+
+#[tokio::test(start_paused = true)]
+async fn restored_names_need_no_query() {
+    let (old, _) = cached();
+    source(&old).await;
+    let (new, upstream) = cached();
+    new.restore(&old.snapshot());
+    assert_eq!((source(&new).await, upstream.queries()), (Source::Hit, 0));
+    sleep(5_000).await;
+    assert_eq!(
+        (source(&new).await, upstream.queries()),
+        (Source::Hit, 1),
+        "it is in use, so it was refreshed ahead of its expiry"
+    );
+    let (idle, _) = cached();
+    idle.restore(&old.snapshot());
+    sleep(5_000 + 3_600_000).await;
+    assert_eq!(idle.stats().names, 0, "a timer removes it");
+}
+
+#[cfg(feature = "serde")]
+#[tokio::test(start_paused = true)]
+async fn a_snapshot_can_be_serialized() {
+    let (old, _) = cached();
+    source(&old).await;
+    let snapshot = old.snapshot();
+    let text = serde_json::to_string(&snapshot).unwrap();
+    assert!(text.contains(r#""name":"n","addresses":["192.0.2.1"],"expires":"#), "{text}");
+    assert_eq!(serde_json::from_str::<crate::dns::Snapshot>(&text).unwrap(), snapshot);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slow_family_delays_the_other_by_50_ms() {
+    let (cache, upstream) = cached();
+    let start = now();
+    assert_eq!(cache.lookup_both("half").await.unwrap().len(), 1);
+    assert_eq!(now() - start, Duration::from_millis(10 + 50));
+    assert_eq!(cache.lookup_both("n").await.unwrap().len(), 2);
+    assert_eq!(cache.lookup_both("empty").await.unwrap_err().kind(), ResolveErrorKind::NoData);
+    upstream.set_servers(Servers::Failing);
+    assert_eq!(cache.lookup_both("fails").await.unwrap_err().kind(), ResolveErrorKind::ServFail);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_expired_no_data_delays_no_lookup_while_the_other_family_is_in_use() {
+    let (cache, upstream) = cached();
+    assert_eq!(cache.lookup_both("only4").await.unwrap().len(), 1);
+    // Without an SOA record, "no addresses" is fresh for a second; the IPv4 addresses are for five.
+    for queries in [3, 4, 5] {
+        sleep(1_200).await;
+        let start = now();
+        assert_eq!(cache.lookup_both("only4").await.unwrap().len(), 1);
+        assert_eq!(now() - start, Duration::ZERO, "no lookup waits");
+        sleep(20).await;
+        assert_eq!(upstream.queries(), queries, "and the query runs in the background");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stale_answer_is_served_when_the_resolver_panics() {
+    let (cache, upstream) = cached();
+    source(&cache).await;
+    upstream.set_servers(Servers::Panicking);
+    sleep(5_000).await;
+    for queries in [2, 2, 2] {
+        assert_eq!((source(&cache).await, upstream.queries()), (Source::Stale, queries), "and it backs off");
+    }
+}
+
+#[test]
+fn a_refresh_on_a_runtime_that_is_not_driven_is_replaced() {
+    let (cache, upstream) = cached();
+    let runtime = || tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+    let (parked, driven) = (runtime(), runtime());
+    parked.block_on(async {
+        source(&cache).await;
+        sleep(4_990).await;
+        // In the last tenth of the TTL. This starts a refresh, which never goes on.
+        source(&cache).await;
+    });
+    driven.block_on(async {
+        tokio::time::advance(Duration::from_secs(20)).await;
+        assert_eq!(source(&cache).await, Source::Miss);
+    });
+    assert!(upstream.queries() >= 2);
+}
+
+#[test]
+fn a_hit_needs_no_runtime() {
+    let (cache, _) = cached();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    runtime.block_on(cache.lookup("n", Family::V4)).unwrap();
+    drop(runtime);
+    let hit = futures_util::FutureExt::now_or_never(cache.lookup("n", Family::V4));
+    assert_eq!(hit.unwrap().unwrap().source(), Source::Hit);
+}
+
+#[test]
+fn a_lookup_survives_the_runtime_of_its_query() {
+    let (cache, upstream) = cached();
+    let runtime = || tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    let first = runtime();
+    let begun = first.block_on(async {
+        tokio::time::timeout(Duration::from_millis(1), cache.lookup("n", Family::V4)).await.is_err()
+    });
+    assert!(begun);
+    drop(first);
+    runtime().block_on(cache.lookup("n", Family::V4)).unwrap();
+    assert_eq!(upstream.queries(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_international_name_is_the_same_in_unicode_and_in_ascii() {
+    let (cache, upstream) = cached();
+    cache.pin("Bücher.test", [[192, 0, 2, 7].into()]);
+    for name in ["xn--bcher-kva.test", "bücher.test", "BÜCHER.test"] {
+        let answer = cache.lookup(name, Family::V4).await.unwrap();
+        assert_eq!(answer.addresses().to_vec(), [IpAddr::from([192, 0, 2, 7])], "{name}");
+    }
+    assert_eq!(upstream.queries(), 0);
+    assert!(cache.unpin("bücher.test"));
+}

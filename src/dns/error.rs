@@ -1,0 +1,135 @@
+//! The errors of lookups.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::trace::{Family, Source};
+
+/// The reason why a lookup found no addresses. Cheap to clone: all lookups that waited for one query get the same error.
+#[derive(Debug, Clone)]
+pub struct ResolveError {
+    kind: ResolveErrorKind,
+    family: Family,
+    name: Arc<str>,
+    negative_ttl: Option<Duration>,
+    cause: Option<Arc<dyn std::error::Error + Send + Sync>>,
+    source: Source,
+}
+
+/// The kinds of [`ResolveError`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ResolveErrorKind {
+    /// The name does not exist, in either family (RFC 2308 §2.1).
+    NxDomain,
+    /// The name exists, but has no addresses of this family (RFC 2308 §2.2).
+    NoData,
+    /// The server failed (SERVFAIL).
+    ServFail,
+    /// The server refused the query (REFUSED).
+    Refused,
+    /// No answer came in time.
+    Timeout,
+    /// No server could be reached.
+    Unreachable,
+    /// No server could be asked, for a reason of this machine: it has no network, or no more sockets.
+    Local,
+    /// The name is not a valid DNS name.
+    InvalidName,
+    /// The resolver's configuration could not be read.
+    Config,
+    /// The answer could not be understood, or the resolver failed in some other way.
+    Other,
+}
+
+impl ResolveErrorKind {
+    /// Returns true if a server said that there are no addresses; false if the lookup failed.
+    pub fn is_negative(self) -> bool {
+        matches!(self, Self::NxDomain | Self::NoData)
+    }
+
+    /// Returns true if the failure is this machine's, not a server's. After such a failure the DNS cache waits only 100 ms
+    /// before it asks for the name again.
+    pub fn is_local(self) -> bool {
+        matches!(self, Self::Local | Self::Config)
+    }
+
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::NxDomain => "the name does not exist",
+            Self::NoData => "no addresses",
+            Self::ServFail => "the DNS server failed (SERVFAIL)",
+            Self::Refused => "the DNS server refused (REFUSED)",
+            Self::Timeout => "no answer from DNS in time",
+            Self::Unreachable => "no DNS server could be reached",
+            Self::Local => "no DNS server could be asked from this machine",
+            Self::InvalidName => "not a valid name",
+            Self::Config => "the DNS configuration could not be read",
+            Self::Other => "the lookup failed",
+        }
+    }
+}
+
+impl ResolveError {
+    /// Creates an error about the lookup of `name` in one family.
+    pub fn new(kind: ResolveErrorKind, name: &str, family: Family) -> Self {
+        Self { kind, family, name: name.into(), negative_ttl: None, cause: None, source: Source::Miss }
+    }
+
+    /// Sets the time for which a negative answer may be kept; it comes from the SOA record (RFC 2308 §5).
+    pub fn with_negative_ttl(self, negative_ttl: Option<Duration>) -> Self {
+        Self { negative_ttl, ..self }
+    }
+
+    /// Sets the cause, which [`source`](std::error::Error::source) returns.
+    pub fn with_cause(self, cause: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
+        Self { cause: Some(cause.into().into()), ..self }
+    }
+
+    pub(crate) fn with_source(self, source: Source) -> Self {
+        Self { source, ..self }
+    }
+
+    pub(crate) fn into_cause(self) -> Option<Arc<dyn std::error::Error + Send + Sync>> {
+        self.cause
+    }
+
+    /// The kind of the failure.
+    pub fn kind(&self) -> ResolveErrorKind {
+        self.kind
+    }
+
+    /// The name that was looked up.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The family that was looked up.
+    pub fn family(&self) -> Family {
+        self.family
+    }
+
+    /// The time for which a negative answer may still be kept, where the answer states one.
+    pub fn negative_ttl(&self) -> Option<Duration> {
+        self.negative_ttl
+    }
+
+    /// The source of the error: the cache, another lookup's query, or this lookup's own.
+    pub fn answered_from(&self) -> Source {
+        self.source
+    }
+}
+
+impl fmt::Display for ResolveError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "resolve {} ({}): {}", self.name(), self.family(), self.kind().as_str())
+    }
+}
+
+impl std::error::Error for ResolveError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        let cause = self.cause.as_deref()?;
+        Some(cause)
+    }
+}

@@ -1,0 +1,224 @@
+//! The servers of a configuration: a question goes to one after the other, until one gives an answer.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use hickory_resolver::lookup::Lookup;
+use hickory_resolver::net::NetError;
+use hickory_resolver::proto::rr::Name;
+
+use super::limits::Limits;
+use super::records::{answer, is_response, lookup_error};
+use super::server::Endpoint;
+use super::server_client::ClientFactory;
+use super::single_requests::SingleRequests;
+use super::tries::{HEAD_START, NextTry, Tries, TryMode};
+use super::upstream::Upstream;
+use super::verdict::is_silence;
+use crate::clock::{Instant, before, now};
+use crate::dns::{Answer, Family, ResolveError, ResolveErrorKind};
+
+/// The servers of a configuration, each with a hickory resolver of its own. With all of them, a hickory resolver would not go
+/// on to the next one after SERVFAIL or REFUSED, nor to TCP when UDP goes unanswered.
+pub(super) struct ServerGroup {
+    pub(super) servers: Vec<Upstream>,
+    /// True if no server is configured, and the only one is an assumed one on this machine.
+    is_assumed: bool,
+    /// True if each question goes to the next server first.
+    rotate: bool,
+    single_requests: Option<SingleRequests>,
+    limits: Limits,
+    /// The server that is asked first: the one that answered last, or the next one if they rotate.
+    first: AtomicUsize,
+}
+
+/// A question for the servers.
+#[derive(Clone, Copy)]
+pub(super) struct Question<'a> {
+    /// The full name.
+    pub(super) full_name: &'a Name,
+    /// The name that was looked up, for errors.
+    pub(super) name: &'a str,
+    pub(super) family: Family,
+}
+
+/// A try of a server that has ended.
+struct EndedTry {
+    server: usize,
+    mode: TryMode,
+    result: Result<Lookup, NetError>,
+}
+
+impl ServerGroup {
+    pub(super) fn new(
+        servers: Vec<Endpoint>,
+        is_assumed: bool,
+        rotate: bool,
+        single_request: bool,
+        limits: Limits,
+        factory: ClientFactory,
+    ) -> Result<Self, NetError> {
+        if servers.is_empty() {
+            return Err(NetError::Message("no DNS servers given"));
+        }
+        let factory = Arc::new(factory);
+        Ok(Self {
+            servers: servers.into_iter().map(|server| Upstream::new(server, factory.clone())).collect(),
+            is_assumed,
+            rotate,
+            single_requests: single_request.then(SingleRequests::default),
+            limits,
+            first: AtomicUsize::new(0),
+        })
+    }
+
+    /// Asks one server after the other, until one answers that there are addresses or that there are none.
+    ///
+    /// # Errors
+    /// "Does not exist" or "no addresses"; otherwise the most telling failure of the servers.
+    pub(super) async fn ask(&self, question: Question<'_>, deadline: Instant) -> Result<Answer, ResolveError> {
+        let turn = self.single_requests.as_ref().map(|requests| requests.turn_of(question.full_name));
+        let _turn = match &turn {
+            // A question that comes this much later than the one before is not lost.
+            Some(turn) => before(Some(deadline.min(now() + HEAD_START)), pin!(turn.acquire())).await,
+            None => None,
+        };
+        match self.try_servers(question, deadline).await {
+            // The machine has no DNS configuration yet.
+            Err(error) if self.is_assumed && is_silence(error.kind()) => {
+                let local = ResolveError::new(ResolveErrorKind::Local, question.name, question.family);
+                Err(local.with_cause(error))
+            }
+            result => result,
+        }
+    }
+
+    /// Runs the tries of a question. Several may run at once; the first answer counts.
+    async fn try_servers(&self, question: Question<'_>, deadline: Instant) -> Result<Answer, ResolveError> {
+        let Question { full_name, name, family } = question;
+        let by_udp = self.servers.iter().map(Upstream::is_by_udp);
+        let mut tries = Tries::new(by_udp, self.first(), self.limits, now(), deadline);
+        let mut running = FuturesUnordered::new();
+        let mut last_error = None;
+        loop {
+            let wake = match tries.poll(now()) {
+                NextTry::Start { server, mode, end } => {
+                    running.push(self.try_server(server, mode, question, end));
+                    continue;
+                }
+                NextTry::Wait(until) => until,
+                NextTry::NoneLeft => break,
+            };
+            let Some(Some(EndedTry { server, mode, result })) = before(wake, running.next()).await else { continue };
+            let error = match result {
+                Ok(lookup) => {
+                    self.note_answer(server);
+                    return answer(lookup.message(), full_name, name, family);
+                }
+                Err(error) => error,
+            };
+            let is_response = is_response(&error);
+            let error = lookup_error(error, name, family, self.servers[server].ip());
+            if error.kind().is_negative() {
+                self.note_answer(server);
+                return Err(error);
+            }
+            if !is_response {
+                self.note_silence(server);
+            }
+            tries.record_end(server, mode, is_response);
+            last_error = Some(more_telling(last_error, error));
+        }
+        Err(last_error.unwrap_or_else(|| ResolveError::new(ResolveErrorKind::Timeout, name, family)))
+    }
+
+    /// Returns the server to ask first.
+    fn first(&self) -> usize {
+        if self.rotate {
+            self.first.fetch_add(1, Ordering::Relaxed) % self.servers.len()
+        } else {
+            self.first.load(Ordering::Relaxed)
+        }
+    }
+
+    /// Makes a server that answered the first one for the next questions.
+    fn note_answer(&self, server: usize) {
+        if !self.rotate {
+            self.first.store(server, Ordering::Relaxed);
+        }
+    }
+
+    /// Makes the next server the first one, if the one that did not answer was.
+    fn note_silence(&self, server: usize) {
+        if !self.rotate {
+            let next = (server + 1) % self.servers.len();
+            // An error means that another lookup has found a better one meanwhile.
+            let _ = self.first.compare_exchange(server, next, Ordering::Relaxed, Ordering::Relaxed);
+        }
+    }
+
+    async fn try_server(&self, server: usize, mode: TryMode, question: Question<'_>, end: Instant) -> EndedTry {
+        let upstream = &self.servers[server];
+        let result = match mode {
+            TryMode::NewConnection if upstream.is_by_udp() => match upstream.new_connection() {
+                Ok(client) => within(end, pin!(client.ask(question.full_name.clone(), question.family))).await,
+                Err(error) => Err(error),
+            },
+            TryMode::Usual | TryMode::NewConnection => try_kept_client(upstream, question, end).await,
+        };
+        EndedTry { server, mode, result }
+    }
+}
+
+/// Asks a server with the client that is kept, and drops the client if it gets no answer.
+async fn try_kept_client(upstream: &Upstream, question: Question<'_>, end: Instant) -> Result<Lookup, NetError> {
+    let kept = upstream.client()?;
+    let answers = kept.client.answers();
+    let result = within(end, pin!(kept.client.ask(question.full_name.clone(), question.family))).await;
+    // A connection over which other questions were answered meanwhile still works.
+    let was_silent = kept.client.answers() == answers;
+    if was_silent && result.as_ref().is_err_and(|error| !is_response(error)) {
+        upstream.drop_client(&kept);
+    }
+    result
+}
+
+async fn within(
+    end: Instant,
+    asking: impl Future<Output = Result<Lookup, NetError>> + Unpin,
+) -> Result<Lookup, NetError> {
+    before(Some(end), asking).await.unwrap_or(Err(NetError::Timeout))
+}
+
+/// Returns the error that says more: a server's error rather than silence, and silence rather than a failure of this machine.
+fn more_telling(last: Option<ResolveError>, error: ResolveError) -> ResolveError {
+    let weight = |error: &ResolveError| match error.kind() {
+        kind if kind.is_local() => 0,
+        kind if is_silence(kind) => 1,
+        _ => 2,
+    };
+    match last {
+        Some(last) if weight(&last) > weight(&error) => last,
+        _ => error,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_server_said_outweighs_silence_and_a_failure_of_this_machine() {
+        use ResolveErrorKind::{Local, ServFail, Timeout};
+        let most_telling = |kinds: &[ResolveErrorKind]| {
+            let errors = kinds.iter().map(|kind| ResolveError::new(*kind, "n", Family::V4));
+            errors.fold(None, |last, error| Some(more_telling(last, error))).unwrap().kind()
+        };
+        assert_eq!(most_telling(&[ServFail, Timeout, Local]), ServFail);
+        assert_eq!(most_telling(&[Local, Timeout]), Timeout);
+        assert_eq!(most_telling(&[Timeout, Local]), Timeout);
+    }
+}

@@ -1,0 +1,106 @@
+//! The host whose addresses race, and the order of its addresses.
+
+use std::borrow::Cow;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::preference::{self, SourceAddress};
+use super::scoreboard::{Scoreboard, Standing};
+use crate::clock::Instant;
+use crate::trace::Family;
+
+/// The most addresses of a family that are sorted. For each of them the system is asked for the source address of its packets,
+/// which takes five system calls. The others follow in the order of the answer.
+const MAX_SORTED: usize = 32;
+
+/// The knowledge about addresses that all races of a client share.
+pub(crate) struct Scores(Mutex<Scoreboard>);
+
+impl Default for Scores {
+    fn default() -> Self {
+        Self(Mutex::new(Scoreboard::new()))
+    }
+}
+
+impl Scores {
+    // A panic under this lock leaves nothing half changed.
+    pub(super) fn lock(&self) -> MutexGuard<'_, Scoreboard> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Counts a race for a host's addresses. Returns the number of races before it.
+    pub(crate) fn count_race(&self, now: Instant, host: &Arc<str>, port: u16) -> usize {
+        self.lock().count_race(now, host, port)
+    }
+}
+
+/// The host whose addresses race, and all that the order of its addresses depends on.
+pub(crate) struct AddressOrder<'a> {
+    pub(crate) families: &'a [Family],
+    pub(crate) port: u16,
+    /// The name of the host; `None` for a literal address.
+    pub(crate) host: Option<&'a Arc<str>>,
+    pub(crate) scores: &'a Scores,
+    /// Returns the source address of packets to an address.
+    pub(crate) source_of: &'a (dyn Fn(IpAddr) -> SourceAddress + Sync),
+    /// The number of races before this one, if all addresses are to be dialled first equally often.
+    pub(crate) turn: Option<usize>,
+}
+
+/// A family's addresses in the order of RFC 6724.
+pub(super) struct SortedAddresses<'a> {
+    pub(super) addresses: Cow<'a, [IpAddr]>,
+    /// True if the first address is an IPv6 one to which all IPv4 addresses are preferred.
+    pub(super) yields_to_v4: bool,
+}
+
+impl AddressOrder<'_> {
+    /// The family of this host's last connection, if that was not long ago.
+    pub(super) fn last_good_family(&self, now: Instant) -> Option<Family> {
+        self.host.and_then(|host| self.scores.lock().last_good(now, host))
+    }
+
+    /// Sorts a family's addresses. They stay in their order if all are to have equal shares, or if there is one IPv4 address.
+    pub(super) fn sort<'a>(&self, now: Instant, family: Family, addresses: &'a [IpAddr]) -> SortedAddresses<'a> {
+        let is_single_v4 = family == Family::V4 && addresses.len() == 1;
+        if self.turn.is_some() || addresses.is_empty() || is_single_v4 {
+            return SortedAddresses { addresses: Cow::Borrowed(addresses), yields_to_v4: false };
+        }
+        let (sorted, rest) = addresses.split_at(addresses.len().min(MAX_SORTED));
+        let mut sources = self.with_sources(now, sorted);
+        preference::sort(&mut sources);
+        let yields_to_v4 = family == Family::V6 && preference::yields_to_v4(sources[0]);
+        let addresses = sources.into_iter().map(|(ip, _)| ip).chain(rest.iter().copied()).collect();
+        SortedAddresses { addresses: Cow::Owned(addresses), yields_to_v4 }
+    }
+
+    /// Returns the addresses with their source addresses, which are remembered or found out.
+    fn with_sources(&self, now: Instant, addresses: &[IpAddr]) -> Vec<(IpAddr, SourceAddress)> {
+        let known: Vec<_> = {
+            let scores = self.scores.lock();
+            addresses.iter().map(|ip| (*ip, scores.source(now, *ip))).collect()
+        };
+        let find_out = |(ip, source): (IpAddr, Option<SourceAddress>)| {
+            let source = source.unwrap_or_else(|| {
+                let source = (self.source_of)(ip);
+                self.scores.lock().learn_source(now, ip, source);
+                source
+            });
+            (ip, source)
+        };
+        known.into_iter().map(find_out).collect()
+    }
+
+    /// Returns the addresses with their ports and with their standings from earlier races.
+    pub(super) fn with_standings(
+        &self,
+        now: Instant,
+        addresses: &[IpAddr],
+    ) -> impl Iterator<Item = (SocketAddr, Standing)> {
+        let scores = self.scores.lock();
+        addresses.iter().map(move |ip| {
+            let address = SocketAddr::new(*ip, self.port);
+            (address, scores.standing(now, address))
+        })
+    }
+}
