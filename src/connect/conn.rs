@@ -18,10 +18,10 @@ use hyper_util::rt::TokioIo;
 use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 
+use super::h2_pings::Pings;
+use super::h2_runtime::{Lately, Multiplexed, Tasks, WHEN_DUE};
+use super::h2_watch::{Seen, Watched};
 use super::io::{Marked, Marks, Unsent};
-use super::multiplexed::{Lately, Multiplexed, Tasks, WHEN_DUE};
-use super::pulse::Pings;
-use super::watched::{Seen, Watched};
 use super::{Forwarding, Line};
 use crate::clock::{self, Instant};
 use crate::dns::{CachedResolver, Family};

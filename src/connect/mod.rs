@@ -1,18 +1,18 @@
 //! From an origin to a connection: resolve, race, shake hands.
 
 mod addresses;
-mod bells;
 mod conn;
 mod error;
 mod frames;
+mod h2_pings;
+mod h2_runtime;
+mod h2_watch;
 mod interim;
 mod io;
 mod lookup;
-mod multiplexed;
 mod no_proxy;
+mod part_wakers;
 mod proxy;
-mod pulse;
-mod watched;
 
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -25,8 +25,8 @@ pub(crate) use conn::{Capacity, Conn, HttpConfig, Interest, Message, Opened, Pro
 use error::is_exhaustion;
 pub(crate) use error::{ConnectError, reason};
 use futures_util::StreamExt;
+pub(crate) use h2_runtime::has_body;
 use lookup::Lookups;
-pub(crate) use multiplexed::has_body;
 use proxy::{Detour, NotLed};
 pub(crate) use proxy::{Forwarding, Proxies};
 pub use proxy::{Proxy, ProxyError};

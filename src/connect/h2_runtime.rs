@@ -15,11 +15,11 @@ use hyper::client::conn::http2;
 use hyper::rt::{Executor, Sleep, Timer};
 use hyper_util::rt::{TokioIo, TokioTimer};
 
-use super::bells::{Bells, Parts};
 use super::conn::{Capacity, Message, unpoisoned};
+use super::h2_pings::{Pulse, SILENCE};
+use super::h2_watch::Seen;
 use super::io::Marked;
-use super::pulse::{Pulse, SILENCE};
-use super::watched::Seen;
+use super::part_wakers::{Bells, Parts};
 use crate::clock::{self, Instant};
 
 type Task = BoxFuture<'static, ()>;

@@ -12,8 +12,8 @@ use foldhash::fast::RandomState;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::frames::{Frames, Sign};
+use super::h2_pings::Passed;
 use super::interim::MAX_INTERIM;
-use super::pulse::Passed;
 use crate::clock::{Instant, nanos, now};
 use crate::transport::Stream;
 
