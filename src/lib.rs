@@ -47,6 +47,7 @@ mod credentials;
 mod latency;
 mod list;
 mod origin;
+mod sync;
 #[cfg(feature = "__tls")]
 mod trust;
 

@@ -8,7 +8,7 @@ use std::path::Path;
 
 /// The top-level modules from the lowest layer up. A module may use the layers below its own, and nothing beside it.
 const LAYERS: [&[&str]; 7] = [
-    &["clock", "credentials", "latency", "list", "origin", "trust"],
+    &["clock", "credentials", "latency", "list", "origin", "sync", "trust"],
     &["trace"],
     &["transport", "dns", "race", "tls", "pool"],
     &["connect"],

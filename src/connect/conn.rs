@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -11,7 +11,6 @@ use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Either, ready};
 use http::uri::Authority;
 use http::{HeaderValue, Request, Response};
-use http_body::Body;
 use hyper::body::Incoming;
 use hyper::client::conn::{http1, http2};
 use hyper_util::rt::TokioIo;
@@ -22,9 +21,12 @@ use super::h2_pings::Pings;
 use super::h2_runtime::{Lately, Multiplexed, Tasks, WHEN_DUE};
 use super::h2_watch::{Seen, Watched};
 use super::io::{Marked, Marks, Unsent};
+use super::message::{Message, SendError, Times};
+use super::name_use::Interest;
+use super::streams::Capacity;
 use super::{Forwarding, Line};
 use crate::clock::{self, Instant};
-use crate::dns::{CachedResolver, Family};
+use crate::sync::lock;
 use crate::trace::{TlsFacts, is_timed};
 use crate::transport::{Liveness, Probe, Stream};
 
@@ -35,13 +37,6 @@ pub(crate) struct HttpConfig {
     /// The most headers of an HTTP/1.1 response; `None` for hyper's own limit of 100.
     pub(crate) max_headers: Option<usize>,
 }
-
-/// A body that can be sent.
-pub(crate) trait Message: Body<Data: Send, Error: Into<Cause>> + Send + Unpin + 'static {}
-
-impl<B: Body<Data: Send, Error: Into<Cause>> + Send + Unpin + 'static> Message for B {}
-
-type Cause = Box<dyn std::error::Error + Send + Sync>;
 
 /// A connection after its handshake that nobody serves yet.
 pub(crate) struct Opened<B: Message> {
@@ -110,19 +105,6 @@ enum Serving<B: Message> {
     Http2(Box<Multiplexed<B>>),
 }
 
-/// What a connection will carry.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Capacity {
-    /// So many requests at the same time.
-    Seats(usize),
-    /// None but those it has.
-    NoMore,
-    /// The same, and the server asks for fewer (ENHANCE_YOUR_CALM).
-    Calm,
-    /// None at all: the runtime that served it ends. The server has no part in it.
-    Abandoned,
-}
-
 /// What hyper is told that the peer allows until the peer says so itself: a number that no peer says. The pool has one
 /// request sent until then.
 const UNSAID: usize = usize::MAX / 2;
@@ -144,72 +126,6 @@ const FOREVER: Duration = Duration::from_secs(30 * 365 * 24 * 60 * 60);
 /// readers do not hold the others up.
 const STREAM_WINDOW: u32 = 1 << 20;
 const CONNECTION_WINDOW: u32 = 1 << 26;
-
-/// The name a connection was opened for: it stays in use while requests are sent, though nobody looks it up.
-pub(crate) struct Interest {
-    resolver: CachedResolver,
-    name: Arc<str>,
-    /// Those the client uses.
-    families: &'static [Family],
-    next: Instant,
-}
-
-/// How often the DNS cache is told that a name is in use: more often than any TTL ends.
-const TOLD_EVERY: Duration = Duration::from_millis(250);
-
-/// The same for a name that has no addresses, or none that may be kept.
-const LOST_EVERY: Duration = Duration::from_secs(30);
-
-impl Interest {
-    /// An interest in a name that is in use since `now`, in these families.
-    pub(crate) fn new(resolver: &CachedResolver, name: &Arc<str>, families: &'static [Family], now: Instant) -> Self {
-        Self { resolver: resolver.clone(), name: name.clone(), families, next: now + TOLD_EVERY }
-    }
-
-    pub(crate) fn tell(&mut self, now: Instant) {
-        if self.next <= now {
-            let known = self.resolver.touch_families(&self.name, self.families);
-            self.next = now + if known { TOLD_EVERY } else { LOST_EVERY };
-        }
-    }
-}
-
-/// A request that got no response.
-pub(crate) struct SendError<B> {
-    /// Nothing where the connection was over before.
-    pub(crate) error: Option<hyper::Error>,
-    /// The request, where none of it was sent.
-    pub(crate) unsent: Option<Request<B>>,
-}
-
-impl<B> SendError<B> {
-    /// Whether the peer says that it has done nothing about the request (RFC 9113 §8.7).
-    pub(crate) fn is_refused(&self) -> bool {
-        self.error.as_ref().is_some_and(is_refused)
-    }
-}
-
-/// Whether the peer refused the request's stream, or said by GOAWAY that it was not among those it looks at.
-fn is_refused(error: &hyper::Error) -> bool {
-    let cause = std::error::Error::source(error).and_then(|cause| cause.downcast_ref::<h2::Error>());
-    cause.is_some_and(|cause| {
-        let refused = cause.is_reset() && cause.reason() == Some(h2::Reason::REFUSED_STREAM);
-        cause.is_remote() && (cause.is_go_away() || refused)
-    })
-}
-
-/// When a request was sent and answered.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Times {
-    /// When its first byte was written; over HTTP/2, when there was a connection for it.
-    pub(crate) begun: Option<Instant>,
-    /// When its last byte was written, so far; over HTTP/2 the same, where it has no body.
-    pub(crate) sent: Option<Instant>,
-    /// When the first byte of the response was read.
-    pub(crate) answered: Option<Instant>,
-    /// True if anything was read over HTTP/1.1, be it an interim response.
-    pub(crate) heard: bool,
-}
 
 impl<B: Message> Opened<B> {
     /// Shakes hands over a line: HTTP/1.1 sends nothing for it, HTTP/2 its preface and settings (RFC 9113 §3.4).
@@ -276,7 +192,7 @@ impl<B: Message> Opened<B> {
 
     /// The name it was opened for, where that was looked up.
     pub(crate) fn name(&self) -> Option<Arc<str>> {
-        self.facts.interest.as_ref().map(|interest| unpoisoned(interest).name.clone())
+        self.facts.interest.as_ref().map(|interest| lock(interest).name().clone())
     }
 
     /// The connection, and what serves it in `task`: it drops `place` once the socket is closed, and tells `capacity` what the
@@ -333,7 +249,7 @@ impl<B: Message, P, F: Fn(Capacity)> Drop for Served<B, P, F> {
             (self.capacity)(Capacity::Abandoned);
         }
         if let Sender::Http1(sender) = &conn.sender {
-            let sender = unpoisoned(sender).take();
+            let sender = lock(sender).take();
             // With it goes a request that nobody takes any more, and not while others wait for the lock.
             drop(sender);
         }
@@ -360,13 +276,13 @@ impl<B: Message> Conn<B> {
         let sent = match &self.0.sender {
             Sender::Http1(sender) => {
                 self.0.marks.reset();
-                match unpoisoned(sender).as_mut() {
+                match lock(sender).as_mut() {
                     Some(sender) => Either::Left(sender.try_send_request(request)),
                     None => return unsent(request),
                 }
             }
             Sender::Http2(sender, _) => {
-                let sender = unpoisoned(sender).clone();
+                let sender = lock(sender).clone();
                 let Some(mut sender) = sender else { return unsent(request) };
                 (times.begun, times.sent) = (Some(now), Some(now));
                 Either::Right(sender.try_send_request(request))
@@ -414,7 +330,7 @@ impl<B: Message> Conn<B> {
     /// A request goes out on it: its name is in use.
     pub(crate) fn used(&self, now: Instant) {
         if let Some(interest) = &self.0.facts.interest {
-            unpoisoned(interest).tell(now);
+            lock(interest).tell(now);
         }
     }
 
@@ -516,8 +432,8 @@ impl<B: Message> Conn<B> {
     /// Whether another request may be sent at once.
     pub(crate) fn is_ready(&self) -> bool {
         match &self.0.sender {
-            Sender::Http1(sender) => unpoisoned(sender).as_ref().is_some_and(http1::SendRequest::is_ready),
-            Sender::Http2(sender, _) => unpoisoned(sender).as_ref().is_some_and(http2::SendRequest::is_ready),
+            Sender::Http1(sender) => lock(sender).as_ref().is_some_and(http1::SendRequest::is_ready),
+            Sender::Http2(sender, _) => lock(sender).as_ref().is_some_and(http2::SendRequest::is_ready),
         }
     }
 
@@ -525,7 +441,7 @@ impl<B: Message> Conn<B> {
     pub(crate) async fn ready(&self) -> bool {
         match &self.0.sender {
             Sender::Http1(sender) => {
-                std::future::poll_fn(|cx| match unpoisoned(sender).as_mut() {
+                std::future::poll_fn(|cx| match lock(sender).as_mut() {
                     Some(sender) => sender.poll_ready(cx).map(|ready| ready.is_ok()),
                     None => Poll::Ready(false),
                 })
@@ -555,8 +471,8 @@ impl<B: Message> Conn<B> {
     /// Whether it takes no more requests. One whose task has not run yet does, though it is not ready.
     fn is_closed(&self) -> bool {
         match &self.0.sender {
-            Sender::Http1(sender) => unpoisoned(sender).as_ref().is_none_or(http1::SendRequest::is_closed),
-            Sender::Http2(sender, _) => unpoisoned(sender).as_ref().is_none_or(http2::SendRequest::is_closed),
+            Sender::Http1(sender) => lock(sender).as_ref().is_none_or(http1::SendRequest::is_closed),
+            Sender::Http2(sender, _) => lock(sender).as_ref().is_none_or(http2::SendRequest::is_closed),
         }
     }
 
@@ -581,11 +497,6 @@ impl<B> Drop for Inner<B> {
     fn drop(&mut self) {
         self.task.abort();
     }
-}
-
-// What is behind these locks is never left half changed.
-pub(super) fn unpoisoned<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
@@ -709,7 +620,7 @@ mod tests {
             let task = tokio::spawn(std::future::pending::<()>()).abort_handle();
             let said = Arc::new(Mutex::new(Vec::new()));
             let says = said.clone();
-            let (conn, served) = opened.start(0, (), task, move |capacity| unpoisoned(&says).push(capacity));
+            let (conn, served) = opened.start(0, (), task, move |capacity| lock(&says).push(capacity));
             let serving = tokio::spawn(served);
             let mut times = Times::default();
             let request = Request::get("http://api.test/").body(Empty::<Bytes>::new()).unwrap();
@@ -722,7 +633,7 @@ mod tests {
                 serving.abort();
             }
             assert!(sending.await.is_err());
-            let abandoned = unpoisoned(&said).contains(&Capacity::Abandoned);
+            let abandoned = lock(&said).contains(&Capacity::Abandoned);
             assert_eq!((conn.is_abandoned(), abandoned), (!closes, !closes), "{protocol:?}");
         }
     }

@@ -15,12 +15,14 @@ use hyper::client::conn::http2;
 use hyper::rt::{Executor, Sleep, Timer};
 use hyper_util::rt::{TokioIo, TokioTimer};
 
-use super::conn::{Capacity, Message, unpoisoned};
 use super::h2_pings::{Pulse, SILENCE};
 use super::h2_watch::Seen;
 use super::io::Marked;
+use super::message::Message;
 use super::part_wakers::{Bells, Parts};
+use super::streams::Capacity;
 use crate::clock::{self, Instant};
+use crate::sync::lock;
 
 type Task = BoxFuture<'static, ()>;
 
@@ -59,7 +61,7 @@ impl<B: Message> Multiplexed<B> {
         seen: Option<Arc<Seen>>,
         unsaid: usize,
     ) -> Self {
-        let socket = unpoisoned(&tasks.0).socket.take();
+        let socket = lock(&tasks.0).socket.take();
         let (requests, waiting) = (Some(requests), FuturesUnordered::new());
         let parts = Halves { socket, requests, waiting, tasks, lately, sender, seen, told: unsaid };
         Self { bells: Bells::new(), parts }
@@ -103,11 +105,11 @@ impl<B: Message> Halves<B> {
                     capacity(Capacity::NoMore);
                 }
                 self.requests = None;
-                drop(unpoisoned(&self.sender).take());
+                drop(lock(&self.sender).take());
             } else if streams != std::mem::replace(&mut self.told, streams) {
                 capacity(Capacity::Seats(streams));
             }
-            self.waiting.extend(unpoisoned(&self.tasks.0).new.drain(..));
+            self.waiting.extend(lock(&self.tasks.0).new.drain(..));
         }
         self.poll_waiting(&mut of_waiting);
         closed
@@ -120,10 +122,10 @@ impl<B: Message> Halves<B> {
 
 impl<B: Message> Drop for Halves<B> {
     fn drop(&mut self) {
-        drop(unpoisoned(&self.sender).take());
+        drop(lock(&self.sender).take());
         // With these gone, those that wait are told that nothing comes any more.
         (self.socket, self.requests) = (None, None);
-        let new = std::mem::take(&mut unpoisoned(&self.tasks.0).new);
+        let new = std::mem::take(&mut lock(&self.tasks.0).new);
         // After a panic there may be locks that cannot be taken any more; to be dropped tells them, too.
         if std::thread::panicking() {
             return;
@@ -183,7 +185,7 @@ impl<F: Future<Output = ()> + Send + 'static> Executor<F> for Tasks {
     fn execute(&self, task: F) {
         // It is as large as a connection's task, and would be copied several times on its way into one of its own.
         let task = task.boxed();
-        let mut kept = unpoisoned(&self.0);
+        let mut kept = lock(&self.0);
         if !std::mem::replace(&mut kept.has_socket, true) {
             kept.socket = Some(task);
         } else if HAS_BODY.get() == Some(false) {
@@ -262,7 +264,7 @@ impl Timer for Lately {
         let now = self.looked_at();
         let pinged = deadline > now.into_std() + WHEN_DUE / 2;
         if pinged {
-            unpoisoned(pulse).pinged(now);
+            lock(pulse).pinged(now);
         }
         *sleep = self.beat(pinged);
     }
@@ -288,7 +290,7 @@ impl Beat {
     /// When it is over, as far as is known; `None` where it is not.
     fn ends_at(&self, now: Instant) -> Option<Instant> {
         let (pulse, seen) = self.lately.0.pulse.as_ref()?;
-        let (mut pulse, passed) = (unpoisoned(pulse), seen.passed());
+        let (mut pulse, passed) = (lock(pulse), seen.passed());
         if self.pinged {
             return Some(pulse.give_up_at(&passed));
         }

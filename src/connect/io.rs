@@ -3,7 +3,7 @@
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -11,6 +11,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::interim::{Interim, MAX_INTERIM};
 use crate::clock::{Instant, Timer, now};
+use crate::sync::lock;
 #[cfg(feature = "__tls")]
 use crate::tls::refusal;
 use crate::trace::is_timed;
@@ -102,7 +103,7 @@ impl Marks {
 
     // Nobody leaves it half written.
     fn lock(&self) -> MutexGuard<'_, Noted> {
-        self.noted.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.noted)
     }
 }
 

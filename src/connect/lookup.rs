@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -15,6 +15,7 @@ use crate::clock::{self, Instant};
 use crate::dns::{Answer, ResolveError, ResolveErrorKind};
 use crate::origin::Host;
 use crate::race::Failed;
+use crate::sync::lock;
 use crate::trace::{DialTrace, DnsLookup, Event, Family, Source};
 
 /// What a family answers, and when that was known.
@@ -211,27 +212,27 @@ impl Lookups {
             kind if !kind.is_negative() => 1,
             _ => 2,
         };
-        let mut told = self.failed.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut told = lock(&self.failed);
         if told.as_ref().is_none_or(|told| worth(told) <= worth(&error)) {
             *told = Some(error);
         }
     }
 
     fn denied(&self, ip: Option<IpAddr>) {
-        let mut denied = self.denied.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut denied = lock(&self.denied);
         *denied = denied.or(ip);
     }
 
     /// What is worth telling: an address that failed rather than a lookup, a failure rather than "no addresses".
     pub(super) fn explain(&self, failed: Vec<Failed>) -> ConnectError {
-        let denied = *self.denied.lock().unwrap_or_else(PoisonError::into_inner);
+        let denied = *lock(&self.denied);
         if let Some(denied) = denied.filter(|_| failed.is_empty()) {
             return ConnectError::Denied(denied);
         }
         if !failed.is_empty() || self.answered.load(Ordering::Relaxed) {
             return ConnectError::Refused(failed);
         }
-        match self.failed.lock().unwrap_or_else(PoisonError::into_inner).take() {
+        match lock(&self.failed).take() {
             Some(error) => ConnectError::Resolve(Arc::unwrap_or_clone(error)),
             None => ConnectError::Refused(failed),
         }

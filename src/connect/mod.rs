@@ -10,9 +10,12 @@ mod h2_watch;
 mod interim;
 mod io;
 mod lookup;
+mod message;
+mod name_use;
 mod no_proxy;
 mod part_wakers;
 mod proxy;
+mod streams;
 
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -21,15 +24,18 @@ use std::time::Duration;
 
 pub(crate) use addresses::AddressPolicy;
 pub use addresses::Addresses;
-pub(crate) use conn::{Capacity, Conn, HttpConfig, Interest, Message, Opened, Protocol, SendError, Times};
+pub(crate) use conn::{Conn, HttpConfig, Opened, Protocol};
 use error::is_exhaustion;
 pub(crate) use error::{ConnectError, reason};
 use futures_util::StreamExt;
 pub(crate) use h2_runtime::has_body;
 use lookup::Lookups;
+pub(crate) use message::{Message, SendError, Times};
+pub(crate) use name_use::Interest;
 use proxy::{Detour, NotLed};
 pub(crate) use proxy::{Forwarding, Proxies};
 pub use proxy::{Proxy, ProxyError};
+pub(crate) use streams::Capacity;
 
 use crate::clock::{self, Instant};
 use crate::dns::CachedResolver;
