@@ -1,4 +1,7 @@
-//! A stream that watches the HTTP/2 frames that pass over it. hyper tells only of those that somebody polls for.
+//! A stream that reads along the HTTP/2 frames that pass over it.
+//!
+//! hyper reports a frame only to the request that it belongs to, and only when that request is polled. The pool and the pings
+//! need to know of a GOAWAY, and of signs that the server is at work, sooner.
 
 use std::collections::HashMap;
 use std::io::{self, IoSlice};
@@ -11,182 +14,196 @@ use std::time::Duration;
 use foldhash::fast::RandomState;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::frames::{Frames, Sign};
-use super::h2_pings::Passed;
+use super::frames::{FrameEvent, FrameScanner};
+use super::h2_pings::Traffic;
 use super::interim::MAX_INTERIM;
+use super::io::too_many_interim;
 use crate::clock::{Instant, nanos, now};
 use crate::transport::Stream;
 
-/// What has passed over an HTTP/2 connection.
+/// The frames that have passed over an HTTP/2 connection, as far as others ask for them. Times are nanoseconds after `base`.
 #[derive(Debug)]
-pub(super) struct Seen {
+pub(super) struct FrameRecord {
+    /// The number of frames received that show a server at work.
     progress: AtomicU64,
-    /// How many pieces of responses have come.
+    /// The number of frames of responses received.
     responses: AtomicU64,
-    /// The error code of the server's GOAWAY, the last stream from bit 32 on, and [`SAID`]; 0 before it.
+    /// The server's last GOAWAY: its error code, its last stream from bit 32 on, and [`GOAWAY_BIT`]. 0 without one.
     goaway: AtomicU64,
-    /// Where the times begin.
     base: Instant,
-    /// When a byte last came, in nanoseconds.
+    /// When a byte was last received.
     heard: AtomicU64,
-    /// When a piece of a request first left after that; 0 where none has.
+    /// When a frame of a request was first sent after `heard`; 0 if none was.
     asked: AtomicU64,
-    /// When the peer last made room for more, where there was none.
-    taken: AtomicU64,
+    /// When the peer last made room for more bytes, after there was none.
+    made_room: AtomicU64,
 }
 
-/// The bit that is set in every GOAWAY.
-const SAID: u64 = 1 << 63;
-/// The most streams whose heads are counted: as many as the client opens at the same time.
-const MAX_STREAMS: usize = 1_024;
-/// The error code of a server that finds itself asked for too much (RFC 9113 §7).
+/// The bit that every recorded GOAWAY has, so that it is not 0.
+const GOAWAY_BIT: u64 = 1 << 63;
+
+/// The error code of a server that finds itself overloaded by the client (RFC 9113 §7).
 const ENHANCE_YOUR_CALM: u32 = 0xb;
 
-impl Seen {
+/// The most streams whose heads are counted: the most that the client opens at the same time.
+const MAX_STREAMS: usize = 1_024;
+
+impl FrameRecord {
     fn new() -> Self {
-        let [progress, responses, goaway, heard, asked, taken] = std::array::from_fn(|_| AtomicU64::new(0));
-        Self { progress, responses, goaway, base: now(), heard, asked, taken }
+        Self {
+            progress: AtomicU64::new(0),
+            responses: AtomicU64::new(0),
+            goaway: AtomicU64::new(0),
+            base: now(),
+            heard: AtomicU64::new(0),
+            asked: AtomicU64::new(0),
+            made_room: AtomicU64::new(0),
+        }
     }
 
-    /// How many frames have come that show a server at work.
+    /// The number of frames received that show a server at work.
     pub(super) fn progress(&self) -> u64 {
         self.progress.load(Ordering::Relaxed)
     }
 
-    /// When something last came, and when something was last asked for.
-    pub(super) fn passed(&self) -> Passed {
+    /// The times by which pings are decided.
+    pub(super) fn traffic(&self) -> Traffic {
         let at = |nanos| self.base + Duration::from_nanos(nanos);
-        let taken = self.taken.load(Ordering::Relaxed);
-        let asked = Some(self.asked.load(Ordering::Relaxed)).filter(|asked| *asked > 0);
-        Passed {
-            heard: at(self.heard.load(Ordering::Relaxed).max(taken)),
-            asked: asked.map(|asked| at(asked.max(taken))),
-            responses: self.responses.load(Ordering::Relaxed),
-        }
+        let heard = self.heard.load(Ordering::Relaxed);
+        let made_room = self.made_room.load(Ordering::Relaxed);
+        let asked = match self.asked.load(Ordering::Relaxed) {
+            0 => None,
+            asked => Some(at(asked.max(made_room))),
+        };
+        Traffic { heard: at(heard.max(made_room)), asked, responses: self.responses.load(Ordering::Relaxed) }
     }
 
-    /// Returns true if the server has said GOAWAY.
+    /// Returns true if the server has sent GOAWAY.
     pub(super) fn is_going_away(&self) -> bool {
         self.goaway.load(Ordering::Relaxed) > 0
     }
 
-    /// Returns true if the server has said GOAWAY because it was asked for too much.
-    pub(super) fn asks_for_calm(&self) -> bool {
+    /// Returns true if the server has sent GOAWAY with the code ENHANCE_YOUR_CALM.
+    pub(super) fn is_overloaded(&self) -> bool {
         let goaway = self.goaway.load(Ordering::Relaxed);
         // The lower half is the code.
         goaway > 0 && goaway as u32 == ENHANCE_YOUR_CALM
     }
 
-    /// Returns true if the server has said GOAWAY, and that it has processed no stream at all.
+    /// Returns true if the server has sent a GOAWAY whose last stream is 0: it processed no request.
     pub(super) fn refuses_all(&self) -> bool {
-        self.goaway.load(Ordering::Relaxed) >> 32 == SAID >> 32
+        self.goaway.load(Ordering::Relaxed) >> 32 == GOAWAY_BIT >> 32
     }
 
-    /// Something came.
-    fn hear(&self) {
+    fn note_bytes_received(&self) {
         self.heard.store(nanos(self.base, now()), Ordering::Relaxed);
         self.asked.store(0, Ordering::Relaxed);
     }
 
-    /// The peer has made room for more.
-    fn take(&self) {
-        self.taken.store(nanos(self.base, now()), Ordering::Relaxed);
+    fn note_room(&self) {
+        self.made_room.store(nanos(self.base, now()), Ordering::Relaxed);
     }
 
-    /// A piece of a request has left.
-    fn ask(&self) {
+    fn note_request_sent(&self) {
         if self.asked.load(Ordering::Relaxed) == 0 {
             self.asked.store(nanos(self.base, now()).max(1), Ordering::Relaxed);
         }
     }
 
-    fn note(&self, sign: Sign) {
-        match sign {
-            Sign::Message => {
+    fn note_received(&self, event: FrameEvent) {
+        match event {
+            FrameEvent::Message => {
                 self.progress.fetch_add(1, Ordering::Relaxed);
                 self.responses.fetch_add(1, Ordering::Relaxed);
             }
-            Sign::Head(_) => {}
-            Sign::Progress => {
+            FrameEvent::Head(_) => {}
+            FrameEvent::Progress => {
                 self.progress.fetch_add(1, Ordering::Relaxed);
             }
-            Sign::GoAway { last, code } => {
-                self.goaway.store(SAID | u64::from(last) << 32 | u64::from(code), Ordering::Relaxed);
+            FrameEvent::GoAway { last_stream, code } => {
+                let goaway = GOAWAY_BIT | u64::from(last_stream) << 32 | u64::from(code);
+                self.goaway.store(goaway, Ordering::Relaxed);
             }
         }
     }
 }
 
-/// The stream.
-pub(super) struct Watched {
+/// A stream that records the frames that pass over it.
+pub(super) struct WatchedStream {
     stream: Box<dyn Stream>,
-    frames: Frames,
-    /// The frames that are sent.
-    sent: Frames,
-    /// How many heads that end no stream have come, by stream. It is emptied when it is full: most of its streams are over then.
+    received: FrameScanner,
+    sent: FrameScanner,
+    /// The number of heads that end no stream, by stream. Emptied when it is full: most of its streams have ended by then.
     heads: HashMap<u32, u32, RandomState>,
     /// True if the last write found no room.
     is_full: bool,
-    seen: Arc<Seen>,
+    record: Arc<FrameRecord>,
 }
 
-impl Watched {
-    pub(super) fn new(stream: Box<dyn Stream>) -> (Self, Arc<Seen>) {
-        let seen = Arc::new(Seen::new());
-        let (frames, sent) = (Frames::default(), Frames::behind_preface());
-        (Self { stream, frames, sent, heads: HashMap::default(), is_full: false, seen: seen.clone() }, seen)
+impl WatchedStream {
+    pub(super) fn new(stream: Box<dyn Stream>) -> (Self, Arc<FrameRecord>) {
+        let record = Arc::new(FrameRecord::new());
+        let watched = Self {
+            stream,
+            received: FrameScanner::default(),
+            sent: FrameScanner::behind_preface(),
+            heads: HashMap::default(),
+            is_full: false,
+            record: record.clone(),
+        };
+        (watched, record)
     }
 
     /// Notes the room that a write, or a flush, found. Only the peer makes room, so it is alive, however slow it is.
     fn note_room<T>(&mut self, written: &Poll<io::Result<T>>) {
         let was_full = std::mem::replace(&mut self.is_full, written.is_pending());
         if was_full && matches!(written, Poll::Ready(Ok(_))) {
-            self.seen.take();
+            self.record.note_room();
         }
     }
 
     fn note_sent(&mut self, bytes: &[u8]) {
-        let Self { sent, seen, .. } = self;
-        sent.read(bytes, |sign| {
-            if sign == Sign::Message {
-                seen.ask();
+        let Self { sent, record, .. } = self;
+        sent.read(bytes, |event| {
+            if event == FrameEvent::Message {
+                record.note_request_sent();
             }
         });
     }
 }
 
-impl AsyncRead for Watched {
+impl AsyncRead for WatchedStream {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        let Self { stream, frames, seen, heads, .. } = &mut *self;
+        let Self { stream, received, record, heads, .. } = &mut *self;
         let before = buf.filled().len();
         let read = Pin::new(stream).poll_read(cx, buf);
-        let came = &buf.filled()[before..];
-        if !came.is_empty() {
-            seen.hear();
-            let mut most = 0;
-            frames.read(came, |sign| {
-                seen.note(sign);
-                if let Sign::Head(stream) = sign {
-                    if heads.len() >= MAX_STREAMS {
-                        heads.clear();
-                    }
-                    let count = heads.entry(stream).or_insert(0);
-                    *count += 1;
-                    most = most.max(*count);
+        let bytes = &buf.filled()[before..];
+        if bytes.is_empty() {
+            return read;
+        }
+        record.note_bytes_received();
+        let mut max_heads = 0;
+        received.read(bytes, |event| {
+            record.note_received(event);
+            if let FrameEvent::Head(stream) = event {
+                if heads.len() >= MAX_STREAMS {
+                    heads.clear();
                 }
-            });
-            // One of them is the response's.
-            if most > MAX_INTERIM + 1 {
-                buf.set_filled(before);
-                let what = format!("there are more than {MAX_INTERIM} interim responses (1xx)");
-                return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, what)));
+                let count = heads.entry(stream).or_insert(0);
+                *count += 1;
+                max_heads = max_heads.max(*count);
             }
+        });
+        // One of the heads may be the response's own.
+        if max_heads > MAX_INTERIM + 1 {
+            buf.set_filled(before);
+            return Poll::Ready(Err(too_many_interim()));
         }
         read
     }
 }
 
-impl AsyncWrite for Watched {
+impl AsyncWrite for WatchedStream {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write(cx, buf);
         self.note_room(&written);
@@ -236,7 +253,7 @@ mod tests {
 
     use super::*;
 
-    /// HEADERS of a stream, which they do not end: `:status: 200` (RFC 7541, appendix A). Nobody looks into them.
+    /// A HEADERS frame that does not end its stream, with `:status: 200` (RFC 7541, appendix A). Its content is not read.
     fn head(stream: u8) -> [u8; 10] {
         [0, 0, 1, 1, 4, 0, 0, 0, stream, 0x88]
     }
@@ -246,7 +263,7 @@ mod tests {
         // One of them is the response's.
         for (rounds, is_error) in [(MAX_INTERIM + 1, false), (MAX_INTERIM + 2, true)] {
             let (near, mut far) = tokio::io::duplex(64 * 1024);
-            let (mut watched, _) = Watched::new(Box::new(near));
+            let (mut watched, _) = WatchedStream::new(Box::new(near));
             for _ in 0..rounds {
                 far.write_all(&[head(1), head(3)].concat()).await.unwrap();
             }

@@ -2,19 +2,27 @@
 
 mod addresses;
 mod conn;
+#[cfg(test)]
+mod conn_tests;
+mod connected;
 mod error;
 mod frames;
 mod h2_pings;
 mod h2_runtime;
+mod h2_timer;
 mod h2_watch;
+mod handshake;
 mod interim;
 mod io;
+mod io_record;
 mod lookup;
 mod message;
 mod name_use;
 mod no_proxy;
 mod part_wakers;
+mod protocol;
 mod proxy;
+mod serve;
 mod streams;
 
 use std::net::SocketAddr;
@@ -24,17 +32,22 @@ use std::time::Duration;
 
 pub(crate) use addresses::AddressPolicy;
 pub use addresses::Addresses;
-pub(crate) use conn::{Conn, HttpConfig, Opened, Protocol};
+pub(crate) use conn::Conn;
+use connected::ConnectedStream;
 use error::is_exhaustion;
 pub(crate) use error::{ConnectError, reason};
 use futures_util::StreamExt;
 pub(crate) use h2_runtime::has_body;
+pub(crate) use handshake::HttpConfig;
+use handshake::handshake;
 use lookup::Lookups;
 pub(crate) use message::{Message, SendError, Times};
 pub(crate) use name_use::Interest;
+pub(crate) use protocol::{Protocol, Versions};
 use proxy::{Detour, NotLed};
 pub(crate) use proxy::{Forwarding, Proxies};
 pub use proxy::{Proxy, ProxyError};
+pub(crate) use serve::Opened;
 pub(crate) use streams::Capacity;
 
 use crate::clock::{self, Instant};
@@ -73,50 +86,6 @@ pub(crate) struct Connector {
     pub(crate) tls_timeout: Duration,
 }
 
-/// A stream to an origin, over which nothing was said yet.
-pub(crate) struct Line {
-    pub(crate) stream: Box<dyn transport::Stream>,
-    /// What its TLS handshake came to.
-    pub(crate) facts: Option<Arc<TlsFacts>>,
-    pub(crate) remote: Option<SocketAddr>,
-    /// Set where it leads to a proxy that forwards requests.
-    pub(crate) forwarding: Option<Forwarding>,
-    pub(crate) interest: Option<Interest>,
-    /// Looks at the socket below.
-    pub(crate) probe: Option<Probe>,
-}
-
-/// Which versions of HTTP are spoken.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) enum Versions {
-    /// What the server prefers, where TLS lets it say so; HTTP/1.1 otherwise.
-    #[default]
-    Any,
-    Http1,
-    /// Without asking: prior knowledge (RFC 9113 §3.3).
-    Http2,
-}
-
-impl Versions {
-    /// The protocols to offer by ALPN.
-    #[cfg(feature = "__tls")]
-    pub(crate) fn alpn(self) -> &'static [&'static [u8]] {
-        match self {
-            Self::Any => &[b"h2", b"http/1.1"],
-            Self::Http1 => &[b"http/1.1"],
-            Self::Http2 => &[b"h2"],
-        }
-    }
-
-    /// What is spoken where ALPN came to this.
-    fn protocol(self, alpn: Option<&str>) -> Protocol {
-        match (self, alpn) {
-            (Self::Http2, _) | (Self::Any, Some("h2")) => Protocol::Http2,
-            _ => Protocol::Http1,
-        }
-    }
-}
-
 impl Connector {
     /// Opens a connection to `origin` and begins to speak HTTP, telling `trace` what happens.
     pub(crate) async fn open<B: Message>(
@@ -135,7 +104,11 @@ impl Connector {
 
     /// The same for somebody else to speak over.
     #[cfg(feature = "hyper-util")]
-    pub(crate) async fn open_line(&self, origin: &Origin, trace: &Arc<DialTrace>) -> Result<Line, ConnectError> {
+    pub(crate) async fn open_line(
+        &self,
+        origin: &Origin,
+        trace: &Arc<DialTrace>,
+    ) -> Result<ConnectedStream, ConnectError> {
         let begun = trace.emit(Event::DialStart { origin: origin.clone() });
         let until = begun.checked_add(self.timeout);
         let line = self.in_time(until, std::pin::pin!(self.walk(origin, begun, until, trace)), trace).await?;
@@ -143,19 +116,14 @@ impl Connector {
         Ok(line)
     }
 
-    /// What an origin's connections speak, where that is known before the first of them.
+    /// The protocol of all connections to `origin`; `None` if each of them negotiates it by ALPN.
     pub(crate) fn speaks(&self, origin: &Origin) -> Option<Protocol> {
-        match self.versions {
-            Versions::Http1 => Some(Protocol::Http1),
-            Versions::Http2 => Some(Protocol::Http2),
-            Versions::Any if origin.scheme() == Scheme::Http => Some(Protocol::Http1),
-            Versions::Any => None,
-        }
+        self.versions.known_for(origin)
     }
 
-    /// What is spoken over a line.
-    pub(crate) fn protocol(&self, line: &Line) -> Protocol {
-        self.versions.protocol(line.facts.as_ref().and_then(|facts| facts.alpn.as_deref()))
+    /// The protocol to speak on a connected stream.
+    pub(crate) fn protocol(&self, connected: &ConnectedStream) -> Protocol {
+        self.versions.negotiated(connected.tls.as_ref().and_then(|tls| tls.alpn.as_deref()))
     }
 
     async fn in_time<T>(
@@ -176,7 +144,7 @@ impl Connector {
         begun: Instant,
         until: Option<Instant>,
         trace: &Arc<DialTrace>,
-    ) -> Result<Line, ConnectError> {
+    ) -> Result<ConnectedStream, ConnectError> {
         if let Some(detour) = self.detour(origin)? {
             // Boxed, because few dials make one, and none of the others is to be as large.
             return Box::pin(self.make_detour(origin, detour, until, trace)).await;
@@ -190,7 +158,7 @@ impl Connector {
         detour: Detour,
         until: Option<Instant>,
         trace: &Arc<DialTrace>,
-    ) -> Result<Line, ConnectError> {
+    ) -> Result<ConnectedStream, ConnectError> {
         match detour {
             #[cfg(unix)]
             Detour::Unix(path) => {
@@ -199,7 +167,7 @@ impl Connector {
                 let stream = stream.map_err(|error| ConnectError::Unix(path.clone(), error))?;
                 let secured = self.secure(origin, None, stream, None, trace).await;
                 let (stream, facts) = secured.map_err(|error| ConnectError::UnixTls(path, error))?;
-                Ok(Line { stream, facts, remote: None, forwarding: None, interest: None, probe: None })
+                Ok(ConnectedStream { stream, tls: facts, remote: None, forwarding: None, interest: None, probe: None })
             }
             Detour::Through(way) => {
                 let hosts = self.hosts_for(&way, origin.host(), trace).await?;
@@ -232,7 +200,7 @@ impl Connector {
         origin: &Origin,
         (now, until): (Instant, Option<Instant>),
         trace: &Arc<DialTrace>,
-    ) -> Result<Line, ConnectError> {
+    ) -> Result<ConnectedStream, ConnectError> {
         let lookups = Lookups::default();
         // The policy is about origins; who names a proxy means it.
         let policy = if through.is_none() { &self.policy } else { &AddressPolicy::default() };
@@ -300,7 +268,14 @@ impl Connector {
                 Ok((stream, facts)) => {
                     race.proved();
                     let interest = host.map(|name| Interest::new(&self.resolver, name, families, now));
-                    return Ok(Line { stream, facts, remote: Some(remote), forwarding, interest, probe });
+                    return Ok(ConnectedStream {
+                        stream,
+                        tls: facts,
+                        remote: Some(remote),
+                        forwarding,
+                        interest,
+                        probe,
+                    });
                 }
                 // It is not the proxy that would not do.
                 Err(error) if through.is_some() => return Err(ConnectError::Tls(vec![(remote, error)])),
@@ -396,10 +371,10 @@ impl Connector {
         }
     }
 
-    async fn shake<B: Message>(&self, line: Line, trace: &DialTrace) -> Result<Opened<B>, ConnectError> {
+    async fn shake<B: Message>(&self, line: ConnectedStream, trace: &DialTrace) -> Result<Opened<B>, ConnectError> {
         let (protocol, remote) = (self.protocol(&line), line.remote);
         let begun = trace.emit(Event::HandshakeStart { version: protocol.version() });
-        let opened = Opened::handshake(line, protocol, self.http).await.map_err(ConnectError::Handshake)?;
+        let opened = handshake(line, protocol, self.http).await.map_err(ConnectError::Handshake)?;
         // For HTTP/1.1 nothing is sent, nor waited for.
         let at = if protocol == Protocol::Http1 { begun } else { clock::now() };
         trace.emit_at(at, Event::Opened { remote });
