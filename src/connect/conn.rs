@@ -20,7 +20,7 @@ use super::io_record::IoRecord;
 use super::message::{Message, SendError, Times};
 use super::name_use::Interest;
 use super::protocol::Protocol;
-use super::proxy::Forwarding;
+use super::proxy_server::Forwarding;
 use crate::clock::{self, Instant};
 use crate::sync::lock;
 use crate::trace::{TlsFacts, is_timed};

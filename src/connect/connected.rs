@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use super::name_use::Interest;
-use super::proxy::Forwarding;
+use super::proxy_server::Forwarding;
 use crate::trace::TlsFacts;
 use crate::transport::{Probe, Stream};
 
