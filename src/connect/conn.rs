@@ -98,7 +98,7 @@ impl ConnInfo {
 /// The most bytes in a TLS record (RFC 8446 §5.1).
 const TLS_RECORD: usize = 16 * 1024;
 
-/// How often [`Conn::is_alive`] lets the connection's task read what has come.
+/// The most times that [`Conn::is_alive`] lets the connection's task read the bytes that have come.
 const LIVENESS_LOOKS: usize = 3;
 
 impl<B> Inner<B> {
@@ -249,7 +249,7 @@ impl<B: Message> Conn<B> {
     }
 }
 
-/// Whether another request can be sent.
+/// Readiness for another request.
 impl<B: Message> Conn<B> {
     /// Returns true if another request may be sent at once.
     pub(crate) fn is_ready(&self) -> bool {

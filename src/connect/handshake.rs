@@ -21,7 +21,7 @@ use super::message::Message;
 use super::protocol::Protocol;
 use super::serve::{Opened, Serving};
 
-/// How HTTP is spoken on a connection.
+/// The settings of HTTP on a connection.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct HttpConfig {
     pub(crate) pings: PingConfig,

@@ -33,7 +33,7 @@ pub(super) enum ProxyProtocol {
     },
 }
 
-/// How a proxy forwards a request. The request's target has to be in absolute form (RFC 9112 §3.2.2).
+/// The way in which a proxy forwards requests. Their targets have to be in absolute form (RFC 9112 §3.2.2).
 #[derive(Debug, Clone)]
 pub(crate) struct Forwarding {
     /// The value of the `Proxy-Authorization` header that each request needs.

@@ -13,7 +13,7 @@ use crate::origin::Origin;
 #[cfg(feature = "__tls")]
 use crate::origin::{Host, Scheme};
 #[cfg(feature = "__tls")]
-use crate::tls::{Shaken, Tls};
+use crate::tls::{Tls, TlsConnected};
 #[cfg(feature = "__tls")]
 use crate::trace::Event;
 use crate::trace::{DialTrace, TlsFacts};
@@ -52,7 +52,7 @@ impl Security<'_> {
         trace.emit(Event::TlsStart { address: remote });
         let limit = limit.map_or(self.timeout, |limit| limit.min(self.timeout));
         match self.handshake(origin.host(), stream, limit).await {
-            Ok(Shaken { stream, facts }) => {
+            Ok(TlsConnected { stream, facts }) => {
                 let facts = Arc::new(facts);
                 trace.emit(Event::TlsEnd(facts.clone()));
                 Ok((Box::new(stream), Some(facts)))
@@ -70,8 +70,8 @@ impl Security<'_> {
         if proxy.scheme() != Scheme::Https {
             return Ok(stream);
         }
-        let shaken = self.handshake(proxy.host(), stream, self.timeout).await?;
-        Ok(Box::new(shaken.stream))
+        let connected = self.handshake(proxy.host(), stream, self.timeout).await?;
+        Ok(Box::new(connected.stream))
     }
 
     async fn handshake(
@@ -79,11 +79,11 @@ impl Security<'_> {
         host: &Host,
         stream: Box<dyn Stream>,
         limit: Duration,
-    ) -> io::Result<Shaken<Box<dyn Stream>>> {
+    ) -> io::Result<TlsConnected<Box<dyn Stream>>> {
         // Boxed because a handshake is large, and the pool keeps the futures of dials.
-        let handshake = Box::pin(self.tls.shake(stream, host));
+        let handshake = Box::pin(self.tls.handshake(stream, host));
         match clock::before(clock::now().checked_add(limit), handshake).await {
-            Some(shaken) => shaken,
+            Some(result) => result,
             None => Err(timed_out(limit)),
         }
     }

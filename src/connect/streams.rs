@@ -1,4 +1,4 @@
-//! How many requests a connection takes, as the pool is told.
+//! The number of requests that a connection takes, as it is reported to the pool.
 
 /// The number of requests that a connection carries from now on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,4 +1,4 @@
-//! What Linux knows of the bytes that a TCP socket has to send.
+//! Linux's account of the bytes that a TCP socket has to send.
 
 use nix::libc;
 use nix::sys::socket::{getsockopt, sockopt};
