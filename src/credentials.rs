@@ -5,7 +5,8 @@ use http::HeaderValue;
 use percent_encoding::percent_decode_str;
 use url::Url;
 
-/// A user name and a password, as bytes, because a URL can encode any bytes. There is no `Debug`, so that no log shows them.
+/// A user name and a password, as bytes, because a URL can encode any bytes. There is no `Debug`, so that no log shows
+/// them.
 #[derive(Clone)]
 pub(crate) struct Credentials {
     username: Vec<u8>,

@@ -9,8 +9,8 @@ use rustls::pki_types::CertificateDer;
 use rustls::{Error, RootCertStore};
 use rustls_platform_verifier::Verifier;
 
-/// Returns the provider that the process has installed, else the one that this crate was built with. rustls's own default panics
-/// if the features of other crates have added a second provider.
+/// Returns the provider that the process has installed, else the one that this crate was built with. rustls's own
+/// default panics if the features of other crates have added a second provider.
 pub(crate) fn provider() -> Arc<CryptoProvider> {
     if let Some(installed) = CryptoProvider::get_default() {
         return installed.clone();
@@ -32,8 +32,8 @@ pub(crate) fn platform_verifier(
     }))
 }
 
-/// Returns true if the platform's certificates can be read now. [`platform_verifier`] does not tell: it succeeds without them if
-/// it is given others.
+/// Returns true if the platform's certificates can be read now. [`platform_verifier`] does not tell: it succeeds
+/// without them if it is given others.
 pub(crate) fn has_platform_roots() -> bool {
     Verifier::new(provider()).is_ok()
 }

@@ -17,8 +17,8 @@ pub enum Addresses {
     V4Only,
     /// IPv6 alone. IPv4 addresses are not looked up.
     V6Only,
-    /// Both families, and each new connection starts at another address. For names that list many servers, so that each gets an
-    /// equal share.
+    /// Both families, and each new connection starts at another address. For names that list many servers, so that each
+    /// gets an equal share.
     Spread,
 }
 
@@ -66,8 +66,8 @@ impl fmt::Debug for AddressPolicy {
     }
 }
 
-/// Returns true if the public internet may route to an address (RFC 6890). An IPv6 address that embeds an IPv4 address is judged
-/// by that.
+/// Returns true if the public internet may route to an address (RFC 6890). An IPv6 address that embeds an IPv4 address
+/// is judged by that.
 fn is_public(ip: IpAddr) -> bool {
     match ip {
         IpAddr::V4(ip) => is_public_v4(ip),
@@ -88,16 +88,17 @@ fn is_public_v4(ip: Ipv4Addr) -> bool {
     !special
 }
 
-/// Returns true for global unicast addresses, 2000::/3, but not for documentation (RFC 3849, RFC 9637) and protocol assignments
-/// (2001::/23). Teredo addresses are embedded IPv4 addresses, see [`embedded`].
+/// Returns true for global unicast addresses, 2000::/3, but not for documentation (RFC 3849, RFC 9637) and protocol
+/// assignments (2001::/23). Teredo addresses are embedded IPv4 addresses, see [`embedded`].
 fn is_public_v6(ip: Ipv6Addr) -> bool {
     let segments = ip.segments();
     let special = matches!(segments, [0x2001, 0xdb8, ..] | [0x3fff, 0..=0xfff, ..] | [0x2001, 0..=0x1ff, ..]);
     segments[0] & 0xe000 == 0x2000 && !special
 }
 
-/// Returns the IPv4 address that an IPv6 address embeds: mapped and compatible (RFC 4291), NAT64 (RFC 6052), 6to4 (RFC 3056),
-/// Teredo (RFC 4380). A network's own NAT64 prefix (RFC 8215) may embed it anywhere; those addresses are not public.
+/// Returns the IPv4 address that an IPv6 address embeds: mapped and compatible (RFC 4291), NAT64 (RFC 6052), 6to4 (RFC
+/// 3056), Teredo (RFC 4380). A network's own NAT64 prefix (RFC 8215) may embed it anywhere; those addresses are not
+/// public.
 fn embedded(ip: Ipv6Addr) -> Option<Ipv4Addr> {
     let join = |high: u16, low: u16| Ipv4Addr::from(u32::from(high) << 16 | u32::from(low));
     match ip.segments() {

@@ -48,8 +48,8 @@ pub(super) struct Inner<B> {
 
 /// hyper's handle for sending requests.
 ///
-/// It is taken away when the connection ends: hyper keeps a request that is queued for an ended connection until the last
-/// sender is dropped (hyper #4122).
+/// It is taken away when the connection ends: hyper keeps a request that is queued for an ended connection until the
+/// last sender is dropped (hyper #4122).
 pub(super) enum Sender<B> {
     Http1(Mutex<Option<http1::SendRequest<B>>>),
     Http2 {
@@ -144,9 +144,9 @@ impl<B: Message> Conn<B> {
 
     /// Sends a request and waits for the head of its response.
     ///
-    /// The request is handed to the connection at once, before the future is polled. `now` is the current time or a moment
-    /// before it. `times` is filled in for HTTP/2; see [`times`](Self::times). Dropping the future gives up the exchange,
-    /// and with HTTP/1.1 the connection.
+    /// The request is handed to the connection at once, before the future is polled. `now` is the current time or a
+    /// moment before it. `times` is filled in for HTTP/2; see [`times`](Self::times). Dropping the future gives up the
+    /// exchange, and with HTTP/1.1 the connection.
     pub(crate) fn send(
         &self,
         request: Request<B>,
@@ -220,8 +220,8 @@ impl<B: Message> Conn<B> {
         if io.first_write.is_some() {
             return false;
         }
-        // With TLS a failed write may have sent its first records. A server makes nothing of a part of a record, so a write
-        // that fits into one record was not received. A proxy that forwards may be spoken to over TLS, too.
+        // With TLS a failed write may have sent its first records. A server makes nothing of a part of a record, so a
+        // write that fits into one record was not received. A proxy that forwards may be spoken to over TLS, too.
         let is_plain = self.tls().is_none() && self.forwards().is_none();
         is_plain || io.failed_write <= TLS_RECORD
     }
@@ -233,13 +233,14 @@ impl<B: Message> Conn<B> {
         }
     }
 
-    /// The `Host` header of the connection's requests, which all go to one origin. `make` is called for the first of them.
+    /// The `Host` header of the connection's requests, which all go to one origin. `make` is called for the first of
+    /// them.
     pub(crate) fn host(&self, make: impl FnOnce() -> HeaderValue) -> HeaderValue {
         self.0.host.get_or_init(make).clone()
     }
 
-    /// The authority of the connection's requests, from the `Host` header that `make` returns; `None` if it is not valid.
-    /// Over HTTP/2 `make` is called for the first request alone.
+    /// The authority of the connection's requests, from the `Host` header that `make` returns; `None` if it is not
+    /// valid. Over HTTP/2 `make` is called for the first request alone.
     pub(crate) fn authority(&self, make: impl FnOnce() -> HeaderValue) -> Option<Authority> {
         let parse = || make().as_bytes().try_into().ok();
         match &self.0.sender {
@@ -275,9 +276,9 @@ impl<B: Message> Conn<B> {
 
     /// Returns true if the connection seems to be usable: the server has not closed it, and has sent nothing unasked.
     ///
-    /// The socket is peeked at. Bytes on an idle HTTP/1.1 connection without TLS are an answer to no request, so it is not
-    /// usable. Bytes under TLS or HTTP/2 may be a session ticket, a ping, or the end; the connection's task is given the
-    /// chance to read them.
+    /// The socket is peeked at. Bytes on an idle HTTP/1.1 connection without TLS are an answer to no request, so it is
+    /// not usable. Bytes under TLS or HTTP/2 may be a session ticket, a ping, or the end; the connection's task is
+    /// given the chance to read them.
     pub(crate) async fn is_alive(&self) -> bool {
         for _ in 0..LIVENESS_LOOKS {
             if self.is_closed() {
@@ -293,7 +294,8 @@ impl<B: Message> Conn<B> {
         !self.is_closed()
     }
 
-    /// Returns true if hyper takes no more requests. A connection whose task has not run yet is neither closed nor ready.
+    /// Returns true if hyper takes no more requests. A connection whose task has not run yet is neither closed nor
+    /// ready.
     fn is_closed(&self) -> bool {
         match &self.0.sender {
             Sender::Http1(sender) => lock(sender).as_ref().is_none_or(http1::SendRequest::is_closed),
@@ -323,7 +325,8 @@ impl<B: Message> Conn<B> {
 
 /// The state of the HTTP/2 server.
 impl<B: Message> Conn<B> {
-    /// The number of response heads, body frames, and other frames that show a server at work, received over HTTP/2 so far.
+    /// The number of response heads, body frames, and other frames that show a server at work, received over HTTP/2 so
+    /// far.
     pub(crate) fn progress(&self) -> u64 {
         let frames = self.0.info.frames.as_ref().map_or(0, |frames| frames.progress());
         self.0.responses.load(Ordering::Relaxed) + frames

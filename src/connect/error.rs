@@ -1,14 +1,16 @@
 //! The errors of opening a connection.
 //!
 //! # A process without free descriptors
-//! Running out of descriptors (EMFILE, ENFILE) or local ports is not an error of the host, and a request does not fail for it:
+//! Running out of descriptors (EMFILE, ENFILE) or local ports is not an error of the host, and a request does not fail
+//! for it:
 //!
 //! 1. `Transport::connect` returns the error of the system call, and the race keeps it as that address's failure.
-//! 2. If any address failed so ([`is_exhaustion`]), the dial's error is [`ConnectError::Exhausted`]. The connection to a proxy and
-//!    to a Unix domain socket, and the sockets of the DNS resolver, end in the variants that [`ConnectError::is_exhausted`] lists.
+//! 2. If any address failed so ([`is_exhaustion`]), the dial's error is [`ConnectError::Exhausted`]. The connection to
+//!    a proxy and to a Unix domain socket, and the sockets of the DNS resolver, end in the variants that
+//!    [`ConnectError::is_exhausted`] lists.
 //! 3. The pool asks `Dial::is_exhausted`, which is [`ConnectError::is_exhausted`], for each dial that failed.
-//! 4. If it is true, the pool closes its least recently used idle connection, keeps the request in the queue, and dials again
-//!    when descriptors may be free.
+//! 4. If it is true, the pool keeps the request in the queue, closes its least recently used idle connection, and opens
+//!    no more connections than it has. After a while it dials again.
 
 use std::io;
 use std::net::IpAddr;
@@ -88,8 +90,8 @@ impl ConnectError {
         }
     }
 
-    /// Returns true if the next dial would fail for the same reason: a denied address, a rejected certificate, an invalid proxy.
-    /// A TLS handshake that was reset or took too long may succeed the next time.
+    /// Returns true if the next dial would fail for the same reason: a denied address, a rejected certificate, an
+    /// invalid proxy. A TLS handshake that was reset or took too long may succeed the next time.
     pub(crate) fn is_lasting(&self) -> bool {
         match self {
             Self::Denied(_) | Self::InvalidProxy(_) => true,

@@ -16,8 +16,8 @@ pub(super) struct FrameScanner {
 pub(super) enum FrameEvent {
     /// A DATA frame with content, or the end of a message.
     Message,
-    /// A stream reset, or the answer to a ping: signs that the server is at work. Settings, window updates, and pings of the
-    /// server's own may come from a server that does no work for its requests.
+    /// A stream reset, or the answer to a ping: signs that the server is at work. Settings, window updates, and pings
+    /// of the server's own may come from a server that does no work for its requests.
     Progress,
     /// A message head that does not end its stream, whose number is given: a response's, or an interim response's.
     Head(u32),

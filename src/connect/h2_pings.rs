@@ -1,8 +1,8 @@
 //! When an HTTP/2 connection is pinged, and when it is given up. A core.
 //!
-//! Two ways exist. [`PingConfig`] is for users who want pings at an interval. Without an interval [`PingSchedule`] decides: it
-//! pings only while a request is under way and the server has been silent, because servers count pings and close connections
-//! that send too many.
+//! Two ways exist. [`PingConfig`] is for users who want pings at an interval. Without an interval [`PingSchedule`]
+//! decides: it pings only while a request is under way and the server has been silent, because servers count pings and
+//! close connections that send too many.
 
 use std::time::Duration;
 
@@ -11,7 +11,8 @@ use crate::clock::Instant;
 /// The user's settings for pings.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct PingConfig {
-    /// The time without a frame of a response after which a ping is sent; `None` to ping only when a connection is in doubt.
+    /// The time without a frame of a response after which a ping is sent; `None` to ping only when a connection is in
+    /// doubt.
     pub(crate) interval: Option<Duration>,
     /// The longest wait for the answer to a ping that the interval caused.
     pub(crate) timeout: Duration,
@@ -33,25 +34,26 @@ const PING_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// The most pings between two frames of responses.
 ///
-/// grpc-go closes a connection at the fourth ping that comes less than five minutes after the one before, and starts to count
-/// anew only when it sends a frame of a response.
+/// grpc-go closes a connection at the fourth ping that comes less than five minutes after the one before, and starts to
+/// count anew only when it sends a frame of a response.
 const MAX_PINGS: u32 = 2;
 
-/// The most of [`MAX_PINGS`] that are sent while no frame of a request has left since the server was last heard. The rest
-/// is kept for the next request.
+/// The most of [`MAX_PINGS`] that are sent while no frame of a request has left since the server was last heard. The
+/// rest is kept for the next request.
 const MAX_QUIET_PINGS: u32 = 1;
 
-/// The longest time until hyper polls its timer again after a ping was due, if a request is under way. hyper does so at once;
-/// a busy machine may need a moment.
+/// The longest time until hyper polls its timer again after a ping was due, if a request is under way. hyper does so at
+/// once; a busy machine may need a moment.
 const REPOLL_TIME: Duration = Duration::from_secs(1);
 
 /// The frames that have passed over a connection.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Traffic {
-    /// When a byte last came from the server or the server last made room for more. At first: when the connection was opened.
+    /// When a byte last came from the server or the server last made room for more. At first: when the connection was
+    /// opened.
     pub(super) heard: Instant,
-    /// When a frame of a request first left after `heard`, or when the server last made room, if that is later. `None` if no
-    /// frame of a request has left since a byte came.
+    /// When a frame of a request first left after `heard`, or when the server last made room, if that is later. `None`
+    /// if no frame of a request has left since a byte came.
     pub(super) asked: Option<Instant>,
     /// The number of frames of responses that have come.
     pub(super) responses: u64,
@@ -80,7 +82,8 @@ impl PingSchedule {
             self.pings = 0;
         }
         if self.due.take().is_some_and(|due| due + REPOLL_TIME <= now) {
-            // hyper did not send the ping that was due, so no request was under way then. The current one has just begun.
+            // hyper did not send the ping that was due, so no request was under way then. The current one has just
+            // begun.
             self.busy_since = Some(now);
         }
         let busy_since = *self.busy_since.get_or_insert(now);

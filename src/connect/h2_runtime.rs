@@ -1,8 +1,9 @@
 //! The task of an HTTP/2 connection: its socket, its requests, and the futures that wait for their responses.
 //!
-//! hyper spawns a task for each of these. Here one task polls them all, in a fixed order, which has two advantages. Nothing
-//! happens to the socket between the moment when a request is taken and the moment when its stream is opened, so the last
-//! stream of a GOAWAY is never misread. And the server's stream limit is known as soon as its settings are read.
+//! hyper spawns a task for each of these. Here one task polls them all, in a fixed order, which has two advantages.
+//! Nothing happens to the socket between the moment when a request is taken and the moment when its stream is opened,
+//! so the last stream of a GOAWAY is never misread. And the server's stream limit is known as soon as its settings are
+//! read.
 
 use std::cell::Cell;
 use std::pin::Pin;
@@ -161,8 +162,8 @@ impl<B: Message> Drop for Parts<B> {
 
 /// The executor that hyper spawns a connection's futures on. It keeps them for the connection's own task.
 ///
-/// The future of a request that has a body is spawned as a task of its own, because it polls the body, and the body's code is
-/// the user's.
+/// The future of a request that has a body is spawned as a task of its own, because it polls the body, and the body's
+/// code is the user's.
 #[derive(Clone, Default)]
 pub(super) struct H2Executor(Arc<Mutex<SpawnedFutures>>);
 

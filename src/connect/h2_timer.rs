@@ -1,8 +1,8 @@
 //! The timer that hyper uses on an HTTP/2 connection: a cheap clock, and the waits for pings.
 //!
-//! hyper reads the time for each frame, so the timer reads the clock once each time the connection is polled. hyper also waits
-//! by it for the next ping and for the answer to one. It is configured with an interval of 0 and a timeout that never passes
-//! ([`ANSWER_TIMEOUT`]); when these waits end is decided by the connection's [`PingSchedule`].
+//! hyper reads the time for each frame, so the timer reads the clock once each time the connection is polled. hyper
+//! also waits by it for the next ping and for the answer to one. It is configured with an interval of 0 and a timeout
+//! that never passes ([`ANSWER_TIMEOUT`]); when these waits end is decided by the connection's [`PingSchedule`].
 
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,8 +18,8 @@ use super::h2_watch::FrameRecord;
 use crate::clock::{self, Instant};
 use crate::sync::lock;
 
-/// The ping timeout that hyper is configured with. It tells hyper's wait for an answer from its wait for the next ping, whose
-/// interval is 0.
+/// The ping timeout that hyper is configured with. It tells hyper's wait for an answer from its wait for the next ping,
+/// whose interval is 0.
 pub(super) const ANSWER_TIMEOUT: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// The timer of one HTTP/2 connection. Clones share it.
@@ -149,7 +149,8 @@ impl Future for PingSleep {
             cx.waker().wake_by_ref();
             return Poll::Pending;
         }
-        // hyper polls this before it writes. A request that leaves right after this poll may need a ping SILENCE from now.
+        // hyper polls this before it writes. A request that leaves right after this poll may need a ping SILENCE from
+        // now.
         let next_look = now + SILENCE;
         let wake_at = end.map_or(next_look, |end| end.min(next_look));
         if self.wakeup.poll_until(cx, wake_at).is_ready() {

@@ -1,7 +1,7 @@
 //! A stream that reads along the HTTP/2 frames that pass over it.
 //!
-//! hyper reports a frame only to the request that it belongs to, and only when that request is polled. The pool and the pings
-//! need to know of a GOAWAY, and of signs that the server is at work, sooner.
+//! hyper reports a frame only to the request that it belongs to, and only when that request is polled. The pool and the
+//! pings need to know of a GOAWAY, and of signs that the server is at work, sooner.
 
 use std::collections::HashMap;
 use std::io::{self, IoSlice};
@@ -21,7 +21,8 @@ use super::io::too_many_interim;
 use crate::clock::{Instant, nanos, now};
 use crate::transport::Stream;
 
-/// The frames that have passed over an HTTP/2 connection, as far as others ask for them. Times are nanoseconds after `base`.
+/// The frames that have passed over an HTTP/2 connection, as far as others ask for them. Times are nanoseconds after
+/// `base`.
 #[derive(Debug)]
 pub(super) struct FrameRecord {
     /// The number of frames received that show a server at work.
@@ -133,7 +134,8 @@ pub(super) struct WatchedStream {
     stream: Box<dyn Stream>,
     received: FrameScanner,
     sent: FrameScanner,
-    /// The number of heads that end no stream, by stream. Emptied when it is full: most of its streams have ended by then.
+    /// The number of heads that end no stream, by stream. Emptied when it is full: most of its streams have ended by
+    /// then.
     heads: HashMap<u32, u32, RandomState>,
     /// True if the last write found no room.
     is_full: bool,
@@ -253,7 +255,8 @@ mod tests {
 
     use super::*;
 
-    /// A HEADERS frame that does not end its stream, with `:status: 200` (RFC 7541, appendix A). Its content is not read.
+    /// A HEADERS frame that does not end its stream, with `:status: 200` (RFC 7541, appendix A). Its content is not
+    /// read.
     fn head(stream: u8) -> [u8; 10] {
         [0, 0, 1, 1, 4, 0, 0, 0, stream, 0x88]
     }

@@ -1,7 +1,7 @@
 //! The HTTP handshake: a connected stream becomes a connection that is ready to be served.
 //!
-//! For HTTP/1.1 nothing is sent. For HTTP/2 the client sends its preface and settings (RFC 9113 §3.4); the server's settings
-//! are not waited for.
+//! For HTTP/1.1 nothing is sent. For HTTP/2 the client sends its preface and settings (RFC 9113 §3.4); the server's
+//! settings are not waited for.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -31,15 +31,15 @@ pub(crate) struct HttpConfig {
 
 /// The most bytes of a response head.
 ///
-/// hyper keeps the buffer that it has once grown for a long HTTP/1.1 body, so this is also the most that an idle connection
-/// costs.
+/// hyper keeps the buffer that it has once grown for a long HTTP/1.1 body, so this is also the most that an idle
+/// connection costs.
 const MAX_HEAD: usize = 64 * 1024;
 
 /// The most headers that fit into [`MAX_HEAD`], at three bytes each. hyper allocates room for as many as are allowed.
 const MAX_HEADERS: usize = MAX_HEAD / 3;
 
-/// The stream limit that hyper assumes before the server has announced its own: a number that no server announces. The pool
-/// sends one request until then.
+/// The stream limit that hyper assumes before the server has announced its own: a number that no server announces. The
+/// pool sends one request until then.
 const UNANNOUNCED_STREAMS: usize = usize::MAX / 2;
 
 /// The number of cancelled streams that are remembered. Frames that the server still sends for a forgotten one are a
@@ -49,8 +49,8 @@ const REMEMBERED_RESETS: usize = 1_024;
 /// The bytes of one response body that the server may send before they are read.
 const STREAM_WINDOW: u32 = 1 << 20;
 
-/// The bytes of all response bodies of a connection that the server may send before they are read: enough that a few slow
-/// readers do not hold up the others.
+/// The bytes of all response bodies of a connection that the server may send before they are read: enough that a few
+/// slow readers do not hold up the others.
 const CONNECTION_WINDOW: u32 = 1 << 26;
 
 /// Longer than a process runs. hyper adds ping times to the current time without a check for overflow.

@@ -75,7 +75,8 @@ impl InterimCounter {
 mod tests {
     use super::*;
 
-    /// Returns the number of interim responses, and true if they are within the limit, for bytes in pieces of this size.
+    /// Returns the number of interim responses, and true if they are within the limit, for bytes in pieces of this
+    /// size.
     fn counted(bytes: &str, size: usize) -> (u32, bool) {
         let mut counter = InterimCounter::default();
         let is_within_limit = bytes.as_bytes().chunks(size).all(|piece| counter.read(piece));

@@ -1,5 +1,5 @@
-//! The byte stream below hyper: it records when bytes were written and read, and it is read to its end after a write has
-//! failed.
+//! The byte stream below hyper: it records when bytes were written and read, and it is read to its end after a write
+//! has failed.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -22,18 +22,18 @@ const LAST_READ_TIMEOUT: Duration = Duration::from_secs(5);
 /// The treatment of writes after one has failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum WritesAfterFailure {
-    /// They stay pending, for HTTP/1.1: the response is read meanwhile, and hyper takes no more of the request's body than
-    /// fits into its buffer.
+    /// They stay pending, for HTTP/1.1: the response is read meanwhile, and hyper takes no more of the request's body
+    /// than fits into its buffer.
     Wait,
-    /// They succeed and their bytes are dropped, for HTTP/2: hyper does not read while a frame of its own waits to be written.
-    /// The flow-control windows bound how much is dropped.
+    /// They succeed and their bytes are dropped, for HTTP/2: hyper does not read while a frame of its own waits to be
+    /// written. The flow-control windows bound how much is dropped.
     Discard,
 }
 
 /// A stream that records the times of its bytes.
 ///
-/// A server that answers in the middle of a request and closes makes the next write fail. hyper would then drop what it has
-/// not read yet, the answer. So an error of a write is kept back until there is nothing more to read.
+/// A server that answers in the middle of a request and closes makes the next write fail. hyper would then drop what it
+/// has not read yet, the answer. So an error of a write is kept back until there is nothing more to read.
 pub(super) struct RecordedStream {
     stream: Box<dyn Stream>,
     record: Arc<IoRecord>,
@@ -152,9 +152,9 @@ impl WriteFailure {
             ready!(self.timer.poll_until(cx, deadline));
         }
         match (read, self.error.take()) {
-            // The peer has closed its side: Linux reports EPIPE for a reset after the peer's FIN, and macOS keeps the reset
-            // for the reader. After any other error the connection was cut, and a body that lasts until the end of the
-            // connection may lack some of its bytes.
+            // The peer has closed its side: Linux reports EPIPE for a reset after the peer's FIN, and macOS keeps the
+            // reset for the reader. After any other error the connection was cut, and a body that lasts until the end
+            // of the connection may lack some of its bytes.
             (Poll::Ready(Ok(())), Some(error)) if error.kind() == io::ErrorKind::BrokenPipe => Poll::Ready(Ok(())),
             // A TLS alert of the peer explains why the write failed.
             (Poll::Ready(Err(alert)), Some(_)) if alert.kind() == io::ErrorKind::InvalidData => Poll::Ready(Err(alert)),

@@ -11,7 +11,8 @@ use crate::trace::is_timed;
 
 /// The record of a connection's byte stream.
 ///
-/// The connection's task writes it and the task of the request reads it. hyper's channel between the two orders their accesses.
+/// The connection's task writes it and the task of the request reads it. hyper's channel between the two orders their
+/// accesses.
 #[derive(Debug, Default)]
 pub(super) struct IoRecord {
     times: Mutex<IoTimes>,
@@ -50,14 +51,14 @@ impl IoRecord {
         *lock(&self.times)
     }
 
-    /// The server's TLS alert that rejects the client's certificate, in words. [`reset`](Self::reset) keeps it, because it
-    /// comes only once.
+    /// The server's TLS alert that rejects the client's certificate, in words. [`reset`](Self::reset) keeps it, because
+    /// it comes only once.
     pub(super) fn refusal(&self) -> Option<&str> {
         self.refusal.get().map(AsRef::as_ref)
     }
 
-    /// Keeps the alert in `error`, if there is one. With TLS 1.3 it comes after the handshake. h2 and a failed write would
-    /// lose it.
+    /// Keeps the alert in `error`, if there is one. With TLS 1.3 it comes after the handshake. h2 and a failed write
+    /// would lose it.
     pub(super) fn note_error(&self, error: &io::Error) {
         if let Some(refusal) = refusal(error) {
             let _ = self.refusal.set(refusal.into());

@@ -89,8 +89,8 @@ impl<'a> Lookup<'a> {
         }
     }
 
-    /// Asks for the addresses of `host` in `families`, which are at most two. All are asked for at once; what is cached is
-    /// known and traced at `now`.
+    /// Asks for the addresses of `host` in `families`, which are at most two. All are asked for at once; what is cached
+    /// is known and traced at `now`.
     pub(super) fn answers<'l>(&'l self, host: &'l Host, families: &[Family], now: Instant) -> Answers<'l> {
         match host {
             Host::Ip(ip) => Answers([Some(PendingAnswer::Known(self.literal(*ip, now))), None]),
@@ -163,7 +163,8 @@ impl<'a> Lookup<'a> {
 
     /// Keeps the addresses that are worth dialling and that the policy allows.
     ///
-    /// Addresses are checked after every resolution, so a name cannot be rebound to an address that the client may not reach.
+    /// Addresses are checked after every resolution, so a name cannot be rebound to an address that the client may not
+    /// reach.
     fn allowed(&self, addresses: Arc<[IpAddr]>, is_worthwhile: impl Fn(&IpAddr) -> bool) -> Arc<[IpAddr]> {
         let is_wanted = |ip: &IpAddr| is_worthwhile(ip) && self.policy.allows(*ip);
         if addresses.iter().all(&is_wanted) {
@@ -175,8 +176,8 @@ impl<'a> Lookup<'a> {
         addresses.iter().copied().filter(is_wanted).collect()
     }
 
-    /// Keeps the failure that explains more: "no such name" more than a failed query, and that more than "no addresses in
-    /// this family".
+    /// Keeps the failure that explains more: "no such name" more than a failed query, and that more than "no addresses
+    /// in this family".
     fn note_failed(&self, error: Arc<ResolveError>) {
         let weight = |error: &ResolveError| match error.kind() {
             ResolveErrorKind::NoData => 0,
@@ -231,8 +232,8 @@ impl Drop for LookupGuard<'_> {
     }
 }
 
-/// Returns true if a host can have this address. DNS may list unspecified and multicast addresses, and link-local ones, which
-/// need a scope that DNS cannot give.
+/// Returns true if a host can have this address. DNS may list unspecified and multicast addresses, and link-local ones,
+/// which need a scope that DNS cannot give.
 fn is_worth_dialling(ip: &IpAddr) -> bool {
     match ip.to_canonical() {
         IpAddr::V4(ip) => !ip.is_unspecified() && !ip.is_multicast() && !ip.is_broadcast(),

@@ -99,7 +99,8 @@ pub(crate) struct Connector {
     /// TLS with proxies.
     #[cfg(feature = "__tls")]
     pub(crate) proxy_tls: Tls,
-    /// True if the streams are for the pool of another crate, which cannot add a `Proxy-Authorization` header to requests.
+    /// True if the streams are for the pool of another crate, which cannot add a `Proxy-Authorization` header to
+    /// requests.
     pub(crate) for_others: bool,
     pub(crate) http: HttpConfig,
     /// The longest that a dial may take, from the lookup to the HTTP handshake.
@@ -250,8 +251,8 @@ impl Connector {
         })
     }
 
-    /// Connects to `origin` through a proxy. If the connection to an address of the proxy breaks, the next one is tried; an
-    /// answer of the proxy is final.
+    /// Connects to `origin` through a proxy. If the connection to an address of the proxy breaks, the next one is
+    /// tried; an answer of the proxy is final.
     async fn connect_by_proxy(
         &self,
         server: &ProxyServer,
@@ -367,8 +368,8 @@ impl Connector {
         })
     }
 
-    /// Returns how the proxy forwards requests to `origin`; `None` if they need a tunnel. HTTP/2 by prior knowledge does, and so do
-    /// requests that cannot be given the proxy's credentials.
+    /// Returns how the proxy forwards requests to `origin`; `None` if they need a tunnel. HTTP/2 by prior knowledge
+    /// does, and so do requests that cannot be given the proxy's credentials.
     fn forwarding(&self, server: &ProxyServer, origin: &Origin) -> Option<Forwarding> {
         let forwarding = server.forwards(origin)?;
         if self.versions == Versions::Http2 {

@@ -8,8 +8,8 @@ use crate::dns::{CachedResolver, Family};
 
 /// The host name that a connection was opened for.
 ///
-/// A connection that is kept busy never looks its name up again. The cache refreshes only names that are in use, so each
-/// request reports the use of the name here.
+/// A connection that is kept busy never looks its name up again. The cache refreshes only names that are in use, so
+/// each request reports the use of the name here.
 pub(crate) struct Interest {
     resolver: CachedResolver,
     name: Arc<str>,

@@ -16,10 +16,11 @@ use crate::origin::{Host, Origin};
 /// | `name`, `.name` | a name and its subdomains |
 /// | `*.name` | the subdomains of a name |
 ///
-/// An entry that ends in a port (`name:8080`, `[::1]:8080`) matches that port alone. Upper and lower case, and a dot at the end of
-/// a name, make no difference. Any other entry matches nothing.
+/// An entry that ends in a port (`name:8080`, `[::1]:8080`) matches that port alone. Upper and lower case, and a dot at
+/// the end of a name, make no difference. Any other entry matches nothing.
 ///
-/// Go's `httpproxy` and curl differ in places; a host matches here if it matches in either (see the table in the tests).
+/// Go's `httpproxy` and curl differ in places; a host matches here if it matches in either (see the table in the
+/// tests).
 #[derive(Debug, Clone, Default)]
 pub(super) struct NoProxy(Vec<Entry>);
 
@@ -166,8 +167,8 @@ mod tests {
     const Y: bool = true;
     const N: bool = false;
 
-    /// Each row is a list, a URL, and three answers to "is the URL's host in the list?": of this crate, of Go 1.26.8's `httpproxy`, and
-    /// of curl 7.88.1. The last two were measured.
+    /// Each row is a list, a URL, and three answers to "is the URL's host in the list?": of this crate, of Go 1.26.8's
+    /// `httpproxy`, and of curl 7.88.1. The last two were measured.
     const TABLE: &[(&str, &str, [bool; 3])] = &[
         ("a.test", "http://a.test/", [Y, Y, Y]),
         ("a.test", "http://x.a.test/", [Y, Y, Y]),

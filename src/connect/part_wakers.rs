@@ -1,6 +1,7 @@
 //! Wakers for the parts of one task: the task polls only the parts that were woken.
 //!
-//! A part that wakes another one while the task runs does not wake the task; the task polls the other part in the same turn.
+//! A part that wakes another one while the task runs does not wake the task; the task polls the other part in the same
+//! turn.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -100,8 +101,8 @@ mod tests {
         }
     }
 
-    /// Polls once. Returns the parts that were polled in each round, and the number of wakes of the task since the last call.
-    /// In round `n` the parts of `wakes[n]` are woken.
+    /// Polls once. Returns the parts that were polled in each round, and the number of wakes of the task since the last
+    /// call. In round `n` the parts of `wakes[n]` are woken.
     fn poll_once(wakers: &PartWakers<2>, count: &Arc<Count>, wakes: &[&[usize]]) -> (Vec<PartSet>, usize) {
         let waker = count.clone().into();
         let mut polled = Vec::new();

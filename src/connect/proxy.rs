@@ -15,8 +15,8 @@ use crate::origin::{Host, Origin, Scheme};
 /// | `socks5` | to an address that this client looked up (RFC 1928) | the same |
 /// | `socks5h` | to a name that the proxy looks up | the same |
 ///
-/// A client with prior knowledge of HTTP/2 uses tunnels for all requests. The URL may contain a user name and a password;
-/// `Debug` does not show them.
+/// A client with prior knowledge of HTTP/2 uses tunnels for all requests. The URL may contain a user name and a
+/// password; `Debug` does not show them.
 ///
 /// ```
 /// use speeddial::Proxy;
@@ -61,9 +61,9 @@ impl Proxy {
 
     /// Excludes hosts from the proxy, as `NO_PROXY` does. Hosts of several calls add up.
     ///
-    /// The list is separated by commas or spaces. An entry is `*` for all hosts, an address, a network (`10.0.0.0/8`), a name,
-    /// which includes its subdomains, or `*.name` for the subdomains alone. An entry that ends in a port (`name:8080`,
-    /// `[::1]:8080`) excludes that port alone.
+    /// The list is separated by commas or spaces. An entry is `*` for all hosts, an address, a network (`10.0.0.0/8`),
+    /// a name, which includes its subdomains, or `*.name` for the subdomains alone. An entry that ends in a port
+    /// (`name:8080`, `[::1]:8080`) excludes that port alone.
     pub fn no_proxy(mut self, hosts: &str) -> Self {
         self.no_proxy.add(hosts);
         self
@@ -108,8 +108,8 @@ impl Proxies {
 
     /// Reads the variables.
     ///
-    /// `HTTP_PROXY` is ignored in a CGI process (one with `REQUEST_METHOD`): there it holds the `Proxy` header of the request
-    /// (CVE-2016-5385).
+    /// `HTTP_PROXY` is ignored in a CGI process (one with `REQUEST_METHOD`): there it holds the `Proxy` header of the
+    /// request (CVE-2016-5385).
     fn from_variables(variable: impl Fn(&str) -> Option<String>) -> Self {
         // An empty variable does not hide the one in the other case, as in Go.
         let first = |names: &[&str]| {
@@ -152,7 +152,8 @@ impl Proxies {
     /// Returns the first proxy for requests to `origin`; `None` if they go out without one.
     ///
     /// # Errors
-    /// [`ProxyError`] if that proxy is invalid. Without it the requests might be visible to the network that it hides them from.
+    /// [`ProxyError`] if that proxy is invalid. Without it the requests might be visible to the network that it hides
+    /// them from.
     pub(super) fn find(&self, origin: &Origin) -> Result<Option<ProxyServer>, ProxyError> {
         let all: &[ProxyRules] = match self {
             Self::None => &[],

@@ -58,7 +58,8 @@ impl ProxyServer {
             "socks5h" => ("http", 1_080, ProxyProtocol::Socks5 { credentials, resolves_names: true }),
             other => return Err(ProxyError::Scheme(other.to_owned())),
         };
-        // `url` accepts any text as the host of a scheme that it does not know. Parsed under a known scheme, it is checked.
+        // `url` accepts any text as the host of a scheme that it does not know. Parsed under a known scheme, it is
+        // checked.
         let port = url.port().unwrap_or(default_port);
         let known = Url::parse(&format!("{scheme}://{host}:{port}/")).map_err(invalid)?;
         let origin = Origin::from_url(&known).map_err(|error| ProxyError::Url(error.to_string()))?;

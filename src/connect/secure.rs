@@ -22,7 +22,8 @@ use crate::transport::Stream;
 /// A stream and the result of its TLS handshake, which is `None` without TLS.
 pub(super) type Secured = (Box<dyn Stream>, Option<Arc<TlsFacts>>);
 
-/// The client's TLS settings for one kind of peer. Without the TLS features there are no `https` peers, and nothing is done.
+/// The client's TLS settings for one kind of peer. Without the TLS features there are no `https` peers, and nothing is
+/// done.
 #[derive(Clone, Copy)]
 pub(super) struct Security<'a> {
     #[cfg(feature = "__tls")]
@@ -36,8 +37,8 @@ pub(super) struct Security<'a> {
 
 #[cfg(feature = "__tls")]
 impl Security<'_> {
-    /// Shakes hands with an `https` origin over `stream`. The handshake may take `limit` and the TLS timeout, whichever is
-    /// shorter.
+    /// Shakes hands with an `https` origin over `stream`. The handshake may take `limit` and the TLS timeout, whichever
+    /// is shorter.
     pub(super) async fn secure(
         self,
         origin: &Origin,

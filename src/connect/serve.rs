@@ -49,8 +49,8 @@ impl<B: Message> Opened<B> {
 
     /// Splits the connection into the handle that requests share and the future that serves the socket.
     ///
-    /// `task` is the task that will run the future; call this on its runtime. The future drops `slot` after the socket is
-    /// closed. It calls `on_capacity` when the number of requests that the connection takes has changed.
+    /// `task` is the task that will run the future; call this on its runtime. The future drops `slot` after the socket
+    /// is closed. It calls `on_capacity` when the number of requests that the connection takes has changed.
     pub(crate) fn start<P, F: Fn(Capacity)>(
         self,
         number: u64,

@@ -9,6 +9,7 @@ pub(crate) enum Capacity {
     NoMore,
     /// No new requests, because the server is overloaded: its GOAWAY had the code ENHANCE_YOUR_CALM (RFC 9113 §7).
     Calm,
-    /// No requests at all: the runtime that served the connection ended before the socket was closed. The server did nothing.
+    /// No requests at all: the runtime that served the connection ended before the socket was closed. The server did
+    /// nothing.
     Abandoned,
 }

@@ -1,4 +1,5 @@
-//! The way through a proxy: TLS to the proxy if it wants that, then a tunnel to the origin unless the proxy forwards requests.
+//! The way through a proxy: TLS to the proxy if it wants that, then a tunnel to the origin unless the proxy forwards
+//! requests.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -57,8 +58,8 @@ impl From<io::Error> for TunnelError {
 }
 
 impl ProxyRoute<'_> {
-    /// Turns `stream`, which is connected to the proxy at `remote`, into one for requests to the origin. Also returns a probe
-    /// of the socket below it.
+    /// Turns `stream`, which is connected to the proxy at `remote`, into one for requests to the origin. Also returns a
+    /// probe of the socket below it.
     pub(super) async fn open(
         &self,
         remote: SocketAddr,
@@ -76,8 +77,8 @@ impl ProxyRoute<'_> {
         Ok(opened)
     }
 
-    /// Asks the proxy for a tunnel to one of the hosts after the other. A refusal ends the stream, so each host but the first
-    /// has a connection of its own.
+    /// Asks the proxy for a tunnel to one of the hosts after the other. A refusal ends the stream, so each host but the
+    /// first has a connection of its own.
     async fn open_tunnel(
         &self,
         remote: SocketAddr,
@@ -99,9 +100,9 @@ impl ProxyRoute<'_> {
     }
 }
 
-/// Looks up the addresses to ask a proxy for, in the order to try them: the families take turns, IPv4 first, because a proxy
-/// does not say which of them it can reach. After the first addresses, the other family has the race's resolution delay to
-/// answer.
+/// Looks up the addresses to ask a proxy for, in the order to try them: the families take turns, IPv4 first, because a
+/// proxy does not say which of them it can reach. After the first addresses, the other family has the race's resolution
+/// delay to answer.
 pub(super) async fn hosts_for(
     lookup: &Lookup<'_>,
     host: &Host,
@@ -128,8 +129,8 @@ fn taking_turns(families: &[Vec<IpAddr>; 2], max: usize) -> Vec<Host> {
     turns.take(max).map(|ip| Host::Ip(*ip)).collect()
 }
 
-/// The most bytes of a SOCKS5 proxy's answers to the client's methods and credentials (RFC 1928 §3, RFC 1929 §2). An answer
-/// beyond them is about the host.
+/// The most bytes of a SOCKS5 proxy's answers to the client's methods and credentials (RFC 1928 §3, RFC 1929 §2). An
+/// answer beyond them is about the host.
 const SOCKS5_HANDSHAKE: usize = 4;
 
 /// Asks the proxy at the other end of `stream` to connect to `host`.
@@ -180,7 +181,8 @@ async fn negotiate(
 
 /// A stream that is read one byte at a time.
 ///
-/// hyper-util reads as much as there is. Bytes of the origin that follow the proxy's answer would be lost with its buffer.
+/// hyper-util reads as much as there is. Bytes of the origin that follow the proxy's answer would be lost with its
+/// buffer.
 struct ByteAtATime {
     stream: Box<dyn Stream>,
     bytes_read: Arc<AtomicUsize>,

@@ -9,8 +9,8 @@ use parking_lot::Mutex;
 /// Work for the thread.
 pub(super) type Job = Box<dyn FnOnce() + Send>;
 
-/// Runs jobs one after the other, in their order. Nothing may depend on a job: if it panics or no thread can be started, it is
-/// dropped.
+/// Runs jobs one after the other, in their order. Nothing may depend on a job: if it panics or no thread can be
+/// started, it is dropped.
 pub(super) struct Background {
     queue: Mutex<Queue>,
 }

@@ -16,8 +16,9 @@ use crate::trust;
 
 /// The TLS settings of a client.
 ///
-/// By default a server's certificate must be valid for the host of the URL and signed by an authority that the platform trusts.
-/// The client sends no certificate. TLS 1.2 and 1.3 are spoken. Sessions of 1,024 hosts are kept for resumption.
+/// By default a server's certificate must be valid for the host of the URL and signed by an authority that the platform
+/// trusts. The client sends no certificate. TLS 1.2 and 1.3 are spoken. Sessions of 1,024 hosts are kept for
+/// resumption.
 ///
 /// ```
 /// use speeddial::tls::{TlsConfig, TlsVersion};
@@ -111,8 +112,8 @@ impl TlsConfig {
         self
     }
 
-    /// Sends this certificate to servers that ask for one (mTLS): the chain in PEM, the client's own certificate first, and its
-    /// private key in PEM.
+    /// Sends this certificate to servers that ask for one (mTLS): the chain in PEM, the client's own certificate first,
+    /// and its private key in PEM.
     ///
     /// # Errors
     /// [`TlsConfigError::Pem`] if either is missing or invalid. [`TlsConfigError::EncryptedKey`],
@@ -124,8 +125,8 @@ impl TlsConfig {
         Ok(self)
     }
 
-    /// Pins a public key: only servers whose own certificate has one of the pinned keys are accepted. The certificate must be valid
-    /// as well.
+    /// Pins a public key: only servers whose own certificate has one of the pinned keys are accepted. The certificate
+    /// must be valid as well.
     ///
     /// `pin` is the SHA-256 of the key's SubjectPublicKeyInfo (RFC 7469 §2.4).
     pub fn pin_spki_sha256(mut self, pin: [u8; 32]) -> Self {
@@ -149,8 +150,8 @@ impl TlsConfig {
         self
     }
 
-    /// Sets the protocols that are offered to servers (ALPN, RFC 7301), the preferred one first. By default those that the client
-    /// speaks: `h2` and `http/1.1`.
+    /// Sets the protocols that are offered to servers (ALPN, RFC 7301), the preferred one first. By default those that
+    /// the client speaks: `h2` and `http/1.1`.
     ///
     /// [`build`](crate::ClientBuilder::build) fails for a version of HTTP that the client's version settings exclude.
     pub fn alpn(mut self, protocols: impl IntoIterator<Item = impl Into<Vec<u8>>>) -> Self {
@@ -175,17 +176,17 @@ impl TlsConfig {
 
     /// Sets whether the first handshake is prepared in the background when a client is built. True by default.
     ///
-    /// A thread collects entropy for the random generator (once in a process) and reads the trusted certificates, which takes tens
-    /// of milliseconds of processor time. It ends when that is done, and does nothing for a client that was dropped. With
-    /// `false` the first handshake does this work; choose it for clients that make no HTTPS requests, and in processes that
-    /// fork.
+    /// A thread collects entropy for the random generator (once in a process) and reads the trusted certificates, which
+    /// takes tens of milliseconds of processor time. It ends when that is done, and does nothing for a client that was
+    /// dropped. With `false` the first handshake does this work; choose it for clients that make no HTTPS requests, and
+    /// in processes that fork.
     pub fn prepare_in_background(mut self, prepare: bool) -> Self {
         self.prepared_late = !prepare;
         self
     }
 
-    /// Returns the settings for `https` proxies: without the server name and the pinned keys, which are those of other servers, and
-    /// without HTTP/2.
+    /// Returns the settings for `https` proxies: without the server name and the pinned keys, which are those of other
+    /// servers, and without HTTP/2.
     pub(crate) fn for_proxies(&self) -> Self {
         let client_config = self.client_config.as_ref().map(|config| {
             let mut config = ClientConfig::clone(config);
@@ -198,8 +199,8 @@ impl TlsConfig {
     /// Checks that the settings do not contradict each other. `alpn` lists the protocols that the client speaks.
     ///
     /// # Errors
-    /// [`TlsConfigError::Alpn`] for an offered version of HTTP that the client does not speak, [`TlsConfigError::Whole`] for a
-    /// setting that a whole rustls configuration has to make by itself.
+    /// [`TlsConfigError::Alpn`] for an offered version of HTTP that the client does not speak,
+    /// [`TlsConfigError::Whole`] for a setting that a whole rustls configuration has to make by itself.
     pub(crate) fn check(&self, alpn: &[&[u8]]) -> Result<(), TlsConfigError> {
         if let Some(other) = self.alpn.iter().flatten().find(|offered| is_other_http(offered, alpn)) {
             return Err(TlsConfigError::Alpn(String::from_utf8_lossy(other).into_owned()));
@@ -282,10 +283,11 @@ impl TlsConfig {
 
 /// Uses a whole rustls configuration as it is, including its ALPN protocols.
 ///
-/// The ALPN protocols are replaced only if the client's version settings ([`http1_only`](crate::ClientBuilder::http1_only),
-/// [`http2_prior_knowledge`](crate::ClientBuilder::http2_prior_knowledge)) exclude one of them, or if there are none and HTTP/2
-/// is known beforehand. Beside the configuration only [`TlsConfig::server_name`] and [`TlsConfig::prepare_in_background`] may
-/// be set; with any other setting the client is not built.
+/// The ALPN protocols are replaced only if the client's version settings
+/// ([`http1_only`](crate::ClientBuilder::http1_only),
+/// [`http2_prior_knowledge`](crate::ClientBuilder::http2_prior_knowledge)) exclude one of them, or if there are none
+/// and HTTP/2 is known beforehand. Beside the configuration only [`TlsConfig::server_name`] and
+/// [`TlsConfig::prepare_in_background`] may be set; with any other setting the client is not built.
 impl From<ClientConfig> for TlsConfig {
     fn from(config: ClientConfig) -> Self {
         Arc::new(config).into()
@@ -313,8 +315,8 @@ impl fmt::Debug for TlsConfig {
     }
 }
 
-/// Returns a rustls configuration that offers no version of HTTP that the client does not speak, because a server may choose any
-/// protocol that is offered. Without ALPN servers speak HTTP/1.1 (RFC 9113 §3.2).
+/// Returns a rustls configuration that offers no version of HTTP that the client does not speak, because a server may
+/// choose any protocol that is offered. Without ALPN servers speak HTTP/1.1 (RFC 9113 §3.2).
 fn with_spoken_alpn(config: &Arc<ClientConfig>, spoken: &[&[u8]]) -> Arc<ClientConfig> {
     let offers_other = config.alpn_protocols.iter().any(|offered| is_other_http(offered, spoken));
     let lacks_http2 = config.alpn_protocols.is_empty() && !spoken.contains(&HTTP[1]);

@@ -18,8 +18,8 @@ pub enum TlsConfigError {
     /// The private key belongs to none of the chain's certificates.
     #[error("the private key does not match the certificate")]
     KeyMismatch,
-    /// The chain does not begin with the private key's certificate, or a certificate is not followed by its issuer's (RFC 8446
-    /// §4.4.2).
+    /// The chain does not begin with the private key's certificate, or a certificate is not followed by its issuer's
+    /// (RFC 8446 §4.4.2).
     #[error("the certificates are in the wrong order: {0}")]
     ChainOrder(String),
     /// The name is neither a host name nor an IP address.

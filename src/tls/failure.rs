@@ -25,8 +25,8 @@ pub(super) fn explain(error: io::Error) -> io::Error {
     io::Error::new(error.kind(), HandshakeFailed { what, cause: error })
 }
 
-/// Returns in words the alert by which the server rejects the client's certificate or the lack of one; `None` for any other
-/// error. With TLS 1.3 the alert arrives after the handshake, as an error of the stream.
+/// Returns in words the alert by which the server rejects the client's certificate or the lack of one; `None` for any
+/// other error. With TLS 1.3 the alert arrives after the handshake, as an error of the stream.
 pub(crate) fn refusal(error: &io::Error) -> Option<String> {
     match error.get_ref()?.downcast_ref::<rustls::Error>()? {
         refused @ rustls::Error::AlertReceived(alert)

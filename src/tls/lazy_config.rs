@@ -1,4 +1,5 @@
-//! A client's rustls configuration. It is made once: in the background after the client was built, or for the first handshake.
+//! A client's rustls configuration. It is made once: in the background after the client was built, or for the first
+//! handshake.
 
 use std::sync::{Arc, Weak};
 
@@ -14,15 +15,15 @@ use crate::trust;
 /// The thread that prepares the configurations of all clients.
 static BACKGROUND: Background = Background::new();
 
-/// A client's TLS settings, and the rustls configuration that is made of them when it is needed, because some platforms read files
-/// for it.
+/// A client's TLS settings, and the rustls configuration that is made of them when it is needed, because some platforms
+/// read files for it.
 pub(super) struct LazyConfig {
     pub(super) settings: TlsConfig,
     alpn: &'static [&'static [u8]],
     /// The configuration. A failure is not kept: missing files may appear, and descriptors may be free later.
     made: OnceCell<Arc<ClientConfig>>,
-    /// The configuration that is used while the platform's certificates cannot be read but others were added. Kept because it holds the
-    /// sessions for resumption.
+    /// The configuration that is used while the platform's certificates cannot be read but others were added. Kept
+    /// because it holds the sessions for resumption.
     partial: OnceCell<Arc<ClientConfig>>,
 }
 

@@ -1,8 +1,9 @@
-//! Socket options that are set only when they begin to matter, so that a short connection does not pay for the system calls.
+//! Socket options that are set only when they begin to matter, so that a short connection does not pay for the system
+//! calls.
 //!
-//! Nodelay matters from the second write on. Keepalive and the user timeout matter once the peer has been silent for a while:
-//! Linux counts both from the last packet, not from when they are set, so they can be set after half of their time. Once the user
-//! timeout is set, it is lifted while the peer answers and takes nothing.
+//! Nodelay matters from the second write on. Keepalive and the user timeout matter once the peer has been silent for a
+//! while: Linux counts both from the last packet, not from when they are set, so they can be set after half of their
+//! time. Once the user timeout is set, it is lifted while the peer answers and takes nothing.
 
 use std::num::NonZeroU32;
 use std::task::{Context, Poll, Waker};
@@ -19,14 +20,14 @@ use crate::clock::{Instant, Timer, now};
 /// The number of keepalive probes without an answer after which the connection is given up.
 const KEEPALIVE_PROBES: u32 = 3;
 
-/// The most bytes of a first write that Nagle's algorithm never delays: the segment size that every peer accepts (RFC 9293
-/// §3.7.1). The end of a longer write might be kept back.
+/// The most bytes of a first write that Nagle's algorithm never delays: the segment size that every peer accepts (RFC
+/// 9293 §3.7.1). The end of a longer write might be kept back.
 const MAX_SHORT_WRITE: usize = 536;
 
 /// The most bytes that the kernel keeps unsent for a connection that has written more than [`UNLIMITED_BYTES`].
 ///
-/// By itself the kernel keeps four times as many. A slow peer takes minutes for them, in which no write makes progress. With
-/// fewer, uploads to fast peers are slower.
+/// By itself the kernel keeps four times as many. A slow peer takes minutes for them, in which no write makes progress.
+/// With fewer, uploads to fast peers are slower.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 const MAX_UNSENT: u32 = 1024 * 1024;
 
@@ -85,15 +86,7 @@ impl LateOptions {
     pub(super) fn new(nodelay: bool, keepalive: Option<Duration>, user_timeout: Option<Duration>) -> Self {
         // The system takes a timeout of 0 for its own default.
         let user_timeout = user_timeout.filter(|timeout| cfg!(target_os = "linux") && timeout.as_millis() > 0);
-        let (keepalive, user_timeout) = (keepalive.map(millis), user_timeout.map(millis));
-        let silence = (keepalive.is_some() || user_timeout.is_some()).then(|| SilenceOptions {
-            keepalive,
-            user_timeout,
-            stage: Stage::Unset,
-            next_look: None,
-            timer: Timer::default(),
-            waker: None,
-        });
+        let silence = SilenceOptions::new(keepalive.map(millis), user_timeout.map(millis));
         Self { nodelay, has_written: false, unlimited: Some(UNLIMITED_BYTES), silence }
     }
 
@@ -123,8 +116,8 @@ impl LateOptions {
         }
     }
 
-    /// Restarts the timer after a write, if it was at rest. The writer may have polled for the response before it wrote, and may
-    /// not poll again until the response comes.
+    /// Restarts the timer after a write, if it was at rest. The writer may have polled for the response before it
+    /// wrote, and may not poll again until the response comes.
     pub(super) fn after_write<'a>(&mut self, cx: &mut Context<'_>, socket: impl FnOnce() -> SockRef<'a>) {
         let Some(silence) = &self.silence else { return };
         if silence.next_look.is_none() && matches!(silence.stage, Stage::Set { .. }) {
@@ -132,8 +125,8 @@ impl LateOptions {
         }
     }
 
-    /// Called while a read or a write is pending: sets the options about silence once half of their time has passed, and
-    /// follows the user timeout from then on.
+    /// Sets the options about silence once a read or a write has been pending for half of their time, and follows the
+    /// user timeout from then on.
     pub(super) fn poll_silence<'a>(
         &mut self,
         cx: &mut Context<'_>,
@@ -161,8 +154,17 @@ pub(super) enum Waits {
 }
 
 impl SilenceOptions {
-    /// Ready when it is time to look at the socket: after half of the shortest time. Ready at once on systems other than Linux,
-    /// which count from when an option is set, and outside of a runtime.
+    /// Returns `None` if neither option is wanted.
+    fn new(keepalive: Option<Millis>, user_timeout: Option<Millis>) -> Option<Self> {
+        if keepalive.is_none() && user_timeout.is_none() {
+            return None;
+        }
+        let stage = Stage::Unset;
+        Some(Self { keepalive, user_timeout, stage, next_look: None, timer: Timer::default(), waker: None })
+    }
+
+    /// Ready when it is time to look at the socket: after half of the shortest time. Ready at once on systems other
+    /// than Linux, which count from when an option is set, and outside of a runtime.
     fn poll(&mut self, cx: &mut Context<'_>, waits: Waits) -> Poll<()> {
         // A task without tokio budget is polled again soon, and its timer would not be set now.
         if self.is_at_rest() || !has_budget_remaining() {
@@ -172,7 +174,8 @@ impl SilenceOptions {
             Some((_, waker)) if self.next_look.is_some() && waker.will_wake(cx.waker()) && !self.timer.is_elapsed() => {
                 return Poll::Pending;
             }
-            // One task reads and another one writes. The one that has the timer may go away with it, so set the options now.
+            // One task reads and another one writes. The one that has the timer may go away with it, so set the options
+            // now.
             Some((waits_before, waker))
                 if matches!(self.stage, Stage::Unset) && *waits_before != waits && !waker.will_wake(cx.waker()) =>
             {
@@ -217,8 +220,8 @@ impl SilenceOptions {
 
     /// Lifts the user timeout while the peer answers and takes nothing.
     ///
-    /// Linux counts the time for which a window is closed, although the peer acknowledges each probe of it. RFC 9293 §3.8.6.1
-    /// asks that such a connection stays open.
+    /// Linux counts the time for which a window is closed, although the peer acknowledges each probe of it. RFC 9293
+    /// §3.8.6.1 asks that such a connection stays open.
     #[cfg(target_os = "linux")]
     fn follow_user_timeout(&mut self, socket: &SockRef<'_>, timeout: Duration) {
         let Stage::Set { written, lifted: was_lifted } = self.stage else { return };

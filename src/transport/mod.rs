@@ -48,8 +48,8 @@ pub trait Transport: Send + Sync + 'static {
 
     /// Returns the local address that packets to `address` would be sent from, or an error if there is no route to it.
     ///
-    /// The client sorts a host's addresses by it (RFC 6724). `None` means that it cannot be known without waiting or sending a
-    /// packet; that is the default.
+    /// The client sorts a host's addresses by it (RFC 6724). `None` means that it cannot be known without waiting or
+    /// sending a packet; that is the default.
     fn source_of(&self, address: SocketAddr) -> Option<io::Result<IpAddr>> {
         let _ = address;
         None

@@ -13,12 +13,12 @@ use super::{Connecting, Stream, Transport};
 
 /// TCP.
 ///
-/// By default nodelay is on, keepalive probes are sent after 15 s of silence (3 probes, 15 s apart), and on Linux unacknowledged data
-/// closes the connection after a user timeout of 30 s (RFC 5482).
+/// By default nodelay is on, keepalive probes are sent after 15 s of silence (3 probes, 15 s apart), and on Linux
+/// unacknowledged data closes the connection after a user timeout of 30 s (RFC 5482).
 ///
-/// On Linux a socket gets these options as late as possible, so that a short connection does not pay for the system calls:
-/// nodelay before any write but a first one of up to 536 bytes, the others after half of the shorter of their times. The
-/// runtime's timers have to be enabled.
+/// On Linux a socket gets these options as late as possible, so that a short connection does not pay for the system
+/// calls: nodelay before any write but a first one of up to 536 bytes, the others after half of the shorter of their
+/// times. The runtime's timers have to be enabled.
 ///
 /// ```
 /// use std::{net::Ipv4Addr, time::Duration};
@@ -69,24 +69,25 @@ impl TcpTransport {
         Self::default()
     }
 
-    /// Sets whether small writes go out at once rather than being gathered (Nagle's algorithm, RFC 896). True by default.
+    /// Sets whether small writes go out at once rather than being gathered (Nagle's algorithm, RFC 896). True by
+    /// default.
     pub fn nodelay(mut self, nodelay: bool) -> Self {
         self.nodelay = nodelay;
         self
     }
 
-    /// Sets the time of silence after which the peer is probed, which is also the time between probes. After three probes
-    /// without an answer the connection is given up. 15 s by default; `None` sends no probes.
+    /// Sets the time of silence after which the peer is probed, which is also the time between probes. After three
+    /// probes without an answer the connection is given up. 15 s by default; `None` sends no probes.
     pub fn keepalive(mut self, keepalive: Option<Duration>) -> Self {
         self.keepalive = keepalive;
         self
     }
 
-    /// Sets the longest time that sent data may stay unacknowledged before the connection is given up (RFC 5482). Only Linux
-    /// has it.
+    /// Sets the longest time that sent data may stay unacknowledged before the connection is given up (RFC 5482). Only
+    /// Linux has it.
     ///
-    /// 30 s by default; `None` leaves it to the system, which waits about a quarter of an hour. A peer that acknowledges data
-    /// but reads none of it is not given up; the time limits of requests are for that.
+    /// 30 s by default; `None` leaves it to the system, which waits about a quarter of an hour. A peer that
+    /// acknowledges data but reads none of it is not given up; the time limits of requests are for that.
     pub fn user_timeout(mut self, timeout: Option<Duration>) -> Self {
         self.user_timeout = timeout;
         self
@@ -104,8 +105,8 @@ impl TcpTransport {
         self
     }
 
-    /// Sets the local address of connections. Call it twice to set one of each family; for a family without one, the system
-    /// chooses.
+    /// Sets the local address of connections. Call it twice to set one of each family; for a family without one, the
+    /// system chooses.
     pub fn local_address(mut self, ip: IpAddr) -> Self {
         match ip {
             IpAddr::V4(ip) => self.local_v4 = Some(ip),
@@ -121,12 +122,12 @@ impl TcpTransport {
         self
     }
 
-    /// Sets whether the first bytes go out with the connection's first packet, to servers that have allowed it before (TCP Fast
-    /// Open, RFC 7413). Only Linux has it, if the kernel supports it.
+    /// Sets whether the first bytes go out with the connection's first packet, to servers that have allowed it before
+    /// (TCP Fast Open, RFC 7413). Only Linux has it, if the kernel supports it.
     ///
-    /// Off by default, for two reasons. A network that duplicates the packet may deliver a request twice (§2.1). And to such a
-    /// server an address counts as connected before a packet was sent, so the race between addresses cannot tell whether
-    /// the server is there, and a dead address is not remembered.
+    /// Off by default, for two reasons. A network that duplicates the packet may deliver a request twice (§2.1). And to
+    /// such a server an address counts as connected before a packet was sent, so the race between addresses cannot tell
+    /// whether the server is there, and a dead address is not remembered.
     #[cfg(any(target_os = "linux", target_os = "android"))]
     pub fn fast_open(mut self, fast_open: bool) -> Self {
         self.fast_open = fast_open;
@@ -140,8 +141,8 @@ impl TcpTransport {
         }
     }
 
-    /// Sets the options that matter before the connection is made. An error fails the connection, because most of these options
-    /// decide where packets go.
+    /// Sets the options that matter before the connection is made. An error fails the connection, because most of these
+    /// options decide where packets go.
     fn bind(&self, socket: &TcpSocket, address: SocketAddr) -> io::Result<()> {
         #[cfg(target_os = "linux")]
         if let Some(interface) = &self.interface {
