@@ -18,7 +18,7 @@ use super::connected::ConnectedStream;
 use super::h2_watch::FrameRecord;
 use super::io_record::IoRecord;
 use super::message::{Message, SendError, Times};
-use super::name_use::Interest;
+use super::name_use::NameUse;
 use super::protocol::Protocol;
 use super::proxy_server::Forwarding;
 use crate::clock::{self, Instant};
@@ -75,7 +75,7 @@ pub(super) struct ConnInfo {
     pub(super) remote: Option<SocketAddr>,
     tls: Option<Arc<TlsFacts>>,
     forwarding: Option<Forwarding>,
-    interest: Option<Mutex<Interest>>,
+    name_use: Option<Mutex<NameUse>>,
     probe: Option<Probe>,
     /// The frames that have come; `None` over HTTP/1.1.
     pub(super) frames: Option<Arc<FrameRecord>>,
@@ -84,14 +84,14 @@ pub(super) struct ConnInfo {
 impl ConnInfo {
     /// Takes a connected stream apart.
     pub(super) fn take_from(connected: ConnectedStream) -> (Box<dyn Stream>, Self) {
-        let ConnectedStream { stream, tls, remote, forwarding, interest, probe } = connected;
-        let interest = interest.map(Mutex::new);
-        (stream, Self { remote, tls, forwarding, interest, probe, frames: None })
+        let ConnectedStream { stream, tls, remote, forwarding, name_use, probe } = connected;
+        let name_use = name_use.map(Mutex::new);
+        (stream, Self { remote, tls, forwarding, name_use, probe, frames: None })
     }
 
     /// The host name that the connection was opened for; `None` if it was not looked up.
     pub(super) fn name(&self) -> Option<Arc<str>> {
-        self.interest.as_ref().map(|interest| lock(interest).name().clone())
+        self.name_use.as_ref().map(|name_use| lock(name_use).name().clone())
     }
 }
 
@@ -228,8 +228,8 @@ impl<B: Message> Conn<B> {
 
     /// Keeps the connection's host name in the DNS cache, because a request is sent to it.
     pub(crate) fn used(&self, now: Instant) {
-        if let Some(interest) = &self.0.info.interest {
-            lock(interest).tell(now);
+        if let Some(name_use) = &self.0.info.name_use {
+            lock(name_use).touch(now);
         }
     }
 

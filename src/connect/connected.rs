@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use super::name_use::Interest;
+use super::name_use::NameUse;
 use super::proxy_server::Forwarding;
 use crate::trace::TlsFacts;
 use crate::transport::{Probe, Stream};
@@ -18,7 +18,7 @@ pub(crate) struct ConnectedStream {
     /// Set if the stream leads to a proxy that forwards requests.
     pub(crate) forwarding: Option<Forwarding>,
     /// The host name that was looked up; `None` for an IP address.
-    pub(crate) interest: Option<Interest>,
+    pub(crate) name_use: Option<NameUse>,
     /// A view of the TCP socket below; `None` if the transport is not the crate's own.
     pub(crate) probe: Option<Probe>,
 }
@@ -27,6 +27,6 @@ pub(crate) struct ConnectedStream {
 impl ConnectedStream {
     /// Wraps a stream of a test.
     pub(super) fn of(stream: impl Stream) -> Self {
-        Self { stream: Box::new(stream), tls: None, remote: None, forwarding: None, interest: None, probe: None }
+        Self { stream: Box::new(stream), tls: None, remote: None, forwarding: None, name_use: None, probe: None }
     }
 }

@@ -59,7 +59,7 @@ pub(crate) use handshake::HttpConfig;
 use handshake::handshake;
 use lookup::{Lookup, families_of};
 pub(crate) use message::{Message, SendError, Times};
-pub(crate) use name_use::Interest;
+pub(crate) use name_use::NameUse;
 pub(crate) use protocol::{Protocol, Versions};
 pub(crate) use proxy::Proxies;
 pub use proxy::Proxy;
@@ -225,13 +225,13 @@ impl Connector {
             match self.security().secure(origin, Some(remote), stream, limit, trace).await {
                 Ok((stream, tls)) => {
                     race.proved();
-                    let interest = self.name_use(origin, families, time);
+                    let name_use = self.name_use(origin, families, time);
                     return Ok(ConnectedStream {
                         stream,
                         tls,
                         remote: Some(remote),
                         forwarding: None,
-                        interest,
+                        name_use,
                         probe,
                     });
                 }
@@ -280,9 +280,9 @@ impl Connector {
                     race.proved();
                     let secured = self.security().secure(origin, Some(remote), stream, None, trace).await;
                     let (stream, tls) = secured.map_err(|error| ConnectError::Tls(vec![(remote, error)]))?;
-                    let interest = self.name_use(proxy, families, time);
+                    let name_use = self.name_use(proxy, families, time);
                     let forwarding = route.forwarding;
-                    return Ok(ConnectedStream { stream, tls, remote: Some(remote), forwarding, interest, probe });
+                    return Ok(ConnectedStream { stream, tls, remote: Some(remote), forwarding, name_use, probe });
                 }
                 Err(failed) if failed.is_answer => {
                     return Err(ConnectError::Proxy(proxy.clone(), Arc::new(failed.error)));
@@ -319,7 +319,7 @@ impl Connector {
         let stream = connect_unix(path).await.map_err(|error| ConnectError::Unix(path.clone(), error))?;
         let secured = self.security().secure(origin, None, stream, None, trace).await;
         let (stream, tls) = secured.map_err(|error| ConnectError::UnixTls(path.clone(), error))?;
-        Ok(ConnectedStream { stream, tls, remote: None, forwarding: None, interest: None, probe: None })
+        Ok(ConnectedStream { stream, tls, remote: None, forwarding: None, name_use: None, probe: None })
     }
 
     /// Begins to speak HTTP on a connected stream.
@@ -422,8 +422,8 @@ impl Connector {
     }
 
     /// Returns the record by which the connection keeps the target's name in the DNS cache; `None` for an IP address.
-    fn name_use(&self, target: &Origin, families: &'static [Family], time: DialTime) -> Option<Interest> {
-        name_of(target).map(|name| Interest::new(&self.resolver, name, families, time.start))
+    fn name_use(&self, target: &Origin, families: &'static [Family], time: DialTime) -> Option<NameUse> {
+        name_of(target).map(|name| NameUse::new(&self.resolver, name, families, time.start))
     }
 
     /// The TLS settings for origins.

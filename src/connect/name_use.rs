@@ -10,7 +10,7 @@ use crate::dns::{CachedResolver, Family};
 ///
 /// A connection that is kept busy never looks its name up again. The cache refreshes only names that are in use, so
 /// each request reports the use of the name here.
-pub(crate) struct Interest {
+pub(crate) struct NameUse {
     resolver: CachedResolver,
     name: Arc<str>,
     /// The address families that the client looks up.
@@ -24,7 +24,7 @@ const REPORT_INTERVAL: Duration = Duration::from_millis(250);
 /// The shortest time between two reports while the cache holds no addresses of the name.
 const REPORT_INTERVAL_UNKNOWN: Duration = Duration::from_secs(30);
 
-impl Interest {
+impl NameUse {
     /// Creates the record of a name that was looked up at `now`.
     pub(crate) fn new(resolver: &CachedResolver, name: &Arc<str>, families: &'static [Family], now: Instant) -> Self {
         Self { resolver: resolver.clone(), name: name.clone(), families, next_report: now + REPORT_INTERVAL }
@@ -35,7 +35,7 @@ impl Interest {
     }
 
     /// Reports to the DNS cache that the name is in use, unless it did so a moment ago.
-    pub(crate) fn tell(&mut self, now: Instant) {
+    pub(crate) fn touch(&mut self, now: Instant) {
         if now < self.next_report {
             return;
         }

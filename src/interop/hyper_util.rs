@@ -19,7 +19,7 @@ use url::Url;
 
 use crate::client::ClientBuilder;
 use crate::clock;
-use crate::connect::{self, Interest, Protocol};
+use crate::connect::{self, NameUse, Protocol};
 use crate::dns::{CachedResolver, ResolveError};
 use crate::error::{Error, Result};
 use crate::origin::Origin;
@@ -67,7 +67,7 @@ pub struct Line {
     is_http2: bool,
     /// It leads to a proxy that wants requests in absolute form.
     is_forwarded: bool,
-    interest: Option<Interest>,
+    name_use: Option<NameUse>,
     hooks: Hooks,
     number: u64,
     remote: Option<SocketAddr>,
@@ -99,7 +99,7 @@ impl Connector {
             stream: TokioIo::new(line.stream),
             is_http2,
             is_forwarded: line.forwarding.is_some(),
-            interest: line.interest,
+            name_use: line.name_use,
             hooks: self.shared.hooks.clone(),
             number,
             remote: line.remote,
@@ -204,8 +204,8 @@ impl Write for Line {
 impl Line {
     /// Whoever writes is using the name, whichever pool keeps the connection.
     fn note(&mut self) {
-        if let Some(interest) = &mut self.interest {
-            interest.tell(clock::now());
+        if let Some(name_use) = &mut self.name_use {
+            name_use.touch(clock::now());
         }
     }
 }
