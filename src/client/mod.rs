@@ -311,9 +311,9 @@ impl Dial for Dialer {
         let location = location.map(|(name, remote)| Location { name, ip: remote.ip() });
         let (number, told) = (place.connection(), place.teller());
         let (conn, serving) = opened.start(number, place, task, move |capacity| match capacity {
-            Capacity::Seats(seats) => told.seats(seats),
+            Capacity::Streams(seats) => told.seats(seats),
             Capacity::NoMore => told.no_more(),
-            Capacity::Calm => told.calm(),
+            Capacity::EnhanceYourCalm => told.calm(),
             Capacity::Abandoned => told.abandoned(),
         });
         let speaks = speaks(Some(conn.protocol()));

@@ -119,7 +119,7 @@ impl<B: Message> Parts<B> {
         if takes_no_more {
             // The pool must know before the requests that wait for this connection do, or it would dial at once.
             if self.frames.is_overloaded() {
-                on_capacity(Capacity::Calm);
+                on_capacity(Capacity::EnhanceYourCalm);
             } else if !is_closed {
                 // A closed socket needs no report: the connection's slot is released.
                 on_capacity(Capacity::NoMore);
@@ -128,7 +128,7 @@ impl<B: Message> Parts<B> {
             drop(lock(&self.sender).take());
         } else if streams != self.reported_streams {
             self.reported_streams = streams;
-            on_capacity(Capacity::Seats(streams));
+            on_capacity(Capacity::Streams(streams));
         }
         self.responses.extend(lock(&self.executor.0).responses.drain(..));
     }
