@@ -135,7 +135,7 @@ impl Connector {
 
     /// Connects to `origin` for the pool of another crate, which speaks HTTP by itself.
     #[cfg(feature = "hyper-util")]
-    pub(crate) async fn open_line(
+    pub(crate) async fn open_stream(
         &self,
         origin: &Origin,
         trace: &Arc<DialTrace>,

@@ -90,7 +90,7 @@ impl Connector {
         let number = self.shared.opened.fetch_add(1, Ordering::Relaxed) + 1;
         let trace = DialTrace::new(&self.shared.hooks, number);
         let mut dialling = Dialling { trace, over: false };
-        let opened = self.shared.connector.open_line(&origin, &dialling.trace).await;
+        let opened = self.shared.connector.open_stream(&origin, &dialling.trace).await;
         let failed = |error| Error::no_connection(&origin, error).dialling(dialling.trace.timings());
         let line = opened.map_err(failed)?;
         dialling.over = true;
