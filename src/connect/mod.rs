@@ -101,7 +101,7 @@ pub(crate) struct Connector {
     pub(crate) proxy_tls: Tls,
     /// True if the streams are for the pool of another crate, which cannot add a `Proxy-Authorization` header to
     /// requests.
-    pub(crate) for_others: bool,
+    pub(crate) for_other_pools: bool,
     pub(crate) http: HttpConfig,
     /// The longest that a dial may take, from the lookup to the HTTP handshake.
     pub(crate) timeout: Duration,
@@ -375,7 +375,7 @@ impl Connector {
         if self.versions == Versions::Http2 {
             return None;
         }
-        if self.for_others && forwarding.authorization.is_some() {
+        if self.for_other_pools && forwarding.authorization.is_some() {
             return None;
         }
         Some(forwarding)
