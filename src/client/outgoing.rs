@@ -279,7 +279,7 @@ impl http_body::Body for Outgoing {
     fn is_end_stream(&self) -> bool {
         let is_over = |carried: &Carried| carried.rest.is_empty() && carried.look(|body| body.is_end_stream());
         let is_empty = self.0.as_deref().is_none_or(is_over);
-        connect::has_body(!is_empty);
+        connect::note_has_body(!is_empty);
         is_empty
     }
 

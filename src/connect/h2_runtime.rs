@@ -219,7 +219,7 @@ impl Drop for TakingRequests {
 ///
 /// Called by the request's body when hyper asks it whether it is at its end, which hyper does just before it spawns the
 /// request's futures. Without this call the futures become tasks of their own.
-pub(crate) fn has_body(has_body: bool) {
+pub(crate) fn note_has_body(has_body: bool) {
     if REQUEST_HAS_BODY.get().is_some() {
         REQUEST_HAS_BODY.set(Some(has_body));
     }

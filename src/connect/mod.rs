@@ -54,7 +54,7 @@ use connected::ConnectedStream;
 pub use error::ProxyError;
 pub(crate) use error::{ConnectError, reason};
 use error::{is_exhaustion, is_no_route};
-pub(crate) use h2_runtime::has_body;
+pub(crate) use h2_runtime::note_has_body;
 pub(crate) use handshake::HttpConfig;
 use handshake::handshake;
 use lookup::{Lookup, families_of};
