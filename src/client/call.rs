@@ -378,7 +378,7 @@ impl<'a> Call<'a> {
         let conn = lease.conn();
         let (connection, remote, tls) = (conn.number(), conn.remote(), conn.tls().cloned());
         let (requests, idle, freed) = (lease.requests(), lease.idle(), lease.is_freed());
-        conn.used(at);
+        conn.note_use(at);
         let waited = queued.map_or(Duration::ZERO, |since| at.saturating_duration_since(since));
         self.open.trace.emit_at(at, Event::Leased { connection, remote, requests, idle, tls, waited, freed });
         Ok((lease, at))

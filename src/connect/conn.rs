@@ -227,7 +227,7 @@ impl<B: Message> Conn<B> {
     }
 
     /// Keeps the connection's host name in the DNS cache, because a request is sent to it.
-    pub(crate) fn used(&self, now: Instant) {
+    pub(crate) fn note_use(&self, now: Instant) {
         if let Some(name_use) = &self.0.info.name_use {
             lock(name_use).touch(now);
         }
