@@ -596,7 +596,7 @@ impl<'a> Call<'a> {
         if !has_body && has_content(&self.request().method) {
             message.headers_mut().entry(CONTENT_LENGTH).or_insert(HeaderValue::from_static("0"));
         }
-        match (conn.protocol(), conn.forwards()) {
+        match (conn.protocol(), conn.forwarding()) {
             (Protocol::Http1, None) => *message.uri_mut() = target,
             (Protocol::Http1, Some(forwarding)) => {
                 let host = || conn.host(|| self.request().origin.host_header());

@@ -222,7 +222,7 @@ impl<B: Message> Conn<B> {
         }
         // With TLS a failed write may have sent its first records. A server makes nothing of a part of a record, so a
         // write that fits into one record was not received. A proxy that forwards may be spoken to over TLS, too.
-        let is_plain = self.tls().is_none() && self.forwards().is_none();
+        let is_plain = self.tls().is_none() && self.forwarding().is_none();
         is_plain || io.failed_write <= TLS_RECORD
     }
 
@@ -379,7 +379,7 @@ impl<B: Message> Conn<B> {
     }
 
     /// Set if the connection leads to a proxy that forwards requests.
-    pub(crate) fn forwards(&self) -> Option<&Forwarding> {
+    pub(crate) fn forwarding(&self) -> Option<&Forwarding> {
         self.0.info.forwarding.as_ref()
     }
 
