@@ -330,7 +330,7 @@ impl Dial for Dialer {
     }
 
     fn speaks(&self, origin: &Origin) -> Speaks {
-        speaks(self.0.speaks(origin))
+        speaks(self.0.known_protocol(origin))
     }
 
     fn is_exhausted(error: &ConnectError) -> bool {

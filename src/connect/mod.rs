@@ -147,7 +147,7 @@ impl Connector {
     }
 
     /// Returns the protocol of all connections to `origin`; `None` if each of them negotiates it by ALPN.
-    pub(crate) fn speaks(&self, origin: &Origin) -> Option<Protocol> {
+    pub(crate) fn known_protocol(&self, origin: &Origin) -> Option<Protocol> {
         self.versions.known_for(origin)
     }
 
