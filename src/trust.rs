@@ -46,22 +46,22 @@ pub(crate) fn verifier(roots: RootCertStore) -> Result<Arc<dyn ServerCertVerifie
 
 /// Makes a configuration for encrypted DNS with these trusted certificate authorities.
 #[cfg(feature = "dns-over-tls")]
-pub(crate) fn client_config(trusting: Trusting) -> Result<rustls::ClientConfig, Error> {
+pub(crate) fn client_config(trusting: TrustedRoots) -> Result<rustls::ClientConfig, Error> {
     let builder = rustls::ClientConfig::builder_with_provider(provider()).with_safe_default_protocol_versions()?;
     let builder = match trusting {
-        Trusting::Platform => {
+        TrustedRoots::Platform => {
             builder.dangerous().with_custom_certificate_verifier(platform_verifier(std::iter::empty())?)
         }
-        Trusting::Nobody => builder.with_root_certificates(RootCertStore::empty()),
+        TrustedRoots::Empty => builder.with_root_certificates(RootCertStore::empty()),
     };
     Ok(builder.with_no_client_auth())
 }
 
 /// The certificate authorities that a configuration trusts.
 #[cfg(feature = "dns-over-tls")]
-pub(crate) enum Trusting {
+pub(crate) enum TrustedRoots {
     /// Those of the platform.
     Platform,
     /// None, for a configuration that is never used.
-    Nobody,
+    Empty,
 }

@@ -23,7 +23,7 @@ use super::upstreams::{Endpoint, LONGEST, Limits, MOST_TRIES, Plan, Upstreams, W
 use super::{Answer, Family, Resolve, ResolveError, ResolveErrorKind, Resolving, Source};
 use crate::trace::{self, Hooks, Observer, Own};
 #[cfg(feature = "dns-over-tls")]
-use crate::trust::{self, Trusting};
+use crate::trust::{self, TrustedRoots};
 
 /// Asks DNS servers: one after the other, until one gives an answer or says that there is none.
 ///
@@ -271,8 +271,8 @@ impl HickoryResolver {
         let encrypted = servers.iter().any(|server| Server::is_encrypted(&server.config));
         let trusting = match &self.tls {
             Some(tls) => return Ok(tls.clone()),
-            None if encrypted => Trusting::Platform,
-            None => Trusting::Nobody,
+            None if encrypted => TrustedRoots::Platform,
+            None => TrustedRoots::Empty,
         };
         trust::client_config(trusting).map_err(|error| NetError::Io(Arc::new(io::Error::other(error))))
     }

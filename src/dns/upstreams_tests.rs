@@ -89,7 +89,7 @@ fn upstreams(servers: &[SocketAddr], plan: Plan) -> Upstreams {
     let workshop = Workshop {
         options: Workshop::options(ResolverOpts::default(), limits),
         #[cfg(feature = "dns-over-tls")]
-        tls: crate::trust::client_config(crate::trust::Trusting::Nobody).unwrap(),
+        tls: crate::trust::client_config(crate::trust::TrustedRoots::Empty).unwrap(),
     };
     Upstreams::new(Plan { servers, ..plan }, limits, workshop).unwrap()
 }
