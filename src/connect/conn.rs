@@ -17,7 +17,7 @@ use tokio::task::AbortHandle;
 use super::connected::ConnectedStream;
 use super::h2_watch::FrameRecord;
 use super::io_record::IoRecord;
-use super::message::{Message, SendError, Times};
+use super::message::{ExchangeTimes, Message, SendError};
 use super::name_use::NameUse;
 use super::protocol::Protocol;
 use super::proxy_server::Forwarding;
@@ -151,7 +151,7 @@ impl<B: Message> Conn<B> {
         &self,
         request: Request<B>,
         now: Instant,
-        times: &mut Times,
+        times: &mut ExchangeTimes,
     ) -> impl Future<Output = Result<Response<Incoming>, Box<SendError<B>>>> {
         let unsent = |request| Either::Left(ready(Err(Box::new(SendError { error: None, unsent: Some(request) }))));
         // Not an async block: the caller's future would hold the request, and be copied with it.
@@ -189,11 +189,16 @@ impl<B: Message> Conn<B> {
 
     /// The times of the last exchange. Over HTTP/1.1 they come from the byte stream, over HTTP/2 from `times`, as
     /// [`send`](Self::send) has filled it in.
-    pub(crate) fn times(&self, times: Times) -> Times {
+    pub(crate) fn times(&self, times: ExchangeTimes) -> ExchangeTimes {
         match self.protocol() {
             Protocol::Http1 => {
                 let io = self.0.io.times();
-                Times { begun: io.first_write, sent: io.last_write, answered: io.first_read, heard: io.has_read }
+                ExchangeTimes {
+                    begun: io.first_write,
+                    sent: io.last_write,
+                    answered: io.first_read,
+                    heard: io.has_read,
+                }
             }
             Protocol::Http2 => times,
         }

@@ -15,7 +15,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::connected::ConnectedStream;
 use super::handshake::{HttpConfig, handshake};
-use super::message::Times;
+use super::message::ExchangeTimes;
 use super::protocol::Protocol;
 use super::streams::Capacity;
 use crate::clock;
@@ -33,7 +33,7 @@ fn a_request_sent_while_its_connection_ends_gets_an_error() {
         let opened = handshake(connected, Protocol::Http1, HttpConfig::default()).now_or_never().unwrap().unwrap();
         let (conn, mut served) = opened.start(round, (), task.clone(), drop);
         drop(peer);
-        let (ready, mut times) = (AtomicUsize::new(0), Times::default());
+        let (ready, mut times) = (AtomicUsize::new(0), ExchangeTimes::default());
         // Both sides act at the same moment, or one of them a little later.
         let meet = |late: usize| {
             ready.fetch_add(1, Ordering::SeqCst);
@@ -106,7 +106,7 @@ async fn response_body(stream: FailingSocket, protocol: Protocol) -> Option<Byte
     let (conn, served) = opened.start(0, (), task, drop);
     let serving = tokio::spawn(served);
     let request = Request::put("http://api.test/").body(Full::new(Bytes::from(vec![0; 1 << 20]))).unwrap();
-    let mut times = Times::default();
+    let mut times = ExchangeTimes::default();
     let response = conn.send(request, clock::now(), &mut times).await.ok();
     let body = match response {
         Some(response) => BodyExt::collect(response.into_body()).await.ok(),
@@ -129,7 +129,7 @@ async fn a_connection_whose_task_is_dropped_is_abandoned_and_one_that_the_peer_c
         let says = said.clone();
         let (conn, served) = opened.start(0, (), task, move |capacity| lock(&says).push(capacity));
         let serving = tokio::spawn(served);
-        let mut times = Times::default();
+        let mut times = ExchangeTimes::default();
         let request = Request::get("http://api.test/").body(Empty::<Bytes>::new()).unwrap();
         let sending = conn.send(request, clock::now(), &mut times);
         // The request has left.
@@ -190,7 +190,7 @@ async fn a_failed_write_over_tls_has_sent_nothing_only_if_it_fits_into_a_record(
         let (conn, served) = opened.start(0, (), task, drop);
         let serving = tokio::spawn(served);
         let request = Request::post("/").body(Full::new(Bytes::from(vec![0; length]))).unwrap();
-        let mut times = Times::default();
+        let mut times = ExchangeTimes::default();
         assert!(conn.send(request, clock::now(), &mut times).await.is_err());
         assert_eq!(conn.wrote_nothing(), wrote_nothing, "TLS: {is_tls}, {length} bytes");
         serving.abort();

@@ -39,7 +39,7 @@ fn is_refused(error: &hyper::Error) -> bool {
 
 /// The times of a request and its response on the wire.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Times {
+pub(crate) struct ExchangeTimes {
     /// When the first byte of the request was written. Over HTTP/2: when the request was handed to the connection.
     pub(crate) begun: Option<Instant>,
     /// When the last byte so far was written. Over HTTP/2: the same as `begun`.

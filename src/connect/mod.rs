@@ -58,7 +58,7 @@ pub(crate) use h2_runtime::note_has_body;
 pub(crate) use handshake::HttpConfig;
 use handshake::handshake;
 use lookup::{Lookup, families_of};
-pub(crate) use message::{Message, SendError, Times};
+pub(crate) use message::{ExchangeTimes, Message, SendError};
 pub(crate) use name_use::NameUse;
 pub(crate) use protocol::{Protocol, Versions};
 pub(crate) use proxy::Proxies;
