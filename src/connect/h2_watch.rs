@@ -21,7 +21,7 @@ use super::io::too_many_interim;
 use crate::clock::{Instant, nanos, now};
 use crate::transport::Stream;
 
-/// The frames that have passed over an HTTP/2 connection, as far as others ask for them. ExchangeTimes are nanoseconds after
+/// The frames that have passed over an HTTP/2 connection, as far as others ask for them. Times are in nanoseconds after
 /// `base`.
 #[derive(Debug)]
 pub(super) struct FrameRecord {
