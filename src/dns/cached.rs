@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::fmt;
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use futures_util::StreamExt;
@@ -18,6 +18,7 @@ use super::snapshot::Snapshot;
 use super::stats::CacheStats;
 use super::{Answer, Family, Latency, Resolve, ResolveError, ResolveErrorKind, Resolving, Source, normalized};
 use crate::clock::{Alarm, Instant, Timed, before, now, wall};
+use crate::sync::lock;
 
 /// How long a query may take, waiting for its turn included; its resolver should have an end of its own.
 const QUERY_TIMEOUT: Duration = Duration::from_secs(10);
@@ -319,7 +320,7 @@ impl CachedResolver {
             refreshes: counts.refreshes,
             failures: counts.failures,
             evictions: counts.evictions,
-            upstream_latency: *unpoisoned(&self.shared.latency),
+            upstream_latency: *lock(&self.shared.latency),
         }
     }
 
@@ -435,10 +436,6 @@ impl Shared {
     }
 }
 
-fn unpoisoned<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl Timed for Shared {
     fn alarm(&self) -> &Alarm {
         &self.alarm
@@ -472,7 +469,7 @@ impl Flying {
         if outcome.as_ref().is_ok_and(|answer| answer.addresses().is_empty()) {
             outcome = Err(ResolveError::new(ResolveErrorKind::NoData, &self.name, self.family));
         }
-        unpoisoned(&self.shared.latency).add(now() - start);
+        lock(&self.shared.latency).add(now() - start);
         let outcome = self.shared.clone().landed(&self, outcome);
         if let Some(sender) = self.sender.take() {
             // Nobody may be waiting any more; the cache has the answer all the same.

@@ -4,7 +4,7 @@ use std::io;
 use std::net::IpAddr;
 #[cfg(unix)]
 use std::net::{Ipv4Addr, SocketAddr, ToSocketAddrs};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 #[cfg(unix)]
@@ -21,6 +21,7 @@ use super::search::SearchList;
 use super::server::Server;
 use super::upstreams::{Endpoint, LONGEST, Limits, MOST_TRIES, Plan, Upstreams, Workshop};
 use super::{Answer, Family, Resolve, ResolveError, ResolveErrorKind, Resolving, Source};
+use crate::sync::lock;
 use crate::trace::{self, Hooks, Observer, Own};
 #[cfg(feature = "dns-over-tls")]
 use crate::trust::{self, TrustedRoots};
@@ -243,7 +244,7 @@ impl HickoryResolver {
                 configuration.get(|text| system_configuration(text).and_then(|system| self.build(system)))
             }
             Servers::Named { servers, made } => {
-                let mut made = made.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut made = lock(made);
                 if let Some(made) = &*made {
                     return Ok(made.clone());
                 }

@@ -3,12 +3,13 @@
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 use std::{fs, io};
 
 use super::Family;
 use crate::clock::{Instant, now};
+use crate::sync::lock;
 
 /// How often a file is looked at, and for how long what it says is kept.
 pub(super) const LOOK_EVERY: Duration = Duration::from_secs(5);
@@ -75,7 +76,7 @@ impl<T> Watched<T> {
     /// What `make` makes of the file, at most [`LOOK_EVERY`] old. While a changed file cannot be read or understood, what
     /// was made of it before stands.
     pub(super) fn get<E>(&self, make: impl FnOnce(io::Result<Vec<u8>>) -> Result<T, E>) -> Result<Arc<T>, E> {
-        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut last = lock(&self.last);
         let now = now();
         if let Some(look) = &*last
             && now < look.at + LOOK_EVERY

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::pin::pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use futures_util::StreamExt;
@@ -24,6 +24,7 @@ use super::sockets::Sockets;
 use super::tries::{HEAD_START, Step, Tries, Way};
 use super::{Answer, Family, ResolveError, ResolveErrorKind};
 use crate::clock::{Instant, before, now};
+use crate::sync::lock;
 
 /// How long and how often servers are asked.
 #[derive(Debug, Clone, Copy)]
@@ -184,7 +185,7 @@ impl Asker {
 impl Pairs {
     /// The turn of a name's questions.
     fn turn_of(&self, name: &Name) -> Arc<Semaphore> {
-        let mut turns = unpoisoned(&self.0);
+        let mut turns = lock(&self.0);
         turns.retain(|_, turn| turn.strong_count() > 0);
         if let Some(turn) = turns.get(name).and_then(Weak::upgrade) {
             return turn;
@@ -203,7 +204,7 @@ impl Upstream {
     /// The line of this runtime.
     fn line(&self) -> Result<Line, NetError> {
         let runtime = runtime::Handle::current().id();
-        let mut lines = unpoisoned(&self.lines);
+        let mut lines = lock(&self.lines);
         if let Some(line) = lines.kept.iter().find(|line| line.runtime == runtime) {
             return Ok(line.clone());
         }
@@ -219,7 +220,7 @@ impl Upstream {
 
     /// Gives a line up in which there was silence, with its connections.
     fn hang_up(&self, silent: &Line) {
-        unpoisoned(&self.lines).kept.retain(|line| line.serial != silent.serial);
+        lock(&self.lines).kept.retain(|line| line.serial != silent.serial);
     }
 
     fn is_by_udp(&self) -> bool {
@@ -268,7 +269,7 @@ impl Upstreams {
 
     /// What of the configuration was left out, once.
     pub(super) fn take_skipped(&self) -> Vec<Skipped> {
-        std::mem::take(&mut *unpoisoned(&self.skipped))
+        std::mem::take(&mut *lock(&self.skipped))
     }
 
     /// Looks a name up within the limits, once it is its turn.
@@ -306,7 +307,7 @@ impl Upstreams {
         while let Some(candidate) = candidates.pop_front() {
             let outcome = self.ask(&candidate.name, name, family, deadline).await;
             if is_search {
-                unpoisoned(&self.memory).note(now(), &candidate.name, family, &outcome);
+                lock(&self.memory).note(now(), &candidate.name, family, &outcome);
             }
             let error = match outcome {
                 Ok(answer) => return Ok(answer),
@@ -345,7 +346,7 @@ impl Upstreams {
         if !self.asks_for(family) {
             return Err(ResolveErrorKind::NoData);
         }
-        if let Some(said) = unpoisoned(&self.memory).recall(now(), candidate, family) {
+        if let Some(said) = lock(&self.memory).recall(now(), candidate, family) {
             return said;
         }
         let end = match (family, said) {
@@ -355,7 +356,7 @@ impl Upstreams {
         };
         let asked = before(Some(end), pin!(self.ask(candidate, name, family, deadline))).await;
         let Some(outcome) = asked else { return Err(ResolveErrorKind::Timeout) };
-        unpoisoned(&self.memory).note(now(), candidate, family, &outcome);
+        lock(&self.memory).note(now(), candidate, family, &outcome);
         outcome.map(drop).map_err(|error| error.kind())
     }
 
@@ -497,11 +498,6 @@ async fn in_time(
     asking: impl Future<Output = Result<Lookup, NetError>> + Unpin,
 ) -> Result<Lookup, NetError> {
     before(Some(end), asking).await.unwrap_or(Err(NetError::Timeout))
-}
-
-// What is behind these locks is never left half changed.
-fn unpoisoned<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

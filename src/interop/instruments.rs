@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::net::SocketAddr;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::time::Instant;
 
 use http::{Method, Version};
@@ -11,6 +11,7 @@ use http::{Method, Version};
 use super::conventions::{error_type, known, protocol};
 use crate::client::Client;
 use crate::origin::{Origin, Scheme};
+use crate::sync::lock;
 use crate::trace::{EndedCall, Event, Family, HopEnd, Observer, Phase, Record, Source, Subject, Wants};
 
 /// Something that is measured.
@@ -154,7 +155,7 @@ impl<S> Meter<S> {
 
     // Its steps leave nothing half done.
     fn connections(&self) -> MutexGuard<'_, HashMap<u64, Connection>> {
-        self.connections.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.connections)
     }
 }
 

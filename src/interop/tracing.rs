@@ -1,12 +1,13 @@
 //! Calls as spans of `tracing`.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 use tracing::field::Empty;
 use tracing::{Span, debug, info_span, warn};
 
 use super::conventions::{error_type, known, protocol};
+use crate::sync::lock;
 use crate::trace::{Asked, EndedCall, Event, Observer, Outcome, Phase, Record, Subject, Wants};
 
 /// A span a call of one client (calls of several are not told apart), with the names of the [OpenTelemetry conventions](https://opentelemetry.io/docs/specs/semconv/http/http-spans/),
@@ -34,7 +35,7 @@ impl Tracing {
 
     // Its steps leave nothing half done.
     fn spans(&self) -> MutexGuard<'_, HashMap<u64, Span>> {
-        self.spans.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.spans)
     }
 }
 

@@ -47,7 +47,7 @@ const KEYS: [&str; 5] = ["1a", "1b", "2a", "2b", "?"];
 
 impl World {
     fn lock(&self) -> MutexGuard<'_, Shared> {
-        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.shared)
     }
 
     fn random<T>(&self, draw: impl FnOnce(&mut fastrand::Rng) -> T) -> T {

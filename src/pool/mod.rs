@@ -11,7 +11,7 @@ use std::cell::Cell;
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hash};
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -27,6 +27,7 @@ pub(crate) use state::{Addresses, InLine, Location, Speaks, Wish};
 pub use stats::{HostStats, PoolStats};
 
 use crate::clock::{Alarm, Instant, Timed, now};
+use crate::sync::lock;
 use crate::trace::{self, CloseCause, DialTrace, Event, Hooks, Limit};
 
 /// Opens connections for a pool.
@@ -445,7 +446,7 @@ impl<D: Dial> Shared<D> {
     }
 
     fn dials(&self) -> MutexGuard<'_, Dials<D>> {
-        self.dials.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.dials)
     }
 }
 

@@ -8,7 +8,7 @@ use std::borrow::Cow;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -21,6 +21,7 @@ use scoreboard::Scoreboard;
 use smallvec::SmallVec;
 
 use crate::clock::{Instant, now, sleep_until};
+use crate::sync::lock;
 use crate::trace::{DialTrace, Event, Family};
 
 /// An address that could not be connected to, and why.
@@ -38,7 +39,7 @@ impl Default for Scores {
 impl Scores {
     // The board's steps leave nothing half done.
     fn lock(&self) -> MutexGuard<'_, Scoreboard> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 
     /// Counts the races for a host's addresses.

@@ -12,7 +12,7 @@ mod waterfall;
 
 use std::fmt;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 pub use event::{
     Asked, CloseCause, DnsLookup, Event, Family, Limit, Phase, Record, RetryCause, Source, Subject, TlsFacts,
@@ -24,6 +24,7 @@ pub use timings::{Attempt, Hop, HopEnd, Outcome, Timings};
 pub use waterfall::Waterfall;
 
 use crate::clock::{Instant, now};
+use crate::sync::lock;
 
 /// Whether anything is timed, which it always is, but for a bench that wants to know what that costs.
 #[inline(always)]
@@ -235,7 +236,7 @@ impl Trace {
     }
 
     fn lock(&self) -> MutexGuard<'_, Timings> {
-        unpoisoned(&self.0.timings)
+        lock(&self.0.timings)
     }
 }
 
@@ -310,7 +311,7 @@ impl DialTrace {
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<(Instant, Event)>> {
-        unpoisoned(&self.events)
+        lock(&self.events)
     }
 }
 
@@ -348,11 +349,6 @@ pub(crate) fn config_skipped(hooks: &Hooks, line: usize, word: &str) {
 fn tell_of(hooks: &Hooks, own: Option<&Own>, connection: u64, at: Instant, event: Event) {
     let record = Record { subject: Subject::Connection(connection), at: at.into_std(), event };
     hooks.tell(own, Wants::CONNECTIONS, &record);
-}
-
-// Folds and pushes leave no half-done state behind, so a poisoned lock still guards a sound value.
-fn unpoisoned<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A call's timings while and after its body is read: it outlives the response.
