@@ -27,10 +27,10 @@ use crate::trace::Phase;
 #[non_exhaustive]
 pub enum ProxyError {
     /// The text is not a URL with a host.
-    #[error("the proxy's URL is not one: {0}")]
+    #[error("the proxy's URL is invalid: {0}")]
     Url(String),
     /// The URL's scheme is none of `http`, `https`, `socks5` and `socks5h`.
-    #[error("no proxy is spoken to by `{0}`")]
+    #[error("`{0}` is not the scheme of a proxy")]
     Scheme(String),
 }
 
@@ -70,7 +70,7 @@ pub(crate) enum ConnectError {
     #[error("{}", describe(.0))]
     Tls(Vec<Failed>),
     /// The connect timeout passed in this phase. The addresses had failed until then.
-    #[error("nothing within {after:?}{}", so_far(.failed))]
+    #[error("no connection within {after:?}{}", so_far(.failed))]
     Timeout { after: Duration, phase: Phase, failed: Vec<Failed> },
     /// The HTTP handshake failed.
     #[error("the HTTP handshake failed")]

@@ -200,22 +200,22 @@ impl TlsConfig {
     ///
     /// # Errors
     /// [`TlsConfigError::Alpn`] for an offered version of HTTP that the client does not speak,
-    /// [`TlsConfigError::Whole`] for a setting that a whole rustls configuration has to make by itself.
+    /// [`TlsConfigError::BesideClientConfig`] for a setting that a whole rustls configuration has to make by itself.
     pub(crate) fn check(&self, alpn: &[&[u8]]) -> Result<(), TlsConfigError> {
         if let Some(other) = self.alpn.iter().flatten().find(|offered| is_other_http(offered, alpn)) {
             return Err(TlsConfigError::Alpn(String::from_utf8_lossy(other).into_owned()));
         }
         let beside_client_config = [
-            ("which roots are trusted", !matches!(self.roots, Roots::Platform) || !self.extra_roots.is_empty()),
-            ("the client's certificate", self.identity.is_some()),
-            ("which keys are pinned", !self.pins.is_empty()),
-            ("the least version", self.min_version != TlsVersion::default()),
-            ("the protocols offered", self.alpn.is_some()),
-            ("how many sessions are kept", self.session_hosts.is_some()),
-            ("that any certificate is accepted", self.accepts_any_cert),
+            ("a choice of trusted roots", !matches!(self.roots, Roots::Platform) || !self.extra_roots.is_empty()),
+            ("a client certificate", self.identity.is_some()),
+            ("a pinned key", !self.pins.is_empty()),
+            ("a minimum version", self.min_version != TlsVersion::default()),
+            ("a choice of protocols (ALPN)", self.alpn.is_some()),
+            ("a size of the session cache", self.session_hosts.is_some()),
+            ("accepting invalid certificates", self.accepts_any_cert),
         ];
         match beside_client_config.iter().find(|(_, is_set)| *is_set) {
-            Some((what, _)) if self.client_config.is_some() => Err(TlsConfigError::Whole(what)),
+            Some((what, _)) if self.client_config.is_some() => Err(TlsConfigError::BesideClientConfig(what)),
             _ => Ok(()),
         }
     }

@@ -26,8 +26,8 @@ pub enum TlsConfigError {
     #[error("`{0}` cannot be the name of a server")]
     ServerName(String),
     /// The setting would have no effect beside a whole rustls configuration.
-    #[error("{0} is for the whole rustls configuration to say")]
-    Whole(&'static str),
+    #[error("{0} has no effect beside a whole rustls configuration")]
+    BesideClientConfig(&'static str),
     /// The protocols to offer include a version of HTTP that the client's version settings exclude.
     #[error("the protocols offered (ALPN) include `{0}`, which the client's version settings exclude")]
     Alpn(String),
