@@ -57,7 +57,7 @@ use error::{is_exhaustion, is_no_route};
 pub(crate) use h2_runtime::note_has_body;
 pub(crate) use handshake::HttpConfig;
 use handshake::handshake;
-use lookup::{Lookup, families_of};
+use lookup::{Answers, Lookup, families_of};
 pub(crate) use message::{ExchangeTimes, Message, SendError};
 pub(crate) use name_use::NameUse;
 pub(crate) use protocol::{Protocol, Versions};
@@ -79,7 +79,7 @@ use crate::tls::Tls;
 use crate::trace::{DialTrace, Event, Family};
 #[cfg(unix)]
 use crate::transport::connect_unix;
-use crate::transport::{Probe, Transport};
+use crate::transport::{Connecting, Probe, Transport};
 
 /// Opens connections, as a client's settings say.
 pub(crate) struct Connector {
@@ -156,6 +156,7 @@ impl Connector {
         self.versions.negotiated(connected.tls.as_ref().and_then(|tls| tls.alpn.as_deref()))
     }
 
+    /// Traces the start of a dial, and starts its time.
     fn start(&self, origin: &Origin, trace: &DialTrace) -> DialTime {
         let start = trace.emit(Event::DialStart { origin: origin.clone() });
         DialTime { start, end: start.checked_add(self.timeout) }
@@ -174,6 +175,7 @@ impl Connector {
         }
     }
 
+    /// Describes a dial that took longer than the connect timeout.
     fn timed_out(&self, trace: &DialTrace) -> ConnectError {
         #[cfg(unix)]
         if let Some(path) = &self.unix {
@@ -208,13 +210,9 @@ impl Connector {
         time: DialTime,
         trace: &DialTrace,
     ) -> Result<ConnectedStream, ConnectError> {
-        let families = families_of(origin.host(), self.addresses.families());
         let lookup = Lookup::new(&self.resolver, &self.policy, trace);
-        let answers = lookup.answers(origin.host(), families, time.start);
         let route_to = |ip| self.route_to(SocketAddr::new(ip, origin.port()));
-        let field = self.field(origin, families, &route_to, time);
-        let mut race =
-            Race::new(time.race_config(), field, answers, |ip| self.transport.connect(ip), time.start, trace);
+        let mut race = self.race(origin, &lookup, &route_to, time, trace);
         let mut has_tls_failed = false;
         while let Some((remote, stream)) = race.next().await {
             let probe = Probe::of(&*stream);
@@ -225,15 +223,9 @@ impl Connector {
             match self.security().secure(origin, Some(remote), stream, limit, trace).await {
                 Ok((stream, tls)) => {
                     race.proved();
-                    let name_use = self.name_use(origin, families, time);
-                    return Ok(ConnectedStream {
-                        stream,
-                        tls,
-                        remote: Some(remote),
-                        forwarding: None,
-                        name_use,
-                        probe,
-                    });
+                    let remote = Some(remote);
+                    let name_use = self.name_use(origin, time);
+                    return Ok(ConnectedStream { stream, tls, remote, forwarding: None, name_use, probe });
                 }
                 Err(error) => {
                     has_tls_failed = true;
@@ -242,13 +234,13 @@ impl Connector {
             }
         }
         let failed = race.into_failed();
-        Err(if self.is_exhausted(&failed) {
-            ConnectError::Exhausted(failed)
+        if self.is_exhausted(&failed) {
+            Err(ConnectError::Exhausted(failed))
         } else if has_tls_failed {
-            ConnectError::Tls(failed)
+            Err(ConnectError::Tls(failed))
         } else {
-            lookup.explain(failed)
-        })
+            Err(lookup.explain(failed))
+        }
     }
 
     /// Connects to `origin` through a proxy. If the connection to an address of the proxy breaks, the next one is
@@ -263,15 +255,11 @@ impl Connector {
         let route = self.proxy_route(server, origin, trace).await?;
         let time = DialTime { start: clock::now(), ..time };
         let proxy = &server.origin;
-        let families = families_of(proxy.host(), self.addresses.families());
         // The policy is about origins. A proxy that the user names may have any address.
         let policy = AddressPolicy::default();
         let lookup = Lookup::new(&self.resolver, &policy, trace);
-        let answers = lookup.answers(proxy.host(), families, time.start);
         let route_to = |ip| self.route_to(SocketAddr::new(ip, proxy.port()));
-        let field = self.field(proxy, families, &route_to, time);
-        let mut race =
-            Race::new(time.race_config(), field, answers, |ip| self.transport.connect(ip), time.start, trace);
+        let mut race = self.race(proxy, &lookup, &route_to, time, trace);
         let mut tunnel_error = None;
         while let Some((remote, stream)) = race.next().await {
             match route.open(remote, stream).await {
@@ -280,9 +268,10 @@ impl Connector {
                     race.proved();
                     let secured = self.security().secure(origin, Some(remote), stream, None, trace).await;
                     let (stream, tls) = secured.map_err(|error| ConnectError::Tls(vec![(remote, error)]))?;
-                    let name_use = self.name_use(proxy, families, time);
+                    let remote = Some(remote);
+                    let name_use = self.name_use(proxy, time);
                     let forwarding = route.forwarding;
-                    return Ok(ConnectedStream { stream, tls, remote: Some(remote), forwarding, name_use, probe });
+                    return Ok(ConnectedStream { stream, tls, remote, forwarding, name_use, probe });
                 }
                 Err(failed) if failed.is_answer => {
                     return Err(ConnectError::Proxy(proxy.clone(), Arc::new(failed.error)));
@@ -299,12 +288,12 @@ impl Connector {
         }
         let failed = race.into_failed();
         if self.is_exhausted(&failed) {
-            return Err(ConnectError::Exhausted(failed));
+            Err(ConnectError::Exhausted(failed))
+        } else if let Some(error) = tunnel_error {
+            Err(ConnectError::Proxy(proxy.clone(), error))
+        } else {
+            Err(ConnectError::ProxyUnreachable(proxy.clone(), lookup.explain(failed).into()))
         }
-        Err(match tunnel_error {
-            Some(error) => ConnectError::Proxy(proxy.clone(), error),
-            None => ConnectError::ProxyUnreachable(proxy.clone(), lookup.explain(failed).into()),
-        })
     }
 
     /// Connects to the Unix domain socket at `path` for requests to `origin`.
@@ -353,7 +342,7 @@ impl Connector {
             Host::Ip(ip) if !self.policy.allows(*ip) => return Err(ConnectError::Denied(*ip)),
             Host::Name(_) if server.wants_addresses() => {
                 let lookup = Lookup::new(&self.resolver, &self.policy, trace);
-                hosts_for(&lookup, host, families_of(host, self.addresses.families())).await?
+                hosts_for(&lookup, host, self.families_of(origin)).await?
             }
             _ => vec![host.clone()],
         };
@@ -381,14 +370,17 @@ impl Connector {
         Some(forwarding)
     }
 
-    /// Describes the addresses that race for a connection to `target`, an origin or a proxy.
-    fn field<'a>(
+    /// Begins to look up the addresses of `target`, an origin or a proxy, which race for the connection.
+    fn race<'a>(
         &'a self,
         target: &'a Origin,
-        families: &'a [Family],
+        lookup: &'a Lookup<'a>,
         route_to: &'a (dyn Fn(IpAddr) -> Way + Sync),
         time: DialTime,
-    ) -> Field<'a> {
+        trace: &'a DialTrace,
+    ) -> Race<'a, Answers<'a>, impl Fn(SocketAddr) -> Connecting<'a>, Connecting<'a>> {
+        let families = self.families_of(target);
+        let answers = lookup.answers(target.host(), families, time.start);
         let host = name_of(target);
         let turn = match host {
             Some(host) if self.addresses == Addresses::Spread => {
@@ -396,7 +388,14 @@ impl Connector {
             }
             _ => None,
         };
-        Field { families, port: target.port(), host, scores: &self.scores, way: route_to, turn }
+        let field = Field { families, port: target.port(), host, scores: &self.scores, way: route_to, turn };
+        let config = race::Config { until: time.end, ..race::Config::default() };
+        Race::new(config, field, answers, |address| self.transport.connect(address), time.start, trace)
+    }
+
+    /// The families in which the addresses of `target` are looked up.
+    fn families_of(&self, target: &Origin) -> &'static [Family] {
+        families_of(target.host(), self.addresses.families())
     }
 
     /// Returns the local address that packets to `address` would come from, as far as the transport knows it.
@@ -422,8 +421,8 @@ impl Connector {
     }
 
     /// Returns the record by which the connection keeps the target's name in the DNS cache; `None` for an IP address.
-    fn name_use(&self, target: &Origin, families: &'static [Family], time: DialTime) -> Option<NameUse> {
-        name_of(target).map(|name| NameUse::new(&self.resolver, name, families, time.start))
+    fn name_use(&self, target: &Origin, time: DialTime) -> Option<NameUse> {
+        name_of(target).map(|name| NameUse::new(&self.resolver, name, self.families_of(target), time.start))
     }
 
     /// The TLS settings for origins.
@@ -448,12 +447,7 @@ impl Connector {
     }
 }
 
-impl DialTime {
-    fn race_config(self) -> race::Config {
-        race::Config { until: self.end, ..race::Config::default() }
-    }
-}
-
+/// The host name of `target`; `None` if its host is an IP address.
 fn name_of(target: &Origin) -> Option<&Arc<str>> {
     match target.host() {
         Host::Name(name) => Some(name),

@@ -163,7 +163,7 @@ impl SilenceOptions {
         Some(Self { keepalive, user_timeout, stage, next_look: None, timer: Timer::default(), waker: None })
     }
 
-    /// Ready when it is time to look at the socket: after half of the shortest time. Ready at once on systems other
+    /// Becomes ready when it is time to look at the socket: after half of the shortest time. Ready at once on systems other
     /// than Linux, which count from when an option is set, and outside of a runtime.
     fn poll(&mut self, cx: &mut Context<'_>, waits: Waits) -> Poll<()> {
         // A task without tokio budget is polled again soon, and its timer would not be set now.
@@ -228,12 +228,12 @@ impl SilenceOptions {
         let sending = SendState::of(socket);
         let lifted = sending.as_ref().is_some_and(SendState::is_window_closed);
         if lifted != was_lifted {
-            let _ = socket.set_tcp_user_timeout((!lifted).then_some(timeout));
+            let _ = socket.set_tcp_user_timeout(if lifted { None } else { Some(timeout) });
         }
         let under_way = lifted || sending.is_some_and(|sending| sending.is_under_way());
         // A window is known to be closed only after it was probed, so look once more after the last write.
         self.stage = Stage::Set { written: false, lifted };
-        self.next_look = (written || under_way).then(|| now() + timeout / 2);
+        self.next_look = if written || under_way { Some(now() + timeout / 2) } else { None };
     }
 
     /// Sets the options.

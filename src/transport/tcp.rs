@@ -77,7 +77,8 @@ impl TcpTransport {
     }
 
     /// Sets the time of silence after which the peer is probed, which is also the time between probes. After three
-    /// probes without an answer the connection is given up. 15 s by default; `None` sends no probes.
+    /// probes without an answer the connection is given up; on Linux with a
+    /// [user timeout](Self::user_timeout), after that time instead. 15 s by default; `None` sends no probes.
     pub fn keepalive(mut self, keepalive: Option<Duration>) -> Self {
         self.keepalive = keepalive;
         self
