@@ -17,7 +17,7 @@ pub(crate) struct ConnectedStream {
     pub(crate) remote: Option<SocketAddr>,
     /// Set if the stream leads to a proxy that forwards requests.
     pub(crate) forwarding: Option<Forwarding>,
-    /// The host name that was looked up; `None` for an IP address.
+    /// The use of the host name that was looked up, the proxy's if there is one; `None` for an IP address.
     pub(crate) name_use: Option<NameUse>,
     /// A view of the TCP socket below; `None` if the transport is not the crate's own.
     pub(crate) probe: Option<Probe>,

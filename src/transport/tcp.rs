@@ -9,7 +9,7 @@ use tokio::net::{TcpSocket, TcpStream};
 
 use super::late_options::LateOptions;
 use super::tcp_stream::ProbedTcpStream;
-use super::{Connecting, Stream, Transport};
+use super::traits::{Connecting, Stream, Transport};
 
 /// TCP.
 ///
