@@ -267,6 +267,5 @@ pub(super) fn is_acknowledged(socket: &SockRef<'_>) -> bool {
 }
 
 #[cfg(test)]
-#[cfg(target_os = "linux")]
 #[path = "late_options_tests.rs"]
 mod tests;

@@ -1,5 +1,7 @@
 //! When the options of a socket are set, and when the user timeout is lifted.
 
+#![cfg(target_os = "linux")]
+
 use std::io;
 use std::pin::Pin;
 
