@@ -36,7 +36,7 @@
 //! 1. `client/call.rs` takes the deadline and starts the trace.
 //! 2. `pool/mod.rs` leases a connection. One that is idle goes out at once: a warm request does nothing more.
 //! 3. Otherwise the request queues, and the pool dials: `dns/cached.rs` answers, `race/mod.rs` connects to the first
-//!    address that will, `connect/proxy.rs` has a proxy lead on, `tls/handshake.rs` makes it secret, `connect/conn.rs`
+//!    address that will, `connect/tunnel.rs` has a proxy lead on, `tls/handshake.rs` makes it secret, `connect/handshake.rs`
 //!    begins to speak HTTP.
 //! 4. `connect/conn.rs` sends the request. Where that fails and `client/retry.rs` finds it safe, again from 2.
 //! 5. `client/response.rs` holds the connection until the body was read, then gives it back.
