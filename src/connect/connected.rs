@@ -19,7 +19,7 @@ pub(crate) struct ConnectedStream {
     pub(crate) forwarding: Option<Forwarding>,
     /// The use of the host name that was looked up, the proxy's if there is one; `None` for an IP address.
     pub(crate) name_use: Option<NameUse>,
-    /// A view of the TCP socket below; `None` if the transport is not the crate's own.
+    /// A probe of the TCP socket below; `None` if the transport is not the crate's own.
     pub(crate) probe: Option<Probe>,
 }
 

@@ -44,7 +44,7 @@ const ACK: u8 = 1;
 const PREFACE: usize = 24;
 
 impl FrameScanner {
-    /// A scanner for what a client sends, which begins with a preface that is not a frame.
+    /// Creates a scanner for what a client sends, which begins with a preface that is not a frame.
     pub(super) fn behind_preface() -> Self {
         Self { to_skip: PREFACE, ..Self::default() }
     }

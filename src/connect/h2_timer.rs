@@ -1,8 +1,10 @@
 //! The timer that hyper uses on an HTTP/2 connection: a cheap clock, and the waits for pings.
 //!
-//! hyper reads the time for each frame, so the timer reads the clock once each time the connection is polled. hyper
-//! also waits by it for the next ping and for the answer to one. It is configured with an interval of 0 and a timeout
-//! that never passes ([`ANSWER_TIMEOUT`]); when these waits end is decided by the connection's [`PingSchedule`].
+//! hyper reads the time for each frame, so the timer reads the clock only once each time the connection is polled.
+//!
+//! hyper also waits by it for the next ping and for the answer to one. If the user has set a ping interval, these waits
+//! end by tokio's timer. Otherwise hyper is configured with an interval of 0 and a timeout that never passes
+//! ([`ANSWER_TIMEOUT`]), and the connection's [`PingSchedule`] decides when they end.
 
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -35,12 +37,12 @@ struct TimerState {
 }
 
 impl H2Timer {
-    /// A timer by which hyper pings at the interval that the user has set.
+    /// Creates a timer by which hyper pings at the interval that the user has set.
     pub(super) fn for_fixed_pings() -> Self {
         Self::new(None)
     }
 
-    /// A timer that decides about pings by the `frames` that have passed.
+    /// Creates a timer that decides about pings by the `frames` that have passed.
     pub(super) fn for_pings_in_doubt(frames: Arc<FrameRecord>) -> Self {
         Self::new(Some((Mutex::default(), frames)))
     }

@@ -51,7 +51,7 @@ impl Wake for PartWaker {
 }
 
 impl<const N: usize> PartWakers<N> {
-    /// Makes the wakers. All parts count as woken, so that each is polled a first time.
+    /// Creates the wakers. All parts count as woken, so that each is polled a first time.
     pub(super) fn new() -> Self {
         let state = Arc::new(WakeState { woken: AtomicU8::new((1 << N) - 1), task: AtomicWaker::new() });
         let wakers = std::array::from_fn(|part| Arc::new(PartWaker { state: state.clone(), part: 1 << part }).into());
