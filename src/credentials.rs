@@ -1,41 +1,43 @@
-//! The user name and the password that a URL may carry. They are taken off it, so that no form of the URL shows them.
+//! User names and passwords. Those in a URL are taken off it, so that the URL can be shown.
 
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use http::HeaderValue;
 use percent_encoding::percent_decode_str;
 use url::Url;
 
-/// A user name and a password. They are bytes, because a URL can encode any. There is no `Debug`, so that nothing shows them.
+/// A user name and a password, as bytes, because a URL can encode any bytes. There is no `Debug`, so that no log shows
+/// them.
 #[derive(Clone)]
 pub(crate) struct Credentials {
     username: Vec<u8>,
     password: Vec<u8>,
 }
 
-/// The user name has a colon in it, so that a server would take a part of it for the password (RFC 7617 §2).
+/// A user name that contains a colon: a server would take the part after it for the password (RFC 7617 §2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("a user's name has a colon in it")]
 pub(crate) struct ColonInUsername;
 
 impl Credentials {
+    /// Creates credentials, whose parts are not percent-encoded.
     pub(crate) fn new(username: impl Into<Vec<u8>>, password: impl Into<Vec<u8>>) -> Self {
         Self { username: username.into(), password: password.into() }
     }
 
-    /// Takes the credentials off `url`, decoded; `None` where it has none.
+    /// Takes the credentials off `url` and decodes them; `None` if it has none.
     pub(crate) fn take(url: &mut Url) -> Option<Self> {
         if url.username().is_empty() && url.password().is_none() {
             return None;
         }
         let decoded = |text: &str| percent_decode_str(text).collect::<Vec<u8>>();
         let credentials = Self::new(decoded(url.username()), url.password().map(decoded).unwrap_or_default());
-        // Both fail only for URLs that cannot have credentials.
+        // These fail only for URLs that cannot have credentials.
         let _ = url.set_password(None);
         let _ = url.set_username("");
         Some(credentials)
     }
 
-    /// The value of an `Authorization` header (RFC 7617), marked as a secret.
+    /// Returns the value of an `Authorization` header (RFC 7617), marked as sensitive.
     pub(crate) fn basic(&self) -> Result<HeaderValue, ColonInUsername> {
         if self.username.contains(&b':') {
             return Err(ColonInUsername);
@@ -47,7 +49,7 @@ impl Credentials {
         Ok(value)
     }
 
-    /// The user name and the password as text. What is not UTF-8 is replaced by U+FFFD.
+    /// Returns the user name and the password as text. Bytes that are not UTF-8 are replaced by U+FFFD.
     pub(crate) fn to_text(&self) -> (String, String) {
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         (text(&self.username), text(&self.password))
@@ -78,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn basic_authorization_is_as_in_rfc_7617_and_marked_as_a_secret() {
+    fn basic_authorization_is_as_in_rfc_7617_and_marked_as_sensitive() {
         let value = Credentials::new("Aladdin", "open sesame").basic().unwrap();
         assert_eq!(value, "Basic QWxhZGRpbjpvcGVuIHNlc2FtZQ==");
         assert!(value.is_sensitive());

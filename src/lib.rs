@@ -76,6 +76,7 @@ mod credentials;
 mod latency;
 mod list;
 mod origin;
+mod sync;
 #[cfg(feature = "__tls")]
 mod trust;
 

@@ -1,4 +1,4 @@
-//! Whom TLS trusts where nobody says otherwise: one crypto provider and the platform's certificates, for HTTPS and DNS.
+//! The crypto provider and the trusted certificates of TLS, for HTTPS and for encrypted DNS.
 
 use std::sync::Arc;
 
@@ -9,8 +9,8 @@ use rustls::pki_types::CertificateDer;
 use rustls::{Error, RootCertStore};
 use rustls_platform_verifier::Verifier;
 
-/// The provider the process has installed, else the one this crate was built with: rustls itself would panic where
-/// features of other crates have brought in a second one.
+/// Returns the provider that the process has installed, else the one that this crate was built with. rustls's own
+/// default panics if the features of other crates have added a second provider.
 pub(crate) fn provider() -> Arc<CryptoProvider> {
     if let Some(installed) = CryptoProvider::get_default() {
         return installed.clone();
@@ -21,7 +21,7 @@ pub(crate) fn provider() -> Arc<CryptoProvider> {
     return Arc::new(rustls::crypto::ring::default_provider());
 }
 
-/// Trusts what the platform trusts, and these certificates. Reads files on some platforms.
+/// Makes a verifier that trusts the platform's certificate authorities and `extra`. Reads files on some platforms.
 pub(crate) fn platform_verifier(
     extra: impl IntoIterator<Item = CertificateDer<'static>>,
 ) -> Result<Arc<dyn ServerCertVerifier>, Error> {
@@ -32,34 +32,36 @@ pub(crate) fn platform_verifier(
     }))
 }
 
-/// Returns true if the platform's certificates can be read now: [`platform_verifier`] does not fail without them where it is
-/// given others.
+/// Returns true if the platform's certificates can be read now. [`platform_verifier`] does not tell: it succeeds
+/// without them if it is given others.
 pub(crate) fn has_platform_roots() -> bool {
     Verifier::new(provider()).is_ok()
 }
 
-/// Trusts these certificates alone.
+/// Makes a verifier that trusts these certificate authorities alone.
 pub(crate) fn verifier(roots: RootCertStore) -> Result<Arc<dyn ServerCertVerifier>, Error> {
     let built = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider()).build();
     Ok(built.map_err(|error| Error::General(error.to_string()))?)
 }
 
-/// A configuration that trusts what the platform trusts, and one that trusts nobody, for where none is needed.
+/// Makes a configuration for encrypted DNS with these trusted certificate authorities.
 #[cfg(feature = "dns-over-tls")]
-pub(crate) fn client_config(trusting: Trusting) -> Result<rustls::ClientConfig, Error> {
+pub(crate) fn client_config(trusting: TrustedRoots) -> Result<rustls::ClientConfig, Error> {
     let builder = rustls::ClientConfig::builder_with_provider(provider()).with_safe_default_protocol_versions()?;
     let builder = match trusting {
-        Trusting::Platform => {
+        TrustedRoots::Platform => {
             builder.dangerous().with_custom_certificate_verifier(platform_verifier(std::iter::empty())?)
         }
-        Trusting::Nobody => builder.with_root_certificates(RootCertStore::empty()),
+        TrustedRoots::Empty => builder.with_root_certificates(RootCertStore::empty()),
     };
     Ok(builder.with_no_client_auth())
 }
 
-/// Whom a configuration trusts.
+/// The certificate authorities that a configuration trusts.
 #[cfg(feature = "dns-over-tls")]
-pub(crate) enum Trusting {
+pub(crate) enum TrustedRoots {
+    /// Those of the platform.
     Platform,
-    Nobody,
+    /// None, for a configuration that is never used.
+    Empty,
 }

@@ -408,7 +408,7 @@ impl ClientBuilder {
     #[cfg(feature = "hyper-util")]
     pub(crate) fn into_connector(self) -> Result<(Connector, Hooks)> {
         let Parts { connector, hooks, .. } = self.parts()?;
-        Ok((Connector { for_others: true, ..connector }, hooks))
+        Ok((Connector { for_other_pools: true, ..connector }, hooks))
     }
 
     /// Returns a setting that a Unix domain socket would leave without effect.
@@ -461,7 +461,7 @@ impl ClientBuilder {
             tls: Tls::new(self.tls.clone(), self.versions.alpn()),
             #[cfg(feature = "__tls")]
             proxy_tls: Tls::new(self.tls.for_proxies(), Versions::Http1.alpn()),
-            for_others: false,
+            for_other_pools: false,
             timeout: self.connect_timeout,
             #[cfg(feature = "__tls")]
             tls_timeout: self.tls_timeout,

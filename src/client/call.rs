@@ -28,7 +28,7 @@ use super::response::{Answered, Response};
 use super::safe_to_resend::{Attempt, AttemptEnd, Attempts, Resend, is_idempotent};
 use super::{Dialer, Shared, again};
 use crate::clock::{self, Instant};
-use crate::connect::{Conn, ConnectError, Protocol, SendError, Times};
+use crate::connect::{Conn, ConnectError, ExchangeTimes, Protocol, SendError};
 use crate::error::{self, Error, ErrorKind, Result, io_cause};
 use crate::origin::Scheme;
 use crate::pool::{Checkout, Delivery, InLine, Lease, LeaseError, Stay, Ticket, Wish};
@@ -378,7 +378,7 @@ impl<'a> Call<'a> {
         let conn = lease.conn();
         let (connection, remote, tls) = (conn.number(), conn.remote(), conn.tls().cloned());
         let (requests, idle, freed) = (lease.requests(), lease.idle(), lease.is_freed());
-        conn.used(at);
+        conn.note_use(at);
         let waited = queued.map_or(Duration::ZERO, |since| at.saturating_duration_since(since));
         self.open.trace.emit_at(at, Event::Leased { connection, remote, requests, idle, tls, waited, freed });
         Ok((lease, at))
@@ -417,7 +417,7 @@ impl<'a> Call<'a> {
         let upload = self.upload(lease.conn());
         let body = self.request().body.content_length().unwrap_or(0);
         let message = self.message(lease.conn(), upload.clone())?;
-        let (times, trace) = (Times::default(), &self.open.trace);
+        let (times, trace) = (ExchangeTimes::default(), &self.open.trace);
         let progress = lease.conn().progress();
         let deadline = self.deadline;
         let until = deadline.map(|deadline| deadline.at);
@@ -504,7 +504,7 @@ impl<'a> Call<'a> {
         response: http::Response<Incoming>,
         leased: &mut Option<Lease<Dialer>>,
         upload: Option<Arc<Upload>>,
-        times: Times,
+        times: ExchangeTimes,
     ) -> Answered {
         let lease = leased.take().expect("an attempt has its connection");
         let (head, incoming) = response.into_parts();
@@ -596,7 +596,7 @@ impl<'a> Call<'a> {
         if !has_body && has_content(&self.request().method) {
             message.headers_mut().entry(CONTENT_LENGTH).or_insert(HeaderValue::from_static("0"));
         }
-        match (conn.protocol(), conn.forwards()) {
+        match (conn.protocol(), conn.forwarding()) {
             (Protocol::Http1, None) => *message.uri_mut() = target,
             (Protocol::Http1, Some(forwarding)) => {
                 let host = || conn.host(|| self.request().origin.host_header());
@@ -702,7 +702,7 @@ fn outcome(error: &Error) -> Outcome<'_> {
 }
 
 /// Classifies the end of an attempt for which no response arrived.
-fn end_of(failed: &SendError<Outgoing>, times: Times, conn: &Conn<Outgoing>) -> AttemptEnd {
+fn end_of(failed: &SendError<Outgoing>, times: ExchangeTimes, conn: &Conn<Outgoing>) -> AttemptEnd {
     let is_silent = times.answered.is_none() && !times.heard;
     let closed_silently = is_silent && failed.error.as_ref().is_none_or(is_closed);
     // hyper does not tell of a GOAWAY that came before it took the request, nor of one that the end of the connection overtook.
@@ -815,7 +815,7 @@ struct Exchange<'a> {
     since: Instant,
     lease: &'a mut Lease<Dialer>,
     over: bool,
-    times: Times,
+    times: ExchangeTimes,
     upload: Option<Arc<Upload>>,
     /// The length of the request's body.
     body: u64,
@@ -878,12 +878,12 @@ impl Exchange<'_> {
         }
     }
 
-    fn over(mut self) -> Times {
+    fn over(mut self) -> ExchangeTimes {
         self.over = true;
         self.tell()
     }
 
-    fn tell(&self) -> Times {
+    fn tell(&self) -> ExchangeTimes {
         let conn = self.lease.conn();
         let mut times = conn.times(self.times);
         if let Some(upload) = &self.upload {

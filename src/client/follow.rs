@@ -7,6 +7,7 @@ use tokio::task::AbortHandle;
 use super::Dialer;
 use crate::dns::{CachedResolver, Change, Changes, ChangesError};
 use crate::pool::{Addresses, Pool, WeakPool};
+use crate::sync::lock;
 
 /// Whoever tells the pool; gone with its runtime, and anew with the next request that has to wait.
 pub(super) struct Follower {
@@ -24,7 +25,7 @@ impl Follower {
         if !self.enabled {
             return;
         }
-        let mut task = self.task.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut task = lock(&self.task);
         if task.as_ref().is_none_or(AbortHandle::is_finished) && tokio::runtime::Handle::try_current().is_ok() {
             *task = Some(tokio::spawn(tell(resolver.subscribe(), pool.downgrade())).abort_handle());
         }

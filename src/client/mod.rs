@@ -19,7 +19,7 @@ mod response;
 mod safe_to_resend;
 
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use http::{HeaderMap, Method, Uri};
 use tokio::runtime::Handle;
@@ -48,6 +48,7 @@ use crate::dns::{CacheStats, CachedResolver};
 use crate::error::Error;
 use crate::origin::Origin;
 use crate::pool::{Addresses, Dial, HostStats, Location, Place, Pool, PoolStats, Speaks, Started};
+use crate::sync::lock;
 use crate::trace::{DialTrace, Family, Hooks};
 
 /// An HTTP client: a DNS cache, a pool of connections, and timings for every request. Clones share all of it.
@@ -127,7 +128,7 @@ impl Retrying {
 
     // Nobody leaves it half changed.
     fn lock(&self) -> MutexGuard<'_, Budget> {
-        self.budget.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.budget)
     }
 }
 
@@ -311,9 +312,9 @@ impl Dial for Dialer {
         let location = location.map(|(name, remote)| Location { name, ip: remote.ip() });
         let (number, told) = (place.connection(), place.teller());
         let (conn, serving) = opened.start(number, place, task, move |capacity| match capacity {
-            Capacity::Seats(seats) => told.seats(seats),
+            Capacity::Streams(seats) => told.seats(seats),
             Capacity::NoMore => told.no_more(),
-            Capacity::Calm => told.calm(),
+            Capacity::EnhanceYourCalm => told.calm(),
             Capacity::Abandoned => told.abandoned(),
         });
         let speaks = speaks(Some(conn.protocol()));
@@ -330,7 +331,7 @@ impl Dial for Dialer {
     }
 
     fn speaks(&self, origin: &Origin) -> Speaks {
-        speaks(self.0.speaks(origin))
+        speaks(self.0.known_protocol(origin))
     }
 
     fn is_exhausted(error: &ConnectError) -> bool {

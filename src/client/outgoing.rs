@@ -2,7 +2,7 @@
 
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
@@ -14,6 +14,7 @@ use super::Body;
 use crate::clock::{Instant, Timer, before, now};
 use crate::connect;
 use crate::error::Cause;
+use crate::sync::lock;
 
 /// A request's body on its way; nothing where there is none. It is small, because hyper keeps room for 32 requests a connection.
 pub(crate) struct Outgoing(Option<Box<Carried>>);
@@ -90,10 +91,10 @@ impl Upload {
     /// When any of it was handed over last; while the peer is asked whether it wants the body, the time until which it is waited for.
     pub(super) fn progress(&self) -> Option<Instant> {
         let asked = self.consent.as_ref().and_then(|consent| {
-            let consent = unpoisoned(consent);
+            let consent = lock(consent);
             consent.until.filter(|_| consent.said.is_none())
         });
-        (*unpoisoned(&self.progress)).max(asked)
+        (*lock(&self.progress)).max(asked)
     }
 
     /// How many bytes were handed over.
@@ -108,7 +109,7 @@ impl Upload {
 
     /// Why it could not be read, where it was that which failed.
     pub(super) fn take_failure(&self) -> Option<Cause> {
-        unpoisoned(&self.failed).take()
+        lock(&self.failed).take()
     }
 
     pub(super) fn is_over(&self) -> bool {
@@ -122,19 +123,19 @@ impl Upload {
 
     /// Whether the peer answered without wanting the body, so that the connection is of no use any more.
     pub(super) fn is_unwanted(&self) -> bool {
-        self.consent.as_ref().is_some_and(|consent| unpoisoned(consent).said == Some(false))
+        self.consent.as_ref().is_some_and(|consent| lock(consent).said == Some(false))
     }
 
     /// Keeps the body until the peer wants it, where the peer is asked; otherwise returns it.
     fn keep(&self, body: Body) -> Body {
         let Some(consent) = &self.consent else { return body };
-        unpoisoned(consent).kept = Some(body);
+        lock(consent).kept = Some(body);
         Body::default()
     }
 
     /// The body that the peer was asked about and did not want. None of it was read, and none will be.
     pub(super) fn take_unwanted(&self) -> Option<Body> {
-        let mut consent = unpoisoned(self.consent.as_ref()?);
+        let mut consent = lock(self.consent.as_ref()?);
         if consent.said == Some(false) { consent.kept.take() } else { None }
     }
 
@@ -167,7 +168,7 @@ impl Upload {
     /// The peer wants the body, or does not; the first word counts.
     pub(super) fn consent(&self, wanted: bool) {
         let Some(consent) = &self.consent else { return };
-        unpoisoned(consent).said.get_or_insert(wanted);
+        lock(consent).said.get_or_insert(wanted);
         self.wake();
     }
 
@@ -178,19 +179,19 @@ impl Upload {
     }
 
     fn wake(&self) {
-        let waker = unpoisoned(&self.reader).take();
+        let waker = lock(&self.reader).take();
         waker.into_iter().for_each(Waker::wake);
     }
 
     /// Ready when the body may be sent: the peer has said so, or nothing at all for long enough; or when it never will be. The first
     /// time with the body that was kept until then.
     fn poll_consent(&self, cx: &mut Context<'_>) -> Poll<Result<Option<Body>, Cause>> {
-        *unpoisoned(&self.reader) = Some(cx.waker().clone());
+        *lock(&self.reader) = Some(cx.waker().clone());
         if self.given_up.load(Ordering::Acquire) {
             return Poll::Ready(Err("nobody wants the body any more".into()));
         }
         let Some(consent) = &self.consent else { return Poll::Ready(Ok(None)) };
-        let mut consent = unpoisoned(consent);
+        let mut consent = lock(consent);
         match consent.said {
             Some(true) => {}
             Some(false) => return Poll::Pending,
@@ -225,7 +226,7 @@ impl Outgoing {
 impl Carried {
     /// Looks at the body, which its upload keeps until the peer wants it.
     fn look<T>(&self, look: impl FnOnce(&Body) -> T) -> T {
-        let consent = self.upload.as_ref().and_then(|upload| upload.consent.as_ref()).map(unpoisoned);
+        let consent = self.upload.as_ref().and_then(|upload| upload.consent.as_ref()).map(lock);
         look(consent.as_ref().and_then(|consent| consent.kept.as_ref()).unwrap_or(&self.body))
     }
 }
@@ -259,7 +260,7 @@ impl http_body::Body for Outgoing {
         let frame = frame.map(|frame| {
             // The request fails for it, and hyper tells that its own way: what it was is told here.
             frame.map_err(|error| {
-                *unpoisoned(&upload.failed) = Some(error);
+                *lock(&upload.failed) = Some(error);
                 Cause::from("the request's body could not be read")
             })
         });
@@ -267,7 +268,7 @@ impl http_body::Body for Outgoing {
             upload.bytes.fetch_add(data.len() as u64, Ordering::Relaxed);
         }
         let at = now();
-        *unpoisoned(&upload.progress) = Some(at);
+        *lock(&upload.progress) = Some(at);
         let is_read = carried.rest.is_empty() && carried.body.is_end_stream();
         let is_whole = frame.as_ref().is_none_or(|frame| frame.is_ok() && is_read);
         if is_whole {
@@ -279,7 +280,7 @@ impl http_body::Body for Outgoing {
     fn is_end_stream(&self) -> bool {
         let is_over = |carried: &Carried| carried.rest.is_empty() && carried.look(|body| body.is_end_stream());
         let is_empty = self.0.as_deref().is_none_or(is_over);
-        connect::has_body(!is_empty);
+        connect::note_has_body(!is_empty);
         is_empty
     }
 
@@ -303,9 +304,4 @@ impl Drop for Carried {
             upload.bell.notify_waiters();
         }
     }
-}
-
-// What is behind these locks is never left half changed.
-fn unpoisoned<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,4 +1,4 @@
-//! Which of a host's addresses are used, and which may be.
+//! The addresses of a host that are used: which families, and which ones the client's policy allows.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -6,23 +6,24 @@ use std::sync::Arc;
 
 use crate::trace::Family;
 
-/// Which of a host's addresses are used, and in which order. An address in the URL itself is used in any case.
+/// The addresses of a host that a client connects to. An IP address in the URL is always used.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Addresses {
-    /// Those of both families: a race that the first to connect wins (RFC 8305).
+    /// Both families race, and the first address to connect wins (RFC 8305).
     #[default]
     Both,
-    /// IPv4 alone; IPv6 is not even asked for.
+    /// IPv4 alone. IPv6 addresses are not looked up.
     V4Only,
-    /// IPv6 alone; IPv4 is not even asked for.
+    /// IPv6 alone. IPv4 addresses are not looked up.
     V6Only,
-    /// Those of both families, each new connection beginning with another one: for names that list many servers which are
-    /// to have equal shares.
+    /// Both families, and each new connection starts at another address. For names that list many servers, so that each
+    /// gets an equal share.
     Spread,
 }
 
 impl Addresses {
+    /// The families to look up.
     pub(super) fn families(self) -> &'static [Family] {
         match self {
             Self::Both | Self::Spread => &Family::BOTH,
@@ -32,7 +33,7 @@ impl Addresses {
     }
 }
 
-/// The rules for addresses that may be connected to. An address has to pass all of them; without a rule all addresses do.
+/// The rules for addresses that the client may connect to. An address is allowed if all rules allow it.
 #[derive(Clone, Default)]
 pub(crate) struct AddressPolicy(Vec<Arc<dyn Fn(IpAddr) -> bool + Send + Sync>>);
 
@@ -42,7 +43,7 @@ impl AddressPolicy {
         self.0.push(Arc::new(allows));
     }
 
-    /// Adds the rule that an address is one of the public internet.
+    /// Adds the rule that only addresses of the public internet are allowed.
     pub(crate) fn add_public(&mut self) {
         self.add(is_public);
     }
@@ -51,8 +52,9 @@ impl AddressPolicy {
         self.0.is_empty()
     }
 
+    /// Returns true if all rules allow the address.
     pub(super) fn allows(&self, ip: IpAddr) -> bool {
-        // An IPv4 address is one however it is written.
+        // An IPv4-mapped IPv6 address counts as the IPv4 address.
         let ip = ip.to_canonical();
         self.0.iter().all(|allows| allows(ip))
     }
@@ -64,8 +66,8 @@ impl fmt::Debug for AddressPolicy {
     }
 }
 
-/// Whether an address is one that the public internet may route to (RFC 6890). One that stands for an IPv4 address,
-/// mapped, translated or tunnelled, is what that is.
+/// Returns true if the public internet may route to an address (RFC 6890). An IPv6 address that embeds an IPv4 address
+/// is judged by that.
 fn is_public(ip: IpAddr) -> bool {
     match ip {
         IpAddr::V4(ip) => is_public_v4(ip),
@@ -73,6 +75,7 @@ fn is_public(ip: IpAddr) -> bool {
     }
 }
 
+/// Returns true for an address outside of the special-purpose blocks of RFC 6890.
 fn is_public_v4(ip: Ipv4Addr) -> bool {
     let [first, second, third, _] = ip.octets();
     let special = match (first, second, third) {
@@ -85,16 +88,17 @@ fn is_public_v4(ip: Ipv4Addr) -> bool {
     !special
 }
 
-/// Global unicast is 2000::/3, without documentation (RFC 3849, RFC 9637) and without what is not routed (2001::/23 but for
-/// Teredo, which [`embedded`] has taken out).
+/// Returns true for global unicast addresses, 2000::/3, but not for documentation (RFC 3849, RFC 9637) and protocol
+/// assignments (2001::/23). Teredo addresses are embedded IPv4 addresses, see [`embedded`].
 fn is_public_v6(ip: Ipv6Addr) -> bool {
     let segments = ip.segments();
     let special = matches!(segments, [0x2001, 0xdb8, ..] | [0x3fff, 0..=0xfff, ..] | [0x2001, 0..=0x1ff, ..]);
     segments[0] & 0xe000 == 0x2000 && !special
 }
 
-/// The IPv4 address that an IPv6 address stands for: mapped and compatible (RFC 4291), NAT64 (RFC 6052), 6to4 (RFC 3056),
-/// Teredo (RFC 4380). Where a network's own NAT64 (RFC 8215) has it cannot be told; those are not public.
+/// Returns the IPv4 address that an IPv6 address embeds: mapped and compatible (RFC 4291), NAT64 (RFC 6052), 6to4 (RFC
+/// 3056), Teredo (RFC 4380). A network's own NAT64 prefix (RFC 8215) may embed it anywhere; those addresses are not
+/// public.
 fn embedded(ip: Ipv6Addr) -> Option<Ipv4Addr> {
     let join = |high: u16, low: u16| Ipv4Addr::from(u32::from(high) << 16 | u32::from(low));
     match ip.segments() {
@@ -112,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn private_addresses_are_not_public_however_they_are_written() {
+    fn private_addresses_are_not_public_in_any_notation() {
         let private = [
             "0.0.0.0",
             "10.1.2.3",

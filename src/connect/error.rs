@@ -1,87 +1,117 @@
-//! Why no connection could be opened.
+//! The errors of opening a connection.
+//!
+//! # A process without free descriptors
+//! Running out of descriptors (EMFILE, ENFILE) or local ports is not an error of the host, and a request does not fail
+//! for it:
+//!
+//! 1. `Transport::connect` returns the error of the system call, and the race keeps it as that address's failure.
+//! 2. If any address failed so ([`is_exhaustion`]), the dial's error is [`ConnectError::Exhausted`]. The connection to
+//!    a proxy and to a Unix domain socket, and the sockets of the DNS resolver, end in the variants that
+//!    [`ConnectError::is_exhausted`] lists.
+//! 3. The pool asks `Dial::is_exhausted`, which is [`ConnectError::is_exhausted`], for each dial that failed.
+//! 4. If it is true, the pool keeps the request in the queue, closes its least recently used idle connection, and opens
+//!    no more connections than it has. After a while it dials again.
 
+use std::io;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::ProxyError;
 use crate::dns::ResolveError;
 use crate::origin::Origin;
 use crate::race::FailedAddress;
 use crate::trace::Phase;
 
-/// Why no connection could be opened.
+/// An invalid proxy.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ProxyError {
+    /// The text is not a URL with a host.
+    #[error("the proxy's URL is invalid: {0}")]
+    Url(String),
+    /// The URL's scheme is none of `http`, `https`, `socks5` and `socks5h`.
+    #[error("`{0}` is not the scheme of a proxy")]
+    Scheme(String),
+}
+
+/// The reason why no connection could be opened.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ConnectError {
-    /// The name has no addresses, or they could not be found out.
+    /// The name has no addresses, or the lookup failed.
     #[error("{0}")]
     Resolve(ResolveError),
-    /// No address could be connected to.
+    /// No address could be connected to. The list is empty if there was none to connect to.
     #[error("{}", describe(.0))]
-    Refused(Vec<FailedAddress>),
-    /// Addresses failed for want of sockets.
+    Unreachable(Vec<FailedAddress>),
+    /// The process or the system has no free descriptors or ports.
     #[error("{}", describe(.0))]
     Exhausted(Vec<FailedAddress>),
+    /// The Unix domain socket could not be connected to.
     #[cfg(unix)]
     #[error("{}: {}", .0.display(), reason(.1))]
-    Unix(Arc<std::path::Path>, std::io::Error),
+    Unix(Arc<std::path::Path>, io::Error),
+    /// The TLS handshake over the Unix domain socket failed.
     #[cfg(unix)]
     #[error("{}: {}", .0.display(), .1)]
-    UnixTls(Arc<std::path::Path>, Arc<std::io::Error>),
-    /// A proxy was reached, and would not lead on.
-    #[error("the proxy {}: {}", .0, refusal(.1))]
-    Proxy(Origin, Arc<std::io::Error>),
-    /// There is no connection to the proxy.
+    UnixTls(Arc<std::path::Path>, Arc<io::Error>),
+    /// The proxy was connected to, and did not connect to the origin.
+    #[error("the proxy {}: {}", .0, all_causes(.1))]
+    Proxy(Origin, Arc<io::Error>),
+    /// The proxy could not be connected to.
     #[error("the proxy {0}: {1}")]
-    NoProxy(Origin, Box<ConnectError>),
-    /// There is to be a proxy, and it cannot be one.
+    ProxyUnreachable(Origin, Box<ConnectError>),
+    /// The environment names an invalid proxy.
     #[error("{0}")]
-    Proxies(ProxyError),
-    /// There are addresses, and the client's policy allows none of them.
+    InvalidProxy(ProxyError),
+    /// The client's address policy allows none of the host's addresses; this is one of them.
     #[error("the client may not connect to {0}")]
     Denied(IpAddr),
-    /// The same, and with the last one it was the TLS handshake that failed.
+    /// No address could be connected to, and on at least one of them the TLS handshake failed.
     #[error("{}", describe(.0))]
     Tls(Vec<FailedAddress>),
-    /// It took too long.
-    #[error("nothing within {after:?}{}", so_far(.failed))]
+    /// The connect timeout passed in this phase. The addresses had failed until then.
+    #[error("no connection within {after:?}{}", so_far(.failed))]
     Timeout { after: Duration, phase: Phase, failed: Vec<FailedAddress> },
+    /// The HTTP handshake failed.
     #[error("the HTTP handshake failed")]
     Handshake(hyper::Error),
 }
 
 impl ConnectError {
-    /// Whether there are no more sockets to be had, for connections or for DNS.
+    /// Returns true if the dial failed because no descriptors or ports were free, for the connection or for DNS.
     pub(crate) fn is_exhausted(&self) -> bool {
         match self {
             Self::Exhausted(_) => true,
             #[cfg(unix)]
             Self::Unix(_, error) => is_exhaustion(error),
-            Self::Resolve(error) => causes(error).any(is_exhaustion),
-            Self::NoProxy(_, error) => error.is_exhausted(),
+            Self::Resolve(error) => io_causes(error).any(is_exhaustion),
+            Self::ProxyUnreachable(_, error) => error.is_exhausted(),
             _ => false,
         }
     }
 
-    /// Returns true if the next dial would fail for the same reason: an address that is denied, a certificate that is refused, a
-    /// proxy that cannot be one. A TLS handshake that was reset or took too long may succeed.
+    /// Returns true if the next dial would fail for the same reason: a denied address, a rejected certificate, an
+    /// invalid proxy. A TLS handshake that was reset or took too long may succeed the next time.
     pub(crate) fn is_lasting(&self) -> bool {
         match self {
-            Self::Denied(_) | Self::Proxies(_) => true,
-            Self::Tls(failed) => !failed.last().is_some_and(|(_, error)| is_broken(error)),
+            Self::Denied(_) | Self::InvalidProxy(_) => true,
+            Self::Tls(failed) => match failed.last() {
+                Some((_, error)) => !is_broken(error),
+                None => true,
+            },
             #[cfg(unix)]
             Self::UnixTls(_, error) => !is_broken(error),
-            Self::NoProxy(_, error) => error.is_lasting(),
+            Self::ProxyUnreachable(_, error) => error.is_lasting(),
             _ => false,
         }
     }
 
-    /// What lies under it: it says the rest itself.
+    /// The error to report as the source of this one: that of the address that failed last, or of the layer below.
     pub(crate) fn into_cause(self) -> Option<Box<dyn std::error::Error + Send + Sync>> {
         match self {
             Self::Resolve(error) => error.into_cause().map(Into::into),
-            Self::Refused(failed) | Self::Exhausted(failed) | Self::Tls(failed) | Self::Timeout { failed, .. } => {
-                failed.into_iter().next_back().map(|(_, e)| e.into())
+            Self::Unreachable(failed) | Self::Exhausted(failed) | Self::Tls(failed) | Self::Timeout { failed, .. } => {
+                failed.into_iter().next_back().map(|(_, error)| error.into())
             }
             Self::Denied(_) => None,
             #[cfg(unix)]
@@ -89,49 +119,56 @@ impl ConnectError {
             #[cfg(unix)]
             Self::UnixTls(_, error) => Some(error.into()),
             Self::Proxy(_, error) => Some(error.into()),
-            Self::Proxies(error) => Some(error.into()),
-            Self::NoProxy(_, error) => error.into_cause(),
+            Self::InvalidProxy(error) => Some(error.into()),
+            Self::ProxyUnreachable(_, error) => error.into_cause(),
             Self::Handshake(error) => Some(error.into()),
         }
     }
 }
 
-/// Whether an error of the operating system says that the process, or the system, has no more descriptors or ports.
-pub(super) fn is_exhaustion(error: &std::io::Error) -> bool {
+/// Returns true if the process or the system has no free descriptors (EMFILE, ENFILE) or local ports (EADDRNOTAVAIL,
+/// EADDRINUSE).
+pub(super) fn is_exhaustion(error: &io::Error) -> bool {
     #[cfg(unix)]
     {
         use rustix::io::Errno;
-        // Connections ask for any port, so one that is in use means that all are.
+        // Connections ask for any free port, so EADDRINUSE means that none is free.
         let wants = [Errno::MFILE, Errno::NFILE, Errno::ADDRNOTAVAIL, Errno::ADDRINUSE];
         error.raw_os_error().is_some_and(|code| wants.iter().any(|errno| errno.raw_os_error() == code))
     }
     #[cfg(not(unix))]
     {
-        error.kind() == std::io::ErrorKind::AddrNotAvailable
+        error.kind() == io::ErrorKind::AddrNotAvailable
     }
 }
 
-/// Returns true if an error says that a connection broke or was silent, rather than what its peer said.
-fn is_broken(error: &std::io::Error) -> bool {
-    use std::io::ErrorKind::{
+/// Returns true if the routing table has no route to an address.
+pub(super) fn is_no_route(error: &io::Error) -> bool {
+    use io::ErrorKind::{AddrNotAvailable, HostUnreachable, NetworkUnreachable};
+    matches!(error.kind(), NetworkUnreachable | HostUnreachable | AddrNotAvailable)
+}
+
+/// Returns true if a connection broke or was silent; false if the peer answered with something that was not accepted.
+fn is_broken(error: &io::Error) -> bool {
+    use io::ErrorKind::{
         BrokenPipe, ConnectionAborted, ConnectionReset, HostUnreachable, NetworkUnreachable, NotConnected, TimedOut,
         UnexpectedEof,
     };
-    let broken = [
-        BrokenPipe,
-        ConnectionAborted,
-        ConnectionReset,
-        HostUnreachable,
-        NetworkUnreachable,
-        NotConnected,
-        TimedOut,
-        UnexpectedEof,
-    ];
-    broken.contains(&error.kind())
+    matches!(
+        error.kind(),
+        BrokenPipe
+            | ConnectionAborted
+            | ConnectionReset
+            | HostUnreachable
+            | NetworkUnreachable
+            | NotConnected
+            | TimedOut
+            | UnexpectedEof
+    )
 }
 
-/// The errors of the operating system below an error.
-fn causes<'a>(error: &'a (dyn std::error::Error + 'static)) -> impl Iterator<Item = &'a std::io::Error> {
+/// The errors of the operating system in an error's chain of sources.
+fn io_causes<'a>(error: &'a (dyn std::error::Error + 'static)) -> impl Iterator<Item = &'a io::Error> {
     std::iter::successors(Some(error), |error| error.source()).filter_map(|error| error.downcast_ref())
 }
 
@@ -145,8 +182,12 @@ fn describe(failed: &[FailedAddress]) -> String {
     }
 }
 
-/// What became of asking a proxy: what lies at the bottom says most.
-fn refusal(error: &std::io::Error) -> String {
+fn so_far(failed: &[FailedAddress]) -> String {
+    if failed.is_empty() { String::new() } else { format!(", {}", describe(failed)) }
+}
+
+/// An error and all its sources, because the innermost one says most about a proxy's refusal.
+fn all_causes(error: &io::Error) -> String {
     let mut text = reason(error);
     let mut cause = error.get_ref().and_then(|error| error.source());
     while let Some(error) = cause {
@@ -156,17 +197,51 @@ fn refusal(error: &std::io::Error) -> String {
     text
 }
 
-fn so_far(failed: &[FailedAddress]) -> String {
-    if failed.is_empty() { String::new() } else { format!(", {}", describe(failed)) }
-}
-
-/// The operating system's word for it, without its number.
-pub(crate) fn reason(error: &std::io::Error) -> String {
+/// The description of an error, for one of the operating system without its number.
+pub(crate) fn reason(error: &io::Error) -> String {
     match error.raw_os_error() {
-        Some(_) if error.kind() != std::io::ErrorKind::Other => {
+        Some(_) if error.kind() != io::ErrorKind::Other => {
             let kind = error.kind().to_string();
             if kind == "uncategorized error" { error.to_string() } else { kind }
         }
         _ => error.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+
+    use super::*;
+
+    fn failed(last: u8, kind: io::ErrorKind) -> FailedAddress {
+        (SocketAddr::from(([192, 0, 2, last], 443)), Arc::new(kind.into()))
+    }
+
+    #[test]
+    fn the_last_failed_address_is_described() {
+        assert_eq!(ConnectError::Unreachable(Vec::new()).to_string(), "no address that could be connected to");
+        let one = vec![failed(1, io::ErrorKind::ConnectionRefused)];
+        assert_eq!(ConnectError::Unreachable(one.clone()).to_string(), "192.0.2.1: connection refused");
+        let two = [one, vec![failed(2, io::ErrorKind::TimedOut)]].concat();
+        assert_eq!(ConnectError::Unreachable(two).to_string(), "2 addresses failed, last 192.0.2.2: timed out");
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_process_without_descriptors_is_told_from_a_host_that_refuses() {
+        use rustix::io::Errno;
+        let os = |errno: Errno| io::Error::from_raw_os_error(errno.raw_os_error());
+        assert!(is_exhaustion(&os(Errno::MFILE)) && is_exhaustion(&os(Errno::NFILE)));
+        assert!(!is_exhaustion(&os(Errno::CONNREFUSED)) && !is_exhaustion(&io::ErrorKind::AddrInUse.into()));
+        let path: Arc<std::path::Path> = Arc::from(std::path::Path::new("/run/api.sock"));
+        assert!(ConnectError::Unix(path, os(Errno::MFILE)).is_exhausted());
+    }
+
+    #[test]
+    fn only_a_handshake_that_broke_may_succeed_the_next_time() {
+        assert!(!ConnectError::Tls(vec![failed(1, io::ErrorKind::ConnectionReset)]).is_lasting());
+        assert!(ConnectError::Tls(vec![failed(1, io::ErrorKind::InvalidData)]).is_lasting());
+        assert!(!ConnectError::Unreachable(vec![failed(1, io::ErrorKind::ConnectionRefused)]).is_lasting());
     }
 }

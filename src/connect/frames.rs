@@ -1,31 +1,33 @@
-//! The heads of HTTP/2 frames, as they pass by (RFC 9113 §4.1). A core.
+//! Finds the HTTP/2 frames in a stream of bytes that arrive in pieces (RFC 9113 §4.1). A core.
 
-/// Finds the frames in what a server sends.
+/// Finds the frames in what one side of a connection sends.
 #[derive(Debug, Default)]
-pub(super) struct Frames {
-    /// The head of the next frame as far as it has come, and the first fields of a GOAWAY behind it.
+pub(super) struct FrameScanner {
+    /// The head of the next frame as far as it has come, and after a GOAWAY's head its first two fields.
     head: [u8; GOAWAY_HEAD],
+    /// The bytes of `head` that have come.
     filled: usize,
-    /// How many bytes of the last frame's payload are still to come.
-    payload: usize,
+    /// The bytes to skip before the next frame's head: the rest of the last frame.
+    to_skip: usize,
 }
 
-/// A frame that tells something of the server.
+/// A frame that matters to the connection's owner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Sign {
-    /// A piece or the end of a response, or of a request.
+pub(super) enum FrameEvent {
+    /// A DATA frame with content, or the end of a message.
     Message,
-    /// A reset, or the answer to a ping. Settings, windows, pings of the server's own and interim responses may come from a
-    /// server that does no work for its requests.
+    /// A stream reset, or the answer to a ping: signs that the server is at work. Settings, window updates, and pings
+    /// of the server's own may come from a server that does no work for its requests.
     Progress,
-    /// A head that is not the end of this stream: a response's, or an interim response's.
+    /// A message head that does not end its stream, whose number is given: a response's, or an interim response's.
     Head(u32),
-    /// A GOAWAY: the last stream that the server may have processed, and the error code.
-    GoAway { last: u32, code: u32 },
+    /// A GOAWAY with the last stream that the server may have processed, and the error code.
+    GoAway { last_stream: u32, code: u32 },
 }
 
+/// The length of a frame's head.
 const HEAD: usize = 9;
-/// The same with the last stream and the error code of a GOAWAY (RFC 9113 §6.8).
+/// The length of a GOAWAY's head and its first two fields, the last stream and the error code (RFC 9113 §6.8).
 const GOAWAY_HEAD: usize = HEAD + 8;
 
 const DATA: u8 = 0;
@@ -41,58 +43,62 @@ const ACK: u8 = 1;
 /// The length of what a client sends before its first frame (RFC 9113 §3.4).
 const PREFACE: usize = 24;
 
-impl Frames {
-    /// Finds the frames in what a client sends.
+impl FrameScanner {
+    /// Creates a scanner for what a client sends, which begins with a preface that is not a frame.
     pub(super) fn behind_preface() -> Self {
-        Self { payload: PREFACE, ..Self::default() }
+        Self { to_skip: PREFACE, ..Self::default() }
     }
 
-    /// Takes the next bytes, and tells of the frames that begin in them.
-    pub(super) fn read(&mut self, mut bytes: &[u8], mut tell: impl FnMut(Sign)) {
+    /// Reads the next bytes. Calls `report` for each frame whose head they complete.
+    pub(super) fn read(&mut self, mut bytes: &[u8], mut report: impl FnMut(FrameEvent)) {
         while !bytes.is_empty() {
-            let wanted = if self.payload > 0 { self.payload } else { self.head_length() - self.filled };
+            let wanted = if self.to_skip > 0 { self.to_skip } else { self.head_length() - self.filled };
             let (part, rest) = bytes.split_at(wanted.min(bytes.len()));
             bytes = rest;
-            if self.payload > 0 {
-                self.payload -= part.len();
+            if self.to_skip > 0 {
+                self.to_skip -= part.len();
                 continue;
             }
             self.head[self.filled..self.filled + part.len()].copy_from_slice(part);
             self.filled += part.len();
             if self.filled == self.head_length() {
-                self.sign().into_iter().for_each(&mut tell);
-                self.payload = HEAD + self.length() - self.filled;
+                if let Some(event) = self.event() {
+                    report(event);
+                }
+                self.to_skip = HEAD + self.length() - self.filled;
                 self.filled = 0;
             }
         }
     }
 
-    /// How much of the frame at hand is looked at, as far as is known yet.
+    /// The number of bytes to collect in `head` for the current frame, as far as its type is known.
     fn head_length(&self) -> usize {
         let is_goaway = self.filled >= HEAD && self.head[3] == GOAWAY && self.length() >= GOAWAY_HEAD - HEAD;
         if is_goaway { GOAWAY_HEAD } else { HEAD }
     }
 
+    /// The length of the current frame's payload.
     fn length(&self) -> usize {
         u32::from_be_bytes([0, self.head[0], self.head[1], self.head[2]]) as usize
     }
 
-    fn sign(&self) -> Option<Sign> {
+    fn event(&self) -> Option<FrameEvent> {
         let flags = self.head[4];
         match self.head[3] {
-            DATA if self.length() > 0 || flags & END_STREAM != 0 => Some(Sign::Message),
-            HEADERS if flags & END_STREAM != 0 => Some(Sign::Message),
-            HEADERS => Some(Sign::Head(self.field(HEAD - 4) & !(1 << 31))),
-            RST_STREAM => Some(Sign::Progress),
-            PING if flags & ACK != 0 => Some(Sign::Progress),
+            DATA if self.length() > 0 || flags & END_STREAM != 0 => Some(FrameEvent::Message),
+            HEADERS if flags & END_STREAM != 0 => Some(FrameEvent::Message),
+            HEADERS => Some(FrameEvent::Head(self.field(HEAD - 4) & !(1 << 31))),
+            RST_STREAM => Some(FrameEvent::Progress),
+            PING if flags & ACK != 0 => Some(FrameEvent::Progress),
             GOAWAY if self.filled == GOAWAY_HEAD => {
                 // The first bit of a stream's number is reserved.
-                Some(Sign::GoAway { last: self.field(HEAD) & !(1 << 31), code: self.field(HEAD + 4) })
+                Some(FrameEvent::GoAway { last_stream: self.field(HEAD) & !(1 << 31), code: self.field(HEAD + 4) })
             }
             _ => None,
         }
     }
 
+    /// The four-byte field at this offset.
     fn field(&self, at: usize) -> u32 {
         u32::from_be_bytes([self.head[at], self.head[at + 1], self.head[at + 2], self.head[at + 3]])
     }
@@ -108,15 +114,16 @@ mod tests {
         [&[0, 0, payload.len() as u8, kind, flags, 0, 0, 0, 1][..], payload].concat()
     }
 
-    /// What is seen where the bytes come in pieces of this size.
-    fn seen(bytes: &[u8], size: usize) -> Vec<Sign> {
-        let (mut frames, mut signs) = (Frames::default(), Vec::new());
-        bytes.chunks(size).for_each(|piece| frames.read(piece, |sign| signs.push(sign)));
-        signs
+    /// The events of `bytes` that come in pieces of this size.
+    fn events(bytes: &[u8], size: usize) -> Vec<FrameEvent> {
+        let mut scanner = FrameScanner::default();
+        let mut events = Vec::new();
+        bytes.chunks(size).for_each(|piece| scanner.read(piece, |event| events.push(event)));
+        events
     }
 
     #[test]
-    fn frames_are_found_however_they_are_cut() {
+    fn frames_are_found_in_pieces_of_any_size() {
         let stream = [
             frame(SETTINGS, 0, &[0, 3, 0, 0, 0, 100]),
             frame(DATA, 0, b"a piece"),
@@ -125,13 +132,13 @@ mod tests {
         ]
         .concat();
         for size in 1..=stream.len() {
-            let goaway = Sign::GoAway { last: 9, code: 0xb };
-            assert_eq!(seen(&stream, size), [Sign::Message, goaway, Sign::Message], "{size}");
+            let goaway = FrameEvent::GoAway { last_stream: 9, code: 0xb };
+            assert_eq!(events(&stream, size), [FrameEvent::Message, goaway, FrameEvent::Message], "{size}");
         }
     }
 
     #[test]
-    fn only_what_a_server_at_work_sends_is_progress() {
+    fn only_frames_of_a_server_at_work_are_progress() {
         for (kind, flags, payload, progress) in [
             (DATA, 0, &b"x"[..], true),
             (DATA, 0, b"", false),
@@ -142,11 +149,11 @@ mod tests {
             (SETTINGS, ACK, b"", false),
             (PING, 0, &[0; 8], false),
             (PING, ACK, &[0; 8], true),
-            // Too short to be one.
+            // Too short for a GOAWAY.
             (GOAWAY, 0, &[0; 7], false),
         ] {
-            let signs = seen(&frame(kind, flags, payload), 64);
-            let shows_work = signs.iter().any(|sign| matches!(sign, Sign::Message | Sign::Progress));
+            let events = events(&frame(kind, flags, payload), 64);
+            let shows_work = events.iter().any(|event| matches!(event, FrameEvent::Message | FrameEvent::Progress));
             assert_eq!(shows_work, progress, "{kind} {flags}");
         }
     }

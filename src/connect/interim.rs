@@ -1,19 +1,19 @@
-//! The interim responses that come before the response to an HTTP/1.1 request (RFC 9110 §15.2). A core.
+//! Counts the interim responses (1xx) before the response to an HTTP/1.1 request (RFC 9110 §15.2). A core.
 
-/// The most interim responses to a request. Go takes five.
+/// The most interim responses to one request. Go allows five.
 pub(super) const MAX_INTERIM: u32 = 20;
 
-/// Counts them.
+/// Counts the interim responses in the bytes of a server.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Interim {
+pub(super) struct InterimCounter {
     count: u32,
-    at: At,
+    position: Position,
 }
 
-/// The place in what a server sends.
+/// The position in what a server sends.
 #[derive(Debug, Clone, Copy)]
-enum At {
-    /// In a status line, of which so many bytes have come.
+enum Position {
+    /// In a status line, of which this many bytes have come.
     StatusLine(u8),
     /// In the rest of an interim response.
     Head { line_is_empty: bool },
@@ -21,50 +21,50 @@ enum At {
     Response,
 }
 
-/// The place of a status' first digit in its line, as in `HTTP/1.1 200`.
+/// The index of the status code's first digit in a status line: `HTTP/1.1 200`.
 const DIGIT: u8 = 9;
 
-impl Default for Interim {
+impl Default for InterimCounter {
     fn default() -> Self {
-        Self { count: 0, at: At::StatusLine(0) }
+        Self { count: 0, position: Position::StatusLine(0) }
     }
 }
 
-impl Interim {
+impl InterimCounter {
     /// The number of interim responses that have come.
     pub(super) fn count(&self) -> u32 {
         self.count
     }
 
-    /// Returns true if nothing has come behind the last of them.
+    /// Returns true if no byte has come after the last interim response.
     pub(super) fn is_between(&self) -> bool {
-        matches!(self.at, At::StatusLine(0))
+        matches!(self.position, Position::StatusLine(0))
     }
 
-    /// Takes the next bytes from the server. Returns false if there are too many interim responses in what has come.
+    /// Reads the next bytes from the server. Returns false if more than [`MAX_INTERIM`] interim responses have come.
     pub(super) fn read(&mut self, bytes: &[u8]) -> bool {
-        // Most responses come without any.
-        if matches!(self.at, At::StatusLine(0))
+        // A shortcut for the usual case: a response without interim responses.
+        if matches!(self.position, Position::StatusLine(0))
             && bytes.starts_with(b"HTTP/1.")
             && bytes.get(usize::from(DIGIT)).is_some_and(|digit| *digit != b'1')
         {
-            self.at = At::Response;
+            self.position = Position::Response;
         }
         for byte in bytes {
-            self.at = match (self.at, byte) {
-                (At::Response, _) => break,
+            self.position = match (self.position, byte) {
+                (Position::Response, _) => break,
                 // Empty lines before a response are skipped (RFC 9112 §2.2).
-                (At::StatusLine(0), b'\r' | b'\n') => At::StatusLine(0),
-                (At::StatusLine(DIGIT), b'1') => At::Head { line_is_empty: false },
-                (At::StatusLine(DIGIT), _) => At::Response,
-                (At::StatusLine(come), _) => At::StatusLine(come + 1),
-                (At::Head { line_is_empty: true }, b'\n') => {
+                (Position::StatusLine(0), b'\r' | b'\n') => Position::StatusLine(0),
+                (Position::StatusLine(DIGIT), b'1') => Position::Head { line_is_empty: false },
+                (Position::StatusLine(DIGIT), _) => Position::Response,
+                (Position::StatusLine(bytes), _) => Position::StatusLine(bytes + 1),
+                (Position::Head { line_is_empty: true }, b'\n') => {
                     self.count += 1;
-                    At::StatusLine(0)
+                    Position::StatusLine(0)
                 }
-                (At::Head { .. }, b'\n') => At::Head { line_is_empty: true },
-                (At::Head { line_is_empty }, b'\r') => At::Head { line_is_empty },
-                (At::Head { .. }, _) => At::Head { line_is_empty: false },
+                (Position::Head { .. }, b'\n') => Position::Head { line_is_empty: true },
+                (Position::Head { line_is_empty }, b'\r') => Position::Head { line_is_empty },
+                (Position::Head { .. }, _) => Position::Head { line_is_empty: false },
             };
         }
         self.count <= MAX_INTERIM
@@ -75,15 +75,16 @@ impl Interim {
 mod tests {
     use super::*;
 
-    /// How many there were, and true if they were not too many, where the bytes come in pieces of this size.
+    /// Returns the number of interim responses, and true if they are within the limit, for bytes in pieces of this
+    /// size.
     fn counted(bytes: &str, size: usize) -> (u32, bool) {
-        let mut interim = Interim::default();
-        let may_go_on = bytes.as_bytes().chunks(size).all(|piece| interim.read(piece));
-        (interim.count, may_go_on)
+        let mut counter = InterimCounter::default();
+        let is_within_limit = bytes.as_bytes().chunks(size).all(|piece| counter.read(piece));
+        (counter.count, is_within_limit)
     }
 
     #[test]
-    fn interim_responses_are_counted_however_they_are_cut() {
+    fn interim_responses_are_counted_in_pieces_of_any_size() {
         let hints = "HTTP/1.1 103 Early Hints\r\nlink: </a>\r\nlink: </b>\r\n\r\n";
         let go_on = "HTTP/1.1 100\r\n\r\n";
         let bare = "HTTP/1.1 102 Processing\nx: 1\n\n";

@@ -1,253 +1,195 @@
-//! A stream that notes when bytes left and came, which hyper does not tell, and that is read to its end after a write
+//! The byte stream below hyper: it records when bytes were written and read, and it is read to its end after a write
 //! has failed.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::interim::{Interim, MAX_INTERIM};
+use super::interim::{InterimCounter, MAX_INTERIM};
+use super::io_record::IoRecord;
 use crate::clock::{Instant, Timer, now};
-#[cfg(feature = "__tls")]
-use crate::tls::refusal;
 use crate::transport::Stream;
 
-/// When the first byte of the current request left, and its last, and the first byte of the current response came.
+/// The time that a stream on which a write has failed is still read without a byte from the peer.
 ///
-/// Whoever drives the connection writes the marks, whoever sends the request reads them; hyper's channel between the
-/// two orders what one does before what the other does after.
-#[derive(Debug, Default)]
-pub(crate) struct Marks {
-    noted: Mutex<Noted>,
-    /// The alert by which the server refused the client, in words.
-    refusal: OnceLock<Box<str>>,
-}
+/// A TCP socket whose writes fail has ended; other streams may not have.
+const LAST_READ_TIMEOUT: Duration = Duration::from_secs(5);
 
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Noted {
-    pub(crate) first_write: Option<Instant>,
-    /// `None` also while the peer does not take the rest of the request.
-    pub(crate) last_write: Option<Instant>,
-    pub(crate) first_read: Option<Instant>,
-    /// True if anything was read, be it an interim response, whose first byte does not count.
-    pub(crate) has_read: bool,
-    /// When bytes were last taken, whether or not others still wait.
-    pub(crate) progress: Option<Instant>,
-    /// The length of a write that failed. With TLS a part of it may have left.
-    pub(crate) failed: usize,
-}
-
-impl Marks {
-    /// Forgets the last exchange.
-    pub(crate) fn reset(&self) {
-        *self.lock() = Noted::default();
-    }
-
-    pub(crate) fn noted(&self) -> Noted {
-        *self.lock()
-    }
-
-    /// The alert by which the server refused the client, in words. It comes once, so [`reset`](Self::reset) leaves it.
-    pub(crate) fn refusal(&self) -> Option<&str> {
-        self.refusal.get().map(AsRef::as_ref)
-    }
-
-    /// Keeps a refusal. With TLS 1.3 it comes after the handshake, and neither h2 nor a failed write leaves it whole.
-    fn note_error(&self, error: &io::Error) {
-        if let Some(refusal) = refusal(error) {
-            let _ = self.refusal.set(refusal.into());
-        }
-    }
-
-    fn note_write(&self) {
-        let at = Some(now());
-        let mut noted = self.lock();
-        (noted.last_write, noted.progress) = (at, at);
-        noted.first_write = noted.first_write.or(at);
-    }
-
-    fn note_more_to_write(&self) {
-        self.lock().last_write = None;
-    }
-
-    fn note_failed_write(&self, bytes: usize) {
-        let mut noted = self.lock();
-        noted.last_write = None;
-        noted.failed = bytes;
-    }
-
-    /// Returns true if it is the first read since the last request.
-    fn note_read(&self) -> bool {
-        let mut noted = self.lock();
-        noted.first_read.get_or_insert_with(now);
-        !std::mem::replace(&mut noted.has_read, true)
-    }
-
-    /// Notes that the last read ended an interim response. `is_all` is true if nothing followed it in that read.
-    fn note_interim(&self, is_all: bool) {
-        self.lock().first_read = (!is_all).then(now);
-    }
-
-    // Nobody leaves it half written.
-    fn lock(&self) -> MutexGuard<'_, Noted> {
-        self.noted.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// Without TLS there are no alerts.
-#[cfg(not(feature = "__tls"))]
-fn refusal(_: &io::Error) -> Option<String> {
-    None
-}
-
-/// The treatment of bytes that are written after a write has failed.
+/// The treatment of writes after one has failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Unsent {
-    /// They wait. HTTP/1.1 is read meanwhile, and no more of the request's body is taken than fits into hyper's buffer.
-    Waits,
-    /// They are dropped. HTTP/2 is not read while a frame of its own waits; the windows bound how much is dropped.
-    Dropped,
+pub(super) enum WritesAfterFailure {
+    /// They stay pending, for HTTP/1.1: the response is read meanwhile, and hyper takes no more of the request's body
+    /// than fits into its buffer.
+    Wait,
+    /// They succeed and their bytes are dropped, for HTTP/2: hyper does not read while a frame of its own waits to be
+    /// written. The flow-control windows bound how much is dropped.
+    Discard,
 }
 
-/// A stream with marks.
+/// A stream that records the times of its bytes.
 ///
-/// hyper drops what it has not read yet when a write fails. A peer that answers in the middle of a request and closes
-/// makes the next write fail, so an error of a write is kept back until there is nothing more to read.
-pub(crate) struct Marked {
+/// A server that answers in the middle of a request and closes makes the next write fail. hyper would then drop what it
+/// has not read yet, the answer. So an error of a write is kept back until there is nothing more to read.
+pub(super) struct RecordedStream {
     stream: Box<dyn Stream>,
-    marks: Arc<Marks>,
-    unsent: Unsent,
-    interim: Interim,
-    /// Boxed, because few streams ever have one.
-    failure: Option<Box<Failure>>,
+    record: Arc<IoRecord>,
+    writes_after_failure: WritesAfterFailure,
+    interim: InterimCounter,
+    /// Boxed because few streams ever have one.
+    failure: Option<Box<WriteFailure>>,
 }
 
-/// How long a stream on which a write has failed is read without a byte from the peer. A TCP socket whose writes fail
-/// has ended; other streams need not have.
-const LAST_WORDS_TIMEOUT: Duration = Duration::from_secs(5);
-
-/// A write that failed.
-struct Failure {
-    /// `None` once the reader was told that the stream is over.
-    error: Option<io::Error>,
-    /// When the peer's silence has been too long.
-    deadline: Option<Instant>,
-    timer: Timer,
-}
-
-impl Marked {
-    pub(crate) fn new(stream: Box<dyn Stream>, unsent: Unsent) -> (Self, Arc<Marks>) {
-        let marks = Arc::new(Marks::default());
-        (Self { stream, marks: marks.clone(), unsent, interim: Interim::default(), failure: None }, marks)
+impl RecordedStream {
+    pub(super) fn new(stream: Box<dyn Stream>, writes_after_failure: WritesAfterFailure) -> (Self, Arc<IoRecord>) {
+        let record = IoRecord::new();
+        let interim = InterimCounter::default();
+        (Self { stream, record: record.clone(), writes_after_failure, interim, failure: None }, record)
     }
 
-    fn wrote(
+    /// Records the result of a write of `bytes` bytes.
+    fn after_write(
         &mut self,
         cx: &mut Context<'_>,
         written: Poll<io::Result<usize>>,
         bytes: usize,
     ) -> Poll<io::Result<usize>> {
         match &written {
-            Poll::Ready(Ok(1..)) => self.marks.note_write(),
-            // There is more to write, so the last byte has not left.
-            Poll::Pending => self.marks.note_more_to_write(),
-            Poll::Ready(Err(_)) => self.marks.note_failed_write(bytes),
+            Poll::Ready(Ok(1..)) => self.record.note_write(),
+            Poll::Pending => self.record.note_more_to_write(),
+            Poll::Ready(Err(_)) => self.record.note_failed_write(bytes),
             Poll::Ready(Ok(_)) => {}
         }
         self.keep_error(cx, written, bytes)
     }
 
-    /// Passes a write's result on; an error is kept for when there is nothing more to read.
+    /// Passes the result of a write on, unless it is an error. An error is kept until there is nothing more to read.
     fn keep_error<T>(&mut self, cx: &mut Context<'_>, written: Poll<io::Result<T>>, done: T) -> Poll<io::Result<T>> {
         match written {
             Poll::Ready(Err(error)) => {
-                self.failure = Some(Box::new(Failure { error: Some(error), deadline: None, timer: Timer::default() }));
-                // The stream is to be read once more, now that the failure is known.
+                self.failure = Some(Box::new(WriteFailure::new(error)));
+                // The stream must be read once more, now that the failure is known.
                 cx.waker().wake_by_ref();
-                self.after_failure(done).unwrap_or(Poll::Pending)
+                self.result_after_failure(done).unwrap_or(Poll::Pending)
             }
             written => written,
         }
     }
 
-    /// The result of a write after another one has failed; `None` where none has.
-    fn after_failure<T>(&self, done: T) -> Option<Poll<io::Result<T>>> {
+    /// The result of a write after another one has failed; `None` if none has.
+    fn result_after_failure<T>(&self, done: T) -> Option<Poll<io::Result<T>>> {
         let failure = self.failure.as_ref()?;
-        Some(match self.unsent {
-            // The reader knows that the stream is over.
-            _ if failure.error.is_none() => Poll::Ready(Err(io::ErrorKind::BrokenPipe.into())),
-            Unsent::Waits => Poll::Pending,
-            Unsent::Dropped => Poll::Ready(Ok(done)),
+        if failure.is_reported() {
+            return Some(Poll::Ready(Err(io::ErrorKind::BrokenPipe.into())));
+        }
+        Some(match self.writes_after_failure {
+            WritesAfterFailure::Wait => Poll::Pending,
+            WritesAfterFailure::Discard => Poll::Ready(Ok(done)),
         })
+    }
+
+    /// Records that `bytes` were read. Fails if they hold too many interim responses of HTTP/1.1.
+    fn after_read(&mut self, bytes: &[u8]) -> io::Result<()> {
+        if self.record.note_read() {
+            self.interim = InterimCounter::default();
+        }
+        // Over HTTP/2, interim responses come as frames, which are counted elsewhere.
+        if self.writes_after_failure == WritesAfterFailure::Discard {
+            return Ok(());
+        }
+        let count = self.interim.count();
+        if !self.interim.read(bytes) {
+            return Err(too_many_interim());
+        }
+        if self.interim.count() > count {
+            self.record.note_interim(self.interim.is_between());
+        }
+        Ok(())
     }
 }
 
-impl Failure {
-    /// The result of a read that came to `read` below, and to a byte at least where `came`.
-    fn read(&mut self, cx: &mut Context<'_>, read: Poll<io::Result<()>>, came: bool) -> Poll<io::Result<()>> {
-        if came || self.error.is_none() {
+/// The error for more than [`MAX_INTERIM`] interim responses.
+pub(super) fn too_many_interim() -> io::Error {
+    let message = format!("there are more than {MAX_INTERIM} interim responses (1xx)");
+    io::Error::new(io::ErrorKind::InvalidData, message)
+}
+
+/// A write that failed.
+struct WriteFailure {
+    /// The error; `None` once the reader was given the end of the stream.
+    error: Option<io::Error>,
+    /// When the wait for the peer ends; `None` while its bytes come.
+    deadline: Option<Instant>,
+    timer: Timer,
+}
+
+impl WriteFailure {
+    fn new(error: io::Error) -> Self {
+        Self { error: Some(error), deadline: None, timer: Timer::default() }
+    }
+
+    /// Returns true if the reader was given the end of the stream.
+    fn is_reported(&self) -> bool {
+        self.error.is_none()
+    }
+
+    /// Turns the result of a read of the stream into the one for hyper. `has_bytes` is true if bytes were read.
+    fn after_read(
+        &mut self,
+        cx: &mut Context<'_>,
+        read: Poll<io::Result<()>>,
+        has_bytes: bool,
+    ) -> Poll<io::Result<()>> {
+        if has_bytes || self.is_reported() {
             self.deadline = None;
             return read;
         }
         if read.is_pending() {
-            let deadline = *self.deadline.get_or_insert_with(|| now() + LAST_WORDS_TIMEOUT);
+            let deadline = *self.deadline.get_or_insert_with(|| now() + LAST_READ_TIMEOUT);
             ready!(self.timer.poll_until(cx, deadline));
         }
         match (read, self.error.take()) {
-            // The peer had closed: Linux says EPIPE for a reset after the peer's FIN, and macOS keeps the reset for the
-            // reader. After any other error the end is that of a connection that was cut, and a body that lasts until
-            // the end may lack some of its bytes.
+            // The peer has closed its side: Linux reports EPIPE for a reset after the peer's FIN, and macOS keeps the
+            // reset for the reader. After any other error the connection was cut, and a body that lasts until the end
+            // of the connection may lack some of its bytes.
             (Poll::Ready(Ok(())), Some(error)) if error.kind() == io::ErrorKind::BrokenPipe => Poll::Ready(Ok(())),
-            // What the peer said, an alert of TLS, explains why the write failed.
-            (Poll::Ready(Err(said)), Some(_)) if said.kind() == io::ErrorKind::InvalidData => Poll::Ready(Err(said)),
+            // A TLS alert of the peer explains why the write failed.
+            (Poll::Ready(Err(alert)), Some(_)) if alert.kind() == io::ErrorKind::InvalidData => Poll::Ready(Err(alert)),
             (_, Some(error)) => Poll::Ready(Err(error)),
             (read, None) => read,
         }
     }
 }
 
-impl AsyncRead for Marked {
+impl AsyncRead for RecordedStream {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let before = buf.filled().len();
         let read = Pin::new(&mut self.stream).poll_read(cx, buf);
         if let Poll::Ready(Err(error)) = &read {
-            self.marks.note_error(error);
+            self.record.note_error(error);
         }
-        let came = buf.filled().len() > before;
-        if came {
-            if self.marks.note_read() {
-                self.interim = Interim::default();
-            }
-            // HTTP/2 has frames.
-            if self.unsent == Unsent::Waits {
-                let count = self.interim.count();
-                if !self.interim.read(&buf.filled()[before..]) {
-                    buf.set_filled(before);
-                    let what = format!("there are more than {MAX_INTERIM} interim responses (1xx)");
-                    return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, what)));
-                }
-                if self.interim.count() > count {
-                    self.marks.note_interim(self.interim.is_between());
-                }
-            }
+        let has_bytes = buf.filled().len() > before;
+        if has_bytes && let Err(error) = self.after_read(&buf.filled()[before..]) {
+            buf.set_filled(before);
+            return Poll::Ready(Err(error));
         }
         match &mut self.failure {
             None => read,
-            Some(failure) => failure.read(cx, read, came),
+            Some(failure) => failure.after_read(cx, read, has_bytes),
         }
     }
 }
 
-impl AsyncWrite for Marked {
+impl AsyncWrite for RecordedStream {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        if let Some(written) = self.after_failure(buf.len()) {
+        if let Some(written) = self.result_after_failure(buf.len()) {
             return written;
         }
         let written = Pin::new(&mut self.stream).poll_write(cx, buf);
-        self.wrote(cx, written, buf.len())
+        self.after_write(cx, written, buf.len())
     }
 
     fn poll_write_vectored(
@@ -255,16 +197,16 @@ impl AsyncWrite for Marked {
         cx: &mut Context<'_>,
         bufs: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        // Of one piece, which most requests are, the system makes shorter work when it is written as one.
+        // Most requests are one piece, which the system writes faster without a vector.
         if let [whole] = bufs {
             return self.poll_write(cx, whole);
         }
         let bytes: usize = bufs.iter().map(|buf| buf.len()).sum();
-        if let Some(written) = self.after_failure(bytes) {
+        if let Some(written) = self.result_after_failure(bytes) {
             return written;
         }
         let written = Pin::new(&mut self.stream).poll_write_vectored(cx, bufs);
-        self.wrote(cx, written, bytes)
+        self.after_write(cx, written, bytes)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -272,10 +214,10 @@ impl AsyncWrite for Marked {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        if let Some(flushed) = self.after_failure(()) {
+        if let Some(flushed) = self.result_after_failure(()) {
             return flushed;
         }
-        // With TLS it is mostly here that what was written leaves.
+        // Over TLS most bytes leave in a flush, so its errors are kept as well.
         let flushed = Pin::new(&mut self.stream).poll_flush(cx);
         self.keep_error(cx, flushed, ())
     }
@@ -292,17 +234,18 @@ mod tests {
     use futures_util::FutureExt;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
+    use super::super::io_record::IoTimes;
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn the_first_read_and_the_last_write_count() {
+    async fn the_times_of_the_first_read_and_the_last_write_are_recorded() {
         let start = now();
         let (near, mut far) = tokio::io::duplex(64);
-        let (mut stream, marks) = Marked::new(Box::new(near), Unsent::Waits);
+        let (mut stream, record) = RecordedStream::new(Box::new(near), WritesAfterFailure::Wait);
         let pause = || tokio::time::sleep(Duration::from_millis(10));
         let at = |mark: Option<Instant>| mark.map(|mark| (mark - start).as_millis());
         let marked = || {
-            let Noted { first_write, last_write, first_read, .. } = marks.noted();
+            let IoTimes { first_write, last_write, first_read, .. } = record.times();
             [first_write, last_write, first_read]
         };
         assert_eq!(marked(), [None; 3]);
@@ -316,21 +259,21 @@ mod tests {
             stream.read_exact(&mut [0; 6]).await.unwrap();
         }
         assert_eq!(marked().map(at), [Some(10), Some(20), Some(30)]);
-        marks.reset();
+        record.reset();
         assert_eq!(marked(), [None; 3]);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_request_the_peer_does_not_take_is_not_sent() {
+    async fn a_request_that_the_peer_does_not_take_has_no_last_write() {
         let (near, _far) = tokio::io::duplex(4);
-        let (mut stream, marks) = Marked::new(Box::new(near), Unsent::Waits);
+        let (mut stream, record) = RecordedStream::new(Box::new(near), WritesAfterFailure::Wait);
         let stuck = tokio::time::timeout(Duration::from_millis(1), stream.write_all(b"too much"));
         assert!(stuck.await.is_err());
-        assert_eq!(marks.noted().last_write, None);
-        assert!(marks.noted().progress.is_some(), "some of it was taken");
+        assert_eq!(record.times().last_write, None);
+        assert!(record.times().last_progress.is_some(), "the peer took some of it");
     }
 
-    /// A stream whose writes fail, and which has something to say before it ends or falls silent.
+    /// A stream whose writes fail, and whose reads give `says` before it ends or falls silent.
     struct Broken {
         error: io::ErrorKind,
         says: &'static [u8],
@@ -392,15 +335,15 @@ mod tests {
 
     #[cfg(feature = "__tls")]
     #[tokio::test(start_paused = true)]
-    async fn an_alert_is_kept_though_a_write_failed_before_it_was_read() {
-        for unsent in [Unsent::Waits, Unsent::Dropped] {
-            let (mut stream, marks) = Marked::new(Box::new(Refused), unsent);
-            assert_eq!(marks.refusal(), None);
+    async fn an_alert_that_is_read_after_a_failed_write_is_kept() {
+        for writes in [WritesAfterFailure::Wait, WritesAfterFailure::Discard] {
+            let (mut stream, record) = RecordedStream::new(Box::new(Refused), writes);
+            assert_eq!(record.refusal(), None);
             drop(stream.write(b"ask").now_or_never());
             let read = stream.read(&mut [0; 8]).await.unwrap_err();
-            assert_eq!(read.kind(), io::ErrorKind::InvalidData, "{unsent:?}: {read}");
-            marks.reset();
-            assert_eq!(marks.refusal(), Some("the server wants a certificate of the client"), "{unsent:?}");
+            assert_eq!(read.kind(), io::ErrorKind::InvalidData, "{writes:?}: {read}");
+            record.reset();
+            assert_eq!(record.refusal(), Some("the server wants a certificate of the client"), "{writes:?}");
         }
     }
 
@@ -415,20 +358,24 @@ mod tests {
             // Neither an end nor a byte comes for too long.
             (BrokenPipe, false, Err(BrokenPipe)),
         ] {
-            for (unsent, flush) in [(Unsent::Waits, false), (Unsent::Waits, true), (Unsent::Dropped, false)] {
+            for (writes, flush) in [
+                (WritesAfterFailure::Wait, false),
+                (WritesAfterFailure::Wait, true),
+                (WritesAfterFailure::Discard, false),
+            ] {
                 let broken = Broken { error, says: b"an answer", ends };
-                let (mut stream, marks) = Marked::new(Box::new(broken), unsent);
+                let (mut stream, record) = RecordedStream::new(Box::new(broken), writes);
                 let written = match flush {
                     true => stream.flush().now_or_never().map(|flushed| flushed.map(|()| 3)),
                     false => stream.write(b"ask").now_or_never(),
                 };
-                assert_eq!(written.map(Result::unwrap), (unsent == Unsent::Dropped).then_some(3));
-                assert_eq!(marks.noted().last_write, None);
+                assert_eq!(written.map(Result::unwrap), (writes == WritesAfterFailure::Discard).then_some(3));
+                assert_eq!(record.times().last_write, None);
                 let (start, mut said) = (now(), Vec::new());
                 let read = stream.read_to_end(&mut said).await;
-                let waited = if ends { Duration::ZERO } else { LAST_WORDS_TIMEOUT };
-                assert_eq!((said.as_slice(), now() - start), (&b"an answer"[..], waited), "{error} {ends} {unsent:?}");
-                assert_eq!(read.map(drop).map_err(|error| error.kind()), end, "{error} {ends} {unsent:?}");
+                let waited = if ends { Duration::ZERO } else { LAST_READ_TIMEOUT };
+                assert_eq!((said.as_slice(), now() - start), (&b"an answer"[..], waited), "{error} {ends} {writes:?}");
+                assert_eq!(read.map(drop).map_err(|error| error.kind()), end, "{error} {ends} {writes:?}");
                 assert_eq!(stream.write(b"more").await.unwrap_err().kind(), BrokenPipe, "the stream is over");
             }
         }

@@ -1,240 +1,243 @@
-//! What a host's name answers, and which of that may be dialled.
+//! The addresses of a host that may be dialled, family by family as DNS answers.
 
 use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures_util::Stream;
 use futures_util::future::{BoxFuture, Either};
 
-use super::{AddressPolicy, ConnectError, Connector};
+use super::addresses::AddressPolicy;
+use super::error::ConnectError;
 use crate::clock::{self, Instant};
-use crate::dns::{Answer, ResolveError, ResolveErrorKind};
+use crate::dns::{Answer, CachedResolver, ResolveError, ResolveErrorKind};
 use crate::origin::Host;
 use crate::race::FailedAddress;
+use crate::sync::lock;
 use crate::trace::{DialTrace, DnsLookup, Event, Family, Source};
 
-/// What a family answers, and when that was known.
-type Addressed = (Family, Arc<[IpAddr]>, Instant);
+/// The addresses of one family that may be dialled, and when they were known.
+type FamilyAddresses = (Family, Arc<[IpAddr]>, Instant);
+
+/// The lookup of a host's addresses in all families. It keeps what went wrong, to explain a dial without a connection.
+pub(super) struct Lookup<'a> {
+    resolver: &'a CachedResolver,
+    policy: &'a AddressPolicy,
+    trace: &'a DialTrace,
+    /// The failure of a family that explains most.
+    failed: Mutex<Option<Arc<ResolveError>>>,
+    /// An address that the policy does not allow.
+    denied: Mutex<Option<IpAddr>>,
+    /// True if a family had an answer.
+    has_answer: AtomicBool,
+}
 
 /// The answers of at most two families, each as it comes.
-pub(super) struct Answers<'a>([Option<Answering<'a>>; 2]);
+pub(super) struct Answers<'a>([Option<PendingAnswer<'a>>; 2]);
 
-/// An answer that is there, or on its way.
-enum Answering<'a> {
-    Known(Addressed),
-    Asked(BoxFuture<'a, Addressed>),
+/// A family's answer that is known at once, or has to be waited for.
+enum PendingAnswer<'a> {
+    Known(FamilyAddresses),
+    Asked(BoxFuture<'a, FamilyAddresses>),
 }
 
 impl Stream for Answers<'_> {
-    type Item = Addressed;
+    type Item = FamilyAddresses;
 
-    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Addressed>> {
-        for answering in &mut self.0 {
-            let over = match answering.take() {
-                Some(Answering::Known(answer)) => Poll::Ready(answer),
-                Some(Answering::Asked(mut asked)) => {
-                    let polled = asked.as_mut().poll(cx);
-                    *answering = polled.is_pending().then_some(Answering::Asked(asked));
-                    polled
-                }
-                None => continue,
-            };
-            if let Poll::Ready(answer) = over {
-                return Poll::Ready(Some(answer));
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<FamilyAddresses>> {
+        let mut is_over = true;
+        for pending in &mut self.0 {
+            match pending.take() {
+                None => {}
+                Some(PendingAnswer::Known(answer)) => return Poll::Ready(Some(answer)),
+                Some(PendingAnswer::Asked(mut asked)) => match asked.as_mut().poll(cx) {
+                    Poll::Ready(answer) => return Poll::Ready(Some(answer)),
+                    Poll::Pending => {
+                        *pending = Some(PendingAnswer::Asked(asked));
+                        is_over = false;
+                    }
+                },
             }
         }
-        if self.0.iter().all(Option::is_none) { Poll::Ready(None) } else { Poll::Pending }
+        if is_over { Poll::Ready(None) } else { Poll::Pending }
     }
 }
 
-fn family_of(ip: IpAddr) -> &'static [Family] {
-    match Family::of(ip) {
-        Family::V4 => &[Family::V4],
-        Family::V6 => &[Family::V6],
+/// The families in which `host` has addresses: one for an address in the URL, those of the settings for a name.
+pub(super) fn families_of(host: &Host, wanted: &'static [Family]) -> &'static [Family] {
+    match host {
+        Host::Name(_) => wanted,
+        Host::Ip(ip) => match Family::of(*ip) {
+            Family::V4 => &[Family::V4],
+            Family::V6 => &[Family::V6],
+        },
     }
 }
 
-impl Connector {
-    /// The answers of the host's families, each as it comes. They are asked for at once, and what is known is told to the trace.
-    pub(super) fn resolve<'a>(
-        &'a self,
-        host: &'a Host,
-        policy: &'a AddressPolicy,
-        lookups: &'a Lookups,
-        now: Instant,
-        trace: &'a DialTrace,
-    ) -> (&'static [Family], Answers<'a>) {
+impl<'a> Lookup<'a> {
+    pub(super) fn new(resolver: &'a CachedResolver, policy: &'a AddressPolicy, trace: &'a DialTrace) -> Self {
+        Self {
+            resolver,
+            policy,
+            trace,
+            failed: Mutex::default(),
+            denied: Mutex::default(),
+            has_answer: AtomicBool::new(false),
+        }
+    }
+
+    /// Asks for the addresses of `host` in `families`, which are at most two. All are asked for at once; what is cached
+    /// is known and traced at `now`.
+    pub(super) fn answers<'l>(&'l self, host: &'l Host, families: &[Family], now: Instant) -> Answers<'l> {
         match host {
-            Host::Ip(ip) => {
-                let (family, addresses) = literal(*ip, now, trace);
-                let addresses = allowed(addresses, policy, |_| true, lookups);
-                (family_of(*ip), Answers([Some(Answering::Known((family, addresses, now))), None]))
-            }
+            Host::Ip(ip) => Answers([Some(PendingAnswer::Known(self.literal(*ip, now))), None]),
             Host::Name(name) => {
-                let families = self.addresses.families();
-                let lookup = |family: &Family| self.lookup(name, *family, policy, lookups, now, trace);
-                (families, Answers([families.first().map(lookup), families.get(1).map(lookup)]))
+                let lookup = |family: &Family| self.family(name, *family, now);
+                Answers([families.first().map(lookup), families.get(1).map(lookup)])
             }
         }
     }
 
-    fn lookup<'a>(
-        &'a self,
-        name: &'a Arc<str>,
-        family: Family,
-        policy: &'a AddressPolicy,
-        lookups: &'a Lookups,
-        now: Instant,
-        trace: &'a DialTrace,
-    ) -> Answering<'a> {
+    /// The answer for an address in the URL.
+    fn literal(&self, ip: IpAddr, now: Instant) -> FamilyAddresses {
+        let family = Family::of(ip);
+        let addresses: Arc<[IpAddr]> = Arc::new([ip]);
+        let name: Arc<str> = ip.to_string().into();
+        let lookup = DnsLookup::answered(name.clone(), family, addresses.clone(), Duration::MAX, Source::Literal);
+        self.trace.emit_both_at(now, Event::DnsStart { name, family }, Event::DnsEnd(lookup));
+        (family, self.allowed(addresses, |_| true), now)
+    }
+
+    fn family<'l>(&'l self, name: &'l Arc<str>, family: Family, now: Instant) -> PendingAnswer<'l> {
         match self.resolver.lookup_at(now, name, family) {
             Either::Left(outcome) => {
-                let (lookup, addressed) = self.answered(name, family, outcome, policy, lookups, now);
+                let (lookup, addresses) = self.answered(name, family, outcome, now);
                 let start = Event::DnsStart { name: name.clone(), family };
-                trace.emit_both_at(now, start, Event::DnsEnd(lookup));
-                Answering::Known(addressed)
+                self.trace.emit_both_at(now, start, Event::DnsEnd(lookup));
+                PendingAnswer::Known(addresses)
             }
             Either::Right(asked) => {
-                let asking = Asking::start(name, family, now, trace);
-                Answering::Asked(Box::pin(async move {
-                    let mut asking = asking;
+                let guard = LookupGuard::start(name, family, now, self.trace);
+                PendingAnswer::Asked(Box::pin(async move {
+                    // The future owns the whole guard, not only the field that it sets.
+                    let mut guard = guard;
                     let outcome = asked.wait().await;
-                    asking.over = true;
+                    guard.is_over = true;
                     let now = clock::now();
-                    let (lookup, addressed) = self.answered(name, family, outcome, policy, lookups, now);
-                    trace.emit_at(now, Event::DnsEnd(lookup));
-                    addressed
+                    let (lookup, addresses) = self.answered(name, family, outcome, now);
+                    self.trace.emit_at(now, Event::DnsEnd(lookup));
+                    addresses
                 }))
             }
         }
     }
 
+    /// Turns the resolver's answer into one for the trace and one for the race.
     fn answered(
         &self,
         name: &Arc<str>,
         family: Family,
         outcome: Result<Answer, ResolveError>,
-        policy: &AddressPolicy,
-        lookups: &Lookups,
         now: Instant,
-    ) -> (DnsLookup, Addressed) {
+    ) -> (DnsLookup, FamilyAddresses) {
         match outcome {
             Ok(answer) => {
                 let addresses = answer.addresses().clone();
-                let (ttl, source) = (answer.ttl(), answer.source());
-                let lookup = DnsLookup::answered(name.clone(), family, addresses.clone(), ttl, source);
-                lookups.answered.store(true, Ordering::Relaxed);
-                (lookup, (family, allowed(addresses, policy, is_worth_dialling, lookups), now))
+                let lookup =
+                    DnsLookup::answered(name.clone(), family, addresses.clone(), answer.ttl(), answer.source());
+                self.has_answer.store(true, Ordering::Relaxed);
+                (lookup, (family, self.allowed(addresses, is_worth_dialling), now))
             }
             Err(error) => {
-                let (source, error) = (error.answered_from(), Arc::new(error));
+                let source = error.answered_from();
+                let error = Arc::new(error);
                 let lookup = DnsLookup::failed(name.clone(), family, source, error.clone());
-                lookups.failed(error);
+                self.note_failed(error);
                 (lookup, (family, Arc::default(), now))
             }
         }
     }
-}
 
-fn literal(ip: IpAddr, now: Instant, trace: &DialTrace) -> (Family, Arc<[IpAddr]>) {
-    let (family, addresses) = (Family::of(ip), Arc::new([ip]));
-    let name: Arc<str> = ip.to_string().into();
-    let lookup = DnsLookup::answered(name.clone(), family, addresses.clone(), Duration::MAX, Source::Literal);
-    trace.emit_both_at(now, Event::DnsStart { name, family }, Event::DnsEnd(lookup));
-    (family, addresses)
-}
-
-/// The addresses that are worth dialling and may be. The others are refused here, after resolution and before every
-/// attempt, so that a name cannot be rebound to what its client may not reach.
-fn allowed(
-    addresses: Arc<[IpAddr]>,
-    policy: &AddressPolicy,
-    worth: impl Fn(&IpAddr) -> bool,
-    lookups: &Lookups,
-) -> Arc<[IpAddr]> {
-    let wanted = |ip: &IpAddr| worth(ip) && policy.allows(*ip);
-    if addresses.iter().all(&wanted) {
-        return addresses;
+    /// Keeps the addresses that are worth dialling and that the policy allows.
+    ///
+    /// Addresses are checked after every resolution, so a name cannot be rebound to an address that the client may not
+    /// reach.
+    fn allowed(&self, addresses: Arc<[IpAddr]>, is_worthwhile: impl Fn(&IpAddr) -> bool) -> Arc<[IpAddr]> {
+        let is_wanted = |ip: &IpAddr| is_worthwhile(ip) && self.policy.allows(*ip);
+        if addresses.iter().all(&is_wanted) {
+            return addresses;
+        }
+        if let Some(denied) = addresses.iter().find(|ip| !self.policy.allows(**ip)) {
+            lock(&self.denied).get_or_insert(*denied);
+        }
+        addresses.iter().copied().filter(is_wanted).collect()
     }
-    lookups.denied(addresses.iter().find(|ip| !policy.allows(**ip)).copied());
-    addresses.iter().copied().filter(wanted).collect()
+
+    /// Keeps the failure that explains more: "no such name" more than a failed query, and that more than "no addresses
+    /// in this family".
+    fn note_failed(&self, error: Arc<ResolveError>) {
+        let weight = |error: &ResolveError| match error.kind() {
+            ResolveErrorKind::NoData => 0,
+            kind if !kind.is_negative() => 1,
+            _ => 2,
+        };
+        let mut kept = lock(&self.failed);
+        if kept.as_ref().is_none_or(|kept| weight(kept) <= weight(&error)) {
+            *kept = Some(error);
+        }
+    }
+
+    /// Explains a dial that found no connection, after these addresses `failed`.
+    ///
+    /// A failed address explains more than a failed lookup. Without either, a denied address is the reason.
+    pub(super) fn explain(&self, failed: Vec<FailedAddress>) -> ConnectError {
+        if !failed.is_empty() {
+            return ConnectError::Unreachable(failed);
+        }
+        if let Some(denied) = *lock(&self.denied) {
+            return ConnectError::Denied(denied);
+        }
+        if self.has_answer.load(Ordering::Relaxed) {
+            return ConnectError::Unreachable(failed);
+        }
+        match lock(&self.failed).take() {
+            Some(error) => ConnectError::Resolve(Arc::unwrap_or_clone(error)),
+            None => ConnectError::Unreachable(failed),
+        }
+    }
 }
 
-/// A lookup under way; dropped before it is over, nobody waits for it any more.
-struct Asking<'a> {
+/// Traces the end of a lookup that is dropped before its answer.
+struct LookupGuard<'a> {
     family: Family,
     trace: &'a DialTrace,
-    over: bool,
+    is_over: bool,
 }
 
-impl<'a> Asking<'a> {
+impl<'a> LookupGuard<'a> {
     fn start(name: &Arc<str>, family: Family, now: Instant, trace: &'a DialTrace) -> Self {
         trace.emit_at(now, Event::DnsStart { name: name.clone(), family });
-        Self { family, trace, over: false }
+        Self { family, trace, is_over: false }
     }
 }
 
-impl Drop for Asking<'_> {
+impl Drop for LookupGuard<'_> {
     fn drop(&mut self) {
-        if !self.over {
+        if !self.is_over {
             self.trace.emit(Event::DnsCancelled { family: self.family });
         }
     }
 }
 
-/// Whether there can be a peer: DNS may list addresses that mean "any", or many, or need a scope it cannot give.
+/// Returns true if a host can have this address. DNS may list unspecified and multicast addresses, and link-local ones,
+/// which need a scope that DNS cannot give.
 fn is_worth_dialling(ip: &IpAddr) -> bool {
     match ip.to_canonical() {
         IpAddr::V4(ip) => !ip.is_unspecified() && !ip.is_multicast() && !ip.is_broadcast(),
         IpAddr::V6(ip) => !ip.is_unspecified() && !ip.is_multicast() && !ip.is_unicast_link_local(),
-    }
-}
-
-/// What came of the lookups, to explain a race without a winner.
-#[derive(Default)]
-pub(super) struct Lookups {
-    /// The one that is worth telling.
-    failed: Mutex<Option<Arc<ResolveError>>>,
-    denied: Mutex<Option<IpAddr>>,
-    answered: AtomicBool,
-}
-
-impl Lookups {
-    /// That there is no such name is worth the most, that it has no addresses of a family the least.
-    fn failed(&self, error: Arc<ResolveError>) {
-        let worth = |error: &ResolveError| match error.kind() {
-            ResolveErrorKind::NoData => 0,
-            kind if !kind.is_negative() => 1,
-            _ => 2,
-        };
-        let mut told = self.failed.lock().unwrap_or_else(PoisonError::into_inner);
-        if told.as_ref().is_none_or(|told| worth(told) <= worth(&error)) {
-            *told = Some(error);
-        }
-    }
-
-    fn denied(&self, ip: Option<IpAddr>) {
-        let mut denied = self.denied.lock().unwrap_or_else(PoisonError::into_inner);
-        *denied = denied.or(ip);
-    }
-
-    /// What is worth telling: an address that failed rather than a lookup, a failure rather than "no addresses".
-    pub(super) fn explain(&self, failed: Vec<FailedAddress>) -> ConnectError {
-        let denied = *self.denied.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(denied) = denied.filter(|_| failed.is_empty()) {
-            return ConnectError::Denied(denied);
-        }
-        if !failed.is_empty() || self.answered.load(Ordering::Relaxed) {
-            return ConnectError::Refused(failed);
-        }
-        match self.failed.lock().unwrap_or_else(PoisonError::into_inner).take() {
-            Some(error) => ConnectError::Resolve(Arc::unwrap_or_clone(error)),
-            None => ConnectError::Refused(failed),
-        }
     }
 }
 
@@ -243,7 +246,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_without_a_peer_are_not_worth_dialling() {
+    fn addresses_that_no_host_can_have_are_not_dialled() {
         let useless = ["0.0.0.0", "224.0.0.1", "255.255.255.255", "::", "ff02::1", "fe80::1", "::ffff:0.0.0.0"];
         assert!(useless.iter().all(|ip| !is_worth_dialling(&ip.parse().unwrap())));
         let useful = ["127.0.0.1", "10.0.0.1", "::1", "2001:db8::1", "fd00::1", "::ffff:192.0.2.1"];

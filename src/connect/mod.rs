@@ -1,536 +1,457 @@
-//! From an origin to a connection: resolve, race, shake hands.
+//! From an origin to a connection: resolve, race, secure, begin to speak HTTP.
+//!
+//! | step | file |
+//! |---|---|
+//! | which proxy, if any | `proxy.rs`, `no_proxy.rs` |
+//! | addresses of the host | `lookup.rs`, by the settings in `addresses.rs` |
+//! | the first address that connects | the `race` module |
+//! | the way through a proxy | `tunnel.rs`, `proxy_server.rs` |
+//! | TLS | `secure.rs` |
+//! | HTTP/1.1 or HTTP/2 | `protocol.rs`, `handshake.rs` |
+//! | the open connection | `conn.rs`, and its task in `serve.rs` |
+//! | the HTTP/2 task | `h2_runtime.rs`, `h2_timer.rs`, `h2_pings.rs`, `part_wakers.rs` |
+//! | the bytes of a connection | `io.rs`, `io_record.rs`, `interim.rs`, `h2_watch.rs`, `frames.rs` |
+//! | failures | `error.rs`, `timeout.rs` |
 
 mod addresses;
-mod bells;
 mod conn;
+#[cfg(test)]
+mod conn_tests;
+mod connected;
 mod error;
 mod frames;
+mod h2_pings;
+mod h2_runtime;
+mod h2_timer;
+mod h2_watch;
+mod handshake;
 mod interim;
 mod io;
+mod io_record;
 mod lookup;
-mod multiplexed;
+mod message;
+mod name_use;
 mod no_proxy;
+mod part_wakers;
+mod protocol;
 mod proxy;
-mod pulse;
-mod watched;
+mod proxy_server;
+mod secure;
+mod serve;
+mod streams;
+mod timeout;
+mod tunnel;
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 pub(crate) use addresses::AddressPolicy;
 pub use addresses::Addresses;
-pub(crate) use conn::{Capacity, Conn, HttpConfig, Interest, Message, Opened, Protocol, SendError, Times};
-use error::is_exhaustion;
+pub(crate) use conn::Conn;
+use connected::ConnectedStream;
+pub use error::ProxyError;
 pub(crate) use error::{ConnectError, reason};
-use futures_util::StreamExt;
-use lookup::Lookups;
-pub(crate) use multiplexed::has_body;
-use proxy::{Detour, NotLed};
-pub(crate) use proxy::{Forwarding, Proxies};
-pub use proxy::{Proxy, ProxyError};
+use error::{is_exhaustion, is_no_route};
+pub(crate) use h2_runtime::note_has_body;
+pub(crate) use handshake::HttpConfig;
+use handshake::handshake;
+use lookup::{Answers, Lookup, families_of};
+pub(crate) use message::{ExchangeTimes, Message, SendError};
+pub(crate) use name_use::NameUse;
+pub(crate) use protocol::{Protocol, Versions};
+pub(crate) use proxy::Proxies;
+pub use proxy::Proxy;
+pub(crate) use proxy_server::Forwarding;
+use proxy_server::ProxyServer;
+use secure::Security;
+pub(crate) use serve::Opened;
+pub(crate) use streams::Capacity;
+use tunnel::{ProxyRoute, hosts_for};
 
 use crate::clock::{self, Instant};
 use crate::dns::CachedResolver;
 use crate::origin::{Host, Origin, Scheme};
 use crate::race::{self, AddressOrder, FailedAddress, Race, Scores, SourceAddress};
 #[cfg(feature = "__tls")]
-use crate::tls::{Shaken, Tls};
-use crate::trace::{DialTrace, Event, Phase, TlsFacts};
-use crate::transport::{self, Probe, Transport};
+use crate::tls::Tls;
+use crate::trace::{DialTrace, Event, Family};
+#[cfg(unix)]
+use crate::transport::connect_unix;
+use crate::transport::{Connecting, Probe, Transport};
 
-/// Opens connections.
+/// Opens connections, as a client's settings say.
 pub(crate) struct Connector {
     pub(crate) resolver: CachedResolver,
     pub(crate) transport: Arc<dyn Transport>,
     pub(crate) proxies: Proxies,
-    /// The Unix domain socket that all connections lead to.
+    /// The Unix domain socket that all connections lead to; `None` to connect to the origin's addresses.
     #[cfg(unix)]
     pub(crate) unix: Option<Arc<std::path::Path>>,
     pub(crate) versions: Versions,
     pub(crate) addresses: Addresses,
     pub(crate) policy: AddressPolicy,
     pub(crate) scores: Scores,
+    /// TLS with origins.
     #[cfg(feature = "__tls")]
     pub(crate) tls: Tls,
-    /// For proxies that want TLS themselves.
+    /// TLS with proxies.
     #[cfg(feature = "__tls")]
     pub(crate) proxy_tls: Tls,
-    /// Whether others speak over its lines, who do not know what a proxy wants to be shown.
-    pub(crate) for_others: bool,
+    /// True if the streams are for the pool of another crate, which cannot add a `Proxy-Authorization` header to
+    /// requests.
+    pub(crate) for_other_pools: bool,
     pub(crate) http: HttpConfig,
-    /// For everything from the lookup to the handshake.
+    /// The longest that a dial may take, from the lookup to the HTTP handshake.
     pub(crate) timeout: Duration,
-    /// For the TLS handshake with one address.
+    /// The longest that a TLS handshake with one address may take.
     #[cfg(feature = "__tls")]
     pub(crate) tls_timeout: Duration,
 }
 
-/// A stream to an origin, over which nothing was said yet.
-pub(crate) struct Line {
-    pub(crate) stream: Box<dyn transport::Stream>,
-    /// What its TLS handshake came to.
-    pub(crate) facts: Option<Arc<TlsFacts>>,
-    pub(crate) remote: Option<SocketAddr>,
-    /// Set where it leads to a proxy that forwards requests.
-    pub(crate) forwarding: Option<Forwarding>,
-    pub(crate) interest: Option<Interest>,
-    /// Looks at the socket below.
-    pub(crate) probe: Option<Probe>,
-}
-
-/// Which versions of HTTP are spoken.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) enum Versions {
-    /// What the server prefers, where TLS lets it say so; HTTP/1.1 otherwise.
-    #[default]
-    Any,
-    Http1,
-    /// Without asking: prior knowledge (RFC 9113 §3.3).
-    Http2,
-}
-
-impl Versions {
-    /// The protocols to offer by ALPN.
-    #[cfg(feature = "__tls")]
-    pub(crate) fn alpn(self) -> &'static [&'static [u8]] {
-        match self {
-            Self::Any => &[b"h2", b"http/1.1"],
-            Self::Http1 => &[b"http/1.1"],
-            Self::Http2 => &[b"h2"],
-        }
-    }
-
-    /// What is spoken where ALPN came to this.
-    fn protocol(self, alpn: Option<&str>) -> Protocol {
-        match (self, alpn) {
-            (Self::Http2, _) | (Self::Any, Some("h2")) => Protocol::Http2,
-            _ => Protocol::Http1,
-        }
-    }
+/// The time limits of a dial.
+#[derive(Clone, Copy)]
+struct DialTime {
+    start: Instant,
+    /// When the connect timeout passes; `None` if that is too far away for the clock.
+    end: Option<Instant>,
 }
 
 impl Connector {
-    /// Opens a connection to `origin` and begins to speak HTTP, telling `trace` what happens.
+    /// Opens a connection to `origin` and begins to speak HTTP on it.
     pub(crate) async fn open<B: Message>(
         &self,
         origin: &Origin,
         trace: &Arc<DialTrace>,
     ) -> Result<Opened<B>, ConnectError> {
-        let begun = trace.emit(Event::DialStart { origin: origin.clone() });
-        let until = begun.checked_add(self.timeout);
+        let time = self.start(origin, trace);
         let opening = std::pin::pin!(async {
-            let line = self.walk(origin, begun, until, trace).await?;
-            self.shake(line, trace).await
+            let connected = self.connect(origin, time, trace).await?;
+            self.begin_http(connected, trace).await
         });
-        self.in_time(until, opening, trace).await
+        self.within(time, opening, trace).await
     }
 
-    /// The same for somebody else to speak over.
+    /// Connects to `origin` for the pool of another crate, which speaks HTTP by itself.
     #[cfg(feature = "hyper-util")]
-    pub(crate) async fn open_line(&self, origin: &Origin, trace: &Arc<DialTrace>) -> Result<Line, ConnectError> {
-        let begun = trace.emit(Event::DialStart { origin: origin.clone() });
-        let until = begun.checked_add(self.timeout);
-        let line = self.in_time(until, std::pin::pin!(self.walk(origin, begun, until, trace)), trace).await?;
-        trace.emit(Event::Opened { remote: line.remote });
-        Ok(line)
-    }
-
-    /// What an origin's connections speak, where that is known before the first of them.
-    pub(crate) fn speaks(&self, origin: &Origin) -> Option<Protocol> {
-        match self.versions {
-            Versions::Http1 => Some(Protocol::Http1),
-            Versions::Http2 => Some(Protocol::Http2),
-            Versions::Any if origin.scheme() == Scheme::Http => Some(Protocol::Http1),
-            Versions::Any => None,
-        }
-    }
-
-    /// What is spoken over a line.
-    pub(crate) fn protocol(&self, line: &Line) -> Protocol {
-        self.versions.protocol(line.facts.as_ref().and_then(|facts| facts.alpn.as_deref()))
-    }
-
-    async fn in_time<T>(
+    pub(crate) async fn open_stream(
         &self,
-        until: Option<Instant>,
-        opening: Pin<&mut impl Future<Output = Result<T, ConnectError>>>,
+        origin: &Origin,
+        trace: &Arc<DialTrace>,
+    ) -> Result<ConnectedStream, ConnectError> {
+        let time = self.start(origin, trace);
+        let connected = self.within(time, std::pin::pin!(self.connect(origin, time, trace)), trace).await?;
+        trace.emit(Event::Opened { remote: connected.remote });
+        Ok(connected)
+    }
+
+    /// Returns the protocol of all connections to `origin`; `None` if each of them negotiates it by ALPN.
+    pub(crate) fn known_protocol(&self, origin: &Origin) -> Option<Protocol> {
+        self.versions.known_for(origin)
+    }
+
+    /// Returns the protocol to speak on a connected stream.
+    pub(crate) fn protocol(&self, connected: &ConnectedStream) -> Protocol {
+        self.versions.negotiated(connected.tls.as_ref().and_then(|tls| tls.alpn.as_deref()))
+    }
+
+    /// Traces the start of a dial, and starts its time.
+    fn start(&self, origin: &Origin, trace: &DialTrace) -> DialTime {
+        let start = trace.emit(Event::DialStart { origin: origin.clone() });
+        DialTime { start, end: start.checked_add(self.timeout) }
+    }
+
+    /// Waits for a dial until the connect timeout passes.
+    async fn within<T>(
+        &self,
+        time: DialTime,
+        dial: Pin<&mut impl Future<Output = Result<T, ConnectError>>>,
         trace: &DialTrace,
     ) -> Result<T, ConnectError> {
-        match clock::before(until, opening).await {
+        match clock::before(time.end, dial).await {
             Some(opened) => opened,
             None => Err(self.timed_out(trace)),
         }
     }
 
-    async fn walk(
-        &self,
-        origin: &Origin,
-        begun: Instant,
-        until: Option<Instant>,
-        trace: &Arc<DialTrace>,
-    ) -> Result<Line, ConnectError> {
-        if let Some(detour) = self.detour(origin)? {
-            // Boxed, because few dials make one, and none of the others is to be as large.
-            return Box::pin(self.make_detour(origin, detour, until, trace)).await;
-        }
-        self.race(origin, None, origin, (begun, until), trace).await
-    }
-
-    async fn make_detour(
-        &self,
-        origin: &Origin,
-        detour: Detour,
-        until: Option<Instant>,
-        trace: &Arc<DialTrace>,
-    ) -> Result<Line, ConnectError> {
-        match detour {
-            #[cfg(unix)]
-            Detour::Unix(path) => {
-                trace.emit(Event::UnixStart { path: path.clone() });
-                let stream = transport::connect_unix(&path).await;
-                let stream = stream.map_err(|error| ConnectError::Unix(path.clone(), error))?;
-                let secured = self.secure(origin, None, stream, None, trace).await;
-                let (stream, facts) = secured.map_err(|error| ConnectError::UnixTls(path, error))?;
-                Ok(Line { stream, facts, remote: None, forwarding: None, interest: None, probe: None })
-            }
-            Detour::Through(way) => {
-                let hosts = self.hosts_for(&way, origin.host(), trace).await?;
-                let through = Through { way: &way, hosts };
-                let reached = self.race(&way.proxy, Some(&through), origin, (clock::now(), until), trace).await;
-                reached.map_err(|error| match error {
-                    ConnectError::Resolve(_) | ConnectError::Refused(_) => {
-                        ConnectError::NoProxy(way.proxy.clone(), error.into())
-                    }
-                    error => error,
-                })
-            }
-        }
-    }
-
-    fn detour(&self, origin: &Origin) -> Result<Option<Detour>, ConnectError> {
+    /// Describes a dial that took longer than the connect timeout.
+    fn timed_out(&self, trace: &DialTrace) -> ConnectError {
         #[cfg(unix)]
         if let Some(path) = &self.unix {
-            return Ok(Some(Detour::Unix(path.clone())));
+            return timeout::unix_timed_out(path, trace.events(), self.timeout);
         }
-        Ok(self.proxies.find(origin).map_err(ConnectError::Proxies)?.map(Detour::Through))
+        timeout::timed_out(trace.events(), self.timeout)
     }
 
-    /// Connects to an address of `target`, which is the origin or a proxy on the way to it. It is `now`, and there is time `until`
-    /// the end of the connect timeout.
-    async fn race(
+    /// Connects to `origin` by the way that the settings name: a Unix domain socket, a proxy, or its own addresses.
+    ///
+    /// The first two are boxed because few dials need them, and the future of all other dials would be as large.
+    async fn connect(
         &self,
-        target: &Origin,
-        through: Option<&Through<'_>>,
         origin: &Origin,
-        (now, until): (Instant, Option<Instant>),
-        trace: &Arc<DialTrace>,
-    ) -> Result<Line, ConnectError> {
-        let lookups = Lookups::default();
-        // The policy is about origins; who names a proxy means it.
-        let policy = if through.is_none() { &self.policy } else { &AddressPolicy::default() };
-        let (families, answers) = self.resolve(target.host(), policy, &lookups, now, trace);
-        let dial = |address: SocketAddr| self.transport.connect(address);
-        let source = |ip| match self.transport.source_of((ip, target.port()).into()) {
-            None => SourceAddress::Unknown,
-            Some(Ok(source)) => SourceAddress::Known(source),
-            Some(Err(error)) if is_no_route(&error) => SourceAddress::Unreachable,
-            Some(Err(_)) => SourceAddress::Unknown,
-        };
-        let host = match target.host() {
-            Host::Name(name) => Some(name),
-            Host::Ip(_) => None,
-        };
-        let spread = self.addresses == Addresses::Spread;
-        let turn = host.filter(|_| spread).map(|host| self.scores.count_race(now, host, target.port()));
-        let order =
-            AddressOrder { families, port: target.port(), host, scores: &self.scores, source_of: &source, turn };
-        let rules = race::Config { deadline: until, ..race::Config::default() };
-        let mut race = Race::new(rules, order, answers, dial, now, trace);
-        let (mut spoiled, mut lost) = (false, None);
-        loop {
-            let Some((remote, stream)) = race.next().await else {
-                let failed = race.into_failed();
-                if failed.iter().any(|failed| self.is_exhausted(failed)) {
-                    return Err(ConnectError::Exhausted(failed));
-                }
-                if let Some((through, error)) = through.zip(lost) {
-                    return Err(ConnectError::Proxy(through.way.proxy.clone(), error));
-                }
-                return Err(if spoiled { ConnectError::Tls(failed) } else { lookups.explain(failed) });
+        time: DialTime,
+        trace: &DialTrace,
+    ) -> Result<ConnectedStream, ConnectError> {
+        #[cfg(unix)]
+        if let Some(path) = &self.unix {
+            return Box::pin(self.connect_by_unix_socket(path, origin, trace)).await;
+        }
+        match self.proxies.find(origin).map_err(ConnectError::InvalidProxy)? {
+            Some(server) => Box::pin(self.connect_by_proxy(&server, origin, time, trace)).await,
+            None => self.connect_directly(origin, time, trace).await,
+        }
+    }
+
+    /// Connects to one of the origin's addresses. An address whose TLS handshake fails is given up for the next one.
+    async fn connect_directly(
+        &self,
+        origin: &Origin,
+        time: DialTime,
+        trace: &DialTrace,
+    ) -> Result<ConnectedStream, ConnectError> {
+        let lookup = Lookup::new(&self.resolver, &self.policy, trace);
+        let route_to = |ip| self.route_to(SocketAddr::new(ip, origin.port()));
+        let mut race = self.race(origin, &lookup, &route_to, time, trace);
+        let mut has_tls_failed = false;
+        while let Some((remote, stream)) = race.next().await {
+            let probe = Probe::of(&*stream);
+            let limit = match origin.scheme() {
+                Scheme::Https => race.handshake_timeout(clock::now()),
+                Scheme::Http => None,
             };
-            let (stream, probe) = match through {
-                None => {
-                    let probe = Probe::of(&*stream);
-                    (stream, probe)
-                }
-                // Boxed, because few dials have a proxy, and none of the others is to be as large.
-                Some(through) => match Box::pin(self.lead_on(through, remote, stream, origin, trace)).await {
-                    Ok(led) => led,
-                    Err(NotLed { error, answered: true, .. }) => {
-                        return Err(ConnectError::Proxy(through.way.proxy.clone(), Arc::new(error)));
-                    }
-                    Err(NotLed { error, .. }) if is_exhaustion(&error) => {
-                        return Err(ConnectError::Exhausted(vec![(remote, Arc::new(error))]));
-                    }
-                    // Another address of the proxy's may do better.
-                    Err(NotLed { error, .. }) => {
-                        let error = Arc::new(error);
-                        lost = Some(error.clone());
-                        race.reject(remote, error);
-                        continue;
-                    }
-                },
-            };
-            let forwarding = through.and_then(|through| self.forwarding(through.way, origin));
-            let mut part_of_time = None;
-            if through.is_some() {
-                // The proxy has led on: from here on it is the origin that takes its time.
-                race.confirm();
-            } else if origin.scheme() == Scheme::Https {
-                part_of_time = race.handshake_timeout(clock::now());
-            }
-            match self.secure(origin, Some(remote), stream, part_of_time, trace).await {
-                Ok((stream, facts)) => {
+            match self.security().secure(origin, Some(remote), stream, limit, trace).await {
+                Ok((stream, tls)) => {
                     race.confirm();
-                    let interest = host.map(|name| Interest::new(&self.resolver, name, families, now));
-                    return Ok(Line { stream, facts, remote: Some(remote), forwarding, interest, probe });
+                    let remote = Some(remote);
+                    let name_use = self.name_use(origin, time);
+                    return Ok(ConnectedStream { stream, tls, remote, forwarding: None, name_use, probe });
                 }
-                // It is not the proxy that would not do.
-                Err(error) if through.is_some() => return Err(ConnectError::Tls(vec![(remote, error)])),
                 Err(error) => {
-                    spoiled = true;
+                    has_tls_failed = true;
                     race.reject(remote, error);
                 }
             }
         }
+        let failed = race.into_failed();
+        if self.is_exhausted(&failed) {
+            Err(ConnectError::Exhausted(failed))
+        } else if has_tls_failed {
+            Err(ConnectError::Tls(failed))
+        } else {
+            Err(lookup.explain(failed))
+        }
     }
 
-    /// Whether an attempt failed because there are no more sockets to be had. An address that cannot be assigned is a port
-    /// that cannot be had only where there is an address to connect from at all.
-    fn is_exhausted(&self, (address, error): &FailedAddress) -> bool {
-        let has_source = || matches!(self.transport.source_of(*address), Some(Ok(_)));
-        is_exhaustion(error) && (error.kind() != std::io::ErrorKind::AddrNotAvailable || has_source())
-    }
-
-    /// Has a proxy lead on to the origin, unless it is to forward requests one by one. Also what looks at the socket below.
-    async fn lead_on(
+    /// Connects to `origin` through a proxy. If the connection to an address of the proxy breaks, the next one is
+    /// tried; an answer of the proxy is final.
+    async fn connect_by_proxy(
         &self,
-        through: &Through<'_>,
-        remote: SocketAddr,
-        stream: Box<dyn transport::Stream>,
+        server: &ProxyServer,
         origin: &Origin,
+        time: DialTime,
         trace: &DialTrace,
-    ) -> Result<(Box<dyn transport::Stream>, Option<Probe>), NotLed> {
-        let Through { way, hosts } = through;
-        let mut probe = Probe::of(&*stream);
-        trace.emit(Event::ProxyStart { proxy: way.proxy.clone() });
-        let lost = |error| NotLed { error, answered: false, refused: false };
-        let mut stream = self.secure_proxy(way, stream).await.map_err(lost)?;
-        if self.forwarding(way, origin).is_none() {
-            let mut hosts = hosts.iter().peekable();
-            while let Some(host) = hosts.next() {
-                match way.lead_on(stream, host, origin.port()).await {
-                    Ok(led) => {
-                        stream = led;
-                        break;
-                    }
-                    // It may have a way to another address of the origin's.
-                    Err(failed) if failed.refused && hosts.peek().is_some() => {
-                        let again = self.transport.connect(remote).await.map_err(lost)?;
-                        probe = Probe::of(&*again);
-                        stream = self.secure_proxy(way, again).await.map_err(lost)?;
-                    }
-                    Err(failed) => return Err(failed),
+    ) -> Result<ConnectedStream, ConnectError> {
+        let route = self.proxy_route(server, origin, trace).await?;
+        let time = DialTime { start: clock::now(), ..time };
+        let proxy = &server.origin;
+        // The policy is about origins. A proxy that the user names may have any address.
+        let policy = AddressPolicy::default();
+        let lookup = Lookup::new(&self.resolver, &policy, trace);
+        let route_to = |ip| self.route_to(SocketAddr::new(ip, proxy.port()));
+        let mut race = self.race(proxy, &lookup, &route_to, time, trace);
+        let mut tunnel_error = None;
+        while let Some((remote, stream)) = race.next().await {
+            match route.open(remote, stream).await {
+                Ok((stream, probe)) => {
+                    // From here on it is the origin that takes its time, so the proxy's address has done well.
+                    race.confirm();
+                    let secured = self.security().secure(origin, Some(remote), stream, None, trace).await;
+                    let (stream, tls) = secured.map_err(|error| ConnectError::Tls(vec![(remote, error)]))?;
+                    let remote = Some(remote);
+                    let name_use = self.name_use(proxy, time);
+                    let forwarding = route.forwarding;
+                    return Ok(ConnectedStream { stream, tls, remote, forwarding, name_use, probe });
+                }
+                Err(failed) if failed.is_answer => {
+                    return Err(ConnectError::Proxy(proxy.clone(), Arc::new(failed.error)));
+                }
+                Err(failed) if is_exhaustion(&failed.error) => {
+                    return Err(ConnectError::Exhausted(vec![(remote, Arc::new(failed.error))]));
+                }
+                Err(failed) => {
+                    let error = Arc::new(failed.error);
+                    tunnel_error = Some(error.clone());
+                    race.reject(remote, error);
                 }
             }
         }
-        trace.emit(Event::ProxyEnd);
-        Ok((stream, probe))
+        let failed = race.into_failed();
+        if self.is_exhausted(&failed) {
+            Err(ConnectError::Exhausted(failed))
+        } else if let Some(error) = tunnel_error {
+            Err(ConnectError::Proxy(proxy.clone(), error))
+        } else {
+            Err(ConnectError::ProxyUnreachable(proxy.clone(), lookup.explain(failed).into()))
+        }
     }
 
-    /// How the proxy forwards requests to the origin, if it does: one that is to be spoken to in HTTP/2 is tunnelled to, and
-    /// so is one whose requests could not show the proxy what it wants to see.
-    fn forwarding(&self, way: &proxy::Way, origin: &Origin) -> Option<Forwarding> {
-        let shows = |forwarding: &Forwarding| !(self.for_others && forwarding.authorization.is_some());
-        way.forwards(origin).filter(|forwarding| self.versions != Versions::Http2 && shows(forwarding))
-    }
-
-    /// The origin's host as the proxy wants to have it: its name, or addresses of that name, in the order to try them. IPv4
-    /// comes first: a proxy does not say what it has a way to.
-    async fn hosts_for(
+    /// Connects to the Unix domain socket at `path` for requests to `origin`.
+    #[cfg(unix)]
+    async fn connect_by_unix_socket(
         &self,
-        way: &proxy::Way,
-        host: &Host,
-        trace: &Arc<DialTrace>,
-    ) -> Result<Vec<Host>, ConnectError> {
-        self.permitted(host)?;
-        if matches!(host, Host::Ip(_)) || !way.wants_addresses() {
-            return Ok(vec![host.clone()]);
-        }
-        let (lookups, rules) = (Lookups::default(), race::Config::default());
-        let (_, mut answers) = self.resolve(host, &self.policy, &lookups, clock::now(), trace);
-        let (mut until, mut known) = (None, [const { Vec::new() }; 2]);
-        while let Some(Some((family, addresses, at))) = clock::before(until, std::pin::pin!(answers.next())).await {
-            if !addresses.is_empty() {
-                until = until.or(Some(at + rules.resolution_delay));
-            }
-            known[family as usize] = addresses.to_vec();
-        }
-        let longest = known.iter().map(Vec::len).max().unwrap_or_default();
-        let taking_turns = (0..longest).flat_map(|place| known.iter().filter_map(move |family| family.get(place)));
-        let hosts: Vec<_> = taking_turns.take(rules.max_in_flight).map(|ip| Host::Ip(*ip)).collect();
-        if hosts.is_empty() { Err(lookups.explain(Vec::new())) } else { Ok(hosts) }
+        path: &Arc<std::path::Path>,
+        origin: &Origin,
+        trace: &DialTrace,
+    ) -> Result<ConnectedStream, ConnectError> {
+        trace.emit(Event::UnixStart { path: path.clone() });
+        let stream = connect_unix(path).await.map_err(|error| ConnectError::Unix(path.clone(), error))?;
+        let secured = self.security().secure(origin, None, stream, None, trace).await;
+        let (stream, tls) = secured.map_err(|error| ConnectError::UnixTls(path.clone(), error))?;
+        Ok(ConnectedStream { stream, tls, remote: None, forwarding: None, name_use: None, probe: None })
     }
 
-    fn permitted(&self, host: &Host) -> Result<(), ConnectError> {
-        match host {
-            Host::Ip(ip) if !self.policy.allows(*ip) => Err(ConnectError::Denied(*ip)),
-            _ => Ok(()),
-        }
-    }
-
-    async fn shake<B: Message>(&self, line: Line, trace: &DialTrace) -> Result<Opened<B>, ConnectError> {
-        let (protocol, remote) = (self.protocol(&line), line.remote);
-        let begun = trace.emit(Event::HandshakeStart { version: protocol.version() });
-        let opened = Opened::handshake(line, protocol, self.http).await.map_err(ConnectError::Handshake)?;
-        // For HTTP/1.1 nothing is sent, nor waited for.
-        let at = if protocol == Protocol::Http1 { begun } else { clock::now() };
-        trace.emit_at(at, Event::Opened { remote });
+    /// Begins to speak HTTP on a connected stream.
+    async fn begin_http<B: Message>(
+        &self,
+        connected: ConnectedStream,
+        trace: &DialTrace,
+    ) -> Result<Opened<B>, ConnectError> {
+        let protocol = self.protocol(&connected);
+        let remote = connected.remote;
+        let start = trace.emit(Event::HandshakeStart { version: protocol.version() });
+        let opened = handshake(connected, protocol, self.http).await.map_err(ConnectError::Handshake)?;
+        let end = match protocol {
+            // Nothing is sent or waited for, so the clock need not be read again.
+            Protocol::Http1 => start,
+            Protocol::Http2 => clock::now(),
+        };
+        trace.emit_at(end, Event::Opened { remote });
         Ok(opened)
     }
 
-    /// The stream to a proxy after the TLS handshake with it, where it wants one. The origin's configuration is used: its
-    /// certificate, and nothing of HTTP/2.
-    #[cfg(feature = "__tls")]
-    async fn secure_proxy(
-        &self,
-        way: &proxy::Way,
-        stream: Box<dyn transport::Stream>,
-    ) -> std::io::Result<Box<dyn transport::Stream>> {
-        if way.proxy.scheme() != Scheme::Https {
-            return Ok(stream);
-        }
-        let shaking = Box::pin(self.proxy_tls.shake(stream, way.proxy.host()));
-        Ok(Box::new(within(self.tls_timeout, shaking).await?.stream))
-    }
-
-    #[cfg(not(feature = "__tls"))]
-    async fn secure_proxy(
-        &self,
-        _: &proxy::Way,
-        stream: Box<dyn transport::Stream>,
-    ) -> std::io::Result<Box<dyn transport::Stream>> {
-        Ok(stream)
-    }
-
-    /// The stream after its TLS handshake, where the origin wants one. It may take the TLS timeout, and no more than its part of
-    /// the connect timeout.
-    #[cfg(feature = "__tls")]
-    async fn secure(
-        &self,
+    /// Prepares the way through a proxy: looks up the origin's addresses if the proxy wants them.
+    async fn proxy_route<'a>(
+        &'a self,
+        server: &'a ProxyServer,
         origin: &Origin,
-        remote: Option<SocketAddr>,
-        stream: Box<dyn transport::Stream>,
-        part_of_time: Option<Duration>,
-        trace: &DialTrace,
-    ) -> Result<Secured, Arc<std::io::Error>> {
-        if origin.scheme() != Scheme::Https {
-            return Ok((stream, None));
-        }
-        trace.emit(Event::TlsStart { address: remote });
-        let limit = part_of_time.map_or(self.tls_timeout, |part| part.min(self.tls_timeout));
-        // Boxed, because a handshake is large and most dials are waited for in the pool.
-        let shaken = within(limit, Box::pin(self.tls.shake(stream, origin.host()))).await;
-        match shaken {
-            Ok(Shaken { stream, facts }) => {
-                let facts = Arc::new(facts);
-                trace.emit(Event::TlsEnd(facts.clone()));
-                Ok((Box::new(stream), Some(facts)))
+        trace: &'a DialTrace,
+    ) -> Result<ProxyRoute<'a>, ConnectError> {
+        let host = origin.host();
+        let hosts = match host {
+            Host::Ip(ip) if !self.policy.allows(*ip) => return Err(ConnectError::Denied(*ip)),
+            Host::Name(_) if server.wants_addresses() => {
+                let lookup = Lookup::new(&self.resolver, &self.policy, trace);
+                hosts_for(&lookup, host, self.families_of(origin)).await?
             }
-            Err(error) => {
-                let error = Arc::new(error);
-                trace.emit(Event::TlsFailed { address: remote, error: error.clone() });
-                Err(error)
-            }
-        }
-    }
-
-    #[cfg(not(feature = "__tls"))]
-    async fn secure(
-        &self,
-        _: &Origin,
-        _: Option<SocketAddr>,
-        stream: Box<dyn transport::Stream>,
-        _: Option<Duration>,
-        _: &DialTrace,
-    ) -> Result<Secured, Arc<std::io::Error>> {
-        Ok((stream, None))
-    }
-
-    fn timed_out(&self, trace: &DialTrace) -> ConnectError {
-        let events = trace.events();
-        let dialling = events.iter().fold(0, |dialling, (_, event)| match event {
-            Event::AttemptStart { .. } => dialling + 1,
-            Event::AttemptEnd { .. } | Event::AttemptCancelled { .. } => dialling - 1,
-            _ => dialling,
-        });
-        // The race is still there, and its attempts with it; without any, it was an answer that it waited for.
-        let shaking = events.iter().rev().find_map(|(_, event)| match event {
-            Event::TlsStart { .. } => Some(true),
-            Event::TlsEnd(_) | Event::TlsFailed { .. } => Some(false),
-            _ => None,
-        });
-        #[cfg(unix)]
-        if let Some(path) = self.unix.as_ref().filter(|_| shaking.is_none()) {
-            // Nothing else keeps a connect to a Unix domain socket waiting.
-            let what = format!("its backlog was full for {:?}", self.timeout);
-            return ConnectError::Unix(path.clone(), std::io::Error::new(std::io::ErrorKind::TimedOut, what));
-        }
-        let leading = events.iter().rev().find_map(|(_, event)| match event {
-            Event::ProxyStart { .. } => Some(true),
-            Event::ProxyEnd | Event::AttemptStart { .. } => Some(false),
-            _ => None,
-        });
-        let phase = match dialling {
-            _ if shaking == Some(true) => Phase::Tls,
-            _ if leading == Some(true) => Phase::Proxy,
-            1.. => Phase::Connect,
-            _ => Phase::Dns,
+            _ => vec![host.clone()],
         };
-        let failed = events.into_iter().filter_map(|(_, event)| match event {
-            Event::AttemptEnd { address, error: Some(error) } => Some((address, error)),
-            Event::TlsFailed { address, error } => Some((address?, error)),
+        Ok(ProxyRoute {
+            server,
+            forwarding: self.forwarding(server, origin),
+            hosts,
+            port: origin.port(),
+            security: self.proxy_security(),
+            transport: &*self.transport,
+            trace,
+        })
+    }
+
+    /// Returns how the proxy forwards requests to `origin`; `None` if they need a tunnel. HTTP/2 by prior knowledge
+    /// does, and so do requests that cannot be given the proxy's credentials.
+    fn forwarding(&self, server: &ProxyServer, origin: &Origin) -> Option<Forwarding> {
+        let forwarding = server.forwards(origin)?;
+        if self.versions == Versions::Http2 {
+            return None;
+        }
+        if self.for_other_pools && forwarding.authorization.is_some() {
+            return None;
+        }
+        Some(forwarding)
+    }
+
+    /// Begins to look up the addresses of `target`, an origin or a proxy, which race for the connection.
+    fn race<'a>(
+        &'a self,
+        target: &'a Origin,
+        lookup: &'a Lookup<'a>,
+        route_to: &'a (dyn Fn(IpAddr) -> SourceAddress + Sync),
+        time: DialTime,
+        trace: &'a DialTrace,
+    ) -> Race<'a, Answers<'a>, impl Fn(SocketAddr) -> Connecting<'a>, Connecting<'a>> {
+        let families = self.families_of(target);
+        let answers = lookup.answers(target.host(), families, time.start);
+        let host = name_of(target);
+        let turn = match host {
+            Some(host) if self.addresses == Addresses::Spread => {
+                Some(self.scores.count_race(time.start, host, target.port()))
+            }
             _ => None,
-        });
-        ConnectError::Timeout { after: self.timeout, phase, failed: failed.collect() }
+        };
+        let order =
+            AddressOrder { families, port: target.port(), host, scores: &self.scores, source_of: route_to, turn };
+        let config = race::Config { deadline: time.end, ..race::Config::default() };
+        Race::new(config, order, answers, |address| self.transport.connect(address), time.start, trace)
+    }
+
+    /// The families in which the addresses of `target` are looked up.
+    fn families_of(&self, target: &Origin) -> &'static [Family] {
+        families_of(target.host(), self.addresses.families())
+    }
+
+    /// Returns the local address that packets to `address` would come from, as far as the transport knows it.
+    fn route_to(&self, address: SocketAddr) -> SourceAddress {
+        match self.transport.source_of(address) {
+            None => SourceAddress::Unknown,
+            Some(Ok(source)) => SourceAddress::Known(source),
+            Some(Err(error)) if is_no_route(&error) => SourceAddress::Unreachable,
+            Some(Err(_)) => SourceAddress::Unknown,
+        }
+    }
+
+    /// Returns true if an address failed because no descriptors or ports were free.
+    fn is_exhausted(&self, failed: &[FailedAddress]) -> bool {
+        failed.iter().any(|(address, error)| {
+            if !is_exhaustion(error) {
+                return false;
+            }
+            // EADDRNOTAVAIL means that no port is free only if there is an address to connect from at all.
+            let has_source = || matches!(self.transport.source_of(*address), Some(Ok(_)));
+            error.kind() != std::io::ErrorKind::AddrNotAvailable || has_source()
+        })
+    }
+
+    /// Returns the record by which the connection keeps the target's name in the DNS cache; `None` for an IP address.
+    fn name_use(&self, target: &Origin, time: DialTime) -> Option<NameUse> {
+        name_of(target).map(|name| NameUse::new(&self.resolver, name, self.families_of(target), time.start))
+    }
+
+    /// The TLS settings for origins.
+    fn security(&self) -> Security<'_> {
+        Security {
+            #[cfg(feature = "__tls")]
+            tls: &self.tls,
+            #[cfg(feature = "__tls")]
+            timeout: self.tls_timeout,
+            #[cfg(not(feature = "__tls"))]
+            no_tls: std::marker::PhantomData,
+        }
+    }
+
+    /// The TLS settings for proxies.
+    fn proxy_security(&self) -> Security<'_> {
+        Security {
+            #[cfg(feature = "__tls")]
+            tls: &self.proxy_tls,
+            ..self.security()
+        }
     }
 }
 
-/// Waits for a TLS handshake.
-#[cfg(feature = "__tls")]
-async fn within<T>(limit: Duration, shaking: impl Future<Output = std::io::Result<T>> + Unpin) -> std::io::Result<T> {
-    let shaken = clock::before(clock::now().checked_add(limit), shaking).await;
-    shaken.unwrap_or_else(|| {
-        // In whole milliseconds: a part of some time has nanoseconds.
-        let limit = Duration::from_millis(u64::try_from(limit.as_millis()).unwrap_or(u64::MAX));
-        let what = format!("no TLS handshake within {limit:?}");
-        Err(std::io::Error::new(std::io::ErrorKind::TimedOut, what))
-    })
+/// The host name of `target`; `None` if its host is an IP address.
+fn name_of(target: &Origin) -> Option<&Arc<str>> {
+    match target.host() {
+        Host::Name(name) => Some(name),
+        Host::Ip(_) => None,
+    }
 }
-
-/// Whether an error says that there is no way to an address, rather than that it could not be found out.
-fn is_no_route(error: &std::io::Error) -> bool {
-    use std::io::ErrorKind::{AddrNotAvailable, HostUnreachable, NetworkUnreachable};
-    matches!(error.kind(), NetworkUnreachable | HostUnreachable | AddrNotAvailable)
-}
-
-/// A proxy, and what it is asked to lead on to: one of these.
-struct Through<'a> {
-    way: &'a proxy::Way,
-    hosts: Vec<Host>,
-}
-
-/// A stream, and what its TLS handshake came to.
-type Secured = (Box<dyn transport::Stream>, Option<Arc<TlsFacts>>);

@@ -1,41 +1,52 @@
-//! The hosts that a proxy is not meant for, as `NO_PROXY` lists them. A core.
+//! The hosts that are reached without a proxy, as `NO_PROXY` lists them. A core.
 
 use std::net::IpAddr;
 
 use crate::origin::{Host, Origin};
 
-/// A list of hosts that are gone to without a proxy.
+/// A list of hosts that are reached without a proxy.
 ///
-/// Entries are separated by commas or spaces. An entry is `*` (every host), an address, a network (`10.0.0.0/8`), a name, which
-/// stands for its subdomains as well, or `*.name`, which stands for the subdomains alone. It may end in a port (`name:8080`,
-/// `[::1]:8080`) and stands for that port alone then. Case, a dot in front of a name, and a dot at the end of the entry's or the
-/// URL's name make no difference. Anything else matches nothing.
+/// Entries are separated by commas or spaces. An entry is one of these:
 ///
-/// Go's `httpproxy` and curl differ in places; what either of them takes for an entry is one here (see the table in the tests).
+/// | entry | matches |
+/// |---|---|
+/// | `*` | every host |
+/// | `192.0.2.1`, `::1` | an address |
+/// | `10.0.0.0/8` | the addresses of a network |
+/// | `name`, `.name` | a name and its subdomains |
+/// | `*.name` | the subdomains of a name |
+///
+/// An entry that ends in a port (`name:8080`, `[::1]:8080`) matches that port alone. Upper and lower case, and a dot at
+/// the end of a name, make no difference. Any other entry matches nothing.
+///
+/// Go's `httpproxy` and curl differ in places; a host matches here if it matches in either (see the table in the
+/// tests).
 #[derive(Debug, Clone, Default)]
 pub(super) struct NoProxy(Vec<Entry>);
 
+/// An entry of the list.
 #[derive(Debug, Clone)]
 struct Entry {
     hosts: Hosts,
+    /// The only port that the entry matches; `None` for all ports.
     port: Option<u16>,
 }
 
+/// The hosts that an entry matches.
 #[derive(Debug, Clone)]
 enum Hosts {
+    /// Every host.
     All,
-    /// The addresses whose first `prefix` bits are those of `address`.
-    Network {
-        address: IpAddr,
-        prefix: u32,
-    },
-    /// A name and its subdomains. It is in lower case and has no dot at either end.
+    /// The addresses whose first `prefix` bits are equal to those of `address`.
+    Network { address: IpAddr, prefix: u32 },
+    /// A name and its subdomains. The name is in lower case and has no dot at either end.
     Domain(String),
-    /// The subdomains of such a name alone.
+    /// The subdomains of a name, which is written as in [`Domain`](Self::Domain).
     Subdomains(String),
 }
 
 impl NoProxy {
+    /// Parses a list. Invalid entries are left out.
     pub(super) fn parse(list: &str) -> Self {
         let entries = list.split(|separator: char| separator == ',' || separator.is_whitespace());
         Self(entries.filter_map(Entry::parse).collect())
@@ -74,20 +85,24 @@ impl Hosts {
         Self::network(text).or_else(|| Self::name(text))
     }
 
-    /// An address as it is, or a network in CIDR notation (RFC 4632).
+    /// Parses an address, or a network in CIDR notation (RFC 4632).
     fn network(text: &str) -> Option<Self> {
         let Some((address, prefix)) = text.split_once('/') else { return Some(Self::address(text.parse().ok()?)) };
-        let (address, prefix) = (address.parse::<IpAddr>().ok()?, prefix.parse::<u32>().ok()?);
-        (prefix <= bits(address)).then_some(Self::Network { address, prefix })
+        let address = address.parse::<IpAddr>().ok()?;
+        let prefix = prefix.parse::<u32>().ok()?;
+        if prefix > bits(address) {
+            return None;
+        }
+        Some(Self::Network { address, prefix })
     }
 
-    /// A name, or an address as only a URL can have it (`[::1]`).
+    /// Parses a name, or an address as it is written in URLs (`[::1]`).
     fn name(text: &str) -> Option<Self> {
         let (name, subdomains_alone) = match text.strip_prefix("*.") {
             Some(name) => (name, true),
             None => (text.strip_prefix('.').unwrap_or(text), false),
         };
-        // Read as the host of a URL is: in lower case, in its ASCII form.
+        // Parsed like the host of a URL: the result is in lower case and in ASCII form.
         match url::Host::parse(name.trim_end_matches('.')).ok()? {
             url::Host::Domain(name) if subdomains_alone => Some(Self::Subdomains(name)),
             url::Host::Domain(name) => Some(Self::Domain(name)),
@@ -101,6 +116,7 @@ impl Hosts {
         Self::Network { address, prefix: bits(address) }
     }
 
+    /// Returns true if `host` is one of these.
     fn contain(&self, host: &Host) -> bool {
         match (self, host) {
             (Self::All, _) => true,
@@ -118,16 +134,17 @@ impl Hosts {
     }
 }
 
-/// The part of `name` in front of `domain`, where it ends in that.
+/// Returns the part of `name` in front of `domain`; `None` if `name` does not end in `domain`.
 fn before<'a>(name: &'a str, domain: &str) -> Option<&'a str> {
     name.trim_end_matches('.').strip_suffix(domain)
 }
 
+/// The number of bits of an address.
 fn bits(ip: IpAddr) -> u32 {
     if ip.is_ipv4() { 32 } else { 128 }
 }
 
-/// The number of leading bits that two addresses share; `None` where they are of different families.
+/// Returns the number of leading bits that two addresses share; `None` if they are of different families.
 fn common_bits(one: IpAddr, other: IpAddr) -> Option<u32> {
     match (one, other) {
         (IpAddr::V4(one), IpAddr::V4(other)) => Some((one.to_bits() ^ other.to_bits()).leading_zeros()),
@@ -150,8 +167,8 @@ mod tests {
     const Y: bool = true;
     const N: bool = false;
 
-    /// A list, a URL, and whether the URL's host is in the list: for this crate, for Go 1.26.8's `httpproxy`, and for curl 7.88.1.
-    /// The last two were measured.
+    /// Each row is a list, a URL, and three answers to "is the URL's host in the list?": of this crate, of Go 1.26.8's
+    /// `httpproxy`, and of curl 7.88.1. The last two were measured.
     const TABLE: &[(&str, &str, [bool; 3])] = &[
         ("a.test", "http://a.test/", [Y, Y, Y]),
         ("a.test", "http://x.a.test/", [Y, Y, Y]),
@@ -207,7 +224,7 @@ mod tests {
     ];
 
     #[test]
-    fn what_go_or_curl_takes_for_an_entry_is_one() {
+    fn a_host_matches_if_it_matches_in_go_or_in_curl() {
         for (list, url, [ours, go, curl]) in TABLE {
             assert_eq!(contains(list, url), *ours, "`{list}`: {url}");
             assert_eq!(*ours, *go || *curl, "`{list}`: {url}");

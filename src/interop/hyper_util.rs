@@ -19,7 +19,7 @@ use url::Url;
 
 use crate::client::ClientBuilder;
 use crate::clock;
-use crate::connect::{self, Interest, Protocol};
+use crate::connect::{self, NameUse, Protocol};
 use crate::dns::{CachedResolver, ResolveError};
 use crate::error::{Error, Result};
 use crate::origin::Origin;
@@ -68,7 +68,7 @@ pub struct ConnectedStream {
     is_http2: bool,
     /// True if the peer is a proxy that takes requests in absolute form.
     is_forwarded: bool,
-    interest: Option<Interest>,
+    name_use: Option<NameUse>,
     hooks: Hooks,
     number: u64,
     remote: Option<SocketAddr>,
@@ -93,7 +93,7 @@ impl Connector {
         let number = self.inner.dials.fetch_add(1, Ordering::Relaxed) + 1;
         let trace = DialTrace::new(&self.inner.hooks, number);
         let mut dialling = Dialling { trace, succeeded: false };
-        let opened = self.inner.connector.open_line(&origin, &dialling.trace).await;
+        let opened = self.inner.connector.open_stream(&origin, &dialling.trace).await;
         let failed = |error| Error::no_connection(&origin, error).with_dial_timings(dialling.trace.timings());
         let line = opened.map_err(failed)?;
         dialling.succeeded = true;
@@ -102,7 +102,7 @@ impl Connector {
             stream: TokioIo::new(line.stream),
             is_http2,
             is_forwarded: line.forwarding.is_some(),
-            interest: line.interest,
+            name_use: line.name_use,
             hooks: self.inner.hooks.clone(),
             number,
             remote: line.remote,
@@ -153,8 +153,8 @@ impl ConnectedStream {
     /// Tells the DNS cache that the name is in use, so that its answer is refreshed. A write shows that, whichever pool keeps
     /// the connection.
     fn note_use(&mut self) {
-        if let Some(interest) = &mut self.interest {
-            interest.tell(clock::now());
+        if let Some(name_use) = &mut self.name_use {
+            name_use.touch(clock::now());
         }
     }
 }

@@ -4,7 +4,7 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::net::SocketAddr;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::time::Instant;
 
 use http::{Method, StatusCode, Version};
@@ -12,6 +12,7 @@ use http::{Method, StatusCode, Version};
 use super::conventions::{error_type, method_name, protocol_version, scheme_name};
 use super::instruments::Instrument;
 use crate::origin::Origin;
+use crate::sync::lock;
 use crate::trace::{DnsLookup, EndedCall, Event, Family, HopEnd, Observer, Phase, Record, Source, Subject, Wants};
 
 /// The value of an attribute.
@@ -59,7 +60,7 @@ impl<S> Meter<S> {
 
     // Each step leaves a sound state behind, so a poisoned lock still guards one.
     fn connections(&self) -> MutexGuard<'_, HashMap<u64, ConnectionState>> {
-        self.connections.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.connections)
     }
 }
 

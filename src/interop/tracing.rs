@@ -1,12 +1,13 @@
 //! Calls as spans of the `tracing` crate.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 use tracing::field::Empty;
 use tracing::{Span, debug, info_span, warn};
 
 use super::conventions::{error_type, method_name, protocol_version, scheme_name};
+use crate::sync::lock;
 use crate::trace::{AttemptOutcome, EndedCall, Event, Observer, Phase, Record, RequestInfo, Subject, Wants};
 
 /// Makes each call of one client a span, and its steps events in the span.
@@ -36,7 +37,7 @@ impl Tracing {
 
     // Each step leaves a sound state behind, so a poisoned lock still guards one.
     fn spans(&self) -> MutexGuard<'_, HashMap<u64, Span>> {
-        self.spans.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.spans)
     }
 }
 

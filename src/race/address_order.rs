@@ -2,11 +2,12 @@
 
 use std::borrow::Cow;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use super::preference::{self, SourceAddress};
 use super::scoreboard::{Scoreboard, Standing};
 use crate::clock::Instant;
+use crate::sync::lock;
 use crate::trace::Family;
 
 /// The most addresses of a family that are sorted. For each of them the system is asked for the source address of its packets,
@@ -25,7 +26,7 @@ impl Default for Scores {
 impl Scores {
     // A panic under this lock leaves nothing half changed.
     pub(super) fn lock(&self) -> MutexGuard<'_, Scoreboard> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 
     /// Counts a race for a host's addresses. Returns the number of races before it.

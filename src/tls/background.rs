@@ -1,4 +1,4 @@
-//! A thread that does work ahead of its use: one for the process, which ends when no work is left.
+//! A background thread: one for the process, which ends when no work is left.
 
 use std::collections::VecDeque;
 use std::panic::{self, AssertUnwindSafe};
@@ -6,17 +6,18 @@ use std::thread;
 
 use parking_lot::Mutex;
 
+/// Work for the thread.
 pub(super) type Job = Box<dyn FnOnce() + Send>;
 
-/// Runs jobs one after the other, in the order in which they came. Nothing depends on them: one that panics or finds no
-/// thread is dropped.
+/// Runs jobs one after the other, in their order. Nothing may depend on a job: if it panics or no thread can be
+/// started, it is dropped.
 pub(super) struct Background {
     queue: Mutex<Queue>,
 }
 
 struct Queue {
     waiting: VecDeque<Job>,
-    /// True from the start of a thread until it has found the queue empty.
+    /// True from the start of a thread until the thread has found the queue empty.
     has_thread: bool,
 }
 
@@ -25,7 +26,7 @@ impl Background {
         Self { queue: Mutex::new(Queue { waiting: VecDeque::new(), has_thread: false }) }
     }
 
-    /// Runs `job` after those that came before. Does not wait for it.
+    /// Runs `job` after the earlier ones. Returns at once.
     pub(super) fn run(&'static self, job: Job) {
         let mut queue = self.queue.lock();
         queue.waiting.push_back(job);
@@ -40,14 +41,15 @@ impl Background {
         }
     }
 
+    /// Runs jobs until none is left.
     fn work(&self) {
         while let Some(job) = self.next() {
-            // The panic has been reported by its hook; the other jobs have nothing to do with it.
+            // The panic hook has reported the panic. The other jobs still run.
             let _ = panic::catch_unwind(AssertUnwindSafe(job));
         }
     }
 
-    /// The next job. Without one the thread ends.
+    /// Takes the next job; `None` ends the thread.
     fn next(&self) -> Option<Job> {
         let mut queue = self.queue.lock();
         let job = queue.waiting.pop_front();
@@ -55,7 +57,7 @@ impl Background {
         job
     }
 
-    /// Drops the jobs, for which there is no thread.
+    /// Drops all jobs, because no thread can be started for them.
     fn give_up(&self) {
         let mut queue = self.queue.lock();
         queue.has_thread = false;
@@ -76,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn jobs_run_in_their_order_on_one_thread_and_are_not_waited_for() {
+    fn jobs_run_in_order_on_one_thread_and_run_returns_at_once() {
         let background = background();
         let (open, gate) = mpsc::channel::<()>();
         let (tell, told) = mpsc::channel();
@@ -95,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn the_thread_ends_when_no_job_is_left_and_a_later_job_has_another_one() {
+    fn the_thread_ends_when_no_job_is_left_and_a_later_job_starts_another() {
         let background = background();
         let mut threads = Vec::new();
         for _ in 0..2 {
@@ -110,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_that_panics_takes_no_other_one_with_it() {
+    fn a_job_that_panics_does_not_stop_the_others() {
         let background = background();
         let (tell, told) = mpsc::channel();
         background.run(Box::new(|| panic::resume_unwind(Box::new(()))));

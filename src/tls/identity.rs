@@ -5,17 +5,20 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::ParsedCertificate;
 use webpki::EndEntityCert;
 
-use super::TlsConfigError;
+use super::error::TlsConfigError;
 use crate::trust;
 
-/// A chain, which begins with the client's certificate, and the key of that.
+/// A chain that begins with the client's certificate, and the private key of that certificate.
 pub(super) struct Identity {
     pub(super) chain: Vec<CertificateDer<'static>>,
     pub(super) key: PrivateKeyDer<'static>,
 }
 
 impl Identity {
-    /// Refuses what a server would: a key of another certificate, and a chain in the wrong order. `chain` is not empty.
+    /// Checks the parts as a server would. `chain` must not be empty.
+    ///
+    /// # Errors
+    /// If the key is that of another certificate, or the chain is in the wrong order.
     pub(super) fn new(
         chain: Vec<CertificateDer<'static>>,
         key: PrivateKeyDer<'static>,
@@ -26,17 +29,18 @@ impl Identity {
     }
 }
 
+/// Checks that the key is that of the chain's first certificate.
 fn check_key(chain: &[CertificateDer<'static>], key: &PrivateKeyDer<'static>) -> Result<(), TlsConfigError> {
     let key = trust::provider().key_provider.load_private_key(key.clone_key())?;
-    // Not every provider tells.
+    // Not every crypto provider can derive the public key.
     let Some(public_key) = key.public_key() else { return Ok(()) };
     let matches = |certificate: &CertificateDer<'_>| -> Result<bool, Error> {
         Ok(ParsedCertificate::try_from(certificate)?.subject_public_key_info() == public_key)
     };
     match chain.iter().position(|certificate| matches(certificate).unwrap_or(false)) {
         Some(0) => Ok(()),
-        Some(place) => {
-            let what = format!("that of the private key is number {}, and has to be the first", place + 1);
+        Some(index) => {
+            let what = format!("that of the private key is number {}, and has to be the first", index + 1);
             Err(TlsConfigError::ChainOrder(what))
         }
         None => {
@@ -46,11 +50,11 @@ fn check_key(chain: &[CertificateDer<'static>], key: &PrivateKeyDer<'static>) ->
     }
 }
 
-/// Follows the chain from its first certificate, for as long as the issuer's is there.
+/// Checks that each certificate is followed by its issuer's, as far as the chain contains that.
 fn check_order(chain: &[CertificateDer<'static>]) -> Result<(), TlsConfigError> {
-    // One that cannot be read is for the server to judge.
+    // A certificate that cannot be read ends the check; the server will judge it.
     let certificates: Vec<_> = chain.iter().map(|certificate| EndEntityCert::try_from(certificate).ok()).collect();
-    for (place, own) in certificates.iter().enumerate() {
+    for (index, own) in certificates.iter().enumerate() {
         let Some(own) = own else { return Ok(()) };
         let is_issuer =
             |other: &Option<EndEntityCert<'_>>| other.as_ref().is_some_and(|other| other.subject() == own.issuer());
@@ -58,11 +62,11 @@ fn check_order(chain: &[CertificateDer<'static>]) -> Result<(), TlsConfigError> 
         if is_root {
             return Ok(());
         }
-        if certificates.get(place + 1).is_some_and(is_issuer) {
+        if certificates.get(index + 1).is_some_and(is_issuer) {
             continue;
         }
         let Some(found) = certificates.iter().position(is_issuer) else { return Ok(()) };
-        let what = format!("number {} is issued by number {}, which has to follow it", place + 1, found + 1);
+        let what = format!("number {} is issued by number {}, which has to follow it", index + 1, found + 1);
         return Err(TlsConfigError::ChainOrder(what));
     }
     Ok(())

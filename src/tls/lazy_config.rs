@@ -1,4 +1,4 @@
-//! A client's rustls configuration, which is made once: in the background after the client was built, or for its first
+//! A client's rustls configuration. It is made once: in the background after the client was built, or for the first
 //! handshake.
 
 use std::sync::{Arc, Weak};
@@ -8,29 +8,32 @@ use rustls::ClientConfig;
 use rustls::crypto::CryptoProvider;
 
 use super::background::Background;
-use super::{TlsConfig, TlsConfigError};
+use super::config::TlsConfig;
+use super::error::TlsConfigError;
 use crate::trust;
 
-/// Prepares the configurations of all clients.
+/// The thread that prepares the configurations of all clients.
 static BACKGROUND: Background = Background::new();
 
-/// The settings of a client, and the rustls configuration made of them. Some platforms read files for it.
+/// A client's TLS settings, and the rustls configuration that is made of them when it is needed, because some platforms
+/// read files for it.
 pub(super) struct LazyConfig {
     pub(super) settings: TlsConfig,
     alpn: &'static [&'static [u8]],
-    /// Set once it could be made. A failure is not kept: the files may come later, and descriptors be free again.
+    /// The configuration. A failure is not kept: missing files may appear, and descriptors may be free later.
     made: OnceCell<Arc<ClientConfig>>,
-    /// Used until then where the platform's certificates are missing and others are there. It is kept for its sessions.
+    /// The configuration that is used while the platform's certificates cannot be read but others were added. Kept
+    /// because it holds the sessions for resumption.
     partial: OnceCell<Arc<ClientConfig>>,
 }
 
 impl LazyConfig {
-    /// Offers the protocols of `alpn`, unless the settings name others.
+    /// Creates an unmade configuration that offers the protocols of `alpn`, unless the settings name others.
     pub(super) fn new(settings: TlsConfig, alpn: &'static [&'static [u8]]) -> Self {
         Self { settings, alpn, made: OnceCell::new(), partial: OnceCell::new() }
     }
 
-    /// The configuration for the next handshake.
+    /// Returns the configuration for the next handshake, and makes it if that was not done yet.
     pub(super) fn get(&self) -> Result<Arc<ClientConfig>, TlsConfigError> {
         if let Some(made) = self.made.get() {
             return Ok(made.clone());
@@ -39,7 +42,7 @@ impl LazyConfig {
         cell.get_or_try_init(|| self.settings.build(self.alpn)).cloned()
     }
 
-    /// Does in the background what the first handshake would have to do, unless the settings say otherwise.
+    /// Makes the configuration in the background, unless the settings exclude that.
     pub(super) fn prepare(self: &Arc<Self>) {
         if self.settings.prepared_late {
             return;
@@ -48,21 +51,22 @@ impl LazyConfig {
         BACKGROUND.run(Box::new(move || prepare(&config)));
     }
 
+    /// The crypto provider that handshakes will use.
     fn provider(&self) -> Arc<CryptoProvider> {
-        match &self.settings.whole {
-            Some(whole) => whole.crypto_provider().clone(),
+        match &self.settings.client_config {
+            Some(config) => config.crypto_provider().clone(),
             None => trust::provider(),
         }
     }
 }
 
-/// Does what is slow before a first handshake. Each step is left out once the client is gone.
+/// Does the slow steps before a first handshake. Each step is left out if the client was dropped.
 fn prepare(config: &Weak<LazyConfig>) {
     let Some(provider) = config.upgrade().map(|config| config.provider()) else { return };
     // For its first random byte aws-lc collects the entropy of the process, which takes 20 to 40 ms.
     let _ = provider.secure_random.fill(&mut [0]);
     if let Some(config) = config.upgrade() {
-        // A failure is not kept: the first handshake tries again, and tells of it.
+        // A failure is not kept: the first handshake tries again and reports it.
         let _ = config.get();
     }
 }
@@ -79,7 +83,7 @@ mod tests {
 
     const HTTP1: &[&[u8]] = &[b"http/1.1"];
 
-    /// A random generator that counts its uses, and drops what it was given to keep.
+    /// A random generator that counts its uses, and drops the configuration that it keeps when it is used.
     #[derive(Default)]
     struct Counted {
         uses: AtomicUsize,
@@ -110,16 +114,16 @@ mod tests {
     }
 
     #[test]
-    fn the_entropy_and_the_configuration_are_there_before_the_first_handshake() {
+    fn entropy_and_configuration_are_ready_before_the_first_handshake() {
         let (random, config) = counted();
         prepare(&Arc::downgrade(&config));
         assert_eq!(random.uses.load(Ordering::SeqCst), 1);
-        let made = config.made.get().expect("it was made").clone();
+        let made = config.made.get().expect("prepare has made it").clone();
         assert!(Arc::ptr_eq(&made, &config.get().unwrap()));
     }
 
     #[test]
-    fn nothing_is_done_for_a_client_that_is_gone() {
+    fn nothing_is_prepared_for_a_dropped_client() {
         let (random, config) = counted();
         let weak = Arc::downgrade(&config);
         drop(config);
@@ -128,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_can_go_while_it_is_prepared() {
+    fn a_client_can_be_dropped_while_it_is_prepared() {
         let (random, config) = counted();
         let weak = Arc::downgrade(&config);
         *random.kept.lock() = Some(config);

@@ -1,4 +1,4 @@
-//! Verifiers of certificates beside rustls' own: one that wants certain keys, one that takes anything.
+//! Verifiers of certificates beside rustls's own: one for pinned keys, and one that accepts any certificate.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,14 +10,14 @@ use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::server::ParsedCertificate;
 use rustls::{CertificateError, DigitallySignedStruct, Error, OtherError, SignatureScheme, SupportedCipherSuite};
 
-/// Wants a certificate to be valid, and its key to be one of those pinned.
+/// Accepts a certificate if it is valid and its public key is pinned.
 pub(super) struct Pinned {
     verifier: Arc<dyn ServerCertVerifier>,
     pins: Vec<[u8; 32]>,
     sha256: &'static dyn Hash,
 }
 
-/// The certificate is valid, and its key is none of those pinned.
+/// The error for a valid certificate whose public key is not pinned.
 #[derive(Debug, thiserror::Error)]
 #[error("its public key is none of those pinned")]
 pub(super) struct NotPinned;
@@ -85,19 +85,19 @@ impl ServerCertVerifier for Pinned {
     }
 }
 
-/// Takes any certificate. The handshake's signatures are still checked, so that the peer has the key it shows.
+/// Accepts any certificate. The handshake's signatures are still checked, so the peer has the key of its certificate.
 #[derive(Debug)]
-pub(super) struct Anyone {
+pub(super) struct AcceptAny {
     provider: Arc<CryptoProvider>,
 }
 
-impl Anyone {
+impl AcceptAny {
     pub(super) fn new(provider: Arc<CryptoProvider>) -> Self {
         Self { provider }
     }
 }
 
-impl ServerCertVerifier for Anyone {
+impl ServerCertVerifier for AcceptAny {
     fn verify_server_cert(
         &self,
         _: &CertificateDer<'_>,

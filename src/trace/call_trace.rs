@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use super::dial_trace::DialTrace;
 use super::event::{Event, Record, RequestInfo, Subject, TlsFacts};
@@ -11,6 +11,7 @@ use super::observer::{EndedCall, Wants};
 use super::phase::Phase;
 use super::timings::Timings;
 use crate::clock::{Instant, now};
+use crate::sync::lock;
 
 /// The trace of one call. Clones share the call.
 #[derive(Clone)]
@@ -203,7 +204,7 @@ impl Trace {
 
     // A fold leaves no half-done state behind, so a poisoned lock still guards a sound value.
     fn lock(&self) -> MutexGuard<'_, Timings> {
-        self.0.timings.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0.timings)
     }
 }
 

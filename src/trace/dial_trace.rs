@@ -1,7 +1,7 @@
 //! The events of one dial: told to observers at once, and kept for the call that waits for the connection.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use super::announce::tell_connection;
 use super::event::Event;
@@ -10,6 +10,7 @@ use super::observer::Wants;
 #[cfg(feature = "hyper-util")]
 use super::timings::Timings;
 use crate::clock::{Instant, now};
+use crate::sync::lock;
 
 /// The events of one dial so far.
 pub(crate) struct DialTrace {
@@ -78,7 +79,7 @@ impl DialTrace {
 
     // A push leaves no half-done state behind, so a poisoned lock still guards a sound value.
     pub(super) fn lock(&self) -> MutexGuard<'_, Vec<(Instant, Event)>> {
-        self.events.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.events)
     }
 }
 

@@ -80,7 +80,7 @@ async fn hazard_ten_thousand_calls_with_random_deadlines_end_by_them_and_name_th
                 just_there += u32::from(timings.spent(phase).is_zero() && !limit.is_zero());
                 let named = error.to_string().contains(&format!("in phase {phase}"));
                 // A dial that was begun for others has words of its own.
-                assert!(named || error.to_string().contains("nothing within 10s"), "{error}");
+                assert!(named || error.to_string().contains("no connection within 10s"), "{error}");
             }
         }
     }

@@ -486,7 +486,7 @@ async fn beside_a_whole_configuration_nothing_is_set_that_would_be_ignored() {
     {
         let error = builder(tls).build().unwrap_err();
         assert!(
-            error.is_builder() && error.to_string().contains("for the whole rustls configuration to say"),
+            error.is_builder() && error.to_string().contains("has no effect beside a whole rustls configuration"),
             "{error}"
         );
     }

@@ -116,7 +116,7 @@ async fn the_connect_timeout_has_its_own_words() {
     assert_eq!(error.kind(), ErrorKind::Timeout(Phase::Connect));
     assert_eq!(
         error.to_string(),
-        "connect to api.test:80: nothing within 10s (10.0 s = dns 30.0 ms (miss) + connect 9.97 s, failed (timeout))"
+        "connect to api.test:80: no connection within 10s (10.0 s = dns 30.0 ms (miss) + connect 9.97 s, failed (timeout))"
     );
     assert_eq!(error.timings().unwrap().total(), Duration::from_secs(10));
 }
@@ -134,7 +134,7 @@ async fn the_connect_timeout_says_whether_dns_ate_it_and_what_failed_before() {
     let client = Client::builder().resolver(names).transport(net).connect_timeout(limit).build().unwrap();
     let error = client.get(URL).send().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Timeout(Phase::Connect), "{error}");
-    assert!(error.to_string().contains("nothing within 20ms, 192.0.2.1: connection refused"), "{error}");
+    assert!(error.to_string().contains("no connection within 20ms, 192.0.2.1: connection refused"), "{error}");
     let ips: Vec<_> = error.attempts().iter().map(|attempt| attempt.address.ip()).collect();
     assert_eq!(ips, [v4(1), v4(2)]);
 }

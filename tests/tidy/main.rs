@@ -10,7 +10,7 @@ use std::path::Path;
 
 /// The top-level modules from the lowest layer up. A module may use the layers below its own, and nothing beside it.
 const LAYERS: [&[&str]; 7] = [
-    &["clock", "credentials", "latency", "list", "origin", "trust"],
+    &["clock", "credentials", "latency", "list", "origin", "sync", "trust"],
     &["trace"],
     &["transport", "dns", "race", "tls", "pool"],
     &["connect"],
@@ -27,9 +27,9 @@ const CORES: [&str; 34] = [
     "client/redirect.rs",
     "client/safe_to_resend.rs",
     "connect/frames.rs",
+    "connect/h2_pings.rs",
     "connect/interim.rs",
     "connect/no_proxy.rs",
-    "connect/pulse.rs",
     "dns/cache/state/config.rs",
     "dns/cache/state/entries.rs",
     "dns/cache/state/family_state.rs",

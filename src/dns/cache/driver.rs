@@ -1,6 +1,6 @@
 //! The driver of the cache: locks the core, runs the queries that it asks for, and wakes it when its timeout comes.
 
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
 
 use tokio::runtime::Handle;
@@ -10,6 +10,7 @@ use super::changes::{self, Change};
 use super::state::{Cache, Completed, Config, Lookup, Query};
 use crate::clock::{Instant, Timed, TimerTask, now};
 use crate::dns::{Answer, Family, Latency, Resolve, ResolveError, ResolveErrorKind};
+use crate::sync::lock;
 
 /// The time for which a lookup waits for a query beyond the query's own timeout. The query may run on a runtime that is not
 /// being driven, where its timeout does not come.
@@ -127,7 +128,7 @@ impl Driver {
     }
 
     fn lock_latency(&self) -> MutexGuard<'_, Latency> {
-        self.latency.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.latency)
     }
 }
 

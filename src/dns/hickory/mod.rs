@@ -32,7 +32,7 @@ mod watched_file;
 
 use std::io;
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use hickory_resolver::config::ResolverOpts;
@@ -40,9 +40,10 @@ use hickory_resolver::net::NetError;
 use hickory_resolver::proto::rr::Name;
 
 use crate::dns::{Answer, Family, Resolve, ResolveError, ResolveErrorKind, Resolving, Source};
+use crate::sync::lock;
 use crate::trace::{self, Hooks, Observer, ObserverHandle};
 #[cfg(feature = "dns-over-tls")]
-use crate::trust::{self, Trusting};
+use crate::trust::{self, TrustedRoots};
 use hosts::Hosts;
 use limits::{MAX_TIMEOUT, MAX_TRIES, UserLimits};
 use resolv_conf::{Options, Skipped};
@@ -240,7 +241,7 @@ impl HickoryResolver {
                 resolv_conf.get(|text| SystemConfig::parse(text).and_then(|system| self.build(system)))
             }
             Configuration::Named { servers, made } => {
-                let mut made = made.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut made = lock(&made);
                 if let Some(made) = &*made {
                     return Ok(made.clone());
                 }
@@ -270,8 +271,8 @@ impl HickoryResolver {
             return Ok(tls.clone());
         }
         let is_needed = servers.iter().any(Endpoint::is_encrypted);
-        let trusting = if is_needed { Trusting::Platform } else { Trusting::Nobody };
-        trust::client_config(trusting).map_err(|error| NetError::Io(Arc::new(io::Error::other(error))))
+        let roots = if is_needed { TrustedRoots::Platform } else { TrustedRoots::Empty };
+        trust::client_config(roots).map_err(|error| NetError::Io(Arc::new(io::Error::other(error))))
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::pin::pin;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use hickory_resolver::net::NetError;
@@ -19,6 +19,7 @@ use super::server_group::{Question, ServerGroup};
 use super::verdict::{FamilyOutcome, Verdict, decide, is_silence, merge};
 use crate::clock::{Instant, before, now};
 use crate::dns::{Answer, Family, ResolveError, ResolveErrorKind};
+use crate::sync::lock;
 
 /// The time after which a lookup without an answer is a slow one.
 const SLOW_AFTER: Duration = Duration::from_secs(1);
@@ -82,7 +83,7 @@ impl SearchResolver {
 
     /// Returns the words of resolv.conf that were left out, once.
     pub(super) fn take_skipped(&self) -> Vec<Skipped> {
-        std::mem::take(&mut *unpoisoned(&self.skipped))
+        std::mem::take(&mut *lock(&self.skipped))
     }
 
     /// Looks a name up within the limits, once it is its turn.
@@ -124,7 +125,7 @@ impl SearchResolver {
             let question = Question { full_name: &candidate.name, name, family };
             let result = self.servers.ask(question, deadline).await;
             if is_search {
-                unpoisoned(&self.memory).note(now(), &candidate.name, family, &result);
+                lock(&self.memory).note(now(), &candidate.name, family, &result);
             }
             let error = match result {
                 Ok(answer) => return Ok(answer),
@@ -161,7 +162,7 @@ impl SearchResolver {
         if !self.asks_for(family) {
             return Err(ResolveErrorKind::NoData);
         }
-        if let Some(outcome) = unpoisoned(&self.memory).recall(now(), asked.full_name, family) {
+        if let Some(outcome) = lock(&self.memory).recall(now(), asked.full_name, family) {
             return outcome;
         }
         let end = match (family, error) {
@@ -172,7 +173,7 @@ impl SearchResolver {
         let question = Question { family, ..asked };
         let result = before(Some(end), pin!(self.servers.ask(question, deadline))).await;
         let Some(result) = result else { return Err(ResolveErrorKind::Timeout) };
-        unpoisoned(&self.memory).note(now(), asked.full_name, family, &result);
+        lock(&self.memory).note(now(), asked.full_name, family, &result);
         result.map(drop).map_err(|error| error.kind())
     }
 }
@@ -186,9 +187,6 @@ fn as_existing(error: ResolveError) -> ResolveError {
 }
 
 // A panic under these locks leaves nothing half changed.
-fn unpoisoned<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 #[cfg(test)]
 #[path = "search_tests.rs"]

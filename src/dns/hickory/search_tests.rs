@@ -94,7 +94,7 @@ fn resolver(servers: &[SocketAddr], plan: Plan) -> SearchResolver {
         ResolverOpts::default(),
         limits,
         #[cfg(feature = "dns-over-tls")]
-        crate::trust::client_config(crate::trust::Trusting::Nobody).unwrap(),
+        crate::trust::client_config(crate::trust::TrustedRoots::Empty).unwrap(),
     );
     SearchResolver::new(Plan { servers, ..plan }, limits, factory).unwrap()
 }

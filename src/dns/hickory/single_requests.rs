@@ -1,10 +1,12 @@
 //! One question about a name at a time, for servers that lose the second one (`single-request` in resolv.conf).
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 
 use hickory_resolver::proto::rr::Name;
 use tokio::sync::Semaphore;
+
+use crate::sync::lock;
 
 /// The names that are being asked for. The questions about one name take turns.
 #[derive(Default)]
@@ -13,7 +15,7 @@ pub(super) struct SingleRequests(Mutex<HashMap<Name, Weak<Semaphore>>>);
 impl SingleRequests {
     /// Returns the semaphore that the questions about a name have to acquire.
     pub(super) fn turn_of(&self, name: &Name) -> Arc<Semaphore> {
-        let mut turns = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut turns = lock(&self.0);
         turns.retain(|_, turn| turn.strong_count() > 0);
         if let Some(turn) = turns.get(name).and_then(Weak::upgrade) {
             return turn;

@@ -1,7 +1,7 @@
 //! One server, with a client for each runtime.
 
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use hickory_resolver::config::ProtocolConfig;
 use hickory_resolver::net::NetError;
@@ -9,6 +9,7 @@ use tokio::runtime;
 
 use super::server::Endpoint;
 use super::server_client::{ClientFactory, ServerClient, is_by_udp};
+use crate::sync::lock;
 
 /// The most runtimes whose clients are kept. That of the oldest is dropped, and made anew when it is used again.
 const MAX_KEPT_CLIENTS: usize = 8;
@@ -82,6 +83,6 @@ impl Upstream {
 
     // A panic under this lock leaves nothing half changed.
     fn lock(&self) -> MutexGuard<'_, KeptClients> {
-        self.clients.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.clients)
     }
 }

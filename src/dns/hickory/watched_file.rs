@@ -1,11 +1,12 @@
 //! A value made from a file, and made anew when the file changes.
 
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 use std::{fs, io};
 
 use crate::clock::{Instant, now};
+use crate::sync::lock;
 
 /// The time between two looks at a file.
 pub(super) const CHECK_INTERVAL: Duration = Duration::from_secs(5);
@@ -35,7 +36,7 @@ impl<T> WatchedFile<T> {
     /// # Errors
     /// The error of `make`, if there is no previous value.
     pub(super) fn get<E>(&self, make: impl FnOnce(io::Result<Vec<u8>>) -> Result<T, E>) -> Result<Arc<T>, E> {
-        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut last = lock(&self.last);
         let now = now();
         if let Some(check) = &*last
             && now < check.at + CHECK_INTERVAL

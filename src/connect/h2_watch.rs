@@ -1,0 +1,278 @@
+//! A stream that reads along the HTTP/2 frames that pass over it.
+//!
+//! hyper reports a frame only to the request that it belongs to, and only when that request is polled. The pool and the
+//! pings need to know of a GOAWAY, and of signs that the server is at work, sooner.
+
+use std::collections::HashMap;
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use foldhash::fast::RandomState;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use super::frames::{FrameEvent, FrameScanner};
+use super::h2_pings::Traffic;
+use super::interim::MAX_INTERIM;
+use super::io::too_many_interim;
+use crate::clock::{Instant, nanos, now};
+use crate::transport::Stream;
+
+/// The frames that have passed over an HTTP/2 connection, as far as others ask for them. Times are in nanoseconds after
+/// `base`.
+#[derive(Debug)]
+pub(super) struct FrameRecord {
+    /// The number of frames received that show a server at work.
+    progress: AtomicU64,
+    /// The number of frames of responses received.
+    responses: AtomicU64,
+    /// The server's last GOAWAY: its error code, its last stream from bit 32 on, and [`GOAWAY_BIT`]. 0 without one.
+    goaway: AtomicU64,
+    base: Instant,
+    /// When a byte was last received.
+    heard: AtomicU64,
+    /// When a frame of a request was first sent after `heard`; 0 if none was.
+    asked: AtomicU64,
+    /// When the peer last made room for more bytes, after there was none.
+    made_room: AtomicU64,
+}
+
+/// The bit that every recorded GOAWAY has, so that it is not 0.
+const GOAWAY_BIT: u64 = 1 << 63;
+
+/// The error code of a server that finds itself overloaded by the client (RFC 9113 §7).
+const ENHANCE_YOUR_CALM: u32 = 0xb;
+
+/// The most streams whose heads are counted: the most that the client opens at the same time.
+const MAX_STREAMS: usize = 1_024;
+
+impl FrameRecord {
+    fn new() -> Self {
+        Self {
+            progress: AtomicU64::new(0),
+            responses: AtomicU64::new(0),
+            goaway: AtomicU64::new(0),
+            base: now(),
+            heard: AtomicU64::new(0),
+            asked: AtomicU64::new(0),
+            made_room: AtomicU64::new(0),
+        }
+    }
+
+    /// The number of frames received that show a server at work.
+    pub(super) fn progress(&self) -> u64 {
+        self.progress.load(Ordering::Relaxed)
+    }
+
+    /// The times by which pings are decided.
+    pub(super) fn traffic(&self) -> Traffic {
+        let at = |nanos| self.base + Duration::from_nanos(nanos);
+        let heard = self.heard.load(Ordering::Relaxed);
+        let made_room = self.made_room.load(Ordering::Relaxed);
+        let asked = match self.asked.load(Ordering::Relaxed) {
+            0 => None,
+            asked => Some(at(asked.max(made_room))),
+        };
+        Traffic { heard: at(heard.max(made_room)), asked, responses: self.responses.load(Ordering::Relaxed) }
+    }
+
+    /// Returns true if the server has sent GOAWAY.
+    pub(super) fn is_going_away(&self) -> bool {
+        self.goaway.load(Ordering::Relaxed) > 0
+    }
+
+    /// Returns true if the server has sent GOAWAY with the code ENHANCE_YOUR_CALM.
+    pub(super) fn is_overloaded(&self) -> bool {
+        let goaway = self.goaway.load(Ordering::Relaxed);
+        // The lower half is the code.
+        goaway > 0 && goaway as u32 == ENHANCE_YOUR_CALM
+    }
+
+    /// Returns true if the server has sent a GOAWAY whose last stream is 0: it processed no request.
+    pub(super) fn refuses_all(&self) -> bool {
+        self.goaway.load(Ordering::Relaxed) >> 32 == GOAWAY_BIT >> 32
+    }
+
+    fn note_bytes_received(&self) {
+        self.heard.store(nanos(self.base, now()), Ordering::Relaxed);
+        self.asked.store(0, Ordering::Relaxed);
+    }
+
+    fn note_room(&self) {
+        self.made_room.store(nanos(self.base, now()), Ordering::Relaxed);
+    }
+
+    fn note_request_sent(&self) {
+        if self.asked.load(Ordering::Relaxed) == 0 {
+            self.asked.store(nanos(self.base, now()).max(1), Ordering::Relaxed);
+        }
+    }
+
+    fn note_received(&self, event: FrameEvent) {
+        match event {
+            FrameEvent::Message => {
+                self.progress.fetch_add(1, Ordering::Relaxed);
+                self.responses.fetch_add(1, Ordering::Relaxed);
+            }
+            FrameEvent::Head(_) => {}
+            FrameEvent::Progress => {
+                self.progress.fetch_add(1, Ordering::Relaxed);
+            }
+            FrameEvent::GoAway { last_stream, code } => {
+                let goaway = GOAWAY_BIT | u64::from(last_stream) << 32 | u64::from(code);
+                self.goaway.store(goaway, Ordering::Relaxed);
+            }
+        }
+    }
+}
+
+/// A stream that records the frames that pass over it.
+pub(super) struct WatchedStream {
+    stream: Box<dyn Stream>,
+    received: FrameScanner,
+    sent: FrameScanner,
+    /// The number of heads that end no stream, by stream. Emptied when it is full: most of its streams have ended by
+    /// then.
+    heads: HashMap<u32, u32, RandomState>,
+    /// True if the last write found no room.
+    is_full: bool,
+    record: Arc<FrameRecord>,
+}
+
+impl WatchedStream {
+    pub(super) fn new(stream: Box<dyn Stream>) -> (Self, Arc<FrameRecord>) {
+        let record = Arc::new(FrameRecord::new());
+        let watched = Self {
+            stream,
+            received: FrameScanner::default(),
+            sent: FrameScanner::behind_preface(),
+            heads: HashMap::default(),
+            is_full: false,
+            record: record.clone(),
+        };
+        (watched, record)
+    }
+
+    /// Notes the room that a write, or a flush, found. Only the peer makes room, so it is alive, however slow it is.
+    fn note_room<T>(&mut self, written: &Poll<io::Result<T>>) {
+        let was_full = std::mem::replace(&mut self.is_full, written.is_pending());
+        if was_full && matches!(written, Poll::Ready(Ok(_))) {
+            self.record.note_room();
+        }
+    }
+
+    fn note_sent(&mut self, bytes: &[u8]) {
+        let Self { sent, record, .. } = self;
+        sent.read(bytes, |event| {
+            if event == FrameEvent::Message {
+                record.note_request_sent();
+            }
+        });
+    }
+}
+
+impl AsyncRead for WatchedStream {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let Self { stream, received, record, heads, .. } = &mut *self;
+        let before = buf.filled().len();
+        let read = Pin::new(stream).poll_read(cx, buf);
+        let bytes = &buf.filled()[before..];
+        if bytes.is_empty() {
+            return read;
+        }
+        record.note_bytes_received();
+        let mut max_heads = 0;
+        received.read(bytes, |event| {
+            record.note_received(event);
+            if let FrameEvent::Head(stream) = event {
+                if heads.len() >= MAX_STREAMS {
+                    heads.clear();
+                }
+                let count = heads.entry(stream).or_insert(0);
+                *count += 1;
+                max_heads = max_heads.max(*count);
+            }
+        });
+        // One of the heads may be the response's own.
+        if max_heads > MAX_INTERIM + 1 {
+            buf.set_filled(before);
+            return Poll::Ready(Err(too_many_interim()));
+        }
+        read
+    }
+}
+
+impl AsyncWrite for WatchedStream {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.stream).poll_write(cx, buf);
+        self.note_room(&written);
+        if let Poll::Ready(Ok(bytes)) = &written {
+            self.note_sent(&buf[..*bytes]);
+        }
+        written
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.stream).poll_write_vectored(cx, bufs);
+        self.note_room(&written);
+        if let Poll::Ready(Ok(bytes)) = &written {
+            let mut left = *bytes;
+            for buf in bufs {
+                let taken = left.min(buf.len());
+                self.note_sent(&buf[..taken]);
+                left -= taken;
+            }
+        }
+        written
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        // With TLS it is here that a full socket shows.
+        let flushed = Pin::new(&mut self.stream).poll_flush(cx);
+        self.note_room(&flushed);
+        flushed
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    use super::*;
+
+    /// A HEADERS frame that does not end its stream, with `:status: 200` (RFC 7541, appendix A). Its content is not
+    /// read.
+    fn head(stream: u8) -> [u8; 10] {
+        [0, 0, 1, 1, 4, 0, 0, 0, stream, 0x88]
+    }
+
+    #[tokio::test]
+    async fn interim_responses_are_counted_for_each_stream() {
+        // One of them is the response's.
+        for (rounds, is_error) in [(MAX_INTERIM + 1, false), (MAX_INTERIM + 2, true)] {
+            let (near, mut far) = tokio::io::duplex(64 * 1024);
+            let (mut watched, _) = WatchedStream::new(Box::new(near));
+            for _ in 0..rounds {
+                far.write_all(&[head(1), head(3)].concat()).await.unwrap();
+            }
+            drop(far);
+            let read = watched.read_to_end(&mut Vec::new()).await;
+            assert_eq!(read.is_err(), is_error, "{rounds}");
+        }
+    }
+}

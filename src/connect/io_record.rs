@@ -1,0 +1,106 @@
+//! The times at which the bytes of an exchange were written and read, which hyper does not report.
+
+use std::io;
+use std::sync::{Arc, Mutex, OnceLock};
+
+use crate::clock::{Instant, now};
+use crate::sync::lock;
+#[cfg(feature = "__tls")]
+use crate::tls::refusal;
+
+/// The record of a connection's byte stream.
+///
+/// The connection's task writes it and the task of the request reads it. hyper's channel between the two orders their
+/// accesses.
+#[derive(Debug, Default)]
+pub(super) struct IoRecord {
+    times: Mutex<IoTimes>,
+    /// The server's TLS alert that rejects the client's certificate, in words.
+    refusal: OnceLock<Box<str>>,
+}
+
+/// The times of the current exchange. Over HTTP/2 the bytes of many requests are mixed, so they say nothing of one.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct IoTimes {
+    /// When the first byte of the request was written.
+    pub(super) first_write: Option<Instant>,
+    /// When the last byte of the request was written; `None` while the peer does not take the rest of it.
+    pub(super) last_write: Option<Instant>,
+    /// When the first byte of the response was read; those of interim responses do not count.
+    pub(super) first_read: Option<Instant>,
+    /// True if any byte was read, also one of an interim response.
+    pub(super) has_read: bool,
+    /// When bytes were last written, whether or not more of them wait.
+    pub(super) last_progress: Option<Instant>,
+    /// The length of a write that failed. Over TLS a part of it may have left.
+    pub(super) failed_write: usize,
+}
+
+impl IoRecord {
+    pub(super) fn new() -> Arc<Self> {
+        Arc::default()
+    }
+
+    /// Forgets the times of the last exchange.
+    pub(super) fn reset(&self) {
+        *lock(&self.times) = IoTimes::default();
+    }
+
+    pub(super) fn times(&self) -> IoTimes {
+        *lock(&self.times)
+    }
+
+    /// The server's TLS alert that rejects the client's certificate, in words. [`reset`](Self::reset) keeps it, because
+    /// it comes only once.
+    pub(super) fn refusal(&self) -> Option<&str> {
+        self.refusal.get().map(AsRef::as_ref)
+    }
+
+    /// Keeps the alert in `error`, if there is one. With TLS 1.3 it comes after the handshake. h2 and a failed write
+    /// would lose it.
+    pub(super) fn note_error(&self, error: &io::Error) {
+        if let Some(refusal) = refusal(error) {
+            let _ = self.refusal.set(refusal.into());
+        }
+    }
+
+    /// Notes that bytes were written.
+    pub(super) fn note_write(&self) {
+        let at = Some(now());
+        let mut times = lock(&self.times);
+        times.last_write = at;
+        times.last_progress = at;
+        times.first_write = times.first_write.or(at);
+    }
+
+    /// Notes that bytes wait to be written, so the last write was not the request's last.
+    pub(super) fn note_more_to_write(&self) {
+        lock(&self.times).last_write = None;
+    }
+
+    /// Notes that a write of this many bytes failed.
+    pub(super) fn note_failed_write(&self, bytes: usize) {
+        let mut times = lock(&self.times);
+        times.last_write = None;
+        times.failed_write = bytes;
+    }
+
+    /// Notes that bytes were read. Returns true if they are the first since the last [`reset`](Self::reset).
+    pub(super) fn note_read(&self) -> bool {
+        let mut times = lock(&self.times);
+        times.first_read.get_or_insert_with(now);
+        !std::mem::replace(&mut times.has_read, true)
+    }
+
+    /// Notes that the last read ended an interim response. `is_all` is true if nothing followed it in that read.
+    pub(super) fn note_interim(&self, is_all: bool) {
+        let mut times = lock(&self.times);
+        times.first_read = if is_all { None } else { Some(now()) };
+    }
+}
+
+/// Without TLS there are no alerts.
+#[cfg(not(feature = "__tls"))]
+fn refusal(_: &io::Error) -> Option<String> {
+    None
+}

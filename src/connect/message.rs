@@ -1,0 +1,51 @@
+//! A request on its way: which bodies can be sent, when the exchange happened, and what comes back when it fails.
+
+use http::Request;
+use http_body::Body;
+
+use crate::clock::Instant;
+
+/// A body that can be sent.
+pub(crate) trait Message: Body<Data: Send, Error: Into<Cause>> + Send + Unpin + 'static {}
+
+impl<B: Body<Data: Send, Error: Into<Cause>> + Send + Unpin + 'static> Message for B {}
+
+type Cause = Box<dyn std::error::Error + Send + Sync>;
+
+/// The failure of a request that got no response.
+pub(crate) struct SendError<B> {
+    /// The error of the connection; `None` if the connection was closed before the request reached it.
+    pub(crate) error: Option<hyper::Error>,
+    /// The request, if nothing of it was sent.
+    pub(crate) unsent: Option<Request<B>>,
+}
+
+impl<B> SendError<B> {
+    /// Returns true if the server said that it did not process the request (RFC 9113 §8.7).
+    pub(crate) fn is_refused(&self) -> bool {
+        self.error.as_ref().is_some_and(is_refused)
+    }
+}
+
+/// Returns true for a stream reset with REFUSED_STREAM, and for a GOAWAY whose last stream is below the request's.
+fn is_refused(error: &hyper::Error) -> bool {
+    let cause = std::error::Error::source(error).and_then(|cause| cause.downcast_ref::<h2::Error>());
+    let Some(cause) = cause else { return false };
+    if !cause.is_remote() {
+        return false;
+    }
+    cause.is_go_away() || (cause.is_reset() && cause.reason() == Some(h2::Reason::REFUSED_STREAM))
+}
+
+/// The times of a request and its response on the wire.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct ExchangeTimes {
+    /// When the first byte of the request was written. Over HTTP/2: when the request was handed to the connection.
+    pub(crate) begun: Option<Instant>,
+    /// When the last byte so far was written. Over HTTP/2: the same as `begun`.
+    pub(crate) sent: Option<Instant>,
+    /// When the first byte of the response was read.
+    pub(crate) answered: Option<Instant>,
+    /// True if any byte was read over HTTP/1.1, also one of an interim response.
+    pub(crate) heard: bool,
+}

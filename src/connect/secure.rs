@@ -1,0 +1,116 @@
+//! TLS on a connected stream, with the origin or with a proxy.
+
+use std::io;
+#[cfg(not(feature = "__tls"))]
+use std::marker::PhantomData;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+#[cfg(feature = "__tls")]
+use crate::clock;
+use crate::origin::Origin;
+#[cfg(feature = "__tls")]
+use crate::origin::{Host, Scheme};
+#[cfg(feature = "__tls")]
+use crate::tls::{Tls, TlsConnected};
+#[cfg(feature = "__tls")]
+use crate::trace::Event;
+use crate::trace::{DialTrace, TlsFacts};
+use crate::transport::Stream;
+
+/// A stream and the result of its TLS handshake, which is `None` without TLS.
+pub(super) type Secured = (Box<dyn Stream>, Option<Arc<TlsFacts>>);
+
+/// The client's TLS settings for one kind of peer. Without the TLS features there are no `https` peers, and nothing is
+/// done.
+#[derive(Clone, Copy)]
+pub(super) struct Security<'a> {
+    #[cfg(feature = "__tls")]
+    pub(super) tls: &'a Tls,
+    /// The longest that a handshake may take.
+    #[cfg(feature = "__tls")]
+    pub(super) timeout: Duration,
+    #[cfg(not(feature = "__tls"))]
+    pub(super) no_tls: PhantomData<&'a ()>,
+}
+
+#[cfg(feature = "__tls")]
+impl Security<'_> {
+    /// Shakes hands with an `https` origin over `stream`. The handshake may take `limit` and the TLS timeout, whichever
+    /// is shorter.
+    pub(super) async fn secure(
+        self,
+        origin: &Origin,
+        remote: Option<SocketAddr>,
+        stream: Box<dyn Stream>,
+        limit: Option<Duration>,
+        trace: &DialTrace,
+    ) -> Result<Secured, Arc<io::Error>> {
+        if origin.scheme() != Scheme::Https {
+            return Ok((stream, None));
+        }
+        trace.emit(Event::TlsStart { address: remote });
+        let limit = limit.map_or(self.timeout, |limit| limit.min(self.timeout));
+        match self.handshake(origin.host(), stream, limit).await {
+            Ok(TlsConnected { stream, facts }) => {
+                let facts = Arc::new(facts);
+                trace.emit(Event::TlsEnd(facts.clone()));
+                Ok((Box::new(stream), Some(facts)))
+            }
+            Err(error) => {
+                let error = Arc::new(error);
+                trace.emit(Event::TlsFailed { address: remote, error: error.clone() });
+                Err(error)
+            }
+        }
+    }
+
+    /// Shakes hands with an `https` proxy over `stream`.
+    pub(super) async fn secure_proxy(self, proxy: &Origin, stream: Box<dyn Stream>) -> io::Result<Box<dyn Stream>> {
+        if proxy.scheme() != Scheme::Https {
+            return Ok(stream);
+        }
+        let connected = self.handshake(proxy.host(), stream, self.timeout).await?;
+        Ok(Box::new(connected.stream))
+    }
+
+    async fn handshake(
+        self,
+        host: &Host,
+        stream: Box<dyn Stream>,
+        limit: Duration,
+    ) -> io::Result<TlsConnected<Box<dyn Stream>>> {
+        // Boxed because a handshake is large, and the pool keeps the futures of dials.
+        let handshake = Box::pin(self.tls.handshake(stream, host));
+        match clock::before(clock::now().checked_add(limit), handshake).await {
+            Some(result) => result,
+            None => Err(timed_out(limit)),
+        }
+    }
+}
+
+#[cfg(not(feature = "__tls"))]
+impl Security<'_> {
+    pub(super) async fn secure(
+        self,
+        _: &Origin,
+        _: Option<SocketAddr>,
+        stream: Box<dyn Stream>,
+        _: Option<Duration>,
+        _: &DialTrace,
+    ) -> Result<Secured, Arc<io::Error>> {
+        Ok((stream, None))
+    }
+
+    pub(super) async fn secure_proxy(self, _: &Origin, stream: Box<dyn Stream>) -> io::Result<Box<dyn Stream>> {
+        Ok(stream)
+    }
+}
+
+#[cfg(feature = "__tls")]
+fn timed_out(limit: Duration) -> io::Error {
+    // In whole milliseconds: a share of the connect timeout has nanoseconds.
+    let limit = Duration::from_millis(u64::try_from(limit.as_millis()).unwrap_or(u64::MAX));
+    io::Error::new(io::ErrorKind::TimedOut, format!("no TLS handshake within {limit:?}"))
+}

@@ -1,0 +1,79 @@
+//! A look at a connection's TCP socket from outside of the connection's task.
+
+use std::any::Any;
+use std::io;
+use std::mem::MaybeUninit;
+use std::sync::{Arc, Weak};
+
+use socket2::SockRef;
+use tokio::net::tcp::OwnedWriteHalf;
+
+use super::late_options::is_acknowledged;
+use super::tcp_stream::ProbedTcpStream;
+use super::traits::Stream;
+
+/// Looks at a TCP socket that the connection's task owns. It does not keep the socket open.
+#[derive(Debug)]
+pub(crate) struct Probe(Weak<OwnedWriteHalf>);
+
+/// The state of a socket as a look from outside shows it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Liveness {
+    /// There is nothing to read.
+    Quiet,
+    /// There are bytes that were not read yet.
+    Unread,
+    /// The peer has closed the connection, or it is broken, or its stream was dropped.
+    Closed,
+}
+
+impl Probe {
+    /// Returns a probe of the stream's socket; `None` for a stream that is not [`TcpTransport`](super::TcpTransport)'s.
+    pub(crate) fn of(stream: &dyn Stream) -> Option<Self> {
+        let tcp = (stream as &dyn Any).downcast_ref::<ProbedTcpStream>()?;
+        tcp.write.as_ref().map(|write| Self(Arc::downgrade(write)))
+    }
+
+    /// Returns true if the peer is known to have acknowledged (TCP ACK) all that was written.
+    pub(crate) fn is_acknowledged(&self) -> bool {
+        self.0.upgrade().is_some_and(|socket| is_acknowledged(&SockRef::from(socket.as_ref().as_ref())))
+    }
+
+    /// Peeks at the bytes to read.
+    pub(crate) fn look(&self) -> Liveness {
+        let Some(socket) = self.0.upgrade() else { return Liveness::Closed };
+        let mut byte = [MaybeUninit::uninit()];
+        match SockRef::from(socket.as_ref().as_ref()).peek(&mut byte) {
+            Ok(0) => Liveness::Closed,
+            Ok(_) => Liveness::Unread,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Liveness::Quiet,
+            Err(_) => Liveness::Closed,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::AsyncWriteExt;
+
+    use super::super::{TcpTransport, Transport};
+    use super::*;
+
+    #[tokio::test]
+    async fn a_probe_sees_unread_bytes_and_the_end() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let stream = TcpTransport::new().connect(listener.local_addr().unwrap()).await.unwrap();
+        let (mut peer, _) = listener.accept().await.unwrap();
+        let probe = Probe::of(&*stream).unwrap();
+        assert_eq!(probe.look(), Liveness::Quiet);
+        peer.write_all(b"unasked").await.unwrap();
+        assert_eq!(probe.look(), Liveness::Unread);
+        drop(stream);
+        assert_eq!(probe.look(), Liveness::Closed, "a probe does not keep the socket open");
+        let stream = TcpTransport::new().connect(listener.local_addr().unwrap()).await.unwrap();
+        drop(listener.accept().await.unwrap());
+        assert_eq!(Probe::of(&*stream).unwrap().look(), Liveness::Closed);
+        let (other, _) = tokio::io::duplex(1);
+        assert!(Probe::of(&other).is_none());
+    }
+}

@@ -1,0 +1,244 @@
+//! TCP with its options.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::time::Duration;
+
+use socket2::{Domain, Socket, Type};
+use tokio::net::{TcpSocket, TcpStream};
+
+use super::late_options::LateOptions;
+use super::tcp_stream::ProbedTcpStream;
+use super::traits::{Connecting, Stream, Transport};
+
+/// TCP.
+///
+/// By default nodelay is on, keepalive probes are sent after 15 s of silence (3 probes, 15 s apart), and on Linux
+/// unacknowledged data closes the connection after a user timeout of 30 s (RFC 5482).
+///
+/// On Linux a socket gets these options as late as possible, so that a short connection does not pay for the system
+/// calls: nodelay before any write but a first one of up to 536 bytes, the others after half of the shorter of their
+/// times. The runtime's timers have to be enabled.
+///
+/// ```
+/// use std::{net::Ipv4Addr, time::Duration};
+/// use speeddial::transport::TcpTransport;
+///
+/// let tcp = TcpTransport::new().local_address(Ipv4Addr::LOCALHOST.into()).keepalive(Some(Duration::from_secs(60)));
+/// let client = speeddial::Client::builder().transport(tcp).build();
+/// ```
+#[derive(Debug, Clone)]
+pub struct TcpTransport {
+    nodelay: bool,
+    keepalive: Option<Duration>,
+    user_timeout: Option<Duration>,
+    send_buffer: Option<u32>,
+    receive_buffer: Option<u32>,
+    local_v4: Option<Ipv4Addr>,
+    local_v6: Option<Ipv6Addr>,
+    interface: Option<String>,
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    fast_open: bool,
+}
+
+/// The default of [`TcpTransport::keepalive`].
+pub(super) const KEEPALIVE: Duration = Duration::from_secs(15);
+/// The default of [`TcpTransport::user_timeout`].
+pub(super) const USER_TIMEOUT: Duration = Duration::from_secs(30);
+
+impl Default for TcpTransport {
+    fn default() -> Self {
+        Self {
+            nodelay: true,
+            keepalive: Some(KEEPALIVE),
+            user_timeout: Some(USER_TIMEOUT),
+            send_buffer: None,
+            receive_buffer: None,
+            local_v4: None,
+            local_v6: None,
+            interface: None,
+            #[cfg(any(target_os = "linux", target_os = "android"))]
+            fast_open: false,
+        }
+    }
+}
+
+impl TcpTransport {
+    /// Creates the transport with the defaults.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Sets whether small writes go out at once rather than being gathered (Nagle's algorithm, RFC 896). True by
+    /// default.
+    pub fn nodelay(mut self, nodelay: bool) -> Self {
+        self.nodelay = nodelay;
+        self
+    }
+
+    /// Sets the time of silence after which the peer is probed, which is also the time between probes. After three
+    /// probes without an answer the connection is given up; on Linux with a
+    /// [user timeout](Self::user_timeout), after that time instead. 15 s by default; `None` sends no probes.
+    pub fn keepalive(mut self, keepalive: Option<Duration>) -> Self {
+        self.keepalive = keepalive;
+        self
+    }
+
+    /// Sets the longest time that sent data may stay unacknowledged before the connection is given up (RFC 5482). Only
+    /// Linux has it.
+    ///
+    /// 30 s by default; `None` leaves it to the system, which waits about a quarter of an hour. A peer that
+    /// acknowledges data but reads none of it is not given up; the time limits of requests are for that.
+    pub fn user_timeout(mut self, timeout: Option<Duration>) -> Self {
+        self.user_timeout = timeout;
+        self
+    }
+
+    /// Sets the size of the socket's send buffer in bytes. By default the system chooses it and adapts it.
+    pub fn send_buffer_size(mut self, bytes: u32) -> Self {
+        self.send_buffer = Some(bytes);
+        self
+    }
+
+    /// Sets the size of the socket's receive buffer in bytes. By default the system chooses it and adapts it.
+    pub fn receive_buffer_size(mut self, bytes: u32) -> Self {
+        self.receive_buffer = Some(bytes);
+        self
+    }
+
+    /// Sets the local address of connections. Call it twice to set one of each family; for a family without one, the
+    /// system chooses.
+    pub fn local_address(mut self, ip: IpAddr) -> Self {
+        match ip {
+            IpAddr::V4(ip) => self.local_v4 = Some(ip),
+            IpAddr::V6(ip) => self.local_v6 = Some(ip),
+        }
+        self
+    }
+
+    /// Sets the network interface that connections go through (`SO_BINDTODEVICE`). Only Linux has it.
+    #[cfg(target_os = "linux")]
+    pub fn interface(mut self, name: impl Into<String>) -> Self {
+        self.interface = Some(name.into());
+        self
+    }
+
+    /// Sets whether the first bytes go out with the connection's first packet, to servers that have allowed it before
+    /// (TCP Fast Open, RFC 7413). Only Linux has it, if the kernel supports it.
+    ///
+    /// Off by default, for two reasons. A network that duplicates the packet may deliver a request twice (§2.1). And to
+    /// such a server an address counts as connected before a packet was sent, so the race between addresses cannot tell
+    /// whether the server is there, and a dead address is not remembered.
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    pub fn fast_open(mut self, fast_open: bool) -> Self {
+        self.fast_open = fast_open;
+        self
+    }
+
+    fn local_address_for(&self, address: SocketAddr) -> Option<IpAddr> {
+        match address {
+            SocketAddr::V4(_) => self.local_v4.map(Into::into),
+            SocketAddr::V6(_) => self.local_v6.map(Into::into),
+        }
+    }
+
+    /// Sets the options that matter before the connection is made. An error fails the connection, because most of these
+    /// options decide where packets go.
+    fn bind(&self, socket: &TcpSocket, address: SocketAddr) -> io::Result<()> {
+        #[cfg(target_os = "linux")]
+        if let Some(interface) = &self.interface {
+            socket.bind_device(Some(interface.as_bytes()))?;
+        }
+        if let Some(size) = self.send_buffer {
+            socket.set_send_buffer_size(size)?;
+        }
+        if let Some(size) = self.receive_buffer {
+            socket.set_recv_buffer_size(size)?;
+        }
+        #[cfg(any(target_os = "linux", target_os = "android"))]
+        if self.fast_open {
+            // A kernel without it connects as usual.
+            let _ = nix::sys::socket::setsockopt(socket, nix::sys::socket::sockopt::TcpFastOpenConnect, &true);
+        }
+        match self.local_address_for(address) {
+            Some(ip) => socket.bind(SocketAddr::new(ip, 0)),
+            None => Ok(()),
+        }
+    }
+
+    pub(super) async fn dial(&self, address: SocketAddr) -> io::Result<TcpStream> {
+        let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+        self.bind(&socket, address)?;
+        socket.connect(address).await
+    }
+
+    /// The options that are set later.
+    pub(super) fn late_options(&self) -> LateOptions {
+        LateOptions::new(self.nodelay, self.keepalive, self.user_timeout)
+    }
+}
+
+impl Transport for TcpTransport {
+    fn connect(&self, address: SocketAddr) -> Connecting<'_> {
+        Box::pin(async move {
+            let stream = self.dial(address).await?;
+            Ok(Box::new(ProbedTcpStream::new(stream, self.late_options())) as Box<dyn Stream>)
+        })
+    }
+
+    /// Connects a UDP socket. That sends nothing, and the socket's local address is the routing table's answer.
+    fn source_of(&self, address: SocketAddr) -> Option<io::Result<IpAddr>> {
+        let any: IpAddr = if address.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+        let probe = || {
+            let socket = Socket::new(Domain::for_address(address), Type::DGRAM, None)?;
+            #[cfg(target_os = "linux")]
+            if let Some(interface) = &self.interface {
+                socket.bind_device(Some(interface.as_bytes()))?;
+            }
+            socket.bind(&SocketAddr::new(self.local_address_for(address).unwrap_or(any), 0).into())?;
+            socket.connect(&address.into())?;
+            let local = socket.local_addr()?.as_socket();
+            Ok(local.ok_or(io::ErrorKind::AddrNotAvailable)?.ip())
+        };
+        Some(probe())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use socket2::SockRef;
+
+    use super::*;
+
+    #[test]
+    fn packets_to_loopback_come_from_loopback() {
+        let source = TcpTransport::new().source_of(([127, 0, 0, 1], 80).into()).unwrap().unwrap();
+        assert!(source.is_loopback());
+    }
+
+    #[tokio::test]
+    async fn buffer_sizes_and_the_local_address_are_set() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let transport = TcpTransport::new().send_buffer_size(50_000).receive_buffer_size(60_000);
+        let transport = transport.local_address([127, 0, 0, 9].into());
+        let stream = transport.dial(address).await.unwrap();
+        let socket = SockRef::from(&stream);
+        assert!(socket.send_buffer_size().unwrap() >= 50_000 && socket.recv_buffer_size().unwrap() >= 60_000);
+        assert_eq!(stream.local_addr().unwrap().ip(), IpAddr::from([127, 0, 0, 9]));
+        assert_eq!(transport.source_of(address).unwrap().unwrap(), IpAddr::from([127, 0, 0, 9]));
+    }
+
+    #[cfg(target_os = "linux")]
+    #[tokio::test]
+    async fn an_interface_that_does_not_exist_fails_the_connection() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        assert!(TcpTransport::new().interface("no-such-one").connect(address).await.is_err());
+        // Choosing an interface may need a privilege that the test does not have.
+        match TcpTransport::new().interface("lo").connect(address).await {
+            Ok(_) => {}
+            Err(error) => assert_eq!(error.kind(), io::ErrorKind::PermissionDenied),
+        }
+    }
+}

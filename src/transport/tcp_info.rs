@@ -1,0 +1,57 @@
+//! Linux's account of the bytes that a TCP socket has to send.
+
+use nix::libc;
+use nix::sys::socket::{getsockopt, sockopt};
+use socket2::{SockRef, Socket};
+
+/// The part of Linux's `struct tcp_info` that every kernel has, in 32-bit words.
+type Info = [u32; 26];
+
+#[derive(Clone, Copy)]
+struct TcpInfo;
+
+nix::getsockopt_impl!(TcpInfo, libc::IPPROTO_TCP, libc::TCP_INFO, Info, sockopt::GetStruct<Info>);
+
+/// The state of a socket's unacknowledged bytes.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct SendState {
+    /// The probes of a closed window that the peer has not acknowledged.
+    pub(super) probes: u8,
+    /// The number of times that the time between retransmissions, or between probes, was doubled.
+    pub(super) backoff: u8,
+    /// The segments that were sent and not acknowledged.
+    pub(super) unacked: u32,
+    /// The milliseconds since data was last sent.
+    pub(super) last_sent: u32,
+    /// The milliseconds since the peer last acknowledged anything.
+    pub(super) last_acked: u32,
+}
+
+/// The number of unanswered probes from which on a peer counts as silent. Fewer may have been lost.
+const LOST_PROBES: u8 = 3;
+
+impl SendState {
+    /// Reads the state from the kernel; `None` if that fails.
+    pub(super) fn of(socket: &SockRef<'_>) -> Option<Self> {
+        let socket: &Socket = socket;
+        let info = getsockopt(socket, TcpInfo).ok()?;
+        let [_, _, _, probes] = info[0].to_ne_bytes();
+        let [backoff, ..] = info[1].to_ne_bytes();
+        Some(Self { probes, backoff, unacked: info[6], last_sent: info[11], last_acked: info[14] })
+    }
+
+    /// Returns true if the peer answers and takes nothing: it acknowledges the probes of its closed window, or the
+    /// retransmissions of data that was under way when it closed the window.
+    pub(super) fn is_window_closed(&self) -> bool {
+        let answers = match self.unacked {
+            0 => self.probes < LOST_PROBES,
+            _ => self.last_acked <= self.last_sent,
+        };
+        self.backoff > 0 && answers
+    }
+
+    /// Returns true if bytes are known to be unacknowledged.
+    pub(super) fn is_under_way(&self) -> bool {
+        self.unacked > 0 || self.backoff > 0
+    }
+}
