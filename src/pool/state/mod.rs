@@ -9,14 +9,14 @@
 //! is released by a host whose own requests came later.
 
 mod conduct;
-mod follow;
-mod lessons;
-mod open;
-mod pace;
-mod places;
-mod pressure;
+mod conn;
+mod descriptors;
+mod dial_window;
+mod learned_keep_alive;
+mod moved_addresses;
 mod queue;
-mod timeouts;
+mod slots;
+mod timers;
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::hash::Hash;
@@ -28,10 +28,10 @@ use foldhash::fast::RandomState;
 use slab::Slab;
 
 use self::conduct::Conduct;
-use self::follow::Names;
-use self::lessons::Lessons;
-use self::pace::Pace;
-use self::pressure::Pressure;
+use self::descriptors::Pressure;
+use self::dial_window::Pace;
+use self::learned_keep_alive::Lessons;
+use self::moved_addresses::Names;
 use super::config::{Limits, PoolConfig};
 use crate::clock::Instant;
 use crate::latency::Latency;

@@ -1038,7 +1038,7 @@ fn want_of_sockets_is_told_only_when_the_wait_is_over() {
 
 #[test]
 fn a_connection_ends_with_its_lifetime_give_or_take_a_tenth() {
-    let jittered: Vec<_> = (1..1_000).map(|serial| open::jittered(ms(1_000), serial).as_millis()).collect();
+    let jittered: Vec<_> = (1..1_000).map(|serial| conn::jittered(ms(1_000), serial).as_millis()).collect();
     assert!(jittered.iter().all(|time| (900..=1_100).contains(time)));
     assert!([900, 950, 1_000, 1_050].iter().all(|from| jittered.iter().any(|time| (*from..from + 50).contains(time))));
     let (mut pool, now) = pool(PoolConfig::new().lifetime(ms(1_000)));

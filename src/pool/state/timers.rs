@@ -5,7 +5,7 @@
 use std::hash::Hash;
 use std::time::Duration;
 
-use super::lessons::YOUNGEST;
+use super::learned_keep_alive::YOUNGEST;
 use super::{Effect, Listed, Stage, State};
 use crate::clock::Instant;
 use crate::trace::CloseCause;
