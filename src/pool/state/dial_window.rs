@@ -1,10 +1,12 @@
-//! How many dials to a host may be under way at a time. A core.
+//! The number of dials to a host that may be in flight at a time. A core.
 //!
-//! More connections are worth their dials where more of them are freed in a second. Where they are not, the server, or this process, has
-//! as much to do as it can, and a connection that is freed is as good as a new one and costs nothing.
+//! The window grows as dials succeed while requests wait, as TCP's slow start has it (RFC 5681).
 //!
-//! That is found out where connections are freed so fast that it shows within milliseconds. Everywhere else, and as soon as they are
-//! not, dials are as many as they would be without.
+//! More connections are worth their dials if more of them become free in a second. If they do not, the server, or this process, has as
+//! much to do as it can, and a connection that becomes free is as good as a new one and costs nothing. The window shrinks then.
+//!
+//! This shows within milliseconds where requests hold connections for less than 10 ms. Everywhere else, and as soon as connections are
+//! held for longer, nothing is measured and the window stays as it would be without.
 
 use std::time::Duration;
 
@@ -12,163 +14,197 @@ use crate::clock::Instant;
 
 /// The window of a host's dials.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Pace {
-    window: usize,
-    /// The window is as it was `from` that moment on.
-    since: Instant,
-    from: usize,
-    /// How many requests that waited have got a new connection since, and how many one that was freed.
-    new: usize,
-    freed: usize,
-    /// Whether new connections serve more of them.
-    pays: bool,
-    /// What is being measured, as long as requests wait.
+pub(super) struct DialWindow {
+    size: usize,
+    growth: Growth,
+    /// The measurement in progress, while requests wait.
     round: Option<Round>,
-    /// What was measured when there were fewer connections.
-    before: Option<Measured>,
+    /// The last measurement, made when there were fewer connections.
+    last: Option<Throughput>,
 }
 
-/// So many connections freed that each of them was, or more.
+/// The growth of the window, over one interval of [`GROWTH_INTERVAL`] or longer.
+#[derive(Debug, Clone, Copy)]
+struct Growth {
+    since: Instant,
+    /// The size of the window at `since`.
+    from: usize,
+    /// Requests that waited and got a new connection since.
+    served_by_new: usize,
+    /// Requests that waited and got a connection which became free since.
+    served_by_freed: usize,
+    /// True if new connections served more requests than freed ones in the interval before.
+    is_worthwhile: bool,
+}
+
+/// A measurement that goes on until each connection, and at least [`ENOUGH`], became free.
 #[derive(Debug, Clone, Copy)]
 struct Round {
     since: Instant,
-    /// When a connection was freed last, and how many were.
-    last: Instant,
+    /// The time at which a connection became free last.
+    last_freed: Instant,
+    /// The number of times that a connection became free.
     freed: usize,
-    /// How many there were to begin with.
+    /// The number of connections at the start.
     conns: usize,
 }
 
+/// The result of a measurement.
 #[derive(Debug, Clone, Copy)]
-struct Measured {
+struct Throughput {
     at: Instant,
+    /// The mean number of connections.
     conns: f64,
-    /// How many of them are freed in a second.
+    /// The number of times per second that one of them became free.
     rate: f64,
 }
 
-/// How many dials may be under way before any of them has succeeded.
+/// The size of the window before any dial has succeeded.
 const FIRST: usize = 16;
 
-/// They are never fewer on account of what is measured: one of them may hang.
+/// The smallest size on account of a measurement. One dial may hang, so there is another.
 const FEWEST: usize = 2;
 
-/// They become twice as many at most so often, and only as long as more requests get a new connection than one that was
-/// freed.
-const DOUBLING: Duration = Duration::from_millis(25);
+/// The shortest time in which the window doubles.
+const GROWTH_INTERVAL: Duration = Duration::from_millis(25);
 
-/// So many have to be freed to say how many are in a second.
+/// The fewest connections that have to become free in a measurement.
 const ENOUGH: usize = 64;
 
-/// Connections that are held for longer, on average, say nothing: who waits for one may wait for long.
+/// The longest mean time that connections are held for a measurement to count. A request may wait long for slower ones.
 const FAST: Duration = Duration::from_millis(10);
 
-/// One that was held for so long is no chance.
+/// The time of one lease that ends the measurement.
 const SLOW: Duration = Duration::from_millis(100);
 
-/// By so much the connections have to be more for it to show.
+/// The least growth in connections after which two measurements are compared.
 const MORE: f64 = 1.25;
 
-/// What more connections brought may be otherwise by then.
+/// The age at which a measurement is dropped.
 const STALE: Duration = Duration::from_secs(1);
 
-impl Round {
-    fn new(now: Instant, conns: usize) -> Self {
-        Self { since: now, last: now, freed: 0, conns }
+impl Growth {
+    fn new(now: Instant, from: usize) -> Self {
+        Self { since: now, from, served_by_new: 0, served_by_freed: 0, is_worthwhile: false }
     }
 }
 
-impl Pace {
+impl Round {
+    fn new(now: Instant, conns: usize) -> Self {
+        Self { since: now, last_freed: now, freed: 0, conns }
+    }
+}
+
+impl DialWindow {
+    /// The window of a host that has not been dialled yet. It never exceeds `most`.
     pub(super) fn new(now: Instant, most: usize) -> Self {
-        let window = FIRST.min(most);
-        Self { window, since: now, from: window, new: 0, freed: 0, pays: false, round: None, before: None }
+        let size = FIRST.min(most);
+        Self { size, growth: Growth::new(now, size), round: None, last: None }
     }
 
-    /// How many dials may be under way.
-    pub(super) fn window(&self) -> usize {
-        self.window
+    /// Returns the most dials that may be in flight.
+    pub(super) fn size(&self) -> usize {
+        self.size
     }
 
-    /// A dial has succeeded, and more are wanted: there may be one more of them at a time.
+    /// Grows the window by one for a dial that succeeded while more were wanted, if that is worthwhile. It doubles at most once per
+    /// [`GROWTH_INTERVAL`].
     pub(super) fn grow(&mut self, now: Instant, most: usize) {
-        if now.saturating_duration_since(self.since) >= DOUBLING {
-            let pays = self.new >= self.freed;
-            *self = Self { since: now, from: self.window, new: 0, freed: 0, pays, ..*self };
-        } else if !self.pays || self.window >= self.from * 2 {
+        let growth = &mut self.growth;
+        if now.saturating_duration_since(growth.since) >= GROWTH_INTERVAL {
+            let is_worthwhile = growth.served_by_new >= growth.served_by_freed;
+            *growth = Growth { is_worthwhile, ..Growth::new(now, self.size) };
+        } else if self.size >= growth.from * 2 {
             return;
         }
-        if self.pays {
-            self.window = (self.window + 1).min(most);
+        if growth.is_worthwhile {
+            self.size = (self.size + 1).min(most);
         }
     }
 
-    /// A request that waited got a connection.
-    pub(super) fn served(&mut self, is_new: bool) {
-        *(if is_new { &mut self.new } else { &mut self.freed }) += 1;
+    /// Counts a request that waited and got a connection.
+    pub(super) fn served(&mut self, by_new: bool) {
+        if by_new {
+            self.growth.served_by_new += 1;
+        } else {
+            self.growth.served_by_freed += 1;
+        }
     }
 
-    /// Something has happened to the host, and requests wait. What was found out holds only as long as connections are freed fast.
-    pub(super) fn look(&mut self, now: Instant, conns: usize, most: usize) {
+    /// Begins a measurement, or continues it, after an event of the host while requests wait. Drops the results if no connection has
+    /// become free for a while, or if they are stale.
+    pub(super) fn observe(&mut self, now: Instant, conns: usize, most: usize) {
         let round = self.round.get_or_insert(Round::new(now, conns));
-        let is_slow = now.saturating_duration_since(round.last) > FAST;
-        if is_slow || self.before.is_some_and(|before| now.saturating_duration_since(before.at) >= STALE) {
+        let is_slow = now.saturating_duration_since(round.last_freed) > FAST;
+        if is_slow || self.last.is_some_and(|last| now.saturating_duration_since(last.at) >= STALE) {
             self.forget(now, conns, most);
         }
     }
 
-    /// Nobody waits any more.
+    /// Ends the measurement: no request waits any more.
     pub(super) fn rest(&mut self) {
         self.round = None;
     }
 
     /// Goes on as if nothing had been measured.
     fn forget(&mut self, now: Instant, conns: usize, most: usize) {
-        (self.round, self.before) = (Some(Round::new(now, conns)), None);
-        self.window = self.window.max(FIRST.min(most));
+        self.round = Some(Round::new(now, conns));
+        self.last = None;
+        self.size = self.size.max(FIRST.min(most));
     }
 
-    /// One of `conns` connections is freed, which was held for so long.
+    /// Counts one of `conns` connections as free again, after it was held for `held`.
     #[inline]
     pub(super) fn freed(&mut self, now: Instant, held: Duration, conns: usize, most: usize) {
+        if self.round.is_some() {
+            self.measure(now, held, conns, most);
+        }
+    }
+
+    fn measure(&mut self, now: Instant, held: Duration, conns: usize, most: usize) {
         let Some(round) = &mut self.round else { return };
-        (round.last, round.freed) = (now, round.freed + 1);
+        round.last_freed = now;
+        round.freed += 1;
         if held > SLOW {
             return self.forget(now, conns, most);
         }
-        let (took, freed) = (now.saturating_duration_since(round.since), round.freed);
-        if freed < conns.max(ENOUGH) || took.is_zero() {
+        let took = now.saturating_duration_since(round.since);
+        if round.freed < conns.max(ENOUGH) || took.is_zero() {
             return;
         }
-        let (then, rate) = (round.conns, freed as f64 / took.as_secs_f64());
-        let mean = (then + conns) as f64 / 2.0;
+        let conns_before = round.conns;
+        let rate = round.freed as f64 / took.as_secs_f64();
+        let mean = (conns_before + conns) as f64 / 2.0;
         *round = Round::new(now, conns);
-        // All are held while requests wait; this is for how long (Little's law).
-        if mean / rate > FAST.as_secs_f64() {
+        // All connections are held while requests wait, so this is the mean time for which one is (Little's law).
+        let mean_held = mean / rate;
+        if mean_held > FAST.as_secs_f64() {
             self.forget(now, conns, most);
-        } else if conns <= then * 2 {
-            self.judge(Measured { at: now, conns: mean, rate }, most);
+        } else if conns <= conns_before * 2 {
+            self.judge(Throughput { at: now, conns: mean, rate }, most);
         }
     }
 
-    /// Compares what was measured with what was when there were fewer connections.
-    fn judge(&mut self, now: Measured, most: usize) {
-        let Some(before) = self.before else {
-            self.before = Some(now);
+    /// Compares a measurement with the last one, which was made with fewer connections, and sets the window accordingly.
+    fn judge(&mut self, now: Throughput, most: usize) {
+        let Some(last) = self.last else {
+            self.last = Some(now);
             return;
         };
-        let (more, faster) = (now.conns / before.conns, now.rate / before.rate);
-        if more < 1.0 / MORE {
+        let more_conns = now.conns / last.conns;
+        let more_rate = now.rate / last.rate;
+        if more_conns < 1.0 / MORE {
             self.forget(now.at, now.conns as usize, most);
-        } else if more < MORE {
+        } else if more_conns < MORE {
             return;
-        } else if faster - 1.0 >= (more - 1.0) / 2.0 {
+        } else if more_rate - 1.0 >= (more_conns - 1.0) / 2.0 {
             // At least half of what they would bring if nothing else were short.
-            self.window = self.window.max((self.window * 2).min(FIRST.min(most)));
+            self.size = self.size.max((self.size * 2).min(FIRST.min(most)));
         } else {
-            let window = (self.window / 4).max(FEWEST.min(most));
-            *self = Self { window, since: now.at, from: window, new: 0, freed: 0, pays: false, ..*self };
+            self.size = (self.size / 4).max(FEWEST.min(most));
+            self.growth = Growth::new(now.at, self.size);
         }
-        self.before = Some(now);
+        self.last = Some(now);
     }
 }
 
@@ -186,52 +222,62 @@ mod tests {
         Duration::from_millis(ms)
     }
 
-    /// A server with as many hands, that takes so long to connect to, and so long for a request.
+    /// A simulated server.
     #[derive(Clone, Copy)]
     struct Server {
-        hands: usize,
+        /// The number of requests it processes at a time.
+        workers: usize,
+        /// The time a dial takes.
         dial: Duration,
-        /// What a dial takes of the same time as requests do: where it is this process that has too much to do.
-        trouble: Duration,
+        /// The time a dial takes from a worker: large if this process has too much to do.
+        dial_cost: Duration,
+        /// The time a request takes.
         work: fn(&mut Rng) -> Duration,
     }
 
-    const BUSY: Server = Server { hands: 1, dial: micros(500), trouble: micros(30), work: |_| micros(10) };
+    const BUSY: Server = Server { workers: 1, dial: micros(500), dial_cost: micros(30), work: |_| micros(10) };
 
-    /// Requests that wait all at once, on so many connections. How many more are opened, and when the last one is answered.
-    fn burst(pace: &mut Pace, start: Instant, open: usize, requests: usize, server: Server) -> (usize, Duration) {
-        burst_with(pace, start, open, requests, server, |pace, now, open| pace.look(now, open, 1_024))
+    /// Simulates requests that wait all at once, with `open` connections. Returns the number of connections opened and the time
+    /// until the last request is answered.
+    fn burst(
+        window: &mut DialWindow,
+        start: Instant,
+        open: usize,
+        requests: usize,
+        server: Server,
+    ) -> (usize, Duration) {
+        burst_with(window, start, open, requests, server, |window, now, open| window.observe(now, open, 1_024))
     }
 
-    /// The same by a pace that measures nothing.
+    /// Simulates a burst with a window that measures nothing.
     fn unmeasured(requests: usize, server: Server) -> (usize, Duration) {
         let start = crate::clock::now();
-        burst_with(&mut Pace::new(start, 1_024), start, 0, requests, server, |_, _, _| {})
+        burst_with(&mut DialWindow::new(start, 1_024), start, 0, requests, server, |_, _, _| {})
     }
 
     fn burst_with(
-        pace: &mut Pace,
+        window: &mut DialWindow,
         start: Instant,
         mut open: usize,
         requests: usize,
         server: Server,
-        look: impl Fn(&mut Pace, Instant, usize),
+        look: impl Fn(&mut DialWindow, Instant, usize),
     ) -> (usize, Duration) {
         let mut random = Rng::with_seed(7);
         let (mut now, had, mut waiting) = (start, open, requests.saturating_sub(open));
         let (mut dials, mut working) = (Vec::<Instant>::new(), Vec::<(Instant, Instant)>::new());
-        // When each hand is free.
-        let mut hands = vec![start; server.hands];
+        // The time at which each worker is free.
+        let mut workers = vec![start; server.workers];
         let mut work = |now: Instant, work: Duration| {
-            let hand = hands.iter_mut().min().unwrap();
-            *hand = (*hand).max(now) + work;
-            *hand
+            let worker = workers.iter_mut().min().unwrap();
+            *worker = (*worker).max(now) + work;
+            *worker
         };
         working.extend((0..open.min(requests)).map(|_| (work(start, (server.work)(&mut random)), start)));
-        look(pace, now, open);
+        look(window, now, open);
         while waiting > 0 {
-            while dials.len() < pace.window().min(waiting) {
-                dials.push(work(now, server.trouble).max(now + server.dial));
+            while dials.len() < window.size().min(waiting) {
+                dials.push(work(now, server.dial_cost).max(now + server.dial));
             }
             let freed = working.iter().copied().enumerate().min_by_key(|(_, (until, _))| *until);
             let opened = dials.iter().copied().enumerate().min_by_key(|(_, until)| *until);
@@ -239,23 +285,23 @@ mod tests {
                 (Some((at, (until, since))), opened) if opened.is_none_or(|(_, opened)| until < opened) => {
                     now = until;
                     working.swap_remove(at);
-                    pace.freed(now, now - since, open, 1_024);
+                    window.freed(now, now - since, open, 1_024);
                     false
                 }
                 (_, Some((at, until))) => {
                     now = until;
                     dials.swap_remove(at);
                     open += 1;
-                    pace.grow(now, 1_024);
+                    window.grow(now, 1_024);
                     true
                 }
                 _ => unreachable!("the window is never closed"),
             };
             waiting -= 1;
-            pace.served(is_new);
+            window.served(is_new);
             match waiting {
-                0 => pace.rest(),
-                _ => look(pace, now, open),
+                0 => window.rest(),
+                _ => look(window, now, open),
             }
             working.push((work(now, (server.work)(&mut random)), now));
         }
@@ -263,28 +309,28 @@ mod tests {
         (open - had, last.unwrap_or(now) - start)
     }
 
-    fn after_a_busy_server() -> (Pace, Instant) {
+    fn after_a_busy_server() -> (DialWindow, Instant) {
         let start = crate::clock::now();
-        let mut pace = Pace::new(start, 1_024);
-        let (_, took) = burst(&mut pace, start, 0, 3_000, BUSY);
-        assert_eq!(pace.window(), FEWEST);
-        (pace, start + took)
+        let mut window = DialWindow::new(start, 1_024);
+        let (_, took) = burst(&mut window, start, 0, 3_000, BUSY);
+        assert_eq!(window.size(), FEWEST);
+        (window, start + took)
     }
 
     #[test]
-    fn a_server_that_is_as_fast_as_it_can_be_is_not_dialled_for_every_request() {
+    fn a_server_that_gains_nothing_from_more_connections_is_not_dialled_for_every_request() {
         let start = crate::clock::now();
-        let mut pace = Pace::new(start, 1_024);
-        let (opened, took) = burst(&mut pace, start, 0, 3_000, BUSY);
+        let mut window = DialWindow::new(start, 1_024);
+        let (opened, took) = burst(&mut window, start, 0, 3_000, BUSY);
         let (without, took_without) = unmeasured(3_000, BUSY);
         assert!(opened * 4 < without * 3, "{opened}, {without}");
         assert!(took < took_without, "{took:?}, {took_without:?}");
-        let (more, _) = burst(&mut pace, start + took, opened, 3_000, BUSY);
+        let (more, _) = burst(&mut window, start + took, opened, 3_000, BUSY);
         assert!(more < opened, "{opened} and {more} more");
     }
 
     #[test]
-    fn wherever_connections_are_not_freed_fast_nothing_is_found_out() {
+    fn nothing_is_measured_where_connections_are_held_for_long() {
         fn noisy(random: &mut Rng, mean: f64) -> Duration {
             Duration::from_secs_f64(-random.f64().max(1e-9).ln() * mean)
         }
@@ -298,8 +344,8 @@ mod tests {
         for (number, work) in works.into_iter().enumerate() {
             for dial in [ms(1), ms(20), ms(50), ms(300)] {
                 let (start, server) =
-                    (crate::clock::now(), Server { hands: 3_000, dial, trouble: Duration::ZERO, work });
-                let (opened, took) = burst(&mut Pace::new(start, 1_024), start, 0, 1_500, server);
+                    (crate::clock::now(), Server { workers: 3_000, dial, dial_cost: Duration::ZERO, work });
+                let (opened, took) = burst(&mut DialWindow::new(start, 1_024), start, 0, 1_500, server);
                 let (without, took_without) = unmeasured(1_500, server);
                 let case = format!("{number}, {dial:?}: {opened} in {took:?}, {without} in {took_without:?} without");
                 assert!(took <= took_without.mul_f64(1.05) && opened * 20 >= without * 19, "{case}");
@@ -308,72 +354,72 @@ mod tests {
     }
 
     #[test]
-    fn a_server_nearby_that_has_room_is_given_more() {
+    fn a_near_server_with_capacity_gets_more_connections() {
         let start = crate::clock::now();
-        for hands in [200, 3_000] {
-            let server = Server { hands, dial: ms(1), trouble: Duration::ZERO, work: |_| ms(5) };
-            let (_, took) = burst(&mut Pace::new(start, 1_024), start, 0, 3_000, server);
+        for workers in [200, 3_000] {
+            let server = Server { workers, dial: ms(1), dial_cost: Duration::ZERO, work: |_| ms(5) };
+            let (_, took) = burst(&mut DialWindow::new(start, 1_024), start, 0, 3_000, server);
             let (_, without) = unmeasured(3_000, server);
             assert!(took < without.mul_f64(1.3), "{took:?}, {without:?} without");
         }
     }
 
     #[test]
-    fn a_server_that_was_fast_and_becomes_slow_is_dialled_as_ever() {
+    fn a_server_that_becomes_slow_is_dialled_as_if_nothing_had_been_measured() {
         for (open, work) in [(0, (|_| ms(20)) as fn(&mut Rng) -> Duration), (100, |_| ms(30_000)), (500, |_| ms(200))] {
-            let (mut pace, now) = after_a_busy_server();
-            let server = Server { hands: 3_000, dial: ms(20), trouble: Duration::ZERO, work };
-            let (_, took) = burst(&mut pace, now, open, 3_000, server);
+            let (mut window, now) = after_a_busy_server();
+            let server = Server { workers: 3_000, dial: ms(20), dial_cost: Duration::ZERO, work };
+            let (_, took) = burst(&mut window, now, open, 3_000, server);
             let (_, without) = unmeasured(3_000, server);
             assert!(took <= without + ms(150), "{open}: {took:?}, {without:?} without");
         }
     }
 
     #[test]
-    fn what_was_found_out_is_forgotten_after_a_second_and_when_nothing_is_freed() {
-        let (mut pace, now) = after_a_busy_server();
-        pace.look(now, 100, 1_024);
-        pace.look(now + FAST, 100, 1_024);
-        assert_eq!(pace.window(), FEWEST);
-        pace.look(now + FAST + micros(1), 100, 1_024);
-        assert_eq!(pace.window(), FIRST, "nothing has been freed");
+    fn a_measurement_is_dropped_after_a_second_and_when_nothing_becomes_free() {
+        let (mut window, now) = after_a_busy_server();
+        window.observe(now, 100, 1_024);
+        window.observe(now + FAST, 100, 1_024);
+        assert_eq!(window.size(), FEWEST);
+        window.observe(now + FAST + micros(1), 100, 1_024);
+        assert_eq!(window.size(), FIRST, "no connection became free");
 
-        let (mut pace, now) = after_a_busy_server();
-        pace.look(now + STALE - ms(100), 100, 1_024);
-        assert_eq!(pace.window(), FEWEST);
-        pace.rest();
-        pace.look(now + STALE, 100, 1_024);
-        assert_eq!(pace.window(), FIRST);
+        let (mut window, now) = after_a_busy_server();
+        window.observe(now + STALE - ms(100), 100, 1_024);
+        assert_eq!(window.size(), FEWEST);
+        window.rest();
+        window.observe(now + STALE, 100, 1_024);
+        assert_eq!(window.size(), FIRST);
     }
 
     #[test]
-    fn fewer_connections_are_no_news_of_more() {
+    fn a_measurement_with_fewer_connections_drops_the_last_one() {
         // A server that closes connections after some requests.
-        let (mut pace, mut now) = after_a_busy_server();
+        let (mut window, mut now) = after_a_busy_server();
         for conns in (20..100).rev() {
-            pace.look(now, 100, 1_024);
+            window.observe(now, 100, 1_024);
             for _ in 0..100 {
                 now += micros(10);
-                pace.freed(now, micros(10) * conns, conns as usize, 1_024);
+                window.freed(now, micros(10) * conns, conns as usize, 1_024);
             }
         }
-        assert_eq!(pace.window(), FIRST);
+        assert_eq!(window.size(), FIRST);
     }
 
     #[test]
-    fn a_limit_below_the_fewest_holds() {
-        // As many are freed in a second, however many connections there are.
+    fn a_limit_below_the_smallest_window_holds() {
+        // The same number becomes free in a second, however many connections there are.
         for (most, fewest) in [(1, 1), (1_024, FEWEST)] {
             let (mut now, mut least) = (crate::clock::now(), usize::MAX);
-            let mut pace = Pace::new(now, most);
+            let mut window = DialWindow::new(now, most);
             for conns in (20..200).step_by(10) {
-                pace.look(now, conns, most);
+                window.observe(now, conns, most);
                 for _ in 0..conns.max(ENOUGH) {
                     now += micros(10);
-                    pace.freed(now, micros(100), conns, most);
+                    window.freed(now, micros(100), conns, most);
                 }
-                assert!(pace.window() <= most);
-                least = least.min(pace.window());
+                assert!(window.size() <= most);
+                least = least.min(window.size());
             }
             assert_eq!(least, fewest, "of {most}");
         }

@@ -1,7 +1,8 @@
 //! Random walks over the pool's driver in paused time: requests, cancels, peers that close, dials that fail, time that
 //! passes, limits that change, over HTTP/1 and HTTP/2.
 
-use std::sync::Mutex;
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::*;
 
@@ -298,7 +299,7 @@ async fn walk(seed: u64) {
     assert_eq!((stats.in_use, stats.leased, stats.waiting, stats.dialling), (0, 0, 0, 0), "seed {seed}: {stats:?}");
     assert_eq!((stats.idle, stats.closing), (0, 0), "seed {seed}: {stats:?}");
     assert_eq!(stats.opened, stats.closed, "seed {seed}");
-    assert!(world.lock().sockets.is_empty() && pool.shared.dials().is_empty(), "seed {seed}");
+    assert!(world.lock().sockets.is_empty() && pool.driver.dials.is_empty(), "seed {seed}");
     drop(pool);
     tokio::time::sleep(Duration::from_millis(1)).await;
     assert_eq!(Handle::current().metrics().num_alive_tasks(), 0, "seed {seed}: tasks");

@@ -1,10 +1,16 @@
 //! The pool's driver in paused time, over dials that are scripted by the host's name.
 
+mod walks;
+
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use futures_util::FutureExt;
+use tokio::runtime::Handle;
+use tokio::task::AbortHandle;
 
 use super::*;
+use crate::trace::{CloseCause, DialTrace};
 
 /// Opens connections: "slow" takes 100 ms, "refused" fails after 10 ms, "panic" panics, anything else takes 10 ms.
 #[derive(Clone, Default)]
@@ -331,20 +337,19 @@ async fn cancels_on_every_side_leave_the_books_at_zero() {
 #[tokio::test(start_paused = true)]
 async fn a_dial_that_is_given_up_before_it_has_begun_keeps_no_drain_waiting() {
     let (pool, script) = pool(PoolConfig::new());
-    let shared = pool.shared.clone();
-    let (delivery, _receiver) = oneshot::channel();
-    let waiter = Waiter { delivery, runtime: Handle::try_current().ok() };
-    let acquired = shared.lock().checkout(now(), &"slow", Wish::default(), || waiter);
+    let driver = pool.driver.clone();
+    let (handle, _answer) = WaiterHandle::new();
+    let acquired = driver.lock().checkout(now(), &"slow", Wish::default(), current_runtime(), || handle);
     let Acquired::Wait(request, _) = acquired else { panic!("expected to wait") };
     // One thread takes the dial from the core, and is stopped before it performs it.
-    let (dial, runtime, _) = Shared::<Script>::next_effect(&mut shared.lock()).expect("a dial");
+    let (dial, runtime) = driver.take_effect_for_test().expect("a dial");
     // Another one gives the request up, and drains the pool.
-    drop(shared.step(|state| state.abandon(now(), request)));
+    drop(driver.step(|state| state.abandon(now(), request)));
     let start = now();
     let mut draining = Box::pin(pool.drain());
     assert!((&mut draining).now_or_never().is_none(), "the dial has not ended");
     // The first one goes on.
-    shared.act(dial, runtime);
+    driver.perform(dial, runtime);
     draining.await;
     assert_eq!((now() - start, script.open.load(Ordering::SeqCst)), (Duration::ZERO, 0));
     assert!(is_empty(&pool));

@@ -1,0 +1,113 @@
+//! The events that time brings. A core.
+
+use std::time::Duration;
+
+use super::conn::Stage;
+use super::types::{Effect, PoolTypes};
+use super::{SLOW_DIAL, State};
+use crate::clock::Instant;
+use crate::trace::CloseCause;
+
+impl<T: PoolTypes> State<T> {
+    /// Handles the timeouts of a host: its pause, idle connections, slow dials and waiting requests.
+    pub(super) fn expire(&mut self, now: Instant, host: usize) {
+        let entry = &mut self.hosts[host];
+        self.timers.clear_host(host, &mut entry.timer);
+        if entry.dials.paused_until.is_some_and(|until| until <= now) {
+            entry.dials.paused_until = None;
+        }
+        self.close_expired_idle(now, host);
+        self.mark_slow_dials(now, host);
+        self.give_up_waiting(now, host);
+        self.set_idle_timer(now, host);
+        if let Some(first) = self.waiters.oldest_undialled(&self.hosts[host].queue) {
+            self.set_wait_timer(first);
+        }
+        if let Some(dial) = self.hosts[host].dials.in_window.front() {
+            self.set_slow_dial_timer(host, self.conns[dial].dialling().since);
+        }
+        self.set_pause_timer(host);
+        self.finish(now, host);
+    }
+
+    fn close_expired_idle(&mut self, now: Instant, host: usize) {
+        while let Some(oldest) = self.hosts[host].conns.idle.back()
+            && self.idle_until(now, oldest).is_some_and(|until| until <= now)
+        {
+            self.end(oldest, CloseCause::IdleTimeout);
+            self.settle(now, oldest);
+        }
+    }
+
+    fn mark_slow_dials(&mut self, now: Instant, host: usize) {
+        while let Some(oldest) = self.hosts[host].dials.in_window.front()
+            && self.conns[oldest].dialling().since + SLOW_DIAL <= now
+        {
+            self.conns.mark_slow(&mut self.hosts[host], oldest);
+        }
+    }
+
+    /// Fails the requests that have waited for too long. Those with a dial in flight wait for its end, which has a limit of its own.
+    fn give_up_waiting(&mut self, now: Instant, host: usize) {
+        // Other hosts may have taken the slots that were free, so a connection that refused the request is its last chance.
+        if self.next_to_give_up(now, host).is_some()
+            && let Some(shared) = self.hosts[host].conns.shared.front()
+        {
+            self.settle(now, shared);
+        }
+        while let Some(first) = self.next_to_give_up(now, host) {
+            self.give_up(now, first);
+        }
+    }
+
+    fn next_to_give_up(&self, now: Instant, host: usize) -> Option<usize> {
+        let first = self.waiters.oldest_undialled(&self.hosts[host].queue)?;
+        let is_over = self.waits_until(first).is_some_and(|until| until <= now);
+        if is_over { Some(first) } else { None }
+    }
+
+    /// Tries one more connection, some time after descriptors ran out.
+    pub(super) fn retry_descriptors(&mut self, now: Instant) {
+        let is_wanted = !self.slots.has_no_contenders();
+        let next = self.slots.try_another(now, is_wanted);
+        self.timers.set_descriptors(next);
+        if let Some(host) = self.slots.next_contender() {
+            self.finish(now, host);
+        }
+    }
+
+    /// Ends connections to addresses that have left their names' answers, and asks about those that may have.
+    pub(super) fn close_moved(&mut self, now: Instant) {
+        let (moved, unsure) = self.moved_addresses.take_due(now);
+        self.effects.extend(unsure.into_iter().map(Effect::AskDns));
+        if !moved.is_empty() {
+            let leads_there = |stage: &Stage<T>| match stage {
+                Stage::Open(open) => open.location.as_ref().is_some_and(|location| moved.contains(location)),
+                _ => false,
+            };
+            let conns = self.conns.iter().filter(|(_, conn)| leads_there(&conn.stage));
+            let ids: Vec<_> = conns.map(|(id, _)| id).collect();
+            for id in ids {
+                let host = self.conns[id].host;
+                self.end_when_possible(id, CloseCause::Dns);
+                self.settle(now, id);
+                self.finish(now, host);
+            }
+        }
+        self.timers.set_moved_addresses(self.moved_addresses.next_due());
+    }
+
+    /// Notes that the server closed a connection which had been idle for `age`, perhaps under a request.
+    pub(super) fn note_close(&mut self, now: Instant, host: usize, age: Duration, under_a_request: bool) {
+        let key = &self.hosts[host].key;
+        if age >= super::learned_keep_alive::YOUNGEST {
+            // The server closes connections of this age by a timer.
+            self.learned_keep_alive.closed(now, key, age);
+            self.set_idle_timer(now, host);
+        } else if under_a_request {
+            self.conduct.cut(now, key, age);
+        } else {
+            self.conduct.closed_idle(now, key, age);
+        }
+    }
+}
