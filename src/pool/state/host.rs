@@ -279,3 +279,52 @@ impl<K> IndexMut<usize> for Hosts<K> {
         &mut self.slab[index]
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pool::config::PoolConfig;
+
+    fn host(config: &PoolConfig, speaks: Speaks) -> Host<u8> {
+        Host::new(crate::clock::now(), 1, Profile { limits: config.limits_for("", 0), speaks }, None)
+    }
+
+    #[test]
+    fn an_http1_host_wants_a_dial_for_each_request_within_its_limits() {
+        let mut host = host(&PoolConfig::new().max_connections_per_host(3), Speaks::One);
+        assert_eq!([host.wanted_dials(0), host.wanted_dials(2), host.wanted_dials(9)], [0, 2, 3]);
+        host.conns.slots = 2;
+        assert_eq!((host.wanted_dials(9), host.has_room()), (1, true));
+        host.conns.slots = 3;
+        assert_eq!((host.wanted_dials(9), host.binding_limit()), (0, Some(Limit::ConnectionsPerHost)));
+    }
+
+    #[test]
+    fn an_http2_host_wants_a_dial_for_as_many_requests_as_a_connection_has_streams() {
+        let config = PoolConfig::new().max_streams_per_connection(10).max_http2_connections_per_host(2);
+        let mut host = host(&config, Speaks::Many);
+        assert_eq!([host.wanted_dials(1), host.wanted_dials(11), host.wanted_dials(99)], [1, 2, 2]);
+        host.conns.unannounced = 1;
+        assert_eq!(host.wanted_dials(11), 1, "a connection that is open may have enough");
+        assert!(host.will_have_stream());
+    }
+
+    #[test]
+    fn a_host_of_unknown_protocol_is_probed_and_twice_as_often_each_time() {
+        let mut host = host(&PoolConfig::new(), Speaks::Unknown);
+        let mut wanted = Vec::new();
+        for _ in 0..6 {
+            wanted.push(host.wanted_dials(100));
+            host.probe_more();
+        }
+        assert_eq!(wanted, [1, 2, 4, 8, 16, 16]);
+    }
+
+    #[test]
+    fn a_host_wants_no_dial_during_a_pause() {
+        let mut host = host(&PoolConfig::new(), Speaks::One);
+        host.dials.paused_until = Some(crate::clock::now());
+        assert_eq!((host.wanted_dials(9), host.may_dial_ahead()), (0, false));
+        assert_eq!(host.binding_limit(), Some(Limit::Calm));
+    }
+}

@@ -95,7 +95,7 @@ const MAX_IGNORED_UNCLAIMED: usize = 4;
 
 /// The state of a pool.
 pub(crate) struct State<T: PoolTypes> {
-    profile: Box<dyn Fn(&T::Key) -> Profile + Send>,
+    profile: ProfileOf<T::Key>,
     hosts: Hosts<T::Key>,
     conns: Connections<T>,
     waiters: Waiters<T>,
@@ -109,6 +109,9 @@ pub(crate) struct State<T: PoolTypes> {
     conduct: Conduct<T::Key>,
     drain: Drain,
 }
+
+/// A function that returns what is known of a host beforehand.
+type ProfileOf<K> = Box<dyn Fn(&K) -> Profile + Send>;
 
 /// The progress of a drain.
 #[derive(Debug, Default)]

@@ -93,8 +93,11 @@ impl<T: PoolTypes> Waiter<T> {
 
     /// Returns true if it takes the connection that is offered.
     fn takes(&self, offer: &Offer<T::Runtime>) -> bool {
-        let is_too_used = offer.is_used_http1 || (offer.is_just_given_back && self.dial.is_some());
-        !(self.needs.refuses_used && is_too_used) && !self.waits_for_own_dial(offer)
+        let is_used = offer.is_used_http1 || (offer.is_just_given_back && self.dial.is_some());
+        if self.needs.refuses_used && is_used {
+            return false;
+        }
+        !self.waits_for_own_dial(offer)
     }
 }
 
@@ -278,5 +281,73 @@ impl<T: PoolTypes> Index<usize> for Waiters<T> {
 impl<T: PoolTypes> IndexMut<usize> for Waiters<T> {
     fn index_mut(&mut self, index: usize) -> &mut Waiter<T> {
         &mut self.slab[index]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::TestTypes;
+    use super::*;
+
+    const ANY: Needs<u64> = Needs { is_resend: false, refuses_used: false, only_runtime: None };
+    const USED_HTTP1: Offer<u64> =
+        Offer { conn: 0, runtime: 0, is_used_http1: true, is_just_given_back: false, is_draining: false };
+
+    /// A queue of requests with these needs, numbered from 0.
+    fn queue(needs: &[Needs<u64>]) -> (Waiters<TestTypes>, Queue) {
+        let mut waiters = Waiters::new(usize::MAX);
+        let mut queue = Queue::default();
+        for (number, needs) in (0..).zip(needs) {
+            waiters.push(&mut queue, Waiter::new(crate::clock::now(), 0, number, *needs, number as u32));
+        }
+        (waiters, queue)
+    }
+
+    fn drain(waiters: &mut Waiters<TestTypes>, queue: &mut Queue) -> Vec<u32> {
+        std::iter::from_fn(|| queue.front().map(|front| waiters.remove(queue, front).handle)).collect()
+    }
+
+    #[test]
+    fn a_resend_stands_behind_the_requests_with_a_dial_and_before_the_others() {
+        let (mut waiters, mut queue) = queue(&[ANY; 3]);
+        waiters.pair_first(&mut queue, 7);
+        assert_eq!((queue.length_before(true), queue.length_before(false)), (1, 3));
+        let resend = Needs { is_resend: true, ..ANY };
+        waiters.push(&mut queue, Waiter::new(crate::clock::now(), 0, 9, resend, 9));
+        assert_eq!(queue.undialled(), 3);
+        assert_eq!(drain(&mut waiters, &mut queue), [0, 9, 1, 2]);
+        assert_eq!((queue.undialled(), waiters.undialled(), waiters.is_empty()), (0, 0, true));
+    }
+
+    #[test]
+    fn the_last_request_with_a_dial_is_the_first_to_lose_it() {
+        let (mut waiters, mut queue) = queue(&[ANY; 3]);
+        for dial in [7, 8] {
+            waiters.pair_first(&mut queue, dial);
+        }
+        assert_eq!(waiters.unpair_last(&mut queue), (1, 8));
+        assert_eq!((queue.first_undialled(), queue.undialled()), (Some(1), 2));
+    }
+
+    #[test]
+    fn a_used_connection_goes_to_the_first_request_that_does_not_refuse_it() {
+        let refuses = Needs { refuses_used: true, ..ANY };
+        let (waiters, line) = queue(&[refuses, ANY, ANY]);
+        assert_eq!(waiters.first_taker(&line, &USED_HTTP1), Some(1));
+        assert_eq!(waiters.first_taker(&line, &Offer { is_used_http1: false, ..USED_HTTP1 }), Some(0));
+        let (waiters, line) = queue(&[refuses]);
+        assert_eq!(waiters.first_taker(&line, &USED_HTTP1), None);
+    }
+
+    #[test]
+    fn a_request_with_a_dial_waits_for_a_connection_of_its_own_runtime() {
+        let (mut waiters, mut line) = queue(&[Needs { only_runtime: Some(3), ..ANY }]);
+        let offer = Offer { is_used_http1: false, ..USED_HTTP1 };
+        assert_eq!(waiters.first_taker(&line, &offer), Some(0), "without a dial it takes any");
+        waiters.pair_first(&mut line, 7);
+        assert_eq!(waiters.first_taker(&line, &offer), None);
+        for taken in [Offer { runtime: 3, ..offer }, Offer { conn: 7, ..offer }, Offer { is_draining: true, ..offer }] {
+            assert_eq!(waiters.first_taker(&line, &taken), Some(0), "{taken:?}");
+        }
     }
 }

@@ -177,3 +177,65 @@ impl Slots {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::queue::{Needs, Waiter};
+    use super::super::tests::TestTypes;
+    use super::super::types::{Profile, Speaks};
+    use super::*;
+    use crate::pool::config::PoolConfig;
+
+    /// Hosts with a request each that came in this order, and these numbers of connections.
+    fn hosts(slots: &mut Slots, usable: &[usize]) -> (Hosts<u8>, Waiters<TestTypes>) {
+        let now = crate::clock::now();
+        let profile = Profile { limits: PoolConfig::new().limits_for("", 0), speaks: Speaks::One };
+        let (mut hosts, mut waiters) = (Hosts::default(), Waiters::new(usize::MAX));
+        for (number, usable) in (0..).zip(usable) {
+            let host = hosts.insert(Host::new(now, number, profile, None));
+            hosts[host].conns.usable = *usable;
+            let needs = Needs { is_resend: false, refuses_used: false, only_runtime: None };
+            let waiter = Waiter::new(now, host, u64::from(number), needs, 0);
+            waiters.push(&mut hosts[host].queue, waiter);
+            slots.update_contender(&mut hosts, host);
+        }
+        (hosts, waiters)
+    }
+
+    #[test]
+    fn contenders_take_turns_while_there_is_room() {
+        let mut slots = Slots::new(2);
+        let (mut hosts, _) = hosts(&mut slots, &[0, 0, 0]);
+        for expected in [Some(0), Some(1), None] {
+            assert_eq!(slots.pop_contender(&mut hosts), expected);
+            slots.take();
+        }
+        assert_eq!(slots.next_contender(), Some(2));
+        assert!(slots.must_make_room(&hosts, 0) && !slots.must_make_room(&hosts, 1));
+    }
+
+    #[test]
+    fn a_host_makes_room_for_one_with_fewer_connections() {
+        let mut slots = Slots::new(2);
+        for (usable, turn) in [([3, 1], Some(1)), ([2, 1], None)] {
+            let (hosts, waiters) = hosts(&mut slots, &usable);
+            let candidate = Candidate { host: 0, is_busy: false, soon_free: 0 };
+            assert_eq!(slots.next_turn(crate::clock::now(), &hosts, &waiters, candidate), turn, "{usable:?}");
+            let enough = Candidate { soon_free: 1, ..candidate };
+            assert_eq!(slots.next_turn(crate::clock::now(), &hosts, &waiters, enough), None);
+            slots = Slots::new(2);
+        }
+    }
+
+    #[test]
+    fn the_limit_of_descriptors_is_named_before_that_of_connections() {
+        let mut slots = Slots::new(2);
+        let (hosts, _) = hosts(&mut slots, &[0]);
+        assert_eq!(slots.binding_limit(&hosts[0]), Limit::Dials);
+        slots.take();
+        slots.take();
+        assert_eq!(slots.binding_limit(&hosts[0]), Limit::Connections);
+        slots.descriptors.ran_out(crate::clock::now(), 1);
+        assert_eq!(slots.binding_limit(&hosts[0]), Limit::Descriptors);
+    }
+}

@@ -1,4 +1,4 @@
-//! The pool's driver in paused time, over dials that are scripted by the host's name.
+//! The pool's driver in paused time, over dials that are scripted by the name of the host.
 
 mod walks;
 
@@ -15,11 +15,11 @@ use crate::trace::{CloseCause, DialTrace};
 /// Opens connections: "slow" takes 100 ms, "refused" fails after 10 ms, "panic" panics, anything else takes 10 ms.
 #[derive(Clone, Default)]
 struct Script {
-    /// Sockets that are open.
+    /// The number of open sockets.
     open: Arc<AtomicUsize>,
 }
 
-/// A socket: served by a task until its connection is dropped, as a real one is.
+/// An open socket, which a task serves until it is aborted.
 struct Socket(Arc<AtomicUsize>);
 
 impl Drop for Socket {
@@ -108,25 +108,25 @@ fn limited(limit: usize) -> (Pool<Script>, Script) {
 async fn lease(pool: &Pool<Script>, key: &'static str) -> Result<Lease<Script>, LeaseError<&'static str>> {
     match pool.checkout(&key, Wish::default(), now()) {
         Checkout::Ready(lease) => Ok(lease),
-        Checkout::Wait(ticket, _) => ticket.await.lease,
+        Checkout::Wait(waiter, _) => waiter.await.lease,
         Checkout::Refused(error) => Err(error),
     }
 }
 
-/// Begins an exchange.
-fn used(lease: &mut Lease<Script>) -> u64 {
+/// Begins an exchange, and returns the connection's number.
+fn use_conn(lease: &mut Lease<Script>) -> u64 {
     lease.retire(CloseCause::Unfinished);
     lease.conn().number
 }
 
-fn ticket(pool: &Pool<Script>, key: &'static str) -> Ticket<Script> {
+fn waiter(pool: &Pool<Script>, key: &'static str) -> Ticket<Script> {
     match pool.checkout(&key, Wish::default(), now()) {
-        Checkout::Wait(ticket, _) => ticket,
+        Checkout::Wait(waiter, _) => waiter,
         _ => panic!("expected to wait"),
     }
 }
 
-/// Runs `step` on a runtime.
+/// Runs `step` within a runtime.
 fn on<T>(runtime: &tokio::runtime::Runtime, step: impl FnOnce() -> T) -> T {
     let _entered = runtime.enter();
     step()
@@ -137,7 +137,7 @@ fn is_empty(pool: &Pool<Script>) -> bool {
     (stats.idle, stats.in_use, stats.dialling, stats.closing, stats.waiting) == (0, 0, 0, 0, 0)
 }
 
-/// Lets every task run that can.
+/// Lets all tasks run.
 async fn settle() {
     tokio::time::sleep(Duration::from_millis(1)).await;
 }
@@ -148,13 +148,13 @@ async fn settled(pool: &Pool<Script>) -> PoolStats {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_connection_given_back_is_used_again_and_one_dropped_in_use_is_not() {
+async fn a_connection_given_back_is_reused_and_one_dropped_in_use_is_not() {
     let (pool, script) = pool(PoolConfig::new());
     let mut first = lease(&pool, "a").await.unwrap_or_else(|error| panic!("{error:?}"));
-    let number = used(&mut first);
+    let number = use_conn(&mut first);
     first.give_back(None);
     let mut again = lease(&pool, "a").await.unwrap();
-    assert_eq!(used(&mut again), number);
+    assert_eq!(use_conn(&mut again), number);
     drop(again);
     let stats = settled(&pool).await;
     assert_eq!((stats.idle, stats.in_use, stats.closing, stats.closed), (0, 0, 0, 1));
@@ -169,9 +169,9 @@ async fn a_lease_dropped_before_it_was_used_goes_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_ticket_dropped_while_dialling_leaves_its_connection_to_the_next() {
+async fn a_waiter_dropped_while_dialling_leaves_its_connection_to_the_next() {
     let (pool, _) = limited(1);
-    drop(ticket(&pool, "slow"));
+    drop(waiter(&pool, "slow"));
     assert_eq!((pool.stats().waiting, pool.stats().dialling), (0, 1));
     let start = now();
     lease(&pool, "slow").await.unwrap().give_back(None);
@@ -180,10 +180,10 @@ async fn a_ticket_dropped_while_dialling_leaves_its_connection_to_the_next() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_connection_delivered_to_a_ticket_that_is_dropped_goes_to_the_next() {
+async fn a_connection_delivered_to_a_waiter_that_is_dropped_goes_to_the_next() {
     let (pool, _) = limited(1);
     let held = lease(&pool, "a").await.unwrap();
-    let (first, second) = (ticket(&pool, "a"), ticket(&pool, "a"));
+    let (first, second) = (waiter(&pool, "a"), waiter(&pool, "a"));
     held.give_back(None);
     drop(first);
     let delivery = second.await;
@@ -192,17 +192,17 @@ async fn a_connection_delivered_to_a_ticket_that_is_dropped_goes_to_the_next() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_failed_dial_tells_its_request_and_the_next_one_is_dialled_for() {
+async fn a_failed_dial_fails_its_request_and_the_next_one_is_dialled_for() {
     let (pool, _) = limited(1);
-    let (first, second) = (ticket(&pool, "refused"), ticket(&pool, "refused"));
-    for ticket in [first, second] {
-        assert!(matches!(ticket.await.lease, Err(LeaseError::Dial("refused"))));
+    let (first, second) = (waiter(&pool, "refused"), waiter(&pool, "refused"));
+    for waiter in [first, second] {
+        assert!(matches!(waiter.await.lease, Err(LeaseError::Dial("refused"))));
     }
     assert!(is_empty(&pool));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_dial_that_panics_is_lost_and_gives_its_place_back() {
+async fn a_dial_that_panics_is_lost_and_frees_its_slot() {
     let (pool, _) = limited(1);
     assert!(matches!(lease(&pool, "panic").await, Err(LeaseError::Lost)));
     assert!(is_empty(&pool));
@@ -220,7 +220,7 @@ async fn idle_connections_close_by_themselves() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn waiting_has_its_timeout() {
+async fn a_request_waits_no_longer_than_the_timeout() {
     let config = PoolConfig::new().max_connections_per_host(1).wait_timeout(Duration::from_millis(300));
     let (pool, _) = pool(config);
     let _held = lease(&pool, "a").await.unwrap();
@@ -231,10 +231,10 @@ async fn waiting_has_its_timeout() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pool_that_goes_away_takes_its_connections_and_dials_with_it() {
+async fn a_dropped_pool_closes_its_connections_and_aborts_its_dials() {
     let (pool, script) = pool(PoolConfig::new());
     lease(&pool, "a").await.unwrap().give_back(None);
-    drop(ticket(&pool, "slow"));
+    drop(waiter(&pool, "slow"));
     settle().await;
     drop(pool);
     settle().await;
@@ -245,9 +245,9 @@ async fn a_pool_that_goes_away_takes_its_connections_and_dials_with_it() {
 #[tokio::test(start_paused = true)]
 async fn ten_thousand_wait_for_one_connection_in_order() {
     let (pool, _) = limited(1);
-    let tickets: Vec<_> = (0..10_000).map(|_| ticket(&pool, "a")).collect();
-    for ticket in tickets {
-        let mut lease = ticket.await.lease.unwrap();
+    let waiters: Vec<_> = (0..10_000).map(|_| waiter(&pool, "a")).collect();
+    for waiter in waiters {
+        let mut lease = waiter.await.lease.unwrap();
         lease.retire(CloseCause::Unfinished);
         lease.give_back(None);
     }
@@ -259,8 +259,8 @@ fn requests_on_another_runtime_go_on_when_the_first_runtime_is_gone() {
     let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let (pool, _) = limited(1);
     let first = runtime();
-    let (lost, second) = (on(&first, || ticket(&pool, "slow")), runtime());
-    let waiting = on(&second, || ticket(&pool, "a"));
+    let (lost, second) = (on(&first, || waiter(&pool, "slow")), runtime());
+    let waiting = on(&second, || waiter(&pool, "a"));
     drop(first);
     second.block_on(async {
         assert!(matches!(lost.await.lease, Err(LeaseError::Lost)));
@@ -276,17 +276,17 @@ fn a_wait_timeout_survives_the_runtime_that_kept_the_time() {
     let (pool, _) = pool(config);
     let (first, second) = (runtime(), runtime());
     let held = second.block_on(lease(&pool, "a")).unwrap();
-    let _early = on(&first, || ticket(&pool, "a"));
-    let late = on(&second, || ticket(&pool, "a"));
+    let _early = on(&first, || waiter(&pool, "a"));
+    let late = on(&second, || waiter(&pool, "a"));
     drop(first);
     second.block_on(async { assert!(matches!(late.await.lease, Err(LeaseError::WaitTimeout(..)))) });
     drop(held);
 }
 
 #[test]
-fn outside_of_a_runtime_a_dial_is_lost_and_said_to_be() {
+fn a_dial_begun_outside_of_a_runtime_is_lost() {
     let (pool, _) = limited(1);
-    let lost = ticket(&pool, "a");
+    let lost = waiter(&pool, "a");
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     assert!(matches!(runtime.block_on(lost).lease, Err(LeaseError::Lost)));
     assert!(is_empty(&pool));
@@ -296,14 +296,14 @@ fn outside_of_a_runtime_a_dial_is_lost_and_said_to_be() {
 fn a_shutdown_with_ten_thousand_waiting_does_not_overflow_the_stack() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let (pool, _) = limited(1);
-    let tickets: Vec<_> = runtime.block_on(async { (0..10_000).map(|_| ticket(&pool, "slow")).collect() });
+    let waiters: Vec<_> = runtime.block_on(async { (0..10_000).map(|_| waiter(&pool, "slow")).collect() });
     drop(runtime);
-    drop(tickets);
+    drop(waiters);
     assert!(is_empty(&pool));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn cancels_on_every_side_leave_the_books_at_zero() {
+async fn cancels_on_every_side_leave_the_counters_at_zero() {
     let (pool, script) = limited(3);
     let pool = Arc::new(pool);
     let tasks: Vec<_> = (0..2_000)
@@ -311,8 +311,8 @@ async fn cancels_on_every_side_leave_the_books_at_zero() {
             let pool = pool.clone();
             tokio::spawn(async move {
                 let mut random = fastrand::Rng::with_seed(seed);
-                let patience = Duration::from_micros(random.u64(..30_000));
-                let Ok(Ok(mut lease)) = tokio::time::timeout(patience, lease(&pool, "a")).await else { return };
+                let timeout = Duration::from_micros(random.u64(..30_000));
+                let Ok(Ok(mut lease)) = tokio::time::timeout(timeout, lease(&pool, "a")).await else { return };
                 lease.retire(CloseCause::Unfinished);
                 tokio::task::yield_now().await;
                 if random.u8(..4) > 0 {
@@ -335,7 +335,7 @@ async fn cancels_on_every_side_leave_the_books_at_zero() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_dial_that_is_given_up_before_it_has_begun_keeps_no_drain_waiting() {
+async fn a_dial_that_is_aborted_before_it_has_begun_keeps_no_drain_waiting() {
     let (pool, script) = pool(PoolConfig::new());
     let driver = pool.driver.clone();
     let (handle, _answer) = WaiterHandle::new();
@@ -343,12 +343,12 @@ async fn a_dial_that_is_given_up_before_it_has_begun_keeps_no_drain_waiting() {
     let Acquired::Wait(request, _) = acquired else { panic!("expected to wait") };
     // One thread takes the dial from the core, and is stopped before it performs it.
     let (dial, runtime) = driver.take_effect_for_test().expect("a dial");
-    // Another one gives the request up, and drains the pool.
+    // Another thread abandons the request, and drains the pool.
     drop(driver.step(|state| state.abandon(now(), request)));
     let start = now();
     let mut draining = Box::pin(pool.drain());
     assert!((&mut draining).now_or_never().is_none(), "the dial has not ended");
-    // The first one goes on.
+    // The first thread goes on.
     driver.perform(dial, runtime);
     draining.await;
     assert_eq!((now() - start, script.open.load(Ordering::SeqCst)), (Duration::ZERO, 0));

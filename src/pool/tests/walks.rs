@@ -1,18 +1,18 @@
-//! Random walks over the pool's driver in paused time: requests, cancels, peers that close, dials that fail, time that
-//! passes, limits that change, over HTTP/1 and HTTP/2.
+//! Random walks over the pool's driver in paused time: requests, cancels, closes by peers, dials that fail, time that passes and
+//! announcements that change, over HTTP/1 and HTTP/2.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::*;
 
-/// A network whose hosts are told apart by their first letter: `1` speaks HTTP/1, `2` HTTP/2, `?` one of the two.
+/// A network. The first letter of a host's name is its protocol: `1` for HTTP/1, `2` for HTTP/2, `?` for either.
 #[derive(Clone)]
 struct World {
-    shared: Arc<Mutex<Shared>>,
+    network: Arc<Mutex<Network>>,
 }
 
-struct Shared {
+struct Network {
     random: fastrand::Rng,
     sockets: HashMap<u64, Socket>,
     limits: Limits,
@@ -26,12 +26,12 @@ struct Limits {
     streams: usize,
 }
 
-/// What is known of a connection, from outside.
+/// An open socket.
 struct Socket {
     key: &'static str,
     many: bool,
-    seats: usize,
-    /// The most seats it had since somebody took one.
+    streams: usize,
+    /// The most streams it has had since a request took one.
     allowed: usize,
     taken: usize,
     task: AbortHandle,
@@ -39,7 +39,7 @@ struct Socket {
 }
 
 #[derive(Clone)]
-struct Line {
+struct Conn {
     number: u64,
     world: World,
 }
@@ -47,60 +47,60 @@ struct Line {
 const KEYS: [&str; 5] = ["1a", "1b", "2a", "2b", "?"];
 
 impl World {
-    fn lock(&self) -> MutexGuard<'_, Shared> {
-        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Network> {
+        self.network.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn random<T>(&self, draw: impl FnOnce(&mut fastrand::Rng) -> T) -> T {
         draw(&mut self.lock().random)
     }
 
-    fn sit(&self, number: u64) {
-        let mut shared = self.lock();
+    fn take_stream(&self, number: u64) {
+        let mut network = self.lock();
         // The socket may have closed while its lease was on the way.
-        let Some(socket) = shared.sockets.get_mut(&number) else { return };
+        let Some(socket) = network.sockets.get_mut(&number) else { return };
         socket.taken += 1;
         let (taken, allowed) = (socket.taken, socket.allowed);
-        let (key, limits) = (socket.key, shared.limits);
-        let of_host = shared.sockets.values().filter(|socket| socket.key == key).count();
-        let in_total = shared.sockets.len();
-        drop(shared);
+        let (key, limits) = (socket.key, network.limits);
+        let of_host = network.sockets.values().filter(|socket| socket.key == key).count();
+        let in_total = network.sockets.len();
+        drop(network);
         assert!(taken <= allowed, "{taken} on a connection of {allowed}");
         assert!(of_host <= limits.per_host && in_total <= limits.total, "over the limit");
     }
 
-    fn stand_up(&self, number: u64) {
+    fn give_back_stream(&self, number: u64) {
         if let Some(socket) = self.lock().sockets.get_mut(&number) {
             socket.taken -= 1;
         }
     }
 
-    /// Any connection, and what tells the pool of it.
+    /// Returns any connection, and what reports its capacity to the pool.
     fn pick(&self) -> Option<(u64, AbortHandle, Arc<Teller<World>>, bool)> {
-        let mut shared = self.lock();
-        let count = shared.sockets.len();
-        let nth = (count > 0).then(|| shared.random.usize(..count))?;
-        let mut numbers: Vec<_> = shared.sockets.keys().copied().collect();
+        let mut network = self.lock();
+        let count = network.sockets.len();
+        let nth = (count > 0).then(|| network.random.usize(..count))?;
+        let mut numbers: Vec<_> = network.sockets.keys().copied().collect();
         numbers.sort_unstable();
-        let socket = &shared.sockets[&numbers[nth]];
+        let socket = &network.sockets[&numbers[nth]];
         Some((numbers[nth], socket.task.clone(), socket.teller.clone(), socket.many))
     }
 
-    async fn reseat(&self) {
+    async fn announce_streams(&self) {
         let Some((number, _, teller, true)) = self.pick() else { return };
-        let seats = self.random(|random| random.usize(..4));
+        let streams = self.random(|random| random.usize(..4));
         {
-            let mut shared = self.lock();
-            let most = shared.limits.streams;
-            let Some(socket) = shared.sockets.get_mut(&number) else { return };
-            socket.seats = seats.min(most);
-            socket.allowed = socket.allowed.max(socket.seats);
+            let mut network = self.lock();
+            let most = network.limits.streams;
+            let Some(socket) = network.sockets.get_mut(&number) else { return };
+            socket.streams = streams.min(most);
+            socket.allowed = socket.allowed.max(socket.streams);
         }
-        teller.seats(seats);
-        // Those who were given a seat just now sit down.
+        teller.seats(streams);
+        // Requests that were given a stream just now take it.
         tokio::time::sleep(Duration::from_millis(1)).await;
         if let Some(socket) = self.lock().sockets.get_mut(&number) {
-            socket.allowed = socket.seats.max(socket.taken);
+            socket.allowed = socket.streams.max(socket.taken);
         }
     }
 }
@@ -108,7 +108,7 @@ impl World {
 impl Dial for World {
     type Key = &'static str;
     type Opened = &'static str;
-    type Conn = Line;
+    type Conn = Conn;
     type Error = &'static str;
 
     async fn dial(&self, key: &Self::Key, _: &Arc<DialTrace>) -> Result<&'static str, &'static str> {
@@ -127,7 +127,7 @@ impl Dial for World {
         key: &'static str,
         place: Place<Self>,
         task: AbortHandle,
-    ) -> (Started<Line>, impl Future<Output = ()> + Send + Unpin + use<>) {
+    ) -> (Started<Conn>, impl Future<Output = ()> + Send + Unpin + use<>) {
         let number = place.connection();
         let many = match key.as_bytes()[0] {
             b'1' => false,
@@ -136,21 +136,21 @@ impl Dial for World {
         };
         let teller = Arc::new(place.teller());
         let world = self.clone();
-        let gone = Gone { world, number };
+        let open_socket = OpenSocket { world, number };
         let serving = Box::pin(async move {
             std::future::pending::<()>().await;
-            // The socket first, then its place.
-            drop(gone);
+            // The socket first, then its slot.
+            drop(open_socket);
             drop(place);
         });
-        let socket = Socket { key, many, seats: 1, allowed: 1, taken: 0, task, teller };
+        let socket = Socket { key, many, streams: 1, allowed: 1, taken: 0, task, teller };
         self.lock().sockets.insert(number, socket);
         let speaks = if many { Speaks::Many } else { Speaks::One };
-        (Started { conn: Line { number, world: self.clone() }, speaks, location: None }, serving)
+        (Started { conn: Conn { number, world: self.clone() }, speaks, location: None }, serving)
     }
 
-    fn close(line: &Line) {
-        let task = line.world.lock().sockets.get(&line.number).map(|socket| (socket.taken, socket.task.clone()));
+    fn close(conn: &Conn) {
+        let task = conn.world.lock().sockets.get(&conn.number).map(|socket| (socket.taken, socket.task.clone()));
         if let Some((taken, task)) = task {
             assert_eq!(taken, 0, "closed in use");
             task.abort();
@@ -178,13 +178,13 @@ impl Dial for World {
     }
 }
 
-/// A socket that is closed when this is dropped.
-struct Gone {
+/// An open socket, which closes when this is dropped.
+struct OpenSocket {
     world: World,
     number: u64,
 }
 
-impl Drop for Gone {
+impl Drop for OpenSocket {
     fn drop(&mut self) {
         self.world.lock().sockets.remove(&self.number);
     }
@@ -192,29 +192,29 @@ impl Drop for Gone {
 
 const WAIT: Duration = Duration::from_secs(3);
 
-/// One request: it waits, holds its connection for a while, and ends as it may.
+/// Makes a request: it waits, holds its connection for a while, and ends one way or another.
 async fn request(pool: Pool<World>, world: World, key: &'static str) {
     let start = now();
-    let again = world.random(|random| (random.u8(..10) == 0).then(|| random.u64(..30)));
+    let failed_on = world.random(|random| (random.u8(..10) == 0).then(|| random.u64(..30)));
     let once = world.random(fastrand::Rng::bool);
-    let wish = Wish { failed_on: again, begun: again.is_some(), once, ..Wish::default() };
+    let wish = Wish { failed_on, begun: failed_on.is_some(), once, own: false };
     let lease = match pool.checkout(&key, wish, now()) {
         Checkout::Ready(lease) => Ok(lease),
-        Checkout::Wait(ticket, _) => ticket.await.lease,
+        Checkout::Wait(waiter, _) => waiter.await.lease,
         Checkout::Refused(error) => Err(error),
     };
     // A dial may take 1.5 s beyond the wait for it.
     assert!(now() - start <= WAIT * 2, "waited for {:?}", now() - start);
     let Ok(mut lease) = lease else { return };
     let number = lease.conn().number;
-    world.sit(number);
-    let seat = Seat { world: world.clone(), number };
+    world.take_stream(number);
+    let stream = StreamInUse { world: world.clone(), number };
     let (hold, end) = world.random(|random| (random.u64(..50), random.u8(..6)));
     if world.lock().sockets.get(&number).is_some_and(|socket| !socket.many) {
         lease.retire(CloseCause::Unfinished);
     }
     tokio::time::sleep(Duration::from_millis(hold)).await;
-    drop(seat);
+    drop(stream);
     match end {
         0 => lease.end(CloseCause::PeerAsked),
         1 => drop(lease),
@@ -223,14 +223,14 @@ async fn request(pool: Pool<World>, world: World, key: &'static str) {
     }
 }
 
-struct Seat {
+struct StreamInUse {
     world: World,
     number: u64,
 }
 
-impl Drop for Seat {
+impl Drop for StreamInUse {
     fn drop(&mut self) {
-        self.world.stand_up(self.number);
+        self.world.give_back_stream(self.number);
     }
 }
 
@@ -254,8 +254,8 @@ async fn walk(seed: u64) {
         .idle_timeout(Duration::from_millis(random.u64(..200)))
         .lifetime(Duration::from_millis(random.u64(1..2_000)))
         .wait_timeout(WAIT);
-    let shared = Shared { random: fastrand::Rng::with_seed(seed), sockets: HashMap::new(), limits };
-    let world = World { shared: Arc::new(Mutex::new(shared)) };
+    let network = Network { random: fastrand::Rng::with_seed(seed), sockets: HashMap::new(), limits };
+    let world = World { network: Arc::new(Mutex::new(network)) };
     let pool = Pool::new(config, world.clone(), Hooks::default());
     let mut requests = Vec::new();
     for _ in 0..random.usize(50..150) {
@@ -270,7 +270,7 @@ async fn walk(seed: u64) {
                     task.abort();
                 }
             }
-            9 => world.reseat().await,
+            9 => world.announce_streams().await,
             10 => {
                 if let Some((.., teller, _)) = world.pick() {
                     teller.no_more();
