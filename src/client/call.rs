@@ -341,7 +341,7 @@ impl<'a> Call<'a> {
             let asked_at = now.take().unwrap_or_else(clock::now);
             self.check_deadline(asked_at)?;
             let own = failed_on.is_some() && self.attempts.want_a_dial();
-            let wish = Wish { failed_on, begun, once: !repeatable, own, ..Wish::default() };
+            let wish = Wish { failed_on, begun, once: !repeatable, own };
             let mut lease = self.checkout(wish, asked_at, &mut queued).await;
             for _ in 0..MAX_LOST_DIALS {
                 if !matches!(lease, Err(LeaseError::Lost)) || Handle::try_current().is_err() {
