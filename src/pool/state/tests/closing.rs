@@ -13,7 +13,7 @@ fn a_slot_is_free_when_the_socket_is_closed_and_not_before() {
     let (_, held, _) = pool.delivered();
     pool.release(now, held, BROKEN);
     assert_eq!(pool.closes(), 5);
-    assert!(pool.next_effect().is_none(), "the socket is still there");
+    assert!(pool.next_effect().is_none(), "the socket is still open");
     pool.socket_closed(now, id);
     pool.permit();
 }
@@ -77,7 +77,7 @@ fn an_idle_connection_that_closes_is_never_leased() {
     pool.wait(now, 1, 7);
     pool.permit();
     pool.socket_closed(now, ids[0]);
-    assert_eq!(pool.counters().slots, 1, "the old number means nothing to the new connection");
+    assert_eq!(pool.counters().slots, 1, "the id of the old connection is not that of the new one");
 }
 
 #[test]
@@ -109,9 +109,9 @@ fn a_connection_that_closes_while_leased_frees_its_slot_at_once_and_is_not_kept(
 #[test]
 fn a_connection_that_closed_before_its_dial_ended_is_not_kept() {
     let (mut pool, now) = pool(PoolConfig::new());
-    let ticket = pool.wait(now, 1, 3);
+    let id = pool.wait(now, 1, 3);
     let permit = pool.permit();
-    pool.abandon(now, ticket);
+    pool.abandon(now, id);
     pool.socket_closed(now, permit.id());
     pool.dial_succeeded(now, permit, http1(6));
     assert!(matches!(pool.next_effect(), Some(Effect::Close(6))));
@@ -131,7 +131,7 @@ fn a_connection_that_the_peer_retires_finishes_its_requests() {
     pool.wait(now, MANY, 1);
     pool.permit();
     pool.release(now, first, KEPT);
-    assert!(pool.next_effect().is_none(), "one is left on it");
+    assert!(pool.next_effect().is_none(), "a request is left on it");
     pool.release(now, second, KEPT);
     assert_eq!(pool.closes(), 7);
     assert_eq!(pool.socket_closed(now, id), CloseCause::PeerAsked);
@@ -144,7 +144,7 @@ fn a_connection_ends_with_its_lifetime_give_or_take_a_tenth() {
     let (held, _) = pool.ready(now + ms(899), 1);
     pool.release(now + ms(1_101), held, KEPT);
     pool.closes();
-    assert_eq!(pool.counters().closing, 1, "after the request it carries");
+    assert_eq!(pool.counters().closing, 1, "it closes after the request it carries");
 }
 
 #[test]
@@ -206,7 +206,10 @@ fn connections_to_a_moved_address_end() {
     }
     let (one, two) = (pool.permit(), pool.permit());
     let ids = [one.id(), two.id()];
-    assert!(pool.dial_succeeded(now, one, Opened { location: location(1), ..http1(5) }), "its answers are not known");
+    assert!(
+        pool.dial_succeeded(now, one, Opened { location: location(1), ..http1(5) }),
+        "no answer for its name is known"
+    );
     pool.dial_succeeded(now, two, Opened { location: location(2), ..http1(6) });
     let (busy, idle) = (pool.delivered().1, pool.delivered().1);
     pool.release(now, idle, KEPT);
@@ -221,7 +224,10 @@ fn connections_to_a_moved_address_end() {
     pool.handle_timeout(now + ms(2_000));
     assert_eq!(pool.next_timeout(), Some(now + ms(4_500)));
     pool.handle_timeout(now + ms(4_500));
-    assert!(matches!(pool.next_effect(), Some(Effect::AskDns(name)) if *name == *"a.test"), "is it so still?");
+    assert!(
+        matches!(pool.next_effect(), Some(Effect::AskDns(name)) if *name == *"a.test"),
+        "the answer has to be confirmed"
+    );
     pool.dns_answered(now + ms(4_500), "a.test", &answer(&[3], 2), true);
     let mut ended = Vec::new();
     while let Some(effect) = pool.next_effect() {

@@ -16,7 +16,7 @@ fn a_server_that_asks_for_calm_is_not_dialled_for_a_while_and_for_longer_each_ti
         pool.release(now, held, BROKEN);
         pool.closes();
         pool.socket_closed(now, id);
-        // The host itself is forgotten meanwhile.
+        // The record of the host is gone in the meantime.
         assert_eq!((pool.hosts.slab.len(), pool.limit(now, MANY, 1)), (0, Limit::Calm));
         assert!(pool.next_effect().is_none());
         now += ms(pause);
@@ -41,7 +41,7 @@ fn a_server_that_asks_for_calm_is_sent_requests_on_its_open_connections() {
     pool.back_off(now, id, 1.0);
     pool.next_effect();
     pool.wait(now, MANY, 2);
-    assert!(pool.next_effect().is_none(), "no dial");
+    assert!(pool.next_effect().is_none(), "its host is not dialled");
     pool.release(now, held, KEPT);
     assert_eq!(pool.delivered().0, 2);
 }
@@ -51,19 +51,19 @@ fn a_host_that_cuts_gets_unrepeatable_requests_on_rested_or_new_connections() {
     let (mut pool, now) = pool(PoolConfig::new());
     pool.open_idle(now, 1, 3);
     let Acquired::Ready(grant) = pool.checkout(now + ms(1), &1, ONCE, 0, || 0) else {
-        panic!("nothing is known of it")
+        panic!("the host is not known to cut")
     };
     pool.release(now + ms(2), grant.token, LeaseEnd::Cut { idle: ms(3) });
     pool.closes();
     assert!(matches!(pool.checkout(now + ms(10), &1, ONCE, 0, || 1), Acquired::Wait(..)));
     let permit = pool.permit();
-    // What may be sent twice takes any, and what is freed goes to the next one that does.
+    // A request that may be sent twice takes any connection, and the one that waits does not take it when it is given back.
     let (held, _) = pool.ready(now + ms(10), 1);
     pool.release(now + ms(11), held, KEPT);
     assert!(pool.next_effect().is_none());
     pool.dial_succeeded(now + ms(12), permit, http1(9));
     assert!(matches!(pool.delivered(), (1, _, 9)));
-    // Of the two that are left, one was idle from the start.
+    // Of the two connections that are left, one was idle from the start.
     let rested = pool.checkout(now + ms(51), &1, ONCE, 0, || 2);
     assert!(matches!(rested, Acquired::Ready(Grant { idle, .. }) if idle == ms(51)), "{rested:?}");
     assert!(matches!(pool.checkout(now + ms(52), &1, ONCE, 0, || 3), Acquired::Wait(..)));
@@ -77,7 +77,7 @@ fn a_host_that_cuts_is_trusted_again_after_a_minute_without_a_cut() {
         let (held, _) = pool.ready(now, 1);
         pool.release(now, held, LeaseEnd::Cut { idle: ms(0) });
         if !behaves {
-            // It closes another one as soon as it is idle.
+            // The server closes another connection as soon as it is idle.
             let later = now + ms(30_000);
             let (held, _) = pool.ready(later, 1);
             let id = *ids.iter().find(|id| id.serial == held.connection()).unwrap();
@@ -178,7 +178,7 @@ fn a_used_http2_connection_need_not_rest_though_others_speak_http1() {
     pool.dialed_http2(now, permit, 100);
     let (_, shared, _) = pool.delivered();
     pool.release(now, shared, KEPT);
-    // One that comes again takes no idle connection; its own speaks HTTP/1, and is the last that was opened.
+    // A resend takes no idle connection. The one dialled for it speaks HTTP/1, and is the last that was opened.
     assert!(matches!(pool.acquire(now, &UNKNOWN, Some(0), false, || 2), Acquired::Wait(..)));
     let permit = pool.permit();
     pool.dial_succeeded(now, permit, http1(6));

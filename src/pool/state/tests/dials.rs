@@ -24,7 +24,7 @@ fn a_dial_whose_request_left_serves_the_next_one_but_its_failure_does_not() {
     assert_eq!(pool.abandon(now, first), Some(1));
     assert_eq!(pool.abandon(now, first), None);
     pool.wait(now, 1, 2);
-    assert!(pool.next_effect().is_none(), "the dial under way will do");
+    assert!(pool.next_effect().is_none(), "the dial in flight is enough");
     pool.dial_succeeded(now, permit, http1(5));
     assert_eq!(pool.delivered().0, 2);
 
@@ -40,12 +40,12 @@ fn only_so_many_unclaimed_dials_are_ignored_by_a_new_request() {
     let (mut pool, now) = pool(PoolConfig::new());
     let mut slow = Vec::new();
     for waiter in 0..4 {
-        let ticket = pool.wait(now, 1, waiter);
+        let id = pool.wait(now, 1, waiter);
         slow.push(pool.permit());
-        pool.abandon(now, ticket);
+        pool.abandon(now, id);
     }
     pool.wait(now, 1, 9);
-    assert!(pool.next_effect().is_none(), "but there is an end to it");
+    assert!(pool.next_effect().is_none(), "four unclaimed dials are enough");
     pool.dial_succeeded(now, slow.remove(0), http1(5));
     assert_eq!(pool.delivered().0, 9);
 }
@@ -90,7 +90,7 @@ fn when_descriptors_run_out_the_least_recently_used_connection_of_any_host_close
     pool.wait(now + ms(30), 4, 0);
     let permit = pool.permit();
     pool.dial_postponed(now + ms(30), permit);
-    assert_eq!(pool.closes(), ids[1], "that of host 2: the first one has been used again");
+    assert_eq!(pool.closes(), ids[1], "host 2: the connection of host 1 was used later");
 }
 
 #[test]
@@ -151,7 +151,7 @@ fn the_window_grows_as_dials_succeed_while_requests_wait() {
         }
         dialling
     };
-    assert_eq!(succeed(50, 16), 32, "as slow start has it, where the server is far away");
+    assert_eq!(succeed(50, 16), 32, "twice as many per round trip");
     assert_eq!(succeed(51, 32), 32, "no more than twice as many in 25 ms");
     assert_eq!(succeed(100, 32), 64);
     assert_eq!(succeed(150, 1), 65);
@@ -166,7 +166,7 @@ fn the_window_does_not_grow_where_freed_connections_serve_as_well() {
     let mut most = 0;
     for at in 0..60 {
         let at = now + ms(at);
-        // Dials take a moment, requests another one.
+        // Dials and requests take a millisecond each.
         let effects: Vec<_> = std::iter::from_fn(|| pool.next_effect()).collect();
         for effect in effects {
             match effect {
@@ -216,10 +216,10 @@ fn a_request_whose_dial_is_postponed_keeps_its_position() {
     let permits: Vec<_> = (0..3).map(|_| pool.permit()).collect();
     let mut permits = permits.into_iter();
     pool.dial_postponed(now, permits.next().unwrap());
-    assert_eq!(pool.closes(), ids[0].serial, "an idle connection gives its socket back");
-    assert!(pool.next_effect().is_none(), "it is not tried again at once");
+    assert_eq!(pool.closes(), ids[0].serial, "an idle connection frees a descriptor");
+    assert!(pool.next_effect().is_none(), "the dial is not repeated at once");
     assert_eq!(pool.limit(now, 1, 3), Limit::Descriptors);
-    // The order in line stays as it was.
+    // The requests keep their order.
     let mut served = Vec::new();
     for permit in permits {
         pool.dial_succeeded(now, permit, http1(5));
@@ -252,7 +252,7 @@ fn a_lack_of_descriptors_fails_a_request_only_when_its_wait_is_over() {
                 break;
             }
             None => {
-                at = pool.next_timeout().expect("it is tried again");
+                at = pool.next_timeout().expect("there is another try");
                 pool.handle_timeout(at);
             }
             other => panic!("{other:?}"),
@@ -271,7 +271,7 @@ fn warming_up_dials_what_is_missing_and_no_more_than_the_limits_allow() {
     assert_eq!((open, dialled, dials.len()), (2, 0, 0));
     let WarmUp { open, dialled, dials } = pool.warm_up(now, &1, 9, 9);
     assert_eq!((open, dialled, dials.len()), (2, 3, 3));
-    assert_eq!(pool.warm_up(now, &1, 9, 9).dials.len(), 3, "they are under way");
+    assert_eq!(pool.warm_up(now, &1, 9, 9).dials.len(), 3, "they are in flight");
     for _ in 0..2 {
         let permit = pool.permit();
         pool.dial_succeeded(now, permit, http1(9));
@@ -280,8 +280,8 @@ fn warming_up_dials_what_is_missing_and_no_more_than_the_limits_allow() {
     assert_eq!(pool.dial_failed(now, permit, "refused"), Some("refused"));
     assert_eq!(pool.counters().idle, 4);
     let (mut pool, now) = self::pool(PoolConfig::new().max_idle(2));
-    assert_eq!(pool.warm_up(now, &1, 9, 9).dialled, 2, "what is not kept need not be dialled");
-    assert_eq!(pool.warm_up(now, &UNKNOWN, 9, 9).dialled, 1, "one may do");
+    assert_eq!(pool.warm_up(now, &1, 9, 9).dialled, 2, "connections beyond the idle limit would be closed at once");
+    assert_eq!(pool.warm_up(now, &UNKNOWN, 9, 9).dialled, 1, "an HTTP/2 connection may be enough");
 }
 
 #[test]

@@ -16,7 +16,7 @@ fn a_drain_aborts_unclaimed_dials_and_waits_for_calls_that_hold_it() {
     for permit in [one, other] {
         pool.dial_failed(now, permit, "lost");
     }
-    assert!(!pool.is_drained(), "a call waits for its next attempt");
+    assert!(!pool.is_drained(), "a call holds the drain");
     assert!(matches!(pool.acquire(now, &1, None, true, || 2), Acquired::Wait(..)));
     pool.unhold_drain();
     let permit = pool.permit();
@@ -56,12 +56,12 @@ fn a_draining_pool_serves_the_requests_it_has_and_refuses_new_calls() {
 #[test]
 fn a_drain_does_not_wait_for_unclaimed_dials() {
     let (mut pool, now) = pool(PoolConfig::new());
-    let ticket = pool.wait(now, 1, 0);
+    let id = pool.wait(now, 1, 0);
     let permit = pool.permit();
-    pool.abandon(now, ticket);
+    pool.abandon(now, id);
     pool.drain(now);
     assert!(matches!(pool.next_effect(), Some(Effect::AbortDial(_))));
-    // It may be too late for that.
+    // The dial succeeds before it is aborted.
     pool.dial_succeeded(now, permit, http1(5));
     assert_eq!(pool.closes(), 5);
 }

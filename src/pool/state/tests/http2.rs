@@ -9,7 +9,7 @@ fn requests_share_a_connection_that_has_free_streams() {
         pool.wait(now, MANY, waiter);
     }
     let permit = pool.permit();
-    assert!(pool.next_effect().is_none(), "one connection is enough for them");
+    assert!(pool.next_effect().is_none(), "one connection is enough");
     pool.dialed_http2(now, permit, 100);
     for expected in 0..5 {
         let (waiter, _, conn) = pool.delivered();
@@ -21,7 +21,7 @@ fn requests_share_a_connection_that_has_free_streams() {
 
 #[test]
 fn the_lower_of_the_peers_and_the_configured_limit_of_streams_counts() {
-    for (ours, theirs, seats) in [(100, 2, 2), (3, 100, 3), (100, usize::MAX, 100), (1, 1, 1)] {
+    for (ours, theirs, streams) in [(100, 2, 2), (3, 100, 3), (100, usize::MAX, 100), (1, 1, 1)] {
         let config = PoolConfig::new().max_streams_per_connection(ours).max_http2_connections_per_host(1);
         let (mut pool, now) = pool(config);
         for waiter in 0..200 {
@@ -31,7 +31,7 @@ fn the_lower_of_the_peers_and_the_configured_limit_of_streams_counts() {
         let id = permit.id();
         pool.dialed_http2(now, permit, 1);
         pool.announce_streams(now, id, theirs);
-        assert_eq!(pool.counters().leased, seats);
+        assert_eq!(pool.counters().leased, streams);
         assert_eq!(pool.limit(now, MANY, 999), Limit::Streams);
     }
 }
@@ -64,7 +64,7 @@ fn before_the_peer_announces_its_streams_a_connection_gets_one_request_and_no_ot
     assert!(pool.next_effect().is_none());
     pool.announce_streams(now, id, 1);
     pool.permit();
-    assert_eq!(pool.counters().dialling, 3, "one is not enough");
+    assert_eq!(pool.counters().dialling, 3, "one stream is not enough");
 }
 
 #[test]
@@ -79,7 +79,7 @@ fn fewer_streams_leave_the_requests_in_progress_alone() {
     pool.wait(now, MANY, 4);
     for _ in 0..2 {
         pool.release(now, held.pop().unwrap(), KEPT);
-        assert!(pool.next_effect().is_none(), "there is still somebody");
+        assert!(pool.next_effect().is_none(), "a request is still in progress");
     }
     pool.release(now, held.pop().unwrap(), KEPT);
     assert_eq!(pool.delivered().0, 4);
@@ -101,17 +101,17 @@ fn announcements_before_the_dial_has_ended_count() {
     pool.dial_succeeded(now, permit, http2(5));
     assert_eq!(pool.counters().leased, 10);
 
-    for (seats, leased) in [(Some(0), 1), (None, 1)] {
+    for (streams, leased) in [(Some(0), 1), (None, 1)] {
         let (mut pool, now) = self::pool(PoolConfig::new().max_http2_connections_per_host(1));
         pool.wait(now, MANY, 0);
         pool.wait(now, MANY, 1);
         let permit = pool.permit();
-        match seats {
-            Some(seats) => pool.announce_streams(now, permit.id(), seats),
+        match streams {
+            Some(streams) => pool.announce_streams(now, permit.id(), streams),
             None => pool.retire(now, permit.id(), CloseCause::PeerAsked),
         }
         pool.dial_succeeded(now, permit, http2(5));
-        assert_eq!(pool.counters().leased, leased, "the one it was dialled for finds out");
+        assert_eq!(pool.counters().leased, leased, "it is delivered to the request it was dialled for");
         assert!(matches!(pool.acquire(now, &MANY, None, false, || 9), Acquired::Wait(..)));
     }
 }
@@ -152,11 +152,11 @@ fn a_shared_connection_that_is_due_serves_until_there_is_room_for_another_one() 
     pool.release(now, slow, BROKEN);
     let later = now + ms(2_000);
     let (next, conn) = pool.ready(later, MANY);
-    assert_eq!(conn, 7, "after a timeout, and beyond its lifetime");
+    assert_eq!(conn, 7, "although a request on it failed, and its lifetime is over");
     pool.release(later, next, KEPT);
     assert!(pool.next_effect().is_none());
     pool.release(later, long, KEPT);
-    assert_eq!(pool.closes(), 7, "now it is in nobody's way");
+    assert_eq!(pool.closes(), 7, "its last request is over");
     pool.wait(later, MANY, 1);
     assert_eq!(pool.socket_closed(later, id), CloseCause::Unfinished);
     pool.permit();
@@ -174,7 +174,7 @@ fn a_connection_that_is_due_retires_as_soon_as_there_is_room() {
     let (_, _long, _) = pool.delivered();
     let (slow, _) = pool.ready(now, MANY);
     pool.release(now, slow, BROKEN);
-    assert!(pool.next_effect().is_none(), "the other host has the other connection");
+    assert!(pool.next_effect().is_none(), "the other host's connection takes the other slot");
     pool.socket_closed(now, others[0]);
     pool.wait(now, MANY, 1);
     assert!(matches!(pool.next_effect(), Some(Effect::Retired(due, CloseCause::Unfinished)) if due == id));
@@ -214,7 +214,7 @@ fn a_connection_that_is_due_retires_where_an_idle_one_can_make_room() {
 #[test]
 fn http1_connections_do_not_count_as_http2_connections() {
     let (mut pool, now) = pool(PoolConfig::new());
-    // Servers of one host that do not agree: long requests hold five connections that speak HTTP/1, and a sixth speaks HTTP/2.
+    // The servers of one host differ: long requests hold five HTTP/1 connections, and a sixth connection speaks HTTP/2.
     for waiter in 0..5 {
         pool.wait(now, UNKNOWN, waiter);
         let permit = pool.permit();
@@ -227,7 +227,7 @@ fn http1_connections_do_not_count_as_http2_connections() {
     pool.dialed_http2(now, permit, 100);
     let (_, held, _) = pool.delivered();
     pool.release(now, held, KEPT);
-    assert!(pool.next_effect().is_none(), "it is the only one that speaks HTTP/2, and is kept");
+    assert!(pool.next_effect().is_none(), "the only HTTP/2 connection is kept");
     pool.socket_closed(now, id);
     assert_eq!(pool.closes(), 7);
     pool.wait(now, UNKNOWN, 6);

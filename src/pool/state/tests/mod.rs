@@ -72,7 +72,7 @@ impl Pool {
 
     fn wait(&mut self, now: Instant, host: u8, waiter: u32) -> WaiterId {
         match self.acquire(now, &host, None, false, || waiter) {
-            Acquired::Wait(ticket, _) => ticket,
+            Acquired::Wait(id, _) => id,
             other => panic!("expected to wait: {other:?}"),
         }
     }
@@ -99,10 +99,10 @@ impl Pool {
     }
 
     /// An HTTP/2 connection, number 7, whose peer says how many streams it takes.
-    fn dialed_http2(&mut self, now: Instant, permit: Permit, seats: usize) {
+    fn dialed_http2(&mut self, now: Instant, permit: Permit, streams: usize) {
         let id = permit.id();
         self.dial_succeeded(now, permit, http2(7));
-        self.announce_streams(now, id, seats);
+        self.announce_streams(now, id, streams);
     }
 
     fn closes(&mut self) -> u64 {

@@ -19,7 +19,7 @@ fn a_request_with_a_dial_of_its_own_takes_no_connection_of_another_runtime() {
     pool.dial_succeeded(now, theirs, Opened { runtime: 1, ..http2(2) });
     assert_eq!(pool.delivered().0, 1);
     pool.release(now, held, KEPT);
-    assert!(pool.next_effect().is_none(), "nor does it take what is given back");
+    assert!(pool.next_effect().is_none(), "it takes no connection of another runtime that is given back");
     pool.dial_succeeded(now, ours, Opened { runtime: 2, ..http2(3) });
     let (waiter, _, conn) = pool.delivered();
     assert_eq!((waiter, conn), (2, 3));
@@ -32,7 +32,7 @@ fn a_resend_gets_a_new_connection_rather_than_an_idle_one() {
         let ids = pool.open_idle(now, 1, 1);
         assert!(matches!(pool.acquire(now, &1, Some(0), false, || 8), Acquired::Wait(..)));
         if limit == 1 {
-            assert!(matches!(pool.next_effect(), Some(Effect::Close(_))), "it is in the way");
+            assert!(matches!(pool.next_effect(), Some(Effect::Close(_))), "it takes the only slot");
             pool.socket_closed(now, ids[0]);
         }
         let permit = pool.permit();
@@ -51,7 +51,7 @@ fn a_refused_request_takes_the_same_connection_if_there_will_be_no_other() {
     pool.dialed_http2(now, permit, 100);
     let _stream = pool.delivered();
     assert!(matches!(pool.acquire(now, &MANY, Some(id.serial), false, || 1), Acquired::Wait(..)));
-    assert_eq!(pool.delivered().0, 1, "rather than wait for the stream to end");
+    assert_eq!(pool.delivered().0, 1, "it does not wait for the other request to end");
 }
 
 #[test]
@@ -67,10 +67,7 @@ fn a_resend_has_its_own_time_to_wait() {
     pool.handle_timeout(now + ms(100));
     assert!(matches!(pool.failed(), (1, WaitFailure::Timeout { .. })));
     pool.handle_timeout(now + ms(110));
-    assert!(
-        matches!(pool.failed(), (2, WaitFailure::Timeout { .. })),
-        "it stands in front of them, and keeps none waiting"
-    );
+    assert!(matches!(pool.failed(), (2, WaitFailure::Timeout { .. })), "the resend in front of it delays no timeout");
     assert!(pool.next_effect().is_none());
     assert_eq!(pool.next_timeout(), Some(now + ms(190)));
     pool.handle_timeout(now + ms(190));
@@ -102,8 +99,8 @@ fn a_resend_goes_in_front_and_takes_a_new_connection() {
         }
     }
     served.sort_unstable();
-    let again = served.iter().find(|(waiter, _)| *waiter == 9);
-    assert_eq!((served.len(), again), (5, Some(&(9, 0))), "{served:?}");
+    let resend = served.iter().find(|(waiter, _)| *waiter == 9);
+    assert_eq!((served.len(), resend), (5, Some(&(9, 0))), "{served:?}");
 }
 
 #[test]
@@ -122,8 +119,8 @@ fn a_resend_takes_an_idle_connection_during_a_pause_the_server_asked_for() {
         pool.release(now, kept, KEPT);
         pool.back_off(now, id, 1.0);
         pool.release(now, refused, LeaseEnd::Retire(CloseCause::Peer));
-        let again = pool.acquire(now, &MANY, Some(failed_on), true, || 2);
-        assert!(matches!(again, Acquired::Ready(_)), "{limit}: {again:?}");
+        let resend = pool.acquire(now, &MANY, Some(failed_on), true, || 2);
+        assert!(matches!(resend, Acquired::Ready(_)), "{limit}: {resend:?}");
     }
 }
 
@@ -139,5 +136,5 @@ fn a_resend_waits_for_its_dial_rather_than_take_an_http2_connection_that_was_jus
     pool.release(now, held, KEPT);
     assert!(pool.next_effect().is_none());
     pool.dial_postponed(now, dial);
-    assert_eq!(pool.delivered().0, 1, "it has no dial any more");
+    assert_eq!(pool.delivered().0, 1, "it has no dial to wait for");
 }

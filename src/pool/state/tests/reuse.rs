@@ -26,7 +26,7 @@ fn a_request_gets_a_connection_of_its_own_runtime_rather_than_a_more_recent_one(
     }
     let held = [pool.delivered().1, pool.delivered().1];
     held.into_iter().for_each(|held| pool.release(now, held, KEPT));
-    // A runtime without connections gets the most recent one.
+    // A request of a runtime without connections gets the most recently used one.
     for (home, expected) in [(1, 1), (2, 2), (1, 1), (3, 1)] {
         match pool.checkout(now, &1, Wish::default(), home, || 0) {
             Acquired::Ready(Grant { token, conn, .. }) => {
@@ -57,8 +57,11 @@ fn a_host_counts_its_connections_and_requests() {
     let (held, _) = pool.ready(now, 1);
     pool.release(now + ms(5), held, KEPT);
     pool.socket_closed(now, ids[0]);
-    let (_, books) = pool.host_counters().find(|(host, _)| **host == 1).unwrap();
-    assert_eq!((books.totals.opened, books.totals.reused, books.totals.closed[CloseCause::Peer as usize]), (2, 1, 1));
-    assert_eq!((books.totals.queued.count(), books.totals.held.count()), (3, 3));
+    let (_, counters) = pool.host_counters().find(|(host, _)| **host == 1).unwrap();
+    assert_eq!(
+        (counters.totals.opened, counters.totals.reused, counters.totals.closed[CloseCause::Peer as usize]),
+        (2, 1, 1)
+    );
+    assert_eq!((counters.totals.queued.count(), counters.totals.held.count()), (3, 3));
     assert_eq!(pool.counters().totals.queued.count(), 4);
 }

@@ -13,9 +13,9 @@ fn a_busy_host_yields_to_one_whose_requests_came_first() {
         pool.wait(now, 1, waiter);
     }
     pool.release(now, first, KEPT);
-    assert!(matches!(pool.next_effect(), Some(Effect::Close(conn)) if conn == a), "host 2 came first");
+    assert!(matches!(pool.next_effect(), Some(Effect::Close(conn)) if conn == a), "the request to host 2 came first");
     pool.release(now, second, KEPT);
-    assert_eq!(pool.delivered().0, 10, "one place is enough for it");
+    assert_eq!(pool.delivered().0, 10, "host 2 needs only one slot");
 }
 
 #[test]
@@ -65,7 +65,7 @@ fn hosts_take_turns_under_the_total() {
             other => panic!("expected a dial: {other:?}"),
         }
     }
-    // Request 1 was in line before host 2 came.
+    // Request 1 waited before the first request to host 2 came.
     assert_eq!(served, [0, 1, 10, 2, 11]);
 }
 
@@ -100,8 +100,8 @@ fn a_host_with_a_long_queue_and_all_the_connections_lets_others_have_their_share
         now += ms(1_000);
         pool.release(now, held.remove(0), KEPT);
     }
-    assert!(served[1] >= 25, "half of the requests, once the first ones are over: {served:?}");
-    assert!(dials <= 8, "and connections are used again: {dials}");
+    assert!(served[1] >= 25, "half of the requests, after the first ones: {served:?}");
+    assert!(dials <= 8, "connections are reused: {dials}");
 }
 
 #[test]
@@ -182,7 +182,7 @@ fn a_host_whose_turn_is_next_yields_like_any_other() {
         pool.release(now, held, KEPT);
         held = match pool.next_effect() {
             Some(Effect::Deliver { grant, .. }) => grant.token,
-            Some(Effect::Close(_)) => return assert_eq!(waiter, 2, "after the one that came before"),
+            Some(Effect::Close(_)) => return assert_eq!(waiter, 2, "after the request that came before"),
             other => panic!("{other:?}"),
         };
     }

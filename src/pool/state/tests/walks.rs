@@ -123,8 +123,8 @@ impl Walk {
     fn acquire(&mut self, host: u8) {
         self.waiters += 1;
         let waiter = self.waiters;
-        let again = (self.random.u8(..8) == 0).then(|| self.random.u64(..50));
-        if again.is_some() {
+        let failed_on = (self.random.u8(..8) == 0).then(|| self.random.u64(..50));
+        if failed_on.is_some() {
             self.refusing.insert(waiter);
         }
         let overtakes =
@@ -133,19 +133,15 @@ impl Walk {
         let undialled = |(_, id, _): &(u32, WaiterId, Instant)| self.pool.dial_of(*id).is_none();
         let queue = self.waiting.entry(host).or_default();
         let behind = queue.iter().position(undialled);
-        let wish = Wish {
-            failed_on: again,
-            begun: false,
-            once: self.random.bool(),
-            own: again.is_some() && self.random.bool(),
-        };
+        let wish =
+            Wish { failed_on, begun: false, once: self.random.bool(), own: failed_on.is_some() && self.random.bool() };
         let runtime = self.random.u64(..3);
         match self.pool.checkout(self.now, &host, wish, runtime, || waiter) {
             Acquired::Ready(Grant { token, conn, .. }) => {
                 assert!(!overtakes, "seed {}: overtook the queue", self.seed);
                 let is_paused = self.pool.hosts[self.index_of(host)].dials.paused_until.is_some();
                 assert!(
-                    again.is_none_or(|failed| failed != conn && (is_paused || self.sockets[&conn].taken > 0)),
+                    failed_on.is_none_or(|failed| failed != conn && (is_paused || self.sockets[&conn].taken > 0)),
                     "seed {}",
                     self.seed
                 );
@@ -159,7 +155,7 @@ impl Walk {
                     self.own.insert(waiter);
                 }
                 let queue = self.waiting.entry(host).or_default();
-                match behind.filter(|_| again.is_some()) {
+                match behind.filter(|_| failed_on.is_some()) {
                     Some(position) => queue.insert(position, (waiter, id, self.now)),
                     None => queue.push_back((waiter, id, self.now)),
                 }
@@ -247,11 +243,11 @@ impl Walk {
 
     fn announce_streams(&mut self) {
         let Some(conn) = self.any_socket().filter(|conn| self.sockets[conn].many) else { return };
-        let seats = self.random.usize(..5);
+        let streams = self.random.usize(..5);
         let socket = self.sockets.get_mut(&conn).unwrap();
-        socket.streams = seats.min(self.config.per_host.max_streams);
+        socket.streams = streams.min(self.config.per_host.max_streams);
         let id = socket.id;
-        self.pool.announce_streams(self.now, id, seats);
+        self.pool.announce_streams(self.now, id, streams);
     }
 
     fn goaway(&mut self) {
