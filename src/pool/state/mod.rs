@@ -75,7 +75,7 @@ pub(crate) use self::counters::{Counters, HostCounters, Totals};
 use self::host::{Host, Hosts};
 use self::learned_keep_alive::LearnedKeepAlive;
 use self::moved_addresses::MovedAddresses;
-use self::queue::{Needs, Waiter, Waiters};
+use self::queue::{Needs, Waiters, WaitingRequest};
 use self::slots::Slots;
 use self::timers::{Timer, Timers};
 pub(crate) use self::types::{
@@ -220,7 +220,7 @@ impl<T: PoolTypes> State<T> {
     /// Adds a request to the queue and sees to it that something will answer it: a new dial, an unclaimed one, or a timer.
     fn enqueue(&mut self, now: Instant, host: usize, needs: Needs<T::Runtime>, handle: T::Waiter) -> WaiterId {
         let serial = self.next_serial();
-        let waiter = Waiter::new(now, host, serial, needs, handle);
+        let waiter = WaitingRequest::new(now, host, serial, needs, handle);
         let index = self.waiters.push(&mut self.hosts[host].queue, waiter);
         if self.hosts[host].dials.unclaimed.len() < MAX_IGNORED_UNCLAIMED {
             self.fill(now, host);

@@ -6,7 +6,7 @@
 
 use super::connections::Connections;
 use super::host::Host;
-use super::queue::{Offer, Waiter, Waiters};
+use super::queue::{Offer, Waiters, WaitingRequest};
 use super::types::PoolTypes;
 
 /// One host's dials and requests.
@@ -70,7 +70,7 @@ impl<T: PoolTypes> Pairs<'_, T> {
     }
 
     /// Removes a request from the queue. Its dial, if it has one, is for the caller to [pass on](Self::pass_on).
-    pub(super) fn remove(&mut self, waiter: usize) -> Waiter<T> {
+    pub(super) fn remove(&mut self, waiter: usize) -> WaitingRequest<T> {
         self.waiters.remove(&mut self.host.queue, waiter)
     }
 }

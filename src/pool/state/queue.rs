@@ -13,7 +13,7 @@ use crate::list::{Linked, Links, List};
 
 /// The requests that wait, of all hosts.
 pub(super) struct Waiters<T: PoolTypes> {
-    slab: Slab<Waiter<T>>,
+    slab: Slab<WaitingRequest<T>>,
     /// Those without a dial in flight.
     undialled: usize,
     /// The most requests that may wait without a dial in flight.
@@ -21,7 +21,7 @@ pub(super) struct Waiters<T: PoolTypes> {
 }
 
 /// A request that waits.
-pub(super) struct Waiter<T: PoolTypes> {
+pub(super) struct WaitingRequest<T: PoolTypes> {
     pub(super) host: usize,
     pub(super) serial: u64,
     pub(super) since: Instant,
@@ -69,7 +69,7 @@ pub(super) struct Offer<R> {
     pub(super) is_draining: bool,
 }
 
-impl<T: PoolTypes> Linked<0> for Waiter<T> {
+impl<T: PoolTypes> Linked<0> for WaitingRequest<T> {
     fn place(&self) -> &Links {
         &self.links
     }
@@ -79,7 +79,7 @@ impl<T: PoolTypes> Linked<0> for Waiter<T> {
     }
 }
 
-impl<T: PoolTypes> Waiter<T> {
+impl<T: PoolTypes> WaitingRequest<T> {
     /// A request that begins to wait.
     pub(super) fn new(now: Instant, host: usize, serial: u64, needs: Needs<T::Runtime>, handle: T::Waiter) -> Self {
         Self { host, serial, since: now, needs, handle, dial: None, links: Links::default() }
@@ -156,12 +156,12 @@ impl<T: PoolTypes> Waiters<T> {
         self.undialled >= self.max
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = &Waiter<T>> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = &WaitingRequest<T>> {
         self.slab.iter().map(|(_, waiter)| waiter)
     }
 
     /// Returns the request with this id if it still waits.
-    pub(super) fn get(&self, id: WaiterId) -> Option<&Waiter<T>> {
+    pub(super) fn get(&self, id: WaiterId) -> Option<&WaitingRequest<T>> {
         self.slab.get(id.index).filter(|waiter| waiter.serial == id.serial)
     }
 
@@ -171,7 +171,7 @@ impl<T: PoolTypes> Waiters<T> {
     }
 
     /// Adds a request: at the end of its queue, or in front of those without a dial if it is a resend.
-    pub(super) fn push(&mut self, queue: &mut Queue, waiter: Waiter<T>) -> usize {
+    pub(super) fn push(&mut self, queue: &mut Queue, waiter: WaitingRequest<T>) -> usize {
         let needs = waiter.needs;
         let index = self.slab.insert(waiter);
         self.undialled += 1;
@@ -191,7 +191,7 @@ impl<T: PoolTypes> Waiters<T> {
     }
 
     /// Removes a request from its queue.
-    pub(super) fn remove(&mut self, queue: &mut Queue, index: usize) -> Waiter<T> {
+    pub(super) fn remove(&mut self, queue: &mut Queue, index: usize) -> WaitingRequest<T> {
         if queue.first_undialled == Some(index) {
             queue.first_undialled = self.after(queue, index);
         }
@@ -271,15 +271,15 @@ impl<T: PoolTypes> Waiters<T> {
 }
 
 impl<T: PoolTypes> Index<usize> for Waiters<T> {
-    type Output = Waiter<T>;
+    type Output = WaitingRequest<T>;
 
-    fn index(&self, index: usize) -> &Waiter<T> {
+    fn index(&self, index: usize) -> &WaitingRequest<T> {
         &self.slab[index]
     }
 }
 
 impl<T: PoolTypes> IndexMut<usize> for Waiters<T> {
-    fn index_mut(&mut self, index: usize) -> &mut Waiter<T> {
+    fn index_mut(&mut self, index: usize) -> &mut WaitingRequest<T> {
         &mut self.slab[index]
     }
 }
@@ -298,7 +298,7 @@ mod tests {
         let mut waiters = Waiters::new(usize::MAX);
         let mut queue = Queue::default();
         for (number, needs) in (0..).zip(needs) {
-            waiters.push(&mut queue, Waiter::new(crate::clock::now(), 0, number, *needs, number as u32));
+            waiters.push(&mut queue, WaitingRequest::new(crate::clock::now(), 0, number, *needs, number as u32));
         }
         (waiters, queue)
     }
@@ -313,7 +313,7 @@ mod tests {
         waiters.pair_first(&mut queue, 7);
         assert_eq!((queue.length_before(true), queue.length_before(false)), (1, 3));
         let resend = Needs { is_resend: true, ..ANY };
-        waiters.push(&mut queue, Waiter::new(crate::clock::now(), 0, 9, resend, 9));
+        waiters.push(&mut queue, WaitingRequest::new(crate::clock::now(), 0, 9, resend, 9));
         assert_eq!(queue.undialled(), 3);
         assert_eq!(drain(&mut waiters, &mut queue), [0, 9, 1, 2]);
         assert_eq!((queue.undialled(), waiters.undialled(), waiters.is_empty()), (0, 0, true));

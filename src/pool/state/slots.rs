@@ -180,7 +180,7 @@ impl Slots {
 
 #[cfg(test)]
 mod tests {
-    use super::super::queue::{Needs, Waiter};
+    use super::super::queue::{Needs, WaitingRequest};
     use super::super::tests::TestTypes;
     use super::super::types::{Profile, Speaks};
     use super::*;
@@ -195,7 +195,7 @@ mod tests {
             let host = hosts.insert(Host::new(now, number, profile, None));
             hosts[host].conns.usable = *usable;
             let needs = Needs { is_resend: false, refuses_used: false, only_runtime: None };
-            let waiter = Waiter::new(now, host, u64::from(number), needs, 0);
+            let waiter = WaitingRequest::new(now, host, u64::from(number), needs, 0);
             waiters.push(&mut hosts[host].queue, waiter);
             slots.update_contender(&mut hosts, host);
         }
