@@ -47,7 +47,7 @@ use crate::connect::{Capacity, Conn, ConnectError, Connector, Opened, Protocol};
 use crate::dns::{CacheStats, CachedResolver};
 use crate::error::Error;
 use crate::origin::Origin;
-use crate::pool::{Addresses, Dial, HostStats, Location, Place, Pool, PoolStats, Speaks, Started};
+use crate::pool::{Addresses, Dial, HostStats, Location, Pool, PoolStats, Slot, Speaks, Started};
 use crate::trace::{DialTrace, Family, Hooks};
 
 /// An HTTP client: a DNS cache, a pool of connections, and timings for every request. Clones share all of it.
@@ -304,13 +304,13 @@ impl Dial for Dialer {
     fn start(
         &self,
         opened: Opened<Outgoing>,
-        place: Place<Self>,
+        slot: Slot<Self>,
         task: AbortHandle,
     ) -> (Started<Conn<Outgoing>>, impl Future<Output = ()> + Send + Unpin + use<>) {
         let location = opened.name().zip(opened.remote());
         let location = location.map(|(name, remote)| Location { name, ip: remote.ip() });
-        let (number, told) = (place.connection(), place.teller());
-        let (conn, serving) = opened.start(number, place, task, move |capacity| match capacity {
+        let (number, told) = (slot.connection(), slot.teller());
+        let (conn, serving) = opened.start(number, slot, task, move |capacity| match capacity {
             Capacity::Seats(seats) => told.seats(seats),
             Capacity::NoMore => told.no_more(),
             Capacity::Calm => told.calm(),

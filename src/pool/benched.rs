@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::task::AbortHandle;
 
-use super::{Addresses, Checkout, Dial, Lease, Place, Pool, PoolConfig, Speaks, Started, Wish};
+use super::{Addresses, Checkout, Dial, Lease, Pool, PoolConfig, Slot, Speaks, Started, Wish};
 use crate::origin::Origin;
 use crate::trace::{DialTrace, Hooks};
 
@@ -19,7 +19,7 @@ struct Nothing;
 impl Dial for Nothing {
     type Key = Origin;
     type Opened = ();
-    type Conn = Arc<Place<Self>>;
+    type Conn = Arc<Slot<Self>>;
     type Error = ();
 
     async fn dial(&self, _: &Self::Key, _: &Arc<DialTrace>) -> Result<(), ()> {
@@ -29,10 +29,10 @@ impl Dial for Nothing {
     fn start(
         &self,
         (): (),
-        place: Place<Self>,
+        slot: Slot<Self>,
         _: AbortHandle,
     ) -> (Started<Self::Conn>, impl Future<Output = ()> + Send + Unpin + use<>) {
-        let started = Started { conn: Arc::new(place), speaks: Speaks::One, location: None };
+        let started = Started { conn: Arc::new(slot), speaks: Speaks::One, location: None };
         (started, std::future::ready(()))
     }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tokio::task::AbortHandle;
 
-use super::driver::Place;
+use super::driver::Slot;
 use super::state::{Addresses, Location, Speaks};
 use crate::trace::DialTrace;
 
@@ -28,12 +28,12 @@ pub(crate) trait Dial: Send + Sync + Sized + 'static {
 
     /// Takes a connection into service.
     ///
-    /// The future serves it, in `task`, until its socket is closed or the task is aborted. `place` must be dropped after the socket
+    /// The future serves it, in `task`, until its socket is closed or the task is aborted. `slot` must be dropped after the socket
     /// is closed, and not before.
     fn start(
         &self,
         opened: Self::Opened,
-        place: Place<Self>,
+        slot: Slot<Self>,
         task: AbortHandle,
     ) -> (Started<Self::Conn>, impl Future<Output = ()> + Send + Unpin + use<Self>);
 

@@ -288,8 +288,8 @@ impl<D: Dial> Driver<D> {
         task: AbortHandle,
     ) -> Option<impl Future<Output = ()> + Send + Unpin + use<D>> {
         let id = guard.permit.as_ref().map(Permit::id)?;
-        let place = Place { driver: Arc::downgrade(self), hooks: self.hooks.clone(), id };
-        let (Started { conn, speaks, location }, serving) = self.dialer.start(opened, place, task);
+        let slot = Slot { driver: Arc::downgrade(self), hooks: self.hooks.clone(), id };
+        let (Started { conn, speaks, location }, serving) = self.dialer.start(opened, slot, task);
         let name = location.as_ref().map(|location| location.name.clone());
         let permit = guard.permit.take()?;
         let opened = Opened {
@@ -405,13 +405,13 @@ impl<D: Dial> Drop for DialGuard<D> {
 }
 
 /// The slot of a connection. Its holder serves the connection, and drops the slot when the socket is closed.
-pub(crate) struct Place<D: Dial> {
+pub(crate) struct Slot<D: Dial> {
     driver: Weak<Driver<D>>,
     hooks: Hooks,
     id: ConnId,
 }
 
-impl<D: Dial> Place<D> {
+impl<D: Dial> Slot<D> {
     /// Returns the connection's number.
     pub(crate) fn connection(&self) -> u64 {
         self.id.serial
@@ -423,7 +423,7 @@ impl<D: Dial> Place<D> {
     }
 }
 
-impl<D: Dial> Drop for Place<D> {
+impl<D: Dial> Drop for Slot<D> {
     fn drop(&mut self) {
         let cause = match self.driver.upgrade() {
             Some(driver) => driver.step(|state| state.socket_closed(now(), self.id)),

@@ -35,7 +35,7 @@ use std::sync::{Arc, Weak};
 
 pub use config::{FollowDns, HostLimits, PoolConfig, PoolConfigError};
 pub(crate) use dial::{Dial, Started};
-pub(crate) use driver::Place;
+pub(crate) use driver::Slot;
 #[cfg(test)]
 pub(crate) use driver::Teller;
 use driver::{Driver, WaiterHandle, current_runtime};

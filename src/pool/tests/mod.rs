@@ -63,14 +63,14 @@ impl Dial for Script {
     fn start(
         &self,
         socket: Socket,
-        place: Place<Self>,
+        slot: Slot<Self>,
         task: AbortHandle,
     ) -> (Started<Conn>, impl Future<Output = ()> + Send + Unpin + use<>) {
-        let conn = Conn { number: place.connection(), task: Arc::new(Task(task)) };
+        let conn = Conn { number: slot.connection(), task: Arc::new(Task(task)) };
         let serving = Box::pin(async move {
             std::future::pending::<()>().await;
             drop(socket);
-            drop(place);
+            drop(slot);
         });
         (Started { conn, speaks: Speaks::One, location: None }, serving)
     }

@@ -125,23 +125,23 @@ impl Dial for World {
     fn start(
         &self,
         key: &'static str,
-        place: Place<Self>,
+        slot: Slot<Self>,
         task: AbortHandle,
     ) -> (Started<Conn>, impl Future<Output = ()> + Send + Unpin + use<>) {
-        let number = place.connection();
+        let number = slot.connection();
         let many = match key.as_bytes()[0] {
             b'1' => false,
             b'2' => true,
             _ => self.random(fastrand::Rng::bool),
         };
-        let teller = Arc::new(place.teller());
+        let teller = Arc::new(slot.teller());
         let world = self.clone();
         let open_socket = OpenSocket { world, number };
         let serving = Box::pin(async move {
             std::future::pending::<()>().await;
             // The socket first, then its slot.
             drop(open_socket);
-            drop(place);
+            drop(slot);
         });
         let socket = Socket { key, many, streams: 1, allowed: 1, taken: 0, task, teller };
         self.lock().sockets.insert(number, socket);
