@@ -309,12 +309,12 @@ impl Dial for Dialer {
     ) -> (Started<Conn<Outgoing>>, impl Future<Output = ()> + Send + Unpin + use<>) {
         let location = opened.name().zip(opened.remote());
         let location = location.map(|(name, remote)| Location { name, ip: remote.ip() });
-        let (number, told) = (slot.connection(), slot.teller());
+        let (number, told) = (slot.connection(), slot.capacity_reporter());
         let (conn, serving) = opened.start(number, slot, task, move |capacity| match capacity {
-            Capacity::Seats(seats) => told.seats(seats),
-            Capacity::NoMore => told.no_more(),
-            Capacity::Calm => told.calm(),
-            Capacity::Abandoned => told.abandoned(),
+            Capacity::Seats(seats) => told.announce_streams(seats),
+            Capacity::NoMore => told.take_no_more(),
+            Capacity::Calm => told.back_off(),
+            Capacity::Abandoned => told.abandon(),
         });
         let speaks = speaks(Some(conn.protocol()));
         (Started { conn, speaks, location }, serving)

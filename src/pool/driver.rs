@@ -418,8 +418,8 @@ impl<D: Dial> Slot<D> {
     }
 
     /// Returns what reports the connection's capacity to the pool.
-    pub(crate) fn teller(&self) -> Teller<D> {
-        Teller { driver: self.driver.clone(), id: self.id }
+    pub(crate) fn capacity_reporter(&self) -> CapacityReporter<D> {
+        CapacityReporter { driver: self.driver.clone(), id: self.id }
     }
 }
 
@@ -434,27 +434,27 @@ impl<D: Dial> Drop for Slot<D> {
 }
 
 /// Reports to the pool how many requests a connection takes.
-pub(crate) struct Teller<D: Dial> {
+pub(crate) struct CapacityReporter<D: Dial> {
     driver: Weak<Driver<D>>,
     id: ConnId,
 }
 
-impl<D: Dial> Teller<D> {
+impl<D: Dial> CapacityReporter<D> {
     /// Reports the number of concurrent requests that the peer allows.
-    pub(crate) fn seats(&self, streams: usize) {
+    pub(crate) fn announce_streams(&self, streams: usize) {
         if let Some(driver) = self.driver.upgrade() {
             driver.step(|state| state.announce_streams(now(), self.id, streams));
         }
     }
 
     /// Reports that the peer takes no more requests.
-    pub(crate) fn no_more(&self) {
+    pub(crate) fn take_no_more(&self) {
         self.retire(CloseCause::PeerAsked);
     }
 
     /// Reports that the runtime which serves the connection ends. The pool hears it before the socket is closed, and does not
     /// take that for a close by the peer.
-    pub(crate) fn abandoned(&self) {
+    pub(crate) fn abandon(&self) {
         self.retire(CloseCause::Asked);
     }
 
@@ -465,7 +465,7 @@ impl<D: Dial> Teller<D> {
     }
 
     /// Reports that the peer takes no more requests, and asks for fewer of them (ENHANCE_YOUR_CALM, RFC 9113 §7).
-    pub(crate) fn calm(&self) {
+    pub(crate) fn back_off(&self) {
         if let Some(driver) = self.driver.upgrade() {
             driver.step(|state| state.back_off(now(), self.id, fastrand::f64()));
         }

@@ -35,9 +35,9 @@ use std::sync::{Arc, Weak};
 
 pub use config::{FollowDns, HostLimits, PoolConfig, PoolConfigError};
 pub(crate) use dial::{Dial, Started};
-pub(crate) use driver::Slot;
 #[cfg(test)]
-pub(crate) use driver::Teller;
+pub(crate) use driver::CapacityReporter;
+pub(crate) use driver::Slot;
 use driver::{Driver, WaiterHandle, current_runtime};
 pub(crate) use lease::{Checkout, Delivery, Lease, LeaseError, Ticket};
 use state::{Acquired, WarmUp};

@@ -35,7 +35,7 @@ struct Socket {
     allowed: usize,
     taken: usize,
     task: AbortHandle,
-    teller: Arc<Teller<World>>,
+    reporter: Arc<CapacityReporter<World>>,
 }
 
 #[derive(Clone)]
@@ -76,18 +76,18 @@ impl World {
     }
 
     /// Returns any connection, and what reports its capacity to the pool.
-    fn pick(&self) -> Option<(u64, AbortHandle, Arc<Teller<World>>, bool)> {
+    fn pick(&self) -> Option<(u64, AbortHandle, Arc<CapacityReporter<World>>, bool)> {
         let mut network = self.lock();
         let count = network.sockets.len();
         let nth = (count > 0).then(|| network.random.usize(..count))?;
         let mut numbers: Vec<_> = network.sockets.keys().copied().collect();
         numbers.sort_unstable();
         let socket = &network.sockets[&numbers[nth]];
-        Some((numbers[nth], socket.task.clone(), socket.teller.clone(), socket.many))
+        Some((numbers[nth], socket.task.clone(), socket.reporter.clone(), socket.many))
     }
 
     async fn announce_streams(&self) {
-        let Some((number, _, teller, true)) = self.pick() else { return };
+        let Some((number, _, reporter, true)) = self.pick() else { return };
         let streams = self.random(|random| random.usize(..4));
         {
             let mut network = self.lock();
@@ -96,7 +96,7 @@ impl World {
             socket.streams = streams.min(most);
             socket.allowed = socket.allowed.max(socket.streams);
         }
-        teller.seats(streams);
+        reporter.announce_streams(streams);
         // Requests that were given a stream just now take it.
         tokio::time::sleep(Duration::from_millis(1)).await;
         if let Some(socket) = self.lock().sockets.get_mut(&number) {
@@ -134,7 +134,7 @@ impl Dial for World {
             b'2' => true,
             _ => self.random(fastrand::Rng::bool),
         };
-        let teller = Arc::new(slot.teller());
+        let reporter = Arc::new(slot.capacity_reporter());
         let world = self.clone();
         let open_socket = OpenSocket { world, number };
         let serving = Box::pin(async move {
@@ -143,7 +143,7 @@ impl Dial for World {
             drop(open_socket);
             drop(slot);
         });
-        let socket = Socket { key, many, streams: 1, allowed: 1, taken: 0, task, teller };
+        let socket = Socket { key, many, streams: 1, allowed: 1, taken: 0, task, reporter };
         self.lock().sockets.insert(number, socket);
         let speaks = if many { Speaks::Many } else { Speaks::One };
         (Started { conn: Conn { number, world: self.clone() }, speaks, location: None }, serving)
@@ -272,8 +272,8 @@ async fn walk(seed: u64) {
             }
             9 => world.announce_streams().await,
             10 => {
-                if let Some((.., teller, _)) = world.pick() {
-                    teller.no_more();
+                if let Some((.., reporter, _)) = world.pick() {
+                    reporter.take_no_more();
                 }
             }
             _ => tokio::time::sleep(Duration::from_millis(random.u64(..30))).await,
