@@ -31,7 +31,7 @@ use crate::clock::{self, Instant};
 use crate::connect::{Conn, ConnectError, Protocol, SendError, Times};
 use crate::error::{self, Error, ErrorKind, Result, io_cause};
 use crate::origin::Scheme;
-use crate::pool::{Checkout, Delivery, InLine, Lease, LeaseError, Stay, Ticket, Wish};
+use crate::pool::{Checkout, Delivery, InLine, Lease, LeaseError, Stay, Waiter, Wish};
 use crate::trace::{Asked, CloseCause, Event, Phase, RetryCause, Trace, Wants};
 
 /// Makes the call `request` describes.
@@ -925,7 +925,7 @@ impl Lease<Dialer> {
 
 /// A call in the pool's queue; dropped there, its trace keeps what was done for it so far.
 struct Waiting<'a> {
-    ticket: Option<Ticket<Dialer>>,
+    ticket: Option<Waiter<Dialer>>,
     trace: &'a Trace,
     since: Instant,
     /// For how long it waits while nothing is opened for it, and for what is.
@@ -936,7 +936,7 @@ impl Waiting<'_> {
     /// Whether it has waited for too long, and for what; otherwise when to look again.
     fn verdict(&self, now: Instant) -> Result<Option<Instant>, Duration> {
         let (queue, connect) = self.limits;
-        let dialled = self.ticket.as_ref().and_then(Ticket::dial).and_then(|dial| dial.begun());
+        let dialled = self.ticket.as_ref().and_then(Waiter::dial).and_then(|dial| dial.begun());
         let (limit, since, look) = match dialled {
             // The dial may be put off, and the request be in the queue again.
             Some(begun) => (connect, begun.max(self.since), queue.map(|_| LOOK_AGAIN)),

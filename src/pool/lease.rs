@@ -16,7 +16,7 @@ use crate::trace::{self, CloseCause, DialTrace, Limit, Own};
 /// The answer to a request for a connection.
 pub(crate) enum Checkout<D: Dial> {
     Ready(Lease<D>),
-    Wait(Ticket<D>, InLine),
+    Wait(Waiter<D>, InLine),
     Refused(LeaseError<D::Error>),
 }
 
@@ -157,14 +157,14 @@ impl<D: Dial> Drop for Lease<D> {
 
 /// A request in a host's queue: a future of its connection. Dropping it leaves the queue, and a connection that came too late for it
 /// goes to the next request.
-pub(crate) struct Ticket<D: Dial> {
+pub(crate) struct Waiter<D: Dial> {
     driver: Arc<Driver<D>>,
     id: WaiterId,
     answer: oneshot::Receiver<Answer<D>>,
     is_answered: bool,
 }
 
-impl<D: Dial> Ticket<D> {
+impl<D: Dial> Waiter<D> {
     pub(super) fn new(driver: Arc<Driver<D>>, id: WaiterId, answer: oneshot::Receiver<Answer<D>>) -> Self {
         Self { driver, id, answer, is_answered: false }
     }
@@ -191,7 +191,7 @@ impl<D: Dial> Ticket<D> {
     }
 }
 
-impl<D: Dial> Future for Ticket<D> {
+impl<D: Dial> Future for Waiter<D> {
     type Output = Delivery<D>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Delivery<D>> {
@@ -204,7 +204,7 @@ impl<D: Dial> Future for Ticket<D> {
     }
 }
 
-impl<D: Dial> Drop for Ticket<D> {
+impl<D: Dial> Drop for Waiter<D> {
     fn drop(&mut self) {
         if self.is_answered {
             return;

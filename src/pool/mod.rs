@@ -4,7 +4,7 @@
 //!
 //! | question | place |
 //! |---|---|
-//! | What does a request hold, and what if it is dropped? | `lease.rs`: `Lease`, `Ticket` |
+//! | What does a request hold, and what if it is dropped? | `lease.rs`: `Lease`, `Waiter` |
 //! | When is a dial begun? | `state/flow.rs`: `fill`; how many, `state/host.rs`: `wanted_dials` |
 //! | How many dials may be in flight to a host? | `state/dial_window.rs` |
 //! | Which idle connection is reused? | `state/connections.rs`: `find` |
@@ -39,7 +39,7 @@ pub(crate) use dial::{Dial, Started};
 pub(crate) use driver::CapacityReporter;
 pub(crate) use driver::Slot;
 use driver::{Driver, WaiterHandle, current_runtime};
-pub(crate) use lease::{Checkout, Delivery, Lease, LeaseError, Ticket};
+pub(crate) use lease::{Checkout, Delivery, Lease, LeaseError, Waiter};
 use state::{Acquired, WarmUp};
 pub(crate) use state::{Addresses, InLine, Location, Speaks, Wish};
 pub use stats::{HostStats, PoolStats};
@@ -79,7 +79,7 @@ impl<D: Dial> Pool<D> {
             Acquired::Refused(limit) => Checkout::Refused(LeaseError::Refused(limit)),
             Acquired::Wait(id, line) => {
                 let answer = receiver.expect("a request that waits has a handle");
-                Checkout::Wait(Ticket::new(self.driver.clone(), id, answer), line)
+                Checkout::Wait(Waiter::new(self.driver.clone(), id, answer), line)
             }
         }
     }

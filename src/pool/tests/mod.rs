@@ -119,7 +119,7 @@ fn use_conn(lease: &mut Lease<Script>) -> u64 {
     lease.conn().number
 }
 
-fn waiter(pool: &Pool<Script>, key: &'static str) -> Ticket<Script> {
+fn waiter(pool: &Pool<Script>, key: &'static str) -> Waiter<Script> {
     match pool.checkout(&key, Wish::default(), now()) {
         Checkout::Wait(waiter, _) => waiter,
         _ => panic!("expected to wait"),
