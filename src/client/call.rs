@@ -31,7 +31,7 @@ use crate::clock::{self, Instant};
 use crate::connect::{Conn, ConnectError, Protocol, SendError, Times};
 use crate::error::{self, Error, ErrorKind, Result, io_cause};
 use crate::origin::Scheme;
-use crate::pool::{Checkout, Delivery, InLine, Lease, LeaseError, Stay, Waiter, Wish};
+use crate::pool::{Checkout, Delivery, DrainHold, InLine, Lease, LeaseError, Waiter, Wish};
 use crate::trace::{Asked, CloseCause, Event, Phase, RetryCause, Trace, Wants};
 
 /// Makes the call `request` describes.
@@ -107,7 +107,7 @@ struct Call<'a> {
     body_is_gone: bool,
     open: Open,
     /// Held while it has no connection, and will have another one.
-    staying: Option<Stay<Dialer>>,
+    staying: Option<DrainHold<Dialer>>,
     timeouts: Timeouts,
     deadline: Option<Deadline>,
     /// What was asked before, where responses led on.
@@ -212,7 +212,7 @@ impl<'a> Call<'a> {
 
     /// Its connection goes, and it wants another one.
     fn stay(&mut self) {
-        self.staying.get_or_insert_with(|| self.client.pool.stay());
+        self.staying.get_or_insert_with(|| self.client.pool.hold_drain());
     }
 
     /// When the request is to be made again, where it is.

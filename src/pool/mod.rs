@@ -136,9 +136,9 @@ impl<D: Dial> Pool<D> {
     }
 
     /// Keeps a drain from completing while a call has no connection, but will want one.
-    pub(crate) fn stay(&self) -> Stay<D> {
+    pub(crate) fn hold_drain(&self) -> DrainHold<D> {
         self.driver.step(|state| state.hold_drain());
-        Stay(self.driver.clone())
+        DrainHold(self.driver.clone())
     }
 
     /// Reports a new answer of DNS.
@@ -173,9 +173,9 @@ impl<D: Dial> Pool<D> {
 }
 
 /// A hold on the drain, for a call in progress without a connection.
-pub(crate) struct Stay<D: Dial>(Arc<Driver<D>>);
+pub(crate) struct DrainHold<D: Dial>(Arc<Driver<D>>);
 
-impl<D: Dial> Drop for Stay<D> {
+impl<D: Dial> Drop for DrainHold<D> {
     fn drop(&mut self) {
         self.0.step(|state| state.unhold_drain());
     }
