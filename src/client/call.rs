@@ -31,7 +31,7 @@ use crate::clock::{self, Instant};
 use crate::connect::{Conn, ConnectError, Protocol, SendError, Times};
 use crate::error::{self, Error, ErrorKind, Result, io_cause};
 use crate::origin::Scheme;
-use crate::pool::{Checkout, Delivery, DrainHold, InLine, Lease, LeaseError, Waiter, Wish};
+use crate::pool::{Checkout, Delivery, DrainHold, Lease, LeaseError, Queued, Waiter, Wish};
 use crate::trace::{Asked, CloseCause, Event, Phase, RetryCause, Trace, Wants};
 
 /// Makes the call `request` describes.
@@ -391,7 +391,7 @@ impl<'a> Call<'a> {
         queued: &mut Option<Instant>,
     ) -> Result<Lease<Dialer>, LeaseError<ConnectError>> {
         let trace = &self.open.trace;
-        let (ticket, InLine { limit, position }) = match self.client.pool.checkout(&self.request().origin, wish, now) {
+        let (ticket, Queued { limit, position }) = match self.client.pool.checkout(&self.request().origin, wish, now) {
             Checkout::Ready(lease) => return Ok(lease),
             Checkout::Refused(error) => return Err(error),
             Checkout::Wait(ticket, line) => (Some(ticket), line),

@@ -9,14 +9,14 @@ use tokio::sync::oneshot;
 
 use super::dial::Dial;
 use super::driver::{Answer, Driver, FailedDial, PooledConn};
-use super::state::{Grant, InLine, LeaseEnd, LeaseToken, WaitFailure, WaiterId};
+use super::state::{Grant, LeaseEnd, LeaseToken, Queued, WaitFailure, WaiterId};
 use crate::clock::{Instant, now};
 use crate::trace::{self, CloseCause, DialTrace, Limit, Own};
 
 /// The answer to a request for a connection.
 pub(crate) enum Checkout<D: Dial> {
     Ready(Lease<D>),
-    Wait(Waiter<D>, InLine),
+    Wait(Waiter<D>, Queued),
     Refused(LeaseError<D::Error>),
 }
 

@@ -41,7 +41,7 @@ pub(crate) use driver::Slot;
 use driver::{Driver, WaiterHandle, current_runtime};
 pub(crate) use lease::{Checkout, Delivery, Lease, LeaseError, Waiter};
 use state::{Acquired, WarmUp};
-pub(crate) use state::{Addresses, InLine, Location, Speaks, Wish};
+pub(crate) use state::{Addresses, Location, Queued, Speaks, Wish};
 pub use stats::{HostStats, PoolStats};
 
 use crate::clock::{Instant, now};

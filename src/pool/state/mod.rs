@@ -79,8 +79,8 @@ use self::queue::{Needs, Waiters, WaitingRequest};
 use self::slots::Slots;
 use self::timers::{Timer, Timers};
 pub(crate) use self::types::{
-    Acquired, Addresses, ConnId, Effect, Grant, InLine, LeaseEnd, LeaseToken, Location, Opened, Permit, PoolTypes,
-    Profile, Speaks, WaitFailure, WaiterId, WarmUp, Wish,
+    Acquired, Addresses, ConnId, Effect, Grant, LeaseEnd, LeaseToken, Location, Opened, Permit, PoolTypes, Profile,
+    Queued, Speaks, WaitFailure, WaiterId, WarmUp, Wish,
 };
 use super::config::PoolConfig;
 use crate::clock::Instant;
@@ -181,7 +181,7 @@ impl<T: PoolTypes> State<T> {
             Some(_) => self.limit_of(id.index),
             None => self.slots.binding_limit(&self.hosts[host]),
         };
-        Acquired::Wait(id, InLine { limit, position })
+        Acquired::Wait(id, Queued { limit, position })
     }
 
     /// Leases a connection to a request that did not wait.

@@ -99,7 +99,7 @@ pub(crate) struct Grant<C> {
 
 /// The position of a request in its host's queue.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct InLine {
+pub(crate) struct Queued {
     /// The limit that keeps the request waiting.
     pub(crate) limit: Limit,
     /// The number of requests to the same host that wait before it.
@@ -182,7 +182,7 @@ pub(crate) enum Acquired<C> {
     /// A connection with a free stream.
     Ready(Grant<C>),
     /// The request waits; [`Effect::Deliver`] or [`Effect::Fail`] ends that.
-    Wait(WaiterId, InLine),
+    Wait(WaiterId, Queued),
     /// The request may not wait, because too many wait for this limit already.
     Refused(Limit),
 }

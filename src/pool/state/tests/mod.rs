@@ -114,7 +114,7 @@ impl Pool {
 
     fn limit(&mut self, now: Instant, host: u8, waiter: u32) -> Limit {
         match self.acquire(now, &host, None, false, || waiter) {
-            Acquired::Wait(_, InLine { limit, .. }) | Acquired::Refused(limit) => limit,
+            Acquired::Wait(_, Queued { limit, .. }) | Acquired::Refused(limit) => limit,
             other => panic!("expected to wait: {other:?}"),
         }
     }
