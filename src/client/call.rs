@@ -341,13 +341,13 @@ impl<'a> Call<'a> {
             let asked_at = now.take().unwrap_or_else(clock::now);
             self.check_deadline(asked_at)?;
             let own = failed_on.is_some() && self.attempts.want_a_dial();
-            let wish = Wish { failed_on, begun, once: !repeatable, own };
+            let wish = Wish { failed_on, despite_drain: begun, send_once: !repeatable, own_dial: own };
             let mut lease = self.checkout(wish, asked_at, &mut queued).await;
             for _ in 0..MAX_LOST_DIALS {
                 if !matches!(lease, Err(LeaseError::Lost)) || Handle::try_current().is_err() {
                     break;
                 }
-                lease = self.checkout(Wish { begun: true, ..wish }, clock::now(), &mut queued).await;
+                lease = self.checkout(Wish { despite_drain: true, ..wish }, clock::now(), &mut queued).await;
             }
             let mut lease = lease.map_err(|error| match error {
                 LeaseError::Impatient(limit) => {

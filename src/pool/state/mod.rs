@@ -153,14 +153,14 @@ impl<T: PoolTypes> State<T> {
         runtime: T::Runtime,
         waiter: impl FnOnce() -> T::Waiter,
     ) -> Acquired<T::Conn> {
-        if self.drain.is_draining && !wish.begun {
+        if self.drain.is_draining && !wish.despite_drain {
             return Acquired::Refused(Limit::Draining);
         }
         let host = self.host(now, key);
         let rest = self.rest_for(now, host, wish);
-        let search = Search { runtime, own_runtime_only: wish.own, failed_on: wish.failed_on, rest };
+        let search = Search { runtime, own_runtime_only: wish.own_dial, failed_on: wish.failed_on, rest };
         let mut found = self.find_conn(now, host, search);
-        if found.is_none() && (rest.is_some() || wish.own) && self.refusal(host).is_some() {
+        if found.is_none() && (rest.is_some() || wish.own_dial) && self.refusal(host).is_some() {
             // A connection that has not rested, or is another runtime's, is better than none.
             found = self.find_conn(now, host, Search { own_runtime_only: false, rest: None, ..search });
         }
@@ -173,7 +173,7 @@ impl<T: PoolTypes> State<T> {
         }
         let is_resend = wish.failed_on.is_some();
         let position = self.hosts[host].queue.length_before(is_resend);
-        let only_runtime = if wish.own { Some(runtime) } else { None };
+        let only_runtime = if wish.own_dial { Some(runtime) } else { None };
         let needs = Needs { is_resend, refuses_used: is_resend || rest.is_some(), only_runtime };
         let id = self.enqueue(now, host, needs, waiter());
         // An effect may have answered it already.
@@ -200,7 +200,7 @@ impl<T: PoolTypes> State<T> {
     fn rest_for(&self, now: Instant, host: usize, wish: Wish) -> Option<Duration> {
         let entry = &self.hosts[host];
         let is_http2 = entry.speaks == Speaks::Many && entry.conns.http1 == 0;
-        if !wish.once || is_http2 {
+        if !wish.send_once || is_http2 {
             return None;
         }
         self.conduct.rest(now, &entry.key)

@@ -112,13 +112,13 @@ pub(crate) struct Wish {
     /// The connection on which its last attempt failed: it gets neither that nor an idle one.
     pub(crate) failed_on: Option<u64>,
     /// True if it belongs to a call that began earlier: it is served even while the pool drains.
-    pub(crate) begun: bool,
+    pub(crate) despite_drain: bool,
     /// True if it must not be sent twice: a server that closes reused connections under requests gets it on a new connection or
     /// on one that has rested.
-    pub(crate) once: bool,
+    pub(crate) send_once: bool,
     /// True if an HTTP/2 connection is to be dialled for this request, where there is room, though another dial would do.
     /// Until that dial ends, the request takes only connections of its own runtime.
-    pub(crate) own: bool,
+    pub(crate) own_dial: bool,
 }
 
 /// The end of a lease.

@@ -64,10 +64,10 @@ impl Pool {
         now: Instant,
         host: &u8,
         failed_on: Option<u64>,
-        begun: bool,
+        despite_drain: bool,
         waiter: impl FnOnce() -> u32,
     ) -> Acquired<u64> {
-        self.checkout(now, host, Wish { failed_on, begun, ..Wish::default() }, 0, waiter)
+        self.checkout(now, host, Wish { failed_on, despite_drain, ..Wish::default() }, 0, waiter)
     }
 
     fn wait(&mut self, now: Instant, host: u8, waiter: u32) -> WaiterId {
@@ -150,4 +150,4 @@ const MANY: u8 = 100;
 /// A host whose protocol is not known beforehand.
 const UNKNOWN: u8 = 200;
 /// The demands of a request that must not be sent twice.
-const ONCE: Wish = Wish { failed_on: None, begun: false, once: true, own: false };
+const ONCE: Wish = Wish { failed_on: None, despite_drain: false, send_once: true, own_dial: false };

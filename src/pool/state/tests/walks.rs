@@ -133,8 +133,12 @@ impl Walk {
         let undialled = |(_, id, _): &(u32, WaiterId, Instant)| self.pool.dial_of(*id).is_none();
         let queue = self.waiting.entry(host).or_default();
         let behind = queue.iter().position(undialled);
-        let wish =
-            Wish { failed_on, begun: false, once: self.random.bool(), own: failed_on.is_some() && self.random.bool() };
+        let wish = Wish {
+            failed_on,
+            despite_drain: false,
+            send_once: self.random.bool(),
+            own_dial: failed_on.is_some() && self.random.bool(),
+        };
         let runtime = self.random.u64(..3);
         match self.pool.checkout(self.now, &host, wish, runtime, || waiter) {
             Acquired::Ready(Grant { token, conn, .. }) => {
@@ -151,7 +155,7 @@ impl Walk {
                 if self.pool.waiters.get(id).is_some_and(|waiter| waiter.needs.refuses_used) {
                     self.refusing.insert(waiter);
                 }
-                if wish.own {
+                if wish.own_dial {
                     self.own.insert(waiter);
                 }
                 let queue = self.waiting.entry(host).or_default();
