@@ -347,8 +347,8 @@ impl Dial for Dialer {
 
 fn speaks(protocol: Option<Protocol>) -> Speaks {
     match protocol {
-        Some(Protocol::Http1) => Speaks::One,
-        Some(Protocol::Http2) => Speaks::Many,
+        Some(Protocol::Http1) => Speaks::Http1,
+        Some(Protocol::Http2) => Speaks::Http2,
         None => Speaks::Unknown,
     }
 }

@@ -32,7 +32,7 @@ impl Dial for Nothing {
         slot: Slot<Self>,
         _: AbortHandle,
     ) -> (Started<Self::Conn>, impl Future<Output = ()> + Send + Unpin + use<>) {
-        let started = Started { conn: Arc::new(slot), speaks: Speaks::One, location: None };
+        let started = Started { conn: Arc::new(slot), speaks: Speaks::Http1, location: None };
         (started, std::future::ready(()))
     }
 
@@ -43,7 +43,7 @@ impl Dial for Nothing {
     }
 
     fn speaks(&self, _: &Self::Key) -> Speaks {
-        Speaks::One
+        Speaks::Http1
     }
 
     fn is_exhausted((): &()) -> bool {

@@ -169,7 +169,7 @@ impl<T: PoolTypes> OpenConn<T> {
     /// A connection that opens now, without requests. `announced` is the number of streams its peer allows, if that is known.
     pub(super) fn new(now: Instant, opened: Opened<T>, announced: Option<usize>, expires: Option<Instant>) -> Self {
         let Opened { fresh, conn, speaks, location, runtime } = opened;
-        let is_http2 = speaks == Speaks::Many;
+        let is_http2 = speaks == Speaks::Http2;
         let announced = announced.filter(|_| is_http2);
         let streams =
             Streams { allowed: announced.unwrap_or(1), taken: 0, is_unannounced: is_http2 && announced.is_none() };

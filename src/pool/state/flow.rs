@@ -316,7 +316,7 @@ impl<T: PoolTypes> State<T> {
     /// Dials for requests that wait, as far as the limits allow, after a change to `host`.
     pub(super) fn fill(&mut self, now: Instant, host: usize) {
         let entry = &mut self.hosts[host];
-        if entry.speaks == Speaks::One && !entry.queue.is_empty() {
+        if entry.speaks == Speaks::Http1 && !entry.queue.is_empty() {
             let (open, most) = (entry.open_conns(), entry.limits.max_dials);
             entry.dials.window.observe(now, open, most);
         }

@@ -156,7 +156,7 @@ impl<K> Host<K> {
         if self.conns.slots >= self.limits.max_connections {
             return false;
         }
-        self.speaks != Speaks::Many || self.http2_conns() < self.limits.max_http2_connections
+        self.speaks != Speaks::Http2 || self.http2_conns() < self.limits.max_http2_connections
     }
 
     /// Returns the number of further dials that its window allows.
@@ -174,7 +174,7 @@ impl<K> Host<K> {
     /// Returns true if an HTTP/2 host may be dialled for one request though another dial would do for it, as far as the host is
     /// concerned.
     pub(super) fn may_dial_extra(&self) -> bool {
-        self.speaks == Speaks::Many
+        self.speaks == Speaks::Http2
             && self.dials.paused_until.is_none()
             && self.dials.in_window.len() < self.limits.max_dials
             && self.has_room()
@@ -187,8 +187,8 @@ impl<K> Host<K> {
         }
         let undialled = self.queue.undialled() + more;
         let needed = match self.speaks {
-            Speaks::One | Speaks::Unknown => undialled,
-            Speaks::Many => {
+            Speaks::Http1 | Speaks::Unknown => undialled,
+            Speaks::Http2 => {
                 let conns = (self.queue.len() + more).div_ceil(self.conns.streams_per_conn);
                 let coming = self.dials.in_window.len() + self.conns.unannounced;
                 let allowed = self.limits.max_http2_connections.saturating_sub(self.http2_conns());
@@ -202,7 +202,7 @@ impl<K> Host<K> {
     /// Returns true if connections that are being opened will have a stream for another request.
     pub(super) fn will_have_stream(&self) -> bool {
         let coming = self.dials.in_window.len() + self.conns.unannounced;
-        self.speaks != Speaks::One && self.queue.len() < coming.saturating_mul(self.conns.streams_per_conn)
+        self.speaks != Speaks::Http1 && self.queue.len() < coming.saturating_mul(self.conns.streams_per_conn)
     }
 
     /// Returns the limit of the host that keeps it from dialling for one more request, if there is one.
@@ -291,7 +291,7 @@ mod tests {
 
     #[test]
     fn an_http1_host_wants_a_dial_for_each_request_within_its_limits() {
-        let mut host = host(&PoolConfig::new().max_connections_per_host(3), Speaks::One);
+        let mut host = host(&PoolConfig::new().max_connections_per_host(3), Speaks::Http1);
         assert_eq!([host.wanted_dials(0), host.wanted_dials(2), host.wanted_dials(9)], [0, 2, 3]);
         host.conns.slots = 2;
         assert_eq!((host.wanted_dials(9), host.has_room()), (1, true));
@@ -302,7 +302,7 @@ mod tests {
     #[test]
     fn an_http2_host_wants_a_dial_for_as_many_requests_as_a_connection_has_streams() {
         let config = PoolConfig::new().max_streams_per_connection(10).max_http2_connections_per_host(2);
-        let mut host = host(&config, Speaks::Many);
+        let mut host = host(&config, Speaks::Http2);
         assert_eq!([host.wanted_dials(1), host.wanted_dials(11), host.wanted_dials(99)], [1, 2, 2]);
         host.conns.unannounced = 1;
         assert_eq!(host.wanted_dials(11), 1, "a connection that is open may have enough");
@@ -322,7 +322,7 @@ mod tests {
 
     #[test]
     fn a_host_wants_no_dial_during_a_pause() {
-        let mut host = host(&PoolConfig::new(), Speaks::One);
+        let mut host = host(&PoolConfig::new(), Speaks::Http1);
         host.dials.paused_until = Some(crate::clock::now());
         assert_eq!((host.wanted_dials(9), host.may_dial_ahead()), (0, false));
         assert_eq!(host.binding_limit(), Some(Limit::Calm));

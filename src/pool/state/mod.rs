@@ -199,7 +199,7 @@ impl<T: PoolTypes> State<T> {
     /// connections, and servers say which ones they did not process.
     fn rest_for(&self, now: Instant, host: usize, wish: Wish) -> Option<Duration> {
         let entry = &self.hosts[host];
-        let is_http2 = entry.speaks == Speaks::Many && entry.conns.http1 == 0;
+        let is_http2 = entry.speaks == Speaks::Http2 && entry.conns.http1 == 0;
         if !wish.send_once || is_http2 {
             return None;
         }

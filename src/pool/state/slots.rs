@@ -189,7 +189,7 @@ mod tests {
     /// Hosts with a request each that came in this order, and these numbers of connections.
     fn hosts(slots: &mut Slots, usable: &[usize]) -> (Hosts<u8>, Waiters<TestTypes>) {
         let now = crate::clock::now();
-        let profile = Profile { limits: PoolConfig::new().limits_for("", 0), speaks: Speaks::One };
+        let profile = Profile { limits: PoolConfig::new().limits_for("", 0), speaks: Speaks::Http1 };
         let (mut hosts, mut waiters) = (Hosts::default(), Waiters::new(usize::MAX));
         for (number, usable) in (0..).zip(usable) {
             let host = hosts.insert(Host::new(now, number, profile, None));

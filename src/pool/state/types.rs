@@ -36,9 +36,9 @@ pub(crate) enum Speaks {
     /// Not known before the first connection is open.
     Unknown,
     /// HTTP/1: one request at a time.
-    One,
+    Http1,
     /// HTTP/2: many requests at a time.
-    Many,
+    Http2,
 }
 
 /// The identity of a connection, from the start of its dial.

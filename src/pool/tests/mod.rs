@@ -72,7 +72,7 @@ impl Dial for Script {
             drop(socket);
             drop(slot);
         });
-        (Started { conn, speaks: Speaks::One, location: None }, serving)
+        (Started { conn, speaks: Speaks::Http1, location: None }, serving)
     }
 
     fn close(conn: &Conn) {
@@ -84,7 +84,7 @@ impl Dial for Script {
     }
 
     fn speaks(&self, _: &&'static str) -> Speaks {
-        Speaks::One
+        Speaks::Http1
     }
 
     fn is_exhausted(error: &&'static str) -> bool {

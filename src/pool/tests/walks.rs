@@ -145,7 +145,7 @@ impl Dial for World {
         });
         let socket = Socket { key, many, streams: 1, allowed: 1, taken: 0, task, reporter };
         self.lock().sockets.insert(number, socket);
-        let speaks = if many { Speaks::Many } else { Speaks::One };
+        let speaks = if many { Speaks::Http2 } else { Speaks::Http1 };
         (Started { conn: Conn { number, world: self.clone() }, speaks, location: None }, serving)
     }
 
@@ -163,8 +163,8 @@ impl Dial for World {
 
     fn speaks(&self, key: &&'static str) -> Speaks {
         match key.as_bytes()[0] {
-            b'1' => Speaks::One,
-            b'2' => Speaks::Many,
+            b'1' => Speaks::Http1,
+            b'2' => Speaks::Http2,
             _ => Speaks::Unknown,
         }
     }

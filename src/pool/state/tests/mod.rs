@@ -34,8 +34,8 @@ pub(super) type Pool = State<TestTypes>;
 /// A pool whose hosts speak HTTP/1 up to 99, HTTP/2 from 100 on, and from 200 on what is not known beforehand.
 fn pool(config: PoolConfig) -> (Pool, Instant) {
     let speaks = |host: &u8| match host {
-        ..100 => Speaks::One,
-        100..200 => Speaks::Many,
+        ..100 => Speaks::Http1,
+        100..200 => Speaks::Http2,
         200.. => Speaks::Unknown,
     };
     let limits = config.limits_for("", 0);
@@ -43,11 +43,11 @@ fn pool(config: PoolConfig) -> (Pool, Instant) {
 }
 
 fn http1(conn: u64) -> Opened<TestTypes> {
-    Opened { fresh: conn, conn, speaks: Speaks::One, location: None, runtime: 0 }
+    Opened { fresh: conn, conn, speaks: Speaks::Http1, location: None, runtime: 0 }
 }
 
 fn http2(conn: u64) -> Opened<TestTypes> {
-    Opened { speaks: Speaks::Many, ..http1(conn) }
+    Opened { speaks: Speaks::Http2, ..http1(conn) }
 }
 
 const KEPT: LeaseEnd = LeaseEnd::Kept { keep_alive: None };

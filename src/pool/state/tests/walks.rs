@@ -9,8 +9,8 @@ const HOSTS: u8 = 5;
 /// The protocol of a host: 0 and 1 speak HTTP/1, 2 and 3 HTTP/2. Host 4 speaks either, and it is not known beforehand which.
 fn speaks(host: u8) -> Speaks {
     match host {
-        0 | 1 => Speaks::One,
-        2 | 3 => Speaks::Many,
+        0 | 1 => Speaks::Http1,
+        2 | 3 => Speaks::Http2,
         _ => Speaks::Unknown,
     }
 }
@@ -193,11 +193,11 @@ impl Walk {
     fn connect(&mut self, permit: Permit, host: u8) {
         let id = permit.id();
         let many = match speaks(host) {
-            Speaks::One => false,
-            Speaks::Many => true,
+            Speaks::Http1 => false,
+            Speaks::Http2 => true,
             Speaks::Unknown => self.random.bool(),
         };
-        let speaks = if many { Speaks::Many } else { Speaks::One };
+        let speaks = if many { Speaks::Http2 } else { Speaks::Http1 };
         let socket = Socket { id, host, many, streams: 1, taken: 0, requests: 0, ended: false };
         self.sockets.insert(id.serial, socket);
         let runtime = self.random.u64(..3);
@@ -390,7 +390,7 @@ impl Walk {
         assert_eq!(entry.conns.usable, sockets().filter(is_usable).count() + dialling, "seed {seed}: usable");
         let http1 = sockets().filter(is_usable).filter(|socket| !socket.many).count();
         assert_eq!(entry.conns.http1, http1, "seed {seed}: usable connections that speak HTTP/1");
-        if speaks(host) == Speaks::Many {
+        if speaks(host) == Speaks::Http2 {
             assert!(
                 entry.conns.usable <= self.config.per_host.max_http2_connections,
                 "seed {seed}: HTTP/2 connections"
@@ -427,8 +427,9 @@ impl Walk {
         let has_room = entry.conns.slots < self.config.per_host.max_connections
             && in_window < entry.dials.window.size().min(window)
             && entry.dials.paused_until.is_none();
-        let is_carried = entry.speaks != Speaks::One && in_window + entry.conns.unannounced > 0;
-        let has_all = entry.speaks == Speaks::Many && entry.http2_conns() >= self.config.per_host.max_http2_connections;
+        let is_carried = entry.speaks != Speaks::Http1 && in_window + entry.conns.unannounced > 0;
+        let has_all =
+            entry.speaks == Speaks::Http2 && entry.http2_conns() >= self.config.per_host.max_http2_connections;
         if has_room && !has_all && !is_carried {
             assert!(entry.wanted_dials(0) > 0, "seed {seed}: host {host} is not dialled");
         }
