@@ -374,7 +374,7 @@ impl<'a> Call<'a> {
         // A call that got a connection at once has not taken any time yet.
         let at = at_once.unwrap_or_else(clock::now);
         self.check_deadline(at)?;
-        lease.told(self.open.trace.own());
+        lease.mark_observed(self.open.trace.own());
         let conn = lease.conn();
         let (connection, remote, tls) = (conn.number(), conn.remote(), conn.tls().cloned());
         let (requests, idle, freed) = (lease.requests(), lease.idle(), lease.is_freed());
@@ -460,7 +460,7 @@ impl<'a> Call<'a> {
             (Ok(_), Some(resend)) => return Ok(Err(resend)),
             (Err(failed), resend) => {
                 if is_cut(attempt, &failed, lease.conn().protocol()) {
-                    lease.cut();
+                    lease.mark_cut();
                 } else if !lease.conn().is_ready() {
                     lease.retire(CloseCause::Peer);
                 }
@@ -847,7 +847,7 @@ impl Exchange<'_> {
         }
         match self.lease.conn().protocol() {
             Protocol::Http1 => self.lease.retire(CloseCause::Unfinished),
-            Protocol::Http2 => self.lease.share(),
+            Protocol::Http2 => self.lease.mark_shared(),
         }
         let (since, has_body) = (self.since, self.upload.is_some() || self.body > 0);
         let Self { lease, times, upload, .. } = self;

@@ -101,12 +101,12 @@ impl<D: Dial> Lease<D> {
     }
 
     /// Notes that observers were told of the lease, the call's `own` among them. They will be told of its end.
-    pub(crate) fn told(&mut self, own: Option<&Own>) {
+    pub(crate) fn mark_observed(&mut self, own: Option<&Own>) {
         self.observed = Some(own.cloned());
     }
 
     /// Notes that the connection is used, and serves the next request however this one ends.
-    pub(crate) fn share(&mut self) {
+    pub(crate) fn mark_shared(&mut self) {
         self.end = LeaseEnd::Kept { keep_alive: None };
     }
 
@@ -116,7 +116,7 @@ impl<D: Dial> Lease<D> {
     }
 
     /// Notes that the server closed the reused connection under the request.
-    pub(crate) fn cut(&mut self) {
+    pub(crate) fn mark_cut(&mut self) {
         self.end = LeaseEnd::Cut { idle: self.idle };
     }
 

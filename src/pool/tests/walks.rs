@@ -218,7 +218,7 @@ async fn request(pool: Pool<World>, world: World, key: &'static str) {
     match end {
         0 => lease.end(CloseCause::PeerAsked),
         1 => drop(lease),
-        2 => lease.cut(),
+        2 => lease.mark_cut(),
         _ => lease.give_back(None),
     }
 }
