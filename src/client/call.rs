@@ -350,7 +350,7 @@ impl<'a> Call<'a> {
                 lease = self.checkout(Wish { despite_drain: true, ..wish }, clock::now(), &mut queued).await;
             }
             let mut lease = lease.map_err(|error| match error {
-                LeaseError::Impatient(limit) => {
+                LeaseError::CallerTimeout(limit) => {
                     Error::silence(&self.request().origin, self.open.trace.phase(), "no connection", limit)
                 }
                 LeaseError::Lost if Handle::try_current().is_err() => Error::no_runtime(&self.request().origin),
@@ -957,7 +957,7 @@ impl Waiting<'_> {
                 Ok(until) => until,
                 Err(limit) => {
                     let dial = self.ticket.take().and_then(|ticket| ticket.dial());
-                    return Delivery { lease: Err(LeaseError::Impatient(limit)), dial };
+                    return Delivery { lease: Err(LeaseError::CallerTimeout(limit)), dial };
                 }
             };
             if let Some(delivery) = client.deadlines.before(until, &mut *self).await {

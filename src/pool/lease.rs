@@ -32,7 +32,7 @@ pub(crate) enum LeaseError<E> {
     /// The request may not wait, because too many others wait for this limit already, or because the pool drains.
     Refused(Limit),
     /// The request waited for this time, the longest that its caller allows.
-    Impatient(Duration),
+    CallerTimeout(Duration),
 }
 
 /// The end of a request's wait, and the dial that belongs to it.
