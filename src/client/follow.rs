@@ -46,13 +46,13 @@ async fn tell(mut changes: Changes, pool: WeakPool<Dialer>) {
     loop {
         if std::mem::take(&mut missed) {
             let Some(pool) = pool.upgrade() else { return };
-            pool.catch_up();
+            pool.recheck_dns();
         }
         let changed = changes.next().await;
         let Some(pool) = pool.upgrade() else { return };
         match changed {
             Ok(Change { name, family, addresses: ips, ttl, serial }) => {
-                pool.answered(&name, &Addresses { family, ips, ttl, serial: Some(serial) });
+                pool.dns_answered(&name, &Addresses { family, ips, ttl, serial: Some(serial) });
             }
             Err(ChangesError::Missed(_)) => missed = true,
             Err(_) => return,

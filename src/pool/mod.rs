@@ -142,16 +142,16 @@ impl<D: Dial> Pool<D> {
     }
 
     /// Reports a new answer of DNS.
-    pub(crate) fn answered(&self, name: &str, answer: &Addresses) {
+    pub(crate) fn dns_answered(&self, name: &str, answer: &Addresses) {
         self.driver.step(|state| state.dns_answered(now(), name, answer, true));
     }
 
     /// Asks for the DNS answers of all names of connections, which may have changed unnoticed.
-    pub(crate) fn catch_up(&self) {
+    pub(crate) fn recheck_dns(&self) {
         let names = self.driver.lock().names();
         for name in names {
             for answer in self.driver.dialer.answers(&name) {
-                self.answered(&name, &answer);
+                self.dns_answered(&name, &answer);
             }
         }
     }
