@@ -73,7 +73,7 @@ impl BenchedPool {
         Self(Pool::new(config, Nothing, Hooks::default()))
     }
 
-    /// Leases an idle connection, of which there must be one, as at the begin of a call.
+    /// Leases an idle connection, of which there must be one, as at the start of a call.
     pub fn take(&self, origin: &Origin, now: std::time::Instant) -> BenchedLease {
         match self.0.checkout(origin, Wish::default(), now.into()) {
             Checkout::Ready(lease) => BenchedLease(lease),
@@ -85,7 +85,7 @@ impl BenchedPool {
     pub async fn wait(&self, origin: &Origin) -> BenchedLease {
         match self.0.checkout(origin, Wish::default(), crate::clock::now()) {
             Checkout::Ready(lease) => BenchedLease(lease),
-            Checkout::Wait(ticket, _) => match ticket.await.lease {
+            Checkout::Wait(waiter, _) => match waiter.await.lease {
                 Ok(lease) => BenchedLease(lease),
                 Err(_) => unreachable!("a dial does not fail"),
             },

@@ -74,7 +74,7 @@ impl<D: Dial> DialsInFlight<D> {
 
     /// Aborts a dial.
     pub(super) fn abort(&self, dial: ConnId) {
-        // The task may run its destructors at once, so the lock is released first.
+        // The lock is released first: if the task is dropped by this, its guard takes the lock.
         let task = self.task(dial.serial).flatten();
         if let Some(task) = task {
             task.abort();

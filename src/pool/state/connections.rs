@@ -98,9 +98,10 @@ impl<T: PoolTypes> Connections<T> {
         }
     }
 
-    /// Finds a connection with a free stream: one of the request's own runtime rather than others, a busy one rather than an
-    /// idle one, the most recently used rather than others. A request that failed before gets no idle one, nor the one on which
-    /// it failed.
+    /// Finds a connection with a free stream.
+    ///
+    /// Connections of the request's own runtime are preferred, then busy ones, then the most recently used. A resend never gets the
+    /// connection on which it failed, and gets an idle one only during a pause that the server asked for.
     pub(super) fn find(&self, now: Instant, host: &Host<T::Key>, search: &Search<T::Runtime>) -> Option<usize> {
         let is_own = |id: &usize| self.open(*id).runtime == search.runtime;
         let shared = self.find_shared(host, search);
@@ -112,10 +113,12 @@ impl<T: PoolTypes> Connections<T> {
         if search.own_runtime_only { own_idle } else { own_idle.or(shared).or(idle) }
     }
 
+    /// Finds a busy connection.
     fn find_shared(&self, host: &Host<T::Key>, search: &Search<T::Runtime>) -> Option<usize> {
         self.nearest(&host.conns.shared, search.runtime, |conn| Some(conn.serial) != search.failed_on)
     }
 
+    /// Finds an idle connection.
     fn find_idle(&self, now: Instant, host: &Host<T::Key>, search: &Search<T::Runtime>) -> Option<usize> {
         // A resend does not trust idle connections. During a pause that the server asked for, there will be no others.
         if search.failed_on.is_some() && host.dials.paused_until.is_none() {
@@ -142,7 +145,7 @@ impl<T: PoolTypes> Connections<T> {
 
 // The dial.
 impl<T: PoolTypes> Connections<T> {
-    /// Adds a connection whose dial begins now. It is not paired with a request yet.
+    /// Adds a connection whose dial begins now, not paired with a request yet. `index` is its host's.
     pub(super) fn begin_dial(&mut self, now: Instant, serial: u64, index: usize, host: &mut Host<T::Key>) -> usize {
         let id = self.slab.insert(Conn::new(now, index, serial));
         host.conns.records += 1;
@@ -438,5 +441,66 @@ impl<T: PoolTypes> Connections<T> {
     pub(super) fn count(&mut self, host: &mut Host<T::Key>, count: impl Fn(&mut Totals)) {
         count(&mut self.counters.totals);
         count(&mut host.totals);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::TestTypes;
+    use super::super::types::{Profile, Speaks};
+    use super::*;
+    use crate::pool::config::PoolConfig;
+
+    /// A host and an open connection of it, number 0.
+    fn open(config: &PoolConfig, speaks: Speaks) -> (Connections<TestTypes>, Host<u8>, Instant) {
+        let now = crate::clock::now();
+        let mut host = Host::new(now, 1, Profile { limits: config.limits_for("", 0), speaks }, None);
+        let mut conns = Connections::new(usize::MAX);
+        let id = conns.begin_dial(now, 1, 0, &mut host);
+        assert_eq!((conns.counters.dialling, host.conns.slots, host.open_conns()), (1, 1, 0));
+        conns.end_dial(&mut host, id);
+        conns.admit(now, &mut host, id, Opened { fresh: 7, conn: 7, speaks, location: None, runtime: 0 });
+        conns.list(&mut host, id);
+        (conns, host, now)
+    }
+
+    #[test]
+    fn an_http1_connection_is_idle_or_busy() {
+        let (mut conns, mut host, now) = open(&PoolConfig::new().max_requests_per_connection(2), Speaks::Http1);
+        assert_eq!((conns.oldest_idle(), host.conns.http1, host.conns.idle.len()), (Some(0), 1, 1));
+        for expected in [false, true] {
+            let (grant, is_last) = conns.take_stream(now, &mut host, 0);
+            assert_eq!((grant.conn, is_last, conns.idle_count()), (7, expected, 0));
+            assert_eq!((conns.counters.busy, host.conns.leased, host.conns.shared.len()), (1, 1, 0));
+            conns.give_back_stream(now, &mut host, 0, LeaseEnd::Kept { keep_alive: None });
+            conns.list(&mut host, 0);
+        }
+        assert_eq!((conns.counters.busy, conns.idle_count(), conns.counters.totals.reused), (0, 1, 1));
+    }
+
+    #[test]
+    fn an_http2_connection_has_one_stream_until_its_peer_announces_more() {
+        let (mut conns, mut host, now) = open(&PoolConfig::new(), Speaks::Http2);
+        assert_eq!((host.conns.unannounced, conns[0].open().streams.allowed), (1, 1));
+        assert!(conns.announce_streams(&mut host, 0, 1_000));
+        assert_eq!((host.conns.unannounced, conns[0].open().streams.allowed), (0, 100), "the configured limit");
+        conns.take_stream(now, &mut host, 0);
+        assert!(conns[0].has_free_stream());
+        assert_eq!((host.conns.shared.len(), host.conns.idle.len()), (1, 0));
+    }
+
+    #[test]
+    fn a_busy_connection_retires_and_frees_its_slot_when_its_socket_closes() {
+        let (mut conns, mut host, now) = open(&PoolConfig::new(), Speaks::Http1);
+        conns.take_stream(now, &mut host, 0);
+        assert!(conns.end(&mut host, 0, CloseCause::MadeRoom));
+        assert!(!conns.end(&mut host, 0, CloseCause::Peer), "it has ended already");
+        assert_eq!((conns.counters.retiring, conns.counters.yielding, host.conns.usable), (1, 1, 0));
+        assert!(conns.lose_socket(&mut host, 0));
+        assert_eq!((conns.counters.retiring, conns.counters.yielding, host.conns.slots), (0, 0, 0));
+        conns.give_back_stream(now, &mut host, 0, LeaseEnd::Unused);
+        conns.begin_closing(0);
+        conns.remove_if_closed(&mut host, 0);
+        assert!(conns.is_empty() && host.is_unused());
     }
 }

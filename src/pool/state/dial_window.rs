@@ -5,8 +5,8 @@
 //! More connections are worth their dials if more of them become free in a second. If they do not, the server, or this process, has as
 //! much to do as it can, and a connection that becomes free is as good as a new one and costs nothing. The window shrinks then.
 //!
-//! This shows within milliseconds where requests hold connections for less than 10 ms. Everywhere else, and as soon as connections are
-//! held for longer, nothing is measured and the window stays as it would be without.
+//! This shows within milliseconds where requests hold connections for less than 10 ms. Where they hold them for longer, measurements
+//! are dropped, and the window is at least as large as at the start.
 
 use std::time::Duration;
 

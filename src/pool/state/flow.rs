@@ -3,13 +3,14 @@
 //! Two of them restore what an event disturbed: [`State::settle`] for a connection, [`State::finish`] for a host. They call each
 //! other through the steps between them, and none of them calls an event.
 
+use super::State;
 use super::conn::{Listed, Stage};
 use super::connections::Search;
 use super::pairs::Pairs;
 use super::queue::Offer;
 use super::slots::Candidate;
+use super::timers::SLOW_DIAL;
 use super::types::{Effect, Grant, Permit, PoolTypes, Speaks, WaitFailure};
-use super::{SLOW_DIAL, State};
 use crate::clock::Instant;
 use crate::trace::{CloseCause, Limit};
 

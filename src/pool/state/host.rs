@@ -28,7 +28,7 @@ pub(super) struct Hosts<K> {
 pub(super) struct Host<K> {
     pub(super) key: K,
     pub(super) limits: Limits,
-    /// The protocol of the connection that was opened last.
+    /// The protocol of the connection that was opened last. Before the first one, what is known of the host.
     pub(super) speaks: Speaks,
     /// The server's last `Keep-Alive: timeout`.
     pub(super) keep_alive: Option<Duration>,
@@ -159,7 +159,7 @@ impl<K> Host<K> {
         self.speaks != Speaks::Http2 || self.http2_conns() < self.limits.max_http2_connections
     }
 
-    /// Returns the number of further dials that its window allows.
+    /// Returns the number of further dials that the window allows.
     fn free_window(&self) -> usize {
         let dials = &self.dials;
         let window = if self.speaks == Speaks::Unknown { dials.probes } else { dials.window.size() };

@@ -17,7 +17,7 @@ impl<T: PoolTypes> State<T> {
         }
     }
 
-    /// 1 and 2, for the pool.
+    /// Checks 1 and 2 for the pool.
     fn check_figures(&self, seed: u64) {
         let counters = self.counters();
         let conns = || self.conns.iter().map(|(_, conn)| conn);
@@ -34,7 +34,7 @@ impl<T: PoolTypes> State<T> {
         assert_eq!(counters.undialled, undialled, "seed {seed}: requests without a dial");
     }
 
-    /// 1, 2 and 7, for a host.
+    /// Checks 1, 2 and 7 for a host.
     fn check_host_figures(&self, index: usize, seed: u64) {
         let host = &self.hosts[index];
         let conns = || self.conns.iter().map(|(_, conn)| conn).filter(|conn| conn.host == index);
@@ -53,7 +53,7 @@ impl<T: PoolTypes> State<T> {
         assert_eq!(host.conns.leased, opens().map(|open| open.streams.taken).sum::<usize>(), "seed {seed}: leased");
     }
 
-    /// 3.
+    /// Checks 3.
     fn check_pairs(&self, index: usize, seed: u64) {
         let host = &self.hosts[index];
         let waiters = self.waiters.iter().filter(|waiter| waiter.host == index);
@@ -74,7 +74,7 @@ impl<T: PoolTypes> State<T> {
         assert!(window.iter().all(|dial| !self.conns[*dial].dialling().is_slow), "seed {seed}: a slow dial");
     }
 
-    /// 4.
+    /// Checks 4.
     fn check_lists(&self, index: usize, seed: u64) {
         let host = &self.hosts[index];
         let idle = self.walk(&host.conns.idle);
@@ -97,7 +97,7 @@ impl<T: PoolTypes> State<T> {
         assert_eq!((host.conns.idle.len(), host.conns.shared.len()), (idle, shared), "seed {seed}: lists");
     }
 
-    /// 5.
+    /// Checks 5.
     fn check_delivery(&self, index: usize, seed: u64) {
         let conns = self.conns.iter().filter(|(_, conn)| conn.host == index && open_of(conn).is_some());
         for (id, _) in conns.filter(|(_, conn)| conn.has_free_stream()) {
@@ -108,14 +108,14 @@ impl<T: PoolTypes> State<T> {
         }
     }
 
-    /// 6.
+    /// Checks 6.
     fn check_turn(&self, index: usize, seed: u64) {
         let host = &self.hosts[index];
         let is_kept_out = host.wanted_dials(0) > 0;
         assert!(!(is_kept_out && self.slots.has_room()), "seed {seed}: a slot is free and a request waits");
     }
 
-    /// The host's timer is not later than the first of its timeouts.
+    /// Checks that the host's timer is not later than the first of its timeouts.
     fn check_timer(&self, index: usize, seed: u64) {
         let host = &self.hosts[index];
         let now = crate::clock::now();
@@ -141,6 +141,7 @@ impl<T: PoolTypes> State<T> {
     }
 }
 
+/// Returns a connection that is open.
 fn open_of<T: PoolTypes>(conn: &conn::Conn<T>) -> Option<&conn::OpenConn<T>> {
     match &conn.stage {
         Stage::Open(open) => Some(open),

@@ -86,9 +86,6 @@ use super::config::PoolConfig;
 use crate::clock::Instant;
 use crate::trace::{CloseCause, Limit};
 
-/// The time after which a dial no longer keeps others from being begun.
-const SLOW_DIAL: Duration = Duration::from_secs(1);
-
 /// The most unclaimed dials of a host that a new request does not rely on, where there is room for another dial. A dial whose
 /// request left may have been left because it is slow.
 const MAX_IGNORED_UNCLAIMED: usize = 4;
@@ -116,9 +113,9 @@ type ProfileOf<K> = Box<dyn Fn(&K) -> Profile + Send>;
 /// The progress of a drain.
 #[derive(Debug, Default)]
 struct Drain {
-    /// True from the begin of a drain on.
+    /// True once a drain has begun.
     is_draining: bool,
-    /// Calls in progress that neither wait nor have a connection, and will want one.
+    /// The number of calls in progress that have no connection at the moment, but will want one.
     holds: usize,
 }
 
@@ -217,7 +214,10 @@ impl<T: PoolTypes> State<T> {
         if can_dial { None } else { Some(self.slots.binding_limit(entry)) }
     }
 
-    /// Adds a request to the queue and sees to it that something will answer it: a new dial, an unclaimed one, or a timer.
+    /// Adds a request to the queue.
+    ///
+    /// One of these will answer it, tried in this order: a new dial, an unclaimed dial, a dial of its own, a connection that becomes
+    /// free, or the timer for its wait.
     fn enqueue(&mut self, now: Instant, host: usize, needs: Needs<T::Runtime>, handle: T::Waiter) -> WaiterId {
         let serial = self.next_serial();
         let waiter = WaitingRequest::new(now, host, serial, needs, handle);

@@ -74,3 +74,75 @@ impl<T: PoolTypes> Pairs<'_, T> {
         self.waiters.remove(&mut self.host.queue, waiter)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::queue::{Needs, WaitingRequest};
+    use super::super::tests::TestTypes;
+    use super::super::types::{Profile, Speaks};
+    use super::*;
+    use crate::pool::config::PoolConfig;
+
+    struct Parts {
+        host: Host<u8>,
+        waiters: Waiters<TestTypes>,
+        conns: Connections<TestTypes>,
+    }
+
+    impl Parts {
+        /// A host with requests, numbered from 0, of which the first ones have dials, numbered likewise.
+        fn new(requests: usize, dials: usize) -> Self {
+            let now = crate::clock::now();
+            let profile = Profile { limits: PoolConfig::new().limits_for("", 0), speaks: Speaks::Http1 };
+            let (waiters, conns) = (Waiters::new(usize::MAX), Connections::new(usize::MAX));
+            let mut parts = Self { host: Host::new(now, 1, profile, None), waiters, conns };
+            for number in 0..requests {
+                let needs = Needs { is_resend: false, refuses_used: false, only_runtime: None };
+                let waiter = WaitingRequest::new(now, 0, number as u64, needs, number as u32);
+                parts.waiters.push(&mut parts.host.queue, waiter);
+            }
+            for number in 0..dials {
+                let dial = parts.conns.begin_dial(now, number as u64, 0, &mut parts.host);
+                parts.pairs().pair(dial);
+            }
+            parts
+        }
+
+        fn pairs(&mut self) -> Pairs<'_, TestTypes> {
+            Pairs { host: &mut self.host, waiters: &mut self.waiters, conns: &mut self.conns }
+        }
+
+        /// The requests that the dials are paired with.
+        fn paired(&self, dials: usize) -> Vec<Option<usize>> {
+            (0..dials).map(|dial| self.conns.waiter_of(dial)).collect()
+        }
+    }
+
+    #[test]
+    fn the_dial_of_a_request_that_left_goes_to_the_first_one_without() {
+        let mut parts = Parts::new(3, 2);
+        let left = parts.pairs().remove(0);
+        assert!(parts.pairs().pass_on(left.dial.unwrap()));
+        assert_eq!(parts.paired(2), [Some(2), Some(1)]);
+        let left = parts.pairs().remove(1);
+        assert!(!parts.pairs().pass_on(left.dial.unwrap()), "all others have one");
+        assert_eq!((parts.paired(2), parts.host.dials.unclaimed.front()), (vec![Some(2), None], Some(1)));
+    }
+
+    #[test]
+    fn a_faster_dial_is_given_to_the_first_request_and_the_two_swap() {
+        let mut parts = Parts::new(2, 2);
+        let offer = Offer { conn: 1, runtime: 0, is_used_http1: false, is_just_given_back: false, is_draining: false };
+        parts.pairs().give_to_first(&offer);
+        assert_eq!(parts.paired(2), [Some(1), Some(0)]);
+        assert_eq!((parts.waiters[0].dial, parts.waiters[1].dial), (Some(1), Some(0)));
+    }
+
+    #[test]
+    fn a_request_whose_dial_came_to_nothing_gets_the_dial_of_the_last_one() {
+        let mut parts = Parts::new(3, 3);
+        assert_eq!(parts.pairs().take_dial_of(0), 2);
+        assert_eq!((parts.waiters[0].dial, parts.waiters[2].dial), (Some(2), None));
+        assert_eq!(parts.host.queue.first_undialled(), Some(2));
+    }
+}

@@ -1,10 +1,11 @@
-//! The events that time brings. A core.
+//! The handling of timers that are due: idle connections, slow dials, waiting requests, moved addresses. A core.
 
 use std::time::Duration;
 
+use super::State;
 use super::conn::Stage;
+use super::timers::SLOW_DIAL;
 use super::types::{Effect, PoolTypes};
-use super::{SLOW_DIAL, State};
 use crate::clock::Instant;
 use crate::trace::CloseCause;
 

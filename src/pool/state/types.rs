@@ -109,12 +109,13 @@ pub(crate) struct Queued {
 /// The demands of a request on its connection.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Wish {
-    /// The connection on which its last attempt failed: it gets neither that nor an idle one.
+    /// The connection on which its last attempt failed. It gets neither that one nor an idle one, except that during a pause which
+    /// the server asked for, it takes another idle one.
     pub(crate) failed_on: Option<u64>,
-    /// True if it belongs to a call that began earlier: it is served even while the pool drains.
+    /// True if it belongs to a call that began earlier. It is served even while the pool drains.
     pub(crate) despite_drain: bool,
-    /// True if it must not be sent twice: a server that closes reused connections under requests gets it on a new connection or
-    /// on one that has rested.
+    /// True if it must not be sent twice. A server that closes reused connections under requests gets it on a new connection, or
+    /// on one that has been idle for long enough.
     pub(crate) send_once: bool,
     /// True if an HTTP/2 connection is to be dialled for this request, where there is room, though another dial would do.
     /// Until that dial ends, the request takes only connections of its own runtime.
@@ -183,7 +184,7 @@ pub(crate) enum Acquired<C> {
     Ready(Grant<C>),
     /// The request waits; [`Effect::Deliver`] or [`Effect::Fail`] ends that.
     Wait(WaiterId, Queued),
-    /// The request may not wait, because too many wait for this limit already.
+    /// The request may not wait, because too many wait for this limit already, or because the pool drains.
     Refused(Limit),
 }
 

@@ -31,7 +31,7 @@ struct Socket {
     key: &'static str,
     many: bool,
     streams: usize,
-    /// The most streams it has had since a request took one.
+    /// The most streams it was allowed since the requests in progress took theirs.
     allowed: usize,
     taken: usize,
     task: AbortHandle,
