@@ -18,7 +18,7 @@ use super::state::{ConnId, Effect, Grant, LeaseEnd, Opened, Permit, PoolTypes, P
 use crate::clock::{Alarm, Instant, Timed, now};
 use crate::trace::{self, CloseCause, DialTrace, Event, Hooks};
 
-/// The pool's core behind its lock, and what performs its effects.
+/// The pool's core behind its lock, with everything that its effects need.
 pub(super) struct Driver<D: Dial> {
     pub(super) dialer: Arc<D>,
     pub(super) hooks: Hooks,
@@ -360,7 +360,7 @@ pub(super) fn current_runtime() -> Option<runtime::Id> {
     Handle::try_current().ok().map(|runtime| runtime.id())
 }
 
-/// Restores what this thread performed before.
+/// A guard that restores the pool whose effects this thread performed before.
 struct RestorePerforming(Performing);
 
 impl Drop for RestorePerforming {
@@ -369,7 +369,7 @@ impl Drop for RestorePerforming {
     }
 }
 
-/// Reports a dial as lost if it is dropped before it has ended, with its runtime or by a panic.
+/// A guard that reports a dial as lost if it is dropped before the dial has ended, with its runtime or by a panic.
 struct DialGuard<D: Dial> {
     driver: Weak<Driver<D>>,
     /// The permit, until the end of the dial is reported.
@@ -417,7 +417,7 @@ impl<D: Dial> Slot<D> {
         self.id.serial
     }
 
-    /// Returns what reports the connection's capacity to the pool.
+    /// Returns a reporter of the connection's capacity.
     pub(crate) fn capacity_reporter(&self) -> CapacityReporter<D> {
         CapacityReporter { driver: self.driver.clone(), id: self.id }
     }
@@ -433,7 +433,7 @@ impl<D: Dial> Drop for Slot<D> {
     }
 }
 
-/// Reports to the pool how many requests a connection takes.
+/// A reporter to the pool of the number of requests that a connection takes.
 pub(crate) struct CapacityReporter<D: Dial> {
     driver: Weak<Driver<D>>,
     id: ConnId,

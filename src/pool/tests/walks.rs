@@ -15,11 +15,11 @@ struct World {
 struct Network {
     random: fastrand::Rng,
     sockets: HashMap<u64, Socket>,
-    limits: Limits,
+    limits: NetworkLimits,
 }
 
 #[derive(Clone, Copy)]
-struct Limits {
+struct NetworkLimits {
     total: usize,
     per_host: usize,
     http2: usize,
@@ -29,7 +29,7 @@ struct Limits {
 /// An open socket.
 struct Socket {
     key: &'static str,
-    many: bool,
+    is_http2: bool,
     streams: usize,
     /// The most streams it was allowed since the requests in progress took theirs.
     allowed: usize,
@@ -83,7 +83,7 @@ impl World {
         let mut numbers: Vec<_> = network.sockets.keys().copied().collect();
         numbers.sort_unstable();
         let socket = &network.sockets[&numbers[nth]];
-        Some((numbers[nth], socket.task.clone(), socket.reporter.clone(), socket.many))
+        Some((numbers[nth], socket.task.clone(), socket.reporter.clone(), socket.is_http2))
     }
 
     async fn announce_streams(&self) {
@@ -129,7 +129,7 @@ impl Dial for World {
         task: AbortHandle,
     ) -> (Started<Conn>, impl Future<Output = ()> + Send + Unpin + use<>) {
         let number = slot.connection();
-        let many = match key.as_bytes()[0] {
+        let is_http2 = match key.as_bytes()[0] {
             b'1' => false,
             b'2' => true,
             _ => self.random(fastrand::Rng::bool),
@@ -143,9 +143,9 @@ impl Dial for World {
             drop(open_socket);
             drop(slot);
         });
-        let socket = Socket { key, many, streams: 1, allowed: 1, taken: 0, task, reporter };
+        let socket = Socket { key, is_http2, streams: 1, allowed: 1, taken: 0, task, reporter };
         self.lock().sockets.insert(number, socket);
-        let speaks = if many { Speaks::Http2 } else { Speaks::Http1 };
+        let speaks = if is_http2 { Speaks::Http2 } else { Speaks::Http1 };
         (Started { conn: Conn { number, world: self.clone() }, speaks, location: None }, serving)
     }
 
@@ -210,7 +210,7 @@ async fn request(pool: Pool<World>, world: World, key: &'static str) {
     world.take_stream(number);
     let stream = StreamInUse { world: world.clone(), number };
     let (hold, end) = world.random(|random| (random.u64(..50), random.u8(..6)));
-    if world.lock().sockets.get(&number).is_some_and(|socket| !socket.many) {
+    if world.lock().sockets.get(&number).is_some_and(|socket| !socket.is_http2) {
         lease.retire(CloseCause::Unfinished);
     }
     tokio::time::sleep(Duration::from_millis(hold)).await;
@@ -237,7 +237,7 @@ impl Drop for StreamInUse {
 async fn walk(seed: u64) {
     let mut random = fastrand::Rng::with_seed(seed);
     let limit = |random: &mut fastrand::Rng| if random.bool() { 1_000 } else { random.usize(1..6) };
-    let limits = Limits {
+    let limits = NetworkLimits {
         total: limit(&mut random),
         per_host: limit(&mut random),
         http2: random.usize(1..4),

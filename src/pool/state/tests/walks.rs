@@ -20,7 +20,7 @@ fn speaks(host: u8) -> Speaks {
 struct Socket {
     id: ConnId,
     host: u8,
-    many: bool,
+    is_http2: bool,
     streams: usize,
     taken: usize,
     requests: u64,
@@ -192,13 +192,13 @@ impl Walk {
 
     fn connect(&mut self, permit: Permit, host: u8) {
         let id = permit.id();
-        let many = match speaks(host) {
+        let is_http2 = match speaks(host) {
             Speaks::Http1 => false,
             Speaks::Http2 => true,
             Speaks::Unknown => self.random.bool(),
         };
-        let speaks = if many { Speaks::Http2 } else { Speaks::Http1 };
-        let socket = Socket { id, host, many, streams: 1, taken: 0, requests: 0, ended: false };
+        let speaks = if is_http2 { Speaks::Http2 } else { Speaks::Http1 };
+        let socket = Socket { id, host, is_http2, streams: 1, taken: 0, requests: 0, ended: false };
         self.sockets.insert(id.serial, socket);
         let runtime = self.random.u64(..3);
         let opened = Opened { fresh: id.serial, conn: id.serial, speaks, location: None, runtime };
@@ -246,7 +246,7 @@ impl Walk {
     }
 
     fn announce_streams(&mut self) {
-        let Some(conn) = self.any_socket().filter(|conn| self.sockets[conn].many) else { return };
+        let Some(conn) = self.any_socket().filter(|conn| self.sockets[conn].is_http2) else { return };
         let streams = self.random.usize(..5);
         let socket = self.sockets.get_mut(&conn).unwrap();
         socket.streams = streams.min(self.config.per_host.max_streams);
@@ -277,7 +277,7 @@ impl Walk {
         socket.requests += 1;
         let last = socket.requests >= self.config.per_host.max_requests;
         assert!(!self.dropped.contains(&conn) && (last || !socket.ended), "seed {}: leased one given up", self.seed);
-        let is_shared = socket.many && socket.taken > 1;
+        let is_shared = socket.is_http2 && socket.taken > 1;
         assert!(
             is_shared || socket.requests <= self.config.per_host.max_requests,
             "seed {}: leased too often",
@@ -297,8 +297,8 @@ impl Walk {
                 }
                 Effect::Deliver { waiter, grant: Grant { token, conn, .. } } => {
                     let host = self.host_of(waiter);
-                    let Socket { requests, many, taken, .. } = self.sockets[&conn];
-                    let (used, given_back) = (requests > 0 && !many, requests > 0 && taken == 0);
+                    let Socket { requests, is_http2, taken, .. } = self.sockets[&conn];
+                    let (used, given_back) = (requests > 0 && !is_http2, requests > 0 && taken == 0);
                     let queue = self.waiting.get_mut(&host).unwrap();
                     let position = queue.iter().position(|(other, ..)| *other == waiter).unwrap();
                     let refuses = |(other, ..): &(u32, WaiterId, Instant)| self.refusing.contains(other);
@@ -388,7 +388,7 @@ impl Walk {
         assert_eq!((entry.conns.slots, entry.dials.in_flight), (slots, dialling), "seed {seed}: slots of host {host}");
         let is_usable = |socket: &&Socket| !socket.ended && !self.dropped.contains(&socket.id.serial);
         assert_eq!(entry.conns.usable, sockets().filter(is_usable).count() + dialling, "seed {seed}: usable");
-        let http1 = sockets().filter(is_usable).filter(|socket| !socket.many).count();
+        let http1 = sockets().filter(is_usable).filter(|socket| !socket.is_http2).count();
         assert_eq!(entry.conns.http1, http1, "seed {seed}: usable connections that speak HTTP/1");
         if speaks(host) == Speaks::Http2 {
             assert!(
