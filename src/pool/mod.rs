@@ -1,6 +1,6 @@
 //! Connections per host, kept and shared under limits.
 //!
-//! A core decides under a lock, and a driver acts outside of it. Where to look:
+//! The core decides under a lock, and the driver acts outside of it. Where to look:
 //!
 //! | question | place |
 //! |---|---|
