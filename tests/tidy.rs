@@ -19,10 +19,10 @@ const LAYERS: [&[&str]; 7] = [
 
 /// Files that must call themselves cores, so that the rule for cores cannot be lost with a comment.
 const CORES: [&str; 26] = [
-    "client/again.rs",
-    "client/decode.rs",
+    "client/retry_policy.rs",
+    "client/body/decode.rs",
     "client/keep_alive.rs",
-    "client/redirect.rs",
+    "client/redirect_policy.rs",
     "client/safe_to_resend.rs",
     "connect/frames.rs",
     "connect/interim.rs",

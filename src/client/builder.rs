@@ -14,7 +14,7 @@ use super::Body;
 #[cfg(feature = "__compression")]
 use super::Decompression;
 use super::deadlines::Deadlines;
-use super::follow::Follower;
+use super::dns_watch::Follower;
 #[cfg(feature = "tower")]
 use super::layers::{self, ClientService, Wrap};
 use super::request::Timeouts;

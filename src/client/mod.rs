@@ -1,21 +1,17 @@
 //! The client: requests in, responses out.
 
-mod again;
 mod body;
 mod builder;
 mod call;
 mod deadlines;
-#[cfg(feature = "__compression")]
-mod decode;
-mod follow;
+mod dns_watch;
 mod keep_alive;
 #[cfg(feature = "tower")]
 mod layers;
-mod outgoing;
-mod payload;
-mod redirect;
+mod redirect_policy;
 mod request;
 mod response;
+mod retry_policy;
 mod safe_to_resend;
 
 use std::fmt;
@@ -26,22 +22,22 @@ use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 use url::Url;
 
-pub use again::RetryPolicy;
 pub use body::Body;
-pub use builder::ClientBuilder;
 #[cfg(feature = "__compression")]
-pub use decode::Decompression;
+pub use body::Decompression;
+pub use builder::ClientBuilder;
 #[cfg(feature = "tower")]
 pub use layers::ClientService;
-pub use redirect::{Redirect, RedirectAction, RedirectPolicy};
+pub use redirect_policy::{Redirect, RedirectAction, RedirectPolicy};
 pub use request::{IntoUrl, Request, RequestBuilder};
 pub use response::Response;
+pub use retry_policy::RetryPolicy;
 
-use self::again::Budget;
+use self::body::Outgoing;
 use self::deadlines::Deadlines;
-use self::follow::Follower;
-use self::outgoing::Outgoing;
+use self::dns_watch::Follower;
 use self::request::Timeouts;
+use self::retry_policy::Budget;
 use crate::clock::{self, Instant};
 use crate::connect::{Capacity, Conn, ConnectError, Connector, Opened, Protocol};
 use crate::dns::{CacheStats, CachedResolver};

@@ -18,8 +18,8 @@ use tokio::io::{AsyncWrite, AsyncWriteExt};
 use url::Url;
 
 #[cfg(feature = "__compression")]
-use super::decode::{Decoder, Decompression};
-use super::payload::{Payload, Reader};
+use super::body::{Decoder, Decompression};
+use super::body::{Payload, Reader};
 use crate::error::{Context as About, Error, Result};
 use crate::origin::Origin;
 use crate::trace::{Timings, TimingsHandle, TlsFacts, Trace};

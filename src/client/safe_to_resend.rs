@@ -14,7 +14,7 @@
 //! In every case the body must be available again, and the call must have attempts left. The first resend of a call goes out
 //! at once. Each later one waits for half of a time that doubles, and for a random part of the other half, so that a server
 //! which turns every request away sees six of a call's in more than a second.
-//! Retries chosen by the user are a different matter: see `again.rs`.
+//! Retries chosen by the user are a different matter: see `retry_policy.rs`.
 
 use std::time::Duration;
 

@@ -60,7 +60,7 @@ impl Decompression {
     }
 
     /// What a request says it accepts.
-    pub(super) fn accepted(&self) -> Option<HeaderValue> {
+    pub(crate) fn accepted(&self) -> Option<HeaderValue> {
         self.enabled.then(|| HeaderValue::from_static(ACCEPTED))
     }
 }
@@ -87,7 +87,7 @@ const ACCEPTED: &str =
 
 /// Why a body cannot be decompressed.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum DecodeError {
+pub(crate) enum DecodeError {
     #[error("more than {MAX_CODINGS} codings are on it")]
     TooManyCodings,
     #[error("it is not valid {0}: {1}")]
@@ -102,7 +102,7 @@ pub(super) enum DecodeError {
 
 /// A coding that can be taken off.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Coding {
+pub(crate) enum Coding {
     Gzip,
     Brotli,
     Zstd,
@@ -174,7 +174,7 @@ impl Coding {
 }
 
 /// What there is of a decoded body.
-pub(super) enum Step {
+pub(crate) enum Step {
     /// Its next piece.
     Made(Bytes),
     /// Nothing without more input, or nothing at all.
@@ -187,7 +187,7 @@ pub(super) enum Step {
 const TURNS: u32 = 16;
 
 /// Takes the codings of one body off.
-pub(super) struct Decoder {
+pub(crate) struct Decoder {
     /// The last coding first.
     stages: Vec<Stage>,
     limits: Decompression,
@@ -216,7 +216,7 @@ struct Stage {
 impl Decoder {
     /// For a response with these headers; takes those away that are not true of the decoded body. `None` where there is nothing to
     /// take off, or something unknown: then the body is left as it is.
-    pub(super) fn of(headers: &mut HeaderMap, limits: Decompression) -> Result<Option<Self>, DecodeError> {
+    pub(crate) fn of(headers: &mut HeaderMap, limits: Decompression) -> Result<Option<Self>, DecodeError> {
         if !limits.enabled || !headers.contains_key(CONTENT_ENCODING) {
             return Ok(None);
         }
@@ -236,32 +236,32 @@ impl Decoder {
     }
 
     /// Takes the next piece of the body as it came.
-    pub(super) fn push(&mut self, data: Bytes) {
+    pub(crate) fn push(&mut self, data: Bytes) {
         self.came += data.len() as u64;
         self.stages[0].push(data);
     }
 
     /// The body is over.
-    pub(super) fn end(&mut self) {
+    pub(crate) fn end(&mut self) {
         self.ended = true;
     }
 
     /// What comes after the body.
-    pub(super) fn keep(&mut self, trailers: Option<HeaderMap>) {
+    pub(crate) fn keep(&mut self, trailers: Option<HeaderMap>) {
         self.trailers = trailers;
     }
 
-    pub(super) fn take_trailers(&mut self) -> Option<HeaderMap> {
+    pub(crate) fn take_trailers(&mut self) -> Option<HeaderMap> {
         self.trailers.take()
     }
 
     /// Whether the whole body has been read.
-    pub(super) fn is_over(&self) -> bool {
+    pub(crate) fn is_over(&self) -> bool {
         self.over
     }
 
     /// The next piece.
-    pub(super) fn next(&mut self) -> Result<Step, DecodeError> {
+    pub(crate) fn next(&mut self) -> Result<Step, DecodeError> {
         let mut turns = TURNS;
         let step = self.made_by(self.stages.len() - 1, &mut turns)?;
         self.over |= self.ended && matches!(step, Step::Hungry);

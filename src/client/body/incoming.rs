@@ -11,12 +11,12 @@ use http_body::{Body as _, Frame, SizeHint};
 use hyper::body::Incoming;
 use tokio::runtime::Handle;
 
-use super::Dialer;
-use super::call::Patience;
 #[cfg(feature = "__compression")]
 use super::decode::{Decoder, Step};
-use super::keep_alive::KeepAlive;
 use super::outgoing::Upload;
+use crate::client::Dialer;
+use crate::client::call::Patience;
+use crate::client::keep_alive::KeepAlive;
 use crate::clock::{self, Instant, Timer};
 use crate::connect::Protocol;
 use crate::error::{Error, Result, io_cause};
@@ -37,7 +37,7 @@ const DRAIN_TIMEOUT: Duration = Duration::from_millis(50);
 const LOOK_AHEAD: Duration = Duration::from_millis(20);
 
 /// A response's body as its reader wants it: decompressed.
-pub(super) struct Reader {
+pub(crate) struct Reader {
     payload: Payload,
     /// What was read already.
     ahead: Option<Box<Result<Frame<Bytes>>>>,
@@ -46,7 +46,7 @@ pub(super) struct Reader {
 }
 
 impl Reader {
-    pub(super) fn new(payload: Payload) -> Self {
+    pub(crate) fn new(payload: Payload) -> Self {
         Self {
             payload,
             ahead: None,
@@ -56,45 +56,45 @@ impl Reader {
     }
 
     #[cfg(feature = "__compression")]
-    pub(super) fn decode_by(&mut self, decoder: Option<Decoder>) {
+    pub(crate) fn decode_by(&mut self, decoder: Option<Decoder>) {
         self.decoder = decoder.map(Box::new);
     }
 
     /// Somebody is going to read it.
-    pub(super) fn begin(&mut self) {
+    pub(crate) fn begin(&mut self) {
         self.payload.begun = true;
         self.payload.finish_at_end(None);
     }
 
     /// Nobody reads it.
-    pub(super) fn drain(&mut self) {
+    pub(crate) fn drain(&mut self) {
         if let Some((incoming, source)) = self.payload.open.take() {
             source.drain(incoming);
         }
     }
 
-    pub(super) fn origin(&self) -> &Origin {
+    pub(crate) fn origin(&self) -> &Origin {
         &self.payload.origin
     }
 
-    pub(super) fn trace(&self) -> &Trace {
+    pub(crate) fn trace(&self) -> &Trace {
         &self.payload.trace
     }
 
     /// Whether there is no body: a response to HEAD has none, whatever its headers say.
     #[cfg(feature = "__compression")]
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.payload.open.as_ref().is_none_or(|(incoming, _)| incoming.is_end_stream())
     }
 
     /// How the body begins, where that was looked at.
-    pub(super) fn start(&self) -> Bytes {
+    pub(crate) fn start(&self) -> Bytes {
         let ahead = self.ahead.as_deref().and_then(|ahead| ahead.as_ref().ok()?.data_ref());
         ahead.cloned().unwrap_or_default()
     }
 
     /// How much is left of the body, where that is known.
-    pub(super) fn rest(&self) -> SizeHint {
+    pub(crate) fn rest(&self) -> SizeHint {
         #[cfg(feature = "__compression")]
         if self.decoder.is_some() {
             return SizeHint::default();
@@ -108,7 +108,7 @@ impl Reader {
     }
 
     /// The length of the whole body, where it is known.
-    pub(super) fn length(&self) -> Option<u64> {
+    pub(crate) fn length(&self) -> Option<u64> {
         #[cfg(feature = "__compression")]
         if self.decoder.is_some() {
             return None;
@@ -117,7 +117,7 @@ impl Reader {
         rest.map(|rest| rest + self.payload.bytes)
     }
 
-    pub(super) fn is_over(&self) -> bool {
+    pub(crate) fn is_over(&self) -> bool {
         #[cfg(feature = "__compression")]
         if self.decoder.is_some() {
             return false;
@@ -125,7 +125,7 @@ impl Reader {
         self.ahead.is_none() && self.payload.open.is_none() && !self.payload.failed
     }
 
-    pub(super) async fn look_ahead(&mut self) {
+    pub(crate) async fn look_ahead(&mut self) {
         // Outside of a runtime there are no timers.
         if self.payload.open.is_none() || Handle::try_current().is_err() {
             return;
@@ -135,7 +135,7 @@ impl Reader {
         self.ahead = first.flatten().map(Box::new);
     }
 
-    pub(super) fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>>>> {
+    pub(crate) fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>>>> {
         if let Some(ahead) = self.ahead.take() {
             return Poll::Ready(Some(*ahead));
         }
@@ -181,17 +181,17 @@ impl Reader {
 }
 
 /// Where a response comes from.
-pub(super) struct Source {
-    pub(super) lease: Lease<Dialer>,
+pub(crate) struct Source {
+    pub(crate) lease: Lease<Dialer>,
     /// The request's body, which may still be on its way.
-    pub(super) upload: Option<Arc<Upload>>,
+    pub(crate) upload: Option<Arc<Upload>>,
     /// True if the request had a body.
-    pub(super) has_sent_body: bool,
-    pub(super) keep_alive: KeepAlive,
+    pub(crate) has_sent_body: bool,
+    pub(crate) keep_alive: KeepAlive,
 }
 
 /// A response's body, and the connection it comes from.
-pub(super) struct Payload {
+pub(crate) struct Payload {
     /// Whether it is anybody's to read.
     begun: bool,
     /// Nothing after the end.
@@ -209,7 +209,7 @@ pub(super) struct Payload {
 }
 
 impl Payload {
-    pub(super) fn new(incoming: Incoming, source: Source, trace: Trace, patience: Patience, origin: Origin) -> Self {
+    pub(crate) fn new(incoming: Incoming, source: Source, trace: Trace, patience: Patience, origin: Origin) -> Self {
         // A response to HEAD has a length and no body.
         let announced = incoming.size_hint().exact().filter(|_| !incoming.is_end_stream());
         let open = Some((incoming, source));

@@ -14,19 +14,17 @@ use hyper::body::Incoming;
 use tokio::runtime::Handle;
 use url::{Position, Url};
 
-use super::again::Outcome;
-use super::body::Body;
-use super::deadlines::Deadlines;
 #[cfg(feature = "__compression")]
-use super::decode::Decompression;
+use super::body::Decompression;
+use super::body::{Body, Outgoing, Payload, Source, Upload};
+use super::deadlines::Deadlines;
 use super::keep_alive::KeepAlive;
-use super::outgoing::{Outgoing, Upload};
-use super::payload::{Payload, Source};
-use super::redirect::{Onward, RedirectError, onward, strip};
+use super::redirect_policy::{Onward, RedirectError, onward, strip};
 use super::request::{self, Request, Timeouts};
 use super::response::{Answered, Response};
+use super::retry_policy::{self, Outcome};
 use super::safe_to_resend::{Attempt, AttemptEnd, Attempts, Resend, is_idempotent};
-use super::{Dialer, Shared, again};
+use super::{Dialer, Shared};
 use crate::clock::{self, Instant};
 use crate::connect::{Conn, ConnectError, Protocol, SendError, Times};
 use crate::error::{self, Error, ErrorKind, Result, io_cause};
@@ -231,7 +229,8 @@ impl<'a> Call<'a> {
             Err(error) => (outcome(error), RetryCause::Failed),
         };
         let attempts = 1 + self.repeated + self.attempts.charged_resends();
-        let call = again::Attempted { attempts, idempotent: self.is_idempotent(), replayable: !self.body_is_gone };
+        let call =
+            retry_policy::Attempted { attempts, idempotent: self.is_idempotent(), replayable: !self.body_is_gone };
         let wait = retry.policy.wait(outcome, call, fastrand::f64(), clock::wall())?;
         let now = clock::now();
         let until = now.checked_add(wait)?;

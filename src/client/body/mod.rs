@@ -1,5 +1,10 @@
 //! What a message carries: bytes, or a stream of them, and trailers.
 
+#[cfg(feature = "__compression")]
+mod decode;
+mod incoming;
+mod outgoing;
+
 use std::any::Any;
 use std::fmt;
 use std::pin::Pin;
@@ -10,6 +15,14 @@ use bytes::Bytes;
 use futures_util::TryStream;
 use http::HeaderMap;
 use http_body::{Frame, SizeHint};
+
+#[cfg(feature = "__compression")]
+pub(super) use decode::Decoder;
+#[cfg(feature = "__compression")]
+pub use decode::Decompression;
+pub(super) use incoming::{Payload, Reader, Source};
+pub(crate) use outgoing::Outgoing;
+pub(super) use outgoing::Upload;
 
 use crate::error::Cause;
 

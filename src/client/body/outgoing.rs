@@ -48,7 +48,7 @@ const CONSENT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// How far a body has got.
 #[derive(Default)]
-pub(super) struct Upload {
+pub(crate) struct Upload {
     /// When its last byte was handed over.
     sent: OnceLock<Instant>,
     /// When any of it was handed over last.
@@ -79,16 +79,16 @@ struct Consent {
 
 impl Upload {
     /// That of a body which waits for the peer's consent.
-    pub(super) fn with_consent() -> Self {
+    pub(crate) fn with_consent() -> Self {
         Self { consent: Some(Mutex::default()), ..Self::default() }
     }
 
-    pub(super) fn sent_at(&self) -> Option<Instant> {
+    pub(crate) fn sent_at(&self) -> Option<Instant> {
         self.sent.get().copied()
     }
 
     /// When any of it was handed over last; while the peer is asked whether it wants the body, the time until which it is waited for.
-    pub(super) fn progress(&self) -> Option<Instant> {
+    pub(crate) fn progress(&self) -> Option<Instant> {
         let asked = self.consent.as_ref().and_then(|consent| {
             let consent = unpoisoned(consent);
             consent.until.filter(|_| consent.said.is_none())
@@ -97,31 +97,31 @@ impl Upload {
     }
 
     /// How many bytes were handed over.
-    pub(super) fn bytes(&self) -> u64 {
+    pub(crate) fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
     }
 
     /// Whether any of it was asked for, so that it may be gone.
-    pub(super) fn is_begun(&self) -> bool {
+    pub(crate) fn is_begun(&self) -> bool {
         self.begun.load(Ordering::Relaxed)
     }
 
     /// Why it could not be read, where it was that which failed.
-    pub(super) fn take_failure(&self) -> Option<Cause> {
+    pub(crate) fn take_failure(&self) -> Option<Cause> {
         unpoisoned(&self.failed).take()
     }
 
-    pub(super) fn is_over(&self) -> bool {
+    pub(crate) fn is_over(&self) -> bool {
         self.over.load(Ordering::Acquire)
     }
 
     /// Whether the peer is asked whether it wants the body.
-    pub(super) fn asks(&self) -> bool {
+    pub(crate) fn asks(&self) -> bool {
         self.consent.is_some()
     }
 
     /// Whether the peer answered without wanting the body, so that the connection is of no use any more.
-    pub(super) fn is_unwanted(&self) -> bool {
+    pub(crate) fn is_unwanted(&self) -> bool {
         self.consent.as_ref().is_some_and(|consent| unpoisoned(consent).said == Some(false))
     }
 
@@ -133,13 +133,13 @@ impl Upload {
     }
 
     /// The body that the peer was asked about and did not want. None of it was read, and none will be.
-    pub(super) fn take_unwanted(&self) -> Option<Body> {
+    pub(crate) fn take_unwanted(&self) -> Option<Body> {
         let mut consent = unpoisoned(self.consent.as_ref()?);
         if consent.said == Some(false) { consent.kept.take() } else { None }
     }
 
     /// Waits until nobody sends it any more.
-    pub(super) async fn over(&self) {
+    pub(crate) async fn over(&self) {
         let mut rung = pin!(self.bell.notified());
         // Before it is looked at: from then on it rings for this one, too.
         rung.as_mut().enable();
@@ -150,7 +150,7 @@ impl Upload {
 
     /// Waits until the body is no longer sent, for `limit` at most, and while the peer takes something of it every `idle`. Returns
     /// true if it is over.
-    pub(super) async fn over_within(&self, limit: Duration, idle: Duration) -> bool {
+    pub(crate) async fn over_within(&self, limit: Duration, idle: Duration) -> bool {
         let end = now() + limit;
         loop {
             let (taken, look) = (self.bytes(), end.min(now() + idle));
@@ -165,14 +165,14 @@ impl Upload {
     }
 
     /// The peer wants the body, or does not; the first word counts.
-    pub(super) fn consent(&self, wanted: bool) {
+    pub(crate) fn consent(&self, wanted: bool) {
         let Some(consent) = &self.consent else { return };
         unpoisoned(consent).said.get_or_insert(wanted);
         self.wake();
     }
 
     /// Nobody wants the body any more: it fails, and its stream ends.
-    pub(super) fn give_up(&self) {
+    pub(crate) fn give_up(&self) {
         self.given_up.store(true, Ordering::Release);
         self.wake();
     }
@@ -205,7 +205,7 @@ impl Upload {
 }
 
 impl Outgoing {
-    pub(super) fn new(body: Body, upload: Option<Arc<Upload>>) -> Self {
+    pub(crate) fn new(body: Body, upload: Option<Arc<Upload>>) -> Self {
         if body.is_empty() {
             return Self(None);
         }
@@ -217,7 +217,7 @@ impl Outgoing {
     }
 
     /// The body as it is now, where nobody sends it.
-    pub(super) fn into_body(mut self) -> Body {
+    pub(crate) fn into_body(mut self) -> Body {
         self.0.as_mut().map(|carried| std::mem::take(&mut carried.body)).unwrap_or_default()
     }
 }
