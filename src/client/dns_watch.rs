@@ -1,37 +1,38 @@
-//! The pool follows DNS: a task that tells it of the cache's changes.
+//! A task that tells the pool about changed DNS answers, so that it leaves addresses that a name has lost.
 
 use std::sync::{Mutex, PoisonError};
 
 use tokio::task::AbortHandle;
 
-use super::Dialer;
+use super::dialer::Dialer;
 use crate::dns::{CachedResolver, Change, Changes, ChangesError};
 use crate::pool::{Addresses, Pool, WeakPool};
 
-/// Whoever tells the pool; gone with its runtime, and anew with the next request that has to wait.
-pub(super) struct Follower {
-    enabled: bool,
+/// The task that passes changes of the DNS cache on to the pool. It ends with its runtime, and is started again by the next
+/// request that waits for a connection.
+pub(super) struct DnsWatch {
+    is_enabled: bool,
     task: Mutex<Option<AbortHandle>>,
 }
 
-impl Follower {
-    pub(super) fn new(enabled: bool) -> Self {
-        Self { enabled, task: Mutex::default() }
+impl DnsWatch {
+    pub(super) fn new(is_enabled: bool) -> Self {
+        Self { is_enabled, task: Mutex::default() }
     }
 
-    /// Sees to it that the pool is told.
-    pub(super) fn follow(&self, resolver: &CachedResolver, pool: &Pool<Dialer>) {
-        if !self.enabled {
+    /// Starts the task unless it runs. Does nothing outside of a runtime.
+    pub(super) fn ensure_running(&self, resolver: &CachedResolver, pool: &Pool<Dialer>) {
+        if !self.is_enabled {
             return;
         }
         let mut task = self.task.lock().unwrap_or_else(PoisonError::into_inner);
         if task.as_ref().is_none_or(AbortHandle::is_finished) && tokio::runtime::Handle::try_current().is_ok() {
-            *task = Some(tokio::spawn(tell(resolver.subscribe(), pool.downgrade())).abort_handle());
+            *task = Some(tokio::spawn(pass_on(resolver.subscribe(), pool.downgrade())).abort_handle());
         }
     }
 }
 
-impl Drop for Follower {
+impl Drop for DnsWatch {
     fn drop(&mut self) {
         let task = self.task.get_mut().unwrap_or_else(PoisonError::into_inner);
         if let Some(task) = task {
@@ -40,17 +41,19 @@ impl Drop for Follower {
     }
 }
 
-async fn tell(mut changes: Changes, pool: WeakPool<Dialer>) {
-    // What changed while nobody listened is not known.
+/// Passes changes on to the pool until the resolver or the pool is gone.
+async fn pass_on(mut changes: Changes, pool: WeakPool<Dialer>) {
+    // Answers may have changed before the subscription began.
     let mut missed = true;
     loop {
-        if std::mem::take(&mut missed) {
+        if missed {
             let Some(pool) = pool.upgrade() else { return };
             pool.catch_up();
+            missed = false;
         }
-        let changed = changes.next().await;
+        let change = changes.next().await;
         let Some(pool) = pool.upgrade() else { return };
-        match changed {
+        match change {
             Ok(Change { name, family, addresses: ips, ttl, serial }) => {
                 pool.answered(&name, &Addresses { family, ips, ttl, serial: Some(serial) });
             }

@@ -10,7 +10,11 @@ use http_body::Body as HttpBody;
 use tower::util::BoxCloneSyncService;
 use tower::{Layer, Service, ServiceExt};
 
-use super::{Body, Request, Response, Shared, call};
+use super::body::Body;
+use super::inner::Inner;
+use super::request::{Request, target_of};
+use super::response::Response;
+use super::{call, http_messages};
 use crate::error::{self, Cause, Error, Result};
 use crate::trace::{Asked, Trace};
 
@@ -40,12 +44,12 @@ impl Service<http::Request<Body>> for ClientService {
 
 impl ClientService {
     /// The client without layers.
-    pub(super) fn bare(shared: &Arc<Shared>) -> Self {
-        let shared = shared.clone();
+    pub(super) fn without_layers(inner: &Arc<Inner>) -> Self {
+        let inner = inner.clone();
         Self(BoxCloneSyncService::new(tower::service_fn(move |message: http::Request<Body>| {
-            let shared = shared.clone();
+            let inner = inner.clone();
             async move {
-                let response = call::run(&shared, Box::new(Request::try_from(message)?)).await?;
+                let response = call::run(&inner, Box::new(Request::try_from(message)?)).await?;
                 Ok::<_, Cause>(response.into())
             }
         })))
@@ -66,18 +70,17 @@ impl ClientService {
     }
 
     /// Makes a call through the layers.
-    pub(super) async fn execute(self, shared: &Shared, request: Box<Request>) -> Result<Response> {
-        call::target_of(&request.url)
-            .map_err(|error| Error::invalid_request("the URL's path cannot be sent", error))?;
+    pub(super) async fn execute(self, inner: &Inner, request: Box<Request>) -> Result<Response> {
+        target_of(&request.url).map_err(|error| Error::invalid_request("the URL's path cannot be sent", error))?;
         let (method, url, origin) = (request.method.clone(), request.url.clone(), request.origin.clone());
         let observer = request.options.observer.clone();
         let answered = self.oneshot((*request).into()).await;
         let answered = answered.map_err(|cause| Error::layer(&origin, cause))?;
-        Ok(Response::returned(answered, || {
+        Ok(http_messages::returned(answered, || {
             // Nobody was asked: it has timings all the same.
-            let target = shared.calls.shown(call::target_of(&url).unwrap_or_default());
-            let trace = Trace::start(&shared.hooks, observer, || Asked { method, origin: origin.clone(), target });
-            let discreet = shared.calls.discreet;
+            let target = inner.defaults.shown(target_of(&url).unwrap_or_default());
+            let trace = Trace::start(&inner.hooks, observer, || Asked { method, origin: origin.clone(), target });
+            let discreet = inner.defaults.hides_queries;
             (error::Context { url, until: None, discreet }, origin.clone(), trace)
         }))
     }

@@ -135,20 +135,20 @@ pub(super) enum RedirectError {
 
 /// A redirect to be followed.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Onward {
+pub(super) struct NextRequest {
     pub(super) url: Url,
     pub(super) origin: Origin,
     pub(super) method: Method,
 }
 
 /// Where a response to `method` leads; `chain` is what was asked so far, the last of it what the response answers.
-pub(super) fn onward(
+pub(super) fn next_request(
     policy: &RedirectPolicy,
     chain: &[Url],
     method: &Method,
     status: StatusCode,
     headers: &HeaderMap,
-) -> Result<Option<Onward>, RedirectError> {
+) -> Result<Option<NextRequest>, RedirectError> {
     let (Some(from), Some(location)) = (chain.last(), headers.get(LOCATION)) else { return Ok(None) };
     if !matches!(status.as_u16(), 301 | 302 | 303 | 307 | 308) || matches!(policy.0, Kind::Limited(0)) {
         return Ok(None);
@@ -176,7 +176,7 @@ pub(super) fn onward(
         return Err(if looping { RedirectError::Loop(most) } else { RedirectError::TooMany(most) });
     }
     let origin = Origin::from_url(&url)?;
-    Ok(Some(Onward { url, origin, method: next_method(status, method) }))
+    Ok(Some(NextRequest { url, origin, method: next_method(status, method) }))
 }
 
 fn without_fragment(url: &Url) -> &str {
@@ -229,8 +229,8 @@ mod tests {
     }
 
     fn get(policy: &RedirectPolicy, asked: &[&str], location: &str) -> Result<Option<String>, RedirectError> {
-        let onward = onward(policy, &chain(asked), &Method::GET, StatusCode::FOUND, &to(location))?;
-        Ok(onward.map(|onward| onward.url.into()))
+        let next = next_request(policy, &chain(asked), &Method::GET, StatusCode::FOUND, &to(location))?;
+        Ok(next.map(|next| next.url.into()))
     }
 
     #[test]
@@ -260,7 +260,7 @@ mod tests {
         let policy = RedirectPolicy::default();
         let leads = |status, headers: &HeaderMap| {
             let status = StatusCode::from_u16(status).unwrap();
-            onward(&policy, &asked, &Method::GET, status, headers).unwrap().is_some()
+            next_request(&policy, &asked, &Method::GET, status, headers).unwrap().is_some()
         };
         let followed: Vec<u16> = (200..400).filter(|status| leads(*status, &to("/b"))).collect();
         assert_eq!(followed, [301, 302, 303, 307, 308]);

@@ -54,12 +54,12 @@ pub(super) enum Outcome<'a> {
 
 /// What is known about the call.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Attempted {
+pub(super) struct CallSoFar {
     /// How many times it was made.
     pub(super) attempts: u32,
-    pub(super) idempotent: bool,
+    pub(super) is_idempotent: bool,
     /// Its body is there to be sent again.
-    pub(super) replayable: bool,
+    pub(super) is_replayable: bool,
 }
 
 impl Default for RetryPolicy {
@@ -125,19 +125,19 @@ impl RetryPolicy {
     pub(super) fn wait(
         &self,
         outcome: Outcome<'_>,
-        call: Attempted,
+        call: CallSoFar,
         random: f64,
         wall: SystemTime,
     ) -> Option<Duration> {
         let asked = match outcome {
-            Outcome::Status(status, headers) if self.statuses.contains(&status) && call.idempotent => {
+            Outcome::Status(status, headers) if self.statuses.contains(&status) && call.is_idempotent => {
                 retry_after(headers, wall)
             }
             Outcome::NotSent => None,
-            Outcome::Unknown if call.idempotent => None,
+            Outcome::Unknown if call.is_idempotent => None,
             _ => return None,
         };
-        if call.attempts >= self.attempts || !call.replayable || asked.is_some_and(|asked| asked > self.patience) {
+        if call.attempts >= self.attempts || !call.is_replayable || asked.is_some_and(|asked| asked > self.patience) {
             return None;
         }
         let doubled = 2_u32.checked_pow(call.attempts.saturating_sub(1)).and_then(|times| self.base.checked_mul(times));
@@ -202,14 +202,14 @@ mod tests {
 
     use super::*;
 
-    const FIRST: Attempted = Attempted { attempts: 1, idempotent: true, replayable: true };
+    const FIRST: CallSoFar = CallSoFar { attempts: 1, is_idempotent: true, is_replayable: true };
     const EPOCH: SystemTime = SystemTime::UNIX_EPOCH;
 
     fn ms(ms: u64) -> Duration {
         Duration::from_millis(ms)
     }
 
-    fn wait(outcome: Outcome<'_>, call: Attempted) -> Option<Duration> {
+    fn wait(outcome: Outcome<'_>, call: CallSoFar) -> Option<Duration> {
         RetryPolicy::new().wait(outcome, call, 1.0, EPOCH)
     }
 
@@ -221,7 +221,7 @@ mod tests {
     fn what_may_have_happened_is_repeated_where_that_does_no_harm() {
         let none = HeaderMap::new();
         let busy = Outcome::Status(StatusCode::SERVICE_UNAVAILABLE, &none);
-        let post = Attempted { idempotent: false, ..FIRST };
+        let post = CallSoFar { is_idempotent: false, ..FIRST };
         assert_eq!([busy, Outcome::NotSent, Outcome::Unknown].map(|outcome| wait(outcome, FIRST)), [Some(ms(100)); 3]);
         assert_eq!(
             [busy, Outcome::NotSent, Outcome::Unknown].map(|outcome| wait(outcome, post)),
@@ -232,14 +232,14 @@ mod tests {
             let status = StatusCode::from_u16(status).unwrap();
             assert_eq!(wait(Outcome::Status(status, &none), FIRST), None, "{status}");
         }
-        assert_eq!(wait(busy, Attempted { replayable: false, ..FIRST }), None);
+        assert_eq!(wait(busy, CallSoFar { is_replayable: false, ..FIRST }), None);
     }
 
     #[test]
     fn the_wait_doubles_is_random_and_ends() {
         let policy = RetryPolicy::new().attempts(100);
         let after = |attempts, random| {
-            policy.wait(Outcome::NotSent, Attempted { attempts, ..FIRST }, random, EPOCH).map(|wait| wait.as_millis())
+            policy.wait(Outcome::NotSent, CallSoFar { attempts, ..FIRST }, random, EPOCH).map(|wait| wait.as_millis())
         };
         assert_eq!(
             [1, 2, 3, 7, 8, 40, 99].map(|n| after(n, 1.0).unwrap()),

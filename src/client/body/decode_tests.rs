@@ -1,8 +1,10 @@
-//! What compression does to bodies, cut at every byte and blown up.
+//! Tests of decompression: bodies cut at every byte, garbage, bombs, padding.
 
 #![cfg(all(feature = "gzip", feature = "brotli", feature = "zstd", feature = "deflate"))]
 
 use compression_codecs::EncodeV2;
+
+use http::HeaderValue;
 
 use super::*;
 
@@ -46,17 +48,17 @@ fn headers(coding: &str) -> HeaderMap {
     headers
 }
 
-/// What comes out when it goes in so many bytes at a time.
+/// Decodes data that arrives in pieces of `size` bytes.
 fn decoded(coding: &str, data: &[u8], size: usize, limits: Decompression) -> Result<Vec<u8>, String> {
-    let told = |error: DecodeError| error.to_string();
-    let mut decoder = Decoder::of(&mut headers(coding), limits).map_err(told)?.expect("a coding");
+    let text = |error: DecodeError| error.to_string();
+    let mut decoder = Decoder::of(&mut headers(coding), limits).map_err(text)?.expect("a coding");
     let mut all = Vec::new();
     let mut pieces = data.chunks(size);
     while !decoder.is_over() {
-        match decoder.next().map_err(told)? {
-            Step::Made(made) => all.extend_from_slice(&made),
-            Step::Busy => {}
-            Step::Hungry => match pieces.next() {
+        match decoder.next().map_err(text)? {
+            Step::Decoded(made) => all.extend_from_slice(&made),
+            Step::Yield => {}
+            Step::NeedsInput => match pieces.next() {
                 Some(piece) => decoder.push(Bytes::copy_from_slice(piece)),
                 None => decoder.end(),
             },
@@ -71,7 +73,7 @@ fn text(length: usize) -> Vec<u8> {
 }
 
 #[test]
-fn what_went_in_comes_out_however_it_is_cut() {
+fn a_body_is_decoded_however_it_is_cut() {
     for length in [0, 1, 2, 100, 100_000] {
         let data = text(length);
         for coding in ["gzip", "br", "zstd", "deflate"] {
@@ -152,7 +154,7 @@ fn garbage_is_an_error() {
 }
 
 #[test]
-fn bombs_do_not_go_off() {
+fn bombs_are_refused() {
     let zeros = vec![0; 32 << 20];
     for coding in ["gzip", "br", "zstd", "deflate"] {
         let bomb = coded(coding, &zeros);
@@ -176,8 +178,8 @@ fn a_zstd_window_of_more_than_8_mib_is_refused() {
 }
 
 #[test]
-fn what_lies_between_two_codings_is_limited_and_taken_in_turns() {
-    // Empty frames that a reader skips: nothing comes out, however many there are.
+fn the_output_of_an_inner_coding_is_limited_and_lets_other_tasks_run() {
+    // Skippable frames: they decode to nothing, however many there are.
     let nothing = [0x50, 0x2a, 0x4d, 0x18, 0, 0, 0, 0].repeat(4 << 20);
     let bomb = coded("br", &nothing);
     assert!(bomb.len() < 100_000, "{}", bomb.len());
@@ -185,7 +187,7 @@ fn what_lies_between_two_codings_is_limited_and_taken_in_turns() {
     assert_eq!(refused.unwrap_err(), "it grows more than 250 times");
     let mut decoder = Decoder::of(&mut headers("zstd, br"), Decompression::default()).unwrap().unwrap();
     decoder.push(bomb.into());
-    assert!(matches!(decoder.next(), Ok(Step::Busy)), "others have their turn");
+    assert!(matches!(decoder.next(), Ok(Step::Yield)), "other tasks run");
 }
 
 #[test]
@@ -212,7 +214,7 @@ fn short_pieces_take_little_room() {
     let mut decoder = Decoder::of(&mut headers("gzip"), Decompression::default()).unwrap().unwrap();
     decoder.push(flushed.into());
     let mut pieces = Vec::new();
-    while let Ok(Step::Made(made)) = decoder.next() {
+    while let Ok(Step::Decoded(made)) = decoder.next() {
         pieces.push(Vec::from(made));
     }
     assert_eq!(pieces.len(), 200);
@@ -250,9 +252,9 @@ fn a_body_that_is_flushed_at_any_size_is_whole() {
             let (mut all, mut pieces) = (Vec::new(), pieces.into_iter());
             while !decoder.is_over() {
                 match decoder.next().unwrap_or_else(|error| panic!("{coding}, {size}: {error}")) {
-                    Step::Made(made) => all.extend_from_slice(&made),
-                    Step::Busy => {}
-                    Step::Hungry => match pieces.next() {
+                    Step::Decoded(made) => all.extend_from_slice(&made),
+                    Step::Yield => {}
+                    Step::NeedsInput => match pieces.next() {
                         Some(piece) => decoder.push(piece.into()),
                         None => decoder.end(),
                     },
@@ -276,9 +278,9 @@ fn zeros_behind_gzip_members_are_padding() {
         }
     }
     let of = |coding: &str, data: &[u8]| decoded(coding, data, 1 << 16, Decompression::default());
-    assert!(of("gzip", &[&member[..], &vec![0; MAX_PADDING + 1]].concat()).is_err(), "it is no padding any more");
-    assert!(of("gzip", &[&[0; 3][..], &member].concat()).is_err(), "nor is what comes first");
+    assert!(of("gzip", &[&member[..], &vec![0; MAX_PADDING + 1]].concat()).is_err(), "too many zeros are no padding");
+    assert!(of("gzip", &[&[0; 3][..], &member].concat()).is_err(), "zeros in front are no padding");
     for coding in ["br", "zstd", "deflate"] {
-        assert!(of(coding, &[&coded(coding, b"one")[..], &[0; 3]].concat()).is_err(), "{coding} has none");
+        assert!(of(coding, &[&coded(coding, b"one")[..], &[0; 3]].concat()).is_err(), "{coding} has no padding");
     }
 }
