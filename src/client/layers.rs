@@ -1,4 +1,4 @@
-//! Layers of tower's around the whole client (feature `tower`).
+//! tower layers around the whole client (feature `tower`).
 
 use std::fmt;
 use std::sync::Arc;
@@ -18,7 +18,8 @@ use super::{call, http_messages};
 use crate::error::{self, Cause, Error, Result};
 use crate::trace::{Asked, Trace};
 
-/// What a layer is put around: the client as far as it is built, connections and redirects and all.
+/// The service that a layer wraps: the client with its connections, redirects and retries, and with the layers that were added
+/// before.
 #[derive(Clone)]
 pub struct ClientService(BoxCloneSyncService<http::Request<Body>, http::Response<Body>, Cause>);
 
@@ -43,7 +44,7 @@ impl Service<http::Request<Body>> for ClientService {
 }
 
 impl ClientService {
-    /// The client without layers.
+    /// Creates the innermost service: the client without layers.
     pub(super) fn without_layers(inner: &Arc<Inner>) -> Self {
         let inner = inner.clone();
         Self(BoxCloneSyncService::new(tower::service_fn(move |message: http::Request<Body>| {
@@ -55,7 +56,8 @@ impl ClientService {
         })))
     }
 
-    fn within<L, B>(self, layer: &L) -> Self
+    /// Wraps the service in a layer.
+    fn wrapped<L, B>(self, layer: &L) -> Self
     where
         L: Layer<
                 Self,
@@ -77,7 +79,7 @@ impl ClientService {
         let answered = self.oneshot((*request).into()).await;
         let answered = answered.map_err(|cause| Error::layer(&origin, cause))?;
         Ok(http_messages::returned(answered, || {
-            // Nobody was asked: it has timings all the same.
+            // A layer answered without a call. The response has timings all the same.
             let target = inner.defaults.shown(target_of(&url).unwrap_or_default());
             let trace = Trace::start(&inner.hooks, observer, || Asked { method, origin: origin.clone(), target });
             let discreet = inner.defaults.hides_queries;
@@ -86,10 +88,10 @@ impl ClientService {
     }
 }
 
-/// What puts one layer around.
+/// A function that wraps the client in one layer.
 pub(super) type Wrap = Box<dyn FnOnce(ClientService) -> ClientService + Send + Sync>;
 
-/// For the builder, which keeps layers of any kind.
+/// Erases the type of a layer, so that the builder can keep layers of any type.
 pub(super) fn wrap<L, B>(layer: L) -> Wrap
 where
     L: Layer<ClientService> + Send + Sync + 'static,
@@ -98,5 +100,5 @@ where
     <L::Service as Service<http::Request<Body>>>::Future: Send + 'static,
     B: HttpBody<Data = Bytes, Error: Into<Cause>> + Send + 'static,
 {
-    Box::new(move |inner: ClientService| inner.within(&layer))
+    Box::new(move |inner: ClientService| inner.wrapped(&layer))
 }

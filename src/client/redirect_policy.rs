@@ -1,4 +1,4 @@
-//! Where a response leads, and what goes there with it (RFC 9110 §15.4). A core.
+//! The rules for redirects: which ones are followed, and what goes along to the next URL (RFC 9110 §15.4). A core.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use url::Url;
 use crate::credentials::Credentials;
 use crate::origin::{Origin, OriginError};
 
-/// Which redirects are followed: at most 10 by default.
+/// A policy for following redirects. At most 10 are followed by default.
 ///
 /// ```
 /// use speeddial::{RedirectAction, RedirectPolicy};
@@ -34,28 +34,28 @@ enum Kind {
     Custom(Arc<dyn Fn(&Redirect<'_>) -> RedirectAction + Send + Sync>),
 }
 
-/// How many redirects are followed unless somebody says otherwise, and the most a closure of the user's own is asked about.
-const USUAL: usize = 10;
-const MOST: usize = 100;
+/// The most redirects that are followed by default.
+const DEFAULT_LIMIT: usize = 10;
+/// The most redirects that are followed with a custom policy.
+const CUSTOM_LIMIT: usize = 100;
 
 impl RedirectPolicy {
-    /// None: a redirect is a response like others.
+    /// Follows no redirects. The response of a redirect is that of the call.
     pub fn none() -> Self {
         Self(Kind::Limited(0))
     }
 
-    /// At most so many; one more is an error, unless the limit is 0, which is [`none`](Self::none).
-    pub fn limited(most: usize) -> Self {
-        Self(Kind::Limited(most))
+    /// Follows up to `max` redirects. One more is an error, but a limit of 0 is the same as [`none`](Self::none).
+    pub fn limited(max: usize) -> Self {
+        Self(Kind::Limited(max))
     }
 
-    /// At most 10, to the same scheme, host and port; another one is a response like others.
+    /// Follows up to 10 redirects to the same scheme, host and port. The response of any other redirect is that of the call.
     pub fn same_origin() -> Self {
         Self(Kind::SameOrigin)
     }
 
-    /// Whatever `decide` says, which sees where a redirect leads and how the call got there. It is asked about 100 redirects at
-    /// most.
+    /// Asks `decide` about each redirect. A call follows up to 100 redirects.
     pub fn custom(decide: impl Fn(&Redirect<'_>) -> RedirectAction + Send + Sync + 'static) -> Self {
         Self(Kind::Custom(Arc::new(decide)))
     }
@@ -63,14 +63,14 @@ impl RedirectPolicy {
 
 impl Default for RedirectPolicy {
     fn default() -> Self {
-        Self::limited(USUAL)
+        Self::limited(DEFAULT_LIMIT)
     }
 }
 
 impl fmt::Debug for RedirectPolicy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
-            Kind::Limited(most) => write!(f, "RedirectPolicy(limited to {most})"),
+            Kind::Limited(max) => write!(f, "RedirectPolicy(limited to {max})"),
             Kind::SameOrigin => f.write_str("RedirectPolicy(same origin)"),
             Kind::Custom(_) => f.write_str("RedirectPolicy(custom)"),
         }
@@ -86,35 +86,35 @@ pub struct Redirect<'a> {
 }
 
 impl Redirect<'_> {
-    /// The status of the response that leads on.
+    /// Returns the status of the response that asks for the redirect.
     pub fn status(&self) -> StatusCode {
         self.status
     }
 
-    /// Where it leads.
+    /// Returns the URL that the redirect leads to.
     pub fn next(&self) -> &Url {
         self.next
     }
 
-    /// The URLs that were asked so far, the first one first.
+    /// Returns the URLs that were requested so far, the first one first. The last one is that of the response.
     pub fn chain(&self) -> &[Url] {
         self.chain
     }
 }
 
-/// What is done about a redirect.
+/// The decision about a redirect.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RedirectAction {
-    /// It is followed.
+    /// Follow the redirect.
     Follow,
-    /// It is not: its response is that of the call.
+    /// Do not follow the redirect. Its response is that of the call.
     Stop,
-    /// The call fails, for this reason.
+    /// Fail the call for this reason.
     Refuse(String),
 }
 
-/// Why a redirect cannot be followed.
+/// A redirect that cannot be followed, or may not.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(super) enum RedirectError {
     #[error("its location is not a URL: {0}")]
@@ -133,7 +133,7 @@ pub(super) enum RedirectError {
     Refused(String),
 }
 
-/// A redirect to be followed.
+/// The request that a redirect leads to.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct NextRequest {
     pub(super) url: Url,
@@ -141,7 +141,8 @@ pub(super) struct NextRequest {
     pub(super) method: Method,
 }
 
-/// Where a response to `method` leads; `chain` is what was asked so far, the last of it what the response answers.
+/// Returns the request that a response leads to, or `None` if it is no redirect to be followed. `chain` are the URLs requested so
+/// far; the response is from the last one.
 pub(super) fn next_request(
     policy: &RedirectPolicy,
     chain: &[Url],
@@ -158,22 +159,22 @@ pub(super) fn next_request(
     if url.fragment().is_none() {
         url.set_fragment(from.fragment());
     }
-    // They are the server's words, not the user's: they are sent nowhere, and the policy does not see them.
+    // Credentials in a location are the server's, not the user's. They are not sent, and the policy does not see them.
     drop(Credentials::take(&mut url));
-    let most = match &policy.0 {
-        Kind::Limited(most) => *most,
+    let limit = match &policy.0 {
+        Kind::Limited(max) => *max,
         Kind::SameOrigin if url.origin() != from.origin() => return Ok(None),
-        Kind::SameOrigin => USUAL,
-        Kind::Custom(_) if chain.len() > MOST => MOST,
+        Kind::SameOrigin => DEFAULT_LIMIT,
+        Kind::Custom(_) if chain.len() > CUSTOM_LIMIT => CUSTOM_LIMIT,
         Kind::Custom(decide) => match decide(&Redirect { status, next: &url, chain }) {
-            RedirectAction::Follow => MOST,
+            RedirectAction::Follow => CUSTOM_LIMIT,
             RedirectAction::Stop => return Ok(None),
             RedirectAction::Refuse(why) => return Err(RedirectError::Refused(why)),
         },
     };
-    if chain.len() > most {
-        let looping = chain.iter().any(|known| without_fragment(known) == without_fragment(&url));
-        return Err(if looping { RedirectError::Loop(most) } else { RedirectError::TooMany(most) });
+    if chain.len() > limit {
+        let is_loop = chain.iter().any(|known| without_fragment(known) == without_fragment(&url));
+        return Err(if is_loop { RedirectError::Loop(limit) } else { RedirectError::TooMany(limit) });
     }
     let origin = Origin::from_url(&url)?;
     Ok(Some(NextRequest { url, origin, method: next_method(status, method) }))
@@ -183,8 +184,8 @@ fn without_fragment(url: &Url) -> &str {
     &url[..url::Position::AfterQuery]
 }
 
-/// 303 asks for something else to be looked at; 301 and 302 are taken to mean the same of a POST, as everybody does
-/// (RFC 9110 §15.4.2, §15.4.3).
+/// Returns the method of the next request. 303 asks for a GET. So do 301 and 302 after a POST, by custom (RFC 9110 §15.4.2,
+/// §15.4.3).
 fn next_method(status: StatusCode, method: &Method) -> Method {
     match status {
         StatusCode::SEE_OTHER if *method != Method::HEAD => Method::GET,
@@ -193,24 +194,24 @@ fn next_method(status: StatusCode, method: &Method) -> Method {
     }
 }
 
-/// What says of a body what it is.
-const ABOUT_A_BODY: [HeaderName; 7] =
+/// The headers that describe a request's body.
+const BODY_HEADERS: [HeaderName; 7] =
     [CONTENT_ENCODING, CONTENT_LANGUAGE, CONTENT_LENGTH, CONTENT_LOCATION, CONTENT_TYPE, EXPECT, TRAILER];
 
-/// What is for one origin alone.
-const FOR_ONE_ORIGIN: [HeaderName; 5] = [AUTHORIZATION, COOKIE, HOST, PROXY_AUTHORIZATION, WWW_AUTHENTICATE];
+/// The headers that are meant for one origin.
+const ORIGIN_HEADERS: [HeaderName; 5] = [AUTHORIZATION, COOKIE, HOST, PROXY_AUTHORIZATION, WWW_AUTHENTICATE];
 
-/// Takes out of a request what does not go on: what describes a body that is left behind, and for another origin whatever is
-/// a secret, be it known for one or marked as one (`HeaderValue::set_sensitive`).
+/// Removes the headers that must not go along: those that describe a body that is left behind, and to another origin those that are
+/// meant for one origin or marked as sensitive (`HeaderValue::set_sensitive`).
 pub(super) fn strip(headers: &mut HeaderMap, keeps_body: bool, same_origin: bool) {
     if !keeps_body {
-        ABOUT_A_BODY.iter().for_each(|name| drop(headers.remove(name)));
+        BODY_HEADERS.iter().for_each(|name| drop(headers.remove(name)));
     }
     if !same_origin {
-        FOR_ONE_ORIGIN.iter().for_each(|name| drop(headers.remove(name)));
-        let marked: Vec<_> =
+        ORIGIN_HEADERS.iter().for_each(|name| drop(headers.remove(name)));
+        let sensitive: Vec<_> =
             headers.iter().filter(|(_, value)| value.is_sensitive()).map(|(name, _)| name.clone()).collect();
-        marked.iter().for_each(|name| drop(headers.remove(name)));
+        sensitive.iter().for_each(|name| drop(headers.remove(name)));
     }
 }
 
@@ -234,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn locations_are_read_as_references() {
+    fn locations_are_resolved_against_the_url_of_the_response() {
         let from = |location| get(&RedirectPolicy::default(), &["http://a.test/x/y?q=1#part"], location);
         let led = |url: &str| Ok(Some(url.to_owned()));
         assert_eq!(from("http://b.test/"), led("http://b.test/#part"));
@@ -246,8 +247,12 @@ mod tests {
         assert_eq!(from("http://b.test\\@c.test/"), led("http://b.test/@c.test/#part"));
         assert_eq!(from("http://me:secret@b.test/"), led("http://b.test/#part"), "without credentials");
         let hides = RedirectPolicy::custom(|redirect| RedirectAction::Refuse(redirect.next().to_string()));
-        let told = get(&hides, &["http://a.test/"], "//me:secret@b.test/x");
-        assert_eq!(told, Err(RedirectError::Refused("http://b.test/x".to_owned())), "nor does a policy see them");
+        let refused = get(&hides, &["http://a.test/"], "//me:secret@b.test/x");
+        assert_eq!(
+            refused,
+            Err(RedirectError::Refused("http://b.test/x".to_owned())),
+            "the policy does not see credentials"
+        );
         assert!(matches!(from("javascript:alert(1)"), Err(RedirectError::NoOrigin(_))));
         assert!(matches!(from("file:///etc/passwd"), Err(RedirectError::NoOrigin(_))));
         assert!(matches!(from("http://b.test:99999/"), Err(RedirectError::NotAUrl(_))));
@@ -255,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn only_some_statuses_lead_on_and_only_with_a_location() {
+    fn only_some_statuses_redirect_and_only_with_a_location() {
         let asked = chain(&["http://a.test/"]);
         let policy = RedirectPolicy::default();
         let leads = |status, headers: &HeaderMap| {
@@ -286,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_are_kept_and_loops_are_named() {
+    fn limits_hold_and_loops_are_reported() {
         let (a, b) = ("http://a.test/", "http://b.test/");
         let two = RedirectPolicy::limited(2);
         assert!(get(&two, &[a, b], "http://c.test/").is_ok_and(|next| next.is_some()));
@@ -300,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn a_policy_of_ones_own_sees_the_chain() {
+    fn a_custom_policy_sees_the_chain() {
         let (a, b) = ("http://a.test/", "http://b.test/");
         assert_eq!(get(&RedirectPolicy::same_origin(), &[a], b), Ok(None));
         assert_eq!(get(&RedirectPolicy::same_origin(), &[a], "/x"), Ok(Some("http://a.test/x".to_owned())));
@@ -316,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn secrets_do_not_go_to_another_origin_nor_a_bodys_headers_without_it() {
+    fn secrets_do_not_go_to_another_origin_and_headers_of_a_body_go_only_with_it() {
         let mut headers = HeaderMap::new();
         for name in ["authorization", "cookie", "proxy-authorization", "host", "content-type", "x-trace"] {
             headers.insert(HeaderName::from_static(name), HeaderValue::from_static("1"));

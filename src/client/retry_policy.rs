@@ -1,4 +1,4 @@
-//! Whether a call that failed is made once more by choice, when, and whether the client's budget has room for it. A core.
+//! The user's policy for retrying calls, and the budget for retries that a client's calls share. A core.
 
 use std::time::{Duration, SystemTime};
 
@@ -7,16 +7,19 @@ use http::{HeaderMap, StatusCode};
 
 use crate::clock::Instant;
 
-/// When calls are made again that failed: not at all by default, beyond what is [safe](crate::Client::execute) and always done.
+/// A policy for retrying calls that failed. A client has none by default; it only makes resends that are
+/// [always safe](crate::Client::execute).
 ///
-/// A policy repeats a call whose response has one of its statuses, or that got none: a name that could not be resolved, a
-/// connection that could not be opened or that broke, headers that did not come in time. Where the peer may have done something
-/// about a request it has to be idempotent, by its method (RFC 9110 §9.2.2) or because it has an `Idempotency-Key`; and its body
-/// has to be bytes. Between two attempts it waits for a random part of a time that doubles ("full jitter"), at least for what
-/// the response's `Retry-After` says (RFC 9110 §10.2.3), and never past the call's deadline.
+/// A call is retried if its response has one of the policy's statuses, or if it got no response: the name could not be resolved, the
+/// connection could not be opened or broke, or the headers did not arrive in time. If the server may have acted on the request, it
+/// must be idempotent, by its method (RFC 9110 §9.2.2) or by an `Idempotency-Key` header. A body that is a stream cannot be
+/// retried once it was read.
 ///
-/// All calls of a client share a budget: each of them adds a part of a retry to it, each retry takes one out. So an outage
-/// makes the load on a server a fifth higher, not three times as high.
+/// The wait before a retry is a random part of a time that doubles ("full jitter"). It is at least the response's `Retry-After`
+/// (RFC 9110 §10.2.3). A retry that would begin after the call's deadline is not made.
+///
+/// All calls of a client share a budget. Each call adds a part of a retry to it, each retry takes one out. So an outage raises the
+/// load on a server by a fifth, and does not triple it.
 ///
 /// ```
 /// use std::time::Duration;
@@ -30,35 +33,37 @@ use crate::clock::Instant;
 /// ```
 #[derive(Debug, Clone, PartialEq)]
 pub struct RetryPolicy {
-    attempts: u32,
-    base: Duration,
-    most: Duration,
+    max_attempts: u32,
+    first_backoff: Duration,
+    max_backoff: Duration,
     statuses: Vec<StatusCode>,
-    patience: Duration,
-    ratio: f64,
+    max_retry_after: Duration,
+    /// The retries that each call adds to the budget.
+    per_call: f64,
+    /// The retries that each second adds to the budget.
     per_second: f64,
 }
 
-/// What came of an attempt, as far as it matters here.
+/// The outcome of an attempt, as far as the policy depends on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Outcome<'a> {
-    /// A response, with its headers.
+    /// A response with this status and these headers.
     Status(StatusCode, &'a HeaderMap),
-    /// No connection: nothing was sent.
+    /// An error before anything was sent: there was no connection.
     NotSent,
-    /// No response, or not in time; the peer may have done something.
+    /// An error after something was sent; the server may have acted on the request.
     Unknown,
-    /// Something that would be so again.
+    /// An error that another attempt would not mend.
     Final,
 }
 
-/// What is known about the call.
+/// A call so far.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct CallSoFar {
-    /// How many times it was made.
+    /// The attempts so far.
     pub(super) attempts: u32,
     pub(super) is_idempotent: bool,
-    /// Its body is there to be sent again.
+    /// True if the body can be sent again.
     pub(super) is_replayable: bool,
 }
 
@@ -69,8 +74,13 @@ impl Default for RetryPolicy {
 }
 
 impl RetryPolicy {
-    /// Three attempts in all, a backoff from 100 ms up to 10 s, for the statuses 429, 502, 503 and 504, a `Retry-After` of a minute at
-    /// most, and a budget of a fifth of all calls and one retry every ten seconds, with five saved up to begin with.
+    /// Creates a policy with these defaults:
+    ///
+    /// * three attempts in all;
+    /// * a backoff from 100 ms up to 10 s;
+    /// * the statuses 429, 502, 503 and 504;
+    /// * a `Retry-After` of a minute at most;
+    /// * a budget of a fifth of all calls and one retry every ten seconds, with five to begin with.
     pub fn new() -> Self {
         let statuses = [
             StatusCode::TOO_MANY_REQUESTS,
@@ -79,49 +89,51 @@ impl RetryPolicy {
             StatusCode::GATEWAY_TIMEOUT,
         ];
         Self {
-            attempts: 3,
-            base: Duration::from_millis(100),
-            most: Duration::from_secs(10),
+            max_attempts: 3,
+            first_backoff: Duration::from_millis(100),
+            max_backoff: Duration::from_secs(10),
             statuses: statuses.to_vec(),
-            patience: Duration::from_secs(60),
-            ratio: 0.2,
+            max_retry_after: Duration::from_secs(60),
+            per_call: 0.2,
             per_second: 0.1,
         }
     }
 
-    /// The most attempts of a call, the first one included; 0 and 1 mean no retry. Where servers turn requests away, or close new
-    /// connections at once, the client resends them also without a policy, and that counts.
+    /// Sets the most attempts of a call, the first one included; 0 and 1 mean no retry. Resends that the client makes without a policy
+    /// count if a server turned the request away, or closed a new connection at once.
     #[must_use]
     pub fn attempts(self, attempts: u32) -> Self {
-        Self { attempts, ..self }
+        Self { max_attempts: attempts, ..self }
     }
 
-    /// The wait before the second attempt is a random part of `base`, and twice as much before each further one, up to `most`.
+    /// Sets the backoff. The wait before the second attempt is a random part of `base`. `base` doubles for each further attempt, up to
+    /// `most`.
     #[must_use]
     pub fn backoff(self, base: Duration, most: Duration) -> Self {
-        Self { base, most, ..self }
+        Self { first_backoff: base, max_backoff: most, ..self }
     }
 
-    /// Which statuses are worth another attempt.
+    /// Sets the response statuses that are retried.
     #[must_use]
     pub fn statuses(self, statuses: impl IntoIterator<Item = StatusCode>) -> Self {
         Self { statuses: statuses.into_iter().collect(), ..self }
     }
 
-    /// The longest `Retry-After` that is waited for. Where a server asks for more, its response is that of the call.
+    /// Sets the longest `Retry-After` that is waited for. A response with a longer one is not retried.
     #[must_use]
-    pub fn max_retry_after(self, patience: Duration) -> Self {
-        Self { patience, ..self }
+    pub fn max_retry_after(self, max: Duration) -> Self {
+        Self { max_retry_after: max, ..self }
     }
 
-    /// How many retries there may be among a client's calls: a part of them, 0.2 say, and so many a second besides. A client
-    /// begins with those of a second, and with five at least unless both are 0; it saves up 100 at most.
+    /// Sets the budget that a client's calls share: `per_call` retries for each call, for example 0.2, and `per_second` retries
+    /// for each second. A client begins with the retries of one second, but with five at least unless both are 0. Up to 100
+    /// unused retries are kept.
     #[must_use]
-    pub fn budget(self, ratio: f64, per_second: f64) -> Self {
-        Self { ratio: ratio.max(0.0), per_second: per_second.max(0.0), ..self }
+    pub fn budget(self, per_call: f64, per_second: f64) -> Self {
+        Self { per_call: per_call.max(0.0), per_second: per_second.max(0.0), ..self }
     }
 
-    /// For how long to wait before another attempt, where there is to be one; `random` is from 0 to 1, `wall` the time of day.
+    /// Returns the wait before another attempt; `None` if there is to be none. `random` is from 0 to 1, `wall` is the time of day.
     pub(super) fn wait(
         &self,
         outcome: Outcome<'_>,
@@ -129,25 +141,29 @@ impl RetryPolicy {
         random: f64,
         wall: SystemTime,
     ) -> Option<Duration> {
-        let asked = match outcome {
+        let retry_after = match outcome {
             Outcome::Status(status, headers) if self.statuses.contains(&status) && call.is_idempotent => {
-                retry_after(headers, wall)
+                parse_retry_after(headers, wall)
             }
             Outcome::NotSent => None,
             Outcome::Unknown if call.is_idempotent => None,
             _ => return None,
         };
-        if call.attempts >= self.attempts || !call.is_replayable || asked.is_some_and(|asked| asked > self.patience) {
+        if call.attempts >= self.max_attempts || !call.is_replayable {
             return None;
         }
-        let doubled = 2_u32.checked_pow(call.attempts.saturating_sub(1)).and_then(|times| self.base.checked_mul(times));
-        let backoff = doubled.unwrap_or(self.most).min(self.most).mul_f64(random);
-        Some(asked.map_or(backoff, |asked| asked.max(backoff)))
+        if retry_after.is_some_and(|retry_after| retry_after > self.max_retry_after) {
+            return None;
+        }
+        let doublings = call.attempts.saturating_sub(1);
+        let doubled = 2_u32.checked_pow(doublings).and_then(|factor| self.first_backoff.checked_mul(factor));
+        let backoff = doubled.unwrap_or(self.max_backoff).min(self.max_backoff).mul_f64(random);
+        Some(backoff.max(retry_after.unwrap_or_default()))
     }
 }
 
-/// What a server says about when to come again: seconds, or a date.
-fn retry_after(headers: &HeaderMap, wall: SystemTime) -> Option<Duration> {
+/// Parses a `Retry-After` header: seconds, or a date.
+fn parse_retry_after(headers: &HeaderMap, wall: SystemTime) -> Option<Duration> {
     let text = headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
     match text.parse::<u64>() {
         Ok(seconds) => Some(Duration::from_secs(seconds)),
@@ -156,43 +172,46 @@ fn retry_after(headers: &HeaderMap, wall: SystemTime) -> Option<Duration> {
     }
 }
 
-/// How many retries a client may make at the moment.
+/// The retries that a client may make at the moment.
 #[derive(Debug)]
 pub(super) struct Budget {
-    tokens: f64,
-    since: Instant,
+    retries: f64,
+    /// The time up to which `per_second` was added.
+    updated_at: Instant,
 }
 
-/// The most retries that may be saved up, and the fewest that a client begins with.
-const MOST_SAVED: f64 = 100.0;
-const FIRST_SAVED: f64 = 5.0;
+/// The most retries that a budget holds.
+const MAX_SAVED: f64 = 100.0;
+/// The fewest retries that a budget begins with, unless it is empty for ever.
+const MIN_FIRST_SAVED: f64 = 5.0;
 
 impl Budget {
     pub(super) fn new(policy: &RetryPolicy, now: Instant) -> Self {
-        let has_any = policy.ratio > 0.0 || policy.per_second > 0.0;
-        let tokens = if has_any { policy.per_second.clamp(FIRST_SAVED, MOST_SAVED) } else { 0.0 };
-        Self { tokens, since: now }
+        let grows = policy.per_call > 0.0 || policy.per_second > 0.0;
+        let retries = if grows { policy.per_second.clamp(MIN_FIRST_SAVED, MAX_SAVED) } else { 0.0 };
+        Self { retries, updated_at: now }
     }
 
-    /// A call begins.
+    /// Adds the share of a retry that a new call brings.
     pub(super) fn deposit(&mut self, policy: &RetryPolicy, now: Instant) {
-        self.add(policy.ratio, policy, now);
+        self.add(policy.per_call, policy, now);
     }
 
-    /// Whether there may be a retry now.
+    /// Takes a retry out. Returns false if there is none left.
     pub(super) fn withdraw(&mut self, policy: &RetryPolicy, now: Instant) -> bool {
         self.add(0.0, policy, now);
-        let is_enough = self.tokens >= 1.0;
-        if is_enough {
-            self.tokens -= 1.0;
+        if self.retries < 1.0 {
+            return false;
         }
-        is_enough
+        self.retries -= 1.0;
+        true
     }
 
-    fn add(&mut self, tokens: f64, policy: &RetryPolicy, now: Instant) {
-        let seconds = now.saturating_duration_since(self.since).as_secs_f64();
-        self.since = self.since.max(now);
-        self.tokens = (self.tokens + tokens + seconds * policy.per_second).min(MOST_SAVED);
+    /// Adds `retries`, and those for the time since the last update.
+    fn add(&mut self, retries: f64, policy: &RetryPolicy, now: Instant) {
+        let seconds = now.saturating_duration_since(self.updated_at).as_secs_f64();
+        self.updated_at = self.updated_at.max(now);
+        self.retries = (self.retries + retries + seconds * policy.per_second).min(MAX_SAVED);
     }
 }
 
@@ -213,12 +232,12 @@ mod tests {
         RetryPolicy::new().wait(outcome, call, 1.0, EPOCH)
     }
 
-    fn says(retry_after: &'static str) -> HeaderMap {
-        HeaderMap::from_iter([(RETRY_AFTER, HeaderValue::from_static(retry_after))])
+    fn with_retry_after(value: &'static str) -> HeaderMap {
+        HeaderMap::from_iter([(RETRY_AFTER, HeaderValue::from_static(value))])
     }
 
     #[test]
-    fn what_may_have_happened_is_repeated_where_that_does_no_harm() {
+    fn a_request_that_may_have_been_processed_is_retried_if_it_is_idempotent() {
         let none = HeaderMap::new();
         let busy = Outcome::Status(StatusCode::SERVICE_UNAVAILABLE, &none);
         let post = CallSoFar { is_idempotent: false, ..FIRST };
@@ -236,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn the_wait_doubles_is_random_and_ends() {
+    fn the_backoff_doubles_is_random_and_ends() {
         let policy = RetryPolicy::new().attempts(100);
         let after = |attempts, random| {
             policy.wait(Outcome::NotSent, CallSoFar { attempts, ..FIRST }, random, EPOCH).map(|wait| wait.as_millis())
@@ -253,39 +272,39 @@ mod tests {
     }
 
     #[test]
-    fn a_server_says_when_to_come_again_in_both_forms() {
+    fn retry_after_is_seconds_or_a_date() {
         let busy = |headers: &HeaderMap, wall| {
             RetryPolicy::new().wait(Outcome::Status(StatusCode::TOO_MANY_REQUESTS, headers), FIRST, 1.0, wall)
         };
-        assert_eq!(busy(&says("7"), EPOCH), Some(ms(7_000)));
-        assert_eq!(busy(&says("0"), EPOCH), Some(ms(100)), "the backoff is the least");
-        assert_eq!(busy(&says("60"), EPOCH), Some(ms(60_000)));
-        assert_eq!(busy(&says("61"), EPOCH), None, "it is not waited for that long");
-        let date = says("Thu, 01 Jan 1970 00:00:30 GMT");
+        assert_eq!(busy(&with_retry_after("7"), EPOCH), Some(ms(7_000)));
+        assert_eq!(busy(&with_retry_after("0"), EPOCH), Some(ms(100)), "the backoff is the shortest wait");
+        assert_eq!(busy(&with_retry_after("60"), EPOCH), Some(ms(60_000)));
+        assert_eq!(busy(&with_retry_after("61"), EPOCH), None, "longer than the limit");
+        let date = with_retry_after("Thu, 01 Jan 1970 00:00:30 GMT");
         assert_eq!(busy(&date, EPOCH), Some(ms(30_000)));
         assert_eq!(busy(&date, EPOCH + ms(20_000)), Some(ms(10_000)));
-        assert_eq!(busy(&date, EPOCH + ms(90_000)), Some(ms(100)), "that was before");
+        assert_eq!(busy(&date, EPOCH + ms(90_000)), Some(ms(100)), "a date in the past");
         for nonsense in ["", "soon", "-1", "1.5", "99999999999999999999999"] {
-            assert_eq!(busy(&says(nonsense), EPOCH), Some(ms(100)), "{nonsense}");
+            assert_eq!(busy(&with_retry_after(nonsense), EPOCH), Some(ms(100)), "{nonsense}");
         }
     }
 
     #[test]
-    fn an_outage_makes_no_storm() {
+    fn the_budget_keeps_retries_of_an_outage_to_a_fifth() {
         let policy = RetryPolicy::new();
         let start = crate::clock::now();
         let mut budget = Budget::new(&policy, start);
         let mut retries = 0;
-        // 10,000 calls in 10 s, each of which would be made twice more.
+        // 10,000 calls in 10 s, each of which would be retried twice.
         for call in 0..10_000 {
             let now = start + ms(call);
             budget.deposit(&policy, now);
             retries += (0..2).filter(|_| budget.withdraw(&policy, now)).count();
         }
-        assert!((2_000..=2_010).contains(&retries), "a fifth, those saved up, and one in ten seconds: {retries}");
+        assert!((2_000..=2_010).contains(&retries), "a fifth, the first five, and one for ten seconds: {retries}");
         let none = RetryPolicy::new().budget(0.0, 0.0);
         assert!(!Budget::new(&none, start).withdraw(&none, start + ms(1_000_000)));
-        // What was not used is saved, but not for ever.
+        // Unused retries are kept, up to a limit.
         let mut saved = Budget::new(&policy, start);
         let later = start + ms(10_000_000);
         assert_eq!((0..1_000).filter(|_| saved.withdraw(&policy, later)).count(), 100);

@@ -46,7 +46,7 @@ pub(super) async fn send(call: &mut Call<'_>) -> Result<Answer> {
         call.hold_drain();
         // Before the event: observers see the connection returned, then the resend.
         drop(lease);
-        call.attempts.resent(resend);
+        call.attempts.count_resend(resend);
         call.trace.emit(Event::Retried { cause: resend.cause });
         if !resend.wait.is_zero() {
             clock::sleep_until(clock::now().checked_add(resend.wait)).await;
