@@ -1,6 +1,6 @@
 //! The client: requests in, responses out.
 //!
-//! A file calls those below it in this list, never one above it:
+//! A file calls files further down in this list, and none further up:
 //!
 //! | files | what they hold |
 //! |---|---|
@@ -15,9 +15,10 @@
 //! | `answer.rs` | a response during its call, which may not be the last one |
 //! | `inner.rs` | what all calls of a client share |
 //! | `dns_watch.rs` | a task that tells the pool of changed DNS answers |
-//! | `body/` | bodies on their way, and the connection's way back to the pool |
+//! | `body/`: `reader.rs` and what it calls | bodies of responses, and the connection's way back to the pool |
 //! | `dialer.rs` | how the pool opens connections |
-//! | `request.rs`, `request_checks.rs`, `into_url.rs` | a request, and what must not be sent |
+//! | `request_checks.rs`, `request.rs`, `into_url.rs` | a request, and what must not be sent |
+//! | `body/`: `outgoing.rs` and what it calls | bodies of requests |
 //! | `retry_policy.rs`, `redirect_policy.rs`, `safe_to_resend.rs`, `keep_alive.rs`, `deadlines.rs` | rules that know no connection; time limits |
 
 mod answer;

@@ -25,10 +25,10 @@ use crate::origin::{Origin, OriginError};
 /// let client = speeddial::Client::builder().redirect(within).build();
 /// ```
 #[derive(Clone)]
-pub struct RedirectPolicy(Kind);
+pub struct RedirectPolicy(PolicyKind);
 
 #[derive(Clone)]
-enum Kind {
+enum PolicyKind {
     Limited(usize),
     SameOrigin,
     Custom(Arc<dyn Fn(&Redirect<'_>) -> RedirectAction + Send + Sync>),
@@ -42,22 +42,22 @@ const CUSTOM_LIMIT: usize = 100;
 impl RedirectPolicy {
     /// Follows no redirects. The response of a redirect is that of the call.
     pub fn none() -> Self {
-        Self(Kind::Limited(0))
+        Self(PolicyKind::Limited(0))
     }
 
     /// Follows up to `max` redirects. One more is an error, but a limit of 0 is the same as [`none`](Self::none).
     pub fn limited(max: usize) -> Self {
-        Self(Kind::Limited(max))
+        Self(PolicyKind::Limited(max))
     }
 
     /// Follows up to 10 redirects to the same scheme, host and port. The response of any other redirect is that of the call.
     pub fn same_origin() -> Self {
-        Self(Kind::SameOrigin)
+        Self(PolicyKind::SameOrigin)
     }
 
     /// Asks `decide` about each redirect. A call follows up to 100 redirects.
     pub fn custom(decide: impl Fn(&Redirect<'_>) -> RedirectAction + Send + Sync + 'static) -> Self {
-        Self(Kind::Custom(Arc::new(decide)))
+        Self(PolicyKind::Custom(Arc::new(decide)))
     }
 }
 
@@ -70,9 +70,9 @@ impl Default for RedirectPolicy {
 impl fmt::Debug for RedirectPolicy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
-            Kind::Limited(max) => write!(f, "RedirectPolicy(limited to {max})"),
-            Kind::SameOrigin => f.write_str("RedirectPolicy(same origin)"),
-            Kind::Custom(_) => f.write_str("RedirectPolicy(custom)"),
+            PolicyKind::Limited(max) => write!(f, "RedirectPolicy(limited to {max})"),
+            PolicyKind::SameOrigin => f.write_str("RedirectPolicy(same origin)"),
+            PolicyKind::Custom(_) => f.write_str("RedirectPolicy(custom)"),
         }
     }
 }
@@ -151,7 +151,7 @@ pub(super) fn next_request(
     headers: &HeaderMap,
 ) -> Result<Option<NextRequest>, RedirectError> {
     let (Some(from), Some(location)) = (chain.last(), headers.get(LOCATION)) else { return Ok(None) };
-    if !matches!(status.as_u16(), 301 | 302 | 303 | 307 | 308) || matches!(policy.0, Kind::Limited(0)) {
+    if !matches!(status.as_u16(), 301 | 302 | 303 | 307 | 308) || matches!(policy.0, PolicyKind::Limited(0)) {
         return Ok(None);
     }
     let text = std::str::from_utf8(location.as_bytes()).map_err(|_| RedirectError::NotText)?;
@@ -162,11 +162,11 @@ pub(super) fn next_request(
     // Credentials in a location are the server's, not the user's. They are not sent, and the policy does not see them.
     drop(Credentials::take(&mut url));
     let limit = match &policy.0 {
-        Kind::Limited(max) => *max,
-        Kind::SameOrigin if url.origin() != from.origin() => return Ok(None),
-        Kind::SameOrigin => DEFAULT_LIMIT,
-        Kind::Custom(_) if chain.len() > CUSTOM_LIMIT => CUSTOM_LIMIT,
-        Kind::Custom(decide) => match decide(&Redirect { status, next: &url, chain }) {
+        PolicyKind::Limited(max) => *max,
+        PolicyKind::SameOrigin if url.origin() != from.origin() => return Ok(None),
+        PolicyKind::SameOrigin => DEFAULT_LIMIT,
+        PolicyKind::Custom(_) if chain.len() > CUSTOM_LIMIT => CUSTOM_LIMIT,
+        PolicyKind::Custom(decide) => match decide(&Redirect { status, next: &url, chain }) {
             RedirectAction::Follow => CUSTOM_LIMIT,
             RedirectAction::Stop => return Ok(None),
             RedirectAction::Refuse(why) => return Err(RedirectError::Refused(why)),

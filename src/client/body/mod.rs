@@ -58,9 +58,9 @@ use crate::error::Cause;
 /// let body = Body::wrap_stream(futures_util::stream::iter(pieces));
 /// assert_eq!((body.as_bytes(), body.content_length()), (None, None));
 /// ```
-pub struct Body(Content);
+pub struct Body(BodyKind);
 
-enum Content {
+enum BodyKind {
     Bytes(Bytes),
     Streamed(Box<Streamed>),
 }
@@ -78,7 +78,7 @@ impl Body {
         }
         let Some(body) = body.filter(|body| !body.is_end_stream()) else { return Self::default() };
         let length = body.size_hint().exact();
-        Self(Content::Streamed(Streamed::new(Wrapped(Box::pin(body)), length, true)))
+        Self(BodyKind::Streamed(Streamed::new(Wrapped(Box::pin(body)), length, true)))
     }
 
     /// Creates a body of unknown length from a stream of pieces. Over HTTP/1.1 it is sent in chunks. Empty pieces are skipped.
@@ -86,7 +86,7 @@ impl Body {
     where
         S: TryStream<Ok: Into<Bytes>, Error: Into<Cause>> + Send + 'static,
     {
-        Self(Content::Streamed(Streamed::new(Pieces(Box::pin(pieces)), None, false)))
+        Self(BodyKind::Streamed(Streamed::new(Pieces(Box::pin(pieces)), None, false)))
     }
 
     /// Creates a body of `length` bytes from a stream of pieces. The request fails if the pieces have another length.
@@ -97,7 +97,7 @@ impl Body {
     where
         S: TryStream<Ok: Into<Bytes>, Error: Into<Cause>> + Send + 'static,
     {
-        Self(Content::Streamed(Streamed::new(Pieces(Box::pin(pieces)), Some(length), false)))
+        Self(BodyKind::Streamed(Streamed::new(Pieces(Box::pin(pieces)), Some(length), false)))
     }
 
     /// Sets the trailers that follow the body (RFC 9110 §6.5), in place of any it had. Over HTTP/1.1 a body with trailers is sent
@@ -105,60 +105,60 @@ impl Body {
     #[must_use]
     pub fn with_trailers(self, trailers: HeaderMap) -> Self {
         let mut streamed = match self.0 {
-            Content::Streamed(streamed) => streamed,
-            Content::Bytes(bytes) => {
+            BodyKind::Streamed(streamed) => streamed,
+            BodyKind::Bytes(bytes) => {
                 let pieces = futures_util::stream::iter([Ok::<_, Cause>(bytes)]);
                 Streamed::new(Pieces(Box::pin(pieces)), None, false)
             }
         };
         streamed.set_trailers(trailers);
-        Self(Content::Streamed(streamed))
+        Self(BodyKind::Streamed(streamed))
     }
 
     /// Returns the bytes of the body; `None` if it is a stream.
     pub fn as_bytes(&self) -> Option<&[u8]> {
         match &self.0 {
-            Content::Bytes(bytes) => Some(bytes),
-            Content::Streamed(_) => None,
+            BodyKind::Bytes(bytes) => Some(bytes),
+            BodyKind::Streamed(_) => None,
         }
     }
 
     /// Returns the length of the body in bytes; `None` if it is a stream of unknown length.
     pub fn content_length(&self) -> Option<u64> {
         match &self.0 {
-            Content::Bytes(bytes) => Some(bytes.len() as u64),
-            Content::Streamed(streamed) => streamed.length(),
+            BodyKind::Bytes(bytes) => Some(bytes.len() as u64),
+            BodyKind::Streamed(streamed) => streamed.length(),
         }
     }
 
     /// Clones the body; `None` if it is a stream.
     pub fn try_clone(&self) -> Option<Self> {
         match &self.0 {
-            Content::Bytes(bytes) => Some(bytes.clone().into()),
-            Content::Streamed(_) => None,
+            BodyKind::Bytes(bytes) => Some(bytes.clone().into()),
+            BodyKind::Streamed(_) => None,
         }
     }
 
     /// Returns true if the body is known to have no bytes and no trailers.
     pub(super) fn is_empty(&self) -> bool {
-        matches!(&self.0, Content::Bytes(bytes) if bytes.is_empty())
+        matches!(&self.0, BodyKind::Bytes(bytes) if bytes.is_empty())
     }
 
     pub(super) fn is_streamed(&self) -> bool {
-        matches!(self.0, Content::Streamed(_))
+        matches!(self.0, BodyKind::Streamed(_))
     }
 
     /// Returns the trailers that were set with [`with_trailers`](Self::with_trailers).
     pub(super) fn trailers(&self) -> Option<&HeaderMap> {
         match &self.0 {
-            Content::Bytes(_) => None,
-            Content::Streamed(streamed) => streamed.trailers(),
+            BodyKind::Bytes(_) => None,
+            BodyKind::Streamed(streamed) => streamed.trailers(),
         }
     }
 
     /// Makes a stream fail unless it has this length. Bytes keep their own.
     pub(super) fn require_length(&mut self, length: u64) {
-        if let Content::Streamed(streamed) = &mut self.0 {
+        if let BodyKind::Streamed(streamed) = &mut self.0 {
             streamed.require_length(length);
         }
     }
@@ -166,7 +166,7 @@ impl Body {
     /// Takes off the first `size` bytes; `None` if the body has no more than that, or is a stream.
     pub(super) fn split(&mut self, size: usize) -> Option<Bytes> {
         match &mut self.0 {
-            Content::Bytes(bytes) if bytes.len() > size => Some(bytes.split_to(size)),
+            BodyKind::Bytes(bytes) if bytes.len() > size => Some(bytes.split_to(size)),
             _ => None,
         }
     }
@@ -181,16 +181,16 @@ impl Default for Body {
 impl fmt::Debug for Body {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (&self.0, self.content_length()) {
-            (Content::Bytes(bytes), _) => write!(f, "Body({} bytes)", bytes.len()),
-            (Content::Streamed(_), Some(length)) => write!(f, "Body(stream of {length} bytes)"),
-            (Content::Streamed(_), None) => f.write_str("Body(stream)"),
+            (BodyKind::Bytes(bytes), _) => write!(f, "Body({} bytes)", bytes.len()),
+            (BodyKind::Streamed(_), Some(length)) => write!(f, "Body(stream of {length} bytes)"),
+            (BodyKind::Streamed(_), None) => f.write_str("Body(stream)"),
         }
     }
 }
 
 impl From<Bytes> for Body {
     fn from(bytes: Bytes) -> Self {
-        Self(Content::Bytes(bytes))
+        Self(BodyKind::Bytes(bytes))
     }
 }
 
@@ -224,25 +224,25 @@ impl http_body::Body for Body {
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Cause>>> {
         match &mut self.0 {
-            Content::Bytes(bytes) => {
+            BodyKind::Bytes(bytes) => {
                 let bytes = std::mem::take(bytes);
                 Poll::Ready((!bytes.is_empty()).then(|| Ok(Frame::data(bytes))))
             }
-            Content::Streamed(streamed) => streamed.poll_frame(cx),
+            BodyKind::Streamed(streamed) => streamed.poll_frame(cx),
         }
     }
 
     fn is_end_stream(&self) -> bool {
         match &self.0 {
-            Content::Bytes(bytes) => bytes.is_empty(),
-            Content::Streamed(streamed) => streamed.is_end_stream(),
+            BodyKind::Bytes(bytes) => bytes.is_empty(),
+            BodyKind::Streamed(streamed) => streamed.is_end_stream(),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match &self.0 {
-            Content::Bytes(bytes) => SizeHint::with_exact(bytes.len() as u64),
-            Content::Streamed(streamed) => streamed.size_hint(),
+            BodyKind::Bytes(bytes) => SizeHint::with_exact(bytes.len() as u64),
+            BodyKind::Streamed(streamed) => streamed.size_hint(),
         }
     }
 }

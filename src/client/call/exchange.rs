@@ -8,7 +8,7 @@ use http::StatusCode;
 use hyper::body::Incoming;
 
 use super::message;
-use super::state::Call;
+use super::state::{Call, CurrentRequest};
 use crate::client::body::{OutgoingBody, Upload};
 use crate::client::deadlines::{Deadlines, Timeouts};
 use crate::client::dialer::Dialer;
@@ -56,13 +56,8 @@ pub(super) async fn exchange(call: &mut Call<'_>, lease: &mut Lease<Dialer>, sin
     }
     match sent {
         Ok(mut result) => {
-            if let Err(failed) = &mut result
-                && !call.request.body_is_replayable()
-                && upload.as_deref().is_some_and(|upload| !upload.is_begun())
-                && let Some(unsent) = &mut failed.unsent
-            {
-                let body = std::mem::replace(unsent.body_mut(), OutgoingBody::empty());
-                call.request.put_back(body.into_body());
+            if let Err(failed) = &mut result {
+                put_unsent_back(&mut call.request, failed, upload.as_deref());
             }
             Ok(Exchanged { result, upload, times })
         }
@@ -70,6 +65,18 @@ pub(super) async fn exchange(call: &mut Call<'_>, lease: &mut Lease<Dialer>, sin
             lease.retire_if_silent(progress);
             Err(Error::silence(&call.request.origin, call.trace.phase(), what, limit))
         }
+    }
+}
+
+/// Puts a stream back into the request if hyper returned the message and none of the stream was read.
+fn put_unsent_back(request: &mut CurrentRequest, failed: &mut SendError<OutgoingBody>, upload: Option<&Upload>) {
+    let is_unread = upload.is_some_and(|upload| !upload.is_begun());
+    if let Some(message) = &mut failed.unsent
+        && is_unread
+        && !request.body_is_replayable()
+    {
+        let body = std::mem::replace(message.body_mut(), OutgoingBody::empty());
+        request.put_back(body.into_body());
     }
 }
 

@@ -1,6 +1,7 @@
 //! Resends: the request is sent again if the server cannot have acted on it, or may act on it twice.
 
 use std::io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, NotConnected, TimedOut, UnexpectedEof};
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::{StatusCode, Version};
@@ -59,7 +60,7 @@ fn answer(
     call: &Call<'_>,
     lease: Lease<Dialer>,
     response: http::Response<Incoming>,
-    upload: Option<std::sync::Arc<Upload>>,
+    upload: Option<Arc<Upload>>,
     times: Times,
 ) -> Answer {
     let (head, incoming) = response.into_parts();
