@@ -52,7 +52,24 @@ pub(crate) struct ReturnGuard {
     keep_alive: KeepAlive,
 }
 
+/// A response's body that has ended, as far as its connection depends on it.
+#[derive(Debug, Clone, Copy)]
+struct EndedBody {
+    protocol: Protocol,
+    /// True if the server closes the connection after the response.
+    is_last: bool,
+    /// True if a part of the request still waits to be written over HTTP/1.1.
+    request_is_unwritten: bool,
+    /// True if the server answered in place of a 100 (Continue).
+    upload_is_unwanted: bool,
+    /// True if the request has no body, or none that is still being sent.
+    upload_is_over: bool,
+    /// True if the connection can take the next request.
+    is_ready: bool,
+}
+
 /// The next step of a connection whose response is over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum NextStep {
     Close(CloseCause),
     /// Return the connection to the pool.
@@ -60,7 +77,30 @@ enum NextStep {
     /// Return the connection when it is ready and the request's body is over.
     ReturnWhenReady,
     /// Free the stream when the request's body is over.
-    FreeAfter(Arc<Upload>),
+    FreeAfterUpload,
+}
+
+impl EndedBody {
+    /// Decides by the table above.
+    fn next_step(self) -> NextStep {
+        if self.is_last && self.protocol == Protocol::Http1 {
+            return NextStep::Close(CloseCause::PeerAsked);
+        }
+        if self.request_is_unwritten {
+            // The next request would wait behind the rest of this one, which the server may never read.
+            return NextStep::Close(CloseCause::Unfinished);
+        }
+        if self.upload_is_unwanted {
+            // The server still expects the body, which was not sent.
+            return NextStep::Close(CloseCause::Unfinished);
+        }
+        match (self.upload_is_over, self.protocol) {
+            // The server may want the rest all the same (RFC 9113 §8.1), and the stream counts as long.
+            (false, Protocol::Http2) => NextStep::FreeAfterUpload,
+            (true, _) if self.is_ready => NextStep::Return,
+            _ => NextStep::ReturnWhenReady,
+        }
+    }
 }
 
 impl ReturnGuard {
@@ -75,37 +115,27 @@ impl ReturnGuard {
 
     /// Returns the connection after the end of the body.
     pub(super) fn finish(self, now: Instant) {
-        match self.next_step() {
+        match self.ended().next_step() {
             NextStep::Close(cause) => self.lease.end(cause),
             NextStep::Return => self.lease.give_back_at(now, self.keep_alive.idle),
             NextStep::ReturnWhenReady => self.return_when_ready(),
-            NextStep::FreeAfter(upload) => free_after(upload, self.lease),
+            NextStep::FreeAfterUpload => {
+                let upload = self.upload.expect("a body that is not over is an upload");
+                free_after(upload, self.lease);
+            }
         }
     }
 
-    /// Decides by the table above.
-    fn next_step(&self) -> NextStep {
+    fn ended(&self) -> EndedBody {
         let conn = self.lease.conn();
-        let protocol = conn.protocol();
-        if self.keep_alive.is_last && protocol == Protocol::Http1 {
-            return NextStep::Close(CloseCause::PeerAsked);
-        }
-        if self.has_sent_body && conn.written().is_some_and(|(_, nothing_waits)| !nothing_waits) {
-            // The next request would wait behind the rest of this one, which the server may never read.
-            return NextStep::Close(CloseCause::Unfinished);
-        }
-        let Some(upload) = &self.upload else {
-            return if conn.is_ready() { NextStep::Return } else { NextStep::ReturnWhenReady };
-        };
-        if upload.is_unwanted() {
-            // The server still expects the body, which was not sent.
-            return NextStep::Close(CloseCause::Unfinished);
-        }
-        match (upload.is_over(), protocol) {
-            // The server may want the rest all the same (RFC 9113 §8.1), and the stream counts as long.
-            (false, Protocol::Http2) => NextStep::FreeAfter(upload.clone()),
-            (true, _) if conn.is_ready() => NextStep::Return,
-            _ => NextStep::ReturnWhenReady,
+        let upload = self.upload.as_deref();
+        EndedBody {
+            protocol: conn.protocol(),
+            is_last: self.keep_alive.is_last,
+            request_is_unwritten: self.has_sent_body && conn.written().is_some_and(|(_, nothing_waits)| !nothing_waits),
+            upload_is_unwanted: upload.is_some_and(Upload::is_unwanted),
+            upload_is_over: upload.is_none_or(Upload::is_over),
+            is_ready: conn.is_ready(),
         }
     }
 
@@ -228,5 +258,49 @@ impl Future for Drain {
             }
         }
         Poll::Ready(false)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A response that ended on a connection which is ready.
+    const READY: EndedBody = EndedBody {
+        protocol: Protocol::Http1,
+        is_last: false,
+        request_is_unwritten: false,
+        upload_is_unwanted: false,
+        upload_is_over: true,
+        is_ready: true,
+    };
+    const HTTP2: EndedBody = EndedBody { protocol: Protocol::Http2, ..READY };
+
+    #[test]
+    fn a_connection_that_is_ready_is_returned() {
+        assert_eq!(READY.next_step(), NextStep::Return);
+        assert_eq!(HTTP2.next_step(), NextStep::Return);
+        assert_eq!(EndedBody { is_ready: false, ..READY }.next_step(), NextStep::ReturnWhenReady);
+    }
+
+    #[test]
+    fn a_connection_that_the_server_closes_is_closed() {
+        let last = EndedBody { is_last: true, ..READY };
+        assert_eq!(last.next_step(), NextStep::Close(CloseCause::PeerAsked));
+        assert_eq!(EndedBody { protocol: Protocol::Http2, ..last }.next_step(), NextStep::Return, "no such header");
+    }
+
+    #[test]
+    fn a_connection_with_an_unfinished_request_is_closed() {
+        let unwritten = EndedBody { request_is_unwritten: true, ..READY };
+        assert_eq!(unwritten.next_step(), NextStep::Close(CloseCause::Unfinished));
+        let unwanted = EndedBody { upload_is_unwanted: true, ..READY };
+        assert_eq!(unwanted.next_step(), NextStep::Close(CloseCause::Unfinished));
+    }
+
+    #[test]
+    fn a_request_that_is_still_being_sent_is_waited_for() {
+        assert_eq!(EndedBody { upload_is_over: false, ..READY }.next_step(), NextStep::ReturnWhenReady);
+        assert_eq!(EndedBody { upload_is_over: false, ..HTTP2 }.next_step(), NextStep::FreeAfterUpload);
     }
 }

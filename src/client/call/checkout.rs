@@ -21,10 +21,10 @@ use crate::trace::{CloseCause, Event, Trace};
 const MAX_LOST_DIALS: u32 = 4;
 
 /// The pause before the last attempt of a call that lost two connections, if it gets a used one.
-const REST: Duration = Duration::from_millis(10);
+const LAST_ATTEMPT_PAUSE: Duration = Duration::from_millis(10);
 
 /// The idle time below which a connection is not checked before use, if the request can be repeated: the check costs 2 µs.
-const IDLE_MOMENT: Duration = Duration::from_micros(250);
+const MAX_UNCHECKED_IDLE: Duration = Duration::from_micros(250);
 
 /// The interval at which a request that left the queue for a dial checks if it is in the queue again.
 const RECHECK_INTERVAL: Duration = Duration::from_millis(100);
@@ -39,7 +39,7 @@ pub(super) async fn lease(call: &mut Call<'_>, failed_on: Option<u64>) -> Result
     let mut at_once = now;
     let mut queued_at = None;
     call.is_new = false;
-    let lease = loop {
+    let mut lease = loop {
         let begun = now.is_none();
         let asked_at = now.take().unwrap_or_else(clock::now);
         call.check_deadline(asked_at)?;
@@ -56,29 +56,29 @@ pub(super) async fn lease(call: &mut Call<'_>, failed_on: Option<u64>) -> Result
         if queued_at.is_some() {
             at_once = None;
         }
-        let unchecked_idle = if is_repeatable && failed_on.is_none() { IDLE_MOMENT } else { Duration::ZERO };
+        let unchecked_idle = if is_repeatable && failed_on.is_none() { MAX_UNCHECKED_IDLE } else { Duration::ZERO };
         if lease.is_fresh() || lease.idle() < unchecked_idle {
             break lease;
         }
         at_once = None;
         if call.attempts.next_is_the_last() && Handle::try_current().is_ok() {
             // A server that closes its connections right after each response has done so by then, and it is noticed below.
-            clock::sleep_until(clock::now().checked_add(REST)).await;
+            clock::sleep_until(clock::now().checked_add(LAST_ATTEMPT_PAUSE)).await;
         }
         if lease.conn().is_alive().await {
             break lease;
         }
         lease.retire(CloseCause::Peer);
     };
-    // A call that got its connection at once has not taken any time yet.
+    // If the call got its connection at once, no time has passed since its start.
     let leased_at = at_once.unwrap_or_else(clock::now);
     call.check_deadline(leased_at)?;
-    Ok((announce(call, lease, leased_at, queued_at), leased_at))
+    announce(call, &mut lease, leased_at, queued_at);
+    Ok((lease, leased_at))
 }
 
 /// Tells observers, and the DNS cache, that the call has its connection.
-#[inline]
-fn announce(call: &Call<'_>, mut lease: Lease<Dialer>, at: Instant, queued_at: Option<Instant>) -> Lease<Dialer> {
+fn announce(call: &Call<'_>, lease: &mut Lease<Dialer>, at: Instant, queued_at: Option<Instant>) {
     lease.told(call.trace.own());
     let conn = lease.conn();
     conn.used(at);
@@ -93,7 +93,6 @@ fn announce(call: &Call<'_>, mut lease: Lease<Dialer>, at: Instant, queued_at: O
         freed: lease.is_freed(),
     };
     call.trace.emit_at(at, event);
-    lease
 }
 
 /// Returns the error of a call that got no connection.
