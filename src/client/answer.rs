@@ -24,8 +24,8 @@ use crate::trace::Trace;
 /// A response that may not be the last one of its call. Dropped, it closes its connection, or its HTTP/2 stream.
 pub(super) struct Answer(Box<ResponseData>);
 
-/// A response's head, body and call. Boxed, because it is large and moves through many functions. So are the trailers, because
-/// few responses have any, and the room for them would be copied all the same.
+/// A response's head, body and call. Boxed, because it is large and moves through many functions. So are the trailers,
+/// because few responses have any, and the room for them would be copied all the same.
 pub(super) struct ResponseData {
     pub(super) head: Parts,
     /// The call of the response; `None` until the call is over.
@@ -78,7 +78,8 @@ impl Answer {
     pub(super) fn decompressed(mut self, decompression: Decompression) -> Result<Self> {
         let ResponseData { head, content, .. } = &mut *self.0;
         let Some(reader) = content.reader() else { return Ok(self) };
-        // The headers of a response without a body describe the body that another request would get. They stay as they are.
+        // The headers of a response without a body describe the body that another request would get. They stay as they
+        // are.
         if matches!(head.status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED) || reader.is_empty() {
             return Ok(self);
         }

@@ -33,7 +33,8 @@ use crate::tls::TlsConfig;
 use crate::trace::{Hooks, Observer, Own};
 use crate::transport::Transport;
 
-/// The default limit for headers and for pauses of a body. The same as in undici: slow APIs work, and nothing hangs for ever.
+/// The default limit for headers and for pauses of a body. The same as in undici: slow APIs work, and nothing hangs for
+/// ever.
 const SILENCE_TIMEOUT: Duration = Duration::from_secs(300);
 
 impl Client {
@@ -116,7 +117,8 @@ impl fmt::Debug for ClientBuilder {
 }
 
 impl ClientBuilder {
-    /// Sets the resolver of names, with a DNS cache of the client's own in front of it. [`HickoryResolver::system`] by default.
+    /// Sets the resolver of names, with a DNS cache of the client's own in front of it. [`HickoryResolver::system`] by
+    /// default.
     pub fn resolver(self, resolver: impl Resolve) -> Self {
         self.dns_cache(CachedResolver::new(resolver))
     }
@@ -145,8 +147,8 @@ impl ClientBuilder {
 
     /// Sets the longest time that opening a connection may take, from the DNS lookup to the handshake. 10 s by default.
     ///
-    /// The addresses of a name share this time. If it is short or there are many, the next address is tried sooner than the usual
-    /// 250 ms after the last one, but not within 10 ms (RFC 8305 §5).
+    /// The addresses of a name share this time. If it is short or there are many, the next address is tried sooner than
+    /// the usual 250 ms after the last one, but not within 10 ms (RFC 8305 §5).
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.connect.timeout = timeout;
         self
@@ -159,8 +161,8 @@ impl ClientBuilder {
         self
     }
 
-    /// Sets the longest time that the TLS handshake with one address may take before the next address is tried. 5 s by default. While
-    /// there are other addresses, it is at most half of the rest of the connect timeout.
+    /// Sets the longest time that the TLS handshake with one address may take before the next address is tried. 5 s by
+    /// default. While there are other addresses, it is at most half of the rest of the connect timeout.
     #[cfg(feature = "__tls")]
     pub fn tls_timeout(mut self, timeout: Duration) -> Self {
         self.connect.tls_timeout = timeout;
@@ -169,9 +171,9 @@ impl ClientBuilder {
 
     /// Adds a proxy, and turns those of the environment off.
     ///
-    /// A request goes through the first added proxy that applies to it, and directly if none does. By default the environment's
-    /// proxies are used: `HTTP_PROXY`, `HTTPS_PROXY` and `ALL_PROXY`, except for hosts in `NO_PROXY` and for the local machine, as
-    /// in Go.
+    /// A request goes through the first added proxy that applies to it, and directly if none does. By default the
+    /// environment's proxies are used: `HTTP_PROXY`, `HTTPS_PROXY` and `ALL_PROXY`, except for hosts in `NO_PROXY` and
+    /// for the local machine, as in Go.
     pub fn proxy(mut self, proxy: Proxy) -> Self {
         self.connect.proxies.add(proxy);
         self
@@ -183,13 +185,13 @@ impl ClientBuilder {
         self
     }
 
-    /// Connects to this Unix domain socket for every request, whatever the host in its URL. Names are not looked up, and proxies are
-    /// not used. On Linux a dial that finds the socket's backlog full waits for room, up to the
+    /// Connects to this Unix domain socket for every request, whatever the host in its URL. Names are not looked up,
+    /// and proxies are not used. On Linux a dial that finds the socket's backlog full waits for room, up to the
     /// [`connect_timeout`](Self::connect_timeout).
     ///
     /// # Errors
-    /// [`build`](Self::build) refuses settings that would have no effect beside it: a transport, a proxy, a choice of addresses, or
-    /// a rule for them.
+    /// [`build`](Self::build) refuses settings that would have no effect beside it: a transport, a proxy, a choice of
+    /// addresses, or a rule for them.
     #[cfg(unix)]
     pub fn unix_socket(mut self, path: impl AsRef<std::path::Path>) -> Self {
         self.connect.unix_socket = Some(path.as_ref().into());
@@ -202,12 +204,14 @@ impl ClientBuilder {
         self
     }
 
-    /// Connects only to addresses of the public internet: not to loopback, private, link-local, carrier or documentation addresses
-    /// (RFC 6890), in whichever form they are written. For clients whose URLs come from strangers.
+    /// Connects only to addresses of the public internet: not to loopback, private, link-local, carrier or
+    /// documentation addresses (RFC 6890), in whichever form they are written. For clients whose URLs come from
+    /// strangers.
     ///
-    /// The rule applies to the address of every attempt, after resolution, so a name cannot be rebound to a private address. A proxy
-    /// that gets names resolves them itself, and this rule does not see the addresses; add [`no_proxy`](Self::no_proxy) if that
-    /// matters. An address must pass this rule and those of [`allow_addresses`](Self::allow_addresses).
+    /// The rule applies to the address of every attempt, after resolution, so a name cannot be rebound to a private
+    /// address. A proxy that gets names resolves them itself, and this rule does not see the addresses; add
+    /// [`no_proxy`](Self::no_proxy) if that matters. An address must pass this rule and those of
+    /// [`allow_addresses`](Self::allow_addresses).
     pub fn deny_private_addresses(mut self) -> Self {
         self.connect.address_policy.add_public();
         self
@@ -215,8 +219,9 @@ impl ClientBuilder {
 
     /// Connects only to addresses for which `allows` returns true.
     ///
-    /// The rule applies to the address of every attempt, after resolution. It does not see addresses that a proxy resolves. An
-    /// address must pass all rules that were added, and [`deny_private_addresses`](Self::deny_private_addresses) if that is set.
+    /// The rule applies to the address of every attempt, after resolution. It does not see addresses that a proxy
+    /// resolves. An address must pass all rules that were added, and
+    /// [`deny_private_addresses`](Self::deny_private_addresses) if that is set.
     pub fn allow_addresses(mut self, allows: impl Fn(IpAddr) -> bool + Send + Sync + 'static) -> Self {
         self.connect.address_policy.add(allows);
         self
@@ -234,12 +239,12 @@ impl ClientBuilder {
         self
     }
 
-    /// Sets the interval after which an HTTP/2 server is pinged if no piece of a response arrived, while requests are under way.
-    /// `None` by default; zero is the same.
+    /// Sets the interval after which an HTTP/2 server is pinged if no piece of a response arrived, while requests are
+    /// under way. `None` by default; zero is the same.
     ///
-    /// There is no such timer by default because servers count pings: grpc-go closes a connection for four within minutes.
-    /// Without it, a server is pinged if nothing arrived for 10 s in which a request was under way, at most twice between two
-    /// pieces of responses, and the connection is closed if nothing arrives for 15 s after that.
+    /// There is no such timer by default because servers count pings: grpc-go closes a connection for four within
+    /// minutes. Without it, a server is pinged if nothing arrived for 10 s in which a request was under way, at most
+    /// twice between two pieces of responses, and the connection is closed if nothing arrives for 15 s after that.
     pub fn http2_keep_alive_interval(mut self, interval: impl Into<Option<Duration>>) -> Self {
         self.connect.http.pings.interval = interval.into().filter(|interval| !interval.is_zero());
         self
@@ -252,15 +257,16 @@ impl ClientBuilder {
         self
     }
 
-    /// Sets if pings of [`http2_keep_alive_interval`](Self::http2_keep_alive_interval) are sent even while no request is under way.
-    /// False by default.
+    /// Sets if pings of [`http2_keep_alive_interval`](Self::http2_keep_alive_interval) are sent even while no request
+    /// is under way. False by default.
     pub fn http2_keep_alive_while_idle(mut self, while_idle: bool) -> Self {
         self.connect.http.pings.while_idle = while_idle;
         self
     }
 
-    /// Sets the most headers that a response may have over HTTP/1.1; one with more is an error. 100 by default. Setting any number
-    /// costs each response two allocations. Over HTTP/2 too, all headers of a response may have 64 KiB together.
+    /// Sets the most headers that a response may have over HTTP/1.1; one with more is an error. 100 by default. Setting
+    /// any number costs each response two allocations. Over HTTP/2 too, all headers of a response may have 64 KiB
+    /// together.
     pub fn max_response_headers(mut self, count: usize) -> Self {
         self.connect.http.max_headers = Some(count);
         self
@@ -268,8 +274,9 @@ impl ClientBuilder {
 
     /// Sets the URL that relative URLs are resolved against, like the links of a page. None by default.
     ///
-    /// With the base `http://host/v1/`, `items` is `http://host/v1/items`, and `/items` is `http://host/items`. An absolute URL is
-    /// used as it is. Credentials in the base are sent as basic authorization with requests to relative URLs.
+    /// With the base `http://host/v1/`, `items` is `http://host/v1/items`, and `/items` is `http://host/items`. An
+    /// absolute URL is used as it is. Credentials in the base are sent as basic authorization with requests to relative
+    /// URLs.
     ///
     /// # Errors
     /// [`build`](Self::build) refuses text that is no URL, and a URL that nothing can be sent to.
@@ -287,36 +294,37 @@ impl ClientBuilder {
         self
     }
 
-    /// Sets the longest time a call may take, from its start to the end of its response's body, redirects and retries included.
-    /// No limit by default.
+    /// Sets the longest time a call may take, from its start to the end of its response's body, redirects and retries
+    /// included. No limit by default.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.defaults.timeouts.total = Some(timeout);
         self
     }
 
-    /// Sets the longest wait for a connection while none is being opened for the request. By default only the wait timeout of the
-    /// pool applies, which limits all of the wait.
+    /// Sets the longest wait for a connection while none is being opened for the request. By default only the wait
+    /// timeout of the pool applies, which limits all of the wait.
     pub fn queue_timeout(mut self, timeout: Duration) -> Self {
         self.defaults.timeouts.queue = Some(timeout);
         self
     }
 
-    /// Sets the longest wait for the headers of a response, from the moment the last byte of its request was sent. 300 s by default;
-    /// `Duration::MAX` for no limit. While a body is being sent, [`body_idle_timeout`](Self::body_idle_timeout) applies.
+    /// Sets the longest wait for the headers of a response, from the moment the last byte of its request was sent. 300
+    /// s by default; `Duration::MAX` for no limit. While a body is being sent,
+    /// [`body_idle_timeout`](Self::body_idle_timeout) applies.
     pub fn headers_timeout(mut self, timeout: Duration) -> Self {
         self.defaults.timeouts.headers = Some(timeout);
         self
     }
 
-    /// Sets the longest time without progress of a body, the request's or the response's. 300 s by default; `Duration::MAX` for no
-    /// limit. A transfer that makes progress may take any time.
+    /// Sets the longest time without progress of a body, the request's or the response's. 300 s by default;
+    /// `Duration::MAX` for no limit. A transfer that makes progress may take any time.
     pub fn body_idle_timeout(mut self, timeout: Duration) -> Self {
         self.defaults.timeouts.body_idle = Some(timeout);
         self
     }
 
-    /// Adds headers to every request that has none of the same name. None by default. Headers whose values are marked as sensitive
-    /// (`HeaderValue::set_sensitive`) are not sent to another origin after a redirect.
+    /// Adds headers to every request that has none of the same name. None by default. Headers whose values are marked
+    /// as sensitive (`HeaderValue::set_sensitive`) are not sent to another origin after a redirect.
     pub fn default_headers(mut self, headers: HeaderMap) -> Self {
         self.defaults.headers.extend(headers);
         self
@@ -336,25 +344,28 @@ impl ClientBuilder {
         self
     }
 
-    /// Sets which redirects are followed. At most 10 by default. Authorization, cookies, and headers whose values are marked as
-    /// sensitive (`HeaderValue::set_sensitive`) are not sent to another origin.
+    /// Sets which redirects are followed. At most 10 by default. Authorization, cookies, and headers whose values are
+    /// marked as sensitive (`HeaderValue::set_sensitive`) are not sent to another origin.
     pub fn redirect(mut self, redirects: RedirectPolicy) -> Self {
         self.defaults.redirects = redirects;
         self
     }
 
-    /// Sets when calls that failed are retried. Never by default, apart from resends that are [always safe](Client::execute).
+    /// Sets when calls that failed are retried. Never by default, apart from resends that are [always
+    /// safe](Client::execute).
     pub fn retry(self, policy: RetryPolicy) -> Self {
         Self { retry: Some(policy), ..self }
     }
 
-    /// Leaves the queries of URLs out of errors and events, for URLs with secrets in them. Credentials are always left out.
+    /// Leaves the queries of URLs out of errors and events, for URLs with secrets in them. Credentials are always left
+    /// out.
     pub fn hide_queries(mut self) -> Self {
         self.defaults.hides_queries = true;
         self
     }
 
-    /// Sets the limits for decompressing response bodies, or turns that off (features `gzip`, `brotli`, `zstd`, `deflate`).
+    /// Sets the limits for decompressing response bodies, or turns that off (features `gzip`, `brotli`, `zstd`,
+    /// `deflate`).
     #[cfg(feature = "__compression")]
     pub fn decompress(mut self, decompression: Decompression) -> Self {
         self.defaults.decompression = decompression;
@@ -363,9 +374,9 @@ impl ClientBuilder {
 
     /// Puts a tower layer around the whole client (feature `tower`). A layer that is added later is further out.
     ///
-    /// A layer sees each call once: the request before redirects and retries, and the response after them. The timings of a call
-    /// begin inside of all layers. An error of a layer has the kind [`ErrorKind::Layer`](crate::ErrorKind::Layer), unless it is one of
-    /// the client's.
+    /// A layer sees each call once: the request before redirects and retries, and the response after them. The timings
+    /// of a call begin inside of all layers. An error of a layer has the kind
+    /// [`ErrorKind::Layer`](crate::ErrorKind::Layer), unless it is one of the client's.
     ///
     /// ```
     /// use std::time::Duration;
@@ -387,12 +398,13 @@ impl ClientBuilder {
         self
     }
 
-    /// Builds the client. It needs no tokio runtime for that, and waits for no file: a thread prepares TLS in the background. A crypto
-    /// provider for the process has to be installed before.
+    /// Builds the client. It needs no tokio runtime for that, and waits for no file: a thread prepares TLS in the
+    /// background. A crypto provider that the process is to
+    /// use must be installed before.
     ///
     /// # Errors
-    /// [`ErrorKind::Request`](crate::ErrorKind::Request) if a setting is invalid, for example a limit of 0 that would let no request
-    /// through.
+    /// [`ErrorKind::Request`](crate::ErrorKind::Request) if a setting is invalid, for example a limit of 0 that would
+    /// let no request through.
     #[cfg_attr(not(feature = "tower"), expect(unused_mut, reason = "there are no layers to take"))]
     pub fn build(mut self) -> Result<Client> {
         #[cfg(feature = "tower")]

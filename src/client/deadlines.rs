@@ -1,7 +1,7 @@
 //! Time limits of calls, and the timer that all calls of a client share on a runtime.
 //!
-//! Most calls are over long before their deadline. So a deadline costs an entry in a list, and one timer per runtime watches the
-//! list.
+//! Most calls are over long before their deadline. So a deadline costs an entry in a list, and one timer per runtime
+//! watches the list.
 
 use std::ops::Deref;
 use std::pin::Pin;
@@ -55,7 +55,8 @@ pub(super) struct BodyLimits {
     pub(super) idle: Duration,
 }
 
-/// The deadlines of a client's calls. Each runtime has a list and a timer of its own, because another runtime may not be driven.
+/// The deadlines of a client's calls. Each runtime has a list and a timer of its own, because another runtime may not
+/// be driven.
 #[derive(Default)]
 pub(super) struct Deadlines {
     /// The list of the first runtime that was seen. Mostly it is the only one, and it is found without a lock.
@@ -67,8 +68,8 @@ pub(super) struct Deadlines {
 const MAX_OTHER_RUNTIMES: usize = 8;
 
 impl Deadlines {
-    /// Runs `future` until `deadline`. Returns `None` if the deadline came first. The future has to be pinned by the caller. Outside
-    /// of a runtime there is no timer, and so no limit.
+    /// Runs `future` until `deadline`. Returns `None` if the deadline came first. The future has to be pinned by the
+    /// caller. Outside of a runtime there is no timer, and so no limit.
     pub(super) async fn before<F: Future + Unpin>(&self, deadline: Option<Instant>, future: F) -> Option<F::Output> {
         match deadline.and_then(|deadline| Some((deadline, Handle::try_current().ok()?.id()))) {
             Some((deadline, runtime)) => {
@@ -103,8 +104,8 @@ struct RuntimeDeadlines {
     alarm: Alarm,
 }
 
-/// The calls that wait. They are not kept in order: the timer looks at all of them, which is cheaper, because it goes off once
-/// for hundreds or thousands of calls.
+/// The calls that wait. They are not kept in order: the timer looks at all of them, which is cheaper, because it goes
+/// off once for hundreds or thousands of calls.
 type WaitingCalls = Slab<WaitingCall>;
 
 struct WaitingCall {
@@ -195,8 +196,8 @@ impl<F: Future + Unpin> Future for Limited<'_, F> {
                 if self.deadline <= now {
                     return Poll::Ready(None);
                 }
-                // The timer's task may have gone with its runtime, and with it the deadlines of all calls. Setting the alarm to the
-                // current time has the next task look at all of them.
+                // The timer's task may have gone with its runtime, and with it the deadlines of all calls. Setting the
+                // alarm to the current time has the next task look at all of them.
                 Alarm::set_again(&self.list, Some(now));
             }
         }

@@ -77,8 +77,9 @@ fn speaks(protocol: Option<Protocol>) -> Speaks {
 }
 
 impl Lease<Dialer> {
-    /// Retires the connection if it may be dead: nothing has come on it since its count of frames was `progress`, and the
-    /// peer's system is not known to have acknowledged what was written. Called when a time limit of the request passes.
+    /// Retires the connection if it may be dead: nothing has come on it since its count of frames was `progress`, and
+    /// the peer's system is not known to have acknowledged what was written. Called when a time limit of the request
+    /// passes.
     pub(super) fn retire_if_silent(&mut self, progress: u64) {
         if self.conn().progress() == progress && !self.conn().is_acknowledged() {
             self.retire(CloseCause::Unfinished);

@@ -8,8 +8,8 @@ use super::dialer::Dialer;
 use crate::dns::{CachedResolver, Change, Changes, ChangesError};
 use crate::pool::{Addresses, Pool, WeakPool};
 
-/// The task that passes changes of the DNS cache on to the pool. It ends with its runtime, and is started again by the next
-/// request that waits for a connection.
+/// The task that passes changes of the DNS cache on to the pool. It ends with its runtime, and is started again by the
+/// next request that waits for a connection.
 pub(super) struct DnsWatch {
     is_enabled: bool,
     task: Mutex<Option<AbortHandle>>,

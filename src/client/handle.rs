@@ -19,8 +19,9 @@ use crate::pool::{HostStats, PoolStats};
 
 /// An HTTP client: a DNS cache, a pool of connections, and timings for every request. Clones share all of it.
 ///
-/// It works on any tokio runtime whose timers and I/O are enabled, and on several at once. A connection is served by the
-/// runtime it was opened on: a client should not be shared between runtimes of which one is kept without being driven.
+/// It works on any tokio runtime whose timers and I/O are enabled, and on several at once. A connection is served by
+/// the runtime it was opened on: a client should not be shared between runtimes of which one is kept without being
+/// driven.
 ///
 /// ```no_run
 /// # async fn run() -> speeddial::Result<()> {
@@ -43,14 +44,15 @@ impl Client {
     ///
     /// A request whose connection turns out to be closed is sent again if that is safe, which is so in these cases:
     ///
-    /// * The server did nothing about the request: none of it was sent, its stream was refused or left out by a GOAWAY, or a
-    ///   408 arrived on a kept connection. There are at most six attempts, and two if new connections close at once.
+    /// * The server did nothing about the request: none of it was sent, its stream was refused or left out by a GOAWAY,
+    ///   or a 408 arrived on a kept connection. There are at most six attempts, but two if new connections close at
+    ///   once.
     /// * The request is idempotent (RFC 9110 §9.2.2), and the connection was a kept one that closed without a byte of a
     ///   response. It is sent at most three times.
     /// * The tokio runtime that served the connection ended, and nothing of the request was sent or it is idempotent.
     ///
-    /// The first of these resends goes out at once, each later one after a pause that doubles. A body that is a stream is
-    /// sent once. Dropping the future gives the call up and loses nothing else.
+    /// The first of these resends goes out at once, each later one after a pause that doubles. A body that is a stream
+    /// is sent once. Dropping the future gives the call up and loses nothing else.
     ///
     /// # Errors
     /// [`Error`], whose [`kind`](Error::kind) says what the call was doing. A response with an error status is none.
@@ -76,9 +78,9 @@ impl Client {
         self.inner.pool.host_stats()
     }
 
-    /// Opens connections to the origin of `url` until there are `count` of them, busy ones included, as far as the limits
-    /// allow. Returns their number. It is lower than `count` if a limit binds, or if connections close or fail under requests
-    /// that took them meanwhile. One HTTP/2 connection carries many requests.
+    /// Opens connections to the origin of `url` until there are `count` of them, busy ones included, as far as the
+    /// limits allow. Returns their number. It is lower than `count` if a limit binds, or if connections close or fail
+    /// under requests that took them meanwhile. One HTTP/2 connection carries many requests.
     ///
     /// # Errors
     /// The error of the dial that failed, if no request waited for its connection. Connections opened before it stay.
@@ -100,8 +102,8 @@ impl Client {
 
     /// Shuts the client down gracefully, and waits until all its sockets are closed.
     ///
-    /// New calls are refused from now on. Calls under way go on to their end, those that wait for their next attempt included.
-    /// Each connection is closed when it is no longer needed. Dropping the future stops only the wait.
+    /// New calls are refused from now on. Calls under way go on to their end, those that wait for their next attempt
+    /// included. Each connection is closed when it is no longer needed. Dropping the future stops only the wait.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() {

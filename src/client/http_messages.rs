@@ -18,8 +18,8 @@ use crate::error::{self, Error, Result};
 #[cfg(feature = "tower")]
 use crate::{origin::Origin, trace::Trace};
 
-/// Converts a request of the `http` crate. Its URI must be absolute. `HTTP/1.0` is required of the connection; any other
-/// version is ignored.
+/// Converts a request of the `http` crate. Its URI must be absolute. `HTTP/1.0` is required of the connection; any
+/// other version is ignored.
 impl<B: Into<Body>> TryFrom<http::Request<B>> for Request {
     type Error = Error;
 

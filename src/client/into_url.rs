@@ -24,8 +24,8 @@ mod sealed {
 impl IntoUrl for &str {
     fn into_url(self, base: Option<&Url>) -> Result<Url> {
         let url = Url::options().base_url(base).parse(self);
-        // `host:3128` is taken as http, as curl does. `url` reads the host as a scheme, or finds none. If there is a base, the text
-        // may just as well be a path.
+        // `host:3128` is taken as http, as curl does. `url` reads the host as a scheme, or finds none. If there is a
+        // base, the text may just as well be a path.
         if base.is_none() && !url.as_ref().is_ok_and(Url::is_special) && begins_with_host_and_port(self) {
             let url = Url::parse(&format!("http://{}", self.trim()));
             return url.map_err(|error| Error::invalid_url(self, error));

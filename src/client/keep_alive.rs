@@ -17,8 +17,8 @@ pub(super) struct KeepAlive {
 // A constant, so that it is not parsed for each response.
 const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 
-/// The time by which the client closes an idle connection before the server does, or half of the server's timeout if that is
-/// shorter.
+/// The time by which the client closes an idle connection before the server does, or half of the server's timeout if
+/// that is shorter.
 const MARGIN: Duration = Duration::from_secs(1);
 
 impl KeepAlive {

@@ -18,8 +18,8 @@ use super::{call, http_messages};
 use crate::error::{self, Cause, Error, Result};
 use crate::trace::{Asked, Trace};
 
-/// The service that a layer wraps: the client with its connections, redirects and retries, and with the layers that were added
-/// before.
+/// The service that a layer wraps: the client with its connections, redirects and retries, and with the layers that
+/// were added before.
 #[derive(Clone)]
 pub struct ClientService(BoxCloneSyncService<http::Request<Body>, http::Response<Body>, Cause>);
 

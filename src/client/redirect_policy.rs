@@ -50,7 +50,8 @@ impl RedirectPolicy {
         Self(PolicyKind::Limited(max))
     }
 
-    /// Follows up to 10 redirects to the same scheme, host and port. The response of any other redirect is that of the call.
+    /// Follows up to 10 redirects to the same scheme, host and port. The response of any other redirect is that of the
+    /// call.
     pub fn same_origin() -> Self {
         Self(PolicyKind::SameOrigin)
     }
@@ -141,8 +142,8 @@ pub(super) struct NextRequest {
     pub(super) method: Method,
 }
 
-/// Returns the request that a response leads to, or `None` if it is no redirect to be followed. `chain` are the URLs requested so
-/// far; the response is from the last one.
+/// Returns the request that a response leads to, or `None` if it is no redirect to be followed. `chain` are the URLs
+/// requested so far; the response is from the last one.
 pub(super) fn next_request(
     policy: &RedirectPolicy,
     chain: &[Url],
@@ -184,8 +185,8 @@ fn without_fragment(url: &Url) -> &str {
     &url[..url::Position::AfterQuery]
 }
 
-/// Returns the method of the next request. 303 asks for a GET. So do 301 and 302 after a POST, by custom (RFC 9110 §15.4.2,
-/// §15.4.3).
+/// Returns the method of the next request. 303 asks for a GET. So do 301 and 302 after a POST, by custom (RFC 9110
+/// §15.4.2, §15.4.3).
 fn next_method(status: StatusCode, method: &Method) -> Method {
     match status {
         StatusCode::SEE_OTHER if *method != Method::HEAD => Method::GET,
@@ -201,8 +202,8 @@ const BODY_HEADERS: [HeaderName; 7] =
 /// The headers that are meant for one origin.
 const ORIGIN_HEADERS: [HeaderName; 5] = [AUTHORIZATION, COOKIE, HOST, PROXY_AUTHORIZATION, WWW_AUTHENTICATE];
 
-/// Removes the headers that must not go along: those that describe a body that is left behind, and to another origin those that are
-/// meant for one origin or marked as sensitive (`HeaderValue::set_sensitive`).
+/// Removes the headers that must not go along: those that describe a body that is left behind, and to another origin
+/// those that are meant for one origin or marked as sensitive (`HeaderValue::set_sensitive`).
 pub(super) fn strip(headers: &mut HeaderMap, keeps_body: bool, same_origin: bool) {
     if !keeps_body {
         BODY_HEADERS.iter().for_each(|name| drop(headers.remove(name)));

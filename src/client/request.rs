@@ -14,8 +14,8 @@ use crate::error::{Error, Result};
 use crate::origin::Origin;
 use crate::trace::Own;
 
-/// A request to be sent with [`Client::execute`](crate::Client::execute). It can be inspected, changed, kept, and cloned if its
-/// body is no stream.
+/// A request to be sent with [`Client::execute`](crate::Client::execute). It can be inspected, changed, kept, and
+/// cloned if its body is no stream.
 ///
 /// ```
 /// # fn run() -> Result<(), Box<dyn std::error::Error>> {
@@ -113,7 +113,8 @@ impl Request {
         &self.origin
     }
 
-    /// Returns the request's own headers. The client's default headers, and those that HTTP needs, are added when it is sent.
+    /// Returns the request's own headers. The client's default headers, and those that HTTP needs, are added when it is
+    /// sent.
     pub fn headers(&self) -> &HeaderMap {
         &self.headers
     }

@@ -49,8 +49,8 @@ impl Client {
 
     /// Starts a request.
     ///
-    /// An invalid URL is reported by [`send`](RequestBuilder::send). A [`Url`](url::Url) is not parsed again. A relative URL is
-    /// resolved against the client's [base](crate::ClientBuilder::base_url).
+    /// An invalid URL is reported by [`send`](RequestBuilder::send). A [`Url`](url::Url) is not parsed again. A
+    /// relative URL is resolved against the client's [base](crate::ClientBuilder::base_url).
     pub fn request(&self, method: Method, url: impl IntoUrl) -> RequestBuilder {
         let url = url.into_url(self.inner.defaults.base_url.as_ref());
         let request = url.and_then(|url| Request::new(method, url)).map(Box::new);
@@ -152,15 +152,15 @@ impl RequestBuilder {
         self.limit(|timeouts| timeouts.queue = Some(timeout))
     }
 
-    /// Sets the longest wait for the connection that is opened for the request, from the DNS lookup to the handshake. The
-    /// client's [`connect_timeout`](crate::ClientBuilder::connect_timeout) applies as well. The dial goes on when the request
-    /// gives up, and its connection serves a later request.
+    /// Sets the longest wait for the connection that is opened for the request, from the DNS lookup to the handshake.
+    /// The client's [`connect_timeout`](crate::ClientBuilder::connect_timeout) applies as well. The dial goes on when
+    /// the request gives up, and its connection serves a later request.
     pub fn connect_timeout(self, timeout: Duration) -> Self {
         self.limit(|timeouts| timeouts.connect = Some(timeout))
     }
 
-    /// Sets the longest wait for the headers of the response, from the moment the last byte of the request was sent. Replaces the
-    /// client's [`headers_timeout`](crate::ClientBuilder::headers_timeout).
+    /// Sets the longest wait for the headers of the response, from the moment the last byte of the request was sent.
+    /// Replaces the client's [`headers_timeout`](crate::ClientBuilder::headers_timeout).
     pub fn headers_timeout(self, timeout: Duration) -> Self {
         self.limit(|timeouts| timeouts.headers = Some(timeout))
     }
@@ -181,7 +181,8 @@ impl RequestBuilder {
     /// Requires an HTTP version: 1.0, 1.1 or 2. By default the server and the client agree on one.
     ///
     /// The call fails if the connection speaks another version. The client decides what connections speak:
-    /// [`http1_only`](crate::ClientBuilder::http1_only), [`http2_prior_knowledge`](crate::ClientBuilder::http2_prior_knowledge).
+    /// [`http1_only`](crate::ClientBuilder::http1_only),
+    /// [`http2_prior_knowledge`](crate::ClientBuilder::http2_prior_knowledge).
     pub fn version(self, version: Version) -> Self {
         self.with(|request| match version {
             Version::HTTP_10 | Version::HTTP_11 | Version::HTTP_2 => {
@@ -194,9 +195,10 @@ impl RequestBuilder {
 
     /// Asks the server for permission before the body is sent (`Expect: 100-continue`, RFC 9110 §10.1.1).
     ///
-    /// The body follows when the server sends 100, or nothing for a second. If the server sends its final response instead, the
-    /// body is not sent and the connection closes. A redirect that keeps the body takes even a stream along then. Has no effect
-    /// over HTTP/2, where a server can reset a single stream, and over HTTP/1.0, which has no interim responses.
+    /// The body follows when the server sends 100, or nothing for a second. If the server sends its final response
+    /// instead, the body is not sent and the connection closes. A redirect that keeps the body takes even a stream
+    /// along then. Has no effect over HTTP/2, where a server can reset a single stream, and over HTTP/1.0, which has no
+    /// interim responses.
     pub fn expect_continue(self) -> Self {
         self.with(|request| {
             request.headers.insert(EXPECT, HeaderValue::from_static("100-continue"));

@@ -10,8 +10,8 @@ use super::into_url::is_port;
 use super::request::{MAX_HEADERS, Request};
 use crate::error::{Error, Result};
 
-/// Refuses a request whose headers contradict each other, its body, or the client's hold on the connection. Holds a body that
-/// is a stream to the length that the headers announce.
+/// Refuses a request whose headers contradict each other, its body, or the client's hold on the connection. Holds a
+/// body that is a stream to the length that the headers announce.
 pub(super) fn check(request: &mut Request) -> Result<()> {
     if let Some(contradiction) = contradiction(request) {
         return Err(Error::refused_request(format!("the request to {} has {contradiction}", request.origin)));
@@ -77,7 +77,8 @@ fn needs_chunks(body: &Body) -> bool {
     body.is_streamed() && (body.content_length().is_none() || body.trailers().is_some())
 }
 
-/// Returns true if `value` is a valid `Host` header: a host, and possibly a port (RFC 9110 §7.2). Userinfo is not allowed.
+/// Returns true if `value` is a valid `Host` header: a host, and possibly a port (RFC 9110 §7.2). Userinfo is not
+/// allowed.
 fn is_host(value: &HeaderValue) -> bool {
     let Ok(authority) = http::uri::Authority::try_from(value.as_bytes()) else { return false };
     // With userinfo, the text does not begin with the host; or it does by chance, and then no port follows.
@@ -85,8 +86,8 @@ fn is_host(value: &HeaderValue) -> bool {
     is_uri_host(authority.host()) && (rest.is_empty() || rest.strip_prefix(':').is_some_and(is_port))
 }
 
-/// Returns true if `host` is an IPv6 address in brackets, or a name without brackets (RFC 3986 §3.2.2). Its characters have
-/// been checked before.
+/// Returns true if `host` is an IPv6 address in brackets, or a name without brackets (RFC 3986 §3.2.2). Its characters
+/// have been checked before.
 fn is_uri_host(host: &str) -> bool {
     match host.strip_prefix('[').and_then(|host| host.strip_suffix(']')) {
         Some(address) => address.parse::<Ipv6Addr>().is_ok(),

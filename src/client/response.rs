@@ -1,4 +1,5 @@
-//! A response as its user reads it: the head at once, the body as it arrives. The body holds the connection until its end.
+//! A response as its user reads it: the head at once, the body as it arrives. The body holds the connection until its
+//! end.
 
 use std::fmt;
 use std::future::poll_fn;
@@ -22,8 +23,9 @@ const MAX_PREALLOCATED: u64 = 1024 * 1024;
 
 /// The response to a request. Its connection serves other requests once the body was read to its end.
 ///
-/// If the response is dropped before that, the rest of the body is read in the background, up to 64 KiB and for up to 50 ms, and
-/// the connection is closed if more is left. Over HTTP/2 only the stream is closed, and with it the rest of the request.
+/// If the response is dropped before that, the rest of the body is read in the background, up to 64 KiB and for up to
+/// 50 ms, and the connection is closed if more is left. Over HTTP/2 only the stream is closed, and with it the rest of
+/// the request.
 pub struct Response {
     pub(super) data: Box<ResponseData>,
 }
@@ -55,8 +57,8 @@ impl Response {
         self.data.head.version
     }
 
-    /// Returns the headers. If the body is decompressed, `Content-Encoding` and `Content-Length` are not among them, because they
-    /// describe the compressed form.
+    /// Returns the headers. If the body is decompressed, `Content-Encoding` and `Content-Length` are not among them,
+    /// because they describe the compressed form.
     pub fn headers(&self) -> &HeaderMap {
         &self.data.head.headers
     }
@@ -76,7 +78,8 @@ impl Response {
         self.data.content.length()
     }
 
-    /// Returns the address that the connection was opened to, the server's or the proxy's; `None` over a Unix domain socket.
+    /// Returns the address that the connection was opened to, the server's or the proxy's; `None` over a Unix domain
+    /// socket.
     pub fn remote_addr(&self) -> Option<SocketAddr> {
         self.data.content.trace().remote_addr()
     }
@@ -86,8 +89,8 @@ impl Response {
         self.data.content.trace().tls()
     }
 
-    /// Returns the time spent in each phase of the call so far. Right after [`send`](crate::RequestBuilder::send) that is up to the
-    /// headers.
+    /// Returns the time spent in each phase of the call so far. Right after [`send`](crate::RequestBuilder::send) that
+    /// is up to the headers.
     pub fn timings(&self) -> Timings {
         self.data.content.trace().timings()
     }
@@ -97,7 +100,8 @@ impl Response {
         TimingsHandle::new(self.data.content.trace().clone())
     }
 
-    /// Returns the trailers (RFC 9110 §6.5) once the body was read to its end; `None` before that, and if there are none.
+    /// Returns the trailers (RFC 9110 §6.5) once the body was read to its end; `None` before that, and if there are
+    /// none.
     pub fn trailers(&self) -> Option<&HeaderMap> {
         self.data.trailers.as_deref()
     }
@@ -105,8 +109,8 @@ impl Response {
     /// Returns the response, or an error if its status is from 400 to 599.
     ///
     /// # Errors
-    /// [`ErrorKind::Status`](crate::ErrorKind::Status) from 400 to 599, with the [start of the body](Error::body_start) if that arrived
-    /// right after the headers. The rest of the response is dropped.
+    /// [`ErrorKind::Status`](crate::ErrorKind::Status) from 400 to 599, with the [start of the body](Error::body_start)
+    /// if that arrived right after the headers. The rest of the response is dropped.
     pub fn error_for_status(self) -> Result<Self> {
         match self.status_error() {
             Some(error) => Err(error),
@@ -187,8 +191,8 @@ impl Response {
         })
     }
 
-    /// Writes the body to `writer` as it arrives, and flushes the writer. Returns the number of bytes. Holds one piece of the body
-    /// in memory at a time.
+    /// Writes the body to `writer` as it arrives, and flushes the writer. Returns the number of bytes. Holds one piece
+    /// of the body in memory at a time.
     ///
     /// # Errors
     /// Those of [`chunk`](Self::chunk), and [`ErrorKind::Body`](crate::ErrorKind::Body) if the writer fails.
@@ -214,8 +218,8 @@ impl Response {
     /// Reads the whole body if it has no more than `limit` bytes.
     ///
     /// # Errors
-    /// Those of [`chunk`](Self::chunk), and [`ErrorKind::Body`](crate::ErrorKind::Body) if the body is longer. This is noticed before
-    /// more than `limit` bytes are kept in memory.
+    /// Those of [`chunk`](Self::chunk), and [`ErrorKind::Body`](crate::ErrorKind::Body) if the body is longer. This is
+    /// noticed before more than `limit` bytes are kept in memory.
     pub async fn bytes_with_limit(mut self, limit: u64) -> Result<Bytes> {
         self.collect(limit).await
     }
@@ -249,8 +253,8 @@ impl Response {
     /// Reads the whole body as JSON (feature `json`).
     ///
     /// # Errors
-    /// Those of [`chunk`](Self::chunk), and [`ErrorKind::Decode`](crate::ErrorKind::Decode) if the body is no JSON of type `T`. The
-    /// error names the place in the document and shows the start of the body.
+    /// Those of [`chunk`](Self::chunk), and [`ErrorKind::Decode`](crate::ErrorKind::Decode) if the body is no JSON of
+    /// type `T`. The error names the place in the document and shows the start of the body.
     #[cfg(feature = "json")]
     pub async fn json<T: serde::de::DeserializeOwned>(mut self) -> Result<T> {
         let bytes = self.collect(u64::MAX).await?;
@@ -269,8 +273,8 @@ impl Response {
 
     /// Reads the whole body as text.
     ///
-    /// The charset is that of a byte order mark (UTF-8 or UTF-16), which is not part of the text; otherwise that of the content
-    /// type (feature `charset`); otherwise UTF-8. Invalid parts are replaced by U+FFFD.
+    /// The charset is that of a byte order mark (UTF-8 or UTF-16), which is not part of the text; otherwise that of the
+    /// content type (feature `charset`); otherwise UTF-8. Invalid parts are replaced by U+FFFD.
     ///
     /// # Errors
     /// Those of [`chunk`](Self::chunk).

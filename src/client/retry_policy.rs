@@ -10,16 +10,16 @@ use crate::clock::Instant;
 /// A policy for retrying calls that failed. A client has none by default; it only makes resends that are
 /// [always safe](crate::Client::execute).
 ///
-/// A call is retried if its response has one of the policy's statuses, or if it got no response: the name could not be resolved, the
-/// connection could not be opened or broke, or the headers did not arrive in time. If the server may have acted on the request, it
-/// must be idempotent, by its method (RFC 9110 §9.2.2) or by an `Idempotency-Key` header. A body that is a stream cannot be
-/// retried once it was read.
+/// A call is retried if its response has one of the policy's statuses, or if it got no response: the name could not be
+/// resolved, the connection could not be opened or broke, or the headers did not arrive in time. If the server may have
+/// acted on the request, it must be idempotent, by its method (RFC 9110 §9.2.2) or by an `Idempotency-Key` header. A
+/// body that is a stream cannot be retried once it was read.
 ///
-/// The wait before a retry is a random part of a time that doubles ("full jitter"). It is at least the response's `Retry-After`
-/// (RFC 9110 §10.2.3). A retry that would begin after the call's deadline is not made.
+/// The wait before a retry is a random part of a time that doubles ("full jitter"). It is at least the response's
+/// `Retry-After` (RFC 9110 §10.2.3). A retry that would begin after the call's deadline is not made.
 ///
-/// All calls of a client share a budget. Each call adds a part of a retry to it, each retry takes one out. So an outage raises the
-/// load on a server by a fifth, and does not triple it.
+/// All calls of a client share a budget. Each call adds a part of a retry to it, each retry takes one out. So an outage
+/// raises the load on a server by a fifth, and does not triple it.
 ///
 /// ```
 /// use std::time::Duration;
@@ -99,15 +99,15 @@ impl RetryPolicy {
         }
     }
 
-    /// Sets the most attempts of a call, the first one included; 0 and 1 mean no retry. Resends that the client makes without a policy
-    /// count if a server turned the request away, or closed a new connection at once.
+    /// Sets the most attempts of a call, the first one included; 0 and 1 mean no retry. Resends that the client makes
+    /// without a policy count if a server turned the request away, or closed a new connection at once.
     #[must_use]
     pub fn attempts(self, attempts: u32) -> Self {
         Self { max_attempts: attempts, ..self }
     }
 
-    /// Sets the backoff. The wait before the second attempt is a random part of `base`. `base` doubles for each further attempt, up to
-    /// `most`.
+    /// Sets the backoff. The wait before the second attempt is a random part of `base`. `base` doubles for each further
+    /// attempt, up to `most`.
     #[must_use]
     pub fn backoff(self, base: Duration, most: Duration) -> Self {
         Self { first_backoff: base, max_backoff: most, ..self }
@@ -125,15 +125,16 @@ impl RetryPolicy {
         Self { max_retry_after: max, ..self }
     }
 
-    /// Sets the budget that a client's calls share: `per_call` retries for each call, for example 0.2, and `per_second` retries
-    /// for each second. A client begins with the retries of one second, but with five at least unless both are 0. Up to 100
-    /// unused retries are kept.
+    /// Sets the budget that a client's calls share: `per_call` retries for each call, for example 0.2, and `per_second`
+    /// retries for each second. A client begins with the retries of one second, but with five at least unless both are
+    /// 0. Up to 100 unused retries are kept.
     #[must_use]
     pub fn budget(self, per_call: f64, per_second: f64) -> Self {
         Self { per_call: per_call.max(0.0), per_second: per_second.max(0.0), ..self }
     }
 
-    /// Returns the wait before another attempt; `None` if there is to be none. `random` is from 0 to 1, `wall` is the time of day.
+    /// Returns the wait before another attempt; `None` if there is to be none. `random` is from 0 to 1, `wall` is the
+    /// time of day.
     pub(super) fn wait(
         &self,
         outcome: Outcome<'_>,

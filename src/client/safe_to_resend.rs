@@ -11,11 +11,12 @@
 //! | the runtime that served the connection ended | nothing was sent, or the request is idempotent |
 //! | anything else | never |
 //!
-//! In every case the body must be available again, and the call must have attempts left. [`Client::execute`] documents this list
-//! for users.
+//! In every case the body must be available again, and the call must have attempts left. [`Client::execute`] documents
+//! this list for users.
 //!
-//! The first resend of a call goes out at once. Each later one waits for half of a time that doubles, and for a random part of the
-//! other half. So a server that turns every request away sees the six attempts of a call spread over more than a second.
+//! The first resend of a call goes out at once. Each later one waits for half of a time that doubles, and for a random
+//! part of the other half. So a server that turns every request away sees the six attempts of a call spread over more
+//! than a second.
 //!
 //! Retries chosen by the user are a different matter: see `retry_policy.rs`.
 //!
@@ -102,8 +103,8 @@ const MAX_RUNTIMES_ENDED: u32 = 32;
 const FIRST_BACKOFF: Duration = Duration::from_millis(150);
 
 impl Attempts {
-    /// Counts an attempt without an answer. Returns the resend that may follow it, or `None` if the request must not be resent.
-    /// `random` is from 0 to 1.
+    /// Counts an attempt without an answer. Returns the resend that may follow it, or `None` if the request must not be
+    /// resent. `random` is from 0 to 1.
     pub(super) fn record(&mut self, attempt: Attempt, random: f64) -> Option<Resend> {
         if let AttemptEnd::RuntimeEnded { unsent } = attempt.end {
             return self.record_runtime_end(attempt, unsent);
@@ -143,8 +144,8 @@ impl Attempts {
         self.charged_resends
     }
 
-    /// Returns true if the next attempt should have a connection dialled for it: one that other requests have used may be closed in
-    /// the same way as the last one, or end with its runtime.
+    /// Returns true if the next attempt should have a connection dialled for it: one that other requests have used may
+    /// be closed in the same way as the last one, or end with its runtime.
     pub(super) fn want_a_dial(&self) -> bool {
         self.runtimes_ended > 0 || self.possibly_processed > 0
     }

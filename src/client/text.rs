@@ -15,8 +15,8 @@ pub(super) fn decode(bytes: &[u8], headers: &HeaderMap) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// Decodes the text behind a byte order mark, which overrides the content type (WHATWG Encoding Standard, §6); `None` if there
-/// is no mark.
+/// Decodes the text behind a byte order mark, which overrides the content type (WHATWG Encoding Standard, §6); `None`
+/// if there is no mark.
 fn decode_by_mark(bytes: &[u8]) -> Option<String> {
     match bytes {
         [0xef, 0xbb, 0xbf, text @ ..] => Some(String::from_utf8_lossy(text).into_owned()),

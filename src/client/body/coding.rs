@@ -60,8 +60,8 @@ impl Coding {
             Self::Brotli => Box::new(compression_codecs::BrotliDecoder::new()),
             #[cfg(feature = "zstd")]
             Self::Zstd => {
-                // 8 MiB, the window that every decoder has to support (RFC 8878 §3.1.1.1.2). More memory than that is not the
-                // server's to take.
+                // 8 MiB, the window that every decoder has to support (RFC 8878 §3.1.1.1.2). More memory than that is
+                // not the server's to take.
                 let window = compression_codecs::zstd::params::DParameter::window_log_max(23);
                 Box::new(compression_codecs::ZstdDecoder::new_with_params(&[window]))
             }

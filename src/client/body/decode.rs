@@ -59,8 +59,8 @@ pub(crate) struct Decoder {
 }
 
 impl Decoder {
-    /// Creates a decoder for a response, and removes the headers that describe the compressed form. Returns `None` and leaves the
-    /// headers if the body has no coding, or an unknown one.
+    /// Creates a decoder for a response, and removes the headers that describe the compressed form. Returns `None` and
+    /// leaves the headers if the body has no coding, or an unknown one.
     pub(crate) fn of(headers: &mut HeaderMap, limits: Decompression) -> Result<Option<Self>, DecodeError> {
         if !limits.is_enabled || !headers.contains_key(CONTENT_ENCODING) {
             return Ok(None);
@@ -138,7 +138,8 @@ impl Decoder {
         }
     }
 
-    /// Checks the limits for the output of a stage. That of an inner coding costs time as well, even if the body stays short.
+    /// Checks the limits for the output of a stage. That of an inner coding costs time as well, even if the body stays
+    /// short.
     fn check_limits(&self, stage: usize) -> Result<(), DecodeError> {
         let Decompression { max_bytes, max_ratio, .. } = self.limits;
         let decoded = self.stages[stage].decoded;

@@ -4,9 +4,9 @@ use http::HeaderValue;
 
 /// The limits for decompressing response bodies.
 ///
-/// Requests without an `Accept-Encoding` or `Range` of their own accept the codings that the crate's features provide: `gzip`,
-/// `brotli`, `zstd`, `deflate`. Their responses are decompressed. A decompression bomb is an error: by default that is a body of more
-/// than 1 GiB, or one of more than 8 MiB that grew more than 250 times.
+/// Requests without an `Accept-Encoding` or `Range` of their own accept the codings that the crate's features provide:
+/// `gzip`, `brotli`, `zstd`, `deflate`. Their responses are decompressed. A decompression bomb is an error: by default
+/// that is a body of more than 1 GiB, or one of more than 8 MiB that grew more than 250 times.
 ///
 /// ```
 /// # #[cfg(feature = "gzip")] {
@@ -40,8 +40,8 @@ impl Decompression {
         Self { max_bytes: bytes, ..self }
     }
 
-    /// Sets how many times longer than its compressed form a body may be, once it has more than 8 MiB. 250 by default; `u64::MAX`
-    /// for no limit.
+    /// Sets how many times longer than its compressed form a body may be, once it has more than 8 MiB. 250 by default;
+    /// `u64::MAX` for no limit.
     #[must_use]
     pub fn max_ratio(self, ratio: u64) -> Self {
         Self { max_ratio: ratio, ..self }

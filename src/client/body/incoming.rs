@@ -130,8 +130,8 @@ impl IncomingBody {
             return Poll::Ready(Some(Err(Error::body_failed_before(&self.origin, self.bytes))));
         }
         let Some(open) = &mut self.open else { return Poll::Ready(None) };
-        // The time is read only if there is a deadline: most calls have none. After the deadline, frames that arrived in the
-        // meantime are too late as well.
+        // The time is read only if there is a deadline: most calls have none. After the deadline, frames that arrived
+        // in the meantime are too late as well.
         let now = self.limits.deadline.map(|_| clock::now());
         if let (Some(deadline), Some(now)) = (self.limits.deadline, now)
             && deadline.at <= now
@@ -158,8 +158,8 @@ impl IncomingBody {
                 self.count(&frame, now);
                 Some(Ok(frame))
             }
-            // While the request is still being sent, h2 reports the end of the connection in place of the end of the stream. The
-            // body is complete all the same.
+            // While the request is still being sent, h2 reports the end of the connection in place of the end of the
+            // stream. The body is complete all the same.
             Some(Err(error)) if self.announced == Some(self.bytes) && io_cause(&error).is_some() => {
                 self.finish(clock::now());
                 None
@@ -181,7 +181,8 @@ impl IncomingBody {
         }
     }
 
-    /// Waits until a time limit passes. While the request is still being sent, each byte sent starts the idle limit anew.
+    /// Waits until a time limit passes. While the request is still being sent, each byte sent starts the idle limit
+    /// anew.
     fn poll_limits(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let BodyLimits { deadline, idle } = self.limits;
         let progress = self.open.as_ref().map_or(0, |open| open.guard.progress());
@@ -201,8 +202,8 @@ impl IncomingBody {
         }
     }
 
-    /// Ends the body after a time limit. If nothing has arrived since the wait began, the connection may be dead, and gets no more
-    /// requests. If the user came too late for what has arrived, nothing is known about the connection.
+    /// Ends the body after a time limit. If nothing has arrived since the wait began, the connection may be dead, and
+    /// gets no more requests. If the user came too late for what has arrived, nothing is known about the connection.
     fn time_out(&mut self, is_silent: bool) -> Error {
         if let (Some(open), Some(wait)) = (&mut self.open, self.wait)
             && is_silent
@@ -216,8 +217,8 @@ impl IncomingBody {
         }
     }
 
-    /// Ends the body when hyper says that it is over. Over HTTP/2 that may also mean that the server gave the body up without an
-    /// error, which is one here.
+    /// Ends the body when hyper says that it is over. Over HTTP/2 that may also mean that the server gave the body up
+    /// without an error, which is one here.
     fn end(&mut self) -> Result<()> {
         let missing_of = self.announced.filter(|announced| self.bytes < *announced);
         let is_cut_off = match self.announced {

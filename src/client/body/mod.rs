@@ -1,5 +1,5 @@
-//! Bodies: those of requests on their way out, those of responses on their way in, and what a response's body does with its
-//! connection at the end.
+//! Bodies: those of requests on their way out, those of responses on their way in, and what a response's body does with
+//! its connection at the end.
 //!
 //! | file | what it holds |
 //! |---|---|
@@ -46,7 +46,8 @@ pub(super) use upload::Upload;
 use self::streamed::{Pieces, Streamed, Wrapped};
 use crate::error::Cause;
 
-/// The body of a message: bytes, which are sent with their length and can be sent again, or a stream, which can be read once.
+/// The body of a message: bytes, which are sent with their length and can be sent again, or a stream, which can be read
+/// once.
 ///
 /// ```
 /// use speeddial::Body;
@@ -81,7 +82,8 @@ impl Body {
         Self(BodyKind::Streamed(Streamed::new(Wrapped(Box::pin(body)), length, true)))
     }
 
-    /// Creates a body of unknown length from a stream of pieces. Over HTTP/1.1 it is sent in chunks. Empty pieces are skipped.
+    /// Creates a body of unknown length from a stream of pieces. Over HTTP/1.1 it is sent in chunks. Empty pieces are
+    /// skipped.
     pub fn wrap_stream<S>(pieces: S) -> Self
     where
         S: TryStream<Ok: Into<Bytes>, Error: Into<Cause>> + Send + 'static,
@@ -91,8 +93,8 @@ impl Body {
 
     /// Creates a body of `length` bytes from a stream of pieces. The request fails if the pieces have another length.
     ///
-    /// The piece that completes the length ends the body. Later pieces are an error if they are ready at once, and are not waited
-    /// for otherwise. A stream whose length is 0 is not read.
+    /// The piece that completes the length ends the body. Later pieces are an error if they are ready at once, and are
+    /// not waited for otherwise. A stream whose length is 0 is not read.
     pub fn sized<S>(length: u64, pieces: S) -> Self
     where
         S: TryStream<Ok: Into<Bytes>, Error: Into<Cause>> + Send + 'static,
@@ -100,8 +102,8 @@ impl Body {
         Self(BodyKind::Streamed(Streamed::new(Pieces(Box::pin(pieces)), Some(length), false)))
     }
 
-    /// Sets the trailers that follow the body (RFC 9110 §6.5), in place of any it had. Over HTTP/1.1 a body with trailers is sent
-    /// in chunks. Many servers ignore trailers.
+    /// Sets the trailers that follow the body (RFC 9110 §6.5), in place of any it had. Over HTTP/1.1 a body with
+    /// trailers is sent in chunks. Many servers ignore trailers.
     #[must_use]
     pub fn with_trailers(self, trailers: HeaderMap) -> Self {
         let mut streamed = match self.0 {

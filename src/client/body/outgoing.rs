@@ -12,7 +12,8 @@ use super::upload::Upload;
 use crate::connect;
 use crate::error::Cause;
 
-/// A request's body on its way; `None` if it is empty. It is one pointer, because hyper keeps room for 32 requests a connection.
+/// A request's body on its way; `None` if it is empty. It is one pointer, because hyper keeps room for 32 requests a
+/// connection.
 pub(crate) struct OutgoingBody(Option<Box<Carried>>);
 
 struct Carried {
@@ -23,8 +24,8 @@ struct Carried {
     upload: Option<Arc<Upload>>,
 }
 
-/// The length of the pieces in which bytes are handed over if their progress is recorded. The next one is read when the server has
-/// taken the last one.
+/// The length of the pieces in which bytes are handed over if their progress is recorded. The next one is read when the
+/// server has taken the last one.
 const PIECE: usize = 16 * 1024;
 
 /// The longest piece of a stream that is handed over at once. A longer one would hide the progress of a slow server.
@@ -130,7 +131,8 @@ impl Carried {
 impl Drop for Carried {
     fn drop(&mut self) {
         if let Some(upload) = &self.upload {
-            // Over HTTP/1.1 hyper does not poll behind the last byte of a body with a length, so the end may not have been seen.
+            // Over HTTP/1.1 hyper does not poll behind the last byte of a body with a length, so the end may not have
+            // been seen.
             upload.end(self.rest.is_empty() && http_body::Body::size_hint(&self.body).exact() == Some(0));
         }
     }

@@ -89,8 +89,8 @@ impl BodyReader {
         data.cloned().unwrap_or_default()
     }
 
-    /// Returns the length of the part of the body that is not handed out yet, if it is known. It is not known of a body that is
-    /// decompressed or has failed.
+    /// Returns the length of the part of the body that is not handed out yet, if it is known. It is not known of a body
+    /// that is decompressed or has failed.
     pub(crate) fn remaining(&self) -> SizeHint {
         if self.is_decoded() || self.body.has_failed() {
             return SizeHint::default();
@@ -99,7 +99,8 @@ impl BodyReader {
         self.body.remaining().map_or_else(SizeHint::default, |remaining| SizeHint::with_exact(remaining + start))
     }
 
-    /// Returns the length of the whole body, if it is known. It is not known of a body that is decompressed or has failed.
+    /// Returns the length of the whole body, if it is known. It is not known of a body that is decompressed or has
+    /// failed.
     pub(crate) fn length(&self) -> Option<u64> {
         if self.is_decoded() || self.body.has_failed() {
             return None;

@@ -11,8 +11,8 @@
 //! | was dropped with more left | closed | reset, then as above |
 //! | failed, or timed out | closed | reset, and freed when the request's body is over (1) |
 //!
-//! (1) After 60 s, or 5 s in which the server takes nothing of the request's body, that body is given up and the connection gets
-//! no more requests.
+//! (1) After 60 s, or 5 s in which the server takes nothing of the request's body, that body is given up and the
+//! connection gets no more requests.
 
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -41,8 +41,8 @@ const MAX_DRAINED: u64 = 64 * 1024;
 /// The longest such a body is read.
 const DRAIN_TIMEOUT: Duration = Duration::from_millis(50);
 
-/// Returns the connection to the pool, or closes it, when the response's body ends. Dropped before that, it closes an HTTP/1.1
-/// connection, which counts as unfinished from the start of its request on.
+/// Returns the connection to the pool, or closes it, when the response's body ends. Dropped before that, it closes an
+/// HTTP/1.1 connection, which counts as unfinished from the start of its request on.
 pub(crate) struct ReturnGuard {
     lease: Lease<Dialer>,
     /// The request's body, which may still be being sent.
@@ -157,8 +157,8 @@ impl ReturnGuard {
         });
     }
 
-    /// Ends the request after its response failed. Over HTTP/1.1 that closes the connection. Over HTTP/2 the request's body is given
-    /// up, and the stream counts until that is over.
+    /// Ends the request after its response failed. Over HTTP/1.1 that closes the connection. Over HTTP/2 the request's
+    /// body is given up, and the stream counts until that is over.
     pub(super) fn fail(self) {
         if let Some(upload) = self.unfinished_upload() {
             upload.give_up();
@@ -202,9 +202,9 @@ impl ReturnGuard {
         self.upload.clone().filter(|upload| !upload.is_over())
     }
 
-    /// Returns true if a body of unknown length was cut off when it ended: its stream was reset with NO_ERROR before its end. A server
-    /// that wants no more of the request sends the same reset, but after the end of its response (RFC 9113 §8.1), which h2
-    /// remembers.
+    /// Returns true if a body of unknown length was cut off when it ended: its stream was reset with NO_ERROR before
+    /// its end. A server that wants no more of the request sends the same reset, but after the end of its response (RFC
+    /// 9113 §8.1), which h2 remembers.
     pub(super) fn is_cut_off(&self, incoming: &Incoming) -> bool {
         self.lease.conn().protocol() == Protocol::Http2 && !incoming.is_end_stream()
     }
@@ -226,15 +226,15 @@ impl ReturnGuard {
     }
 }
 
-/// Keeps a stream until the request's body is over. Gives the body up after [`UPLOAD_TIMEOUT`], or when the server takes nothing of
-/// it for [`UPLOAD_IDLE_TIMEOUT`].
+/// Keeps a stream until the request's body is over. Gives the body up after [`UPLOAD_TIMEOUT`], or when the server
+/// takes nothing of it for [`UPLOAD_IDLE_TIMEOUT`].
 fn free_after(upload: Arc<Upload>, mut lease: Lease<Dialer>) {
     lease.conn().runtime().spawn(async move {
         if !upload.over_within(UPLOAD_TIMEOUT, UPLOAD_IDLE_TIMEOUT).await {
             upload.give_up();
-            // hyper does not poll a body before the server has taken its last piece, so the stream may stay open though the body
-            // is given up. Without retiring the connection its stream would count as free, and the next request that got it
-            // would be held back by h2.
+            // hyper does not poll a body before the server has taken its last piece, so the stream may stay open though
+            // the body is given up. Without retiring the connection its stream would count as free, and the next
+            // request that got it would be held back by h2.
             lease.retire(CloseCause::Peer);
         }
     });

@@ -117,8 +117,8 @@ impl Streamed {
             let so_far = self.bytes + self.last.as_ref().map_or(0, |last| last.len() as u64) + data.len() as u64;
             match self.length {
                 Some(length) if so_far > length => return self.end(Some(Err(LengthError::Longer(length).into()))),
-                // Held back until the next poll of the frames: over HTTP/1.1 hyper does not poll behind the last byte, so a piece
-                // too many would go unnoticed.
+                // Held back until the next poll of the frames: over HTTP/1.1 hyper does not poll behind the last byte,
+                // so a piece too many would go unnoticed.
                 Some(length) if so_far == length => self.last = Some(data),
                 _ => {
                     self.bytes = so_far;
@@ -128,8 +128,8 @@ impl Streamed {
         }
     }
 
-    /// Polls for the next frame that is not an empty piece. Over HTTP/2 each empty piece would be a frame, and servers take
-    /// many of those for an attack.
+    /// Polls for the next frame that is not an empty piece. Over HTTP/2 each empty piece would be a frame, and servers
+    /// take many of those for an attack.
     fn poll_nonempty(&mut self, cx: &mut Context<'_>) -> PolledFrame {
         let frames = self.frames.get_mut().unwrap_or_else(PoisonError::into_inner);
         for _ in 0..MAX_SKIPPED {
@@ -142,8 +142,8 @@ impl Streamed {
         Poll::Pending
     }
 
-    /// Handles frames that are not ready. If the last piece was held back, it is handed out now. The end of pieces is not waited
-    /// for then, because no trailers can follow them.
+    /// Handles frames that are not ready. If the last piece was held back, it is handed out now. The end of pieces is
+    /// not waited for then, because no trailers can follow them.
     fn pause(&mut self) -> PolledFrame {
         if self.last.is_none() {
             return Poll::Pending;

@@ -1,6 +1,7 @@
 //! The sending of a request's body: how far it got, why it failed, and if the server wants it at all.
 //!
-//! An [`Upload`] is shared by the body, which hyper owns while it is sent, and by the call, which hyper tells nothing about it.
+//! An [`Upload`] is shared by the body, which hyper owns while it is sent, and by the call, which hyper tells nothing
+//! about it.
 
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -62,8 +63,8 @@ impl Upload {
         self.sent.get().copied()
     }
 
-    /// Returns the time any byte was last handed over. While a 100 (Continue) is waited for, it is the end of that wait, which
-    /// lies in the future.
+    /// Returns the time any byte was last handed over. While a 100 (Continue) is waited for, it is the end of that
+    /// wait, which lies in the future.
     pub(crate) fn progress(&self) -> Option<Instant> {
         let waiting_until = self.expectation.as_ref().and_then(|expectation| {
             let expectation = unpoisoned(expectation);
@@ -97,7 +98,8 @@ impl Upload {
         self.expectation.is_some()
     }
 
-    /// Returns true if the server sent its response in place of a 100 (Continue). The connection cannot be used again then.
+    /// Returns true if the server sent its response in place of a 100 (Continue). The connection cannot be used again
+    /// then.
     pub(crate) fn is_unwanted(&self) -> bool {
         self.expectation.as_ref().is_some_and(|expectation| unpoisoned(expectation).is_wanted == Some(false))
     }
@@ -131,8 +133,8 @@ impl Upload {
         }
     }
 
-    /// Waits until the body is over: for `limit` at most, and only while the server takes some of it in every `idle`. Returns true
-    /// if it is over.
+    /// Waits until the body is over: for `limit` at most, and only while the server takes some of it in every `idle`.
+    /// Returns true if it is over.
     pub(crate) async fn over_within(&self, limit: Duration, idle: Duration) -> bool {
         let end = now() + limit;
         loop {
@@ -169,8 +171,9 @@ impl Upload {
         look(expectation.as_ref().and_then(|expectation| expectation.held_body.as_ref()))
     }
 
-    /// Waits until the body may be sent: the server wants it, or said nothing for [`CONTINUE_TIMEOUT`]. The first time, returns the
-    /// body that was held back. Stays pending if the server does not want it; fails if the body was given up.
+    /// Waits until the body may be sent: the server wants it, or said nothing for [`CONTINUE_TIMEOUT`]. The first time,
+    /// returns the body that was held back. Stays pending if the server does not want it; fails if the body was given
+    /// up.
     pub(super) fn poll_permission(&self, cx: &mut Context<'_>) -> Poll<Result<Option<Body>, Cause>> {
         *unpoisoned(&self.reader) = Some(cx.waker().clone());
         if self.is_given_up.load(Ordering::Acquire) {

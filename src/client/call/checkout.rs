@@ -16,21 +16,22 @@ use crate::error::{Error, Result};
 use crate::pool::{Checkout, Delivery, InLine, Lease, LeaseError, Ticket, Wish};
 use crate::trace::{CloseCause, Event, Trace};
 
-/// The most times that a call asks again for a connection after its dial was lost. A dial is lost with the runtime that it began
-/// on.
+/// The most times that a call asks again for a connection after its dial was lost. A dial is lost with the runtime that
+/// it began on.
 const MAX_LOST_DIALS: u32 = 4;
 
 /// The pause before the last attempt of a call that lost two connections, if it gets a used one.
 const LAST_ATTEMPT_PAUSE: Duration = Duration::from_millis(10);
 
-/// The idle time below which a connection is not checked before use, if the request can be repeated: the check costs 2 µs.
+/// The idle time below which a connection is not checked before use, if the request can be repeated: the check costs 2
+/// µs.
 const MAX_UNCHECKED_IDLE: Duration = Duration::from_micros(250);
 
 /// The interval at which a request that left the queue for a dial checks if it is in the queue again.
 const RECHECK_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Gets a live connection, and the time from which on the call has it. If the last attempt failed on the connection `failed_on`, it
-/// is neither that one nor an idle one, which might fail for the same reason.
+/// Gets a live connection, and the time from which on the call has it. If the last attempt failed on the connection
+/// `failed_on`, it is neither that one nor an idle one, which might fail for the same reason.
 pub(super) async fn lease(call: &mut Call<'_>, failed_on: Option<u64>) -> Result<(Lease<Dialer>, Instant)> {
     // A request with a stream is sent once.
     let is_repeatable = call.is_idempotent() && !call.request.body.is_streamed();
@@ -62,7 +63,8 @@ pub(super) async fn lease(call: &mut Call<'_>, failed_on: Option<u64>) -> Result
         }
         at_once = None;
         if call.attempts.next_is_the_last() && Handle::try_current().is_ok() {
-            // A server that closes its connections right after each response has done so by then, and it is noticed below.
+            // A server that closes its connections right after each response has done so by then, and it is noticed
+            // below.
             clock::sleep_until(clock::now().checked_add(LAST_ATTEMPT_PAUSE)).await;
         }
         if lease.conn().is_alive().await {
@@ -105,7 +107,8 @@ fn no_lease(call: &Call<'_>, error: LeaseError<ConnectError>) -> Error {
     }
 }
 
-/// Asks the pool for a connection, and waits in its queue if there is none. `queued_at` is the time the call entered the queue first.
+/// Asks the pool for a connection, and waits in its queue if there is none. `queued_at` is the time the call entered
+/// the queue first.
 async fn check_out(
     call: &Call<'_>,
     wish: Wish,
@@ -164,8 +167,8 @@ impl QueuedCall<'_> {
         }
     }
 
-    /// Applies the limit that counts at the moment: that for the dial while a connection is opened for the call, that for the queue
-    /// otherwise.
+    /// Applies the limit that counts at the moment: that for the dial while a connection is opened for the call, that
+    /// for the queue otherwise.
     fn verdict(&self, now: Instant) -> Verdict {
         let Timeouts { queue, connect, .. } = self.timeouts;
         let dial_begun = self.ticket.as_ref().and_then(Ticket::dial).and_then(|dial| dial.begun());

@@ -35,7 +35,8 @@ pub(super) fn message(
     }
     let has_body = request.has_body();
     if !has_body || !can_expect_continue(request, conn) {
-        // Without content it must not be sent (RFC 9110 §10.1.1), and without interim responses its answer is never seen.
+        // Without content it must not be sent (RFC 9110 §10.1.1), and without interim responses its answer is never
+        // seen.
         message.headers_mut().remove(EXPECT);
     }
     if !has_body && anticipates_content(&request.method) {
@@ -63,8 +64,8 @@ pub(super) fn message(
     Ok(message)
 }
 
-/// Creates the record of the body's progress, if one is needed: for `Expect: 100-continue`, for a stream, whose length is not known,
-/// and over HTTP/2, where the connection's bytes are not those of one request.
+/// Creates the record of the body's progress, if one is needed: for `Expect: 100-continue`, for a stream, whose length
+/// is not known, and over HTTP/2, where the connection's bytes are not those of one request.
 pub(super) fn upload(request: &CurrentRequest, conn: &Conn<OutgoingBody>) -> Option<Arc<Upload>> {
     let Request { body, headers, .. } = &**request;
     if body.is_empty() {
@@ -81,8 +82,8 @@ pub(super) fn upload(request: &CurrentRequest, conn: &Conn<OutgoingBody>) -> Opt
     None
 }
 
-/// Returns true if the server can send a 100 (Continue). HTTP/1.0 has no interim responses (RFC 9110 §10.1.1), and over HTTP/2 hyper
-/// does not pass them on.
+/// Returns true if the server can send a 100 (Continue). HTTP/1.0 has no interim responses (RFC 9110 §10.1.1), and over
+/// HTTP/2 hyper does not pass them on.
 fn can_expect_continue(request: &Request, conn: &Conn<OutgoingBody>) -> bool {
     conn.protocol() == Protocol::Http1 && request.options.version != Some(Version::HTTP_10)
 }
@@ -97,7 +98,8 @@ fn headers(request: &mut Request, conn: &Conn<OutgoingBody>) -> HeaderMap {
             only_host.insert(HOST, host());
             return only_host;
         }
-        // Into the request's own headers, because their copy would have to grow for it. A redirect to another origin removes it.
+        // Into the request's own headers, because their copy would have to grow for it. A redirect to another origin
+        // removes it.
         headers.entry(HOST).or_insert_with(host);
     }
     headers.clone()

@@ -1,4 +1,5 @@
-//! One call: the request is sent, followed where redirects lead, retried and resent, until there is a response for its user.
+//! One call: the request is sent, followed where redirects lead, retried and resent, until there is a response for its
+//! user.
 //!
 //! The call is an onion. Each file is a skin and calls only the next one inward:
 //!
@@ -109,8 +110,8 @@ fn add_default_headers(headers: &mut HeaderMap, defaults: &HeaderMap) -> Result<
     Ok(())
 }
 
-/// Adds an `Accept-Encoding`, and returns the settings for decompressing the response. A request with an `Accept-Encoding` or a
-/// `Range` of its own gets its response as it arrives.
+/// Adds an `Accept-Encoding`, and returns the settings for decompressing the response. A request with an
+/// `Accept-Encoding` or a `Range` of its own gets its response as it arrives.
 #[cfg(feature = "__compression")]
 fn accept_codings(request: &mut Request, decompression: Decompression) -> Decompression {
     let headers = &mut request.headers;

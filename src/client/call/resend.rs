@@ -115,8 +115,8 @@ fn fail(
     })
 }
 
-/// Counts an attempt without an answer, and returns the resend that follows it. Returns `None` if a resend is not safe, if there is
-/// no time left for it, or if the origin turns too many requests away.
+/// Counts an attempt without an answer, and returns the resend that follows it. Returns `None` if a resend is not safe,
+/// if there is no time left for it, or if the origin turns too many requests away.
 fn decide(call: &mut Call<'_>, attempt: Attempt) -> Option<Resend> {
     let resend = call.attempts.record(attempt, fastrand::f64())?;
     if !resend.wait.is_zero() && Handle::try_current().is_err() {
@@ -194,8 +194,8 @@ fn is_closed(error: &hyper::Error) -> bool {
         || io_cause(error).is_some_and(|error| closed.contains(&error.kind()))
 }
 
-/// Returns true if a 408 answers no request: servers send one before they close an idle connection (RFC 9110 §15.5.9), and a request
-/// may cross it. If the connection stays open, the 408 is the service's answer to the request.
+/// Returns true if a 408 answers no request: servers send one before they close an idle connection (RFC 9110 §15.5.9),
+/// and a request may cross it. If the connection stays open, the 408 is the service's answer to the request.
 fn is_unsolicited_408(response: &http::Response<Incoming>) -> bool {
     response.version() < Version::HTTP_2
         && response.status() == StatusCode::REQUEST_TIMEOUT

@@ -19,7 +19,8 @@ struct Retry {
 
 /// Sends the request, and retries it as the client's policy says.
 pub(super) async fn send(call: &mut Call<'_>) -> Result<Answer> {
-    // A failed attempt returns its connection before it is known if there is a retry, and a drain must not end in between.
+    // A failed attempt returns its connection before it is known if there is a retry, and a drain must not end in
+    // between.
     if call.client.defaults.retries.is_some() {
         call.hold_drain();
     }
