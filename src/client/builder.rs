@@ -399,8 +399,7 @@ impl ClientBuilder {
     }
 
     /// Builds the client. It needs no tokio runtime for that, and waits for no file: a thread prepares TLS in the
-    /// background. A crypto provider that the process is to
-    /// use must be installed before.
+    /// background. A crypto provider that the process is to use must be installed before.
     ///
     /// # Errors
     /// [`ErrorKind::Request`](crate::ErrorKind::Request) if a setting is invalid, for example a limit of 0 that would

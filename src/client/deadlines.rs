@@ -241,7 +241,8 @@ mod tests {
         };
         let all = join_all((0..1_000).map(|number| run(number * 7 % 501, number * 13 % 499))).await;
         for (number, (at, done)) in all.into_iter().enumerate() {
-            let (takes, limit) = (number as u64 * 7 % 501, number as u64 * 13 % 499);
+            let takes = number as u64 * 7 % 501;
+            let limit = number as u64 * 13 % 499;
             assert!(at == takes.min(limit) && (done || takes >= limit) && (!done || takes <= limit), "{number}");
         }
         assert_eq!(deadlines.first.get().unwrap().1.lock().len(), 0);
@@ -274,7 +275,9 @@ mod tests {
     #[test]
     fn a_deadline_holds_though_another_runtime_is_not_driven_or_gone() {
         let runtime = || tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
-        let (deadlines, first, second) = (Arc::new(Deadlines::default()), runtime(), runtime());
+        let deadlines = Arc::new(Deadlines::default());
+        let first = runtime();
+        let second = runtime();
         let limit = |after: u64| {
             let deadlines = deadlines.clone();
             async move {
@@ -298,8 +301,10 @@ mod tests {
         assert_eq!(second.block_on(in_time(30)), None, "the first runtime is gone");
         drop((kept, second));
         // Of two futures that changed their runtime, the one with the later deadline is polled first.
-        let (third, fourth) = (runtime(), runtime());
-        let (mut late, mut soon) = (Box::pin(limit(60_000)), Box::pin(limit(30)));
+        let third = runtime();
+        let fourth = runtime();
+        let mut late = Box::pin(limit(60_000));
+        let mut soon = Box::pin(limit(30));
         let begun = third.block_on(async { ((&mut late).now_or_never(), (&mut soon).now_or_never()) });
         assert_eq!(begun, (None, None));
         drop(third);

@@ -73,12 +73,15 @@ impl ClientService {
 
     /// Makes a call through the layers.
     pub(super) async fn execute(self, inner: &Inner, request: Box<Request>) -> Result<Response> {
-        target_of(&request.url).map_err(|error| Error::invalid_request("the URL's path cannot be sent", error))?;
-        let (method, url, origin) = (request.method.clone(), request.url.clone(), request.origin.clone());
+        // Refused here: a message of the `http` crate would lose such a URL.
+        request.target()?;
+        let method = request.method.clone();
+        let url = request.url.clone();
+        let origin = request.origin.clone();
         let observer = request.options.observer.clone();
-        let answered = self.oneshot((*request).into()).await;
-        let answered = answered.map_err(|cause| Error::layer(&origin, cause))?;
-        Ok(http_messages::returned(answered, || {
+        let result = self.oneshot((*request).into()).await;
+        let response = result.map_err(|cause| Error::layer(&origin, cause))?;
+        Ok(http_messages::returned(response, || {
             // A layer answered without a call. The response has timings all the same.
             let target = inner.defaults.shown(target_of(&url).unwrap_or_default());
             let trace = Trace::start(&inner.hooks, observer, || Asked { method, origin: origin.clone(), target });

@@ -52,7 +52,8 @@ pub(super) enum AttemptEnd {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Attempt {
     pub(super) end: AttemptEnd,
-    /// True if an earlier request had used the connection, so that the server may have closed it for being idle.
+    /// True if the connection does not come right from its dial, so that the server may have closed it for being idle.
+    /// Also true if it has answered other requests meanwhile.
     pub(super) on_reused_connection: bool,
     /// True if the server had answered requests on the connection: it does not turn all of them away.
     pub(super) on_proven_connection: bool,

@@ -41,11 +41,9 @@ fn decode_utf16(bytes: &[u8], unit: fn([u8; 2]) -> u16) -> String {
 #[cfg(feature = "charset")]
 fn charset(headers: &HeaderMap) -> Option<&'static encoding_rs::Encoding> {
     let content_type = headers.get(http::header::CONTENT_TYPE)?.to_str().ok()?;
-    let label = content_type.split(';').skip(1).find_map(|parameter| {
-        let (name, value) = parameter.split_once('=')?;
-        name.trim().eq_ignore_ascii_case("charset").then(|| value.trim().trim_matches('"'))
-    })?;
-    encoding_rs::Encoding::for_label(label.as_bytes())
+    let mut parameters = content_type.split(';').skip(1).filter_map(|parameter| parameter.split_once('='));
+    let (_, label) = parameters.find(|(name, _)| name.trim().eq_ignore_ascii_case("charset"))?;
+    encoding_rs::Encoding::for_label(label.trim().trim_matches('"').as_bytes())
 }
 
 #[cfg(test)]

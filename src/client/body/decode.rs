@@ -206,7 +206,8 @@ impl Stage {
             let mut output = WriteBuffer::new_initialized(&mut self.buffer);
             let mut input = PartialBuffer::new(&self.input[..]);
             let decoded = codec.decode(&mut input, &mut output);
-            let (read, written) = (input.written_len(), output.written_len());
+            let read = input.written_len();
+            let written = output.written_len();
             let done = match decoded {
                 Ok(done) => done,
                 // The last piece filled its buffer by chance. Some codecs fail if there is nothing more to decode.

@@ -249,7 +249,8 @@ fn a_body_that_is_flushed_at_any_size_is_whole() {
             ("deflate", flushed(DeflateEncoder::new(flate2_level()), &data, size)),
         ] {
             let mut decoder = Decoder::of(&mut headers(coding), Decompression::default()).unwrap().unwrap();
-            let (mut all, mut pieces) = (Vec::new(), pieces.into_iter());
+            let mut all = Vec::new();
+            let mut pieces = pieces.into_iter();
             while !decoder.is_over() {
                 match decoder.next().unwrap_or_else(|error| panic!("{coding}, {size}: {error}")) {
                     Step::Decoded(made) => all.extend_from_slice(&made),

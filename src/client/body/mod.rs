@@ -227,8 +227,10 @@ impl http_body::Body for Body {
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Cause>>> {
         match &mut self.0 {
             BodyKind::Bytes(bytes) => {
-                let bytes = std::mem::take(bytes);
-                Poll::Ready((!bytes.is_empty()).then(|| Ok(Frame::data(bytes))))
+                if bytes.is_empty() {
+                    return Poll::Ready(None);
+                }
+                Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes)))))
             }
             BodyKind::Streamed(streamed) => streamed.poll_frame(cx),
         }

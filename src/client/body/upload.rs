@@ -268,7 +268,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_body_that_nothing_is_taken_of_is_not_waited_for() {
-        let (limit, idle) = (Duration::from_secs(60), Duration::from_secs(5));
+        let limit = Duration::from_secs(60);
+        let idle = Duration::from_secs(5);
         let upload = Upload::default();
         let start = now();
         assert!(!upload.over_within(limit, idle).await);
