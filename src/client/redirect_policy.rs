@@ -118,17 +118,17 @@ pub enum RedirectAction {
 /// A redirect that cannot be followed, or may not.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(super) enum RedirectError {
-    #[error("its location is not a URL: {0}")]
+    #[error("the location is not a URL: {0}")]
     NotAUrl(#[from] url::ParseError),
-    #[error("its location is not text")]
+    #[error("the location is not text")]
     NotText,
-    #[error("its location cannot be sent to: {0}")]
+    #[error("nothing can be sent to the location: {0}")]
     NoOrigin(#[from] OriginError),
-    #[error("it is one more than the {0} that are followed")]
+    #[error("more than {0} redirects")]
     TooMany(usize),
-    #[error("it leads in a loop: the call has been there before, and {0} redirects are followed")]
+    #[error("a redirect loop, after {0} redirects")]
     Loop(usize),
-    #[error("it asks for the request's body again, which was a stream")]
+    #[error("the request's body must be sent again, and was a stream")]
     BodyIsGone,
     #[error("{0}")]
     Refused(String),

@@ -23,15 +23,15 @@ const MAX_IDLE_STEPS: u32 = 16;
 /// A body that cannot be decompressed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum DecodeError {
-    #[error("more than {MAX_CODINGS} codings are on it")]
+    #[error("the body has more than {MAX_CODINGS} content codings")]
     TooManyCodings,
-    #[error("it is not valid {0}: {1}")]
+    #[error("the data is not valid {0}: {1}")]
     Invalid(Coding, String),
-    #[error("its {0} ends too soon")]
+    #[error("the {0} data ends too soon")]
     Cut(Coding),
-    #[error("it has more than {0} bytes")]
+    #[error("the decompressed body has more than {0} bytes")]
     TooLong(u64),
-    #[error("it grows more than {0} times")]
+    #[error("the decompressed body is more than {0} times as long")]
     Bomb(u64),
 }
 
@@ -260,7 +260,7 @@ impl Stage {
             if self.input.is_empty() {
                 return Ok(());
             }
-            return Err(DecodeError::Invalid(self.coding, "there is something after its end".to_owned()));
+            return Err(DecodeError::Invalid(self.coding, "more data follows its end".to_owned()));
         }
         let renewed = self.codec.as_mut().map_or(Ok(()), |codec| codec.reinit());
         renewed.map_err(|error| DecodeError::Invalid(self.coding, error.to_string()))

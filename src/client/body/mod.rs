@@ -284,8 +284,8 @@ mod tests {
             BodyExt::collect(body).await.map(|all| all.to_bytes()).map_err(|error| error.to_string())
         };
         assert_eq!(read(5, &["he", "llo"]).await, Ok("hello".into()));
-        assert_eq!(read(4, &["he", "llo"]).await, Err("it has more than the 4 bytes it was to have".to_owned()));
-        assert_eq!(read(6, &["he", "llo"]).await, Err("it has 5 of the 6 bytes it was to have".to_owned()));
+        assert_eq!(read(4, &["he", "llo"]).await, Err("the body has more than the announced 4 bytes".to_owned()));
+        assert_eq!(read(6, &["he", "llo"]).await, Err("the body has 5 of the announced 6 bytes".to_owned()));
         assert_eq!(read(0, &[]).await, Ok("".into()));
     }
 

@@ -41,9 +41,9 @@ pub(super) const MAX_SKIPPED: usize = 64;
 /// A body has another length than was announced.
 #[derive(Debug, thiserror::Error)]
 enum LengthError {
-    #[error("it has more than the {0} bytes it was to have")]
+    #[error("the body has more than the announced {0} bytes")]
     Longer(u64),
-    #[error("it has {1} of the {0} bytes it was to have")]
+    #[error("the body has {1} of the announced {0} bytes")]
     Shorter(u64, u64),
 }
 
