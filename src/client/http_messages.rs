@@ -26,7 +26,7 @@ impl<B: Into<Body>> TryFrom<http::Request<B>> for Request {
     fn try_from(request: http::Request<B>) -> Result<Self> {
         let (mut head, body) = request.into_parts();
         let url = head.uri.to_string().into_url(None)?;
-        // A request that was one of ours has its settings with it.
+        // A message that was made of a `Request` carries its settings.
         let mut options = head.extensions.remove::<Options>().unwrap_or_default();
         if options.version.is_none() && head.version == Version::HTTP_10 {
             options.version = Some(Version::HTTP_10);
