@@ -1,9 +1,13 @@
-//! Time limits of calls: one timer for all of a client's on a runtime, because most calls are over long before theirs.
+//! Time limits of calls, and the timer that all calls of a client share on a runtime.
+//!
+//! Most calls are over long before their deadline. So a deadline costs an entry in a list, and one timer per runtime
+//! watches the list.
 
 use std::ops::Deref;
 use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
 use slab::Slab;
@@ -11,87 +15,166 @@ use tokio::runtime::{self, Handle};
 
 use crate::clock::{Instant, Timed, TimerTask, now};
 
-/// The limits of a client's calls, on each runtime by themselves: nobody can rely on another one's being driven.
+/// The time limits for the parts of a call; `None` is no limit.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Timeouts {
+    pub(super) total: Option<Duration>,
+    pub(super) queue: Option<Duration>,
+    pub(super) connect: Option<Duration>,
+    pub(super) headers: Option<Duration>,
+    pub(super) body_idle: Option<Duration>,
+}
+
+impl Timeouts {
+    /// Fills limits that are not set with those of `defaults`.
+    pub(super) fn or(self, defaults: &Self) -> Self {
+        Self {
+            total: self.total.or(defaults.total),
+            queue: self.queue.or(defaults.queue),
+            connect: self.connect.or(defaults.connect),
+            headers: self.headers.or(defaults.headers),
+            body_idle: self.body_idle.or(defaults.body_idle),
+        }
+    }
+}
+
+/// The time by which a call has to be over, response body included.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Deadline {
+    pub(super) at: Instant,
+    /// The timeout that the deadline was made of, for errors.
+    pub(super) limit: Duration,
+}
+
+/// The time limits for reading a response's body.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct BodyLimits {
+    /// The deadline of the call.
+    pub(super) deadline: Option<Deadline>,
+    /// The longest wait for the next piece of the body.
+    pub(super) idle: Duration,
+}
+
+/// The deadlines of a client's calls. Each runtime has a list and a timer of its own, because another runtime may not
+/// be driven.
 #[derive(Default)]
 pub(super) struct Deadlines {
-    /// Mostly there is one runtime, which is found without a lock.
-    first: OnceLock<(runtime::Id, Arc<Shared>)>,
-    others: Mutex<Vec<(runtime::Id, Arc<Shared>)>>,
+    /// The list of the first runtime that was seen. Mostly it is the only one, and it is found without a lock.
+    first: OnceLock<(runtime::Id, Arc<RuntimeDeadlines>)>,
+    others: Mutex<Vec<(runtime::Id, Arc<RuntimeDeadlines>)>>,
 }
 
-#[derive(Default)]
-struct Shared {
-    limits: Mutex<Limits>,
-    alarm: TimerTask,
-}
-
-/// Those that wait. To look at all of them when one may be due is cheaper than to keep them in order: that happens once for
-/// hundreds of calls, or thousands.
-type Limits = Slab<Waiting>;
-
-struct Waiting {
-    deadline: Instant,
-    waker: Waker,
-}
+/// The most lists of other runtimes that are kept before those without calls are removed.
+const MAX_OTHER_RUNTIMES: usize = 8;
 
 impl Deadlines {
-    /// Runs `future` until `deadline`; `None` when the deadline came first. It has to be pinned by the caller. Outside of a runtime,
-    /// which has the timers, there is no limit.
+    /// Runs `future` until `deadline`. Returns `None` if the deadline came first. The future has to be pinned by the
+    /// caller. Outside of a runtime there is no timer, and so no limit.
     pub(super) async fn before<F: Future + Unpin>(&self, deadline: Option<Instant>, future: F) -> Option<F::Output> {
         match deadline.and_then(|deadline| Some((deadline, Handle::try_current().ok()?.id()))) {
-            Some((deadline, here)) => {
-                let (first, those) = self.first.get_or_init(|| (here, Arc::default()));
-                let all = if *first == here { Here::First(those) } else { Here::Other(self.other(here)) };
-                Limited { future, deadline, key: None, all }.await
+            Some((deadline, runtime)) => {
+                let (first, list) = self.first.get_or_init(|| (runtime, Arc::default()));
+                let list = if *first == runtime { List::First(list) } else { List::Other(self.other(runtime)) };
+                Limited { future, deadline, key: None, list }.await
             }
             None => Some(future.await),
         }
     }
-}
 
-impl Deadlines {
-    /// Those of a runtime that was not the first.
-    fn other(&self, here: runtime::Id) -> Arc<Shared> {
-        let mut all = self.others.lock();
-        if let Some((_, known)) = all.iter().find(|(runtime, _)| *runtime == here) {
+    /// Returns the list of a runtime that is not the first one.
+    fn other(&self, runtime: runtime::Id) -> Arc<RuntimeDeadlines> {
+        let mut others = self.others.lock();
+        if let Some((_, known)) = others.iter().find(|(id, _)| *id == runtime) {
             return known.clone();
         }
-        if all.len() >= MANY {
-            // Most of them have gone by now.
-            all.retain(|(_, known)| Arc::strong_count(known) > 1);
+        if others.len() >= MAX_OTHER_RUNTIMES {
+            // A process rarely has so many runtimes at a time: most of these are gone.
+            others.retain(|(_, known)| Arc::strong_count(known) > 1);
         }
-        let new = Arc::<Shared>::default();
-        all.push((here, new.clone()));
+        let new = Arc::<RuntimeDeadlines>::default();
+        others.push((runtime, new.clone()));
         new
     }
 }
 
-/// More runtimes than this a process rarely has at a time.
-const MANY: usize = 8;
-
-enum Here<'a> {
-    First(&'a Arc<Shared>),
-    Other(Arc<Shared>),
+/// The calls on one runtime that have a deadline, and the timer for them.
+#[derive(Default)]
+struct RuntimeDeadlines {
+    waiting: Mutex<WaitingCalls>,
+    alarm: TimerTask,
 }
 
-impl Deref for Here<'_> {
-    type Target = Arc<Shared>;
+/// The calls that wait. They are not kept in order: the timer looks at all of them, which is cheaper, because it goes
+/// off once for hundreds or thousands of calls.
+type WaitingCalls = Slab<WaitingCall>;
 
-    fn deref(&self) -> &Arc<Shared> {
+struct WaitingCall {
+    deadline: Instant,
+    waker: Waker,
+}
+
+impl RuntimeDeadlines {
+    /// Adds a call, and returns its key.
+    fn add(&self, deadline: Instant, waker: &Waker) -> usize {
+        let call = WaitingCall { deadline, waker: waker.clone() };
+        self.lock().insert(call)
+    }
+
+    /// Updates the waker of a call, which another task may have polled this time.
+    fn update_waker(&self, key: usize, waker: &Waker) {
+        self.lock()[key].waker.clone_from(waker);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, WaitingCalls> {
+        self.waiting.lock()
+    }
+}
+
+impl Timed for RuntimeDeadlines {
+    fn timer_task(&self) -> &TimerTask {
+        &self.alarm
+    }
+
+    /// Wakes the calls whose deadline has come, and returns the next deadline.
+    fn handle_timeout(self: &Arc<Self>, now: Instant) -> Option<Instant> {
+        let mut due = Vec::new();
+        let mut next = None::<Instant>;
+        for (_, call) in self.lock().iter() {
+            if call.deadline <= now {
+                due.push(call.waker.clone());
+            } else {
+                next = Some(next.map_or(call.deadline, |next| next.min(call.deadline)));
+            }
+        }
+        due.into_iter().for_each(Waker::wake);
+        next
+    }
+}
+
+/// The list of a runtime: borrowed if it is the first one, counted otherwise.
+enum List<'a> {
+    First(&'a Arc<RuntimeDeadlines>),
+    Other(Arc<RuntimeDeadlines>),
+}
+
+impl Deref for List<'_> {
+    type Target = Arc<RuntimeDeadlines>;
+
+    fn deref(&self) -> &Arc<RuntimeDeadlines> {
         match self {
-            Self::First(all) => all,
-            Self::Other(all) => all,
+            Self::First(list) => list,
+            Self::Other(list) => list,
         }
     }
 }
 
-/// A future with a limit.
+/// A future with a deadline.
 struct Limited<'a, F> {
     future: F,
     deadline: Instant,
-    /// Once it waits.
+    /// The future's key in the list, from its first `Pending` on.
     key: Option<usize>,
-    all: Here<'a>,
+    list: List<'a>,
 }
 
 impl<F: Future + Unpin> Future for Limited<'_, F> {
@@ -103,18 +186,19 @@ impl<F: Future + Unpin> Future for Limited<'_, F> {
         }
         match self.key {
             None => {
-                self.key = Some(self.all.wait(self.deadline, cx.waker()));
-                TimerTask::set(&self.all, Some(self.deadline));
+                self.key = Some(self.list.add(self.deadline, cx.waker()));
+                TimerTask::set(&self.list, Some(self.deadline));
             }
             Some(key) => {
-                self.all.wait_on(key, cx.waker());
-                // After the waker is known: the time may have come in between.
+                self.list.update_waker(key, cx.waker());
+                // Read after the waker is updated: the timer may have woken the old one just before.
                 let now = now();
                 if self.deadline <= now {
                     return Poll::Ready(None);
                 }
-                // Were its task gone, others' times would be forgotten, too: the next one looks at all of them.
-                TimerTask::ensure_running(&self.all, Some(now));
+                // The timer's task may have gone with its runtime, and with it the deadlines of all calls. Setting the
+                // alarm to the current time has the next task look at all of them.
+                TimerTask::ensure_running(&self.list, Some(now));
             }
         }
         Poll::Pending
@@ -124,43 +208,10 @@ impl<F: Future + Unpin> Future for Limited<'_, F> {
 impl<F> Drop for Limited<'_, F> {
     fn drop(&mut self) {
         if let Some(key) = self.key {
-            let gone = self.all.lock().remove(key);
-            drop(gone);
+            let call = self.list.lock().remove(key);
+            // Dropped here, after the lock: a waker may run code of its task.
+            drop(call);
         }
-    }
-}
-
-impl Shared {
-    fn wait(&self, deadline: Instant, waker: &Waker) -> usize {
-        let waiting = Waiting { deadline, waker: waker.clone() };
-        self.lock().insert(waiting)
-    }
-
-    /// It waits still, maybe in another task.
-    fn wait_on(&self, key: usize, waker: &Waker) {
-        self.lock()[key].waker.clone_from(waker);
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Limits> {
-        self.limits.lock()
-    }
-}
-
-impl Timed for Shared {
-    fn timer_task(&self) -> &TimerTask {
-        &self.alarm
-    }
-
-    fn handle_timeout(self: &Arc<Self>, now: Instant) -> Option<Instant> {
-        let (mut due, mut next) = (Vec::new(), None::<Instant>);
-        for (_, waiting) in self.lock().iter() {
-            match waiting.deadline <= now {
-                true => due.push(waiting.waker.clone()),
-                false => next = Some(next.map_or(waiting.deadline, |next| next.min(waiting.deadline))),
-            }
-        }
-        due.into_iter().for_each(Waker::wake);
-        next
     }
 }
 
@@ -180,7 +231,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn each_ends_at_its_limit_or_before() {
+    async fn a_future_ends_at_its_deadline_or_before() {
         let deadlines = Deadlines::default();
         let start = now();
         let run = async |takes: u64, limit: u64| {
@@ -190,7 +241,8 @@ mod tests {
         };
         let all = join_all((0..1_000).map(|number| run(number * 7 % 501, number * 13 % 499))).await;
         for (number, (at, done)) in all.into_iter().enumerate() {
-            let (takes, limit) = (number as u64 * 7 % 501, number as u64 * 13 % 499);
+            let takes = number as u64 * 7 % 501;
+            let limit = number as u64 * 13 % 499;
             assert!(at == takes.min(limit) && (done || takes >= limit) && (!done || takes <= limit), "{number}");
         }
         assert_eq!(deadlines.first.get().unwrap().1.lock().len(), 0);
@@ -199,7 +251,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn one_that_is_dropped_is_forgotten_and_its_task_may_change() {
+    async fn a_dropped_future_leaves_the_list_and_another_may_change_its_task() {
         let deadlines = Deadlines::default();
         let start = now();
         let mut future = Box::pin(async {
@@ -208,7 +260,7 @@ mod tests {
         });
         assert!(futures_util::poll!(future.as_mut()).is_pending());
         assert_eq!(deadlines.first.get().unwrap().1.lock().len(), 1);
-        // Another task waits for it from now on.
+        // From now on another task polls it.
         let ended = futures_util::future::join(sleep(ms(10)), future).await.1;
         assert_eq!((ended, now() - start), (None, ms(50)));
         let mut future = Box::pin(async {
@@ -221,9 +273,11 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_is_kept_though_another_runtime_is_not_driven_or_gone() {
+    fn a_deadline_holds_though_another_runtime_is_not_driven_or_gone() {
         let runtime = || tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
-        let (deadlines, first, second) = (Arc::new(Deadlines::default()), runtime(), runtime());
+        let deadlines = Arc::new(Deadlines::default());
+        let first = runtime();
+        let second = runtime();
         let limit = |after: u64| {
             let deadlines = deadlines.clone();
             async move {
@@ -233,33 +287,35 @@ mod tests {
         };
         let kept = first.spawn(limit(10));
         first.block_on(tokio::task::yield_now());
-        // Not by a timeout around it: at the end of that it would be polled once more, and find out by itself.
-        let told = async |limited: Pin<&mut dyn Future<Output = Option<()>>>| {
+        // A timeout around it would poll it once more at its end, and it would notice the time by itself.
+        let expired = async |limited: Pin<&mut dyn Future<Output = Option<()>>>| {
             tokio::select! {
                 biased;
-                () = sleep(ms(10_000)) => panic!("it is forgotten"),
-                told = limited => told,
+                () = sleep(ms(10_000)) => panic!("the deadline is forgotten"),
+                expired = limited => expired,
             }
         };
-        let in_time = async |after| told(pin!(limit(after))).await;
-        assert_eq!(second.block_on(in_time(30)), None, "the first one sleeps");
+        let in_time = async |after| expired(pin!(limit(after))).await;
+        assert_eq!(second.block_on(in_time(30)), None, "the first runtime is not driven");
         drop(first);
-        assert_eq!(second.block_on(in_time(30)), None, "the first one is gone");
+        assert_eq!(second.block_on(in_time(30)), None, "the first runtime is gone");
         drop((kept, second));
-        // Of two that have moved, the later one is polled first.
-        let (third, fourth) = (runtime(), runtime());
-        let (mut late, mut soon) = (Box::pin(limit(60_000)), Box::pin(limit(30)));
+        // Of two futures that changed their runtime, the one with the later deadline is polled first.
+        let third = runtime();
+        let fourth = runtime();
+        let mut late = Box::pin(limit(60_000));
+        let mut soon = Box::pin(limit(30));
         let begun = third.block_on(async { ((&mut late).now_or_never(), (&mut soon).now_or_never()) });
         assert_eq!(begun, (None, None));
         drop(third);
         let soon = fourth.block_on(async {
             assert_eq!((&mut late).now_or_never(), None);
-            told(soon.as_mut()).await
+            expired(soon.as_mut()).await
         });
-        assert_eq!(soon, None, "the later one's is not the only time");
-        for _ in 0..3 * MANY {
+        assert_eq!(soon, None, "the earlier deadline holds though the later one was polled first");
+        for _ in 0..3 * MAX_OTHER_RUNTIMES {
             assert_eq!(runtime().block_on(in_time(1)), None);
         }
-        assert!(deadlines.others.lock().len() <= MANY, "what is gone is forgotten");
+        assert!(deadlines.others.lock().len() <= MAX_OTHER_RUNTIMES, "lists of runtimes that are gone are removed");
     }
 }

@@ -1,45 +1,47 @@
-//! What a server says of how long it keeps a connection. A core.
+//! The headers by which a server announces how long it keeps an idle connection. A core.
 
 use std::time::Duration;
 
 use http::header::CONNECTION;
 use http::{HeaderMap, HeaderName};
 
-/// The `Connection` and `Keep-Alive` headers of HTTP/1.1 (RFC 9112 §9.6, RFC 2068 §19.7.1).
+/// The announcements of the `Connection` and `Keep-Alive` headers of HTTP/1.1 (RFC 9112 §9.6, RFC 2068 §19.7.1).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct KeepAlive {
-    /// For how long a connection had better be idle: a little less than the server says.
+    /// The longest the connection should be idle: a little less than the server's timeout.
     pub(super) idle: Option<Duration>,
-    /// The server serves no other request on it.
+    /// True if the server accepts no other request on the connection.
     pub(super) is_last: bool,
 }
 
-// As a constant it is not parsed for each response.
+// A constant, so that it is not parsed for each response.
 const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 
-/// How much sooner than the server the client closes.
+/// The time by which the client closes an idle connection before the server does, or half of the server's timeout if
+/// that is shorter.
 const MARGIN: Duration = Duration::from_secs(1);
 
 impl KeepAlive {
+    /// Reads the headers of a response. Invalid parts are ignored.
     pub(super) fn of(headers: &HeaderMap) -> Self {
         let is_close = |option: &[u8]| option.trim_ascii().eq_ignore_ascii_case(b"close");
         let is_last =
             headers.get_all(CONNECTION).iter().any(|value| value.as_bytes().split(|b| *b == b',').any(is_close));
-        let mut said = Self { idle: None, is_last };
-        let Some(text) = headers.get(KEEP_ALIVE).and_then(|value| value.to_str().ok()) else { return said };
+        let mut keep_alive = Self { idle: None, is_last };
+        let Some(text) = headers.get(KEEP_ALIVE).and_then(|value| value.to_str().ok()) else { return keep_alive };
         for parameter in text.split(',') {
             let Some((name, value)) = parameter.split_once('=') else { continue };
             let Ok(number) = value.trim().trim_matches('"').parse::<u32>() else { continue };
             match name.trim() {
                 name if name.eq_ignore_ascii_case("timeout") => {
                     let timeout = Duration::from_secs(number.into());
-                    said.idle = Some(timeout - MARGIN.min(timeout / 2));
+                    keep_alive.idle = Some(timeout - MARGIN.min(timeout / 2));
                 }
-                name if name.eq_ignore_ascii_case("max") => said.is_last |= number == 0,
+                name if name.eq_ignore_ascii_case("max") => keep_alive.is_last |= number == 0,
                 _ => {}
             }
         }
-        said
+        keep_alive
     }
 }
 
@@ -47,26 +49,26 @@ impl KeepAlive {
 mod tests {
     use super::*;
 
-    fn said(text: &'static str) -> (Option<u128>, bool) {
+    fn parsed(text: &'static str) -> (Option<u128>, bool) {
         let headers = HeaderMap::from_iter([(http::HeaderName::from_static("keep-alive"), text.parse().unwrap())]);
         let KeepAlive { idle, is_last } = KeepAlive::of(&headers);
         (idle.map(|idle| idle.as_millis()), is_last)
     }
 
     #[test]
-    fn a_server_is_left_a_little_before_it_leaves() {
+    fn the_client_closes_a_little_before_the_server() {
         assert_eq!(KeepAlive::of(&HeaderMap::new()), KeepAlive::default());
         assert!(KeepAlive::of(&HeaderMap::from_iter([(CONNECTION, "Close".parse().unwrap())])).is_last);
-        assert_eq!(said("timeout=5, max=1000"), (Some(4_000), false));
-        assert_eq!(said(" Max = 0 ,TIMEOUT= \"15\""), (Some(14_000), true));
-        assert_eq!((said("timeout=1"), said("timeout=0")), ((Some(500), false), (Some(0), false)));
+        assert_eq!(parsed("timeout=5, max=1000"), (Some(4_000), false));
+        assert_eq!(parsed(" Max = 0 ,TIMEOUT= \"15\""), (Some(14_000), true));
+        assert_eq!((parsed("timeout=1"), parsed("timeout=0")), ((Some(500), false), (Some(0), false)));
     }
 
     #[test]
-    fn what_is_not_understood_says_nothing() {
+    fn invalid_parts_are_ignored() {
         for text in ["", "5", "timeout", "timeout=", "timeout=-1", "timeout=5s", "timeout=99999999999", "max=x", "a=1"]
         {
-            assert_eq!(said(text), (None, false), "{text}");
+            assert_eq!(parsed(text), (None, false), "{text}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Layers of tower's around the whole client (feature `tower`).
+//! tower layers around the whole client (feature `tower`).
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,11 +10,16 @@ use http_body::Body as HttpBody;
 use tower::util::BoxCloneSyncService;
 use tower::{Layer, Service, ServiceExt};
 
-use super::{Body, Request, Response, Shared, call};
+use super::body::Body;
+use super::inner::Inner;
+use super::request::{Request, target_of};
+use super::response::Response;
+use super::{call, http_messages};
 use crate::error::{self, Cause, Error, Result};
 use crate::trace::{RequestInfo, Trace};
 
-/// What a layer is put around: the client as far as it is built, connections and redirects and all.
+/// The service that a layer wraps: the client with its connections, redirects and retries, and with the layers that
+/// were added before.
 #[derive(Clone)]
 pub struct ClientService(BoxCloneSyncService<http::Request<Body>, http::Response<Body>, Cause>);
 
@@ -39,19 +44,20 @@ impl Service<http::Request<Body>> for ClientService {
 }
 
 impl ClientService {
-    /// The client without layers.
-    pub(super) fn bare(shared: &Arc<Shared>) -> Self {
-        let shared = shared.clone();
+    /// Creates the innermost service: the client without layers.
+    pub(super) fn without_layers(inner: &Arc<Inner>) -> Self {
+        let inner = inner.clone();
         Self(BoxCloneSyncService::new(tower::service_fn(move |message: http::Request<Body>| {
-            let shared = shared.clone();
+            let inner = inner.clone();
             async move {
-                let response = call::run(&shared, Box::new(Request::try_from(message)?)).await?;
+                let response = call::run(&inner, Box::new(Request::try_from(message)?)).await?;
                 Ok::<_, Cause>(response.into())
             }
         })))
     }
 
-    fn within<L, B>(self, layer: &L) -> Self
+    /// Wraps the service in a layer.
+    fn wrapped<L, B>(self, layer: &L) -> Self
     where
         L: Layer<
                 Self,
@@ -66,28 +72,29 @@ impl ClientService {
     }
 
     /// Makes a call through the layers.
-    pub(super) async fn execute(self, shared: &Shared, request: Box<Request>) -> Result<Response> {
-        call::target_of(&request.url)
-            .map_err(|error| Error::invalid_request("the URL's path cannot be sent", error))?;
-        let (method, url, origin) = (request.method.clone(), request.url.clone(), request.origin.clone());
+    pub(super) async fn execute(self, inner: &Inner, request: Box<Request>) -> Result<Response> {
+        // Refused here: a message of the `http` crate would lose such a URL.
+        request.target()?;
+        let method = request.method.clone();
+        let url = request.url.clone();
+        let origin = request.origin.clone();
         let observer = request.options.observer.clone();
-        let answered = self.oneshot((*request).into()).await;
-        let answered = answered.map_err(|cause| Error::layer(&origin, cause))?;
-        Ok(Response::returned(answered, || {
-            // Nobody was asked: it has timings all the same.
-            let target = shared.calls.shown(call::target_of(&url).unwrap_or_default());
-            let trace =
-                Trace::start(&shared.hooks, observer, || RequestInfo { method, origin: origin.clone(), target });
-            let discreet = shared.calls.discreet;
+        let result = self.oneshot((*request).into()).await;
+        let response = result.map_err(|cause| Error::layer(&origin, cause))?;
+        Ok(http_messages::returned(response, || {
+            // A layer answered without a call. The response has timings all the same.
+            let target = inner.defaults.shown(target_of(&url).unwrap_or_default());
+            let trace = Trace::start(&inner.hooks, observer, || RequestInfo { method, origin: origin.clone(), target });
+            let discreet = inner.defaults.hides_queries;
             (error::Context { url, until: None, discreet }, origin.clone(), trace)
         }))
     }
 }
 
-/// What puts one layer around.
+/// A function that wraps the client in one layer.
 pub(super) type Wrap = Box<dyn FnOnce(ClientService) -> ClientService + Send + Sync>;
 
-/// For the builder, which keeps layers of any kind.
+/// Erases the type of a layer, so that the builder can keep layers of any type.
 pub(super) fn wrap<L, B>(layer: L) -> Wrap
 where
     L: Layer<ClientService> + Send + Sync + 'static,
@@ -96,5 +103,5 @@ where
     <L::Service as Service<http::Request<Body>>>::Future: Send + 'static,
     B: HttpBody<Data = Bytes, Error: Into<Cause>> + Send + 'static,
 {
-    Box::new(move |inner: ClientService| inner.within(&layer))
+    Box::new(move |inner: ClientService| inner.wrapped(&layer))
 }

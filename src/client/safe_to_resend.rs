@@ -1,6 +1,6 @@
-//! When a failed request is sent again without asking the user. A core.
+//! Rules for resending a failed request without asking the user. A core.
 //!
-//! A request is resent only if the server cannot have acted on it twice:
+//! A request is resent only if the server cannot have acted on it, or if acting on it twice does no harm:
 //!
 //! | the attempt ended because | resent if |
 //! |---|---|
@@ -11,10 +11,16 @@
 //! | the runtime that served the connection ended | nothing was sent, or the request is idempotent |
 //! | anything else | never |
 //!
-//! In every case the body must be available again, and the call must have attempts left. The first resend of a call goes out
-//! at once. Each later one waits for half of a time that doubles, and for a random part of the other half, so that a server
-//! which turns every request away sees six of a call's in more than a second.
-//! Retries chosen by the user are a different matter: see `again.rs`.
+//! In every case the body must be available again, and the call must have attempts left. [`Client::execute`] documents
+//! this list for users.
+//!
+//! The first resend of a call goes out at once. Each later one waits for half of a time that doubles, and for a random
+//! part of the other half. So a server that turns every request away sees the six attempts of a call spread over more
+//! than a second.
+//!
+//! Retries chosen by the user are a different matter: see `retry_policy.rs`.
+//!
+//! [`Client::execute`]: crate::Client::execute
 
 use std::time::Duration;
 
@@ -46,7 +52,8 @@ pub(super) enum AttemptEnd {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Attempt {
     pub(super) end: AttemptEnd,
-    /// True if an earlier request had used the connection, so that the server may have closed it for being idle.
+    /// True if the connection does not come right from its dial, so that the server may have closed it for being idle.
+    /// Also true if it has answered other requests meanwhile.
     pub(super) on_reused_connection: bool,
     /// True if the server had answered requests on the connection: it does not turn all of them away.
     pub(super) on_proven_connection: bool,
@@ -56,45 +63,49 @@ pub(super) struct Attempt {
     pub(super) body_is_replayable: bool,
 }
 
-/// A resend that is safe.
+/// A resend that is safe, and how it is made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Resend {
     pub(super) cause: RetryCause,
-    /// How long to wait before it.
+    /// The wait before the resend.
     pub(super) wait: Duration,
-    /// True if it draws on the origin's allowance and counts as an attempt of a retry policy.
+    /// True if the resend draws on the origin's allowance, and counts as an attempt of the user's retry policy.
     pub(super) is_charged: bool,
-    /// True if later resends wait the longer for it.
+    /// True if the resend makes the wait of later ones longer.
     is_counted: bool,
 }
 
-/// A call's attempts without an answer so far, and its resends.
+/// The attempts of a call that got no answer, and its resends.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Attempts {
+    /// Attempts without an answer, apart from those that ended with a runtime.
     unanswered: u32,
-    /// Those among them that the server may have processed.
+    /// Unanswered attempts that the server may have processed.
     possibly_processed: u32,
-    /// Those among them that failed on a new connection before anything was sent.
+    /// Unanswered attempts that failed on a new connection before anything was sent.
     new_connections_failed: u32,
-    /// Those that ended with a runtime, which are not among the unanswered.
+    /// Attempts that ended with a runtime.
     runtimes_ended: u32,
+    /// Resends that were counted for the backoff.
     resends: u32,
+    /// Resends that count as attempts of the user's retry policy.
     charged_resends: u32,
 }
 
-/// The most attempts of a call, and the most that the server may have processed.
+/// The most attempts of a call without an answer.
 const MAX_ATTEMPTS: u32 = 6;
+/// The most attempts of a call that the server may have processed.
 const MAX_POSSIBLY_PROCESSED: u32 = 3;
-/// The most attempts that fail on a new connection before anything was sent and are still followed by another one.
+/// The most failures of new connections, before anything was sent, that are followed by another attempt.
 const MAX_NEW_CONNECTIONS_FAILED: u32 = 1;
-/// The most resends of a call because runtimes ended. Each of them needs another runtime's connection.
+/// The most resends of a call because runtimes ended. Each of them was on a connection of another runtime.
 const MAX_RUNTIMES_ENDED: u32 = 32;
-/// The longest wait before the second resend; it doubles with each further one.
+/// The longest wait before the second resend. It doubles with each further one.
 const FIRST_BACKOFF: Duration = Duration::from_millis(150);
 
 impl Attempts {
-    /// Counts an attempt without an answer, and returns how the request may be resent, or `None` if it must not be. `random` is
-    /// from 0 to 1.
+    /// Counts an attempt without an answer. Returns the resend that may follow it, or `None` if the request must not be
+    /// resent. `random` is from 0 to 1.
     pub(super) fn record(&mut self, attempt: Attempt, random: f64) -> Option<Resend> {
         if let AttemptEnd::RuntimeEnded { unsent } = attempt.end {
             return self.record_runtime_end(attempt, unsent);
@@ -109,10 +120,10 @@ impl Attempts {
         }
         let cause = self.cause(attempt)?;
         let is_charged = !attempt.on_proven_connection || self.resends > 0;
-        Some(Resend { cause, wait: self.wait(random), is_charged, is_counted: true })
+        Some(Resend { cause, wait: self.backoff(random), is_charged, is_counted: true })
     }
 
-    /// Counts the end of a runtime, apart from what servers do.
+    /// Counts the end of a runtime, which says nothing about the server. It has a limit of its own.
     fn record_runtime_end(&mut self, attempt: Attempt, unsent: bool) -> Option<Resend> {
         self.runtimes_ended += 1;
         let is_safe = attempt.body_is_replayable && (unsent || attempt.is_idempotent);
@@ -124,32 +135,33 @@ impl Attempts {
     }
 
     /// Counts a resend.
-    pub(super) fn resent(&mut self, resend: Resend) {
+    pub(super) fn count_resend(&mut self, resend: Resend) {
         self.resends += u32::from(resend.is_counted);
         self.charged_resends += u32::from(resend.is_charged);
     }
 
-    /// How many resends count as attempts of a retry policy.
+    /// Returns the number of resends that count as attempts of the user's retry policy.
     pub(super) fn charged_resends(&self) -> u32 {
         self.charged_resends
     }
 
-    /// Returns true if a connection closed under an attempt, or ended with its runtime: the next attempt would risk the same on one
-    /// that others have used.
+    /// Returns true if the next attempt should have a connection dialled for it: one that other requests have used may
+    /// be closed in the same way as the last one, or end with its runtime.
     pub(super) fn want_a_dial(&self) -> bool {
         self.runtimes_ended > 0 || self.possibly_processed > 0
     }
 
-    /// Returns true if the call fails when its next attempt may have been processed, too.
+    /// Returns true if the call fails should its next attempt end as one that the server may have processed.
     pub(super) fn next_is_the_last(&self) -> bool {
         self.possibly_processed + 1 >= MAX_POSSIBLY_PROCESSED
     }
 
-    /// Returns true if as many attempts have got no answer as may.
+    /// Returns true if the call has made all attempts without an answer that it may make.
     pub(super) fn are_used_up(&self) -> bool {
         self.unanswered >= MAX_ATTEMPTS
     }
 
+    /// Applies the table above. The attempt is counted already.
     fn cause(&self, attempt: Attempt) -> Option<RetryCause> {
         let is_reused = attempt.on_reused_connection;
         match attempt.end {
@@ -165,12 +177,13 @@ impl Attempts {
         }
     }
 
+    /// Returns true if the server may once more get a request that it may have processed already.
     fn may_be_processed_again(&self) -> bool {
         self.possibly_processed < MAX_POSSIBLY_PROCESSED
     }
 
-    /// How long the next resend waits.
-    fn wait(&self, random: f64) -> Duration {
+    /// Returns the wait before the next resend.
+    fn backoff(&self, random: f64) -> Duration {
         let Some(doublings) = self.resends.checked_sub(1) else { return Duration::ZERO };
         let longest = FIRST_BACKOFF * 2_u32.saturating_pow(doublings);
         longest / 2 + (longest / 2).mul_f64(random)
@@ -186,7 +199,7 @@ pub(super) fn is_idempotent(method: &Method) -> bool {
 mod tests {
     use super::*;
 
-    /// A GET whose kept connection was closed.
+    /// A GET on a kept connection that the server closed.
     const STALE: Attempt = Attempt {
         end: AttemptEnd::ClosedSilently,
         on_reused_connection: true,
@@ -194,19 +207,19 @@ mod tests {
         is_idempotent: true,
         body_is_replayable: true,
     };
-    /// The same on a connection that was just dialled.
+    /// A GET on a connection that was just dialled.
     const NEW: Attempt = Attempt { on_reused_connection: false, on_proven_connection: false, ..STALE };
 
     fn cause(attempt: Attempt) -> Option<RetryCause> {
         Attempts::default().record(attempt, 1.0).map(|resend| resend.cause)
     }
 
-    /// The waits in milliseconds before the resends of a call whose attempts all end like this.
+    /// Returns the waits in milliseconds before the resends of a call whose attempts all end like this.
     fn waits(attempt: Attempt, random: f64) -> Vec<u128> {
         let mut attempts = Attempts::default();
         std::iter::from_fn(|| {
             let resend = attempts.record(attempt, random)?;
-            attempts.resent(resend);
+            attempts.count_resend(resend);
             Some(resend.wait.as_millis())
         })
         .collect()
@@ -244,20 +257,20 @@ mod tests {
     fn a_new_connection_that_fails_earns_one_more_attempt() {
         let unsent = Attempt { end: AttemptEnd::NotSent, ..NEW };
         assert_eq!(waits(unsent, 1.0), [0]);
-        // It may follow a kept one that was stale.
+        // It may follow a stale kept connection.
         let mut attempts = Attempts::default();
         for (attempt, resent) in [(STALE, true), (unsent, true), (unsent, false)] {
             let resend = attempts.record(attempt, 1.0);
             assert_eq!(resend.is_some(), resent);
-            resend.into_iter().for_each(|resend| attempts.resent(resend));
+            resend.into_iter().for_each(|resend| attempts.count_resend(resend));
         }
     }
 
     #[test]
-    fn refused_requests_are_resent_at_once_and_then_ever_later() {
+    fn refused_requests_are_resent_at_once_and_then_with_a_backoff() {
         let refused = Attempt { end: AttemptEnd::Refused, ..NEW };
         assert_eq!(waits(refused, 1.0), [0, 150, 300, 600, 1_200]);
-        assert_eq!(waits(refused, 0.0), [0, 75, 150, 300, 600], "more than a second in any case");
+        assert_eq!(waits(refused, 0.0), [0, 75, 150, 300, 600], "more than a second in total");
     }
 
     #[test]
@@ -269,10 +282,10 @@ mod tests {
     }
 
     #[test]
-    fn a_408_answers_no_request_on_a_reused_connection_alone() {
-        let told = Attempt { end: AttemptEnd::IdleTimeout, is_idempotent: false, ..STALE };
-        assert_eq!(cause(told), Some(RetryCause::TimedOutIdle));
-        assert_eq!(cause(Attempt { on_reused_connection: false, ..told }), None);
+    fn a_408_is_resent_on_a_reused_connection_only() {
+        let timed_out = Attempt { end: AttemptEnd::IdleTimeout, is_idempotent: false, ..STALE };
+        assert_eq!(cause(timed_out), Some(RetryCause::TimedOutIdle));
+        assert_eq!(cause(Attempt { on_reused_connection: false, ..timed_out }), None);
     }
 
     #[test]
@@ -284,11 +297,11 @@ mod tests {
     }
 
     #[test]
-    fn the_first_resend_is_free_where_the_server_had_answered_before() {
+    fn the_first_resend_is_free_if_the_server_had_answered_before() {
         let charged = |attempt: Attempt| {
             let mut attempts = Attempts::default();
             while let Some(resend) = attempts.record(attempt, 1.0) {
-                attempts.resent(resend);
+                attempts.count_resend(resend);
             }
             attempts.charged_resends()
         };
@@ -304,11 +317,15 @@ mod tests {
         for _ in 0..10 {
             let resend = attempts.record(ended(false), 1.0).unwrap();
             assert!(!resend.is_charged);
-            attempts.resent(resend);
+            attempts.count_resend(resend);
         }
         assert!(!attempts.are_used_up() && attempts.want_a_dial());
         let first = attempts.record(STALE, 1.0).unwrap();
-        assert_eq!((first.wait, first.is_charged), (Duration::ZERO, false), "the first that the server may notice");
+        assert_eq!(
+            (first.wait, first.is_charged),
+            (Duration::ZERO, false),
+            "the first resend that the server may notice"
+        );
         let post = |unsent| Attempt { is_idempotent: false, ..ended(unsent) };
         assert_eq!((cause(post(false)), cause(post(true))), (None, Some(RetryCause::NotSent)));
         assert_eq!(cause(Attempt { body_is_replayable: false, ..ended(true) }), None);

@@ -74,7 +74,7 @@ impl Error {
                 error.0.timed_out = true;
                 error
             }
-            LeaseError::Impatient(limit) => Self::stalled(origin, Phase::Queue, "no connection", limit),
+            LeaseError::CallerTimeout(limit) => Self::stalled(origin, Phase::Queue, "no connection", limit),
             LeaseError::Refused(Limit::Draining) => {
                 Self::new(ErrorKind::Pool, format!("call {origin}: {}", Limit::Draining))
             }

@@ -1,25 +1,25 @@
-//! The pool without sockets, for `benches/pool.rs` alone.
+//! The pool without sockets, for the benchmarks.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::task::AbortHandle;
 
-use super::{Addresses, Checkout, Dial, Lease, Place, Pool, PoolConfig, Speaks, Started, Wish};
+use super::{Addresses, Checkout, Dial, Lease, Pool, PoolConfig, Slot, Speaks, Started, Wish};
 use crate::origin::Origin;
 use crate::trace::{DialTrace, Hooks};
 
-/// A pool of connections that are nothing but a number.
+/// A pool whose connections have no socket.
 #[derive(Clone)]
 pub struct BenchedPool(Pool<Nothing>);
 
-/// Opens them.
+/// Opens connections without a socket.
 struct Nothing;
 
 impl Dial for Nothing {
     type Key = Origin;
     type Opened = ();
-    type Conn = Arc<Place<Self>>;
+    type Conn = Arc<Slot<Self>>;
     type Error = ();
 
     async fn dial(&self, _: &Self::Key, _: &Arc<DialTrace>) -> Result<(), ()> {
@@ -29,10 +29,10 @@ impl Dial for Nothing {
     fn start(
         &self,
         (): (),
-        place: Place<Self>,
+        slot: Slot<Self>,
         _: AbortHandle,
     ) -> (Started<Self::Conn>, impl Future<Output = ()> + Send + Unpin + use<>) {
-        let started = Started { conn: Arc::new(place), speaks: Speaks::One, location: None };
+        let started = Started { conn: Arc::new(slot), speaks: Speaks::Http1, location: None };
         (started, std::future::ready(()))
     }
 
@@ -43,7 +43,7 @@ impl Dial for Nothing {
     }
 
     fn speaks(&self, _: &Self::Key) -> Speaks {
-        Speaks::One
+        Speaks::Http1
     }
 
     fn is_exhausted((): &()) -> bool {
@@ -59,21 +59,21 @@ impl Dial for Nothing {
 pub struct BenchedLease(Lease<Nothing>);
 
 impl BenchedLease {
-    /// Ends it as after a request: whoever has read the end of a body knows what time it is.
+    /// Gives the connection back, as at the end of a response, which has read the time.
     pub fn give_back(self, now: std::time::Instant) {
         self.0.give_back_at(now.into(), None);
     }
 }
 
 impl BenchedPool {
-    /// A pool with no limits but the one on a host's connections.
+    /// A pool without limits but the one on a host's connections.
     pub fn new(per_host: usize) -> Self {
         let config = PoolConfig::new().max_connections(1_000_000).max_idle(1_000_000).max_waiting(1_000_000);
         let config = config.max_connections_per_host(per_host).wait_timeout(Duration::from_secs(600));
         Self(Pool::new(config, Nothing, Hooks::default()))
     }
 
-    /// Takes an idle connection, as a call does that has just begun; there has to be one.
+    /// Leases an idle connection, of which there must be one, as at the start of a call.
     pub fn take(&self, origin: &Origin, now: std::time::Instant) -> BenchedLease {
         match self.0.checkout(origin, Wish::default(), now.into()) {
             Checkout::Ready(lease) => BenchedLease(lease),
@@ -81,15 +81,15 @@ impl BenchedPool {
         }
     }
 
-    /// Takes a connection, or waits for one.
+    /// Leases a connection, or waits for one.
     pub async fn wait(&self, origin: &Origin) -> BenchedLease {
         match self.0.checkout(origin, Wish::default(), crate::clock::now()) {
             Checkout::Ready(lease) => BenchedLease(lease),
-            Checkout::Wait(ticket, _) => match ticket.await.lease {
+            Checkout::Wait(waiter, _) => match waiter.await.lease {
                 Ok(lease) => BenchedLease(lease),
-                Err(_) => unreachable!("nothing fails"),
+                Err(_) => unreachable!("a dial does not fail"),
             },
-            Checkout::Refused(_) => unreachable!("nobody is refused"),
+            Checkout::Refused(_) => unreachable!("the queue has no limit"),
         }
     }
 }

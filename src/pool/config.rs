@@ -1,6 +1,8 @@
-//! The pool's limits, and how they are chosen when nobody chooses them.
+//! The configuration of the pool: its limits, their defaults, and overrides for some hosts.
 
 use std::time::Duration;
+
+use super::host_pattern::HostPattern;
 
 /// The limits of a client's connection pool.
 ///
@@ -22,12 +24,14 @@ pub struct PoolConfig {
     pub(crate) max_idle: usize,
     pub(crate) max_waiting: usize,
     pub(crate) follow_dns: FollowDns,
-    pub(crate) host: Limits,
-    overrides: Vec<(Pattern, HostLimits)>,
+    /// The limits of hosts without an override.
+    pub(crate) per_host: Limits,
+    overrides: Vec<(HostPattern, HostLimits)>,
+    /// The first pattern that could not be parsed.
     invalid: Option<PoolConfigError>,
 }
 
-/// What holds for each connection and host by itself.
+/// The limits of one host and of each of its connections.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Limits {
     pub(crate) max_connections: usize,
@@ -42,7 +46,7 @@ pub(crate) struct Limits {
     pub(crate) wait_timeout: Duration,
 }
 
-/// Limits for some hosts alone; what is not set is as for all: see [`PoolConfig::for_host`].
+/// Limits for some hosts, set by [`PoolConfig::for_host`]. A limit that is not set here is the one for all hosts.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct HostLimits {
     max_connections: Option<usize>,
@@ -57,35 +61,36 @@ pub struct HostLimits {
     wait_timeout: Option<Duration>,
 }
 
-/// What becomes of connections to an address that is no longer among its name's.
+/// The policy for connections to an address that has left the DNS answer of its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum FollowDns {
-    /// They are closed, idle ones at once and busy ones after their request, two TTLs after the name's answers had the address
-    /// last, if the next answer is without it as well. Names whose answers rotate keep their connections; where answers
-    /// change a little each time, an address is left after ten TTLs.
+    /// Closes the connections two TTLs after an answer had the address last, if the next answer is without it as well: idle ones at
+    /// once, busy ones after their request. Names whose answers rotate keep their connections. Where answers change a little each
+    /// time, connections are closed after ten TTLs.
     #[default]
     AfterTwoTtls,
-    /// They are closed as soon as an answer comes without the address, also where the next one may have it again.
+    /// Closes the connections as soon as an answer comes without the address, even if the next one may have it again.
     AtOnce,
-    /// They are kept.
+    /// Keeps the connections.
     Off,
 }
 
-/// Why a [`PoolConfig`] cannot work.
+/// The reason why a [`PoolConfig`] is not valid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PoolConfigError {
-    /// A limit of 0 that would let no request through.
+    /// A limit is 0, so that no request could ever be sent. Names the limit.
     #[error("{0} must not be 0, or no request could ever be sent")]
     Zero(&'static str),
-    /// What should say which hosts are meant says nothing of the kind.
+    /// A pattern given to [`PoolConfig::for_host`] is not valid. Holds the pattern.
     #[error("`{0}` is not a host, a host and port, or a suffix such as `.internal`")]
     Hosts(String),
 }
 
-/// Of the descriptors a process may open, the share the pool takes unless told otherwise.
+/// The default share of the descriptors a process may open that connections may take.
 const NOFILE_PERCENT: u64 = 70;
+/// The highest default of the limit on all connections.
 const MOST_CONNECTIONS: u64 = 4_096;
 
 impl Default for PoolConfig {
@@ -95,7 +100,7 @@ impl Default for PoolConfig {
             max_idle: 1_024,
             max_waiting: 10_000,
             follow_dns: FollowDns::default(),
-            host: Limits::default(),
+            per_host: Limits::default(),
             overrides: Vec::new(),
             invalid: None,
         }
@@ -120,6 +125,7 @@ impl Default for Limits {
 }
 
 impl Limits {
+    /// Returns the limits with those of an override.
     fn with(self, host: &HostLimits) -> Self {
         Self {
             max_connections: host.max_connections.unwrap_or(self.max_connections),
@@ -148,113 +154,126 @@ impl Limits {
     }
 }
 
+/// Checks that a limit is not zero.
 fn at_least_one(name: &'static str, limit: u64) -> Result<(), PoolConfigError> {
     if limit == 0 { Err(PoolConfigError::Zero(name)) } else { Ok(()) }
 }
 
 impl PoolConfig {
-    /// The defaults.
+    /// A configuration with the defaults.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Connections in total, those being opened and closed among them; at least 1.
+    /// Sets the most connections in total, including those being opened or closed. At least 1.
     ///
-    /// By default 70 % of the descriptors the process may open (its soft `RLIMIT_NOFILE`), and at most 4,096.
+    /// Default: 70 % of the descriptors that the process may open (its soft `RLIMIT_NOFILE`), but at most 4,096.
     pub fn max_connections(self, max_connections: usize) -> Self {
         Self { max_connections, ..self }
     }
 
-    /// Idle connections in total; the least recently used are closed. 1,024 by default; 0 keeps none.
+    /// Sets the most idle connections in total. Beyond that, the least recently used one is closed. 0 keeps none. Default: 1,024.
     pub fn max_idle(self, max_idle: usize) -> Self {
         Self { max_idle, ..self }
     }
 
-    /// Requests that may wait for a place, beyond those a connection is being opened for. 10,000 by default; with 0
-    /// a request fails at once where a limit binds, be it only until another host's idle connection is closed.
+    /// Sets the most requests that may wait for a connection, not counting those for which one is being opened. Default: 10,000.
+    ///
+    /// With 0, a request fails at once if a limit keeps it from a connection, even if an idle connection of another host is about
+    /// to make room.
     pub fn max_waiting(self, max_waiting: usize) -> Self {
         Self { max_waiting, ..self }
     }
 
-    /// What becomes of connections to an address that DNS has left. They are closed two TTLs after it was last answered, by
-    /// default.
+    /// Sets the policy for connections to an address that has left the DNS answer of its name. Default:
+    /// [`FollowDns::AfterTwoTtls`].
     pub fn follow_dns(self, follow_dns: FollowDns) -> Self {
         Self { follow_dns, ..self }
     }
 
-    /// Connections to one host, those being opened and closed among them; at least 1. No limit by default.
+    /// Sets the most connections to one host, including those being opened or closed. At least 1. Default: no limit.
     pub fn max_connections_per_host(mut self, limit: usize) -> Self {
-        self.host.max_connections = limit;
+        self.per_host.max_connections = limit;
         self
     }
 
-    /// Idle connections to one host; the longest idle are closed. No limit by default; 0 keeps none.
+    /// Sets the most idle connections to one host. Beyond that, the one idle for longest is closed. 0 keeps none. Default: no limit.
     pub fn max_idle_per_host(mut self, limit: usize) -> Self {
-        self.host.max_idle = limit;
+        self.per_host.max_idle = limit;
         self
     }
 
-    /// The same as [`max_waiting`](Self::max_waiting) for the requests to one host. No limit of its own by default.
+    /// Sets the most requests to one host that may wait, in addition to [`max_waiting`](Self::max_waiting). Default: no limit.
     pub fn max_waiting_per_host(mut self, limit: usize) -> Self {
-        self.host.max_waiting = limit;
+        self.per_host.max_waiting = limit;
         self
     }
 
-    /// Connections to one host that are being opened at the same time; at least 1. Fewer are to begin with: 16, and one more
-    /// for each that opened while requests still wait, as TCP's slow start has it (RFC 5681), but not more than twice as many
-    /// within 25 ms, and none where more requests get a freed connection than a new one. Fewer they become, down to two at a time,
-    /// where requests hold connections for less than 10 ms and more connections do not answer more of them: for a second, or
-    /// until connections are held for longer. One that takes longer than a second does not count. 1,024 by default.
+    /// Sets the most connections to one host that may be opened at the same time. At least 1. Default: 1,024.
+    ///
+    /// The pool begins with at most 16 at a time. Each connection that opens while requests wait allows one more, as in TCP's slow
+    /// start (RFC 5681), but the number doubles at most once in 25 ms. It does not grow while more requests get a connection that
+    /// became free than a new one.
+    ///
+    /// The number shrinks, down to 2, where requests hold connections for less than 10 ms and more connections do not serve more
+    /// requests per second. This lasts for a second, or until requests hold connections for longer.
+    ///
+    /// A connection that takes longer than a second to open does not count.
     pub fn max_dials_per_host(mut self, limit: usize) -> Self {
-        self.host.max_dials = limit;
+        self.per_host.max_dials = limit;
         self
     }
 
-    /// HTTP/2 connections to one host; at least 1. Another one is opened when all streams of the others are taken. 4 by
-    /// default.
+    /// Sets the most HTTP/2 connections to one host. At least 1. Another one is opened when all streams of the others are taken.
+    /// Default: 4.
     pub fn max_http2_connections_per_host(mut self, limit: usize) -> Self {
-        self.host.max_http2_connections = limit;
+        self.per_host.max_http2_connections = limit;
         self
     }
 
-    /// Requests at the same time on one HTTP/2 connection, if the peer allows as many; at least 1. 100 by default.
+    /// Sets the most concurrent requests on one HTTP/2 connection. At least 1. The peer may allow fewer. Default: 100.
     pub fn max_streams_per_connection(mut self, limit: usize) -> Self {
-        self.host.max_streams = limit;
+        self.per_host.max_streams = limit;
         self
     }
 
-    /// Requests one connection carries before it is closed; at least 1. An HTTP/2 connection with requests on it carries more
-    /// while there is no room for another connection. No limit by default.
+    /// Sets the number of requests after which a connection is closed. At least 1. An HTTP/2 connection with requests in progress
+    /// carries more while there is no room for another connection. Default: no limit.
     pub fn max_requests_per_connection(mut self, limit: u64) -> Self {
-        self.host.max_requests = limit;
+        self.per_host.max_requests = limit;
         self
     }
 
-    /// How long a connection may be idle before it is closed. 50 s by default; less where the server says so by
-    /// `Keep-Alive: timeout`, or has been seen to close idle connections sooner.
+    /// Sets the longest time a connection may be idle. Default: 50 s.
+    ///
+    /// The pool uses a shorter time if the server announced one by `Keep-Alive: timeout`, or was seen to close idle connections
+    /// sooner.
     pub fn idle_timeout(mut self, timeout: Duration) -> Self {
-        self.host.idle_timeout = timeout;
+        self.per_host.idle_timeout = timeout;
         self
     }
 
-    /// How long a connection may be used, give or take a tenth so that not all end at once; it is closed after the request
-    /// it carries then. An HTTP/2 connection with requests on it goes on while there is no room for another connection. Not
-    /// zero. 15 min by default.
+    /// Sets the age at which a connection is closed, after the requests it carries. Not zero. Default: 15 min.
+    ///
+    /// Each connection lives up to a tenth longer or shorter, so that not all end at once. An HTTP/2 connection with requests in
+    /// progress goes on while there is no room for another connection.
     pub fn lifetime(mut self, lifetime: Duration) -> Self {
-        self.host.lifetime = lifetime;
+        self.per_host.lifetime = lifetime;
         self
     }
 
-    /// How long a request may wait for a place; opening a connection has its own limit. 30 s by default.
+    /// Sets the longest time a request may wait for a connection while none is being opened for it. Opening has a limit of its own.
+    /// Default: 30 s.
     pub fn wait_timeout(mut self, timeout: Duration) -> Self {
-        self.host.wait_timeout = timeout;
+        self.per_host.wait_timeout = timeout;
         self
     }
 
-    /// Other limits for some hosts: for one as `host:port`, as `host` whatever the port, or for all below a suffix such as
-    /// `.internal`. The most exact one that fits is used, and for what it does not set, the limits for all.
+    /// Sets other limits for some hosts: `host:port`, `host` for any port, or a suffix such as `.internal` for all names below it.
+    ///
+    /// If several fit a host, the most exact one is used. A limit that it does not set is the one for all hosts.
     pub fn for_host(mut self, hosts: &str, limits: HostLimits) -> Self {
-        match Pattern::parse(hosts) {
+        match HostPattern::parse(hosts) {
             Some(pattern) => self.overrides.push((pattern, limits)),
             None => self.invalid = self.invalid.or(Some(PoolConfigError::Hosts(hosts.to_owned()))),
         }
@@ -266,133 +285,86 @@ impl PoolConfig {
             return Err(error.clone());
         }
         at_least_one("max_connections", self.max_connections as u64)?;
-        self.all_limits().iter().try_for_each(Limits::check)
+        self.per_host.check()?;
+        self.overrides.iter().try_for_each(|(_, limits)| self.per_host.with(limits).check())
     }
 
-    /// The limits for all hosts, and those of the overrides, behind each other.
-    pub(crate) fn all_limits(&self) -> Vec<Limits> {
-        let overrides = self.overrides.iter().map(|(_, limits)| self.host.with(limits));
-        std::iter::once(self.host).chain(overrides).collect()
-    }
-
-    /// Which of [`all_limits`](Self::all_limits) are those of a host.
-    pub(crate) fn limits_for(&self, host: &str, port: u16) -> usize {
-        let fitting = self.overrides.iter().enumerate().filter(|(_, (pattern, _))| pattern.fits(host, port));
-        // Of two that say the same, the later one counts.
-        fitting.max_by_key(|(_, (pattern, _))| pattern.exactness()).map_or(0, |(index, _)| index + 1)
+    /// Returns the limits of a host: the general ones, with those of the most exact override that fits.
+    pub(crate) fn limits_for(&self, host: &str, port: u16) -> Limits {
+        let fitting = self.overrides.iter().filter(|(pattern, _)| pattern.fits(host, port));
+        // Of two overrides for the same hosts, the later one counts.
+        match fitting.max_by_key(|(pattern, _)| pattern.exactness()) {
+            Some((_, limits)) => self.per_host.with(limits),
+            None => self.per_host,
+        }
     }
 }
 
 impl HostLimits {
-    /// As for all.
+    /// Limits that differ in nothing from those for all hosts.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// As [`PoolConfig::max_connections_per_host`].
+    /// Sets [`PoolConfig::max_connections_per_host`] for these hosts.
     pub fn max_connections(self, limit: usize) -> Self {
         Self { max_connections: Some(limit), ..self }
     }
 
-    /// As [`PoolConfig::max_idle_per_host`].
+    /// Sets [`PoolConfig::max_idle_per_host`] for these hosts.
     pub fn max_idle(self, limit: usize) -> Self {
         Self { max_idle: Some(limit), ..self }
     }
 
-    /// As [`PoolConfig::max_waiting_per_host`].
+    /// Sets [`PoolConfig::max_waiting_per_host`] for these hosts.
     pub fn max_waiting(self, limit: usize) -> Self {
         Self { max_waiting: Some(limit), ..self }
     }
 
-    /// As [`PoolConfig::max_dials_per_host`].
+    /// Sets [`PoolConfig::max_dials_per_host`] for these hosts.
     pub fn max_dials(self, limit: usize) -> Self {
         Self { max_dials: Some(limit), ..self }
     }
 
-    /// As [`PoolConfig::max_http2_connections_per_host`].
+    /// Sets [`PoolConfig::max_http2_connections_per_host`] for these hosts.
     pub fn max_http2_connections(self, limit: usize) -> Self {
         Self { max_http2_connections: Some(limit), ..self }
     }
 
-    /// As [`PoolConfig::max_streams_per_connection`].
+    /// Sets [`PoolConfig::max_streams_per_connection`] for these hosts.
     pub fn max_streams_per_connection(self, limit: usize) -> Self {
         Self { max_streams: Some(limit), ..self }
     }
 
-    /// As [`PoolConfig::max_requests_per_connection`].
+    /// Sets [`PoolConfig::max_requests_per_connection`] for these hosts.
     pub fn max_requests_per_connection(self, limit: u64) -> Self {
         Self { max_requests: Some(limit), ..self }
     }
 
-    /// As [`PoolConfig::idle_timeout`].
+    /// Sets [`PoolConfig::idle_timeout`] for these hosts.
     pub fn idle_timeout(self, timeout: Duration) -> Self {
         Self { idle_timeout: Some(timeout), ..self }
     }
 
-    /// As [`PoolConfig::lifetime`].
+    /// Sets [`PoolConfig::lifetime`] for these hosts.
     pub fn lifetime(self, lifetime: Duration) -> Self {
         Self { lifetime: Some(lifetime), ..self }
     }
 
-    /// As [`PoolConfig::wait_timeout`].
+    /// Sets [`PoolConfig::wait_timeout`] for these hosts.
     pub fn wait_timeout(self, timeout: Duration) -> Self {
         Self { wait_timeout: Some(timeout), ..self }
     }
 }
 
-/// Which hosts an override is for.
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum Pattern {
-    Port(Box<str>, u16),
-    Host(Box<str>),
-    /// With its dot.
-    Suffix(Box<str>),
-}
-
-impl Pattern {
-    fn parse(text: &str) -> Option<Self> {
-        // The dot at the end of a full name is DNS's own, and hosts come without it.
-        let parse = |text: &str| url::Host::parse(text.trim_end_matches('.')).ok();
-        if text.len() > 1 && text.starts_with('.') {
-            let name = parse(&text[1..])?;
-            return matches!(name, url::Host::Domain(_)).then(|| Self::Suffix(format!(".{name}").into()));
-        }
-        // As an origin has it, so that `EXAMPLE.com` and `[0:0::1]` mean what they seem to.
-        let host = |text: &str| match parse(text)? {
-            url::Host::Domain(name) if name.starts_with('.') || name.contains('*') => None,
-            host => Some(Box::from(host.to_string())),
-        };
-        if let Some(host) = host(text) {
-            return Some(Self::Host(host));
-        }
-        let (name, port) = text.rsplit_once(':')?;
-        Some(Self::Port(host(name)?, port.parse().ok()?))
-    }
-
-    fn fits(&self, host: &str, port: u16) -> bool {
-        match self {
-            Self::Port(name, number) => **name == *host && *number == port,
-            Self::Host(name) => **name == *host,
-            Self::Suffix(suffix) => host.ends_with(&**suffix),
-        }
-    }
-
-    fn exactness(&self) -> (u8, usize) {
-        match self {
-            Self::Port(..) => (2, 0),
-            Self::Host(_) => (1, 0),
-            Self::Suffix(suffix) => (0, suffix.len()),
-        }
-    }
-}
-
+/// Returns the default limit on all connections for a limit on descriptors.
 fn connections_for(nofile: Option<u64>) -> usize {
     let share =
         nofile.map_or(MOST_CONNECTIONS, |limit| limit / 100 * NOFILE_PERCENT + limit % 100 * NOFILE_PERCENT / 100);
     share.clamp(1, MOST_CONNECTIONS) as usize
 }
 
-/// How many descriptors the process may open; `None` without a limit.
+/// Returns the number of descriptors that the process may open, or `None` without a limit.
 fn nofile_limit() -> Option<u64> {
     #[cfg(unix)]
     return rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
@@ -414,8 +386,8 @@ mod tests {
     }
 
     #[test]
-    fn the_defaults_are_those_that_are_promised() {
-        let PoolConfig { max_idle, max_waiting, host, .. } = PoolConfig::new();
+    fn the_defaults_are_as_documented() {
+        let PoolConfig { max_idle, max_waiting, per_host: host, .. } = PoolConfig::new();
         assert_eq!((max_idle, max_waiting), (1_024, 10_000));
         assert_eq!((host.max_http2_connections, host.max_streams), (4, 100));
         let secs = [host.idle_timeout, host.lifetime, host.wait_timeout].map(|time| time.as_secs());
@@ -423,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn each_limit_can_be_overridden_and_what_is_not_is_as_for_all() {
+    fn each_limit_can_be_overridden_and_the_others_stay() {
         let second = Duration::from_secs(1);
         let limits = HostLimits::new()
             .max_connections(1)
@@ -437,8 +409,7 @@ mod tests {
             .lifetime(2 * second)
             .wait_timeout(3 * second);
         let config = PoolConfig::new().for_host("a", limits).for_host("b", HostLimits::new());
-        let all = config.all_limits();
-        let of = |host| all[config.limits_for(host, 80)];
+        let of = |host| config.limits_for(host, 80);
         let a = of("a");
         let counts =
             [a.max_connections, a.max_idle, a.max_waiting, a.max_dials, a.max_http2_connections, a.max_streams];
@@ -448,7 +419,7 @@ mod tests {
     }
 
     #[test]
-    fn zero_is_refused_where_nothing_could_be_sent() {
+    fn limits_of_zero_that_let_no_request_through_are_refused() {
         assert_eq!(PoolConfig::new().check(), Ok(()));
         let refused = [
             PoolConfig::new().max_connections(0),
@@ -481,8 +452,7 @@ mod tests {
             .for_host("[::1]:80", limit(6))
             .for_host("[0::1]", limit(7))
             .for_host("127.0.0.1", limit(8));
-        let all = config.all_limits();
-        let of = |host, port| all[config.limits_for(host, port)].max_connections;
+        let of = |host, port| config.limits_for(host, port).max_connections;
         assert_eq!([of("example.com", 80), of("internal", 80), of("xinternal", 80)], [1; 3]);
         assert_eq!([of("x.internal", 1), of("x.b.internal", 1), of("a.internal", 80)], [2, 3, 4]);
         assert_eq!([of("a.internal", 8443), of("[::1]", 80), of("[::1]", 81), of("127.0.0.1", 9)], [5, 6, 7, 8]);
@@ -495,13 +465,12 @@ mod tests {
             .for_host("a.internal.", limit(2))
             .for_host("a.internal.:8443", limit(3))
             .for_host(".test.", limit(4));
-        let all = config.all_limits();
-        let of = |host, port| all[config.limits_for(host, port)].max_connections;
+        let of = |host, port| config.limits_for(host, port).max_connections;
         assert_eq!([of("a.internal", 80), of("a.internal", 8443), of("x.test", 80)], [2, 3, 4]);
     }
 
     #[test]
-    fn hosts_that_mean_nothing_are_refused() {
+    fn invalid_patterns_are_refused() {
         for hosts in ["", ".", ":80", "a:b", "a b", "http://a/", "a:99999", ".1.2.3.4", "*.internal"] {
             let config = PoolConfig::new().for_host(hosts, HostLimits::new());
             assert_eq!(config.check(), Err(PoolConfigError::Hosts(hosts.to_owned())));

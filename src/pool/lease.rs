@@ -1,4 +1,4 @@
-//! What a request holds: a ticket while it waits, a lease once it has a connection. Dropping either is safe.
+//! The objects that a request holds: a waiter while it is in the queue, a lease once it has a connection. Dropping either is safe.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -7,146 +7,214 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
-use super::state::{Ended, Grant, Held, TicketId};
-use super::{Delivery, Dial, LeaseError, Pooled, Shared};
+use super::dial::Dial;
+use super::driver::{Answer, Driver, FailedDial, PooledConn};
+use super::state::{Grant, LeaseEnd, LeaseToken, Queued, WaitFailure, WaiterId};
 use crate::clock::{Instant, now};
-use crate::trace::{self, CloseCause, DialTrace, ObserverHandle};
+use crate::trace::{self, CloseCause, DialTrace, Limit, ObserverHandle};
 
-/// A seat on a connection, for one request. Dropped unused or [given back](Self::give_back) it serves the next request.
-/// Dropped in the middle of an exchange it does so only where the connection carries others, too.
+/// The answer to a request for a connection.
+pub(crate) enum Checkout<D: Dial> {
+    Ready(Lease<D>),
+    Wait(Waiter<D>, Queued),
+    Refused(LeaseError<D::Error>),
+}
+
+/// The reason why a request got no connection.
+#[derive(Debug)]
+pub(crate) enum LeaseError<E> {
+    /// The dial for the request failed.
+    Dial(E),
+    /// The dial for the request was lost, because a runtime was shut down or something panicked.
+    Lost,
+    /// The request waited for this time, the longest that the pool allows, because of this limit.
+    WaitTimeout(Duration, Limit),
+    /// The request may not wait, because too many others wait for this limit already, or because the pool drains.
+    Refused(Limit),
+    /// The request waited for this time, the longest that its caller allows.
+    CallerTimeout(Duration),
+}
+
+/// The end of a request's wait, and the dial that belongs to it.
+pub(crate) struct Delivery<D: Dial> {
+    pub(crate) lease: Result<Lease<D>, LeaseError<D::Error>>,
+    pub(crate) dial: Option<Arc<DialTrace>>,
+}
+
+/// A stream of a connection, for one request.
+///
+/// If the lease is dropped unused, or [given back](Self::give_back), the connection serves the next request. If it is dropped in the
+/// middle of an exchange, the connection goes on only if it carries other requests.
 pub(crate) struct Lease<D: Dial> {
-    shared: Arc<Shared<D>>,
-    held: Option<Held>,
+    driver: Arc<Driver<D>>,
+    /// The right to the stream, until it is released.
+    token: Option<LeaseToken>,
     conn: D::Conn,
-    fresh: bool,
+    is_fresh: bool,
     requests: u64,
     idle: Duration,
-    freed: bool,
-    ended: Ended,
-    /// Who has been told of it, beside the client's observers, and is told of its end.
-    told: Option<Option<ObserverHandle>>,
+    is_freed: bool,
+    /// The end of the lease, if it ended now.
+    end: LeaseEnd,
+    /// The call's own observer, once observers were told of the lease. They are told of its end as well.
+    observed: Option<Option<ObserverHandle>>,
 }
 
 impl<D: Dial> Lease<D> {
-    pub(super) fn new(shared: Arc<Shared<D>>, grant: Grant<Pooled<D::Conn>>) -> Self {
-        let Grant { held, conn: Pooled { conn, born }, requests, idle, freed } = grant;
-        let ended = Ended::Unused;
-        Self { shared, held: Some(held), conn, fresh: born.is_some(), requests, idle, freed, ended, told: None }
+    pub(super) fn new(driver: Arc<Driver<D>>, grant: Grant<PooledConn<D::Conn>>) -> Self {
+        let Grant { token, conn: PooledConn { conn, dial }, requests, idle, freed } = grant;
+        Self {
+            driver,
+            token: Some(token),
+            conn,
+            is_fresh: dial.is_some(),
+            requests,
+            idle,
+            is_freed: freed,
+            end: LeaseEnd::Unused,
+            observed: None,
+        }
     }
 
-    /// Whether the connection comes right from its dial, so that its peer cannot have closed it for being idle.
+    /// Returns true if the connection comes right from its dial, so that its peer cannot have closed it for being idle.
     pub(crate) fn is_fresh(&self) -> bool {
-        self.fresh
+        self.is_fresh
     }
 
-    /// How many requests the connection carried before.
+    /// Returns the number of requests the connection carried before.
     pub(crate) fn requests(&self) -> u64 {
         self.requests
     }
 
-    /// For how long nobody had used the connection.
+    /// Returns the time for which the connection had been idle.
     pub(crate) fn idle(&self) -> Duration {
         self.idle
     }
 
-    /// Whether somebody else gave the connection back while one was being opened for this request.
+    /// Returns true if another request gave the connection back while one was being opened for this request.
     pub(crate) fn is_freed(&self) -> bool {
-        self.freed
+        self.is_freed
     }
 
     pub(crate) fn conn(&self) -> &D::Conn {
         &self.conn
     }
 
-    /// A call has it, which observers are told of, its own among them; they are told when the lease ends.
-    pub(crate) fn told(&mut self, own: Option<&ObserverHandle>) {
-        self.told = Some(own.cloned());
+    /// Notes that observers were told of the lease, the call's `own` among them. They will be told of its end.
+    pub(crate) fn mark_observed(&mut self, own: Option<&ObserverHandle>) {
+        self.observed = Some(own.cloned());
     }
 
-    /// The connection is used, and serves the next request however this one ends.
-    pub(crate) fn share(&mut self) {
-        self.ended = Ended::Kept { keep_alive: None };
+    /// Notes that the connection is used, and serves the next request however this one ends.
+    pub(crate) fn mark_shared(&mut self) {
+        self.end = LeaseEnd::Kept { keep_alive: None };
     }
 
-    /// From now on only [`give_back`](Self::give_back) keeps the connection.
+    /// Has the connection close when the lease ends, unless that is by [`give_back`](Self::give_back).
     pub(crate) fn retire(&mut self, cause: CloseCause) {
-        self.ended = Ended::Retire(cause);
+        self.end = LeaseEnd::Retire(cause);
     }
 
-    /// The peer closed the connection, which it had kept, under the request.
-    pub(crate) fn cut(&mut self) {
-        self.ended = Ended::Cut { idle: self.idle };
+    /// Notes that the server closed the reused connection under the request.
+    pub(crate) fn mark_cut(&mut self) {
+        self.end = LeaseEnd::Cut { idle: self.idle };
     }
 
-    /// The exchange is over, and the connection serves no other one.
+    /// Ends the lease. The connection serves no other request.
     pub(crate) fn end(mut self, cause: CloseCause) {
         self.retire(cause);
     }
 
-    /// The exchange is over and the connection is ready for the next one; the server may have said for how long it keeps it.
+    /// Ends the lease. The connection is ready for the next request. `keep_alive` is the server's `Keep-Alive: timeout`, if it sent
+    /// one.
     pub(crate) fn give_back(self, keep_alive: Option<Duration>) {
         self.give_back_at(now(), keep_alive);
     }
 
-    /// The same for who knows what time it is.
+    /// Like [`give_back`](Self::give_back), with the time already read.
     pub(crate) fn give_back_at(mut self, now: Instant, keep_alive: Option<Duration>) {
-        self.ended = Ended::Kept { keep_alive };
+        self.end = LeaseEnd::Kept { keep_alive };
         self.release(now);
     }
 
     fn release(&mut self, now: Instant) {
-        let Some(held) = self.held.take() else { return };
-        let kept = matches!(self.ended, Ended::Kept { .. } | Ended::Unused);
-        if let Some(own) = &self.told {
-            trace::connection_released(&self.shared.hooks, own.as_ref(), held.connection(), kept);
+        let Some(token) = self.token.take() else { return };
+        if let Some(own) = &self.observed {
+            let is_kept = matches!(self.end, LeaseEnd::Kept { .. } | LeaseEnd::Unused);
+            trace::connection_released(&self.driver.hooks, own.as_ref(), token.connection(), is_kept);
         }
-        self.shared.step(|state| state.release(now, held, self.ended));
+        self.driver.step(|state| state.release(now, token, self.end));
     }
 }
 
 impl<D: Dial> Drop for Lease<D> {
     fn drop(&mut self) {
-        if self.held.is_some() {
+        if self.token.is_some() {
             self.release(now());
         }
     }
 }
 
-/// A place in a host's queue; a future of the connection. Dropping it leaves the queue, and what came too late for
-/// it goes to the next in line.
-pub(crate) struct Ticket<D: Dial> {
-    shared: Arc<Shared<D>>,
-    id: TicketId,
-    delivery: oneshot::Receiver<Delivery<D>>,
-    over: bool,
+/// A request in a host's queue: a future of its connection. Dropping it leaves the queue, and a connection that came too late for it
+/// goes to the next request.
+pub(crate) struct Waiter<D: Dial> {
+    driver: Arc<Driver<D>>,
+    id: WaiterId,
+    answer: oneshot::Receiver<Answer<D>>,
+    is_answered: bool,
 }
 
-impl<D: Dial> Ticket<D> {
-    pub(super) fn new(shared: Arc<Shared<D>>, id: TicketId, delivery: oneshot::Receiver<Delivery<D>>) -> Self {
-        Self { shared, id, delivery, over: false }
+impl<D: Dial> Waiter<D> {
+    pub(super) fn new(driver: Arc<Driver<D>>, id: WaiterId, answer: oneshot::Receiver<Answer<D>>) -> Self {
+        Self { driver, id, answer, is_answered: false }
     }
 
-    /// What the dial that is under way for this request has done so far.
+    /// Returns the trace of the dial in flight for this request.
     pub(crate) fn dial(&self) -> Option<Arc<DialTrace>> {
-        self.shared.dial_of(self.id)
+        self.driver.trace_of(self.id)
+    }
+
+    fn delivery(&self, answer: Answer<D>) -> Delivery<D> {
+        match answer {
+            Ok(grant) => {
+                let dial = grant.conn.dial.clone();
+                Delivery { lease: Ok(Lease::new(self.driver.clone(), grant)), dial }
+            }
+            Err(WaitFailure::Dial(FailedDial { error, trace })) => {
+                let error = error.map_or(LeaseError::Lost, LeaseError::Dial);
+                Delivery { lease: Err(error), dial: Some(trace) }
+            }
+            Err(WaitFailure::Timeout { waited, limit }) => {
+                Delivery { lease: Err(LeaseError::WaitTimeout(waited, limit)), dial: None }
+            }
+        }
     }
 }
 
-impl<D: Dial> Future for Ticket<D> {
+impl<D: Dial> Future for Waiter<D> {
     type Output = Delivery<D>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Delivery<D>> {
-        let delivery = ready!(Pin::new(&mut self.delivery).poll(cx));
-        self.over = true;
-        Poll::Ready(delivery.unwrap_or_else(|_| Delivery { lease: Err(LeaseError::Lost), dial: None }))
+        let answer = ready!(Pin::new(&mut self.answer).poll(cx));
+        self.is_answered = true;
+        Poll::Ready(match answer {
+            Ok(answer) => self.delivery(answer),
+            Err(_) => Delivery { lease: Err(LeaseError::Lost), dial: None },
+        })
     }
 }
 
-impl<D: Dial> Drop for Ticket<D> {
+impl<D: Dial> Drop for Waiter<D> {
     fn drop(&mut self) {
-        if !self.over {
-            let id = self.id;
-            drop(self.shared.step(|state| state.abandon(now(), id)));
+        if self.is_answered {
+            return;
+        }
+        let id = self.id;
+        drop(self.driver.step(|state| state.abandon(now(), id)));
+        // An answer that was sent in the meantime is received here; one that comes later returns to its sender.
+        self.answer.close();
+        if let Ok(Ok(grant)) = self.answer.try_recv() {
+            self.driver.release_unused(grant);
         }
     }
 }

@@ -1,10 +1,10 @@
-//! What a pool tells of itself.
+//! The statistics of a pool and of each host.
 
-use super::state::{Books, HostBooks, Tally};
+use super::state::{Counters, HostCounters, Totals};
 use crate::latency::Latency;
 use crate::trace::CloseCause;
 
-/// Where a pool's connections and requests are, and what became of them since the client was built.
+/// The connections and requests of a client's pool: how many are in each state, and how many there were since the client was built.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PoolStats {
@@ -14,9 +14,9 @@ pub struct PoolStats {
     pub in_use: usize,
     /// Connections being opened.
     pub dialling: usize,
-    /// Connections given up whose sockets are not closed yet.
+    /// Connections that are given up, but whose sockets are not closed yet.
     pub closing: usize,
-    /// Requests that have a connection; over HTTP/2 many can have the same.
+    /// Requests that have a connection. Over HTTP/2 many can have the same.
     pub leased: usize,
     /// Requests that wait for a connection.
     pub waiting: usize,
@@ -26,39 +26,42 @@ pub struct PoolStats {
     pub closed: u64,
     /// Requests that got a connection which had carried others before.
     pub reused: u64,
-    /// How long requests waited for a connection, from those that got one at once on.
+    /// The time that requests waited for a connection, zero for those that got one at once.
     pub queue_time: Latency,
-    /// How long requests had their connection.
+    /// The time that requests had their connection.
     pub hold_time: Latency,
+    /// Connections closed, by [`CloseCause`].
     causes: [u64; CloseCause::ALL.len()],
 }
 
 impl PoolStats {
-    pub(super) fn new(books: &Books) -> Self {
-        let Tally { opened, closed: causes, reused, queued, held } = books.tally;
+    pub(super) fn new(counters: &Counters) -> Self {
+        let Totals { opened, closed, reused, queued, held } = counters.totals;
         Self {
-            idle: books.idle,
-            in_use: books.busy,
-            dialling: books.dialling,
-            closing: books.closing,
-            leased: books.leased,
-            waiting: books.waiting,
+            idle: counters.idle,
+            in_use: counters.busy,
+            dialling: counters.dialling,
+            closing: counters.closing,
+            leased: counters.leased,
+            waiting: counters.waiting,
             opened,
-            closed: causes.iter().sum(),
+            closed: closed.iter().sum(),
             reused,
             queue_time: queued,
             hold_time: held,
-            causes,
+            causes: closed,
         }
     }
 
-    /// How many connections were closed for this reason.
+    /// Returns the number of connections that were closed for this reason.
     pub fn closed_by(&self, cause: CloseCause) -> u64 {
         self.causes[cause as usize]
     }
 }
 
-/// The same for one host, as long as it has connections or requests that wait.
+/// The connections and requests of one host.
+///
+/// A host is forgotten when it has neither connections nor waiting requests; its totals begin anew after that.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct HostStats {
@@ -78,23 +81,33 @@ pub struct HostStats {
     pub closed: u64,
     /// Requests that got a connection which had carried others before.
     pub reused: u64,
-    /// How long requests waited for a connection, from those that got one at once on.
+    /// The time that requests waited for a connection, zero for those that got one at once.
     pub queue_time: Latency,
-    /// How long requests had their connection.
+    /// The time that requests had their connection.
     pub hold_time: Latency,
+    /// Connections closed, by [`CloseCause`].
     causes: [u64; CloseCause::ALL.len()],
 }
 
 impl HostStats {
-    pub(super) fn new(books: &HostBooks) -> Self {
-        let HostBooks { dialling, busy, leased, idle, waiting, tally } = *books;
-        let Tally { opened, closed: causes, reused, queued, held } = tally;
-        let (in_use, closed) = (busy, causes.iter().sum());
-        let (queue_time, hold_time) = (queued, held);
-        Self { idle, in_use, dialling, leased, waiting, opened, closed, reused, queue_time, hold_time, causes }
+    pub(super) fn new(counters: &HostCounters) -> Self {
+        let Totals { opened, closed, reused, queued, held } = counters.totals;
+        Self {
+            idle: counters.idle,
+            in_use: counters.busy,
+            dialling: counters.dialling,
+            leased: counters.leased,
+            waiting: counters.waiting,
+            opened,
+            closed: closed.iter().sum(),
+            reused,
+            queue_time: queued,
+            hold_time: held,
+            causes: closed,
+        }
     }
 
-    /// How many connections were closed for this reason.
+    /// Returns the number of connections that were closed for this reason.
     pub fn closed_by(&self, cause: CloseCause) -> u64 {
         self.causes[cause as usize]
     }

@@ -106,10 +106,10 @@ async fn a_stream_that_fails_or_lies_about_its_length_fails_the_request_and_noth
         for (body, what) in [
             (Body::wrap_stream(broken()), "the disk is gone"),
             (Body::sized(9, broken()), "the disk is gone"),
-            (Body::sized(4, pieces(&["hel", "lo"])), "it has more than the 4 bytes it was to have"),
-            (Body::sized(6, pieces(&["hel", "lo"])), "it has 5 of the 6 bytes it was to have"),
-            (Body::sized(5, pieces(&["hel", "lo", "", "!"])), "it has more than the 5 bytes it was to have"),
-            (Body::sized(5, pieces(&["hel", "lo"]).chain(broken())), "it has more than the 5 bytes it was to have"),
+            (Body::sized(4, pieces(&["hel", "lo"])), "the body has more than the announced 4 bytes"),
+            (Body::sized(6, pieces(&["hel", "lo"])), "the body has 5 of the announced 6 bytes"),
+            (Body::sized(5, pieces(&["hel", "lo", "", "!"])), "the body has more than the announced 5 bytes"),
+            (Body::sized(5, pieces(&["hel", "lo"]).chain(broken())), "the body has more than the announced 5 bytes"),
         ] {
             let error = client.post(&url).body(body).send().await.unwrap_err();
             let expected = format!("send the body to {}: {what}", server.address());
@@ -118,7 +118,7 @@ async fn a_stream_that_fails_or_lies_about_its_length_fails_the_request_and_noth
             assert!(client.post(&url).body("x").send().await.unwrap().text().await.unwrap().ends_with(" x "));
         }
         let request = client.post(&url).header("content-length", "6").body(Body::wrap_stream(pieces(&["hel", "lo"])));
-        assert!(request.send().await.unwrap_err().to_string().ends_with("it has 5 of the 6 bytes it was to have"));
+        assert!(request.send().await.unwrap_err().to_string().ends_with("the body has 5 of the announced 6 bytes"));
     }
 }
 
@@ -470,10 +470,10 @@ async fn compressed_bodies_are_asked_for_and_decompressed() {
             assert_eq!(text(path).await.unwrap(), expected, "{path}");
         }
         for (path, what) in [
-            ("/three", "more than 2 codings are on it"),
-            ("/cut", "its gzip ends too soon"),
-            ("/garbage", "it is not valid gzip"),
-            ("/bomb", "it grows more than 250 times"),
+            ("/three", "the body has more than 2 content codings"),
+            ("/cut", "the gzip data ends too soon"),
+            ("/garbage", "the data is not valid gzip"),
+            ("/bomb", "the decompressed body is more than 250 times as long"),
         ] {
             let error = text(path).await.unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Decode, "{path}: {error}");
@@ -499,7 +499,10 @@ async fn compressed_bodies_are_asked_for_and_decompressed() {
         assert_eq!(none.get(url("/one")).send().await.unwrap().headers()["x-asked"], "-");
         let short = builder().decompress(speeddial::Decompression::default().max_bytes(2)).build().unwrap();
         let error = short.get(url("/one")).send().await.unwrap().text().await.unwrap_err();
-        assert!(error.is_decode() && error.to_string().ends_with("it has more than 2 bytes"), "{error}");
+        assert!(
+            error.is_decode() && error.to_string().ends_with("the decompressed body has more than 2 bytes"),
+            "{error}"
+        );
         drop((response, part));
         assert!(tokio::time::timeout(Duration::from_secs(5), client.drain()).await.is_ok(), "no connection is left");
     }

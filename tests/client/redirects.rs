@@ -119,7 +119,7 @@ async fn hazard_secrets_stay_with_their_origin_in_every_cell_of_the_table() {
                     let error = request.send().await.unwrap_err();
                     assert_eq!(error.kind(), ErrorKind::Redirect, "{cell}");
                     assert!(
-                        error.to_string().ends_with("asks for the request's body again, which was a stream"),
+                        error.to_string().ends_with("the request's body must be sent again, and was a stream"),
                         "{error}"
                     );
                     assert_eq!(servers.take().len(), 1, "{cell}");
@@ -186,12 +186,7 @@ async fn hazard_loops_end_and_are_named() {
     let again = format!("{home}?status=301&to={home}");
     // It leads to itself once more with each step.
     let error = client.get(format!("{home}?status=302&to=")).send().await.unwrap_err();
-    assert!(
-        error
-            .to_string()
-            .ends_with("it leads in a loop: the call has been there before, and 10 redirects are followed"),
-        "{error}"
-    );
+    assert!(error.to_string().ends_with("a redirect loop, after 10 redirects"), "{error}");
     assert_eq!(servers.take().len(), 11);
     assert_eq!(client.get(again).send().await.unwrap().redirects().len(), 1);
 }

@@ -241,7 +241,7 @@ impl HickoryResolver {
                 resolv_conf.get(|text| SystemConfig::parse(text).and_then(|system| self.build(system)))
             }
             Configuration::Named { servers, made } => {
-                let mut made = lock(&made);
+                let mut made = lock(made);
                 if let Some(made) = &*made {
                     return Ok(made.clone());
                 }

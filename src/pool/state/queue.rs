@@ -1,319 +1,353 @@
-//! Requests that wait, and the dials they are paired with. A core.
+//! The requests that wait, and the queue of each host. A core.
+//!
+//! A host's requests stand in the order they came: first those with a dial in flight, then those without. A resend stands in front
+//! of those without, because it came before them.
 
-use std::hash::Hash;
+use std::ops::{Index, IndexMut};
 
-use super::{Effect, Failure, Home, PER_HOST, Speaks, Stage, State, Ticket, TicketId, Wants, next};
+use slab::Slab;
+
+use super::types::{PoolTypes, WaiterId};
 use crate::clock::Instant;
-use crate::list::{Links, List};
-use crate::trace::{CloseCause, Limit};
+use crate::list::{Linked, Links, List};
 
-/// So many dials whose requests left are not enough for a new request where there is room for another dial.
-const MAX_IGNORED_ORPHANS: usize = 4;
+/// The requests that wait, of all hosts.
+pub(super) struct Waiters<T: PoolTypes> {
+    slab: Slab<WaitingRequest<T>>,
+    /// Those without a dial in flight.
+    undialled: usize,
+    /// The most requests that may wait without a dial in flight.
+    max: usize,
+}
 
-impl<K: Clone + Eq + Hash, C: Clone, W, E> State<K, C, W, E> {
-    /// Why a request that comes now may not wait; nothing where it may.
-    pub(super) fn refusal(&self, host: usize) -> Option<Limit> {
-        let entry = &self.hosts[host];
-        let full = self.books.unpaired >= self.config.max_waiting || entry.unpaired >= self.limits(host).max_waiting;
-        if !full || !entry.orphans.is_empty() || self.will_be_carried(host) {
-            return None;
+/// A request that waits.
+pub(super) struct WaitingRequest<T: PoolTypes> {
+    pub(super) host: usize,
+    pub(super) serial: u64,
+    pub(super) since: Instant,
+    pub(super) needs: Needs<T::Runtime>,
+    /// The driver's side of it.
+    pub(super) handle: T::Waiter,
+    /// The dial in flight that it is paired with.
+    pub(super) dial: Option<usize>,
+    links: Links,
+}
+
+/// The connections that a waiting request takes.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Needs<R> {
+    /// True if an attempt of it failed: it stands in front of the requests without a dial.
+    pub(super) is_resend: bool,
+    /// True if it takes no HTTP/1 connection that others have used, and while it has a dial no HTTP/2 connection that was just
+    /// given back.
+    pub(super) refuses_used: bool,
+    /// The only runtime whose connections it takes while it has a dial.
+    pub(super) only_runtime: Option<R>,
+}
+
+/// The queue of one host.
+#[derive(Default)]
+pub(super) struct Queue {
+    list: List<0>,
+    first_undialled: Option<usize>,
+    undialled: usize,
+    /// Those that refuse used connections.
+    refusing: usize,
+}
+
+/// A connection, or a finished dial, that is offered to the requests of its host.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Offer<R> {
+    pub(super) conn: usize,
+    pub(super) runtime: R,
+    /// True if it speaks HTTP/1 and has carried requests.
+    pub(super) is_used_http1: bool,
+    /// True if it speaks HTTP/2 and its last request has just ended. Servers close connections right behind an answer, so a request
+    /// that failed for that waits for its dial instead, if it has one.
+    pub(super) is_just_given_back: bool,
+    /// True if the pool drains: its last connections serve every request.
+    pub(super) is_draining: bool,
+}
+
+impl<T: PoolTypes> Linked<0> for WaitingRequest<T> {
+    fn links(&self) -> &Links {
+        &self.links
+    }
+
+    fn links_mut(&mut self) -> &mut Links {
+        &mut self.links
+    }
+}
+
+impl<T: PoolTypes> WaitingRequest<T> {
+    /// A request that begins to wait.
+    pub(super) fn new(now: Instant, host: usize, serial: u64, needs: Needs<T::Runtime>, handle: T::Waiter) -> Self {
+        Self { host, serial, since: now, needs, handle, dial: None, links: Links::default() }
+    }
+
+    /// Returns true if it waits for its dial rather than take what is offered.
+    fn waits_for_own_dial(&self, offer: &Offer<T::Runtime>) -> bool {
+        let is_foreign = self.needs.only_runtime.is_some_and(|only| only != offer.runtime) && !offer.is_draining;
+        is_foreign && self.dial.is_some_and(|dial| dial != offer.conn)
+    }
+
+    /// Returns true if it takes the connection that is offered.
+    fn takes(&self, offer: &Offer<T::Runtime>) -> bool {
+        let is_used = offer.is_used_http1 || (offer.is_just_given_back && self.dial.is_some());
+        if self.needs.refuses_used && is_used {
+            return false;
         }
-        let can_dial = entry.first_unpaired.is_none() && self.has_room() && self.dialable(host, 1) > 0;
-        if can_dial { None } else { Some(self.binding_limit(host)) }
+        !self.waits_for_own_dial(offer)
+    }
+}
+
+impl Queue {
+    #[inline]
+    pub(super) fn len(&self) -> usize {
+        self.list.len()
     }
 
-    /// Whether connections that are being opened will have a seat for another request.
-    fn will_be_carried(&self, host: usize) -> bool {
-        let entry = &self.hosts[host];
-        entry.speaks != Speaks::One
-            && entry.queue.len() < (entry.dials.len() + entry.unsaid).saturating_mul(entry.seats)
+    #[inline]
+    pub(super) fn is_empty(&self) -> bool {
+        self.list.is_empty()
     }
 
-    /// Puts a request in the queue; one that comes `again` in front of those without a dial, because it came before them.
-    pub(super) fn enqueue(&mut self, now: Instant, host: usize, wants: Wants, waiter: W) -> TicketId {
-        let Wants { again, shuns, own } = wants;
-        let serial = next(&mut self.serial);
-        let ahead_of = self.hosts[host].first_unpaired.filter(|_| again);
-        let ticket = Ticket { host, serial, since: now, wants, waiter, dial: None, links: Links::default() };
-        let index = self.tickets.insert(ticket);
-        self.books.unpaired += 1;
-        let entry = &mut self.hosts[host];
-        entry.unpaired += 1;
-        entry.shunning += usize::from(shuns);
-        match ahead_of {
+    pub(super) fn front(&self) -> Option<usize> {
+        self.list.front()
+    }
+
+    /// Returns the first request without a dial in flight.
+    pub(super) fn first_undialled(&self) -> Option<usize> {
+        self.first_undialled
+    }
+
+    /// Returns the number of requests without a dial in flight.
+    #[inline]
+    pub(super) fn undialled(&self) -> usize {
+        self.undialled
+    }
+
+    /// Returns the number of requests that would wait before one that comes now.
+    pub(super) fn length_before(&self, is_resend: bool) -> usize {
+        if is_resend { self.len() - self.undialled } else { self.len() }
+    }
+}
+
+impl<T: PoolTypes> Waiters<T> {
+    pub(super) fn new(max: usize) -> Self {
+        Self { slab: Slab::new(), undialled: 0, max }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.slab.len()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.slab.is_empty()
+    }
+
+    /// Returns the number of requests without a dial in flight.
+    pub(super) fn undialled(&self) -> usize {
+        self.undialled
+    }
+
+    /// Returns true if no more requests may wait without a dial in flight.
+    pub(super) fn is_full(&self) -> bool {
+        self.undialled >= self.max
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &WaitingRequest<T>> {
+        self.slab.iter().map(|(_, waiter)| waiter)
+    }
+
+    /// Returns the request with this id if it still waits.
+    pub(super) fn get(&self, id: WaiterId) -> Option<&WaitingRequest<T>> {
+        self.slab.get(id.index).filter(|waiter| waiter.serial == id.serial)
+    }
+
+    /// Returns the request behind another one.
+    fn after(&self, queue: &Queue, index: usize) -> Option<usize> {
+        queue.list.after(&self.slab, index)
+    }
+
+    /// Adds a request: at the end of its queue, or in front of those without a dial if it is a resend.
+    pub(super) fn push(&mut self, queue: &mut Queue, waiter: WaitingRequest<T>) -> usize {
+        let needs = waiter.needs;
+        let index = self.slab.insert(waiter);
+        self.undialled += 1;
+        queue.undialled += 1;
+        queue.refusing += usize::from(needs.refuses_used);
+        match queue.first_undialled.filter(|_| needs.is_resend) {
             Some(other) => {
-                entry.queue.insert_before(&mut self.tickets, other, index);
-                entry.first_unpaired = Some(index);
+                queue.list.insert_before(&mut self.slab, other, index);
+                queue.first_undialled = Some(index);
             }
             None => {
-                entry.queue.push_back(&mut self.tickets, index);
-                entry.first_unpaired.get_or_insert(index);
+                queue.list.push_back(&mut self.slab, index);
+                queue.first_undialled.get_or_insert(index);
             }
         }
-        // A dial whose request left may have been left for being slow, so a few of them do not count.
-        if entry.orphans.len() < MAX_IGNORED_ORPHANS {
-            self.fill(now, host);
-        }
-        // A drain has given them up.
-        if let Some(orphan) = self.hosts[host].orphans.front()
-            && self.tickets[index].dial.is_none()
-            && !self.draining
-        {
-            self.adopt(host, orphan);
-            self.relist(host);
-        }
-        if own.is_some() && self.tickets[index].dial.is_none() && self.may_dial_apart(host) {
-            let dial = self.dial(now, host);
-            self.pair(host, dial);
-            self.relist(host);
-        }
-        if self.tickets[index].dial.is_none() && shuns {
-            self.make_room_within(now, host);
-        }
-        if self.tickets[index].dial.is_none() {
-            self.set_wait_alarm(host, index);
-            self.share_what_there_is(now, host);
-        }
-        TicketId { index, serial }
+        index
     }
 
-    /// How many requests would wait before one that comes now.
-    pub(super) fn length_before(&self, host: usize, again: bool) -> usize {
-        let entry = &self.hosts[host];
-        entry.queue.len() - if again { entry.unpaired } else { 0 }
-    }
-
-    /// What a request in the queue waits for.
-    pub(super) fn kept_waiting_by(&self, ticket: usize) -> Limit {
-        let ticket = &self.tickets[ticket];
-        if ticket.dial.is_some() { Limit::Opening } else { self.binding_limit(ticket.host) }
-    }
-
-    /// Takes a request out of the queue, and its dial to the next one that has none.
-    pub(super) fn leave(&mut self, index: usize) -> Ticket<W> {
-        let ticket = self.remove_ticket(index);
-        if let Some(dial) = ticket.dial {
-            self.orphan(ticket.host, dial);
+    /// Removes a request from its queue.
+    pub(super) fn remove(&mut self, queue: &mut Queue, index: usize) -> WaitingRequest<T> {
+        if queue.first_undialled == Some(index) {
+            queue.first_undialled = self.after(queue, index);
         }
-        ticket
-    }
-
-    pub(super) fn remove_ticket(&mut self, index: usize) -> Ticket<W> {
-        let entry = &mut self.hosts[self.tickets[index].host];
-        if entry.first_unpaired == Some(index) {
-            entry.first_unpaired = entry.queue.after(&self.tickets, index);
+        queue.list.remove(&mut self.slab, index);
+        let waiter = self.slab.remove(index);
+        queue.refusing -= usize::from(waiter.needs.refuses_used);
+        if waiter.dial.is_none() {
+            queue.undialled -= 1;
+            self.undialled -= 1;
         }
-        entry.queue.remove(&mut self.tickets, index);
-        let ticket = self.tickets.remove(index);
-        entry.shunning -= usize::from(ticket.wants.shuns);
-        if ticket.dial.is_none() {
-            entry.unpaired -= 1;
-            self.books.unpaired -= 1;
-        }
-        ticket
+        waiter
     }
 
-    /// A dial is nobody's: the first request without one has it now.
-    fn orphan(&mut self, host: usize, dial: usize) {
-        self.set_addressee(dial, None);
-        self.hosts[host].orphans.push_front(&mut self.conns, dial);
-        if self.hosts[host].first_unpaired.is_some() {
-            self.adopt(host, dial);
-        } else if self.draining {
-            self.effects.push_back(Effect::Abort(self.id(dial)));
-        }
+    /// Pairs the first request without a dial with `dial`, and returns it.
+    pub(super) fn pair_first(&mut self, queue: &mut Queue, dial: usize) -> usize {
+        let first = queue.first_undialled.expect("a request without a dial");
+        queue.first_undialled = self.after(queue, first);
+        self.slab[first].dial = Some(dial);
+        queue.undialled -= 1;
+        self.undialled -= 1;
+        first
     }
 
-    fn adopt(&mut self, host: usize, dial: usize) {
-        self.hosts[host].orphans.remove(&mut self.conns, dial);
-        self.pair(host, dial);
-    }
-
-    /// Pairs a dial with the first request that has none.
-    pub(super) fn pair(&mut self, host: usize, dial: usize) {
-        let entry = &mut self.hosts[host];
-        let ticket = entry.first_unpaired.expect("a request without a dial");
-        entry.first_unpaired = entry.queue.after(&self.tickets, ticket);
-        self.tickets[ticket].dial = Some(dial);
-        entry.unpaired -= 1;
-        self.books.unpaired -= 1;
-        self.set_addressee(dial, Some(ticket));
-    }
-
-    fn set_addressee(&mut self, dial: usize, addressee: Option<usize>) {
-        match &mut self.conns[dial].stage {
-            Stage::Dialling { ticket, .. } => *ticket = addressee,
-            _ => unreachable!("only dials are paired"),
-        }
-    }
-
-    fn addressee(&self, dial: usize) -> Option<usize> {
-        match self.conns[dial].stage {
-            Stage::Dialling { ticket, .. } => ticket,
-            _ => None,
-        }
-    }
-
-    /// Makes a finished dial that of the host's first request which takes it, and which hands its own to the one this was meant
-    /// for.
-    pub(super) fn give_to_the_first(&mut self, host: usize, dial: usize, home: Home) {
-        let Some(meant) = self.addressee(dial) else {
-            return self.hosts[host].orphans.remove(&mut self.conns, dial);
+    /// Takes the dial from the last request that has one. Returns the request, which is now the first without, and the dial.
+    pub(super) fn unpair_last(&mut self, queue: &mut Queue) -> (usize, usize) {
+        let last = match queue.first_undialled {
+            Some(first) => queue.list.before(&self.slab, first),
+            None => queue.list.back(),
         };
-        let queue = &self.hosts[host].queue;
-        let mut first = queue.front().expect("a paired request waits");
-        while self.waits_for_its_own(&self.tickets[first], dial, home) {
-            first = queue.after(&self.tickets, first).expect("the one it was meant for takes it");
-        }
-        if first != meant {
-            let other = self.tickets[first].dial.replace(dial);
-            let other = other.expect("requests with a dial stand before those without");
-            self.tickets[meant].dial = Some(other);
-            self.set_addressee(other, Some(meant));
-        }
-        self.set_addressee(dial, Some(first));
+        let last = last.expect("a request with a dial");
+        let dial = self.slab[last].dial.take().expect("requests with a dial stand in front");
+        queue.first_undialled = Some(last);
+        queue.undialled += 1;
+        self.undialled += 1;
+        (last, dial)
     }
 
-    /// A request whose dial came to nothing goes on waiting without one. Those with a dial stand in front, so it takes that
-    /// of the last of them, which is the first one without.
-    pub(super) fn put_back(&mut self, now: Instant, host: usize, ticket: usize) {
-        let entry = &mut self.hosts[host];
-        let last = match entry.first_unpaired {
-            Some(first) => entry.queue.before(&self.tickets, first),
-            None => entry.queue.back(),
-        };
-        let last = last.expect("the request itself is in the queue");
-        entry.first_unpaired = Some(last);
-        entry.unpaired += 1;
-        self.books.unpaired += 1;
-        let other = self.tickets[last].dial.take().expect("requests with a dial stand in front");
-        if last != ticket {
-            self.tickets[ticket].dial = Some(other);
-            self.set_addressee(other, Some(ticket));
-        }
-        if let Some(orphan) = self.hosts[host].orphans.front().filter(|_| !self.draining) {
-            return self.adopt(host, orphan);
-        }
-        self.set_wait_alarm(host, last);
-        if self.waits_until(last).is_some_and(|until| until <= now) {
-            return self.give_up(now, last);
-        }
-        // Without a dial of its own, it takes what there is.
-        let idle = self.hosts[host].idle.front();
-        if let Some(idle) = idle.filter(|idle| self.open(*idle).many) {
-            self.settle(now, idle);
-        }
-    }
-
-    /// The host's first request that a connection is good enough for.
-    pub(super) fn first_taker(&self, host: usize, id: usize) -> Option<usize> {
-        let open = self.open(id);
-        let used = open.requests > 0 && !open.many;
-        // Its last request has just ended, and servers close connections right behind an answer. A request that failed for that
-        // rather waits for its dial, where it has one.
-        let just_given_back = open.requests > 0 && open.many && open.taken == 0 && !self.draining;
-        let entry = &self.hosts[host];
-        let queue = &entry.queue;
-        if used && entry.shunning == queue.len() {
+    /// Returns the first request that takes the connection that is offered.
+    pub(super) fn first_taker(&self, queue: &Queue, offer: &Offer<T::Runtime>) -> Option<usize> {
+        if offer.is_used_http1 && queue.refusing == queue.len() {
             return None;
         }
-        let is_shunned = |ticket: &Ticket<W>| {
-            let shuns = ticket.wants.shuns && (used || (just_given_back && ticket.dial.is_some()));
-            shuns || self.waits_for_its_own(ticket, id, open.home)
-        };
         let mut taker = queue.front()?;
-        while is_shunned(&self.tickets[taker]) {
-            taker = queue.after(&self.tickets, taker)?;
+        while !self.slab[taker].takes(offer) {
+            taker = self.after(queue, taker)?;
         }
         Some(taker)
     }
 
-    /// Returns true if a request waits for its dial rather than take a connection, or a finished dial, that `home` serves.
-    fn waits_for_its_own(&self, ticket: &Ticket<W>, id: usize, home: Home) -> bool {
-        let is_foreign = ticket.wants.own.is_some_and(|own| own != home) && !self.draining;
-        is_foreign && ticket.dial.is_some_and(|dial| dial != id)
+    /// Returns the first request that does not wait for a dial of its own, for a finished dial that is paired with one.
+    pub(super) fn first_for_dial(&self, queue: &Queue, offer: &Offer<T::Runtime>) -> usize {
+        let mut first = queue.front().expect("a paired request waits");
+        while self.slab[first].waits_for_own_dial(offer) {
+            first = self.after(queue, first).expect("the one the dial was meant for takes it");
+        }
+        first
     }
 
-    /// Whether the host's next request to be dialled for takes nothing but a new connection, and there is no room for one.
-    pub(super) fn wants_room(&self, host: usize) -> bool {
-        let entry = &self.hosts[host];
-        let shuns = entry.first_unpaired.is_some_and(|first| self.tickets[first].wants.shuns);
-        shuns && entry.places == entry.usable && !(self.has_room() && self.host_has_room(host))
-    }
-
-    /// Hands a seat on a connection to the host's first request that it is good enough for.
-    pub(super) fn deliver(&mut self, now: Instant, host: usize, id: usize) {
-        let first = self.first_taker(host, id).expect("a request waits");
-        let ticket = self.remove_ticket(first);
-        let freed = ticket.dial.filter(|own| *own != id);
-        if let Some(own) = freed {
-            self.orphan(host, own);
-        }
-        let waited = now.saturating_duration_since(ticket.since);
-        self.count(host, |tally| tally.queued.add(waited));
-        let is_new = self.open(id).requests == 0;
-        let entry = &mut self.hosts[host];
-        entry.pace.served(is_new);
-        if entry.queue.is_empty() {
-            entry.pace.rest();
-        }
-        let mut grant = self.seat(now, id);
-        grant.freed = freed.is_some();
-        if let Stage::Open(open) = &self.conns[id].stage
-            && let Some(fresh) = &open.fresh
-        {
-            grant.conn = fresh.clone();
-            grant.freed = false;
-        }
-        self.effects.push_back(Effect::Deliver { waiter: ticket.waiter, grant });
-    }
-
-    /// The request without a dial whose time is over first. They stand in the order they came in, but for those that came again
-    /// and so stand in front.
-    pub(super) fn next_to_give_up(&self, host: usize) -> Option<usize> {
-        let queue = &self.hosts[host].queue;
-        let mut first = self.hosts[host].first_unpaired?;
-        let mut next = Some(first);
-        while let Some(ticket) = next {
-            if self.tickets[ticket].since < self.tickets[first].since {
-                first = ticket;
+    /// Returns the request without a dial whose time is over first. They stand in the order they came, but for the resends, which
+    /// stand in front.
+    pub(super) fn oldest_undialled(&self, queue: &Queue) -> Option<usize> {
+        let mut oldest = queue.first_undialled?;
+        let mut next = Some(oldest);
+        while let Some(waiter) = next {
+            if self.slab[waiter].since < self.slab[oldest].since {
+                oldest = waiter;
             }
-            next = queue.after(&self.tickets, ticket).filter(|_| self.tickets[ticket].wants.again);
+            next = if self.slab[waiter].needs.is_resend { self.after(queue, waiter) } else { None };
         }
-        Some(first)
+        Some(oldest)
     }
 
-    /// A request has waited for too long.
-    pub(super) fn give_up(&mut self, now: Instant, index: usize) {
-        let limit = self.kept_waiting_by(index);
-        let Ticket { waiter, since, .. } = self.remove_ticket(index);
-        let waited = now.saturating_duration_since(since);
-        self.effects.push_back(Effect::Fail { waiter, why: Failure::WaitTimeout { waited, limit } });
+    /// Returns true if the next request to be dialled for takes nothing but a new connection.
+    pub(super) fn next_refuses_used(&self, queue: &Queue) -> bool {
+        queue.first_undialled.is_some_and(|first| self.slab[first].needs.refuses_used)
     }
+}
 
-    /// Requests shun the connection that refused them; where there will be no other one, it may take them by now.
-    pub(super) fn share_what_there_is(&mut self, now: Instant, host: usize) {
-        let entry = &self.hosts[host];
-        if entry.first_unpaired.is_some()
-            && entry.dialling == 0
-            && entry.places == entry.usable
-            && self.dialable(host, 0) == 0
-            && let Some(shared) = self.hosts[host].shared.front()
-        {
-            self.settle(now, shared);
-            self.fill(now, host);
+impl<T: PoolTypes> Index<usize> for Waiters<T> {
+    type Output = WaitingRequest<T>;
+
+    fn index(&self, index: usize) -> &WaitingRequest<T> {
+        &self.slab[index]
+    }
+}
+
+impl<T: PoolTypes> IndexMut<usize> for Waiters<T> {
+    fn index_mut(&mut self, index: usize) -> &mut WaitingRequest<T> {
+        &mut self.slab[index]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::TestTypes;
+    use super::*;
+
+    const ANY: Needs<u64> = Needs { is_resend: false, refuses_used: false, only_runtime: None };
+    const USED_HTTP1: Offer<u64> =
+        Offer { conn: 0, runtime: 0, is_used_http1: true, is_just_given_back: false, is_draining: false };
+
+    /// A queue of requests with these needs, numbered from 0.
+    fn queue(needs: &[Needs<u64>]) -> (Waiters<TestTypes>, Queue) {
+        let mut waiters = Waiters::new(usize::MAX);
+        let mut queue = Queue::default();
+        for (number, needs) in (0..).zip(needs) {
+            waiters.push(&mut queue, WaitingRequest::new(crate::clock::now(), 0, number, *needs, number as u32));
         }
+        (waiters, queue)
     }
 
-    /// An idle connection that the host's requests shun is in their way.
-    fn make_room_within(&mut self, now: Instant, host: usize) {
-        let idle: &List<PER_HOST> = &self.hosts[host].idle;
-        if let Some(oldest) = idle.back()
-            && !self.host_has_room(host)
-        {
-            self.end(oldest, CloseCause::MadeRoom);
-            self.settle(now, oldest);
-            self.fill(now, host);
+    fn drain(waiters: &mut Waiters<TestTypes>, queue: &mut Queue) -> Vec<u32> {
+        std::iter::from_fn(|| queue.front().map(|front| waiters.remove(queue, front).handle)).collect()
+    }
+
+    #[test]
+    fn a_resend_stands_behind_the_requests_with_a_dial_and_before_the_others() {
+        let (mut waiters, mut queue) = queue(&[ANY; 3]);
+        waiters.pair_first(&mut queue, 7);
+        assert_eq!((queue.length_before(true), queue.length_before(false)), (1, 3));
+        let resend = Needs { is_resend: true, ..ANY };
+        waiters.push(&mut queue, WaitingRequest::new(crate::clock::now(), 0, 9, resend, 9));
+        assert_eq!(queue.undialled(), 3);
+        assert_eq!(drain(&mut waiters, &mut queue), [0, 9, 1, 2]);
+        assert_eq!((queue.undialled(), waiters.undialled(), waiters.is_empty()), (0, 0, true));
+    }
+
+    #[test]
+    fn the_last_request_with_a_dial_is_the_first_to_lose_it() {
+        let (mut waiters, mut queue) = queue(&[ANY; 3]);
+        for dial in [7, 8] {
+            waiters.pair_first(&mut queue, dial);
+        }
+        assert_eq!(waiters.unpair_last(&mut queue), (1, 8));
+        assert_eq!((queue.first_undialled(), queue.undialled()), (Some(1), 2));
+    }
+
+    #[test]
+    fn a_used_connection_goes_to_the_first_request_that_does_not_refuse_it() {
+        let refuses = Needs { refuses_used: true, ..ANY };
+        let (waiters, line) = queue(&[refuses, ANY, ANY]);
+        assert_eq!(waiters.first_taker(&line, &USED_HTTP1), Some(1));
+        assert_eq!(waiters.first_taker(&line, &Offer { is_used_http1: false, ..USED_HTTP1 }), Some(0));
+        let (waiters, line) = queue(&[refuses]);
+        assert_eq!(waiters.first_taker(&line, &USED_HTTP1), None);
+    }
+
+    #[test]
+    fn a_request_with_a_dial_waits_for_a_connection_of_its_own_runtime() {
+        let (mut waiters, mut line) = queue(&[Needs { only_runtime: Some(3), ..ANY }]);
+        let offer = Offer { is_used_http1: false, ..USED_HTTP1 };
+        assert_eq!(waiters.first_taker(&line, &offer), Some(0), "without a dial it takes any");
+        waiters.pair_first(&mut line, 7);
+        assert_eq!(waiters.first_taker(&line, &offer), None);
+        for taken in [Offer { runtime: 3, ..offer }, Offer { conn: 7, ..offer }, Offer { is_draining: true, ..offer }] {
+            assert_eq!(waiters.first_taker(&line, &taken), Some(0), "{taken:?}");
         }
     }
 }

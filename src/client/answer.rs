@@ -1,0 +1,179 @@
+//! A response during its call: it may be the last one, or be followed by a redirect or a retry.
+
+#[cfg(feature = "tower")]
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http::response::Parts;
+use http::{HeaderMap, StatusCode};
+use http_body::Frame;
+use url::Url;
+
+#[cfg(feature = "tower")]
+use super::body::Body;
+use super::body::{BodyReader, IncomingBody};
+#[cfg(feature = "__compression")]
+use super::body::{Decoder, Decompression};
+#[cfg(any(feature = "__compression", feature = "tower"))]
+use crate::error::Error;
+use crate::error::{self, Result};
+use crate::origin::Origin;
+use crate::trace::Trace;
+
+/// A response that may not be the last one of its call. Dropped, it closes its connection, or its HTTP/2 stream.
+pub(super) struct Answer(Box<ResponseData>);
+
+/// A response's head, body and call. Boxed, because it is large and moves through many functions. So are the trailers,
+/// because few responses have any, and the room for them would be copied all the same.
+pub(super) struct ResponseData {
+    pub(super) head: Parts,
+    /// The call of the response; `None` until the call is over.
+    pub(super) call: Option<FinishedCall>,
+    pub(super) content: Content,
+    pub(super) trailers: Option<Box<HeaderMap>>,
+}
+
+/// The call that a response ended.
+#[derive(Clone)]
+pub(super) struct FinishedCall {
+    pub(super) context: error::Context,
+    /// The URLs that were requested before, the first one first.
+    pub(super) redirects: Vec<Url>,
+}
+
+impl ResponseData {
+    /// Returns the call of a response that its user has.
+    pub(super) fn call(&self) -> &FinishedCall {
+        self.call.as_ref().expect("the call of a response is over")
+    }
+}
+
+impl Answer {
+    pub(super) fn new(head: Parts, body: IncomingBody) -> Self {
+        let content = Content::Received(BodyReader::new(body));
+        Self(Box::new(ResponseData { head, call: None, content, trailers: None }))
+    }
+
+    pub(super) fn status(&self) -> StatusCode {
+        self.0.head.status
+    }
+
+    pub(super) fn headers(&self) -> &HeaderMap {
+        &self.0.head.headers
+    }
+
+    /// Discards the body, and frees the connection as soon as possible.
+    pub(super) fn drain(mut self) {
+        if let Some(reader) = self.0.content.reader() {
+            reader.drain();
+        }
+    }
+
+    /// Sets the body up to be decompressed, if it is compressed.
+    ///
+    /// # Errors
+    /// The body has too many content codings. The response is drained then.
+    #[cfg(feature = "__compression")]
+    pub(super) fn decompressed(mut self, decompression: Decompression) -> Result<Self> {
+        let ResponseData { head, content, .. } = &mut *self.0;
+        let Some(reader) = content.reader() else { return Ok(self) };
+        // The headers of a response without a body describe the body that another request would get. They stay as they
+        // are.
+        if matches!(head.status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED) || reader.is_empty() {
+            return Ok(self);
+        }
+        match Decoder::of(&mut head.headers, decompression) {
+            Ok(decoder) => {
+                reader.decode_with(decoder);
+                Ok(self)
+            }
+            Err(error) => {
+                let error = Error::compression(self.0.content.origin(), error);
+                self.drain();
+                Err(error)
+            }
+        }
+    }
+
+    /// Makes the response the last one of its call. From now on its body counts as read by the user.
+    pub(super) fn finish(mut self, call: FinishedCall) -> Box<ResponseData> {
+        self.0.call = Some(call);
+        if let Some(reader) = self.0.content.reader() {
+            reader.begin();
+        }
+        self.0
+    }
+}
+
+/// A response's body: as received, or as a layer replaced it.
+#[allow(clippy::large_enum_variant, reason = "the large one is the usual one")]
+pub(super) enum Content {
+    Received(BodyReader),
+    #[cfg(feature = "tower")]
+    Replaced(Body, BodyFacts),
+}
+
+/// The facts about a received body that are kept when a layer replaces it.
+#[derive(Clone)]
+#[cfg_attr(not(feature = "tower"), expect(dead_code, reason = "only layers replace bodies"))]
+pub(super) struct BodyFacts {
+    pub(super) origin: Origin,
+    pub(super) trace: Trace,
+    /// The first piece of the body of an error response, if it came soon enough.
+    pub(super) start: Bytes,
+}
+
+impl Content {
+    pub(super) fn origin(&self) -> &Origin {
+        match self {
+            Self::Received(reader) => reader.origin(),
+            #[cfg(feature = "tower")]
+            Self::Replaced(_, facts) => &facts.origin,
+        }
+    }
+
+    pub(super) fn trace(&self) -> &Trace {
+        match self {
+            Self::Received(reader) => reader.trace(),
+            #[cfg(feature = "tower")]
+            Self::Replaced(_, facts) => &facts.trace,
+        }
+    }
+
+    /// Returns the first piece of the body of an error response; empty if it did not come soon enough.
+    pub(super) fn start(&self) -> Bytes {
+        match self {
+            Self::Received(reader) => reader.start(),
+            #[cfg(feature = "tower")]
+            Self::Replaced(_, facts) => facts.start.clone(),
+        }
+    }
+
+    /// Returns the length of the whole body, if it is known.
+    pub(super) fn length(&self) -> Option<u64> {
+        match self {
+            Self::Received(reader) => reader.length(),
+            #[cfg(feature = "tower")]
+            Self::Replaced(body, _) => body.content_length(),
+        }
+    }
+
+    /// Returns the reader of a body that no layer replaced.
+    pub(super) fn reader(&mut self) -> Option<&mut BodyReader> {
+        match self {
+            Self::Received(reader) => Some(reader),
+            #[cfg(feature = "tower")]
+            Self::Replaced(..) => None,
+        }
+    }
+
+    pub(super) fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>>>> {
+        match self {
+            Self::Received(reader) => reader.poll_frame(cx),
+            #[cfg(feature = "tower")]
+            Self::Replaced(body, facts) => http_body::Body::poll_frame(Pin::new(body), cx)
+                .map(|frame| frame.map(|frame| frame.map_err(|cause| Error::other_body(&facts.origin, cause)))),
+        }
+    }
+}

@@ -1,0 +1,270 @@
+//! A response's body as it arrives on its connection, within the call's time limits.
+
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use http_body::{Body as _, Frame};
+use hyper::body::Incoming;
+
+use super::return_guard::ReturnGuard;
+use crate::client::deadlines::{BodyLimits, Deadline};
+use crate::clock::{self, Instant, Timer};
+use crate::error::{Error, Result, io_cause};
+use crate::origin::Origin;
+use crate::trace::{Event, Phase, Trace, Wants};
+
+/// The body of a response, with the connection it comes from.
+pub(crate) struct IncomingBody {
+    /// The rest of the body; `None` after its end.
+    open: Option<OpenBody>,
+    /// True if the user has the body: dropping it cancels the call.
+    is_begun: bool,
+    has_failed: bool,
+    trace: Trace,
+    limits: BodyLimits,
+    origin: Origin,
+    /// The bytes read so far.
+    bytes: u64,
+    /// The length of the whole body, if it is announced.
+    announced: Option<u64>,
+    /// The wait for the next frame; `None` while there is none.
+    wait: Option<Wait>,
+    timer: Timer,
+}
+
+/// A body that has not ended.
+struct OpenBody {
+    incoming: Incoming,
+    guard: ReturnGuard,
+}
+
+/// A wait for the next frame of a body.
+#[derive(Clone, Copy)]
+struct Wait {
+    since: Instant,
+    /// The connection's count of frames when the wait began.
+    progress: u64,
+}
+
+impl IncomingBody {
+    pub(crate) fn new(
+        incoming: Incoming,
+        guard: ReturnGuard,
+        trace: Trace,
+        limits: BodyLimits,
+        origin: Origin,
+    ) -> Self {
+        // A response to HEAD announces a length and has no body.
+        let announced = incoming.size_hint().exact().filter(|_| !incoming.is_end_stream());
+        Self {
+            open: Some(OpenBody { incoming, guard }),
+            is_begun: false,
+            has_failed: false,
+            trace,
+            limits,
+            origin,
+            bytes: 0,
+            announced,
+            wait: None,
+            timer: Timer::default(),
+        }
+    }
+
+    /// Marks the body as the user's to read. A body without bytes is over at once.
+    pub(super) fn begin(&mut self) {
+        self.is_begun = true;
+        self.finish_at_end(None);
+    }
+
+    /// Discards the rest of the body, and frees its connection as soon as possible.
+    pub(super) fn drain(&mut self) {
+        if let Some(OpenBody { incoming, guard }) = self.open.take() {
+            guard.drain(incoming);
+        }
+    }
+
+    pub(super) fn origin(&self) -> &Origin {
+        &self.origin
+    }
+
+    pub(super) fn trace(&self) -> &Trace {
+        &self.trace
+    }
+
+    /// Returns the number of bytes read so far.
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Returns the number of bytes that are not read yet, if it is known.
+    pub(super) fn remaining(&self) -> Option<u64> {
+        self.open.as_ref().map_or(Some(0), |open| open.incoming.size_hint().exact())
+    }
+
+    /// Returns true if nothing of the body is left to be read.
+    #[cfg(feature = "__compression")]
+    pub(super) fn is_empty(&self) -> bool {
+        self.open.as_ref().is_none_or(|open| open.incoming.is_end_stream())
+    }
+
+    /// Returns true if the body has ended, or failed.
+    pub(super) fn is_over(&self) -> bool {
+        self.open.is_none()
+    }
+
+    pub(super) fn has_failed(&self) -> bool {
+        self.has_failed
+    }
+
+    /// Ends the body because it cannot be decompressed.
+    #[cfg(feature = "__compression")]
+    pub(super) fn fail_decoding(&mut self) {
+        self.fail("decode");
+        // Also if the last byte has been read, and the connection is gone already.
+        self.has_failed = true;
+    }
+
+    pub(super) fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>>>> {
+        if self.has_failed {
+            return Poll::Ready(Some(Err(Error::body_failed_before(&self.origin, self.bytes))));
+        }
+        let Some(open) = &mut self.open else { return Poll::Ready(None) };
+        // The time is read only if there is a deadline: most calls have none. After the deadline, frames that arrived
+        // in the meantime are too late as well.
+        let now = self.limits.deadline.map(|_| clock::now());
+        if let (Some(deadline), Some(now)) = (self.limits.deadline, now)
+            && deadline.at <= now
+        {
+            let has_arrived = Pin::new(&mut open.incoming).poll_frame(cx).is_ready();
+            return Poll::Ready(Some(Err(self.time_out(!has_arrived))));
+        }
+        if let Poll::Ready(frame) = Pin::new(&mut open.incoming).poll_frame(cx) {
+            self.wait = None;
+            return Poll::Ready(self.receive(frame, now));
+        }
+        ready!(self.poll_limits(cx));
+        Poll::Ready(Some(Err(self.time_out(true))))
+    }
+
+    /// Handles a frame, an error, or the end.
+    fn receive(
+        &mut self,
+        frame: Option<hyper::Result<Frame<Bytes>>>,
+        now: Option<Instant>,
+    ) -> Option<Result<Frame<Bytes>>> {
+        match frame {
+            Some(Ok(frame)) => {
+                self.count(&frame, now);
+                Some(Ok(frame))
+            }
+            // While the request is still being sent, h2 reports the end of the connection in place of the end of the
+            // stream. The body is complete all the same.
+            Some(Err(error)) if self.announced == Some(self.bytes) && io_cause(&error).is_some() => {
+                self.finish(clock::now());
+                None
+            }
+            Some(Err(error)) => {
+                self.fail("body");
+                Some(Err(Error::body(&self.origin, error, self.bytes)))
+            }
+            None => self.end().err().map(Err),
+        }
+    }
+
+    fn count(&mut self, frame: &Frame<Bytes>, now: Option<Instant>) {
+        if let Some(data) = frame.data_ref() {
+            let bytes = data.len() as u64;
+            self.bytes += bytes;
+            self.trace.notify_at(now, Wants::CHUNKS, || Event::BodyChunk { bytes });
+            self.finish_at_end(now);
+        }
+    }
+
+    /// Waits until a time limit passes. While the request is still being sent, each byte sent starts the idle limit
+    /// anew.
+    fn poll_limits(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let BodyLimits { deadline, idle } = self.limits;
+        let progress = self.open.as_ref().map_or(0, |open| open.guard.progress());
+        loop {
+            let Wait { since, .. } = *self.wait.get_or_insert_with(|| Wait { since: clock::now(), progress });
+            let until = since.checked_add(idle).into_iter().chain(deadline.map(|deadline| deadline.at)).min();
+            let Some(until) = until else { return Poll::Pending };
+            ready!(self.timer.poll_until(cx, until));
+            if deadline.is_some_and(|deadline| deadline.at <= until) {
+                return Poll::Ready(());
+            }
+            let last_sent = self.open.as_ref().and_then(|open| open.guard.last_sent());
+            match last_sent.filter(|last_sent| *last_sent > since) {
+                Some(last_sent) => self.wait = Some(Wait { since: last_sent, progress }),
+                None => return Poll::Ready(()),
+            }
+        }
+    }
+
+    /// Ends the body after a time limit. If nothing has arrived since the wait began, the connection may be dead, and
+    /// gets no more requests. If the user came too late for what has arrived, nothing is known about the connection.
+    fn time_out(&mut self, is_silent: bool) -> Error {
+        if let (Some(open), Some(wait)) = (&mut self.open, self.wait)
+            && is_silent
+        {
+            open.guard.retire_if_silent(wait.progress);
+        }
+        self.fail("timeout");
+        match self.limits.deadline {
+            Some(Deadline { at, limit }) if at <= clock::now() => Error::timeout(&self.origin, Phase::Receive, limit),
+            _ => Error::stalled(&self.origin, Phase::Receive, "nothing more of the body", self.limits.idle),
+        }
+    }
+
+    /// Ends the body when hyper says that it is over. Over HTTP/2 that may also mean that the server gave the body up
+    /// without an error, which is one here.
+    fn end(&mut self) -> Result<()> {
+        let missing_of = self.announced.filter(|announced| self.bytes < *announced);
+        let is_cut_off = match self.announced {
+            Some(_) => missing_of.is_some(),
+            None => self.open.as_ref().is_some_and(|open| open.guard.is_cut_off(&open.incoming)),
+        };
+        if !is_cut_off {
+            self.finish(clock::now());
+            return Ok(());
+        }
+        self.fail("body");
+        Err(Error::reset_body(&self.origin, self.bytes, missing_of))
+    }
+
+    /// Ends the body as soon as nothing more can come, though the user does not poll for its end.
+    fn finish_at_end(&mut self, now: Option<Instant>) {
+        let is_short = self.announced.is_some_and(|announced| self.bytes < announced);
+        if !is_short && self.open.as_ref().is_some_and(|open| open.incoming.is_end_stream()) {
+            self.finish(now.unwrap_or_else(clock::now));
+        }
+    }
+
+    /// Ends the body and its call, and returns the connection.
+    fn finish(&mut self, now: Instant) {
+        if let Some(open) = self.open.take() {
+            self.trace.emit_at(now, Event::BodyEnd { bytes: self.bytes });
+            open.guard.finish(now);
+        }
+    }
+
+    /// Ends the body and its call with an error.
+    fn fail(&mut self, why: &'static str) {
+        if let Some(OpenBody { incoming, guard }) = self.open.take() {
+            self.has_failed = true;
+            self.trace.fail(why);
+            drop(incoming);
+            guard.fail();
+        }
+    }
+}
+
+impl Drop for IncomingBody {
+    fn drop(&mut self) {
+        if let Some(OpenBody { incoming, guard }) = self.open.take().filter(|_| self.is_begun) {
+            self.trace.fail("cancelled");
+            guard.drain(incoming);
+        }
+    }
+}

@@ -1,0 +1,370 @@
+//! Bodies: those of requests on their way out, those of responses on their way in, and what a response's body does with
+//! its connection at the end.
+//!
+//! | file | what it holds |
+//! |---|---|
+//! | `mod.rs`, `streamed.rs` | [`Body`] as a user makes it: bytes or a stream, and trailers |
+//! | `outgoing.rs`, `upload.rs` | a request's body as hyper reads it; how far it got |
+//! | `reader.rs` | a response's body as its user reads it: decompressed |
+//! | `incoming.rs` | a response's body as it arrives, within its time limits |
+//! | `return_guard.rs` | the connection's way back into the pool |
+//! | `decode.rs`, `coding.rs`, `decompression.rs` | decompression and its limits |
+
+#[cfg(feature = "__compression")]
+mod coding;
+#[cfg(feature = "__compression")]
+mod decode;
+#[cfg(feature = "__compression")]
+mod decompression;
+mod incoming;
+mod outgoing;
+mod reader;
+mod return_guard;
+mod streamed;
+mod upload;
+
+use std::any::Any;
+use std::fmt;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use futures_util::TryStream;
+use http::HeaderMap;
+use http_body::{Frame, SizeHint};
+
+#[cfg(feature = "__compression")]
+pub(super) use decode::Decoder;
+#[cfg(feature = "__compression")]
+pub use decompression::Decompression;
+pub(super) use incoming::IncomingBody;
+pub(crate) use outgoing::OutgoingBody;
+pub(super) use reader::BodyReader;
+pub(super) use return_guard::ReturnGuard;
+pub(super) use upload::Upload;
+
+use self::streamed::{Pieces, Streamed, Wrapped};
+use crate::error::Cause;
+
+/// The body of a message: bytes, which are sent with their length and can be sent again, or a stream, which can be read
+/// once.
+///
+/// ```
+/// use speeddial::Body;
+///
+/// let body = Body::from("name=value");
+/// assert_eq!(body.as_bytes(), Some(&b"name=value"[..]));
+///
+/// let pieces = ["one, ", "two"].map(Ok::<_, std::io::Error>);
+/// let body = Body::wrap_stream(futures_util::stream::iter(pieces));
+/// assert_eq!((body.as_bytes(), body.content_length()), (None, None));
+/// ```
+pub struct Body(BodyKind);
+
+enum BodyKind {
+    Bytes(Bytes),
+    Streamed(Box<Streamed>),
+}
+
+impl Body {
+    /// Wraps another type of body, with its length if its size hint is exact, and with its trailers if it has any.
+    pub fn wrap<B>(body: B) -> Self
+    where
+        B: http_body::Body<Data = Bytes, Error: Into<Cause>> + Send + 'static,
+    {
+        // A body of this type is taken as it is, so that bytes stay bytes.
+        let mut body = Some(body);
+        if let Some(own) = (&mut body as &mut dyn Any).downcast_mut::<Option<Self>>() {
+            return own.take().unwrap_or_default();
+        }
+        let Some(body) = body.filter(|body| !body.is_end_stream()) else { return Self::default() };
+        let length = body.size_hint().exact();
+        Self(BodyKind::Streamed(Streamed::new(Wrapped(Box::pin(body)), length, true)))
+    }
+
+    /// Creates a body of unknown length from a stream of pieces. Over HTTP/1.1 it is sent in chunks. Empty pieces are
+    /// skipped.
+    pub fn wrap_stream<S>(pieces: S) -> Self
+    where
+        S: TryStream<Ok: Into<Bytes>, Error: Into<Cause>> + Send + 'static,
+    {
+        Self(BodyKind::Streamed(Streamed::new(Pieces(Box::pin(pieces)), None, false)))
+    }
+
+    /// Creates a body of `length` bytes from a stream of pieces. The request fails if the pieces have another length.
+    ///
+    /// The piece that completes the length ends the body. Later pieces are an error if they are ready at once, and are
+    /// not waited for otherwise. A stream whose length is 0 is not read.
+    pub fn sized<S>(length: u64, pieces: S) -> Self
+    where
+        S: TryStream<Ok: Into<Bytes>, Error: Into<Cause>> + Send + 'static,
+    {
+        Self(BodyKind::Streamed(Streamed::new(Pieces(Box::pin(pieces)), Some(length), false)))
+    }
+
+    /// Sets the trailers that follow the body (RFC 9110 §6.5), in place of any it had. Over HTTP/1.1 a body with
+    /// trailers is sent in chunks. Many servers ignore trailers.
+    #[must_use]
+    pub fn with_trailers(self, trailers: HeaderMap) -> Self {
+        let mut streamed = match self.0 {
+            BodyKind::Streamed(streamed) => streamed,
+            BodyKind::Bytes(bytes) => {
+                let pieces = futures_util::stream::iter([Ok::<_, Cause>(bytes)]);
+                Streamed::new(Pieces(Box::pin(pieces)), None, false)
+            }
+        };
+        streamed.set_trailers(trailers);
+        Self(BodyKind::Streamed(streamed))
+    }
+
+    /// Returns the bytes of the body; `None` if it is a stream.
+    pub fn as_bytes(&self) -> Option<&[u8]> {
+        match &self.0 {
+            BodyKind::Bytes(bytes) => Some(bytes),
+            BodyKind::Streamed(_) => None,
+        }
+    }
+
+    /// Returns the length of the body in bytes; `None` if it is a stream of unknown length.
+    pub fn content_length(&self) -> Option<u64> {
+        match &self.0 {
+            BodyKind::Bytes(bytes) => Some(bytes.len() as u64),
+            BodyKind::Streamed(streamed) => streamed.length(),
+        }
+    }
+
+    /// Clones the body; `None` if it is a stream.
+    pub fn try_clone(&self) -> Option<Self> {
+        match &self.0 {
+            BodyKind::Bytes(bytes) => Some(bytes.clone().into()),
+            BodyKind::Streamed(_) => None,
+        }
+    }
+
+    /// Returns true if the body is known to have no bytes and no trailers.
+    pub(super) fn is_empty(&self) -> bool {
+        matches!(&self.0, BodyKind::Bytes(bytes) if bytes.is_empty())
+    }
+
+    pub(super) fn is_streamed(&self) -> bool {
+        matches!(self.0, BodyKind::Streamed(_))
+    }
+
+    /// Returns the trailers that were set with [`with_trailers`](Self::with_trailers).
+    pub(super) fn trailers(&self) -> Option<&HeaderMap> {
+        match &self.0 {
+            BodyKind::Bytes(_) => None,
+            BodyKind::Streamed(streamed) => streamed.trailers(),
+        }
+    }
+
+    /// Makes a stream fail unless it has this length. Bytes keep their own.
+    pub(super) fn require_length(&mut self, length: u64) {
+        if let BodyKind::Streamed(streamed) = &mut self.0 {
+            streamed.require_length(length);
+        }
+    }
+
+    /// Takes off the first `size` bytes; `None` if the body has no more than that, or is a stream.
+    pub(super) fn split(&mut self, size: usize) -> Option<Bytes> {
+        match &mut self.0 {
+            BodyKind::Bytes(bytes) if bytes.len() > size => Some(bytes.split_to(size)),
+            _ => None,
+        }
+    }
+}
+
+impl Default for Body {
+    fn default() -> Self {
+        Bytes::new().into()
+    }
+}
+
+impl fmt::Debug for Body {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (&self.0, self.content_length()) {
+            (BodyKind::Bytes(bytes), _) => write!(f, "Body({} bytes)", bytes.len()),
+            (BodyKind::Streamed(_), Some(length)) => write!(f, "Body(stream of {length} bytes)"),
+            (BodyKind::Streamed(_), None) => f.write_str("Body(stream)"),
+        }
+    }
+}
+
+impl From<Bytes> for Body {
+    fn from(bytes: Bytes) -> Self {
+        Self(BodyKind::Bytes(bytes))
+    }
+}
+
+impl From<Vec<u8>> for Body {
+    fn from(bytes: Vec<u8>) -> Self {
+        Bytes::from(bytes).into()
+    }
+}
+
+impl From<String> for Body {
+    fn from(text: String) -> Self {
+        Bytes::from(text).into()
+    }
+}
+
+impl From<&'static str> for Body {
+    fn from(text: &'static str) -> Self {
+        Bytes::from(text).into()
+    }
+}
+
+impl From<&'static [u8]> for Body {
+    fn from(bytes: &'static [u8]) -> Self {
+        Bytes::from(bytes).into()
+    }
+}
+
+impl http_body::Body for Body {
+    type Data = Bytes;
+    type Error = Cause;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Cause>>> {
+        match &mut self.0 {
+            BodyKind::Bytes(bytes) => {
+                if bytes.is_empty() {
+                    return Poll::Ready(None);
+                }
+                Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes)))))
+            }
+            BodyKind::Streamed(streamed) => streamed.poll_frame(cx),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match &self.0 {
+            BodyKind::Bytes(bytes) => bytes.is_empty(),
+            BodyKind::Streamed(streamed) => streamed.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match &self.0 {
+            BodyKind::Bytes(bytes) => SizeHint::with_exact(bytes.len() as u64),
+            BodyKind::Streamed(streamed) => streamed.size_hint(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use futures_util::stream::{iter, pending};
+    use futures_util::{FutureExt, Stream, StreamExt};
+    use http::HeaderValue;
+    use http_body_util::{BodyExt, Full};
+
+    use super::streamed::MAX_SKIPPED;
+    use super::*;
+
+    fn pieces(pieces: &'static [&'static str]) -> impl Stream<Item = Result<&'static str, Cause>> {
+        iter(pieces.iter().map(|piece| Ok(*piece)))
+    }
+
+    #[tokio::test]
+    async fn bytes_are_read_as_they_were_given() {
+        let body = Body::from(vec![1, 2, 3]);
+        assert_eq!(http_body::Body::size_hint(&body).exact(), Some(3));
+        assert_eq!(body.try_clone().unwrap().as_bytes(), Some(&[1, 2, 3][..]));
+        assert_eq!(BodyExt::collect(body).await.unwrap().to_bytes(), &[1, 2, 3][..]);
+        assert!(http_body::Body::is_end_stream(&Body::default()));
+    }
+
+    #[tokio::test]
+    async fn a_stream_has_the_length_it_was_given_or_fails() {
+        let read = |length, given| async move {
+            let body = Body::sized(length, pieces(given));
+            BodyExt::collect(body).await.map(|all| all.to_bytes()).map_err(|error| error.to_string())
+        };
+        assert_eq!(read(5, &["he", "llo"]).await, Ok("hello".into()));
+        assert_eq!(read(4, &["he", "llo"]).await, Err("the body has more than the announced 4 bytes".to_owned()));
+        assert_eq!(read(6, &["he", "llo"]).await, Err("the body has 5 of the announced 6 bytes".to_owned()));
+        assert_eq!(read(0, &[]).await, Ok("".into()));
+    }
+
+    #[tokio::test]
+    async fn empty_pieces_are_skipped() {
+        for mut body in [
+            Body::wrap_stream(pieces(&["", "he", "", "", "llo", ""])),
+            Body::sized(5, pieces(&["", "he", "", "", "llo", ""])),
+        ] {
+            let mut sent = Vec::new();
+            while let Some(frame) = body.frame().await {
+                sent.push(frame.unwrap().into_data().unwrap());
+            }
+            assert_eq!(sent, ["he", "llo"]);
+        }
+    }
+
+    #[tokio::test]
+    async fn many_empty_pieces_in_a_row_let_other_tasks_run() {
+        let taken = Arc::new(AtomicUsize::new(0));
+        let run = || {
+            let taken = taken.clone();
+            iter(0..10_000).map(move |_| {
+                taken.fetch_add(1, Ordering::Relaxed);
+                Ok::<_, Cause>("")
+            })
+        };
+        let mut body = Body::wrap_stream(run().chain(pieces(&["hello"])));
+        assert!(body.frame().now_or_never().is_none(), "other tasks run first");
+        assert!(taken.swap(0, Ordering::Relaxed) <= MAX_SKIPPED);
+        assert_eq!(BodyExt::collect(body).await.unwrap().to_bytes(), "hello", "the body wakes its task by itself");
+
+        taken.store(0, Ordering::Relaxed);
+        let mut sized = Body::sized(5, pieces(&["hello"]).chain(run()));
+        let last = sized.frame().now_or_never().expect("pieces behind the last byte are not waited for");
+        assert_eq!(last.unwrap().unwrap().into_data().unwrap(), "hello");
+        assert!(taken.load(Ordering::Relaxed) <= MAX_SKIPPED);
+    }
+
+    #[tokio::test]
+    async fn the_piece_that_completes_the_length_ends_a_stream_that_does_not_end() {
+        let trailers = HeaderMap::from_iter([(http::header::ETAG, HeaderValue::from_static("\"x\""))]);
+        let endless = || pieces(&["hel", "lo"]).chain(pending());
+        let mut body = Body::sized(5, endless());
+        for (piece, is_last) in [("hel", false), ("lo", true)] {
+            let frame = body.frame().now_or_never().expect("no later piece is waited for").unwrap();
+            assert_eq!(frame.unwrap().into_data().unwrap(), piece);
+            assert_eq!(http_body::Body::is_end_stream(&body), is_last, "{piece}");
+        }
+        for (length, text) in [(5, "hello"), (0, "")] {
+            let body = Body::sized(length, endless()).with_trailers(trailers.clone());
+            let all = BodyExt::collect(body).now_or_never().expect("no later piece is waited for").unwrap();
+            assert_eq!(all.trailers(), Some(&trailers));
+            assert_eq!(all.to_bytes(), text);
+        }
+    }
+
+    #[tokio::test]
+    async fn trailers_of_a_body_with_a_length_are_waited_for() {
+        let trailers = HeaderMap::from_iter([(http::header::ETAG, HeaderValue::from_static("\"x\""))]);
+        let late = trailers.clone();
+        let body = Full::new(Bytes::from("hello")).with_trailers(async move {
+            tokio::task::yield_now().await;
+            Some(Ok(late))
+        });
+        let all = BodyExt::collect(Body::wrap(body)).await.unwrap();
+        assert_eq!(all.trailers(), Some(&trailers));
+        assert_eq!(all.to_bytes(), "hello");
+    }
+
+    #[tokio::test]
+    async fn trailers_come_after_the_last_byte() {
+        let trailers = HeaderMap::from_iter([(http::header::ETAG, HeaderValue::from_static("\"x\""))]);
+        for body in [Body::from("hello"), Body::wrap_stream(pieces(&["hel", "lo"]))] {
+            let body = Body::wrap(body.with_trailers(trailers.clone()));
+            assert!(body.try_clone().is_none());
+            let all = BodyExt::collect(body).await.unwrap();
+            assert_eq!(all.trailers(), Some(&trailers));
+            assert_eq!(all.to_bytes(), "hello");
+        }
+    }
+}

@@ -1,0 +1,210 @@
+//! Bodies that are read once: a stream of pieces or another body, held to its length, with trailers behind it.
+
+use std::pin::Pin;
+use std::sync::{Mutex, PoisonError};
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use futures_util::TryStream;
+use http::HeaderMap;
+use http_body::{Frame, SizeHint};
+
+use crate::error::Cause;
+
+/// A body that can be read once.
+pub(super) struct Streamed {
+    // Never locked: the mutex makes frames that are only `Send` a field that is also `Sync`.
+    frames: Mutex<Pin<Box<dyn Frames>>>,
+    /// The length that the body must have, if one was announced.
+    length: Option<u64>,
+    /// The bytes that were handed out so far.
+    bytes: u64,
+    trailers: Option<HeaderMap>,
+    /// True if the frames may end with trailers.
+    may_have_trailers: bool,
+    /// The piece that completes the length. It is held back until it is known whether another piece follows.
+    last: Option<Bytes>,
+    /// True if the frames are not polled any more.
+    is_read: bool,
+    /// True if the body has ended, trailers included.
+    is_ended: bool,
+}
+
+/// Any source of frames, with its error type erased.
+trait Frames: http_body::Body<Data = Bytes, Error = Cause> + Send {}
+
+impl<B: http_body::Body<Data = Bytes, Error = Cause> + Send> Frames for B {}
+
+/// The most empty pieces that are skipped in a row before other tasks run.
+pub(super) const MAX_SKIPPED: usize = 64;
+
+/// A body has another length than was announced.
+#[derive(Debug, thiserror::Error)]
+enum LengthError {
+    #[error("the body has more than the announced {0} bytes")]
+    Longer(u64),
+    #[error("the body has {1} of the announced {0} bytes")]
+    Shorter(u64, u64),
+}
+
+type PolledFrame = Poll<Option<Result<Frame<Bytes>, Cause>>>;
+
+impl Streamed {
+    pub(super) fn new(
+        frames: impl http_body::Body<Data = Bytes, Error = Cause> + Send + 'static,
+        length: Option<u64>,
+        may_have_trailers: bool,
+    ) -> Box<Self> {
+        Box::new(Self {
+            frames: Mutex::new(Box::pin(frames)),
+            length,
+            bytes: 0,
+            trailers: None,
+            may_have_trailers,
+            last: None,
+            is_read: false,
+            is_ended: false,
+        })
+    }
+
+    pub(super) fn length(&self) -> Option<u64> {
+        self.length
+    }
+
+    /// Makes the body fail unless it has this length.
+    pub(super) fn require_length(&mut self, length: u64) {
+        self.length = Some(length);
+    }
+
+    pub(super) fn trailers(&self) -> Option<&HeaderMap> {
+        self.trailers.as_ref()
+    }
+
+    pub(super) fn set_trailers(&mut self, trailers: HeaderMap) {
+        self.trailers = Some(trailers);
+    }
+
+    pub(super) fn is_end_stream(&self) -> bool {
+        self.is_ended || (self.length == Some(0) && self.trailers.is_none())
+    }
+
+    pub(super) fn size_hint(&self) -> SizeHint {
+        match self.length {
+            // With an exact length, hyper sends no chunks over HTTP/1.1, and so no trailers.
+            Some(length) if self.trailers.is_none() => SizeHint::with_exact(length.saturating_sub(self.bytes)),
+            _ => SizeHint::default(),
+        }
+    }
+
+    pub(super) fn poll_frame(&mut self, cx: &mut Context<'_>) -> PolledFrame {
+        if self.is_ended {
+            return Poll::Ready(None);
+        }
+        if self.is_read || (self.length == Some(0) && !self.may_have_trailers) {
+            return self.finish(None);
+        }
+        loop {
+            let frame = match self.poll_nonempty(cx) {
+                Poll::Ready(Some(Ok(frame))) => frame,
+                Poll::Ready(Some(Err(error))) => return self.end(Some(Err(error))),
+                Poll::Ready(None) => return self.finish(None),
+                Poll::Pending => return self.pause(),
+            };
+            let data = match frame.into_data() {
+                Ok(data) => data,
+                Err(other) => return self.finish(other.into_trailers().ok()),
+            };
+            let so_far = self.bytes + self.last.as_ref().map_or(0, |last| last.len() as u64) + data.len() as u64;
+            match self.length {
+                Some(length) if so_far > length => return self.end(Some(Err(LengthError::Longer(length).into()))),
+                // Held back until the next poll of the frames: over HTTP/1.1 hyper does not poll behind the last byte,
+                // so a piece too many would go unnoticed.
+                Some(length) if so_far == length => self.last = Some(data),
+                _ => {
+                    self.bytes = so_far;
+                    return Poll::Ready(Some(Ok(Frame::data(data))));
+                }
+            }
+        }
+    }
+
+    /// Polls for the next frame that is not an empty piece. Over HTTP/2 each empty piece would be a frame, and servers
+    /// take many of those for an attack.
+    fn poll_nonempty(&mut self, cx: &mut Context<'_>) -> PolledFrame {
+        let frames = self.frames.get_mut().unwrap_or_else(PoisonError::into_inner);
+        for _ in 0..MAX_SKIPPED {
+            let frame = ready!(frames.as_mut().poll_frame(cx));
+            if !matches!(&frame, Some(Ok(frame)) if frame.data_ref().is_some_and(Bytes::is_empty)) {
+                return Poll::Ready(frame);
+            }
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    }
+
+    /// Handles frames that are not ready. If the last piece was held back, it is handed out now. The end of pieces is
+    /// not waited for then, because no trailers can follow them.
+    fn pause(&mut self) -> PolledFrame {
+        if self.last.is_none() {
+            return Poll::Pending;
+        }
+        if !self.may_have_trailers {
+            return self.finish(None);
+        }
+        Poll::Ready(self.take_last().map(Ok))
+    }
+
+    /// Handles the end of the frames: hands out the last piece, then the trailers, then nothing.
+    fn finish(&mut self, trailers: Option<HeaderMap>) -> PolledFrame {
+        self.is_read = true;
+        if let Some(last) = self.take_last() {
+            self.trailers = self.trailers.take().or(trailers);
+            self.is_ended = self.trailers.is_none();
+            return Poll::Ready(Some(Ok(last)));
+        }
+        match self.length {
+            Some(length) if self.bytes < length => self.end(Some(Err(LengthError::Shorter(length, self.bytes).into()))),
+            _ => {
+                let trailers = self.trailers.take().or(trailers);
+                self.end(trailers.map(|trailers| Ok(Frame::trailers(trailers))))
+            }
+        }
+    }
+
+    /// Takes the piece that was held back.
+    fn take_last(&mut self) -> Option<Frame<Bytes>> {
+        let last = self.last.take()?;
+        self.bytes += last.len() as u64;
+        Some(Frame::data(last))
+    }
+
+    fn end<T>(&mut self, last: Option<T>) -> Poll<Option<T>> {
+        self.is_ended = true;
+        Poll::Ready(last)
+    }
+}
+
+/// A body of another type, with its error type erased.
+pub(super) struct Wrapped<B>(pub(super) Pin<Box<B>>);
+
+impl<B: http_body::Body<Data = Bytes, Error: Into<Cause>>> http_body::Body for Wrapped<B> {
+    type Data = Bytes;
+    type Error = Cause;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> PolledFrame {
+        self.0.as_mut().poll_frame(cx).map_err(Into::into)
+    }
+}
+
+/// A stream of pieces as a body.
+pub(super) struct Pieces<S>(pub(super) Pin<Box<S>>);
+
+impl<S: TryStream<Ok: Into<Bytes>, Error: Into<Cause>>> http_body::Body for Pieces<S> {
+    type Data = Bytes;
+    type Error = Cause;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> PolledFrame {
+        let piece = ready!(self.0.as_mut().try_poll_next(cx));
+        Poll::Ready(piece.map(|piece| piece.map(|piece| Frame::data(piece.into())).map_err(Into::into)))
+    }
+}

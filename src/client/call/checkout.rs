@@ -1,0 +1,209 @@
+//! A live connection for a request, from the pool, within the limits for the queue and for the dial.
+
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+
+use super::state::Call;
+use crate::client::deadlines::Timeouts;
+use crate::client::dialer::Dialer;
+use crate::client::inner::Inner;
+use crate::clock::{self, Instant};
+use crate::connect::ConnectError;
+use crate::error::{Error, Result};
+use crate::pool::{Checkout, Delivery, Lease, LeaseError, Queued, Waiter, Wish};
+use crate::trace::{CloseCause, Event, Trace};
+
+/// The most times that a call asks again for a connection after its dial was lost. A dial is lost with the runtime that
+/// it began on.
+const MAX_LOST_DIALS: u32 = 4;
+
+/// The pause before the last attempt of a call that lost two connections, if it gets a used one.
+const LAST_ATTEMPT_PAUSE: Duration = Duration::from_millis(10);
+
+/// The idle time below which a connection is not checked before use, if the request can be repeated: the check costs 2
+/// µs.
+const MAX_UNCHECKED_IDLE: Duration = Duration::from_micros(250);
+
+/// The interval at which a request that left the queue for a dial checks if it is in the queue again.
+const RECHECK_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Gets a live connection, and the time from which on the call has it. If the last attempt failed on the connection
+/// `failed_on`, it is neither that one nor an idle one, which might fail for the same reason.
+pub(super) async fn lease(call: &mut Call<'_>, failed_on: Option<u64>) -> Result<(Lease<Dialer>, Instant)> {
+    // A request with a stream is sent once.
+    let is_repeatable = call.is_idempotent() && !call.request.body.is_streamed();
+    // The start of a call is the current time until the call first waits: this saves reading the clock.
+    let mut now = if call.is_new { Some(call.trace.start_time()) } else { None };
+    let mut at_once = now;
+    let mut queued_at = None;
+    call.is_new = false;
+    let mut lease = loop {
+        let despite_drain = now.is_none();
+        let asked_at = now.take().unwrap_or_else(clock::now);
+        call.check_deadline(asked_at)?;
+        let own_dial = failed_on.is_some() && call.attempts.want_a_dial();
+        let wish = Wish { failed_on, despite_drain, send_once: !is_repeatable, own_dial };
+        let mut lease = check_out(call, wish, asked_at, &mut queued_at).await;
+        for _ in 0..MAX_LOST_DIALS {
+            if !matches!(lease, Err(LeaseError::Lost)) || Handle::try_current().is_err() {
+                break;
+            }
+            lease = check_out(call, Wish { despite_drain: true, ..wish }, clock::now(), &mut queued_at).await;
+        }
+        let mut lease = lease.map_err(|error| no_lease(call, error))?;
+        if queued_at.is_some() {
+            at_once = None;
+        }
+        let unchecked_idle = if is_repeatable && failed_on.is_none() { MAX_UNCHECKED_IDLE } else { Duration::ZERO };
+        if lease.is_fresh() || lease.idle() < unchecked_idle {
+            break lease;
+        }
+        at_once = None;
+        if call.attempts.next_is_the_last() && Handle::try_current().is_ok() {
+            // A server that closes its connections right after each response has done so by then, and it is noticed
+            // below.
+            clock::sleep_until(clock::now().checked_add(LAST_ATTEMPT_PAUSE)).await;
+        }
+        if lease.conn().is_alive().await {
+            break lease;
+        }
+        lease.retire(CloseCause::Peer);
+    };
+    // If the call got its connection at once, no time has passed since its start.
+    let leased_at = at_once.unwrap_or_else(clock::now);
+    call.check_deadline(leased_at)?;
+    announce(call, &mut lease, leased_at, queued_at);
+    Ok((lease, leased_at))
+}
+
+/// Tells observers, and the DNS cache, that the call has its connection.
+fn announce(call: &Call<'_>, lease: &mut Lease<Dialer>, at: Instant, queued_at: Option<Instant>) {
+    lease.mark_observed(call.trace.own());
+    let conn = lease.conn();
+    conn.note_use(at);
+    let waited = queued_at.map_or(Duration::ZERO, |queued_at| at.saturating_duration_since(queued_at));
+    let event = Event::Leased {
+        connection: conn.number(),
+        remote: conn.remote(),
+        requests: lease.requests(),
+        idle: lease.idle(),
+        tls: conn.tls().cloned(),
+        waited,
+        freed: lease.is_freed(),
+    };
+    call.trace.emit_at(at, event);
+}
+
+/// Returns the error of a call that got no connection.
+fn no_lease(call: &Call<'_>, error: LeaseError<ConnectError>) -> Error {
+    let origin = &call.request.origin;
+    match error {
+        LeaseError::CallerTimeout(limit) => Error::stalled(origin, call.trace.phase(), "no connection", limit),
+        LeaseError::Lost if Handle::try_current().is_err() => Error::no_runtime(origin),
+        error => Error::no_lease(origin, error),
+    }
+}
+
+/// Asks the pool for a connection, and waits in its queue if there is none. `queued_at` is the time the call entered
+/// the queue first.
+async fn check_out(
+    call: &Call<'_>,
+    wish: Wish,
+    now: Instant,
+    queued_at: &mut Option<Instant>,
+) -> Result<Lease<Dialer>, LeaseError<ConnectError>> {
+    let Call { client, trace, .. } = call;
+    let (ticket, Queued { limit, position }) = match client.pool.checkout(&call.request.origin, wish, now) {
+        Checkout::Ready(lease) => return Ok(lease),
+        Checkout::Refused(error) => return Err(error),
+        Checkout::Wait(ticket, line) => (ticket, line),
+    };
+    client.dns_watch.ensure_running(&client.resolver, &client.pool);
+    let since = *queued_at.get_or_insert(now);
+    trace.emit_at(now, Event::Queued { limit, position });
+    let mut queued = QueuedCall { ticket: Some(ticket), trace, since, timeouts: call.timeouts };
+    let Delivery { lease, dial } = queued.wait(client, now).await;
+    if let Some(dial) = dial {
+        trace.adopt(&dial);
+    }
+    lease
+}
+
+/// A call in the pool's queue. If it is dropped there, its trace keeps the events of its dial so far.
+struct QueuedCall<'a> {
+    /// The place in the queue; `None` once the wait is over.
+    ticket: Option<Waiter<Dialer>>,
+    trace: &'a Trace,
+    since: Instant,
+    timeouts: Timeouts,
+}
+
+/// The state of a wait in the queue.
+enum Verdict {
+    /// The wait took too long, by this limit.
+    Expired(Duration),
+    /// The wait goes on, and is looked at again at this time, if any.
+    GoOn(Option<Instant>),
+}
+
+impl QueuedCall<'_> {
+    /// Waits for a connection as long as the limits allow.
+    async fn wait(&mut self, client: &Inner, mut now: Instant) -> Delivery<Dialer> {
+        loop {
+            let until = match self.verdict(now) {
+                Verdict::GoOn(until) => until,
+                Verdict::Expired(limit) => {
+                    let dial = self.ticket.take().and_then(|ticket| ticket.dial());
+                    return Delivery { lease: Err(LeaseError::CallerTimeout(limit)), dial };
+                }
+            };
+            if let Some(delivery) = client.deadlines.before(until, &mut *self).await {
+                return delivery;
+            }
+            now = clock::now();
+        }
+    }
+
+    /// Applies the limit that counts at the moment: that for the dial while a connection is opened for the call, that
+    /// for the queue otherwise.
+    fn verdict(&self, now: Instant) -> Verdict {
+        let Timeouts { queue, connect, .. } = self.timeouts;
+        let dial_begun = self.ticket.as_ref().and_then(Waiter::dial).and_then(|dial| dial.begun());
+        let (limit, since, recheck) = match dial_begun {
+            // The dial may be postponed, and the call be in the queue again.
+            Some(begun) => (connect, begun.max(self.since), queue.map(|_| RECHECK_INTERVAL)),
+            // A dial that begins from now on cannot exceed its limit before that has passed.
+            None => (queue, self.since, connect),
+        };
+        let end = limit.and_then(|limit| since.checked_add(limit));
+        if let (Some(limit), Some(end)) = (limit, end)
+            && end <= now
+        {
+            return Verdict::Expired(limit);
+        }
+        let recheck_at = recheck.and_then(|recheck| now.checked_add(recheck));
+        Verdict::GoOn(end.into_iter().chain(recheck_at).min())
+    }
+}
+
+impl Future for QueuedCall<'_> {
+    type Output = Delivery<Dialer>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Delivery<Dialer>> {
+        let ticket = self.ticket.as_mut().expect("not polled after it was ready");
+        let delivery = ready!(Pin::new(ticket).poll(cx));
+        self.ticket = None;
+        Poll::Ready(delivery)
+    }
+}
+
+impl Drop for QueuedCall<'_> {
+    fn drop(&mut self) {
+        if let Some(dial) = self.ticket.take().and_then(|ticket| ticket.dial()) {
+            self.trace.adopt(&dial);
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! Redirects: one response leads to the next request, until there is a response for the user.
+
+use std::sync::Arc;
+
+#[cfg(feature = "__compression")]
+use http::Method;
+use http::{StatusCode, Uri};
+use url::Url;
+
+use super::retry;
+use super::state::Call;
+use crate::client::answer::Answer;
+use crate::client::redirect_policy::{self, NextRequest, RedirectError, next_request};
+use crate::client::request::target_of;
+use crate::client::response::Response;
+use crate::client::safe_to_resend::Attempts;
+use crate::error::{Error, Result};
+use crate::trace::{Event, RequestInfo};
+
+/// A redirect that is followed.
+struct Followed {
+    status: StatusCode,
+    next: NextRequest,
+    /// The path and query of the next request.
+    target: Uri,
+    keeps_body: bool,
+}
+
+/// Sends the request, and follows redirects as the client's policy says.
+pub(super) async fn follow(call: &mut Call<'_>) -> Result<Response> {
+    let mut redirects = Vec::new();
+    loop {
+        let answer = retry::send(call).await?;
+        if answer.status() == StatusCode::SWITCHING_PROTOCOLS {
+            return Err(Error::unexpected_upgrade(&call.request.origin));
+        }
+        match redirect_of(call, &answer, &mut redirects) {
+            Ok(None) => return finish(call, answer, redirects),
+            Ok(Some(followed)) => go_on(call, answer, followed),
+            Err(error) => {
+                answer.drain();
+                return Err(error);
+            }
+        }
+    }
+}
+
+/// Returns the redirect that a response asks for, if it is to be followed, and adds the request's URL to `redirects`.
+fn redirect_of(call: &Call<'_>, answer: &Answer, redirects: &mut Vec<Url>) -> Result<Option<Followed>> {
+    let status = answer.status();
+    if !status.is_redirection() {
+        return Ok(None);
+    }
+    let request = &call.request;
+    redirects.push(request.url.clone());
+    let policy = &call.client.defaults.redirects;
+    let next = next_request(policy, redirects, &request.method, status, answer.headers());
+    if !matches!(next, Ok(Some(_))) {
+        redirects.pop();
+    }
+    let refused = |error| Error::redirect(&request.origin, status, error);
+    let Some(next) = next.map_err(refused)? else { return Ok(None) };
+    let target = target_of(&next.url).map_err(|error| Error::redirect(&request.origin, status, error))?;
+    let keeps_body = next.method == request.method && status != StatusCode::SEE_OTHER;
+    if keeps_body && !request.body_is_replayable() {
+        return Err(refused(RedirectError::BodyIsGone));
+    }
+    Ok(Some(Followed { status, next, target, keeps_body }))
+}
+
+/// Turns the call to its next request, and frees the connection of the last one as soon as possible.
+fn go_on(call: &mut Call<'_>, answer: Answer, followed: Followed) {
+    let Followed { status, next, target, keeps_body } = followed;
+    let same_origin = next.origin == call.request.origin;
+    redirect_policy::strip(&mut call.request.headers, keeps_body, same_origin);
+    let asked = RequestInfo {
+        method: next.method.clone(),
+        origin: next.origin.clone(),
+        target: call.client.defaults.shown(target.clone()),
+    };
+    call.request.redirect(next, target, keeps_body);
+    call.trace.emit(Event::Redirected { status, to: Arc::new(asked) });
+    call.attempts = Attempts::default();
+    call.hold_drain();
+    answer.drain();
+}
+
+/// Makes an answer the call's response.
+fn finish(call: &mut Call<'_>, answer: Answer, redirects: Vec<Url>) -> Result<Response> {
+    #[cfg(feature = "__compression")]
+    let answer =
+        if call.request.method == Method::HEAD { answer } else { answer.decompressed(call.request.decompression)? };
+    let url = call.request.finish();
+    call.trace.hand_over();
+    Ok(Response::new(answer, call.context_of(url), redirects))
+}

@@ -1,0 +1,129 @@
+//! The message of a request, as it goes onto a connection.
+
+use std::sync::Arc;
+
+use http::header::{CONTENT_LENGTH, EXPECT, HOST, PROXY_AUTHORIZATION, TRAILER};
+use http::uri::Authority;
+use http::{HeaderMap, HeaderValue, Method, Uri, Version};
+
+use super::state::CurrentRequest;
+use crate::client::body::{OutgoingBody, Upload};
+use crate::client::request::Request;
+use crate::connect::{Conn, Protocol};
+use crate::error::{Error, Result};
+use crate::origin::Scheme;
+
+/// Makes the message for one attempt. A body of bytes is shared with the next attempt, a stream is gone.
+pub(super) fn message(
+    request: &mut CurrentRequest,
+    conn: &Conn<OutgoingBody>,
+    upload: Option<Arc<Upload>>,
+) -> Result<http::Request<OutgoingBody>> {
+    let target = request.take_target()?;
+    let spoken = conn.protocol().version();
+    let version = request.options.version.unwrap_or(spoken);
+    if (version == Version::HTTP_2) != (spoken == Version::HTTP_2) {
+        return Err(Error::other_version(&request.origin, spoken, version));
+    }
+    let trailer_names = request.body.trailers().map(names_of);
+    let mut message = http::Request::new(OutgoingBody::new(request.body_to_send(), upload));
+    *message.version_mut() = version;
+    *message.method_mut() = request.method.clone();
+    *message.headers_mut() = headers(request, conn);
+    if let Some(names) = trailer_names {
+        message.headers_mut().entry(TRAILER).or_insert(names);
+    }
+    let has_body = request.has_body();
+    if !has_body || !can_expect_continue(request, conn) {
+        // Without content it must not be sent (RFC 9110 §10.1.1), and without interim responses its answer is never
+        // seen.
+        message.headers_mut().remove(EXPECT);
+    }
+    if !has_body && anticipates_content(&request.method) {
+        message.headers_mut().entry(CONTENT_LENGTH).or_insert(HeaderValue::from_static("0"));
+    }
+    match (conn.protocol(), conn.forwarding()) {
+        (Protocol::Http1, None) => *message.uri_mut() = target,
+        (Protocol::Http1, Some(proxy)) => {
+            let host = || conn.host(|| request.origin.host_header());
+            *message.uri_mut() = absolute(request, target, conn.authority(host));
+            if let Some(authorization) = &proxy.authorization {
+                let header = message.headers_mut().entry(PROXY_AUTHORIZATION);
+                header.or_insert_with(|| authorization.clone());
+            }
+        }
+        (Protocol::Http2, _) => {
+            // The host of HTTP/1.1 is a part of the target here (RFC 9113 §8.3.1).
+            let authority = match message.headers_mut().remove(HOST) {
+                Some(host) => host.as_bytes().try_into().ok(),
+                None => conn.authority(|| request.origin.host_header()),
+            };
+            *message.uri_mut() = absolute(request, target, authority);
+        }
+    }
+    Ok(message)
+}
+
+/// Creates the record of the body's progress, if one is needed: for `Expect: 100-continue`, for a stream, whose length
+/// is not known, and over HTTP/2, where the connection's bytes are not those of one request.
+pub(super) fn upload(request: &CurrentRequest, conn: &Conn<OutgoingBody>) -> Option<Arc<Upload>> {
+    let Request { body, headers, .. } = &**request;
+    if body.is_empty() {
+        return None;
+    }
+    let expected = headers.get(EXPECT).map(HeaderValue::as_bytes);
+    let expects_continue = expected.is_some_and(|expected| expected.eq_ignore_ascii_case(b"100-continue"));
+    if expects_continue && can_expect_continue(request, conn) {
+        return Some(Arc::new(Upload::expecting_continue()));
+    }
+    if body.is_streamed() || conn.protocol() == Protocol::Http2 {
+        return Some(Arc::default());
+    }
+    None
+}
+
+/// Returns true if the server can send a 100 (Continue). HTTP/1.0 has no interim responses (RFC 9110 §10.1.1), and over
+/// HTTP/2 hyper does not pass them on.
+fn can_expect_continue(request: &Request, conn: &Conn<OutgoingBody>) -> bool {
+    conn.protocol() == Protocol::Http1 && request.options.version != Some(Version::HTTP_10)
+}
+
+/// Returns the headers of the message. Over HTTP/1.1 they name the origin's host, unless the request names one itself.
+fn headers(request: &mut Request, conn: &Conn<OutgoingBody>) -> HeaderMap {
+    let Request { headers, origin, .. } = request;
+    if conn.protocol() == Protocol::Http1 {
+        let host = || conn.host(|| origin.host_header());
+        if headers.is_empty() {
+            let mut only_host = HeaderMap::new();
+            only_host.insert(HOST, host());
+            return only_host;
+        }
+        // Into the request's own headers, because their copy would have to grow for it. A redirect to another origin
+        // removes it.
+        headers.entry(HOST).or_insert_with(host);
+    }
+    headers.clone()
+}
+
+/// Adds the scheme and the authority to a target.
+fn absolute(request: &Request, target: Uri, authority: Option<Authority>) -> Uri {
+    let Some(authority) = authority else { return target };
+    let mut parts = target.into_parts();
+    parts.scheme = Some(match request.origin.scheme() {
+        Scheme::Http => http::uri::Scheme::HTTP,
+        Scheme::Https => http::uri::Scheme::HTTPS,
+    });
+    parts.authority = Some(authority);
+    Uri::from_parts(parts).expect("a scheme, an authority and a path make a URI")
+}
+
+/// Returns true if a method anticipates content, so that a `Content-Length` of 0 is sent for none (RFC 9110 §8.6).
+fn anticipates_content(method: &Method) -> bool {
+    [Method::POST, Method::PUT, Method::PATCH].contains(method)
+}
+
+/// Returns the value of a `Trailer` header (RFC 9110 §6.6.2).
+fn names_of(trailers: &HeaderMap) -> HeaderValue {
+    let names: Vec<_> = trailers.keys().map(http::HeaderName::as_str).collect();
+    HeaderValue::try_from(names.join(", ")).expect("names of headers are visible ASCII")
+}

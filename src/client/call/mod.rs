@@ -1,0 +1,125 @@
+//! One call: the request is sent, followed where redirects lead, retried and resent, until there is a response for its
+//! user.
+//!
+//! The call is an onion. Each file is a skin and calls only the next one inward:
+//!
+//! | file | what it does | decides by |
+//! |---|---|---|
+//! | `mod.rs` | keeps the deadline, ends the trace | |
+//! | `follow.rs` | follows redirects | `redirect_policy.rs` |
+//! | `retry.rs` | retries as the user's policy says | `retry_policy.rs` |
+//! | `resend.rs` | resends when that is safe in any case | `safe_to_resend.rs` |
+//! | `checkout.rs` | gets a live connection from the pool | |
+//! | `exchange.rs` | sends the request on it, waits for the head of the response | |
+//! | `message.rs` | makes the message that is sent | |
+//!
+//! `state.rs` holds what the skins share: the request as it is now, the trace, the time limits, the count of attempts.
+
+mod checkout;
+mod exchange;
+mod follow;
+mod message;
+mod resend;
+mod retry;
+mod state;
+
+use std::pin::pin;
+
+use http::HeaderMap;
+#[cfg(feature = "__compression")]
+use http::header::{ACCEPT_ENCODING, RANGE};
+
+use self::state::{Call, CallTrace, CurrentRequest};
+#[cfg(feature = "__compression")]
+use super::body::Decompression;
+use super::deadlines::Deadline;
+use super::inner::Inner;
+use super::request::{Request, add_header};
+use super::request_checks::check;
+use super::response::Response;
+use super::safe_to_resend::Attempts;
+use crate::error::Result;
+use crate::trace::{RequestInfo, Trace};
+
+/// Makes a call: returns its response, or the error that ended it.
+pub(super) async fn run(client: &Inner, request: Box<Request>) -> Result<Response> {
+    let mut call = begin(client, request)?;
+    let deadline = call.deadline.map(|deadline| deadline.at);
+    let result = client.deadlines.before(deadline, pin!(follow::follow(&mut call))).await;
+    match result.unwrap_or_else(|| Err(call.time_out())) {
+        Ok(mut response) => {
+            if response.status().as_u16() >= 400 {
+                response.read_start().await;
+            }
+            Ok(response)
+        }
+        Err(error) => {
+            call.trace.fail(error.kind().as_str());
+            Err(error.about(&call.context(), call.trace.timings()))
+        }
+    }
+}
+
+/// Completes and checks the request, and starts the trace of its call.
+// Not a part of the future that `run` is: what a future holds is copied when it moves.
+fn begin(client: &Inner, mut request: Box<Request>) -> Result<Call<'_>> {
+    request.add_url_authorization()?;
+    add_default_headers(&mut request.headers, &client.defaults.headers)?;
+    check(&mut request)?;
+    let target = request.target()?;
+    let trace = Trace::start(&client.hooks, request.options.observer.clone(), || RequestInfo {
+        method: request.method.clone(),
+        origin: request.origin.clone(),
+        target: client.defaults.shown(target.clone()),
+    });
+    #[cfg(feature = "__compression")]
+    let decompression = accept_codings(&mut request, client.defaults.decompression);
+    let timeouts = request.options.timeouts.or(&client.defaults.timeouts);
+    let start = trace.start_time();
+    let deadline = timeouts.total.and_then(|limit| start.checked_add(limit).map(|at| Deadline { at, limit }));
+    if let Some(retries) = &client.defaults.retries {
+        retries.deposit(start);
+    }
+    Ok(Call {
+        client,
+        request: CurrentRequest::new(
+            request,
+            target,
+            #[cfg(feature = "__compression")]
+            decompression,
+        ),
+        trace: CallTrace::new(trace),
+        timeouts,
+        deadline,
+        retries: 0,
+        attempts: Attempts::default(),
+        is_new: true,
+        drain_hold: None,
+    })
+}
+
+/// Adds the client's default headers, each unless the request has one of the same name.
+fn add_default_headers(headers: &mut HeaderMap, defaults: &HeaderMap) -> Result<()> {
+    for name in defaults.keys() {
+        if !headers.contains_key(name) {
+            for value in defaults.get_all(name) {
+                add_header(headers, name.clone(), value.clone())?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Adds an `Accept-Encoding`, and returns the settings for decompressing the response. A request with an
+/// `Accept-Encoding` or a `Range` of its own gets its response as it arrives.
+#[cfg(feature = "__compression")]
+fn accept_codings(request: &mut Request, decompression: Decompression) -> Decompression {
+    let headers = &mut request.headers;
+    match decompression.accepted() {
+        Some(accepted) if !headers.contains_key(ACCEPT_ENCODING) && !headers.contains_key(RANGE) => {
+            headers.insert(ACCEPT_ENCODING, accepted);
+            decompression
+        }
+        _ => Decompression::none(),
+    }
+}

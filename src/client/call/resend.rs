@@ -1,0 +1,203 @@
+//! Resends: the request is sent again if the server cannot have acted on it, or may act on it twice.
+
+use std::io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, NotConnected, TimedOut, UnexpectedEof};
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::{StatusCode, Version};
+use hyper::body::Incoming;
+use tokio::runtime::Handle;
+
+use super::checkout;
+use super::exchange::{self, Exchanged};
+use super::state::Call;
+use crate::client::answer::Answer;
+use crate::client::body::{IncomingBody, OutgoingBody, ReturnGuard, Upload};
+use crate::client::deadlines::BodyLimits;
+use crate::client::dialer::Dialer;
+use crate::client::keep_alive::KeepAlive;
+use crate::client::safe_to_resend::{Attempt, AttemptEnd, Resend};
+use crate::clock;
+use crate::connect::{Conn, ExchangeTimes, Protocol, SendError};
+use crate::error::{Error, Result, io_cause};
+use crate::pool::Lease;
+use crate::trace::{CloseCause, Event};
+
+/// Sends the request until the server has answered it, or may have acted on it.
+pub(super) async fn send(call: &mut Call<'_>) -> Result<Answer> {
+    let mut failed_on = None;
+    loop {
+        let (mut lease, since) = checkout::lease(call, failed_on).await?;
+        if call.client.defaults.retries.is_none() {
+            call.drain_hold = None;
+        }
+        failed_on = Some(lease.conn().number());
+        let Exchanged { result, upload, times } = exchange::exchange(call, &mut lease, since).await?;
+        let resend = match result {
+            Ok(response) if is_unsolicited_408(&response) => {
+                let attempt = attempt(call, &lease, AttemptEnd::IdleTimeout);
+                match decide(call, attempt) {
+                    Some(resend) => resend,
+                    None => return Ok(answer(call, lease, response, upload, times)),
+                }
+            }
+            Ok(response) => return Ok(answer(call, lease, response, upload, times)),
+            Err(failed) => fail(call, &mut lease, *failed, upload.as_deref(), times)?,
+        };
+        call.hold_drain();
+        // Before the event: observers see the connection returned, then the resend.
+        drop(lease);
+        call.attempts.count_resend(resend);
+        call.trace.emit(Event::Retried { cause: resend.cause });
+        if !resend.wait.is_zero() {
+            clock::sleep_until(clock::now().checked_add(resend.wait)).await;
+        }
+    }
+}
+
+/// Makes the answer of a response, with the connection in its body.
+fn answer(
+    call: &Call<'_>,
+    lease: Lease<Dialer>,
+    response: http::Response<Incoming>,
+    upload: Option<Arc<Upload>>,
+    times: ExchangeTimes,
+) -> Answer {
+    let (head, incoming) = response.into_parts();
+    let protocol = lease.conn().protocol();
+    // Over HTTP/2 the head arrives in one piece, and the time is known.
+    let received_at = times.answered.filter(|_| protocol == Protocol::Http2).unwrap_or_else(clock::now);
+    call.trace.emit_at(received_at, Event::Headers { status: head.status, version: head.version });
+    let keep_alive = match protocol {
+        Protocol::Http1 => KeepAlive::of(&head.headers),
+        Protocol::Http2 => KeepAlive::default(),
+    };
+    let has_sent_body = upload.is_some() || !call.request.body.is_empty();
+    let guard = ReturnGuard::new(lease, upload, has_sent_body, keep_alive);
+    let idle = call.timeouts.body_idle.unwrap_or(Duration::MAX);
+    let limits = BodyLimits { deadline: call.deadline, idle };
+    let body = IncomingBody::new(incoming, guard, call.trace.clone(), limits, call.request.origin.clone());
+    Answer::new(head, body)
+}
+
+/// Handles an exchange without a response. Returns the resend that follows, or the error that ends the call.
+fn fail(
+    call: &mut Call<'_>,
+    lease: &mut Lease<Dialer>,
+    failed: SendError<OutgoingBody>,
+    upload: Option<&Upload>,
+    times: ExchangeTimes,
+) -> Result<Resend> {
+    let body_error = upload.and_then(Upload::take_failure);
+    let end = match body_error {
+        // The client has ended the request, not the server.
+        Some(_) => AttemptEnd::Failed,
+        None => end_of(&failed, times, lease.conn()),
+    };
+    let attempt = attempt(call, lease, end);
+    let resend = decide(call, attempt);
+    if is_cut(attempt, &failed, lease.conn().protocol()) {
+        lease.mark_cut();
+    } else if !lease.conn().is_ready() {
+        lease.retire(CloseCause::Peer);
+    }
+    if let Some(resend) = resend {
+        return Ok(resend);
+    }
+    let origin = &call.request.origin;
+    if let Some(cause) = body_error {
+        return Err(Error::upload(origin, cause));
+    }
+    Err(match (lease.conn().refusal(), failed.error) {
+        (Some(refusal), error) => Error::client_refused(origin, refusal, error),
+        (None, Some(error)) => Error::exchange(origin, error, times.answered.is_some()),
+        (None, None) => Error::closed_before_send(origin),
+    })
+}
+
+/// Counts an attempt without an answer, and returns the resend that follows it. Returns `None` if a resend is not safe,
+/// if there is no time left for it, or if the origin turns too many requests away.
+fn decide(call: &mut Call<'_>, attempt: Attempt) -> Option<Resend> {
+    let resend = call.attempts.record(attempt, fastrand::f64())?;
+    if !resend.wait.is_zero() && Handle::try_current().is_err() {
+        return None; // without a runtime there is no timer for the wait
+    }
+    let at = clock::now().checked_add(resend.wait)?;
+    if call.deadline.is_some_and(|deadline| deadline.at <= at) {
+        return None; // the call would time out while it waits
+    }
+    if resend.is_charged && !call.client.pool.may_resend(&call.request.origin) {
+        return None;
+    }
+    Some(resend)
+}
+
+/// Describes an attempt without an answer for the table in `safe_to_resend.rs`.
+fn attempt(call: &Call<'_>, lease: &Lease<Dialer>, end: AttemptEnd) -> Attempt {
+    let is_proven = is_proven(lease);
+    Attempt {
+        end,
+        // A fresh HTTP/2 connection may have answered other requests, though it was dialled for this one as well.
+        on_reused_connection: !lease.is_fresh() || is_proven,
+        on_proven_connection: is_proven,
+        is_idempotent: call.is_idempotent(),
+        body_is_replayable: call.request.body_is_replayable(),
+    }
+}
+
+/// Classifies the end of an attempt for which no response arrived.
+fn end_of(failed: &SendError<OutgoingBody>, times: ExchangeTimes, conn: &Conn<OutgoingBody>) -> AttemptEnd {
+    let is_silent = times.answered.is_none() && !times.heard;
+    let closed_silently = is_silent && failed.error.as_ref().is_none_or(is_closed);
+    // hyper reports no GOAWAY that came before it took the request, or together with the end of the connection.
+    let is_turned_away = conn.refuses_all() || (failed.unsent.is_some() && conn.is_going_away());
+    let unsent = failed.unsent.is_some() || (closed_silently && conn.wrote_nothing());
+    if failed.is_refused() || is_turned_away {
+        AttemptEnd::Refused
+    } else if conn.is_abandoned() {
+        AttemptEnd::RuntimeEnded { unsent }
+    } else if unsent {
+        AttemptEnd::NotSent
+    } else if closed_silently {
+        AttemptEnd::ClosedSilently
+    } else {
+        AttemptEnd::Failed
+    }
+}
+
+/// Returns true if the server closed a kept HTTP/1.1 connection under the request.
+fn is_cut(attempt: Attempt, failed: &SendError<OutgoingBody>, protocol: Protocol) -> bool {
+    let is_closed = matches!(attempt.end, AttemptEnd::NotSent | AttemptEnd::ClosedSilently);
+    // A timeout means that the path is dead: the server has closed nothing.
+    let cause = failed.error.as_ref().and_then(io_cause);
+    let has_timed_out = cause.is_some_and(|cause| cause.kind() == TimedOut);
+    is_closed && !has_timed_out && attempt.on_reused_connection && protocol == Protocol::Http1
+}
+
+/// Returns true if the server has answered requests on the connection before.
+fn is_proven(lease: &Lease<Dialer>) -> bool {
+    match lease.conn().protocol() {
+        // An HTTP/1.1 connection is returned only after a whole response.
+        Protocol::Http1 => lease.requests() > 0,
+        Protocol::Http2 => lease.conn().has_answered(),
+    }
+}
+
+/// Returns true if an error means that the connection was closed or lost.
+fn is_closed(error: &hyper::Error) -> bool {
+    // rustls reports UnexpectedEof if the peer closes without close_notify.
+    let closed = [BrokenPipe, ConnectionAborted, ConnectionReset, NotConnected, TimedOut, UnexpectedEof];
+    error.is_incomplete_message()
+        || error.is_timeout()
+        || error.is_canceled()
+        || error.is_user()
+        || io_cause(error).is_some_and(|error| closed.contains(&error.kind()))
+}
+
+/// Returns true if a 408 answers no request: servers send one before they close an idle connection (RFC 9110 §15.5.9),
+/// and a request may cross it. If the connection stays open, the 408 is the service's answer to the request.
+fn is_unsolicited_408(response: &http::Response<Incoming>) -> bool {
+    response.version() < Version::HTTP_2
+        && response.status() == StatusCode::REQUEST_TIMEOUT
+        && (response.version() < Version::HTTP_11 || KeepAlive::of(response.headers()).is_last)
+}

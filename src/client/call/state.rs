@@ -1,0 +1,200 @@
+//! The state of a call that its skins share.
+
+use std::ops::{Deref, DerefMut};
+use std::time::Duration;
+
+use http::Uri;
+use url::Url;
+
+use crate::client::body::Body;
+#[cfg(feature = "__compression")]
+use crate::client::body::Decompression;
+use crate::client::deadlines::{Deadline, Timeouts};
+use crate::client::dialer::Dialer;
+use crate::client::inner::Inner;
+use crate::client::redirect_policy::NextRequest;
+use crate::client::request::Request;
+use crate::client::safe_to_resend::{Attempts, is_idempotent};
+use crate::clock::Instant;
+use crate::error::{self, Error, Result};
+use crate::pool::DrainHold;
+use crate::trace::Trace;
+
+/// A call under way.
+pub(super) struct Call<'a> {
+    pub(super) client: &'a Inner,
+    pub(super) request: CurrentRequest,
+    pub(super) trace: CallTrace,
+    pub(super) timeouts: Timeouts,
+    pub(super) deadline: Option<Deadline>,
+    /// The retries that the user's policy chose so far, before redirects included.
+    pub(super) retries: u32,
+    /// The attempts at the current request, retries included.
+    pub(super) attempts: Attempts,
+    /// True until the call asks the pool for its first connection.
+    pub(super) is_new: bool,
+    /// Makes a drain of the pool wait for the call while it has no connection and will want another one.
+    pub(super) drain_hold: Option<DrainHold<Dialer>>,
+}
+
+impl Call<'_> {
+    /// Makes a drain of the pool wait for the call.
+    pub(super) fn hold_drain(&mut self) {
+        self.drain_hold.get_or_insert_with(|| self.client.pool.hold_drain());
+    }
+
+    /// Returns true if sending the request twice has the effect of sending it once.
+    pub(super) fn is_idempotent(&self) -> bool {
+        is_idempotent(&self.request.method) || self.request.headers.contains_key("idempotency-key")
+    }
+
+    /// Returns the facts about the call that its errors show.
+    pub(super) fn context(&self) -> error::Context {
+        self.context_of(self.request.url.clone())
+    }
+
+    /// Like [`Self::context`], for a call whose request is gone.
+    pub(super) fn context_of(&self, url: Url) -> error::Context {
+        let until = self.deadline.map(|deadline| (deadline.at, deadline.limit));
+        error::Context { url, until, discreet: self.client.defaults.hides_queries }
+    }
+
+    /// Fails if the call's deadline has passed.
+    pub(super) fn check_deadline(&self, now: Instant) -> Result<()> {
+        if self.deadline.is_some_and(|deadline| deadline.at <= now) {
+            return Err(self.time_out());
+        }
+        Ok(())
+    }
+
+    /// Ends the trace at the call's deadline, and returns the error.
+    pub(super) fn time_out(&self) -> Error {
+        let limit = self.deadline.map_or(Duration::ZERO, |deadline| deadline.limit);
+        Error::timeout(&self.request.origin, self.trace.fail("timeout"), limit)
+    }
+}
+
+/// The request of a call, as redirects have changed it so far.
+pub(super) struct CurrentRequest {
+    /// `None` once the call has its response.
+    request: Option<Box<Request>>,
+    /// The parsed target for the next attempt. Later ones parse it again, because keeping a copy costs more.
+    target: Option<Uri>,
+    /// True if the body was a stream, and has been read.
+    body_is_gone: bool,
+    /// The settings for decompressing the response.
+    #[cfg(feature = "__compression")]
+    pub(super) decompression: Decompression,
+}
+
+impl CurrentRequest {
+    pub(super) fn new(
+        request: Box<Request>,
+        target: Uri,
+        #[cfg(feature = "__compression")] decompression: Decompression,
+    ) -> Self {
+        Self {
+            request: Some(request),
+            target: Some(target),
+            body_is_gone: false,
+            #[cfg(feature = "__compression")]
+            decompression,
+        }
+    }
+
+    /// Returns the path and query as they go into the request line.
+    pub(super) fn take_target(&mut self) -> Result<Uri> {
+        match self.target.take() {
+            Some(target) => Ok(target),
+            None => self.target(),
+        }
+    }
+
+    /// Returns true if the request has a body, or had one that is gone.
+    pub(super) fn has_body(&self) -> bool {
+        !self.body.is_empty() || self.body_is_gone
+    }
+
+    /// Returns true if the body can be sent once more: it is no stream that was read.
+    pub(super) fn body_is_replayable(&self) -> bool {
+        !self.body_is_gone
+    }
+
+    /// Returns the body for one attempt. Bytes are shared with the next attempt, a stream is gone.
+    pub(super) fn body_to_send(&mut self) -> Body {
+        self.body.try_clone().unwrap_or_else(|| {
+            self.body_is_gone = true;
+            std::mem::take(&mut self.body)
+        })
+    }
+
+    /// Puts a stream back that was not read after all.
+    pub(super) fn put_back(&mut self, body: Body) {
+        self.body = body;
+        self.body_is_gone = false;
+    }
+
+    /// Becomes the request that a redirect leads to.
+    pub(super) fn redirect(&mut self, next: NextRequest, target: Uri, keeps_body: bool) {
+        if !keeps_body {
+            self.body = Body::default();
+            self.body_is_gone = false;
+        }
+        self.url = next.url;
+        self.origin = next.origin;
+        self.method = next.method;
+        self.target = Some(target);
+    }
+
+    /// Ends the request, and returns its URL for the response.
+    pub(super) fn finish(&mut self) -> Url {
+        self.request.take().expect("a call without a response has its request").url
+    }
+}
+
+impl Deref for CurrentRequest {
+    type Target = Request;
+
+    fn deref(&self) -> &Request {
+        self.request.as_deref().expect("a call without a response has its request")
+    }
+}
+
+impl DerefMut for CurrentRequest {
+    fn deref_mut(&mut self) -> &mut Request {
+        self.request.as_deref_mut().expect("a call without a response has its request")
+    }
+}
+
+/// The trace of a call. Dropped before the call has a response, it ends as cancelled.
+pub(super) struct CallTrace {
+    trace: Trace,
+    is_over: bool,
+}
+
+impl CallTrace {
+    pub(super) fn new(trace: Trace) -> Self {
+        Self { trace, is_over: false }
+    }
+
+    /// Leaves the end of the trace to the response's body.
+    pub(super) fn hand_over(&mut self) {
+        self.is_over = true;
+    }
+}
+
+impl Deref for CallTrace {
+    type Target = Trace;
+
+    fn deref(&self) -> &Trace {
+        &self.trace
+    }
+}
+
+impl Drop for CallTrace {
+    fn drop(&mut self) {
+        if !self.is_over {
+            self.trace.fail("cancelled");
+        }
+    }
+}

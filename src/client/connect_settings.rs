@@ -1,0 +1,119 @@
+//! The settings of how a client connects, and the connector that is made of them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::connect::{AddressPolicy, Addresses, Connector, HttpConfig, Proxies, Versions};
+use crate::dns::CachedResolver;
+use crate::error::{Error, Result};
+use crate::race::Scores;
+#[cfg(feature = "__tls")]
+use crate::tls::{Tls, TlsConfig};
+use crate::transport::{TcpTransport, Transport};
+
+/// The default time limit of a dial, from the lookup to the handshake.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// The default time limit of the TLS handshake with one address.
+#[cfg(feature = "__tls")]
+const TLS_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The settings of how a client connects.
+pub(super) struct ConnectSettings {
+    /// The transport; TCP if `None`.
+    pub(super) transport: Option<Arc<dyn Transport>>,
+    pub(super) timeout: Duration,
+    pub(super) versions: Versions,
+    pub(super) http: HttpConfig,
+    pub(super) addresses: Addresses,
+    pub(super) address_policy: AddressPolicy,
+    pub(super) proxies: Proxies,
+    /// The path of the Unix domain socket to connect to, in place of any host.
+    #[cfg(unix)]
+    pub(super) unix_socket: Option<Arc<std::path::Path>>,
+    #[cfg(feature = "__tls")]
+    pub(super) tls: TlsConfig,
+    #[cfg(feature = "__tls")]
+    pub(super) tls_timeout: Duration,
+}
+
+impl Default for ConnectSettings {
+    fn default() -> Self {
+        Self {
+            transport: None,
+            timeout: CONNECT_TIMEOUT,
+            versions: Versions::Any,
+            http: HttpConfig::default(),
+            addresses: Addresses::Both,
+            address_policy: AddressPolicy::default(),
+            proxies: Proxies::from_environment(),
+            #[cfg(unix)]
+            unix_socket: None,
+            #[cfg(feature = "__tls")]
+            tls: TlsConfig::new(),
+            #[cfg(feature = "__tls")]
+            tls_timeout: TLS_TIMEOUT,
+        }
+    }
+}
+
+impl ConnectSettings {
+    /// Refuses settings that let no response through, contradict each other, or that TLS cannot use.
+    pub(super) fn check(&self) -> Result<()> {
+        if self.http.max_headers == Some(0) {
+            let what = "build a client: max_response_headers must not be 0, or no response could be read";
+            return Err(Error::refused_request(what.to_owned()));
+        }
+        #[cfg(unix)]
+        if let Some(ignored) = self.ignored_with_unix_socket() {
+            let what = format!("build a client: {ignored} has no effect beside a Unix domain socket");
+            return Err(Error::refused_request(what));
+        }
+        #[cfg(feature = "__tls")]
+        self.tls.check(self.versions.alpn()).map_err(Error::config)?;
+        Ok(())
+    }
+
+    /// Returns a setting that a Unix domain socket would leave without effect.
+    #[cfg(unix)]
+    fn ignored_with_unix_socket(&self) -> Option<&'static str> {
+        self.unix_socket.as_ref()?;
+        if self.transport.is_some() {
+            Some("a transport")
+        } else if !self.address_policy.is_empty() {
+            Some("a rule for addresses")
+        } else if self.addresses != Addresses::Both {
+            Some("a choice of addresses")
+        } else if self.proxies.is_given() {
+            Some("a proxy")
+        } else {
+            None
+        }
+    }
+
+    /// Makes the connector, and starts to prepare TLS in the background.
+    pub(super) fn into_connector(self, resolver: CachedResolver) -> Connector {
+        let connector = Connector {
+            resolver,
+            transport: self.transport.unwrap_or_else(|| Arc::new(TcpTransport::new())),
+            versions: self.versions,
+            http: self.http,
+            addresses: self.addresses,
+            policy: self.address_policy,
+            proxies: self.proxies,
+            #[cfg(unix)]
+            unix: self.unix_socket,
+            scores: Scores::default(),
+            #[cfg(feature = "__tls")]
+            tls: Tls::new(self.tls.clone(), self.versions.alpn()),
+            #[cfg(feature = "__tls")]
+            proxy_tls: Tls::new(self.tls.for_proxies(), Versions::Http1.alpn()),
+            for_other_pools: false,
+            timeout: self.timeout,
+            #[cfg(feature = "__tls")]
+            tls_timeout: self.tls_timeout,
+        };
+        #[cfg(feature = "__tls")]
+        connector.tls.prepare();
+        connector
+    }
+}

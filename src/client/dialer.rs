@@ -1,0 +1,88 @@
+//! The pool's way to open connections: the connector, in the pool's terms.
+
+use std::sync::Arc;
+
+use tokio::task::AbortHandle;
+
+use super::body::OutgoingBody;
+use crate::connect::{Capacity, Conn, ConnectError, Connector, Opened, Protocol};
+use crate::origin::Origin;
+use crate::pool::{Addresses, Dial, Lease, Location, Slot, Speaks, Started};
+use crate::trace::{CloseCause, DialTrace, Family};
+
+/// Opens the pool's connections.
+pub(crate) struct Dialer(pub(super) Connector);
+
+impl Dial for Dialer {
+    type Key = Origin;
+    type Opened = Opened<OutgoingBody>;
+    type Conn = Conn<OutgoingBody>;
+    type Error = ConnectError;
+
+    async fn dial(&self, origin: &Origin, trace: &Arc<DialTrace>) -> Result<Opened<OutgoingBody>, ConnectError> {
+        self.0.open(origin, trace).await
+    }
+
+    fn start(
+        &self,
+        opened: Opened<OutgoingBody>,
+        slot: Slot<Self>,
+        task: AbortHandle,
+    ) -> (Started<Conn<OutgoingBody>>, impl Future<Output = ()> + Send + Unpin + use<>) {
+        let location = opened.name().zip(opened.remote());
+        let location = location.map(|(name, remote)| Location { name, ip: remote.ip() });
+        let number = slot.connection();
+        let reporter = slot.capacity_reporter();
+        let (conn, serving) = opened.start(number, slot, task, move |capacity| match capacity {
+            Capacity::Streams(count) => reporter.announce_streams(count),
+            Capacity::NoMore => reporter.take_no_more(),
+            Capacity::EnhanceYourCalm => reporter.back_off(),
+            Capacity::Abandoned => reporter.abandon(),
+        });
+        let speaks = speaks(Some(conn.protocol()));
+        (Started { conn, speaks, location }, serving)
+    }
+
+    fn close(conn: &Conn<OutgoingBody>) {
+        conn.close();
+    }
+
+    fn address(origin: &Origin) -> (String, u16) {
+        // Only DNS knows the dot at the end of a fully qualified name.
+        (origin.host().to_string().trim_end_matches('.').to_owned(), origin.port())
+    }
+
+    fn speaks(&self, origin: &Origin) -> Speaks {
+        speaks(self.0.known_protocol(origin))
+    }
+
+    fn is_exhausted(error: &ConnectError) -> bool {
+        error.is_exhausted()
+    }
+
+    fn answers(&self, name: &str) -> Vec<Addresses> {
+        let known = |family| self.0.resolver.peek(name, family);
+        let answers =
+            Family::BOTH.map(|family| known(family).map(|(ips, ttl)| Addresses { family, ips, ttl, serial: None }));
+        answers.into_iter().flatten().collect()
+    }
+}
+
+fn speaks(protocol: Option<Protocol>) -> Speaks {
+    match protocol {
+        Some(Protocol::Http1) => Speaks::Http1,
+        Some(Protocol::Http2) => Speaks::Http2,
+        None => Speaks::Unknown,
+    }
+}
+
+impl Lease<Dialer> {
+    /// Retires the connection if it may be dead: nothing has come on it since its count of frames was `progress`, and
+    /// the peer's system is not known to have acknowledged what was written. Called when a time limit of the request
+    /// passes.
+    pub(super) fn retire_if_silent(&mut self, progress: u64) {
+        if self.conn().progress() == progress && !self.conn().is_acknowledged() {
+            self.retire(CloseCause::Unfinished);
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! The client itself: a cheap handle on what all calls share.
+
+use std::fmt;
+use std::sync::Arc;
+
+use tokio::runtime::Handle;
+
+use super::call;
+use super::inner::Inner;
+use super::into_url::IntoUrl;
+#[cfg(feature = "tower")]
+use super::layers::ClientService;
+use super::request::Request;
+use super::response::Response;
+use crate::dns::CacheStats;
+use crate::error::{Error, Result};
+use crate::origin::Origin;
+use crate::pool::{HostStats, PoolStats};
+
+/// An HTTP client: a DNS cache, a pool of connections, and timings for every request. Clones share all of it.
+///
+/// It works on any tokio runtime whose timers and I/O are enabled, and on several at once. A connection is served by
+/// the runtime it was opened on: a client should not be shared between runtimes of which one is kept without being
+/// driven.
+///
+/// ```no_run
+/// # async fn run() -> speeddial::Result<()> {
+/// let client = speeddial::Client::new();
+/// let response = client.get("http://api.example.com/v1/items").send().await?.error_for_status()?;
+/// println!("{:#}", response.timings());
+/// println!("{}", response.text().await?);
+/// # Ok(()) }
+/// ```
+#[derive(Clone)]
+pub struct Client {
+    pub(super) inner: Arc<Inner>,
+    /// The client within its layers, if it has any.
+    #[cfg(feature = "tower")]
+    pub(super) layered: Option<ClientService>,
+}
+
+impl Client {
+    /// Sends a request that was built before, and waits for the head of the response.
+    ///
+    /// A request whose connection turns out to be closed is sent again if that is safe, which is so in these cases:
+    ///
+    /// * The server did nothing about the request: none of it was sent, its stream was refused or left out by a GOAWAY,
+    ///   or a 408 arrived on a kept connection. There are at most six attempts, but two if new connections close at
+    ///   once.
+    /// * The request is idempotent (RFC 9110 §9.2.2), and the connection was a kept one that closed without a byte of a
+    ///   response. It is sent at most three times.
+    /// * The tokio runtime that served the connection ended, and nothing of the request was sent or it is idempotent.
+    ///
+    /// The first of these resends goes out at once, each later one after a pause that doubles. A body that is a stream
+    /// is sent once. Dropping the future gives the call up and loses nothing else.
+    ///
+    /// # Errors
+    /// [`Error`], whose [`kind`](Error::kind) says what the call was doing. A response with an error status is none.
+    pub fn execute(&self, request: Request) -> impl Future<Output = Result<Response, Error>> + Send {
+        self.run(Box::new(request))
+    }
+
+    pub(super) async fn run(&self, request: Box<Request>) -> Result<Response, Error> {
+        #[cfg(feature = "tower")]
+        if let Some(service) = &self.layered {
+            return service.clone().execute(&self.inner, request).await;
+        }
+        call::run(&self.inner, request).await
+    }
+
+    /// Returns the pool's figures: connections, waiting requests, and what became of earlier ones.
+    pub fn pool_stats(&self) -> PoolStats {
+        self.inner.pool.stats()
+    }
+
+    /// Returns the pool's figures per host, for each host that has connections or waiting requests.
+    pub fn host_stats(&self) -> Vec<(Origin, HostStats)> {
+        self.inner.pool.host_stats()
+    }
+
+    /// Opens connections to the origin of `url` until there are `count` of them, busy ones included, as far as the
+    /// limits allow. Returns their number. It is lower than `count` if a limit binds, or if connections close or fail
+    /// under requests that took them meanwhile. One HTTP/2 connection carries many requests.
+    ///
+    /// # Errors
+    /// The error of the dial that failed, if no request waited for its connection. Connections opened before it stay.
+    pub async fn warm_up(&self, url: impl IntoUrl, count: usize) -> Result<usize, Error> {
+        let url = url.into_url(self.inner.defaults.base_url.as_ref())?;
+        let origin = Origin::from_url(&url).map_err(|error| Error::no_origin(&url, error))?;
+        if Handle::try_current().is_err() {
+            return Err(Error::no_runtime(&origin));
+        }
+        self.inner.dns_watch.ensure_running(&self.inner.resolver, &self.inner.pool);
+        let warm = self.inner.pool.warm_up(&origin, count).await;
+        warm.map_err(|error| Error::no_lease(&origin, error))
+    }
+
+    /// Closes all idle connections. Those in use go on.
+    pub fn close_idle(&self) {
+        self.inner.pool.close_idle();
+    }
+
+    /// Shuts the client down gracefully, and waits until all its sockets are closed.
+    ///
+    /// New calls are refused from now on. Calls under way go on to their end, those that wait for their next attempt
+    /// included. Each connection is closed when it is no longer needed. Dropping the future stops only the wait.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() {
+    /// let client = speeddial::Client::new();
+    /// client.drain().await;
+    /// let error = client.get("http://127.0.0.1:1/").send().await.unwrap_err();
+    /// assert!(error.to_string().ends_with("the pool is being drained"));
+    /// # }
+    /// ```
+    pub async fn drain(&self) {
+        self.inner.pool.drain().await;
+    }
+
+    /// Returns a reference that does not keep the client alive.
+    #[cfg(feature = "opentelemetry")]
+    pub(crate) fn downgrade(&self) -> WeakClient {
+        WeakClient(Arc::downgrade(&self.inner))
+    }
+
+    /// Returns the DNS cache's contents and counters.
+    pub fn dns_stats(&self) -> CacheStats {
+        self.inner.resolver.stats()
+    }
+}
+
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Client").field("pool", &self.pool_stats()).field("dns", &self.dns_stats()).finish()
+    }
+}
+
+/// A reference to a client that does not keep it alive.
+#[cfg(feature = "opentelemetry")]
+pub(crate) struct WeakClient(std::sync::Weak<Inner>);
+
+#[cfg(feature = "opentelemetry")]
+impl WeakClient {
+    pub(crate) fn upgrade(&self) -> Option<Client> {
+        let inner = self.0.upgrade()?;
+        Some(Client {
+            inner,
+            #[cfg(feature = "tower")]
+            layered: None,
+        })
+    }
+}

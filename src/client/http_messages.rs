@@ -1,0 +1,119 @@
+//! Requests and responses as messages of the `http` crate, and back.
+
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use http::Version;
+use http_body::{Frame, SizeHint};
+
+#[cfg(feature = "tower")]
+use super::answer::ResponseData;
+use super::answer::{BodyFacts, Content, FinishedCall};
+use super::body::{Body, BodyReader};
+use super::into_url::IntoUrl;
+use super::request::{Options, Request};
+use super::response::Response;
+use crate::error::{self, Error, Result};
+#[cfg(feature = "tower")]
+use crate::{origin::Origin, trace::Trace};
+
+/// Converts a request of the `http` crate. Its URI must be absolute. `HTTP/1.0` is required of the connection; any
+/// other version is ignored.
+impl<B: Into<Body>> TryFrom<http::Request<B>> for Request {
+    type Error = Error;
+
+    fn try_from(request: http::Request<B>) -> Result<Self> {
+        let (mut head, body) = request.into_parts();
+        let url = head.uri.to_string().into_url(None)?;
+        // A message that was made of a `Request` carries its settings.
+        let mut options = head.extensions.remove::<Options>().unwrap_or_default();
+        if options.version.is_none() && head.version == Version::HTTP_10 {
+            options.version = Some(Version::HTTP_10);
+        }
+        Ok(Self { headers: head.headers, body: body.into(), options, ..Self::new(head.method, url)? })
+    }
+}
+
+/// Converts into a request of the `http` crate. The request's settings are kept in its extensions.
+impl From<Request> for http::Request<Body> {
+    fn from(mut request: Request) -> Self {
+        // This fails if there are too many headers. Such a request is refused when it is sent.
+        let _ = request.add_url_authorization();
+        let mut message = Self::new(request.body);
+        *message.method_mut() = request.method;
+        *message.uri_mut() = request.url.as_str().parse().unwrap_or_default();
+        *message.headers_mut() = request.headers;
+        *message.version_mut() = request.options.version.unwrap_or_default();
+        message.extensions_mut().insert(request.options);
+        message
+    }
+}
+
+/// The part of a [`Response`] that an `http::Response` has no room for, kept in its extensions.
+#[derive(Clone)]
+#[cfg_attr(not(feature = "tower"), expect(dead_code, reason = "only layers give a response back"))]
+struct ResponseExtension {
+    call: FinishedCall,
+    body: BodyFacts,
+}
+
+/// Converts into a response of the `http` crate. Its body holds the connection.
+impl From<Response> for http::Response<Body> {
+    fn from(response: Response) -> Self {
+        let data = *response.data;
+        let call = data.call.expect("the call of a response is over");
+        let content = data.content;
+        let facts =
+            BodyFacts { origin: content.origin().clone(), trace: content.trace().clone(), start: content.start() };
+        let body = match content {
+            Content::Received(reader) => Body::wrap(ReceivedBody { reader, context: call.context.clone() }),
+            #[cfg(feature = "tower")]
+            Content::Replaced(body, _) => body,
+        };
+        let mut head = data.head;
+        head.extensions.insert(ResponseExtension { call, body: facts });
+        Self::from_parts(head, body)
+    }
+}
+
+/// Converts a response that layers returned. `begin` starts a trace for one that a layer made itself, without a call.
+#[cfg(feature = "tower")]
+pub(super) fn returned(
+    mut message: http::Response<Body>,
+    begin: impl FnOnce() -> (error::Context, Origin, Trace),
+) -> Response {
+    let extension = message.extensions_mut().remove().unwrap_or_else(|| {
+        let (context, origin, trace) = begin();
+        trace.answered_by_layer(message.status(), message.version());
+        let body = BodyFacts { origin, trace, start: Bytes::new() };
+        ResponseExtension { call: FinishedCall { context, redirects: Vec::new() }, body }
+    });
+    let (head, body) = message.into_parts();
+    let content = Content::Replaced(body, extension.body);
+    Response { data: Box::new(ResponseData { head, call: Some(extension.call), content, trailers: None }) }
+}
+
+/// A received body as a body of the `http_body` crate, whose errors name the call.
+struct ReceivedBody {
+    reader: BodyReader,
+    context: error::Context,
+}
+
+impl http_body::Body for ReceivedBody {
+    type Data = Bytes;
+    type Error = Error;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>>>> {
+        let frame = ready!(self.reader.poll_frame(cx));
+        Poll::Ready(frame.map(|frame| frame.map_err(|error| error.about(&self.context, self.reader.trace().timings()))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.reader.is_over()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.reader.remaining()
+    }
+}

@@ -1,0 +1,81 @@
+//! The state that all clones of a client share: its pool, its resolver, and the defaults of its calls.
+
+use std::sync::{Mutex, MutexGuard};
+
+use http::{HeaderMap, Uri};
+use url::Url;
+
+#[cfg(feature = "__compression")]
+use super::body::Decompression;
+use super::deadlines::{Deadlines, Timeouts};
+use super::dialer::Dialer;
+use super::dns_watch::DnsWatch;
+use super::redirect_policy::RedirectPolicy;
+use super::retry_policy::{Budget, RetryPolicy};
+use crate::clock::{self, Instant};
+use crate::dns::CachedResolver;
+use crate::pool::Pool;
+use crate::sync::lock;
+use crate::trace::Hooks;
+
+/// The state behind every clone of a client.
+pub(super) struct Inner {
+    pub(super) pool: Pool<Dialer>,
+    pub(super) resolver: CachedResolver,
+    pub(super) hooks: Hooks,
+    pub(super) defaults: Defaults,
+    pub(super) deadlines: Deadlines,
+    pub(super) dns_watch: DnsWatch,
+}
+
+/// The settings of a call where its request has none of its own.
+pub(super) struct Defaults {
+    /// The URL that relative ones are resolved against.
+    pub(super) base_url: Option<Url>,
+    pub(super) timeouts: Timeouts,
+    pub(super) headers: HeaderMap,
+    pub(super) redirects: RedirectPolicy,
+    pub(super) retries: Option<Retries>,
+    /// True if errors and events leave the query out.
+    pub(super) hides_queries: bool,
+    #[cfg(feature = "__compression")]
+    pub(super) decompression: Decompression,
+}
+
+impl Defaults {
+    /// Returns a request target as observers may see it.
+    pub(super) fn shown(&self, target: Uri) -> Uri {
+        if !self.hides_queries || target.query().is_none() {
+            return target;
+        }
+        target.path().parse().unwrap_or_default()
+    }
+}
+
+/// The retry policy of a client, and the budget that its calls share.
+pub(super) struct Retries {
+    pub(super) policy: RetryPolicy,
+    budget: Mutex<Budget>,
+}
+
+impl Retries {
+    pub(super) fn new(policy: RetryPolicy) -> Self {
+        let budget = Mutex::new(Budget::new(&policy, clock::now()));
+        Self { policy, budget }
+    }
+
+    /// Adds the share of a retry that each call brings.
+    pub(super) fn deposit(&self, now: Instant) {
+        self.lock().deposit(&self.policy, now);
+    }
+
+    /// Takes a retry out of the budget. Returns false if there is none left.
+    pub(super) fn withdraw(&self, now: Instant) -> bool {
+        self.lock().withdraw(&self.policy, now)
+    }
+
+    // A panic cannot leave the budget half changed, so a poisoned lock is as good as another.
+    fn lock(&self) -> MutexGuard<'_, Budget> {
+        lock(&self.budget)
+    }
+}

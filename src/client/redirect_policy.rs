@@ -1,0 +1,344 @@
+//! The rules for redirects: which ones are followed, and what goes along to the next URL (RFC 9110 §15.4). A core.
+
+use std::fmt;
+use std::sync::Arc;
+
+use http::header::{
+    AUTHORIZATION, CONTENT_ENCODING, CONTENT_LANGUAGE, CONTENT_LENGTH, CONTENT_LOCATION, CONTENT_TYPE, COOKIE, EXPECT,
+    HOST, LOCATION, PROXY_AUTHORIZATION, TRAILER, WWW_AUTHENTICATE,
+};
+use http::{HeaderMap, HeaderName, Method, StatusCode};
+use url::Url;
+
+use crate::credentials::Credentials;
+use crate::origin::{Origin, OriginError};
+
+/// A policy for following redirects. At most 10 are followed by default.
+///
+/// ```
+/// use speeddial::{RedirectAction, RedirectPolicy};
+///
+/// let within = RedirectPolicy::custom(|redirect| match redirect.next().host_str() {
+///     Some(host) if host.ends_with(".example.com") => RedirectAction::Follow,
+///     _ => RedirectAction::Stop,
+/// });
+/// let client = speeddial::Client::builder().redirect(within).build();
+/// ```
+#[derive(Clone)]
+pub struct RedirectPolicy(PolicyKind);
+
+#[derive(Clone)]
+enum PolicyKind {
+    Limited(usize),
+    SameOrigin,
+    Custom(Arc<dyn Fn(&Redirect<'_>) -> RedirectAction + Send + Sync>),
+}
+
+/// The most redirects that are followed by default.
+const DEFAULT_LIMIT: usize = 10;
+/// The most redirects that are followed with a custom policy.
+const CUSTOM_LIMIT: usize = 100;
+
+impl RedirectPolicy {
+    /// Follows no redirects. The response of a redirect is that of the call.
+    pub fn none() -> Self {
+        Self(PolicyKind::Limited(0))
+    }
+
+    /// Follows up to `max` redirects. One more is an error, but a limit of 0 is the same as [`none`](Self::none).
+    pub fn limited(max: usize) -> Self {
+        Self(PolicyKind::Limited(max))
+    }
+
+    /// Follows up to 10 redirects to the same scheme, host and port. The response of any other redirect is that of the
+    /// call.
+    pub fn same_origin() -> Self {
+        Self(PolicyKind::SameOrigin)
+    }
+
+    /// Asks `decide` about each redirect. A call follows up to 100 redirects.
+    pub fn custom(decide: impl Fn(&Redirect<'_>) -> RedirectAction + Send + Sync + 'static) -> Self {
+        Self(PolicyKind::Custom(Arc::new(decide)))
+    }
+}
+
+impl Default for RedirectPolicy {
+    fn default() -> Self {
+        Self::limited(DEFAULT_LIMIT)
+    }
+}
+
+impl fmt::Debug for RedirectPolicy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            PolicyKind::Limited(max) => write!(f, "RedirectPolicy(limited to {max})"),
+            PolicyKind::SameOrigin => f.write_str("RedirectPolicy(same origin)"),
+            PolicyKind::Custom(_) => f.write_str("RedirectPolicy(custom)"),
+        }
+    }
+}
+
+/// A redirect that a [`RedirectPolicy`] decides about.
+#[derive(Debug, Clone, Copy)]
+pub struct Redirect<'a> {
+    status: StatusCode,
+    next: &'a Url,
+    chain: &'a [Url],
+}
+
+impl Redirect<'_> {
+    /// Returns the status of the response that asks for the redirect.
+    pub fn status(&self) -> StatusCode {
+        self.status
+    }
+
+    /// Returns the URL that the redirect leads to.
+    pub fn next(&self) -> &Url {
+        self.next
+    }
+
+    /// Returns the URLs that were requested so far, the first one first. The last one is that of the response.
+    pub fn chain(&self) -> &[Url] {
+        self.chain
+    }
+}
+
+/// The decision about a redirect.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum RedirectAction {
+    /// Follow the redirect.
+    Follow,
+    /// Do not follow the redirect. Its response is that of the call.
+    Stop,
+    /// Fail the call for this reason.
+    Refuse(String),
+}
+
+/// A redirect that cannot be followed, or may not.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(super) enum RedirectError {
+    #[error("the location is not a URL: {0}")]
+    NotAUrl(#[from] url::ParseError),
+    #[error("the location is not text")]
+    NotText,
+    #[error("nothing can be sent to the location: {0}")]
+    NoOrigin(#[from] OriginError),
+    #[error("more than {0} redirects")]
+    TooMany(usize),
+    #[error("a redirect loop, after {0} redirects")]
+    Loop(usize),
+    #[error("the request's body must be sent again, and was a stream")]
+    BodyIsGone,
+    #[error("{0}")]
+    Refused(String),
+}
+
+/// The request that a redirect leads to.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct NextRequest {
+    pub(super) url: Url,
+    pub(super) origin: Origin,
+    pub(super) method: Method,
+}
+
+/// Returns the request that a response leads to, or `None` if it is no redirect to be followed. `chain` are the URLs
+/// requested so far; the response is from the last one.
+pub(super) fn next_request(
+    policy: &RedirectPolicy,
+    chain: &[Url],
+    method: &Method,
+    status: StatusCode,
+    headers: &HeaderMap,
+) -> Result<Option<NextRequest>, RedirectError> {
+    let (Some(from), Some(location)) = (chain.last(), headers.get(LOCATION)) else { return Ok(None) };
+    if !matches!(status.as_u16(), 301 | 302 | 303 | 307 | 308) || matches!(policy.0, PolicyKind::Limited(0)) {
+        return Ok(None);
+    }
+    let text = std::str::from_utf8(location.as_bytes()).map_err(|_| RedirectError::NotText)?;
+    let mut url = from.join(text)?;
+    if url.fragment().is_none() {
+        url.set_fragment(from.fragment());
+    }
+    // Credentials in a location are the server's, not the user's. They are not sent, and the policy does not see them.
+    drop(Credentials::take(&mut url));
+    let limit = match &policy.0 {
+        PolicyKind::Limited(max) => *max,
+        PolicyKind::SameOrigin if url.origin() != from.origin() => return Ok(None),
+        PolicyKind::SameOrigin => DEFAULT_LIMIT,
+        PolicyKind::Custom(_) if chain.len() > CUSTOM_LIMIT => CUSTOM_LIMIT,
+        PolicyKind::Custom(decide) => match decide(&Redirect { status, next: &url, chain }) {
+            RedirectAction::Follow => CUSTOM_LIMIT,
+            RedirectAction::Stop => return Ok(None),
+            RedirectAction::Refuse(why) => return Err(RedirectError::Refused(why)),
+        },
+    };
+    if chain.len() > limit {
+        let is_loop = chain.iter().any(|known| without_fragment(known) == without_fragment(&url));
+        return Err(if is_loop { RedirectError::Loop(limit) } else { RedirectError::TooMany(limit) });
+    }
+    let origin = Origin::from_url(&url)?;
+    Ok(Some(NextRequest { url, origin, method: next_method(status, method) }))
+}
+
+fn without_fragment(url: &Url) -> &str {
+    &url[..url::Position::AfterQuery]
+}
+
+/// Returns the method of the next request. 303 asks for a GET. So do 301 and 302 after a POST, by custom (RFC 9110
+/// §15.4.2, §15.4.3).
+fn next_method(status: StatusCode, method: &Method) -> Method {
+    match status {
+        StatusCode::SEE_OTHER if *method != Method::HEAD => Method::GET,
+        StatusCode::MOVED_PERMANENTLY | StatusCode::FOUND if *method == Method::POST => Method::GET,
+        _ => method.clone(),
+    }
+}
+
+/// The headers that describe a request's body.
+const BODY_HEADERS: [HeaderName; 7] =
+    [CONTENT_ENCODING, CONTENT_LANGUAGE, CONTENT_LENGTH, CONTENT_LOCATION, CONTENT_TYPE, EXPECT, TRAILER];
+
+/// The headers that are meant for one origin.
+const ORIGIN_HEADERS: [HeaderName; 5] = [AUTHORIZATION, COOKIE, HOST, PROXY_AUTHORIZATION, WWW_AUTHENTICATE];
+
+/// Removes the headers that must not go along: those that describe a body that is left behind, and to another origin
+/// those that are meant for one origin or marked as sensitive (`HeaderValue::set_sensitive`).
+pub(super) fn strip(headers: &mut HeaderMap, keeps_body: bool, same_origin: bool) {
+    if !keeps_body {
+        BODY_HEADERS.iter().for_each(|name| drop(headers.remove(name)));
+    }
+    if !same_origin {
+        ORIGIN_HEADERS.iter().for_each(|name| drop(headers.remove(name)));
+        let sensitive: Vec<_> =
+            headers.iter().filter(|(_, value)| value.is_sensitive()).map(|(name, _)| name.clone()).collect();
+        sensitive.iter().for_each(|name| drop(headers.remove(name)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderValue;
+
+    use super::*;
+
+    fn chain(urls: &[&str]) -> Vec<Url> {
+        urls.iter().map(|url| Url::parse(url).unwrap()).collect()
+    }
+
+    fn to(location: &str) -> HeaderMap {
+        HeaderMap::from_iter([(LOCATION, HeaderValue::from_bytes(location.as_bytes()).unwrap())])
+    }
+
+    fn get(policy: &RedirectPolicy, asked: &[&str], location: &str) -> Result<Option<String>, RedirectError> {
+        let next = next_request(policy, &chain(asked), &Method::GET, StatusCode::FOUND, &to(location))?;
+        Ok(next.map(|next| next.url.into()))
+    }
+
+    #[test]
+    fn locations_are_resolved_against_the_url_of_the_response() {
+        let from = |location| get(&RedirectPolicy::default(), &["http://a.test/x/y?q=1#part"], location);
+        let led = |url: &str| Ok(Some(url.to_owned()));
+        assert_eq!(from("http://b.test/"), led("http://b.test/#part"));
+        assert_eq!(from("z"), led("http://a.test/x/z#part"));
+        assert_eq!(from("/z#other"), led("http://a.test/z#other"));
+        assert_eq!(from("//b.test:81/"), led("http://b.test:81/#part"));
+        assert_eq!(from("?q=2"), led("http://a.test/x/y?q=2#part"));
+        assert_eq!(from(""), led("http://a.test/x/y?q=1#part"));
+        assert_eq!(from("http://b.test\\@c.test/"), led("http://b.test/@c.test/#part"));
+        assert_eq!(from("http://me:secret@b.test/"), led("http://b.test/#part"), "without credentials");
+        let hides = RedirectPolicy::custom(|redirect| RedirectAction::Refuse(redirect.next().to_string()));
+        let refused = get(&hides, &["http://a.test/"], "//me:secret@b.test/x");
+        assert_eq!(
+            refused,
+            Err(RedirectError::Refused("http://b.test/x".to_owned())),
+            "the policy does not see credentials"
+        );
+        assert!(matches!(from("javascript:alert(1)"), Err(RedirectError::NoOrigin(_))));
+        assert!(matches!(from("file:///etc/passwd"), Err(RedirectError::NoOrigin(_))));
+        assert!(matches!(from("http://b.test:99999/"), Err(RedirectError::NotAUrl(_))));
+        assert!(matches!(from("http://b.test:0/"), Err(RedirectError::NoOrigin(_))));
+    }
+
+    #[test]
+    fn only_some_statuses_redirect_and_only_with_a_location() {
+        let asked = chain(&["http://a.test/"]);
+        let policy = RedirectPolicy::default();
+        let leads = |status, headers: &HeaderMap| {
+            let status = StatusCode::from_u16(status).unwrap();
+            next_request(&policy, &asked, &Method::GET, status, headers).unwrap().is_some()
+        };
+        let followed: Vec<u16> = (200..400).filter(|status| leads(*status, &to("/b"))).collect();
+        assert_eq!(followed, [301, 302, 303, 307, 308]);
+        assert!(!leads(302, &HeaderMap::new()));
+    }
+
+    #[test]
+    fn methods_change_as_rfc_9110_has_it() {
+        let next = |status, method: &str| {
+            let status = StatusCode::from_u16(status).unwrap();
+            next_method(status, &method.parse().unwrap()).to_string()
+        };
+        for status in [301, 302] {
+            assert_eq!(
+                ["GET", "HEAD", "POST", "PUT", "DELETE"].map(|method| next(status, method)),
+                ["GET", "HEAD", "GET", "PUT", "DELETE"]
+            );
+        }
+        assert_eq!(["GET", "HEAD", "POST", "PUT"].map(|method| next(303, method)), ["GET", "HEAD", "GET", "GET"]);
+        for status in [307, 308] {
+            assert_eq!(["GET", "POST", "PUT"].map(|method| next(status, method)), ["GET", "POST", "PUT"]);
+        }
+    }
+
+    #[test]
+    fn limits_hold_and_loops_are_reported() {
+        let (a, b) = ("http://a.test/", "http://b.test/");
+        let two = RedirectPolicy::limited(2);
+        assert!(get(&two, &[a, b], "http://c.test/").is_ok_and(|next| next.is_some()));
+        assert_eq!(get(&two, &[a, b, "http://c.test/"], "http://d.test/"), Err(RedirectError::TooMany(2)));
+        assert_eq!(get(&two, &[a, b, a], b), Err(RedirectError::Loop(2)));
+        assert_eq!(get(&RedirectPolicy::none(), &[a], b), Ok(None));
+        let many: Vec<_> = std::iter::repeat_n(a, 101).collect();
+        let always = RedirectPolicy::custom(|_| RedirectAction::Follow);
+        assert!(get(&always, &many[..100], b).is_ok());
+        assert_eq!(get(&always, &many, b), Err(RedirectError::TooMany(100)));
+    }
+
+    #[test]
+    fn a_custom_policy_sees_the_chain() {
+        let (a, b) = ("http://a.test/", "http://b.test/");
+        assert_eq!(get(&RedirectPolicy::same_origin(), &[a], b), Ok(None));
+        assert_eq!(get(&RedirectPolicy::same_origin(), &[a], "/x"), Ok(Some("http://a.test/x".to_owned())));
+        assert_eq!(get(&RedirectPolicy::same_origin(), &[a], "http://a.test:81/"), Ok(None));
+        let policy = RedirectPolicy::custom(|redirect| match redirect.chain().len() {
+            1 if redirect.status() == StatusCode::FOUND => RedirectAction::Follow,
+            2 => RedirectAction::Stop,
+            _ => RedirectAction::Refuse(format!("not to {}", redirect.next())),
+        });
+        assert!(get(&policy, &[a], b).is_ok_and(|next| next.is_some()));
+        assert_eq!(get(&policy, &[a, b], b), Ok(None));
+        assert_eq!(get(&policy, &[a, b, a], b), Err(RedirectError::Refused("not to http://b.test/".to_owned())));
+    }
+
+    #[test]
+    fn secrets_do_not_go_to_another_origin_and_headers_of_a_body_go_only_with_it() {
+        let mut headers = HeaderMap::new();
+        for name in ["authorization", "cookie", "proxy-authorization", "host", "content-type", "x-trace"] {
+            headers.insert(HeaderName::from_static(name), HeaderValue::from_static("1"));
+        }
+        let mut key = HeaderValue::from_static("secret");
+        key.set_sensitive(true);
+        headers.insert("x-api-key", key);
+        let left = |keeps_body, same_origin| {
+            let mut headers = headers.clone();
+            strip(&mut headers, keeps_body, same_origin);
+            let mut names: Vec<_> = headers.keys().map(|name| name.as_str().to_owned()).collect();
+            names.sort();
+            names.join(" ")
+        };
+        assert_eq!(left(true, false), "content-type x-trace");
+        assert_eq!(left(false, false), "x-trace");
+        assert_eq!(left(false, true), "authorization cookie host proxy-authorization x-api-key x-trace");
+    }
+}

@@ -1,0 +1,166 @@
+//! Requests that must not be sent: a peer could read the connection otherwise than it was written (RFC 9112 §11.2).
+
+use std::net::Ipv6Addr;
+
+use http::header::{AUTHORIZATION, CONNECTION, CONTENT_LENGTH, HOST, TRANSFER_ENCODING, UPGRADE};
+use http::{HeaderMap, HeaderName, HeaderValue, Version};
+
+use super::body::Body;
+use super::into_url::is_port;
+use super::request::{MAX_HEADERS, Request};
+use crate::error::{Error, Result};
+
+/// Refuses a request whose headers contradict each other, its body, or the client's hold on the connection. Holds a
+/// body that is a stream to the length that the headers announce.
+pub(super) fn check(request: &mut Request) -> Result<()> {
+    if let Some(contradiction) = contradiction(request) {
+        return Err(Error::refused_request(format!("the request to {} has {contradiction}", request.origin)));
+    }
+    if request.body.is_streamed() {
+        let announced = request.headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
+        if let Some(length) = announced {
+            request.body.require_length(length);
+        }
+    }
+    Ok(())
+}
+
+/// Returns the first part of a request that must not be sent, in the words of an error message.
+fn contradiction(request: &Request) -> Option<&'static str> {
+    let Request { headers, body, .. } = request;
+    if headers.is_empty() && !body.is_streamed() {
+        return None;
+    }
+    let has_several = |name| headers.get_all(name).iter().nth(1).is_some();
+    if headers.len() > MAX_HEADERS {
+        Some("too many headers")
+    } else if has_several(HOST) {
+        Some("two host headers")
+    } else if headers.get(HOST).is_some_and(|host| !is_host(host)) {
+        Some("a host header that is no host")
+    } else if has_wrong_length(headers, body) || has_several(CONTENT_LENGTH) {
+        Some("a content-length that is not the body's")
+    } else if headers.contains_key(CONTENT_LENGTH) && body.trailers().is_some() {
+        Some("a content-length beside trailers, for which the body has to be sent in chunks")
+    } else if headers.contains_key(TRANSFER_ENCODING) {
+        Some("a transfer-encoding header: the body's framing is the client's to choose")
+    } else if headers.get_all(CONNECTION).iter().any(|value| !is_about_closing(value)) {
+        Some("a connection header that says more than close or keep-alive: the connection is the client's")
+    } else if headers.contains_key(UPGRADE) {
+        // It belongs to the connection (RFC 9110 §7.6.1), and the client does not carry upgrades out.
+        Some("a header for the connection, which is the client's")
+    } else if request.options.version == Some(Version::HTTP_10) && needs_chunks(body) {
+        Some("a body that cannot be sent over HTTP/1.0: its length is not known, or it has trailers")
+    } else if body.trailers().is_some_and(|trailers| trailers.keys().any(is_no_trailer)) {
+        Some("a trailer that has to be a header")
+    } else {
+        None
+    }
+}
+
+/// Returns true if a `Content-Length` differs from the body's length, or is no number where that length is not known.
+fn has_wrong_length(headers: &HeaderMap, body: &Body) -> bool {
+    let Some(announced) = headers.get(CONTENT_LENGTH) else { return false };
+    match body.content_length() {
+        Some(length) => announced.as_bytes() != length.to_string().as_bytes(),
+        None => !is_number(announced.as_bytes()),
+    }
+}
+
+/// Returns true if `text` is a decimal number of at most 19 digits, so that it fits into a `u64`.
+fn is_number(text: &[u8]) -> bool {
+    !text.is_empty() && text.len() < 20 && text.iter().all(u8::is_ascii_digit)
+}
+
+/// Returns true if HTTP/1.1 would send the body in chunks, which HTTP/1.0 does not have.
+fn needs_chunks(body: &Body) -> bool {
+    body.is_streamed() && (body.content_length().is_none() || body.trailers().is_some())
+}
+
+/// Returns true if `value` is a valid `Host` header: a host, and possibly a port (RFC 9110 §7.2). Userinfo is not
+/// allowed.
+fn is_host(value: &HeaderValue) -> bool {
+    let Ok(authority) = http::uri::Authority::try_from(value.as_bytes()) else { return false };
+    // With userinfo, the text does not begin with the host; or it does by chance, and then no port follows.
+    let Some(rest) = authority.as_str().strip_prefix(authority.host()) else { return false };
+    is_uri_host(authority.host()) && (rest.is_empty() || rest.strip_prefix(':').is_some_and(is_port))
+}
+
+/// Returns true if `host` is an IPv6 address in brackets, or a name without brackets (RFC 3986 §3.2.2). Its characters
+/// have been checked before.
+fn is_uri_host(host: &str) -> bool {
+    match host.strip_prefix('[').and_then(|host| host.strip_suffix(']')) {
+        Some(address) => address.parse::<Ipv6Addr>().is_ok(),
+        None => !host.is_empty() && !host.contains(['[', ']']),
+    }
+}
+
+/// Returns true if a `Connection` header has no option but `close`, `keep-alive` and `te`.
+fn is_about_closing(value: &HeaderValue) -> bool {
+    let known = ["close", "keep-alive", "te"];
+    let is_known = |option: &str| known.iter().any(|known| option.trim().eq_ignore_ascii_case(known));
+    value.to_str().is_ok_and(|value| value.split(',').all(is_known))
+}
+
+/// Returns true if a field frames, routes or authorizes the message, so that it must not come after the body
+/// (RFC 9110 §6.5.1).
+fn is_no_trailer(name: &HeaderName) -> bool {
+    [AUTHORIZATION, CONNECTION, CONTENT_LENGTH, HOST, TRANSFER_ENCODING, UPGRADE].contains(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use http::Method;
+
+    use super::*;
+    use crate::client::{Client, RequestBuilder};
+
+    #[test]
+    fn headers_that_contradict_the_body_are_refused() {
+        let client = Client::new();
+        let post = || client.post("http://host/").body("12345");
+        let refused = |request: RequestBuilder| check(&mut request.build().unwrap()).map_err(|e| e.to_string());
+        let wrong = Err("the request to host:80 has a content-length that is not the body's".to_owned());
+        assert_eq!(refused(post().header("content-length", "5")), Ok(()));
+        assert_eq!(refused(post().header("content-length", "40")), wrong);
+        assert_eq!(refused(post().header("content-length", "5").header("content-length", "5")), wrong);
+        assert_eq!(refused(client.get("http://host/").header("content-length", "1")), wrong);
+        assert!(refused(post().header("transfer-encoding", "chunked")).is_err());
+        assert!(refused(post().header("host", "a").header("host", "b")).is_err());
+        assert!(client.request(Method::CONNECT, "http://host/").build().is_err());
+    }
+
+    #[test]
+    fn a_host_header_is_a_host_with_or_without_a_port() {
+        let is_sent = |host: &'static str| {
+            let mut request = Client::new().get("http://host/").header("host", host).build().unwrap();
+            check(&mut request).is_ok()
+        };
+        for host in ["a", "a.test", "a.test:8080", "1", "1:1", "[::1]", "[::1]:80", "127.0.0.1:65535"] {
+            assert!(is_sent(host), "{host}");
+        }
+        let wrong = [
+            "1@1",
+            "a@1",
+            "a@a",
+            "a:b@a:1",
+            "a:b",
+            "a:+1",
+            "a:65536",
+            "a:",
+            ":80",
+            "a/b",
+            "a b",
+            "",
+            "[]",
+            "[zz]",
+            "[1.2.3.4]",
+            "x[1]",
+            "[::1]x",
+            "[fe80::1%25eth0]",
+        ];
+        for host in wrong {
+            assert!(!is_sent(host), "{host}");
+        }
+    }
+}

@@ -1,0 +1,313 @@
+//! The user's policy for retrying calls, and the budget for retries that a client's calls share. A core.
+
+use std::time::{Duration, SystemTime};
+
+use http::header::RETRY_AFTER;
+use http::{HeaderMap, StatusCode};
+
+use crate::clock::Instant;
+
+/// A policy for retrying calls that failed. A client has none by default; it only makes resends that are
+/// [always safe](crate::Client::execute).
+///
+/// A call is retried if its response has one of the policy's statuses, or if it got no response: the name could not be
+/// resolved, the connection could not be opened or broke, or the headers did not arrive in time. If the server may have
+/// acted on the request, it must be idempotent, by its method (RFC 9110 §9.2.2) or by an `Idempotency-Key` header. A
+/// body that is a stream cannot be retried once it was read.
+///
+/// The wait before a retry is a random part of a time that doubles ("full jitter"). It is at least the response's
+/// `Retry-After` (RFC 9110 §10.2.3). A retry that would begin after the call's deadline is not made.
+///
+/// All calls of a client share a budget. Each call adds a part of a retry to it, each retry takes one out. So an outage
+/// raises the load on a server by a fifth, and does not triple it.
+///
+/// ```
+/// use std::time::Duration;
+/// use speeddial::{Client, RetryPolicy, http::StatusCode};
+///
+/// let policy = RetryPolicy::new()
+///     .attempts(4)
+///     .backoff(Duration::from_millis(50), Duration::from_secs(2))
+///     .statuses([StatusCode::SERVICE_UNAVAILABLE]);
+/// let client = Client::builder().retry(policy).build();
+/// ```
+#[derive(Debug, Clone, PartialEq)]
+pub struct RetryPolicy {
+    max_attempts: u32,
+    first_backoff: Duration,
+    max_backoff: Duration,
+    statuses: Vec<StatusCode>,
+    max_retry_after: Duration,
+    /// The retries that each call adds to the budget.
+    per_call: f64,
+    /// The retries that each second adds to the budget.
+    per_second: f64,
+}
+
+/// The outcome of an attempt, as far as the policy depends on it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Outcome<'a> {
+    /// A response with this status and these headers.
+    Status(StatusCode, &'a HeaderMap),
+    /// An error before anything was sent: there was no connection.
+    NotSent,
+    /// An error after something was sent; the server may have acted on the request.
+    Unknown,
+    /// An error that another attempt would not mend.
+    Final,
+}
+
+/// A call so far.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct CallSoFar {
+    /// The attempts so far.
+    pub(super) attempts: u32,
+    pub(super) is_idempotent: bool,
+    /// True if the body can be sent again.
+    pub(super) is_replayable: bool,
+}
+
+impl Default for RetryPolicy {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl RetryPolicy {
+    /// Creates a policy with these defaults:
+    ///
+    /// * three attempts in all;
+    /// * a backoff from 100 ms up to 10 s;
+    /// * the statuses 429, 502, 503 and 504;
+    /// * a `Retry-After` of a minute at most;
+    /// * a budget of a fifth of all calls and one retry every ten seconds, with five to begin with.
+    pub fn new() -> Self {
+        let statuses = [
+            StatusCode::TOO_MANY_REQUESTS,
+            StatusCode::BAD_GATEWAY,
+            StatusCode::SERVICE_UNAVAILABLE,
+            StatusCode::GATEWAY_TIMEOUT,
+        ];
+        Self {
+            max_attempts: 3,
+            first_backoff: Duration::from_millis(100),
+            max_backoff: Duration::from_secs(10),
+            statuses: statuses.to_vec(),
+            max_retry_after: Duration::from_secs(60),
+            per_call: 0.2,
+            per_second: 0.1,
+        }
+    }
+
+    /// Sets the most attempts of a call, the first one included; 0 and 1 mean no retry. Resends that the client makes
+    /// without a policy count if a server turned the request away, or closed a new connection at once.
+    #[must_use]
+    pub fn attempts(self, attempts: u32) -> Self {
+        Self { max_attempts: attempts, ..self }
+    }
+
+    /// Sets the backoff. The wait before the second attempt is a random part of `base`. `base` doubles for each further
+    /// attempt, up to `most`.
+    #[must_use]
+    pub fn backoff(self, base: Duration, most: Duration) -> Self {
+        Self { first_backoff: base, max_backoff: most, ..self }
+    }
+
+    /// Sets the response statuses that are retried.
+    #[must_use]
+    pub fn statuses(self, statuses: impl IntoIterator<Item = StatusCode>) -> Self {
+        Self { statuses: statuses.into_iter().collect(), ..self }
+    }
+
+    /// Sets the longest `Retry-After` that is waited for. A response with a longer one is not retried.
+    #[must_use]
+    pub fn max_retry_after(self, max: Duration) -> Self {
+        Self { max_retry_after: max, ..self }
+    }
+
+    /// Sets the budget that a client's calls share: `per_call` retries for each call, for example 0.2, and `per_second`
+    /// retries for each second. A client begins with the retries of one second, but with five at least unless both are
+    /// 0. Up to 100 unused retries are kept.
+    #[must_use]
+    pub fn budget(self, per_call: f64, per_second: f64) -> Self {
+        Self { per_call: per_call.max(0.0), per_second: per_second.max(0.0), ..self }
+    }
+
+    /// Returns the wait before another attempt; `None` if there is to be none. `random` is from 0 to 1, `wall` is the
+    /// time of day.
+    pub(super) fn wait(
+        &self,
+        outcome: Outcome<'_>,
+        call: CallSoFar,
+        random: f64,
+        wall: SystemTime,
+    ) -> Option<Duration> {
+        let retry_after = match outcome {
+            Outcome::Status(status, headers) if self.statuses.contains(&status) && call.is_idempotent => {
+                parse_retry_after(headers, wall)
+            }
+            Outcome::NotSent => None,
+            Outcome::Unknown if call.is_idempotent => None,
+            _ => return None,
+        };
+        if call.attempts >= self.max_attempts || !call.is_replayable {
+            return None;
+        }
+        if retry_after.is_some_and(|retry_after| retry_after > self.max_retry_after) {
+            return None;
+        }
+        let doublings = call.attempts.saturating_sub(1);
+        let doubled = 2_u32.checked_pow(doublings).and_then(|factor| self.first_backoff.checked_mul(factor));
+        let backoff = doubled.unwrap_or(self.max_backoff).min(self.max_backoff).mul_f64(random);
+        Some(backoff.max(retry_after.unwrap_or_default()))
+    }
+}
+
+/// Parses a `Retry-After` header: seconds, or a date.
+fn parse_retry_after(headers: &HeaderMap, wall: SystemTime) -> Option<Duration> {
+    let text = headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
+    match text.parse::<u64>() {
+        Ok(seconds) => Some(Duration::from_secs(seconds)),
+        // A date in the past means now.
+        Err(_) => Some(httpdate::parse_http_date(text).ok()?.duration_since(wall).unwrap_or_default()),
+    }
+}
+
+/// The retries that a client may make at the moment.
+#[derive(Debug)]
+pub(super) struct Budget {
+    retries: f64,
+    /// The time up to which `per_second` was added.
+    updated_at: Instant,
+}
+
+/// The most retries that a budget holds.
+const MAX_SAVED: f64 = 100.0;
+/// The fewest retries that a budget begins with, unless it is empty for ever.
+const MIN_FIRST_SAVED: f64 = 5.0;
+
+impl Budget {
+    pub(super) fn new(policy: &RetryPolicy, now: Instant) -> Self {
+        let grows = policy.per_call > 0.0 || policy.per_second > 0.0;
+        let retries = if grows { policy.per_second.clamp(MIN_FIRST_SAVED, MAX_SAVED) } else { 0.0 };
+        Self { retries, updated_at: now }
+    }
+
+    /// Adds the share of a retry that a new call brings.
+    pub(super) fn deposit(&mut self, policy: &RetryPolicy, now: Instant) {
+        self.add(policy.per_call, policy, now);
+    }
+
+    /// Takes a retry out. Returns false if there is none left.
+    pub(super) fn withdraw(&mut self, policy: &RetryPolicy, now: Instant) -> bool {
+        self.add(0.0, policy, now);
+        if self.retries < 1.0 {
+            return false;
+        }
+        self.retries -= 1.0;
+        true
+    }
+
+    /// Adds `retries`, and those for the time since the last update.
+    fn add(&mut self, retries: f64, policy: &RetryPolicy, now: Instant) {
+        let seconds = now.saturating_duration_since(self.updated_at).as_secs_f64();
+        self.updated_at = self.updated_at.max(now);
+        self.retries = (self.retries + retries + seconds * policy.per_second).min(MAX_SAVED);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderValue;
+
+    use super::*;
+
+    const FIRST: CallSoFar = CallSoFar { attempts: 1, is_idempotent: true, is_replayable: true };
+    const EPOCH: SystemTime = SystemTime::UNIX_EPOCH;
+
+    fn ms(ms: u64) -> Duration {
+        Duration::from_millis(ms)
+    }
+
+    fn wait(outcome: Outcome<'_>, call: CallSoFar) -> Option<Duration> {
+        RetryPolicy::new().wait(outcome, call, 1.0, EPOCH)
+    }
+
+    fn with_retry_after(value: &'static str) -> HeaderMap {
+        HeaderMap::from_iter([(RETRY_AFTER, HeaderValue::from_static(value))])
+    }
+
+    #[test]
+    fn a_request_that_may_have_been_processed_is_retried_if_it_is_idempotent() {
+        let none = HeaderMap::new();
+        let busy = Outcome::Status(StatusCode::SERVICE_UNAVAILABLE, &none);
+        let post = CallSoFar { is_idempotent: false, ..FIRST };
+        assert_eq!([busy, Outcome::NotSent, Outcome::Unknown].map(|outcome| wait(outcome, FIRST)), [Some(ms(100)); 3]);
+        assert_eq!(
+            [busy, Outcome::NotSent, Outcome::Unknown].map(|outcome| wait(outcome, post)),
+            [None, Some(ms(100)), None]
+        );
+        assert_eq!(wait(Outcome::Final, FIRST), None);
+        for status in [200, 304, 400, 404, 409, 500, 501] {
+            let status = StatusCode::from_u16(status).unwrap();
+            assert_eq!(wait(Outcome::Status(status, &none), FIRST), None, "{status}");
+        }
+        assert_eq!(wait(busy, CallSoFar { is_replayable: false, ..FIRST }), None);
+    }
+
+    #[test]
+    fn the_backoff_doubles_is_random_and_ends() {
+        let policy = RetryPolicy::new().attempts(100);
+        let after = |attempts, random| {
+            policy.wait(Outcome::NotSent, CallSoFar { attempts, ..FIRST }, random, EPOCH).map(|wait| wait.as_millis())
+        };
+        assert_eq!(
+            [1, 2, 3, 7, 8, 40, 99].map(|n| after(n, 1.0).unwrap()),
+            [100, 200, 400, 6_400, 10_000, 10_000, 10_000]
+        );
+        assert_eq!((after(3, 0.0), after(3, 0.5)), (Some(0), Some(200)));
+        assert_eq!(after(100, 1.0), None);
+        for attempts in [0, 1] {
+            assert_eq!(RetryPolicy::new().attempts(attempts).wait(Outcome::NotSent, FIRST, 1.0, EPOCH), None);
+        }
+    }
+
+    #[test]
+    fn retry_after_is_seconds_or_a_date() {
+        let busy = |headers: &HeaderMap, wall| {
+            RetryPolicy::new().wait(Outcome::Status(StatusCode::TOO_MANY_REQUESTS, headers), FIRST, 1.0, wall)
+        };
+        assert_eq!(busy(&with_retry_after("7"), EPOCH), Some(ms(7_000)));
+        assert_eq!(busy(&with_retry_after("0"), EPOCH), Some(ms(100)), "the backoff is the shortest wait");
+        assert_eq!(busy(&with_retry_after("60"), EPOCH), Some(ms(60_000)));
+        assert_eq!(busy(&with_retry_after("61"), EPOCH), None, "longer than the limit");
+        let date = with_retry_after("Thu, 01 Jan 1970 00:00:30 GMT");
+        assert_eq!(busy(&date, EPOCH), Some(ms(30_000)));
+        assert_eq!(busy(&date, EPOCH + ms(20_000)), Some(ms(10_000)));
+        assert_eq!(busy(&date, EPOCH + ms(90_000)), Some(ms(100)), "a date in the past");
+        for nonsense in ["", "soon", "-1", "1.5", "99999999999999999999999"] {
+            assert_eq!(busy(&with_retry_after(nonsense), EPOCH), Some(ms(100)), "{nonsense}");
+        }
+    }
+
+    #[test]
+    fn the_budget_keeps_retries_of_an_outage_to_a_fifth() {
+        let policy = RetryPolicy::new();
+        let start = crate::clock::now();
+        let mut budget = Budget::new(&policy, start);
+        let mut retries = 0;
+        // 10,000 calls in 10 s, each of which would be retried twice.
+        for call in 0..10_000 {
+            let now = start + ms(call);
+            budget.deposit(&policy, now);
+            retries += (0..2).filter(|_| budget.withdraw(&policy, now)).count();
+        }
+        assert!((2_000..=2_010).contains(&retries), "a fifth, the first five, and one for ten seconds: {retries}");
+        let none = RetryPolicy::new().budget(0.0, 0.0);
+        assert!(!Budget::new(&none, start).withdraw(&none, start + ms(1_000_000)));
+        // Unused retries are kept, up to a limit.
+        let mut saved = Budget::new(&policy, start);
+        let later = start + ms(10_000_000);
+        assert_eq!((0..1_000).filter(|_| saved.withdraw(&policy, later)).count(), 100);
+    }
+}

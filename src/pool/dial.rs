@@ -1,0 +1,61 @@
+//! The seam between the pool and what it pools: a trait that opens, serves and closes connections.
+
+use std::hash::Hash;
+use std::sync::Arc;
+
+use tokio::task::AbortHandle;
+
+use super::driver::Slot;
+use super::state::{Addresses, Location, Speaks};
+use crate::trace::DialTrace;
+
+/// Opens connections for a pool.
+pub(crate) trait Dial: Send + Sync + Sized + 'static {
+    /// The identity of a host: requests with equal keys share connections.
+    type Key: Clone + Eq + Hash + Send + Sync + 'static;
+    /// A connection that is open and not served yet.
+    type Opened: Send;
+    /// A handle on a connection. Clones share the connection.
+    type Conn: Clone + Send + 'static;
+    type Error: Send + 'static;
+
+    /// Opens a connection. `trace` records the phases.
+    fn dial(
+        &self,
+        key: &Self::Key,
+        trace: &Arc<DialTrace>,
+    ) -> impl Future<Output = Result<Self::Opened, Self::Error>> + Send;
+
+    /// Takes a connection into service.
+    ///
+    /// The future serves it, in `task`, until its socket is closed or the task is aborted. `slot` must be dropped after the socket
+    /// is closed, and not before.
+    fn start(
+        &self,
+        opened: Self::Opened,
+        slot: Slot<Self>,
+        task: AbortHandle,
+    ) -> (Started<Self::Conn>, impl Future<Output = ()> + Send + Unpin + use<Self>);
+
+    /// Closes a connection that carries no request.
+    fn close(conn: &Self::Conn);
+
+    /// Returns the host and port by which limits are looked up.
+    fn address(key: &Self::Key) -> (String, u16);
+
+    /// Returns the protocol of a host, as far as it is known before the first connection.
+    fn speaks(&self, key: &Self::Key) -> Speaks;
+
+    /// Returns true if a dial failed because the process or the system has no more descriptors (EMFILE, ENFILE).
+    fn is_exhausted(error: &Self::Error) -> bool;
+
+    /// Returns the current DNS answers for a name.
+    fn answers(&self, name: &str) -> Vec<Addresses>;
+}
+
+/// A connection in service.
+pub(crate) struct Started<C> {
+    pub(crate) conn: C,
+    pub(crate) speaks: Speaks,
+    pub(crate) location: Option<Location>,
+}

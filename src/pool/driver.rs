@@ -1,0 +1,473 @@
+//! The driver around the pool's core: lock, decide, unlock, act.
+//!
+//! [`Driver::step`] is the only way to change the core. It performs the effects of a change after it has released the lock, because an
+//! effect may run foreign code: closing a connection, waking a request, spawning a task.
+
+use std::cell::Cell;
+use std::marker::PhantomData;
+use std::sync::{Arc, Weak};
+
+use tokio::runtime::{self, Handle};
+use tokio::sync::{Notify, oneshot};
+use tokio::task::AbortHandle;
+
+use super::config::PoolConfig;
+use super::dial::{Dial, Started};
+use super::dialling::{ConnectionTask, DialsInFlight};
+use super::state::{ConnId, Effect, Grant, LeaseEnd, Opened, Permit, PoolTypes, Profile, State, WaitFailure, WaiterId};
+use crate::clock::{Instant, Timed, TimerTask, now};
+use crate::trace::{self, CloseCause, DialTrace, Event, Hooks};
+
+/// The pool's core behind its lock, with everything that its effects need.
+pub(super) struct Driver<D: Dial> {
+    pub(super) dialer: Arc<D>,
+    pub(super) hooks: Hooks,
+    // If there are more threads than cores, one may be stopped while it holds the lock. The standard library's lock has all others
+    // sleep then, and wakes them one by one.
+    state: parking_lot::Mutex<Core<D>>,
+    pub(super) dials: DialsInFlight<D>,
+    alarm: TimerTask,
+    /// Notified when a drain is complete.
+    pub(super) drained: Notify,
+}
+
+/// The types of the driver that the core stores.
+pub(super) struct Driven<D>(PhantomData<D>);
+
+impl<D: Dial> PoolTypes for Driven<D> {
+    type Key = D::Key;
+    type Conn = PooledConn<D::Conn>;
+    type Waiter = WaiterHandle<D>;
+    type Error = FailedDial<D::Error>;
+    type Runtime = Option<runtime::Id>;
+}
+
+type Core<D> = State<Driven<D>>;
+
+/// A connection's handle, with the trace of its dial for the requests that waited for that.
+#[derive(Clone)]
+pub(super) struct PooledConn<C> {
+    pub(super) conn: C,
+    pub(super) dial: Option<Arc<DialTrace>>,
+}
+
+/// A dial that failed, or was lost without an error.
+pub(super) struct FailedDial<E> {
+    pub(super) error: Option<E>,
+    pub(super) trace: Arc<DialTrace>,
+}
+
+/// The answer to a request that waited.
+pub(super) type Answer<D> = Result<Grant<PooledConn<<D as Dial>::Conn>>, WaitFailure<FailedDial<<D as Dial>::Error>>>;
+
+/// The driver's side of a request that waits.
+pub(super) struct WaiterHandle<D: Dial> {
+    answer: oneshot::Sender<Answer<D>>,
+    /// The runtime the request waits on, where dials for it run.
+    runtime: Option<Handle>,
+}
+
+impl<D: Dial> WaiterHandle<D> {
+    /// Makes a handle on a request of the current runtime, and the receiver of its answer.
+    pub(super) fn new() -> (Self, oneshot::Receiver<Answer<D>>) {
+        let (answer, receiver) = oneshot::channel();
+        (Self { answer, runtime: Handle::try_current().ok() }, receiver)
+    }
+}
+
+thread_local! {
+    /// The pool whose effects this thread performs.
+    static PERFORMING: Cell<Performing> = const { Cell::new(Performing { pool: 0, has_more: false }) };
+}
+
+/// A pool whose effects a thread performs. The effects that these cause in turn are left to the same loop.
+#[derive(Clone, Copy)]
+struct Performing {
+    /// The pool's address.
+    pool: usize,
+    /// True if there are new effects.
+    has_more: bool,
+}
+
+/// An effect that was taken from the core.
+struct TakenEffect<D: Dial> {
+    effect: Effect<Driven<D>>,
+    /// The runtime for a dial, if its request has one.
+    runtime: Option<Handle>,
+    /// True if there are further effects.
+    has_more: bool,
+}
+
+impl<D: Dial> Driver<D> {
+    pub(super) fn new(config: PoolConfig, dialer: D, hooks: Hooks) -> Self {
+        let dialer = Arc::new(dialer);
+        let profiler = dialer.clone();
+        let limits = config.clone();
+        let state = State::new(&config, move |key| {
+            let (host, port) = D::address(key);
+            Profile { limits: limits.limits_for(&host, port), speaks: profiler.speaks(key) }
+        });
+        Self {
+            dialer,
+            hooks,
+            state: parking_lot::Mutex::new(state),
+            dials: DialsInFlight::default(),
+            alarm: TimerTask::default(),
+            drained: Notify::new(),
+        }
+    }
+
+    /// Locks the core, for reading: effects of a change would not be performed.
+    ///
+    /// A panic in the core, which would be a bug, does not poison it: its figures may be off, but failing every later request helps no
+    /// caller.
+    pub(super) fn lock(&self) -> parking_lot::MutexGuard<'_, Core<D>> {
+        self.state.lock()
+    }
+
+    /// Changes the core under the lock, and performs the effects of that outside of it.
+    pub(super) fn step<T>(self: &Arc<Self>, change: impl FnOnce(&mut Core<D>) -> T) -> T {
+        let pool = Arc::as_ptr(self).addr();
+        let is_performing = PERFORMING.get().pool == pool;
+        let (changed, first, before, next) = {
+            let mut state = self.lock();
+            let before = state.next_timeout();
+            let changed = change(&mut state);
+            let first = if is_performing {
+                PERFORMING.set(Performing { pool, has_more: state.has_effects() });
+                None
+            } else {
+                Self::take_effect(&mut state)
+            };
+            (changed, first, before, state.next_timeout())
+        };
+        if next == before {
+            TimerTask::ensure_running(self, next);
+        } else {
+            TimerTask::set(self, next);
+        }
+        if let Some(first) = first {
+            self.perform_all(first);
+        }
+        changed
+    }
+
+    /// Performs an effect and all that follow, those that it causes included.
+    fn perform_all(self: &Arc<Self>, mut next: TakenEffect<D>) {
+        let pool = Arc::as_ptr(self).addr();
+        let none = Performing { pool, has_more: false };
+        let _outer = RestorePerforming(PERFORMING.replace(none));
+        loop {
+            let TakenEffect { effect, runtime, has_more } = next;
+            self.perform(effect, runtime);
+            let caused = PERFORMING.replace(none);
+            if !has_more && !caused.has_more {
+                return;
+            }
+            // Another thread may have taken it.
+            let Some(another) = Self::take_effect(&mut self.lock()) else { return };
+            next = another;
+        }
+    }
+
+    /// Takes an effect, and stops before it is performed.
+    #[cfg(test)]
+    pub(super) fn take_effect_for_test(&self) -> Option<(Effect<Driven<D>>, Option<Handle>)> {
+        Self::take_effect(&mut self.lock()).map(|taken| (taken.effect, taken.runtime))
+    }
+
+    fn take_effect(state: &mut Core<D>) -> Option<TakenEffect<D>> {
+        let effect = state.next_effect()?;
+        let runtime = match &effect {
+            Effect::Dial(permit, _) => state.waiter_of(permit).and_then(|waiter| waiter.runtime.clone()),
+            _ => None,
+        };
+        Some(TakenEffect { effect, runtime, has_more: state.has_effects() })
+    }
+
+    /// Performs an effect.
+    pub(super) fn perform(self: &Arc<Self>, effect: Effect<Driven<D>>, runtime: Option<Handle>) {
+        match effect {
+            Effect::Dial(permit, key) => self.dial(permit, key, runtime),
+            Effect::Close(pooled) => D::close(&pooled.conn),
+            Effect::Deliver { waiter, grant } => {
+                // A request that left in the meantime passes the connection on.
+                if let Err(Ok(grant)) = waiter.answer.send(Ok(grant)) {
+                    self.release_unused(grant);
+                }
+            }
+            Effect::Fail { waiter, why } => {
+                let _ = waiter.answer.send(Err(why));
+            }
+            Effect::Retired(id, cause) => trace::connection_retired(&self.hooks, id.serial, cause),
+            Effect::AskDns(name) => self.report_answers(&name, true),
+            Effect::AbortDial(dial) => self.abort_if_unneeded(dial),
+            Effect::Drained => self.drained.notify_waiters(),
+        }
+    }
+
+    /// Releases a connection that its request did not use.
+    pub(super) fn release_unused(self: &Arc<Self>, grant: Grant<PooledConn<D::Conn>>) {
+        let Grant { token, conn, .. } = grant;
+        self.step(|state| state.release(now(), token, LeaseEnd::Unused));
+        drop(conn);
+    }
+
+    /// Reports the current DNS answers for a name. `is_new` is true if they replace those that the core knows.
+    fn report_answers(self: &Arc<Self>, name: &str, is_new: bool) {
+        for answer in self.dialer.answers(name) {
+            self.step(|state| state.dns_answered(now(), name, &answer, is_new));
+        }
+    }
+
+    /// Returns the trace of the dial in flight for a request.
+    pub(super) fn trace_of(&self, waiter: WaiterId) -> Option<Arc<DialTrace>> {
+        let dial = self.lock().dial_of(waiter)?;
+        self.dials.trace(dial)
+    }
+}
+
+// Dials: how they begin and end.
+impl<D: Dial> Driver<D> {
+    /// Begins a dial, in a task that will serve the connection.
+    fn dial(self: &Arc<Self>, permit: Permit, key: D::Key, runtime: Option<Handle>) {
+        let id = permit.id();
+        let trace = DialTrace::new(&self.hooks, id.serial);
+        self.dials.insert(trace.clone());
+        let guard = DialGuard { driver: Arc::downgrade(self), permit: Some(permit), trace };
+        // Without a runtime the dial is lost at once: the guard is dropped, and its request told.
+        if let Some(runtime) = runtime.or_else(|| Handle::try_current().ok()) {
+            let task = ConnectionTask::new(Self::run_dial(guard, self.dialer.clone(), key));
+            let task = runtime.spawn(task).abort_handle();
+            self.dials.set_task(id, task);
+        }
+        // Effects are performed outside of the lock: the one that aborts this dial may have been performed before the dial was in
+        // flight, and found nothing to abort.
+        self.abort_if_unneeded(id);
+    }
+
+    /// Aborts a dial that no request needs while the pool drains.
+    fn abort_if_unneeded(&self, dial: ConnId) {
+        let is_unneeded = self.lock().is_dial_unneeded(dial);
+        if is_unneeded {
+            self.dials.abort(dial);
+        }
+    }
+
+    /// Dials, and reports the outcome. Returns the future that serves the connection.
+    async fn run_dial(
+        mut guard: DialGuard<D>,
+        dialer: Arc<D>,
+        key: D::Key,
+    ) -> Option<impl Future<Output = ()> + Send + Unpin + use<D>> {
+        let outcome = dialer.dial(&key, &guard.trace).await;
+        let task = guard.task().await;
+        let Some(driver) = guard.driver.upgrade() else {
+            // The trace says that the connection opened, so it also says that it closed.
+            if outcome.is_ok() {
+                guard.permit = None;
+                guard.trace.emit(Event::Closed { cause: CloseCause::Asked });
+            }
+            return None;
+        };
+        match (outcome, task) {
+            (Ok(opened), Some(task)) => driver.dial_succeeded(guard, opened, task),
+            (Err(error), _) => {
+                driver.dial_failed(&mut guard, Some(error));
+                None
+            }
+            (Ok(_), None) => None,
+        }
+    }
+
+    /// Takes a connection into service and reports it to the core.
+    fn dial_succeeded(
+        self: &Arc<Self>,
+        mut guard: DialGuard<D>,
+        opened: D::Opened,
+        task: AbortHandle,
+    ) -> Option<impl Future<Output = ()> + Send + Unpin + use<D>> {
+        let id = guard.permit.as_ref().map(Permit::id)?;
+        let slot = Slot { driver: Arc::downgrade(self), hooks: self.hooks.clone(), id };
+        let (Started { conn, speaks, location }, serving) = self.dialer.start(opened, slot, task);
+        let name = location.as_ref().map(|location| location.name.clone());
+        let permit = guard.permit.take()?;
+        let opened = Opened {
+            fresh: PooledConn { conn: conn.clone(), dial: Some(guard.trace.clone()) },
+            conn: PooledConn { conn, dial: None },
+            speaks,
+            location,
+            runtime: current_runtime(),
+        };
+        let wants_answers = self.step(|state| state.dial_succeeded(now(), permit, opened));
+        if let Some(name) = name
+            && wants_answers
+        {
+            self.report_answers(&name, false);
+        }
+        self.dials.remove(id.serial, Ok(()));
+        Some(serving)
+    }
+
+    /// Reports a dial that failed, or was lost without an error.
+    fn dial_failed(self: &Arc<Self>, guard: &mut DialGuard<D>, error: Option<D::Error>) {
+        let Some(permit) = guard.permit.take() else { return };
+        let number = permit.id().serial;
+        if error.as_ref().is_some_and(D::is_exhausted) {
+            guard.trace.emit(Event::DialPostponed);
+            self.step(|state| state.dial_postponed(now(), permit));
+            return self.dials.remove(number, Err(None));
+        }
+        guard.trace.emit(Event::DialFailed);
+        let is_lost = error.is_none();
+        let failed = FailedDial { error, trace: guard.trace.clone() };
+        let unclaimed = self.step(|state| state.dial_failed(now(), permit, failed));
+        if is_lost {
+            self.dials.remove_lost(number);
+        } else {
+            self.dials.remove(number, Err(unclaimed.and_then(|failed| failed.error)));
+        }
+    }
+}
+
+impl<D: Dial> Drop for Driver<D> {
+    fn drop(&mut self) {
+        self.dials.abort_all();
+    }
+}
+
+impl<D: Dial> Timed for Driver<D> {
+    fn timer_task(&self) -> &TimerTask {
+        &self.alarm
+    }
+
+    fn other_runtime(&self, not: runtime::Id) -> Option<Handle> {
+        let state = self.lock();
+        let mut runtimes = state.waiters().filter_map(|waiter| waiter.runtime.as_ref());
+        runtimes.find(|runtime| runtime.id() != not).cloned()
+    }
+
+    fn handle_timeout(self: &Arc<Self>, now: Instant) -> Option<Instant> {
+        self.step(|state| {
+            state.handle_timeout(now);
+            state.next_timeout()
+        })
+    }
+}
+
+/// Returns the runtime that this is called on.
+pub(super) fn current_runtime() -> Option<runtime::Id> {
+    Handle::try_current().ok().map(|runtime| runtime.id())
+}
+
+/// A guard that restores the pool whose effects this thread performed before.
+struct RestorePerforming(Performing);
+
+impl Drop for RestorePerforming {
+    fn drop(&mut self) {
+        PERFORMING.set(self.0);
+    }
+}
+
+/// A guard that reports a dial as lost if it is dropped before the dial has ended, with its runtime or by a panic.
+struct DialGuard<D: Dial> {
+    driver: Weak<Driver<D>>,
+    /// The permit, until the end of the dial is reported.
+    permit: Option<Permit>,
+    trace: Arc<DialTrace>,
+}
+
+impl<D: Dial> DialGuard<D> {
+    /// Returns the dial's task, which another thread may be about to note. `None` if the pool is gone.
+    async fn task(&self) -> Option<AbortHandle> {
+        loop {
+            let driver = self.driver.upgrade()?;
+            let task = driver.dials.task(self.trace.connection())?;
+            drop(driver);
+            if task.is_some() {
+                return task;
+            }
+            tokio::task::yield_now().await;
+        }
+    }
+}
+
+impl<D: Dial> Drop for DialGuard<D> {
+    fn drop(&mut self) {
+        if self.permit.is_none() {
+            return;
+        }
+        match self.driver.upgrade() {
+            Some(driver) => driver.dial_failed(self, None),
+            None => drop(self.trace.emit(Event::DialFailed)),
+        }
+    }
+}
+
+/// The slot of a connection. Its holder serves the connection, and drops the slot when the socket is closed.
+pub(crate) struct Slot<D: Dial> {
+    driver: Weak<Driver<D>>,
+    hooks: Hooks,
+    id: ConnId,
+}
+
+impl<D: Dial> Slot<D> {
+    /// Returns the connection's number.
+    pub(crate) fn connection(&self) -> u64 {
+        self.id.serial
+    }
+
+    /// Returns a reporter of the connection's capacity.
+    pub(crate) fn capacity_reporter(&self) -> CapacityReporter<D> {
+        CapacityReporter { driver: self.driver.clone(), id: self.id }
+    }
+}
+
+impl<D: Dial> Drop for Slot<D> {
+    fn drop(&mut self) {
+        let cause = match self.driver.upgrade() {
+            Some(driver) => driver.step(|state| state.socket_closed(now(), self.id)),
+            None => CloseCause::Asked,
+        };
+        trace::connection_closed(&self.hooks, self.id.serial, cause);
+    }
+}
+
+/// A reporter to the pool of the number of requests that a connection takes.
+pub(crate) struct CapacityReporter<D: Dial> {
+    driver: Weak<Driver<D>>,
+    id: ConnId,
+}
+
+impl<D: Dial> CapacityReporter<D> {
+    /// Reports the number of concurrent requests that the peer allows.
+    pub(crate) fn announce_streams(&self, streams: usize) {
+        if let Some(driver) = self.driver.upgrade() {
+            driver.step(|state| state.announce_streams(now(), self.id, streams));
+        }
+    }
+
+    /// Reports that the peer takes no more requests.
+    pub(crate) fn take_no_more(&self) {
+        self.retire(CloseCause::PeerAsked);
+    }
+
+    /// Reports that the runtime which serves the connection ends. The pool hears it before the socket is closed, and does not
+    /// take that for a close by the peer.
+    pub(crate) fn abandon(&self) {
+        self.retire(CloseCause::Asked);
+    }
+
+    fn retire(&self, cause: CloseCause) {
+        if let Some(driver) = self.driver.upgrade() {
+            driver.step(|state| state.retire(now(), self.id, cause));
+        }
+    }
+
+    /// Reports that the peer takes no more requests, and asks for fewer of them (ENHANCE_YOUR_CALM, RFC 9113 §7).
+    pub(crate) fn back_off(&self) {
+        if let Some(driver) = self.driver.upgrade() {
+            driver.step(|state| state.back_off(now(), self.id, fastrand::f64()));
+        }
+    }
+}

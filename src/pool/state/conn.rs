@@ -1,0 +1,213 @@
+//! The record of a connection: its dial, its streams, its age. A core.
+
+use std::time::Duration;
+
+use super::types::{ConnId, Location, Opened, PoolTypes, Speaks};
+use crate::clock::Instant;
+use crate::list::{Linked, Links};
+use crate::trace::CloseCause;
+
+/// The number of the lists of a host's connections: the idle ones, those with a free stream, the unclaimed dials.
+pub(super) const BY_HOST: usize = 0;
+/// The number of the lists by age: the idle connections of all hosts, and the dials in a host's window.
+pub(super) const BY_AGE: usize = 1;
+
+/// A connection, from the start of its dial until its socket is closed and its last lease has ended.
+pub(super) struct Conn<T: PoolTypes> {
+    pub(super) host: usize,
+    pub(super) serial: u64,
+    /// True while the socket may be open.
+    pub(super) holds_slot: bool,
+    /// The reason why it takes no more requests, once it does not.
+    pub(super) end_cause: Option<CloseCause>,
+    pub(super) stage: Stage<T>,
+    links: [Links; 2],
+}
+
+/// The stage of a connection's life.
+pub(super) enum Stage<T: PoolTypes> {
+    Dialling(Dialling),
+    Open(OpenConn<T>),
+    Closing,
+}
+
+/// A connection that is being dialled.
+pub(super) struct Dialling {
+    /// The request that the dial is paired with.
+    pub(super) waiter: Option<usize>,
+    pub(super) since: Instant,
+    /// True if it has taken so long that it no longer counts against the window.
+    pub(super) is_slow: bool,
+    /// True if it began before a request needed it.
+    pub(super) is_ahead: bool,
+    /// The number of streams the peer announced before the pool learned that the connection is open.
+    pub(super) announced: Option<usize>,
+}
+
+/// An open connection.
+pub(super) struct OpenConn<T: PoolTypes> {
+    pub(super) conn: T::Conn,
+    /// The handle for requests that waited for the dial, until the first request is over.
+    pub(super) fresh: Option<T::Conn>,
+    pub(super) is_http2: bool,
+    pub(super) streams: Streams,
+    /// The number of requests it has carried, those in progress included.
+    pub(super) requests: u64,
+    /// True if its last lease ended without being used.
+    pub(super) was_unused: bool,
+    /// The time it was opened, or released last.
+    pub(super) used_at: Instant,
+    /// The end of its lifetime.
+    pub(super) expires: Option<Instant>,
+    /// The reason why it is to end once there is room for another connection.
+    pub(super) due: Option<CloseCause>,
+    pub(super) listed: Listed,
+    pub(super) location: Option<Location>,
+    /// The runtime that serves it.
+    pub(super) runtime: T::Runtime,
+}
+
+/// The concurrent requests of a connection.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Streams {
+    pub(super) allowed: usize,
+    pub(super) taken: usize,
+    /// True if the peer speaks HTTP/2 and has not announced yet how many it allows.
+    pub(super) is_unannounced: bool,
+}
+
+/// The list of its host in which an open connection stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Listed {
+    No,
+    Idle,
+    Shared,
+}
+
+impl<T: PoolTypes> Linked<BY_HOST> for Conn<T> {
+    fn links(&self) -> &Links {
+        &self.links[BY_HOST]
+    }
+
+    fn links_mut(&mut self) -> &mut Links {
+        &mut self.links[BY_HOST]
+    }
+}
+
+impl<T: PoolTypes> Linked<BY_AGE> for Conn<T> {
+    fn links(&self) -> &Links {
+        &self.links[BY_AGE]
+    }
+
+    fn links_mut(&mut self) -> &mut Links {
+        &mut self.links[BY_AGE]
+    }
+}
+
+impl<T: PoolTypes> Conn<T> {
+    /// A connection whose dial begins now. It holds a slot.
+    pub(super) fn new(now: Instant, host: usize, serial: u64) -> Self {
+        let dialling = Dialling { waiter: None, since: now, is_slow: false, is_ahead: false, announced: None };
+        let stage = Stage::Dialling(dialling);
+        Self { host, serial, holds_slot: true, end_cause: None, stage, links: Default::default() }
+    }
+
+    /// Returns the connection's id, given its index.
+    #[inline]
+    pub(super) fn id(&self, index: usize) -> ConnId {
+        ConnId { index, serial: self.serial }
+    }
+
+    /// Returns the open connection. Panics in any other stage.
+    #[inline]
+    pub(super) fn open(&self) -> &OpenConn<T> {
+        match &self.stage {
+            Stage::Open(open) => open,
+            _ => unreachable!("the connection is open"),
+        }
+    }
+
+    /// Returns the open connection. Panics in any other stage.
+    #[inline]
+    pub(super) fn open_mut(&mut self) -> &mut OpenConn<T> {
+        match &mut self.stage {
+            Stage::Open(open) => open,
+            _ => unreachable!("the connection is open"),
+        }
+    }
+
+    /// Returns the dial in flight. Panics in any other stage.
+    pub(super) fn dialling(&self) -> &Dialling {
+        match &self.stage {
+            Stage::Dialling(dialling) => dialling,
+            _ => unreachable!("the connection is being dialled"),
+        }
+    }
+
+    /// Returns the dial in flight. Panics in any other stage.
+    pub(super) fn dialling_mut(&mut self) -> &mut Dialling {
+        match &mut self.stage {
+            Stage::Dialling(dialling) => dialling,
+            _ => unreachable!("the connection is being dialled"),
+        }
+    }
+
+    /// Returns true if a dial is in flight that is paired with no request.
+    pub(super) fn is_unclaimed_dial(&self) -> bool {
+        matches!(self.stage, Stage::Dialling(Dialling { waiter: None, .. }))
+    }
+
+    /// Returns true if another request can use the open connection.
+    #[inline]
+    pub(super) fn has_free_stream(&self) -> bool {
+        let streams = self.open().streams;
+        self.end_cause.is_none() && streams.taken < streams.allowed
+    }
+}
+
+impl<T: PoolTypes> OpenConn<T> {
+    /// A connection that opens now, without requests. `announced` is the number of streams its peer allows, if that is known.
+    pub(super) fn new(now: Instant, opened: Opened<T>, announced: Option<usize>, expires: Option<Instant>) -> Self {
+        let Opened { fresh, conn, speaks, location, runtime } = opened;
+        let is_http2 = speaks == Speaks::Http2;
+        let announced = announced.filter(|_| is_http2);
+        let streams =
+            Streams { allowed: announced.unwrap_or(1), taken: 0, is_unannounced: is_http2 && announced.is_none() };
+        Self {
+            conn,
+            fresh: Some(fresh),
+            is_http2,
+            streams,
+            requests: 0,
+            was_unused: false,
+            used_at: now,
+            expires,
+            due: None,
+            listed: Listed::No,
+            location,
+            runtime,
+        }
+    }
+}
+
+/// Returns `time` give or take a tenth, which depends on the connection's number alone.
+pub(super) fn jittered(time: Duration, serial: u64) -> Duration {
+    // The golden ratio's multiples are spread evenly (Knuth, TAOCP vol. 3, §6.4).
+    let spread = serial.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 54;
+    let tenth = time / 10;
+    time.saturating_sub(tenth).saturating_add(tenth / 512 * spread as u32)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lifetimes_are_spread_evenly_over_a_tenth_more_or_less() {
+        let second = Duration::from_secs(1);
+        let jittered: Vec<_> = (1..1_000).map(|serial| jittered(second, serial).as_millis()).collect();
+        assert!(jittered.iter().all(|time| (900..=1_100).contains(time)));
+        let is_hit = |from: u128| jittered.iter().any(|time| (from..from + 50).contains(time));
+        assert!([900, 950, 1_000, 1_050].into_iter().all(is_hit));
+    }
+}

@@ -1,0 +1,506 @@
+//! All connections of the pool: their stages, streams, lists and counters. A core.
+//!
+//! Every method keeps a connection's record, its host's figures and the pool's figures in step. The decisions are made elsewhere.
+
+use std::ops::Index;
+use std::time::Duration;
+
+use slab::Slab;
+
+use super::conn::{BY_AGE, BY_HOST, Conn, Listed, OpenConn, Stage, jittered};
+use super::counters::{Counters, Totals};
+use super::host::Host;
+use super::types::{ConnId, Grant, LeaseEnd, LeaseToken, Opened, PoolTypes};
+use crate::clock::Instant;
+use crate::list::List;
+use crate::trace::CloseCause;
+
+/// The connections of all hosts, dials included.
+pub(super) struct Connections<T: PoolTypes> {
+    slab: Slab<Conn<T>>,
+    /// The idle ones, the most recently used in front.
+    idle: List<BY_AGE>,
+    max_idle: usize,
+    /// The figures about connections; those about slots and requests are kept elsewhere.
+    pub(super) counters: Counters,
+}
+
+/// A request's conditions for an open connection.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Search<R> {
+    /// The runtime of the request, whose connections it gets rather than others.
+    pub(super) runtime: R,
+    /// True if it takes only connections of its runtime.
+    pub(super) own_runtime_only: bool,
+    /// The connection on which its last attempt failed.
+    pub(super) failed_on: Option<u64>,
+    /// The time that a used HTTP/1 connection must have been idle for it.
+    pub(super) rest: Option<Duration>,
+}
+
+/// The most connections examined for one of the request's own runtime. Mostly there is one runtime.
+const MOST_EXAMINED: usize = 16;
+
+impl<T: PoolTypes> Index<usize> for Connections<T> {
+    type Output = Conn<T>;
+
+    #[inline]
+    fn index(&self, index: usize) -> &Conn<T> {
+        &self.slab[index]
+    }
+}
+
+// Reading.
+impl<T: PoolTypes> Connections<T> {
+    /// No connections, of which at most `max_idle` may be idle.
+    pub(super) fn new(max_idle: usize) -> Self {
+        Self { slab: Slab::new(), idle: List::default(), max_idle, counters: Counters::default() }
+    }
+
+    #[inline]
+    pub(super) fn open(&self, id: usize) -> &OpenConn<T> {
+        self.slab[id].open()
+    }
+
+    pub(super) fn id(&self, index: usize) -> ConnId {
+        self.slab[index].id(index)
+    }
+
+    /// Returns the connection with this id, unless it is gone.
+    pub(super) fn get(&self, id: ConnId) -> Option<&Conn<T>> {
+        self.slab.get(id.index).filter(|conn| conn.serial == id.serial)
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (usize, &Conn<T>)> {
+        self.slab.iter()
+    }
+
+    /// Returns the number of idle connections.
+    pub(super) fn idle_count(&self) -> usize {
+        self.idle.len()
+    }
+
+    /// Returns the most connections that may be idle.
+    pub(super) fn max_idle(&self) -> usize {
+        self.max_idle
+    }
+
+    /// Returns the least recently used idle connection.
+    pub(super) fn oldest_idle(&self) -> Option<usize> {
+        self.idle.back()
+    }
+
+    /// Returns the request that a dial is paired with.
+    pub(super) fn waiter_of(&self, id: usize) -> Option<usize> {
+        match &self.slab[id].stage {
+            Stage::Dialling(dialling) => dialling.waiter,
+            _ => None,
+        }
+    }
+
+    /// Finds a connection with a free stream.
+    ///
+    /// Connections of the request's own runtime are preferred, then busy ones, then the most recently used. A resend never gets the
+    /// connection on which it failed, and gets an idle one only during a pause that the server asked for.
+    pub(super) fn find(&self, now: Instant, host: &Host<T::Key>, search: &Search<T::Runtime>) -> Option<usize> {
+        let is_own = |id: &usize| self.open(*id).runtime == search.runtime;
+        let shared = self.find_shared(host, search);
+        if shared.as_ref().is_some_and(is_own) {
+            return shared;
+        }
+        let idle = self.find_idle(now, host, search);
+        let own_idle = idle.filter(is_own);
+        if search.own_runtime_only { own_idle } else { own_idle.or(shared).or(idle) }
+    }
+
+    /// Finds a busy connection.
+    fn find_shared(&self, host: &Host<T::Key>, search: &Search<T::Runtime>) -> Option<usize> {
+        self.nearest(&host.conns.shared, search.runtime, |conn| Some(conn.serial) != search.failed_on)
+    }
+
+    /// Finds an idle connection.
+    fn find_idle(&self, now: Instant, host: &Host<T::Key>, search: &Search<T::Runtime>) -> Option<usize> {
+        // A resend does not trust idle connections. During a pause that the server asked for, there will be no others.
+        if search.failed_on.is_some() && host.dials.paused_until.is_none() {
+            return None;
+        }
+        self.nearest(&host.conns.idle, search.runtime, |conn| {
+            let open = conn.open();
+            let idle_for = |rest| now.saturating_duration_since(open.used_at) >= rest;
+            let has_rested = open.is_http2 || search.rest.is_none_or(idle_for);
+            // A connection whose peer allows no request at the moment stays idle.
+            open.streams.allowed > 0 && has_rested && Some(conn.serial) != search.failed_on
+        })
+    }
+
+    /// Returns the first connection of a list that fits, or one not far behind it that `runtime` serves.
+    fn nearest(&self, list: &List<BY_HOST>, runtime: T::Runtime, fits: impl Fn(&Conn<T>) -> bool) -> Option<usize> {
+        let behind = |id: &usize| list.after(&self.slab, *id);
+        let mut fitting = std::iter::successors(list.front(), behind).filter(|id| fits(&self.slab[*id])).peekable();
+        let first = *fitting.peek()?;
+        let own = fitting.take(MOST_EXAMINED).find(|id| self.open(*id).runtime == runtime);
+        Some(own.unwrap_or(first))
+    }
+}
+
+// The dial.
+impl<T: PoolTypes> Connections<T> {
+    /// Adds a connection whose dial begins now, not paired with a request yet. `index` is its host's.
+    pub(super) fn begin_dial(&mut self, now: Instant, serial: u64, index: usize, host: &mut Host<T::Key>) -> usize {
+        let id = self.slab.insert(Conn::new(now, index, serial));
+        host.conns.records += 1;
+        host.conns.slots += 1;
+        host.conns.usable += 1;
+        host.dials.in_flight += 1;
+        host.dials.in_window.push_back(&mut self.slab, id);
+        self.counters.dialling += 1;
+        id
+    }
+
+    /// Pairs a dial with a request, or with none.
+    pub(super) fn set_waiter(&mut self, dial: usize, waiter: Option<usize>) {
+        self.slab[dial].dialling_mut().waiter = waiter;
+    }
+
+    /// Lists a dial as unclaimed.
+    pub(super) fn add_unclaimed(&mut self, host: &mut Host<T::Key>, dial: usize) {
+        host.dials.unclaimed.push_front(&mut self.slab, dial);
+    }
+
+    /// Removes a dial from the unclaimed ones.
+    pub(super) fn remove_unclaimed(&mut self, host: &mut Host<T::Key>, dial: usize) {
+        host.dials.unclaimed.remove(&mut self.slab, dial);
+    }
+
+    /// Marks a dial as begun before a request needed it.
+    pub(super) fn mark_ahead(&mut self, dial: usize) {
+        self.slab[dial].dialling_mut().is_ahead = true;
+    }
+
+    /// Takes a dial that has become slow out of its host's window.
+    pub(super) fn mark_slow(&mut self, host: &mut Host<T::Key>, dial: usize) {
+        host.dials.in_window.remove(&mut self.slab, dial);
+        self.slab[dial].dialling_mut().is_slow = true;
+        host.probe_more();
+    }
+
+    /// Counts a dial as over. Its record stays.
+    pub(super) fn end_dial(&mut self, host: &mut Host<T::Key>, id: usize) {
+        self.counters.dialling -= 1;
+        host.dials.in_flight -= 1;
+        if !self.slab[id].dialling().is_slow {
+            host.dials.in_window.remove(&mut self.slab, id);
+        }
+    }
+
+    /// Removes a dial that came to nothing. Returns true if it held a slot.
+    pub(super) fn remove_dial(&mut self, host: &mut Host<T::Key>, id: usize) -> bool {
+        self.end_dial(host, id);
+        self.end(host, id, CloseCause::Unfinished);
+        let held_slot = self.free_slot(host, id);
+        self.slab.remove(id);
+        host.conns.records -= 1;
+        held_slot
+    }
+
+    /// Turns a dial that has ended into an open connection without requests.
+    pub(super) fn admit(&mut self, now: Instant, host: &mut Host<T::Key>, id: usize, opened: Opened<T>) {
+        let conn = &mut self.slab[id];
+        let (announced, is_ahead) = (conn.dialling().announced, conn.dialling().is_ahead);
+        let is_usable = conn.end_cause.is_none();
+        host.speaks = opened.speaks;
+        if is_ahead || !host.queue.is_empty() {
+            host.dials.window.grow(now, host.limits.max_dials);
+        }
+        let expires = now.checked_add(jittered(host.limits.lifetime, conn.serial));
+        let mut open = OpenConn::new(now, opened, announced, expires);
+        open.streams.is_unannounced &= is_usable;
+        host.conns.unannounced += usize::from(open.streams.is_unannounced);
+        host.conns.http1 += usize::from(!open.is_http2 && is_usable);
+        conn.stage = Stage::Open(open);
+    }
+}
+
+// Streams.
+impl<T: PoolTypes> Connections<T> {
+    /// Takes a stream of a connection. Also returns true if this is the last request that the connection may carry.
+    pub(super) fn take_stream(&mut self, now: Instant, host: &mut Host<T::Key>, id: usize) -> (Grant<T::Conn>, bool) {
+        let token = LeaseToken { id: self.id(id), since: now };
+        let open = self.slab[id].open_mut();
+        let is_first = open.streams.taken == 0;
+        let idle = if is_first { now.saturating_duration_since(open.used_at) } else { Duration::ZERO };
+        let grant = Grant { token, conn: open.conn.clone(), requests: open.requests, idle, freed: false };
+        open.streams.taken += 1;
+        open.requests += 1;
+        let is_full = open.streams.taken >= open.streams.allowed;
+        let is_last = open.requests >= host.limits.max_requests;
+        self.counters.leased += 1;
+        self.counters.busy += usize::from(is_first);
+        host.conns.leased += 1;
+        host.conns.busy += usize::from(is_first);
+        self.count(host, |totals| totals.reused += u64::from(grant.requests > 0));
+        if is_first || is_full {
+            self.unlist(host, id);
+        }
+        if is_first && !is_full {
+            self.list(host, id);
+        }
+        (grant, is_last)
+    }
+
+    /// Gives a stream back.
+    pub(super) fn give_back_stream(&mut self, now: Instant, host: &mut Host<T::Key>, id: usize, end: LeaseEnd) {
+        let open = self.slab[id].open_mut();
+        open.streams.taken -= 1;
+        open.fresh = None;
+        let is_free = open.streams.taken == 0;
+        open.was_unused = end == LeaseEnd::Unused && is_free;
+        if end != LeaseEnd::Unused {
+            open.used_at = now;
+        }
+        if is_free {
+            self.stop_retiring(id);
+        }
+        self.counters.leased -= 1;
+        self.counters.busy -= usize::from(is_free);
+        host.conns.leased -= 1;
+        host.conns.busy -= usize::from(is_free);
+    }
+
+    /// Sets the number of streams that the peer allows. Returns true if the connection is open.
+    pub(super) fn announce_streams(&mut self, host: &mut Host<T::Key>, id: usize, streams: usize) -> bool {
+        let most = host.limits.max_streams;
+        host.conns.streams_per_conn = streams.clamp(1, most);
+        match &mut self.slab[id].stage {
+            Stage::Dialling(dialling) => {
+                dialling.announced = Some(streams.min(most));
+                false
+            }
+            Stage::Open(open) => {
+                open.streams.allowed = streams.min(most);
+                self.stop_expecting_streams(host, id);
+                true
+            }
+            Stage::Closing => false,
+        }
+    }
+
+    /// No longer expects a connection's peer to announce its streams.
+    fn stop_expecting_streams(&mut self, host: &mut Host<T::Key>, id: usize) {
+        if let Stage::Open(open) = &mut self.slab[id].stage
+            && open.streams.is_unannounced
+        {
+            open.streams.is_unannounced = false;
+            host.conns.unannounced -= 1;
+        }
+    }
+}
+
+// The end.
+impl<T: PoolTypes> Connections<T> {
+    /// Has a connection end as soon as there is room for another one.
+    pub(super) fn set_due(&mut self, id: usize, cause: CloseCause) {
+        if let Stage::Open(open) = &mut self.slab[id].stage {
+            open.due.get_or_insert(cause);
+        }
+    }
+
+    /// Lets a connection take no more requests. Returns true if it still carries some, which is worth a report.
+    pub(super) fn end(&mut self, host: &mut Host<T::Key>, id: usize, cause: CloseCause) -> bool {
+        let conn = &mut self.slab[id];
+        if conn.end_cause.is_some() {
+            return false;
+        }
+        conn.end_cause = Some(cause);
+        host.conns.usable -= 1;
+        let Stage::Open(open) = &conn.stage else { return false };
+        let is_retiring = open.streams.taken > 0 && conn.holds_slot;
+        host.conns.http1 -= usize::from(!open.is_http2);
+        self.stop_expecting_streams(host, id);
+        if is_retiring {
+            self.counters.retiring += 1;
+            self.counters.yielding += usize::from(cause == CloseCause::MadeRoom);
+        }
+        self.unlist(host, id);
+        is_retiring
+    }
+
+    /// Counts a connection as no longer retiring: its last request is over, or its socket is closed.
+    fn stop_retiring(&mut self, id: usize) {
+        let conn = &self.slab[id];
+        if let Some(cause) = conn.end_cause
+            && conn.holds_slot
+        {
+            self.counters.retiring -= 1;
+            self.counters.yielding -= usize::from(cause == CloseCause::MadeRoom);
+        }
+    }
+
+    /// Gives up a connection without requests, and returns what it was. Its slot is free when its socket is closed.
+    pub(super) fn begin_closing(&mut self, id: usize) -> Option<OpenConn<T>> {
+        match std::mem::replace(&mut self.slab[id].stage, Stage::Closing) {
+            Stage::Open(open) => {
+                self.counters.closing += 1;
+                Some(open)
+            }
+            _ => None,
+        }
+    }
+
+    /// Ends a connection whose socket is closed, at whatever stage. Returns true if it held a slot.
+    pub(super) fn lose_socket(&mut self, host: &mut Host<T::Key>, id: usize) -> bool {
+        if let Stage::Open(open) = &self.slab[id].stage
+            && open.streams.taken > 0
+        {
+            self.stop_retiring(id);
+        }
+        let held_slot = self.free_slot(host, id);
+        self.end(host, id, CloseCause::Peer);
+        held_slot
+    }
+
+    fn free_slot(&mut self, host: &mut Host<T::Key>, id: usize) -> bool {
+        let held_slot = std::mem::take(&mut self.slab[id].holds_slot);
+        host.conns.slots -= usize::from(held_slot);
+        held_slot
+    }
+
+    /// Removes a connection that is given up and whose socket is closed.
+    pub(super) fn remove_if_closed(&mut self, host: &mut Host<T::Key>, id: usize) {
+        let conn = &self.slab[id];
+        if !conn.holds_slot && matches!(conn.stage, Stage::Closing) {
+            self.counters.closing -= 1;
+            self.slab.remove(id);
+            host.conns.records -= 1;
+        }
+    }
+}
+
+// Lists and counters.
+impl<T: PoolTypes> Connections<T> {
+    /// Puts an open connection that stands in no list where it belongs.
+    pub(super) fn list(&mut self, host: &mut Host<T::Key>, id: usize) {
+        let conn = &mut self.slab[id];
+        if conn.end_cause.is_some() {
+            return;
+        }
+        let open = conn.open_mut();
+        if open.streams.taken == 0 {
+            open.listed = Listed::Idle;
+            self.list_idle(host, id);
+        } else if open.streams.taken < open.streams.allowed {
+            open.listed = Listed::Shared;
+            host.conns.shared.push_front(&mut self.slab, id);
+        }
+    }
+
+    fn list_idle(&mut self, host: &mut Host<T::Key>, id: usize) {
+        if !self.open(id).was_unused {
+            host.conns.idle.push_front(&mut self.slab, id);
+            self.idle.push_front(&mut self.slab, id);
+            return;
+        }
+        // It was not used since it was taken, so it is the next to close. The lists are in the order of that.
+        if let Some(oldest) = host.conns.idle.back() {
+            let used_at = self.open(oldest).used_at;
+            let open = self.slab[id].open_mut();
+            open.used_at = open.used_at.min(used_at);
+        }
+        host.conns.idle.push_back(&mut self.slab, id);
+        self.idle.push_back(&mut self.slab, id);
+    }
+
+    /// Takes an open connection off its list.
+    pub(super) fn unlist(&mut self, host: &mut Host<T::Key>, id: usize) {
+        match std::mem::replace(&mut self.slab[id].open_mut().listed, Listed::No) {
+            Listed::No => {}
+            Listed::Shared => host.conns.shared.remove(&mut self.slab, id),
+            Listed::Idle => {
+                host.conns.idle.remove(&mut self.slab, id);
+                self.idle.remove(&mut self.slab, id);
+            }
+        }
+    }
+
+    /// Returns the connection behind another one in a list.
+    #[cfg(test)]
+    pub(super) fn after<const L: usize>(&self, list: &List<L>, id: usize) -> Option<usize>
+    where
+        Conn<T>: crate::list::Linked<L>,
+    {
+        list.after(&self.slab, id)
+    }
+
+    /// Returns true if there is no connection and no dial.
+    #[cfg(test)]
+    pub(super) fn is_empty(&self) -> bool {
+        self.slab.is_empty()
+    }
+
+    /// Counts for a host and for the pool.
+    pub(super) fn count(&mut self, host: &mut Host<T::Key>, count: impl Fn(&mut Totals)) {
+        count(&mut self.counters.totals);
+        count(&mut host.totals);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::TestTypes;
+    use super::super::types::{Profile, Speaks};
+    use super::*;
+    use crate::pool::config::PoolConfig;
+
+    /// A host and an open connection of it, number 0.
+    fn open(config: &PoolConfig, speaks: Speaks) -> (Connections<TestTypes>, Host<u8>, Instant) {
+        let now = crate::clock::now();
+        let mut host = Host::new(now, 1, Profile { limits: config.limits_for("", 0), speaks }, None);
+        let mut conns = Connections::new(usize::MAX);
+        let id = conns.begin_dial(now, 1, 0, &mut host);
+        assert_eq!((conns.counters.dialling, host.conns.slots, host.open_conns()), (1, 1, 0));
+        conns.end_dial(&mut host, id);
+        conns.admit(now, &mut host, id, Opened { fresh: 7, conn: 7, speaks, location: None, runtime: 0 });
+        conns.list(&mut host, id);
+        (conns, host, now)
+    }
+
+    #[test]
+    fn an_http1_connection_is_idle_or_busy() {
+        let (mut conns, mut host, now) = open(&PoolConfig::new().max_requests_per_connection(2), Speaks::Http1);
+        assert_eq!((conns.oldest_idle(), host.conns.http1, host.conns.idle.len()), (Some(0), 1, 1));
+        for expected in [false, true] {
+            let (grant, is_last) = conns.take_stream(now, &mut host, 0);
+            assert_eq!((grant.conn, is_last, conns.idle_count()), (7, expected, 0));
+            assert_eq!((conns.counters.busy, host.conns.leased, host.conns.shared.len()), (1, 1, 0));
+            conns.give_back_stream(now, &mut host, 0, LeaseEnd::Kept { keep_alive: None });
+            conns.list(&mut host, 0);
+        }
+        assert_eq!((conns.counters.busy, conns.idle_count(), conns.counters.totals.reused), (0, 1, 1));
+    }
+
+    #[test]
+    fn an_http2_connection_has_one_stream_until_its_peer_announces_more() {
+        let (mut conns, mut host, now) = open(&PoolConfig::new(), Speaks::Http2);
+        assert_eq!((host.conns.unannounced, conns[0].open().streams.allowed), (1, 1));
+        assert!(conns.announce_streams(&mut host, 0, 1_000));
+        assert_eq!((host.conns.unannounced, conns[0].open().streams.allowed), (0, 100), "the configured limit");
+        conns.take_stream(now, &mut host, 0);
+        assert!(conns[0].has_free_stream());
+        assert_eq!((host.conns.shared.len(), host.conns.idle.len()), (1, 0));
+    }
+
+    #[test]
+    fn a_busy_connection_retires_and_frees_its_slot_when_its_socket_closes() {
+        let (mut conns, mut host, now) = open(&PoolConfig::new(), Speaks::Http1);
+        conns.take_stream(now, &mut host, 0);
+        assert!(conns.end(&mut host, 0, CloseCause::MadeRoom));
+        assert!(!conns.end(&mut host, 0, CloseCause::Peer), "it has ended already");
+        assert_eq!((conns.counters.retiring, conns.counters.yielding, host.conns.usable), (1, 1, 0));
+        assert!(conns.lose_socket(&mut host, 0));
+        assert_eq!((conns.counters.retiring, conns.counters.yielding, host.conns.slots), (0, 0, 0));
+        conns.give_back_stream(now, &mut host, 0, LeaseEnd::Unused);
+        conns.begin_closing(0);
+        conns.remove_if_closed(&mut host, 0);
+        assert!(conns.is_empty() && host.is_unused());
+    }
+}

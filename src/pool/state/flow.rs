@@ -1,0 +1,444 @@
+//! The steps that follow from a change to a connection or a queue. A core.
+//!
+//! Two of them restore what an event disturbed: [`State::settle`] for a connection, [`State::finish`] for a host. They call each
+//! other through the steps between them, and none of them calls an event.
+
+use super::State;
+use super::conn::{Listed, Stage};
+use super::connections::Search;
+use super::pairs::Pairs;
+use super::queue::Offer;
+use super::slots::Candidate;
+use super::timers::SLOW_DIAL;
+use super::types::{Effect, Grant, Permit, PoolTypes, Speaks, WaitFailure};
+use crate::clock::Instant;
+use crate::trace::{CloseCause, Limit};
+
+// Requests.
+impl<T: PoolTypes> State<T> {
+    /// Returns one host's dials and requests.
+    pub(super) fn pairs(&mut self, host: usize) -> Pairs<'_, T> {
+        Pairs { host: &mut self.hosts[host], waiters: &mut self.waiters, conns: &mut self.conns }
+    }
+
+    /// Finds a connection with a free stream. Those whose time is over end on the way.
+    pub(super) fn find_conn(&mut self, now: Instant, host: usize, search: Search<T::Runtime>) -> Option<usize> {
+        loop {
+            let found = self.conns.find(now, &self.hosts[host], &search)?;
+            let Some(cause) = self.overdue(now, found) else { return Some(found) };
+            self.end(found, cause);
+            self.settle(now, found);
+            self.fill(now, host);
+        }
+    }
+
+    /// Leases a stream of a connection.
+    pub(super) fn lease(&mut self, now: Instant, id: usize) -> Grant<T::Conn> {
+        let host = self.conns[id].host;
+        let (grant, is_last) = self.conns.take_stream(now, &mut self.hosts[host], id);
+        if is_last {
+            self.end_when_possible(id, CloseCause::Requests);
+        }
+        grant
+    }
+
+    /// Returns what a connection offers to the requests of its host.
+    pub(super) fn offer(&self, id: usize) -> Offer<T::Runtime> {
+        let open = self.conns.open(id);
+        let is_used = open.requests > 0;
+        Offer {
+            conn: id,
+            runtime: open.runtime,
+            is_used_http1: is_used && !open.is_http2,
+            is_just_given_back: is_used && open.is_http2 && open.streams.taken == 0 && !self.drain.is_draining,
+            is_draining: self.drain.is_draining,
+        }
+    }
+
+    /// Returns the first request of its host that takes a connection.
+    pub(super) fn first_taker(&self, id: usize) -> Option<usize> {
+        let queue = &self.hosts[self.conns[id].host].queue;
+        if queue.is_empty() {
+            return None;
+        }
+        self.waiters.first_taker(queue, &self.offer(id))
+    }
+
+    /// Delivers a connection to a request in the queue.
+    pub(super) fn deliver(&mut self, now: Instant, id: usize, waiter: usize) {
+        let host = self.conns[id].host;
+        let waiter = self.pairs(host).remove(waiter);
+        let own_dial = waiter.dial.filter(|own| *own != id);
+        if let Some(own) = own_dial {
+            self.pass_on(host, own);
+        }
+        let waited = now.saturating_duration_since(waiter.since);
+        let is_new = self.conns.open(id).requests == 0;
+        let entry = &mut self.hosts[host];
+        self.conns.count(entry, |totals| totals.queued.add(waited));
+        entry.dials.window.served(is_new);
+        if entry.queue.is_empty() {
+            entry.dials.window.rest();
+        }
+        let mut grant = self.lease(now, id);
+        grant.freed = own_dial.is_some();
+        if let Stage::Open(open) = &self.conns[id].stage
+            && let Some(fresh) = &open.fresh
+        {
+            grant.conn = fresh.clone();
+            grant.freed = false;
+        }
+        self.effects.push_back(Effect::Deliver { waiter: waiter.handle, grant });
+    }
+
+    /// Hands the dial of a request that is gone to the next one. While the pool drains, a dial that no request needs is aborted.
+    pub(super) fn pass_on(&mut self, host: usize, dial: usize) {
+        let is_paired = self.pairs(host).pass_on(dial);
+        if !is_paired && self.drain.is_draining {
+            self.effects.push_back(Effect::AbortDial(self.conns.id(dial)));
+        }
+    }
+
+    /// Has a request wait on without the dial it was paired with.
+    pub(super) fn wait_on(&mut self, now: Instant, host: usize, waiter: usize) {
+        let undialled = self.pairs(host).take_dial_of(waiter);
+        if let Some(unclaimed) = self.hosts[host].dials.unclaimed.front()
+            && !self.drain.is_draining
+        {
+            return self.pairs(host).claim(unclaimed);
+        }
+        self.set_wait_timer(undialled);
+        if self.waits_until(undialled).is_some_and(|until| until <= now) {
+            return self.give_up(now, undialled);
+        }
+        // Without a dial of its own, it takes an idle HTTP/2 connection.
+        if let Some(idle) = self.hosts[host].conns.idle.front()
+            && self.conns.open(idle).is_http2
+        {
+            self.settle(now, idle);
+        }
+    }
+
+    /// Fails a request that has waited for too long.
+    pub(super) fn give_up(&mut self, now: Instant, waiter: usize) {
+        let limit = self.limit_of(waiter);
+        let host = self.waiters[waiter].host;
+        let waiter = self.pairs(host).remove(waiter);
+        let waited = now.saturating_duration_since(waiter.since);
+        let why = WaitFailure::Timeout { waited, limit };
+        self.effects.push_back(Effect::Fail { waiter: waiter.handle, why });
+    }
+
+    /// Returns the limit that keeps a request in the queue waiting.
+    pub(super) fn limit_of(&self, waiter: usize) -> Limit {
+        let waiter = &self.waiters[waiter];
+        if waiter.dial.is_some() { Limit::Opening } else { self.slots.binding_limit(&self.hosts[waiter.host]) }
+    }
+}
+
+// Connections.
+impl<T: PoolTypes> State<T> {
+    /// Puts a connection where it belongs after a change: its free streams go to requests that wait; without requests it is idle, or
+    /// closes if it takes no more.
+    pub(super) fn settle(&mut self, now: Instant, id: usize) {
+        let host = self.conns[id].host;
+        if !matches!(self.conns[id].stage, Stage::Open(_)) {
+            return self.conns.remove_if_closed(&mut self.hosts[host], id);
+        }
+        while self.conns[id].has_free_stream()
+            && let Some(waiter) = self.first_taker(id)
+        {
+            self.deliver(now, id, waiter);
+        }
+        let conn = &self.conns[id];
+        let open = conn.open();
+        let is_busy = open.streams.taken > 0;
+        if conn.end_cause.is_some() {
+            if !is_busy {
+                self.close(id);
+            }
+        } else if is_busy {
+            let entry = &mut self.hosts[host];
+            self.conns.unlist(entry, id);
+            self.conns.list(entry, id);
+        } else if open.listed != Listed::Idle {
+            self.make_idle(now, id);
+        }
+    }
+
+    /// Lists a connection as idle, and closes those beyond the limits.
+    fn make_idle(&mut self, now: Instant, id: usize) {
+        let host = self.conns[id].host;
+        let entry = &mut self.hosts[host];
+        self.conns.unlist(entry, id);
+        self.conns.list(entry, id);
+        if entry.conns.idle.len() > entry.limits.max_idle {
+            let oldest = entry.conns.idle.back().expect("more than the limit");
+            self.end(oldest, CloseCause::IdleLimit);
+            self.settle(now, oldest);
+        }
+        if self.conns.idle_count() > self.conns.max_idle() {
+            self.close_oldest(CloseCause::IdleLimit);
+        }
+        self.set_idle_timer(now, host);
+        // More connections were dialled than HTTP/2 takes, before it was known that the host speaks it.
+        let entry = &self.hosts[host];
+        if self.conns[id].end_cause.is_none()
+            && self.conns.open(id).is_http2
+            && entry.http2_conns() > entry.limits.max_http2_connections
+        {
+            self.end(id, CloseCause::IdleLimit);
+            self.settle(now, id);
+        }
+    }
+
+    /// Returns the reason why a connection should take no more requests from now on, if there is one.
+    pub(super) fn overdue(&self, now: Instant, id: usize) -> Option<CloseCause> {
+        let conn = &self.conns[id];
+        if conn.end_cause.is_some() {
+            return None;
+        }
+        let open = conn.open();
+        let is_expired = open.expires.is_some_and(|expires| expires <= now);
+        if (is_expired || open.due.is_some()) && !self.is_needed(id) {
+            return open.due.or(Some(CloseCause::Lifetime));
+        }
+        let is_busy = open.streams.taken > 0;
+        let yields = !self.slots.has_no_contenders() && self.next_turn(now, conn.host, is_busy).is_some();
+        if yields || (!open.is_http2 && self.wants_room(conn.host)) {
+            return Some(CloseCause::MadeRoom);
+        }
+        None
+    }
+
+    /// Returns the host that a usable connection of `host` has to make room for.
+    pub(super) fn next_turn(&self, now: Instant, host: usize, is_busy: bool) -> Option<usize> {
+        let counters = &self.conns.counters;
+        let soon_free = if is_busy { counters.closing + counters.yielding } else { counters.closing };
+        let candidate = Candidate { host, is_busy, soon_free };
+        self.slots.next_turn(now, &self.hosts, &self.waiters, candidate)
+    }
+
+    /// Returns true if the next request of a host to be dialled for takes only a new connection, and there is no room for one.
+    fn wants_room(&self, host: usize) -> bool {
+        let entry = &self.hosts[host];
+        self.waiters.next_refuses_used(&entry.queue)
+            && entry.conns.slots == entry.conns.usable
+            && !(self.slots.has_room() && entry.has_room())
+    }
+
+    /// Ends a connection by the client's own choice: at once, or if it is still needed when there is room for another one.
+    pub(super) fn end_when_possible(&mut self, id: usize, cause: CloseCause) {
+        if self.is_needed(id) {
+            self.conns.set_due(id, cause);
+        } else {
+            self.end(id, cause);
+        }
+    }
+
+    /// Returns true if a connection carries requests and there is no room for another one beside it: if it took no more requests,
+    /// its host could not be reached before the last of them is over.
+    fn is_needed(&self, id: usize) -> bool {
+        let conn = &self.conns[id];
+        let Stage::Open(open) = &conn.stage else { return false };
+        let is_shared = open.is_http2 && open.streams.taken > 0;
+        if !is_shared || !conn.holds_slot || conn.end_cause.is_some() {
+            return false;
+        }
+        // Where the total is reached, an idle connection makes room.
+        let total_has_room = self.slots.has_room() || self.conns.idle_count() > 0;
+        let entry = &self.hosts[conn.host];
+        let host_has_room = entry.conns.slots < entry.limits.max_connections && entry.dials.paused_until.is_none();
+        !(total_has_room && host_has_room)
+    }
+
+    /// Lets a connection take no more requests.
+    pub(super) fn end(&mut self, id: usize, cause: CloseCause) {
+        let host = self.conns[id].host;
+        if self.conns.end(&mut self.hosts[host], id, cause) {
+            self.effects.push_back(Effect::Retired(self.conns.id(id), cause));
+        }
+    }
+
+    /// Closes the least recently used idle connection, if there is one.
+    pub(super) fn close_oldest(&mut self, cause: CloseCause) {
+        if let Some(oldest) = self.conns.oldest_idle() {
+            self.end(oldest, cause);
+            self.close(oldest);
+        }
+    }
+
+    /// Closes a connection without requests. Its slot is free when its socket is closed.
+    fn close(&mut self, id: usize) {
+        let holds_slot = self.conns[id].holds_slot;
+        if let Some(open) = self.conns.begin_closing(id) {
+            if let Some(location) = open.location
+                && holds_slot
+            {
+                self.moved_addresses.closed(&location);
+            }
+            self.effects.push_back(Effect::Close(open.conn));
+        }
+        let host = self.conns[id].host;
+        self.conns.remove_if_closed(&mut self.hosts[host], id);
+    }
+}
+
+// Dials and hosts.
+impl<T: PoolTypes> State<T> {
+    /// Begins a dial that is not paired with a request yet.
+    pub(super) fn begin_dial(&mut self, now: Instant, host: usize) -> usize {
+        let serial = self.next_serial();
+        let entry = &mut self.hosts[host];
+        let dial = self.conns.begin_dial(now, serial, host, entry);
+        let key = entry.key.clone();
+        self.slots.take();
+        self.set_slow_dial_timer(host, now);
+        self.effects.push_back(Effect::Dial(Permit(self.conns.id(dial)), key));
+        dial
+    }
+
+    /// Begins a dial for the host's first request without one.
+    pub(super) fn dial_for_first(&mut self, now: Instant, host: usize) {
+        let dial = self.begin_dial(now, host);
+        self.pairs(host).pair(dial);
+        self.slots.update_contender(&mut self.hosts, host);
+    }
+
+    /// Removes a dial that came to nothing.
+    pub(super) fn remove_dial(&mut self, now: Instant, id: usize) {
+        let host = self.conns[id].host;
+        if self.conns.remove_dial(&mut self.hosts[host], id) {
+            self.slots.free();
+        }
+        self.finish(now, host);
+    }
+
+    /// Dials for requests that wait, as far as the limits allow, after a change to `host`.
+    pub(super) fn fill(&mut self, now: Instant, host: usize) {
+        let entry = &mut self.hosts[host];
+        if entry.speaks == Speaks::Http1 && !entry.queue.is_empty() {
+            let (open, most) = (entry.open_conns(), entry.limits.max_dials);
+            entry.dials.window.observe(now, open, most);
+        }
+        self.slots.update_contender(&mut self.hosts, host);
+        while let Some(next) = self.slots.pop_contender(&mut self.hosts) {
+            self.dial_for_first(now, next);
+        }
+        while self.conns.idle_count() > 0 && self.slots.must_make_room(&self.hosts, self.conns.counters.closing) {
+            self.close_oldest(CloseCause::MadeRoom);
+        }
+    }
+
+    /// Draws the consequences of a change to a host: dials, deliveries, and perhaps the end of its record.
+    pub(super) fn finish(&mut self, now: Instant, host: usize) {
+        let entry = &self.hosts[host];
+        let is_calm = entry.queue.is_empty() && !entry.turn.is_listed && self.slots.has_no_contenders();
+        if is_calm && entry.conns.records > 0 && !self.drain.is_draining {
+            return;
+        }
+        self.fill(now, host);
+        self.share_last_resort(now, host);
+        if self.drain.is_draining && self.hosts[host].queue.is_empty() {
+            while let Some(idle) = self.hosts[host].conns.idle.back() {
+                self.end(idle, CloseCause::Asked);
+                self.settle(now, idle);
+            }
+        }
+        self.prune(host);
+        self.report_if_drained();
+    }
+
+    /// Gives requests a connection that refused them, where there will be no other one: it may take them by now.
+    pub(super) fn share_last_resort(&mut self, now: Instant, host: usize) {
+        let entry = &self.hosts[host];
+        if entry.queue.first_undialled().is_some()
+            && entry.dials.in_flight == 0
+            && entry.conns.slots == entry.conns.usable
+            && entry.wanted_dials(0) == 0
+            && let Some(shared) = entry.conns.shared.front()
+        {
+            self.settle(now, shared);
+            self.fill(now, host);
+        }
+    }
+
+    /// Closes an idle connection that the host's requests refuse, if it takes the room of another one.
+    pub(super) fn make_room_within(&mut self, now: Instant, host: usize) {
+        let entry = &self.hosts[host];
+        if let Some(oldest) = entry.conns.idle.back()
+            && !entry.has_room()
+        {
+            self.end(oldest, CloseCause::MadeRoom);
+            self.settle(now, oldest);
+            self.fill(now, host);
+        }
+    }
+
+    /// Removes the record of a host that has neither connections nor requests.
+    pub(super) fn prune(&mut self, host: usize) {
+        let Some(entry) = self.hosts.slab.get_mut(host) else { return };
+        if entry.is_unused() {
+            self.timers.clear_host(host, &mut entry.timer);
+            self.hosts.remove(host);
+        }
+    }
+
+    /// Reports the end of a drain.
+    pub(super) fn report_if_drained(&mut self) {
+        if self.is_drained() {
+            self.effects.push_back(Effect::Drained);
+        }
+    }
+
+    /// Returns the number of the next connection or request.
+    pub(super) fn next_serial(&mut self) -> u64 {
+        self.serial += 1;
+        self.serial
+    }
+}
+
+// Timers.
+impl<T: PoolTypes> State<T> {
+    /// Returns the time at which a connection has been idle for too long.
+    pub(super) fn idle_until(&self, now: Instant, id: usize) -> Option<Instant> {
+        let entry = &self.hosts[self.conns[id].host];
+        let learned = self.learned_keep_alive.limit(now, &entry.key);
+        let shorter = entry.keep_alive.into_iter().chain(learned);
+        let timeout = shorter.fold(entry.limits.idle_timeout, std::time::Duration::min);
+        self.conns.open(id).used_at.checked_add(timeout)
+    }
+
+    /// Returns the time at which a request has waited for too long.
+    pub(super) fn waits_until(&self, waiter: usize) -> Option<Instant> {
+        let waiter = &self.waiters[waiter];
+        waiter.since.checked_add(self.hosts[waiter.host].limits.wait_timeout)
+    }
+
+    /// Sets the host's timer for its longest idle connection.
+    pub(super) fn set_idle_timer(&mut self, now: Instant, host: usize) {
+        let oldest = self.hosts[host].conns.idle.back();
+        self.set_timer(host, oldest.and_then(|oldest| self.idle_until(now, oldest)));
+    }
+
+    /// Sets the host's timer for a request without a dial.
+    pub(super) fn set_wait_timer(&mut self, waiter: usize) {
+        self.set_timer(self.waiters[waiter].host, self.waits_until(waiter));
+    }
+
+    /// Sets the host's timer for a dial begun at `since`, which may become slow.
+    pub(super) fn set_slow_dial_timer(&mut self, host: usize, since: Instant) {
+        self.set_timer(host, since.checked_add(SLOW_DIAL));
+    }
+
+    /// Sets the host's timer for the end of the pause that its server asked for.
+    pub(super) fn set_pause_timer(&mut self, host: usize) {
+        self.set_timer(host, self.hosts[host].dials.paused_until);
+    }
+
+    fn set_timer(&mut self, host: usize, at: Option<Instant>) {
+        if let Some(at) = at {
+            self.timers.set_host(host, &mut self.hosts[host].timer, at);
+        }
+    }
+}

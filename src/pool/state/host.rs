@@ -1,0 +1,330 @@
+//! The record of a host: its limits, connections, dials and queue. A core.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::ops::{Index, IndexMut};
+use std::time::Duration;
+
+use foldhash::fast::RandomState;
+use slab::Slab;
+
+use super::conn::{BY_AGE, BY_HOST};
+use super::counters::{HostCounters, Totals};
+use super::dial_window::DialWindow;
+use super::queue::Queue;
+use super::types::{Profile, Speaks};
+use crate::clock::Instant;
+use crate::list::{Linked, Links, List};
+use crate::pool::config::Limits;
+use crate::trace::Limit;
+
+/// All hosts that have connections or requests, by index and by key.
+pub(super) struct Hosts<K> {
+    pub(super) slab: Slab<Host<K>>,
+    index: HashMap<K, usize, RandomState>,
+}
+
+/// A host that has connections or requests.
+pub(super) struct Host<K> {
+    pub(super) key: K,
+    pub(super) limits: Limits,
+    /// The protocol of the connection that was opened last. Before the first one, what is known of the host.
+    pub(super) speaks: Speaks,
+    /// The server's last `Keep-Alive: timeout`.
+    pub(super) keep_alive: Option<Duration>,
+    pub(super) conns: HostConns,
+    pub(super) dials: HostDials,
+    pub(super) queue: Queue,
+    /// The time of the host's timer, if it is set.
+    pub(super) timer: Option<Instant>,
+    pub(super) turn: Turn,
+    pub(super) totals: Totals,
+}
+
+/// A host's connections.
+pub(super) struct HostConns {
+    /// Records of connections: those with a slot, and leased ones whose socket is closed.
+    pub(super) records: usize,
+    /// Slots taken, by dials as well.
+    pub(super) slots: usize,
+    /// Connections that take requests, and dials, whose connections will.
+    pub(super) usable: usize,
+    /// Open usable connections that speak HTTP/1.
+    pub(super) http1: usize,
+    /// Connections with requests.
+    pub(super) busy: usize,
+    /// Requests that have a connection.
+    pub(super) leased: usize,
+    /// Connections without a request, the most recently used in front.
+    pub(super) idle: List<BY_HOST>,
+    /// Busy connections with a free stream.
+    pub(super) shared: List<BY_HOST>,
+    /// The number of streams that a new connection is expected to have.
+    pub(super) streams_per_conn: usize,
+    /// HTTP/2 connections whose peer has not announced its number of streams yet.
+    pub(super) unannounced: usize,
+}
+
+/// A host's dials in flight.
+pub(super) struct HostDials {
+    /// The number of all of them.
+    pub(super) in_flight: usize,
+    /// Those that count against the window, the oldest in front. A dial that has become slow is no longer among them.
+    pub(super) in_window: List<BY_AGE>,
+    /// Those whose request left or got another connection.
+    pub(super) unclaimed: List<BY_HOST>,
+    /// The most dials in the window if the host's protocol is known.
+    pub(super) window: DialWindow,
+    /// The most dials in the window while the protocol is not known.
+    pub(super) probes: usize,
+    /// The end of the pause that the server asked for (ENHANCE_YOUR_CALM).
+    pub(super) paused_until: Option<Instant>,
+}
+
+/// The entry of a host in the list of those that take turns.
+#[derive(Default)]
+pub(super) struct Turn {
+    pub(super) is_listed: bool,
+    links: Links,
+}
+
+impl<K> Linked<0> for Host<K> {
+    fn links(&self) -> &Links {
+        &self.turn.links
+    }
+
+    fn links_mut(&mut self) -> &mut Links {
+        &mut self.turn.links
+    }
+}
+
+impl<K> Host<K> {
+    /// A host without connections. `paused_until` is the end of a pause its server asked for earlier.
+    pub(super) fn new(now: Instant, key: K, profile: Profile, paused_until: Option<Instant>) -> Self {
+        let Profile { limits, speaks } = profile;
+        let conns = HostConns {
+            records: 0,
+            slots: 0,
+            usable: 0,
+            http1: 0,
+            busy: 0,
+            leased: 0,
+            idle: List::default(),
+            shared: List::default(),
+            streams_per_conn: limits.max_streams,
+            unannounced: 0,
+        };
+        let dials = HostDials {
+            in_flight: 0,
+            in_window: List::default(),
+            unclaimed: List::default(),
+            window: DialWindow::new(now, limits.max_dials),
+            probes: 1,
+            paused_until,
+        };
+        Self {
+            key,
+            limits,
+            speaks,
+            keep_alive: None,
+            conns,
+            dials,
+            queue: Queue::default(),
+            timer: None,
+            turn: Turn::default(),
+            totals: Totals::default(),
+        }
+    }
+
+    /// Returns true if the host has neither connections nor requests.
+    pub(super) fn is_unused(&self) -> bool {
+        self.conns.records == 0 && self.queue.is_empty()
+    }
+
+    /// Returns the number of open connections that take requests.
+    pub(super) fn open_conns(&self) -> usize {
+        self.conns.usable.saturating_sub(self.dials.in_flight)
+    }
+
+    /// Returns the number of connections that speak HTTP/2, or may turn out to. Servers behind one host need not agree.
+    pub(super) fn http2_conns(&self) -> usize {
+        self.conns.usable - self.conns.http1
+    }
+
+    /// Returns true if the host's own limits allow another connection.
+    pub(super) fn has_room(&self) -> bool {
+        if self.conns.slots >= self.limits.max_connections {
+            return false;
+        }
+        self.speaks != Speaks::Http2 || self.http2_conns() < self.limits.max_http2_connections
+    }
+
+    /// Returns the number of further dials that the window allows.
+    fn free_window(&self) -> usize {
+        let dials = &self.dials;
+        let window = if self.speaks == Speaks::Unknown { dials.probes } else { dials.window.size() };
+        window.saturating_sub(dials.in_window.len())
+    }
+
+    /// Returns true if a dial may begin that no request waits for, as far as the host is concerned.
+    pub(super) fn may_dial_ahead(&self) -> bool {
+        self.dials.paused_until.is_none() && self.free_window() > 0 && self.has_room()
+    }
+
+    /// Returns true if an HTTP/2 host may be dialled for one request though another dial would do for it, as far as the host is
+    /// concerned.
+    pub(super) fn may_dial_extra(&self) -> bool {
+        self.speaks == Speaks::Http2
+            && self.dials.paused_until.is_none()
+            && self.dials.in_window.len() < self.limits.max_dials
+            && self.has_room()
+    }
+
+    /// Returns the number of dials the host would begin for its requests and `more` others if the total allowed them.
+    pub(super) fn wanted_dials(&self, more: usize) -> usize {
+        if self.dials.paused_until.is_some() {
+            return 0;
+        }
+        let undialled = self.queue.undialled() + more;
+        let needed = match self.speaks {
+            Speaks::Http1 | Speaks::Unknown => undialled,
+            Speaks::Http2 => {
+                let conns = (self.queue.len() + more).div_ceil(self.conns.streams_per_conn);
+                let coming = self.dials.in_window.len() + self.conns.unannounced;
+                let allowed = self.limits.max_http2_connections.saturating_sub(self.http2_conns());
+                conns.saturating_sub(coming).min(undialled).min(allowed)
+            }
+        };
+        let slots = self.limits.max_connections.saturating_sub(self.conns.slots);
+        needed.min(slots).min(self.free_window())
+    }
+
+    /// Returns true if connections that are being opened will have a stream for another request.
+    pub(super) fn will_have_stream(&self) -> bool {
+        let coming = self.dials.in_window.len() + self.conns.unannounced;
+        self.speaks != Speaks::Http1 && self.queue.len() < coming.saturating_mul(self.conns.streams_per_conn)
+    }
+
+    /// Returns the limit of the host that keeps it from dialling for one more request, if there is one.
+    pub(super) fn binding_limit(&self) -> Option<Limit> {
+        if self.dials.paused_until.is_some() {
+            Some(Limit::Calm)
+        } else if self.conns.slots >= self.limits.max_connections {
+            Some(Limit::ConnectionsPerHost)
+        } else if !self.has_room() {
+            Some(Limit::Streams)
+        } else {
+            None
+        }
+    }
+
+    /// Doubles the number of dials that may be in flight while the protocol is unknown.
+    pub(super) fn probe_more(&mut self) {
+        self.dials.probes = (self.dials.probes * 2).min(self.dials.window.size());
+    }
+
+    /// Returns the host's figures.
+    pub(super) fn counters(&self) -> HostCounters {
+        HostCounters {
+            dialling: self.dials.in_flight,
+            busy: self.conns.busy,
+            leased: self.conns.leased,
+            idle: self.conns.idle.len(),
+            waiting: self.queue.len(),
+            totals: self.totals,
+        }
+    }
+}
+
+impl<K> Default for Hosts<K> {
+    fn default() -> Self {
+        Self { slab: Slab::new(), index: HashMap::default() }
+    }
+}
+
+impl<K: Clone + Eq + Hash> Hosts<K> {
+    /// Returns the index of the host with this key.
+    #[inline]
+    pub(super) fn find(&self, key: &K) -> Option<usize> {
+        self.index.get(key).copied()
+    }
+
+    /// Adds a host.
+    pub(super) fn insert(&mut self, host: Host<K>) -> usize {
+        let key = host.key.clone();
+        let index = self.slab.insert(host);
+        self.index.insert(key, index);
+        index
+    }
+
+    /// Removes a host.
+    pub(super) fn remove(&mut self, index: usize) {
+        let host = self.slab.remove(index);
+        self.index.remove(&host.key);
+    }
+}
+
+impl<K> Index<usize> for Hosts<K> {
+    type Output = Host<K>;
+
+    #[inline]
+    fn index(&self, index: usize) -> &Host<K> {
+        &self.slab[index]
+    }
+}
+
+impl<K> IndexMut<usize> for Hosts<K> {
+    #[inline]
+    fn index_mut(&mut self, index: usize) -> &mut Host<K> {
+        &mut self.slab[index]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pool::config::PoolConfig;
+
+    fn host(config: &PoolConfig, speaks: Speaks) -> Host<u8> {
+        Host::new(crate::clock::now(), 1, Profile { limits: config.limits_for("", 0), speaks }, None)
+    }
+
+    #[test]
+    fn an_http1_host_wants_a_dial_for_each_request_within_its_limits() {
+        let mut host = host(&PoolConfig::new().max_connections_per_host(3), Speaks::Http1);
+        assert_eq!([host.wanted_dials(0), host.wanted_dials(2), host.wanted_dials(9)], [0, 2, 3]);
+        host.conns.slots = 2;
+        assert_eq!((host.wanted_dials(9), host.has_room()), (1, true));
+        host.conns.slots = 3;
+        assert_eq!((host.wanted_dials(9), host.binding_limit()), (0, Some(Limit::ConnectionsPerHost)));
+    }
+
+    #[test]
+    fn an_http2_host_wants_a_dial_for_as_many_requests_as_a_connection_has_streams() {
+        let config = PoolConfig::new().max_streams_per_connection(10).max_http2_connections_per_host(2);
+        let mut host = host(&config, Speaks::Http2);
+        assert_eq!([host.wanted_dials(1), host.wanted_dials(11), host.wanted_dials(99)], [1, 2, 2]);
+        host.conns.unannounced = 1;
+        assert_eq!(host.wanted_dials(11), 1, "a connection that is open may have enough");
+        assert!(host.will_have_stream());
+    }
+
+    #[test]
+    fn a_host_of_unknown_protocol_is_probed_and_twice_as_often_each_time() {
+        let mut host = host(&PoolConfig::new(), Speaks::Unknown);
+        let mut wanted = Vec::new();
+        for _ in 0..6 {
+            wanted.push(host.wanted_dials(100));
+            host.probe_more();
+        }
+        assert_eq!(wanted, [1, 2, 4, 8, 16, 16]);
+    }
+
+    #[test]
+    fn a_host_wants_no_dial_during_a_pause() {
+        let mut host = host(&PoolConfig::new(), Speaks::Http1);
+        host.dials.paused_until = Some(crate::clock::now());
+        assert_eq!((host.wanted_dials(9), host.may_dial_ahead()), (0, false));
+        assert_eq!(host.binding_limit(), Some(Limit::Calm));
+    }
+}

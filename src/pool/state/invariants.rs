@@ -1,0 +1,150 @@
+//! The invariants of the core, as `mod.rs` lists them, checked from inside.
+
+use super::*;
+use crate::list::{Linked, List};
+
+impl<T: PoolTypes> State<T> {
+    /// Panics if an invariant does not hold. `seed` names the random walk.
+    pub(super) fn check(&self, seed: u64) {
+        self.check_figures(seed);
+        for (index, _) in &self.hosts.slab {
+            self.check_host_figures(index, seed);
+            self.check_pairs(index, seed);
+            self.check_lists(index, seed);
+            self.check_delivery(index, seed);
+            self.check_turn(index, seed);
+            self.check_timer(index, seed);
+        }
+    }
+
+    /// Checks 1 and 2 for the pool.
+    fn check_figures(&self, seed: u64) {
+        let counters = self.counters();
+        let conns = || self.conns.iter().map(|(_, conn)| conn);
+        let opens = || conns().filter_map(open_of);
+        assert_eq!(counters.slots, conns().filter(|conn| conn.holds_slot).count(), "seed {seed}: slots");
+        let dialling = conns().filter(|conn| matches!(conn.stage, Stage::Dialling(_))).count();
+        assert_eq!(counters.dialling, dialling, "seed {seed}: dials");
+        let closing = conns().filter(|conn| matches!(conn.stage, Stage::Closing)).count();
+        assert_eq!(counters.closing, closing, "seed {seed}: closing");
+        assert_eq!(counters.busy, opens().filter(|open| open.streams.taken > 0).count(), "seed {seed}: busy");
+        assert_eq!(counters.leased, opens().map(|open| open.streams.taken).sum::<usize>(), "seed {seed}: leased");
+        assert_eq!(counters.idle, opens().filter(|open| open.listed == Listed::Idle).count(), "seed {seed}: idle");
+        let undialled = self.waiters.iter().filter(|waiter| waiter.dial.is_none()).count();
+        assert_eq!(counters.undialled, undialled, "seed {seed}: requests without a dial");
+    }
+
+    /// Checks 1, 2 and 7 for a host.
+    fn check_host_figures(&self, index: usize, seed: u64) {
+        let host = &self.hosts[index];
+        let conns = || self.conns.iter().map(|(_, conn)| conn).filter(|conn| conn.host == index);
+        let opens = || conns().filter_map(open_of);
+        assert!(!host.is_unused(), "seed {seed}: the record of a host that is not used");
+        assert_eq!(host.conns.records, conns().count(), "seed {seed}: records");
+        assert_eq!(host.conns.slots, conns().filter(|conn| conn.holds_slot).count(), "seed {seed}: slots");
+        assert!(host.conns.slots <= host.limits.max_connections, "seed {seed}: over the host's limit");
+        let usable = || conns().filter(|conn| conn.end_cause.is_none());
+        assert_eq!(host.open_conns(), usable().filter_map(open_of).count(), "seed {seed}: open connections");
+        let http1 = usable().filter_map(open_of).filter(|open| !open.is_http2).count();
+        assert_eq!(host.conns.http1, http1, "seed {seed}: usable connections that speak HTTP/1");
+        let unannounced = opens().filter(|open| open.streams.is_unannounced).count();
+        assert_eq!(host.conns.unannounced, unannounced, "seed {seed}: unannounced streams");
+        assert_eq!(host.conns.busy, opens().filter(|open| open.streams.taken > 0).count(), "seed {seed}: busy");
+        assert_eq!(host.conns.leased, opens().map(|open| open.streams.taken).sum::<usize>(), "seed {seed}: leased");
+    }
+
+    /// Checks 3.
+    fn check_pairs(&self, index: usize, seed: u64) {
+        let host = &self.hosts[index];
+        let waiters = self.waiters.iter().filter(|waiter| waiter.host == index);
+        let (dialled, undialled): (Vec<_>, Vec<_>) = waiters.partition(|waiter| waiter.dial.is_some());
+        for waiter in &dialled {
+            let paired = waiter.dial.and_then(|dial| self.conns.waiter_of(dial));
+            let serial = paired.map(|paired| self.waiters[paired].serial);
+            assert_eq!(serial, Some(waiter.serial), "seed {seed}: a dial that is not its request's");
+        }
+        assert_eq!(host.queue.undialled(), undialled.len(), "seed {seed}: requests without a dial");
+        assert_eq!(host.queue.len(), dialled.len() + undialled.len(), "seed {seed}: queue");
+        let unclaimed = host.dials.unclaimed.len();
+        assert_eq!(host.dials.in_flight, dialled.len() + unclaimed, "seed {seed}: dials");
+        let is_wasted = unclaimed > 0 && !undialled.is_empty() && !self.drain.is_draining;
+        assert!(!is_wasted, "seed {seed}: an unclaimed dial while a request has none");
+        let window = self.walk(&host.dials.in_window);
+        assert!(window.len() <= host.limits.max_dials, "seed {seed}: too many dials");
+        assert!(window.iter().all(|dial| !self.conns[*dial].dialling().is_slow), "seed {seed}: a slow dial");
+    }
+
+    /// Checks 4.
+    fn check_lists(&self, index: usize, seed: u64) {
+        let host = &self.hosts[index];
+        let idle = self.walk(&host.conns.idle);
+        let times: Vec<_> = idle.iter().map(|id| self.conns.open(*id).used_at).collect();
+        assert!(times.is_sorted_by(|newer, older| newer >= older), "seed {seed}: idle connections out of order");
+        assert!(idle.len() <= host.limits.max_idle, "seed {seed}: too many idle connections");
+        let conns = self.conns.iter().map(|(_, conn)| conn).filter(|conn| conn.host == index);
+        let (mut idle, mut shared) = (0, 0);
+        for conn in conns {
+            let Some(open) = open_of(conn) else { continue };
+            let expected = match (conn.end_cause, open.streams.taken) {
+                (None, 0) => Listed::Idle,
+                (None, taken) if taken < open.streams.allowed => Listed::Shared,
+                _ => Listed::No,
+            };
+            assert_eq!(open.listed, expected, "seed {seed}: the list of a connection");
+            idle += usize::from(expected == Listed::Idle);
+            shared += usize::from(expected == Listed::Shared);
+        }
+        assert_eq!((host.conns.idle.len(), host.conns.shared.len()), (idle, shared), "seed {seed}: lists");
+    }
+
+    /// Checks 5.
+    fn check_delivery(&self, index: usize, seed: u64) {
+        let conns = self.conns.iter().filter(|(_, conn)| conn.host == index && open_of(conn).is_some());
+        for (id, _) in conns.filter(|(_, conn)| conn.has_free_stream()) {
+            if let Some(first) = self.first_taker(id) {
+                let refuses = self.waiters[first].needs.refuses_used;
+                assert!(refuses, "seed {seed}: a request waits beside a connection that it takes");
+            }
+        }
+    }
+
+    /// Checks 6.
+    fn check_turn(&self, index: usize, seed: u64) {
+        let host = &self.hosts[index];
+        let is_kept_out = host.wanted_dials(0) > 0;
+        assert!(!(is_kept_out && self.slots.has_room()), "seed {seed}: a slot is free and a request waits");
+    }
+
+    /// Checks that the host's timer is not later than the first of its timeouts.
+    fn check_timer(&self, index: usize, seed: u64) {
+        let host = &self.hosts[index];
+        let now = crate::clock::now();
+        let idle = host.conns.idle.back().and_then(|oldest| self.idle_until(now, oldest));
+        let waiter = self.waiters.oldest_undialled(&host.queue).and_then(|oldest| self.waits_until(oldest));
+        for timeout in [idle, waiter, host.dials.paused_until].into_iter().flatten() {
+            assert!(host.timer.is_some_and(|timer| timer <= timeout), "seed {seed}: a timer is late");
+        }
+    }
+
+    /// Returns the connections of a list, from front to back.
+    fn walk<const L: usize>(&self, list: &List<L>) -> Vec<usize>
+    where
+        conn::Conn<T>: Linked<L>,
+    {
+        let mut ids = Vec::new();
+        let mut next = list.front();
+        while let Some(id) = next {
+            ids.push(id);
+            next = self.conns.after(list, id);
+        }
+        ids
+    }
+}
+
+/// Returns a connection that is open.
+fn open_of<T: PoolTypes>(conn: &conn::Conn<T>) -> Option<&conn::OpenConn<T>> {
+    match &conn.stage {
+        Stage::Open(open) => Some(open),
+        _ => None,
+    }
+}

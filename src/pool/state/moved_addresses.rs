@@ -1,0 +1,494 @@
+//! The addresses that have left their names' DNS answers. A core.
+//!
+//! An address that is missing from one answer may be back in the next: many names list their addresses in turns. So an address counts
+//! as moved when a second answer, a TTL after the first one without it, is the same. Where addresses have come back lately, that
+//! proves nothing. Where answers change a little each time, as those of a set of machines that come and go, an address counts as moved
+//! when it has been missing for ten TTLs.
+
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use foldhash::fast::RandomState;
+
+use super::types::{Addresses, Location};
+use crate::clock::Instant;
+use crate::pool::config::FollowDns;
+use crate::trace::Family;
+
+/// The names of open connections, and the addresses they lead to.
+#[derive(Debug)]
+pub(super) struct MovedAddresses {
+    follow: FollowDns,
+    names: HashMap<Arc<str>, Name, RandomState>,
+    /// The names to examine, by the time of that.
+    due: BTreeSet<(Instant, Arc<str>)>,
+}
+
+/// A name with open connections.
+#[derive(Debug, Default)]
+struct Name {
+    /// The addresses of the connections.
+    addresses: Vec<Address>,
+    /// The last answers, by [`Family`].
+    answers: [Option<Known>; 2],
+    /// The name's time in the list of those to examine.
+    due: Option<Instant>,
+}
+
+/// An address with open connections.
+#[derive(Debug)]
+struct Address {
+    ip: IpAddr,
+    connections: usize,
+    /// The time of the first answer without it.
+    missing: Option<Instant>,
+    /// True if it was reported as moved.
+    is_reported: bool,
+}
+
+/// The last answer in one family.
+#[derive(Debug)]
+struct Known {
+    addresses: Arc<[IpAddr]>,
+    ttl: Duration,
+    serial: Option<u64>,
+    since: Instant,
+    /// True if the same answer came again, a TTL or more later.
+    is_confirmed: bool,
+    /// Addresses that answers had lately, and the times at which they went missing.
+    away: VecDeque<(IpAddr, Instant)>,
+    /// The time at which one of them came back.
+    returned: Option<Instant>,
+    /// The time from which each answer had at least half of the addresses of the one before.
+    gradual: Option<Instant>,
+}
+
+/// The time at which an address counts as moved if nothing changes.
+#[derive(Debug, Clone, Copy)]
+struct Move {
+    at: Instant,
+    /// True if no further answer is needed to be sure.
+    is_sure: bool,
+}
+
+/// The part of its TTL by which the next answer may be late.
+const GRACE: u32 = 4;
+const LONGEST_GRACE: Duration = Duration::from_secs(1);
+/// The shortest time between two answers that may differ.
+const SHORTEST_TTL: Duration = Duration::from_secs(1);
+/// The number of TTLs after which an event no longer matters.
+const LONG: u32 = 10;
+const MOST_AWAY: usize = 64;
+/// A time so far away that it never comes.
+const FAR: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+
+impl MovedAddresses {
+    pub(super) fn new(follow: FollowDns) -> Self {
+        Self { follow, names: HashMap::default(), due: BTreeSet::new() }
+    }
+
+    /// Adds a connection. Returns true if the name's answers should be reported now: none is known, or they are without the address.
+    pub(super) fn opened(&mut self, now: Instant, location: &Location) -> bool {
+        if self.follow == FollowDns::Off {
+            return false;
+        }
+        let name = self.names.entry(location.name.clone()).or_default();
+        let missing = if name.has(location.ip) { None } else { Some(now) };
+        match name.addresses.iter_mut().find(|address| address.ip == location.ip) {
+            Some(address) => {
+                address.connections += 1;
+                address.is_reported = false;
+            }
+            None => name.addresses.push(Address { ip: location.ip, connections: 1, missing, is_reported: false }),
+        }
+        let wants_answers = missing.is_some() || name.answers.iter().all(Option::is_none);
+        self.schedule(now, &location.name);
+        wants_answers
+    }
+
+    /// Removes a connection.
+    pub(super) fn closed(&mut self, location: &Location) {
+        let Some(name) = self.names.get_mut(&location.name) else { return };
+        if let Some(index) = name.addresses.iter().position(|address| address.ip == location.ip) {
+            name.addresses[index].connections -= 1;
+            if name.addresses[index].connections == 0 {
+                name.addresses.swap_remove(index);
+            }
+        }
+        if name.addresses.is_empty()
+            && let Some(due) = self.names.remove(&location.name).and_then(|name| name.due)
+        {
+            self.due.remove(&(due, location.name.clone()));
+        }
+    }
+
+    /// Reports an answer for a name. `is_new` is true if it replaces the one that is known.
+    pub(super) fn answered(&mut self, now: Instant, name: &str, answer: &Addresses, is_new: bool) {
+        let Some((key, _)) = self.names.get_key_value(name) else { return };
+        let key = key.clone();
+        if let Some(name) = self.names.get_mut(name) {
+            name.answered(now, answer, is_new);
+        }
+        self.schedule(now, &key);
+    }
+
+    /// Returns the addresses that have moved by `now`, and the names whose answers should be reported again, to see if they are still
+    /// the same.
+    pub(super) fn take_due(&mut self, now: Instant) -> (Vec<Location>, Vec<Arc<str>>) {
+        let mut moved = Vec::new();
+        let mut unsure = Vec::new();
+        while let Some((_, key)) = self.due.first().filter(|(at, _)| *at <= now).cloned() {
+            let Some(name) = self.names.get_mut(&key) else { break };
+            for index in 0..name.addresses.len() {
+                let Some(next) = name.next_move(index, self.follow).filter(|next| next.at <= now) else { continue };
+                if next.is_sure {
+                    name.addresses[index].is_reported = true;
+                    moved.push(Location { name: key.clone(), ip: name.addresses[index].ip });
+                } else if unsure.last() != Some(&key) {
+                    unsure.push(key.clone());
+                }
+            }
+            self.schedule(now, &key);
+        }
+        (moved, unsure)
+    }
+
+    /// Returns the time of the next [`take_due`](Self::take_due).
+    pub(super) fn next_due(&self) -> Option<Instant> {
+        self.due.first().map(|(at, _)| *at)
+    }
+
+    /// Returns the names of open connections.
+    pub(super) fn names(&self) -> Vec<Arc<str>> {
+        self.names.keys().cloned().collect()
+    }
+
+    fn schedule(&mut self, now: Instant, key: &Arc<str>) {
+        let Some(name) = self.names.get_mut(key) else { return };
+        let times = (0..name.addresses.len()).filter_map(|index| {
+            let next = name.next_move(index, self.follow)?;
+            // A name that was asked about and not answered is asked about again a TTL later.
+            let is_ahead = next.is_sure || next.at > now;
+            Some(if is_ahead { next.at } else { now + name.ttl(index) })
+        });
+        let due = times.min();
+        let old = std::mem::replace(&mut name.due, due);
+        if old != due {
+            self.due.extend(due.map(|at| (at, key.clone())));
+            if let Some(old) = old {
+                self.due.remove(&(old, key.clone()));
+            }
+        }
+    }
+}
+
+impl Name {
+    /// Returns the last answer in the family of an address.
+    fn answer_for(&self, ip: IpAddr) -> Option<&Known> {
+        self.answers[Family::of(ip) as usize].as_ref()
+    }
+
+    /// Returns true if an address is in its family's answer, or no answer is known.
+    fn has(&self, ip: IpAddr) -> bool {
+        self.answer_for(ip).is_none_or(|known| known.addresses.contains(&ip))
+    }
+
+    fn ttl(&self, index: usize) -> Duration {
+        self.answer_for(self.addresses[index].ip).map_or(SHORTEST_TTL, Known::interval)
+    }
+
+    fn answered(&mut self, now: Instant, answer: &Addresses, is_new: bool) {
+        let known = &mut self.answers[answer.family as usize];
+        match known {
+            None => *known = Some(Known::new(now, answer)),
+            Some(known) if !is_new || (answer.serial.is_some() && known.serial > answer.serial) => return,
+            Some(known) if is_same(&known.addresses, &answer.ips) => {
+                // An answer with a TTL of zero has expired: it is the one that is known, and confirms nothing.
+                known.is_confirmed |= !answer.ttl.is_zero() && now >= known.settles_at();
+                return;
+            }
+            Some(known) => known.change(now, answer),
+        }
+        for address in self.addresses.iter_mut().filter(|address| Family::of(address.ip) == answer.family) {
+            if answer.ips.contains(&address.ip) {
+                address.missing = None;
+                address.is_reported = false;
+            } else {
+                address.missing.get_or_insert(now);
+            }
+        }
+    }
+
+    /// Returns the time at which an address counts as moved if nothing changes.
+    fn next_move(&self, index: usize, follow: FollowDns) -> Option<Move> {
+        let address = &self.addresses[index];
+        let missing = address.missing.filter(|_| !address.is_reported)?;
+        let known = self.answer_for(address.ip)?;
+        // A name without any addresses has not moved anywhere.
+        if self.answers.iter().flatten().all(|known| known.addresses.is_empty()) {
+            return None;
+        }
+        if follow == FollowDns::AtOnce {
+            return Some(Move { at: missing, is_sure: true });
+        }
+        let long = known.interval().saturating_mul(LONG);
+        let has_outlasted = known.gradual.filter(|since| *since <= missing).and_then(|_| missing.checked_add(long));
+        let rotates_until = known.returned.and_then(|returned| returned.checked_add(long));
+        let settled = rotates_until.into_iter().chain([known.settles_at()]).max()?;
+        match has_outlasted {
+            Some(outlasted) if outlasted < settled => Some(Move { at: outlasted, is_sure: true }),
+            _ => Some(Move { at: settled, is_sure: known.is_confirmed }),
+        }
+    }
+}
+
+impl Known {
+    fn new(now: Instant, answer: &Addresses) -> Self {
+        Self {
+            addresses: answer.ips.clone(),
+            ttl: answer.ttl,
+            serial: answer.serial,
+            since: now,
+            is_confirmed: false,
+            away: VecDeque::new(),
+            returned: None,
+            gradual: Some(now),
+        }
+    }
+
+    fn change(&mut self, now: Instant, answer: &Addresses) {
+        let stayed = self.addresses.iter().filter(|ip| answer.ips.contains(ip)).count();
+        self.gradual = if stayed * 2 >= self.addresses.len() { self.gradual.or(Some(now)) } else { None };
+        // A connection may be open a moment before its answer is reported, so an address that was away for a moment was not.
+        let has_returned = |(ip, since): &(IpAddr, Instant)| answer.ips.contains(ip) && now - *since >= SHORTEST_TTL;
+        if self.away.iter().any(has_returned) {
+            self.returned = Some(now);
+        }
+        self.away.retain(|(ip, _)| !answer.ips.contains(ip));
+        let gone = self.addresses.iter().filter(|ip| !answer.ips.contains(ip));
+        self.away.extend(gone.map(|ip| (*ip, now)));
+        let surplus = self.away.len().saturating_sub(MOST_AWAY);
+        self.away.drain(..surplus);
+        self.addresses = answer.ips.clone();
+        self.ttl = answer.ttl;
+        self.since = now;
+        self.is_confirmed = false;
+        self.serial = answer.serial.or(self.serial);
+    }
+
+    /// Returns the time between two answers.
+    fn interval(&self) -> Duration {
+        self.ttl.max(SHORTEST_TTL)
+    }
+
+    /// Returns the time by which the next answer must have come.
+    fn settles_at(&self) -> Instant {
+        let interval = self.interval();
+        let grace = (interval / GRACE).min(LONGEST_GRACE);
+        self.since.checked_add(interval + grace).unwrap_or(self.since + FAR)
+    }
+}
+
+/// Returns true if two lists have the same addresses, in whatever order.
+fn is_same(one: &[IpAddr], other: &[IpAddr]) -> bool {
+    one.iter().all(|ip| other.contains(ip)) && other.iter().all(|ip| one.contains(ip))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ms(ms: u64) -> Duration {
+        Duration::from_millis(ms)
+    }
+
+    fn ip(last: u8) -> IpAddr {
+        IpAddr::from([192, 0, 2, last])
+    }
+
+    fn at(last: u8) -> Location {
+        Location { name: "a.test".into(), ip: ip(last) }
+    }
+
+    fn answer(ips: &[u8], ttl: u64) -> Addresses {
+        let ips = ips.iter().map(|last| ip(*last)).collect();
+        Addresses { family: Family::V4, ips, ttl: ms(ttl), serial: None }
+    }
+
+    /// A name and its DNS answers, through a cache that asks again after nine tenths of the TTL.
+    struct Story {
+        names: MovedAddresses,
+        start: Instant,
+        ttl: u64,
+        cached: Vec<u8>,
+        moved: Vec<(u64, u8)>,
+    }
+
+    impl Story {
+        fn new(follow: FollowDns, ttl: u64) -> Self {
+            Self {
+                names: MovedAddresses::new(follow),
+                start: crate::clock::now(),
+                ttl,
+                cached: Vec::new(),
+                moved: Vec::new(),
+            }
+        }
+
+        fn open(&mut self, now: u64, last: u8) {
+            self.names.opened(self.start + ms(now), &at(last));
+        }
+
+        fn answer(&mut self, now: u64, ips: &[u8]) {
+            self.cached = ips.to_vec();
+            self.names.answered(self.start + ms(now), "a.test", &answer(ips, self.ttl), true);
+        }
+
+        /// Lets the time pass until `now`. The cache reports its answer, with the rest of its TTL.
+        fn wait(&mut self, now: u64, fresh: bool) {
+            while let Some(at) = self.names.next_due().filter(|at| *at <= self.start + ms(now)) {
+                let (moved, unsure) = self.names.take_due(at);
+                for Location { ip, .. } in moved {
+                    let IpAddr::V4(ip) = ip else { continue };
+                    self.moved.push(((at - self.start).as_secs(), ip.octets()[3]));
+                }
+                for _ in unsure {
+                    let rest = if fresh { self.ttl / 2 } else { 0 };
+                    self.names.answered(at, "a.test", &answer(&self.cached, rest), true);
+                }
+            }
+        }
+
+        /// Reports answers one after the other, with connections to the addresses of each if `all`, or of the first one alone.
+        fn rotate(follow: FollowDns, answers: &[&[u8]], all: bool) -> Vec<(u64, u8)> {
+            let mut story = Self::new(follow, 10_000);
+            for (turn, ips) in (0..).zip(answers) {
+                story.wait(turn * 9_000, true);
+                story.answer(turn * 9_000, ips);
+                for last in ips.iter().filter(|_| all || turn == 0) {
+                    story.open(turn * 9_000, *last);
+                    // The answer that is known already.
+                    story.names.answered(story.start + ms(turn * 9_000), "a.test", &answer(ips, 10_000), false);
+                }
+            }
+            story.wait(answers.len() as u64 * 9_000, true);
+            story.moved
+        }
+    }
+
+    #[test]
+    fn an_address_has_moved_two_ttls_after_it_was_last_answered() {
+        let moved = [&[1, 2][..], &[1, 2], &[2, 3], &[2, 3], &[2, 3]];
+        // Last answered at 9 s, missing from 18 s on, still missing from the answer after that.
+        assert_eq!(Story::rotate(FollowDns::AfterTwoTtls, &moved, true), [(29, 1)]);
+        assert_eq!(Story::rotate(FollowDns::AtOnce, &moved, true), [(18, 1)]);
+        assert_eq!(Story::rotate(FollowDns::Off, &moved, true), []);
+    }
+
+    #[test]
+    fn answers_that_rotate_move_nothing() {
+        let twenty: Vec<Vec<u8>> = (0..20).map(|last| vec![last]).collect();
+        let turns = [vec![vec![1], vec![2]], vec![vec![1, 2], vec![3, 4], vec![5, 6]], twenty];
+        for turns in &turns {
+            let answers: Vec<_> = turns.iter().map(Vec::as_slice).cycle().take(200).collect();
+            for all in [true, false] {
+                assert_eq!(Story::rotate(FollowDns::AfterTwoTtls, &answers, all), []);
+            }
+        }
+        let mut random = fastrand::Rng::with_seed(1);
+        let eight_of_64: Vec<Vec<u8>> = (0..200).map(|_| random.choose_multiple(0..64, 8)).collect();
+        let answers: Vec<&[u8]> = eight_of_64.iter().map(Vec::as_slice).collect();
+        for all in [true, false] {
+            let moved = Story::rotate(FollowDns::AfterTwoTtls, &answers, all);
+            assert!(moved.is_empty(), "{moved:?}");
+        }
+        // Two that come at random are often the same twice in a row.
+        let at_random: Vec<[u8; 1]> = (0..200).map(|_| [random.u8(..2)]).collect();
+        let answers: Vec<&[u8]> = at_random.iter().map(<[u8; 1]>::as_slice).collect();
+        let moved = Story::rotate(FollowDns::AfterTwoTtls, &answers, true);
+        assert!(moved.len() <= 1, "only before the first of them has come back: {moved:?}");
+    }
+
+    #[test]
+    fn a_rotating_name_whose_answer_is_late_once_moves_nothing() {
+        let mut story = Story::new(FollowDns::AfterTwoTtls, 10_000);
+        for turn in 0..100 {
+            story.wait(turn * 9_000, false);
+            story.answer(turn * 9_000, &[(turn % 2) as u8]);
+            story.open(turn * 9_000, (turn % 2) as u8);
+        }
+        story.wait(100 * 9_000 + 8_000, false);
+        story.answer(100 * 9_000 + 8_000, &[0]);
+        assert_eq!(story.moved, []);
+    }
+
+    #[test]
+    fn an_expired_answer_moves_nothing_before_it_was_asked_for_again() {
+        let mut story = Story::new(FollowDns::AfterTwoTtls, 5_000);
+        story.answer(0, &[1]);
+        story.open(0, 1);
+        story.answer(0, &[1]);
+        story.answer(20_000, &[2]);
+        story.wait(60_000, false);
+        assert_eq!(story.moved, [], "it has expired, and may change with the next use");
+        story.wait(80_000, true);
+        assert_eq!(story.moved.len(), 1);
+    }
+
+    #[test]
+    fn an_address_missing_from_many_answers_has_moved_though_they_change_all_the_time() {
+        // One of three is replaced each time and never comes back.
+        let churn: Vec<[u8; 3]> = (0..40).map(|turn| [turn, turn + 1, turn + 2]).collect();
+        let answers: Vec<&[u8]> = churn.iter().map(<[u8; 3]>::as_slice).collect();
+        let moved = Story::rotate(FollowDns::AfterTwoTtls, &answers, true);
+        assert_eq!(moved.first(), Some(&(109, 0)), "missing from 9 s on, ten TTLs later");
+        assert!(moved.len() > 20);
+    }
+
+    #[test]
+    fn a_name_without_any_address_has_not_moved() {
+        assert_eq!(Story::rotate(FollowDns::AtOnce, &[&[1][..], &[], &[], &[]], true), []);
+        let mut story = Story::new(FollowDns::AtOnce, 10_000);
+        let v6 = Location { name: "a.test".into(), ip: "2001:db8::1".parse().unwrap() };
+        story.names.opened(story.start, &v6);
+        let none = Addresses { family: Family::V6, ips: Arc::new([]), ttl: ms(10_000), serial: None };
+        story.names.answered(story.start, "a.test", &none, true);
+        assert_eq!(story.names.next_due(), None);
+        story.answer(0, &[1]);
+        assert_eq!(story.names.next_due(), Some(story.start), "but IPv6 alone may go");
+    }
+
+    #[test]
+    fn an_answer_older_than_what_is_known_changes_nothing() {
+        let mut story = Story::new(FollowDns::AtOnce, 1);
+        assert!(story.names.opened(story.start, &at(1)), "no answer is known");
+        let numbered = |last, serial| Addresses { serial, ..answer(&[last], 1) };
+        story.names.answered(story.start, "a.test", &numbered(1, Some(5)), true);
+        for (last, serial, new) in [(2, Some(4), true), (2, None, false)] {
+            story.names.answered(story.start, "a.test", &numbered(last, serial), new);
+            assert_eq!(story.names.next_due(), None);
+        }
+        assert!(!story.names.opened(story.start, &at(1)));
+        assert!(story.names.opened(story.start, &at(9)), "an address the answer does not have");
+        story.names.answered(story.start, "b.test", &answer(&[2], 1), true);
+        assert_eq!(story.names.names().len(), 1, "a name without connections is not kept");
+    }
+
+    #[test]
+    fn nothing_is_kept_of_names_without_connections() {
+        let mut names = MovedAddresses::new(FollowDns::default());
+        let now = crate::clock::now();
+        for _ in 0..3 {
+            names.opened(now, &at(1));
+        }
+        names.answered(now, "a.test", &answer(&[2], 1_000), true);
+        names.opened(now, &at(2));
+        for last in [1, 1, 2, 1] {
+            assert_eq!((names.names().len(), names.due.len()), (1, 1));
+            names.closed(&at(last));
+        }
+        assert!(names.names.is_empty() && names.due.is_empty());
+    }
+}

@@ -1,0 +1,241 @@
+//! The limit on all connections together, and the hosts that it keeps from dialling. A core.
+//!
+//! A connection holds a slot from the start of its dial until its socket is closed. Where all slots are taken, the hosts whose
+//! requests need another connection stand in a list and take turns.
+
+use std::time::Duration;
+
+use super::descriptors::Descriptors;
+use super::host::{Host, Hosts};
+use super::queue::Waiters;
+use super::types::PoolTypes;
+use crate::clock::Instant;
+use crate::list::List;
+use crate::trace::Limit;
+
+/// The slots for connections, and the hosts that compete for them.
+pub(super) struct Slots {
+    limit: usize,
+    taken: usize,
+    pub(super) descriptors: Descriptors,
+    /// The hosts that would dial if the total allowed it, in the order of their turns.
+    contenders: List<0>,
+}
+
+/// A connection that may have to make room for another host's.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Candidate {
+    pub(super) host: usize,
+    /// True if it carries requests.
+    pub(super) is_busy: bool,
+    /// The number of slots that are about to become free already.
+    pub(super) soon_free: usize,
+}
+
+/// The longest that a host without a connection waits for one that another host has use for. To hand a slot on costs a dial.
+const TURN: Duration = Duration::from_millis(100);
+
+/// The most hosts examined to find the one whose turn it is.
+const MOST_EXAMINED: usize = 16;
+
+impl Slots {
+    pub(super) fn new(limit: usize) -> Self {
+        Self { limit, taken: 0, descriptors: Descriptors::default(), contenders: List::default() }
+    }
+
+    pub(super) fn taken(&self) -> usize {
+        self.taken
+    }
+
+    /// Takes a slot.
+    pub(super) fn take(&mut self) {
+        self.taken += 1;
+    }
+
+    /// Frees a slot.
+    pub(super) fn free(&mut self) {
+        self.taken -= 1;
+    }
+
+    /// Returns true if the total allows another connection.
+    pub(super) fn has_room(&self) -> bool {
+        self.taken < self.limit && self.descriptors.allow(self.taken)
+    }
+
+    /// Allows one more connection some time after descriptors ran out, or any number if none `is_wanted`. Returns the time of the
+    /// next try.
+    pub(super) fn try_another(&mut self, now: Instant, is_wanted: bool) -> Option<Instant> {
+        self.descriptors.try_another(now, self.taken, is_wanted)
+    }
+
+    /// Returns the limit that keeps a host from dialling for one more request.
+    pub(super) fn binding_limit<K>(&self, host: &Host<K>) -> Limit {
+        if let Some(limit) = host.binding_limit() {
+            limit
+        } else if !self.descriptors.allow(self.taken) {
+            Limit::Descriptors
+        } else if !self.has_room() {
+            Limit::Connections
+        } else {
+            Limit::Dials
+        }
+    }
+
+    /// Returns true if the total keeps no host from dialling.
+    #[inline]
+    pub(super) fn has_no_contenders(&self) -> bool {
+        self.contenders.is_empty()
+    }
+
+    /// Returns the host whose turn is next.
+    pub(super) fn next_contender(&self) -> Option<usize> {
+        self.contenders.front()
+    }
+
+    /// Lists a host if it would dial but for the total, and unlists it otherwise.
+    pub(super) fn update_contender<K>(&mut self, hosts: &mut Hosts<K>, host: usize) {
+        let contends = hosts.slab[host].wanted_dials(0) > 0;
+        if contends == hosts.slab[host].turn.is_listed {
+            return;
+        }
+        if contends {
+            self.contenders.push_back(&mut hosts.slab, host);
+        } else {
+            self.contenders.remove(&mut hosts.slab, host);
+        }
+        hosts.slab[host].turn.is_listed = contends;
+    }
+
+    /// Takes the next host off the list if there is room for a connection of it.
+    pub(super) fn pop_contender<K>(&mut self, hosts: &mut Hosts<K>) -> Option<usize> {
+        if !self.has_room() {
+            return None;
+        }
+        let next = self.contenders.front()?;
+        self.contenders.remove(&mut hosts.slab, next);
+        hosts.slab[next].turn.is_listed = false;
+        Some(next)
+    }
+
+    /// Returns true if the total keeps more requests out than `closing` connections will make room for.
+    pub(super) fn must_make_room<K>(&self, hosts: &Hosts<K>, closing: usize) -> bool {
+        let mut kept_out = 0;
+        let mut next = self.contenders.front();
+        while let Some(host) = next {
+            kept_out += hosts.slab[host].wanted_dials(0);
+            if kept_out > closing {
+                return true;
+            }
+            next = self.contenders.after(&hosts.slab, host);
+        }
+        false
+    }
+
+    /// Returns the host that a usable connection has to make room for, because it is that host's turn.
+    ///
+    /// That is so if the other host has fewer connections by more than one; or if it has none, and its first request came before all
+    /// of this host's or has waited for [`TURN`]; or if this host has no waiting request, but requests that keep the connection
+    /// busy without a pause.
+    pub(super) fn next_turn<T: PoolTypes>(
+        &self,
+        now: Instant,
+        hosts: &Hosts<T::Key>,
+        waiters: &Waiters<T>,
+        candidate: Candidate,
+    ) -> Option<usize> {
+        let Candidate { host, is_busy, soon_free } = candidate;
+        let contenders =
+            std::iter::successors(self.contenders.front(), |other| self.contenders.after(&hosts.slab, *other));
+        let mut others = contenders.take(MOST_EXAMINED).filter(|other| *other != host);
+        let lacks_slot = |other: usize| hosts.slab[other].wanted_dials(0) > soon_free;
+        let Some(first) = hosts.slab[host].queue.front() else {
+            return others.next().filter(|other| is_busy && lacks_slot(*other));
+        };
+        let is_due = |waiter: usize| {
+            let waiter = &waiters[waiter];
+            waiter.serial < waiters[first].serial || now.saturating_duration_since(waiter.since) >= TURN
+        };
+        let own = hosts.slab[host].conns.usable;
+        others.find(|other| {
+            let entry = &hosts.slab[*other];
+            let usable = entry.conns.usable;
+            let is_without = usable == 0 && entry.queue.first_undialled().is_some_and(is_due);
+            (usable + 1 < own || is_without) && lacks_slot(*other)
+        })
+    }
+
+    /// Gives the next free slot to `host`. If none of the hosts examined has its turn, the list moves on to the others.
+    pub(super) fn give_turn<K>(&mut self, hosts: &mut Hosts<K>, host: Option<usize>) {
+        if let Some(host) = host {
+            self.contenders.remove(&mut hosts.slab, host);
+            self.contenders.push_front(&mut hosts.slab, host);
+        } else if self.contenders.len() > MOST_EXAMINED
+            && let Some(front) = self.contenders.front()
+        {
+            self.contenders.remove(&mut hosts.slab, front);
+            self.contenders.push_back(&mut hosts.slab, front);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::queue::{Needs, WaitingRequest};
+    use super::super::tests::TestTypes;
+    use super::super::types::{Profile, Speaks};
+    use super::*;
+    use crate::pool::config::PoolConfig;
+
+    /// Hosts with a request each that came in this order, and these numbers of connections.
+    fn hosts(slots: &mut Slots, usable: &[usize]) -> (Hosts<u8>, Waiters<TestTypes>) {
+        let now = crate::clock::now();
+        let profile = Profile { limits: PoolConfig::new().limits_for("", 0), speaks: Speaks::Http1 };
+        let (mut hosts, mut waiters) = (Hosts::default(), Waiters::new(usize::MAX));
+        for (number, usable) in (0..).zip(usable) {
+            let host = hosts.insert(Host::new(now, number, profile, None));
+            hosts[host].conns.usable = *usable;
+            let needs = Needs { is_resend: false, refuses_used: false, only_runtime: None };
+            let waiter = WaitingRequest::new(now, host, u64::from(number), needs, 0);
+            waiters.push(&mut hosts[host].queue, waiter);
+            slots.update_contender(&mut hosts, host);
+        }
+        (hosts, waiters)
+    }
+
+    #[test]
+    fn contenders_take_turns_while_there_is_room() {
+        let mut slots = Slots::new(2);
+        let (mut hosts, _) = hosts(&mut slots, &[0, 0, 0]);
+        for expected in [Some(0), Some(1), None] {
+            assert_eq!(slots.pop_contender(&mut hosts), expected);
+            slots.take();
+        }
+        assert_eq!(slots.next_contender(), Some(2));
+        assert!(slots.must_make_room(&hosts, 0) && !slots.must_make_room(&hosts, 1));
+    }
+
+    #[test]
+    fn a_host_makes_room_for_one_with_fewer_connections() {
+        let mut slots = Slots::new(2);
+        for (usable, turn) in [([3, 1], Some(1)), ([2, 1], None)] {
+            let (hosts, waiters) = hosts(&mut slots, &usable);
+            let candidate = Candidate { host: 0, is_busy: false, soon_free: 0 };
+            assert_eq!(slots.next_turn(crate::clock::now(), &hosts, &waiters, candidate), turn, "{usable:?}");
+            let enough = Candidate { soon_free: 1, ..candidate };
+            assert_eq!(slots.next_turn(crate::clock::now(), &hosts, &waiters, enough), None);
+            slots = Slots::new(2);
+        }
+    }
+
+    #[test]
+    fn the_limit_of_descriptors_is_named_before_that_of_connections() {
+        let mut slots = Slots::new(2);
+        let (hosts, _) = hosts(&mut slots, &[0]);
+        assert_eq!(slots.binding_limit(&hosts[0]), Limit::Dials);
+        slots.take();
+        slots.take();
+        assert_eq!(slots.binding_limit(&hosts[0]), Limit::Connections);
+        slots.descriptors.ran_out(crate::clock::now(), 1);
+        assert_eq!(slots.binding_limit(&hosts[0]), Limit::Descriptors);
+    }
+}

@@ -1,0 +1,245 @@
+//! The ends of connections.
+
+use super::*;
+
+#[test]
+fn a_slot_is_free_when_the_socket_is_closed_and_not_before() {
+    let (mut pool, now) = pool(PoolConfig::new().max_connections_per_host(1));
+    pool.wait(now, 1, 0);
+    pool.wait(now, 1, 1);
+    let permit = pool.permit();
+    let id = permit.id();
+    pool.dial_succeeded(now, permit, http1(5));
+    let (_, held, _) = pool.delivered();
+    pool.release(now, held, BROKEN);
+    assert_eq!(pool.closes(), 5);
+    assert!(pool.next_effect().is_none(), "the socket is still open");
+    pool.socket_closed(now, id);
+    pool.permit();
+}
+
+#[test]
+fn timers_do_not_outlive_their_hosts() {
+    let (mut pool, now) = pool(PoolConfig::new());
+    for host in 0..100 {
+        let ids = pool.open_idle(now, host, 1);
+        pool.socket_closed(now, ids[0]);
+        while pool.next_effect().is_some() {}
+    }
+    assert_eq!((pool.hosts.slab.len(), pool.timers.len()), (0, 0));
+}
+
+#[test]
+fn idle_connections_close_after_the_idle_timeout_oldest_first() {
+    let (mut pool, now) = pool(PoolConfig::new().idle_timeout(ms(100)));
+    pool.open_idle(now, 1, 2);
+    let (held, conn) = pool.ready(now + ms(60), 1);
+    pool.release(now + ms(60), held, KEPT);
+    assert_eq!(pool.next_timeout(), Some(now + ms(100)));
+    pool.handle_timeout(now + ms(100));
+    assert!(matches!(pool.next_effect(), Some(Effect::Close(other)) if other != conn));
+    assert!(pool.next_effect().is_none());
+    assert_eq!(pool.next_timeout(), Some(now + ms(160)));
+    pool.handle_timeout(now + ms(160));
+    assert!(matches!(pool.next_effect(), Some(Effect::Close(other)) if other == conn));
+    assert_eq!((pool.next_timeout(), pool.counters().closing), (None, 2));
+}
+
+#[test]
+fn idle_limits_close_the_longest_idle() {
+    let (mut pool, now) = pool(PoolConfig::new().max_idle_per_host(1).max_idle(2));
+    pool.open_idle(now, 1, 2);
+    assert!(matches!(pool.next_effect(), Some(Effect::Close(_))));
+    assert_eq!(pool.counters().idle, 1);
+    pool.open_idle(now, 2, 1);
+    pool.open_idle(now, 3, 1);
+    assert!(matches!(pool.next_effect(), Some(Effect::Close(_))));
+    assert!(
+        matches!(pool.acquire(now, &1, None, false, || 0), Acquired::Wait(..)),
+        "host 1 was the least recently used"
+    );
+}
+
+#[test]
+fn an_idle_limit_of_zero_keeps_none() {
+    let (mut pool, now) = pool(PoolConfig::new().max_idle(0));
+    pool.open_idle(now, 1, 1);
+    assert!(matches!(pool.next_effect(), Some(Effect::Close(_))));
+    assert_eq!(pool.counters().idle, 0);
+}
+
+#[test]
+fn an_idle_connection_that_closes_is_never_leased() {
+    let (mut pool, now) = pool(PoolConfig::new());
+    let ids = pool.open_idle(now, 1, 1);
+    pool.socket_closed(now, ids[0]);
+    assert!(matches!(pool.next_effect(), Some(Effect::Close(_))));
+    pool.wait(now, 1, 7);
+    pool.permit();
+    pool.socket_closed(now, ids[0]);
+    assert_eq!(pool.counters().slots, 1, "the id of the old connection is not that of the new one");
+}
+
+#[test]
+fn an_unused_lease_keeps_no_older_connection_from_closing() {
+    let (mut pool, now) = pool(PoolConfig::new().idle_timeout(ms(1_000)));
+    pool.open_idle(now, 1, 2);
+    let (held, _) = pool.ready(now, 1);
+    pool.release(now + ms(800), held, KEPT);
+    let (held, _) = pool.ready(now + ms(900), 1);
+    pool.release(now + ms(900), held, LeaseEnd::Unused);
+    pool.handle_timeout(now + ms(1_000));
+    assert!(matches!(pool.next_effect(), Some(Effect::Close(_))));
+}
+
+#[test]
+fn a_connection_that_closes_while_leased_frees_its_slot_at_once_and_is_not_kept() {
+    let (mut pool, now) = pool(PoolConfig::new().max_connections_per_host(1));
+    let ids = pool.open_idle(now, 1, 1);
+    let (held, _) = pool.ready(now, 1);
+    pool.wait(now, 1, 3);
+    pool.socket_closed(now, ids[0]);
+    let permit = pool.permit();
+    pool.release(now, held, KEPT);
+    assert!(matches!(pool.next_effect(), Some(Effect::Close(_))));
+    pool.dial_succeeded(now, permit, http1(6));
+    assert_eq!(pool.delivered().0, 3);
+}
+
+#[test]
+fn a_connection_that_closed_before_its_dial_ended_is_not_kept() {
+    let (mut pool, now) = pool(PoolConfig::new());
+    let id = pool.wait(now, 1, 3);
+    let permit = pool.permit();
+    pool.abandon(now, id);
+    pool.socket_closed(now, permit.id());
+    pool.dial_succeeded(now, permit, http1(6));
+    assert!(matches!(pool.next_effect(), Some(Effect::Close(6))));
+    assert_eq!((pool.counters().slots, pool.hosts.slab.len()), (0, 0));
+}
+
+#[test]
+fn a_connection_that_the_peer_retires_finishes_its_requests() {
+    let (mut pool, now) = pool(PoolConfig::new());
+    pool.wait(now, MANY, 0);
+    let permit = pool.permit();
+    let id = permit.id();
+    pool.dialed_http2(now, permit, 3);
+    let (first, second) = (pool.delivered().1, pool.ready(now, MANY).0);
+    pool.retire(now, id, CloseCause::PeerAsked);
+    assert!(matches!(pool.next_effect(), Some(Effect::Retired(retired, CloseCause::PeerAsked)) if retired == id));
+    pool.wait(now, MANY, 1);
+    pool.permit();
+    pool.release(now, first, KEPT);
+    assert!(pool.next_effect().is_none(), "a request is left on it");
+    pool.release(now, second, KEPT);
+    assert_eq!(pool.closes(), 7);
+    assert_eq!(pool.socket_closed(now, id), CloseCause::PeerAsked);
+}
+
+#[test]
+fn a_connection_ends_with_its_lifetime_give_or_take_a_tenth() {
+    let (mut pool, now) = pool(PoolConfig::new().lifetime(ms(1_000)));
+    pool.open_idle(now, 1, 1);
+    let (held, _) = pool.ready(now + ms(899), 1);
+    pool.release(now + ms(1_101), held, KEPT);
+    pool.closes();
+    assert_eq!(pool.counters().closing, 1, "it closes after the request it carries");
+}
+
+#[test]
+fn a_connection_closes_after_the_most_requests_it_may_carry() {
+    let (mut pool, now) = pool(PoolConfig::new().max_requests_per_connection(2));
+    let ids = pool.open_idle(now, 1, 1);
+    let (held, conn) = pool.ready(now, 1);
+    assert!(matches!(pool.next_effect(), Some(Effect::Retired(_, CloseCause::Requests))));
+    pool.release(now, held, KEPT);
+    assert_eq!(pool.closes(), conn);
+    assert_eq!(pool.socket_closed(now, ids[0]), CloseCause::Requests);
+    assert_eq!(pool.counters().totals.closed[CloseCause::Requests as usize], 1);
+}
+
+#[test]
+fn the_servers_keep_alive_timeout_shortens_the_idle_timeout() {
+    let (mut pool, now) = pool(PoolConfig::new());
+    pool.open_idle(now, 1, 2);
+    let (held, _) = pool.ready(now, 1);
+    pool.release(now, held, LeaseEnd::Kept { keep_alive: Some(ms(4_000)) });
+    pool.handle_timeout(now + ms(1_000));
+    assert_eq!(pool.next_timeout(), Some(now + ms(4_000)));
+    pool.handle_timeout(now + ms(4_000));
+    assert_eq!(pool.counters().closing, 2);
+}
+
+#[test]
+fn the_age_at_which_the_server_closes_idle_connections_is_learned() {
+    let (mut pool, mut now) = pool(PoolConfig::new());
+    for _ in 0..2 {
+        let ids = pool.open_idle(now, 1, 1);
+        now += ms(5_000);
+        assert_eq!(pool.socket_closed(now, ids[0]), CloseCause::Peer);
+        pool.closes();
+    }
+    assert!(pool.hosts.slab.is_empty(), "the host itself is forgotten");
+    pool.open_idle(now, 1, 1);
+    pool.handle_timeout(now + ms(1_000));
+    assert_eq!(pool.next_timeout(), Some(now + ms(4_000)));
+}
+
+#[test]
+fn an_unused_lease_leaves_the_connections_age_unchanged() {
+    let (mut pool, now) = pool(PoolConfig::new());
+    pool.open_idle(now, 1, 1);
+    let (held, _) = pool.ready(now + ms(10_000), 1);
+    pool.release(now + ms(10_001), held, LeaseEnd::Unused);
+    pool.handle_timeout(now + ms(50_000));
+    assert_eq!(pool.counters().idle, 0);
+}
+
+#[test]
+fn connections_to_a_moved_address_end() {
+    let (mut pool, now) = pool(PoolConfig::new());
+    let ip = |last: u8| IpAddr::from([192, 0, 2, last]);
+    let location = |last| Some(Location { name: "a.test".into(), ip: ip(last) });
+    for waiter in 0..2 {
+        pool.wait(now, 1, waiter);
+    }
+    let (one, two) = (pool.permit(), pool.permit());
+    let ids = [one.id(), two.id()];
+    assert!(
+        pool.dial_succeeded(now, one, Opened { location: location(1), ..http1(5) }),
+        "no answer for its name is known"
+    );
+    pool.dial_succeeded(now, two, Opened { location: location(2), ..http1(6) });
+    let (busy, idle) = (pool.delivered().1, pool.delivered().1);
+    pool.release(now, idle, KEPT);
+    let answer = |ips: &[u8], serial| Addresses {
+        family: Family::V4,
+        ips: ips.iter().map(|last| ip(*last)).collect(),
+        ttl: ms(2_000),
+        serial: Some(serial),
+    };
+    pool.dns_answered(now, "a.test", &answer(&[1, 2], 1), true);
+    pool.dns_answered(now + ms(2_000), "a.test", &answer(&[3], 2), true);
+    pool.handle_timeout(now + ms(2_000));
+    assert_eq!(pool.next_timeout(), Some(now + ms(4_500)));
+    pool.handle_timeout(now + ms(4_500));
+    assert!(
+        matches!(pool.next_effect(), Some(Effect::AskDns(name)) if *name == *"a.test"),
+        "the answer has to be confirmed"
+    );
+    pool.dns_answered(now + ms(4_500), "a.test", &answer(&[3], 2), true);
+    let mut ended = Vec::new();
+    while let Some(effect) = pool.next_effect() {
+        match effect {
+            Effect::Retired(id, CloseCause::Dns) => ended.push(id),
+            Effect::Close(conn) => assert_eq!(conn, 6, "the idle one"),
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!(ended, [ids[0]]);
+    pool.release(now + ms(5_000), busy, KEPT);
+    assert_eq!(pool.closes(), 5);
+    assert_eq!(ids.map(|id| pool.socket_closed(now, id)), [CloseCause::Dns; 2]);
+    assert!(pool.names().is_empty() && pool.hosts.slab.is_empty());
+}

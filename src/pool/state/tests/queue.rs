@@ -1,0 +1,91 @@
+//! The queue, its limits and its timeouts.
+
+use super::*;
+
+#[test]
+fn a_limit_makes_requests_wait_in_order() {
+    let (mut pool, now) = pool(PoolConfig::new().max_connections_per_host(1));
+    for waiter in 0..3 {
+        pool.wait(now, 1, waiter);
+    }
+    let permit = pool.permit();
+    assert!(pool.next_effect().is_none(), "one dial only");
+    pool.dial_succeeded(now, permit, http1(5));
+    for expected in 0..3 {
+        let (waiter, held, _) = pool.delivered();
+        assert_eq!(waiter, expected);
+        pool.release(now, held, KEPT);
+    }
+    assert_eq!(pool.counters().idle, 1);
+}
+
+#[test]
+fn a_waiting_request_takes_a_freed_connection_and_its_dial_is_kept() {
+    let (mut pool, now) = pool(PoolConfig::new());
+    pool.open_idle(now, 1, 1);
+    let (held, _) = pool.ready(now, 1);
+    pool.wait(now, 1, 9);
+    let permit = pool.permit();
+    pool.release(now, held, KEPT);
+    assert_eq!(pool.delivered().0, 9);
+    pool.dial_succeeded(now, permit, http1(6));
+    assert!(pool.next_effect().is_none());
+    assert_eq!(pool.counters().idle, 1);
+}
+
+#[test]
+fn a_request_waits_for_its_dial_as_long_as_that_takes() {
+    let (mut pool, now) = pool(PoolConfig::new().wait_timeout(ms(100)));
+    pool.wait(now, 1, 1);
+    let permit = pool.permit();
+    pool.handle_timeout(now + ms(5_000));
+    assert!(pool.next_effect().is_none());
+    pool.dial_succeeded(now + ms(5_000), permit, http1(5));
+    assert_eq!(pool.delivered().0, 1);
+}
+
+#[test]
+fn a_host_can_have_its_own_limit_of_waiting_requests() {
+    let (mut pool, now) = pool(PoolConfig::new().max_connections_per_host(1).max_waiting_per_host(2));
+    pool.wait(now, 1, 0);
+    for waiter in 1..3 {
+        pool.wait(now, 1, waiter);
+    }
+    assert!(matches!(pool.acquire(now, &1, None, false, || 3), Acquired::Refused(Limit::ConnectionsPerHost)));
+    pool.wait(now, 2, 10);
+}
+
+#[test]
+fn requests_that_wait_too_long_fail() {
+    let (mut pool, now) = pool(PoolConfig::new().max_connections_per_host(1).wait_timeout(ms(100)));
+    pool.wait(now, 1, 1);
+    let permit = pool.permit();
+    pool.dial_succeeded(now, permit, http1(5));
+    let (_, held, _) = pool.delivered();
+    pool.wait(now, 1, 2);
+    pool.wait(now + ms(50), 1, 3);
+    pool.handle_timeout(now + ms(100));
+    assert!(matches!(pool.failed(), (2, WaitFailure::Timeout { .. })));
+    assert_eq!(pool.next_timeout(), Some(now + ms(150)));
+    pool.release(now + ms(120), held, KEPT);
+    assert_eq!(pool.delivered().0, 3);
+}
+
+#[test]
+fn the_limit_of_waiting_requests_does_not_count_those_with_a_dial() {
+    let (mut pool, now) = pool(PoolConfig::new().max_connections_per_host(2).max_waiting(1));
+    for waiter in 0..3 {
+        pool.wait(now, 1, waiter);
+    }
+    assert!(matches!(pool.acquire(now, &1, None, false, || 9), Acquired::Refused(_)));
+    pool.wait(now, 2, 4);
+    assert!(matches!(pool.acquire(now, &1, None, false, || 9), Acquired::Refused(_)));
+}
+
+#[test]
+fn a_request_that_may_not_wait_leaves_no_host_behind() {
+    let (mut pool, now) = pool(PoolConfig::new().max_connections(1).max_waiting(0));
+    pool.wait(now, 1, 0);
+    assert!(matches!(pool.acquire(now, &2, None, false, || 9), Acquired::Refused(_)));
+    assert_eq!(pool.hosts.slab.len(), 1);
+}

@@ -1,0 +1,512 @@
+//! Random walks over the pool's core, against its invariants and against a model of the world outside.
+
+use std::collections::{BTreeMap, HashSet, VecDeque};
+
+use super::*;
+
+const HOSTS: u8 = 5;
+
+/// The protocol of a host: 0 and 1 speak HTTP/1, 2 and 3 HTTP/2. Host 4 speaks either, and it is not known beforehand which.
+fn speaks(host: u8) -> Speaks {
+    match host {
+        0 | 1 => Speaks::Http1,
+        2 | 3 => Speaks::Http2,
+        _ => Speaks::Unknown,
+    }
+}
+
+/// An open socket, in the model.
+#[derive(Debug, Clone, Copy)]
+struct Socket {
+    id: ConnId,
+    host: u8,
+    is_http2: bool,
+    streams: usize,
+    taken: usize,
+    requests: u64,
+    /// True if it takes no more requests.
+    ended: bool,
+}
+
+/// A random walk, and the model of the world outside of the pool.
+struct Walk {
+    seed: u64,
+    random: fastrand::Rng,
+    config: PoolConfig,
+    pool: Pool,
+    now: Instant,
+    permits: Vec<(Permit, u8)>,
+    leases: Vec<(LeaseToken, u64)>,
+    /// The open sockets.
+    sockets: BTreeMap<u64, Socket>,
+    /// The connections that the core had the driver close.
+    dropped: HashSet<u64>,
+    waiting: BTreeMap<u8, VecDeque<(u32, WaiterId, Instant)>>,
+    /// The requests that refuse used connections.
+    refusing: HashSet<u32>,
+    /// The requests that may wait for a connection of their own runtime.
+    own: HashSet<u32>,
+    waiters: u32,
+    /// True once descriptors have run out.
+    had_no_descriptors: bool,
+    drained: bool,
+}
+
+impl Walk {
+    fn new(seed: u64) -> Self {
+        let mut random = fastrand::Rng::with_seed(seed);
+        let limit = |random: &mut fastrand::Rng, low: usize| match random.u8(..4) {
+            0 => usize::MAX,
+            1 => low,
+            _ => random.usize(low..8),
+        };
+        let config = PoolConfig::new()
+            .max_connections(limit(&mut random, 1))
+            .max_connections_per_host(limit(&mut random, 1))
+            .max_dials_per_host(limit(&mut random, 1))
+            .max_http2_connections_per_host(random.usize(1..4))
+            .max_streams_per_connection(random.usize(1..6))
+            .max_requests_per_connection(if random.bool() { u64::MAX } else { random.u64(1..10) })
+            .max_idle(limit(&mut random, 0))
+            .max_idle_per_host(limit(&mut random, 0))
+            .max_waiting(limit(&mut random, 0))
+            .max_waiting_per_host(limit(&mut random, 0))
+            .idle_timeout(ms(random.u64(..200)))
+            .lifetime(ms(random.u64(1..5_000)))
+            .wait_timeout(ms(random.u64(1..2_000)));
+        let limits = config.limits_for("", 0);
+        let pool = State::new(&config, move |host: &u8| Profile { limits, speaks: speaks(*host) });
+        Self {
+            seed,
+            random,
+            config,
+            pool,
+            now: crate::clock::now(),
+            permits: Vec::new(),
+            leases: Vec::new(),
+            sockets: BTreeMap::new(),
+            dropped: HashSet::new(),
+            waiting: BTreeMap::new(),
+            refusing: HashSet::new(),
+            own: HashSet::new(),
+            waiters: 0,
+            had_no_descriptors: false,
+            drained: false,
+        }
+    }
+
+    fn step(&mut self) {
+        let host = self.random.u8(..HOSTS);
+        match self.random.u8(..26) {
+            0..=7 => self.acquire(host),
+            8..=11 if !self.permits.is_empty() => {
+                let (permit, host) = self.permits.swap_remove(self.random.usize(..self.permits.len()));
+                self.end_dial(permit, host);
+            }
+            12..=15 => self.release(),
+            16 => self.close_a_socket(),
+            17 => self.close_dropped(),
+            18 => self.abandon(host),
+            19 => self.announce_streams(),
+            20 => self.goaway(),
+            21 if self.random.u8(..8) == 0 => self.pool.close_idle(self.now),
+            22 if self.random.u8(..4) == 0 => drop(self.pool.warm_up(self.now, &host, self.random.usize(..4), 4)),
+            _ => {
+                self.now += ms(self.random.u64(..60));
+                self.pool.handle_timeout(self.now);
+            }
+        }
+        self.perform();
+        self.check();
+    }
+
+    fn acquire(&mut self, host: u8) {
+        self.waiters += 1;
+        let waiter = self.waiters;
+        let failed_on = (self.random.u8(..8) == 0).then(|| self.random.u64(..50));
+        if failed_on.is_some() {
+            self.refusing.insert(waiter);
+        }
+        let overtakes =
+            self.waiting.get(&host).is_some_and(|queue| !queue.iter().all(|(w, ..)| self.refusing.contains(w)));
+        // A resend goes in front of the first request without a dial.
+        let undialled = |(_, id, _): &(u32, WaiterId, Instant)| self.pool.dial_of(*id).is_none();
+        let queue = self.waiting.entry(host).or_default();
+        let behind = queue.iter().position(undialled);
+        let wish = Wish {
+            failed_on,
+            despite_drain: false,
+            send_once: self.random.bool(),
+            own_dial: failed_on.is_some() && self.random.bool(),
+        };
+        let runtime = self.random.u64(..3);
+        match self.pool.checkout(self.now, &host, wish, runtime, || waiter) {
+            Acquired::Ready(Grant { token, conn, .. }) => {
+                assert!(!overtakes, "seed {}: overtook the queue", self.seed);
+                let is_paused = self.pool.hosts[self.index_of(host)].dials.paused_until.is_some();
+                assert!(
+                    failed_on.is_none_or(|failed| failed != conn && (is_paused || self.sockets[&conn].taken > 0)),
+                    "seed {}",
+                    self.seed
+                );
+                self.lease(token, conn);
+            }
+            Acquired::Wait(id, _) => {
+                if self.pool.waiters.get(id).is_some_and(|waiter| waiter.needs.refuses_used) {
+                    self.refusing.insert(waiter);
+                }
+                if wish.own_dial {
+                    self.own.insert(waiter);
+                }
+                let queue = self.waiting.entry(host).or_default();
+                match behind.filter(|_| failed_on.is_some()) {
+                    Some(position) => queue.insert(position, (waiter, id, self.now)),
+                    None => queue.push_back((waiter, id, self.now)),
+                }
+            }
+            Acquired::Refused(limit) => {
+                assert!(limit != Limit::Opening && self.is_full(host), "seed {}: refused without need", self.seed);
+            }
+        }
+    }
+
+    fn is_full(&self, host: u8) -> bool {
+        let unpaired = |host: u8| {
+            let queue = self.waiting.get(&host).into_iter().flatten();
+            queue.filter(|(_, id, _)| self.pool.dial_of(*id).is_none()).count()
+        };
+        let total: usize = (0..HOSTS).map(unpaired).sum();
+        total >= self.config.max_waiting || unpaired(host) >= self.config.per_host.max_waiting
+    }
+
+    fn end_dial(&mut self, permit: Permit, host: u8) {
+        match self.random.u8(..8) {
+            0 => drop(self.pool.dial_failed(self.now, permit, "refused")),
+            1 => {
+                self.had_no_descriptors = true;
+                self.pool.dial_postponed(self.now, permit);
+            }
+            _ => self.connect(permit, host),
+        }
+    }
+
+    fn connect(&mut self, permit: Permit, host: u8) {
+        let id = permit.id();
+        let is_http2 = match speaks(host) {
+            Speaks::Http1 => false,
+            Speaks::Http2 => true,
+            Speaks::Unknown => self.random.bool(),
+        };
+        let speaks = if is_http2 { Speaks::Http2 } else { Speaks::Http1 };
+        let socket = Socket { id, host, is_http2, streams: 1, taken: 0, requests: 0, ended: false };
+        self.sockets.insert(id.serial, socket);
+        let runtime = self.random.u64(..3);
+        let opened = Opened { fresh: id.serial, conn: id.serial, speaks, location: None, runtime };
+        self.pool.dial_succeeded(self.now, permit, opened);
+    }
+
+    fn release(&mut self) {
+        if self.leases.is_empty() {
+            return;
+        }
+        let (token, conn) = self.leases.swap_remove(self.random.usize(..self.leases.len()));
+        let kept = self.random.u8(..4) > 0;
+        if let Some(socket) = self.sockets.get_mut(&conn) {
+            socket.taken -= 1;
+            // A connection that others share may end later, which an effect reports.
+            socket.ended |= !kept && socket.taken == 0;
+        }
+        let ended = match kept {
+            true if self.random.u8(..4) == 0 => LeaseEnd::Unused,
+            true => LeaseEnd::Kept { keep_alive: None },
+            false if self.random.bool() => LeaseEnd::Cut { idle: ms(self.random.u64(..1_000)) },
+            false => LeaseEnd::Retire(CloseCause::Unfinished),
+        };
+        self.pool.release(self.now, token, ended);
+    }
+
+    fn any_socket(&mut self) -> Option<u64> {
+        let count = self.sockets.len();
+        (count > 0).then(|| *self.sockets.keys().nth(self.random.usize(..count)).unwrap())
+    }
+
+    fn close_a_socket(&mut self) {
+        let Some(conn) = self.any_socket() else { return };
+        let socket = self.sockets.remove(&conn).unwrap();
+        self.dropped.remove(&conn);
+        self.pool.socket_closed(self.now, socket.id);
+    }
+
+    fn close_dropped(&mut self) {
+        for conn in std::mem::take(&mut self.dropped) {
+            if let Some(socket) = self.sockets.remove(&conn) {
+                self.pool.socket_closed(self.now, socket.id);
+            }
+        }
+    }
+
+    fn announce_streams(&mut self) {
+        let Some(conn) = self.any_socket().filter(|conn| self.sockets[conn].is_http2) else { return };
+        let streams = self.random.usize(..5);
+        let socket = self.sockets.get_mut(&conn).unwrap();
+        socket.streams = streams.min(self.config.per_host.max_streams);
+        let id = socket.id;
+        self.pool.announce_streams(self.now, id, streams);
+    }
+
+    fn goaway(&mut self) {
+        let Some(conn) = self.any_socket() else { return };
+        let socket = self.sockets.get_mut(&conn).unwrap();
+        socket.ended = true;
+        let id = socket.id;
+        match self.random.u8(..4) {
+            0 => self.pool.back_off(self.now, id, self.random.f64()),
+            _ => self.pool.retire(self.now, id, CloseCause::PeerAsked),
+        }
+    }
+
+    fn abandon(&mut self, host: u8) {
+        let Some(queue) = self.waiting.get_mut(&host).filter(|queue| !queue.is_empty()) else { return };
+        let (waiter, id, _) = queue.remove(self.random.usize(..queue.len())).unwrap();
+        assert_eq!(self.pool.abandon(self.now, id), Some(waiter), "seed {}", self.seed);
+    }
+
+    fn lease(&mut self, token: LeaseToken, conn: u64) {
+        let socket = self.sockets.get_mut(&conn).unwrap_or_else(|| panic!("seed {}: leased a closed one", self.seed));
+        socket.taken += 1;
+        socket.requests += 1;
+        let last = socket.requests >= self.config.per_host.max_requests;
+        assert!(!self.dropped.contains(&conn) && (last || !socket.ended), "seed {}: leased one given up", self.seed);
+        let is_shared = socket.is_http2 && socket.taken > 1;
+        assert!(
+            is_shared || socket.requests <= self.config.per_host.max_requests,
+            "seed {}: leased too often",
+            self.seed
+        );
+        self.leases.push((token, conn));
+    }
+
+    fn perform(&mut self) {
+        while let Some(effect) = self.pool.next_effect() {
+            match effect {
+                Effect::Dial(permit, host) => self.permits.push((permit, host)),
+                Effect::Close(conn) => {
+                    let taken = self.sockets.get(&conn).map_or(0, |socket| socket.taken);
+                    assert_eq!(taken, 0, "seed {}: closed in use", self.seed);
+                    self.dropped.insert(conn);
+                }
+                Effect::Deliver { waiter, grant: Grant { token, conn, .. } } => {
+                    let host = self.host_of(waiter);
+                    let Socket { requests, is_http2, taken, .. } = self.sockets[&conn];
+                    let (used, given_back) = (requests > 0 && !is_http2, requests > 0 && taken == 0);
+                    let queue = self.waiting.get_mut(&host).unwrap();
+                    let position = queue.iter().position(|(other, ..)| *other == waiter).unwrap();
+                    let refuses = |(other, ..): &(u32, WaiterId, Instant)| self.refusing.contains(other);
+                    let steps_back = |other| ((used || given_back) && refuses(other)) || self.own.contains(&other.0);
+                    let is_first = queue.iter().take(position).all(steps_back);
+                    assert!(
+                        is_first && !(used && refuses(&queue[position])),
+                        "seed {}: not the first in line",
+                        self.seed
+                    );
+                    queue.remove(position);
+                    assert_eq!(self.sockets[&conn].host, host, "seed {}: another host's", self.seed);
+                    self.lease(token, conn);
+                }
+                Effect::Fail { waiter, why } => {
+                    let host = self.host_of(waiter);
+                    let queue = self.waiting.get_mut(&host).unwrap();
+                    let position = queue.iter().position(|(other, ..)| *other == waiter).unwrap();
+                    let (_, _, since) = queue.remove(position).unwrap();
+                    let waited = self.now - since;
+                    let timely =
+                        !matches!(why, WaitFailure::Timeout { .. }) || waited >= self.config.per_host.wait_timeout;
+                    assert!(timely, "seed {}: failed early", self.seed);
+                }
+                Effect::Retired(id, _) => {
+                    if let Some(socket) = self.sockets.get_mut(&id.serial) {
+                        socket.ended = true;
+                    }
+                }
+                Effect::AskDns(_) => {}
+                Effect::AbortDial(id) => {
+                    let position = self.permits.iter().position(|(permit, _)| permit.id() == id);
+                    // The dial may have ended already.
+                    if let Some(position) = position.filter(|_| self.random.bool()) {
+                        let (permit, _) = self.permits.swap_remove(position);
+                        self.pool.dial_failed(self.now, permit, "lost");
+                    }
+                }
+                Effect::Drained => self.drained = true,
+            }
+        }
+    }
+
+    fn host_of(&self, waiter: u32) -> u8 {
+        let waits = |queue: &VecDeque<(u32, WaiterId, Instant)>| queue.iter().any(|(other, ..)| *other == waiter);
+        *self.waiting.iter().find(|(_, queue)| waits(queue)).expect("the request waits").0
+    }
+
+    fn check(&self) {
+        let seed = self.seed;
+        let counters = self.pool.counters();
+        let sockets = || self.sockets.values();
+        self.pool.check(seed);
+        assert_eq!(counters.slots, self.permits.len() + self.sockets.len(), "seed {seed}: slots");
+        assert_eq!((counters.dialling, counters.leased), (self.permits.len(), self.leases.len()), "seed {seed}");
+        assert!(counters.slots <= self.config.max_connections, "seed {seed}: over the total");
+        assert!(counters.idle <= self.config.max_idle, "seed {seed}: too many idle");
+        assert_eq!(counters.waiting, self.waiting.values().map(VecDeque::len).sum::<usize>(), "seed {seed}");
+        let retiring = sockets().filter(|socket| socket.ended && socket.taken > 0).count();
+        assert_eq!(counters.retiring, retiring, "seed {seed}: retiring");
+        let closing = self.sockets.keys().filter(|conn| self.dropped.contains(conn)).count();
+        assert_eq!(counters.closing, closing, "seed {seed}: closing");
+        let gone = self.leases.iter().filter(|(_, conn)| !self.sockets.contains_key(conn));
+        let gone: HashSet<u64> = gone.map(|(_, conn)| *conn).collect();
+        let busy = sockets().filter(|socket| socket.taken > 0).count() + gone.len();
+        assert_eq!(counters.busy, busy, "seed {seed}: busy");
+        let overdue = |(_, id, since): &(u32, WaiterId, Instant)| {
+            self.pool.dial_of(*id).is_none() && self.now - *since >= self.config.per_host.wait_timeout
+        };
+        assert!(!self.waiting.values().flatten().any(overdue), "seed {seed}: waits for too long");
+        for host in 0..HOSTS {
+            self.check_host(host, counters);
+        }
+    }
+
+    fn check_host(&self, host: u8, counters: Counters) {
+        let seed = self.seed;
+        let sockets = || self.sockets.values().filter(|socket| socket.host == host);
+        let dialling = self.permits.iter().filter(|(_, other)| *other == host).count();
+        let slots = dialling + sockets().count();
+        let Some(index) = self.pool.hosts.find(&host) else {
+            assert_eq!(slots, 0, "seed {seed}: forgot a host in use");
+            return;
+        };
+        let (_, undialled) = self.queue_of(host);
+        let entry = &self.pool.hosts[index];
+        assert_eq!((entry.conns.slots, entry.dials.in_flight), (slots, dialling), "seed {seed}: slots of host {host}");
+        let is_usable = |socket: &&Socket| !socket.ended && !self.dropped.contains(&socket.id.serial);
+        assert_eq!(entry.conns.usable, sockets().filter(is_usable).count() + dialling, "seed {seed}: usable");
+        let http1 = sockets().filter(is_usable).filter(|socket| !socket.is_http2).count();
+        assert_eq!(entry.conns.http1, http1, "seed {seed}: usable connections that speak HTTP/1");
+        if speaks(host) == Speaks::Http2 {
+            assert!(
+                entry.conns.usable <= self.config.per_host.max_http2_connections,
+                "seed {seed}: HTTP/2 connections"
+            );
+        }
+        let shared = sockets().filter(|s| !s.ended && s.taken > 0 && s.taken < s.streams).count();
+        assert_eq!(entry.conns.shared.len(), shared, "seed {seed}: shared");
+        let idle = sockets().filter(is_usable).filter(|s| s.taken == 0 && s.streams > 0).count();
+        let queue = self.waiting.get(&host).into_iter().flatten();
+        let all_refuse = queue.map(|(waiter, ..)| waiter).all(|waiter| self.refusing.contains(waiter));
+        assert!(idle + shared == 0 || all_refuse, "seed {seed}: waits beside a connection with a free stream");
+        let is_other_coming = dialling > 0 || entry.conns.slots > entry.conns.usable || entry.wanted_dials(0) > 0;
+        assert!(
+            shared == 0 || undialled == 0 || is_other_coming,
+            "seed {seed}: refuses the last connection there will be"
+        );
+        self.check_dials(host, index, undialled, counters);
+    }
+
+    /// A request without a dial is kept waiting by a limit.
+    fn check_dials(&self, host: u8, index: usize, undialled: usize, counters: Counters) {
+        let seed = self.seed;
+        let entry = &self.pool.hosts[index];
+        if undialled == 0 {
+            return;
+        }
+        if !self.had_no_descriptors && entry.wanted_dials(0) > 0 {
+            assert_eq!(counters.slots, self.config.max_connections, "seed {seed}: a slot is free and a request waits");
+            let is_freed = counters.closing + counters.retiring > 0 || counters.idle == 0;
+            assert!(is_freed, "seed {seed}: an idle connection keeps a request waiting");
+        }
+        let in_window = entry.dials.in_window.len();
+        let window = if entry.speaks == Speaks::Unknown { entry.dials.probes } else { usize::MAX };
+        let has_room = entry.conns.slots < self.config.per_host.max_connections
+            && in_window < entry.dials.window.size().min(window)
+            && entry.dials.paused_until.is_none();
+        let is_carried = entry.speaks != Speaks::Http1 && in_window + entry.conns.unannounced > 0;
+        let has_all =
+            entry.speaks == Speaks::Http2 && entry.http2_conns() >= self.config.per_host.max_http2_connections;
+        if has_room && !has_all && !is_carried {
+            assert!(entry.wanted_dials(0) > 0, "seed {seed}: host {host} is not dialled");
+        }
+    }
+
+    fn index_of(&self, host: u8) -> usize {
+        self.pool.hosts.find(&host).expect("the host is known")
+    }
+
+    /// Returns the number of the host's requests with a dial, and of those without, which stand behind.
+    fn queue_of(&self, host: u8) -> (usize, usize) {
+        let mut dialled = 0;
+        let mut undialled = 0;
+        for (_, id, _) in self.waiting.get(&host).into_iter().flatten() {
+            if self.pool.dial_of(*id).is_some() {
+                assert_eq!(undialled, 0, "seed {}: a dial behind a request without one", self.seed);
+                dialled += 1;
+            } else {
+                undialled += 1;
+            }
+        }
+        (dialled, undialled)
+    }
+
+    /// Ends everything there is: nothing may be left.
+    fn finish(mut self) {
+        let draining = self.random.bool();
+        if draining {
+            self.pool.drain(self.now);
+            self.perform();
+            self.check();
+            assert!(matches!(self.pool.acquire(self.now, &0, None, false, || 0), Acquired::Refused(Limit::Draining)));
+        }
+        for round in 0.. {
+            assert!(round < 10_000, "seed {}: a request starves", self.seed);
+            self.perform();
+            assert!(!draining || self.pool.conns.idle_count() == 0, "seed {}: idle in a pool being drained", self.seed);
+            if let Some((permit, host)) = self.permits.pop() {
+                self.connect(permit, host);
+            } else if let Some((token, conn)) = self.leases.pop() {
+                if let Some(socket) = self.sockets.get_mut(&conn) {
+                    socket.taken -= 1;
+                    socket.ended |= socket.taken == 0;
+                }
+                self.pool.release(self.now, token, LeaseEnd::Retire(CloseCause::Unfinished));
+            } else if !self.dropped.is_empty() {
+                self.close_dropped();
+            } else if let Some(at) = self.pool.next_timeout() {
+                self.now = self.now.max(at);
+                self.pool.handle_timeout(self.now);
+            } else if let Some(conn) = self.any_socket() {
+                panic!("seed {}: {conn} is never closed", self.seed);
+            } else {
+                break;
+            }
+        }
+        let seed = self.seed;
+        let totals = self.pool.counters().totals;
+        assert_eq!(self.pool.counters(), Counters { totals, ..Counters::default() }, "seed {seed}");
+        assert_eq!(totals.opened, totals.closed.iter().sum::<u64>(), "seed {seed}: everything is closed in the end");
+        assert!(
+            self.pool.hosts.slab.is_empty() && self.pool.conns.is_empty() && self.pool.waiters.is_empty(),
+            "seed {seed}"
+        );
+        assert!(self.pool.slots.has_no_contenders() && self.pool.timers.len() == 0, "seed {seed}");
+        assert_eq!(self.drained, draining, "seed {seed}");
+    }
+}
+
+#[test]
+fn random_walks_keep_every_invariant() {
+    let seeds = std::env::var("WALKS").map_or(1_000, |walks| walks.parse().expect("a number"));
+    for seed in 0..seeds {
+        let mut walk = Walk::new(seed);
+        for _ in 0..300 {
+            walk.step();
+        }
+        walk.finish();
+    }
+}

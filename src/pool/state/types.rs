@@ -1,0 +1,219 @@
+//! The vocabulary that the core and its driver share: ids, tokens, answers and effects. A core.
+
+use std::hash::Hash;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::clock::Instant;
+use crate::pool::config::Limits;
+use crate::trace::{CloseCause, Family, Limit};
+
+/// The driver's types, which the core stores and hands back without looking into them.
+pub(crate) trait PoolTypes {
+    /// The identity of a host: requests with equal keys share connections.
+    type Key: Clone + Eq + Hash;
+    /// A handle on a connection.
+    type Conn: Clone;
+    /// The driver's side of a request that waits; an effect returns it.
+    type Waiter;
+    /// The error of a failed dial.
+    type Error;
+    /// The identity of a runtime. The core only compares it.
+    type Runtime: Copy + PartialEq;
+}
+
+/// The properties of a host that are known before its first connection.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Profile {
+    pub(crate) limits: Limits,
+    pub(crate) speaks: Speaks,
+}
+
+/// The protocol of a host's connections, which decides how many requests one carries at a time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Speaks {
+    /// Not known before the first connection is open.
+    Unknown,
+    /// HTTP/1: one request at a time.
+    Http1,
+    /// HTTP/2: many requests at a time.
+    Http2,
+}
+
+/// The identity of a connection, from the start of its dial.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct ConnId {
+    pub(super) index: usize,
+    /// The connection's number, which is never used again.
+    pub(crate) serial: u64,
+}
+
+/// The identity of a request that waits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct WaiterId {
+    pub(super) index: usize,
+    pub(super) serial: u64,
+}
+
+/// The right to dial once, and the proof that the dial is counted.
+///
+/// It must end in [`State::dial_succeeded`](super::State::dial_succeeded),
+/// [`State::dial_failed`](super::State::dial_failed) or [`State::dial_postponed`](super::State::dial_postponed).
+#[derive(Debug)]
+pub(crate) struct Permit(pub(super) ConnId);
+
+impl Permit {
+    /// Returns the id of the connection to be.
+    pub(crate) fn id(&self) -> ConnId {
+        self.0
+    }
+}
+
+/// The right to use one stream of a connection. It must end in [`State::release`](super::State::release).
+#[derive(Debug)]
+pub(crate) struct LeaseToken {
+    pub(super) id: ConnId,
+    pub(super) since: Instant,
+}
+
+impl LeaseToken {
+    /// Returns the connection's number.
+    pub(crate) fn connection(&self) -> u64 {
+        self.id.serial
+    }
+}
+
+/// A connection granted to a request.
+#[derive(Debug)]
+pub(crate) struct Grant<C> {
+    pub(crate) token: LeaseToken,
+    pub(crate) conn: C,
+    /// The number of requests the connection carried before.
+    pub(crate) requests: u64,
+    /// The time since the connection's last request; zero if it carries others.
+    pub(crate) idle: Duration,
+    /// True if another request gave the connection back while one was being opened for this request.
+    pub(crate) freed: bool,
+}
+
+/// The position of a request in its host's queue.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Queued {
+    /// The limit that keeps the request waiting.
+    pub(crate) limit: Limit,
+    /// The number of requests to the same host that wait before it.
+    pub(crate) position: usize,
+}
+
+/// The demands of a request on its connection.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Wish {
+    /// The connection on which its last attempt failed. It gets neither that one nor an idle one, except that during a pause which
+    /// the server asked for, it takes another idle one.
+    pub(crate) failed_on: Option<u64>,
+    /// True if it belongs to a call that began earlier. It is served even while the pool drains.
+    pub(crate) despite_drain: bool,
+    /// True if it must not be sent twice. A server that closes reused connections under requests gets it on a new connection, or
+    /// on one that has been idle for long enough.
+    pub(crate) send_once: bool,
+    /// True if an HTTP/2 connection is to be dialled for this request, where there is room, though another dial would do.
+    /// Until that dial ends, the request takes only connections of its own runtime.
+    pub(crate) own_dial: bool,
+}
+
+/// The end of a lease.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum LeaseEnd {
+    /// The request did not use the connection.
+    Unused,
+    /// The connection can serve again. `keep_alive` is the server's `Keep-Alive: timeout`, if it sent one.
+    Kept { keep_alive: Option<Duration> },
+    /// The connection takes no more requests. Other requests on it go on.
+    Retire(CloseCause),
+    /// The server closed the reused connection under the request, after it had been idle for this time.
+    Cut { idle: Duration },
+}
+
+/// A connection that was just dialled.
+#[derive(Debug)]
+pub(crate) struct Opened<T: PoolTypes> {
+    /// The handle for requests that waited for the dial.
+    pub(crate) fresh: T::Conn,
+    /// The handle for later requests.
+    pub(crate) conn: T::Conn,
+    /// The protocol. An HTTP/2 connection counts one stream until its peer announces how many it allows.
+    pub(crate) speaks: Speaks,
+    pub(crate) location: Option<Location>,
+    /// The runtime that serves the connection.
+    pub(crate) runtime: T::Runtime,
+}
+
+/// The name and the address that a connection was dialled for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Location {
+    pub(crate) name: Arc<str>,
+    pub(crate) ip: IpAddr,
+}
+
+/// The addresses of a name in one family, as DNS answered.
+#[derive(Debug, Clone)]
+pub(crate) struct Addresses {
+    pub(crate) family: Family,
+    pub(crate) ips: Arc<[IpAddr]>,
+    pub(crate) ttl: Duration,
+    /// The answer's number, if it has one: a newer answer has a higher one.
+    pub(crate) serial: Option<u64>,
+}
+
+/// The result of [`State::warm_up`](super::State::warm_up).
+#[derive(Debug)]
+pub(crate) struct WarmUp {
+    /// The number of open connections.
+    pub(crate) open: usize,
+    /// The number of dials begun by this call.
+    pub(crate) dialled: usize,
+    /// All dials in flight for the host; empty if enough connections are open.
+    pub(crate) dials: Vec<ConnId>,
+}
+
+/// The answer to a request for a connection.
+#[derive(Debug)]
+pub(crate) enum Acquired<C> {
+    /// A connection with a free stream.
+    Ready(Grant<C>),
+    /// The request waits; [`Effect::Deliver`] or [`Effect::Fail`] ends that.
+    Wait(WaiterId, Queued),
+    /// The request may not wait, because too many wait for this limit already, or because the pool drains.
+    Refused(Limit),
+}
+
+/// An action for the driver, which performs it without holding its lock.
+#[derive(Debug)]
+pub(crate) enum Effect<T: PoolTypes> {
+    /// Dial the host.
+    Dial(Permit, T::Key),
+    /// Give the waiting request its connection.
+    Deliver { waiter: T::Waiter, grant: Grant<T::Conn> },
+    /// Tell the waiting request that it gets no connection.
+    Fail { waiter: T::Waiter, why: WaitFailure<T::Error> },
+    /// Close the connection, which carries no request.
+    Close(T::Conn),
+    /// Report that a busy connection takes no more requests.
+    Retired(ConnId, CloseCause),
+    /// Report the current DNS answers of the name with [`State::dns_answered`](super::State::dns_answered).
+    AskDns(Arc<str>),
+    /// Abort the dial if no request needs it: see [`State::is_dial_unneeded`](super::State::is_dial_unneeded).
+    AbortDial(ConnId),
+    /// Report that the drain is complete.
+    Drained,
+}
+
+/// The reason why a waiting request gets no connection.
+#[derive(Debug)]
+pub(crate) enum WaitFailure<E> {
+    /// The dial for the request failed.
+    Dial(E),
+    /// The request waited for the longest time allowed.
+    Timeout { waited: Duration, limit: Limit },
+}
