@@ -258,7 +258,8 @@ fn answer_from(zone: &str, question: &Query, response: &mut Message) {
 fn by_both_resolvers(namespace: &str, name: &str) -> [String; 2] {
     let mut command = Command::new("ip");
     command.args(["netns", "exec", namespace]).arg(std::env::current_exe().unwrap());
-    command.args(["--exact", "netns::a_name_that_is_given_is_looked_up_by_both", "--nocapture"]);
+    let test = support::test_path(module_path!(), "a_name_that_is_given_is_looked_up_by_both");
+    command.args(["--exact", &*test, "--nocapture"]);
     let output = command.env("SPEEDDIAL_LOOKUP", name).output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
     let found = |who: &str| text.lines().find_map(|line| line.strip_prefix(who).map(str::to_owned));

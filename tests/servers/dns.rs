@@ -344,7 +344,6 @@ mod encrypted {
     use tokio::sync::watch;
 
     use super::*;
-    use crate::servers::web::to_pem;
     use support::certs::{Authority, provider};
 
     const NAMED_ENCRYPTED: Kind = Kind { prepare: named_encrypted, ..NAMED };
@@ -355,8 +354,8 @@ mod encrypted {
         let (authority, key) = (Authority::new(), KeyPair::generate().unwrap());
         std::fs::write(folder.join("authority"), authority.certificate()).unwrap();
         std::fs::write(folder.join("key.pem"), key.serialize_pem()).unwrap();
-        let (certificate, _) = authority.sign_with(CertificateParams::new(["dns.test".to_owned()]).unwrap(), key);
-        std::fs::write(folder.join("certificate.pem"), to_pem(&certificate)).unwrap();
+        let certificate = authority.sign_pem(CertificateParams::new(["dns.test".to_owned()]).unwrap(), &key);
+        std::fs::write(folder.join("certificate.pem"), certificate).unwrap();
     }
 
     /// Who is trusted where that is written.

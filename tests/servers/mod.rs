@@ -2,4 +2,4 @@
 
 mod dns;
 #[cfg(feature = "__tls")]
-pub(crate) mod web;
+mod web;

@@ -77,11 +77,9 @@ impl Nginx {
     fn start(test: &str, requests: u32) -> Option<Self> {
         let (folder, ports, authority) = (folder("nginx", test), [(); 3].map(|()| free_port()), Authority::new());
         let key = KeyPair::generate().unwrap();
-        let pem = key.serialize_pem();
-        let (certificate, _) = authority.sign_with(CertificateParams::new(["nginx.test".to_owned()]).unwrap(), key);
-        let certificate = to_pem(&certificate);
+        let certificate = authority.sign_pem(CertificateParams::new(["nginx.test".to_owned()]).unwrap(), &key);
         std::fs::write(folder.join("certificate.pem"), certificate).unwrap();
-        std::fs::write(folder.join("key.pem"), pem).unwrap();
+        std::fs::write(folder.join("key.pem"), key.serialize_pem()).unwrap();
         std::fs::create_dir_all(folder.join("files")).unwrap();
         std::fs::write(folder.join("files/small.txt"), "small").unwrap();
         std::fs::write(folder.join("files/large.txt"), TEXT.repeat(TIMES)).unwrap();
@@ -130,13 +128,6 @@ impl Nginx {
             ),
         ]
     }
-}
-
-pub(crate) fn to_pem(der: &[u8]) -> String {
-    use base64::Engine as _;
-    let text = base64::prelude::BASE64_STANDARD.encode(der);
-    let lines: Vec<_> = text.as_bytes().chunks(64).map(|line| std::str::from_utf8(line).unwrap()).collect();
-    format!("-----BEGIN CERTIFICATE-----\n{}\n-----END CERTIFICATE-----\n", lines.join("\n"))
 }
 
 fn builder() -> ClientBuilder {

@@ -52,6 +52,11 @@ impl Authority {
         (certificate.der().clone(), PrivateKeyDer::Pkcs8(key.serialize_der().into()))
     }
 
+    /// Signs a certificate for the names and uses of `params` and for `key`, and returns it in PEM.
+    pub fn sign_pem(&self, params: CertificateParams, key: &KeyPair) -> String {
+        params.signed_by(key, &self.issuer).unwrap().pem()
+    }
+
     /// A server known by `names`, which speaks the protocols of `alpn`.
     pub fn server(&self, names: &[&str], alpn: &[&str]) -> Arc<ServerConfig> {
         let names = names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();

@@ -17,6 +17,8 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 
+use super::full;
+
 pub type ServerBody = BoxBody<Bytes, Infallible>;
 
 /// The server; it stops, and closes its connections, when it is dropped.
@@ -80,6 +82,16 @@ impl Drop for HttpServer {
             let _ = thread.join();
         }
     }
+}
+
+/// Answers with the request's version, method, target and Host header; or with a redirect, if the target's query is `to=URL`.
+pub async fn describe(request: Request<Incoming>) -> Response<ServerBody> {
+    if let Some(to) = request.uri().query().and_then(|query| query.strip_prefix("to=")) {
+        return Response::builder().status(302).header("location", to).body(full("")).expect("a valid location");
+    }
+    let host = request.headers().get("host").and_then(|host| host.to_str().ok()).unwrap_or("none");
+    let text = format!("{:?} {} {} {host}", request.version(), request.method(), request.uri());
+    Response::new(full(text))
 }
 
 async fn serve<H, F>(listener: TcpListener, http2: bool, handler: H, connections: Arc<AtomicUsize>)

@@ -52,6 +52,12 @@ pub fn refusing() -> (TcpSocket, SocketAddr) {
     (socket, address)
 }
 
+/// The name under which the test binary knows the test `name` of the module `module_path!()`: without the crate.
+pub fn test_path(module: &str, name: &str) -> String {
+    let (_crate, path) = module.split_once("::").expect("a test in a module");
+    format!("{path}::{name}")
+}
+
 /// A port for a server of another process: outside the range from which other sockets get theirs.
 pub fn free_port() -> u16 {
     let free = |port: &u16| {

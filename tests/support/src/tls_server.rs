@@ -5,16 +5,14 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use hyper::body::Incoming;
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
-use hyper::{Request, Response};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use rustls::ServerConfig;
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
 
-use super::{ServerBody, full};
+use super::http_server::describe;
 
 /// The server; it stops with the test.
 pub struct TlsServer {
@@ -65,18 +63,9 @@ async fn serve(socket: TcpStream, acceptor: TlsAcceptor, shaken: &AtomicUsize) {
     let is_http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
     let stream = TokioIo::new(stream);
     // How a connection ends is the client's to tell.
+    let service = service_fn(|request| async { Ok::<_, Infallible>(describe(request).await) });
     let _ = match is_http2 {
-        true => http2::Builder::new(TokioExecutor::new()).serve_connection(stream, service_fn(answer)).await,
-        false => http1::Builder::new().serve_connection(stream, service_fn(answer)).await,
+        true => http2::Builder::new(TokioExecutor::new()).serve_connection(stream, service).await,
+        false => http1::Builder::new().serve_connection(stream, service).await,
     };
-}
-
-/// Version, method, what the target says, and the Host header; or a redirect, where the target says `?to=URL`.
-pub async fn answer(request: Request<Incoming>) -> Result<Response<ServerBody>, Infallible> {
-    if let Some(to) = request.uri().query().and_then(|query| query.strip_prefix("to=")) {
-        return Ok(Response::builder().status(302).header("location", to).body(full("")).expect("valid"));
-    }
-    let host = request.headers().get("host").and_then(|host| host.to_str().ok()).unwrap_or("none");
-    let text = format!("{:?} {} {} {host}", request.version(), request.method(), request.uri());
-    Ok(Response::new(full(text)))
 }

@@ -1,0 +1,94 @@
+//! The client, the scripted peers and the bodies that the tests of HTTP/2 share.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use speeddial::dns::FixedResolver;
+use speeddial::{Body, Client, PoolConfig};
+use tokio::io::DuplexStream;
+use tokio::time::{Instant, sleep};
+
+use support::h2_peer::{DATA, H2Peer, HEADERS, REFUSED_STREAM, Wire};
+use support::recorder::Recorder;
+use support::v4;
+
+pub(super) const URL: &str = "http://api.test/";
+
+pub(super) fn client(wire: &Wire, pool: PoolConfig, recorder: &Recorder) -> Client {
+    let resolver = FixedResolver::new().with("api.test", [v4(1)]);
+    let builder = Client::builder().no_proxy().http2_prior_knowledge().resolver(resolver).transport(wire.clone());
+    builder.pool(pool).observer(recorder.clone()).build().unwrap()
+}
+
+pub(super) fn ms(ms: u64) -> Duration {
+    Duration::from_millis(ms)
+}
+
+pub(super) async fn get(client: &Client) -> speeddial::Result<String> {
+    client.get(URL).send().await?.text().await
+}
+
+/// Answers each request after 50 ms, as many at once as come, up to the limit that is said.
+pub(super) async fn service(stream: DuplexStream, max_streams: Option<u32>, peak: Arc<AtomicUsize>) {
+    let Ok(mut peer) = H2Peer::accept(stream, max_streams).await else { return };
+    let mut due: Vec<(Instant, u32)> = Vec::new();
+    loop {
+        let next = due.first().map_or(Instant::now() + ms(1_000_000), |(at, _)| *at);
+        // Only whole frames are in the pipe when the time has come, so no half of one is lost.
+        tokio::select! {
+            biased;
+            request = peer.request() => {
+                let Ok(stream) = request else { return };
+                due.push((Instant::now() + ms(50), stream));
+                peak.fetch_max(due.len(), Ordering::SeqCst);
+                if max_streams.is_some_and(|max| due.len() > max as usize) {
+                    peer.reset(stream, REFUSED_STREAM).await.unwrap();
+                    due.pop();
+                }
+            }
+            () = tokio::time::sleep_until(next) => {
+                let (_, stream) = due.remove(0);
+                let _ = peer.answer(stream).await;
+            }
+        }
+    }
+}
+
+/// A body of which the first piece comes at once, and the rest after so many milliseconds.
+pub(super) fn slow_body(rest: u64) -> Body {
+    let first = futures_util::stream::once(async { Ok::<_, std::io::Error>("first") });
+    let rest = futures_util::stream::once(async move {
+        sleep(ms(rest)).await;
+        Ok("rest")
+    });
+    Body::wrap_stream(first.chain(rest))
+}
+
+/// The stream of the next request, as soon as its head is there.
+pub(super) async fn head(peer: &mut H2Peer) -> std::io::Result<u32> {
+    loop {
+        let frame = peer.next().await?;
+        if frame.kind == HEADERS {
+            return Ok(frame.stream);
+        }
+    }
+}
+
+/// Answers each request as soon as its head is there, and counts the bytes of bodies.
+pub(super) fn answers_heads(received: Arc<AtomicUsize>) -> Wire {
+    Wire::new(move |_, stream| {
+        let received = received.clone();
+        async move {
+            let Ok(mut peer) = H2Peer::accept(stream, Some(100)).await else { return };
+            while let Ok(frame) = peer.next().await {
+                match frame.kind {
+                    HEADERS => drop(peer.answer(frame.stream).await),
+                    DATA => drop(received.fetch_add(frame.payload.len(), Ordering::SeqCst)),
+                    _ => {}
+                }
+            }
+        }
+    })
+}

@@ -1,0 +1,336 @@
+//! HTTP proxies: forwarding, tunnels, credentials, proxies that are spoken to by TLS, and proxies that misbehave.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use speeddial::http::StatusCode;
+#[cfg(feature = "__tls")]
+use speeddial::trace::Phase;
+use speeddial::{ErrorKind, Proxy};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional};
+use tokio::net::{TcpListener, TcpStream};
+
+use super::common::{Running, behind};
+#[cfg(feature = "__tls")]
+use support::certs::Authority;
+use support::http_server::{HttpServer, describe};
+#[cfg(feature = "__tls")]
+use support::tls_server::TlsServer;
+use support::{full, ok_server, refusing};
+
+/// Answers with the target it was asked for and what is in the headers for proxies.
+fn echo() -> HttpServer {
+    HttpServer::start(|request| async move {
+        let text = |name| request.headers().get(name).map_or("none".to_owned(), |v| v.to_str().unwrap().to_owned());
+        let text = format!("{} {} {}", request.uri(), text("host"), text("proxy-authorization"));
+        hyper::Response::new(full(text))
+    })
+    .unwrap()
+}
+
+#[tokio::test]
+async fn a_plain_request_is_forwarded_in_absolute_form() {
+    let proxy = echo();
+    let port = proxy.address().port();
+    let client = behind(Proxy::all(&format!("http://me:secret@proxy.test:{port}")).unwrap()).build().unwrap();
+    let response = client.get("http://api.test/a?b=c").send().await.unwrap();
+    let timings = response.timings();
+    assert_eq!(timings.remote_addr(), Some(proxy.address()));
+    assert!(!timings.lookups().is_empty(), "the proxy's own name goes through the cache");
+    assert_eq!(response.text().await.unwrap(), "http://api.test/a?b=c api.test Basic bWU6c2VjcmV0");
+    let response = client.get("http://api.test/").header("proxy-authorization", "own").send().await.unwrap();
+    assert_eq!(response.text().await.unwrap(), "http://api.test/ api.test own");
+    assert_eq!(proxy.connections(), 1, "the connection is kept");
+}
+
+#[tokio::test]
+async fn hosts_without_a_proxy_are_gone_to_directly() {
+    let (proxy, server) = (echo(), ok_server());
+    let url = format!("http://{}/", server.address());
+    let all = Proxy::all(&format!("http://{}", proxy.address())).unwrap();
+    let client = behind(all.clone().no_proxy("127.0.0.0/8")).build().unwrap();
+    assert_eq!(client.get(&url).send().await.unwrap().text().await.unwrap(), "ok");
+    let client = behind(all).no_proxy().build().unwrap();
+    assert_eq!(client.get(&url).send().await.unwrap().text().await.unwrap(), "ok");
+    assert_eq!(proxy.connections(), 0);
+}
+
+#[tokio::test]
+async fn proxies_add_up_and_a_request_goes_through_the_first_that_is_meant_for_it() {
+    let (first, second, server) = (echo(), echo(), ok_server());
+    let http = |proxy: &HttpServer| Proxy::http(&format!("http://{}", proxy.address())).unwrap();
+    let https = Proxy::https("http://127.0.0.1:9").unwrap();
+    let builder = behind(http(&first).no_proxy("second.test,127.0.0.1")).proxy(https);
+    let client = builder.proxy(http(&second).no_proxy("127.0.0.1")).build().unwrap();
+    let seen = async |url: &str| client.get(url).send().await.unwrap().text().await.unwrap();
+    assert_eq!(seen("http://api.test/").await, "http://api.test/ api.test none");
+    assert_eq!((first.connections(), second.connections()), (1, 0));
+    assert_eq!(seen("http://second.test/").await, "http://second.test/ second.test none");
+    assert_eq!((first.connections(), second.connections()), (1, 1), "the next proxy may be meant for it");
+    assert_eq!(seen(&format!("http://{}/", server.address())).await, "ok", "no proxy is meant for it");
+    let client = behind(http(&first)).no_proxy().proxy(http(&second)).build().unwrap();
+    client.get("http://api.test/").send().await.unwrap();
+    assert_eq!((first.connections(), second.connections()), (1, 2), "what was added before is forgotten");
+}
+
+#[tokio::test]
+async fn a_policy_on_addresses_is_about_the_origin_and_not_about_its_proxy() {
+    let proxy = echo();
+    let all = Proxy::all(&format!("http://{}", proxy.address())).unwrap();
+    let client = behind(all).deny_private_addresses().build().unwrap();
+    assert!(client.get("http://public.example/").send().await.is_ok());
+    let error = client.get("http://10.0.0.1/").send().await.unwrap_err();
+    assert!(error.to_string().contains("may not connect to 10.0.0.1"), "{error}");
+}
+
+#[tokio::test]
+async fn hazard_a_proxy_that_is_not_there() {
+    let (_kept, nobody) = refusing();
+    let client = behind(Proxy::all(&format!("http://me:secret@{nobody}")).unwrap()).build().unwrap();
+    let error = client.get("http://api.test/").send().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Connect);
+    let expected = format!("connect to api.test:80: the proxy {nobody}: 127.0.0.1: connection refused");
+    assert_eq!(error.to_string(), expected, "and no credentials");
+}
+
+#[tokio::test]
+async fn tinyproxy_forwards_and_tunnels() {
+    let server = ok_server();
+    for credentials in [None, Some(("me", "secret"))] {
+        let Some(proxy) = Running::tinyproxy(credentials).await else { return };
+        let login = credentials.map_or(String::new(), |(user, password)| format!("{user}:{password}@"));
+        let url = format!("http://{login}{}", proxy.address);
+        let client = behind(Proxy::all(&url).unwrap()).build().unwrap();
+        let response = client.get(format!("http://{}/", server.address())).send().await.unwrap();
+        assert_eq!(response.status(), StatusCode::OK, "{credentials:?}");
+        assert_eq!(response.text().await.unwrap(), "ok");
+        if credentials.is_some() {
+            let client = behind(Proxy::all(&format!("http://me:wrong@{}", proxy.address)).unwrap()).build().unwrap();
+            let response = client.get(format!("http://{}/", server.address())).send().await.unwrap();
+            assert!(response.status().is_client_error(), "{}", response.status());
+        }
+    }
+}
+
+#[cfg(feature = "__tls")]
+#[tokio::test]
+async fn http2_by_prior_knowledge_goes_through_a_tunnel() {
+    let Some(proxy) = Running::tinyproxy(Some(("me", "secret"))).await else { return };
+    let server = HttpServer::start_as(true, describe).unwrap();
+    let proxy = Proxy::all(&format!("http://me:secret@{}", proxy.address)).unwrap();
+    let client = behind(proxy).http2_prior_knowledge().build().unwrap();
+    let response = client.get(format!("http://{}/", server.address())).send().await.unwrap();
+    assert!(response.timings().proxy() > Duration::ZERO);
+    assert!(response.text().await.unwrap().starts_with("HTTP/2.0 GET"));
+}
+
+#[cfg(feature = "__tls")]
+#[tokio::test]
+async fn tinyproxy_leads_to_https() {
+    let authority = Authority::new();
+    let server = TlsServer::start(authority.server(&["localhost", "127.0.0.1"], &["h2", "http/1.1"])).await;
+    let tls = speeddial::tls::TlsConfig::from(authority.client());
+    for credentials in [None, Some(("me", "secret"))] {
+        let Some(proxy) = Running::tinyproxy(credentials).await else { return };
+        let login = credentials.map_or(String::new(), |(user, password)| format!("{user}:{password}@"));
+        let client = behind(Proxy::all(&format!("http://{login}{}", proxy.address)).unwrap()).tls(tls.clone());
+        let client = client.build().unwrap();
+        let url = format!("https://127.0.0.1:{}/", server.address().port());
+        let response = client.get(&url).send().await.unwrap();
+        let timings = response.timings();
+        assert!(timings.proxy() > Duration::ZERO && timings.tls() > Duration::ZERO);
+        assert_eq!(response.status(), StatusCode::OK);
+        if credentials.is_some() {
+            let client = behind(Proxy::all(&format!("http://{}", proxy.address)).unwrap()).tls(tls.clone());
+            let error = client.build().unwrap().get(&url).send().await.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Connect);
+            let start = format!("connect to 127.0.0.1:{}: the proxy {}: ", server.address().port(), proxy.address);
+            assert!(error.to_string().starts_with(&start), "{error}");
+        }
+    }
+}
+
+/// A proxy that reads one request and answers it with these bytes; without any, it waits for ever.
+#[cfg(feature = "__tls")]
+async fn scripted(answer: &'static [u8]) -> SocketAddr {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        let mut kept = Vec::new();
+        while let Ok((mut socket, _)) = listener.accept().await {
+            let mut head = Vec::new();
+            while !head.windows(4).any(|end| end == b"\r\n\r\n") && socket.read_buf(&mut head).await.unwrap() > 0 {}
+            let _ = socket.write_all(answer).await;
+            if answer.is_empty() {
+                kept.push(socket);
+            }
+        }
+    });
+    address
+}
+
+#[cfg(feature = "__tls")]
+#[tokio::test]
+async fn hazard_proxies_that_refuse_answer_garbage_or_nothing() {
+    let cases: [(&str, &[u8], &str); 6] = [
+        ("407", b"HTTP/1.1 407 Proxy Authentication Required\r\ncontent-length: 0\r\n\r\n", "authorization required"),
+        ("502", b"HTTP/1.1 502 Bad Gateway\r\ncontent-length: 3\r\n\r\nbad", "unsuccessful"),
+        ("garbage", b"\x05\xff nonsense \r\n\r\n", "unsuccessful"),
+        ("a hint of an answer", b"HTTP/1.1 2", "unexpected"),
+        ("a body with its 200", b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello", "TLS"),
+        ("nothing", b"", "nothing within"),
+    ];
+    for (case, answer, words) in cases {
+        let proxy = scripted(answer).await;
+        let client = behind(Proxy::all(&format!("http://{proxy}")).unwrap());
+        let client = client.connect_timeout(Duration::from_millis(500)).build().unwrap();
+        let error = client.get("https://api.test/").send().await.unwrap_err();
+        assert!(error.is_connect(), "{case}: {error}");
+        assert!(error.to_string().contains(words), "{case}: {error}");
+        if case == "nothing" {
+            assert_eq!(error.kind(), ErrorKind::Timeout(Phase::Proxy));
+        }
+        assert_eq!(client.pool_stats().idle, 0, "{case}");
+    }
+}
+
+/// A proxy that tunnels for who shows credentials, and hands its answer on with the first bytes of the origin's where those
+/// come by themselves.
+async fn eager_proxy() -> SocketAddr {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        while let Ok((mut socket, _)) = listener.accept().await {
+            tokio::spawn(async move {
+                let mut head = Vec::new();
+                while !head.windows(4).any(|end| end == b"\r\n\r\n") {
+                    socket.read_buf(&mut head).await?;
+                }
+                let head = String::from_utf8_lossy(&head).into_owned();
+                let Some(target) = head.strip_prefix("CONNECT ").and_then(|rest| rest.split(' ').next()) else {
+                    return socket.write_all(b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\n\r\n").await;
+                };
+                if !head.contains("Proxy-Authorization: Basic bWU6c2VjcmV0") {
+                    return socket.write_all(b"HTTP/1.1 407 No\r\ncontent-length: 0\r\n\r\n").await;
+                }
+                let mut onward = TcpStream::connect(target).await?;
+                let mut answer = b"HTTP/1.1 200 OK\r\n\r\n".to_vec();
+                let _ = tokio::time::timeout(Duration::from_millis(200), onward.read_buf(&mut answer)).await;
+                socket.write_all(&answer).await?;
+                copy_bidirectional(&mut socket, &mut onward).await.map(drop)
+            });
+        }
+    });
+    address
+}
+
+#[tokio::test]
+async fn what_comes_right_behind_a_proxys_answer_is_the_origins() {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    tokio::spawn(async move {
+        let (mut socket, _) = listener.accept().await?;
+        // Its settings, before the client has said a word; to lose them is to wait for ever.
+        socket.write_all(&[0, 0, 0, 4, 0, 0, 0, 0, 0]).await?;
+        let mut seen = Vec::new();
+        // The client acknowledges settings it has had.
+        while !seen.windows(9).any(|frame| frame == [0, 0, 0, 4, 1, 0, 0, 0, 0]) {
+            if socket.read_buf(&mut seen).await? == 0 {
+                return Ok(());
+            }
+        }
+        // `:status: 200` and the end of the stream.
+        socket.write_all(&[0, 0, 1, 1, 5, 0, 0, 0, 1, 0x88]).await?;
+        socket.read_to_end(&mut seen).await.map(drop)
+    });
+    let proxy = Proxy::all(&format!("http://me:secret@{}", eager_proxy().await)).unwrap();
+    let client = behind(proxy).http2_prior_knowledge().timeout(Duration::from_secs(20)).build().unwrap();
+    let response = client.get(format!("http://127.0.0.1:{port}/")).send().await.unwrap();
+    assert_eq!(response.status(), StatusCode::OK);
+}
+
+#[cfg(feature = "hyper-util")]
+#[tokio::test]
+async fn others_go_through_a_proxy_that_wants_credentials_by_a_tunnel() {
+    use http_body_util::{BodyExt, Empty};
+    use hyper_util::client::legacy;
+
+    let server = ok_server();
+    let proxy = Proxy::all(&format!("http://me:secret@{}", eager_proxy().await)).unwrap();
+    let connector = speeddial::interop::Connector::new(behind(proxy)).unwrap();
+    let client =
+        legacy::Client::builder(hyper_util::rt::TokioExecutor::new()).build::<_, Empty<bytes::Bytes>>(connector);
+    let response = client.get(format!("http://{}/", server.address()).parse().unwrap()).await.unwrap();
+    assert_eq!(response.status(), 200);
+    assert_eq!(response.into_body().collect().await.unwrap().to_bytes(), "ok");
+}
+
+/// A proxy that is spoken to by TLS: it tunnels whatever it is asked to.
+#[cfg(feature = "__tls")]
+async fn secret_proxy(config: Arc<rustls::ServerConfig>) -> SocketAddr {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let acceptor = tokio_rustls::TlsAcceptor::from(config);
+    tokio::spawn(async move {
+        while let Ok((socket, _)) = listener.accept().await {
+            let acceptor = acceptor.clone();
+            tokio::spawn(async move {
+                let mut stream = acceptor.accept(socket).await?;
+                let mut head = Vec::new();
+                while !head.windows(4).any(|end| end == b"\r\n\r\n") {
+                    stream.read_buf(&mut head).await?;
+                }
+                let head = String::from_utf8_lossy(&head).into_owned();
+                let target = head.strip_prefix("CONNECT ").and_then(|rest| rest.split(' ').next()).unwrap_or_default();
+                let mut onward = TcpStream::connect(target).await?;
+                stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n").await?;
+                copy_bidirectional(&mut stream, &mut onward).await
+            });
+        }
+    });
+    address
+}
+
+#[cfg(feature = "__tls")]
+#[tokio::test]
+async fn a_proxy_can_be_spoken_to_by_tls() {
+    let authority = Authority::new();
+    let server = TlsServer::start(authority.server(&["127.0.0.1"], &["h2"])).await;
+    let proxy = secret_proxy(authority.server(&["proxy.test"], &[])).await;
+    let proxy = Proxy::all(&format!("https://proxy.test:{}", proxy.port())).unwrap();
+    let client = behind(proxy.clone()).tls(authority.client()).build().unwrap();
+    let response = client.get(format!("https://127.0.0.1:{}/", server.address().port())).send().await.unwrap();
+    let timings = response.timings();
+    assert!(timings.proxy() > Duration::ZERO && timings.tls() > Duration::ZERO);
+    assert!(response.text().await.unwrap().starts_with("HTTP/1.1"), "the whole configuration names no protocol");
+    let stranger = behind(proxy).tls(Authority::new().client()).build().unwrap();
+    let error = stranger.get("https://127.0.0.1:9/").send().await.unwrap_err();
+    assert!(error.to_string().contains("the proxy proxy.test:"), "{error}");
+    assert!(error.to_string().contains("certificate"), "{error}");
+}
+
+#[cfg(feature = "__tls")]
+#[tokio::test]
+async fn a_proxy_that_is_spoken_to_by_tls_forwards_plain_requests_and_is_shown_credentials() {
+    let authority = Authority::new();
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let acceptor = tokio_rustls::TlsAcceptor::from(authority.server(&["proxy.test"], &[]));
+    tokio::spawn(async move {
+        let mut stream = acceptor.accept(listener.accept().await?.0).await?;
+        let mut head = Vec::new();
+        while !head.ends_with(b"\r\n\r\n") {
+            stream.read_buf(&mut head).await?;
+        }
+        let answer = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", head.len());
+        stream.write_all(answer.as_bytes()).await?;
+        stream.write_all(&head).await?;
+        stream.flush().await
+    });
+    let proxy = Proxy::all(&format!("https://me:secret@proxy.test:{port}")).unwrap();
+    let client = behind(proxy).tls(authority.client()).build().unwrap();
+    let seen = client.get("http://api.test/a").send().await.unwrap().text().await.unwrap();
+    assert!(seen.starts_with("GET http://api.test/a HTTP/1.1\r\n"), "{seen}");
+    assert!(seen.contains("proxy-authorization: Basic bWU6c2VjcmV0\r\n"), "{seen}");
+}

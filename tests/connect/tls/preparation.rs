@@ -1,0 +1,68 @@
+//! TLS that is prepared in the background when a client is built.
+
+use std::sync::{Arc, Mutex, mpsc};
+use std::thread::{self, ThreadId};
+use std::time::Duration;
+
+use rustls::crypto::{CryptoProvider, GetRandomFailed, SecureRandom};
+use speeddial::tls::TlsConfig;
+
+use super::common::builder;
+use support::certs::provider;
+
+/// A random generator that tells which thread uses it, and then waits until its gate is open.
+#[derive(Debug)]
+struct Gated {
+    used: mpsc::Sender<ThreadId>,
+    gate: Mutex<mpsc::Receiver<()>>,
+}
+
+impl SecureRandom for Gated {
+    fn fill(&self, buf: &mut [u8]) -> Result<(), GetRandomFailed> {
+        let _ = self.used.send(thread::current().id());
+        // It fails once the gate is open for good.
+        let _ = self.gate.lock().unwrap().recv();
+        provider().secure_random.fill(buf)
+    }
+}
+
+/// A configuration with a random generator of its own, the threads that used it, and its gate: dropped, it is open.
+fn gated() -> (TlsConfig, mpsc::Receiver<ThreadId>, mpsc::Sender<()>) {
+    let ((used, uses), (open, gate)) = (mpsc::channel(), mpsc::channel());
+    let random: &'static Gated = Box::leak(Box::new(Gated { used, gate: Mutex::new(gate) }));
+    let provider = CryptoProvider { secure_random: random, ..CryptoProvider::clone(&provider()) };
+    let builder = rustls::ClientConfig::builder_with_provider(Arc::new(provider));
+    let builder = builder.with_safe_default_protocol_versions().unwrap();
+    let config = builder.with_root_certificates(rustls::RootCertStore::empty()).with_no_client_auth();
+    (config.into(), uses, open)
+}
+
+/// The longest that is waited for what other tests' clients may be in front of.
+const PREPARED: Duration = Duration::from_secs(30);
+
+#[test]
+fn tls_is_prepared_when_the_client_is_built_which_does_not_wait_for_it() {
+    let (tls, uses, open) = gated();
+    // The gate is closed: a client that waited for its random generator would never be built.
+    let client = builder(tls).build().unwrap();
+    let prepared_by = uses.recv_timeout(PREPARED).expect("prepared without a request");
+    assert_ne!(prepared_by, thread::current().id());
+    drop((open, client));
+}
+
+#[test]
+fn tls_is_not_prepared_for_a_client_that_is_gone_or_does_not_want_it() {
+    let [(first, first_uses, first_gate), (gone, gone_uses, _), (late, late_uses, _), (last, last_uses, _)] =
+        [(); 4].map(|()| gated());
+    let first = builder(first).build().unwrap();
+    first_uses.recv_timeout(PREPARED).expect("prepared without a request");
+    // Clients are prepared in turn, and this one's gate is closed.
+    drop(builder(gone).build().unwrap());
+    let late = builder(late.prepare_in_background(false)).build().unwrap();
+    let last = builder(last).build().unwrap();
+    assert!(last_uses.try_recv().is_err(), "it is prepared after the first one");
+    drop(first_gate);
+    last_uses.recv_timeout(PREPARED).expect("prepared after the first one");
+    assert!(gone_uses.try_recv().is_err() && late_uses.try_recv().is_err());
+    drop((first, late, last));
+}

@@ -1,0 +1,35 @@
+//! The resolvers, servers and readings of an outcome that the tests of hostile DNS servers share.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use speeddial::dns::{Answer, HickoryResolver, ResolveError, ResolveErrorKind};
+
+use support::evil_dns::{Asked, EvilDns, Packets, no_tcp, packet};
+
+pub(super) type Outcome = Result<Answer, ResolveError>;
+
+pub(super) fn resolver(servers: &[&EvilDns]) -> HickoryResolver {
+    let resolver = HickoryResolver::with_servers(servers.iter().map(|server| server.address()));
+    resolver.with_try_timeout(Duration::from_millis(250))
+}
+
+/// The last bytes of an answer's addresses, and its TTL in seconds.
+pub(super) fn told(outcome: &Outcome) -> (Vec<u8>, u64) {
+    let answer = outcome.as_ref().unwrap_or_else(|error| panic!("{error}: {:?}", std::error::Error::source(error)));
+    let last = |ip: &IpAddr| ip.to_string().rsplit('.').next().unwrap().parse().unwrap();
+    (answer.addresses().iter().map(last).collect(), answer.ttl().as_secs())
+}
+
+pub(super) fn kind(outcome: &Outcome) -> ResolveErrorKind {
+    outcome.as_ref().expect_err("no answer").kind()
+}
+
+pub(super) fn honest() -> EvilDns {
+    EvilDns::start(|asked| packet(&asked.good(1, 60)), no_tcp)
+}
+
+/// A server that speaks by UDP alone.
+pub(super) fn by_udp(script: impl Fn(&Asked) -> Packets + Send + 'static) -> EvilDns {
+    EvilDns::start(script, no_tcp)
+}

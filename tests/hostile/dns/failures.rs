@@ -1,0 +1,175 @@
+//! DNS servers that fail, stay silent, or answer in part.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use hickory_proto::op::ResponseCode;
+use speeddial::dns::{CachedResolver, Family, HickoryResolver, Resolve, ResolveErrorKind, Source};
+
+use super::common::{by_udp, honest, kind, resolver, told};
+use support::evil_dns::{Asked, EvilDns, bytes, framed, no_tcp, packet, send};
+
+// SERVFAIL, REFUSED, NOTIMP, FORMERR (with and without EDNS), odd rcodes, on the first server, on all: the next server is
+// asked; then an error within the budget; remembered 1 s to 30 s.
+
+#[tokio::test]
+async fn hazard_error_codes_on_the_first_server_and_on_all() {
+    let codes = [1, 2, 4, 5, 6, 9, 11, 23];
+    for code in codes {
+        let failing = move || by_udp(move |asked| packet(&asked.code(ResponseCode::from(0, code))));
+        let (first, second) = (failing(), honest());
+        assert_eq!(told(&resolver(&[&first, &second]).resolve("a.test", Family::V4).await).0, [1], "code {code}");
+
+        let (first, second) = (failing(), failing());
+        let cache = CachedResolver::new(resolver(&[&first, &second]));
+        let start = Instant::now();
+        for _ in 0..3 {
+            let error = cache.lookup("a.test", Family::V4).await.unwrap_err();
+            assert!(!error.kind().is_negative(), "code {code}: {error}");
+        }
+        assert!(start.elapsed() < Duration::from_secs(5), "code {code}");
+        assert!(first.queries() + second.queries() <= 4, "code {code}: {}", first.queries() + second.queries());
+    }
+}
+
+#[tokio::test]
+async fn hazard_a_server_that_does_not_know_edns() {
+    let server = by_udp(|asked| match asked.has_edns {
+        true => packet(&asked.code(ResponseCode::FormErr)),
+        false => packet(&asked.good(1, 60)),
+    });
+    let (alone, second) = (resolver(&[&server]).resolve("a.test", Family::V4).await, honest());
+    assert!(alone.is_ok() || !kind(&alone).is_negative(), "{alone:?}");
+    assert_eq!(told(&resolver(&[&server, &second]).resolve("a.test", Family::V4).await).0, [1]);
+}
+
+// No answer: first n queries, one family, one server, all servers: A alone is enough after the resolution delay (see the
+// race's timelines); the budget holds.
+
+#[tokio::test]
+async fn hazard_the_first_queries_go_unanswered() {
+    for silent in [1, 2] {
+        let server = by_udp(move |asked| if asked.before < silent { vec![] } else { packet(&asked.good(1, 60)) });
+        let resolver = HickoryResolver::with_servers([server.address()]);
+        assert_eq!(told(&resolver.resolve("a.test", Family::V4).await).0, [1], "{silent} unanswered");
+    }
+}
+
+#[tokio::test]
+async fn hazard_one_family_goes_unanswered() {
+    let server = by_udp(|asked| if asked.is_v6() { vec![] } else { packet(&asked.good(1, 60)) });
+    let cache = CachedResolver::new(resolver(&[&server]));
+    let (v4, v6) = tokio::join!(cache.lookup("a.test", Family::V4), cache.lookup("a.test", Family::V6));
+    assert_eq!(told(&v4).0, [1]);
+    assert!(!kind(&v6).is_negative());
+    assert_eq!(cache.lookup("a.test", Family::V4).await.unwrap().source(), Source::Hit, "each for itself");
+}
+
+#[tokio::test]
+async fn hazard_one_server_or_all_are_silent() {
+    let (silent, good) = (by_udp(|_| vec![]), honest());
+    assert_eq!(told(&resolver(&[&silent, &good]).resolve("a.test", Family::V4).await).0, [1]);
+    let start = Instant::now();
+    let all = resolver(&[&silent]).with_total_timeout(Duration::from_millis(400)).resolve("a.test", Family::V4).await;
+    assert!(!kind(&all).is_negative());
+    assert!(start.elapsed() < Duration::from_secs(3), "the budget holds: {:?}", start.elapsed());
+}
+
+#[tokio::test]
+async fn hazard_one_family_fails_and_the_other_is_good() {
+    let server =
+        by_udp(|asked| packet(&if asked.is_v6() { asked.code(ResponseCode::ServFail) } else { asked.good(1, 60) }));
+    let cache = CachedResolver::new(resolver(&[&server]));
+    for _ in 0..3 {
+        assert_eq!(told(&cache.lookup("a.test", Family::V4).await).0, [1]);
+        assert_eq!(kind(&cache.lookup("a.test", Family::V6).await), ResolveErrorKind::ServFail);
+    }
+    assert_eq!(server.queries(), 2);
+}
+
+// Truncated: TCP works, refuses, hangs, closes in the middle, answers a byte at a time: right answer or a clear error.
+
+#[tokio::test]
+async fn hazard_truncated_answers_and_what_tcp_does_then() {
+    let truncated = |asked: &Asked| {
+        let mut response = asked.good(66, 60);
+        response.metadata.truncation = true;
+        packet(&response)
+    };
+    let by_tcp = |asked: &Asked, stream: &mut TcpStream| {
+        let whole = bytes(&asked.good(1, 60));
+        match asked.label().as_str() {
+            "works" => send(stream, &whole),
+            "hangs" => stream.read(&mut [0]).map(drop),
+            "halves" => {
+                stream.write_all(&framed(&whole)[..20])?;
+                Err(std::io::ErrorKind::ConnectionAborted.into())
+            }
+            "bytes" => framed(&whole).iter().try_for_each(|byte| stream.write_all(&[*byte])),
+            "garbage" => send(stream, &[0xc0; 40]),
+            "again" => {
+                let mut again = asked.good(66, 60);
+                again.metadata.truncation = true;
+                send(stream, &bytes(&again))
+            }
+            _ => no_tcp(asked, stream),
+        }
+    };
+    let server = EvilDns::start(truncated, by_tcp);
+    let resolver = resolver(&[&server]).with_total_timeout(Duration::from_secs(2));
+    for label in ["works", "bytes"] {
+        assert_eq!(told(&resolver.resolve(&format!("{label}.test"), Family::V4).await).0, [1], "{label}");
+    }
+    for label in ["refuses", "hangs", "halves", "garbage", "again"] {
+        let outcome = resolver.resolve(&format!("{label}.test"), Family::V4).await;
+        assert!(!kind(&outcome).is_negative(), "{label}: {outcome:?}");
+        assert_eq!(told(&resolver.resolve("works.test", Family::V4).await).0, [1], "after {label}");
+    }
+}
+
+#[tokio::test]
+async fn names_that_go_unanswered_do_not_hold_up_the_others() {
+    let server = by_udp(|asked| if asked.label().starts_with("dead") { vec![] } else { packet(&asked.good(1, 60)) });
+    let cache = CachedResolver::new(HickoryResolver::with_servers([server.address()]).with_max_in_flight(8));
+    let dead: Vec<_> = (0..40)
+        .map(|number| {
+            let cache = cache.clone();
+            tokio::spawn(async move { cache.lookup(&format!("dead{number}.test"), Family::V4).await })
+        })
+        .collect();
+    tokio::task::yield_now().await;
+    let start = Instant::now();
+    assert_eq!(told(&cache.lookup("good.test", Family::V4).await).0, [1]);
+    // 40 dead names are 5 turns of a second each for 8 at a time; held for as long as they last, they would be 25 s.
+    assert!(start.elapsed() < Duration::from_secs(8), "{:?}", start.elapsed());
+    for lookup in dead {
+        assert!(!kind(&lookup.await.unwrap()).is_negative());
+    }
+}
+
+#[tokio::test]
+async fn a_short_limit_over_all_still_finds_the_server_that_answers() {
+    let (silent, good) = (by_udp(|_| vec![]), honest());
+    let resolver = HickoryResolver::with_servers([silent.address(), good.address()]);
+    let resolver = resolver.with_total_timeout(Duration::from_millis(200));
+    let mut outcomes = Vec::new();
+    for _ in 0..3 {
+        outcomes.push(resolver.resolve("a.test", Family::V4).await.is_ok());
+    }
+    assert_eq!(outcomes, [false, true, true], "the one that was silent is not asked first again");
+}
+
+#[test]
+fn a_runtime_that_nobody_drives_does_not_hold_up_lookups_on_another() {
+    let server = honest();
+    let resolver = HickoryResolver::with_servers([server.address()]);
+    let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let (one, other) = (runtime(), runtime());
+    for turn in 0..6 {
+        let runtime = if turn % 2 == 0 { &one } else { &other };
+        let start = Instant::now();
+        assert_eq!(told(&runtime.block_on(resolver.resolve("a.test", Family::V4))).0, [1], "turn {turn}");
+        assert!(start.elapsed() < Duration::from_secs(1), "turn {turn}: {:?}", start.elapsed());
+    }
+}

@@ -1,0 +1,181 @@
+//! Packets that are no answer to the question: forgeries, other names, and bytes that are no message.
+
+use std::time::Duration;
+
+use hickory_proto::op::{MessageType, Query};
+use hickory_proto::rr::RecordType;
+use speeddial::dns::{CachedResolver, Family, HickoryResolver, Resolve, ResolveErrorKind, Source};
+
+use super::common::{by_udp, honest, kind, resolver, told};
+use support::evil_dns::{Asked, EvilDns, From, Packets, bytes, name, packet, send};
+
+// Wrong id, wrong question, wrong port, flood of forgeries, other letter case, response bit unset, no question: ignored; the
+// right answer that follows is used.
+
+/// The kinds of forgery: whatever they say of the name has the address 127.0.0.66.
+fn forgeries(asked: &Asked, round: u16) -> Packets {
+    let lie = || asked.good(66, 60);
+    let with_id = |id: u16| {
+        let mut message = lie();
+        message.metadata.id = id;
+        bytes(&message)
+    };
+    let with_question = |question: Option<Query>| {
+        let mut message = lie();
+        message.queries = question.into_iter().collect();
+        bytes(&message)
+    };
+    let another = |text: &str, kind| Some(Query::query(name(text), kind));
+    let mut two_questions = lie();
+    two_questions.add_query(Query::query(name("b.test."), RecordType::A));
+    let mut short_of_id = bytes(&lie());
+    short_of_id.truncate(1);
+    let here = |packet: Vec<u8>| (packet, From::Here);
+    vec![
+        here(with_id(asked.id.wrapping_add(1 + round))),
+        here(with_id(asked.id.swap_bytes().wrapping_add(u16::from(asked.id.swap_bytes() == asked.id)))),
+        here(with_id(!asked.id)),
+        here(with_question(another("evil.test.", RecordType::A))),
+        here(with_question(another("a.test.", RecordType::TXT))),
+        here(with_question(another("test.", RecordType::A))),
+        here(with_question(None)),
+        here(bytes(&two_questions)),
+        here(short_of_id),
+        here(vec![]),
+        (bytes(&lie()), From::AnotherPort),
+    ]
+}
+
+#[tokio::test]
+async fn hazard_forgeries_of_each_kind_are_ignored() {
+    for which in 0..11 {
+        let server = by_udp(move |asked| {
+            let mut packets = vec![forgeries(asked, 0).swap_remove(which)];
+            packets.extend(packet(&asked.good(1, 60)));
+            packets
+        });
+        let outcome = HickoryResolver::with_servers([server.address()]).resolve("a.test", Family::V4).await;
+        assert_eq!(told(&outcome).0, [1], "forgery {which}");
+        assert_eq!(server.queries(), 1, "forgery {which}: the right answer that followed was used");
+    }
+}
+
+#[tokio::test]
+async fn hazard_a_flood_of_10_000_forgeries() {
+    let server = by_udp(|asked| {
+        // In 100 lookups; more at once than a socket's buffer holds would drop the right answer as well.
+        let mut packets: Packets = (0..10).flat_map(|round| forgeries(asked, round)).take(100).collect();
+        packets.extend(packet(&asked.good(1, 60)));
+        packets
+    });
+    let resolver = HickoryResolver::with_servers([server.address()]);
+    for _ in 0..100 {
+        assert_eq!(told(&resolver.resolve("a.test", Family::V4).await).0, [1]);
+    }
+}
+
+#[tokio::test]
+async fn hazard_a_packet_that_is_no_response_is_not_an_answer() {
+    let server = EvilDns::start(
+        |asked| {
+            let mut query = asked.good(66, 60);
+            query.metadata.message_type = MessageType::Query;
+            [packet(&query), packet(&asked.good(1, 60))].concat()
+        },
+        |asked, stream| send(stream, &bytes(&asked.good(1, 60))),
+    );
+    let outcome = resolver(&[&server]).resolve("a.test", Family::V4).await;
+    assert_eq!(told(&outcome).0, [1]);
+}
+
+#[tokio::test]
+async fn hazard_an_answer_in_other_letters_is_the_same_name() {
+    let server = by_udp(|asked| {
+        let mut response = asked.response();
+        response.queries = vec![Query::query(name("A.TEST."), asked.question.query_type())];
+        asked.add(&mut response, &name("A.tEsT."), 1, 60);
+        packet(&response)
+    });
+    assert_eq!(told(&resolver(&[&server]).resolve("a.test", Family::V4).await).0, [1]);
+}
+
+// Records for other names in any section: never used, never cached.
+
+#[tokio::test]
+async fn hazard_records_for_other_names_in_any_section() {
+    let server = by_udp(|asked| match asked.label().as_str() {
+        "victim" => packet(&asked.good(1, 60)),
+        _ => {
+            let mut response = asked.response();
+            let lie = |owner: &str| {
+                let mut message = asked.response();
+                asked.add(&mut message, &name(owner), 66, 3_600);
+                message.answers.remove(0)
+            };
+            response.add_answer(lie("victim.test."));
+            asked.add(&mut response, asked.question.name(), 1, 60);
+            response.add_authority(lie("victim.test."));
+            response.add_additional(lie("victim.test."));
+            response.add_additional(lie("a.test."));
+            packet(&response)
+        }
+    });
+    let cache = CachedResolver::new(resolver(&[&server]));
+    assert_eq!(told(&cache.lookup("a.test", Family::V4).await), (vec![1], 60));
+    let victim = cache.lookup("victim.test", Family::V4).await;
+    assert_eq!((told(&victim).0, victim.unwrap().source()), (vec![1], Source::Miss));
+}
+
+// Compression loops, cut records, wrong lengths, garbage: that answer fails, nothing else does.
+
+/// Answers whose header and question are right, and nothing else.
+fn broken(asked: &Asked) -> Vec<u8> {
+    let whole = bytes(&asked.good(66, 60));
+    let question = bytes(&asked.response()).len();
+    let mut header = whole[..question].to_vec();
+    header[7] = 1;
+    let record = |name: &[u8], length: u16, data: &[u8]| {
+        let fixed = [0, 1, 0, 1, 0, 0, 0, 60];
+        [&header[..], name, &fixed, &length.to_be_bytes(), data].concat()
+    };
+    let at = (question as u16 | 0xc000).to_be_bytes();
+    match asked.label().as_str() {
+        "itself" => record(&at, 4, &[127, 0, 0, 66]),
+        "forward" => record(&[0xc0, 0xff], 4, &[127, 0, 0, 66]),
+        "cut" => whole[..whole.len() - 2].to_vec(),
+        "header" => whole[..12].to_vec(),
+        "half" => whole[..whole.len() / 2].to_vec(),
+        "long" => record(&[0xc0, 12], 400, &[127, 0, 0, 66]),
+        "short" => record(&[0xc0, 12], 2, &[127, 0]),
+        "label" => record(&[0x80, 1], 4, &[127, 0, 0, 66]),
+        "counts" => {
+            let mut many = whole;
+            many[6] = 0xff;
+            many
+        }
+        _ => [&whole[..2], &[0xff; 200]].concat(),
+    }
+}
+
+#[tokio::test]
+async fn hazard_bytes_that_are_no_message() {
+    let labels = ["itself", "forward", "cut", "header", "half", "long", "short", "label", "counts", "garbage"];
+    let server = EvilDns::start(
+        |asked| match asked.label().as_str() {
+            "good" => packet(&asked.good(1, 60)),
+            _ => vec![(broken(asked), From::Here)],
+        },
+        |asked, stream| send(stream, &broken(asked)),
+    );
+    let second = honest();
+    let alone = resolver(&[&server]).with_total_timeout(Duration::from_secs(2));
+    for label in labels {
+        let name = format!("{label}.test");
+        let (outcome, good) = tokio::join!(alone.resolve(&name, Family::V4), alone.resolve("good.test", Family::V4));
+        assert!(outcome.is_err(), "{label}: {outcome:?}");
+        assert_ne!(kind(&outcome), ResolveErrorKind::NxDomain, "{label}");
+        assert_eq!(told(&good).0, [1], "beside {label}");
+        let both = resolver(&[&server, &second]);
+        assert_eq!(told(&both.resolve(&name, Family::V4).await).0, [1], "{label}: the next server is asked");
+    }
+}

@@ -1,0 +1,55 @@
+//! The ways to write a name, and names that are addresses.
+
+use std::time::Duration;
+
+use hickory_proto::op::ResponseCode;
+use speeddial::dns::{CachedResolver, Family, HickoryResolver, Resolve, ResolveErrorKind, Source};
+
+use super::common::{by_udp, honest, kind, resolver, told};
+use support::evil_dns::packet;
+
+// Hosts file, search list, ndots 5, trailing dot, upper case, underscores, IDN, IP literals, `localhost`: as the platform
+// does; case-insensitive; no needless queries. (The hosts file and the search list have their tests beside their code.)
+
+#[tokio::test]
+async fn hazard_ways_to_write_a_name() {
+    let server = by_udp(|asked| match asked.question.name().to_ascii().to_lowercase().as_str() {
+        "my_svc.test." | "_a._b.test." | "xn--bcher-kva.test." => packet(&asked.good(1, 60)),
+        _ => packet(&asked.code(ResponseCode::NXDomain)),
+    });
+    let cache = CachedResolver::new(resolver(&[&server]));
+    for name in ["my_svc.test", "MY_svc.TEST", "my_svc.test.", "_a._b.test", "xn--bcher-kva.test", "XN--BCHER-KVA.test"]
+    {
+        assert_eq!(told(&cache.lookup(name, Family::V4).await).0, [1], "{name}");
+    }
+    assert_eq!(server.queries(), 4, "case makes no difference; a trailing dot says that no suffix is to be tried");
+    for name in ["localhost", "deep.localhost", "Other.LOCALHOST"] {
+        assert_eq!(cache.lookup(name, Family::V4).await.unwrap().source(), Source::Hosts, "{name}");
+    }
+    let long = format!("{}.test", "a".repeat(64));
+    let longer = ["a"; 140].join(".");
+    for name in ["", ".", "..", "a..test", &long, &longer, "a b.test\0"] {
+        let outcome = cache.lookup(name, Family::V4).await;
+        assert!(outcome.is_err(), "{name:?}: {outcome:?}");
+    }
+    let client = speeddial::Client::builder().dns_cache(cache).build().unwrap();
+    let before = server.queries();
+    let error = client.get("http://127.0.0.1:9/").send().await.unwrap_err();
+    assert!(error.is_connect(), "{error}");
+    assert_eq!(server.queries(), before, "a literal is not asked for");
+    let error = client.get("http://Bücher.test:9/").send().await.unwrap_err();
+    assert!(error.is_connect() && server.queries() == before + 1, "IDN, of which IPv4 was known: {error}");
+}
+
+#[tokio::test]
+async fn an_address_written_as_a_name_is_not_asked_for() {
+    let server = by_udp(|_| vec![]);
+    let cache = CachedResolver::new(resolver(&[&server]));
+    assert_eq!(told(&cache.lookup("127.0.0.9", Family::V4).await).0, [9]);
+    assert_eq!(kind(&cache.lookup("127.0.0.9", Family::V6).await), ResolveErrorKind::NoData);
+    assert_eq!(cache.lookup("::1", Family::V6).await.unwrap().source(), Source::Literal);
+    assert_eq!(server.queries(), 0);
+    let odd = HickoryResolver::with_servers([honest().address()]).with_tries(usize::MAX);
+    let odd = odd.with_try_timeout(Duration::MAX).with_total_timeout(Duration::MAX);
+    assert!(odd.with_total_timeout(Duration::from_millis(100)).resolve("a.test", Family::V4).await.is_err());
+}

@@ -1,0 +1,201 @@
+//! Records that are odd: aliases, TTLs, names without an address, and useless addresses.
+
+use std::net::IpAddr;
+use std::time::{Duration, Instant};
+
+use hickory_proto::op::ResponseCode;
+use speeddial::dns::{CachedResolver, Family, Resolve, ResolveErrorKind, Source};
+
+use super::common::{by_udp, resolver, told};
+use support::evil_dns::{Asked, EvilDns, alias, bytes, name, packet, send, soa};
+
+// CNAME chain, loop, dangling, out of order, NXDOMAIN at its end: followed or refused; shortest TTL counts.
+
+#[tokio::test]
+async fn hazard_chains_of_aliases() {
+    let server = by_udp(|asked| {
+        let mut response = asked.response();
+        match asked.label().as_str() {
+            "chain" => {
+                response.add_answer(alias("chain.test.", 30, "b.test."));
+                response.add_answer(alias("b.test.", 5, "c.test."));
+                asked.add(&mut response, &name("c.test."), 1, 60);
+            }
+            "backwards" => {
+                asked.add(&mut response, &name("c.test."), 1, 60);
+                response.add_answer(alias("b.test.", 5, "c.test."));
+                response.add_answer(alias("backwards.test.", 30, "b.test."));
+            }
+            "loop" => {
+                response.add_answer(alias("loop.test.", 30, "pool.test."));
+                response.add_answer(alias("pool.test.", 30, "loop.test."));
+            }
+            "itself" => drop(response.add_answer(alias("itself.test.", 30, "itself.test."))),
+            "pool" => drop(response.add_answer(alias("pool.test.", 30, "loop.test."))),
+            "b" => drop(response.add_answer(alias("b.test.", 5, "c.test."))),
+            "c" => asked.add(&mut response, &name("c.test."), 1, 60),
+            "dangling" => {
+                response.add_answer(alias("dangling.test.", 30, "nothing.test."));
+                response.add_authority(soa(60, 9));
+            }
+            "nothing" => drop(response.add_authority(soa(60, 9))),
+            "nowhere" => {
+                response.metadata.response_code = ResponseCode::NXDomain;
+                response.add_authority(soa(60, 9));
+            }
+            "ends" => {
+                response.metadata.response_code = ResponseCode::NXDomain;
+                response.add_answer(alias("ends.test.", 30, "nowhere.test."));
+                response.add_authority(soa(60, 9));
+            }
+            label => {
+                // A chain without end: each name is an alias of the next.
+                let next = label.trim_start_matches("endless").parse().unwrap_or(0) + 1;
+                response.add_answer(alias(&format!("{label}.test."), 30, &format!("endless{next}.test.")));
+            }
+        }
+        packet(&response)
+    });
+    let resolver = resolver(&[&server]);
+    for label in ["chain", "backwards"] {
+        assert_eq!(told(&resolver.resolve(&format!("{label}.test"), Family::V4).await), (vec![1], 5), "{label}");
+    }
+    let start = Instant::now();
+    for label in ["loop", "itself", "dangling", "endless0"] {
+        let outcome = resolver.resolve(&format!("{label}.test"), Family::V4).await;
+        assert!(outcome.is_err(), "{label}: {outcome:?}");
+    }
+    assert!(start.elapsed() < Duration::from_secs(4), "each an end: {:?}", start.elapsed());
+    assert!(server.queries() < 100, "{} queries", server.queries());
+    let error = resolver.resolve("ends.test", Family::V4).await.unwrap_err();
+    assert_eq!((error.kind(), error.negative_ttl()), (ResolveErrorKind::NxDomain, Some(Duration::from_secs(9))));
+}
+
+// TTL 0, 1, 2^31 - 1, high bit set; mixed TTLs in a set: 0: no reuse; high bit: as 0; capped; the smallest counts.
+
+#[tokio::test]
+async fn hazard_ttls() {
+    let server = by_udp(|asked| {
+        let mut response = asked.response();
+        match asked.label().as_str() {
+            "mixed" => [(1, 300), (2, 7), (3, 60)]
+                .iter()
+                .for_each(|(last, ttl)| asked.add(&mut response, asked.question.name(), *last, *ttl)),
+            ttl => asked.add(&mut response, asked.question.name(), 1, ttl.parse().unwrap()),
+        }
+        packet(&response)
+    });
+    let cache = CachedResolver::new(resolver(&[&server]));
+    let day = 24 * 60 * 60;
+    let highest = i32::MAX as u32;
+    let cases = [("0", None), ("1", Some(1)), ("mixed", Some(7)), (&highest.to_string(), Some(day))];
+    let high_bit = [(1_u32 << 31).to_string(), u32::MAX.to_string()];
+    let cases = cases.into_iter().chain(high_bit.iter().map(|ttl| (ttl.as_str(), None)));
+    for (label, kept) in cases {
+        let name = format!("{label}.test");
+        cache.lookup(&name, Family::V4).await.unwrap();
+        let again = cache.lookup(&name, Family::V4).await.unwrap();
+        match kept {
+            None => assert_eq!((again.source(), again.ttl()), (Source::Miss, Duration::ZERO), "{label}"),
+            Some(seconds) => {
+                assert_eq!(again.source(), Source::Hit, "{label}");
+                assert!(again.ttl() <= Duration::from_secs(seconds), "{label}: {:?}", again.ttl());
+                assert!(again.ttl() > Duration::from_secs(seconds - 1), "{label}: {:?}", again.ttl());
+            }
+        }
+    }
+}
+
+// NXDOMAIN, NODATA, with and without SOA, one family only: cached by the SOA, not without it beyond a moment.
+
+#[tokio::test]
+async fn hazard_names_and_families_that_do_not_exist() {
+    let server = by_udp(|asked| {
+        let label = asked.label();
+        let mut response = asked.response();
+        if label.starts_with("nx") {
+            response.metadata.response_code = ResponseCode::NXDomain;
+        } else if !asked.is_v6() {
+            return packet(&asked.good(1, 60));
+        }
+        match label.rsplit('-').next() {
+            Some("soa") => drop(response.add_authority(soa(60, 9))),
+            Some("long") => drop(response.add_authority(soa(86_400, 86_400))),
+            Some("short") => drop(response.add_authority(soa(3, 86_400))),
+            _ => {}
+        }
+        packet(&response)
+    });
+    let resolver = resolver(&[&server]);
+    let seconds = |ttl: Option<Duration>| ttl.map(|ttl| ttl.as_secs());
+    for (label, ttl) in [("soa", Some(9)), ("long", Some(86_400)), ("short", Some(3)), ("none", None)] {
+        let error = resolver.resolve(&format!("nx-{label}.test"), Family::V4).await.unwrap_err();
+        assert_eq!((error.kind(), seconds(error.negative_ttl())), (ResolveErrorKind::NxDomain, ttl), "{label}");
+        let error = resolver.resolve(&format!("only4-{label}.test"), Family::V6).await.unwrap_err();
+        assert_eq!((error.kind(), seconds(error.negative_ttl())), (ResolveErrorKind::NoData, ttl), "{label}");
+    }
+    let cache = CachedResolver::new(resolver);
+    for (label, kept) in [("nx-long", 30), ("nx-none", 1)] {
+        let name = format!("{label}.test");
+        cache.lookup(&name, Family::V4).await.unwrap_err();
+        let before = server.queries();
+        for family in Family::BOTH {
+            let error = cache.lookup(&name, family).await.unwrap_err();
+            assert_eq!((error.kind(), error.answered_from()), (ResolveErrorKind::NxDomain, Source::Hit));
+            assert!(error.negative_ttl() <= Some(Duration::from_secs(kept)), "{label}: {:?}", error.negative_ttl());
+        }
+        assert_eq!(server.queries(), before, "{label}: both families");
+    }
+}
+
+// 1,000 addresses, duplicates, 0.0.0.0, multicast, mapped, link-local: bounded attempts; useless ones skipped. (Here: the
+// answer; the attempts are the connector's.)
+
+#[tokio::test]
+async fn hazard_a_thousand_addresses_and_useless_ones() {
+    let thousand = |asked: &Asked| {
+        let mut response = asked.response();
+        for number in 0..1_000_u32 {
+            let [.., high, low] = number.to_be_bytes();
+            let address = IpAddr::from([127, 1, high, low]);
+            support::dns_server::add_address(&mut response, &asked.question, asked.question.name(), address, 60);
+        }
+        response
+    };
+    let server = EvilDns::start(
+        move |asked| {
+            let mut truncated = asked.response();
+            truncated.metadata.truncation = true;
+            packet(&truncated)
+        },
+        move |asked, stream| send(stream, &bytes(&thousand(asked))),
+    );
+    let answer = resolver(&[&server]).resolve("a.test", Family::V4).await.unwrap();
+    assert_eq!(answer.addresses().len(), 1_000);
+
+    let server = by_udp(|asked| {
+        let mut response = asked.response();
+        for address in ["0.0.0.0", "224.0.0.1", "255.255.255.255"] {
+            let address = address.parse().unwrap();
+            support::dns_server::add_address(&mut response, &asked.question, asked.question.name(), address, 60);
+        }
+        packet(&response)
+    });
+    let client = speeddial::Client::builder().resolver(resolver(&[&server])).build().unwrap();
+    let error = client.get("http://a.test/").send().await.unwrap_err();
+    assert!(error.is_connect() || error.is_dns(), "{error}");
+    assert!(error.to_string().contains("no address"), "nothing was dialled: {error}");
+}
+
+// The name moves, flaps, rotates: the TTL is honoured. (The pool's part, and what a policy can refuse, are theirs.)
+
+#[tokio::test]
+async fn hazard_a_name_that_flaps() {
+    let server = by_udp(|asked| packet(&asked.good(1 + (asked.before % 2) as u8, 0)));
+    let cache = CachedResolver::new(resolver(&[&server]));
+    let mut changes = cache.subscribe();
+    for round in 0..6 {
+        assert_eq!(told(&cache.lookup("a.test", Family::V4).await).0, [1 + round % 2], "TTL 0 is asked for each time");
+        assert_eq!(changes.next().await.unwrap().addresses.len(), 1);
+    }
+}

@@ -1,0 +1,284 @@
+//! Peers that close connections while requests are on their way, over real sockets, plain and with TLS.
+
+use std::collections::HashMap;
+use std::io::{Read, Write};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use socket2::SockRef;
+use speeddial::Client;
+use speeddial::trace::Event;
+use tokio::sync::Semaphore;
+
+use super::common::{OK, get, ms};
+use support::h2_server::{End, H2Server};
+use support::peer::{Over, Peer, Socket, read_head};
+use support::recorder::Recorder;
+
+/// How many requests a race takes: handshakes make it long.
+fn requests(over: Over, plain: u64) -> u64 {
+    if over == Over::Tcp { plain } else { plain / 10 }
+}
+
+/// What a peer does to a connection that is idle.
+#[derive(Debug, Clone, Copy)]
+enum Unkind {
+    Reset,
+    Fin,
+    HalfClose,
+    Timeout408,
+    Unasked,
+}
+
+/// Answers requests, counts each by its number, and is unkind to 30 % of connections when they have been idle for 0 to 5 ms.
+fn unkind_peer(over: Over, how: Unkind, counts: Arc<Mutex<HashMap<u64, usize>>>) -> Peer {
+    Peer::start_over(over, move |number, mut socket| {
+        let mut random = fastrand::Rng::with_seed(number as u64);
+        for served in 0.. {
+            let unkind = served > 0 && random.u8(..10) < 3;
+            // Some close right behind their answer.
+            let patience = if unkind { Duration::from_micros(random.u64(0..5_000)) } else { Duration::from_secs(60) };
+            if patience.is_zero() || (unkind && random.u8(..10) == 0) {
+                return be_unkind(how, socket);
+            }
+            let _ = socket.tcp().set_read_timeout(Some(patience));
+            let Ok(request) = read_request(&mut socket) else { return };
+            match request {
+                Some(number) => {
+                    *counts.lock().unwrap().entry(number).or_default() += 1;
+                    let _ = socket.write_all(OK);
+                }
+                None => return be_unkind(how, socket),
+            }
+        }
+    })
+}
+
+fn be_unkind(how: Unkind, mut socket: Socket) {
+    match how {
+        Unkind::Reset => drop(SockRef::from(socket.tcp()).set_linger(Some(Duration::ZERO))),
+        Unkind::Fin => {}
+        Unkind::HalfClose => {
+            socket.half_close();
+            let _ = socket.tcp().set_read_timeout(Some(ms(200)));
+            let _ = read_request(&mut socket);
+        }
+        Unkind::Timeout408 => {
+            let _ = socket.write_all(b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-length: 0\r\n\r\n");
+        }
+        Unkind::Unasked => {
+            let _ = socket.write_all(b"what nobody asked for");
+        }
+    }
+}
+
+/// The number of a request, which is in its path; `None` when none comes in time, an error at the end.
+fn read_request(socket: &mut impl Read) -> std::io::Result<Option<u64>> {
+    use std::io::ErrorKind::*;
+    let mut head = Vec::new();
+    let mut byte = [0; 1];
+    while !head.ends_with(b"\r\n\r\n") {
+        match socket.read(&mut byte) {
+            Ok(0) => return Err(UnexpectedEof.into()),
+            Ok(_) => head.push(byte[0]),
+            Err(error) if matches!(error.kind(), WouldBlock | TimedOut) && head.is_empty() => return Ok(None),
+            Err(error) if matches!(error.kind(), WouldBlock | TimedOut) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    let head = String::from_utf8_lossy(&head);
+    let number = head.split(['/', ' ']).find_map(|part| part.parse().ok());
+    Ok(number)
+}
+
+/// Sends requests, 50 in flight. How many failed, by their errors.
+async fn load(client: Client, url: &str, requests: u64, method: http::Method) -> Vec<String> {
+    let (gate, failed) = (Arc::new(Semaphore::new(50)), Arc::new(Mutex::new(Vec::new())));
+    let mut tasks = Vec::new();
+    for number in 0..requests {
+        let permit = gate.clone().acquire_owned().await.unwrap();
+        let call = client.request(method.clone(), format!("{url}{number}"));
+        let failed = failed.clone();
+        tasks.push(tokio::spawn(async move {
+            let answer = async { call.send().await?.error_for_status()?.text().await }.await;
+            match answer {
+                Ok(text) => assert_eq!(text, "ok"),
+                Err(error) => failed.lock().unwrap().push(error.to_string()),
+            }
+            drop(permit);
+        }));
+    }
+    for task in tasks {
+        task.await.unwrap();
+    }
+    std::mem::take(&mut failed.lock().unwrap())
+}
+
+/// Where a peer dies in an answer.
+const DEATHS: [&[u8]; 3] = [b"", b"HTTP/1.1 200 OK\r\ncont", b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\no"];
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn hazard_a_peer_that_dies_in_the_middle_of_an_answer() {
+    for over in Over::ALL {
+        hazard_of_a_peer_that_dies(over).await;
+    }
+}
+
+async fn hazard_of_a_peer_that_dies(over: Over) {
+    let all = requests(over, 2_000);
+    let (counts, kills) = (Arc::new(Mutex::new(HashMap::new())), Arc::new(AtomicUsize::new(0)));
+    let (seen, killed) = (counts.clone(), kills.clone());
+    let peer = Peer::start_over(over, move |number, mut socket| {
+        let mut random = fastrand::Rng::with_seed(number as u64);
+        while let Ok(Some(request)) = read_request(&mut socket) {
+            *seen.lock().unwrap().entry(request).or_insert(0) += 1;
+            if random.u8(..10) == 0 {
+                killed.fetch_add(1, Ordering::SeqCst);
+                let _ = socket.write_all(DEATHS[random.usize(..3)]);
+                return;
+            }
+            let _ = socket.write_all(OK);
+        }
+    });
+    let client = || peer.client().build().unwrap();
+    let failed = load(client(), &peer.url(), all, http::Method::POST).await;
+    let kills = kills.load(Ordering::SeqCst);
+    assert_eq!(failed.len(), kills, "{over:?}: each death costs the request it happened to, and no other");
+    let sent = std::mem::take(&mut *counts.lock().unwrap());
+    assert!(sent.values().all(|times| *times == 1) && sent.len() as u64 == all, "{over:?}");
+    load(client(), &peer.url(), all, http::Method::GET).await;
+    let most = counts.lock().unwrap().values().copied().max();
+    assert!(most <= Some(3), "{over:?}: a GET was sent {most:?} times");
+}
+
+async fn hazard_of_an_unkind_peer(how: Unkind) {
+    for over in Over::ALL {
+        let counts = Arc::new(Mutex::new(HashMap::new()));
+        let peer = unkind_peer(over, how, counts.clone());
+        let client = || peer.client().build().unwrap();
+        let all = requests(over, 5_000);
+        // Once it has lost a few, the host is known to cut.
+        let most_lost = (all / 200).max(20);
+        hazard_of_a_race(&format!("{how:?} over {over:?}"), client, &peer.url(), (all, most_lost), &counts).await;
+    }
+}
+
+/// Sends GETs, none of which may be lost, and POSTs, so many of which may be lost, and none sent twice.
+async fn hazard_of_a_race(
+    race: &str,
+    client: impl Fn() -> Client,
+    url: &str,
+    (requests, most_lost): (u64, u64),
+    counts: &Mutex<HashMap<u64, usize>>,
+) {
+    let failed = load(client(), url, requests, http::Method::GET).await;
+    assert_eq!(failed.len(), 0, "{race}: GETs were lost: {:?}", failed[0]);
+    counts.lock().unwrap().clear();
+    let failed = load(client(), url, requests, http::Method::POST).await;
+    let doubled = counts.lock().unwrap().values().filter(|count| **count > 1).count();
+    assert_eq!(doubled, 0, "{race}: a POST was sent twice");
+    eprintln!("{race}: {} of {requests} POSTs may or may not have arrived", failed.len());
+    // That it may have been processed is all that can be known where a close crosses it on its way.
+    assert!(failed.len() as u64 <= most_lost, "{race}: {} POSTs were lost, {:?}", failed.len(), failed.first());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn hazard_peers_that_end_http2_connections() {
+    for over in Over::ALL {
+        for end in [End::Reset, End::Fin, End::GoAway] {
+            let counts = Arc::default();
+            let server = H2Server::start(over, end, Arc::clone(&counts));
+            let client = || server.client().build().unwrap();
+            let all = requests(over, 5_000);
+            let race = format!("{end:?} over {over:?}");
+            hazard_of_a_race(&race, client, &server.url(), (all, all / 20), &counts).await;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn hazard_peers_that_reset_idle_connections() {
+    hazard_of_an_unkind_peer(Unkind::Reset).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn hazard_peers_that_close_idle_connections() {
+    hazard_of_an_unkind_peer(Unkind::Fin).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn hazard_peers_that_half_close_idle_connections() {
+    hazard_of_an_unkind_peer(Unkind::HalfClose).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn hazard_peers_that_say_408_into_idle_connections() {
+    hazard_of_an_unkind_peer(Unkind::Timeout408).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn hazard_peers_that_say_what_nobody_asked_for() {
+    // No method is safe from what crosses it, but nothing of it is ever taken for an answer.
+    for over in Over::ALL {
+        let peer = unkind_peer(over, Unkind::Unasked, Arc::default());
+        let client = peer.client().build().unwrap();
+        for error in load(client, &peer.url(), requests(over, 3_000), http::Method::GET).await {
+            let ends = ["not HTTP/1.1", "closed", "reset", "is gone"];
+            assert!(ends.iter().any(|end| error.contains(end)), "{over:?}: {error}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn hazard_a_close_while_nobody_looks_is_seen_before_the_next_request() {
+    for over in Over::ALL {
+        for how in [Unkind::Reset, Unkind::Fin, Unkind::HalfClose, Unkind::Timeout408, Unkind::Unasked] {
+            hazard_of_a_close_while_nobody_looks(over, how).await;
+        }
+    }
+}
+
+/// The runtime does not run while the peer closes, so the connection's task cannot have seen it.
+async fn hazard_of_a_close_while_nobody_looks(over: Over, how: Unkind) {
+    let is_over = Arc::new(AtomicBool::new(false));
+    let told = is_over.clone();
+    let peer = Peer::start_over(over, move |number, mut socket| {
+        if read_head(&mut socket) {
+            let _ = socket.write_all(OK);
+        }
+        if number == 0 {
+            std::thread::sleep(ms(20));
+            be_unkind(how, socket);
+            told.store(true, Ordering::SeqCst);
+        } else {
+            while read_head(&mut socket) {
+                let _ = socket.write_all(OK);
+            }
+        }
+    });
+    let recorder = Recorder::default();
+    let client = peer.client().observer(recorder.clone()).build().unwrap();
+    assert_eq!(get(&client, &peer.url()).await.unwrap(), "ok");
+    while !is_over.load(Ordering::SeqCst) {
+        std::thread::sleep(ms(5));
+    }
+    let post = client.post(peer.url()).body("once").send().await;
+    let post = post.unwrap_or_else(|error| panic!("{how:?} over {over:?}: {error}"));
+    assert_eq!(post.text().await.unwrap(), "ok");
+    let retried = recorder.count(|event| matches!(event, Event::Retried { .. }));
+    assert_eq!((peer.connections(), retried), (2, 0), "{how:?} over {over:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_host_that_behaves_gets_posts_on_the_connections_it_keeps() {
+    let peer = Peer::start(|_, mut socket| {
+        while let Ok(Some(_)) = read_request(&mut socket) {
+            let _ = socket.write_all(OK);
+        }
+    });
+    let failed = load(Client::new(), &peer.url(), 5_000, http::Method::POST).await;
+    assert_eq!(failed, Vec::<String>::new());
+    // A few that were dialled while others were freed are kept as well.
+    assert!(peer.connections() <= 75, "{} connections for 50 at a time", peer.connections());
+}

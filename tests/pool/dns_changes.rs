@@ -1,0 +1,79 @@
+//! Names whose addresses change: which connections are closed, and when.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use speeddial::dns::{Answer, Family, Resolve, ResolveError, ResolveErrorKind, Resolving, Source};
+use speeddial::trace::{CloseCause, Event};
+use speeddial::{Client, FollowDns, PoolConfig};
+use tokio::time::{Instant, sleep};
+
+use super::common::{URL, get, ms, serve};
+use support::h2_peer::Wire;
+use support::recorder::Recorder;
+use support::v4;
+
+/// Answers each query with the next set of addresses, for 2 s.
+struct Turns {
+    sets: Vec<Vec<u8>>,
+    asked: AtomicUsize,
+}
+
+impl Resolve for Turns {
+    fn resolve<'a>(&'a self, name: &'a str, family: Family) -> Resolving<'a> {
+        Box::pin(async move {
+            if family == Family::V6 {
+                return Err(ResolveError::new(ResolveErrorKind::NoData, name, family));
+            }
+            let turn = self.asked.fetch_add(1, Ordering::SeqCst);
+            let set = &self.sets[turn % self.sets.len()];
+            let ips: Vec<_> = set.iter().map(|last| v4(*last)).collect();
+            Ok(Answer::new(ips, ms(2_000), Source::Miss))
+        })
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn answers_that_rotate_close_nothing() {
+    let twenty = (0..20).map(|last| vec![last]).collect();
+    for sets in [vec![vec![1], vec![2]], vec![vec![1, 2], vec![3, 4], vec![5, 6]], twenty] {
+        let wire = Wire::new(|_, stream| serve(stream, 5));
+        let turns = Turns { sets, asked: AtomicUsize::new(0) };
+        let client = Client::builder().no_proxy().resolver(turns).transport(wire.clone()).build().unwrap();
+        for _ in 0..3_000 {
+            get(&client, URL).await.unwrap();
+            sleep(ms(95)).await;
+        }
+        assert_eq!((client.pool_stats().closed, wire.connections()), (0, 1), "five minutes, 150 answers");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_name_that_moves_takes_its_connections_along_as_it_is_told_to() {
+    for (follow, stays) in
+        [(FollowDns::AfterTwoTtls, Some(2_300..4_500)), (FollowDns::AtOnce, Some(1_800..2_100)), (FollowDns::Off, None)]
+    {
+        let wire = Wire::new(|_, stream| serve(stream, 5));
+        let sets = std::iter::once(vec![1]).chain(vec![vec![2]; 999]).collect();
+        let turns = Turns { sets, asked: AtomicUsize::new(0) };
+        let (pool, recorder) = (PoolConfig::new().follow_dns(follow), Recorder::default());
+        let builder = Client::builder().no_proxy().resolver(turns).transport(wire.clone()).pool(pool);
+        let client = builder.observer(recorder.clone()).build().unwrap();
+        let start = Instant::now();
+        let mut moved = None;
+        for _ in 0..600 {
+            let response = client.get(URL).send().await.unwrap();
+            if response.remote_addr().unwrap().ip() == v4(2) {
+                moved.get_or_insert(start.elapsed().as_millis());
+            }
+            response.text().await.unwrap();
+            sleep(ms(20)).await;
+        }
+        match stays {
+            Some(stays) => assert!(moved.is_some_and(|at| stays.contains(&at)), "{follow:?}: {moved:?}"),
+            None => assert_eq!(moved, None),
+        }
+        assert_eq!(client.pool_stats().closed_by(CloseCause::Dns), u64::from(moved.is_some()));
+        let told = recorder.count(|event| matches!(event, Event::Closed { cause: CloseCause::Dns, .. }));
+        assert_eq!(told, usize::from(moved.is_some()), "{follow:?}");
+    }
+}

@@ -1,0 +1,132 @@
+//! The queue: its order, its limits, and requests that leave it.
+
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use speeddial::{ErrorKind, PoolConfig};
+use tokio::time::{Instant, sleep, timeout};
+
+use super::common::{URL, client, get, ms, serve};
+use support::h2_peer::Wire;
+use support::recorder::Recorder;
+
+#[tokio::test(start_paused = true)]
+async fn nobody_waits_much_longer_than_the_others() {
+    let wire = Wire::new(|number, stream| serve(stream, 5 + number as u64));
+    let client = client(&wire, PoolConfig::new().max_connections_per_host(8), &Recorder::default());
+    let caller = || async {
+        let mut waits = Vec::new();
+        for _ in 0..40 {
+            let start = Instant::now();
+            get(&client, URL).await.unwrap();
+            waits.push(start.elapsed());
+        }
+        waits
+    };
+    let mut waits: Vec<_> = join_all((0..200).map(|_| caller())).await.into_iter().flatten().collect();
+    waits.sort();
+    assert_eq!(waits.len(), 8_000);
+    assert!(waits[7_999] <= waits[4_000] * 3, "longest {:?}, median {:?}", waits[7_999], waits[4_000]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn hazard_ten_thousand_wait_for_a_hundred_connections_and_are_served_in_order() {
+    let wire = Wire::new(|_, stream| serve(stream, 10));
+    let client = client(&wire, PoolConfig::new().max_connections_per_host(100), &Recorder::default());
+    let start = Instant::now();
+    let call = || async {
+        assert_eq!(get(&client, URL).await.unwrap(), "ok");
+        start.elapsed()
+    };
+    let took = join_all((0..10_000).map(|_| call())).await;
+    assert!(took.is_sorted());
+    // 16 connections are dialled at a time; once these have proved worth it, in 25 ms, twice as many. From 50 ms on there are all, and
+    // have 9,824 requests to serve.
+    assert_eq!((took[9_999], wire.connections()), (ms(5 * 10 + 99 * 10), 100));
+    // The longest wait is the last one's, at most 1.2 times the mean of the last tenth.
+    let last: Duration = took[9_000..].iter().sum::<Duration>() / 1_000;
+    assert!(took[9_999] <= last * 6 / 5);
+}
+
+#[tokio::test(start_paused = true)]
+async fn hazard_who_waits_too_long_is_told_for_what() {
+    let wire = Wire::new(|_, stream| serve(stream, 100_000));
+    let pool = PoolConfig::new().max_connections_per_host(1).wait_timeout(ms(500)).max_waiting(1);
+    let client = client(&wire, pool, &Recorder::default());
+    let first = tokio::spawn({
+        let client = client.clone();
+        async move { get(&client, URL).await }
+    });
+    sleep(ms(20)).await;
+    let second = async { client.get(URL).send().await.unwrap_err() };
+    let third = async {
+        sleep(ms(1)).await;
+        client.get(URL).send().await.unwrap_err()
+    };
+    let (second, third) = tokio::join!(second, third);
+    let told = "wait for a connection to api.test:80: none became free within 500ms: \
+                the host has all the connections it may have (500 ms = queue 500 ms, failed (pool))";
+    assert_eq!((second.kind(), second.is_timeout(), second.to_string().as_str()), (ErrorKind::Pool, true, told));
+    let told = "wait for a connection to api.test:80: the host has all the connections it may have, \
+                and enough requests wait already";
+    assert_eq!((third.kind(), third.is_timeout(), third.to_string().as_str()), (ErrorKind::Pool, false, told));
+    first.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn hazard_half_of_the_requests_are_cancelled_and_the_rest_does_not_notice() {
+    for (limit, patience, at_once) in [(8, 3, 4_000), (4, 0, 2_000)] {
+        let wire = Wire::new(|_, stream| serve(stream, 2));
+        let client = client(&wire, PoolConfig::new().max_connections_per_host(limit), &Recorder::default());
+        let call = |number: usize| {
+            let client = client.clone();
+            async move {
+                match number % 2 {
+                    0 => drop(timeout(ms(patience), get(&client, URL)).await),
+                    _ => assert_eq!(get(&client, URL).await.unwrap(), "ok"),
+                }
+            }
+        };
+        join_all((0..at_once).map(call)).await;
+        let start = Instant::now();
+        for answer in join_all((0..100).map(|_| get(&client, URL))).await {
+            assert_eq!(answer.unwrap(), "ok");
+        }
+        assert!(start.elapsed() < ms(200), "{:?}", start.elapsed());
+        assert!(wire.open() <= limit);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn hazard_of_ten_thousand_that_wait_some_cancel_some_time_out_and_the_others_are_served_in_order() {
+    let wire = Wire::new(|_, stream| serve(stream, 10));
+    let pool = PoolConfig::new().max_connections_per_host(100).wait_timeout(ms(800));
+    let client = client(&wire, pool, &Recorder::default());
+    let start = Instant::now();
+    let call = |number: u64| {
+        let client = &client;
+        async move {
+            let patience = if number.is_multiple_of(4) { number % 700 } else { 100_000 };
+            (timeout(ms(patience), get(client, URL)).await, start.elapsed())
+        }
+    };
+    let ended = join_all((0..10_000).map(call)).await;
+    let (mut served, mut late, mut gone) = (Vec::new(), Vec::new(), 0);
+    for (answer, at) in ended {
+        match answer {
+            Ok(Ok(_)) => served.push(at),
+            Ok(Err(error)) => late.push((error.to_string(), at)),
+            Err(_) => gone += 1,
+        }
+    }
+    assert!(served.is_sorted() && served.len() > 7_000, "{} served", served.len());
+    assert!(gone > 1_000, "{gone} left");
+    assert!(
+        late.iter().all(|(error, at)| *at == ms(800) && error.contains("none became free within 800ms")),
+        "{late:?}"
+    );
+    assert!(!late.is_empty());
+    let stats = client.pool_stats();
+    assert_eq!((stats.waiting, stats.in_use, stats.dialling), (0, 0, 0));
+    assert!(wire.open() <= 100);
+}

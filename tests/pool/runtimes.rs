@@ -1,0 +1,87 @@
+//! One client on several tokio runtimes, of which some end before the client does.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use speeddial::Client;
+use speeddial::trace::CloseCause;
+
+use super::common::get;
+use support::full;
+use support::http_server::HttpServer;
+
+/// As with a static client under `#[tokio::test]`: each request on a runtime of its own, eight at a time.
+#[test]
+fn hazard_requests_survive_the_ends_of_the_runtimes_that_opened_their_connections() {
+    for http2 in [false, true] {
+        let server = HttpServer::start_as(http2, |_| async { hyper::Response::new(full("ok")) }).unwrap();
+        let url = format!("http://{}/", server.address());
+        let builder = Client::builder().no_proxy();
+        let builder = if http2 { builder.http2_prior_knowledge() } else { builder };
+        let client = builder.build().unwrap();
+        let gets = || {
+            let get = |_| {
+                let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+                runtime.block_on(get(&client, &url)).err()
+            };
+            (0..50).filter_map(get).collect::<Vec<_>>()
+        };
+        let failed: Vec<_> = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..8).map(|_| scope.spawn(gets)).collect();
+            threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
+        });
+        assert!(failed.is_empty(), "HTTP/2: {http2}: {} of 400 failed, the first: {:?}", failed.len(), failed[0]);
+    }
+}
+
+/// A connection ends with the runtime that opened it, also under a request of another runtime.
+#[test]
+fn hazard_a_request_goes_on_though_the_runtime_of_its_connection_ends() {
+    for http2 in [false, true] {
+        let (told, arrived) = std::sync::mpsc::channel();
+        let held = Arc::new(AtomicUsize::new(0));
+        let server = HttpServer::start_as(http2, move |request| {
+            let is_first = request.uri().path() == "/held" && held.fetch_add(1, Ordering::SeqCst) == 0;
+            let told = told.clone();
+            async move {
+                if is_first {
+                    told.send(()).unwrap();
+                    std::future::pending::<()>().await;
+                }
+                hyper::Response::new(full("ok"))
+            }
+        });
+        let server = server.unwrap();
+        let url = format!("http://{}", server.address());
+        let builder = Client::builder().no_proxy();
+        let builder = if http2 { builder.http2_prior_knowledge() } else { builder };
+        let client = builder.build().unwrap();
+        let runtime = || tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        let (first, second) = (runtime(), runtime());
+        assert_eq!(first.block_on(get(&client, &format!("{url}/"))).unwrap(), "ok");
+        while client.pool_stats().idle == 0 {
+            std::thread::yield_now();
+        }
+        let other = client.clone();
+        let getting = second.spawn(async move { get(&other, &format!("{url}/held")).await });
+        arrived.recv().unwrap();
+        drop(first);
+        assert_eq!(second.block_on(getting).unwrap().unwrap(), "ok");
+        assert_eq!(server.connections(), 2);
+        assert_eq!(client.pool_stats().closed_by(CloseCause::Asked), 1, "nothing is put down to the server");
+    }
+}
+
+#[test]
+fn hazard_a_client_outlives_the_runtime_it_was_used_on_first() {
+    let server = HttpServer::start(|_| async { hyper::Response::new(full("ok")) }).unwrap();
+    let url = format!("http://{}/", server.address());
+    let client = Client::builder().no_proxy().build().unwrap();
+    for _ in 0..3 {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        for _ in 0..3 {
+            assert_eq!(runtime.block_on(get(&client, &url)).unwrap(), "ok");
+        }
+    }
+    assert_eq!(server.connections(), 3, "a connection goes with its runtime");
+}
