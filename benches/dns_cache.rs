@@ -1,4 +1,7 @@
-//! The DNS cache beside hickory-resolver's own: a hit, on one thread and on 16; a miss; many cold lookups of one name.
+//! Measures the DNS cache beside hickory-resolver's own: the claim of BENCHMARKS.md, section DNS cache.
+//!
+//! The groups are a hit (on one thread and on 16), a miss, the wake-up of 10,000 waiting lookups, and 10,000 cold lookups of one
+//! name.
 
 use std::hint::black_box;
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -42,6 +45,7 @@ fn runtime() -> Runtime {
     Builder::new_current_thread().enable_all().build().expect("a runtime")
 }
 
+/// Measures lookups that the cache answers.
 fn hit(criterion: &mut Criterion) {
     let (server, runtime) = (server(), runtime());
     let (ours, theirs) = (ours(&server), theirs(&server));
@@ -72,8 +76,8 @@ fn hit(criterion: &mut Criterion) {
     group.finish();
 }
 
-/// The time `rounds` of `work` take on each of `threads` threads, as if each had a core to itself: from when the first
-/// begins to when the last is done.
+/// Returns the time that `rounds` rounds of `work` take on each of `threads` threads, from the start of the first thread to the
+/// end of the last one, scaled as if each thread had a core to itself.
 fn side_by_side(threads: u32, rounds: u64, work: impl Fn() + Sync) -> Duration {
     let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u32);
     let barrier = std::sync::Barrier::new(threads as usize);
@@ -91,7 +95,7 @@ fn side_by_side(threads: u32, rounds: u64, work: impl Fn() + Sync) -> Duration {
     (end.expect("a thread") - start.expect("a thread")) * cores.min(threads) / threads
 }
 
-/// What a cache adds to its resolver: names that are asked for once, with and without it.
+/// Measures the cost that the cache adds to its resolver: names that are looked up once, with and without the cache.
 fn miss(criterion: &mut Criterion) {
     let (server, runtime) = (server(), runtime());
     let alone = HickoryResolver::with_servers([server.address()]);
@@ -111,7 +115,7 @@ fn miss(criterion: &mut Criterion) {
     group.finish();
 }
 
-/// From the answer to the last of 10,000 who waited for it.
+/// Measures the time from an answer to the last of 10,000 lookups that waited for it.
 fn wake(criterion: &mut Criterion) {
     let runtime = runtime();
     let mut group = criterion.benchmark_group("dns_cache/waking");
@@ -142,7 +146,7 @@ async fn wake_10_000() -> Duration {
     start.elapsed()
 }
 
-/// Answers when it is told to.
+/// A resolver that answers when it is notified.
 #[derive(Clone, Default)]
 struct Gate(Arc<tokio::sync::Notify>);
 
@@ -155,6 +159,7 @@ impl Resolve for Gate {
     }
 }
 
+/// Measures 10,000 lookups of one name that is not in the cache.
 fn cold(criterion: &mut Criterion) {
     let (server, runtime) = (server(), runtime());
     let mut group = criterion.benchmark_group("dns_cache/10000 cold lookups of one name in both families");
