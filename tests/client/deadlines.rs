@@ -8,8 +8,8 @@ use speeddial::trace::{Event, Phase};
 use speeddial::{Client, ErrorKind, PoolConfig, RetryPolicy};
 use tokio::time::Instant;
 
-use support::acting::Acting;
 use support::fake_net::{FakeNet, Host};
+use support::net_by_path::NetByPath;
 use support::recorder::Recorder;
 use support::v4;
 
@@ -22,7 +22,7 @@ async fn hazard_ten_thousand_calls_with_random_deadlines_end_by_them_and_name_th
         names = names.with(host, [v4(last)]);
     }
     let hosts = ["a.test", "b.test", "refused.test", "silent.test", "tired.test", "mixed.test"];
-    let net = Acting::default();
+    let net = NetByPath::default();
     let pool = PoolConfig::new().max_connections_per_host(6).wait_timeout(Duration::from_millis(150));
     let builder = Client::builder().resolver(names).transport(net.clone()).no_proxy().pool(pool);
     let client =

@@ -10,8 +10,8 @@ use speeddial::{Client, Error, ErrorKind};
 
 use crate::dns::lookups::zone;
 use support::dns_server::DnsServer;
-use support::peer::{Peer, answer_all, read_head};
 use support::refusing;
+use support::scripted_peer::{ScriptedPeer, answer_all, read_head};
 
 async fn fails(client: &Client, url: &str) -> Error {
     let mut response = match client.get(url).send().await {
@@ -95,7 +95,7 @@ async fn several_addresses_that_refuse_are_all_counted() {
 
 #[tokio::test]
 async fn a_server_that_closes_without_a_word() {
-    let peer = Peer::start(|_, mut socket| {
+    let peer = ScriptedPeer::start(|_, mut socket| {
         read_head(&mut socket);
     });
     let client = Client::new();
@@ -113,7 +113,7 @@ async fn a_server_that_closes_without_a_word() {
 
 #[tokio::test]
 async fn a_server_that_sends_garbage() {
-    let peer = Peer::start(|_, mut socket| {
+    let peer = ScriptedPeer::start(|_, mut socket| {
         read_head(&mut socket);
         let _ = socket.write_all(b"220 mail.test ESMTP\r\n\r\n");
     });
@@ -124,7 +124,7 @@ async fn a_server_that_sends_garbage() {
 
 #[tokio::test]
 async fn a_server_that_sends_half_a_head() {
-    let peer = Peer::start(|_, mut socket| {
+    let peer = ScriptedPeer::start(|_, mut socket| {
         read_head(&mut socket);
         let _ = socket.write_all(b"HTTP/1.1 200 OK\r\ncontent-le");
     });
@@ -135,7 +135,7 @@ async fn a_server_that_sends_half_a_head() {
 
 #[tokio::test]
 async fn a_server_that_sends_half_a_body() {
-    let peer = Peer::start(|_, mut socket| {
+    let peer = ScriptedPeer::start(|_, mut socket| {
         read_head(&mut socket);
         let _ = socket.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nhalf");
     });
@@ -148,7 +148,7 @@ async fn a_server_that_sends_half_a_body() {
 
 #[tokio::test]
 async fn after_each_failure_the_same_client_works() {
-    let peer = Peer::start(|number, mut socket| match number {
+    let peer = ScriptedPeer::start(|number, mut socket| match number {
         0 => {
             read_head(&mut socket);
         }
@@ -170,7 +170,7 @@ async fn a_get_survives_a_connection_closed_behind_its_back_and_a_post_is_not_do
     // The first connection answers once, reads the next request and closes; the others behave.
     let requests = Arc::new(AtomicUsize::new(0));
     let seen = requests.clone();
-    let peer = Peer::start(move |number, mut socket| {
+    let peer = ScriptedPeer::start(move |number, mut socket| {
         while read_head(&mut socket) {
             let first = seen.fetch_add(1, Ordering::SeqCst) == 0;
             if number == 0 && !first {
@@ -185,7 +185,7 @@ async fn a_get_survives_a_connection_closed_behind_its_back_and_a_post_is_not_do
     }
     assert_eq!((requests.load(Ordering::SeqCst), peer.connections()), (3, 2));
 
-    let peer = Peer::start(|_, mut socket| {
+    let peer = ScriptedPeer::start(|_, mut socket| {
         if read_head(&mut socket) {
             let _ = socket.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok");
             read_head(&mut socket);
@@ -202,7 +202,7 @@ async fn a_get_finds_a_new_connection_when_all_that_are_idle_have_gone_stale() {
     const STALE: usize = 6;
     let (together, peers) = (Arc::new(Barrier::new(STALE)), Arc::new(AtomicUsize::new(0)));
     let requests = peers.clone();
-    let peer = Peer::start(move |number, mut socket| {
+    let peer = ScriptedPeer::start(move |number, mut socket| {
         if number >= STALE {
             return answer_all(&mut socket);
         }

@@ -298,8 +298,8 @@ async fn hazard_credentials_in_a_location_are_not_sent_and_those_of_a_url_stay_w
 async fn a_stream_that_was_asked_about_and_not_wanted_goes_along_with_a_redirect() {
     use std::io::{Read, Write};
 
-    use support::peer::{Peer, read_head};
-    let there = Peer::start(|_, mut socket| {
+    use support::scripted_peer::{ScriptedPeer, read_head};
+    let there = ScriptedPeer::start(|_, mut socket| {
         read_head(&mut socket);
         let _ = socket.write_all(b"HTTP/1.1 100 Continue\r\n\r\n");
         let mut body = [0; 7];
@@ -309,7 +309,7 @@ async fn a_stream_that_was_asked_about_and_not_wanted_goes_along_with_a_redirect
         }
     });
     let to = there.url();
-    let here = Peer::start(move |_, mut socket| {
+    let here = ScriptedPeer::start(move |_, mut socket| {
         read_head(&mut socket);
         let _ = write!(socket, "HTTP/1.1 307 There\r\nlocation: {to}\r\ncontent-length: 0\r\n\r\n");
         // Nothing of the body comes before the end.

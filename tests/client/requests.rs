@@ -8,11 +8,11 @@ use speeddial::trace::Phase;
 use speeddial::{Body, Client, ClientBuilder, ErrorKind};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use support::acting::Acting;
-use support::h2_peer::Wire;
 use support::http_server::HttpServer;
+use support::net_by_path::NetByPath;
 use support::recorder::Recorder;
-use support::{full, refusing, v4};
+use support::scripted_net::ScriptedNet;
+use support::{full, read_request_head, refusing, v4};
 
 /// Answers with the request line, the headers that are asked about here, and the body.
 fn echo() -> HttpServer {
@@ -125,7 +125,7 @@ async fn json_that_is_not_what_was_asked_for_says_where_and_what_it_is() {
 }
 
 fn in_memory() -> ClientBuilder {
-    Client::builder().resolver(FixedResolver::new().with("a.test", [v4(1)])).transport(Acting::default()).no_proxy()
+    Client::builder().resolver(FixedResolver::new().with("a.test", [v4(1)])).transport(NetByPath::default()).no_proxy()
 }
 
 #[tokio::test(start_paused = true)]
@@ -224,16 +224,15 @@ async fn credentials_of_the_base_are_for_what_is_relative_to_it() {
 
 #[tokio::test(start_paused = true)]
 async fn headers_are_taken_up_to_a_limit() {
-    let wire = Wire::new(|_, mut stream| async move {
-        let mut request = Vec::new();
-        while !request.ends_with(b"\r\n\r\n") && matches!(stream.read_buf(&mut request).await, Ok(1..)) {}
+    let net = ScriptedNet::new(|_, mut stream| async move {
+        read_request_head(&mut stream).await;
         let headers: String = (0..400).map(|number| format!("x-{number}: 1\r\n")).collect();
         let _ = stream.write_all(format!("HTTP/1.1 200 OK\r\n{headers}content-length: 0\r\n\r\n").as_bytes()).await;
         let _ = stream.read_u8().await;
     });
     for (limit, is_taken) in [(None, false), (Some(400), false), (Some(401), true), (Some(usize::MAX), true)] {
         let resolver = FixedResolver::new().with("a.test", [v4(1)]);
-        let builder = Client::builder().resolver(resolver).transport(wire.clone()).no_proxy();
+        let builder = Client::builder().resolver(resolver).transport(net.clone()).no_proxy();
         let builder = limit.into_iter().fold(builder, |builder, limit| builder.max_response_headers(limit));
         let sent = builder.build().unwrap().get("http://a.test/").send().await;
         assert_eq!(sent.map(|response| response.headers().len()).ok(), is_taken.then_some(401), "{limit:?}");

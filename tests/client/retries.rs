@@ -13,10 +13,10 @@ use speeddial::{Body, Client, ClientBuilder, ErrorKind, PoolConfig, RetryPolicy}
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::Instant;
 
-use support::acting::Acting;
-use support::h2_peer::{CutWire, Wire};
+use support::net_by_path::NetByPath;
 use support::recorder::Recorder;
-use support::v4;
+use support::scripted_net::{ScriptedNet, UncleanNet};
+use support::{read_request_head, v4};
 
 fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
@@ -26,23 +26,18 @@ fn ms(ms: u64) -> Duration {
 type Seen = Arc<Mutex<Vec<(u64, String)>>>;
 
 /// A server whose n-th request gets the n-th answer, and all after that the last one; an empty one is a close.
-fn server(answers: &[&str]) -> (Wire, Seen) {
+fn server(answers: &[&str]) -> (ScriptedNet, Seen) {
     let (answers, count, seen) = (
         Arc::new(answers.iter().map(|&answer| answer.to_owned()).collect::<Vec<_>>()),
         Arc::new(AtomicUsize::new(0)),
         Seen::default(),
     );
     let (log, start) = (seen.clone(), Instant::now());
-    let wire = Wire::new(move |_, mut stream| {
+    let net = ScriptedNet::new(move |_, mut stream| {
         let (answers, count, log) = (answers.clone(), count.clone(), log.clone());
         async move {
             loop {
-                let mut head = Vec::new();
-                while !head.ends_with(b"\r\n\r\n") {
-                    let Ok(byte) = stream.read_u8().await else { return };
-                    head.push(byte);
-                }
-                let head = String::from_utf8(head).unwrap();
+                let Some(head) = read_request_head(&mut stream).await else { return };
                 let length =
                     head.lines().find_map(|line| line.strip_prefix("content-length: ")?.parse().ok()).unwrap_or(0);
                 if stream.read_exact(&mut vec![0; length]).await.is_err() {
@@ -56,7 +51,7 @@ fn server(answers: &[&str]) -> (Wire, Seen) {
             }
         }
     });
-    (wire, seen)
+    (net, seen)
 }
 
 const OK: &str = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
@@ -74,15 +69,15 @@ const URL: &str = "http://a.test/x";
 #[tokio::test(start_paused = true)]
 async fn a_busy_server_is_asked_again_with_growing_waits() {
     for _ in 0..50 {
-        let (wire, seen) = server(&[BUSY, BUSY, OK]);
+        let (net, seen) = server(&[BUSY, BUSY, OK]);
         let recorder = Recorder::default();
-        let client = builder(wire.clone()).retry(RetryPolicy::new()).observer(recorder.clone()).build().unwrap();
+        let client = builder(net.clone()).retry(RetryPolicy::new()).observer(recorder.clone()).build().unwrap();
         let response = client.get(URL).send().await.unwrap();
         let timings = response.timings();
         assert_eq!(response.text().await.unwrap(), "ok");
         let at: Vec<_> = seen.lock().unwrap().iter().map(|(at, _)| *at).collect();
         assert!(at[1] - at[0] <= 101 && at[2] - at[1] <= 201, "{at:?}");
-        assert_eq!(wire.connections(), 1, "the answers nobody wanted are read");
+        assert_eq!(net.connections(), 1, "the answers nobody wanted are read");
         let causes: Vec<_> = recorder.pick(|event| match event {
             Event::Retried { cause, .. } => Some(*cause),
             _ => None,
@@ -96,21 +91,21 @@ async fn a_busy_server_is_asked_again_with_growing_waits() {
 
 #[tokio::test(start_paused = true)]
 async fn the_last_answer_is_the_calls_and_without_a_policy_the_first() {
-    let (wire, seen) = server(&[BUSY]);
-    let client = builder(wire).retry(RetryPolicy::new().attempts(4)).build().unwrap();
+    let (net, seen) = server(&[BUSY]);
+    let client = builder(net).retry(RetryPolicy::new().attempts(4)).build().unwrap();
     let response = client.get(URL).send().await.unwrap();
     assert_eq!((response.status().as_u16(), seen.lock().unwrap().len()), (503, 4));
     assert_eq!(response.text().await.unwrap(), "busy");
-    let (wire, seen) = server(&[BUSY]);
-    assert_eq!(builder(wire).build().unwrap().get(URL).send().await.unwrap().status().as_u16(), 503);
+    let (net, seen) = server(&[BUSY]);
+    assert_eq!(builder(net).build().unwrap().get(URL).send().await.unwrap().status().as_u16(), 503);
     assert_eq!(seen.lock().unwrap().len(), 1);
 }
 
 #[tokio::test(start_paused = true)]
 async fn what_is_not_idempotent_is_made_once_unless_it_has_a_key() {
     let attempts = async |method: Method, key: bool, body: Body| {
-        let (wire, seen) = server(&[BUSY, OK]);
-        let client = builder(wire).retry(RetryPolicy::new()).build().unwrap();
+        let (net, seen) = server(&[BUSY, OK]);
+        let client = builder(net).retry(RetryPolicy::new()).build().unwrap();
         let request = client.request(method, URL).body(body);
         let request = if key { request.header("idempotency-key", "\"8e03978e\"") } else { request };
         request.send().await.unwrap();
@@ -129,8 +124,8 @@ async fn what_is_not_idempotent_is_made_once_unless_it_has_a_key() {
 #[tokio::test(start_paused = true)]
 async fn hazard_a_kept_connection_that_ends_without_close_notify_costs_no_get() {
     for (method, requests) in [(Method::GET, 3), (Method::POST, 2)] {
-        let (wire, seen) = server(&[OK, "", OK]);
-        let client = builder(CutWire(wire)).build().unwrap();
+        let (net, seen) = server(&[OK, "", OK]);
+        let client = builder(UncleanNet(net)).build().unwrap();
         client.get(URL).send().await.unwrap().text().await.unwrap();
         let sent = client.request(method.clone(), URL).send().await;
         assert_eq!((sent.is_ok(), seen.lock().unwrap().len()), (method == Method::GET, requests), "{method}: {sent:?}");
@@ -143,8 +138,8 @@ async fn hazard_a_kept_connection_that_ends_without_close_notify_costs_no_get() 
 #[tokio::test(start_paused = true)]
 async fn a_key_makes_a_post_safe_on_a_kept_connection_too() {
     for (key, requests) in [(false, 2), (true, 3)] {
-        let (wire, seen) = server(&[OK, "", OK]);
-        let client = builder(wire).build().unwrap();
+        let (net, seen) = server(&[OK, "", OK]);
+        let client = builder(net).build().unwrap();
         client.get(URL).send().await.unwrap().text().await.unwrap();
         let request = client.post(URL).body("x");
         let request = if key { request.header("idempotency-key", "\"8e03978e\"") } else { request };
@@ -155,14 +150,14 @@ async fn a_key_makes_a_post_safe_on_a_kept_connection_too() {
 
 #[tokio::test(start_paused = true)]
 async fn a_server_is_left_alone_for_as_long_as_it_says() {
-    let (wire, seen) = server(&[IN_2_S, OK]);
-    let client = builder(wire).retry(RetryPolicy::new()).build().unwrap();
+    let (net, seen) = server(&[IN_2_S, OK]);
+    let client = builder(net).retry(RetryPolicy::new()).build().unwrap();
     assert_eq!(client.get(URL).send().await.unwrap().status().as_u16(), 200);
     let at: Vec<_> = seen.lock().unwrap().iter().map(|(at, _)| *at).collect();
     assert!((2_000..=2_001).contains(&(at[1] - at[0])), "{at:?}");
     for (answer, timeout) in [(IN_AN_HOUR, ms(100_000)), (IN_2_S, ms(1_500))] {
-        let (wire, seen) = server(&[answer, OK]);
-        let client = builder(wire).retry(RetryPolicy::new()).build().unwrap();
+        let (net, seen) = server(&[answer, OK]);
+        let client = builder(net).retry(RetryPolicy::new()).build().unwrap();
         let start = Instant::now();
         let response = client.get(URL).timeout(timeout).send().await.unwrap();
         assert_eq!(response.status().as_u16(), 429, "there is no time for another attempt");
@@ -173,7 +168,7 @@ async fn a_server_is_left_alone_for_as_long_as_it_says() {
 #[tokio::test(start_paused = true)]
 async fn connections_that_fail_are_tried_again_and_certain_failures_are_not() {
     let recorder = Recorder::default();
-    let client = builder(Acting::default()).retry(RetryPolicy::new()).observer(recorder.clone()).build().unwrap();
+    let client = builder(NetByPath::default()).retry(RetryPolicy::new()).observer(recorder.clone()).build().unwrap();
     let attempts = |recorder: &Recorder| recorder.count(|event| matches!(event, Event::AttemptStart { .. }));
     let error = client.post("http://dead.test/").body("x").send().await.unwrap_err();
     assert!(error.is_connect() && attempts(&recorder) == 3, "nothing was sent: {error}");
@@ -196,8 +191,8 @@ async fn connections_that_fail_are_tried_again_and_certain_failures_are_not() {
 
 #[tokio::test(start_paused = true)]
 async fn an_outage_makes_no_storm() {
-    let (wire, seen) = server(&[BUSY]);
-    let client = builder(wire).retry(RetryPolicy::new().attempts(5)).build().unwrap();
+    let (net, seen) = server(&[BUSY]);
+    let client = builder(net).retry(RetryPolicy::new().attempts(5)).build().unwrap();
     join_all((0..1_000).map(|_| async { client.get(URL).send().await.unwrap().bytes().await.unwrap() })).await;
     let requests = seen.lock().unwrap().len();
     assert!((1_100..1_250).contains(&requests), "1,000 calls, saved 100: {requests}");
@@ -205,8 +200,8 @@ async fn an_outage_makes_no_storm() {
 
 #[tokio::test(start_paused = true)]
 async fn a_call_given_up_while_it_waits_for_its_next_attempt_leaves_nothing() {
-    let (wire, _) = server(&[IN_2_S]);
-    let client = builder(wire).retry(RetryPolicy::new()).build().unwrap();
+    let (net, _) = server(&[IN_2_S]);
+    let client = builder(net).retry(RetryPolicy::new()).build().unwrap();
     assert!(tokio::time::timeout(ms(500), client.get(URL).send()).await.is_err());
     tokio::time::timeout(ms(200), client.drain()).await.unwrap();
     assert_eq!((client.pool_stats().idle, client.pool_stats().in_use), (0, 0));
@@ -214,7 +209,7 @@ async fn a_call_given_up_while_it_waits_for_its_next_attempt_leaves_nothing() {
 
 #[tokio::test(start_paused = true)]
 async fn a_time_limit_says_what_ate_the_time_and_what_was_left() {
-    let client = builder(Acting::default()).timeout(ms(2_000)).build().unwrap();
+    let client = builder(NetByPath::default()).timeout(ms(2_000)).build().unwrap();
     let told = |error: speeddial::Error| (error.kind(), error.to_string(), error.remaining());
     let get = |url: &str| client.get(url);
     assert_eq!(
@@ -239,7 +234,7 @@ async fn a_time_limit_says_what_ate_the_time_and_what_was_left() {
     let error = get("http://silent.test/").connect_timeout(ms(300)).send().await.unwrap_err();
     assert_eq!((error.kind(), error.remaining()), (ErrorKind::Timeout(Phase::Connect), Some(ms(1_700))));
     assert_eq!(error.timings().unwrap().total(), ms(300));
-    let plain = builder(Acting::default()).build().unwrap();
+    let plain = builder(NetByPath::default()).build().unwrap();
     let error = plain.get("http://silent.test/").connect_timeout(ms(300)).send().await.unwrap_err();
     assert_eq!(error.remaining(), None);
 }
@@ -247,7 +242,7 @@ async fn a_time_limit_says_what_ate_the_time_and_what_was_left() {
 #[tokio::test(start_paused = true)]
 async fn a_request_may_be_less_patient_in_the_queue_than_the_pool() {
     let pool = PoolConfig::new().max_connections_per_host(1).wait_timeout(ms(10_000));
-    let client = builder(Acting::default()).pool(pool).build().unwrap();
+    let client = builder(NetByPath::default()).pool(pool).build().unwrap();
     let first = client.get("http://a.test/never").headers_timeout(ms(1_000));
     let second = client.get("http://a.test/ok").queue_timeout(ms(200)).connect_timeout(ms(5));
     let third = client.get("http://a.test/ok").connect_timeout(ms(100));
@@ -259,7 +254,7 @@ async fn a_request_may_be_less_patient_in_the_queue_than_the_pool() {
     assert_eq!(third.timings().total(), ms(1_020), "to wait for a place is not to wait for a connection");
     assert_eq!(third.text().await.unwrap(), "hello");
     // The dial goes on when its request has given up, and serves the next one.
-    let impatient = builder(Acting::default()).build().unwrap();
+    let impatient = builder(NetByPath::default()).build().unwrap();
     let error = impatient.get("http://a.test/ok").connect_timeout(ms(4)).send().await.unwrap_err();
     assert_eq!(error.timings().unwrap().total(), ms(4));
     assert_eq!(impatient.get("http://a.test/ok").send().await.unwrap().timings().total(), ms(6));
@@ -300,9 +295,9 @@ async fn queries_are_hidden_by_choice() {
 
 #[tokio::test(start_paused = true)]
 async fn the_wait_for_another_attempt_is_no_wait_in_the_pool_and_a_drain_lets_it_end() {
-    let (wire, seen) = server(&[IN_2_S, OK]);
+    let (net, seen) = server(&[IN_2_S, OK]);
     let pool = PoolConfig::new().max_connections_per_host(1).wait_timeout(ms(500));
-    let client = builder(wire).pool(pool).retry(RetryPolicy::new()).build().unwrap();
+    let client = builder(net).pool(pool).retry(RetryPolicy::new()).build().unwrap();
     let answered = std::cell::Cell::new(false);
     let draining = async {
         tokio::time::sleep(ms(500)).await;
@@ -326,8 +321,8 @@ async fn the_wait_for_another_attempt_is_no_wait_in_the_pool_and_a_drain_lets_it
 #[tokio::test(start_paused = true)]
 async fn hazard_a_408_on_a_connection_that_stays_open_is_the_services_own_word() {
     const SLOW: &str = "HTTP/1.1 408 Too Slow\r\ncontent-length: 0\r\n\r\n";
-    let (wire, seen) = server(&[OK, SLOW, OK]);
-    let client = builder(wire).build().unwrap();
+    let (net, seen) = server(&[OK, SLOW, OK]);
+    let client = builder(net).build().unwrap();
     client.get(URL).send().await.unwrap().text().await.unwrap();
     let response = client.post(URL).body("pay").send().await.unwrap();
     assert_eq!(response.status(), 408);
@@ -339,7 +334,7 @@ async fn expect_stays_behind_with_its_body() {
     const SEE_OTHER: &str = "HTTP/1.1 303 See\r\nlocation: /y\r\ncontent-length: 0\r\n\r\n";
     let seen = Arc::new(Mutex::new(Vec::new()));
     let log = seen.clone();
-    let wire = Wire::new(move |_, mut stream| {
+    let net = ScriptedNet::new(move |_, mut stream| {
         let log = log.clone();
         async move {
             let mut bytes = Vec::new();
@@ -351,7 +346,7 @@ async fn expect_stays_behind_with_its_body() {
             }
         }
     });
-    let client = builder(wire).build().unwrap();
+    let client = builder(net).build().unwrap();
     client.post(URL).expect_continue().body("x").send().await.unwrap();
     let seen = seen.lock().unwrap();
     assert!(seen[0].contains("expect: 100-continue") && !seen.last().unwrap().contains("expect"), "{seen:?}");
@@ -361,19 +356,19 @@ async fn expect_stays_behind_with_its_body() {
 async fn hazard_a_server_that_accepts_and_closes_is_dialled_twice_and_for_a_policy_as_often_as_that_says() {
     for (attempts, most) in [(1, 2), (3, 3), (5, 5)] {
         for method in [Method::GET, Method::POST] {
-            let wire = Wire::new(|_, stream| async move { drop(stream) });
-            let client = builder(wire.clone()).retry(RetryPolicy::new().attempts(attempts)).build().unwrap();
+            let net = ScriptedNet::new(|_, stream| async move { drop(stream) });
+            let client = builder(net.clone()).retry(RetryPolicy::new().attempts(attempts)).build().unwrap();
             let error = client.request(method.clone(), URL).send().await.unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Exchange, "{error}");
-            assert!(wire.connections() <= most, "{method}, {attempts} attempts: {} dials", wire.connections());
+            assert!(net.connections() <= most, "{method}, {attempts} attempts: {} dials", net.connections());
         }
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_budget_means_what_it_says_at_low_rates_too() {
-    let (wire, seen) = server(&[BUSY]);
-    let client = builder(wire).retry(RetryPolicy::new()).build().unwrap();
+    let (net, seen) = server(&[BUSY]);
+    let client = builder(net).retry(RetryPolicy::new()).build().unwrap();
     for _ in 0..24 {
         assert_eq!(client.get(URL).send().await.unwrap().status().as_u16(), 503);
         tokio::time::sleep(ms(250)).await;
@@ -386,16 +381,12 @@ async fn the_budget_means_what_it_says_at_low_rates_too() {
 async fn a_stream_that_was_asked_about_is_resent_when_a_kept_connection_closes_instead_of_an_answer() {
     let got = Arc::new(Mutex::new(Vec::new()));
     let log = got.clone();
-    let wire = Wire::new(move |number, mut stream| {
+    let net = ScriptedNet::new(move |number, mut stream| {
         let log = log.clone();
         async move {
             loop {
-                let mut head = Vec::new();
-                while !head.ends_with(b"\r\n\r\n") {
-                    let Ok(byte) = stream.read_u8().await else { return };
-                    head.push(byte);
-                }
-                if head.starts_with(b"PUT") {
+                let Some(head) = read_request_head(&mut stream).await else { return };
+                if head.starts_with("PUT") {
                     if number == 0 || stream.write_all(b"HTTP/1.1 100 Continue\r\n\r\n").await.is_err() {
                         return;
                     }
@@ -409,7 +400,7 @@ async fn a_stream_that_was_asked_about_is_resent_when_a_kept_connection_closes_i
             }
         }
     });
-    let client = builder(wire).build().unwrap();
+    let client = builder(net).build().unwrap();
     client.get(URL).send().await.unwrap().text().await.unwrap();
     let pieces = futures_util::stream::iter([Ok::<_, std::io::Error>("payload")]);
     let sent = client.put(URL).expect_continue().body(Body::sized(7, pieces)).send().await;

@@ -20,8 +20,9 @@ use speeddial::{Body, Client, ClientBuilder, ErrorKind};
 use tokio::io::AsyncReadExt;
 use tokio::time::Instant;
 
-use support::h2_peer::{DATA, H2Peer, SETTINGS, WINDOW_UPDATE, Wire};
-use support::v4;
+use support::h2_peer::{DATA, H2Peer, SETTINGS, WINDOW_UPDATE};
+use support::scripted_net::ScriptedNet;
+use support::{read_request_head, v4};
 
 fn seconds(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
@@ -41,8 +42,8 @@ struct Reads {
     early: bool,
 }
 
-fn server(reads: Reads) -> Wire {
-    Wire::new(move |_, stream| async move {
+fn server(reads: Reads) -> ScriptedNet {
+    ScriptedNet::new(move |_, stream| async move {
         let service = service_fn(move |request: hyper::Request<Incoming>| async move {
             let mut body = request.into_body();
             let read = async move {
@@ -75,7 +76,7 @@ fn server(reads: Reads) -> Wire {
     })
 }
 
-fn builder(transport: &Wire, http2: bool) -> ClientBuilder {
+fn builder(transport: &ScriptedNet, http2: bool) -> ClientBuilder {
     let builder = Client::builder().no_proxy().transport(transport.clone());
     let builder = builder.resolver(FixedResolver::new().with("a.test", [v4(1)]));
     if http2 { builder.http2_prior_knowledge() } else { builder }
@@ -94,10 +95,10 @@ fn bodies() -> [Body; 3] {
 #[tokio::test(start_paused = true)]
 async fn a_slow_upload_may_take_longer_than_every_default() {
     for (http2, early) in [(false, false), (false, true), (true, false), (true, true)] {
-        let wire = server(Reads { http2, pause: seconds(10), think: seconds(100), early });
+        let net = server(Reads { http2, pause: seconds(10), think: seconds(100), early });
         for body in bodies() {
             let start = Instant::now();
-            let client = builder(&wire, http2).build().unwrap();
+            let client = builder(&net, http2).build().unwrap();
             let response = client.put(URL).body(body).send().await.unwrap();
             assert_eq!(response.text().await.unwrap(), LENGTH.to_string(), "http2: {http2}, early: {early}");
             assert!(start.elapsed() > seconds(900), "{:?}", start.elapsed());
@@ -110,9 +111,9 @@ async fn the_limit_for_headers_runs_from_the_last_byte_sent() {
     for http2 in [false, true] {
         // What is on its way when the last byte was sent takes 2 s to be read, the whole more than 9 s.
         for (think, is_answered) in [(1, true), (8, false)] {
-            let wire = server(Reads { http2, pause: seconds(1) / 10, think: seconds(think), early: false });
+            let net = server(Reads { http2, pause: seconds(1) / 10, think: seconds(think), early: false });
             for body in bodies() {
-                let client = builder(&wire, http2).headers_timeout(seconds(5)).build().unwrap();
+                let client = builder(&net, http2).headers_timeout(seconds(5)).build().unwrap();
                 let start = Instant::now();
                 let sent = client.put(URL).body(body).send().await;
                 assert!(start.elapsed() > seconds(9), "{:?}", start.elapsed());
@@ -131,7 +132,7 @@ async fn the_limit_for_headers_runs_from_the_last_byte_sent() {
 #[tokio::test(start_paused = true)]
 async fn hazard_a_peer_that_never_reads_ends_an_upload_by_the_idle_limit() {
     for http2 in [false, true] {
-        let wire = Wire::new(move |_, stream| async move {
+        let net = ScriptedNet::new(move |_, stream| async move {
             let mut stream = match http2 {
                 true => {
                     let mut peer = H2Peer::accept(stream, Some(10)).await.unwrap();
@@ -145,7 +146,7 @@ async fn hazard_a_peer_that_never_reads_ends_an_upload_by_the_idle_limit() {
         });
         for body in bodies() {
             let start = Instant::now();
-            let client = builder(&wire, http2).body_idle_timeout(seconds(40)).build().unwrap();
+            let client = builder(&net, http2).body_idle_timeout(seconds(40)).build().unwrap();
             let error = client.put(URL).body(body).send().await.unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Timeout(Phase::Send), "{error}");
             assert!(error.to_string().contains("nothing more of the request was sent within 40s"), "{error}");
@@ -156,8 +157,8 @@ async fn hazard_a_peer_that_never_reads_ends_an_upload_by_the_idle_limit() {
 
 #[tokio::test(start_paused = true)]
 async fn a_body_that_stops_coming_ends_by_the_idle_limit_though_the_request_was_sent_long_ago() {
-    let wire = server(Reads { http2: false, pause: seconds(1), think: seconds(1_000), early: true });
-    let client = builder(&wire, false).build().unwrap();
+    let net = server(Reads { http2: false, pause: seconds(1), think: seconds(1_000), early: true });
+    let client = builder(&net, false).build().unwrap();
     let start = Instant::now();
     let response = client.put(URL).body("x").send().await.unwrap();
     let error = response.text().await.unwrap_err();
@@ -209,7 +210,7 @@ async fn a_stream_of_the_right_length_need_not_end() {
 async fn empty_pieces_are_not_sent() {
     let empty = Arc::new(AtomicUsize::new(0));
     let seen = empty.clone();
-    let wire = Wire::new(move |_, stream| {
+    let net = ScriptedNet::new(move |_, stream| {
         let seen = seen.clone();
         async move {
             let Ok(mut peer) = H2Peer::accept(stream, Some(100)).await else { return };
@@ -222,7 +223,7 @@ async fn empty_pieces_are_not_sent() {
             }
         }
     });
-    let client = builder(&wire, true).build().unwrap();
+    let client = builder(&net, true).build().unwrap();
     let pieces = ["first"].into_iter().chain(std::iter::repeat_n("", 1_000)).chain(["last"]);
     let body = Body::wrap_stream(stream::iter(pieces.map(Ok::<_, Infallible>)));
     let response = client.post(URL).body(body).send().await.unwrap();
@@ -232,8 +233,8 @@ async fn empty_pieces_are_not_sent() {
 
 #[tokio::test(start_paused = true)]
 async fn a_body_of_a_known_length_is_sent_with_its_last_byte_though_trailers_might_follow() {
-    let wire = server(Reads { http2: false, pause: Duration::ZERO, think: seconds(1_000), early: false });
-    let client = builder(&wire, false).headers_timeout(seconds(5)).build().unwrap();
+    let net = server(Reads { http2: false, pause: Duration::ZERO, think: seconds(1_000), early: false });
+    let client = builder(&net, false).headers_timeout(seconds(5)).build().unwrap();
     let never = std::future::pending::<Option<Result<speeddial::http::HeaderMap, Infallible>>>();
     let body = Body::wrap(http_body_util::Full::new(Bytes::from("piece")).with_trailers(never));
     let start = Instant::now();
@@ -244,7 +245,7 @@ async fn a_body_of_a_known_length_is_sent_with_its_last_byte_though_trailers_mig
 
 #[tokio::test(start_paused = true)]
 async fn a_slow_server_that_says_nothing_of_its_windows_is_not_taken_for_dead() {
-    let wire = Wire::new(|_, stream| async move {
+    let net = ScriptedNet::new(|_, stream| async move {
         let mut peer = H2Peer::accept(stream, Some(10)).await.unwrap();
         // Windows that are never used up, of the stream and of the connection.
         peer.send(SETTINGS, 0, 0, &[0, 4, 0x7f, 0xff, 0xff, 0xff]).await.unwrap();
@@ -259,12 +260,12 @@ async fn a_slow_server_that_says_nothing_of_its_windows_is_not_taken_for_dead() 
             }
         }
     });
-    let client = builder(&wire, true).build().unwrap();
+    let client = builder(&net, true).build().unwrap();
     let start = Instant::now();
     let response = client.put(URL).body(vec![0; 1 << 20]).send().await.unwrap();
     assert_eq!(response.text().await.unwrap(), "ok");
     assert!(start.elapsed() > seconds(60), "{:?}", start.elapsed());
-    assert_eq!(wire.connections(), 1);
+    assert_eq!(net.connections(), 1);
 }
 
 #[tokio::test(start_paused = true)]
@@ -272,9 +273,8 @@ async fn a_server_that_is_asked_whether_it_wants_the_body_has_its_second_whateve
     use tokio::io::AsyncWriteExt;
     // Its word comes after 700 ms, or not at all.
     for has_a_word in [true, false] {
-        let wire = Wire::new(move |_, mut stream| async move {
-            let mut head = Vec::new();
-            while !head.ends_with(b"\r\n\r\n") && matches!(stream.read_buf(&mut head).await, Ok(1..)) {}
+        let net = ScriptedNet::new(move |_, mut stream| async move {
+            read_request_head(&mut stream).await;
             tokio::time::sleep(Duration::from_millis(700)).await;
             if has_a_word && stream.write_all(b"HTTP/1.1 100 Continue\r\n\r\n").await.is_err() {
                 return;
@@ -284,7 +284,7 @@ async fn a_server_that_is_asked_whether_it_wants_the_body_has_its_second_whateve
             }
             let _ = stream.read_u8().await;
         });
-        let client = builder(&wire, false).body_idle_timeout(Duration::from_millis(500)).build().unwrap();
+        let client = builder(&net, false).body_idle_timeout(Duration::from_millis(500)).build().unwrap();
         let response = client.put(URL).expect_continue().body("payload").send().await;
         assert_eq!(response.unwrap().text().await.unwrap(), "ok", "has a word: {has_a_word}");
     }
@@ -292,19 +292,18 @@ async fn a_server_that_is_asked_whether_it_wants_the_body_has_its_second_whateve
 
 #[tokio::test(start_paused = true)]
 async fn an_upload_that_the_server_asked_for_is_being_sent_until_its_last_byte() {
-    let wire = server(Reads { http2: false, pause: seconds(10), think: seconds(100), early: false });
-    let client = builder(&wire, false).build().unwrap();
+    let net = server(Reads { http2: false, pause: seconds(10), think: seconds(100), early: false });
+    let client = builder(&net, false).build().unwrap();
     let response = client.put(URL).expect_continue().body(vec![0; LENGTH]).send().await.unwrap();
     let timings = response.timings();
     assert!(timings.send() > seconds(900) && timings.wait() >= seconds(100), "{timings}");
     // It wants the body, and takes no more of it than fits into the pipe.
-    let wire = Wire::new(|_, mut stream| async move {
-        let mut head = Vec::new();
-        while !head.ends_with(b"\r\n\r\n") && matches!(stream.read_buf(&mut head).await, Ok(1..)) {}
+    let net = ScriptedNet::new(|_, mut stream| async move {
+        read_request_head(&mut stream).await;
         let _ = tokio::io::AsyncWriteExt::write_all(&mut stream, b"HTTP/1.1 100 Continue\r\n\r\n").await;
         std::future::pending::<()>().await
     });
-    let client = builder(&wire, false).body_idle_timeout(seconds(40)).build().unwrap();
+    let client = builder(&net, false).body_idle_timeout(seconds(40)).build().unwrap();
     let error = client.put(URL).expect_continue().body(vec![0; LENGTH]).send().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Timeout(Phase::Send), "{error}");
 }

@@ -13,7 +13,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use support::fake_dns::FakeDns;
 use support::fake_net::{FakeNet, Host};
-use support::h2_peer::Wire;
+use support::scripted_net::ScriptedNet;
 use support::v4;
 
 const SERVES: Host = Host::Serves { connect: 10, think: 0, body: 0 };
@@ -138,17 +138,17 @@ fn what_a_unix_socket_would_ignore_is_refused() {
 
 #[tokio::test(start_paused = true)]
 async fn hazard_a_redirect_to_a_private_address_is_refused_where_that_is_said() {
-    let wire = Wire::new(|_, mut stream| async move {
+    let net = ScriptedNet::new(|_, mut stream| async move {
         let mut head = Vec::new();
         stream.read_buf(&mut head).await.unwrap();
         let moved = b"HTTP/1.1 302 Found\r\nlocation: http://169.254.169.254/secret\r\ncontent-length: 0\r\n\r\n";
         stream.write_all(moved).await.unwrap();
     });
     let names = FixedResolver::new().with("api.test", [[9, 9, 9, 9].into()]);
-    let client = Client::builder().resolver(names).transport(wire.clone()).deny_private_addresses().build().unwrap();
+    let client = Client::builder().resolver(names).transport(net.clone()).deny_private_addresses().build().unwrap();
     let error = client.get("http://api.test/").send().await.unwrap_err();
     assert!(error.to_string().contains("may not connect to 169.254.169.254"), "{error}");
-    assert_eq!(wire.connections(), 1, "the first one");
+    assert_eq!(net.connections(), 1, "the first one");
 }
 
 #[tokio::test(start_paused = true)]

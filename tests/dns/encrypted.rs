@@ -13,14 +13,14 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use rustls::ServerConfig;
 use speeddial::dns::{Family, HickoryResolver, Resolve, ResolveErrorKind, Server};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
 use crate::dns::lookups::zone;
 use support::certs::Authority;
 use support::dns_server::respond;
-use support::full;
+use support::{full, refusing};
 
 /// Serves every connection that shakes hands; the number of connections.
 async fn serve<F>(config: Arc<ServerConfig>, speak: fn(TlsStream<TcpStream>) -> F) -> (SocketAddr, Arc<AtomicUsize>)
@@ -130,10 +130,7 @@ async fn a_server_with_somebody_elses_certificate_is_not_believed() {
 
 #[tokio::test]
 async fn a_server_with_a_closed_port_is_told_as_one() {
-    // A port that is bound and not listened on is closed, and remains this test's.
-    let closed = TcpSocket::new_v4().unwrap();
-    closed.bind((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
-    let address = closed.local_addr().unwrap();
+    let (_closed, address) = refusing();
     for server in [Server::tls(address, "dns.test"), Server::https(address, "dns.test")] {
         let resolver = HickoryResolver::with_servers([server]).with_tls_config(Authority::new().client());
         let error = resolver.resolve("host.test", Family::V4).await.unwrap_err();

@@ -224,7 +224,7 @@ async fn three_lookups_of_a_name_whose_servers_fail_are_one_query_a_family() {
 
 /// A port that takes queries by UDP and answers none, and the same by TCP.
 fn silent() -> (UdpSocket, TcpListener) {
-    dns_tcp::twins(|| UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap(), |socket| socket.local_addr().unwrap())
+    dns_tcp::udp_and_tcp(|| UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap(), |socket| socket.local_addr().unwrap())
 }
 
 #[tokio::test]
@@ -247,7 +247,7 @@ async fn a_server_that_is_silent_is_asked_by_tcp_and_the_next_one_before_that() 
 #[tokio::test]
 async fn a_truncated_answer_is_asked_for_by_tcp() {
     let truncated = || DnsServer::start(|_, response| response.metadata.truncation = true).unwrap();
-    let (server, tcp) = dns_tcp::twins(truncated, DnsServer::address);
+    let (server, tcp) = dns_tcp::udp_and_tcp(truncated, DnsServer::address);
     let over_tcp = dns_tcp::serve(tcp, |question, response| {
         for last in 1..=200 {
             add_address(response, question, question.name(), [127, 0, 1, last].into(), 60);

@@ -9,7 +9,7 @@ use speeddial::{Client, PoolConfig};
 
 use super::common::Then::{self, Again, Close, Hold, Reset, Serve};
 use super::common::{BODY, EITHER, EXCHANGE, Made, TIMEOUT, judge, read};
-use support::peer::Peer;
+use support::scripted_peer::ScriptedPeer;
 
 struct Case {
     id: &'static str,
@@ -231,7 +231,7 @@ async fn hazard_evil_servers_over_http1() {
     let cases = http1_cases();
     let count = cases.len();
     let ids: Vec<_> = cases.iter().map(|case| (case.id, case.made)).collect();
-    let peer = Peer::start(move |_, mut socket| {
+    let peer = ScriptedPeer::start(move |_, mut socket| {
         while let Some(path) = asked(&mut socket) {
             match cases.iter().find(|case| path == format!("/{}", case.id)) {
                 Some(case) if !play(&mut socket, case) => return,

@@ -8,14 +8,15 @@ use tokio::io::DuplexStream;
 
 use super::common::Then::{self, Again, Close, Hold, Serve};
 use super::common::{BODY, EITHER, EXCHANGE, Made, TIMEOUT, judge, read};
-use support::h2_peer::{DATA, GOAWAY, H2Peer, HEADERS, PING, RST_STREAM, SETTINGS, WINDOW_UPDATE, Wire};
+use support::h2_peer::{
+    DATA, END_HEADERS, END_STREAM, GOAWAY, H2Peer, HEADERS, PING, RST_STREAM, SETTINGS, WINDOW_UPDATE,
+};
+use support::scripted_net::ScriptedNet;
 use support::v4;
 
 /// One frame: kind, flags, stream (0 for the connection, 1 for the request's own, else itself), payload.
 type Raw = (u8, u8, u32, Vec<u8>);
 
-const END_STREAM: u8 = 1;
-const END_HEADERS: u8 = 4;
 const PADDED: u8 = 8;
 const PRIORITY: u8 = 2;
 const PUSH_PROMISE: u8 = 5;
@@ -300,7 +301,7 @@ async fn hazard_evil_servers_over_http2() {
     let (mut wrong, cases) = (Vec::new(), http2_cases());
     let count = cases.len();
     for (id, says, then, expected) in cases {
-        let wire = Wire::new(move |number, stream| {
+        let net = ScriptedNet::new(move |number, stream| {
             let says = says.clone();
             async move {
                 let _ = match number {
@@ -313,7 +314,7 @@ async fn hazard_evil_servers_over_http2() {
             }
         });
         let resolver = FixedResolver::new().with("api.test", [v4(1)]);
-        let builder = Client::builder().resolver(resolver).transport(wire.clone()).no_proxy().http2_prior_knowledge();
+        let builder = Client::builder().resolver(resolver).transport(net.clone()).no_proxy().http2_prior_knowledge();
         let client = builder.timeout(Duration::from_millis(400)).build().unwrap();
         let start = tokio::time::Instant::now();
         if let Err(what) = judge(read(client.get("http://api.test/")).await, expected) {
@@ -325,8 +326,8 @@ async fn hazard_evil_servers_over_http2() {
                 wrong.push(format!("after {id}: {after:?}"));
             }
         }
-        if start.elapsed() > Duration::from_millis(900) || wire.connections() > 3 {
-            wrong.push(format!("{id}: {:?}, {} connections", start.elapsed(), wire.connections()));
+        if start.elapsed() > Duration::from_millis(900) || net.connections() > 3 {
+            wrong.push(format!("{id}: {:?}, {} connections", start.elapsed(), net.connections()));
         }
     }
     assert_eq!(wrong, Vec::<String>::new());

@@ -7,11 +7,11 @@ use speeddial::dns::FixedResolver;
 use speeddial::http::{HeaderMap, HeaderName, HeaderValue, Method, Version};
 use speeddial::{Body, Client, RequestBuilder};
 
-use support::peer::Peer;
+use support::scripted_peer::ScriptedPeer;
 
 /// Sends each request back as it came, head and all.
-fn echo() -> Peer {
-    Peer::start(|_, mut socket| {
+fn echo() -> ScriptedPeer {
+    ScriptedPeer::start(|_, mut socket| {
         let mut seen = Vec::new();
         loop {
             let mut byte = [0];

@@ -10,14 +10,14 @@ use speeddial::interop::{Metrics, OpenTelemetry, Tracing};
 use speeddial::trace::Observer;
 use speeddial::{Client, PoolConfig};
 
-use support::acting::Acting;
+use support::net_by_path::NetByPath;
 use support::v4;
 
 /// Calls of each kind: a cold one, a warm one, a redirected one, one made again, one that fails, one that is given up.
 async fn calls(observer: impl Observer) -> Client {
     let names = FixedResolver::new().with("a.test", [v4(1)]).with("b.test", [v4(2)]).with("e.test", [v4(3)]);
     let pool = PoolConfig::new().max_connections_per_host(1);
-    let builder = Client::builder().resolver(names).transport(Acting::default()).no_proxy().pool(pool);
+    let builder = Client::builder().resolver(names).transport(NetByPath::default()).no_proxy().pool(pool);
     let client = builder.observer(observer).build().unwrap();
     for path in ["ok", "ok?token=secret", "away", "stale"] {
         let response = client.post(format!("http://a.test/{path}")).body("1234");

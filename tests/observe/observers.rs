@@ -10,10 +10,11 @@ use speeddial::dns::FixedResolver;
 use speeddial::trace::{EndedCall, Event, HopEnd, Observer, Phase, Record, RetryCause, Subject, Timings};
 use speeddial::{Client, ClientBuilder, PoolConfig};
 
-use support::acting::Acting;
 use support::fake_dns::FakeDns;
-use support::h2_peer::{H2Peer, NO_ERROR, Wire};
+use support::h2_peer::{H2Peer, NO_ERROR};
+use support::net_by_path::NetByPath;
 use support::recorder::Recorder;
+use support::scripted_net::ScriptedNet;
 use support::v4;
 
 /// `a.test` and `b.test` serve; `c.test` does so behind an address that refuses, `d.test` behind a silent one, and `e.test`
@@ -27,7 +28,7 @@ fn names() -> FixedResolver {
         .fold(FixedResolver::new(), |names, (name, last)| names.with(&format!("{name}.test"), last.into_iter().map(v4)))
 }
 
-fn builder(net: &Acting) -> ClientBuilder {
+fn builder(net: &NetByPath) -> ClientBuilder {
     Client::builder().resolver(names()).transport(net.clone()).no_proxy()
 }
 
@@ -63,7 +64,7 @@ impl Observer for Seen {
 
 /// Everything that can happen over a network in memory.
 async fn in_memory(seen: &Seen) {
-    let net = Acting::default();
+    let net = NetByPath::default();
     let pool = || PoolConfig::new().max_connections_per_host(1);
     let client = builder(&net).observer(seen.clone()).pool(pool()).build().unwrap();
     for path in ["ok", "to/2", "away", "early", "stale"] {
@@ -88,7 +89,7 @@ async fn in_memory(seen: &Seen) {
         Client::builder().resolver(dns).transport(net.clone()).no_proxy().observer(seen.clone()).build().unwrap();
     get(&late, "http://a.test/ok").await.unwrap();
     // In the middle of a request, a peer says that it takes no more of them.
-    let wire = Wire::new(|_, stream| async move {
+    let wire = ScriptedNet::new(|_, stream| async move {
         let mut peer = H2Peer::accept(stream, Some(100)).await.unwrap();
         let stream = peer.request().await.unwrap();
         peer.goaway(stream, NO_ERROR).await.unwrap();
@@ -172,7 +173,7 @@ fn every_hook_of_the_others_has_its_event_and_each_event_is_told() {
 
 #[tokio::test(start_paused = true)]
 async fn an_observer_of_one_call_is_told_of_it_and_of_the_connection_opened_for_it() {
-    let (all, own, net) = (Recorder::default(), Recorder::default(), Acting::default());
+    let (all, own, net) = (Recorder::default(), Recorder::default(), NetByPath::default());
     let client = builder(&net).observer(all.clone()).build().unwrap();
     get(&client, "http://b.test/ok").await.unwrap();
     let before = all.timeline().len();
@@ -207,7 +208,7 @@ async fn one_observer_that_panics_keeps_nobody_from_being_told() {
     }
     let hook = std::panic::take_hook();
     std::panic::set_hook(Box::new(|_| {}));
-    let (recorder, net, ended) = (Recorder::default(), Acting::default(), Arc::new(Checks::default()));
+    let (recorder, net, ended) = (Recorder::default(), NetByPath::default(), Arc::new(Checks::default()));
     let client = builder(&net).observer(Panics).observer(recorder.clone()).observer(ended.clone()).build().unwrap();
     let request = client.get("http://a.test/ok").observer(Panics);
     let told = async { request.send().await?.bytes().await }.await;
@@ -219,7 +220,7 @@ async fn one_observer_that_panics_keeps_nobody_from_being_told() {
 
 #[tokio::test(start_paused = true)]
 async fn a_queued_call_knows_its_place_its_limit_and_its_wait() {
-    let (recorder, net) = (Recorder::default(), Acting::default());
+    let (recorder, net) = (Recorder::default(), NetByPath::default());
     let client =
         builder(&net).observer(recorder.clone()).pool(PoolConfig::new().max_connections_per_host(1)).build().unwrap();
     let calls = futures_util::future::join_all((0..4).map(|_| get(&client, "http://a.test/slow"))).await;
@@ -239,7 +240,7 @@ async fn a_queued_call_knows_its_place_its_limit_and_its_wait() {
 
 #[tokio::test(start_paused = true)]
 async fn a_call_says_that_it_was_given_what_another_had_freed() {
-    let net = Acting::default();
+    let net = NetByPath::default();
     let client = builder(&net).build().unwrap();
     get(&client, "http://a.test/ok").await.unwrap();
     // It takes 10 ms to open a connection, and 10 ms until the kept one is free; the first comes first by a hair.
@@ -256,7 +257,7 @@ async fn a_call_says_that_it_was_given_what_another_had_freed() {
 /// By the real clock, which goes on between any two readings.
 #[tokio::test]
 async fn events_are_told_in_the_order_of_their_times() {
-    let (net, recorder) = (Acting::default(), Recorder::default());
+    let (net, recorder) = (NetByPath::default(), Recorder::default());
     let client = builder(&net).observer(recorder.clone()).timeout(Duration::from_secs(60)).build().unwrap();
     for url in ["http://a.test/ok", "http://c.test/ok", "http://a.test/away", "http://a.test/stale"] {
         get(&client, url).await.unwrap();
@@ -274,7 +275,7 @@ async fn events_are_told_in_the_order_of_their_times() {
 
 #[tokio::test(start_paused = true)]
 async fn redirects_and_retries_are_hops_of_one_call() {
-    let net = Acting::default();
+    let net = NetByPath::default();
     let client = builder(&net).build().unwrap();
     let timings = get(&client, "http://a.test/away").await.unwrap();
     assert_sum(&timings);
@@ -292,7 +293,7 @@ async fn redirects_and_retries_are_hops_of_one_call() {
 
 #[tokio::test(start_paused = true)]
 async fn a_redirected_call_queues_from_when_it_queues_and_is_served_while_the_pool_is_drained() {
-    let (recorder, net) = (Recorder::default(), Acting::default());
+    let (recorder, net) = (Recorder::default(), NetByPath::default());
     let pool = PoolConfig::new().max_connections_per_host(1).wait_timeout(Duration::from_millis(80));
     let client = builder(&net).observer(recorder.clone()).pool(pool).build().unwrap();
     // The first is redirected after 60 ms, and then has to wait for the second, which takes 60 ms.
@@ -355,7 +356,7 @@ impl Observer for Checks {
 #[tokio::test(start_paused = true)]
 async fn the_phases_add_up_exactly_in_10_000_random_calls() {
     const CALLS: usize = 10_000;
-    let (checks, net) = (Arc::new(Checks::default()), Acting::default());
+    let (checks, net) = (Arc::new(Checks::default()), NetByPath::default());
     let pool = PoolConfig::new().max_connections_per_host(6).max_connections(16).max_idle(12);
     let pool = pool.idle_timeout(Duration::from_millis(300)).wait_timeout(Duration::from_millis(400));
     let client = builder(&net).observer(checks.clone()).pool(pool).build().unwrap();
@@ -404,7 +405,7 @@ async fn the_phases_add_up_exactly_in_10_000_random_calls() {
 #[cfg(feature = "serde")]
 #[tokio::test(start_paused = true)]
 async fn timings_can_be_written_down() {
-    let client = builder(&Acting::default()).build().unwrap();
+    let client = builder(&NetByPath::default()).build().unwrap();
     let timings = get(&client, "http://c.test/away").await.unwrap();
     let value = serde_json::to_value(&timings).unwrap();
     assert_eq!(value["total_ns"], 90_000_000_u64);

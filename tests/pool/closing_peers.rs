@@ -12,13 +12,13 @@ use speeddial::trace::Event;
 use tokio::sync::Semaphore;
 
 use super::common::{OK, get, ms};
-use support::h2_server::{End, H2Server};
-use support::peer::{Over, Peer, Socket, read_head};
+use support::h2_server::{ConnectionEnd, H2Server};
 use support::recorder::Recorder;
+use support::scripted_peer::{ScriptedPeer, Socket, Stack, read_head};
 
 /// How many requests a race takes: handshakes make it long.
-fn requests(over: Over, plain: u64) -> u64 {
-    if over == Over::Tcp { plain } else { plain / 10 }
+fn requests(over: Stack, plain: u64) -> u64 {
+    if over == Stack::Tcp { plain } else { plain / 10 }
 }
 
 /// What a peer does to a connection that is idle.
@@ -32,8 +32,8 @@ enum Unkind {
 }
 
 /// Answers requests, counts each by its number, and is unkind to 30 % of connections when they have been idle for 0 to 5 ms.
-fn unkind_peer(over: Over, how: Unkind, counts: Arc<Mutex<HashMap<u64, usize>>>) -> Peer {
-    Peer::start_over(over, move |number, mut socket| {
+fn unkind_peer(over: Stack, how: Unkind, counts: Arc<Mutex<HashMap<u64, usize>>>) -> ScriptedPeer {
+    ScriptedPeer::start_over(over, move |number, mut socket| {
         let mut random = fastrand::Rng::with_seed(number as u64);
         for served in 0.. {
             let unkind = served > 0 && random.u8(..10) < 3;
@@ -120,16 +120,16 @@ const DEATHS: [&[u8]; 3] = [b"", b"HTTP/1.1 200 OK\r\ncont", b"HTTP/1.1 200 OK\r
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn hazard_a_peer_that_dies_in_the_middle_of_an_answer() {
-    for over in Over::ALL {
+    for over in Stack::ALL {
         hazard_of_a_peer_that_dies(over).await;
     }
 }
 
-async fn hazard_of_a_peer_that_dies(over: Over) {
+async fn hazard_of_a_peer_that_dies(over: Stack) {
     let all = requests(over, 2_000);
     let (counts, kills) = (Arc::new(Mutex::new(HashMap::new())), Arc::new(AtomicUsize::new(0)));
     let (seen, killed) = (counts.clone(), kills.clone());
-    let peer = Peer::start_over(over, move |number, mut socket| {
+    let peer = ScriptedPeer::start_over(over, move |number, mut socket| {
         let mut random = fastrand::Rng::with_seed(number as u64);
         while let Ok(Some(request)) = read_request(&mut socket) {
             *seen.lock().unwrap().entry(request).or_insert(0) += 1;
@@ -153,7 +153,7 @@ async fn hazard_of_a_peer_that_dies(over: Over) {
 }
 
 async fn hazard_of_an_unkind_peer(how: Unkind) {
-    for over in Over::ALL {
+    for over in Stack::ALL {
         let counts = Arc::new(Mutex::new(HashMap::new()));
         let peer = unkind_peer(over, how, counts.clone());
         let client = || peer.client().build().unwrap();
@@ -185,8 +185,8 @@ async fn hazard_of_a_race(
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn hazard_peers_that_end_http2_connections() {
-    for over in Over::ALL {
-        for end in [End::Reset, End::Fin, End::GoAway] {
+    for over in Stack::ALL {
+        for end in [ConnectionEnd::Reset, ConnectionEnd::Fin, ConnectionEnd::GoAway] {
             let counts = Arc::default();
             let server = H2Server::start(over, end, Arc::clone(&counts));
             let client = || server.client().build().unwrap();
@@ -220,7 +220,7 @@ async fn hazard_peers_that_say_408_into_idle_connections() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn hazard_peers_that_say_what_nobody_asked_for() {
     // No method is safe from what crosses it, but nothing of it is ever taken for an answer.
-    for over in Over::ALL {
+    for over in Stack::ALL {
         let peer = unkind_peer(over, Unkind::Unasked, Arc::default());
         let client = peer.client().build().unwrap();
         for error in load(client, &peer.url(), requests(over, 3_000), http::Method::GET).await {
@@ -232,7 +232,7 @@ async fn hazard_peers_that_say_what_nobody_asked_for() {
 
 #[tokio::test]
 async fn hazard_a_close_while_nobody_looks_is_seen_before_the_next_request() {
-    for over in Over::ALL {
+    for over in Stack::ALL {
         for how in [Unkind::Reset, Unkind::Fin, Unkind::HalfClose, Unkind::Timeout408, Unkind::Unasked] {
             hazard_of_a_close_while_nobody_looks(over, how).await;
         }
@@ -240,10 +240,10 @@ async fn hazard_a_close_while_nobody_looks_is_seen_before_the_next_request() {
 }
 
 /// The runtime does not run while the peer closes, so the connection's task cannot have seen it.
-async fn hazard_of_a_close_while_nobody_looks(over: Over, how: Unkind) {
+async fn hazard_of_a_close_while_nobody_looks(over: Stack, how: Unkind) {
     let is_over = Arc::new(AtomicBool::new(false));
     let told = is_over.clone();
-    let peer = Peer::start_over(over, move |number, mut socket| {
+    let peer = ScriptedPeer::start_over(over, move |number, mut socket| {
         if read_head(&mut socket) {
             let _ = socket.write_all(OK);
         }
@@ -272,7 +272,7 @@ async fn hazard_of_a_close_while_nobody_looks(over: Over, how: Unkind) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_host_that_behaves_gets_posts_on_the_connections_it_keeps() {
-    let peer = Peer::start(|_, mut socket| {
+    let peer = ScriptedPeer::start(|_, mut socket| {
         while let Ok(Some(_)) = read_request(&mut socket) {
             let _ = socket.write_all(OK);
         }

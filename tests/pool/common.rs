@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use speeddial::dns::FixedResolver;
 use speeddial::{Client, PoolConfig};
-use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
+use tokio::io::{AsyncWriteExt, DuplexStream};
 use tokio::time::sleep;
 
-use support::h2_peer::Wire;
 use support::recorder::Recorder;
-use support::v4;
+use support::scripted_net::ScriptedNet;
+use support::{read_request_head, v4};
 
 pub(super) const URL: &str = "http://api.test/";
 pub(super) const OK: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
@@ -18,9 +18,9 @@ pub(super) fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
 }
 
-pub(super) fn client(wire: &Wire, pool: PoolConfig, recorder: &Recorder) -> Client {
+pub(super) fn client(net: &ScriptedNet, pool: PoolConfig, recorder: &Recorder) -> Client {
     let resolver = FixedResolver::new().with("api.test", [v4(1)]);
-    let builder = Client::builder().no_proxy().resolver(resolver).transport(wire.clone());
+    let builder = Client::builder().no_proxy().resolver(resolver).transport(net.clone());
     builder.pool(pool).observer(recorder.clone()).build().unwrap()
 }
 
@@ -30,14 +30,7 @@ pub(super) async fn get(client: &Client, url: &str) -> speeddial::Result<String>
 
 /// Reads the head of a request; `false` at the end.
 pub(super) async fn request(stream: &mut DuplexStream) -> bool {
-    let mut head = Vec::new();
-    while !head.ends_with(b"\r\n\r\n") {
-        match stream.read_u8().await {
-            Ok(byte) => head.push(byte),
-            Err(_) => return false,
-        }
-    }
-    true
+    read_request_head(stream).await.is_some()
 }
 
 /// Answers each request after a while.

@@ -8,8 +8,8 @@ use speeddial::{Client, FollowDns, PoolConfig};
 use tokio::time::{Instant, sleep};
 
 use super::common::{URL, get, ms, serve};
-use support::h2_peer::Wire;
 use support::recorder::Recorder;
+use support::scripted_net::ScriptedNet;
 use support::v4;
 
 /// Answers each query with the next set of addresses, for 2 s.
@@ -36,14 +36,14 @@ impl Resolve for Turns {
 async fn answers_that_rotate_close_nothing() {
     let twenty = (0..20).map(|last| vec![last]).collect();
     for sets in [vec![vec![1], vec![2]], vec![vec![1, 2], vec![3, 4], vec![5, 6]], twenty] {
-        let wire = Wire::new(|_, stream| serve(stream, 5));
+        let net = ScriptedNet::new(|_, stream| serve(stream, 5));
         let turns = Turns { sets, asked: AtomicUsize::new(0) };
-        let client = Client::builder().no_proxy().resolver(turns).transport(wire.clone()).build().unwrap();
+        let client = Client::builder().no_proxy().resolver(turns).transport(net.clone()).build().unwrap();
         for _ in 0..3_000 {
             get(&client, URL).await.unwrap();
             sleep(ms(95)).await;
         }
-        assert_eq!((client.pool_stats().closed, wire.connections()), (0, 1), "five minutes, 150 answers");
+        assert_eq!((client.pool_stats().closed, net.connections()), (0, 1), "five minutes, 150 answers");
     }
 }
 
@@ -52,11 +52,11 @@ async fn a_name_that_moves_takes_its_connections_along_as_it_is_told_to() {
     for (follow, stays) in
         [(FollowDns::AfterTwoTtls, Some(2_300..4_500)), (FollowDns::AtOnce, Some(1_800..2_100)), (FollowDns::Off, None)]
     {
-        let wire = Wire::new(|_, stream| serve(stream, 5));
+        let net = ScriptedNet::new(|_, stream| serve(stream, 5));
         let sets = std::iter::once(vec![1]).chain(vec![vec![2]; 999]).collect();
         let turns = Turns { sets, asked: AtomicUsize::new(0) };
         let (pool, recorder) = (PoolConfig::new().follow_dns(follow), Recorder::default());
-        let builder = Client::builder().no_proxy().resolver(turns).transport(wire.clone()).pool(pool);
+        let builder = Client::builder().no_proxy().resolver(turns).transport(net.clone()).pool(pool);
         let client = builder.observer(recorder.clone()).build().unwrap();
         let start = Instant::now();
         let mut moved = None;

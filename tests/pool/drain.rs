@@ -6,14 +6,14 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::common::{URL, client, get, ms, serve};
 use support::fake_net::{FakeNet, Host};
-use support::h2_peer::Wire;
 use support::recorder::Recorder;
+use support::scripted_net::ScriptedNet;
 use support::v4;
 
 #[tokio::test(start_paused = true)]
 async fn drain_lets_five_hundred_end_and_nobody_begin() {
-    let wire = Wire::new(|_, stream| serve(stream, 50));
-    let client = client(&wire, PoolConfig::new().max_connections_per_host(100), &Recorder::default());
+    let net = ScriptedNet::new(|_, stream| serve(stream, 50));
+    let client = client(&net, PoolConfig::new().max_connections_per_host(100), &Recorder::default());
     let call = || {
         let client = client.clone();
         tokio::spawn(async move { get(&client, URL).await })
@@ -27,7 +27,7 @@ async fn drain_lets_five_hundred_end_and_nobody_begin() {
         assert_eq!(call.await.unwrap().unwrap(), "ok");
     }
     sleep(ms(1)).await;
-    assert_eq!((wire.open(), client.pool_stats().closed), (0, 100));
+    assert_eq!((net.open(), client.pool_stats().closed), (0, 100));
 }
 
 #[tokio::test(start_paused = true)]

@@ -12,17 +12,17 @@ use speeddial::{Client, HostLimits, PoolConfig};
 use tokio::time::{Instant, sleep};
 
 use super::common::{URL, client, get, ms, serve};
-use support::h2_peer::Wire;
 use support::http_server::HttpServer;
 use support::recorder::Recorder;
+use support::scripted_net::ScriptedNet;
 use support::{full, v4};
 
 #[tokio::test(start_paused = true)]
 async fn a_limit_of_ten_is_kept_and_two_hundred_are_served_in_order() {
-    let wire = Wire::new(|_, stream| serve(stream, 20));
+    let net = ScriptedNet::new(|_, stream| serve(stream, 20));
     let recorder = Recorder::default();
-    let client = client(&wire, PoolConfig::new().max_connections_per_host(10), &recorder);
-    let (order, watched) = (Arc::new(Mutex::new(Vec::new())), wire.clone());
+    let client = client(&net, PoolConfig::new().max_connections_per_host(10), &recorder);
+    let (order, watched) = (Arc::new(Mutex::new(Vec::new())), net.clone());
     let call = |number: usize| {
         let (client, order, watched) = (client.clone(), order.clone(), watched.clone());
         async move {
@@ -36,7 +36,7 @@ async fn a_limit_of_ten_is_kept_and_two_hundred_are_served_in_order() {
     };
     let timings = join_all((0..200).map(call)).await;
     assert!(order.lock().unwrap().is_sorted(), "first come, first served");
-    assert_eq!(wire.connections(), 10);
+    assert_eq!(net.connections(), 10);
     for (number, timings) in timings.iter().enumerate() {
         // Ten at a time, after the first ten have opened their connections.
         let turn = number as u64 / 10;
@@ -51,8 +51,8 @@ async fn a_limit_of_ten_is_kept_and_two_hundred_are_served_in_order() {
 
 #[tokio::test(start_paused = true)]
 async fn three_thousand_at_once_are_all_served_cold_and_warm() {
-    let wire = Wire::new(|_, stream| serve(stream, 100));
-    let client = client(&wire, PoolConfig::new().max_connections(4_096), &Recorder::default());
+    let net = ScriptedNet::new(|_, stream| serve(stream, 100));
+    let client = client(&net, PoolConfig::new().max_connections(4_096), &Recorder::default());
     for round in 0..2 {
         let answers = join_all((0..3_000).map(|_| get(&client, URL))).await;
         assert!(answers.into_iter().all(|answer| answer.unwrap() == "ok"), "round {round}");
@@ -63,52 +63,52 @@ async fn three_thousand_at_once_are_all_served_cold_and_warm() {
 
 #[tokio::test(start_paused = true)]
 async fn hazard_three_thousand_hosts_leave_nothing_behind() {
-    let wire = Wire::new(|_, stream| serve(stream, 1));
+    let net = ScriptedNet::new(|_, stream| serve(stream, 1));
     let names: Vec<_> = (0..3_000).map(|number| format!("h{number}.test")).collect();
     let resolver = names.iter().fold(FixedResolver::new(), |resolver, name| resolver.with(name, [v4(1)]));
     let pool = PoolConfig::new().max_connections(4_096).max_idle(4_096).idle_timeout(ms(500));
-    let client = Client::builder().no_proxy().resolver(resolver).transport(wire.clone()).pool(pool).build().unwrap();
+    let client = Client::builder().no_proxy().resolver(resolver).transport(net.clone()).pool(pool).build().unwrap();
     let urls: Vec<_> = names.iter().map(|name| format!("http://{name}/")).collect();
     for answer in join_all(urls.iter().map(|url| get(&client, url))).await {
         assert_eq!(answer.unwrap(), "ok");
     }
-    assert_eq!((wire.open(), client.host_stats().len()), (3_000, 3_000));
+    assert_eq!((net.open(), client.host_stats().len()), (3_000, 3_000));
     sleep(ms(501)).await;
-    assert_eq!((wire.open(), client.host_stats().len()), (0, 0));
+    assert_eq!((net.open(), client.host_stats().len()), (0, 0));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_host_can_have_limits_of_its_own() {
-    let wire = Wire::new(|_, stream| serve(stream, 10));
+    let net = ScriptedNet::new(|_, stream| serve(stream, 10));
     let pool = PoolConfig::new().max_connections_per_host(4).for_host(".test", HostLimits::new().max_connections(2));
-    let client = client(&wire, pool, &Recorder::default());
+    let client = client(&net, pool, &Recorder::default());
     join_all((0..20).map(|_| get(&client, URL))).await;
-    assert_eq!(wire.connections(), 2);
+    assert_eq!(net.connections(), 2);
     join_all((0..20).map(|_| get(&client, "http://192.0.2.9/"))).await;
-    assert_eq!(wire.connections(), 2 + 4);
+    assert_eq!(net.connections(), 2 + 4);
 }
 
 #[tokio::test(start_paused = true)]
 async fn warm_connections_are_there_before_the_first_request() {
-    let wire = Wire::new(|_, stream| serve(stream, 5));
+    let net = ScriptedNet::new(|_, stream| serve(stream, 5));
     let recorder = Recorder::default();
-    let client = client(&wire, PoolConfig::new(), &recorder);
+    let client = client(&net, PoolConfig::new(), &recorder);
     assert_eq!(client.warm_up(URL, 7).await.unwrap(), 7);
-    assert_eq!((wire.connections(), client.pool_stats().idle), (7, 7));
+    assert_eq!((net.connections(), client.pool_stats().idle), (7, 7));
     let start = Instant::now();
     join_all((0..7).map(|_| get(&client, URL))).await;
-    assert_eq!((start.elapsed(), wire.connections()), (ms(5), 7));
+    assert_eq!((start.elapsed(), net.connections()), (ms(5), 7));
     assert_eq!(client.warm_up(URL, 3).await.unwrap(), 7, "there are enough");
     client.close_idle();
     sleep(ms(1)).await;
-    assert_eq!((wire.open(), client.pool_stats().closed_by(CloseCause::Asked)), (0, 7));
+    assert_eq!((net.open(), client.pool_stats().closed_by(CloseCause::Asked)), (0, 7));
     let error = client.warm_up("http://nowhere.test/", 2).await.unwrap_err();
     assert!(error.is_dns(), "{error}");
 }
 
 /// A network in which the first few sockets cannot be had.
 struct Exhausted {
-    wire: Wire,
+    net: ScriptedNet,
     errno: i32,
     left: AtomicUsize,
     has_source: bool,
@@ -119,7 +119,7 @@ impl Transport for Exhausted {
         let left = self.left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1));
         match left {
             Ok(_) => Box::pin(async { Err(std::io::Error::from_raw_os_error(self.errno)) }),
-            Err(_) => self.wire.connect(address),
+            Err(_) => self.net.connect(address),
         }
     }
 
@@ -140,9 +140,9 @@ async fn hazard_descriptors_and_ports_that_run_out_are_waited_for() {
         (Errno::ADDRNOTAVAIL, false, false),
         (Errno::CONNREFUSED, true, false),
     ] {
-        let wire = Wire::new(|_, stream| serve(stream, 5));
+        let net = ScriptedNet::new(|_, stream| serve(stream, 5));
         let (errno_of, left) = (errno.raw_os_error(), AtomicUsize::new(5));
-        let network = Exhausted { wire: wire.clone(), errno: errno_of, left, has_source };
+        let network = Exhausted { net: net.clone(), errno: errno_of, left, has_source };
         let recorder = Recorder::default();
         let resolver = FixedResolver::new().with("api.test", [v4(1)]);
         let builder = Client::builder().no_proxy().resolver(resolver).transport(network).observer(recorder.clone());

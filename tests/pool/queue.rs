@@ -7,13 +7,13 @@ use speeddial::{ErrorKind, PoolConfig};
 use tokio::time::{Instant, sleep, timeout};
 
 use super::common::{URL, client, get, ms, serve};
-use support::h2_peer::Wire;
 use support::recorder::Recorder;
+use support::scripted_net::ScriptedNet;
 
 #[tokio::test(start_paused = true)]
 async fn nobody_waits_much_longer_than_the_others() {
-    let wire = Wire::new(|number, stream| serve(stream, 5 + number as u64));
-    let client = client(&wire, PoolConfig::new().max_connections_per_host(8), &Recorder::default());
+    let net = ScriptedNet::new(|number, stream| serve(stream, 5 + number as u64));
+    let client = client(&net, PoolConfig::new().max_connections_per_host(8), &Recorder::default());
     let caller = || async {
         let mut waits = Vec::new();
         for _ in 0..40 {
@@ -31,8 +31,8 @@ async fn nobody_waits_much_longer_than_the_others() {
 
 #[tokio::test(start_paused = true)]
 async fn hazard_ten_thousand_wait_for_a_hundred_connections_and_are_served_in_order() {
-    let wire = Wire::new(|_, stream| serve(stream, 10));
-    let client = client(&wire, PoolConfig::new().max_connections_per_host(100), &Recorder::default());
+    let net = ScriptedNet::new(|_, stream| serve(stream, 10));
+    let client = client(&net, PoolConfig::new().max_connections_per_host(100), &Recorder::default());
     let start = Instant::now();
     let call = || async {
         assert_eq!(get(&client, URL).await.unwrap(), "ok");
@@ -42,7 +42,7 @@ async fn hazard_ten_thousand_wait_for_a_hundred_connections_and_are_served_in_or
     assert!(took.is_sorted());
     // 16 connections are dialled at a time; once these have proved worth it, in 25 ms, twice as many. From 50 ms on there are all, and
     // have 9,824 requests to serve.
-    assert_eq!((took[9_999], wire.connections()), (ms(5 * 10 + 99 * 10), 100));
+    assert_eq!((took[9_999], net.connections()), (ms(5 * 10 + 99 * 10), 100));
     // The longest wait is the last one's, at most 1.2 times the mean of the last tenth.
     let last: Duration = took[9_000..].iter().sum::<Duration>() / 1_000;
     assert!(took[9_999] <= last * 6 / 5);
@@ -50,9 +50,9 @@ async fn hazard_ten_thousand_wait_for_a_hundred_connections_and_are_served_in_or
 
 #[tokio::test(start_paused = true)]
 async fn hazard_who_waits_too_long_is_told_for_what() {
-    let wire = Wire::new(|_, stream| serve(stream, 100_000));
+    let net = ScriptedNet::new(|_, stream| serve(stream, 100_000));
     let pool = PoolConfig::new().max_connections_per_host(1).wait_timeout(ms(500)).max_waiting(1);
-    let client = client(&wire, pool, &Recorder::default());
+    let client = client(&net, pool, &Recorder::default());
     let first = tokio::spawn({
         let client = client.clone();
         async move { get(&client, URL).await }
@@ -76,8 +76,8 @@ async fn hazard_who_waits_too_long_is_told_for_what() {
 #[tokio::test(start_paused = true)]
 async fn hazard_half_of_the_requests_are_cancelled_and_the_rest_does_not_notice() {
     for (limit, patience, at_once) in [(8, 3, 4_000), (4, 0, 2_000)] {
-        let wire = Wire::new(|_, stream| serve(stream, 2));
-        let client = client(&wire, PoolConfig::new().max_connections_per_host(limit), &Recorder::default());
+        let net = ScriptedNet::new(|_, stream| serve(stream, 2));
+        let client = client(&net, PoolConfig::new().max_connections_per_host(limit), &Recorder::default());
         let call = |number: usize| {
             let client = client.clone();
             async move {
@@ -93,15 +93,15 @@ async fn hazard_half_of_the_requests_are_cancelled_and_the_rest_does_not_notice(
             assert_eq!(answer.unwrap(), "ok");
         }
         assert!(start.elapsed() < ms(200), "{:?}", start.elapsed());
-        assert!(wire.open() <= limit);
+        assert!(net.open() <= limit);
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn hazard_of_ten_thousand_that_wait_some_cancel_some_time_out_and_the_others_are_served_in_order() {
-    let wire = Wire::new(|_, stream| serve(stream, 10));
+    let net = ScriptedNet::new(|_, stream| serve(stream, 10));
     let pool = PoolConfig::new().max_connections_per_host(100).wait_timeout(ms(800));
-    let client = client(&wire, pool, &Recorder::default());
+    let client = client(&net, pool, &Recorder::default());
     let start = Instant::now();
     let call = |number: u64| {
         let client = &client;
@@ -128,5 +128,5 @@ async fn hazard_of_ten_thousand_that_wait_some_cancel_some_time_out_and_the_othe
     assert!(!late.is_empty());
     let stats = client.pool_stats();
     assert_eq!((stats.waiting, stats.in_use, stats.dialling), (0, 0, 0));
-    assert!(wire.open() <= 100);
+    assert!(net.open() <= 100);
 }

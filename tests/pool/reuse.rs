@@ -6,19 +6,19 @@ use tokio::io::AsyncWriteExt;
 use tokio::time::{sleep, timeout};
 
 use super::common::{OK, URL, client, get, ms, request, serve};
-use support::h2_peer::Wire;
 use support::recorder::Recorder;
+use support::scripted_net::ScriptedNet;
 
 #[tokio::test(start_paused = true)]
 async fn a_server_that_closes_idle_connections_is_never_met_at_the_wrong_moment_for_long() {
     // It closes after 5 s, and is asked every 5 s, give or take 50 ms: 10,000 times.
-    let wire = Wire::new(|_, mut stream| async move {
+    let net = ScriptedNet::new(|_, mut stream| async move {
         while timeout(ms(5_000), request(&mut stream)).await == Ok(true) {
             stream.write_all(OK).await.unwrap();
         }
     });
     let recorder = Recorder::default();
-    let client = client(&wire, PoolConfig::new(), &recorder);
+    let client = client(&net, PoolConfig::new(), &recorder);
     let mut random = fastrand::Rng::with_seed(5);
     for _ in 0..10_000 {
         assert_eq!(get(&client, URL).await.unwrap(), "ok");
@@ -31,7 +31,7 @@ async fn a_server_that_closes_idle_connections_is_never_met_at_the_wrong_moment_
 
 #[tokio::test(start_paused = true)]
 async fn hazard_a_server_that_says_when_it_closes_is_left_before() {
-    let wire = Wire::new(|_, mut stream| async move {
+    let net = ScriptedNet::new(|_, mut stream| async move {
         let kept = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\nkeep-alive: timeout=5, max=2\r\n\r\nok";
         let last = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\nkeep-alive: timeout=5, max=0\r\n\r\nok";
         for answer in [kept, last] {
@@ -42,11 +42,11 @@ async fn hazard_a_server_that_says_when_it_closes_is_left_before() {
         }
         assert!(!request(&mut stream).await, "it said that this was the last one");
     });
-    let client = client(&wire, PoolConfig::new(), &Recorder::default());
+    let client = client(&net, PoolConfig::new(), &Recorder::default());
     let post = async || client.post(URL).body("x").send().await.unwrap().text().await.unwrap();
     for (pause, connections) in [(0, 1), (0, 1), (0, 2), (3_999, 2), (0, 3), (4_001, 4), (4_999, 5)] {
         sleep(ms(pause)).await;
-        assert_eq!((post().await.as_str(), wire.connections()), ("ok", connections), "after {pause} ms");
+        assert_eq!((post().await.as_str(), net.connections()), ("ok", connections), "after {pause} ms");
     }
 }
 
@@ -54,7 +54,7 @@ async fn hazard_a_server_that_says_when_it_closes_is_left_before() {
 async fn hazard_a_body_nobody_wants_costs_the_connection_only_if_it_is_long_or_late() {
     // The length of the body, when its second half comes, and how many connections two requests take.
     for (length, late, connections) in [(2, 0, 1), (60_000, 0, 1), (60_000, 40, 1), (60_000, 60, 2), (70_000, 0, 2)] {
-        let wire = Wire::new(move |_, mut stream| async move {
+        let net = ScriptedNet::new(move |_, mut stream| async move {
             while request(&mut stream).await {
                 let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {length}\r\n\r\n");
                 let (half, rest) = (vec![0; length / 2], vec![0; length - length / 2]);
@@ -64,23 +64,23 @@ async fn hazard_a_body_nobody_wants_costs_the_connection_only_if_it_is_long_or_l
                 let _ = stream.write_all(&rest).await;
             }
         });
-        let client = client(&wire, PoolConfig::new().max_connections_per_host(1), &Recorder::default());
+        let client = client(&net, PoolConfig::new().max_connections_per_host(1), &Recorder::default());
         for _ in 0..2 {
             drop(client.get(URL).send().await.unwrap());
         }
-        assert_eq!(wire.connections(), connections, "{length} bytes, the half after {late} ms");
+        assert_eq!(net.connections(), connections, "{length} bytes, the half after {late} ms");
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn hazard_a_connection_that_the_peer_closes_is_gone_from_the_books_without_a_request() {
-    let wire = Wire::new(|_, mut stream| async move {
+    let net = ScriptedNet::new(|_, mut stream| async move {
         request(&mut stream).await;
         stream.write_all(OK).await.unwrap();
         sleep(ms(100)).await;
     });
     let recorder = Recorder::default();
-    let client = client(&wire, PoolConfig::new(), &recorder);
+    let client = client(&net, PoolConfig::new(), &recorder);
     get(&client, URL).await.unwrap();
     assert_eq!(client.pool_stats().idle, 1);
     sleep(ms(101)).await;
@@ -94,7 +94,7 @@ async fn hazard_a_body_in_chunks_or_read_in_part_that_is_dropped() {
     for (length, chunked, read, connections) in
         [(1_000, true, false, 1), (100_000, true, false, 2), (60_000, false, true, 1), (600_000, false, true, 2)]
     {
-        let wire = Wire::new(move |_, mut stream| async move {
+        let net = ScriptedNet::new(move |_, mut stream| async move {
             while request(&mut stream).await {
                 let body = vec![b'x'; length];
                 let (head, tail) = match chunked {
@@ -106,14 +106,14 @@ async fn hazard_a_body_in_chunks_or_read_in_part_that_is_dropped() {
                 }
             }
         });
-        let client = client(&wire, PoolConfig::new().max_connections_per_host(1), &Recorder::default());
+        let client = client(&net, PoolConfig::new().max_connections_per_host(1), &Recorder::default());
         for _ in 0..2 {
             let mut response = client.get(URL).send().await.unwrap();
             if read {
                 response.chunk().await.unwrap();
             }
         }
-        assert_eq!(wire.connections(), connections, "{length} bytes, in chunks: {chunked}, read in part: {read}");
+        assert_eq!(net.connections(), connections, "{length} bytes, in chunks: {chunked}, read in part: {read}");
     }
 }
 
@@ -127,28 +127,28 @@ async fn hazard_a_connection_serves_again_only_if_both_sides_keep_it() {
         (b"HTTP/1.1 200 OK\r\nkeep-alive: timeout=9, max=0\r\ncontent-length: 2\r\n\r\nok", 3),
     ];
     for (answer, connections) in cases {
-        let wire = Wire::new(move |_, mut stream| async move {
+        let net = ScriptedNet::new(move |_, mut stream| async move {
             while request(&mut stream).await && stream.write_all(answer).await.is_ok() {}
         });
-        let client = client(&wire, PoolConfig::new(), &Recorder::default());
+        let client = client(&net, PoolConfig::new(), &Recorder::default());
         for _ in 0..3 {
             assert_eq!(get(&client, URL).await.unwrap(), "ok");
             sleep(ms(1)).await;
         }
-        assert_eq!(wire.connections(), connections, "{}", String::from_utf8_lossy(answer));
+        assert_eq!(net.connections(), connections, "{}", String::from_utf8_lossy(answer));
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_upload_that_fails_by_itself_says_nothing_of_the_server() {
-    let wire = Wire::new(|_, stream| serve(stream, 1));
-    let client = client(&wire, PoolConfig::new(), &Recorder::default());
+    let net = ScriptedNet::new(|_, stream| serve(stream, 1));
+    let client = client(&net, PoolConfig::new(), &Recorder::default());
     assert_eq!(get(&client, URL).await.unwrap(), "ok");
     let pieces = [Ok("piece"), Err(std::io::Error::other("the disk is gone"))];
     let body = speeddial::Body::wrap_stream(futures_util::stream::iter(pieces));
     let error = client.post(URL).body(body).send().await.unwrap_err();
     assert!(error.to_string().contains("the disk is gone"), "{error}");
-    assert_eq!((get(&client, URL).await.unwrap().as_str(), wire.connections()), ("ok", 2));
+    assert_eq!((get(&client, URL).await.unwrap().as_str(), net.connections()), ("ok", 2));
     client.post(URL).send().await.unwrap().text().await.unwrap();
-    assert_eq!(wire.connections(), 2, "the connection that was kept is good enough");
+    assert_eq!(net.connections(), 2, "the connection that was kept is good enough");
 }

@@ -9,7 +9,7 @@ use futures_util::stream;
 use socket2::SockRef;
 use speeddial::{Body, Client, PoolConfig};
 
-use support::peer::{Peer, read_head};
+use support::scripted_peer::{ScriptedPeer, read_head};
 
 /// Reads of a request over HTTP/2 as far as its head; `false` when the client closed instead.
 fn read_http2_head(socket: &mut TcpStream) -> bool {
@@ -31,7 +31,7 @@ fn read_http2_head(socket: &mut TcpStream) -> bool {
 }
 
 /// Says 413 to the head of a request and is gone before it has read the rest, each connection in another way than the last one.
-fn impatient(http2: bool) -> Peer {
+fn impatient(http2: bool) -> ScriptedPeer {
     // SETTINGS; HEADERS with `:status: 413` and `content-length: 2`; DATA, the last; GOAWAY after stream 1.
     let frames = [
         &[0, 0, 0, 4, 0, 0, 0, 0, 0][..],
@@ -40,7 +40,7 @@ fn impatient(http2: bool) -> Peer {
         &[0, 0, 8, 7, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0],
     ];
     let says = if http2 { frames.concat() } else { b"HTTP/1.1 413 No\r\ncontent-length: 2\r\n\r\nno".to_vec() };
-    Peer::start(move |number, mut socket| {
+    ScriptedPeer::start(move |number, mut socket| {
         let began = if http2 { read_http2_head(&mut socket) } else { read_head(&mut socket) };
         if !began || socket.write_all(&says).is_err() {
             return;

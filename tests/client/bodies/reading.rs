@@ -11,7 +11,7 @@ use speeddial::{Body, Client, ErrorKind};
 use super::common::clients;
 use support::full;
 use support::http_server::HttpServer;
-use support::peer::{Peer, answer_all, read_head};
+use support::scripted_peer::{ScriptedPeer, answer_all, read_head};
 
 #[tokio::test]
 async fn readers_may_limit_stream_and_copy() {
@@ -160,7 +160,7 @@ async fn text_is_in_the_charset_the_content_type_names() {
 
 #[tokio::test]
 async fn a_stream_ends_after_its_first_error_and_a_response_half_read_goes_on() {
-    let peer = Peer::start(|_, mut socket| {
+    let peer = ScriptedPeer::start(|_, mut socket| {
         if read_head(&mut socket) {
             let _ = socket.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nhello");
             std::thread::sleep(std::time::Duration::from_millis(20));
@@ -170,7 +170,7 @@ async fn a_stream_ends_after_its_first_error_and_a_response_half_read_goes_on() 
     let pieces: Vec<_> = client.get(peer.url()).send().await.unwrap().bytes_stream().take(100).collect().await;
     assert_eq!(pieces.iter().map(Result::is_ok).collect::<Vec<_>>(), [true, false]);
 
-    let peer = Peer::start(|_, mut socket| {
+    let peer = ScriptedPeer::start(|_, mut socket| {
         if read_head(&mut socket) {
             let _ = socket.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nhello");
             std::thread::sleep(std::time::Duration::from_millis(20));
@@ -178,7 +178,7 @@ async fn a_stream_ends_after_its_first_error_and_a_response_half_read_goes_on() 
             answer_all(&mut socket);
         }
     });
-    let failing = Peer::start(|_, mut socket| {
+    let failing = ScriptedPeer::start(|_, mut socket| {
         if read_head(&mut socket) {
             let _ = socket.write_all(b"HTTP/1.1 502 Bad\r\ncontent-length: 1000\r\n\r\n");
         }
@@ -197,7 +197,7 @@ async fn a_stream_ends_after_its_first_error_and_a_response_half_read_goes_on() 
 #[tokio::test]
 async fn trailers_come_whatever_the_status() {
     for status in [200, 400] {
-        let peer = Peer::start(move |_, mut socket| {
+        let peer = ScriptedPeer::start(move |_, mut socket| {
             while read_head(&mut socket) {
                 let head =
                     format!("HTTP/1.1 {status} X\r\ntransfer-encoding: chunked\r\ntrailer: x\r\n\r\n0\r\nx: y\r\n\r\n");

@@ -14,7 +14,7 @@ use speeddial::{Body, Client, ErrorKind, PoolConfig, Request};
 use super::common::{clients, mirror, pieces};
 use support::full;
 use support::http_server::HttpServer;
-use support::peer::{Peer, answer_all, read_head};
+use support::scripted_peer::{ScriptedPeer, answer_all, read_head};
 
 #[tokio::test]
 async fn streams_are_sent_with_their_length_or_in_chunks() {
@@ -94,7 +94,7 @@ async fn a_stream_that_fails_or_lies_about_its_length_fails_the_request_and_noth
 #[tokio::test]
 async fn a_stream_is_sent_once_where_bytes_are_sent_again() {
     // A connection answers its first request, takes the second one, and closes without a word.
-    let peer = Peer::start(move |_, mut socket| {
+    let peer = ScriptedPeer::start(move |_, mut socket| {
         if read_head(&mut socket) {
             let _ = socket.read_exact(&mut [0; 5]);
             let _ = socket.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok");
@@ -123,7 +123,7 @@ async fn consent_is_waited_for_and_no_body_is_sent_without() {
     let bytes = Arc::new(AtomicUsize::new(0));
     let seen = bytes.clone();
     // What the first word of the path says, and then whatever else comes is counted.
-    let peer = Peer::start(move |number, mut socket| {
+    let peer = ScriptedPeer::start(move |number, mut socket| {
         let take = |socket: &mut std::net::TcpStream, count: usize| {
             let mut body = vec![0; count];
             if socket.read_exact(&mut body).is_ok() {

@@ -10,15 +10,16 @@ use speeddial::{Body, Client, PoolConfig};
 use tokio::io::DuplexStream;
 use tokio::time::{Instant, sleep};
 
-use support::h2_peer::{DATA, H2Peer, HEADERS, REFUSED_STREAM, Wire};
+use support::h2_peer::{DATA, H2Peer, HEADERS, REFUSED_STREAM};
 use support::recorder::Recorder;
+use support::scripted_net::ScriptedNet;
 use support::v4;
 
 pub(super) const URL: &str = "http://api.test/";
 
-pub(super) fn client(wire: &Wire, pool: PoolConfig, recorder: &Recorder) -> Client {
+pub(super) fn client(net: &ScriptedNet, pool: PoolConfig, recorder: &Recorder) -> Client {
     let resolver = FixedResolver::new().with("api.test", [v4(1)]);
-    let builder = Client::builder().no_proxy().http2_prior_knowledge().resolver(resolver).transport(wire.clone());
+    let builder = Client::builder().no_proxy().http2_prior_knowledge().resolver(resolver).transport(net.clone());
     builder.pool(pool).observer(recorder.clone()).build().unwrap()
 }
 
@@ -77,8 +78,8 @@ pub(super) async fn head(peer: &mut H2Peer) -> std::io::Result<u32> {
 }
 
 /// Answers each request as soon as its head is there, and counts the bytes of bodies.
-pub(super) fn answers_heads(received: Arc<AtomicUsize>) -> Wire {
-    Wire::new(move |_, stream| {
+pub(super) fn answers_heads(received: Arc<AtomicUsize>) -> ScriptedNet {
+    ScriptedNet::new(move |_, stream| {
         let received = received.clone();
         async move {
             let Ok(mut peer) = H2Peer::accept(stream, Some(100)).await else { return };

@@ -8,12 +8,13 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, sleep};
 
 use super::common::{URL, answers_heads, client, get, head, ms, slow_body};
-use support::h2_peer::{DATA, H2Peer, HEADERS, NO_ERROR, RST_STREAM, Wire};
+use support::h2_peer::{DATA, END_STREAM, H2Peer, HEADERS, NO_ERROR, RST_STREAM};
 use support::recorder::Recorder;
+use support::scripted_net::ScriptedNet;
 
 #[tokio::test(start_paused = true)]
 async fn a_response_before_the_request_was_read_holds_the_next_request_up_and_harms_it_not() {
-    let wire = Wire::new(|_, stream| async move {
+    let net = ScriptedNet::new(|_, stream| async move {
         let Ok(mut peer) = H2Peer::accept(stream, Some(1)).await else { return };
         let first = loop {
             let frame = peer.next().await.unwrap();
@@ -30,27 +31,27 @@ async fn a_response_before_the_request_was_read_holds_the_next_request_up_and_ha
             }
         }
     });
-    let client = client(&wire, PoolConfig::new().max_http2_connections_per_host(1), &Recorder::default());
+    let client = client(&net, PoolConfig::new().max_http2_connections_per_host(1), &Recorder::default());
     // More than the peer's window takes.
     let start = Instant::now();
     let answer = client.post(URL).body(vec![0; 1_000_000]).send().await.unwrap().text().await.unwrap();
     assert_eq!((answer.as_str(), client.pool_stats().leased), ("ok", 1), "the rest of the body is still to go");
     assert_eq!(get(&client).await.unwrap(), "ok");
-    assert_eq!((start.elapsed().as_millis(), wire.connections()), (40, 1));
+    assert_eq!((start.elapsed().as_millis(), net.connections()), (40, 1));
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_answer_before_the_request_is_over_costs_no_connection_nor_the_rest_of_the_request() {
     let received = Arc::new(AtomicUsize::new(0));
-    let wire = answers_heads(received.clone());
-    let client = client(&wire, PoolConfig::new(), &Recorder::default());
+    let net = answers_heads(received.clone());
+    let client = client(&net, PoolConfig::new(), &Recorder::default());
     for _ in 0..5 {
         let response = client.post(URL).body(slow_body(1_000)).send().await.unwrap();
         assert_eq!(response.text().await.unwrap(), "ok");
         sleep(ms(300)).await;
     }
     sleep(ms(2_000)).await;
-    assert_eq!((wire.connections(), received.load(Ordering::SeqCst)), (1, 5 * "firstrest".len()));
+    assert_eq!((net.connections(), received.load(Ordering::SeqCst)), (1, 5 * "firstrest".len()));
     assert_eq!(client.pool_stats().in_use, 0);
 }
 
@@ -59,7 +60,7 @@ async fn a_response_that_fails_or_is_given_up_ends_a_request_that_is_still_on_it
     for gives_up in [false, true] {
         let resets = Arc::new(AtomicUsize::new(0));
         let seen = resets.clone();
-        let wire = Wire::new(move |_, stream| {
+        let net = ScriptedNet::new(move |_, stream| {
             let seen = seen.clone();
             async move {
                 let Ok(mut peer) = H2Peer::accept(stream, Some(3)).await else { return };
@@ -81,7 +82,7 @@ async fn a_response_that_fails_or_is_given_up_ends_a_request_that_is_still_on_it
             }
         });
         let pool = PoolConfig::new().max_http2_connections_per_host(1);
-        let client = client(&wire, pool, &Recorder::default());
+        let client = client(&net, pool, &Recorder::default());
         for _ in 0..5 {
             let request = client.post(URL).body(slow_body(1_000_000));
             let mut response = request.send().await.unwrap();
@@ -92,32 +93,31 @@ async fn a_response_that_fails_or_is_given_up_ends_a_request_that_is_still_on_it
             }
         }
         assert_eq!(get(&client).await.unwrap(), "ok", "gives up: {gives_up}");
-        assert_eq!((resets.load(Ordering::SeqCst), wire.connections()), (5, 1), "gives up: {gives_up}");
+        assert_eq!((resets.load(Ordering::SeqCst), net.connections()), (5, 1), "gives up: {gives_up}");
         assert_eq!(client.pool_stats().in_use, 0);
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn hazard_an_answer_with_a_length_outlives_its_connection_and_the_upload() {
-    const END_STREAM: u8 = 1;
-    let wire = Wire::new(|_, stream| async move {
+    let net = ScriptedNet::new(|_, stream| async move {
         let Ok(mut peer) = H2Peer::accept(stream, Some(100)).await else { return };
         let Ok(stream) = head(&mut peer).await else { return };
         let _ = peer.head_with_length(stream, "2").await;
         let _ = peer.send(DATA, END_STREAM, stream, b"no").await;
         let _ = peer.goaway(stream, NO_ERROR).await;
     });
-    let client = client(&wire, PoolConfig::new(), &Recorder::default());
+    let client = client(&net, PoolConfig::new(), &Recorder::default());
     for body in [Body::from(vec![0; 1 << 20]), slow_body(1_000_000)] {
         let response = client.post(URL).body(body).send().await.unwrap();
         assert_eq!(response.text().await.unwrap(), "no");
     }
-    assert_eq!(wire.connections(), 2);
+    assert_eq!(net.connections(), 2);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_peer_that_answers_and_takes_no_more_of_the_request_keeps_no_drain_waiting_for_long() {
-    let wire = Wire::new(|_, stream| async move {
+    let net = ScriptedNet::new(|_, stream| async move {
         let Ok(mut peer) = H2Peer::accept(stream, Some(100)).await else { return };
         let Ok(stream) = head(&mut peer).await else { return };
         let _ = peer.answer(stream).await;
@@ -125,7 +125,7 @@ async fn a_peer_that_answers_and_takes_no_more_of_the_request_keeps_no_drain_wai
         std::future::pending::<()>().await;
         drop(peer);
     });
-    let client = client(&wire, PoolConfig::new(), &Recorder::default());
+    let client = client(&net, PoolConfig::new(), &Recorder::default());
     let answer = client.post(URL).body(vec![0; 1_000_000]).send().await.unwrap().text().await.unwrap();
     assert_eq!((answer.as_str(), client.pool_stats().leased), ("ok", 1));
     let start = Instant::now();
@@ -136,22 +136,21 @@ async fn a_peer_that_answers_and_takes_no_more_of_the_request_keeps_no_drain_wai
 #[tokio::test(start_paused = true)]
 async fn a_request_that_is_slow_by_itself_may_go_on_after_its_answer() {
     let received = Arc::new(AtomicUsize::new(0));
-    let wire = answers_heads(received.clone());
-    let client = client(&wire, PoolConfig::new(), &Recorder::default());
+    let net = answers_heads(received.clone());
+    let client = client(&net, PoolConfig::new(), &Recorder::default());
     let response = client.post(URL).body(slow_body(20_000)).send().await.unwrap();
     assert_eq!(response.text().await.unwrap(), "ok");
     sleep(ms(21_000)).await;
-    assert_eq!((wire.connections(), received.load(Ordering::SeqCst)), (1, "firstrest".len()));
+    assert_eq!((net.connections(), received.load(Ordering::SeqCst)), (1, "firstrest".len()));
     assert_eq!(client.pool_stats().leased, 0);
 }
 
 #[tokio::test(start_paused = true)]
 async fn hazard_a_reset_in_the_middle_of_a_body_is_not_its_end_while_the_request_is_on_its_way() {
-    const END_STREAM: u8 = 1;
     for is_whole in [false, true] {
         let (read, reset) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
         let (has_read, has_reset) = (read.clone(), reset.clone());
-        let wire = Wire::new(move |_, stream| {
+        let net = ScriptedNet::new(move |_, stream| {
             let (has_read, has_reset) = (has_read.clone(), has_reset.clone());
             async move {
                 let Ok(mut peer) = H2Peer::accept(stream, Some(100)).await else { return };
@@ -168,7 +167,7 @@ async fn hazard_a_reset_in_the_middle_of_a_body_is_not_its_end_while_the_request
                 while peer.next().await.is_ok() {}
             }
         });
-        let client = client(&wire, PoolConfig::new(), &Recorder::default());
+        let client = client(&net, PoolConfig::new(), &Recorder::default());
         let reader = tokio::spawn(async move {
             let mut response = client.post(URL).body(slow_body(1_000_000)).send().await.unwrap();
             assert_eq!(response.chunk().await.unwrap().unwrap(), "part");

@@ -10,13 +10,14 @@ use tokio::io::DuplexStream;
 use tokio::time::{Instant, sleep};
 
 use super::common::{URL, client, get, ms, service};
-use support::h2_peer::{DATA, H2Peer, Wire};
+use support::h2_peer::{DATA, H2Peer};
 use support::recorder::Recorder;
+use support::scripted_net::ScriptedNet;
 use support::v4;
 
 #[tokio::test(start_paused = true)]
 async fn a_dead_connection_is_found_by_pings() {
-    let wire = Wire::new(|number, stream| async move {
+    let net = ScriptedNet::new(|number, stream| async move {
         if number == 0 {
             // Reads nothing, answers nothing.
             let _peer = H2Peer::accept(stream, Some(100)).await;
@@ -25,34 +26,34 @@ async fn a_dead_connection_is_found_by_pings() {
         service(stream, Some(100), Arc::default()).await;
     });
     let recorder = Recorder::default();
-    let client = client(&wire, PoolConfig::new(), &recorder);
+    let client = client(&net, PoolConfig::new(), &recorder);
     let start = Instant::now();
     let error = client.post(URL).body("x").send().await.unwrap_err();
     assert_eq!((start.elapsed().as_secs(), error.kind()), (25, ErrorKind::Exchange), "{error}");
     assert_eq!(get(&client).await.unwrap(), "ok");
-    assert_eq!(wire.connections(), 2);
+    assert_eq!(net.connections(), 2);
 }
 
 #[tokio::test(start_paused = true)]
 async fn who_reads_too_late_does_not_cost_the_connection() {
-    let wire = Wire::new(|_, stream| async move {
+    let net = ScriptedNet::new(|_, stream| async move {
         let Ok(mut peer) = H2Peer::accept(stream, Some(100)).await else { return };
         while let Ok(stream) = peer.request().await {
             let _ = peer.answer(stream).await;
         }
     });
-    let client = client(&wire, PoolConfig::new(), &Recorder::default());
+    let client = client(&net, PoolConfig::new(), &Recorder::default());
     for _ in 0..3 {
         let response = client.get(URL).timeout(ms(100)).send().await.unwrap();
         sleep(ms(150)).await;
         assert!(response.text().await.unwrap_err().is_timeout());
     }
-    assert_eq!(wire.connections(), 1);
+    assert_eq!(net.connections(), 1);
 }
 
 #[tokio::test(start_paused = true)]
 async fn hazard_a_call_that_times_out_beside_a_long_stream_leaves_its_host_reachable() {
-    let wire = Wire::new(|number, stream| async move {
+    let net = ScriptedNet::new(|number, stream| async move {
         let Ok(mut peer) = H2Peer::accept(stream, Some(100)).await else { return };
         let mut asked = 0;
         while let Ok(stream) = peer.request().await {
@@ -66,7 +67,7 @@ async fn hazard_a_call_that_times_out_beside_a_long_stream_leaves_its_host_reach
         }
     });
     let pool = PoolConfig::new().max_connections_per_host(1).lifetime(ms(300));
-    let client = client(&wire, pool, &Recorder::default());
+    let client = client(&net, pool, &Recorder::default());
     let long = client.get(URL).send().await.unwrap();
     assert!(client.get(URL).timeout(ms(100)).send().await.unwrap_err().is_timeout());
     for _ in 0..10 {
@@ -74,18 +75,18 @@ async fn hazard_a_call_that_times_out_beside_a_long_stream_leaves_its_host_reach
         assert_eq!(answer.unwrap(), "ok");
         sleep(ms(100)).await;
     }
-    assert_eq!((wire.connections(), client.pool_stats().leased), (1, 1));
+    assert_eq!((net.connections(), client.pool_stats().leased), (1, 1));
     drop(long);
     sleep(ms(1)).await;
     assert_eq!(get(&client).await.unwrap(), "ok");
-    assert_eq!(wire.connections(), 2, "its time was up");
+    assert_eq!(net.connections(), 2, "its time was up");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_slow_answer_costs_no_connection_on_which_another_one_comes() {
     // Whether or not the other answer is read.
     for reads in [false, true] {
-        let wire = Wire::new(|_, stream| async move {
+        let net = ScriptedNet::new(|_, stream| async move {
             let Ok(mut peer) = H2Peer::accept(stream, Some(100)).await else { return };
             let Ok(long) = peer.request().await else { return };
             let _ = peer.head(long).await;
@@ -102,7 +103,7 @@ async fn a_slow_answer_costs_no_connection_on_which_another_one_comes() {
                 }
             }
         });
-        let client = client(&wire, PoolConfig::new(), &Recorder::default());
+        let client = client(&net, PoolConfig::new(), &Recorder::default());
         let mut long = client.get(URL).send().await.unwrap();
         let slow = async { client.get(URL).timeout(ms(100)).send().await.unwrap_err() };
         let (error, ()) = tokio::join!(slow, async {
@@ -112,7 +113,7 @@ async fn a_slow_answer_costs_no_connection_on_which_another_one_comes() {
         });
         assert!(error.is_timeout());
         assert_eq!(get(&client).await.unwrap(), "ok");
-        assert_eq!(wire.connections(), 1, "read: {reads}");
+        assert_eq!(net.connections(), 1, "read: {reads}");
     }
 }
 
@@ -173,9 +174,9 @@ async fn counting(stream: DuplexStream, log: Arc<std::sync::Mutex<Vec<u32>>>) {
 async fn hazard_a_quarter_of_an_hour_is_no_abuse_as_grpc_go_counts_pings() {
     let log = Arc::new(std::sync::Mutex::new(Vec::new()));
     let seen = log.clone();
-    let wire = Wire::new(move |_, stream| counting(stream, seen.clone()));
+    let net = ScriptedNet::new(move |_, stream| counting(stream, seen.clone()));
     let pool = PoolConfig::new().lifetime(Duration::from_secs(3_600));
-    let client = client(&wire, pool, &Recorder::default());
+    let client = client(&net, pool, &Recorder::default());
     let quiet = client.get(URL).body_idle_timeout(Duration::MAX).send().await.unwrap();
     let quiet = tokio::spawn(quiet.text());
     let (start, mut round) = (Instant::now(), 0);
@@ -186,7 +187,7 @@ async fn hazard_a_quarter_of_an_hour_is_no_abuse_as_grpc_go_counts_pings() {
     }
     let log = log.lock().unwrap();
     assert!(!log.is_empty() && log.iter().all(|strikes| *strikes <= 2), "{log:?}");
-    assert_eq!((wire.connections(), quiet.is_finished()), (1, false));
+    assert_eq!((net.connections(), quiet.is_finished()), (1, false));
     quiet.abort();
 }
 
@@ -194,9 +195,9 @@ async fn hazard_a_quarter_of_an_hour_is_no_abuse_as_grpc_go_counts_pings() {
 async fn hazard_a_quiet_stream_alone_is_pinged_once() {
     let log = Arc::new(std::sync::Mutex::new(Vec::new()));
     let seen = log.clone();
-    let wire = Wire::new(move |_, stream| counting(stream, seen.clone()));
+    let net = ScriptedNet::new(move |_, stream| counting(stream, seen.clone()));
     let pool = PoolConfig::new().lifetime(Duration::from_secs(3_600));
-    let client = client(&wire, pool, &Recorder::default());
+    let client = client(&net, pool, &Recorder::default());
     let quiet = client.get(URL).body_idle_timeout(Duration::MAX).send().await.unwrap();
     assert!(tokio::time::timeout(Duration::from_secs(900), quiet.text()).await.is_err(), "it is still open");
     assert_eq!(*log.lock().unwrap(), [0]);
@@ -205,7 +206,7 @@ async fn hazard_a_quiet_stream_alone_is_pinged_once() {
 #[tokio::test(start_paused = true)]
 async fn hazard_a_black_holed_connection_with_a_waiting_request_is_replaced_within_thirty_seconds() {
     for idle in [0, 9, 11, 40] {
-        let wire = Wire::new(|number, stream| async move {
+        let net = ScriptedNet::new(|number, stream| async move {
             if number > 0 {
                 return service(stream, Some(100), Arc::default()).await;
             }
@@ -215,13 +216,13 @@ async fn hazard_a_black_holed_connection_with_a_waiting_request_is_replaced_with
             // From now on what is sent to it is lost.
             std::future::pending().await
         });
-        let client = client(&wire, PoolConfig::new(), &Recorder::default());
+        let client = client(&net, PoolConfig::new(), &Recorder::default());
         assert_eq!(get(&client).await.unwrap(), "ok");
         sleep(Duration::from_secs(idle)).await;
         let start = Instant::now();
         assert_eq!(get(&client).await.unwrap(), "ok", "by another connection");
         assert!(start.elapsed() < Duration::from_secs(30), "{:?} after {idle} s", start.elapsed());
-        assert_eq!(wire.connections(), 2);
+        assert_eq!(net.connections(), 2);
     }
 }
 
@@ -229,9 +230,9 @@ async fn hazard_a_black_holed_connection_with_a_waiting_request_is_replaced_with
 async fn pings_by_a_timer_are_sent_for_those_who_want_them() {
     let log = Arc::new(std::sync::Mutex::new(Vec::new()));
     let seen = log.clone();
-    let wire = Wire::new(move |_, stream| counting(stream, seen.clone()));
+    let net = ScriptedNet::new(move |_, stream| counting(stream, seen.clone()));
     let resolver = FixedResolver::new().with("api.test", [v4(1)]);
-    let builder = Client::builder().no_proxy().http2_prior_knowledge().resolver(resolver).transport(wire.clone());
+    let builder = Client::builder().no_proxy().http2_prior_knowledge().resolver(resolver).transport(net.clone());
     let client = builder.http2_keep_alive_interval(Duration::from_secs(30)).build().unwrap();
     let quiet = client.get(URL).body_idle_timeout(Duration::MAX).send().await.unwrap();
     assert!(tokio::time::timeout(Duration::from_secs(200), quiet.text()).await.is_err());
@@ -242,7 +243,7 @@ async fn pings_by_a_timer_are_sent_for_those_who_want_them() {
 async fn pings_by_a_timer_of_zero_are_none() {
     let pings = Arc::new(AtomicUsize::new(0));
     let seen = pings.clone();
-    let wire = Wire::new(move |_, stream| {
+    let net = ScriptedNet::new(move |_, stream| {
         let seen = seen.clone();
         async move {
             let Ok(mut peer) = H2Peer::accept(stream, Some(100)).await else { return };
@@ -258,7 +259,7 @@ async fn pings_by_a_timer_of_zero_are_none() {
         }
     });
     let resolver = FixedResolver::new().with("api.test", [v4(1)]);
-    let builder = Client::builder().no_proxy().http2_prior_knowledge().resolver(resolver).transport(wire.clone());
+    let builder = Client::builder().no_proxy().http2_prior_knowledge().resolver(resolver).transport(net.clone());
     let client = builder.http2_keep_alive_interval(Duration::ZERO).build().unwrap();
     let quiet = client.get(URL).body_idle_timeout(Duration::MAX).send().await.unwrap();
     assert!(tokio::time::timeout(Duration::from_secs(200), quiet.text()).await.is_err(), "it is still open");
@@ -268,7 +269,7 @@ async fn pings_by_a_timer_of_zero_are_none() {
 #[tokio::test(start_paused = true)]
 async fn pings_may_be_put_off_for_ever_and_their_answers_waited_for() {
     for (interval, timeout) in [(Duration::MAX, Duration::from_secs(20)), (Duration::from_secs(1), Duration::MAX)] {
-        let wire = Wire::new(|_, stream| async move {
+        let net = ScriptedNet::new(|_, stream| async move {
             let Ok(mut peer) = H2Peer::accept(stream, Some(100)).await else { return };
             let Ok(request) = peer.request().await else { return };
             // Pings are acknowledged meanwhile.
@@ -278,7 +279,7 @@ async fn pings_may_be_put_off_for_ever_and_their_answers_waited_for() {
             let _ = peer.next().await;
         });
         let resolver = FixedResolver::new().with("api.test", [v4(1)]);
-        let builder = Client::builder().no_proxy().http2_prior_knowledge().resolver(resolver).transport(wire.clone());
+        let builder = Client::builder().no_proxy().http2_prior_knowledge().resolver(resolver).transport(net.clone());
         let builder = builder.http2_keep_alive_interval(interval).http2_keep_alive_timeout(timeout);
         assert_eq!(get(&builder.build().unwrap()).await.unwrap(), "ok", "{interval:?}, {timeout:?}");
     }

@@ -10,10 +10,9 @@ use speeddial::{Client, ErrorKind, PoolConfig, RetryPolicy};
 use tokio::time::{Instant, sleep};
 
 use super::common::{URL, client, get, ms};
-use support::h2_peer::{
-    CANCEL, CutWire, DATA, ENHANCE_YOUR_CALM, H2Peer, INTERNAL_ERROR, NO_ERROR, REFUSED_STREAM, Wire,
-};
+use support::h2_peer::{CANCEL, DATA, ENHANCE_YOUR_CALM, H2Peer, INTERNAL_ERROR, NO_ERROR, REFUSED_STREAM};
 use support::recorder::Recorder;
+use support::scripted_net::{ScriptedNet, UncleanNet};
 use support::v4;
 
 #[tokio::test(start_paused = true)]
@@ -21,7 +20,7 @@ async fn hazard_goaway_loses_nothing_and_sends_nothing_twice() {
     let served = Arc::new(AtomicUsize::new(0));
     let counter = served.clone();
     // After ten requests the peer says that it looks at the first eight, answers them, and closes.
-    let wire = Wire::new(move |_, stream| {
+    let net = ScriptedNet::new(move |_, stream| {
         let served = counter.clone();
         async move {
             let Ok(mut peer) = H2Peer::accept(stream, Some(100)).await else { return };
@@ -42,7 +41,7 @@ async fn hazard_goaway_loses_nothing_and_sends_nothing_twice() {
         }
     });
     let recorder = Recorder::default();
-    let client = client(&wire, PoolConfig::new(), &recorder);
+    let client = client(&net, PoolConfig::new(), &recorder);
     let post = async || client.post(URL).body("once").send().await?.text().await;
     for answer in join_all((0..40).map(|_| post())).await {
         assert_eq!(answer.unwrap(), "ok");
@@ -54,20 +53,20 @@ async fn hazard_goaway_loses_nothing_and_sends_nothing_twice() {
 
 #[tokio::test(start_paused = true)]
 async fn hazard_a_peer_that_says_goaway_at_once_and_for_ever_is_given_up() {
-    let wire = Wire::new(|_, stream| async move {
+    let net = ScriptedNet::new(|_, stream| async move {
         let Ok(mut peer) = H2Peer::accept(stream, Some(100)).await else { return };
         let _ = peer.goaway(0, NO_ERROR).await;
         let _ = peer.next().await;
     });
-    let client = client(&wire, PoolConfig::new(), &Recorder::default());
+    let client = client(&net, PoolConfig::new(), &Recorder::default());
     let error = client.post(URL).body("x").send().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Exchange, "{error}");
-    assert!(wire.connections() <= 6, "{} connections", wire.connections());
+    assert!(net.connections() <= 6, "{} connections", net.connections());
 }
 
 #[tokio::test(start_paused = true)]
 async fn hazard_a_refused_stream_goes_elsewhere_whatever_it_carries() {
-    let wire = Wire::new(|number, stream| async move {
+    let net = ScriptedNet::new(|number, stream| async move {
         let Ok(mut peer) = H2Peer::accept(stream, Some(100)).await else { return };
         while let Ok(stream) = peer.request().await {
             match number {
@@ -76,14 +75,14 @@ async fn hazard_a_refused_stream_goes_elsewhere_whatever_it_carries() {
             }
         }
     });
-    let client = client(&wire, PoolConfig::new(), &Recorder::default());
+    let client = client(&net, PoolConfig::new(), &Recorder::default());
     let answer = client.post(URL).body("x").send().await.unwrap().text().await.unwrap();
-    assert_eq!((answer.as_str(), wire.connections()), ("ok", 2));
+    assert_eq!((answer.as_str(), net.connections()), ("ok", 2));
 }
 
 #[tokio::test(start_paused = true)]
 async fn hazard_a_refused_stream_takes_the_same_connection_where_there_may_be_no_other() {
-    let wire = Wire::new(|_, stream| async move {
+    let net = ScriptedNet::new(|_, stream| async move {
         let Ok(mut peer) = H2Peer::accept(stream, Some(100)).await else { return };
         // The first request is never answered, the second refused once.
         let _ = peer.request().await;
@@ -93,20 +92,20 @@ async fn hazard_a_refused_stream_takes_the_same_connection_where_there_may_be_no
             peer.answer(stream).await.unwrap();
         }
     });
-    let client = client(&wire, PoolConfig::new().max_http2_connections_per_host(1), &Recorder::default());
+    let client = client(&net, PoolConfig::new().max_http2_connections_per_host(1), &Recorder::default());
     let stream = client.get(URL).timeout(ms(60_000));
     let (_, answer) = tokio::join!(tokio::time::timeout(ms(1_000), stream.send()), async {
         tokio::time::sleep(ms(100)).await;
         client.post(URL).body("x").send().await.unwrap().text().await.unwrap()
     });
-    assert_eq!((answer.as_str(), wire.connections()), ("ok", 1));
+    assert_eq!((answer.as_str(), net.connections()), ("ok", 1));
 }
 
 #[tokio::test(start_paused = true)]
 async fn hazard_a_stream_reset_for_another_reason_is_an_error_and_harms_nobody_else() {
     for code in [NO_ERROR, INTERNAL_ERROR, CANCEL] {
         for (after_head, length) in [(false, false), (true, true), (true, false)] {
-            let wire = Wire::new(move |_, stream| async move {
+            let net = ScriptedNet::new(move |_, stream| async move {
                 let Ok(mut peer) = H2Peer::accept(stream, Some(100)).await else { return };
                 let (first, second) = (peer.request().await.unwrap(), peer.request().await.unwrap());
                 match (after_head, length) {
@@ -124,7 +123,7 @@ async fn hazard_a_stream_reset_for_another_reason_is_an_error_and_harms_nobody_e
                     peer.answer(stream).await.unwrap();
                 }
             });
-            let client = client(&wire, PoolConfig::new(), &Recorder::default());
+            let client = client(&net, PoolConfig::new(), &Recorder::default());
             let post = async || client.post(URL).body("x").send().await?.text().await;
             let (one, other) = tokio::join!(post(), post());
             // Whichever was first.
@@ -135,14 +134,14 @@ async fn hazard_a_stream_reset_for_another_reason_is_an_error_and_harms_nobody_e
             assert!(error.to_string().contains("peer reset the stream"), "{error}");
             assert_eq!(fine.unwrap(), "ok");
             assert_eq!(get(&client).await.unwrap(), "ok");
-            assert_eq!((wire.connections(), client.pool_stats().leased), (1, 0), "code {code}");
+            assert_eq!((net.connections(), client.pool_stats().leased), (1, 0), "code {code}");
         }
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn hazard_a_kept_connection_that_ends_without_close_notify_costs_no_get() {
-    let wire = Wire::new(|number, stream| async move {
+    let net = ScriptedNet::new(|number, stream| async move {
         let Ok(mut peer) = H2Peer::accept(stream, Some(100)).await else { return };
         for served in 0.. {
             let Ok(stream) = peer.request().await else { return };
@@ -154,10 +153,10 @@ async fn hazard_a_kept_connection_that_ends_without_close_notify_costs_no_get() 
     });
     let resolver = FixedResolver::new().with("api.test", [v4(1)]);
     let builder = Client::builder().no_proxy().http2_prior_knowledge().resolver(resolver);
-    let client = builder.transport(CutWire(wire.clone())).build().unwrap();
+    let client = builder.transport(UncleanNet(net.clone())).build().unwrap();
     for connections in [1, 2, 2] {
         assert_eq!(get(&client).await.unwrap(), "ok");
-        assert_eq!(wire.connections(), connections);
+        assert_eq!(net.connections(), connections);
     }
 }
 
@@ -173,10 +172,10 @@ enum Away {
 }
 
 /// A peer that turns every request away, and how many it has seen.
-fn turning_away(how: Away) -> (Wire, Arc<AtomicUsize>) {
+fn turning_away(how: Away) -> (ScriptedNet, Arc<AtomicUsize>) {
     let requests = Arc::new(AtomicUsize::new(0));
     let seen = requests.clone();
-    let wire = Wire::new(move |_, stream| {
+    let net = ScriptedNet::new(move |_, stream| {
         let seen = seen.clone();
         async move {
             let Ok(mut peer) = H2Peer::accept(stream, Some(100)).await else { return };
@@ -193,12 +192,12 @@ fn turning_away(how: Away) -> (Wire, Arc<AtomicUsize>) {
             }
         }
     });
-    (wire, requests)
+    (net, requests)
 }
 
-fn retrying(wire: &Wire, policy: Option<RetryPolicy>) -> Client {
+fn retrying(net: &ScriptedNet, policy: Option<RetryPolicy>) -> Client {
     let resolver = FixedResolver::new().with("api.test", [v4(1)]);
-    let builder = Client::builder().no_proxy().http2_prior_knowledge().resolver(resolver).transport(wire.clone());
+    let builder = Client::builder().no_proxy().http2_prior_knowledge().resolver(resolver).transport(net.clone());
     policy.into_iter().fold(builder, |builder, policy| builder.retry(policy)).build().unwrap()
 }
 
@@ -206,12 +205,12 @@ fn retrying(wire: &Wire, policy: Option<RetryPolicy>) -> Client {
 async fn hazard_a_peer_that_turns_every_request_away_sees_six_of_a_call_in_a_second_at_least() {
     for how in [Away::Refuses, Away::SaysGoaway(NO_ERROR), Away::SaysGoaway(ENHANCE_YOUR_CALM), Away::Closes] {
         for policy in [None, Some(RetryPolicy::new()), Some(RetryPolicy::new().attempts(10))] {
-            let (wire, requests) = turning_away(how);
-            let client = retrying(&wire, policy);
+            let (net, requests) = turning_away(how);
+            let client = retrying(&net, policy);
             let start = Instant::now();
             let error = client.get(URL).send().await.unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Exchange, "{how:?}: {error}");
-            let (connections, requests) = (wire.connections(), requests.load(Ordering::SeqCst));
+            let (connections, requests) = (net.connections(), requests.load(Ordering::SeqCst));
             assert!(connections <= 6 && requests <= 6, "{how:?}: {requests} requests on {connections} connections");
             assert!((ms(1_000)..ms(30_000)).contains(&start.elapsed()), "{how:?}: {:?}", start.elapsed());
             assert_eq!(client.pool_stats().leased, 0);
@@ -222,8 +221,8 @@ async fn hazard_a_peer_that_turns_every_request_away_sees_six_of_a_call_in_a_sec
 #[tokio::test(start_paused = true)]
 async fn hazard_a_peer_that_turns_four_hundred_calls_away_sees_few_of_them_again() {
     for how in [Away::Refuses, Away::SaysGoaway(NO_ERROR), Away::SaysGoaway(ENHANCE_YOUR_CALM)] {
-        let (wire, requests) = turning_away(how);
-        let client = retrying(&wire, Some(RetryPolicy::new()));
+        let (net, requests) = turning_away(how);
+        let client = retrying(&net, Some(RetryPolicy::new()));
         let start = Instant::now();
         let answers = join_all((0..400).map(|_| get(&client))).await;
         assert!(answers.iter().all(Result::is_err));
@@ -239,7 +238,7 @@ async fn a_peer_that_asks_for_calm_and_gets_it_answers() {
     let start = Instant::now();
     let at = Arc::new(std::sync::Mutex::new(Vec::new()));
     let log = at.clone();
-    let wire = Wire::new(move |number, stream| {
+    let net = ScriptedNet::new(move |number, stream| {
         log.lock().unwrap().push(start.elapsed());
         async move {
             let Ok(mut peer) = H2Peer::accept(stream, Some(100)).await else { return };
@@ -252,7 +251,7 @@ async fn a_peer_that_asks_for_calm_and_gets_it_answers() {
         }
     });
     let recorder = Recorder::default();
-    let client = client(&wire, PoolConfig::new(), &recorder);
+    let client = client(&net, PoolConfig::new(), &recorder);
     for answer in join_all((0..10).map(|_| get(&client))).await {
         assert_eq!(answer.unwrap(), "ok");
     }

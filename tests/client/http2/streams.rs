@@ -9,8 +9,9 @@ use speeddial::{Body, ErrorKind, PoolConfig};
 use tokio::time::{Instant, sleep};
 
 use super::common::{URL, client, get, ms, service, slow_body};
-use support::h2_peer::{DATA, GOAWAY, H2Peer, HEADERS, RST_STREAM, WINDOW_UPDATE, Wire};
+use support::h2_peer::{DATA, GOAWAY, H2Peer, HEADERS, RST_STREAM, WINDOW_UPDATE};
 use support::recorder::Recorder;
+use support::scripted_net::ScriptedNet;
 
 #[tokio::test(start_paused = true)]
 async fn five_hundred_requests_share_five_connections_and_none_is_refused() {
@@ -21,9 +22,9 @@ async fn five_hundred_requests_share_five_connections_and_none_is_refused() {
     ] {
         let peak = Arc::new(AtomicUsize::new(0));
         let busy = peak.clone();
-        let wire = Wire::new(move |_, stream| service(stream, limit, busy.clone()));
+        let net = ScriptedNet::new(move |_, stream| service(stream, limit, busy.clone()));
         let recorder = Recorder::default();
-        let client = client(&wire, pool, &recorder);
+        let client = client(&net, pool, &recorder);
         let call = async || {
             let start = Instant::now();
             assert_eq!(get(&client).await.unwrap(), "ok");
@@ -32,13 +33,13 @@ async fn five_hundred_requests_share_five_connections_and_none_is_refused() {
         let mut took = join_all((0..500).map(|_| call())).await;
         took.sort();
         assert!(took[494] < ms(100), "p99 {:?}", took[494]);
-        assert_eq!(wire.connections(), connections);
+        assert_eq!(net.connections(), connections);
         assert_eq!(recorder.count(|event| matches!(event, Event::Retried { .. })), 0, "no stream was refused");
         assert!(peak.load(Ordering::SeqCst) <= 500 / connections);
         // Warm, it is the same again.
         let start = Instant::now();
         join_all((0..500).map(|_| call())).await;
-        assert_eq!((start.elapsed().as_millis(), wire.connections()), (50, connections));
+        assert_eq!((start.elapsed().as_millis(), net.connections()), (50, connections));
     }
 }
 
@@ -46,15 +47,15 @@ async fn five_hundred_requests_share_five_connections_and_none_is_refused() {
 async fn a_peer_that_takes_one_request_at_a_time_gets_one_at_a_time() {
     let peak = Arc::new(AtomicUsize::new(0));
     let busy = peak.clone();
-    let wire = Wire::new(move |_, stream| service(stream, Some(1), busy.clone()));
+    let net = ScriptedNet::new(move |_, stream| service(stream, Some(1), busy.clone()));
     let recorder = Recorder::default();
-    let client = client(&wire, PoolConfig::new(), &recorder);
+    let client = client(&net, PoolConfig::new(), &recorder);
     let start = Instant::now();
     for answer in join_all((0..40).map(|_| get(&client))).await {
         assert_eq!(answer.unwrap(), "ok");
     }
     // Four connections by default, ten requests on each.
-    assert_eq!((wire.connections(), peak.load(Ordering::SeqCst)), (4, 1));
+    assert_eq!((net.connections(), peak.load(Ordering::SeqCst)), (4, 1));
     assert_eq!(start.elapsed().as_millis(), 10 + 10 + 10 * 50);
     let streams = |event: &Event| matches!(event, Event::Queued { limit: Limit::Streams, .. });
     join_all((0..8).map(|_| get(&client))).await;
@@ -65,7 +66,7 @@ async fn a_peer_that_takes_one_request_at_a_time_gets_one_at_a_time() {
 async fn a_limit_that_changes_in_mid_flight_is_followed() {
     let most = Arc::new(AtomicUsize::new(0));
     let seen = most.clone();
-    let wire = Wire::new(move |_, stream| {
+    let net = ScriptedNet::new(move |_, stream| {
         let seen = seen.clone();
         async move {
             let mut peer = H2Peer::accept(stream, Some(10)).await.unwrap();
@@ -92,18 +93,18 @@ async fn a_limit_that_changes_in_mid_flight_is_followed() {
         }
     });
     let pool = PoolConfig::new().max_http2_connections_per_host(1);
-    let client = client(&wire, pool, &Recorder::default());
+    let client = client(&net, pool, &Recorder::default());
     for answer in join_all((0..20).map(|_| get(&client))).await {
         assert_eq!(answer.unwrap(), "ok");
     }
-    assert_eq!((wire.connections(), most.load(Ordering::SeqCst)), (1, 10));
+    assert_eq!((net.connections(), most.load(Ordering::SeqCst)), (1, 10));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_request_given_up_frees_its_seat_and_leaves_the_others_alone() {
     let resets = Arc::new(AtomicUsize::new(0));
     let counter = resets.clone();
-    let wire = Wire::new(move |_, stream| {
+    let net = ScriptedNet::new(move |_, stream| {
         let resets = counter.clone();
         async move {
             let Ok(mut peer) = H2Peer::accept(stream, Some(1)).await else { return };
@@ -118,15 +119,15 @@ async fn a_request_given_up_frees_its_seat_and_leaves_the_others_alone() {
             }
         }
     });
-    let client = client(&wire, PoolConfig::new().max_http2_connections_per_host(1), &Recorder::default());
+    let client = client(&net, PoolConfig::new().max_http2_connections_per_host(1), &Recorder::default());
     assert!(tokio::time::timeout(ms(100), get(&client)).await.is_err());
     assert_eq!(get(&client).await.unwrap(), "ok");
-    assert_eq!((wire.connections(), resets.load(Ordering::SeqCst), client.pool_stats().opened), (1, 1, 1));
+    assert_eq!((net.connections(), resets.load(Ordering::SeqCst), client.pool_stats().opened), (1, 1, 1));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_body_nobody_reads_frees_its_seat() {
-    let wire = Wire::new(|_, stream| async move {
+    let net = ScriptedNet::new(|_, stream| async move {
         let Ok(mut peer) = H2Peer::accept(stream, Some(1)).await else { return };
         while let Ok(frame) = peer.next().await {
             match frame.stream {
@@ -136,31 +137,31 @@ async fn a_body_nobody_reads_frees_its_seat() {
             }
         }
     });
-    let client = client(&wire, PoolConfig::new().max_http2_connections_per_host(1), &Recorder::default());
+    let client = client(&net, PoolConfig::new().max_http2_connections_per_host(1), &Recorder::default());
     drop(client.get(URL).send().await.unwrap());
     assert_eq!(get(&client).await.unwrap(), "ok");
-    assert_eq!((wire.connections(), client.pool_stats().closed), (1, 0));
+    assert_eq!((net.connections(), client.pool_stats().closed), (1, 0));
 }
 
 #[tokio::test(start_paused = true)]
 async fn hazard_a_peer_that_never_says_its_settings_is_sent_one_request_at_a_time() {
     use tokio::io::AsyncReadExt;
-    let wire = Wire::new(|_, mut stream| async move {
+    let net = ScriptedNet::new(|_, mut stream| async move {
         let mut sink = [0; 1024];
         while matches!(stream.read(&mut sink).await, Ok(1..)) {}
     });
-    let client = client(&wire, PoolConfig::new().wait_timeout(ms(500)), &Recorder::default());
+    let client = client(&net, PoolConfig::new().wait_timeout(ms(500)), &Recorder::default());
     let call = async || client.get(URL).timeout(ms(1_000)).send().await.unwrap_err();
     let errors = join_all((0..6).map(|_| call())).await;
     let timeouts = errors.iter().filter(|error| matches!(error.kind(), ErrorKind::Timeout(_))).count();
     let queued = errors.iter().filter(|error| error.kind() == ErrorKind::Pool).count();
-    assert_eq!((timeouts, queued, wire.connections()), (1, 5, 1), "{errors:?}");
+    assert_eq!((timeouts, queued, net.connections()), (1, 5, 1), "{errors:?}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn drain_waits_for_streams_in_flight_and_closes_every_socket() {
-    let wire = Wire::new(|_, stream| service(stream, Some(100), Arc::default()));
-    let client = client(&wire, PoolConfig::new(), &Recorder::default());
+    let net = ScriptedNet::new(|_, stream| service(stream, Some(100), Arc::default()));
+    let client = client(&net, PoolConfig::new(), &Recorder::default());
     let calls: Vec<_> = (0..500)
         .map(|_| {
             tokio::spawn({
@@ -180,13 +181,13 @@ async fn drain_waits_for_streams_in_flight_and_closes_every_socket() {
         (ErrorKind::Pool, "call api.test:80: the pool is being drained".into())
     );
     sleep(ms(1)).await;
-    assert_eq!((wire.open(), client.pool_stats().opened), (0, client.pool_stats().closed));
+    assert_eq!((net.open(), client.pool_stats().opened), (0, client.pool_stats().closed));
     client.drain().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn bodies_that_nobody_reads_do_not_hold_the_others_up() {
-    let wire = Wire::new(|_, stream| async move {
+    let net = ScriptedNet::new(|_, stream| async move {
         let Ok(mut peer) = H2Peer::accept(stream, Some(100)).await else { return };
         let mut streams = 0;
         while let Ok(stream) = peer.request().await {
@@ -202,7 +203,7 @@ async fn bodies_that_nobody_reads_do_not_hold_the_others_up() {
             }
         }
     });
-    let client = client(&wire, PoolConfig::new(), &Recorder::default());
+    let client = client(&net, PoolConfig::new(), &Recorder::default());
     let mut unread = Vec::new();
     for _ in 0..40 {
         unread.push(client.get(URL).send().await.unwrap());
@@ -211,12 +212,12 @@ async fn bodies_that_nobody_reads_do_not_hold_the_others_up() {
         let answer = tokio::time::timeout(ms(1_000), get(&client)).await.expect("not held up");
         assert_eq!(answer.unwrap(), "ok");
     }
-    assert_eq!(wire.connections(), 1);
+    assert_eq!(net.connections(), 1);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_body_that_the_peer_takes_slowly_is_sending_and_not_waiting() {
-    let wire = Wire::new(|_, stream| async move {
+    let net = ScriptedNet::new(|_, stream| async move {
         let Ok(mut peer) = H2Peer::accept(stream, Some(10)).await else { return };
         loop {
             let Ok(frame) = peer.next().await else { return };
@@ -232,7 +233,7 @@ async fn a_body_that_the_peer_takes_slowly_is_sending_and_not_waiting() {
             }
         }
     });
-    let client = client(&wire, PoolConfig::new(), &Recorder::default());
+    let client = client(&net, PoolConfig::new(), &Recorder::default());
     let response = client.post(URL).body(vec![0; 256 * 1024]).send().await.unwrap();
     let timings = response.timings();
     // What fits into the window at the end is handed over at once.
@@ -241,13 +242,13 @@ async fn a_body_that_the_peer_takes_slowly_is_sending_and_not_waiting() {
 
 #[tokio::test(start_paused = true)]
 async fn a_connection_is_one_task_but_for_bodies_on_their_way() {
-    let wire = Wire::new(|_, stream| async move {
+    let net = ScriptedNet::new(|_, stream| async move {
         let Ok(mut peer) = H2Peer::accept(stream, Some(100)).await else { return };
         let first = peer.request().await.unwrap();
         peer.answer(first).await.unwrap();
         while peer.next().await.is_ok() {}
     });
-    let client = client(&wire, PoolConfig::new(), &Recorder::default());
+    let client = client(&net, PoolConfig::new(), &Recorder::default());
     get(&client).await.unwrap();
     let tasks = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
     let alone = tasks();
@@ -269,7 +270,7 @@ async fn a_connection_is_one_task_but_for_bodies_on_their_way() {
 
 #[tokio::test(start_paused = true)]
 async fn a_body_that_panics_leaves_nobody_waiting() {
-    let wire = Wire::new(|number, stream| async move {
+    let net = ScriptedNet::new(|number, stream| async move {
         let Ok(mut peer) = H2Peer::accept(stream, Some(100)).await else { return };
         let mut answered = 0;
         while let Ok(stream) = peer.request().await {
@@ -280,7 +281,7 @@ async fn a_body_that_panics_leaves_nobody_waiting() {
             }
         }
     });
-    let client = client(&wire, PoolConfig::new(), &Recorder::default());
+    let client = client(&net, PoolConfig::new(), &Recorder::default());
     get(&client).await.unwrap();
     let bad = Body::wrap_stream(futures_util::stream::poll_fn(|_| -> std::task::Poll<Option<std::io::Result<&str>>> {
         panic!("a body of somebody's")
@@ -288,13 +289,13 @@ async fn a_body_that_panics_leaves_nobody_waiting() {
     // Both are taken in one turn, and what waits for the answer to the first is not polled yet.
     let both = async { tokio::join!(get(&client), client.post(URL).body(bad).send()) };
     let (got, posted) = tokio::time::timeout(ms(1_000), both).await.expect("nobody waits");
-    assert_eq!((got.unwrap().as_str(), wire.connections()), ("ok", 2), "made again");
+    assert_eq!((got.unwrap().as_str(), net.connections()), ("ok", 2), "made again");
     assert_eq!(posted.unwrap_err().kind(), ErrorKind::Exchange);
 }
 
 #[tokio::test(start_paused = true)]
 async fn hazard_streams_that_their_peer_does_not_let_end_hold_no_request_up() {
-    let wire = Wire::new(|_, stream| async move {
+    let net = ScriptedNet::new(|_, stream| async move {
         let Ok(mut peer) = H2Peer::accept(stream, Some(3)).await else { return };
         // Each request is answered by its head, and of bodies no more is taken than the first window.
         while let Ok(frame) = peer.next().await {
@@ -303,11 +304,11 @@ async fn hazard_streams_that_their_peer_does_not_let_end_hold_no_request_up() {
             }
         }
     });
-    let client = client(&wire, PoolConfig::new().max_connections_per_host(1), &Recorder::default());
+    let client = client(&net, PoolConfig::new().max_connections_per_host(1), &Recorder::default());
     let upload = || async { client.post(URL).body(vec![0; 1_000_000]).send().await.unwrap().text().await.unwrap() };
     assert_eq!(join_all((0..3).map(|_| upload())).await, ["ok"; 3]);
     sleep(ms(1_000)).await;
     let answer = client.get(URL).timeout(ms(20_000)).send().await;
     assert_eq!(answer.expect("it gets another connection").text().await.unwrap(), "ok");
-    assert_eq!(wire.connections(), 2);
+    assert_eq!(net.connections(), 2);
 }

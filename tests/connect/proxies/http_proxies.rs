@@ -17,7 +17,7 @@ use support::certs::Authority;
 use support::http_server::{HttpServer, describe};
 #[cfg(feature = "__tls")]
 use support::tls_server::TlsServer;
-use support::{full, ok_server, refusing};
+use support::{full, ok_server, read_request_head, refusing};
 
 /// Answers with the target it was asked for and what is in the headers for proxies.
 fn echo() -> HttpServer {
@@ -159,8 +159,7 @@ async fn scripted(answer: &'static [u8]) -> SocketAddr {
     tokio::spawn(async move {
         let mut kept = Vec::new();
         while let Ok((mut socket, _)) = listener.accept().await {
-            let mut head = Vec::new();
-            while !head.windows(4).any(|end| end == b"\r\n\r\n") && socket.read_buf(&mut head).await.unwrap() > 0 {}
+            read_request_head(&mut socket).await;
             let _ = socket.write_all(answer).await;
             if answer.is_empty() {
                 kept.push(socket);
@@ -203,11 +202,7 @@ async fn eager_proxy() -> SocketAddr {
     tokio::spawn(async move {
         while let Ok((mut socket, _)) = listener.accept().await {
             tokio::spawn(async move {
-                let mut head = Vec::new();
-                while !head.windows(4).any(|end| end == b"\r\n\r\n") {
-                    socket.read_buf(&mut head).await?;
-                }
-                let head = String::from_utf8_lossy(&head).into_owned();
+                let Some(head) = read_request_head(&mut socket).await else { return Ok(()) };
                 let Some(target) = head.strip_prefix("CONNECT ").and_then(|rest| rest.split(' ').next()) else {
                     return socket.write_all(b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\n\r\n").await;
                 };
@@ -277,11 +272,7 @@ async fn secret_proxy(config: Arc<rustls::ServerConfig>) -> SocketAddr {
             let acceptor = acceptor.clone();
             tokio::spawn(async move {
                 let mut stream = acceptor.accept(socket).await?;
-                let mut head = Vec::new();
-                while !head.windows(4).any(|end| end == b"\r\n\r\n") {
-                    stream.read_buf(&mut head).await?;
-                }
-                let head = String::from_utf8_lossy(&head).into_owned();
+                let head = read_request_head(&mut stream).await.ok_or(std::io::ErrorKind::UnexpectedEof)?;
                 let target = head.strip_prefix("CONNECT ").and_then(|rest| rest.split(' ').next()).unwrap_or_default();
                 let mut onward = TcpStream::connect(target).await?;
                 stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n").await?;
@@ -319,13 +310,10 @@ async fn a_proxy_that_is_spoken_to_by_tls_forwards_plain_requests_and_is_shown_c
     let acceptor = tokio_rustls::TlsAcceptor::from(authority.server(&["proxy.test"], &[]));
     tokio::spawn(async move {
         let mut stream = acceptor.accept(listener.accept().await?.0).await?;
-        let mut head = Vec::new();
-        while !head.ends_with(b"\r\n\r\n") {
-            stream.read_buf(&mut head).await?;
-        }
+        let head = read_request_head(&mut stream).await.ok_or(std::io::ErrorKind::UnexpectedEof)?;
         let answer = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", head.len());
         stream.write_all(answer.as_bytes()).await?;
-        stream.write_all(&head).await?;
+        stream.write_all(head.as_bytes()).await?;
         stream.flush().await
     });
     let proxy = Proxy::all(&format!("https://me:secret@proxy.test:{port}")).unwrap();

@@ -145,7 +145,7 @@ async fn hazard_connections_are_shared_only_between_requests_that_may_share_them
     assert!(get(&pinned, "api.test", server.address()).await.is_err());
     let named = builder(trusting(&one).server_name("unknown.test").unwrap()).build().unwrap();
     assert!(get(&named, "api.test", server.address()).await.is_err());
-    assert_eq!((server.accepted(), server.shaken()), (6, 3));
+    assert_eq!((server.accepted(), server.handshakes()), (6, 3));
 }
 
 #[tokio::test]

@@ -16,9 +16,9 @@ use tokio::net::TcpListener;
 
 use super::common::{ALPN, answer_over_tls, builder, get, params, trusting};
 use support::certs::Authority;
-use support::peer::Peer;
+use support::scripted_peer::ScriptedPeer;
 use support::tls_server::TlsServer;
-use support::v4;
+use support::{read_request_head, v4};
 
 #[tokio::test]
 async fn hazard_peers_that_speak_no_tls_stall_or_hang_up() {
@@ -216,8 +216,9 @@ async fn a_policy_repeats_handshakes_that_broke_and_none_that_were_refused() {
     let authority = Authority::new();
     let policy = || RetryPolicy::new().attempts(3).backoff(Duration::from_millis(1), Duration::from_millis(1));
     for stalls in [false, true] {
-        let peer =
-            Peer::start(move |_, mut socket| while stalls && socket.read(&mut [0; 1024]).is_ok_and(|n| n > 0) {});
+        let peer = ScriptedPeer::start(
+            move |_, mut socket| while stalls && socket.read(&mut [0; 1024]).is_ok_and(|n| n > 0) {},
+        );
         let builder = builder(trusting(&authority)).tls_timeout(Duration::from_millis(100)).retry(policy());
         let error = builder.build().unwrap().get(peer.url().replace("http:", "https:")).send().await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Tls, "{error}");
@@ -239,12 +240,7 @@ async fn hazard_an_answer_before_the_request_is_over_is_never_lost_over_tls() {
         for number in 0_usize.. {
             let Ok((socket, _)) = listener.accept().await else { return };
             let Ok(mut stream) = acceptor.accept(socket).await else { continue };
-            let mut head = Vec::new();
-            while !head.windows(4).any(|window| window == b"\r\n\r\n") {
-                if stream.read_buf(&mut head).await.unwrap_or(0) == 0 {
-                    break;
-                }
-            }
+            read_request_head(&mut stream).await;
             let _ = stream.write_all(b"HTTP/1.1 413 No\r\ncontent-length: 2\r\n\r\nno").await;
             let _ = stream.flush().await;
             if number % 2 == 0 {

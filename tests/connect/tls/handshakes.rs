@@ -70,7 +70,7 @@ async fn the_second_connection_resumes_the_session() {
         let facts = [first, second].map(|timings| timings.tls_facts().map(|facts| facts.resumed));
         assert_eq!(facts, [Some(false), Some(resumed)]);
     }
-    assert_eq!(server.shaken(), 4);
+    assert_eq!(server.handshakes(), 4);
 }
 
 #[tokio::test]

@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use speeddial::dns::{Answer, HickoryResolver, ResolveError, ResolveErrorKind};
 
-use support::evil_dns::{Asked, EvilDns, Packets, no_tcp, packet};
+use support::scripted_dns::{Packets, ReceivedQuery, ScriptedDns, no_tcp, packet};
 
 pub(super) type Outcome = Result<Answer, ResolveError>;
 
-pub(super) fn resolver(servers: &[&EvilDns]) -> HickoryResolver {
+pub(super) fn resolver(servers: &[&ScriptedDns]) -> HickoryResolver {
     let resolver = HickoryResolver::with_servers(servers.iter().map(|server| server.address()));
     resolver.with_try_timeout(Duration::from_millis(250))
 }
@@ -25,11 +25,11 @@ pub(super) fn kind(outcome: &Outcome) -> ResolveErrorKind {
     outcome.as_ref().expect_err("no answer").kind()
 }
 
-pub(super) fn honest() -> EvilDns {
-    EvilDns::start(|asked| packet(&asked.good(1, 60)), no_tcp)
+pub(super) fn honest() -> ScriptedDns {
+    ScriptedDns::start(|asked| packet(&asked.good(1, 60)), no_tcp)
 }
 
 /// A server that speaks by UDP alone.
-pub(super) fn by_udp(script: impl Fn(&Asked) -> Packets + Send + 'static) -> EvilDns {
-    EvilDns::start(script, no_tcp)
+pub(super) fn by_udp(script: impl Fn(&ReceivedQuery) -> Packets + Send + 'static) -> ScriptedDns {
+    ScriptedDns::start(script, no_tcp)
 }

@@ -8,7 +8,7 @@ use hickory_proto::op::ResponseCode;
 use speeddial::dns::{CachedResolver, Family, HickoryResolver, Resolve, ResolveErrorKind, Source};
 
 use super::common::{by_udp, honest, kind, resolver, told};
-use support::evil_dns::{Asked, EvilDns, bytes, framed, no_tcp, packet, send};
+use support::scripted_dns::{ReceivedQuery, ScriptedDns, bytes, framed, no_tcp, packet, send};
 
 // SERVFAIL, REFUSED, NOTIMP, FORMERR (with and without EDNS), odd rcodes, on the first server, on all: the next server is
 // asked; then an error within the budget; remembered 1 s to 30 s.
@@ -92,12 +92,12 @@ async fn hazard_one_family_fails_and_the_other_is_good() {
 
 #[tokio::test]
 async fn hazard_truncated_answers_and_what_tcp_does_then() {
-    let truncated = |asked: &Asked| {
+    let truncated = |asked: &ReceivedQuery| {
         let mut response = asked.good(66, 60);
         response.metadata.truncation = true;
         packet(&response)
     };
-    let by_tcp = |asked: &Asked, stream: &mut TcpStream| {
+    let by_tcp = |asked: &ReceivedQuery, stream: &mut TcpStream| {
         let whole = bytes(&asked.good(1, 60));
         match asked.label().as_str() {
             "works" => send(stream, &whole),
@@ -116,7 +116,7 @@ async fn hazard_truncated_answers_and_what_tcp_does_then() {
             _ => no_tcp(asked, stream),
         }
     };
-    let server = EvilDns::start(truncated, by_tcp);
+    let server = ScriptedDns::start(truncated, by_tcp);
     let resolver = resolver(&[&server]).with_total_timeout(Duration::from_secs(2));
     for label in ["works", "bytes"] {
         assert_eq!(told(&resolver.resolve(&format!("{label}.test"), Family::V4).await).0, [1], "{label}");

@@ -7,13 +7,13 @@ use hickory_proto::rr::RecordType;
 use speeddial::dns::{CachedResolver, Family, HickoryResolver, Resolve, ResolveErrorKind, Source};
 
 use super::common::{by_udp, honest, kind, resolver, told};
-use support::evil_dns::{Asked, EvilDns, From, Packets, bytes, name, packet, send};
+use support::scripted_dns::{Packets, ReceivedQuery, ScriptedDns, SentFrom, bytes, name, packet, send};
 
 // Wrong id, wrong question, wrong port, flood of forgeries, other letter case, response bit unset, no question: ignored; the
 // right answer that follows is used.
 
 /// The kinds of forgery: whatever they say of the name has the address 127.0.0.66.
-fn forgeries(asked: &Asked, round: u16) -> Packets {
+fn forgeries(asked: &ReceivedQuery, round: u16) -> Packets {
     let lie = || asked.good(66, 60);
     let with_id = |id: u16| {
         let mut message = lie();
@@ -30,7 +30,7 @@ fn forgeries(asked: &Asked, round: u16) -> Packets {
     two_questions.add_query(Query::query(name("b.test."), RecordType::A));
     let mut short_of_id = bytes(&lie());
     short_of_id.truncate(1);
-    let here = |packet: Vec<u8>| (packet, From::Here);
+    let here = |packet: Vec<u8>| (packet, SentFrom::ServerPort);
     vec![
         here(with_id(asked.id.wrapping_add(1 + round))),
         here(with_id(asked.id.swap_bytes().wrapping_add(u16::from(asked.id.swap_bytes() == asked.id)))),
@@ -42,7 +42,7 @@ fn forgeries(asked: &Asked, round: u16) -> Packets {
         here(bytes(&two_questions)),
         here(short_of_id),
         here(vec![]),
-        (bytes(&lie()), From::AnotherPort),
+        (bytes(&lie()), SentFrom::AnotherPort),
     ]
 }
 
@@ -76,7 +76,7 @@ async fn hazard_a_flood_of_10_000_forgeries() {
 
 #[tokio::test]
 async fn hazard_a_packet_that_is_no_response_is_not_an_answer() {
-    let server = EvilDns::start(
+    let server = ScriptedDns::start(
         |asked| {
             let mut query = asked.good(66, 60);
             query.metadata.message_type = MessageType::Query;
@@ -129,7 +129,7 @@ async fn hazard_records_for_other_names_in_any_section() {
 // Compression loops, cut records, wrong lengths, garbage: that answer fails, nothing else does.
 
 /// Answers whose header and question are right, and nothing else.
-fn broken(asked: &Asked) -> Vec<u8> {
+fn broken(asked: &ReceivedQuery) -> Vec<u8> {
     let whole = bytes(&asked.good(66, 60));
     let question = bytes(&asked.response()).len();
     let mut header = whole[..question].to_vec();
@@ -160,10 +160,10 @@ fn broken(asked: &Asked) -> Vec<u8> {
 #[tokio::test]
 async fn hazard_bytes_that_are_no_message() {
     let labels = ["itself", "forward", "cut", "header", "half", "long", "short", "label", "counts", "garbage"];
-    let server = EvilDns::start(
+    let server = ScriptedDns::start(
         |asked| match asked.label().as_str() {
             "good" => packet(&asked.good(1, 60)),
-            _ => vec![(broken(asked), From::Here)],
+            _ => vec![(broken(asked), SentFrom::ServerPort)],
         },
         |asked, stream| send(stream, &broken(asked)),
     );

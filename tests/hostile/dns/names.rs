@@ -6,7 +6,7 @@ use hickory_proto::op::ResponseCode;
 use speeddial::dns::{CachedResolver, Family, HickoryResolver, Resolve, ResolveErrorKind, Source};
 
 use super::common::{by_udp, honest, kind, resolver, told};
-use support::evil_dns::packet;
+use support::scripted_dns::packet;
 
 // Hosts file, search list, ndots 5, trailing dot, upper case, underscores, IDN, IP literals, `localhost`: as the platform
 // does; case-insensitive; no needless queries. (The hosts file and the search list have their tests beside their code.)

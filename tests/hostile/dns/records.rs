@@ -7,7 +7,7 @@ use hickory_proto::op::ResponseCode;
 use speeddial::dns::{CachedResolver, Family, Resolve, ResolveErrorKind, Source};
 
 use super::common::{by_udp, resolver, told};
-use support::evil_dns::{Asked, EvilDns, alias, bytes, name, packet, send, soa};
+use support::scripted_dns::{ReceivedQuery, ScriptedDns, alias, bytes, name, packet, send, soa};
 
 // CNAME chain, loop, dangling, out of order, NXDOMAIN at its end: followed or refused; shortest TTL counts.
 
@@ -153,7 +153,7 @@ async fn hazard_names_and_families_that_do_not_exist() {
 
 #[tokio::test]
 async fn hazard_a_thousand_addresses_and_useless_ones() {
-    let thousand = |asked: &Asked| {
+    let thousand = |asked: &ReceivedQuery| {
         let mut response = asked.response();
         for number in 0..1_000_u32 {
             let [.., high, low] = number.to_be_bytes();
@@ -162,7 +162,7 @@ async fn hazard_a_thousand_addresses_and_useless_ones() {
         }
         response
     };
-    let server = EvilDns::start(
+    let server = ScriptedDns::start(
         move |asked| {
             let mut truncated = asked.response();
             truncated.metadata.truncation = true;
