@@ -107,7 +107,7 @@ fn no_time_is_forgotten() {
 }
 
 #[test]
-fn no_time_is_forgotten_under_any_of_many_schedules() {
+fn no_time_is_lost_under_any_of_many_schedules() {
     shuttle::check_random(no_time_is_forgotten, 20_000);
     shuttle::check_pct(no_time_is_forgotten, 5_000, 3);
 }

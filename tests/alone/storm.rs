@@ -45,7 +45,7 @@ async fn eventually(what: &str, done: impl Fn() -> bool) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn hazard_a_hundred_thousand_requests_dropped_at_a_random_await_lose_nothing() {
+async fn hazard_a_hundred_thousand_requests_dropped_at_a_random_await_leak_nothing() {
     // One after the other, since descriptors and tasks are counted.
     storm(false).await;
     storm(true).await;

@@ -75,7 +75,7 @@ async fn the_host_header_is_the_urls_unless_one_is_given() {
 }
 
 #[tokio::test]
-async fn a_body_comes_in_chunks_and_its_connection_serves_again() {
+async fn a_body_is_read_in_chunks_and_its_connection_is_reused() {
     let big = vec![7; 1_000_000];
     let body = big.clone();
     let server = HttpServer::start(move |_| {
@@ -111,7 +111,7 @@ async fn a_response_dropped_unread_closes_its_connection_and_the_next_call_works
 }
 
 #[tokio::test]
-async fn an_error_status_is_a_response_until_it_is_asked_for() {
+async fn an_error_status_is_an_error_only_by_error_for_status() {
     let server = HttpServer::start(|_| async {
         let mut response = hyper::Response::new(full("no"));
         *response.status_mut() = StatusCode::NOT_FOUND;
@@ -127,7 +127,7 @@ async fn an_error_status_is_a_response_until_it_is_asked_for() {
 }
 
 #[tokio::test]
-async fn many_calls_at_once_share_a_limit() {
+async fn many_calls_at_once_keep_the_connection_limit() {
     let server = ok_server();
     let url = format!("http://{}/", server.address());
     let pool = speeddial::PoolConfig::new().max_connections_per_host(4);
@@ -151,7 +151,7 @@ async fn one_call_at_a_time_uses_one_connection() {
 }
 
 #[tokio::test]
-async fn a_timeout_says_what_it_was_waiting_for_and_the_client_goes_on() {
+async fn a_timeout_names_its_phase_and_the_client_goes_on() {
     let server = HttpServer::start(|request| async move {
         if request.uri().path() == "/slow" {
             std::future::pending::<()>().await;
@@ -213,7 +213,7 @@ fn block_on<F: Future>(future: F) -> F::Output {
 }
 
 #[test]
-fn outside_of_a_runtime_a_call_says_what_is_missing_and_a_body_can_be_read() {
+fn without_a_runtime_a_call_fails_clearly_and_a_body_can_still_be_read() {
     let server = HttpServer::start(|_| async { hyper::Response::new(full("a".repeat(1 << 20))) }).unwrap();
     let url = format!("http://{}/", server.address());
     let client = Client::new();

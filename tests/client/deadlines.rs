@@ -16,7 +16,7 @@ use support::v4;
 const PATHS: [&str; 9] = ["ok", "slow", "early", "to/3", "away", "later", "stale", "die", "never"];
 
 #[tokio::test(start_paused = true)]
-async fn hazard_ten_thousand_calls_with_random_deadlines_end_by_them_and_name_the_phase() {
+async fn hazard_ten_thousand_calls_with_random_deadlines_end_in_time_and_name_the_phase() {
     let mut names = FixedResolver::new().with("mixed.test", [v4(3), v4(4), v4(1)]);
     for (host, last) in [("a.test", 1), ("b.test", 2), ("refused.test", 3), ("silent.test", 4), ("tired.test", 5)] {
         names = names.with(host, [v4(last)]);
@@ -97,7 +97,7 @@ async fn hazard_ten_thousand_calls_with_random_deadlines_end_by_them_and_name_th
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_connection_that_comes_when_the_deadline_has_passed_is_not_used() {
+async fn a_connection_that_arrives_after_the_deadline_is_not_used() {
     let seen = Recorder::default();
     let net = FakeNet::new([(v4(1), Host::Serves { connect: 0, think: 0, body: 0 })]);
     let names = FixedResolver::new().with("a.test", [v4(1)]);

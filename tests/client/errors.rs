@@ -35,19 +35,19 @@ fn check(error: &Error, kind: ErrorKind, message: &str) {
 }
 
 #[tokio::test]
-async fn an_unparsable_url() {
+async fn an_unparsable_url_is_a_request_error() {
     let error = fails(&Client::new(), "http//nowhere").await;
     check(&error, ErrorKind::Request, "`http//nowhere` is not a URL: relative URL without a base");
 }
 
 #[tokio::test]
-async fn an_unknown_scheme() {
+async fn an_unknown_scheme_is_a_request_error() {
     let error = fails(&Client::new(), "gopher://host/1").await;
     check(&error, ErrorKind::Request, "cannot send to `gopher://host/1`: unknown scheme `gopher`");
 }
 
 #[tokio::test]
-async fn a_name_that_does_not_exist() {
+async fn a_name_that_does_not_exist_is_a_resolve_error() {
     let dns = DnsServer::start(zone).unwrap();
     let client = Client::builder().resolver(HickoryResolver::with_servers([dns.address()])).build().unwrap();
     let error = fails(&client, "http://nowhere.test/").await;
@@ -59,7 +59,7 @@ async fn a_name_that_does_not_exist() {
 }
 
 #[tokio::test]
-async fn a_name_whose_server_fails_is_not_a_name_that_does_not_exist() {
+async fn a_failed_dns_server_is_not_reported_as_a_name_that_does_not_exist() {
     let dns = DnsServer::start(zone).unwrap();
     let client = Client::builder().resolver(HickoryResolver::with_servers([dns.address()])).build().unwrap();
     let error = fails(&client, "http://fails.test/").await;
@@ -68,7 +68,7 @@ async fn a_name_whose_server_fails_is_not_a_name_that_does_not_exist() {
 }
 
 #[tokio::test]
-async fn a_refused_port() {
+async fn a_refused_port_is_a_connect_error() {
     let (_kept, closed) = refusing();
     let error = fails(&Client::new(), &format!("http://{closed}/")).await;
     check(&error, ErrorKind::Connect, &format!("connect to {closed}: 127.0.0.1: connection refused"));
@@ -77,7 +77,7 @@ async fn a_refused_port() {
 }
 
 #[tokio::test]
-async fn several_addresses_that_refuse_are_all_counted() {
+async fn several_addresses_that_refuse_are_all_listed() {
     let (_kept, closed) = refusing();
     let addresses = ["127.0.0.1", "127.0.0.2", "127.0.0.3"].map(|ip| ip.parse().unwrap());
     let client = Client::builder().resolver(FixedResolver::new().with("api.test", addresses)).build().unwrap();
@@ -94,7 +94,7 @@ async fn several_addresses_that_refuse_are_all_counted() {
 }
 
 #[tokio::test]
-async fn a_server_that_closes_without_a_word() {
+async fn a_close_before_any_response_is_an_exchange_error() {
     let peer = ScriptedPeer::start(|_, mut socket| {
         read_head(&mut socket);
     });
@@ -112,7 +112,7 @@ async fn a_server_that_closes_without_a_word() {
 }
 
 #[tokio::test]
-async fn a_server_that_sends_garbage() {
+async fn garbage_instead_of_a_response_is_an_exchange_error() {
     let peer = ScriptedPeer::start(|_, mut socket| {
         read_head(&mut socket);
         let _ = socket.write_all(b"220 mail.test ESMTP\r\n\r\n");
@@ -123,7 +123,7 @@ async fn a_server_that_sends_garbage() {
 }
 
 #[tokio::test]
-async fn a_server_that_sends_half_a_head() {
+async fn a_close_in_the_middle_of_the_head_is_an_exchange_error() {
     let peer = ScriptedPeer::start(|_, mut socket| {
         read_head(&mut socket);
         let _ = socket.write_all(b"HTTP/1.1 200 OK\r\ncontent-le");
@@ -134,7 +134,7 @@ async fn a_server_that_sends_half_a_head() {
 }
 
 #[tokio::test]
-async fn a_server_that_sends_half_a_body() {
+async fn a_close_in_the_middle_of_the_body_is_a_body_error() {
     let peer = ScriptedPeer::start(|_, mut socket| {
         read_head(&mut socket);
         let _ = socket.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nhalf");
@@ -166,7 +166,7 @@ async fn after_each_failure_the_same_client_works() {
 }
 
 #[tokio::test]
-async fn a_get_survives_a_connection_closed_behind_its_back_and_a_post_is_not_doubled() {
+async fn after_a_silent_close_a_get_is_resent_and_a_post_is_not() {
     // The first connection answers once, reads the next request and closes; the others behave.
     let requests = Arc::new(AtomicUsize::new(0));
     let seen = requests.clone();
@@ -197,7 +197,7 @@ async fn a_get_survives_a_connection_closed_behind_its_back_and_a_post_is_not_do
 }
 
 #[tokio::test]
-async fn a_get_finds_a_new_connection_when_all_that_are_idle_have_gone_stale() {
+async fn a_get_gets_a_new_connection_when_all_idle_ones_are_stale() {
     // Each of the first connections answers one request, reads another one and closes.
     const STALE: usize = 6;
     let (together, peers) = (Arc::new(Barrier::new(STALE)), Arc::new(AtomicUsize::new(0)));
@@ -224,7 +224,7 @@ async fn a_get_finds_a_new_connection_when_all_that_are_idle_have_gone_stale() {
 }
 
 #[tokio::test]
-async fn limits_that_let_nothing_through_are_refused() {
+async fn a_limit_of_zero_connections_is_refused() {
     let pool = speeddial::PoolConfig::new().max_connections_per_host(0);
     let error = Client::builder().pool(pool).build().unwrap_err();
     let message = "build a client: max_connections_per_host must not be 0, or no request could ever be sent";
@@ -232,7 +232,7 @@ async fn limits_that_let_nothing_through_are_refused() {
 }
 
 #[tokio::test]
-async fn a_name_whose_addresses_have_no_peer() {
+async fn a_name_with_only_unusable_addresses_is_a_connect_error() {
     let resolver = FixedResolver::new().with("api.test", ["0.0.0.0", "224.0.0.1"].map(|ip| ip.parse().unwrap()));
     let client = Client::builder().resolver(resolver).build().unwrap();
     let error = fails(&client, "http://api.test:1/").await;
@@ -240,13 +240,13 @@ async fn a_name_whose_addresses_have_no_peer() {
 }
 
 #[test]
-fn a_client_that_could_read_no_response_is_refused() {
+fn a_limit_of_zero_response_headers_is_refused() {
     let error = Client::builder().max_response_headers(0).build().unwrap_err();
     assert!(error.is_builder() && error.to_string().contains("max_response_headers must not be 0"), "{error}");
 }
 
 #[test]
-fn a_builder_says_what_was_wrong_first() {
+fn a_builder_reports_its_first_error() {
     let error = Client::builder().base_url("no url").user_agent("a\nb").build().unwrap_err();
     check(&error, ErrorKind::Request, "`no url` is not a URL: relative URL without a base");
     let error = Client::builder().user_agent("a\nb").base_url("no url").build().unwrap_err();

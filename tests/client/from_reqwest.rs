@@ -240,7 +240,7 @@ uses!(with_reqwest, reqwest);
 uses!(with_speeddial, speeddial);
 
 #[tokio::test]
-async fn common_uses_run_with_either_name() {
+async fn common_uses_of_reqwest_run_with_either_crate() {
     let server = server();
     let (_kept, closed) = refusing();
     let (url, nobody) = (format!("http://{}/", server.address()), format!("http://{closed}/"));

@@ -45,7 +45,7 @@ async fn hyper_utils_client_goes_through_the_connector() {
 }
 
 #[tokio::test]
-async fn hyper_utils_client_speaks_http2_where_the_connector_found_it() {
+async fn hyper_utils_client_uses_http2_when_the_connector_negotiated_it() {
     let authority = Authority::new();
     for (alpn, version) in [(&["h2"][..], "HTTP/2.0"), (&["http/1.1"][..], "HTTP/1.1")] {
         let server = TlsServer::start(authority.server(&["api.test"], alpn)).await;
@@ -136,7 +136,7 @@ async fn is_heard(port: u16, builder: speeddial::ClientBuilder) -> bool {
 }
 
 #[tokio::test]
-async fn tonic_goes_through_the_connector_over_tls_where_http2_is_all_that_is_offered() {
+async fn tonic_goes_through_the_connector_over_tls_when_http2_is_negotiated() {
     let (authority, port) = (Authority::new(), grpc().await);
     let tls = || TlsConfig::new().add_root_der(authority.certificate().to_vec()).only_added_roots();
     let builder = || Client::builder().no_proxy().dns_cache(cache()).tls(tls());

@@ -179,7 +179,7 @@ async fn hazard_hostile_locations_are_refused_with_their_reason_and_the_client_g
 }
 
 #[tokio::test]
-async fn hazard_loops_end_and_are_named() {
+async fn hazard_redirect_loops_end_and_are_named() {
     let servers = Servers::start(1);
     let client = builder().build().unwrap();
     let home = servers.url("a.test", 0);
@@ -197,7 +197,7 @@ async fn hazard_loops_end_and_are_named() {
 }
 
 #[tokio::test]
-async fn policies_decide() {
+async fn redirect_policies_decide() {
     let servers = Servers::start(2);
     let (here, there) = (servers.url("a.test", 0), servers.url("b.test", 1));
     let away = chain(302, &[here.clone(), there.clone()]);
@@ -215,7 +215,7 @@ async fn policies_decide() {
 }
 
 #[tokio::test]
-async fn a_limit_of_one_connection_does_not_deadlock_and_bodies_nobody_reads_are_no_hindrance() {
+async fn redirects_with_one_connection_do_not_deadlock_on_unread_bodies() {
     for length in [0, 4, 100_000, 10_000_000] {
         let server = HttpServer::start(move |request| async move {
             let to = request.uri().path().trim_start_matches('/').parse::<u32>().unwrap_or(0);
@@ -295,7 +295,7 @@ async fn hazard_credentials_in_a_location_are_not_sent_and_those_of_a_url_stay_w
 }
 
 #[tokio::test]
-async fn a_stream_that_was_asked_about_and_not_wanted_goes_along_with_a_redirect() {
+async fn a_stream_that_expect_continue_held_back_is_sent_to_the_redirects_target() {
     use std::io::{Read, Write};
 
     use support::scripted_peer::{ScriptedPeer, read_head};

@@ -36,7 +36,7 @@ async fn text(request: speeddial::RequestBuilder) -> String {
 }
 
 #[tokio::test]
-async fn credentials_are_sent_and_shown_to_nobody() {
+async fn credentials_are_sent_and_never_shown() {
     let server = echo();
     let url = format!("http://{}/", server.address());
     let client = Client::builder().no_proxy().build().unwrap();
@@ -53,7 +53,7 @@ async fn credentials_are_sent_and_shown_to_nobody() {
 }
 
 #[tokio::test]
-async fn default_headers_are_there_unless_the_request_has_its_own() {
+async fn default_headers_are_sent_unless_the_request_has_its_own() {
     let server = echo();
     let url = format!("http://{}/", server.address());
     let mut headers = HeaderMap::new();
@@ -69,7 +69,7 @@ async fn default_headers_are_there_unless_the_request_has_its_own() {
 
 #[cfg(all(feature = "query", feature = "form", feature = "json"))]
 #[tokio::test]
-async fn queries_forms_and_json_are_written_as_they_should_be() {
+async fn queries_forms_and_json_are_encoded() {
     let server = echo();
     let url = format!("http://{}/", server.address());
     let client = Client::builder().no_proxy().build().unwrap();
@@ -89,7 +89,7 @@ async fn queries_forms_and_json_are_written_as_they_should_be() {
 
 #[cfg(feature = "json")]
 #[tokio::test]
-async fn json_that_is_not_what_was_asked_for_says_where_and_what_it_is() {
+async fn a_json_error_shows_the_position_and_the_start_of_the_body() {
     let server = HttpServer::start(|request| async move {
         let long = format!("[{}]", vec!["\"item\""; 1_000].join(","));
         hyper::Response::new(full(match request.uri().path() {
@@ -129,7 +129,7 @@ fn in_memory() -> ClientBuilder {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_says_nothing_is_not_waited_for_for_ever() {
+async fn the_headers_timeout_ends_the_wait_for_a_silent_server() {
     let client = in_memory().headers_timeout(Duration::from_millis(100)).build().unwrap();
     let error = client.get("http://a.test/never").send().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Timeout(Phase::Wait));
@@ -145,7 +145,7 @@ async fn a_server_that_says_nothing_is_not_waited_for_for_ever() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_body_that_stops_is_not_waited_for_for_ever() {
+async fn the_body_idle_timeout_ends_the_wait_for_a_stalled_body() {
     let client = in_memory().body_idle_timeout(Duration::from_millis(5)).build().unwrap();
     let error = client.get("http://a.test/ok").send().await.unwrap().bytes().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Timeout(Phase::Receive));
@@ -162,7 +162,7 @@ async fn a_body_that_stops_is_not_waited_for_for_ever() {
 }
 
 #[tokio::test]
-async fn credentials_in_a_url_are_sent_as_basic_authorization_and_shown_nowhere() {
+async fn credentials_in_a_url_are_sent_as_basic_authorization_and_never_shown() {
     let server = echo();
     let url = |credentials: &str| format!("http://{credentials}@{}/v1/", server.address());
     let seen = Recorder::default();
@@ -190,7 +190,7 @@ async fn credentials_in_a_url_are_sent_as_basic_authorization_and_shown_nowhere(
 }
 
 #[tokio::test]
-async fn an_authorization_of_the_requests_own_comes_before_the_urls_and_that_before_the_clients() {
+async fn the_requests_authorization_precedes_the_urls_and_the_urls_the_clients() {
     let server = echo();
     let url = format!("http://me:secret@{}/", server.address());
     let defaults = HeaderMap::from_iter([(speeddial::header::AUTHORIZATION, HeaderValue::from_static("default"))]);
@@ -210,7 +210,7 @@ async fn an_authorization_of_the_requests_own_comes_before_the_urls_and_that_bef
 }
 
 #[tokio::test]
-async fn credentials_of_the_base_are_for_what_is_relative_to_it() {
+async fn credentials_of_the_base_url_are_sent_only_for_relative_urls() {
     let (server, other) = (echo(), echo());
     let base = format!("http://me:secret@{}/v1/", server.address());
     let client = Client::builder().no_proxy().base_url(base).build().unwrap();
@@ -223,7 +223,7 @@ async fn credentials_of_the_base_are_for_what_is_relative_to_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn headers_are_taken_up_to_a_limit() {
+async fn response_headers_are_accepted_up_to_a_limit() {
     let net = ScriptedNet::new(|_, mut stream| async move {
         read_request_head(&mut stream).await;
         let headers: String = (0..400).map(|number| format!("x-{number}: 1\r\n")).collect();

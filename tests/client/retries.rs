@@ -67,7 +67,7 @@ fn builder(transport: impl Transport) -> ClientBuilder {
 const URL: &str = "http://a.test/x";
 
 #[tokio::test(start_paused = true)]
-async fn a_busy_server_is_asked_again_with_growing_waits() {
+async fn a_503_is_retried_with_growing_backoffs() {
     for _ in 0..50 {
         let (net, seen) = server(&[BUSY, BUSY, OK]);
         let recorder = Recorder::default();
@@ -90,7 +90,7 @@ async fn a_busy_server_is_asked_again_with_growing_waits() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_last_answer_is_the_calls_and_without_a_policy_the_first() {
+async fn the_last_response_is_returned_and_without_a_policy_the_first() {
     let (net, seen) = server(&[BUSY]);
     let client = builder(net).retry(RetryPolicy::new().attempts(4)).build().unwrap();
     let response = client.get(URL).send().await.unwrap();
@@ -102,7 +102,7 @@ async fn the_last_answer_is_the_calls_and_without_a_policy_the_first() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_not_idempotent_is_made_once_unless_it_has_a_key() {
+async fn a_request_that_is_not_idempotent_is_retried_only_with_an_idempotency_key() {
     let attempts = async |method: Method, key: bool, body: Body| {
         let (net, seen) = server(&[BUSY, OK]);
         let client = builder(net).retry(RetryPolicy::new()).build().unwrap();
@@ -136,7 +136,7 @@ async fn hazard_a_kept_connection_that_ends_without_close_notify_costs_no_get() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_key_makes_a_post_safe_on_a_kept_connection_too() {
+async fn an_idempotency_key_makes_a_post_safe_to_resend() {
     for (key, requests) in [(false, 2), (true, 3)] {
         let (net, seen) = server(&[OK, "", OK]);
         let client = builder(net).build().unwrap();
@@ -149,7 +149,7 @@ async fn a_key_makes_a_post_safe_on_a_kept_connection_too() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_is_left_alone_for_as_long_as_it_says() {
+async fn retry_after_is_honoured_within_the_deadline() {
     let (net, seen) = server(&[IN_2_S, OK]);
     let client = builder(net).retry(RetryPolicy::new()).build().unwrap();
     assert_eq!(client.get(URL).send().await.unwrap().status().as_u16(), 200);
@@ -166,7 +166,7 @@ async fn a_server_is_left_alone_for_as_long_as_it_says() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn connections_that_fail_are_tried_again_and_certain_failures_are_not() {
+async fn connect_failures_are_retried_and_permanent_failures_are_not() {
     let recorder = Recorder::default();
     let client = builder(NetByPath::default()).retry(RetryPolicy::new()).observer(recorder.clone()).build().unwrap();
     let attempts = |recorder: &Recorder| recorder.count(|event| matches!(event, Event::AttemptStart { .. }));
@@ -190,7 +190,7 @@ async fn connections_that_fail_are_tried_again_and_certain_failures_are_not() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_outage_makes_no_storm() {
+async fn the_retry_budget_limits_the_requests_of_an_outage() {
     let (net, seen) = server(&[BUSY]);
     let client = builder(net).retry(RetryPolicy::new().attempts(5)).build().unwrap();
     join_all((0..1_000).map(|_| async { client.get(URL).send().await.unwrap().bytes().await.unwrap() })).await;
@@ -199,7 +199,7 @@ async fn an_outage_makes_no_storm() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_given_up_while_it_waits_for_its_next_attempt_leaves_nothing() {
+async fn a_call_dropped_during_its_backoff_leaks_nothing() {
     let (net, _) = server(&[IN_2_S]);
     let client = builder(net).retry(RetryPolicy::new()).build().unwrap();
     assert!(tokio::time::timeout(ms(500), client.get(URL).send()).await.is_err());
@@ -208,7 +208,7 @@ async fn a_call_given_up_while_it_waits_for_its_next_attempt_leaves_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_time_limit_says_what_ate_the_time_and_what_was_left() {
+async fn a_timeout_error_shows_the_time_per_phase_and_the_time_left() {
     let client = builder(NetByPath::default()).timeout(ms(2_000)).build().unwrap();
     let told = |error: speeddial::Error| (error.kind(), error.to_string(), error.remaining());
     let get = |url: &str| client.get(url);
@@ -240,7 +240,7 @@ async fn a_time_limit_says_what_ate_the_time_and_what_was_left() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_request_may_be_less_patient_in_the_queue_than_the_pool() {
+async fn a_request_can_have_a_shorter_queue_timeout_than_the_pool() {
     let pool = PoolConfig::new().max_connections_per_host(1).wait_timeout(ms(10_000));
     let client = builder(NetByPath::default()).pool(pool).build().unwrap();
     let first = client.get("http://a.test/never").headers_timeout(ms(1_000));
@@ -272,7 +272,7 @@ impl Transport for Nowhere {
 }
 
 #[tokio::test(start_paused = true)]
-async fn queries_are_hidden_by_choice() {
+async fn hide_queries_removes_the_query_from_errors_and_events() {
     let shown = async |hidden: bool| {
         let recorder = Recorder::default();
         let mut builder = builder(Nowhere).timeout(ms(10)).observer(recorder.clone());
@@ -294,7 +294,7 @@ async fn queries_are_hidden_by_choice() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_wait_for_another_attempt_is_no_wait_in_the_pool_and_a_drain_lets_it_end() {
+async fn a_backoff_does_not_count_as_queue_time_and_drain_waits_for_it() {
     let (net, seen) = server(&[IN_2_S, OK]);
     let pool = PoolConfig::new().max_connections_per_host(1).wait_timeout(ms(500));
     let client = builder(net).pool(pool).retry(RetryPolicy::new()).build().unwrap();
@@ -319,7 +319,7 @@ async fn the_wait_for_another_attempt_is_no_wait_in_the_pool_and_a_drain_lets_it
 }
 
 #[tokio::test(start_paused = true)]
-async fn hazard_a_408_on_a_connection_that_stays_open_is_the_services_own_word() {
+async fn hazard_a_408_on_a_connection_that_stays_open_is_a_response() {
     const SLOW: &str = "HTTP/1.1 408 Too Slow\r\ncontent-length: 0\r\n\r\n";
     let (net, seen) = server(&[OK, SLOW, OK]);
     let client = builder(net).build().unwrap();
@@ -330,7 +330,7 @@ async fn hazard_a_408_on_a_connection_that_stays_open_is_the_services_own_word()
 }
 
 #[tokio::test(start_paused = true)]
-async fn expect_stays_behind_with_its_body() {
+async fn a_redirect_that_drops_the_body_drops_expect_as_well() {
     const SEE_OTHER: &str = "HTTP/1.1 303 See\r\nlocation: /y\r\ncontent-length: 0\r\n\r\n";
     let seen = Arc::new(Mutex::new(Vec::new()));
     let log = seen.clone();
@@ -353,7 +353,7 @@ async fn expect_stays_behind_with_its_body() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn hazard_a_server_that_accepts_and_closes_is_dialled_twice_and_for_a_policy_as_often_as_that_says() {
+async fn hazard_a_server_that_accepts_and_closes_is_dialled_twice_or_as_often_as_the_policy_allows() {
     for (attempts, most) in [(1, 2), (3, 3), (5, 5)] {
         for method in [Method::GET, Method::POST] {
             let net = ScriptedNet::new(|_, stream| async move { drop(stream) });
@@ -366,7 +366,7 @@ async fn hazard_a_server_that_accepts_and_closes_is_dialled_twice_and_for_a_poli
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_budget_means_what_it_says_at_low_rates_too() {
+async fn the_retry_budget_holds_at_low_rates() {
     let (net, seen) = server(&[BUSY]);
     let client = builder(net).retry(RetryPolicy::new()).build().unwrap();
     for _ in 0..24 {
@@ -378,7 +378,7 @@ async fn the_budget_means_what_it_says_at_low_rates_too() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stream_that_was_asked_about_is_resent_when_a_kept_connection_closes_instead_of_an_answer() {
+async fn a_stream_that_expect_continue_held_back_is_resent_after_a_silent_close() {
     let got = Arc::new(Mutex::new(Vec::new()));
     let log = got.clone();
     let net = ScriptedNet::new(move |number, mut stream| {

@@ -14,7 +14,7 @@ use support::http_server::HttpServer;
 use support::ok_server;
 
 #[tokio::test]
-async fn tonic_has_the_client_as_its_channel_with_trailers_both_ways() {
+async fn tonic_uses_the_client_as_its_channel_with_trailers() {
     let port = grpc().await;
     let resolver = FixedResolver::new().with("api.test", [[127, 0, 0, 1].into()]);
     let client = Client::builder().resolver(resolver).no_proxy().http2_prior_knowledge().build().unwrap();
@@ -46,7 +46,7 @@ where
 }
 
 #[tokio::test]
-async fn requests_of_any_body_are_answered() {
+async fn the_service_accepts_any_body() {
     let server = HttpServer::start(|request: hyper::Request<hyper::body::Incoming>| async move {
         hyper::Response::new(full(request.into_body().collect().await.unwrap().to_bytes()))
     })
@@ -109,7 +109,7 @@ where
 }
 
 #[tokio::test]
-async fn layers_are_around_the_whole_client_the_last_one_outermost() {
+async fn layers_wrap_the_whole_client_and_the_last_one_is_outermost() {
     let server = HttpServer::start(|request: hyper::Request<hyper::body::Incoming>| async move {
         let words: Vec<_> = request.headers().get_all("x-word").iter().map(|word| word.to_str().unwrap()).collect();
         let mut response = hyper::Response::new(full(words.join(" ")));
@@ -132,7 +132,7 @@ async fn layers_are_around_the_whole_client_the_last_one_outermost() {
 }
 
 #[tokio::test]
-async fn a_layers_own_error_and_answer_are_told_from_the_clients() {
+async fn errors_and_responses_of_a_layer_are_distinct_from_the_clients() {
     let server = ok_server();
     let url = format!("http://{}/", server.address());
     let refuses = tower::layer::layer_fn(|inner: speeddial::ClientService| {
@@ -173,7 +173,7 @@ async fn a_layers_own_error_and_answer_are_told_from_the_clients() {
 }
 
 #[tokio::test]
-async fn errors_are_the_same_within_layers() {
+async fn errors_keep_their_details_within_layers() {
     let server = HttpServer::start(|request: hyper::Request<hyper::body::Incoming>| async move {
         match request.uri().path() {
             "/late" => {
@@ -197,7 +197,7 @@ async fn errors_are_the_same_within_layers() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_layers_timeout_is_a_timeout() {
+async fn a_timeout_of_a_layer_is_a_timeout_error() {
     let silent = tower::layer::layer_fn(|_: speeddial::ClientService| {
         tower::service_fn(|_: http::Request<Body>| {
             std::future::pending::<Result<http::Response<Body>, std::convert::Infallible>>()

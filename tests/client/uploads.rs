@@ -93,7 +93,7 @@ fn bodies() -> [Body; 3] {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_slow_upload_may_take_longer_than_every_default() {
+async fn a_slow_upload_may_take_longer_than_every_default_timeout() {
     for (http2, early) in [(false, false), (false, true), (true, false), (true, true)] {
         let net = server(Reads { http2, pause: seconds(10), think: seconds(100), early });
         for body in bodies() {
@@ -107,7 +107,7 @@ async fn a_slow_upload_may_take_longer_than_every_default() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_limit_for_headers_runs_from_the_last_byte_sent() {
+async fn the_headers_timeout_starts_with_the_last_byte_sent() {
     for http2 in [false, true] {
         // What is on its way when the last byte was sent takes 2 s to be read, the whole more than 9 s.
         for (think, is_answered) in [(1, true), (8, false)] {
@@ -130,7 +130,7 @@ async fn the_limit_for_headers_runs_from_the_last_byte_sent() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn hazard_a_peer_that_never_reads_ends_an_upload_by_the_idle_limit() {
+async fn hazard_the_body_idle_timeout_ends_an_upload_that_the_peer_never_reads() {
     for http2 in [false, true] {
         let net = ScriptedNet::new(move |_, stream| async move {
             let mut stream = match http2 {
@@ -156,7 +156,7 @@ async fn hazard_a_peer_that_never_reads_ends_an_upload_by_the_idle_limit() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_body_that_stops_coming_ends_by_the_idle_limit_though_the_request_was_sent_long_ago() {
+async fn the_body_idle_timeout_ends_a_stalled_response_body() {
     let net = server(Reads { http2: false, pause: seconds(1), think: seconds(1_000), early: true });
     let client = builder(&net, false).build().unwrap();
     let start = Instant::now();
@@ -183,7 +183,7 @@ impl Transport for Narrow {
 }
 
 #[tokio::test(start_paused = true)]
-async fn hazard_a_head_that_nobody_takes_ends_by_the_limit_for_headers() {
+async fn hazard_the_headers_timeout_ends_a_request_whose_head_the_peer_does_not_read() {
     let resolver = FixedResolver::new().with("a.test", [v4(1)]);
     let client = Client::builder().no_proxy().transport(Narrow).resolver(resolver).build().unwrap();
     let start = Instant::now();
@@ -232,7 +232,7 @@ async fn empty_pieces_are_not_sent() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_body_of_a_known_length_is_sent_with_its_last_byte_though_trailers_might_follow() {
+async fn a_body_of_known_length_counts_as_sent_with_its_last_byte() {
     let net = server(Reads { http2: false, pause: Duration::ZERO, think: seconds(1_000), early: false });
     let client = builder(&net, false).headers_timeout(seconds(5)).build().unwrap();
     let never = std::future::pending::<Option<Result<speeddial::http::HeaderMap, Infallible>>>();
@@ -244,7 +244,7 @@ async fn a_body_of_a_known_length_is_sent_with_its_last_byte_though_trailers_mig
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_slow_server_that_says_nothing_of_its_windows_is_not_taken_for_dead() {
+async fn a_slow_server_that_sends_no_window_updates_is_not_taken_for_dead() {
     let net = ScriptedNet::new(|_, stream| async move {
         let mut peer = H2Peer::accept(stream, Some(10)).await.unwrap();
         // Windows that are never used up, of the stream and of the connection.
@@ -269,7 +269,7 @@ async fn a_slow_server_that_says_nothing_of_its_windows_is_not_taken_for_dead() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_is_asked_whether_it_wants_the_body_has_its_second_whatever_the_idle_limit() {
+async fn expect_continue_waits_a_second_even_with_a_shorter_idle_timeout() {
     use tokio::io::AsyncWriteExt;
     // Its word comes after 700 ms, or not at all.
     for has_a_word in [true, false] {
@@ -291,7 +291,7 @@ async fn a_server_that_is_asked_whether_it_wants_the_body_has_its_second_whateve
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_upload_that_the_server_asked_for_is_being_sent_until_its_last_byte() {
+async fn an_upload_after_100_continue_counts_as_send_time_until_its_last_byte() {
     let net = server(Reads { http2: false, pause: seconds(10), think: seconds(100), early: false });
     let client = builder(&net, false).build().unwrap();
     let response = client.put(URL).expect_continue().body(vec![0; LENGTH]).send().await.unwrap();

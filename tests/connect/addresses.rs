@@ -28,7 +28,7 @@ fn dual() -> FakeDns {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_family_alone_is_asked_for_and_dialled() {
+async fn only_the_chosen_family_is_resolved_and_dialled() {
     for (addresses, expected) in [(Addresses::Both, v6()), (Addresses::V4Only, v4(1)), (Addresses::V6Only, v6())] {
         let dns = dual();
         let client = Client::builder().addresses(addresses).resolver(dns.clone());
@@ -41,7 +41,7 @@ async fn one_family_alone_is_asked_for_and_dialled() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_kept_connection_has_its_clients_families_asked_for_and_no_other() {
+async fn a_name_in_use_is_refreshed_only_in_the_clients_families() {
     for (addresses, families) in [(Addresses::Both, 2), (Addresses::V4Only, 1), (Addresses::V6Only, 1)] {
         // With a TTL of zero the name is unknown to the cache, which asks for what it is told is in use.
         let dns = FakeDns { ttl: Duration::ZERO, ..dual() };
@@ -77,7 +77,7 @@ async fn connections_can_be_spread_over_all_addresses() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn hazard_a_name_with_a_private_address_is_refused_where_that_is_said() {
+async fn hazard_private_addresses_are_refused_when_they_are_denied() {
     let mapped: IpAddr = "::ffff:10.0.0.1".parse().unwrap();
     let net = FakeNet::new([(mapped, SERVES), ([10, 0, 0, 1].into(), SERVES), ([9, 9, 9, 9].into(), SERVES)]);
     let names = FixedResolver::new()
@@ -96,7 +96,7 @@ async fn hazard_a_name_with_a_private_address_is_refused_where_that_is_said() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn hazard_rules_for_addresses_add_up_in_either_order() {
+async fn hazard_rules_for_addresses_all_apply_whatever_their_order() {
     let [private, refused, allowed] = [[10, 0, 0, 1], [9, 9, 9, 9], [8, 8, 8, 8]].map(IpAddr::from);
     let net = FakeNet::new([private, refused, allowed].map(|ip| (ip, SERVES)));
     let not_nine = |ip: IpAddr| ip.to_string() != "9.9.9.9";
@@ -120,7 +120,7 @@ async fn hazard_rules_for_addresses_add_up_in_either_order() {
 
 #[cfg(unix)]
 #[test]
-fn what_a_unix_socket_would_ignore_is_refused() {
+fn settings_that_a_unix_socket_would_ignore_are_refused() {
     let builder = || Client::builder().unix_socket("/run/api.sock");
     let cases = [
         ("a transport", builder().transport(FakeNet::default())),
@@ -137,7 +137,7 @@ fn what_a_unix_socket_would_ignore_is_refused() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn hazard_a_redirect_to_a_private_address_is_refused_where_that_is_said() {
+async fn hazard_a_redirect_to_a_private_address_is_refused_when_they_are_denied() {
     let net = ScriptedNet::new(|_, mut stream| async move {
         let mut head = Vec::new();
         stream.read_buf(&mut head).await.unwrap();
@@ -152,7 +152,7 @@ async fn hazard_a_redirect_to_a_private_address_is_refused_where_that_is_said() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_ipv4_address_is_one_to_a_policy_however_it_is_written() {
+async fn a_rule_for_addresses_sees_a_mapped_ipv4_address_as_ipv4() {
     let mapped: IpAddr = "::ffff:10.0.0.1".parse().unwrap();
     let names = FixedResolver::new().with("mapped.test", [mapped]);
     let client = Client::builder().resolver(names).transport(FakeNet::new([(mapped, SERVES)]));
@@ -177,7 +177,7 @@ impl Transport for Sourced {
 }
 
 #[tokio::test(start_paused = true)]
-async fn where_packets_come_from_says_which_family_goes_first() {
+async fn the_source_address_decides_which_family_is_dialled_first() {
     // From a private network IPv6 leads nowhere (RFC 6724 rule 5).
     for (source, expected) in [("fd00::9", v4(1)), ("2001:db8::9", v6())] {
         let net = Sourced(FakeNet::new([(v4(1), SERVES), (v6(), SERVES)]), source.parse().unwrap());
@@ -206,7 +206,7 @@ impl Resolve for Rebinding {
 }
 
 #[tokio::test(start_paused = true)]
-async fn hazard_a_name_that_is_rebound_to_a_private_address_is_refused() {
+async fn hazard_a_name_that_moves_to_a_private_address_is_refused() {
     let net = FakeNet::new([([9, 9, 9, 9].into(), SERVES), ([169, 254, 169, 254].into(), SERVES)]);
     let seen = Arc::new(Mutex::new(Vec::new()));
     let (noted, public) = (seen.clone(), IpAddr::from([9, 9, 9, 9]));
@@ -262,7 +262,7 @@ async fn a_short_connect_timeout_is_shared_by_the_addresses() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_address_that_was_waited_for_until_the_connect_timeout_is_dialled_last() {
+async fn an_address_that_used_up_the_connect_timeout_is_dialled_last() {
     let client = hurried(&[(v4(1), Host::Silent), (v4(2), Host::Serves { connect: 150, think: 0, body: 0 })]);
     let error = connect_time(&client).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Timeout(Phase::Connect), "{error}");
@@ -272,7 +272,7 @@ async fn an_address_that_was_waited_for_until_the_connect_timeout_is_dialled_las
 }
 
 #[tokio::test(start_paused = true)]
-async fn hazard_every_one_of_many_addresses_gets_its_turn() {
+async fn hazard_the_last_of_many_addresses_is_reached() {
     for (count, dead) in
         [(65, Host::Refuses(0)), (600, Host::Refuses(0)), (2_500, Host::Refuses(0)), (600, Host::Silent)]
     {

@@ -77,7 +77,7 @@ impl Namespace {
 }
 
 #[test]
-fn hazard_a_black_hole_then_an_address_400_ms_away() {
+fn hazard_an_address_400_ms_away_is_reached_behind_a_black_hole() {
     let thread = std::thread::spawn(|| {
         let namespace = Namespace::with_card();
         if let Err(why) = &namespace {
@@ -117,7 +117,7 @@ async fn black_hole_then_far() {
 }
 
 #[test]
-fn a_request_goes_out_with_the_first_packet_where_it_may() {
+fn tcp_fast_open_sends_the_request_with_the_first_packet() {
     let thread = std::thread::spawn(|| {
         let namespace = Namespace::enter("fast");
         if let Err(why) = &namespace {
@@ -194,7 +194,7 @@ const SEARCHES: [(&str, &str, &str); 18] = [
 
 #[cfg(target_env = "gnu")]
 #[test]
-fn a_search_list_leads_where_getaddrinfo_goes() {
+fn a_search_list_gives_the_same_addresses_as_getaddrinfo() {
     let thread = std::thread::spawn(|| {
         let namespace = Namespace::enter("search");
         let Ok(namespace) = namespace else {
@@ -258,7 +258,7 @@ fn answer_from(zone: &str, question: &Query, response: &mut Message) {
 fn by_both_resolvers(namespace: &str, name: &str) -> [String; 2] {
     let mut command = Command::new("ip");
     command.args(["netns", "exec", namespace]).arg(std::env::current_exe().unwrap());
-    let test = support::test_path(module_path!(), "a_name_that_is_given_is_looked_up_by_both");
+    let test = support::test_path(module_path!(), "a_given_name_is_looked_up_by_getaddrinfo_and_by_the_client");
     command.args(["--exact", &*test, "--nocapture"]);
     let output = command.env("SPEEDDIAL_LOOKUP", name).output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
@@ -269,7 +269,7 @@ fn by_both_resolvers(namespace: &str, name: &str) -> [String; 2] {
 /// The test above runs this one in its namespace. By itself it has no name to look up.
 #[cfg(target_env = "gnu")]
 #[test]
-fn a_name_that_is_given_is_looked_up_by_both() {
+fn a_given_name_is_looked_up_by_getaddrinfo_and_by_the_client() {
     let Ok(name) = std::env::var("SPEEDDIAL_LOOKUP") else { return };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
@@ -345,7 +345,7 @@ const FIGURES: [&str; 6] = ["namelookup", "connect", "appconnect", "pretransfer"
 /// The two take turns until the least of each agree, because what else the machine does can only add to a time.
 #[cfg(feature = "__tls")]
 #[test]
-fn the_figures_are_curls() {
+fn the_timings_agree_with_those_of_curl() {
     let thread = std::thread::spawn(|| {
         let namespace = Namespace::enter("curl");
         let (Ok(namespace), Ok(_)) = (&namespace, Command::new("curl").arg("--version").output()) else {

@@ -91,7 +91,7 @@ async fn three_lookups(resolver: &HickoryResolver) {
 }
 
 #[tokio::test]
-async fn a_server_is_asked_by_tls_over_one_connection() {
+async fn lookups_over_tls_share_one_connection() {
     let authority = Authority::new();
     let (address, connections) = serve(authority.server(&["dns.test"], &[]), dot).await;
     let resolver = HickoryResolver::with_servers([Server::tls(address, "dns.test")]);
@@ -100,7 +100,7 @@ async fn a_server_is_asked_by_tls_over_one_connection() {
 }
 
 #[tokio::test]
-async fn a_server_is_asked_by_https_over_one_connection() {
+async fn lookups_over_https_share_one_connection() {
     let authority = Authority::new();
     let (address, connections) = serve(authority.server(&["dns.test"], &["h2"]), doh).await;
     let resolver = HickoryResolver::with_servers([Server::https(address, "dns.test")]);
@@ -109,7 +109,7 @@ async fn a_server_is_asked_by_https_over_one_connection() {
 }
 
 #[tokio::test]
-async fn a_server_with_somebody_elses_certificate_is_not_believed() {
+async fn a_server_with_a_certificate_for_another_name_or_by_another_authority_is_refused() {
     let (authority, stranger) = (Authority::new(), Authority::new());
     let cases = [
         ("another name", authority.server(&["other.test"], &["h2"]), "certificate not valid for name \"dns.test\""),
@@ -129,7 +129,7 @@ async fn a_server_with_somebody_elses_certificate_is_not_believed() {
 }
 
 #[tokio::test]
-async fn a_server_with_a_closed_port_is_told_as_one() {
+async fn a_closed_port_is_reported_as_connection_refused() {
     let (_closed, address) = refusing();
     for server in [Server::tls(address, "dns.test"), Server::https(address, "dns.test")] {
         let resolver = HickoryResolver::with_servers([server]).with_tls_config(Authority::new().client());
@@ -141,7 +141,7 @@ async fn a_server_with_a_closed_port_is_told_as_one() {
 }
 
 #[tokio::test]
-async fn without_a_configuration_the_platform_decides() {
+async fn without_a_tls_configuration_the_platforms_roots_are_used() {
     let (address, _) = serve(Authority::new().server(&["dns.test"], &[]), dot).await;
     let resolver = HickoryResolver::with_servers([Server::tls(address, "dns.test")]);
     let error = resolver.resolve("host.test", Family::V4).await.unwrap_err();
@@ -149,7 +149,7 @@ async fn without_a_configuration_the_platform_decides() {
 }
 
 #[tokio::test]
-async fn a_server_that_is_silent_in_its_handshake_is_passed_over() {
+async fn a_server_that_is_silent_in_its_handshake_is_skipped() {
     let silent = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let authority = Authority::new();
     let (good, _) = serve(authority.server(&["dns.test"], &[]), dot).await;
@@ -223,7 +223,7 @@ async fn dot_without_zero(mut stream: TlsStream<TcpStream>) -> std::io::Result<(
 }
 
 #[tokio::test]
-async fn a_name_about_which_there_is_silence_does_not_cost_the_others_their_connection() {
+async fn an_unanswered_name_does_not_close_the_connection_of_the_others() {
     let authority = Authority::new();
     let (address, connections) = serve(authority.server(&["dns.test"], &[]), dot_without_zero).await;
     let resolver = HickoryResolver::with_servers([Server::tls(address, "dns.test")]);
@@ -246,7 +246,7 @@ async fn mute_after_one(mut stream: TlsStream<TcpStream>) -> std::io::Result<()>
 }
 
 #[tokio::test]
-async fn a_connection_in_which_there_was_silence_is_given_up() {
+async fn a_connection_that_goes_silent_is_replaced() {
     let authority = Authority::new();
     let (address, connections) = serve(authority.server(&["dns.test"], &[]), mute_after_one).await;
     let resolver =
@@ -260,7 +260,7 @@ async fn a_connection_in_which_there_was_silence_is_given_up() {
 }
 
 #[tokio::test]
-async fn names_about_which_there_is_silence_do_not_hold_up_the_others() {
+async fn unanswered_names_do_not_delay_the_others() {
     let authority = Authority::new();
     let (address, _) = serve(authority.server(&["dns.test"], &[]), dot_without_zero).await;
     let resolver = HickoryResolver::with_servers([Server::tls(address, "dns.test")]);
@@ -291,7 +291,7 @@ async fn dot_cut_by_zero(mut stream: TlsStream<TcpStream>) -> std::io::Result<()
 }
 
 #[tokio::test]
-async fn a_question_upon_which_the_server_closes_does_not_open_connections_without_end() {
+async fn a_question_on_which_the_server_closes_opens_a_bounded_number_of_connections() {
     let authority = Authority::new();
     let (address, connections) = serve(authority.server(&["dns.test"], &[]), dot_cut_by_zero).await;
     let resolver = HickoryResolver::with_servers([Server::tls(address, "dns.test")]);

@@ -55,7 +55,7 @@ async fn an_answer_has_its_addresses_and_its_ttl() {
 }
 
 #[tokio::test]
-async fn the_smallest_ttl_of_a_chain_counts() {
+async fn the_smallest_ttl_of_an_alias_chain_is_used() {
     let (_server, resolver) = resolver();
     let answer = resolver.resolve("chain.test", Family::V4).await.unwrap();
     assert_eq!((answer.addresses().len(), answer.ttl()), (1, Duration::from_secs(5)));
@@ -77,7 +77,7 @@ async fn the_resolvers_own_cache_is_off() {
 }
 
 #[tokio::test]
-async fn each_way_to_have_no_answer_has_its_kind() {
+async fn each_kind_of_missing_answer_has_an_error_kind() {
     let (_server, resolver) = resolver();
     let cases = [
         ("nowhere.test", ResolveErrorKind::NxDomain, Some(9)),
@@ -92,7 +92,7 @@ async fn each_way_to_have_no_answer_has_its_kind() {
 }
 
 #[tokio::test]
-async fn under_the_cache_a_name_is_asked_for_once_and_ttl_zero_each_time() {
+async fn the_cache_asks_once_for_a_name_and_each_time_for_a_ttl_of_zero() {
     let (server, resolver) = resolver();
     let cache = CachedResolver::new(resolver);
     for _ in 0..3 {
@@ -107,7 +107,7 @@ async fn under_the_cache_a_name_is_asked_for_once_and_ttl_zero_each_time() {
 }
 
 #[tokio::test]
-async fn a_server_that_is_not_there_is_not_a_name_that_does_not_exist() {
+async fn an_unreachable_server_is_not_reported_as_a_name_that_does_not_exist() {
     let gone = refusing();
     let resolver = HickoryResolver::with_servers([gone.local_addr().unwrap()]);
     let error =
@@ -139,7 +139,7 @@ async fn after_a_closed_port_the_next_server_is_asked_at_once() {
 }
 
 #[tokio::test]
-async fn after_a_quarter_of_a_second_of_silence_the_next_server_is_asked_or_tcp() {
+async fn after_a_quarter_of_a_second_of_silence_the_next_server_or_tcp_is_asked() {
     let (silent, tcp) = silent();
     let (address, second) = (silent.local_addr().unwrap(), DnsServer::start(zone).unwrap());
     let over_tcp = dns_tcp::serve(tcp, zone);
@@ -154,7 +154,7 @@ async fn after_a_quarter_of_a_second_of_silence_the_next_server_is_asked_or_tcp(
 }
 
 #[tokio::test]
-async fn a_server_that_is_slow_is_listened_to_while_others_are_asked() {
+async fn a_slow_servers_answer_counts_while_others_are_asked() {
     let (slow, silent) = (slow(Duration::from_millis(600)), silent().0);
     let resolver = HickoryResolver::with_servers([slow, silent.local_addr().unwrap()]);
     let start = Instant::now();
@@ -201,7 +201,7 @@ async fn a_server_that_says_the_name_does_not_exist_is_believed() {
 }
 
 #[tokio::test]
-async fn when_all_servers_fail_each_was_asked_once_and_the_kind_is_kept() {
+async fn when_all_servers_fail_each_is_asked_once_and_the_error_kind_is_kept() {
     let server = || DnsServer::start(|_, response| response.metadata.response_code = ResponseCode::ServFail).unwrap();
     let (first, second) = (server(), server());
     let resolver = HickoryResolver::with_servers([first.address(), second.address()]);
@@ -211,7 +211,7 @@ async fn when_all_servers_fail_each_was_asked_once_and_the_kind_is_kept() {
 }
 
 #[tokio::test]
-async fn three_lookups_of_a_name_whose_servers_fail_are_one_query_a_family() {
+async fn three_lookups_of_a_name_whose_server_fails_are_one_query_per_family() {
     let server = DnsServer::start(|_, response| response.metadata.response_code = ResponseCode::ServFail).unwrap();
     let cache = CachedResolver::new(HickoryResolver::with_servers([server.address()]));
     for _ in 0..3 {
@@ -228,7 +228,7 @@ fn silent() -> (UdpSocket, TcpListener) {
 }
 
 #[tokio::test]
-async fn a_server_that_is_silent_is_asked_by_tcp_and_the_next_one_before_that() {
+async fn a_silent_server_is_asked_over_tcp_after_the_next_server() {
     let (silent, tcp) = silent();
     let address = silent.local_addr().unwrap();
     let over_tcp = dns_tcp::serve(tcp, zone);
@@ -245,7 +245,7 @@ async fn a_server_that_is_silent_is_asked_by_tcp_and_the_next_one_before_that() 
 }
 
 #[tokio::test]
-async fn a_truncated_answer_is_asked_for_by_tcp() {
+async fn a_truncated_answer_is_fetched_over_tcp() {
     let truncated = || DnsServer::start(|_, response| response.metadata.truncation = true).unwrap();
     let (server, tcp) = dns_tcp::udp_and_tcp(truncated, DnsServer::address);
     let over_tcp = dns_tcp::serve(tcp, |question, response| {
@@ -259,7 +259,7 @@ async fn a_truncated_answer_is_asked_for_by_tcp() {
 }
 
 #[tokio::test]
-async fn a_lookup_has_a_limit_over_all() {
+async fn a_lookup_ends_by_its_total_timeout() {
     let (silent, _mute) = silent();
     let resolver = HickoryResolver::with_servers([silent.local_addr().unwrap()])
         .with_tries(1_000)
@@ -289,7 +289,7 @@ async fn a_warm_name_is_answered_while_all_servers_are_down() {
 }
 
 #[tokio::test]
-async fn an_alias_that_has_to_be_followed_by_another_query_counts_with_its_ttl() {
+async fn the_ttl_of_an_alias_counts_when_its_target_needs_another_query() {
     let server = DnsServer::start(|question, response| {
         let (name, target) = (question.name(), Name::from_ascii("target.test.").unwrap());
         match *name == target {

@@ -227,7 +227,7 @@ fn play(socket: &mut TcpStream, case: &Case) -> bool {
 }
 
 #[tokio::test]
-async fn hazard_evil_servers_over_http1() {
+async fn hazard_each_hostile_http1_response_is_handled_and_the_client_goes_on() {
     let cases = http1_cases();
     let count = cases.len();
     let ids: Vec<_> = cases.iter().map(|case| (case.id, case.made)).collect();

@@ -297,7 +297,7 @@ async fn serve(mut peer: H2Peer) -> std::io::Result<()> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn hazard_evil_servers_over_http2() {
+async fn hazard_each_hostile_http2_response_is_handled_and_the_client_goes_on() {
     let (mut wrong, cases) = (Vec::new(), http2_cases());
     let count = cases.len();
     for (id, says, then, expected) in cases {

@@ -47,7 +47,7 @@ async fn seen(request: RequestBuilder) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn hazard_paths_and_queries_are_one_line_whatever_is_in_them() {
+async fn hazard_any_path_or_query_is_one_line_of_the_request() {
     let (peer, client) = (echo(), client());
     let port = peer.url()["http://127.0.0.1:".len()..].trim_end_matches('/').to_owned();
     for (path, line) in [
@@ -94,7 +94,7 @@ async fn hazard_paths_and_queries_are_one_line_whatever_is_in_them() {
 }
 
 #[tokio::test]
-async fn hazard_urls_that_cannot_be_meant_are_refused_before_anything_is_sent() {
+async fn hazard_invalid_urls_are_refused_before_anything_is_sent() {
     let (peer, client) = (echo(), client());
     let port = &peer.url()["http://127.0.0.1:".len()..];
     for url in [
@@ -212,7 +212,7 @@ async fn hazard_headers_that_would_split_or_contradict_a_request_are_refused() {
 }
 
 #[tokio::test]
-async fn what_is_unusual_but_right_is_sent_as_it_is() {
+async fn unusual_but_valid_requests_are_sent_unchanged() {
     let (peer, client) = (echo(), client());
     let post = || client.post(peer.url()).body("12345");
     let has = |head: &[String], line: &str| head.iter().any(|seen| seen == line);
@@ -239,7 +239,7 @@ async fn what_is_unusual_but_right_is_sent_as_it_is() {
 }
 
 #[tokio::test]
-async fn an_http_1_0_server_is_not_asked_whether_it_wants_the_body() {
+async fn expect_continue_is_not_sent_over_http_1_0() {
     let (peer, client) = (echo(), client());
     let head = seen(client.post(peer.url()).version(Version::HTTP_10).expect_continue().body("12345")).await;
     assert_eq!((head[0].as_str(), head.last().unwrap().as_str()), ("POST / HTTP/1.0", "12345"));

@@ -41,7 +41,7 @@ fn objects(output: &Output) -> Vec<Value> {
 }
 
 #[test]
-fn without_arguments_it_shows_a_cold_a_reused_and_an_expired_request() {
+fn httpstat_without_arguments_shows_a_cold_a_reused_and_an_expired_request() {
     let output = httpstat(&["--json"]);
     assert!(output.status.success());
     let [cold, reused, expired] = &objects(&output)[..] else { panic!("three requests: {output:?}") };
@@ -58,7 +58,7 @@ fn without_arguments_it_shows_a_cold_a_reused_and_an_expired_request() {
 }
 
 #[test]
-fn it_draws_a_waterfall() {
+fn httpstat_draws_a_waterfall() {
     let output = httpstat(&["--count", "1"]);
     let text = String::from_utf8(output.stdout).unwrap();
     for part in ["#1: HTTP/1.1 200 OK", "\n  dns  ", "miss, TTL 2.00 s, 127.0.0.1", "█", "\n  total "] {
@@ -67,7 +67,7 @@ fn it_draws_a_waterfall() {
 }
 
 #[test]
-fn its_exit_status_says_how_it_went() {
+fn httpstat_exits_with_1_for_a_failed_request_and_2_for_wrong_options() {
     let (_kept, gone) = refusing();
     let failed = httpstat(&["--json", "--count", "1", &format!("http://{gone}/")]);
     assert_eq!(failed.status.code(), Some(1));
@@ -82,7 +82,7 @@ fn its_exit_status_says_how_it_went() {
 }
 
 #[test]
-fn proxies_come_from_the_environment_but_not_from_that_of_a_cgi_program() {
+fn proxies_are_read_from_the_environment_except_http_proxy_in_a_cgi_program() {
     let proxy = HttpServer::start(|request| async move {
         assert_eq!(request.uri(), "http://no.such.name.invalid/");
         hyper::Response::new(full("through"))
@@ -201,7 +201,7 @@ fn twice(dnsmasq: &Dnsmasq, ttl: f64, interval: &str, idle_timeout: &str) -> (bo
 }
 
 #[test]
-fn against_dnsmasq_it_asks_again_when_the_ttl_has_passed_and_not_before() {
+fn httpstat_asks_dnsmasq_again_when_the_ttl_has_passed_and_not_before() {
     let Some(dnsmasq) = Dnsmasq::start(1) else { return };
     assert_eq!(twice(&dnsmasq, 1.0, "0", "5000"), (true, None), "reused at once");
     dnsmasq.was_asked(1);
@@ -214,7 +214,7 @@ fn against_dnsmasq_it_asks_again_when_the_ttl_has_passed_and_not_before() {
 }
 
 #[test]
-fn it_draws_pictures() {
+fn httpstat_draws_an_svg_of_its_requests() {
     let file = std::env::temp_dir().join(format!("speeddial-httpstat-{}.svg", std::process::id()));
     let name = file.to_str().unwrap();
     let output = httpstat(&["--svg", name, "--interval", "0"]);

@@ -34,7 +34,7 @@ async fn calls(observer: impl Observer) -> Client {
 }
 
 #[tokio::test(start_paused = true)]
-async fn metrics_have_the_conventions_names_units_and_attributes() {
+async fn metrics_have_the_names_units_and_attributes_of_the_conventions() {
     use metrics_util::debugging::{DebugValue, DebuggingRecorder};
     let recorder = DebuggingRecorder::new();
     let snapshotter = recorder.snapshotter();
@@ -90,7 +90,7 @@ async fn metrics_have_the_conventions_names_units_and_attributes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn opentelemetry_has_the_same() {
+async fn opentelemetry_receives_the_same_measurements() {
     use opentelemetry::metrics::MeterProvider;
     use opentelemetry_sdk::metrics::data::{AggregatedMetrics, MetricData};
     use opentelemetry_sdk::metrics::{InMemoryMetricExporter, PeriodicReader, SdkMeterProvider};

@@ -138,7 +138,7 @@ async fn on_sockets(seen: &Seen) {
 
 /// The table in the documentation has a row for each hook of the three, and each event it names has been seen.
 #[test]
-fn every_hook_of_the_others_has_its_event_and_each_event_is_told() {
+fn every_hook_of_other_clients_has_an_event_and_every_event_is_emitted() {
     let runtime =
         |paused| tokio::runtime::Builder::new_current_thread().enable_all().start_paused(paused).build().unwrap();
     let seen = Seen::default();
@@ -172,7 +172,7 @@ fn every_hook_of_the_others_has_its_event_and_each_event_is_told() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_observer_of_one_call_is_told_of_it_and_of_the_connection_opened_for_it() {
+async fn an_observer_of_one_call_receives_its_events_and_those_of_its_dial() {
     let (all, own, net) = (Recorder::default(), Recorder::default(), NetByPath::default());
     let client = builder(&net).observer(all.clone()).build().unwrap();
     get(&client, "http://b.test/ok").await.unwrap();
@@ -196,7 +196,7 @@ async fn an_observer_of_one_call_is_told_of_it_and_of_the_connection_opened_for_
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_observer_that_panics_keeps_nobody_from_being_told() {
+async fn a_panic_in_one_observer_does_not_keep_events_from_the_others() {
     struct Panics;
     impl Observer for Panics {
         fn observe(&self, record: &Record) {
@@ -219,7 +219,7 @@ async fn one_observer_that_panics_keeps_nobody_from_being_told() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_queued_call_knows_its_place_its_limit_and_its_wait() {
+async fn a_queued_call_reports_its_position_its_limit_and_its_wait() {
     let (recorder, net) = (Recorder::default(), NetByPath::default());
     let client =
         builder(&net).observer(recorder.clone()).pool(PoolConfig::new().max_connections_per_host(1)).build().unwrap();
@@ -239,7 +239,7 @@ async fn a_queued_call_knows_its_place_its_limit_and_its_wait() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_says_that_it_was_given_what_another_had_freed() {
+async fn a_call_reports_that_it_got_a_connection_that_another_call_had_freed() {
     let net = NetByPath::default();
     let client = builder(&net).build().unwrap();
     get(&client, "http://a.test/ok").await.unwrap();
@@ -256,7 +256,7 @@ async fn a_call_says_that_it_was_given_what_another_had_freed() {
 
 /// By the real clock, which goes on between any two readings.
 #[tokio::test]
-async fn events_are_told_in_the_order_of_their_times() {
+async fn events_arrive_in_the_order_of_their_times() {
     let (net, recorder) = (NetByPath::default(), Recorder::default());
     let client = builder(&net).observer(recorder.clone()).timeout(Duration::from_secs(60)).build().unwrap();
     for url in ["http://a.test/ok", "http://c.test/ok", "http://a.test/away", "http://a.test/stale"] {
@@ -292,7 +292,7 @@ async fn redirects_and_retries_are_hops_of_one_call() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_redirected_call_queues_from_when_it_queues_and_is_served_while_the_pool_is_drained() {
+async fn a_redirected_call_has_a_queue_timeout_of_its_own_and_ends_while_the_pool_is_drained() {
     let (recorder, net) = (Recorder::default(), NetByPath::default());
     let pool = PoolConfig::new().max_connections_per_host(1).wait_timeout(Duration::from_millis(80));
     let client = builder(&net).observer(recorder.clone()).pool(pool).build().unwrap();
@@ -404,7 +404,7 @@ async fn the_phases_add_up_exactly_in_10_000_random_calls() {
 
 #[cfg(feature = "serde")]
 #[tokio::test(start_paused = true)]
-async fn timings_can_be_written_down() {
+async fn timings_can_be_serialized() {
     let client = builder(&NetByPath::default()).build().unwrap();
     let timings = get(&client, "http://c.test/away").await.unwrap();
     let value = serde_json::to_value(&timings).unwrap();

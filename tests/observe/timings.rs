@@ -32,7 +32,7 @@ fn in_ms(timings: &Timings) -> [u128; 8] {
 }
 
 #[tokio::test(start_paused = true)]
-async fn cold_then_reused_then_after_idle_timeout_and_ttl() {
+async fn the_phases_of_a_cold_a_reused_and_an_expired_request_are_exact() {
     let dns = FakeDns::v4(30, v4(1), 2);
     let pool = PoolConfig::new().idle_timeout(Duration::from_secs(1));
     let client = builder(dns.clone(), Host::Serves { connect: 20, think: 50, body: 10 }).pool(pool).build().unwrap();
@@ -59,7 +59,7 @@ async fn cold_then_reused_then_after_idle_timeout_and_ttl() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn timings_of_a_response_go_up_to_its_headers() {
+async fn the_timings_of_a_response_end_at_its_headers() {
     let client = builder(FakeDns::v4(0, v4(1), 60), Host::Serves { connect: 20, think: 50, body: 10 }).build().unwrap();
     let response = client.get(URL).send().await.unwrap();
     assert_eq!(response.timings().total().as_millis(), 70);
@@ -68,7 +68,7 @@ async fn timings_of_a_response_go_up_to_its_headers() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_connection_in_steady_use_keeps_its_name_fresh() {
+async fn a_name_with_a_connection_in_steady_use_is_refreshed() {
     let dns = FakeDns::v4(5, v4(1), 10);
     let client = builder(dns.clone(), Host::Serves { connect: 1, think: 0, body: 0 }).build().unwrap();
     for _ in 0..100 {
@@ -83,7 +83,7 @@ async fn a_connection_in_steady_use_keeps_its_name_fresh() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn waiting_for_a_place_is_queue_time() {
+async fn waiting_for_a_slot_is_queue_time() {
     let pool = PoolConfig::new().max_connections_per_host(1);
     let host = Host::Serves { connect: 20, think: 50, body: 10 };
     let client = builder(FakeDns::v4(30, v4(1), 60), host).pool(pool).build().unwrap();
@@ -110,7 +110,7 @@ async fn a_timeout_names_the_phase_it_was_in() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_connect_timeout_has_its_own_words() {
+async fn a_connect_timeout_has_an_error_message_of_its_own() {
     let client = builder(FakeDns::v4(30, v4(1), 60), Host::Silent).build().unwrap();
     let error = client.get(URL).send().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Timeout(Phase::Connect));
@@ -122,7 +122,7 @@ async fn the_connect_timeout_has_its_own_words() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_connect_timeout_says_whether_dns_ate_it_and_what_failed_before() {
+async fn a_connect_timeout_names_the_phase_and_the_addresses_that_failed_before() {
     let limit = Duration::from_millis(20);
     let serves = Host::Serves { connect: 20, think: 50, body: 10 };
     let client = builder(FakeDns::v4(300, v4(1), 60), serves).connect_timeout(limit).build().unwrap();
@@ -153,7 +153,7 @@ async fn every_attempt_is_in_the_timings() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_observer_sees_every_step() {
+async fn an_observer_receives_every_event_in_order() {
     let recorder = Recorder::default();
     let host = Host::Serves { connect: 20, think: 50, body: 10 };
     let client = builder(FakeDns::v4(30, v4(1), 60), host).observer(recorder.clone()).build().unwrap();
@@ -200,7 +200,7 @@ async fn an_observer_sees_every_step() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_that_is_dropped_ends_in_the_trace_and_leaks_nothing() {
+async fn a_dropped_call_ends_in_the_trace_and_leaks_nothing() {
     let recorder = Recorder::default();
     let net = FakeNet::new([(v4(1), Host::Serves { connect: 20, think: 50, body: 10 })]);
     let dns = FakeDns::v4(30, v4(1), 60);

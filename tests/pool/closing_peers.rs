@@ -119,13 +119,13 @@ async fn load(client: Client, url: &str, requests: u64, method: http::Method) ->
 const DEATHS: [&[u8]; 3] = [b"", b"HTTP/1.1 200 OK\r\ncont", b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\no"];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn hazard_a_peer_that_dies_in_the_middle_of_an_answer() {
+async fn hazard_a_peer_that_closes_in_the_middle_of_a_response_costs_only_that_request() {
     for over in Stack::ALL {
-        hazard_of_a_peer_that_dies(over).await;
+        each_death_costs_one_request(over).await;
     }
 }
 
-async fn hazard_of_a_peer_that_dies(over: Stack) {
+async fn each_death_costs_one_request(over: Stack) {
     let all = requests(over, 2_000);
     let (counts, kills) = (Arc::new(Mutex::new(HashMap::new())), Arc::new(AtomicUsize::new(0)));
     let (seen, killed) = (counts.clone(), kills.clone());
@@ -152,7 +152,7 @@ async fn hazard_of_a_peer_that_dies(over: Stack) {
     assert!(most <= Some(3), "{over:?}: a GET was sent {most:?} times");
 }
 
-async fn hazard_of_an_unkind_peer(how: Unkind) {
+async fn assert_no_get_is_lost(how: Unkind) {
     for over in Stack::ALL {
         let counts = Arc::new(Mutex::new(HashMap::new()));
         let peer = unkind_peer(over, how, counts.clone());
@@ -160,12 +160,19 @@ async fn hazard_of_an_unkind_peer(how: Unkind) {
         let all = requests(over, 5_000);
         // Once it has lost a few, the host is known to cut.
         let most_lost = (all / 200).max(20);
-        hazard_of_a_race(&format!("{how:?} over {over:?}"), client, &peer.url(), (all, most_lost), &counts).await;
+        assert_no_get_is_lost_and_no_post_doubled(
+            &format!("{how:?} over {over:?}"),
+            client,
+            &peer.url(),
+            (all, most_lost),
+            &counts,
+        )
+        .await;
     }
 }
 
 /// Sends GETs, none of which may be lost, and POSTs, so many of which may be lost, and none sent twice.
-async fn hazard_of_a_race(
+async fn assert_no_get_is_lost_and_no_post_doubled(
     race: &str,
     client: impl Fn() -> Client,
     url: &str,
@@ -184,7 +191,7 @@ async fn hazard_of_a_race(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn hazard_peers_that_end_http2_connections() {
+async fn hazard_no_get_is_lost_to_peers_that_end_http2_connections() {
     for over in Stack::ALL {
         for end in [ConnectionEnd::Reset, ConnectionEnd::Fin, ConnectionEnd::GoAway] {
             let counts = Arc::default();
@@ -192,33 +199,33 @@ async fn hazard_peers_that_end_http2_connections() {
             let client = || server.client().build().unwrap();
             let all = requests(over, 5_000);
             let race = format!("{end:?} over {over:?}");
-            hazard_of_a_race(&race, client, &server.url(), (all, all / 20), &counts).await;
+            assert_no_get_is_lost_and_no_post_doubled(&race, client, &server.url(), (all, all / 20), &counts).await;
         }
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn hazard_peers_that_reset_idle_connections() {
-    hazard_of_an_unkind_peer(Unkind::Reset).await;
+async fn hazard_no_get_is_lost_to_peers_that_reset_idle_connections() {
+    assert_no_get_is_lost(Unkind::Reset).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn hazard_peers_that_close_idle_connections() {
-    hazard_of_an_unkind_peer(Unkind::Fin).await;
+async fn hazard_no_get_is_lost_to_peers_that_close_idle_connections() {
+    assert_no_get_is_lost(Unkind::Fin).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn hazard_peers_that_half_close_idle_connections() {
-    hazard_of_an_unkind_peer(Unkind::HalfClose).await;
+async fn hazard_no_get_is_lost_to_peers_that_half_close_idle_connections() {
+    assert_no_get_is_lost(Unkind::HalfClose).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn hazard_peers_that_say_408_into_idle_connections() {
-    hazard_of_an_unkind_peer(Unkind::Timeout408).await;
+async fn hazard_no_get_is_lost_to_peers_that_send_408_on_idle_connections() {
+    assert_no_get_is_lost(Unkind::Timeout408).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn hazard_peers_that_say_what_nobody_asked_for() {
+async fn hazard_unrequested_bytes_on_an_idle_connection_are_never_taken_for_a_response() {
     // No method is safe from what crosses it, but nothing of it is ever taken for an answer.
     for over in Stack::ALL {
         let peer = unkind_peer(over, Unkind::Unasked, Arc::default());
@@ -231,16 +238,16 @@ async fn hazard_peers_that_say_what_nobody_asked_for() {
 }
 
 #[tokio::test]
-async fn hazard_a_close_while_nobody_looks_is_seen_before_the_next_request() {
+async fn hazard_a_close_that_no_task_has_seen_is_noticed_before_the_next_request() {
     for over in Stack::ALL {
         for how in [Unkind::Reset, Unkind::Fin, Unkind::HalfClose, Unkind::Timeout408, Unkind::Unasked] {
-            hazard_of_a_close_while_nobody_looks(over, how).await;
+            unseen_close_is_noticed(over, how).await;
         }
     }
 }
 
 /// The runtime does not run while the peer closes, so the connection's task cannot have seen it.
-async fn hazard_of_a_close_while_nobody_looks(over: Stack, how: Unkind) {
+async fn unseen_close_is_noticed(over: Stack, how: Unkind) {
     let is_over = Arc::new(AtomicBool::new(false));
     let told = is_over.clone();
     let peer = ScriptedPeer::start_over(over, move |number, mut socket| {
@@ -271,7 +278,7 @@ async fn hazard_of_a_close_while_nobody_looks(over: Stack, how: Unkind) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_host_that_behaves_gets_posts_on_the_connections_it_keeps() {
+async fn posts_reuse_the_connections_of_a_host_that_keeps_them() {
     let peer = ScriptedPeer::start(|_, mut socket| {
         while let Ok(Some(_)) = read_request(&mut socket) {
             let _ = socket.write_all(OK);

@@ -33,7 +33,7 @@ impl Resolve for Turns {
 }
 
 #[tokio::test(start_paused = true)]
-async fn answers_that_rotate_close_nothing() {
+async fn rotating_dns_answers_close_no_connection() {
     let twenty = (0..20).map(|last| vec![last]).collect();
     for sets in [vec![vec![1], vec![2]], vec![vec![1, 2], vec![3, 4], vec![5, 6]], twenty] {
         let net = ScriptedNet::new(|_, stream| serve(stream, 5));
@@ -48,7 +48,7 @@ async fn answers_that_rotate_close_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_name_that_moves_takes_its_connections_along_as_it_is_told_to() {
+async fn connections_follow_a_moved_name_as_configured() {
     for (follow, stays) in
         [(FollowDns::AfterTwoTtls, Some(2_300..4_500)), (FollowDns::AtOnce, Some(1_800..2_100)), (FollowDns::Off, None)]
     {

@@ -11,7 +11,7 @@ use support::scripted_net::ScriptedNet;
 use support::v4;
 
 #[tokio::test(start_paused = true)]
-async fn drain_lets_five_hundred_end_and_nobody_begin() {
+async fn drain_lets_five_hundred_requests_end_and_refuses_new_ones() {
     let net = ScriptedNet::new(|_, stream| serve(stream, 50));
     let client = client(&net, PoolConfig::new().max_connections_per_host(100), &Recorder::default());
     let call = || {
@@ -31,7 +31,7 @@ async fn drain_lets_five_hundred_end_and_nobody_begin() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn drain_gives_up_a_dial_that_nobody_waits_for() {
+async fn drain_cancels_a_dial_that_no_request_waits_for() {
     let client = Client::builder().no_proxy().resolver(FixedResolver::new().with("api.test", [v4(1)]));
     let client = client.transport(FakeNet::new([(v4(1), Host::Silent)])).build().unwrap();
     assert!(timeout(ms(100), get(&client, URL)).await.is_err());

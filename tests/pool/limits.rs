@@ -18,7 +18,7 @@ use support::scripted_net::ScriptedNet;
 use support::{full, v4};
 
 #[tokio::test(start_paused = true)]
-async fn a_limit_of_ten_is_kept_and_two_hundred_are_served_in_order() {
+async fn a_limit_of_ten_connections_is_kept_and_two_hundred_requests_are_served_in_order() {
     let net = ScriptedNet::new(|_, stream| serve(stream, 20));
     let recorder = Recorder::default();
     let client = client(&net, PoolConfig::new().max_connections_per_host(10), &recorder);
@@ -50,7 +50,7 @@ async fn a_limit_of_ten_is_kept_and_two_hundred_are_served_in_order() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn three_thousand_at_once_are_all_served_cold_and_warm() {
+async fn three_thousand_requests_at_once_are_all_served_cold_and_warm() {
     let net = ScriptedNet::new(|_, stream| serve(stream, 100));
     let client = client(&net, PoolConfig::new().max_connections(4_096), &Recorder::default());
     for round in 0..2 {
@@ -62,7 +62,7 @@ async fn three_thousand_at_once_are_all_served_cold_and_warm() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn hazard_three_thousand_hosts_leave_nothing_behind() {
+async fn hazard_three_thousand_idle_hosts_are_forgotten() {
     let net = ScriptedNet::new(|_, stream| serve(stream, 1));
     let names: Vec<_> = (0..3_000).map(|number| format!("h{number}.test")).collect();
     let resolver = names.iter().fold(FixedResolver::new(), |resolver, name| resolver.with(name, [v4(1)]));
@@ -89,7 +89,7 @@ async fn a_host_can_have_limits_of_its_own() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn warm_connections_are_there_before_the_first_request() {
+async fn warm_up_opens_connections_before_the_first_request() {
     let net = ScriptedNet::new(|_, stream| serve(stream, 5));
     let recorder = Recorder::default();
     let client = client(&net, PoolConfig::new(), &recorder);
@@ -130,7 +130,7 @@ impl Transport for Exhausted {
 
 #[cfg(target_os = "linux")]
 #[tokio::test(start_paused = true)]
-async fn hazard_descriptors_and_ports_that_run_out_are_waited_for() {
+async fn hazard_a_dial_without_a_free_descriptor_or_port_is_postponed() {
     use rustix::io::Errno;
     for (errno, has_source, waits) in [
         (Errno::MFILE, true, true),
@@ -155,7 +155,7 @@ async fn hazard_descriptors_and_ports_that_run_out_are_waited_for() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_pool_that_is_used_by_many_threads_keeps_its_limit() {
+async fn the_connection_limit_holds_under_many_threads() {
     let (now, peak) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
     let (here, most) = (now.clone(), peak.clone());
     let server = HttpServer::start(move |_| {

@@ -11,7 +11,7 @@ use support::recorder::Recorder;
 use support::scripted_net::ScriptedNet;
 
 #[tokio::test(start_paused = true)]
-async fn nobody_waits_much_longer_than_the_others() {
+async fn no_request_waits_much_longer_than_the_median() {
     let net = ScriptedNet::new(|number, stream| serve(stream, 5 + number as u64));
     let client = client(&net, PoolConfig::new().max_connections_per_host(8), &Recorder::default());
     let caller = || async {
@@ -30,7 +30,7 @@ async fn nobody_waits_much_longer_than_the_others() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn hazard_ten_thousand_wait_for_a_hundred_connections_and_are_served_in_order() {
+async fn hazard_ten_thousand_requests_for_a_hundred_connections_are_served_in_order() {
     let net = ScriptedNet::new(|_, stream| serve(stream, 10));
     let client = client(&net, PoolConfig::new().max_connections_per_host(100), &Recorder::default());
     let start = Instant::now();
@@ -49,7 +49,7 @@ async fn hazard_ten_thousand_wait_for_a_hundred_connections_and_are_served_in_or
 }
 
 #[tokio::test(start_paused = true)]
-async fn hazard_who_waits_too_long_is_told_for_what() {
+async fn hazard_a_request_that_waits_too_long_or_finds_the_queue_full_names_the_limit() {
     let net = ScriptedNet::new(|_, stream| serve(stream, 100_000));
     let pool = PoolConfig::new().max_connections_per_host(1).wait_timeout(ms(500)).max_waiting(1);
     let client = client(&net, pool, &Recorder::default());
@@ -74,7 +74,7 @@ async fn hazard_who_waits_too_long_is_told_for_what() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn hazard_half_of_the_requests_are_cancelled_and_the_rest_does_not_notice() {
+async fn hazard_cancelling_half_of_the_requests_does_not_disturb_the_rest() {
     for (limit, patience, at_once) in [(8, 3, 4_000), (4, 0, 2_000)] {
         let net = ScriptedNet::new(|_, stream| serve(stream, 2));
         let client = client(&net, PoolConfig::new().max_connections_per_host(limit), &Recorder::default());
@@ -98,7 +98,7 @@ async fn hazard_half_of_the_requests_are_cancelled_and_the_rest_does_not_notice(
 }
 
 #[tokio::test(start_paused = true)]
-async fn hazard_of_ten_thousand_that_wait_some_cancel_some_time_out_and_the_others_are_served_in_order() {
+async fn hazard_waiting_requests_that_cancel_or_time_out_do_not_disturb_the_order_of_the_others() {
     let net = ScriptedNet::new(|_, stream| serve(stream, 10));
     let pool = PoolConfig::new().max_connections_per_host(100).wait_timeout(ms(800));
     let client = client(&net, pool, &Recorder::default());

@@ -10,7 +10,7 @@ use support::recorder::Recorder;
 use support::scripted_net::ScriptedNet;
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_closes_idle_connections_is_never_met_at_the_wrong_moment_for_long() {
+async fn the_pool_learns_when_a_server_closes_idle_connections() {
     // It closes after 5 s, and is asked every 5 s, give or take 50 ms: 10,000 times.
     let net = ScriptedNet::new(|_, mut stream| async move {
         while timeout(ms(5_000), request(&mut stream)).await == Ok(true) {
@@ -30,7 +30,7 @@ async fn a_server_that_closes_idle_connections_is_never_met_at_the_wrong_moment_
 }
 
 #[tokio::test(start_paused = true)]
-async fn hazard_a_server_that_says_when_it_closes_is_left_before() {
+async fn hazard_connections_are_closed_before_the_keep_alive_timeout_of_the_server() {
     let net = ScriptedNet::new(|_, mut stream| async move {
         let kept = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\nkeep-alive: timeout=5, max=2\r\n\r\nok";
         let last = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\nkeep-alive: timeout=5, max=0\r\n\r\nok";
@@ -51,7 +51,7 @@ async fn hazard_a_server_that_says_when_it_closes_is_left_before() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn hazard_a_body_nobody_wants_costs_the_connection_only_if_it_is_long_or_late() {
+async fn hazard_an_unread_body_costs_the_connection_only_if_it_is_long_or_late() {
     // The length of the body, when its second half comes, and how many connections two requests take.
     for (length, late, connections) in [(2, 0, 1), (60_000, 0, 1), (60_000, 40, 1), (60_000, 60, 2), (70_000, 0, 2)] {
         let net = ScriptedNet::new(move |_, mut stream| async move {
@@ -73,7 +73,7 @@ async fn hazard_a_body_nobody_wants_costs_the_connection_only_if_it_is_long_or_l
 }
 
 #[tokio::test(start_paused = true)]
-async fn hazard_a_connection_that_the_peer_closes_is_gone_from_the_books_without_a_request() {
+async fn hazard_an_idle_connection_that_the_peer_closes_leaves_the_counters_without_a_request() {
     let net = ScriptedNet::new(|_, mut stream| async move {
         request(&mut stream).await;
         stream.write_all(OK).await.unwrap();
@@ -89,7 +89,7 @@ async fn hazard_a_connection_that_the_peer_closes_is_gone_from_the_books_without
 }
 
 #[tokio::test(start_paused = true)]
-async fn hazard_a_body_in_chunks_or_read_in_part_that_is_dropped() {
+async fn hazard_a_dropped_body_that_is_chunked_or_partly_read_costs_the_connection_only_if_it_is_long() {
     // How long the body is, in chunks or not, and how many connections two requests take.
     for (length, chunked, read, connections) in
         [(1_000, true, false, 1), (100_000, true, false, 2), (60_000, false, true, 1), (600_000, false, true, 2)]
@@ -118,7 +118,7 @@ async fn hazard_a_body_in_chunks_or_read_in_part_that_is_dropped() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn hazard_a_connection_serves_again_only_if_both_sides_keep_it() {
+async fn hazard_a_connection_is_reused_only_if_both_sides_keep_it() {
     let cases: [(&'static [u8], usize); 5] = [
         (b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok", 1),
         (b"HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 2\r\n\r\nok", 3),
@@ -140,7 +140,7 @@ async fn hazard_a_connection_serves_again_only_if_both_sides_keep_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_upload_that_fails_by_itself_says_nothing_of_the_server() {
+async fn an_upload_that_fails_in_the_client_does_not_discredit_the_server() {
     let net = ScriptedNet::new(|_, stream| serve(stream, 1));
     let client = client(&net, PoolConfig::new(), &Recorder::default());
     assert_eq!(get(&client, URL).await.unwrap(), "ok");

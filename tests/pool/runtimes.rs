@@ -12,7 +12,7 @@ use support::http_server::HttpServer;
 
 /// As with a static client under `#[tokio::test]`: each request on a runtime of its own, eight at a time.
 #[test]
-fn hazard_requests_survive_the_ends_of_the_runtimes_that_opened_their_connections() {
+fn hazard_requests_on_many_short_runtimes_all_succeed() {
     for http2 in [false, true] {
         let server = HttpServer::start_as(http2, |_| async { hyper::Response::new(full("ok")) }).unwrap();
         let url = format!("http://{}/", server.address());
@@ -36,7 +36,7 @@ fn hazard_requests_survive_the_ends_of_the_runtimes_that_opened_their_connection
 
 /// A connection ends with the runtime that opened it, also under a request of another runtime.
 #[test]
-fn hazard_a_request_goes_on_though_the_runtime_of_its_connection_ends() {
+fn hazard_a_request_is_resent_when_the_runtime_of_its_connection_ends() {
     for http2 in [false, true] {
         let (told, arrived) = std::sync::mpsc::channel();
         let held = Arc::new(AtomicUsize::new(0));
@@ -73,7 +73,7 @@ fn hazard_a_request_goes_on_though_the_runtime_of_its_connection_ends() {
 }
 
 #[test]
-fn hazard_a_client_outlives_the_runtime_it_was_used_on_first() {
+fn hazard_a_client_works_after_the_runtime_of_its_first_request_has_ended() {
     let server = HttpServer::start(|_| async { hyper::Response::new(full("ok")) }).unwrap();
     let url = format!("http://{}/", server.address());
     let client = Client::builder().no_proxy().build().unwrap();

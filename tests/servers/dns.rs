@@ -306,17 +306,17 @@ async fn a_pool_follows_a_name_that_moves_in_unbound() {
 }
 
 #[tokio::test]
-async fn dnsmasq_is_understood() {
+async fn the_answers_of_dnsmasq_are_understood() {
     speaks_with(&DNSMASQ).await;
 }
 
 #[tokio::test]
-async fn unbound_is_understood() {
+async fn the_answers_of_unbound_are_understood() {
     speaks_with(&UNBOUND).await;
 }
 
 #[tokio::test]
-async fn bind_is_understood() {
+async fn the_answers_of_bind_are_understood() {
     speaks_with(&NAMED).await;
 }
 
@@ -446,12 +446,12 @@ mod encrypted {
     }
 
     #[tokio::test]
-    async fn bind_is_asked_over_one_connection_by_tls_and_by_https() {
+    async fn lookups_at_bind_share_one_connection_over_tls_and_over_https() {
         shares_its_connections(&NAMED_ENCRYPTED).await;
     }
 
     #[tokio::test]
-    async fn unbound_is_asked_over_one_connection_by_tls() {
+    async fn lookups_at_unbound_share_one_connection_over_tls() {
         shares_its_connections(&UNBOUND_ENCRYPTED).await;
     }
 }

@@ -137,7 +137,7 @@ fn builder() -> ClientBuilder {
 }
 
 #[tokio::test]
-async fn nginx_is_understood_every_way() {
+async fn nginx_is_understood_over_every_protocol() {
     let Some(nginx) = Nginx::start("understood", 1_000) else { return };
     for (way, client, url, version) in nginx.ways() {
         let get = async |path: &str| client.get(format!("{url}{path}")).send().await.unwrap();
@@ -194,7 +194,7 @@ async fn load(client: &Client, url: &str, count: usize, at_once: usize, post: bo
 }
 
 #[tokio::test]
-async fn hazard_nginx_ends_connections_every_20_requests() {
+async fn hazard_no_get_is_lost_when_nginx_ends_connections_every_20_requests() {
     let Some(nginx) = Nginx::start("keepalive", 20) else { return };
     for (way, client, url, _) in nginx.ways() {
         let (lost, longest) = load(&client, &format!("{url}/small.txt"), 2_000, 8, false).await;
@@ -206,7 +206,7 @@ async fn hazard_nginx_ends_connections_every_20_requests() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn hazard_nginx_is_reloaded_under_load() {
+async fn hazard_no_get_is_lost_when_nginx_is_reloaded_under_load() {
     let Some(nginx) = Nginx::start("reload", 1_000) else { return };
     for (way, client, url, _) in nginx.ways().into_iter().take(3) {
         for post in [false, true] {
@@ -254,7 +254,7 @@ fn haproxy(test: &str, backend: u16) -> Option<(Server, u16, u16)> {
 }
 
 #[tokio::test]
-async fn haproxy_is_understood_with_its_short_patience() {
+async fn haproxy_is_understood_with_a_short_keep_alive() {
     use http_body_util::BodyExt;
     let backend = HttpServer::start(|request: hyper::Request<hyper::body::Incoming>| async move {
         match request.uri().path() {

@@ -11,7 +11,7 @@ use support::http_server::HttpServer;
 
 #[cfg(all(feature = "gzip", feature = "brotli", feature = "zstd", feature = "deflate"))]
 #[tokio::test]
-async fn compressed_bodies_are_asked_for_and_decompressed() {
+async fn compressed_bodies_are_requested_and_decompressed() {
     use std::collections::HashMap;
     use std::process::{Command, Stdio};
     use std::time::Duration;

@@ -60,7 +60,7 @@ fn impatient(http2: bool) -> ScriptedPeer {
 }
 
 #[tokio::test]
-async fn hazard_an_answer_before_the_request_is_over_is_never_lost() {
+async fn hazard_a_response_before_the_end_of_the_request_is_never_lost() {
     let endless = || {
         let pieces = stream::repeat_with(|| Ok::<_, std::io::Error>(Bytes::from_static(&[0; 16 * 1024])));
         Body::wrap_stream(pieces)

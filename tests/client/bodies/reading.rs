@@ -14,7 +14,7 @@ use support::http_server::HttpServer;
 use support::scripted_peer::{ScriptedPeer, answer_all, read_head};
 
 #[tokio::test]
-async fn readers_may_limit_stream_and_copy() {
+async fn a_body_can_be_limited_streamed_and_copied() {
     let server = HttpServer::start(|request: hyper::Request<hyper::body::Incoming>| async move {
         let length: usize = request.uri().path()[1..].parse().unwrap();
         let body = "0123456789".repeat(length / 10);
@@ -83,7 +83,7 @@ impl tokio::io::AsyncWrite for Gone {
 }
 
 #[tokio::test]
-async fn an_error_for_a_status_keeps_how_the_body_begins() {
+async fn an_error_for_a_status_keeps_the_start_of_the_body() {
     for (http2, client) in clients() {
         let server = HttpServer::start_as(http2, |request: hyper::Request<hyper::body::Incoming>| async move {
             let length: usize = request.uri().path()[1..].parse().unwrap();
@@ -108,7 +108,7 @@ async fn an_error_for_a_status_keeps_how_the_body_begins() {
 }
 
 #[tokio::test]
-async fn a_byte_order_mark_names_the_charset_and_is_not_text() {
+async fn a_byte_order_mark_decides_the_charset_and_is_removed() {
     let server = HttpServer::start(|request: hyper::Request<hyper::body::Incoming>| async move {
         let body: &'static [u8] = match request.uri().path() {
             "/utf-8" => b"\xef\xbb\xbfcaf\xc3\xa9",
@@ -138,7 +138,7 @@ async fn a_byte_order_mark_names_the_charset_and_is_not_text() {
 
 #[cfg(feature = "charset")]
 #[tokio::test]
-async fn text_is_in_the_charset_the_content_type_names() {
+async fn text_is_decoded_by_the_charset_of_the_content_type() {
     let server = HttpServer::start(|request: hyper::Request<hyper::body::Incoming>| async move {
         let kind = request.uri().query().unwrap().replace('+', " ");
         hyper::Response::builder().header("content-type", kind).body(full(&b"caf\xe9 \x93x\x94"[..])).unwrap()
@@ -159,7 +159,7 @@ async fn text_is_in_the_charset_the_content_type_names() {
 }
 
 #[tokio::test]
-async fn a_stream_ends_after_its_first_error_and_a_response_half_read_goes_on() {
+async fn a_body_stream_ends_after_its_first_error_and_a_partly_read_response_can_be_converted() {
     let peer = ScriptedPeer::start(|_, mut socket| {
         if read_head(&mut socket) {
             let _ = socket.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nhello");
@@ -195,7 +195,7 @@ async fn a_stream_ends_after_its_first_error_and_a_response_half_read_goes_on() 
 }
 
 #[tokio::test]
-async fn trailers_come_whatever_the_status() {
+async fn trailers_are_read_whatever_the_status() {
     for status in [200, 400] {
         let peer = ScriptedPeer::start(move |_, mut socket| {
             while read_head(&mut socket) {

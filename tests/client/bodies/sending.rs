@@ -36,7 +36,7 @@ async fn streams_are_sent_with_their_length_or_in_chunks() {
 }
 
 #[tokio::test]
-async fn trailers_go_both_ways() {
+async fn trailers_are_sent_and_received() {
     for (http2, client) in clients() {
         let server = HttpServer::start_as(http2, |request: hyper::Request<hyper::body::Incoming>| async move {
             let all = request.into_body().collect().await.unwrap();
@@ -67,7 +67,7 @@ async fn trailers_go_both_ways() {
 }
 
 #[tokio::test]
-async fn a_stream_that_fails_or_lies_about_its_length_fails_the_request_and_nothing_else() {
+async fn a_body_stream_that_fails_or_has_the_wrong_length_fails_only_its_request() {
     for (http2, client) in clients() {
         let server = mirror(http2);
         let url = format!("http://{}/", server.address());
@@ -92,7 +92,7 @@ async fn a_stream_that_fails_or_lies_about_its_length_fails_the_request_and_noth
 }
 
 #[tokio::test]
-async fn a_stream_is_sent_once_where_bytes_are_sent_again() {
+async fn a_body_of_bytes_is_resent_and_a_stream_is_not() {
     // A connection answers its first request, takes the second one, and closes without a word.
     let peer = ScriptedPeer::start(move |_, mut socket| {
         if read_head(&mut socket) {
@@ -119,7 +119,7 @@ async fn a_stream_is_sent_once_where_bytes_are_sent_again() {
 }
 
 #[tokio::test]
-async fn consent_is_waited_for_and_no_body_is_sent_without() {
+async fn expect_continue_sends_the_body_only_with_consent_or_after_a_second() {
     let bytes = Arc::new(AtomicUsize::new(0));
     let seen = bytes.clone();
     // What the first word of the path says, and then whatever else comes is counted.
@@ -169,7 +169,7 @@ async fn consent_is_waited_for_and_no_body_is_sent_without() {
 }
 
 #[tokio::test]
-async fn over_http2_nobody_is_asked_and_nobody_waits() {
+async fn expect_continue_is_ignored_over_http2() {
     let server = HttpServer::start_as(true, |request: hyper::Request<hyper::body::Incoming>| async move {
         assert!(!request.headers().contains_key("expect"));
         match request.uri().path() {
@@ -200,7 +200,7 @@ async fn over_http2_nobody_is_asked_and_nobody_waits() {
 }
 
 #[tokio::test]
-async fn requests_can_be_built_looked_at_cloned_and_sent() {
+async fn requests_can_be_built_inspected_cloned_and_sent() {
     let server = mirror(false);
     let client = Client::builder().no_proxy().base_url(format!("http://{}/v1/", server.address())).build().unwrap();
     let request = client.post("items?a=1").header("x", "1").body("hello").build().unwrap();
@@ -222,7 +222,7 @@ async fn requests_can_be_built_looked_at_cloned_and_sent() {
 }
 
 #[tokio::test]
-async fn versions_are_insisted_on() {
+async fn a_request_can_insist_on_an_http_version() {
     let server = mirror(false);
     let url = format!("http://{}/", server.address());
     let client = Client::builder().no_proxy().build().unwrap();

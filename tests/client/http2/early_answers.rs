@@ -13,7 +13,7 @@ use support::recorder::Recorder;
 use support::scripted_net::ScriptedNet;
 
 #[tokio::test(start_paused = true)]
-async fn a_response_before_the_request_was_read_holds_the_next_request_up_and_harms_it_not() {
+async fn an_early_response_keeps_its_stream_until_the_upload_has_ended() {
     let net = ScriptedNet::new(|_, stream| async move {
         let Ok(mut peer) = H2Peer::accept(stream, Some(1)).await else { return };
         let first = loop {
@@ -41,7 +41,7 @@ async fn a_response_before_the_request_was_read_holds_the_next_request_up_and_ha
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_before_the_request_is_over_costs_no_connection_nor_the_rest_of_the_request() {
+async fn an_early_response_costs_neither_the_connection_nor_the_rest_of_the_request() {
     let received = Arc::new(AtomicUsize::new(0));
     let net = answers_heads(received.clone());
     let client = client(&net, PoolConfig::new(), &Recorder::default());
@@ -56,7 +56,7 @@ async fn an_answer_before_the_request_is_over_costs_no_connection_nor_the_rest_o
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_response_that_fails_or_is_given_up_ends_a_request_that_is_still_on_its_way() {
+async fn a_response_that_fails_or_is_dropped_ends_its_upload() {
     for gives_up in [false, true] {
         let resets = Arc::new(AtomicUsize::new(0));
         let seen = resets.clone();
@@ -99,7 +99,7 @@ async fn a_response_that_fails_or_is_given_up_ends_a_request_that_is_still_on_it
 }
 
 #[tokio::test(start_paused = true)]
-async fn hazard_an_answer_with_a_length_outlives_its_connection_and_the_upload() {
+async fn hazard_an_early_response_with_a_length_survives_the_end_of_its_connection() {
     let net = ScriptedNet::new(|_, stream| async move {
         let Ok(mut peer) = H2Peer::accept(stream, Some(100)).await else { return };
         let Ok(stream) = head(&mut peer).await else { return };
@@ -116,7 +116,7 @@ async fn hazard_an_answer_with_a_length_outlives_its_connection_and_the_upload()
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_peer_that_answers_and_takes_no_more_of_the_request_keeps_no_drain_waiting_for_long() {
+async fn drain_waits_five_seconds_for_an_upload_that_the_peer_no_longer_reads() {
     let net = ScriptedNet::new(|_, stream| async move {
         let Ok(mut peer) = H2Peer::accept(stream, Some(100)).await else { return };
         let Ok(stream) = head(&mut peer).await else { return };
@@ -134,7 +134,7 @@ async fn a_peer_that_answers_and_takes_no_more_of_the_request_keeps_no_drain_wai
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_request_that_is_slow_by_itself_may_go_on_after_its_answer() {
+async fn a_slow_upload_goes_on_after_its_response() {
     let received = Arc::new(AtomicUsize::new(0));
     let net = answers_heads(received.clone());
     let client = client(&net, PoolConfig::new(), &Recorder::default());
@@ -146,7 +146,7 @@ async fn a_request_that_is_slow_by_itself_may_go_on_after_its_answer() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn hazard_a_reset_in_the_middle_of_a_body_is_not_its_end_while_the_request_is_on_its_way() {
+async fn hazard_a_reset_in_the_middle_of_a_body_is_an_error_during_the_upload() {
     for is_whole in [false, true] {
         let (read, reset) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
         let (has_read, has_reset) = (read.clone(), reset.clone());

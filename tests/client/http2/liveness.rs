@@ -16,7 +16,7 @@ use support::scripted_net::ScriptedNet;
 use support::v4;
 
 #[tokio::test(start_paused = true)]
-async fn a_dead_connection_is_found_by_pings() {
+async fn a_ping_finds_a_dead_connection() {
     let net = ScriptedNet::new(|number, stream| async move {
         if number == 0 {
             // Reads nothing, answers nothing.
@@ -35,7 +35,7 @@ async fn a_dead_connection_is_found_by_pings() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_reads_too_late_does_not_cost_the_connection() {
+async fn a_body_timeout_does_not_cost_the_connection() {
     let net = ScriptedNet::new(|_, stream| async move {
         let Ok(mut peer) = H2Peer::accept(stream, Some(100)).await else { return };
         while let Ok(stream) = peer.request().await {
@@ -83,7 +83,7 @@ async fn hazard_a_call_that_times_out_beside_a_long_stream_leaves_its_host_reach
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_slow_answer_costs_no_connection_on_which_another_one_comes() {
+async fn a_timeout_does_not_cost_a_connection_on_which_another_response_arrives() {
     // Whether or not the other answer is read.
     for reads in [false, true] {
         let net = ScriptedNet::new(|_, stream| async move {
@@ -171,7 +171,7 @@ async fn counting(stream: DuplexStream, log: Arc<std::sync::Mutex<Vec<u32>>>) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn hazard_a_quarter_of_an_hour_is_no_abuse_as_grpc_go_counts_pings() {
+async fn hazard_pings_of_a_quarter_of_an_hour_are_no_abuse_by_grpc_gos_count() {
     let log = Arc::new(std::sync::Mutex::new(Vec::new()));
     let seen = log.clone();
     let net = ScriptedNet::new(move |_, stream| counting(stream, seen.clone()));
@@ -192,7 +192,7 @@ async fn hazard_a_quarter_of_an_hour_is_no_abuse_as_grpc_go_counts_pings() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn hazard_a_quiet_stream_alone_is_pinged_once() {
+async fn hazard_a_single_quiet_stream_causes_one_ping() {
     let log = Arc::new(std::sync::Mutex::new(Vec::new()));
     let seen = log.clone();
     let net = ScriptedNet::new(move |_, stream| counting(stream, seen.clone()));
@@ -227,7 +227,7 @@ async fn hazard_a_black_holed_connection_with_a_waiting_request_is_replaced_with
 }
 
 #[tokio::test(start_paused = true)]
-async fn pings_by_a_timer_are_sent_for_those_who_want_them() {
+async fn pings_are_sent_by_a_timer_when_an_interval_is_set() {
     let log = Arc::new(std::sync::Mutex::new(Vec::new()));
     let seen = log.clone();
     let net = ScriptedNet::new(move |_, stream| counting(stream, seen.clone()));
@@ -240,7 +240,7 @@ async fn pings_by_a_timer_are_sent_for_those_who_want_them() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn pings_by_a_timer_of_zero_are_none() {
+async fn a_ping_interval_of_zero_sends_no_pings_by_a_timer() {
     let pings = Arc::new(AtomicUsize::new(0));
     let seen = pings.clone();
     let net = ScriptedNet::new(move |_, stream| {
@@ -267,7 +267,7 @@ async fn pings_by_a_timer_of_zero_are_none() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn pings_may_be_put_off_for_ever_and_their_answers_waited_for() {
+async fn the_longest_ping_interval_and_timeout_are_accepted() {
     for (interval, timeout) in [(Duration::MAX, Duration::from_secs(20)), (Duration::from_secs(1), Duration::MAX)] {
         let net = ScriptedNet::new(|_, stream| async move {
             let Ok(mut peer) = H2Peer::accept(stream, Some(100)).await else { return };

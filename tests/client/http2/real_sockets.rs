@@ -29,7 +29,7 @@ async fn without_tls_http2_needs_prior_knowledge() {
 
 #[cfg(target_os = "linux")]
 #[tokio::test]
-async fn a_slow_answer_alone_on_its_connection_does_not_cost_it() {
+async fn a_timeout_on_a_live_connection_does_not_cost_it() {
     let server = HttpServer::start_as(true, |request| async move {
         if request.uri().path() == "/slow" {
             std::future::pending::<()>().await;

@@ -16,7 +16,7 @@ use support::scripted_net::{ScriptedNet, UncleanNet};
 use support::v4;
 
 #[tokio::test(start_paused = true)]
-async fn hazard_goaway_loses_nothing_and_sends_nothing_twice() {
+async fn hazard_goaway_loses_no_request_and_none_is_processed_twice() {
     let served = Arc::new(AtomicUsize::new(0));
     let counter = served.clone();
     // After ten requests the peer says that it looks at the first eight, answers them, and closes.
@@ -52,7 +52,7 @@ async fn hazard_goaway_loses_nothing_and_sends_nothing_twice() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn hazard_a_peer_that_says_goaway_at_once_and_for_ever_is_given_up() {
+async fn hazard_a_peer_that_always_sends_goaway_is_given_up() {
     let net = ScriptedNet::new(|_, stream| async move {
         let Ok(mut peer) = H2Peer::accept(stream, Some(100)).await else { return };
         let _ = peer.goaway(0, NO_ERROR).await;
@@ -65,7 +65,7 @@ async fn hazard_a_peer_that_says_goaway_at_once_and_for_ever_is_given_up() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn hazard_a_refused_stream_goes_elsewhere_whatever_it_carries() {
+async fn hazard_a_refused_stream_is_resent_on_another_connection_whatever_its_method() {
     let net = ScriptedNet::new(|number, stream| async move {
         let Ok(mut peer) = H2Peer::accept(stream, Some(100)).await else { return };
         while let Ok(stream) = peer.request().await {
@@ -81,7 +81,7 @@ async fn hazard_a_refused_stream_goes_elsewhere_whatever_it_carries() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn hazard_a_refused_stream_takes_the_same_connection_where_there_may_be_no_other() {
+async fn hazard_a_refused_stream_is_resent_on_the_same_connection_if_it_is_the_only_one_allowed() {
     let net = ScriptedNet::new(|_, stream| async move {
         let Ok(mut peer) = H2Peer::accept(stream, Some(100)).await else { return };
         // The first request is never answered, the second refused once.
@@ -102,7 +102,7 @@ async fn hazard_a_refused_stream_takes_the_same_connection_where_there_may_be_no
 }
 
 #[tokio::test(start_paused = true)]
-async fn hazard_a_stream_reset_for_another_reason_is_an_error_and_harms_nobody_else() {
+async fn hazard_a_stream_reset_with_another_code_is_an_error_of_that_stream_only() {
     for code in [NO_ERROR, INTERNAL_ERROR, CANCEL] {
         for (after_head, length) in [(false, false), (true, true), (true, false)] {
             let net = ScriptedNet::new(move |_, stream| async move {
@@ -202,7 +202,7 @@ fn retrying(net: &ScriptedNet, policy: Option<RetryPolicy>) -> Client {
 }
 
 #[tokio::test(start_paused = true)]
-async fn hazard_a_peer_that_turns_every_request_away_sees_six_of_a_call_in_a_second_at_least() {
+async fn hazard_a_peer_that_refuses_every_request_gets_at_most_six_per_call_over_at_least_a_second() {
     for how in [Away::Refuses, Away::SaysGoaway(NO_ERROR), Away::SaysGoaway(ENHANCE_YOUR_CALM), Away::Closes] {
         for policy in [None, Some(RetryPolicy::new()), Some(RetryPolicy::new().attempts(10))] {
             let (net, requests) = turning_away(how);
@@ -219,7 +219,7 @@ async fn hazard_a_peer_that_turns_every_request_away_sees_six_of_a_call_in_a_sec
 }
 
 #[tokio::test(start_paused = true)]
-async fn hazard_a_peer_that_turns_four_hundred_calls_away_sees_few_of_them_again() {
+async fn hazard_a_peer_that_refuses_four_hundred_calls_gets_few_of_them_again() {
     for how in [Away::Refuses, Away::SaysGoaway(NO_ERROR), Away::SaysGoaway(ENHANCE_YOUR_CALM)] {
         let (net, requests) = turning_away(how);
         let client = retrying(&net, Some(RetryPolicy::new()));
@@ -234,7 +234,7 @@ async fn hazard_a_peer_that_turns_four_hundred_calls_away_sees_few_of_them_again
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_peer_that_asks_for_calm_and_gets_it_answers() {
+async fn requests_pause_after_enhance_your_calm_and_then_succeed() {
     let start = Instant::now();
     let at = Arc::new(std::sync::Mutex::new(Vec::new()));
     let log = at.clone();

@@ -44,7 +44,7 @@ async fn five_hundred_requests_share_five_connections_and_none_is_refused() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_peer_that_takes_one_request_at_a_time_gets_one_at_a_time() {
+async fn a_peer_that_allows_one_stream_gets_one_request_at_a_time() {
     let peak = Arc::new(AtomicUsize::new(0));
     let busy = peak.clone();
     let net = ScriptedNet::new(move |_, stream| service(stream, Some(1), busy.clone()));
@@ -63,7 +63,7 @@ async fn a_peer_that_takes_one_request_at_a_time_gets_one_at_a_time() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_limit_that_changes_in_mid_flight_is_followed() {
+async fn a_stream_limit_that_changes_is_followed() {
     let most = Arc::new(AtomicUsize::new(0));
     let seen = most.clone();
     let net = ScriptedNet::new(move |_, stream| {
@@ -101,7 +101,7 @@ async fn a_limit_that_changes_in_mid_flight_is_followed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_request_given_up_frees_its_seat_and_leaves_the_others_alone() {
+async fn a_cancelled_request_frees_its_stream_and_disturbs_no_other() {
     let resets = Arc::new(AtomicUsize::new(0));
     let counter = resets.clone();
     let net = ScriptedNet::new(move |_, stream| {
@@ -126,7 +126,7 @@ async fn a_request_given_up_frees_its_seat_and_leaves_the_others_alone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_body_nobody_reads_frees_its_seat() {
+async fn a_dropped_body_frees_its_stream() {
     let net = ScriptedNet::new(|_, stream| async move {
         let Ok(mut peer) = H2Peer::accept(stream, Some(1)).await else { return };
         while let Ok(frame) = peer.next().await {
@@ -144,7 +144,7 @@ async fn a_body_nobody_reads_frees_its_seat() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn hazard_a_peer_that_never_says_its_settings_is_sent_one_request_at_a_time() {
+async fn hazard_a_peer_that_sends_no_settings_gets_one_request_at_a_time() {
     use tokio::io::AsyncReadExt;
     let net = ScriptedNet::new(|_, mut stream| async move {
         let mut sink = [0; 1024];
@@ -186,7 +186,7 @@ async fn drain_waits_for_streams_in_flight_and_closes_every_socket() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn bodies_that_nobody_reads_do_not_hold_the_others_up() {
+async fn unread_bodies_do_not_block_other_streams() {
     let net = ScriptedNet::new(|_, stream| async move {
         let Ok(mut peer) = H2Peer::accept(stream, Some(100)).await else { return };
         let mut streams = 0;
@@ -216,7 +216,7 @@ async fn bodies_that_nobody_reads_do_not_hold_the_others_up() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_body_that_the_peer_takes_slowly_is_sending_and_not_waiting() {
+async fn a_slowly_read_upload_counts_as_send_time() {
     let net = ScriptedNet::new(|_, stream| async move {
         let Ok(mut peer) = H2Peer::accept(stream, Some(10)).await else { return };
         loop {
@@ -241,7 +241,7 @@ async fn a_body_that_the_peer_takes_slowly_is_sending_and_not_waiting() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_connection_is_one_task_but_for_bodies_on_their_way() {
+async fn a_connection_is_one_task_plus_one_per_upload_under_way() {
     let net = ScriptedNet::new(|_, stream| async move {
         let Ok(mut peer) = H2Peer::accept(stream, Some(100)).await else { return };
         let first = peer.request().await.unwrap();
@@ -269,7 +269,7 @@ async fn a_connection_is_one_task_but_for_bodies_on_their_way() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_body_that_panics_leaves_nobody_waiting() {
+async fn a_body_that_panics_leaves_no_other_request_waiting() {
     let net = ScriptedNet::new(|number, stream| async move {
         let Ok(mut peer) = H2Peer::accept(stream, Some(100)).await else { return };
         let mut answered = 0;
@@ -294,7 +294,7 @@ async fn a_body_that_panics_leaves_nobody_waiting() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn hazard_streams_that_their_peer_does_not_let_end_hold_no_request_up() {
+async fn hazard_streams_that_the_peer_never_lets_end_do_not_block_requests() {
     let net = ScriptedNet::new(|_, stream| async move {
         let Ok(mut peer) = H2Peer::accept(stream, Some(3)).await else { return };
         // Each request is answered by its head, and of bodies no more is taken than the first window.

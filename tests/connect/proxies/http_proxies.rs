@@ -45,7 +45,7 @@ async fn a_plain_request_is_forwarded_in_absolute_form() {
 }
 
 #[tokio::test]
-async fn hosts_without_a_proxy_are_gone_to_directly() {
+async fn hosts_excluded_from_the_proxy_are_connected_to_directly() {
     let (proxy, server) = (echo(), ok_server());
     let url = format!("http://{}/", server.address());
     let all = Proxy::all(&format!("http://{}", proxy.address())).unwrap();
@@ -57,7 +57,7 @@ async fn hosts_without_a_proxy_are_gone_to_directly() {
 }
 
 #[tokio::test]
-async fn proxies_add_up_and_a_request_goes_through_the_first_that_is_meant_for_it() {
+async fn a_request_uses_the_first_proxy_whose_rules_match() {
     let (first, second, server) = (echo(), echo(), ok_server());
     let http = |proxy: &HttpServer| Proxy::http(&format!("http://{}", proxy.address())).unwrap();
     let https = Proxy::https("http://127.0.0.1:9").unwrap();
@@ -75,7 +75,7 @@ async fn proxies_add_up_and_a_request_goes_through_the_first_that_is_meant_for_i
 }
 
 #[tokio::test]
-async fn a_policy_on_addresses_is_about_the_origin_and_not_about_its_proxy() {
+async fn a_rule_for_addresses_applies_to_the_origin_and_not_to_the_proxy() {
     let proxy = echo();
     let all = Proxy::all(&format!("http://{}", proxy.address())).unwrap();
     let client = behind(all).deny_private_addresses().build().unwrap();
@@ -85,7 +85,7 @@ async fn a_policy_on_addresses_is_about_the_origin_and_not_about_its_proxy() {
 }
 
 #[tokio::test]
-async fn hazard_a_proxy_that_is_not_there() {
+async fn hazard_a_proxy_that_refuses_connections_is_a_connect_error() {
     let (_kept, nobody) = refusing();
     let client = behind(Proxy::all(&format!("http://me:secret@{nobody}")).unwrap()).build().unwrap();
     let error = client.get("http://api.test/").send().await.unwrap_err();
@@ -127,7 +127,7 @@ async fn http2_by_prior_knowledge_goes_through_a_tunnel() {
 
 #[cfg(feature = "__tls")]
 #[tokio::test]
-async fn tinyproxy_leads_to_https() {
+async fn tinyproxy_tunnels_https() {
     let authority = Authority::new();
     let server = TlsServer::start(authority.server(&["localhost", "127.0.0.1"], &["h2", "http/1.1"])).await;
     let tls = speeddial::tls::TlsConfig::from(authority.client());
@@ -171,7 +171,7 @@ async fn scripted(answer: &'static [u8]) -> SocketAddr {
 
 #[cfg(feature = "__tls")]
 #[tokio::test]
-async fn hazard_proxies_that_refuse_answer_garbage_or_nothing() {
+async fn hazard_a_proxy_that_refuses_or_answers_garbage_or_nothing_is_a_connect_error() {
     let cases: [(&str, &[u8], &str); 6] = [
         ("407", b"HTTP/1.1 407 Proxy Authentication Required\r\ncontent-length: 0\r\n\r\n", "authorization required"),
         ("502", b"HTTP/1.1 502 Bad Gateway\r\ncontent-length: 3\r\n\r\nbad", "unsuccessful"),
@@ -221,7 +221,7 @@ async fn eager_proxy() -> SocketAddr {
 }
 
 #[tokio::test]
-async fn what_comes_right_behind_a_proxys_answer_is_the_origins() {
+async fn bytes_directly_after_a_proxys_answer_belong_to_the_origin() {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let port = listener.local_addr().unwrap().port();
     tokio::spawn(async move {
@@ -247,7 +247,7 @@ async fn what_comes_right_behind_a_proxys_answer_is_the_origins() {
 
 #[cfg(feature = "hyper-util")]
 #[tokio::test]
-async fn others_go_through_a_proxy_that_wants_credentials_by_a_tunnel() {
+async fn hyper_utils_client_tunnels_through_a_proxy_that_wants_credentials() {
     use http_body_util::{BodyExt, Empty};
     use hyper_util::client::legacy;
 
@@ -285,7 +285,7 @@ async fn secret_proxy(config: Arc<rustls::ServerConfig>) -> SocketAddr {
 
 #[cfg(feature = "__tls")]
 #[tokio::test]
-async fn a_proxy_can_be_spoken_to_by_tls() {
+async fn a_proxy_can_be_reached_over_tls() {
     let authority = Authority::new();
     let server = TlsServer::start(authority.server(&["127.0.0.1"], &["h2"])).await;
     let proxy = secret_proxy(authority.server(&["proxy.test"], &[])).await;
@@ -303,7 +303,7 @@ async fn a_proxy_can_be_spoken_to_by_tls() {
 
 #[cfg(feature = "__tls")]
 #[tokio::test]
-async fn a_proxy_that_is_spoken_to_by_tls_forwards_plain_requests_and_is_shown_credentials() {
+async fn a_proxy_over_tls_forwards_plain_requests_and_gets_its_credentials() {
     let authority = Authority::new();
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let port = listener.local_addr().unwrap().port();

@@ -13,7 +13,7 @@ use super::common::{Running, behind};
 use support::ok_server;
 
 #[tokio::test]
-async fn microsocks_is_given_addresses_or_names() {
+async fn microsocks_gets_addresses_for_socks5_and_names_for_socks5h() {
     let server = ok_server();
     let port = server.address().port();
     for credentials in [None, Some(("me", "secret"))] {
@@ -46,7 +46,7 @@ async fn microsocks_is_given_addresses_or_names() {
 }
 
 #[tokio::test]
-async fn hazard_socks_proxies_that_answer_garbage() {
+async fn hazard_a_socks_proxy_that_answers_garbage_is_a_connect_error() {
     for answer in [&b"HTTP/1.1 400 Bad Request\r\n\r\n"[..], b"\x05\xff", b"\x04\x5b", b"\x05"] {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let proxy = listener.local_addr().unwrap();
@@ -131,7 +131,7 @@ impl Resolve for NoV6 {
 }
 
 #[tokio::test]
-async fn hazard_one_family_dead_in_dns_behind_a_socks_proxy() {
+async fn hazard_a_family_without_a_dns_answer_does_not_block_a_socks_proxy() {
     let (server, (proxy, _)) = (ok_server(), socks(Ipv4Addr::LOCALHOST, &[]).await);
     let client = Client::builder().resolver(NoV6).proxy(Proxy::all(&format!("socks5://{proxy}")).unwrap());
     let client = client.build().unwrap();
@@ -143,7 +143,7 @@ async fn hazard_one_family_dead_in_dns_behind_a_socks_proxy() {
 
 #[cfg(target_os = "linux")]
 #[tokio::test]
-async fn a_proxy_whose_first_address_hangs_up_is_asked_at_the_next() {
+async fn a_proxy_whose_first_address_closes_is_reached_at_the_next_address() {
     let server = ok_server();
     let (proxy, _) = socks(Ipv4Addr::LOCALHOST, &[]).await;
     let dead = Ipv4Addr::new(127, 0, 0, 2);
@@ -169,7 +169,7 @@ async fn a_proxy_whose_first_address_hangs_up_is_asked_at_the_next() {
 }
 
 #[tokio::test]
-async fn hazard_a_socks_proxy_that_answers_nothing() {
+async fn hazard_a_socks_proxy_that_stays_silent_times_out_in_the_proxy_phase() {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let client = behind(Proxy::all(&format!("socks5h://{}", listener.local_addr().unwrap())).unwrap());
     let client = client.connect_timeout(Duration::from_millis(200)).build().unwrap();

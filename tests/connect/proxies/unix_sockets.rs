@@ -10,7 +10,7 @@ use support::certs::Authority;
 
 #[cfg(all(unix, feature = "__tls"))]
 #[tokio::test]
-async fn a_unix_socket_can_be_spoken_to_by_tls() {
+async fn a_unix_socket_can_be_used_with_tls() {
     let path = std::env::temp_dir().join(format!("speeddial-unix-tls-{}", std::process::id()));
     let _ = std::fs::remove_file(&path);
     let listener = tokio::net::UnixListener::bind(&path).unwrap();
@@ -37,7 +37,7 @@ async fn a_unix_socket_can_be_spoken_to_by_tls() {
 
 #[cfg(unix)]
 #[tokio::test]
-async fn a_unix_socket_takes_every_request() {
+async fn a_unix_socket_gets_every_request_whatever_the_host() {
     let path = std::env::temp_dir().join(format!("speeddial-unix-{}", std::process::id()));
     let _ = std::fs::remove_file(&path);
     let client = Client::builder().unix_socket(&path).build().unwrap();

@@ -9,7 +9,7 @@ use support::certs::{Authority, provider};
 use support::tls_server::TlsServer;
 
 #[tokio::test]
-async fn hazard_certificates_that_are_refused() {
+async fn hazard_each_invalid_certificate_is_refused_with_its_reason() {
     let (authority, stranger) = (Authority::new(), Authority::new());
     let day = |year| rcgen::date_time_ymd(year, 1, 1);
     let with = |change: fn(&mut CertificateParams)| {
@@ -51,7 +51,7 @@ async fn hazard_certificates_that_are_refused() {
 }
 
 #[tokio::test]
-async fn certificates_that_are_accepted() {
+async fn valid_certificates_are_accepted() {
     let authority = Authority::new();
     let cases = [
         ("its name", "api.test", params(&["api.test"])),
@@ -69,7 +69,7 @@ async fn certificates_that_are_accepted() {
 }
 
 #[tokio::test]
-async fn a_server_can_be_known_by_its_key() {
+async fn a_server_can_be_pinned_by_its_public_key() {
     let authority = Authority::new();
     let key = KeyPair::generate().unwrap();
     let pin = ring_free_sha256(&key.subject_public_key_info());
@@ -94,7 +94,7 @@ fn ring_free_sha256(data: &[u8]) -> [u8; 32] {
 }
 
 #[tokio::test]
-async fn another_name_can_be_asked_for() {
+async fn the_server_name_can_differ_from_the_host() {
     let authority = Authority::new();
     let server = TlsServer::start(authority.server(&["inner.test"], ALPN)).await;
     let tls = trusting(&authority).server_name("inner.test").unwrap();
@@ -103,7 +103,7 @@ async fn another_name_can_be_asked_for() {
 }
 
 #[tokio::test]
-async fn anyone_is_accepted_only_where_that_is_said_and_the_trace_says_it_too() {
+async fn an_invalid_certificate_is_accepted_only_on_request_and_the_trace_shows_it() {
     let stranger = Authority::new();
     let server = TlsServer::start(stranger.server(&["nobody.test"], ALPN)).await;
     let client = builder(TlsConfig::new().danger_accept_invalid_certs(true)).build().unwrap();
@@ -118,7 +118,7 @@ async fn anyone_is_accepted_only_where_that_is_said_and_the_trace_says_it_too() 
 
 #[cfg(feature = "webpki-roots")]
 #[tokio::test]
-async fn compiled_in_roots_do_not_know_the_tests_authority_until_it_is_added() {
+async fn compiled_in_roots_do_not_trust_the_tests_authority_until_it_is_added() {
     let authority = Authority::new();
     let said = refused(TlsConfig::new().webpki_roots(), "api.test", authority.server(&["api.test"], ALPN)).await;
     assert!(said.contains("authority that is not trusted"), "{said}");
@@ -128,7 +128,7 @@ async fn compiled_in_roots_do_not_know_the_tests_authority_until_it_is_added() {
 }
 
 #[tokio::test]
-async fn hazard_connections_are_shared_only_between_requests_that_may_share_them() {
+async fn hazard_connections_are_shared_only_for_one_host_and_one_client() {
     let (one, other) = (Authority::new(), Authority::new());
     let server = TlsServer::start(one.server(&["api.test", "other.test", "127.0.0.1"], ALPN)).await;
     let client = builder(trusting(&one)).build().unwrap();
@@ -149,7 +149,7 @@ async fn hazard_connections_are_shared_only_between_requests_that_may_share_them
 }
 
 #[tokio::test]
-async fn hazard_no_protocol_in_common_and_an_intermediate_that_is_missing() {
+async fn hazard_a_missing_protocol_or_intermediate_is_refused_with_its_reason() {
     let authority = Authority::new();
     let said = refused(trusting(&authority), "api.test", authority.server(&["api.test"], &["spdy/3"])).await;
     assert_eq!(said, "no protocol (ALPN) in common");

@@ -13,7 +13,7 @@ use support::certs::{Authority, provider};
 use support::tls_server::TlsServer;
 
 #[tokio::test]
-async fn a_client_can_show_a_certificate_and_is_told_when_it_must() {
+async fn a_client_certificate_is_sent_and_a_missing_or_wrong_one_is_named() {
     let authority = Authority::new();
     let mut roots = rustls::RootCertStore::empty();
     roots.add(authority.certificate()).unwrap();
@@ -57,7 +57,7 @@ fn identity(authority: &Authority) -> (String, String) {
 }
 
 #[tokio::test]
-async fn a_refused_client_is_told_so_over_either_version_and_whatever_it_sends() {
+async fn a_rejected_client_certificate_is_the_error_over_either_http_version_and_with_any_body() {
     let authority = Authority::new();
     let mut roots = rustls::RootCertStore::empty();
     roots.add(authority.certificate()).unwrap();
@@ -88,7 +88,7 @@ async fn a_refused_client_is_told_so_over_either_version_and_whatever_it_sends()
 }
 
 #[test]
-fn a_key_and_a_chain_that_do_not_belong_together_are_refused_with_the_reason() {
+fn a_key_and_a_chain_that_do_not_match_are_refused_with_the_reason() {
     let root = Authority::new();
     let intermediate = root.intermediate();
     let own_key = KeyPair::generate().unwrap();

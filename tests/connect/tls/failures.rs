@@ -21,7 +21,7 @@ use support::tls_server::TlsServer;
 use support::{read_request_head, v4};
 
 #[tokio::test]
-async fn hazard_peers_that_speak_no_tls_stall_or_hang_up() {
+async fn hazard_a_peer_without_tls_or_that_stalls_or_closes_is_a_tls_error() {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let address = listener.local_addr().unwrap();
     let client = builder(TlsConfig::new()).tls_timeout(Duration::from_millis(200)).build().unwrap();
@@ -76,7 +76,7 @@ where
 }
 
 #[tokio::test]
-async fn hazard_a_body_without_length_ends_with_close_notify_and_not_without() {
+async fn hazard_a_body_without_length_ends_only_with_close_notify() {
     let authority = Authority::new();
     let config = authority.server(&["api.test"], &["http/1.1"]);
     let client = builder(trusting(&authority)).build().unwrap();
@@ -128,7 +128,7 @@ impl OpenSsl {
 }
 
 #[tokio::test]
-async fn hazard_a_server_that_offers_tls_1_0_and_1_1_alone() {
+async fn hazard_a_server_with_only_tls_1_0_or_1_1_is_refused() {
     let authority = Authority::new();
     for (version, works) in [("-tls1_2", true), ("-tls1_1", false), ("-tls1", false)] {
         let arguments = [version, "-cipher", "ALL:@SECLEVEL=0"];
@@ -151,7 +151,7 @@ async fn hazard_a_server_that_offers_tls_1_0_and_1_1_alone() {
 }
 
 #[tokio::test]
-async fn the_connect_timeout_names_the_handshake_where_that_ate_it() {
+async fn a_connect_timeout_during_the_handshake_names_the_tls_phase() {
     let silent = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let client = builder(TlsConfig::new()).connect_timeout(Duration::from_millis(200)).build().unwrap();
     let error = get(&client, "api.test", silent.local_addr().unwrap()).await.unwrap_err();
@@ -160,7 +160,7 @@ async fn the_connect_timeout_names_the_handshake_where_that_ate_it() {
 }
 
 #[tokio::test]
-async fn a_handshake_that_fails_leaves_the_other_addresses_their_turn() {
+async fn after_a_failed_handshake_the_other_addresses_are_tried() {
     let authority = Authority::new();
     let good = TlsServer::start(authority.server(&["api.test"], ALPN)).await;
     let port = good.address().port();
@@ -196,7 +196,7 @@ impl Transport for Stalling {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_handshake_that_stalls_leaves_the_other_addresses_their_part_of_a_short_connect_timeout() {
+async fn a_stalled_handshake_leaves_the_other_addresses_a_part_of_the_connect_timeout() {
     let authority = Authority::new();
     let acceptor = tokio_rustls::TlsAcceptor::from(authority.server(&["api.test"], &["http/1.1"]));
     let resolver = FixedResolver::new().with("api.test", [v4(1), v4(2)]);
@@ -212,7 +212,7 @@ async fn a_handshake_that_stalls_leaves_the_other_addresses_their_part_of_a_shor
 }
 
 #[tokio::test]
-async fn a_policy_repeats_handshakes_that_broke_and_none_that_were_refused() {
+async fn a_retry_policy_repeats_broken_handshakes_but_not_refused_certificates() {
     let authority = Authority::new();
     let policy = || RetryPolicy::new().attempts(3).backoff(Duration::from_millis(1), Duration::from_millis(1));
     for stalls in [false, true] {
@@ -231,7 +231,7 @@ async fn a_policy_repeats_handshakes_that_broke_and_none_that_were_refused() {
 }
 
 #[tokio::test]
-async fn hazard_an_answer_before_the_request_is_over_is_never_lost_over_tls() {
+async fn hazard_a_response_before_the_end_of_the_request_is_never_lost_over_tls() {
     let authority = Authority::new();
     let acceptor = tokio_rustls::TlsAcceptor::from(authority.server(&["api.test"], &["http/1.1"]));
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -277,7 +277,7 @@ impl Transport for Overloaded {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_handshake_may_take_its_time_though_there_are_many_addresses() {
+async fn a_slow_handshake_is_awaited_even_with_many_addresses() {
     let authority = Authority::new();
     let acceptor = tokio_rustls::TlsAcceptor::from(authority.server(&["api.test"], &["http/1.1"]));
     let resolver = FixedResolver::new().with("api.test", [v4(1), v4(2), v4(3), v4(4)]);

@@ -16,7 +16,7 @@ use support::certs::{Authority, provider};
 use support::tls_server::TlsServer;
 
 #[tokio::test]
-async fn http2_and_http1_come_by_alpn_and_the_trace_has_the_facts() {
+async fn alpn_chooses_the_http_version_and_the_trace_shows_the_handshake() {
     let authority = Authority::new();
     for (alpn, version, agreed) in
         [(ALPN, "HTTP/2.0", Some("h2")), (&ALPN[1..], "HTTP/1.1", Some("http/1.1")), (&[], "HTTP/1.1", None)]
@@ -46,7 +46,7 @@ async fn http2_and_http1_come_by_alpn_and_the_trace_has_the_facts() {
 }
 
 #[tokio::test]
-async fn cold_requests_wait_for_the_first_connection_to_show_whether_one_is_enough() {
+async fn cold_requests_wait_for_the_first_connection_to_learn_its_protocol() {
     let authority = Authority::new();
     for (alpn, connections) in [(ALPN, 1..=1), (&ALPN[1..], 2..=50)] {
         let server = TlsServer::start(authority.server(&["api.test"], alpn)).await;
@@ -74,7 +74,7 @@ async fn the_second_connection_resumes_the_session() {
 }
 
 #[tokio::test]
-async fn versions_can_be_chosen() {
+async fn versions_of_http_and_tls_can_be_chosen() {
     let authority = Authority::new();
     let server = TlsServer::start(authority.server(&["api.test"], ALPN)).await;
     let client = builder(trusting(&authority)).http1_only().build().unwrap();
@@ -86,7 +86,7 @@ async fn versions_can_be_chosen() {
 }
 
 #[tokio::test]
-async fn the_version_settings_decide_what_is_offered_or_the_conflict_is_refused() {
+async fn the_http_version_settings_decide_the_offered_protocols_and_conflicts_are_refused() {
     let authority = Authority::new();
     let server = TlsServer::start(authority.server(&["api.test"], ALPN)).await;
     let whole = |alpn: &[&str]| {
@@ -130,7 +130,7 @@ impl rustls::server::ResolvesServerCert for Seen {
 }
 
 #[tokio::test]
-async fn the_server_is_asked_for_the_name_and_offered_the_protocols_that_are_set() {
+async fn the_server_name_and_the_protocols_that_are_set_are_sent() {
     let authority = Authority::new();
     let (certificate, key) = authority.sign(params(&["inner.test", "api.test"]));
     let key = rustls::sign::CertifiedKey::from_der(vec![certificate], key, &provider()).unwrap();
@@ -152,7 +152,7 @@ async fn the_server_is_asked_for_the_name_and_offered_the_protocols_that_are_set
 }
 
 #[tokio::test]
-async fn beside_a_whole_configuration_nothing_is_set_that_would_be_ignored() {
+async fn settings_that_a_rustls_configuration_would_override_are_refused() {
     let whole = || TlsConfig::from(rustls_config());
     let (pinned, anyone) = (whole().pin_spki_sha256([0; 32]), whole().danger_accept_invalid_certs(true));
     for tls in [pinned, anyone, whole().session_cache(1), whole().min_version(TlsVersion::Tls13), whole().alpn(["h2"])]
@@ -173,7 +173,7 @@ fn rustls_config() -> rustls::ClientConfig {
 }
 
 #[tokio::test]
-async fn so_many_hosts_are_resumed_as_the_session_cache_is_for() {
+async fn the_session_cache_resumes_as_many_hosts_as_its_size() {
     let authority = Authority::new();
     let hosts = ["one.test", "two.test", "three.test"];
     let server = TlsServer::start(authority.server(&hosts, ALPN)).await;

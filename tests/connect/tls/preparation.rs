@@ -41,7 +41,7 @@ fn gated() -> (TlsConfig, mpsc::Receiver<ThreadId>, mpsc::Sender<()>) {
 const PREPARED: Duration = Duration::from_secs(30);
 
 #[test]
-fn tls_is_prepared_when_the_client_is_built_which_does_not_wait_for_it() {
+fn building_a_client_prepares_tls_in_the_background() {
     let (tls, uses, open) = gated();
     // The gate is closed: a client that waited for its random generator would never be built.
     let client = builder(tls).build().unwrap();
@@ -51,7 +51,7 @@ fn tls_is_prepared_when_the_client_is_built_which_does_not_wait_for_it() {
 }
 
 #[test]
-fn tls_is_not_prepared_for_a_client_that_is_gone_or_does_not_want_it() {
+fn tls_is_not_prepared_for_a_dropped_client_or_when_preparation_is_off() {
     let [(first, first_uses, first_gate), (gone, gone_uses, _), (late, late_uses, _), (last, last_uses, _)] =
         [(); 4].map(|()| gated());
     let first = builder(first).build().unwrap();

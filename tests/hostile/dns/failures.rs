@@ -14,7 +14,7 @@ use support::scripted_dns::{ReceivedQuery, ScriptedDns, bytes, framed, no_tcp, p
 // asked; then an error within the budget; remembered 1 s to 30 s.
 
 #[tokio::test]
-async fn hazard_error_codes_on_the_first_server_and_on_all() {
+async fn hazard_error_codes_lead_to_the_next_server_or_to_an_error_within_the_budget() {
     let codes = [1, 2, 4, 5, 6, 9, 11, 23];
     for code in codes {
         let failing = move || by_udp(move |asked| packet(&asked.code(ResponseCode::from(0, code))));
@@ -34,7 +34,7 @@ async fn hazard_error_codes_on_the_first_server_and_on_all() {
 }
 
 #[tokio::test]
-async fn hazard_a_server_that_does_not_know_edns() {
+async fn hazard_a_server_without_edns_does_not_make_a_name_negative() {
     let server = by_udp(|asked| match asked.has_edns {
         true => packet(&asked.code(ResponseCode::FormErr)),
         false => packet(&asked.good(1, 60)),
@@ -48,7 +48,7 @@ async fn hazard_a_server_that_does_not_know_edns() {
 // race's timelines); the budget holds.
 
 #[tokio::test]
-async fn hazard_the_first_queries_go_unanswered() {
+async fn hazard_unanswered_queries_are_repeated() {
     for silent in [1, 2] {
         let server = by_udp(move |asked| if asked.before < silent { vec![] } else { packet(&asked.good(1, 60)) });
         let resolver = HickoryResolver::with_servers([server.address()]);
@@ -57,7 +57,7 @@ async fn hazard_the_first_queries_go_unanswered() {
 }
 
 #[tokio::test]
-async fn hazard_one_family_goes_unanswered() {
+async fn hazard_a_family_without_an_answer_does_not_affect_the_other() {
     let server = by_udp(|asked| if asked.is_v6() { vec![] } else { packet(&asked.good(1, 60)) });
     let cache = CachedResolver::new(resolver(&[&server]));
     let (v4, v6) = tokio::join!(cache.lookup("a.test", Family::V4), cache.lookup("a.test", Family::V6));
@@ -67,7 +67,7 @@ async fn hazard_one_family_goes_unanswered() {
 }
 
 #[tokio::test]
-async fn hazard_one_server_or_all_are_silent() {
+async fn hazard_silent_servers_are_skipped_within_the_budget() {
     let (silent, good) = (by_udp(|_| vec![]), honest());
     assert_eq!(told(&resolver(&[&silent, &good]).resolve("a.test", Family::V4).await).0, [1]);
     let start = Instant::now();
@@ -77,7 +77,7 @@ async fn hazard_one_server_or_all_are_silent() {
 }
 
 #[tokio::test]
-async fn hazard_one_family_fails_and_the_other_is_good() {
+async fn hazard_a_failed_family_is_remembered_beside_the_good_one() {
     let server =
         by_udp(|asked| packet(&if asked.is_v6() { asked.code(ResponseCode::ServFail) } else { asked.good(1, 60) }));
     let cache = CachedResolver::new(resolver(&[&server]));
@@ -91,7 +91,7 @@ async fn hazard_one_family_fails_and_the_other_is_good() {
 // Truncated: TCP works, refuses, hangs, closes in the middle, answers a byte at a time: right answer or a clear error.
 
 #[tokio::test]
-async fn hazard_truncated_answers_and_what_tcp_does_then() {
+async fn hazard_a_truncated_answer_is_fetched_over_tcp_or_fails_clearly() {
     let truncated = |asked: &ReceivedQuery| {
         let mut response = asked.good(66, 60);
         response.metadata.truncation = true;
@@ -129,7 +129,7 @@ async fn hazard_truncated_answers_and_what_tcp_does_then() {
 }
 
 #[tokio::test]
-async fn names_that_go_unanswered_do_not_hold_up_the_others() {
+async fn unanswered_names_do_not_delay_other_names() {
     let server = by_udp(|asked| if asked.label().starts_with("dead") { vec![] } else { packet(&asked.good(1, 60)) });
     let cache = CachedResolver::new(HickoryResolver::with_servers([server.address()]).with_max_in_flight(8));
     let dead: Vec<_> = (0..40)
@@ -149,7 +149,7 @@ async fn names_that_go_unanswered_do_not_hold_up_the_others() {
 }
 
 #[tokio::test]
-async fn a_short_limit_over_all_still_finds_the_server_that_answers() {
+async fn a_short_total_timeout_still_finds_the_server_that_answers() {
     let (silent, good) = (by_udp(|_| vec![]), honest());
     let resolver = HickoryResolver::with_servers([silent.address(), good.address()]);
     let resolver = resolver.with_total_timeout(Duration::from_millis(200));
@@ -161,7 +161,7 @@ async fn a_short_limit_over_all_still_finds_the_server_that_answers() {
 }
 
 #[test]
-fn a_runtime_that_nobody_drives_does_not_hold_up_lookups_on_another() {
+fn an_idle_runtime_does_not_block_lookups_on_another() {
     let server = honest();
     let resolver = HickoryResolver::with_servers([server.address()]);
     let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();

@@ -61,7 +61,7 @@ async fn hazard_forgeries_of_each_kind_are_ignored() {
 }
 
 #[tokio::test]
-async fn hazard_a_flood_of_10_000_forgeries() {
+async fn hazard_a_flood_of_10_000_forgeries_is_ignored() {
     let server = by_udp(|asked| {
         // In 100 lookups; more at once than a socket's buffer holds would drop the right answer as well.
         let mut packets: Packets = (0..10).flat_map(|round| forgeries(asked, round)).take(100).collect();
@@ -89,7 +89,7 @@ async fn hazard_a_packet_that_is_no_response_is_not_an_answer() {
 }
 
 #[tokio::test]
-async fn hazard_an_answer_in_other_letters_is_the_same_name() {
+async fn hazard_an_answer_in_another_letter_case_is_for_the_same_name() {
     let server = by_udp(|asked| {
         let mut response = asked.response();
         response.queries = vec![Query::query(name("A.TEST."), asked.question.query_type())];
@@ -102,7 +102,7 @@ async fn hazard_an_answer_in_other_letters_is_the_same_name() {
 // Records for other names in any section: never used, never cached.
 
 #[tokio::test]
-async fn hazard_records_for_other_names_in_any_section() {
+async fn hazard_records_for_other_names_are_never_used_or_cached() {
     let server = by_udp(|asked| match asked.label().as_str() {
         "victim" => packet(&asked.good(1, 60)),
         _ => {
@@ -158,7 +158,7 @@ fn broken(asked: &ReceivedQuery) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn hazard_bytes_that_are_no_message() {
+async fn hazard_malformed_messages_fail_only_their_own_lookup() {
     let labels = ["itself", "forward", "cut", "header", "half", "long", "short", "label", "counts", "garbage"];
     let server = ScriptedDns::start(
         |asked| match asked.label().as_str() {

@@ -12,7 +12,7 @@ use support::scripted_dns::packet;
 // does; case-insensitive; no needless queries. (The hosts file and the search list have their tests beside their code.)
 
 #[tokio::test]
-async fn hazard_ways_to_write_a_name() {
+async fn hazard_names_are_normalized_and_invalid_ones_are_refused() {
     let server = by_udp(|asked| match asked.question.name().to_ascii().to_lowercase().as_str() {
         "my_svc.test." | "_a._b.test." | "xn--bcher-kva.test." => packet(&asked.good(1, 60)),
         _ => packet(&asked.code(ResponseCode::NXDomain)),
@@ -42,7 +42,7 @@ async fn hazard_ways_to_write_a_name() {
 }
 
 #[tokio::test]
-async fn an_address_written_as_a_name_is_not_asked_for() {
+async fn an_address_literal_is_not_looked_up() {
     let server = by_udp(|_| vec![]);
     let cache = CachedResolver::new(resolver(&[&server]));
     assert_eq!(told(&cache.lookup("127.0.0.9", Family::V4).await).0, [9]);

@@ -12,7 +12,7 @@ use support::scripted_dns::{ReceivedQuery, ScriptedDns, alias, bytes, name, pack
 // CNAME chain, loop, dangling, out of order, NXDOMAIN at its end: followed or refused; shortest TTL counts.
 
 #[tokio::test]
-async fn hazard_chains_of_aliases() {
+async fn hazard_alias_chains_are_followed_and_loops_end() {
     let server = by_udp(|asked| {
         let mut response = asked.response();
         match asked.label().as_str() {
@@ -74,7 +74,7 @@ async fn hazard_chains_of_aliases() {
 // TTL 0, 1, 2^31 - 1, high bit set; mixed TTLs in a set: 0: no reuse; high bit: as 0; capped; the smallest counts.
 
 #[tokio::test]
-async fn hazard_ttls() {
+async fn hazard_extreme_ttls_are_bounded() {
     let server = by_udp(|asked| {
         let mut response = asked.response();
         match asked.label().as_str() {
@@ -109,7 +109,7 @@ async fn hazard_ttls() {
 // NXDOMAIN, NODATA, with and without SOA, one family only: cached by the SOA, not without it beyond a moment.
 
 #[tokio::test]
-async fn hazard_names_and_families_that_do_not_exist() {
+async fn hazard_missing_names_and_families_are_cached_by_their_soa() {
     let server = by_udp(|asked| {
         let label = asked.label();
         let mut response = asked.response();
@@ -152,7 +152,7 @@ async fn hazard_names_and_families_that_do_not_exist() {
 // answer; the attempts are the connector's.)
 
 #[tokio::test]
-async fn hazard_a_thousand_addresses_and_useless_ones() {
+async fn hazard_a_thousand_addresses_are_kept_and_unusable_ones_are_not_dialled() {
     let thousand = |asked: &ReceivedQuery| {
         let mut response = asked.response();
         for number in 0..1_000_u32 {
@@ -190,7 +190,7 @@ async fn hazard_a_thousand_addresses_and_useless_ones() {
 // The name moves, flaps, rotates: the TTL is honoured. (The pool's part, and what a policy can refuse, are theirs.)
 
 #[tokio::test]
-async fn hazard_a_name_that_flaps() {
+async fn hazard_a_name_that_flaps_is_followed_by_its_ttl() {
     let server = by_udp(|asked| packet(&asked.good(1 + (asked.before % 2) as u8, 0)));
     let cache = CachedResolver::new(resolver(&[&server]));
     let mut changes = cache.subscribe();
