@@ -1,4 +1,4 @@
-//! Requests dropped at every await, a hundred thousand of them: nothing may be lost.
+//! Drops a hundred thousand requests at random awaits: no connection, task or descriptor may leak.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -35,7 +35,7 @@ fn descriptors() -> Option<usize> {
     std::fs::read_dir("/proc/self/fd").ok().map(Iterator::count)
 }
 
-/// Waits until `done`, for as long as that may take on a busy machine.
+/// Waits until `done` returns true, for up to 30 s on a busy machine.
 async fn eventually(what: &str, done: impl Fn() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(30);
     while !done() {
@@ -46,14 +46,14 @@ async fn eventually(what: &str, done: impl Fn() -> bool) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn hazard_a_hundred_thousand_requests_dropped_at_a_random_await_leak_nothing() {
-    // One after the other, since descriptors and tasks are counted.
+    // One after the other, because descriptors and tasks of the whole process are counted.
     storm(false).await;
     storm(true).await;
 }
 
 async fn storm(http2: bool) {
     let answer = |request: hyper::Request<hyper::body::Incoming>| async move {
-        // Some bodies come in one piece, some do not fit into the socket's buffers.
+        // Small bodies come in one piece, large ones do not fit into the socket's buffers.
         let length = if request.uri().path() == "/big" { 1_000_000 } else { 100 };
         hyper::Response::new(Full::new(vec![0; length].into()).map_err(|error| match error {}).boxed())
     };

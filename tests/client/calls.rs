@@ -15,7 +15,7 @@ use speeddial::{Client, ErrorKind};
 use support::http_server::HttpServer;
 use support::{full, ok_server};
 
-/// Answers with what it was asked: method, path, header `x`, and body.
+/// Starts a server that answers with the request's method, path, header `x` and body.
 fn echo() -> HttpServer {
     HttpServer::start(|request| async move {
         let (head, body) = request.into_parts();
@@ -233,7 +233,7 @@ fn without_a_runtime_a_call_fails_clearly_and_a_body_can_still_be_read() {
     assert!(is_idle, "the connection comes back to the pool a moment after the end of its body");
     let error = client.warm_up(&url, 1).now_or_never().expect("it fails at once").unwrap_err();
     assert!(error.to_string().contains("no tokio runtime"), "{error}");
-    // A connection that is kept serves, without time limits.
+    // An idle connection works without a runtime; timeouts do not.
     let response = block_on(client.get(&url).send()).unwrap();
     assert_eq!(block_on(response.text()).unwrap().len(), 1 << 20);
     assert_eq!(client.pool_stats().opened, opened);

@@ -1,4 +1,4 @@
-//! Calls with a deadline end by it, wherever they are, and say where they were.
+//! Deadlines: a call ends by its deadline in any phase, and the error names the phase.
 
 use std::time::Duration;
 
@@ -59,7 +59,7 @@ async fn hazard_ten_thousand_calls_with_random_deadlines_end_in_time_and_name_th
             })
             .collect();
         for (made, took, limit) in join_all(calls).await {
-            // The timer's grain is a millisecond.
+            // The timer has a resolution of 1 ms.
             assert!(took <= limit + Duration::from_millis(1), "{took:?} of {limit:?}: {made:?}");
             late += u32::from(took > limit);
             let error = match made {
@@ -76,10 +76,10 @@ async fn hazard_ten_thousand_calls_with_random_deadlines_end_in_time_and_name_th
             assert_eq!(error.remaining(), Some(limit.saturating_sub(took)), "{error}");
             if let ErrorKind::Timeout(phase) = error.kind() {
                 phases[phase as usize] += 1;
-                // Some have got on to it in the very moment in which their time was up.
+                // Some calls entered the phase at the moment of their deadline.
                 just_there += u32::from(timings.spent(phase).is_zero() && !limit.is_zero());
                 let named = error.to_string().contains(&format!("in phase {phase}"));
-                // A dial that was begun for others has words of its own.
+                // A dial that another call had started has its own connect timeout and error.
                 assert!(named || error.to_string().contains("nothing within 10s"), "{error}");
             }
         }
@@ -112,7 +112,7 @@ async fn a_connection_that_arrives_after_the_deadline_is_not_used() {
     while client.pool_stats().waiting > 0 {
         tokio::task::yield_now().await;
     }
-    // The connection is the call's, which is polled only when its time is up.
+    // The pool has given the connection to the call, which is polled only after its deadline.
     tokio::time::advance(Duration::from_millis(60)).await;
     let error = queued.await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Timeout(Phase::Queue), "{error}");

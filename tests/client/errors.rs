@@ -1,4 +1,4 @@
-//! What is wrong, or goes wrong, on either side: each a kind of its own with a message that names target and cause.
+//! Errors: each failure has its kind and a message that names the target and the cause.
 
 use std::io::Write;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -167,7 +167,7 @@ async fn after_each_failure_the_same_client_works() {
 
 #[tokio::test]
 async fn after_a_silent_close_a_get_is_resent_and_a_post_is_not() {
-    // The first connection answers once, reads the next request and closes; the others behave.
+    // The first connection answers once, reads the next request and closes. The others answer every request.
     let requests = Arc::new(AtomicUsize::new(0));
     let seen = requests.clone();
     let peer = ScriptedPeer::start(move |number, mut socket| {

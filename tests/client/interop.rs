@@ -1,4 +1,4 @@
-//! The connector and the DNS cache under other people's clients.
+//! The connector and the DNS cache under the clients of hyper-util, reqwest and tonic.
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;
@@ -99,7 +99,7 @@ async fn tonic_goes_through_the_connector() {
     }
 }
 
-/// The TLS end of a gRPC server, which takes HTTP/2 alone.
+/// Starts a TLS proxy in front of a gRPC server that accepts only HTTP/2. Returns its port.
 async fn in_front_of(port: u16, config: Arc<rustls::ServerConfig>) -> u16 {
     let listener = tokio::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let front = listener.local_addr().unwrap().port();
@@ -119,7 +119,7 @@ async fn in_front_of(port: u16, config: Arc<rustls::ServerConfig>) -> u16 {
     front
 }
 
-/// Says something twice over one channel, and returns true if both came back.
+/// Makes two calls over one channel and returns true if both succeed.
 async fn is_heard(port: u16, builder: speeddial::ClientBuilder) -> bool {
     let endpoint = tonic::transport::Endpoint::from_shared(format!("https://api.test:{port}")).unwrap();
     let Ok(channel) = endpoint.connect_with_connector(Connector::new(builder).unwrap()).await else { return false };

@@ -1,4 +1,4 @@
-//! Redirects: what goes along and what stays behind, every cell of the table, and what a hostile location may not do.
+//! Redirects: which headers and bodies are sent again, for every combination of status, method and origin; and hostile locations.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -10,7 +10,7 @@ use speeddial::{Body, Client, ClientBuilder, ErrorKind, PoolConfig, RedirectActi
 use support::full;
 use support::http_server::HttpServer;
 
-/// A request as a server saw it.
+/// A request, as the server received it.
 #[derive(Debug, Clone)]
 struct Seen {
     method: Method,
@@ -19,7 +19,7 @@ struct Seen {
     body: String,
 }
 
-/// Servers that redirect to where the query says (`/?status=307&to=URL`), and keep what they see.
+/// Servers that redirect as the query says (`/?status=307&to=URL`) and record their requests.
 struct Servers {
     servers: Vec<HttpServer>,
     seen: Arc<Mutex<Vec<Seen>>>,
@@ -62,7 +62,7 @@ impl Servers {
     }
 }
 
-/// The first of these URLs, whose response leads to the next one, and so on.
+/// Returns the first of these URLs, whose response redirects to the next one, and so on.
 fn chain(status: u16, urls: &[String]) -> String {
     let [rest @ .., last] = urls else { return String::new() };
     rest.iter().rev().fold(last.clone(), |next, url| {
@@ -82,7 +82,7 @@ const SECRETS: [&str; 4] = ["authorization", "cookie", "proxy-authorization", "x
 async fn hazard_secrets_stay_with_their_origin_in_every_cell_of_the_table() {
     let servers = Servers::start(2);
     let client = builder().build().unwrap();
-    // Where a chain goes after `a.test` on the first port, and whether that is the same origin all the way.
+    // The hosts of a chain after `a.test` on the first port, and true if all of them are the same origin.
     let ways = [
         (vec![("a.test", 0)], true),
         (vec![("A.TEST", 0)], true),
@@ -184,7 +184,7 @@ async fn hazard_redirect_loops_end_and_are_named() {
     let client = builder().build().unwrap();
     let home = servers.url("a.test", 0);
     let again = format!("{home}?status=301&to={home}");
-    // It leads to itself once more with each step.
+    // Each step redirects to the same URL.
     let error = client.get(format!("{home}?status=302&to=")).send().await.unwrap_err();
     assert!(
         error
@@ -260,7 +260,7 @@ async fn secrets_do_not_follow_from_https_to_http_nor_back() {
     assert_eq!(response.text().await.unwrap(), "done");
     let seen = servers.take();
     assert!(SECRETS.iter().all(|name| !seen[0].headers.contains_key(*name)), "{seen:?}");
-    // From http to https and on to http again: they are gone for good.
+    // From http to https and back to http: once removed, the secrets are not added again.
     with_secrets(chain(302, &[plain.clone(), url])).send().await.unwrap();
     let seen = servers.take();
     assert!(SECRETS.iter().all(|name| seen[0].headers.contains_key(*name)));
@@ -288,7 +288,7 @@ async fn hazard_credentials_in_a_location_are_not_sent_and_those_of_a_url_stay_w
         let response = client.get(chain(302, &[first.clone(), location.clone()])).send().await.unwrap();
         let shown = format!("{} {:?}", response.url(), response.redirects());
         assert_eq!(response.status(), 200, "{first} {location}");
-        // The query of the first URL has the location in it, as it was asked for.
+        // The query of the first URL contains the location as it was given.
         assert!(!response.url().as_str().contains('@') && !shown.contains("//me:secret@a.test"), "{shown}");
         assert_eq!(sent(&servers.take()), expected, "{first} {location}");
     }
@@ -312,7 +312,7 @@ async fn a_stream_that_expect_continue_held_back_is_sent_to_the_redirects_target
     let here = ScriptedPeer::start(move |_, mut socket| {
         read_head(&mut socket);
         let _ = write!(socket, "HTTP/1.1 307 There\r\nlocation: {to}\r\ncontent-length: 0\r\n\r\n");
-        // Nothing of the body comes before the end.
+        // The client closes without sending any of the body.
         assert_eq!(socket.read(&mut [0]).unwrap_or(0), 0);
     });
     let client = builder().build().unwrap();

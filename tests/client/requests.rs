@@ -1,4 +1,4 @@
-//! What a request is made of, and how long its answer may take.
+//! The parts of a request (credentials, headers, queries, forms, JSON), and the timeouts of its response.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use support::recorder::Recorder;
 use support::scripted_net::ScriptedNet;
 use support::{full, read_request_head, refusing, v4};
 
-/// Answers with the request line, the headers that are asked about here, and the body.
+/// Starts a server that answers with the request line, four headers and the body.
 fn echo() -> HttpServer {
     use http_body_util::BodyExt;
     HttpServer::start(|request: hyper::Request<hyper::body::Incoming>| async move {
@@ -153,7 +153,7 @@ async fn the_body_idle_timeout_ends_the_wait_for_a_stalled_body() {
     assert!(told.starts_with("call a.test:80: nothing more of the body within 5ms, in phase receive ("), "{told}");
     let patient = client.get("http://a.test/ok").body_idle_timeout(Duration::MAX);
     assert_eq!(patient.send().await.unwrap().text().await.unwrap(), "hello");
-    // The call's own time is up first.
+    // The call's own timeout passes first.
     let hurried = client.get("http://a.test/ok").timeout(Duration::from_millis(3));
     let error = hurried.send().await.unwrap().bytes().await.unwrap_err();
     let told = error.to_string();
@@ -200,7 +200,7 @@ async fn the_requests_authorization_precedes_the_urls_and_the_urls_the_clients()
     assert_eq!(text(client.get(&url).bearer_auth("token")).await, "GET /|Bearer token||||");
     let twice = client.get(&url).try_clone().unwrap();
     assert_eq!(text(twice).await, "GET /|Basic bWU6c2VjcmV0||||");
-    // To and from the `http` crate.
+    // Conversions to and from the `http` crate.
     let request = speeddial::Request::try_from(Request::get(&url).header("x-default", "1").body("").unwrap()).unwrap();
     let message: Request<Body> = request.try_clone().unwrap().into();
     assert_eq!(message.headers()["authorization"], "Basic bWU6c2VjcmV0");

@@ -1,4 +1,4 @@
-//! Calls that are made again by choice, in paused time; and time limits that say what ate the time.
+//! Retries by the user's policy, resends, and the timeouts of a call, in paused time.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -22,10 +22,10 @@ fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
 }
 
-/// When requests came, in milliseconds, and what they were.
+/// The requests of a server: the time of each in milliseconds, and its request line.
 type Seen = Arc<Mutex<Vec<(u64, String)>>>;
 
-/// A server whose n-th request gets the n-th answer, and all after that the last one; an empty one is a close.
+/// Returns a server that gives the n-th request the n-th answer, and later ones the last answer. An empty answer is a close.
 fn server(answers: &[&str]) -> (ScriptedNet, Seen) {
     let (answers, count, seen) = (
         Arc::new(answers.iter().map(|&answer| answer.to_owned()).collect::<Vec<_>>()),
@@ -180,7 +180,7 @@ async fn connect_failures_are_retried_and_permanent_failures_are_not() {
         let _ = client.get(format!("http://a.test/{path}")).send().await.map(|response| response.bytes());
         assert_eq!(recorder.count(|event| matches!(event, Event::Retried { .. })), before, "{path}");
     }
-    // Headers that do not come may come the next time, but a POST may have been heard.
+    // A headers timeout is retried, but not for a POST, which the server may have processed.
     let patience = ms(100);
     let before = recorder.count(|event| matches!(event, Event::Leased { .. }));
     assert!(client.get("http://a.test/never").headers_timeout(patience).send().await.unwrap_err().is_timeout());
@@ -253,7 +253,7 @@ async fn a_request_can_have_a_shorter_queue_timeout_than_the_pool() {
     let third = third.unwrap();
     assert_eq!(third.timings().total(), ms(1_020), "to wait for a place is not to wait for a connection");
     assert_eq!(third.text().await.unwrap(), "hello");
-    // The dial goes on when its request has given up, and serves the next one.
+    // The dial goes on after its request has timed out, and serves the next request.
     let impatient = builder(NetByPath::default()).build().unwrap();
     let error = impatient.get("http://a.test/ok").connect_timeout(ms(4)).send().await.unwrap_err();
     assert_eq!(error.timings().unwrap().total(), ms(4));
@@ -261,7 +261,7 @@ async fn a_request_can_have_a_shorter_queue_timeout_than_the_pool() {
     assert_eq!(impatient.pool_stats().opened, 1);
 }
 
-/// A transport that never connects, for which nothing has to be resolved.
+/// A transport that never connects.
 #[derive(Clone)]
 struct Nowhere;
 
@@ -309,7 +309,7 @@ async fn a_backoff_does_not_count_as_queue_time_and_drain_waits_for_it() {
         answered.set(true);
         text
     };
-    // Another call has the only connection when the wait is over.
+    // When the backoff ends, another call has the only connection.
     let other = async {
         tokio::time::sleep(ms(200)).await;
         client.get(URL).send().await.unwrap().text().await.unwrap()

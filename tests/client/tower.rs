@@ -1,4 +1,4 @@
-//! The client as a service of tower's: under tonic, and within layers.
+//! The client as a tower service: under tonic, and within layers.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ async fn tonic_uses_the_client_as_its_channel_with_trailers() {
         let response = grpc.unary(tonic::Request::new(Bytes::from(text)), path, Raw).await.unwrap();
         assert_eq!(response.into_inner(), text);
     }
-    // What is wrong is in trailers alone.
+    // The error of a call is only in its trailers.
     let path = hyper::http::uri::PathAndQuery::from_static("/echo.Echo/Fail");
     grpc.ready().await.unwrap();
     let status = grpc.unary(tonic::Request::new(Bytes::from("x")), path, Raw).await.unwrap_err();
@@ -34,7 +34,7 @@ async fn tonic_uses_the_client_as_its_channel_with_trailers() {
     assert_eq!(client.pool_stats().opened, 1);
 }
 
-/// What kube and others ask of a client.
+/// Checks at compile time that a client meets the bounds that kube and others require.
 fn is_a_service<S, B>(_: &S)
 where
     S: Service<http::Request<Full<Bytes>>, Response = http::Response<B>> + Clone + Send + 'static,
@@ -60,14 +60,14 @@ async fn the_service_accepts_any_body() {
     assert_eq!(response.into_body().collect().await.unwrap().to_bytes(), "hello");
     let relative = http::Request::get("/").body(Full::<Bytes>::default()).unwrap();
     assert!(Service::call(&mut client, relative).await.unwrap_err().is_builder());
-    // What has no length still is a request with a body.
+    // A body without a known length is sent in chunks.
     let pieces = futures_util::stream::iter(["one, ", "two"].map(Ok::<_, std::io::Error>));
     let request = http::Request::post(&url).body(Body::wrap_stream(pieces)).unwrap();
     let response = Service::call(&mut client, request).await.unwrap();
     assert_eq!(response.into_body().collect().await.unwrap().to_bytes(), "one, two");
 }
 
-/// Adds a word to a header on the way there, and another one on the way back.
+/// A layer that adds a word to a header of the request and to another one of the response.
 #[derive(Clone)]
 struct Word(&'static str);
 

@@ -1,4 +1,4 @@
-//! Uploads: what limits apply while a body is being sent, in paused time over a network in memory.
+//! Uploads: the timeouts that apply while a body is being sent, in paused time over a network in memory.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -30,7 +30,7 @@ fn seconds(seconds: u64) -> Duration {
 
 const PIECE: usize = 16 * 1024;
 
-/// What a server does about an upload.
+/// The way a server reads an upload.
 #[derive(Clone, Copy)]
 struct Reads {
     http2: bool,
@@ -85,7 +85,7 @@ fn builder(transport: &ScriptedNet, http2: bool) -> ClientBuilder {
 const LENGTH: usize = 2 << 20;
 const URL: &str = "http://a.test/";
 
-/// The same bytes as they are, and as streams of short pieces and of a single one.
+/// Returns the same body as bytes, as a stream of short pieces and as a stream of one piece.
 fn bodies() -> [Body; 3] {
     let short = (0..LENGTH / 4_096).map(|_| Ok::<_, Infallible>(Bytes::from_static(&[0; 4_096])));
     let long = [Ok::<_, Infallible>(Bytes::from(vec![0; LENGTH]))];
@@ -109,7 +109,7 @@ async fn a_slow_upload_may_take_longer_than_every_default_timeout() {
 #[tokio::test(start_paused = true)]
 async fn the_headers_timeout_starts_with_the_last_byte_sent() {
     for http2 in [false, true] {
-        // What is on its way when the last byte was sent takes 2 s to be read, the whole more than 9 s.
+        // After the last byte was sent, the server reads for 2 s more; the whole upload takes more than 9 s.
         for (think, is_answered) in [(1, true), (8, false)] {
             let net = server(Reads { http2, pause: seconds(1) / 10, think: seconds(think), early: false });
             for body in bodies() {
@@ -166,7 +166,7 @@ async fn the_body_idle_timeout_ends_a_stalled_response_body() {
     assert!((seconds(300)..seconds(302)).contains(&start.elapsed()), "{:?}", start.elapsed());
 }
 
-/// A network in which a peer takes 16 bytes, and reads none.
+/// A network whose peers never read, with pipes of 16 bytes.
 struct Narrow;
 
 impl Transport for Narrow {
@@ -247,12 +247,12 @@ async fn a_body_of_known_length_counts_as_sent_with_its_last_byte() {
 async fn a_slow_server_that_sends_no_window_updates_is_not_taken_for_dead() {
     let net = ScriptedNet::new(|_, stream| async move {
         let mut peer = H2Peer::accept(stream, Some(10)).await.unwrap();
-        // Windows that are never used up, of the stream and of the connection.
+        // Windows of the stream and of the connection that are never used up.
         peer.send(SETTINGS, 0, 0, &[0, 4, 0x7f, 0xff, 0xff, 0xff]).await.unwrap();
         peer.send(WINDOW_UPDATE, 0, 0, &0x7fff_0000_u32.to_be_bytes()).await.unwrap();
         while let Ok(frame) = peer.next_of_all().await {
             if frame.kind == DATA {
-                // 14 kB/s, behind 256 KiB that are on their way.
+                // 14 kB/s, behind a pipe of 256 KiB.
                 tokio::time::sleep(Duration::from_millis(1_170)).await;
             }
             if frame.ends() {
@@ -271,7 +271,7 @@ async fn a_slow_server_that_sends_no_window_updates_is_not_taken_for_dead() {
 #[tokio::test(start_paused = true)]
 async fn expect_continue_waits_a_second_even_with_a_shorter_idle_timeout() {
     use tokio::io::AsyncWriteExt;
-    // Its word comes after 700 ms, or not at all.
+    // The 100 (Continue) comes after 700 ms, or not at all.
     for has_a_word in [true, false] {
         let net = ScriptedNet::new(move |_, mut stream| async move {
             read_request_head(&mut stream).await;
@@ -297,7 +297,7 @@ async fn an_upload_after_100_continue_counts_as_send_time_until_its_last_byte() 
     let response = client.put(URL).expect_continue().body(vec![0; LENGTH]).send().await.unwrap();
     let timings = response.timings();
     assert!(timings.send() > seconds(900) && timings.wait() >= seconds(100), "{timings}");
-    // It wants the body, and takes no more of it than fits into the pipe.
+    // The server asks for the body and then reads no more of it than fits into the pipe.
     let net = ScriptedNet::new(|_, mut stream| async move {
         read_request_head(&mut stream).await;
         let _ = tokio::io::AsyncWriteExt::write_all(&mut stream, b"HTTP/1.1 100 Continue\r\n\r\n").await;

@@ -1,4 +1,4 @@
-//! Which of a host's addresses a client uses, and which it may, in paused time over a network in memory.
+//! The addresses of a host: in which order they are dialled, and which are allowed, in paused time over a network in memory.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::atomic::Ordering;
@@ -22,7 +22,7 @@ fn v6() -> IpAddr {
     "2001:db8::1".parse().unwrap()
 }
 
-/// A name with an address in each family.
+/// Returns a resolver with an address in each family for every name.
 fn dual() -> FakeDns {
     FakeDns { v6: (0, Ok(vec![v6()])), ..FakeDns::v4(0, v4(1), 60) }
 }
@@ -43,7 +43,7 @@ async fn only_the_chosen_family_is_resolved_and_dialled() {
 #[tokio::test(start_paused = true)]
 async fn a_name_in_use_is_refreshed_only_in_the_clients_families() {
     for (addresses, families) in [(Addresses::Both, 2), (Addresses::V4Only, 1), (Addresses::V6Only, 1)] {
-        // With a TTL of zero the name is unknown to the cache, which asks for what it is told is in use.
+        // With a TTL of zero the cache keeps no answer, and asks again for names of open connections.
         let dns = FakeDns { ttl: Duration::ZERO, ..dual() };
         let client = Client::builder().addresses(addresses).resolver(dns.clone());
         let client = client.transport(FakeNet::new([(v4(1), SERVES), (v6(), SERVES)])).build().unwrap();
@@ -66,7 +66,7 @@ async fn connections_can_be_spread_over_all_addresses() {
     let client = client.transport(FakeNet::new(ips.map(|ip| (ip, SERVES)))).build().unwrap();
     let mut counts = [0; 4];
     for _ in 0..12 {
-        // Whoever else is asked in between has turns of its own.
+        // Requests to another host in between must not disturb the order.
         client.get("http://other.test/").send().await.unwrap().bytes().await.unwrap();
         let response = client.get("http://api.test/").send().await.unwrap();
         let remote = response.remote_addr().unwrap().ip();
@@ -163,7 +163,7 @@ async fn a_rule_for_addresses_sees_a_mapped_ipv4_address_as_ipv4() {
     }
 }
 
-/// A network that knows where its packets come from.
+/// A network that reports the source address of its packets.
 struct Sourced(FakeNet, IpAddr);
 
 impl Transport for Sourced {
@@ -178,7 +178,7 @@ impl Transport for Sourced {
 
 #[tokio::test(start_paused = true)]
 async fn the_source_address_decides_which_family_is_dialled_first() {
-    // From a private network IPv6 leads nowhere (RFC 6724 rule 5).
+    // A private IPv6 source address matches no global address (RFC 6724 rule 5).
     for (source, expected) in [("fd00::9", v4(1)), ("2001:db8::9", v6())] {
         let net = Sourced(FakeNet::new([(v4(1), SERVES), (v6(), SERVES)]), source.parse().unwrap());
         let client = Client::builder().resolver(dual()).transport(net).build().unwrap();
@@ -187,7 +187,7 @@ async fn the_source_address_decides_which_family_is_dialled_first() {
     }
 }
 
-/// Moves from a public address to a private one.
+/// A resolver that answers with a public address first and then with a private one.
 #[derive(Clone, Default)]
 struct Rebinding(Arc<Mutex<u32>>);
 
@@ -235,7 +235,7 @@ async fn the_second_connection_to_a_host_whose_first_address_is_dead_goes_to_the
     }
 }
 
-/// A client that opens a connection for each request, within 200 ms, and takes these addresses in this order.
+/// Returns a client that opens a connection for each request, within 200 ms, and dials these addresses in this order.
 fn hurried(hosts: &[(IpAddr, Host)]) -> Client {
     let resolver = FixedResolver::new().with("api.test", hosts.iter().map(|(ip, _)| *ip));
     let builder = Client::builder().resolver(resolver).transport(FakeNet::new(hosts.to_vec()));

@@ -1,5 +1,7 @@
-//! Addresses that are far away or nowhere, in a network namespace of the test's own: real sockets, real time. Skipped,
-//! loudly, where none can be made.
+//! Real sockets in a network namespace of their own: distant and unreachable addresses, TCP fast open, search lists, and timings
+//! beside those of curl.
+//!
+//! Skipped with a message if the process may not create namespaces.
 
 #[cfg(target_env = "gnu")]
 use std::collections::BTreeSet;
@@ -18,7 +20,7 @@ use speeddial::{Client, PoolConfig};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
-/// A namespace; it is gone with this.
+/// A network namespace. It is deleted when this value is dropped.
 struct Namespace {
     name: String,
     card: Option<Child>,
@@ -36,12 +38,12 @@ impl Drop for Namespace {
 }
 
 impl Namespace {
-    /// What is in here stands in the place of /etc for whom `ip netns exec` starts.
+    /// Returns the folder whose files replace those of /etc for programs that `ip netns exec` starts.
     fn etc(&self) -> std::path::PathBuf {
         std::path::Path::new("/etc/netns").join(&self.name)
     }
 
-    /// Makes it and moves the calling thread into it.
+    /// Creates a namespace and moves the calling thread into it.
     fn enter(name: &str) -> Result<Self, String> {
         let said = |what: &str, error: &dyn std::fmt::Display| format!("{what}: {error}");
         let namespace = Self { name: format!("speeddial-{name}-{}", std::process::id()), card: None };
@@ -56,11 +58,11 @@ impl Namespace {
         Ok(namespace)
     }
 
-    /// The same with a network card that leads far away.
+    /// Like [`Self::enter`], with a network device that delays its packets by 200 ms each way.
     fn with_card() -> Result<Self, String> {
         let said = |what: &str, error: &dyn std::fmt::Display| format!("{what}: {error}");
         let mut namespace = Self::enter("far")?;
-        // A child is where the thread is that starts it.
+        // A child process is in the namespace of the thread that starts it.
         let script = concat!(env!("CARGO_MANIFEST_DIR"), "/support/far_away.py");
         let card = Command::new("python3").arg(script).stdout(Stdio::piped()).stderr(Stdio::null()).spawn();
         let mut card = card.map_err(|error| said("python3", &error))?;
@@ -101,7 +103,7 @@ async fn black_hole_then_far() {
     });
     let resolver = FixedResolver::new().with("far.test", [[10, 9, 0, 7].into(), [10, 9, 0, 2].into()]);
     let client = Client::builder().resolver(resolver).no_proxy().pool(PoolConfig::new().max_idle(0)).build().unwrap();
-    // The second connection begins with the address that answered.
+    // The second connection dials the address first that has answered.
     for (least, most, first) in [(640, 850, 7), (390, 600, 2)] {
         let response = client.get(format!("http://far.test:{port}/")).send().await.unwrap();
         let timings = response.timings();
@@ -128,20 +130,20 @@ fn tcp_fast_open_sends_the_request_with_the_first_packet() {
             let words: Vec<_> = command.split(' ').collect();
             Command::new(words[0]).args(&words[1..]).stdout(Stdio::null()).status().is_ok_and(|status| status.success())
         };
-        // Of use to clients (1) and servers (2), whatever the servers themselves say (0x400).
+        // Enabled for clients (1) and servers (2), also without the servers' own socket option (0x400).
         if !run("ip link set lo up") || std::fs::write("/proc/sys/net/ipv4/tcp_fastopen", "1027").is_err() {
             eprintln!("SKIPPED: this kernel has no TCP fast open");
             return;
         }
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         assert_eq!(runtime.block_on(opened_fast(false)), 0);
-        // The first connection has the server's leave to do so with the next ones (RFC 7413, section 3.1).
+        // The first connection gets the cookie that the next ones need (RFC 7413, section 3.1).
         assert_eq!(runtime.block_on(opened_fast(true)), 2);
     });
     thread.join().unwrap();
 }
 
-/// How many of three connections carried data in their first packet, and were thanked for it.
+/// Opens three connections and returns how many of them had data acknowledged that was in their first packet.
 async fn opened_fast(fast: bool) -> u64 {
     let server = support::ok_server();
     let transport = speeddial::transport::TcpTransport::new().fast_open(fast);
@@ -155,7 +157,7 @@ async fn opened_fast(fast: bool) -> u64 {
     fast_opens() - before
 }
 
-/// The kernel's own count, of this thread's namespace.
+/// Returns the kernel's count of such connections in this thread's namespace.
 fn fast_opens() -> u64 {
     let text = std::fs::read_to_string("/proc/thread-self/net/netstat").unwrap();
     let mut rows = text.lines().filter_map(|line| line.strip_prefix("TcpExt: "));
@@ -164,8 +166,9 @@ fn fast_opens() -> u64 {
     values.split(' ').nth(place).unwrap().parse().unwrap()
 }
 
-/// What resolv.conf says, the name that is looked up, and what there is: a name or all that end so, a type, and the last
-/// part of an address or a failure.
+/// The lines of resolv.conf, the name that is looked up, and the records of the server.
+///
+/// A record is an owner (`*` stands for any labels), a type, and the last part of an address or a failure.
 #[cfg(target_env = "gnu")]
 const SEARCHES: [(&str, &str, &str); 18] = [
     ("search a.test b.test", "db", "db.a.test A 1, db.b.test AAAA 2"),
@@ -253,7 +256,7 @@ fn answer_from(zone: &str, question: &Query, response: &mut Message) {
     }
 }
 
-/// What getaddrinfo finds in a namespace, where resolv.conf is its own, and what we find.
+/// Returns the addresses that getaddrinfo and speeddial find in a namespace, which has a resolv.conf of its own.
 #[cfg(target_env = "gnu")]
 fn by_both_resolvers(namespace: &str, name: &str) -> [String; 2] {
     let mut command = Command::new("ip");
@@ -266,7 +269,7 @@ fn by_both_resolvers(namespace: &str, name: &str) -> [String; 2] {
     ["getaddrinfo: ", "speeddial: "].map(|who| found(who).unwrap_or_else(|| panic!("{who}? {text}")))
 }
 
-/// The test above runs this one in its namespace. By itself it has no name to look up.
+/// The test above runs this one in its namespace. Without that it has no name and passes.
 #[cfg(target_env = "gnu")]
 #[test]
 fn a_given_name_is_looked_up_by_getaddrinfo_and_by_the_client() {
@@ -326,7 +329,7 @@ fn names_resolve_as_soon_as_the_network_is_back() {
     thread.join().unwrap();
 }
 
-/// One call's figures, as curl has them, in seconds.
+/// The figures of one call as curl reports them, in seconds.
 #[cfg(feature = "__tls")]
 #[derive(Debug, Clone, Copy)]
 struct Figures([f64; 6]);
@@ -341,8 +344,9 @@ impl Figures {
 #[cfg(feature = "__tls")]
 const FIGURES: [&str; 6] = ["namelookup", "connect", "appconnect", "pretransfer", "starttransfer", "total"];
 
-/// The same requests by curl and by this client against the same servers: DNS takes 30 ms, the answer 50 ms, its body 20 ms.
-/// The two take turns until the least of each agree, because what else the machine does can only add to a time.
+/// curl and this client make the same requests to the same servers: DNS takes 30 ms, the response 50 ms, its body 20 ms.
+///
+/// They take turns until the shortest times of both agree, because other load on the machine can only make a time longer.
 #[cfg(feature = "__tls")]
 #[test]
 fn the_timings_agree_with_those_of_curl() {
@@ -368,7 +372,7 @@ fn the_timings_agree_with_those_of_curl() {
     thread.join().unwrap();
 }
 
-/// How often each of the two makes its request, at most.
+/// The most requests that each of the two makes.
 #[cfg(feature = "__tls")]
 const MOST_TURNS: usize = 70;
 
@@ -377,7 +381,7 @@ fn is_close(ours: f64, curls: f64) -> bool {
     (ours - curls).abs() <= (curls * 0.1).max(0.002)
 }
 
-/// The least of ours and of curl's.
+/// Returns the shortest times of this client and of curl.
 #[cfg(feature = "__tls")]
 async fn beside_curl(namespace: &str) -> (Figures, Figures) {
     use support::certs::Authority;
@@ -432,7 +436,7 @@ async fn by_us(authority: &support::certs::Authority, port: u16) -> Figures {
     Figures(figures.map(|figure| figure.as_secs_f64()))
 }
 
-/// Answers `api.test` after 30 ms, on the port where the system asks.
+/// Starts a DNS server on port 53 that answers `api.test` after 30 ms.
 #[cfg(feature = "__tls")]
 async fn slow_dns() {
     use hickory_proto::rr::Name;
@@ -456,7 +460,7 @@ async fn slow_dns() {
     });
 }
 
-/// Thinks for 50 ms and takes 20 ms for its body.
+/// Starts a server that answers after 50 ms and takes 20 ms for the body. Returns its port.
 #[cfg(feature = "__tls")]
 async fn slow_server(config: std::sync::Arc<rustls::ServerConfig>) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

@@ -1,4 +1,4 @@
-//! DNS over TLS and over HTTPS: servers that are believed only by their certificates.
+//! DNS over TLS and over HTTPS: certificates, shared connections, and servers that close or stay silent.
 
 use std::error::Error as _;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -22,7 +22,7 @@ use support::certs::Authority;
 use support::dns_server::respond;
 use support::{full, refusing};
 
-/// Serves every connection that shakes hands; the number of connections.
+/// Starts a TLS server that runs `speak` on each connection. Returns its address and the number of its connections.
 async fn serve<F>(config: Arc<ServerConfig>, speak: fn(TlsStream<TcpStream>) -> F) -> (SocketAddr, Arc<AtomicUsize>)
 where
     F: Future<Output = std::io::Result<()>> + Send + 'static,
@@ -44,7 +44,7 @@ where
     (address, connections)
 }
 
-/// Each message behind its length (RFC 7858 §3.3).
+/// Answers DNS over TLS: each message has its length in front (RFC 7858 §3.3).
 async fn dot(mut stream: TlsStream<TcpStream>) -> std::io::Result<()> {
     loop {
         let query = read_query(&mut stream).await?;
@@ -69,7 +69,7 @@ fn is_about_zero(query: &[u8]) -> bool {
     query.windows(5).any(|label| label == b"\x04zero")
 }
 
-/// Each message as the body of a POST (RFC 8484 §4.1).
+/// Answers DNS over HTTPS: each message is the body of a POST (RFC 8484 §4.1).
 async fn doh(stream: TlsStream<TcpStream>) -> std::io::Result<()> {
     let service = service_fn(|request: Request<hyper::body::Incoming>| async move {
         assert_eq!(request.uri().path(), "/dns-query");
@@ -159,12 +159,12 @@ async fn a_server_that_is_silent_in_its_handshake_is_skipped() {
     assert!(resolver.resolve("host.test", Family::V4).await.is_ok());
 }
 
-/// Time enough for a burst on a busy machine: what is silent for good still ends.
+/// A timeout that is long enough for a burst on a busy machine.
 const AMPLE: Duration = Duration::from_secs(30);
 
-/// Looks up so many names at once, each of which has to be answered at the first try.
+/// Looks up this many names at once. Each must be answered at the first try.
 async fn burst(resolver: &HickoryResolver, lookups: usize) {
-    // Different names: equal questions would be sent as one.
+    // The names differ, because equal questions would be sent as one.
     let names: Vec<_> = (0..lookups).map(|number| format!("host.n{number}.test")).collect();
     let lookups = names.iter().map(|name| resolver.resolve(name, Family::V4));
     let outcomes = futures_util::future::join_all(lookups).await;
@@ -187,7 +187,7 @@ async fn a_burst_of_cold_lookups_opens_one_connection() {
     }
 }
 
-/// Answers each question, and closes the connection after one about `zero`.
+/// Answers each question, and closes the connection after a question about `zero`.
 async fn dot_until_zero(mut stream: TlsStream<TcpStream>) -> std::io::Result<()> {
     loop {
         let query = read_query(&mut stream).await?;
@@ -212,7 +212,7 @@ async fn a_burst_after_the_server_has_closed_the_connection_opens_one_more() {
     }
 }
 
-/// Answers each question but those about `zero`.
+/// Answers each question except those about `zero`.
 async fn dot_without_zero(mut stream: TlsStream<TcpStream>) -> std::io::Result<()> {
     loop {
         let query = read_query(&mut stream).await?;
@@ -238,7 +238,7 @@ async fn an_unanswered_name_does_not_close_the_connection_of_the_others() {
     assert_eq!(connections.load(Ordering::SeqCst), 1);
 }
 
-/// Answers one question, and no more.
+/// Answers the first question on a connection and no other.
 async fn mute_after_one(mut stream: TlsStream<TcpStream>) -> std::io::Result<()> {
     let query = read_query(&mut stream).await?;
     reply(&mut stream, &query).await?;
@@ -274,8 +274,9 @@ async fn unanswered_names_do_not_delay_the_others() {
     assert!(good.is_ok() && took < Duration::from_millis(1_800), "{good:?} after {took:?}");
 }
 
-/// Closes the connection upon a question about `zero`, once it has answered two others. The second one is asked when the first
-/// answer has arrived.
+/// Closes the connection on a question about `zero`, once two others are answered.
+///
+/// The client asks the second of them after it has the first answer.
 async fn dot_cut_by_zero(mut stream: TlsStream<TcpStream>) -> std::io::Result<()> {
     let (mut answers, mut is_asked) = (0, false);
     while !is_asked || answers < 2 {
@@ -304,6 +305,6 @@ async fn a_question_on_which_the_server_closes_opens_a_bounded_number_of_connect
     }
     assert_eq!(cut.await.unwrap().unwrap_err().kind(), ResolveErrorKind::Unreachable);
     let connections = connections.load(Ordering::SeqCst);
-    // 64 for each of the two times that hickory asks.
+    // hickory asks twice, and each time opens up to 64 connections.
     assert!((64..=130).contains(&connections), "{connections}");
 }

@@ -1,4 +1,4 @@
-//! Names over a real DNS server: TTLs, chains, underscores, and what does not exist.
+//! Lookups at a DNS server on loopback: TTLs, aliases, failures, and which server is asked next.
 
 use std::net::{Ipv4Addr, TcpListener, UdpSocket};
 use std::sync::atomic::Ordering;
@@ -14,7 +14,7 @@ use speeddial::dns::{
 use support::dns_server::{DnsServer, add_address, respond};
 use support::dns_tcp;
 
-/// The zone of these tests, by the first label of the name.
+/// Answers from the zone of these tests, by the first label of the name.
 pub(crate) fn zone(question: &Query, response: &mut Message) {
     let name = question.name();
     let soa = |minimum| {
@@ -115,8 +115,9 @@ async fn an_unreachable_server_is_not_reported_as_a_name_that_does_not_exist() {
     assert!(!error.kind().is_negative(), "{error}");
 }
 
-/// A UDP socket whose port refuses what others send to it: connected elsewhere, it takes no packet from them, and nobody
-/// else has its port.
+/// Returns a UDP socket whose port refuses packets.
+///
+/// The socket is connected to another port, so it accepts no packets from the test, and no other process can get its port.
 fn refusing() -> UdpSocket {
     let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     socket.connect((Ipv4Addr::LOCALHOST, 9)).unwrap();
@@ -162,7 +163,7 @@ async fn a_slow_servers_answer_counts_while_others_are_asked() {
     assert!(start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
 }
 
-/// A server that answers its first query after so long, and no other.
+/// Starts a server that answers its first query after `delay` and no other.
 fn slow(delay: Duration) -> std::net::SocketAddr {
     let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let address = socket.local_addr().unwrap();
@@ -171,13 +172,13 @@ fn slow(delay: Duration) -> std::net::SocketAddr {
         let (length, peer) = socket.recv_from(&mut packet).unwrap();
         std::thread::sleep(delay);
         socket.send_to(&respond(&zone, &packet[..length]).unwrap(), peer).unwrap();
-        // Its port stays open until the client is done.
+        // The port stays open, so that it does not refuse later queries.
         while socket.recv_from(&mut packet).is_ok() {}
     });
     address
 }
 
-/// Asks two servers, of which the first does as `first` says; what came of it, and how often the first was asked.
+/// Asks two servers, of which the first answers by `first`. Returns the outcome and the number of queries at the first.
 async fn after(first: impl Fn(&Query, &mut Message) + Send + 'static) -> (Result<Answer, ResolveError>, usize) {
     let (first, second) = (DnsServer::start(first).unwrap(), DnsServer::start(zone).unwrap());
     let resolver = HickoryResolver::with_servers([first.address(), second.address()]);
@@ -222,7 +223,7 @@ async fn three_lookups_of_a_name_whose_server_fails_are_one_query_per_family() {
     assert_eq!(server.queries(), 2);
 }
 
-/// A port that takes queries by UDP and answers none, and the same by TCP.
+/// Returns a port that accepts queries over UDP and TCP and answers none.
 fn silent() -> (UdpSocket, TcpListener) {
     dns_tcp::udp_and_tcp(|| UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap(), |socket| socket.local_addr().unwrap())
 }
@@ -281,7 +282,7 @@ async fn a_warm_name_is_answered_while_all_servers_are_down() {
     let cache = CachedResolver::new(upstream);
     cache.lookup("host.test", Family::V4).await.unwrap();
     drop(server);
-    // Real time has to pass for a real server's TTL to run out.
+    // The TTL of 1 s passes in real time.
     while cache.lookup("host.test", Family::V4).await.unwrap().source() == Source::Hit {
         tokio::task::yield_now().await;
     }

@@ -1,21 +1,21 @@
 //! The parts that the tables of hostile HTTP/1.1 and HTTP/2 servers share.
 
-/// What a server does when it has said its piece.
+/// The behaviour of a server after it has sent its response.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Then {
-    /// It closes.
+    /// Closes the connection.
     Close,
-    /// It resets the connection.
+    /// Resets the connection.
     Reset,
-    /// It says no more, and reads on.
+    /// Sends nothing more and goes on reading.
     Hold,
-    /// It answers what comes next.
+    /// Answers the next requests correctly.
     Serve,
-    /// It says the same again, for ever, so often a second.
+    /// Sends the end of the response again and again, this many times per second.
     Again(u32),
 }
 
-/// What a client makes of it: a body, or an error of one of these kinds with these words in it.
+/// The outcome that the client must have: a body, or an error of one of these kinds that contains these words.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Made {
     Body(&'static str),
@@ -25,10 +25,10 @@ pub(super) enum Made {
 pub(super) const EXCHANGE: &[&str] = &["exchange"];
 pub(super) const BODY: &[&str] = &["body"];
 pub(super) const TIMEOUT: &[&str] = &["timeout"];
-/// Which of them it is, is a matter of who is faster.
+/// Which of the two it is depends on timing.
 pub(super) const EITHER: &[&str] = &["exchange", "body"];
 
-/// What became of a request, in one line, and whether that is what it had to.
+/// Compares an outcome with the expected one and returns the difference in one line.
 pub(super) fn judge(made: Result<String, speeddial::Error>, expected: Made) -> Result<(), String> {
     match (made, expected) {
         (Ok(body), Made::Body(expected)) if body == expected => Ok(()),

@@ -22,7 +22,7 @@ fn case(id: &'static str, says: impl AsRef<[u8]>, then: Then, made: Made) -> Cas
     Case { id, says: says.as_ref().to_vec(), then, made }
 }
 
-/// A head that begins well, and goes on with this.
+/// Returns a response that begins with a correct status line.
 fn head(rest: &str) -> Vec<u8> {
     format!("HTTP/1.1 200 OK\r\n{rest}").into_bytes()
 }
@@ -135,7 +135,7 @@ fn http1_cases() -> Vec<Case> {
             Close,
             Body("ok"),
         ),
-        // What has no body.
+        // Responses without a body.
         case("204-with-body", "HTTP/1.1 204 No\r\ncontent-length: 4\r\n\r\nevil", Serve, Body("")),
         case("304-with-body", "HTTP/1.1 304 Not\r\ncontent-length: 4\r\n\r\nevil", Serve, Body("")),
         // Interim responses.
@@ -185,7 +185,7 @@ fn http1_cases() -> Vec<Case> {
     ]
 }
 
-/// Reads the head of a request, and says what it asks for.
+/// Reads a request and returns its target.
 fn asked(socket: &mut TcpStream) -> Option<String> {
     let mut head = Vec::new();
     let mut byte = [0];
@@ -207,14 +207,14 @@ fn play(socket: &mut TcpStream, case: &Case) -> bool {
         Serve => return true,
         Close => {}
         Reset => {
-            // What was said is to be read before it is lost.
+            // The client must have read the bytes before the reset discards them.
             std::thread::sleep(Duration::from_millis(20));
             let _ = SockRef::from(&*socket).set_linger(Some(Duration::ZERO));
         }
         Hold => while socket.read(&mut [0; 1_024]).is_ok_and(|read| read > 0) {},
         Again(per_second) => {
             let end = Instant::now() + Duration::from_secs(10);
-            // However the pieces are read, there is one status line.
+            // The status line is sent only once, however the client reads the pieces.
             let again = case.says.strip_prefix(b"HTTP/1.1 200 OK\r\n").unwrap_or(&case.says);
             let many = again.repeat((per_second as usize / 1_000).max(1));
             let pause = Duration::from_secs(1) / per_second.min(1_000);
@@ -249,7 +249,7 @@ async fn hazard_each_hostile_http1_response_is_handled_and_the_client_goes_on() 
         let client = Client::builder().no_proxy().pool(pool).timeout(Duration::from_millis(400)).build().unwrap();
         for (id, expected) in &ids {
             let start = Instant::now();
-            // Once as a GET, once as a POST, which nobody may send twice.
+            // Once as a GET, once as a POST, which must not be sent twice.
             for (name, request) in [
                 ("GET", client.get(format!("{}{id}", peer.url()))),
                 ("POST", client.post(format!("{}{id}", peer.url())).body("x")),

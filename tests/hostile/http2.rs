@@ -14,7 +14,7 @@ use support::h2_peer::{
 use support::scripted_net::ScriptedNet;
 use support::v4;
 
-/// One frame: kind, flags, stream (0 for the connection, 1 for the request's own, else itself), payload.
+/// A frame to send: type, flags, stream and payload. Stream 1 stands for the request's own.
 type Raw = (u8, u8, u32, Vec<u8>);
 
 const PADDED: u8 = 8;
@@ -32,7 +32,7 @@ fn data(body: &[u8]) -> Raw {
     (DATA, END_STREAM, 1, body.to_vec())
 }
 
-/// A header as a literal that is not indexed.
+/// Returns a header field as a literal that is not indexed (RFC 7541 §6.2.2).
 fn literal(name: &str, value: &[u8]) -> Vec<u8> {
     let mut block = vec![0, name.len() as u8];
     block.extend_from_slice(name.as_bytes());
@@ -63,7 +63,7 @@ fn http2_cases() -> Vec<(String, Vec<Raw>, Then, Made)> {
     let not_http2 = Error(EITHER, "not HTTP/2");
     let mut cases: Vec<(String, Vec<Raw>, Then, Made)> = Vec::new();
     let mut add = |id: &str, says: Vec<Raw>, then: Then, made: Made| cases.push((id.to_owned(), says, then, made));
-    // Every code there is (RFC 9113 §7), and one there is not; what was refused is sent again, and answered.
+    // Every code (RFC 9113 §7) and one that is not defined. A refused stream is resent and then answered.
     for code in 0..=14 {
         let made = if code == 7 { Body("plain") } else { reset_stream };
         add(&format!("reset-{code}"), vec![reset(code)], Serve, made);
@@ -178,7 +178,7 @@ fn http2_cases() -> Vec<(String, Vec<Raw>, Then, Made)> {
     bomb.extend(vec![b'a'; 3_900]);
     bomb.extend(vec![0xbe; 12_000]);
     add("hpack-bomb", vec![(HEADERS, END_HEADERS, 1, bomb), data(b"ok")], Serve, Error(EITHER, ""));
-    // Header blocks without end.
+    // Header blocks that do not end.
     add("block-interrupted", vec![(HEADERS, 0, 1, vec![STATUS_200]), data(b"ok")], Serve, not_http2);
     add(
         "block-continued",
@@ -199,7 +199,7 @@ fn http2_cases() -> Vec<(String, Vec<Raw>, Then, Made)> {
         Error(&["exchange", "timeout"], ""),
     );
     add("continuation-alone", vec![(CONTINUATION, END_HEADERS, 1, vec![STATUS_200])], Serve, not_http2);
-    // Frames where they do not belong, and of sizes they cannot have.
+    // Frames in wrong places and of wrong sizes.
     add("data-first", vec![data(b"ok")], Serve, not_http2);
     add("data-on-0", vec![(DATA, 0, 0, b"ok".to_vec())], Serve, not_http2);
     add("head-on-0", vec![(HEADERS, END_HEADERS, 0, vec![STATUS_200])], Serve, not_http2);
@@ -264,7 +264,7 @@ fn http2_cases() -> Vec<(String, Vec<Raw>, Then, Made)> {
     cases
 }
 
-/// What the first connection says to its first request; what comes after is answered.
+/// Sends the frames of a case on the first connection, in answer to its first request.
 async fn misbehave(stream: DuplexStream, says: Vec<Raw>, then: Then) -> std::io::Result<()> {
     let mut peer = H2Peer::accept(stream, Some(100)).await?;
     let asked = peer.request().await?;

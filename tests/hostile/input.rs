@@ -1,5 +1,7 @@
-//! What callers may say by mistake, or have been told by somebody else: an error before a byte is sent, or the right thing, and
-//! never a connection on which client and server read different requests.
+//! Input that is wrong or comes from an attacker: paths, URLs, headers, methods and bodies.
+//!
+//! The client either sends a correct request or fails before it sends a byte. Client and server must never disagree where a request
+//! ends.
 
 use std::io::{Read, Write};
 
@@ -9,7 +11,7 @@ use speeddial::{Body, Client, RequestBuilder};
 
 use support::scripted_peer::ScriptedPeer;
 
-/// Sends each request back as it came, head and all.
+/// Starts a peer that answers each request with the bytes of the request.
 fn echo() -> ScriptedPeer {
     ScriptedPeer::start(|_, mut socket| {
         let mut seen = Vec::new();
@@ -38,7 +40,6 @@ fn client() -> Client {
     let resolver = ["a.test", "xn--bcher-kva.test", "my_svc.test", "faß.test", "xn--fa-hia.test"]
         .iter()
         .fold(resolver, |all, name| all.with(name, [[127, 0, 0, 1].into()]));
-    // What is asked for by default is not looked at here.
     Client::builder().resolver(resolver).no_proxy().build().unwrap()
 }
 
@@ -71,7 +72,7 @@ async fn hazard_any_path_or_query_is_one_line_of_the_request() {
     ] {
         let head = seen(client.get(format!("http://a.test:{port}{path}"))).await;
         let method_and_version = head[0].strip_prefix("GET ").and_then(|rest| rest.strip_suffix(" HTTP/1.1"));
-        // Whatever `url` makes of the odder ones, there is one line, and no space in it.
+        // The target must be on one line and without spaces, whatever the `url` crate makes of it.
         let target = method_and_version.unwrap_or_else(|| panic!("{path:?}: {head:?}"));
         assert!(!target.contains([' ', '\r', '\n', '\0']), "{path:?}: {target}");
         if !path.contains('^') {

@@ -1,4 +1,4 @@
-//! The main job as a user runs it: the `httpstat` example, against servers of its own, dnsmasq, and nobody.
+//! The `httpstat` example as a user runs it: against its own servers, dnsmasq, a proxy, and a closed port.
 
 use std::net::{Ipv4Addr, UdpSocket};
 use std::path::PathBuf;
@@ -20,13 +20,13 @@ fn built() -> &'static PathBuf {
     BUILT.get_or_init(build)
 }
 
-/// Builds the example as this test was built, unless it is built already, and says where it is.
+/// Builds the example with the profile of this test and returns its path.
 fn build() -> PathBuf {
     let this = std::env::current_exe().unwrap();
     let profile = this.ancestors().nth(2).unwrap();
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);
-    // At the root, as a user does.
+    // At the root of the repository, as a user does.
     command.current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/..")).args(["build", "--quiet", "--example", "httpstat"]);
     if profile.ends_with("release") {
         command.arg("--release");
@@ -106,7 +106,7 @@ fn proxies_are_read_from_the_environment_except_http_proxy_in_a_cgi_program() {
     assert_eq!(proxy.connections(), 4, "two by each run: one of its three requests is made on a kept connection");
 }
 
-/// dnsmasq on a port of its own, and the queries it logs.
+/// dnsmasq on a port of its own, with its log of queries.
 struct Dnsmasq {
     child: Child,
     port: u16,
@@ -121,7 +121,9 @@ impl Drop for Dnsmasq {
 }
 
 impl Dnsmasq {
-    /// `None`, said loudly, where it is not installed. A port that somebody else took first is not its fault.
+    /// Starts dnsmasq. Returns `None` and prints that the test is skipped if it is not installed.
+    ///
+    /// Another process may take the port first; then another port is tried.
     fn start(ttl: u32) -> Option<Self> {
         for _ in 0..20 {
             let port = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
@@ -178,7 +180,7 @@ impl Dnsmasq {
         }
     }
 
-    /// Waits until `expected` queries for the name's IPv4 addresses were logged, and none more.
+    /// Waits until `expected` queries for the name's IPv4 addresses were logged, and checks that there were no more.
     fn was_asked(&self, expected: usize) {
         let queries = |log: &str| log.matches("query[A] api.test").count();
         self.eventually("asked", |log| queries(log) >= expected);
@@ -186,7 +188,7 @@ impl Dnsmasq {
     }
 }
 
-/// Makes two requests and says of the second whether it reused the connection, and where its DNS answer came from.
+/// Makes two requests. Returns true if the second one reused the connection, and the source of its DNS answer.
 fn twice(dnsmasq: &Dnsmasq, ttl: f64, interval: &str, idle_timeout: &str) -> (bool, Option<String>) {
     let server = ok_server();
     let url = format!("http://api.test:{}/", server.address().port());
@@ -207,7 +209,7 @@ fn httpstat_asks_dnsmasq_again_when_the_ttl_has_passed_and_not_before() {
     dnsmasq.was_asked(1);
     assert_eq!(twice(&dnsmasq, 1.0, "1300", "50"), (false, Some("miss".to_owned())), "idle too long, TTL over");
     dnsmasq.was_asked(3);
-    // The same within the TTL, which is longer here only so that a busy machine does not take it for over.
+    // The same within the TTL, which is long enough here for a busy machine.
     let Some(patient) = Dnsmasq::start(20) else { return };
     assert_eq!(twice(&patient, 20.0, "300", "50"), (false, Some("hit".to_owned())), "idle too long, within the TTL");
     patient.was_asked(1);

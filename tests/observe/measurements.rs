@@ -1,4 +1,4 @@
-//! What is measured and logged in other people's words.
+//! The adapters for `metrics`, OpenTelemetry and `tracing`, by the names of OpenTelemetry's semantic conventions.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -13,7 +13,7 @@ use speeddial::{Client, PoolConfig};
 use support::net_by_path::NetByPath;
 use support::v4;
 
-/// Calls of each kind: a cold one, a warm one, a redirected one, one made again, one that fails, one that is given up.
+/// Makes calls of each kind: cold, warm, redirected, resent, failed and cancelled.
 async fn calls(observer: impl Observer) -> Client {
     let names = FixedResolver::new().with("a.test", [v4(1)]).with("b.test", [v4(2)]).with("e.test", [v4(3)]);
     let pool = PoolConfig::new().max_connections_per_host(1);
@@ -21,7 +21,7 @@ async fn calls(observer: impl Observer) -> Client {
     let client = builder.observer(observer).build().unwrap();
     for path in ["ok", "ok?token=secret", "away", "stale"] {
         let response = client.post(format!("http://a.test/{path}")).body("1234");
-        // A POST is not made again, so what may be is a GET.
+        // A POST would not be resent, so the call that is resent is a GET.
         let response = if path == "stale" { client.get("http://a.test/stale") } else { response };
         response.send().await.unwrap().bytes().await.unwrap();
     }
@@ -137,7 +137,7 @@ async fn opentelemetry_receives_the_same_measurements() {
     provider.shutdown().unwrap();
 }
 
-/// Takes what is logged.
+/// A writer that keeps the log.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<u8>>>);
 

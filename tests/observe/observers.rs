@@ -1,4 +1,4 @@
-//! What observers are told: everything, once, and sums that are exact.
+//! Observers: every event arrives once, in order, and the phases of a call add up to its total.
 
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
@@ -17,8 +17,8 @@ use support::recorder::Recorder;
 use support::scripted_net::ScriptedNet;
 use support::v4;
 
-/// `a.test` and `b.test` serve; `c.test` does so behind an address that refuses, `d.test` behind a silent one, and `e.test`
-/// refuses; `f.test` is out of descriptors at first; `g.test` is silent.
+/// Names by behaviour: `a.test` and `b.test` serve; `c.test` serves behind an address that refuses and `d.test` behind a silent one;
+/// `e.test` refuses; `f.test` fails without descriptors at first; `g.test` is silent.
 fn names() -> FixedResolver {
     let names = [("a", vec![1]), ("b", vec![2]), ("c", vec![3, 1]), ("d", vec![4, 1])];
     let more = [("e", vec![3]), ("f", vec![5]), ("g", vec![4])];
@@ -47,12 +47,12 @@ fn assert_sum(timings: &Timings) {
     }
 }
 
-/// The name of an event.
+/// Returns the name of an event.
 fn name(event: &Event) -> String {
     format!("{event:?}").split([' ', '(', '{']).next().unwrap().to_owned()
 }
 
-/// Keeps the names of events.
+/// An observer that keeps the names of events.
 #[derive(Clone, Default)]
 struct Seen(Arc<Mutex<BTreeSet<String>>>);
 
@@ -62,7 +62,7 @@ impl Observer for Seen {
     }
 }
 
-/// Everything that can happen over a network in memory.
+/// Causes every event that a network in memory can cause.
 async fn in_memory(seen: &Seen) {
     let net = NetByPath::default();
     let pool = || PoolConfig::new().max_connections_per_host(1);
@@ -77,18 +77,18 @@ async fn in_memory(seen: &Seen) {
     }
     assert!(get(&client, "http://e.test/ok").await.is_err());
     assert!(get(&client, "http://a.test/die").await.is_err());
-    // One who does not wait, while a name is looked up.
+    // A call that is dropped while its name is looked up.
     let dns = FakeDns::v4(30, v4(1), 60);
     let slow =
         Client::builder().resolver(dns).transport(net.clone()).no_proxy().observer(seen.clone()).build().unwrap();
     assert!(tokio::time::timeout(Duration::from_millis(10), get(&slow, "http://a.test/ok")).await.is_err());
-    // The answer comes too late for the dial that has the other family's.
+    // The answer for IPv6 comes after the dial has used the one for IPv4.
     let mut dns = FakeDns::v4(0, v4(1), 60);
     dns.v6 = (5_000, dns.v6.1);
     let late =
         Client::builder().resolver(dns).transport(net.clone()).no_proxy().observer(seen.clone()).build().unwrap();
     get(&late, "http://a.test/ok").await.unwrap();
-    // In the middle of a request, a peer says that it takes no more of them.
+    // The peer sends GOAWAY in the middle of a request.
     let wire = ScriptedNet::new(|_, stream| async move {
         let mut peer = H2Peer::accept(stream, Some(100)).await.unwrap();
         let stream = peer.request().await.unwrap();
@@ -100,7 +100,7 @@ async fn in_memory(seen: &Seen) {
     get(&multiplexed.observer(seen.clone()).build().unwrap(), "http://a.test/").await.unwrap();
 }
 
-/// What takes real sockets: a proxy, a Unix domain socket, TLS.
+/// Causes the events that need real sockets: a Unix domain socket, a proxy, TLS.
 async fn on_sockets(seen: &Seen) {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     async fn answer(mut stream: impl tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin) {
@@ -136,7 +136,7 @@ async fn on_sockets(seen: &Seen) {
     }
 }
 
-/// The table in the documentation has a row for each hook of the three, and each event it names has been seen.
+/// The table in the documentation has a row for each hook of three other clients, and each event that it names was observed.
 #[test]
 fn every_hook_of_other_clients_has_an_event_and_every_event_is_emitted() {
     let runtime =
@@ -188,7 +188,7 @@ async fn an_observer_of_one_call_receives_its_events_and_those_of_its_dial() {
     told.sort();
     expected.sort();
     assert_eq!(told, expected, "the same, the dial's events a little later");
-    // A warm call has no dial to tell of.
+    // A warm call has no dial.
     let own = Recorder::default();
     client.get("http://a.test/ok").observer(own.clone()).send().await.unwrap().bytes().await.unwrap();
     assert_eq!(own.count(|event| matches!(event, Event::DialStart { .. })), 0);
@@ -243,7 +243,7 @@ async fn a_call_reports_that_it_got_a_connection_that_another_call_had_freed() {
     let net = NetByPath::default();
     let client = builder(&net).build().unwrap();
     get(&client, "http://a.test/ok").await.unwrap();
-    // It takes 10 ms to open a connection, and 10 ms until the kept one is free; the first comes first by a hair.
+    // A new connection takes 10 ms, and so does the call that holds the idle one, which started a little earlier.
     let (first, second) = tokio::join!(get(&client, "http://a.test/ok"), async {
         tokio::time::sleep(Duration::from_millis(5)).await;
         get(&client, "http://a.test/ok").await
@@ -254,7 +254,7 @@ async fn a_call_reports_that_it_got_a_connection_that_another_call_had_freed() {
     assert_eq!(second.queue(), Duration::from_millis(5));
 }
 
-/// By the real clock, which goes on between any two readings.
+/// Uses the real clock, which advances between any two readings.
 #[tokio::test]
 async fn events_arrive_in_the_order_of_their_times() {
     let (net, recorder) = (NetByPath::default(), Recorder::default());
@@ -296,7 +296,7 @@ async fn a_redirected_call_has_a_queue_timeout_of_its_own_and_ends_while_the_poo
     let (recorder, net) = (Recorder::default(), NetByPath::default());
     let pool = PoolConfig::new().max_connections_per_host(1).wait_timeout(Duration::from_millis(80));
     let client = builder(&net).observer(recorder.clone()).pool(pool).build().unwrap();
-    // The first is redirected after 60 ms, and then has to wait for the second, which takes 60 ms.
+    // The first call is redirected after 60 ms and then waits for the second one, which takes 60 ms.
     let (first, second) = tokio::join!(get(&client, "http://a.test/later"), async {
         tokio::time::sleep(Duration::from_millis(20)).await;
         get(&client, "http://a.test/slow").await
@@ -309,7 +309,7 @@ async fn a_redirected_call_has_a_queue_timeout_of_its_own_and_ends_while_the_poo
     let call = recorder.timeline();
     let place = |what: &str| call.iter().rposition(|line| line.ends_with(what)).unwrap();
     assert!(place("call 1 Redirected") < place("call 1 Leased"), "{call:?}");
-    // One that is under way is served to its end, redirects and all.
+    // A call under way is served to its end, with its redirects.
     let (under_way, ()) = tokio::join!(get(&client, "http://b.test/away"), async {
         tokio::task::yield_now().await;
         client.drain().await;
@@ -317,11 +317,11 @@ async fn a_redirected_call_has_a_queue_timeout_of_its_own_and_ends_while_the_poo
     assert!(under_way.is_ok(), "{under_way:?}");
 }
 
-/// Checks each call as it ends.
+/// An observer that checks the sums of each call when it ends.
 #[derive(Default)]
 struct Checks {
     ended: AtomicUsize,
-    /// How many had: a hop, a wait, an address dialled, a failure, a cancellation, a reused connection, a freed one.
+    /// The number of calls with: an earlier hop, a wait in the queue, a dial, a failure, a cancellation, a reused connection, a freed one.
     kinds: [AtomicUsize; 7],
     wrong: Mutex<Vec<String>>,
 }
@@ -394,7 +394,7 @@ async fn the_phases_add_up_exactly_in_10_000_random_calls() {
     assert_eq!(*checks.wrong.lock().unwrap(), Vec::<String>::new());
     let kinds = checks.kinds.each_ref().map(|seen| seen.load(Ordering::SeqCst));
     assert!(kinds.iter().all(|seen| *seen > 50), "too few of a kind: {kinds:?}");
-    // Cancelled before it had begun, a call never was.
+    // A call that is dropped before its first poll has no end.
     let ended = checks.ended.load(Ordering::SeqCst);
     assert!((CALLS - 200..=CALLS).contains(&ended), "{ended}");
     client.close_idle();

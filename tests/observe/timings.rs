@@ -1,4 +1,4 @@
-//! Where the time goes, exactly, in paused time over a network in memory.
+//! The timings of calls, exact in paused time over a network in memory.
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ async fn call(client: &Client) -> Timings {
     handle.timings()
 }
 
-/// Queue, DNS, connect, TLS, send, wait, receive and total in milliseconds.
+/// Returns queue, DNS, connect, TLS, send, wait, receive and total in milliseconds, and checks their sum.
 fn in_ms(timings: &Timings) -> [u128; 8] {
     assert_eq!(Phase::ALL.map(|phase| timings.spent(phase)).iter().sum::<Duration>(), timings.total());
     let [queue, dns, connect, _, tls, send, wait, receive] = Phase::ALL.map(|phase| timings.spent(phase).as_millis());

@@ -16,12 +16,12 @@ use support::h2_server::{ConnectionEnd, H2Server};
 use support::recorder::Recorder;
 use support::scripted_peer::{ScriptedPeer, Socket, Stack, read_head};
 
-/// How many requests a race takes: handshakes make it long.
+/// Returns the number of requests for a stack: fewer with TLS, whose handshakes take long.
 fn requests(over: Stack, plain: u64) -> u64 {
     if over == Stack::Tcp { plain } else { plain / 10 }
 }
 
-/// What a peer does to a connection that is idle.
+/// The way a peer ends an idle connection.
 #[derive(Debug, Clone, Copy)]
 enum Unkind {
     Reset,
@@ -31,13 +31,13 @@ enum Unkind {
     Unasked,
 }
 
-/// Answers requests, counts each by its number, and is unkind to 30 % of connections when they have been idle for 0 to 5 ms.
+/// Starts a peer that answers requests, counts each by its number, and ends 30 % of the connections after 0 to 5 ms of idle time.
 fn unkind_peer(over: Stack, how: Unkind, counts: Arc<Mutex<HashMap<u64, usize>>>) -> ScriptedPeer {
     ScriptedPeer::start_over(over, move |number, mut socket| {
         let mut random = fastrand::Rng::with_seed(number as u64);
         for served in 0.. {
             let unkind = served > 0 && random.u8(..10) < 3;
-            // Some close right behind their answer.
+            // Some connections end directly after an answer.
             let patience = if unkind { Duration::from_micros(random.u64(0..5_000)) } else { Duration::from_secs(60) };
             if patience.is_zero() || (unkind && random.u8(..10) == 0) {
                 return be_unkind(how, socket);
@@ -73,7 +73,7 @@ fn be_unkind(how: Unkind, mut socket: Socket) {
     }
 }
 
-/// The number of a request, which is in its path; `None` when none comes in time, an error at the end.
+/// Reads a request and returns its number, which is its path. Returns `None` after the read timeout, and an error at the end.
 fn read_request(socket: &mut impl Read) -> std::io::Result<Option<u64>> {
     use std::io::ErrorKind::*;
     let mut head = Vec::new();
@@ -92,7 +92,7 @@ fn read_request(socket: &mut impl Read) -> std::io::Result<Option<u64>> {
     Ok(number)
 }
 
-/// Sends requests, 50 in flight. How many failed, by their errors.
+/// Sends requests, 50 in flight, and returns the errors.
 async fn load(client: Client, url: &str, requests: u64, method: http::Method) -> Vec<String> {
     let (gate, failed) = (Arc::new(Semaphore::new(50)), Arc::new(Mutex::new(Vec::new())));
     let mut tasks = Vec::new();
@@ -115,7 +115,7 @@ async fn load(client: Client, url: &str, requests: u64, method: http::Method) ->
     std::mem::take(&mut failed.lock().unwrap())
 }
 
-/// Where a peer dies in an answer.
+/// The parts of an answer that a peer sends before it closes.
 const DEATHS: [&[u8]; 3] = [b"", b"HTTP/1.1 200 OK\r\ncont", b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\no"];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -158,7 +158,7 @@ async fn assert_no_get_is_lost(how: Unkind) {
         let peer = unkind_peer(over, how, counts.clone());
         let client = || peer.client().build().unwrap();
         let all = requests(over, 5_000);
-        // Once it has lost a few, the host is known to cut.
+        // After a few losses the client knows that the host closes idle connections.
         let most_lost = (all / 200).max(20);
         assert_no_get_is_lost_and_no_post_doubled(
             &format!("{how:?} over {over:?}"),
@@ -171,7 +171,7 @@ async fn assert_no_get_is_lost(how: Unkind) {
     }
 }
 
-/// Sends GETs, none of which may be lost, and POSTs, so many of which may be lost, and none sent twice.
+/// Sends GETs, of which none may be lost, and POSTs, of which at most `most_lost` may be lost and none may arrive twice.
 async fn assert_no_get_is_lost_and_no_post_doubled(
     race: &str,
     client: impl Fn() -> Client,
@@ -186,7 +186,7 @@ async fn assert_no_get_is_lost_and_no_post_doubled(
     let doubled = counts.lock().unwrap().values().filter(|count| **count > 1).count();
     assert_eq!(doubled, 0, "{race}: a POST was sent twice");
     eprintln!("{race}: {} of {requests} POSTs may or may not have arrived", failed.len());
-    // That it may have been processed is all that can be known where a close crosses it on its way.
+    // If a close crosses a POST on its way, the client cannot know whether the server processed it, so it must not resend it.
     assert!(failed.len() as u64 <= most_lost, "{race}: {} POSTs were lost, {:?}", failed.len(), failed.first());
 }
 
@@ -226,7 +226,7 @@ async fn hazard_no_get_is_lost_to_peers_that_send_408_on_idle_connections() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn hazard_unrequested_bytes_on_an_idle_connection_are_never_taken_for_a_response() {
-    // No method is safe from what crosses it, but nothing of it is ever taken for an answer.
+    // Even a GET may fail when such bytes cross it, but they must never be taken for its response.
     for over in Stack::ALL {
         let peer = unkind_peer(over, Unkind::Unasked, Arc::default());
         let client = peer.client().build().unwrap();
@@ -246,7 +246,7 @@ async fn hazard_a_close_that_no_task_has_seen_is_noticed_before_the_next_request
     }
 }
 
-/// The runtime does not run while the peer closes, so the connection's task cannot have seen it.
+/// Checks that a close is noticed. The runtime does not run while the peer closes, so the connection's task cannot have seen it.
 async fn unseen_close_is_noticed(over: Stack, how: Unkind) {
     let is_over = Arc::new(AtomicBool::new(false));
     let told = is_over.clone();
@@ -286,6 +286,6 @@ async fn posts_reuse_the_connections_of_a_host_that_keeps_them() {
     });
     let failed = load(Client::new(), &peer.url(), 5_000, http::Method::POST).await;
     assert_eq!(failed, Vec::<String>::new());
-    // A few that were dialled while others were freed are kept as well.
+    // A few more were dialled while others were freed, and are kept.
     assert!(peer.connections() <= 75, "{} connections for 50 at a time", peer.connections());
 }

@@ -28,12 +28,12 @@ pub(super) async fn get(client: &Client, url: &str) -> speeddial::Result<String>
     client.get(url).send().await?.text().await
 }
 
-/// Reads the head of a request; `false` at the end.
+/// Reads the head of a request. Returns false if the client closed instead.
 pub(super) async fn request(stream: &mut DuplexStream) -> bool {
     read_request_head(stream).await.is_some()
 }
 
-/// Answers each request after a while.
+/// Answers each request after `think` milliseconds.
 pub(super) async fn serve(mut stream: DuplexStream, think: u64) {
     while request(&mut stream).await {
         sleep(ms(think)).await;

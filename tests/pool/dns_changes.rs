@@ -12,7 +12,7 @@ use support::recorder::Recorder;
 use support::scripted_net::ScriptedNet;
 use support::v4;
 
-/// Answers each query with the next set of addresses, for 2 s.
+/// A resolver that answers each query with the next set of addresses, valid for 2 s.
 struct Turns {
     sets: Vec<Vec<u8>>,
     asked: AtomicUsize,

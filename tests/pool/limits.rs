@@ -38,7 +38,7 @@ async fn a_limit_of_ten_connections_is_kept_and_two_hundred_requests_are_served_
     assert!(order.lock().unwrap().is_sorted(), "first come, first served");
     assert_eq!(net.connections(), 10);
     for (number, timings) in timings.iter().enumerate() {
-        // Ten at a time, after the first ten have opened their connections.
+        // Ten requests at a time, after the first ten have opened their connections.
         let turn = number as u64 / 10;
         let queued = if turn == 0 { 0 } else { 10 + turn * 20 };
         assert_eq!((timings.queue().as_millis() as u64, timings.total()), (queued, ms(10 + (turn + 1) * 20)));
@@ -106,7 +106,7 @@ async fn warm_up_opens_connections_before_the_first_request() {
     assert!(error.is_dns(), "{error}");
 }
 
-/// A network in which the first few sockets cannot be had.
+/// A network in which the first few dials fail with an error of the operating system.
 struct Exhausted {
     net: ScriptedNet,
     errno: i32,
@@ -136,7 +136,7 @@ async fn hazard_a_dial_without_a_free_descriptor_or_port_is_postponed() {
         (Errno::MFILE, true, true),
         (Errno::NFILE, true, true),
         (Errno::ADDRNOTAVAIL, true, true),
-        // There is no address to connect from: that does not pass.
+        // Without a source address the error is permanent.
         (Errno::ADDRNOTAVAIL, false, false),
         (Errno::CONNREFUSED, true, false),
     ] {

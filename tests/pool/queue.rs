@@ -40,10 +40,10 @@ async fn hazard_ten_thousand_requests_for_a_hundred_connections_are_served_in_or
     };
     let took = join_all((0..10_000).map(|_| call())).await;
     assert!(took.is_sorted());
-    // 16 connections are dialled at a time; once these have proved worth it, in 25 ms, twice as many. From 50 ms on there are all, and
-    // have 9,824 requests to serve.
+    // At first 16 connections are dialled at a time; when these have served a request, after 25 ms, twice as many. From 50 ms on all 100
+    // connections are open, and 9,824 requests are left.
     assert_eq!((took[9_999], net.connections()), (ms(5 * 10 + 99 * 10), 100));
-    // The longest wait is the last one's, at most 1.2 times the mean of the last tenth.
+    // The last request waits longest: at most 1.2 times the mean of the last tenth.
     let last: Duration = took[9_000..].iter().sum::<Duration>() / 1_000;
     assert!(took[9_999] <= last * 6 / 5);
 }

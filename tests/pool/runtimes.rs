@@ -10,7 +10,7 @@ use super::common::get;
 use support::full;
 use support::http_server::HttpServer;
 
-/// As with a static client under `#[tokio::test]`: each request on a runtime of its own, eight at a time.
+/// Eight threads make requests with one client, each request on a runtime of its own.
 #[test]
 fn hazard_requests_on_many_short_runtimes_all_succeed() {
     for http2 in [false, true] {
@@ -34,7 +34,7 @@ fn hazard_requests_on_many_short_runtimes_all_succeed() {
     }
 }
 
-/// A connection ends with the runtime that opened it, also under a request of another runtime.
+/// A connection ends with the runtime that opened it, even while a request of another runtime uses it.
 #[test]
 fn hazard_a_request_is_resent_when_the_runtime_of_its_connection_ends() {
     for http2 in [false, true] {

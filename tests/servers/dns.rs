@@ -1,5 +1,4 @@
-//! The DNS servers people run: dnsmasq, unbound and BIND, each with the same zone. Whoever is not installed is skipped,
-//! loudly.
+//! dnsmasq, unbound and BIND, each with the same zone. A server that is not installed is skipped with a message.
 
 use std::fmt::Write as _;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -20,17 +19,17 @@ use speeddial::{Addresses, Client};
 
 use support::{free_port, full};
 
-/// How a server is configured and started.
+/// A DNS server program.
 struct Kind {
     name: &'static str,
     package: &'static str,
-    /// Writes the configuration into a folder, and says how to start the server with it.
+    /// Writes the configuration into a folder and returns the command that starts the server with it.
     prepare: fn(&Path, u16, &Zone) -> Command,
-    /// How long its zone lets a negative answer be kept, if it says so.
+    /// The TTL of negative answers, if the server sends one.
     negative: Option<Duration>,
 }
 
-/// What differs between one state of the zone and the next.
+/// The parts of the zone that change during a test.
 struct Zone {
     host: Ipv4Addr,
     ttl: u32,
@@ -41,7 +40,7 @@ const UNBOUND: Kind =
     Kind { name: "unbound", package: "unbound", prepare: unbound, negative: Some(Duration::from_secs(9)) };
 const NAMED: Kind = Kind { name: "named", package: "bind9", prepare: named, negative: Some(Duration::from_secs(9)) };
 
-/// How many addresses the name has whose answer does not fit into a packet of 1,232 bytes. BIND takes no more.
+/// The number of addresses of `many.test`, too many for a packet of 1,232 bytes. BIND accepts no more than these.
 const MANY: u8 = 100;
 
 fn dnsmasq(folder: &Path, port: u16, zone: &Zone) -> Command {
@@ -117,7 +116,7 @@ fn named_with(folder: &Path, port: u16, zone: &Zone, options: &str) -> Command {
     command
 }
 
-/// A server that runs, on a port outside the range from which other sockets get theirs.
+/// A server in a process of its own.
 struct Server {
     kind: &'static Kind,
     folder: PathBuf,
@@ -133,7 +132,7 @@ impl Drop for Server {
 }
 
 impl Server {
-    /// `None`, said loudly, where it is not installed.
+    /// Starts a server. Returns `None` and prints that the test is skipped if it is not installed.
     async fn start(kind: &'static Kind, test: &str, zone: &Zone) -> Option<Self> {
         let folder = std::env::temp_dir().join(format!("speeddial-{}-{test}-{}", kind.name, std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
@@ -148,7 +147,7 @@ impl Server {
         Some(server)
     }
 
-    /// The same port with another zone.
+    /// Starts the server again with another zone, on the same port.
     async fn restart(&mut self, zone: &Zone) {
         self.stop();
         self.child = spawn((self.kind.prepare)(&self.folder, self.port, zone), &self.folder).unwrap();
@@ -160,7 +159,7 @@ impl Server {
         let _ = self.child.wait();
     }
 
-    /// Asks until there is an answer.
+    /// Waits until the server answers.
     async fn answers(&mut self) {
         let resolver = self.resolver().with_try_timeout(Duration::from_millis(50));
         let deadline = Instant::now() + Duration::from_secs(20);
@@ -184,7 +183,7 @@ async fn resolve(resolver: &HickoryResolver, name: &str) -> Answer {
     resolver.resolve(name, Family::V4).await.unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// What every server has to be understood in.
+/// Checks the answers that every server gives, over UDP and TCP.
 async fn speaks_with(kind: &'static Kind) {
     let zone = Zone { host: Ipv4Addr::new(127, 0, 0, 7), ttl: 60 };
     let Some(server) = Server::start(kind, "speaks", &zone).await else { return };
@@ -213,7 +212,7 @@ async fn is_understood(resolver: &HickoryResolver, zone: &Zone, negative: Option
     }
 }
 
-/// A name moves when its TTL has run out, and not before.
+/// Checks that the cache follows a moved name when its TTL has passed, and not before.
 async fn follows(kind: &'static Kind) {
     let at = |last| Zone { host: Ipv4Addr::new(127, 0, 0, last), ttl: 2 };
     let Some(mut server) = Server::start(kind, "follows", &at(1)).await else { return };
@@ -222,7 +221,7 @@ async fn follows(kind: &'static Kind) {
     let first = cache.lookup("host.test", Family::V4).await.unwrap();
     assert_eq!(first.addresses()[0].to_string(), "127.0.0.1");
     server.restart(&at(2)).await;
-    // Real time has to pass for a real TTL to run out: 2 s, and meanwhile the answer is what it was.
+    // The TTL of 2 s passes in real time; until then the answer must stay the same.
     loop {
         let before = start.elapsed();
         let answer = cache.lookup("host.test", Family::V4).await.unwrap();
@@ -235,7 +234,7 @@ async fn follows(kind: &'static Kind) {
     }
 }
 
-/// HTTP servers at the same port of two addresses, and how many requests each has answered.
+/// Starts HTTP servers on the same port of two addresses. Returns the port and the number of requests of each.
 fn http_servers(addresses: [Ipv4Addr; 2]) -> (u16, [Arc<AtomicUsize>; 2]) {
     let bind = |address: Ipv4Addr, port: u16| std::net::TcpListener::bind((address, port));
     let listeners = (0..100).find_map(|_| {
@@ -262,7 +261,7 @@ fn http_servers(addresses: [Ipv4Addr; 2]) -> (u16, [Arc<AtomicUsize>; 2]) {
     (port, counts)
 }
 
-/// Traffic that never pauses moves with its name: within two TTLs of 2 s, and a second, and nothing is lost.
+/// Checks that steady traffic moves with its name within two TTLs of 2 s and one second, and that no request fails.
 async fn is_followed_by_the_pool(kind: &'static Kind) {
     let at = |last| Zone { host: Ipv4Addr::new(127, 0, 0, last), ttl: 2 };
     let Some(mut server) = Server::start(kind, "pool", &at(1)).await else { return };
@@ -335,7 +334,7 @@ async fn a_name_that_moves_in_bind_is_followed() {
     follows(&NAMED).await;
 }
 
-/// Over TLS and HTTPS: many questions at once, answers in any order, and connections that are closed when they are idle.
+/// DNS over TLS and HTTPS: many questions at once, answers in any order, and idle connections that the server closes.
 #[cfg(feature = "dns-over-https")]
 mod encrypted {
     use rcgen::{CertificateParams, KeyPair};
@@ -349,7 +348,7 @@ mod encrypted {
     const NAMED_ENCRYPTED: Kind = Kind { prepare: named_encrypted, ..NAMED };
     const UNBOUND_ENCRYPTED: Kind = Kind { prepare: unbound_encrypted, ..UNBOUND };
 
-    /// Writes a certificate for dns.test, its key, and who signed it.
+    /// Writes a certificate for dns.test, its key, and the certificate of its authority.
     fn certify(folder: &Path) {
         let (authority, key) = (Authority::new(), KeyPair::generate().unwrap());
         std::fs::write(folder.join("authority"), authority.certificate()).unwrap();
@@ -358,7 +357,7 @@ mod encrypted {
         std::fs::write(folder.join("certificate.pem"), certificate).unwrap();
     }
 
-    /// Who is trusted where that is written.
+    /// Returns a configuration that trusts the authority whose certificate is in the folder.
     fn trusting(folder: &Path) -> ClientConfig {
         let mut roots = RootCertStore::empty();
         roots.add(std::fs::read(folder.join("authority")).unwrap().into()).unwrap();
@@ -394,7 +393,7 @@ mod encrypted {
         unbound_with(folder, port, zone, &options)
     }
 
-    /// Passes connections on to a port; how many there were, and are.
+    /// Starts a proxy to a port. Returns its address, and the number of connections so far and of those still open.
     async fn counted(port: u16) -> (SocketAddr, watch::Receiver<[usize; 2]>) {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -415,7 +414,7 @@ mod encrypted {
         (address, counted)
     }
 
-    /// Two hundred questions at once.
+    /// Looks up 200 names at once.
     async fn burst(resolver: &HickoryResolver) {
         let names: Vec<_> = (0..200).map(|number| format!("n{number}.test")).collect();
         let lookups = names.iter().map(|name| resolver.resolve(name, Family::V4));

@@ -1,4 +1,4 @@
-//! The web servers people run: nginx over HTTP/1.1, HTTP/2 and TLS, and haproxy. Whoever is not installed is skipped, loudly.
+//! nginx over HTTP/1.1, HTTP/2 and TLS, and haproxy. A server that is not installed is skipped with a message.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -17,7 +17,7 @@ use support::certs::Authority;
 use support::http_server::HttpServer;
 use support::{free_port, full};
 
-/// A server of another program, in a folder of its own.
+/// A server in a process of its own, with a folder for its files.
 struct Server {
     folder: PathBuf,
     child: Child,
@@ -25,7 +25,7 @@ struct Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // nginx's workers go when their master is asked to; killed, it would leave them behind.
+        // SIGTERM lets nginx end its workers; SIGKILL would leave them behind.
         let _ = Command::new("kill").arg(self.child.id().to_string()).status();
         let _ = self.child.wait();
         let _ = std::fs::remove_dir_all(&self.folder);
@@ -33,7 +33,7 @@ impl Drop for Server {
 }
 
 impl Server {
-    /// `None`, said loudly, where it is not installed. It is up when something listens on `port`.
+    /// Starts a server and waits until it listens on `port`. Returns `None` and prints that the test is skipped if it is not installed.
     fn start(name: &str, package: &str, folder: PathBuf, command: &mut Command, port: u16) -> Option<Self> {
         let log = std::fs::File::create(folder.join("log")).unwrap();
         let Ok(child) = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn() else {
@@ -62,7 +62,7 @@ fn folder(name: &str, test: &str) -> PathBuf {
     folder
 }
 
-/// The same nginx three ways.
+/// An nginx that listens on three ports: HTTP/1.1, HTTP/2 and TLS.
 struct Nginx {
     server: Server,
     ports: [u16; 3],
@@ -73,7 +73,7 @@ const TEXT: &str = "The quick brown fox jumps over the lazy dog. ";
 const TIMES: usize = 4_000;
 
 impl Nginx {
-    /// A connection carries `requests` of them.
+    /// Starts nginx, which ends each connection after `requests` requests.
     fn start(test: &str, requests: u32) -> Option<Self> {
         let (folder, ports, authority) = (folder("nginx", test), [(); 3].map(|()| free_port()), Authority::new());
         let key = KeyPair::generate().unwrap();
@@ -102,7 +102,7 @@ impl Nginx {
         Some(Self { server, ports, authority })
     }
 
-    /// Each way to it: its name, a client, the start of its URLs, and the version that is spoken.
+    /// Returns the ways to reach the server: a label, a client, the start of the URLs, and the HTTP version.
     fn ways(&self) -> Vec<(&'static str, Client, String, Version)> {
         let tls = TlsConfig::new().add_root_der(self.authority.certificate().to_vec()).only_added_roots();
         let [plain, http2, secure] = self.ports;
@@ -169,7 +169,7 @@ async fn nginx_is_understood_over_every_protocol() {
     }
 }
 
-/// The longest of so many GETs, so many at a time; none may be lost.
+/// Makes `count` requests, `at_once` at a time. Returns the number of lost POSTs and the longest time. No GET may be lost.
 async fn load(client: &Client, url: &str, count: usize, at_once: usize, post: bool) -> (usize, Duration) {
     let (left, lost) = (AtomicUsize::new(count), AtomicUsize::new(0));
     let longest = join_all((0..at_once).map(|_| async {
@@ -222,7 +222,7 @@ async fn hazard_no_get_is_lost_when_nginx_is_reloaded_under_load() {
             };
             let path = if post { "/post" } else { "/small.txt" };
             let loaded = async {
-                // At least three reloads' worth, and at least 3,000.
+                // At least 3,000 requests, and at least 1 s for three reloads.
                 let (start, mut count, mut lost) = (Instant::now(), 0, 0);
                 while count < 3_000 || start.elapsed() < Duration::from_secs(1) {
                     lost += load(&client, &format!("{url}{path}"), 1_000, 8, post).await.0;
@@ -275,7 +275,7 @@ async fn haproxy_is_understood_with_a_short_keep_alive() {
         assert_eq!(echoed("hello".into()).await.unwrap(), "hello");
         let pieces = futures_util::stream::iter(["one, ", "two"].map(Ok::<_, std::io::Error>));
         assert_eq!(echoed(Body::wrap_stream(pieces)).await.unwrap(), "one, two");
-        // It closes what is idle for 30 ms; whoever comes at that moment is not lost.
+        // haproxy closes connections after 30 ms of idle time; requests at that moment must not be lost.
         for pause in (0..120).map(|number| 20 + number % 20) {
             tokio::time::sleep(Duration::from_millis(pause)).await;
             assert_eq!(

@@ -7,7 +7,7 @@ use speeddial::Client;
 use support::full;
 use support::http_server::HttpServer;
 
-/// Says how a request's body came: its framing, its bytes, its trailers.
+/// Starts a server that answers with the request's framing, body and trailers, as text.
 pub(super) fn mirror(http2: bool) -> HttpServer {
     HttpServer::start_as(http2, |request: hyper::Request<hyper::body::Incoming>| async move {
         let (head, body) = request.into_parts();

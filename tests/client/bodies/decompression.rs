@@ -79,7 +79,7 @@ async fn compressed_bodies_are_requested_and_decompressed() {
         let head = client.head(url("/one")).send().await.unwrap();
         assert_eq!(head.headers()["content-encoding"], "gzip");
         assert_eq!(head.bytes().await.unwrap(), "");
-        // Who asks for it themself has it as it is.
+        // With an Accept-Encoding of its own, a request gets the body as it was sent.
         let raw = client.get(url("/one")).header("accept-encoding", "gzip").send().await.unwrap();
         assert_eq!(
             (raw.headers()["content-encoding"].clone(), raw.bytes().await.unwrap()),

@@ -11,7 +11,7 @@ use speeddial::{Body, Client, PoolConfig};
 
 use support::scripted_peer::{ScriptedPeer, read_head};
 
-/// Reads of a request over HTTP/2 as far as its head; `false` when the client closed instead.
+/// Reads the head of a request over HTTP/2. Returns false if the client closed instead.
 fn read_http2_head(socket: &mut TcpStream) -> bool {
     const HEADERS: u8 = 1;
     let mut frame = [0; 9];
@@ -30,9 +30,11 @@ fn read_http2_head(socket: &mut TcpStream) -> bool {
     false
 }
 
-/// Says 413 to the head of a request and is gone before it has read the rest, each connection in another way than the last one.
+/// Starts a peer that answers 413 to the head of a request and ends the connection before it has read the rest.
+///
+/// Consecutive connections end in different ways.
 fn impatient(http2: bool) -> ScriptedPeer {
-    // SETTINGS; HEADERS with `:status: 413` and `content-length: 2`; DATA, the last; GOAWAY after stream 1.
+    // SETTINGS; HEADERS with `:status: 413` and `content-length: 2`; DATA with END_STREAM; GOAWAY with last stream 1.
     let frames = [
         &[0, 0, 0, 4, 0, 0, 0, 0, 0][..],
         &[0, 0, 9, 1, 4, 0, 0, 0, 1, 0x08, 3, b'4', b'1', b'3', 0x0f, 28 - 15, 1, b'2'],
@@ -46,12 +48,12 @@ fn impatient(http2: bool) -> ScriptedPeer {
             return;
         }
         match number % 4 {
-            // Unread bytes make a reset of the end.
+            // The unread bytes turn the close into a reset.
             0 => {}
             1 => drop(socket.shutdown(Shutdown::Write)),
             2 => drop(SockRef::from(&socket).set_linger(Some(Duration::ZERO))),
             _ => {
-                // Without any, the end comes first, and the reset after what is sent into it.
+                // Without unread bytes a FIN comes first, and a reset answers what the client sends after it.
                 let _ = socket.set_nonblocking(true);
                 while socket.read(&mut [0; 1 << 16]).is_ok_and(|read| read > 0) {}
             }
@@ -66,7 +68,7 @@ async fn hazard_a_response_before_the_end_of_the_request_is_never_lost() {
         Body::wrap_stream(pieces)
     };
     for http2 in [false, true] {
-        // A connection that was used before may be closed for other reasons.
+        // Each request gets a new connection, because a reused one could be closed for other reasons.
         let builder = Client::builder().no_proxy().pool(PoolConfig::new().max_requests_per_connection(1));
         let builder = if http2 { builder.http2_prior_knowledge() } else { builder };
         let client = builder.build().unwrap();

@@ -101,7 +101,7 @@ async fn an_error_for_a_status_keeps_the_start_of_the_body() {
         assert_eq!(error.body_start().len(), 1_024);
         let empty = client.get(format!("{url}/0")).send().await.unwrap().error_for_status().unwrap_err();
         assert_eq!(empty.body_start(), b"");
-        // Whoever reads the body has all of it.
+        // Reading the body itself still returns all of it.
         assert_eq!(client.get(format!("{url}/100")).send().await.unwrap().text().await.unwrap().len(), 1_500);
         assert!(client.get(format!("{url}/1")).send().await.unwrap().bytes_with_limit(15).await.is_ok());
     }
@@ -114,7 +114,7 @@ async fn a_byte_order_mark_decides_the_charset_and_is_removed() {
             "/utf-8" => b"\xef\xbb\xbfcaf\xc3\xa9",
             "/utf-16le" => b"\xff\xfec\0a\0f\0\xe9\0",
             "/utf-16be" => b"\xfe\xff\0c\0a\0f\0\xe9",
-            // Half a pair, and half a unit.
+            // Half of a surrogate pair, and half of a code unit.
             "/broken" => b"\xff\xfe\0\xd8x\0y",
             _ => b"\xef\xbb\xbf",
         };

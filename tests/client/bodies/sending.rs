@@ -93,7 +93,7 @@ async fn a_body_stream_that_fails_or_has_the_wrong_length_fails_only_its_request
 
 #[tokio::test]
 async fn a_body_of_bytes_is_resent_and_a_stream_is_not() {
-    // A connection answers its first request, takes the second one, and closes without a word.
+    // Each connection answers its first request, reads the second one, and closes without an answer.
     let peer = ScriptedPeer::start(move |_, mut socket| {
         if read_head(&mut socket) {
             let _ = socket.read_exact(&mut [0; 5]);
@@ -122,7 +122,7 @@ async fn a_body_of_bytes_is_resent_and_a_stream_is_not() {
 async fn expect_continue_sends_the_body_only_with_consent_or_after_a_second() {
     let bytes = Arc::new(AtomicUsize::new(0));
     let seen = bytes.clone();
-    // What the first word of the path says, and then whatever else comes is counted.
+    // Each connection behaves differently; the bytes of bodies are counted.
     let peer = ScriptedPeer::start(move |number, mut socket| {
         let take = |socket: &mut std::net::TcpStream, count: usize| {
             let mut body = vec![0; count];
@@ -145,7 +145,7 @@ async fn expect_continue_sends_the_body_only_with_consent_or_after_a_second() {
                 take(&mut socket, 1);
             }
             2 => {
-                // Not a word: the body comes all the same, after a second.
+                // No answer: the body comes all the same after a second.
                 take(&mut socket, 7);
                 let _ = socket.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nlate");
             }
@@ -186,7 +186,7 @@ async fn expect_continue_is_ignored_over_http2() {
         assert!(response.timings().total() < std::time::Duration::from_millis(900), "{}", response.timings());
         assert_eq!((response.status().as_u16(), response.text().await.unwrap().as_str()), (status, text));
     }
-    // A stream of the right length need not end.
+    // A stream that has yielded its whole length is not polled for its end.
     let endless = pieces(&["hel", "lo"]).chain(stream::pending());
     let response =
         client.put(format!("{url}/")).body(Body::sized(0, stream::pending::<Result<&str, std::io::Error>>()));

@@ -31,13 +31,13 @@ pub(super) async fn get(client: &Client) -> speeddial::Result<String> {
     client.get(URL).send().await?.text().await
 }
 
-/// Answers each request after 50 ms, as many at once as come, up to the limit that is said.
+/// Answers each request after 50 ms. Requests above `max_streams` are refused. `peak` is the highest number at once.
 pub(super) async fn service(stream: DuplexStream, max_streams: Option<u32>, peak: Arc<AtomicUsize>) {
     let Ok(mut peer) = H2Peer::accept(stream, max_streams).await else { return };
     let mut due: Vec<(Instant, u32)> = Vec::new();
     loop {
         let next = due.first().map_or(Instant::now() + ms(1_000_000), |(at, _)| *at);
-        // Only whole frames are in the pipe when the time has come, so no half of one is lost.
+        // At that time only whole frames are in the pipe, so cancelling the read loses no part of a frame.
         tokio::select! {
             biased;
             request = peer.request() => {
@@ -57,7 +57,7 @@ pub(super) async fn service(stream: DuplexStream, max_streams: Option<u32>, peak
     }
 }
 
-/// A body of which the first piece comes at once, and the rest after so many milliseconds.
+/// Returns a body whose first piece comes at once and the rest after `rest` milliseconds.
 pub(super) fn slow_body(rest: u64) -> Body {
     let first = futures_util::stream::once(async { Ok::<_, std::io::Error>("first") });
     let rest = futures_util::stream::once(async move {
@@ -67,7 +67,7 @@ pub(super) fn slow_body(rest: u64) -> Body {
     Body::wrap_stream(first.chain(rest))
 }
 
-/// The stream of the next request, as soon as its head is there.
+/// Reads the head of the next request and returns its stream.
 pub(super) async fn head(peer: &mut H2Peer) -> std::io::Result<u32> {
     loop {
         let frame = peer.next().await?;
@@ -77,7 +77,7 @@ pub(super) async fn head(peer: &mut H2Peer) -> std::io::Result<u32> {
     }
 }
 
-/// Answers each request as soon as its head is there, and counts the bytes of bodies.
+/// Returns a network whose peers answer each request at its head and count the bytes of bodies.
 pub(super) fn answers_heads(received: Arc<AtomicUsize>) -> ScriptedNet {
     ScriptedNet::new(move |_, stream| {
         let received = received.clone();

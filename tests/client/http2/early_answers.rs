@@ -32,7 +32,7 @@ async fn an_early_response_keeps_its_stream_until_the_upload_has_ended() {
         }
     });
     let client = client(&net, PoolConfig::new().max_http2_connections_per_host(1), &Recorder::default());
-    // More than the peer's window takes.
+    // A body larger than the peer's window.
     let start = Instant::now();
     let answer = client.post(URL).body(vec![0; 1_000_000]).send().await.unwrap().text().await.unwrap();
     assert_eq!((answer.as_str(), client.pool_stats().leased), ("ok", 1), "the rest of the body is still to go");
@@ -64,7 +64,7 @@ async fn a_response_that_fails_or_is_dropped_ends_its_upload() {
             let seen = seen.clone();
             async move {
                 let Ok(mut peer) = H2Peer::accept(stream, Some(3)).await else { return };
-                // Five that are never answered whole, then one that is.
+                // Five requests that get half a response, then complete responses.
                 for _ in 0..5 {
                     let Ok(stream) = head(&mut peer).await else { return };
                     let _ = peer.head(stream).await;
@@ -88,7 +88,7 @@ async fn a_response_that_fails_or_is_dropped_ends_its_upload() {
             let mut response = request.send().await.unwrap();
             match gives_up {
                 true => assert_eq!(response.chunk().await.unwrap().unwrap(), "half"),
-                // It has more than its reader wants.
+                // The body exceeds the limit.
                 false => assert!(response.bytes_with_limit(1).await.is_err()),
             }
         }
@@ -121,7 +121,7 @@ async fn drain_waits_five_seconds_for_an_upload_that_the_peer_no_longer_reads() 
         let Ok(mut peer) = H2Peer::accept(stream, Some(100)).await else { return };
         let Ok(stream) = head(&mut peer).await else { return };
         let _ = peer.answer(stream).await;
-        // It reads no more, and keeps its end.
+        // The peer reads no more and keeps the connection open.
         std::future::pending::<()>().await;
         drop(peer);
     });
@@ -162,7 +162,7 @@ async fn hazard_a_reset_in_the_middle_of_a_body_is_an_error_during_the_upload() 
                     peer.send(DATA, END_STREAM, stream, b"").await.unwrap();
                 }
                 peer.reset(stream, NO_ERROR).await.unwrap();
-                // The reader runs right behind the connection, and before the task that sends the request.
+                // The reader is polled after the connection and before the task that sends the request.
                 has_reset.notify_one();
                 while peer.next().await.is_ok() {}
             }

@@ -19,7 +19,7 @@ use support::v4;
 async fn a_ping_finds_a_dead_connection() {
     let net = ScriptedNet::new(|number, stream| async move {
         if number == 0 {
-            // Reads nothing, answers nothing.
+            // The peer reads and answers nothing.
             let _peer = H2Peer::accept(stream, Some(100)).await;
             return std::future::pending().await;
         }
@@ -59,7 +59,7 @@ async fn hazard_a_call_that_times_out_beside_a_long_stream_leaves_its_host_reach
         while let Ok(stream) = peer.request().await {
             asked += 1;
             let _ = match asked {
-                // A stream that is quiet, and one that is not answered.
+                // A response that stays open, and a request without a response.
                 1 if number == 0 => peer.head(stream).await,
                 2 if number == 0 => Ok(()),
                 _ => peer.answer(stream).await,
@@ -84,7 +84,7 @@ async fn hazard_a_call_that_times_out_beside_a_long_stream_leaves_its_host_reach
 
 #[tokio::test(start_paused = true)]
 async fn a_timeout_does_not_cost_a_connection_on_which_another_response_arrives() {
-    // Whether or not the other answer is read.
+    // Once while the other response is read, once without.
     for reads in [false, true] {
         let net = ScriptedNet::new(|_, stream| async move {
             let Ok(mut peer) = H2Peer::accept(stream, Some(100)).await else { return };
@@ -92,7 +92,7 @@ async fn a_timeout_does_not_cost_a_connection_on_which_another_response_arrives(
             let _ = peer.head(long).await;
             let Ok(_slow) = peer.request().await else { return };
             loop {
-                // Only whole frames are in the pipe when the time has come.
+                // At that time only whole frames are in the pipe, so cancelling the read loses nothing.
                 tokio::select! {
                     biased;
                     request = peer.request() => match request {
@@ -117,7 +117,7 @@ async fn a_timeout_does_not_cost_a_connection_on_which_another_response_arrives(
     }
 }
 
-/// grpc-go's count of pings, with its defaults (`handlePing` in internal/transport/http2_server.go).
+/// grpc-go's count of pings, with its default settings (`handlePing` in internal/transport/http2_server.go).
 #[derive(Default)]
 struct Strikes {
     last: Option<Instant>,
@@ -127,7 +127,7 @@ struct Strikes {
 }
 
 impl Strikes {
-    /// Counts a ping. More than two strikes end the connection.
+    /// Counts a ping and returns the number of strikes. grpc-go closes the connection after more than two.
     fn ping(&mut self, streams: usize) -> u32 {
         let apart = Duration::from_secs(if streams == 0 { 2 * 60 * 60 } else { 5 * 60 });
         if std::mem::take(&mut self.has_answered) {
@@ -140,7 +140,7 @@ impl Strikes {
     }
 }
 
-/// Answers the first request with a head and no body, and each other one after some seconds; `log` has the strikes at each ping.
+/// Answers the first request with a head and no body, and each other one after some seconds. Logs the strikes at each ping.
 async fn counting(stream: DuplexStream, log: Arc<std::sync::Mutex<Vec<u32>>>) {
     let Ok(mut peer) = H2Peer::accept(stream, Some(100)).await else { return };
     let (mut strikes, mut due) = (Strikes::default(), Vec::<(Instant, u32)>::new());
@@ -213,7 +213,7 @@ async fn hazard_a_black_holed_connection_with_a_waiting_request_is_replaced_with
             let Ok(mut peer) = H2Peer::accept(stream, Some(100)).await else { return };
             let Ok(first) = peer.request().await else { return };
             peer.answer(first).await.unwrap();
-            // From now on what is sent to it is lost.
+            // From now on the peer reads nothing, as if packets were lost.
             std::future::pending().await
         });
         let client = client(&net, PoolConfig::new(), &Recorder::default());
@@ -247,7 +247,7 @@ async fn a_ping_interval_of_zero_sends_no_pings_by_a_timer() {
         let seen = seen.clone();
         async move {
             let Ok(mut peer) = H2Peer::accept(stream, Some(100)).await else { return };
-            // A flood ends with the connection.
+            // A flood of pings ends the connection, so that the test ends.
             while seen.load(Ordering::SeqCst) < 100 {
                 let Ok(frame) = peer.next_of_all().await else { return };
                 if frame.is_ping() {
@@ -272,7 +272,7 @@ async fn the_longest_ping_interval_and_timeout_are_accepted() {
         let net = ScriptedNet::new(|_, stream| async move {
             let Ok(mut peer) = H2Peer::accept(stream, Some(100)).await else { return };
             let Ok(request) = peer.request().await else { return };
-            // Pings are acknowledged meanwhile.
+            // Acknowledges pings for 5 s.
             let reading = async { while peer.next().await.is_ok() {} };
             let _ = tokio::time::timeout(Duration::from_secs(5), reading).await;
             let _ = peer.answer(request).await;

@@ -19,7 +19,7 @@ use support::v4;
 async fn hazard_goaway_loses_no_request_and_none_is_processed_twice() {
     let served = Arc::new(AtomicUsize::new(0));
     let counter = served.clone();
-    // After ten requests the peer says that it looks at the first eight, answers them, and closes.
+    // After ten requests the peer sends GOAWAY for the last two, answers the first eight, and closes.
     let net = ScriptedNet::new(move |_, stream| {
         let served = counter.clone();
         async move {
@@ -84,7 +84,7 @@ async fn hazard_a_refused_stream_is_resent_on_another_connection_whatever_its_me
 async fn hazard_a_refused_stream_is_resent_on_the_same_connection_if_it_is_the_only_one_allowed() {
     let net = ScriptedNet::new(|_, stream| async move {
         let Ok(mut peer) = H2Peer::accept(stream, Some(100)).await else { return };
-        // The first request is never answered, the second refused once.
+        // The first request is never answered, the second one is refused once.
         let _ = peer.request().await;
         let Ok(second) = peer.request().await else { return };
         peer.reset(second, REFUSED_STREAM).await.unwrap();
@@ -126,7 +126,7 @@ async fn hazard_a_stream_reset_with_another_code_is_an_error_of_that_stream_only
             let client = client(&net, PoolConfig::new(), &Recorder::default());
             let post = async || client.post(URL).body("x").send().await?.text().await;
             let (one, other) = tokio::join!(post(), post());
-            // Whichever was first.
+            // Either of the two may have the first stream.
             let (failed, fine) = if one.is_err() { (one, other) } else { (other, one) };
             let error = failed.unwrap_err();
             let kind = if after_head { ErrorKind::Body } else { ErrorKind::Exchange };
@@ -160,18 +160,18 @@ async fn hazard_a_kept_connection_that_ends_without_close_notify_costs_no_get() 
     }
 }
 
-/// How a peer turns requests away.
+/// The way a peer refuses requests.
 #[derive(Debug, Clone, Copy)]
 enum Away {
-    /// It refuses their streams.
+    /// Resets each stream with REFUSED_STREAM.
     Refuses,
-    /// It says GOAWAY, with this code, to each.
+    /// Answers each request with GOAWAY and this code.
     SaysGoaway(u32),
-    /// It says GOAWAY at once, and closes.
+    /// Sends GOAWAY at the start of the connection and closes it.
     Closes,
 }
 
-/// A peer that turns every request away, and how many it has seen.
+/// Returns a network whose peers refuse every request, and the number of requests that they received.
 fn turning_away(how: Away) -> (ScriptedNet, Arc<AtomicUsize>) {
     let requests = Arc::new(AtomicUsize::new(0));
     let seen = requests.clone();
@@ -226,7 +226,7 @@ async fn hazard_a_peer_that_refuses_four_hundred_calls_gets_few_of_them_again() 
         let start = Instant::now();
         let answers = join_all((0..400).map(|_| get(&client))).await;
         assert!(answers.iter().all(Result::is_err));
-        // An allowance of 100 and 10 a second, and a policy's budget of 85 and one in ten seconds.
+        // Resends have a budget of 100 plus 10 per second; the policy's retries one of 85 plus 1 in 10 s.
         let most = 400 + 100 + 85 + 11 * (start.elapsed().as_secs() as usize + 1);
         let requests = requests.load(Ordering::SeqCst);
         assert!(requests <= most, "{how:?}: {requests} of {most}");

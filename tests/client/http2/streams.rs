@@ -36,7 +36,7 @@ async fn five_hundred_requests_share_five_connections_and_none_is_refused() {
         assert_eq!(net.connections(), connections);
         assert_eq!(recorder.count(|event| matches!(event, Event::Retried { .. })), 0, "no stream was refused");
         assert!(peak.load(Ordering::SeqCst) <= 500 / connections);
-        // Warm, it is the same again.
+        // The same with warm connections.
         let start = Instant::now();
         join_all((0..500).map(|_| call())).await;
         assert_eq!((start.elapsed().as_millis(), net.connections()), (50, connections));
@@ -54,7 +54,7 @@ async fn a_peer_that_allows_one_stream_gets_one_request_at_a_time() {
     for answer in join_all((0..40).map(|_| get(&client))).await {
         assert_eq!(answer.unwrap(), "ok");
     }
-    // Four connections by default, ten requests on each.
+    // Four connections by default, with ten requests on each.
     assert_eq!((net.connections(), peak.load(Ordering::SeqCst)), (4, 1));
     assert_eq!(start.elapsed().as_millis(), 10 + 10 + 10 * 50);
     let streams = |event: &Event| matches!(event, Event::Queued { limit: Limit::Streams, .. });
@@ -74,7 +74,7 @@ async fn a_stream_limit_that_changes_is_followed() {
             for _ in 0..10 {
                 open.push(peer.request().await.unwrap());
             }
-            // None at all, then two at a time.
+            // First no streams at all, then two at a time.
             peer.allow(0).await.unwrap();
             for stream in open.drain(..) {
                 peer.answer(stream).await.unwrap();
@@ -112,7 +112,7 @@ async fn a_cancelled_request_frees_its_stream_and_disturbs_no_other() {
                 match frame.kind {
                     RST_STREAM => drop(resets.fetch_add(1, Ordering::SeqCst)),
                     GOAWAY => return,
-                    // The first one is never answered.
+                    // The first request is never answered.
                     _ if frame.ends() && frame.stream > 1 => peer.answer(frame.stream).await.unwrap(),
                     _ => {}
                 }
@@ -196,7 +196,7 @@ async fn unread_bodies_do_not_block_other_streams() {
                 peer.answer(stream).await.unwrap();
                 continue;
             }
-            // As much as the stream's window takes, and no end.
+            // As much as fits into the stream's window, without an end.
             peer.head(stream).await.unwrap();
             for _ in 0..64 {
                 peer.send(DATA, 0, stream, &[0; 16_384]).await.unwrap();
@@ -227,7 +227,7 @@ async fn a_slowly_read_upload_counts_as_send_time() {
             } else if frame.kind == DATA {
                 sleep(ms(10)).await;
                 let more = (frame.payload.len() as u32).to_be_bytes();
-                // For the stream, and for the connection.
+                // The windows of the stream and of the connection.
                 peer.send(WINDOW_UPDATE, 0, frame.stream, &more).await.unwrap();
                 peer.send(WINDOW_UPDATE, 0, 0, &more).await.unwrap();
             }
@@ -236,7 +236,7 @@ async fn a_slowly_read_upload_counts_as_send_time() {
     let client = client(&net, PoolConfig::new(), &Recorder::default());
     let response = client.post(URL).body(vec![0; 256 * 1024]).send().await.unwrap();
     let timings = response.timings();
-    // What fits into the window at the end is handed over at once.
+    // The last part fits into the window and is sent at once.
     assert!(timings.send() >= ms(100) && timings.wait() >= ms(30), "{timings}");
 }
 
@@ -262,7 +262,7 @@ async fn a_connection_is_one_task_plus_one_per_upload_under_way() {
         counted
     };
     assert_eq!(with((0..10).map(|_| client.get(URL)).collect()).await, alone);
-    // A body may be somebody's work, which is not to hold the other requests up.
+    // A body runs the caller's code, so it has a task of its own and cannot block other requests.
     let slow = with((0..10).map(|_| client.post(URL).body(slow_body(1_000))).collect()).await;
     assert!(slow >= alone + 10, "{slow} tasks, {alone} without them");
     assert_eq!(with((0..10).map(|_| client.get(URL)).collect()).await, alone, "those are gone, and others are none");
@@ -274,7 +274,7 @@ async fn a_body_that_panics_leaves_no_other_request_waiting() {
         let Ok(mut peer) = H2Peer::accept(stream, Some(100)).await else { return };
         let mut answered = 0;
         while let Ok(stream) = peer.request().await {
-            // The first connection has one answer.
+            // The first connection answers one request.
             if number > 0 || answered == 0 {
                 peer.answer(stream).await.unwrap();
                 answered += 1;
@@ -286,7 +286,7 @@ async fn a_body_that_panics_leaves_no_other_request_waiting() {
     let bad = Body::wrap_stream(futures_util::stream::poll_fn(|_| -> std::task::Poll<Option<std::io::Result<&str>>> {
         panic!("a body of somebody's")
     }));
-    // Both are taken in one turn, and what waits for the answer to the first is not polled yet.
+    // The connection takes both requests in one poll, before the first one's response is awaited.
     let both = async { tokio::join!(get(&client), client.post(URL).body(bad).send()) };
     let (got, posted) = tokio::time::timeout(ms(1_000), both).await.expect("nobody waits");
     assert_eq!((got.unwrap().as_str(), net.connections()), ("ok", 2), "made again");
@@ -297,7 +297,7 @@ async fn a_body_that_panics_leaves_no_other_request_waiting() {
 async fn hazard_streams_that_the_peer_never_lets_end_do_not_block_requests() {
     let net = ScriptedNet::new(|_, stream| async move {
         let Ok(mut peer) = H2Peer::accept(stream, Some(3)).await else { return };
-        // Each request is answered by its head, and of bodies no more is taken than the first window.
+        // Each request is answered at its head, and the windows of bodies are never updated.
         while let Ok(frame) = peer.next().await {
             if frame.kind == HEADERS && peer.answer(frame.stream).await.is_err() {
                 return;

@@ -11,7 +11,7 @@ use tokio::net::TcpStream;
 
 use support::free_port;
 
-/// A client of its own names, behind `proxy`.
+/// Returns the builder of a client with names of its own that uses `proxy`.
 pub(super) fn behind(proxy: Proxy) -> ClientBuilder {
     let names = FixedResolver::new()
         .with("proxy.test", [Ipv4Addr::LOCALHOST.into()])
@@ -19,7 +19,7 @@ pub(super) fn behind(proxy: Proxy) -> ClientBuilder {
     Client::builder().resolver(names).proxy(proxy)
 }
 
-/// A proxy that runs in a process of its own; `None`, said loudly, where it is not installed.
+/// A proxy in a process of its own. Starting one returns `None` and prints that the test is skipped if it is not installed.
 pub(super) struct Running {
     child: Child,
     pub(super) address: SocketAddr,

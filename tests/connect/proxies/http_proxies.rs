@@ -19,7 +19,7 @@ use support::http_server::{HttpServer, describe};
 use support::tls_server::TlsServer;
 use support::{full, ok_server, read_request_head, refusing};
 
-/// Answers with the target it was asked for and what is in the headers for proxies.
+/// Starts a server that answers with the request's target, Host and Proxy-Authorization.
 fn echo() -> HttpServer {
     HttpServer::start(|request| async move {
         let text = |name| request.headers().get(name).map_or("none".to_owned(), |v| v.to_str().unwrap().to_owned());
@@ -151,7 +151,8 @@ async fn tinyproxy_tunnels_https() {
     }
 }
 
-/// A proxy that reads one request and answers it with these bytes; without any, it waits for ever.
+/// Starts a proxy that answers the first request of each connection with these bytes and closes. Without any bytes it keeps the
+/// connection open.
 #[cfg(feature = "__tls")]
 async fn scripted(answer: &'static [u8]) -> SocketAddr {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
@@ -194,8 +195,8 @@ async fn hazard_a_proxy_that_refuses_or_answers_garbage_or_nothing_is_a_connect_
     }
 }
 
-/// A proxy that tunnels for who shows credentials, and hands its answer on with the first bytes of the origin's where those
-/// come by themselves.
+/// Starts a proxy that opens tunnels for clients with credentials. Its answer and the first bytes of the origin, if the origin sends
+/// any by itself, go out in one write.
 async fn eager_proxy() -> SocketAddr {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -226,10 +227,10 @@ async fn bytes_directly_after_a_proxys_answer_belong_to_the_origin() {
     let port = listener.local_addr().unwrap().port();
     tokio::spawn(async move {
         let (mut socket, _) = listener.accept().await?;
-        // Its settings, before the client has said a word; to lose them is to wait for ever.
+        // The origin's SETTINGS, before the client has sent anything. A client that loses them would wait for ever.
         socket.write_all(&[0, 0, 0, 4, 0, 0, 0, 0, 0]).await?;
         let mut seen = Vec::new();
-        // The client acknowledges settings it has had.
+        // The client must acknowledge the SETTINGS.
         while !seen.windows(9).any(|frame| frame == [0, 0, 0, 4, 1, 0, 0, 0, 0]) {
             if socket.read_buf(&mut seen).await? == 0 {
                 return Ok(());
@@ -261,7 +262,7 @@ async fn hyper_utils_client_tunnels_through_a_proxy_that_wants_credentials() {
     assert_eq!(response.into_body().collect().await.unwrap().to_bytes(), "ok");
 }
 
-/// A proxy that is spoken to by TLS: it tunnels whatever it is asked to.
+/// Starts a proxy over TLS that opens any tunnel.
 #[cfg(feature = "__tls")]
 async fn secret_proxy(config: Arc<rustls::ServerConfig>) -> SocketAddr {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();

@@ -19,7 +19,7 @@ async fn microsocks_gets_addresses_for_socks5_and_names_for_socks5h() {
     for credentials in [None, Some(("me", "secret"))] {
         let Some(proxy) = Running::microsocks(credentials).await else { return };
         let login = credentials.map_or(String::new(), |(user, password)| format!("{user}:{password}@"));
-        // What api.test is, this client alone knows; what localhost is, the proxy knows.
+        // Only the client can resolve api.test; the proxy can resolve localhost.
         for (scheme, host, works) in [
             ("socks5", "api.test", true),
             ("socks5h", "localhost", true),
@@ -62,7 +62,8 @@ async fn hazard_a_socks_proxy_that_answers_garbage_is_a_connect_error() {
     }
 }
 
-/// A SOCKS proxy that leads wherever it is asked to, but not to the addresses it refuses; and what it was asked for.
+/// Starts a SOCKS proxy that refuses some addresses and connects all others to loopback. Returns its address and the hosts it was
+/// asked for.
 async fn socks(at: Ipv4Addr, refused: &'static [IpAddr]) -> (SocketAddr, Arc<Mutex<Vec<String>>>) {
     let listener = TcpListener::bind((at, 0)).await.unwrap();
     let (address, asked) = (listener.local_addr().unwrap(), Arc::<Mutex<Vec<_>>>::default());
@@ -108,7 +109,7 @@ async fn a_socks_proxy_is_asked_for_each_address_of_the_origin() {
     let client = Client::builder().resolver(names).proxy(Proxy::all(&format!("socks5://{proxy}")).unwrap());
     let client = client.build().unwrap();
     for _ in 0..3 {
-        // Looked at before it is used again, it is still there.
+        // The check before a reuse must find the connection alive.
         let response = client.post(format!("http://api.test:{}/", server.address().port())).body("x").send().await;
         assert_eq!(response.unwrap().text().await.unwrap(), "ok");
     }
@@ -116,7 +117,7 @@ async fn a_socks_proxy_is_asked_for_each_address_of_the_origin() {
     assert_eq!(*asked.lock().unwrap(), [REFUSED.to_string(), v6.to_string()], "IPv4 first, then what is left");
 }
 
-/// One family has no answer, ever.
+/// A resolver that never answers for IPv6.
 struct NoV6;
 
 impl Resolve for NoV6 {

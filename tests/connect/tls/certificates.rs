@@ -82,7 +82,7 @@ async fn a_server_can_be_pinned_by_its_public_key() {
     assert_eq!(said, "the certificate is refused: its public key is none of those pinned");
 }
 
-/// The provider's own SHA-256.
+/// Returns the SHA-256 hash by the TLS provider's own implementation.
 fn ring_free_sha256(data: &[u8]) -> [u8; 32] {
     use rustls::crypto::hash::HashAlgorithm;
     let provider = provider();
@@ -136,8 +136,7 @@ async fn hazard_connections_are_shared_only_for_one_host_and_one_client() {
         get(&client, host, server.address()).await.unwrap();
         assert_eq!(server.accepted(), (round + 1).min(3), "a connection a host, though they are one server");
     }
-    // Whoever trusts somebody else, pins a key, asks for another name or shows another certificate is another client, and
-    // clients share no connections.
+    // Different trust, pins or server names make different clients, and clients share no connections.
     get(&client.clone(), "api.test", server.address()).await.unwrap();
     assert_eq!(server.accepted(), 3, "a clone is the same client");
     assert!(get(&builder(trusting(&other)).build().unwrap(), "api.test", server.address()).await.is_err());
@@ -165,7 +164,7 @@ async fn hazard_a_missing_protocol_or_intermediate_is_refused_with_its_reason() 
     assert!(said.contains("authority that is not trusted"), "{said}");
 }
 
-/// Set in the process of its own in which the test below runs.
+/// The variable that tells the test below that it runs in its own process. Its value is the file of the roots.
 #[cfg(target_os = "linux")]
 const LATE_ROOTS: &str = "SPEEDDIAL_TEST_LATE_ROOTS";
 

@@ -27,7 +27,7 @@ async fn a_client_certificate_is_sent_and_a_missing_or_wrong_one_is_named() {
     let tls = trusting(&authority).identity_pem(chain.as_bytes(), key.as_bytes()).unwrap();
     assert!(get(&builder(tls).build().unwrap(), "api.test", server.address()).await.is_ok());
 
-    // With TLS 1.3 the server's word comes after the handshake, with the first bytes that are read.
+    // With TLS 1.3 the server's alert comes after the handshake, with the first bytes that are read.
     let missing = get(&builder(trusting(&authority)).build().unwrap(), "api.test", server.address()).await.unwrap_err();
     assert!(missing.to_string().contains("the server wants a certificate of the client"), "{missing}");
     let (chain, key) = identity(&Authority::new());
@@ -35,7 +35,7 @@ async fn a_client_certificate_is_sent_and_a_missing_or_wrong_one_is_named() {
     let wrong = get(&builder(tls).build().unwrap(), "api.test", server.address()).await.unwrap_err();
     assert!(wrong.to_string().contains("the server refuses the client's certificate"), "{wrong}");
 
-    // With TLS 1.2 it comes in the handshake.
+    // With TLS 1.2 the alert comes in the handshake.
     let old =
         ServerConfig::builder_with_provider(provider()).with_protocol_versions(&[&rustls::version::TLS12]).unwrap();
     let (certificate, key) = authority.sign(params(&["api.test"]));
@@ -50,7 +50,7 @@ async fn a_client_certificate_is_sent_and_a_missing_or_wrong_one_is_named() {
     assert!(TlsConfig::new().add_roots_pem(b"").is_err());
 }
 
-/// A certificate for a client and its key, in PEM.
+/// Returns a client certificate and its key, in PEM.
 fn identity(authority: &Authority) -> (String, String) {
     let key = KeyPair::generate().unwrap();
     (authority.sign_pem(params(&["client.test"]), &key), key.serialize_pem())

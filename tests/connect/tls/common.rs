@@ -16,7 +16,7 @@ use support::tls_server::TlsServer;
 
 pub(super) const ALPN: &[&str] = &["h2", "http/1.1"];
 
-/// A client that finds every name at 127.0.0.1 and believes `authority` alone.
+/// Returns the builder of a client that resolves its names to 127.0.0.1.
 pub(super) fn builder(tls: TlsConfig) -> ClientBuilder {
     let names = ["api.test", "other.test", "sub.api.test"];
     let resolver =
@@ -35,7 +35,7 @@ pub(super) async fn get(client: &Client, host: &str, address: SocketAddr) -> Res
     Ok((text, handle.timings()))
 }
 
-/// A server with this certificate.
+/// Returns the configuration of a server whose certificate has these parameters.
 pub(super) fn server(authority: &Authority, params: CertificateParams) -> Arc<ServerConfig> {
     let (certificate, key) = authority.sign(params);
     config_with(vec![certificate], key)
@@ -53,7 +53,7 @@ pub(super) fn params(names: &[&str]) -> CertificateParams {
     CertificateParams::new(names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>()).unwrap()
 }
 
-/// What is refused, and the words for it.
+/// Makes a request that must fail in the handshake, and returns the reason from the error's message.
 pub(super) async fn refused(tls: TlsConfig, host: &str, config: Arc<ServerConfig>) -> String {
     let server = TlsServer::start(config).await;
     let error = get(&builder(tls).build().unwrap(), host, server.address()).await.unwrap_err();
@@ -65,7 +65,7 @@ pub(super) async fn refused(tls: TlsConfig, host: &str, config: Arc<ServerConfig
     text.strip_prefix(&start).unwrap_or_else(|| panic!("{text}")).to_owned()
 }
 
-/// Answers requests with "ok" until the client closes.
+/// Accepts a TLS connection and answers its requests with "ok" until the client closes.
 pub(super) async fn answer_over_tls(acceptor: tokio_rustls::TlsAcceptor, stream: tokio::io::DuplexStream) {
     let Ok(mut stream) = acceptor.accept(stream).await else { return };
     while stream.read_buf(&mut Vec::new()).await.is_ok_and(|read| read > 0) {

@@ -52,7 +52,7 @@ async fn hazard_a_peer_without_tls_or_that_stalls_or_closes_is_a_tls_error() {
     }
 }
 
-/// Accepts, reads the request, and does with the stream whatever `end` does.
+/// Starts a server that answers each request with part of a body and passes the stream to `end`.
 async fn ends<F>(
     config: Arc<ServerConfig>,
     end: fn(tokio_rustls::server::TlsStream<tokio::net::TcpStream>) -> F,
@@ -82,13 +82,13 @@ async fn hazard_a_body_without_length_ends_only_with_close_notify() {
     let client = builder(trusting(&authority)).build().unwrap();
     let properly = ends(config.clone(), |mut stream| async move { stream.shutdown().await.unwrap() }).await;
     assert_eq!(get(&client, "api.test", properly).await.unwrap().0, "half a bo");
-    // Only the socket is closed: whoever cut the connection may have cut the body.
+    // Without close_notify an attacker may have cut the connection in the middle of the body.
     let cut = ends(config, |stream| async move { drop(stream.into_inner().0) }).await;
     let error = get(&client, "api.test", cut).await.unwrap_err();
     assert!(error.is_body(), "{error}");
 }
 
-/// openssl's test server with these arguments; `None`, said loudly, where it is not installed.
+/// openssl's test server: the process, its folder and its port.
 struct OpenSsl(std::process::Child, std::path::PathBuf, u16);
 
 impl Drop for OpenSsl {
@@ -175,7 +175,7 @@ async fn after_a_failed_handshake_the_other_addresses_are_tried() {
     assert!(start.elapsed() < Duration::from_secs(4));
 }
 
-/// A network in memory, 10 ms away, in which 192.0.2.1 accepts and says nothing, and every other address is an HTTPS server.
+/// A network in memory, 10 ms away, in which 192.0.2.1 accepts and stays silent, and every other address is an HTTPS server.
 struct Stalling(tokio_rustls::TlsAcceptor);
 
 impl Transport for Stalling {
@@ -203,7 +203,8 @@ async fn a_stalled_handshake_leaves_the_other_addresses_a_part_of_the_connect_ti
     let builder = Client::builder().resolver(resolver).transport(Stalling(acceptor)).tls(trusting(&authority));
     let builder = builder.connect_timeout(Duration::from_millis(200)).pool(PoolConfig::new().max_idle(0));
     let client = builder.build().unwrap();
-    // 10 ms to connect, half of the 190 ms that are left, and 10 ms to connect to the other one; from then on that one comes first.
+    // 10 ms to connect, half of the remaining 190 ms for the handshake, and 10 ms to connect to the second address, which is dialled
+    // first from then on.
     for took in [115, 10, 10] {
         let start = tokio::time::Instant::now();
         let (text, _) = get(&client, "api.test", (v4(2), 443).into()).await.unwrap();
@@ -244,7 +245,7 @@ async fn hazard_a_response_before_the_end_of_the_request_is_never_lost_over_tls(
             let _ = stream.write_all(b"HTTP/1.1 413 No\r\ncontent-length: 2\r\n\r\nno").await;
             let _ = stream.flush().await;
             if number % 2 == 0 {
-                // With a word of it (close_notify), and without.
+                // Every second connection ends with close_notify.
                 let _ = stream.shutdown().await;
             }
         }
@@ -259,7 +260,7 @@ async fn hazard_a_response_before_the_end_of_the_request_is_never_lost_over_tls(
     }
 }
 
-/// A network in memory whose HTTPS servers take 3 s before they begin a handshake.
+/// A network in memory whose HTTPS servers wait for 3 s before they begin a handshake.
 struct Overloaded(tokio_rustls::TlsAcceptor);
 
 impl Transport for Overloaded {

@@ -114,7 +114,7 @@ async fn the_http_version_settings_decide_the_offered_protocols_and_conflicts_ar
     assert!(builder(trusting(&authority).alpn(["http/1.1", "acme"])).http1_only().build().is_ok());
 }
 
-/// What a server saw of the handshake: the name it was asked for, and the protocols it was offered.
+/// A certificate resolver that records the server name and the protocols of each handshake.
 #[derive(Debug)]
 struct Seen {
     key: Arc<rustls::sign::CertifiedKey>,
@@ -139,7 +139,7 @@ async fn the_server_name_and_the_protocols_that_are_set_are_sent() {
     let mut config = config.with_no_client_auth().with_cert_resolver(seen.clone());
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     let server = TlsServer::start(Arc::new(config)).await;
-    // Trusted by PEM this time.
+    // This client trusts the authority by its PEM.
     let tls = TlsConfig::new().add_roots_pem(authority.pem().as_bytes()).unwrap().only_added_roots();
     let named = tls.clone().server_name("inner.test").unwrap().alpn(["http/1.1"]);
     for tls in [tls, named] {

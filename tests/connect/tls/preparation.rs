@@ -10,7 +10,7 @@ use speeddial::tls::TlsConfig;
 use super::common::builder;
 use support::certs::provider;
 
-/// A random generator that tells which thread uses it, and then waits until its gate is open.
+/// A random generator that reports the thread that uses it and then waits until its gate is open.
 #[derive(Debug)]
 struct Gated {
     used: mpsc::Sender<ThreadId>,
@@ -20,13 +20,14 @@ struct Gated {
 impl SecureRandom for Gated {
     fn fill(&self, buf: &mut [u8]) -> Result<(), GetRandomFailed> {
         let _ = self.used.send(thread::current().id());
-        // It fails once the gate is open for good.
+        // Receiving fails once the gate was dropped, which opens it for good.
         let _ = self.gate.lock().unwrap().recv();
         provider().secure_random.fill(buf)
     }
 }
 
-/// A configuration with a random generator of its own, the threads that used it, and its gate: dropped, it is open.
+/// Returns a configuration with a random generator of its own, the threads that used the generator, and its gate, which opens when it
+/// is dropped.
 fn gated() -> (TlsConfig, mpsc::Receiver<ThreadId>, mpsc::Sender<()>) {
     let ((used, uses), (open, gate)) = (mpsc::channel(), mpsc::channel());
     let random: &'static Gated = Box::leak(Box::new(Gated { used, gate: Mutex::new(gate) }));
@@ -37,13 +38,13 @@ fn gated() -> (TlsConfig, mpsc::Receiver<ThreadId>, mpsc::Sender<()>) {
     (config.into(), uses, open)
 }
 
-/// The longest that is waited for what other tests' clients may be in front of.
+/// The longest wait for the preparation. Clients of other tests may be prepared first.
 const PREPARED: Duration = Duration::from_secs(30);
 
 #[test]
 fn building_a_client_prepares_tls_in_the_background() {
     let (tls, uses, open) = gated();
-    // The gate is closed: a client that waited for its random generator would never be built.
+    // The gate is closed, so a client that waited for its random generator would never be built.
     let client = builder(tls).build().unwrap();
     let prepared_by = uses.recv_timeout(PREPARED).expect("prepared without a request");
     assert_ne!(prepared_by, thread::current().id());
@@ -56,7 +57,7 @@ fn tls_is_not_prepared_for_a_dropped_client_or_when_preparation_is_off() {
         [(); 4].map(|()| gated());
     let first = builder(first).build().unwrap();
     first_uses.recv_timeout(PREPARED).expect("prepared without a request");
-    // Clients are prepared in turn, and this one's gate is closed.
+    // Clients are prepared one after the other, and the gate of the first one is closed.
     drop(builder(gone).build().unwrap());
     let late = builder(late.prepare_in_background(false)).build().unwrap();
     let last = builder(last).build().unwrap();

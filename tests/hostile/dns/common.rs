@@ -1,4 +1,4 @@
-//! The resolvers, servers and readings of an outcome that the tests of hostile DNS servers share.
+//! The resolvers, the servers and the helpers for outcomes that the tests of hostile DNS servers share.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -14,7 +14,7 @@ pub(super) fn resolver(servers: &[&ScriptedDns]) -> HickoryResolver {
     resolver.with_try_timeout(Duration::from_millis(250))
 }
 
-/// The last bytes of an answer's addresses, and its TTL in seconds.
+/// Returns the last bytes of an answer's addresses, and its TTL in seconds.
 pub(super) fn told(outcome: &Outcome) -> (Vec<u8>, u64) {
     let answer = outcome.as_ref().unwrap_or_else(|error| panic!("{error}: {:?}", std::error::Error::source(error)));
     let last = |ip: &IpAddr| ip.to_string().rsplit('.').next().unwrap().parse().unwrap();
@@ -29,7 +29,7 @@ pub(super) fn honest() -> ScriptedDns {
     ScriptedDns::start(|asked| packet(&asked.good(1, 60)), no_tcp)
 }
 
-/// A server that speaks by UDP alone.
+/// Starts a server without TCP.
 pub(super) fn by_udp(script: impl Fn(&ReceivedQuery) -> Packets + Send + 'static) -> ScriptedDns {
     ScriptedDns::start(script, no_tcp)
 }

@@ -10,8 +10,8 @@ use speeddial::dns::{CachedResolver, Family, HickoryResolver, Resolve, ResolveEr
 use super::common::{by_udp, honest, kind, resolver, told};
 use support::scripted_dns::{ReceivedQuery, ScriptedDns, bytes, framed, no_tcp, packet, send};
 
-// SERVFAIL, REFUSED, NOTIMP, FORMERR (with and without EDNS), odd rcodes, on the first server, on all: the next server is
-// asked; then an error within the budget; remembered 1 s to 30 s.
+// SERVFAIL, REFUSED, NOTIMP, FORMERR (with and without EDNS) and unknown codes. From the first server: the next one is asked. From all
+// servers: an error within the time budget, which is remembered for 1 to 30 s.
 
 #[tokio::test]
 async fn hazard_error_codes_lead_to_the_next_server_or_to_an_error_within_the_budget() {
@@ -44,8 +44,8 @@ async fn hazard_a_server_without_edns_does_not_make_a_name_negative() {
     assert_eq!(told(&resolver(&[&server, &second]).resolve("a.test", Family::V4).await).0, [1]);
 }
 
-// No answer: first n queries, one family, one server, all servers: A alone is enough after the resolution delay (see the
-// race's timelines); the budget holds.
+// No answer to the first queries, for one family, from one server or from all: the total timeout holds. One family is enough after
+// the resolution delay; the timelines of the race show that.
 
 #[tokio::test]
 async fn hazard_unanswered_queries_are_repeated() {
@@ -88,7 +88,7 @@ async fn hazard_a_failed_family_is_remembered_beside_the_good_one() {
     assert_eq!(server.queries(), 2);
 }
 
-// Truncated: TCP works, refuses, hangs, closes in the middle, answers a byte at a time: right answer or a clear error.
+// Truncated answers. TCP works, refuses, hangs, closes in the middle or sends single bytes: a right answer or a clear error.
 
 #[tokio::test]
 async fn hazard_a_truncated_answer_is_fetched_over_tcp_or_fails_clearly() {
@@ -141,7 +141,7 @@ async fn unanswered_names_do_not_delay_other_names() {
     tokio::task::yield_now().await;
     let start = Instant::now();
     assert_eq!(told(&cache.lookup("good.test", Family::V4).await).0, [1]);
-    // 40 dead names are 5 turns of a second each for 8 at a time; held for as long as they last, they would be 25 s.
+    // 40 dead names, 8 at a time, take 5 turns of one second each. If each held its slot until its lookup ended, it would be 25 s.
     assert!(start.elapsed() < Duration::from_secs(8), "{:?}", start.elapsed());
     for lookup in dead {
         assert!(!kind(&lookup.await.unwrap()).is_negative());

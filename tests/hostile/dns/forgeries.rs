@@ -9,10 +9,10 @@ use speeddial::dns::{CachedResolver, Family, HickoryResolver, Resolve, ResolveEr
 use super::common::{by_udp, honest, kind, resolver, told};
 use support::scripted_dns::{Packets, ReceivedQuery, ScriptedDns, SentFrom, bytes, name, packet, send};
 
-// Wrong id, wrong question, wrong port, flood of forgeries, other letter case, response bit unset, no question: ignored; the
-// right answer that follows is used.
+// Wrong id, wrong question, wrong port, another letter case, no response bit, no question: each is ignored, and the right answer that
+// follows is used.
 
-/// The kinds of forgery: whatever they say of the name has the address 127.0.0.66.
+/// Returns one packet of each kind of forgery. Their address is 127.0.0.66.
 fn forgeries(asked: &ReceivedQuery, round: u16) -> Packets {
     let lie = || asked.good(66, 60);
     let with_id = |id: u16| {
@@ -63,7 +63,7 @@ async fn hazard_forgeries_of_each_kind_are_ignored() {
 #[tokio::test]
 async fn hazard_a_flood_of_10_000_forgeries_is_ignored() {
     let server = by_udp(|asked| {
-        // In 100 lookups; more at once than a socket's buffer holds would drop the right answer as well.
+        // 100 forgeries in each of 100 lookups. More at once would overflow the socket's buffer and drop the right answer as well.
         let mut packets: Packets = (0..10).flat_map(|round| forgeries(asked, round)).take(100).collect();
         packets.extend(packet(&asked.good(1, 60)));
         packets
@@ -99,7 +99,7 @@ async fn hazard_an_answer_in_another_letter_case_is_for_the_same_name() {
     assert_eq!(told(&resolver(&[&server]).resolve("a.test", Family::V4).await).0, [1]);
 }
 
-// Records for other names in any section: never used, never cached.
+// Records for other names in any section are never used and never cached.
 
 #[tokio::test]
 async fn hazard_records_for_other_names_are_never_used_or_cached() {
@@ -126,9 +126,9 @@ async fn hazard_records_for_other_names_are_never_used_or_cached() {
     assert_eq!((told(&victim).0, victim.unwrap().source()), (vec![1], Source::Miss));
 }
 
-// Compression loops, cut records, wrong lengths, garbage: that answer fails, nothing else does.
+// Compression loops, cut records, wrong lengths and garbage: only that lookup fails.
 
-/// Answers whose header and question are right, and nothing else.
+/// Returns a malformed message, chosen by the label. Only its header and its question are right.
 fn broken(asked: &ReceivedQuery) -> Vec<u8> {
     let whole = bytes(&asked.good(66, 60));
     let question = bytes(&asked.response()).len();

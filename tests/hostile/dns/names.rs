@@ -8,8 +8,8 @@ use speeddial::dns::{CachedResolver, Family, HickoryResolver, Resolve, ResolveEr
 use super::common::{by_udp, honest, kind, resolver, told};
 use support::scripted_dns::packet;
 
-// Hosts file, search list, ndots 5, trailing dot, upper case, underscores, IDN, IP literals, `localhost`: as the platform
-// does; case-insensitive; no needless queries. (The hosts file and the search list have their tests beside their code.)
+// Trailing dots, upper case, underscores, IDN, IP literals and `localhost` behave as on the platform, without needless queries. The
+// tests of the hosts file and of search lists are beside their code.
 
 #[tokio::test]
 async fn hazard_names_are_normalized_and_invalid_ones_are_refused() {

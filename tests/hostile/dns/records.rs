@@ -1,4 +1,4 @@
-//! Records that are odd: aliases, TTLs, names without an address, and useless addresses.
+//! Unusual records: aliases, TTLs, names without an address, and unusable addresses.
 
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
@@ -9,7 +9,7 @@ use speeddial::dns::{CachedResolver, Family, Resolve, ResolveErrorKind, Source};
 use super::common::{by_udp, resolver, told};
 use support::scripted_dns::{ReceivedQuery, ScriptedDns, alias, bytes, name, packet, send, soa};
 
-// CNAME chain, loop, dangling, out of order, NXDOMAIN at its end: followed or refused; shortest TTL counts.
+// Chains of CNAMEs: loops, no end, wrong order, NXDOMAIN at the end. They are followed or fail; the shortest TTL counts.
 
 #[tokio::test]
 async fn hazard_alias_chains_are_followed_and_loops_end() {
@@ -49,7 +49,7 @@ async fn hazard_alias_chains_are_followed_and_loops_end() {
                 response.add_authority(soa(60, 9));
             }
             label => {
-                // A chain without end: each name is an alias of the next.
+                // A chain without end: each name is an alias of the next one.
                 let next = label.trim_start_matches("endless").parse().unwrap_or(0) + 1;
                 response.add_answer(alias(&format!("{label}.test."), 30, &format!("endless{next}.test.")));
             }
@@ -71,7 +71,7 @@ async fn hazard_alias_chains_are_followed_and_loops_end() {
     assert_eq!((error.kind(), error.negative_ttl()), (ResolveErrorKind::NxDomain, Some(Duration::from_secs(9))));
 }
 
-// TTL 0, 1, 2^31 - 1, high bit set; mixed TTLs in a set: 0: no reuse; high bit: as 0; capped; the smallest counts.
+// TTLs of 0, of 1, of 2^31 - 1, with the high bit set (as 0, RFC 2181 §8), and mixed in one set (the smallest counts).
 
 #[tokio::test]
 async fn hazard_extreme_ttls_are_bounded() {
@@ -106,7 +106,7 @@ async fn hazard_extreme_ttls_are_bounded() {
     }
 }
 
-// NXDOMAIN, NODATA, with and without SOA, one family only: cached by the SOA, not without it beyond a moment.
+// NXDOMAIN and NODATA are cached as the SOA says (RFC 2308); without a SOA for a moment only.
 
 #[tokio::test]
 async fn hazard_missing_names_and_families_are_cached_by_their_soa() {
@@ -148,8 +148,7 @@ async fn hazard_missing_names_and_families_are_cached_by_their_soa() {
     }
 }
 
-// 1,000 addresses, duplicates, 0.0.0.0, multicast, mapped, link-local: bounded attempts; useless ones skipped. (Here: the
-// answer; the attempts are the connector's.)
+// 1,000 addresses are kept. Unusable ones (0.0.0.0, multicast, broadcast) are not dialled.
 
 #[tokio::test]
 async fn hazard_a_thousand_addresses_are_kept_and_unusable_ones_are_not_dialled() {
@@ -187,7 +186,7 @@ async fn hazard_a_thousand_addresses_are_kept_and_unusable_ones_are_not_dialled(
     assert!(error.to_string().contains("no address"), "nothing was dialled: {error}");
 }
 
-// The name moves, flaps, rotates: the TTL is honoured. (The pool's part, and what a policy can refuse, are theirs.)
+// A name that flaps between addresses: the TTL is honoured.
 
 #[tokio::test]
 async fn hazard_a_name_that_flaps_is_followed_by_its_ttl() {
