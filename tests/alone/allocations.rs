@@ -57,7 +57,7 @@ fn name(number: usize) -> String {
 fn at_once<T>(future: impl Future<Output = T>) -> T {
     match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(value) => value,
-        Poll::Pending => panic!("it had to wait"),
+        Poll::Pending => panic!("the future was pending"),
     }
 }
 
@@ -102,7 +102,7 @@ fn a_cached_name_costs_at_most_400_bytes() {
     for names in [1_024, 100_000] {
         let bytes = bytes_a_name(names);
         println!("{names} names: {bytes} bytes a name");
-        assert!(bytes <= 400, "{bytes} bytes a name with {names} of them");
+        assert!(bytes <= 400, "{bytes} bytes per name with {names} names");
     }
 }
 

@@ -89,9 +89,12 @@ async fn storm(http2: bool) {
     for worker in workers {
         finished += worker.await.unwrap();
     }
-    assert!(finished > REQUESTS / 20 && finished < REQUESTS * 19 / 20, "{finished} finished: no storm");
+    assert!(
+        finished > REQUESTS / 20 && finished < REQUESTS * 19 / 20,
+        "{finished} of {REQUESTS} requests finished: too many or too few were dropped"
+    );
 
-    eventually("the pool's books are zero", || {
+    eventually("the pool's counters are zero", || {
         let stats = client.pool_stats();
         (stats.idle, stats.in_use, stats.leased, stats.dialling, stats.closing, stats.waiting) == (0, 0, 0, 0, 0, 0)
     })
@@ -100,7 +103,7 @@ async fn storm(http2: bool) {
     assert_eq!(stats.opened, stats.closed);
     assert_eq!(client.get(format!("{url}/small")).send().await.unwrap().bytes().await.unwrap().len(), 100);
 
-    assert_eq!(stats.opened + 1, server.connections() as u64, "every connection was in the books");
+    assert_eq!(stats.opened + 1, server.connections() as u64, "the pool counted every connection");
 
     drop(client);
     eventually("every task has ended", || metrics.num_alive_tasks() == tasks_before).await;

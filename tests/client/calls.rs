@@ -94,7 +94,7 @@ async fn a_body_is_read_in_chunks_and_its_connection_is_reused() {
             chunks += 1;
         }
         assert!(all == big && chunks > 1);
-        assert!(response.chunk().await.unwrap().is_none(), "the end stays the end");
+        assert!(response.chunk().await.unwrap().is_none(), "reading past the end returns the end again");
     }
     assert!(client.get(&url).send().await.unwrap().bytes().await.unwrap() == big);
     assert_eq!(server.connections(), 1);
@@ -186,7 +186,7 @@ async fn a_call_whose_deadline_has_passed_is_neither_leased_nor_sent() {
         assert!(error.is_timeout(), "{error}");
     }
     client.get(&url).send().await.unwrap().text().await.unwrap();
-    assert_eq!(arrived.load(Ordering::SeqCst), 2, "only the calls that had time were sent");
+    assert_eq!(arrived.load(Ordering::SeqCst), 2, "only the calls with time left were sent");
     let cold = Client::new();
     assert!(cold.get(&url).timeout(Duration::ZERO).send().await.unwrap_err().is_timeout());
     assert_eq!(cold.pool_stats().opened, 0, "nothing was dialled");
@@ -217,7 +217,7 @@ fn without_a_runtime_a_call_fails_clearly_and_a_body_can_still_be_read() {
     let server = HttpServer::start(|_| async { hyper::Response::new(full("a".repeat(1 << 20))) }).unwrap();
     let url = format!("http://{}/", server.address());
     let client = Client::new();
-    let error = client.get(&url).send().now_or_never().expect("it fails at once").unwrap_err();
+    let error = client.get(&url).send().now_or_never().expect("the call fails at once").unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Request);
     assert!(error.to_string().contains("no tokio runtime"), "{error}");
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
@@ -231,7 +231,7 @@ fn without_a_runtime_a_call_fails_clearly_and_a_body_can_still_be_read() {
     };
     let is_idle = runtime.block_on(async { tokio::time::timeout(Duration::from_secs(10), is_idle).await.is_ok() });
     assert!(is_idle, "the connection comes back to the pool a moment after the end of its body");
-    let error = client.warm_up(&url, 1).now_or_never().expect("it fails at once").unwrap_err();
+    let error = client.warm_up(&url, 1).now_or_never().expect("the call fails at once").unwrap_err();
     assert!(error.to_string().contains("no tokio runtime"), "{error}");
     // An idle connection works without a runtime; timeouts do not.
     let response = block_on(client.get(&url).send()).unwrap();

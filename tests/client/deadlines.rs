@@ -71,7 +71,7 @@ async fn hazard_ten_thousand_calls_with_random_deadlines_end_in_time_and_name_th
                 Err(error) => error,
             };
             failed += 1;
-            let timings = error.timings().expect("it began");
+            let timings = error.timings().expect("the call had begun");
             assert_eq!(Phase::ALL.iter().map(|phase| timings.spent(*phase)).sum::<Duration>(), timings.total());
             assert_eq!(error.remaining(), Some(limit.saturating_sub(took)), "{error}");
             if let ErrorKind::Timeout(phase) = error.kind() {
@@ -117,5 +117,5 @@ async fn a_connection_that_arrives_after_the_deadline_is_not_used() {
     let error = queued.await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Timeout(Phase::Queue), "{error}");
     assert_eq!(seen.count(|event| matches!(event, Event::Leased { .. })), 1);
-    assert_eq!((client.pool_stats().idle, client.pool_stats().in_use), (1, 0), "it serves the next call");
+    assert_eq!((client.pool_stats().idle, client.pool_stats().in_use), (1, 0), "the connection is idle again");
 }

@@ -23,7 +23,7 @@ async fn fails(client: &Client, url: &str) -> Error {
             Ok(Some(_)) => {}
             Ok(None) => panic!("the call succeeded"),
             Err(error) => {
-                assert!(response.chunk().await.is_err(), "a failure is not an end");
+                assert!(response.chunk().await.is_err(), "a failed body must not look like its end");
                 return error;
             }
         }
@@ -143,7 +143,7 @@ async fn a_close_in_the_middle_of_the_body_is_a_body_error() {
     let error = fails(&client, &peer.url()).await;
     assert_eq!(error.kind(), ErrorKind::Body);
     assert!(error.to_string().ends_with("the connection closed before its end, after 4 bytes"), "{error}");
-    assert_eq!(client.pool_stats().idle, 0, "the connection never serves again");
+    assert_eq!(client.pool_stats().idle, 0, "the connection is not reused");
 }
 
 #[tokio::test]

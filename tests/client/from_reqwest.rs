@@ -58,7 +58,7 @@ macro_rules! uses {
 
             use super::*;
 
-            pub(super) async fn run(url: &str, nobody: &str) -> Result<usize, $http::Error> {
+            pub(super) async fn run(url: &str, refused_url: &str) -> Result<usize, $http::Error> {
                 let mut uses = 0;
                 let mut done = |what: bool| {
                     uses += 1;
@@ -177,7 +177,7 @@ macro_rules! uses {
                 done(late.expect_err("late").is_timeout());
 
                 // 20. A refused connection.
-                let error = client.get(nobody).send().await.expect_err("nobody listens");
+                let error = client.get(refused_url).send().await.expect_err("nobody listens");
                 done(error.is_connect() && !error.is_timeout());
 
                 // 21. Requests that cannot be sent.
@@ -244,9 +244,9 @@ uses!(with_speeddial, speeddial);
 async fn common_uses_of_reqwest_run_with_either_crate() {
     let server = server();
     let (_kept, closed) = refusing();
-    let (url, nobody) = (format!("http://{}/", server.address()), format!("http://{closed}/"));
-    let theirs = with_reqwest::run(&url, &nobody).await.unwrap();
-    let ours = with_speeddial::run(&url, &nobody).await.unwrap();
+    let (url, refused_url) = (format!("http://{}/", server.address()), format!("http://{closed}/"));
+    let theirs = with_reqwest::run(&url, &refused_url).await.unwrap();
+    let ours = with_speeddial::run(&url, &refused_url).await.unwrap();
     assert_eq!(theirs, ours);
     assert!(ours >= 20, "{ours}");
 }

@@ -80,7 +80,7 @@ async fn reqwest_can_use_the_cache() {
     let client = reqwest::Client::builder().no_proxy().dns_resolver(Arc::new(cache.clone())).build().unwrap();
     let url = format!("http://api.test:{}/", server.address().port());
     assert_eq!(client.get(&url).send().await.unwrap().text().await.unwrap(), "ok");
-    assert_eq!(cache.stats().misses, 2, "one a family");
+    assert_eq!(cache.stats().misses, 2, "one query per family");
     assert!(client.get("http://unknown.test/").send().await.unwrap_err().is_connect());
 }
 

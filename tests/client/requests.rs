@@ -140,7 +140,7 @@ async fn the_headers_timeout_ends_the_wait_for_a_silent_server() {
         client.get("http://a.test/never").headers_timeout(Duration::from_millis(200)).send().await.unwrap_err();
     assert_eq!(longer.timings().unwrap().wait(), Duration::from_millis(200));
     let error = in_memory().build().unwrap().get("http://a.test/never").send().await.unwrap_err();
-    assert_eq!(error.timings().unwrap().wait(), Duration::from_secs(300), "by default");
+    assert_eq!(error.timings().unwrap().wait(), Duration::from_secs(300), "the default headers timeout");
     assert_eq!(client.get("http://a.test/slow").send().await.unwrap().text().await.unwrap(), "hello");
 }
 

@@ -77,14 +77,18 @@ async fn a_503_is_retried_with_growing_backoffs() {
         assert_eq!(response.text().await.unwrap(), "ok");
         let at: Vec<_> = seen.lock().unwrap().iter().map(|(at, _)| *at).collect();
         assert!(at[1] - at[0] <= 101 && at[2] - at[1] <= 201, "{at:?}");
-        assert_eq!(net.connections(), 1, "the answers nobody wanted are read");
+        assert_eq!(net.connections(), 1, "the bodies of discarded responses are read");
         let causes: Vec<_> = recorder.pick(|event| match event {
             Event::Retried { cause, .. } => Some(*cause),
             _ => None,
         });
         assert_eq!(causes, [RetryCause::Status(StatusCode::SERVICE_UNAVAILABLE); 2]);
         assert_eq!(timings.hops().len(), 2);
-        assert_eq!((timings.queue(), timings.send()), (ms(at[2] - at[0]), Duration::ZERO), "the waits are no sending");
+        assert_eq!(
+            (timings.queue(), timings.send()),
+            (ms(at[2] - at[0]), Duration::ZERO),
+            "backoffs do not count as send time"
+        );
         assert_eq!(Phase::ALL.iter().map(|phase| timings.spent(*phase)).sum::<Duration>(), timings.total());
     }
 }
@@ -181,11 +185,11 @@ async fn connect_failures_are_retried_and_permanent_failures_are_not() {
         assert_eq!(recorder.count(|event| matches!(event, Event::Retried { .. })), before, "{path}");
     }
     // A headers timeout is retried, but not for a POST, which the server may have processed.
-    let patience = ms(100);
+    let headers_timeout = ms(100);
     let before = recorder.count(|event| matches!(event, Event::Leased { .. }));
-    assert!(client.get("http://a.test/never").headers_timeout(patience).send().await.unwrap_err().is_timeout());
+    assert!(client.get("http://a.test/never").headers_timeout(headers_timeout).send().await.unwrap_err().is_timeout());
     assert_eq!(recorder.count(|event| matches!(event, Event::Leased { .. })), before + 3);
-    assert!(client.post("http://a.test/never").headers_timeout(patience).send().await.unwrap_err().is_timeout());
+    assert!(client.post("http://a.test/never").headers_timeout(headers_timeout).send().await.unwrap_err().is_timeout());
     assert_eq!(recorder.count(|event| matches!(event, Event::Leased { .. })), before + 4);
 }
 
@@ -195,7 +199,7 @@ async fn the_retry_budget_limits_the_requests_of_an_outage() {
     let client = builder(net).retry(RetryPolicy::new().attempts(5)).build().unwrap();
     join_all((0..1_000).map(|_| async { client.get(URL).send().await.unwrap().bytes().await.unwrap() })).await;
     let requests = seen.lock().unwrap().len();
-    assert!((1_100..1_250).contains(&requests), "1,000 calls, saved 100: {requests}");
+    assert!((1_100..1_250).contains(&requests), "1,000 calls with a saved budget of 100: {requests}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -251,7 +255,7 @@ async fn a_request_can_have_a_shorter_queue_timeout_than_the_pool() {
     let error = second.unwrap_err();
     assert_eq!((error.kind(), error.timings().unwrap().total()), (ErrorKind::Timeout(Phase::Queue), ms(200)));
     let third = third.unwrap();
-    assert_eq!(third.timings().total(), ms(1_020), "to wait for a place is not to wait for a connection");
+    assert_eq!(third.timings().total(), ms(1_020), "the wait in the queue does not count against the connect timeout");
     assert_eq!(third.text().await.unwrap(), "hello");
     // The dial goes on after its request has timed out, and serves the next request.
     let impatient = builder(NetByPath::default()).build().unwrap();
@@ -263,9 +267,9 @@ async fn a_request_can_have_a_shorter_queue_timeout_than_the_pool() {
 
 /// A transport that never connects.
 #[derive(Clone)]
-struct Nowhere;
+struct NetThatNeverConnects;
 
-impl Transport for Nowhere {
+impl Transport for NetThatNeverConnects {
     fn connect(&self, _: std::net::SocketAddr) -> Connecting<'_> {
         Box::pin(std::future::pending())
     }
@@ -275,7 +279,7 @@ impl Transport for Nowhere {
 async fn hide_queries_removes_the_query_from_errors_and_events() {
     let shown = async |hidden: bool| {
         let recorder = Recorder::default();
-        let mut builder = builder(Nowhere).timeout(ms(10)).observer(recorder.clone());
+        let mut builder = builder(NetThatNeverConnects).timeout(ms(10)).observer(recorder.clone());
         if hidden {
             builder = builder.hide_queries();
         }
@@ -302,7 +306,7 @@ async fn a_backoff_does_not_count_as_queue_time_and_drain_waits_for_it() {
     let draining = async {
         tokio::time::sleep(ms(500)).await;
         client.drain().await;
-        assert!(answered.get(), "it waits for a call that waits for its next attempt");
+        assert!(answered.get(), "drain must wait for the call in its backoff");
     };
     let call = async {
         let text = client.get(URL).send().await.unwrap().text().await.unwrap();
@@ -326,7 +330,7 @@ async fn hazard_a_408_on_a_connection_that_stays_open_is_a_response() {
     client.get(URL).send().await.unwrap().text().await.unwrap();
     let response = client.post(URL).body("pay").send().await.unwrap();
     assert_eq!(response.status(), 408);
-    assert_eq!(seen.lock().unwrap().len(), 2, "and the request is not made again");
+    assert_eq!(seen.lock().unwrap().len(), 2, "the request is not resent");
 }
 
 #[tokio::test(start_paused = true)]
@@ -374,7 +378,7 @@ async fn the_retry_budget_holds_at_low_rates() {
         tokio::time::sleep(ms(250)).await;
     }
     let requests = seen.lock().unwrap().len();
-    assert!((24..=35).contains(&requests), "24 calls, a fifth of that, and five saved up: {requests}");
+    assert!((24..=35).contains(&requests), "24 calls, a fifth of that, and a saved budget of five: {requests}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -69,20 +69,20 @@ async fn the_service_accepts_any_body() {
 
 /// A layer that adds a word to a header of the request and to another one of the response.
 #[derive(Clone)]
-struct Word(&'static str);
+struct AddWord(&'static str);
 
 #[derive(Clone)]
-struct Worded<S>(S, &'static str);
+struct WithWord<S>(S, &'static str);
 
-impl<S> Layer<S> for Word {
-    type Service = Worded<S>;
+impl<S> Layer<S> for AddWord {
+    type Service = WithWord<S>;
 
-    fn layer(&self, inner: S) -> Worded<S> {
-        Worded(inner, self.0)
+    fn layer(&self, inner: S) -> WithWord<S> {
+        WithWord(inner, self.0)
     }
 }
 
-impl<S, B> Service<http::Request<Body>> for Worded<S>
+impl<S, B> Service<http::Request<Body>> for WithWord<S>
 where
     S: Service<http::Request<Body>, Response = http::Response<B>>,
     S::Future: Send + 'static,
@@ -120,7 +120,7 @@ async fn layers_wrap_the_whole_client_and_the_last_one_is_outermost() {
         response
     })
     .unwrap();
-    let builder = Client::builder().no_proxy().layer(Word("inner")).layer(Word("outer"));
+    let builder = Client::builder().no_proxy().layer(AddWord("inner")).layer(AddWord("outer"));
     let client = builder.layer(ServiceBuilder::new().timeout(Duration::from_secs(60)).into_inner()).build().unwrap();
     let response = client.get(format!("http://{}/from", server.address())).send().await.unwrap();
     let back: Vec<_> = response.headers().get_all("x-back").iter().collect();
@@ -152,9 +152,9 @@ async fn errors_and_responses_of_a_layer_are_distinct_from_the_clients() {
     assert_eq!(error.to_string(), format!("call {}: not today", server.address()));
     assert_eq!(client.get(&url).send().await.unwrap().text().await.unwrap(), "ok");
     let error = client.get("http://127.0.0.1:1/").send().await.unwrap_err();
-    assert!(error.is_connect() && error.attempts().len() == 1, "the client's own error comes through: {error:?}");
+    assert!(error.is_connect() && error.attempts().len() == 1, "the client's own error is kept: {error:?}");
     let error = client.get(&url).version(http::Version::HTTP_2).send().await.unwrap_err();
-    assert!(error.to_string().contains("insists"), "options come through: {error:?}");
+    assert!(error.to_string().contains("insists"), "the request's options reach the client: {error:?}");
 
     let answers = tower::layer::layer_fn(|_: speeddial::ClientService| {
         tower::service_fn(|_: http::Request<Body>| async {
@@ -185,13 +185,13 @@ async fn errors_keep_their_details_within_layers() {
         }
     })
     .unwrap();
-    let client = Client::builder().no_proxy().layer(Word("x")).build().unwrap();
+    let client = Client::builder().no_proxy().layer(AddWord("x")).build().unwrap();
     let url = format!("http://{}", server.address());
     let error = client.get(&url).send().await.unwrap().error_for_status().unwrap_err();
     assert_eq!(error.body_start(), b"what?");
     let late = client.get(format!("{url}/late")).body_idle_timeout(Duration::from_millis(20)).send().await.unwrap();
     let error = late.bytes().await.unwrap_err().to_string();
-    assert_eq!(error.matches("receive").count(), 2, "the phase, and its time, once: {error}");
+    assert_eq!(error.matches("receive").count(), 2, "the phase and its time appear once each: {error}");
     let long = format!("{url}/{}", "x".repeat(70_000));
     assert!(client.get(long).send().await.unwrap_err().is_builder());
 }

@@ -32,7 +32,7 @@ const PIECE: usize = 16 * 1024;
 
 /// The way a server reads an upload.
 #[derive(Clone, Copy)]
-struct Reads {
+struct UploadServer {
     http2: bool,
     /// The time it takes to read each 16 KiB.
     pause: Duration,
@@ -42,7 +42,7 @@ struct Reads {
     early: bool,
 }
 
-fn server(reads: Reads) -> ScriptedNet {
+fn server(reads: UploadServer) -> ScriptedNet {
     ScriptedNet::new(move |_, stream| async move {
         let service = service_fn(move |request: hyper::Request<Incoming>| async move {
             let mut body = request.into_body();
@@ -95,7 +95,7 @@ fn bodies() -> [Body; 3] {
 #[tokio::test(start_paused = true)]
 async fn a_slow_upload_may_take_longer_than_every_default_timeout() {
     for (http2, early) in [(false, false), (false, true), (true, false), (true, true)] {
-        let net = server(Reads { http2, pause: seconds(10), think: seconds(100), early });
+        let net = server(UploadServer { http2, pause: seconds(10), think: seconds(100), early });
         for body in bodies() {
             let start = Instant::now();
             let client = builder(&net, http2).build().unwrap();
@@ -111,7 +111,7 @@ async fn the_headers_timeout_starts_with_the_last_byte_sent() {
     for http2 in [false, true] {
         // After the last byte was sent, the server reads for 2 s more; the whole upload takes more than 9 s.
         for (think, is_answered) in [(1, true), (8, false)] {
-            let net = server(Reads { http2, pause: seconds(1) / 10, think: seconds(think), early: false });
+            let net = server(UploadServer { http2, pause: seconds(1) / 10, think: seconds(think), early: false });
             for body in bodies() {
                 let client = builder(&net, http2).headers_timeout(seconds(5)).build().unwrap();
                 let start = Instant::now();
@@ -157,7 +157,7 @@ async fn hazard_the_body_idle_timeout_ends_an_upload_that_the_peer_never_reads()
 
 #[tokio::test(start_paused = true)]
 async fn the_body_idle_timeout_ends_a_stalled_response_body() {
-    let net = server(Reads { http2: false, pause: seconds(1), think: seconds(1_000), early: true });
+    let net = server(UploadServer { http2: false, pause: seconds(1), think: seconds(1_000), early: true });
     let client = builder(&net, false).build().unwrap();
     let start = Instant::now();
     let response = client.put(URL).body("x").send().await.unwrap();
@@ -167,9 +167,9 @@ async fn the_body_idle_timeout_ends_a_stalled_response_body() {
 }
 
 /// A network whose peers never read, with pipes of 16 bytes.
-struct Narrow;
+struct NetThatNeverReads;
 
-impl Transport for Narrow {
+impl Transport for NetThatNeverReads {
     fn connect(&self, _: SocketAddr) -> Connecting<'_> {
         Box::pin(async {
             let (near, far) = tokio::io::duplex(16);
@@ -185,7 +185,7 @@ impl Transport for Narrow {
 #[tokio::test(start_paused = true)]
 async fn hazard_the_headers_timeout_ends_a_request_whose_head_the_peer_does_not_read() {
     let resolver = FixedResolver::new().with("a.test", [v4(1)]);
-    let client = Client::builder().no_proxy().transport(Narrow).resolver(resolver).build().unwrap();
+    let client = Client::builder().no_proxy().transport(NetThatNeverReads).resolver(resolver).build().unwrap();
     let start = Instant::now();
     let sent = tokio::time::timeout(seconds(1_000), client.get(URL).send()).await.expect("it ends");
     let error = sent.unwrap_err();
@@ -196,12 +196,12 @@ async fn hazard_the_headers_timeout_ends_a_request_whose_head_the_peer_does_not_
 #[tokio::test(start_paused = true)]
 async fn a_stream_of_the_right_length_need_not_end() {
     for http2 in [false, true] {
-        let reads = Reads { http2, pause: Duration::ZERO, think: Duration::ZERO, early: false };
+        let reads = UploadServer { http2, pause: Duration::ZERO, think: Duration::ZERO, early: false };
         let client = builder(&server(reads), http2).build().unwrap();
         let pieces = stream::iter(["hel", "lo"].map(Ok::<_, Infallible>));
         let body = Body::sized(5, futures_util::StreamExt::chain(pieces, stream::pending()));
         let sent = tokio::time::timeout(seconds(1), client.post(URL).body(body).send());
-        let response = sent.await.expect("the end of the stream is not waited for").unwrap();
+        let response = sent.await.expect("the end of the stream is not awaited").unwrap();
         assert_eq!(response.text().await.unwrap(), "5", "HTTP/2: {http2}");
     }
 }
@@ -233,7 +233,7 @@ async fn empty_pieces_are_not_sent() {
 
 #[tokio::test(start_paused = true)]
 async fn a_body_of_known_length_counts_as_sent_with_its_last_byte() {
-    let net = server(Reads { http2: false, pause: Duration::ZERO, think: seconds(1_000), early: false });
+    let net = server(UploadServer { http2: false, pause: Duration::ZERO, think: seconds(1_000), early: false });
     let client = builder(&net, false).headers_timeout(seconds(5)).build().unwrap();
     let never = std::future::pending::<Option<Result<speeddial::http::HeaderMap, Infallible>>>();
     let body = Body::wrap(http_body_util::Full::new(Bytes::from("piece")).with_trailers(never));
@@ -272,11 +272,11 @@ async fn a_slow_server_that_sends_no_window_updates_is_not_taken_for_dead() {
 async fn expect_continue_waits_a_second_even_with_a_shorter_idle_timeout() {
     use tokio::io::AsyncWriteExt;
     // The 100 (Continue) comes after 700 ms, or not at all.
-    for has_a_word in [true, false] {
+    for continues in [true, false] {
         let net = ScriptedNet::new(move |_, mut stream| async move {
             read_request_head(&mut stream).await;
             tokio::time::sleep(Duration::from_millis(700)).await;
-            if has_a_word && stream.write_all(b"HTTP/1.1 100 Continue\r\n\r\n").await.is_err() {
+            if continues && stream.write_all(b"HTTP/1.1 100 Continue\r\n\r\n").await.is_err() {
                 return;
             }
             if stream.read_exact(&mut [0; 7]).await.is_ok() {
@@ -286,13 +286,13 @@ async fn expect_continue_waits_a_second_even_with_a_shorter_idle_timeout() {
         });
         let client = builder(&net, false).body_idle_timeout(Duration::from_millis(500)).build().unwrap();
         let response = client.put(URL).expect_continue().body("payload").send().await;
-        assert_eq!(response.unwrap().text().await.unwrap(), "ok", "has a word: {has_a_word}");
+        assert_eq!(response.unwrap().text().await.unwrap(), "ok", "sends 100 (Continue): {continues}");
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_upload_after_100_continue_counts_as_send_time_until_its_last_byte() {
-    let net = server(Reads { http2: false, pause: seconds(10), think: seconds(100), early: false });
+    let net = server(UploadServer { http2: false, pause: seconds(10), think: seconds(100), early: false });
     let client = builder(&net, false).build().unwrap();
     let response = client.put(URL).expect_continue().body(vec![0; LENGTH]).send().await.unwrap();
     let timings = response.timings();

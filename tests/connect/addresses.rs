@@ -49,12 +49,12 @@ async fn a_name_in_use_is_refreshed_only_in_the_clients_families() {
         let client = client.transport(FakeNet::new([(v4(1), SERVES), (v6(), SERVES)])).build().unwrap();
         let get = async || client.get("http://api.test/").send().await.unwrap().bytes().await.unwrap();
         get().await;
-        assert_eq!(dns.queries(), families, "{addresses:?}: for the dial");
+        assert_eq!(dns.queries(), families, "{addresses:?}: queries of the dial");
         tokio::time::sleep(Duration::from_secs(1)).await;
         get().await;
         tokio::time::sleep(Duration::from_millis(1)).await;
         assert_eq!(client.pool_stats().opened, 1, "{addresses:?}: one connection");
-        assert_eq!(dns.queries(), 2 * families, "{addresses:?}: for the connection");
+        assert_eq!(dns.queries(), 2 * families, "{addresses:?}: queries of the open connection");
     }
 }
 
@@ -73,7 +73,7 @@ async fn connections_can_be_spread_over_all_addresses() {
         counts[ips.iter().position(|ip| *ip == remote).unwrap()] += 1;
         response.bytes().await.unwrap();
     }
-    assert_eq!(counts, [3; 4], "each of them in turn");
+    assert_eq!(counts, [3; 4], "the addresses take turns");
 }
 
 #[tokio::test(start_paused = true)]
@@ -148,7 +148,7 @@ async fn hazard_a_redirect_to_a_private_address_is_refused_when_they_are_denied(
     let client = Client::builder().resolver(names).transport(net.clone()).deny_private_addresses().build().unwrap();
     let error = client.get("http://api.test/").send().await.unwrap_err();
     assert!(error.to_string().contains("may not connect to 169.254.169.254"), "{error}");
-    assert_eq!(net.connections(), 1, "the first one");
+    assert_eq!(net.connections(), 1, "only the first request was sent");
 }
 
 #[tokio::test(start_paused = true)]
@@ -164,9 +164,9 @@ async fn a_rule_for_addresses_sees_a_mapped_ipv4_address_as_ipv4() {
 }
 
 /// A network that reports the source address of its packets.
-struct Sourced(FakeNet, IpAddr);
+struct NetWithSource(FakeNet, IpAddr);
 
-impl Transport for Sourced {
+impl Transport for NetWithSource {
     fn connect(&self, address: SocketAddr) -> Connecting<'_> {
         self.0.connect(address)
     }
@@ -180,7 +180,7 @@ impl Transport for Sourced {
 async fn the_source_address_decides_which_family_is_dialled_first() {
     // A private IPv6 source address matches no global address (RFC 6724 rule 5).
     for (source, expected) in [("fd00::9", v4(1)), ("2001:db8::9", v6())] {
-        let net = Sourced(FakeNet::new([(v4(1), SERVES), (v6(), SERVES)]), source.parse().unwrap());
+        let net = NetWithSource(FakeNet::new([(v4(1), SERVES), (v6(), SERVES)]), source.parse().unwrap());
         let client = Client::builder().resolver(dual()).transport(net).build().unwrap();
         let response = client.get("http://api.test/").send().await.unwrap();
         assert_eq!(response.remote_addr().unwrap().ip(), expected, "from {source}");
@@ -189,9 +189,9 @@ async fn the_source_address_decides_which_family_is_dialled_first() {
 
 /// A resolver that answers with a public address first and then with a private one.
 #[derive(Clone, Default)]
-struct Rebinding(Arc<Mutex<u32>>);
+struct RebindingResolver(Arc<Mutex<u32>>);
 
-impl Resolve for Rebinding {
+impl Resolve for RebindingResolver {
     fn resolve<'a>(&'a self, name: &'a str, family: Family) -> Resolving<'a> {
         Box::pin(async move {
             if family == Family::V6 {
@@ -210,7 +210,8 @@ async fn hazard_a_name_that_moves_to_a_private_address_is_refused() {
     let net = FakeNet::new([([9, 9, 9, 9].into(), SERVES), ([169, 254, 169, 254].into(), SERVES)]);
     let seen = Arc::new(Mutex::new(Vec::new()));
     let (noted, public) = (seen.clone(), IpAddr::from([9, 9, 9, 9]));
-    let client = Client::builder().resolver(Rebinding::default()).transport(net).pool(PoolConfig::new().max_idle(0));
+    let client =
+        Client::builder().resolver(RebindingResolver::default()).transport(net).pool(PoolConfig::new().max_idle(0));
     let client = client.allow_addresses(move |ip| {
         noted.lock().unwrap().push(ip);
         ip == public
@@ -219,7 +220,7 @@ async fn hazard_a_name_that_moves_to_a_private_address_is_refused() {
     client.get("http://api.test/").send().await.unwrap().bytes().await.unwrap();
     let error = client.get("http://api.test/").send().await.unwrap_err();
     assert!(error.to_string().contains("may not connect to 169.254.169.254"), "{error}");
-    assert!(seen.lock().unwrap().contains(&public), "it is the address that is asked about");
+    assert!(seen.lock().unwrap().contains(&public), "the rule gets the address");
 }
 
 #[tokio::test(start_paused = true)]
@@ -236,7 +237,7 @@ async fn the_second_connection_to_a_host_whose_first_address_is_dead_goes_to_the
 }
 
 /// Returns a client that opens a connection for each request, within 200 ms, and dials these addresses in this order.
-fn hurried(hosts: &[(IpAddr, Host)]) -> Client {
+fn client_with_short_timeout(hosts: &[(IpAddr, Host)]) -> Client {
     let resolver = FixedResolver::new().with("api.test", hosts.iter().map(|(ip, _)| *ip));
     let builder = Client::builder().resolver(resolver).transport(FakeNet::new(hosts.to_vec()));
     builder.connect_timeout(Duration::from_millis(200)).pool(PoolConfig::new().max_idle(0)).build().unwrap()
@@ -254,7 +255,7 @@ async fn a_short_connect_timeout_is_shared_by_the_addresses() {
     for (dead, first) in [(1, 110), (3, 160)] {
         let mut hosts: Vec<_> = (1..=dead).map(|last| (v4(last), Host::Silent)).collect();
         hosts.push((v4(9), SERVES));
-        let client = hurried(&hosts);
+        let client = client_with_short_timeout(&hosts);
         for connect in [first, 10, 10] {
             assert_eq!(connect_time(&client).await.unwrap(), connect, "{dead} addresses are dead");
         }
@@ -263,7 +264,8 @@ async fn a_short_connect_timeout_is_shared_by_the_addresses() {
 
 #[tokio::test(start_paused = true)]
 async fn an_address_that_used_up_the_connect_timeout_is_dialled_last() {
-    let client = hurried(&[(v4(1), Host::Silent), (v4(2), Host::Serves { connect: 150, think: 0, body: 0 })]);
+    let client =
+        client_with_short_timeout(&[(v4(1), Host::Silent), (v4(2), Host::Serves { connect: 150, think: 0, body: 0 })]);
     let error = connect_time(&client).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Timeout(Phase::Connect), "{error}");
     for _ in 0..3 {

@@ -266,7 +266,7 @@ fn by_both_resolvers(namespace: &str, name: &str) -> [String; 2] {
     let output = command.env("SPEEDDIAL_LOOKUP", name).output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
     let found = |who: &str| text.lines().find_map(|line| line.strip_prefix(who).map(str::to_owned));
-    ["getaddrinfo: ", "speeddial: "].map(|who| found(who).unwrap_or_else(|| panic!("{who}? {text}")))
+    ["getaddrinfo: ", "speeddial: "].map(|who| found(who).unwrap_or_else(|| panic!("no line {who:?} in {text}")))
 }
 
 /// The test above runs this one in its namespace. Without that it has no name and passes.

@@ -145,7 +145,7 @@ async fn without_a_tls_configuration_the_platforms_roots_are_used() {
     let (address, _) = serve(Authority::new().server(&["dns.test"], &[]), dot).await;
     let resolver = HickoryResolver::with_servers([Server::tls(address, "dns.test")]);
     let error = resolver.resolve("host.test", Family::V4).await.unwrap_err();
-    assert!(!error.kind().is_negative(), "nobody knows this authority: {error}");
+    assert!(!error.kind().is_negative(), "the platform does not trust this authority: {error}");
 }
 
 #[tokio::test]
@@ -255,7 +255,7 @@ async fn a_connection_that_goes_silent_is_replaced() {
     assert!(resolver.resolve("host.test", Family::V4).await.is_ok());
     assert!(resolver.resolve("host.test", Family::V4).await.is_ok(), "on another connection");
     assert_eq!(connections.load(Ordering::SeqCst), 2);
-    assert!(resolver.resolve("host.test", Family::V4).await.is_ok(), "and not on the first one again");
+    assert!(resolver.resolve("host.test", Family::V4).await.is_ok(), "the silent connection is not used again");
     assert_eq!(connections.load(Ordering::SeqCst), 3);
 }
 

@@ -136,7 +136,7 @@ async fn after_a_closed_port_the_next_server_is_asked_at_once() {
     let start = Instant::now();
     let error = alone.resolve("host.test", Family::V4).await.unwrap_err();
     assert_eq!(error.kind(), ResolveErrorKind::Unreachable);
-    assert!(start.elapsed() < Duration::from_millis(200), "by TCP as well: {:?}", start.elapsed());
+    assert!(start.elapsed() < Duration::from_millis(200), "TCP is refused at once as well: {:?}", start.elapsed());
 }
 
 #[tokio::test]
@@ -242,7 +242,7 @@ async fn a_silent_server_is_asked_over_tcp_after_the_next_server() {
     for _ in 0..3 {
         assert!(both.resolve("host.test", Family::V4).await.is_ok());
     }
-    assert_eq!((over_tcp.load(Ordering::SeqCst), second.queries()), (1, 3), "the one that answered is asked first");
+    assert_eq!((over_tcp.load(Ordering::SeqCst), second.queries()), (1, 3), "the server that answered is asked first");
 }
 
 #[tokio::test]
@@ -269,7 +269,7 @@ async fn a_lookup_ends_by_its_total_timeout() {
     let start = Instant::now();
     let error = resolver.resolve("host.test", Family::V4).await.unwrap_err();
     assert_eq!(error.kind(), ResolveErrorKind::Timeout);
-    assert!(start.elapsed() >= Duration::from_millis(300), "it tried for as long as it may");
+    assert!(start.elapsed() >= Duration::from_millis(300), "it tried until the total timeout");
 }
 
 #[tokio::test]

@@ -2,7 +2,7 @@
 
 /// The behaviour of a server after it has sent its response.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) enum Then {
+pub(super) enum After {
     /// Closes the connection.
     Close,
     /// Resets the connection.
@@ -12,12 +12,12 @@ pub(super) enum Then {
     /// Answers the next requests correctly.
     Serve,
     /// Sends the end of the response again and again, this many times per second.
-    Again(u32),
+    Repeat(u32),
 }
 
 /// The outcome that the client must have: a body, or an error of one of these kinds that contains these words.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Made {
+pub(super) enum Expected {
     Body(&'static str),
     Error(&'static [&'static str], &'static str),
 }
@@ -29,10 +29,10 @@ pub(super) const TIMEOUT: &[&str] = &["timeout"];
 pub(super) const EITHER: &[&str] = &["exchange", "body"];
 
 /// Compares an outcome with the expected one and returns the difference in one line.
-pub(super) fn judge(made: Result<String, speeddial::Error>, expected: Made) -> Result<(), String> {
+pub(super) fn judge(made: Result<String, speeddial::Error>, expected: Expected) -> Result<(), String> {
     match (made, expected) {
-        (Ok(body), Made::Body(expected)) if body == expected => Ok(()),
-        (Err(error), Made::Error(kinds, words))
+        (Ok(body), Expected::Body(expected)) if body == expected => Ok(()),
+        (Err(error), Expected::Error(kinds, words))
             if kinds.contains(&error.kind().as_str()) && error.to_string().contains(words) =>
         {
             Ok(())

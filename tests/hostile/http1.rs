@@ -7,18 +7,18 @@ use std::time::{Duration, Instant};
 use socket2::SockRef;
 use speeddial::{Client, PoolConfig};
 
-use super::common::Then::{self, Again, Close, Hold, Reset, Serve};
-use super::common::{BODY, EITHER, EXCHANGE, Made, TIMEOUT, judge, read};
+use super::common::After::{self, Close, Hold, Repeat, Reset, Serve};
+use super::common::{BODY, EITHER, EXCHANGE, Expected, TIMEOUT, judge, read};
 use support::scripted_peer::ScriptedPeer;
 
 struct Case {
     id: &'static str,
     says: Vec<u8>,
-    then: Then,
-    made: Made,
+    then: After,
+    made: Expected,
 }
 
-fn case(id: &'static str, says: impl AsRef<[u8]>, then: Then, made: Made) -> Case {
+fn case(id: &'static str, says: impl AsRef<[u8]>, then: After, made: Expected) -> Case {
     Case { id, says: says.as_ref().to_vec(), then, made }
 }
 
@@ -32,7 +32,7 @@ fn chunked(rest: &str) -> Vec<u8> {
 }
 
 fn http1_cases() -> Vec<Case> {
-    use Made::{Body, Error};
+    use Expected::{Body, Error};
     let not_http = Error(EXCHANGE, "not HTTP/1.1");
     let headers = |count: usize| (0..count).map(|number| format!("x-{number}: 1\r\n")).collect::<String>();
     let many = headers(200);
@@ -74,7 +74,7 @@ fn http1_cases() -> Vec<Case> {
         case("header-bare-lf", "HTTP/1.1 200 OK\ncontent-length: 2\n\nok", Serve, Body("ok")),
         case("header-huge", head(&format!("x: {}\r\n\r\n", "a".repeat(1 << 20))), Close, Error(EXCHANGE, "too large")),
         case("headers-many", head(&format!("{many}content-length: 2\r\n\r\nok")), Close, Error(EXCHANGE, "too large")),
-        case("headers-endless", "HTTP/1.1 200 OK\r\nx: y\r\n", Again(100_000), Error(EXCHANGE, "too large")),
+        case("headers-endless", "HTTP/1.1 200 OK\r\nx: y\r\n", Repeat(100_000), Error(EXCHANGE, "too large")),
         case("head-cut", "HTTP/1.1 200 OK\r\ncontent-le", Close, Error(EXCHANGE, "closed the connection")),
         case("head-reset", "HTTP/1.1 200 OK\r\ncontent-le", Reset, Error(EXCHANGE, "reset")),
         // Lengths.
@@ -149,7 +149,7 @@ fn http1_cases() -> Vec<Case> {
         case(
             "100-for-ever",
             "HTTP/1.1 100 Go\r\n\r\n",
-            Again(1_000),
+            Repeat(1_000),
             Error(EXCHANGE, "more than 20 interim responses"),
         ),
         case(
@@ -171,13 +171,13 @@ fn http1_cases() -> Vec<Case> {
         case("head-held", "HTTP/1.1 200 OK\r\n", Hold, Error(TIMEOUT, "timed out")),
         case("body-held", head("content-length: 5\r\n\r\nok"), Hold, Error(TIMEOUT, "in phase receive")),
         case("body-without-length-held", head("\r\nok"), Hold, Error(TIMEOUT, "in phase receive")),
-        case("head-dripping", "HTTP/1.1 200 OK\r\nx: y", Again(20), Error(TIMEOUT, "timed out")),
+        case("head-dripping", "HTTP/1.1 200 OK\r\nx: y", Repeat(20), Error(TIMEOUT, "timed out")),
         case("body-without-length", head("\r\nuntil the end"), Close, Body("until the end")),
         case("body-without-length-reset", head("\r\nuntil the end"), Reset, Error(EITHER, "")),
         case(
             "body-endless",
             head(&format!("\r\n{}", "x".repeat(4_096))),
-            Again(10_000),
+            Repeat(10_000),
             Error(BODY, "longer than 65536 bytes"),
         ),
         case("408-fresh", "HTTP/1.1 408 Slow\r\ncontent-length: 2\r\n\r\nno", Close, Body("no")),
@@ -212,7 +212,7 @@ fn play(socket: &mut TcpStream, case: &Case) -> bool {
             let _ = SockRef::from(&*socket).set_linger(Some(Duration::ZERO));
         }
         Hold => while socket.read(&mut [0; 1_024]).is_ok_and(|read| read > 0) {},
-        Again(per_second) => {
+        Repeat(per_second) => {
             let end = Instant::now() + Duration::from_secs(10);
             // The status line is sent only once, however the client reads the pieces.
             let again = case.says.strip_prefix(b"HTTP/1.1 200 OK\r\n").unwrap_or(&case.says);

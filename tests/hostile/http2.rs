@@ -6,8 +6,8 @@ use speeddial::Client;
 use speeddial::dns::FixedResolver;
 use tokio::io::DuplexStream;
 
-use super::common::Then::{self, Again, Close, Hold, Serve};
-use super::common::{BODY, EITHER, EXCHANGE, Made, TIMEOUT, judge, read};
+use super::common::After::{self, Close, Hold, Repeat, Serve};
+use super::common::{BODY, EITHER, EXCHANGE, Expected, TIMEOUT, judge, read};
 use support::h2_peer::{
     DATA, END_HEADERS, END_STREAM, GOAWAY, H2Peer, HEADERS, PING, RST_STREAM, SETTINGS, WINDOW_UPDATE,
 };
@@ -57,12 +57,12 @@ fn goaway(last: u32, code: u32) -> Raw {
     (GOAWAY, 0, 0, [last.to_be_bytes(), code.to_be_bytes()].concat())
 }
 
-fn http2_cases() -> Vec<(String, Vec<Raw>, Then, Made)> {
-    use Made::{Body, Error};
+fn http2_cases() -> Vec<(String, Vec<Raw>, After, Expected)> {
+    use Expected::{Body, Error};
     let reset_stream = Error(EXCHANGE, "reset the stream");
     let not_http2 = Error(EITHER, "not HTTP/2");
-    let mut cases: Vec<(String, Vec<Raw>, Then, Made)> = Vec::new();
-    let mut add = |id: &str, says: Vec<Raw>, then: Then, made: Made| cases.push((id.to_owned(), says, then, made));
+    let mut cases: Vec<(String, Vec<Raw>, After, Expected)> = Vec::new();
+    let mut add = |id: &str, says: Vec<Raw>, then: After, made: Expected| cases.push((id.to_owned(), says, then, made));
     // Every code (RFC 9113 §7) and one that is not defined. A refused stream is resent and then answered.
     for code in 0..=14 {
         let made = if code == 7 { Body("plain") } else { reset_stream };
@@ -125,7 +125,7 @@ fn http2_cases() -> Vec<(String, Vec<Raw>, Then, Made)> {
     add(
         "head-100-for-ever",
         vec![(HEADERS, END_HEADERS, 1, literal(":status", b"103"))],
-        Again(1_000),
+        Repeat(1_000),
         Error(EXCHANGE, "more than 20 interim responses"),
     );
     add("head-101", vec![(HEADERS, END_HEADERS, 1, literal(":status", b"101")), data(b"ok")], Serve, Error(EITHER, ""));
@@ -189,13 +189,13 @@ fn http2_cases() -> Vec<(String, Vec<Raw>, Then, Made)> {
     add(
         "block-for-ever",
         vec![(HEADERS, 0, 1, vec![STATUS_200]), (CONTINUATION, 0, 1, literal("x", &[b'y'; 100]).repeat(100))],
-        Again(1_000),
+        Repeat(1_000),
         Error(EITHER, ""),
     );
     add(
         "block-of-nothing-for-ever",
         vec![(HEADERS, 0, 1, vec![STATUS_200]), (CONTINUATION, 0, 1, vec![])],
-        Again(1_000),
+        Repeat(1_000),
         Error(&["exchange", "timeout"], ""),
     );
     add("continuation-alone", vec![(CONTINUATION, END_HEADERS, 1, vec![STATUS_200])], Serve, not_http2);
@@ -247,25 +247,25 @@ fn http2_cases() -> Vec<(String, Vec<Raw>, Then, Made)> {
     add(
         "data-empty-for-ever",
         vec![ok_head(), (DATA, 0, 1, vec![])],
-        Again(1_000),
+        Repeat(1_000),
         Error(&["body", "timeout", "exchange"], ""),
     );
     // Floods.
-    add("settings-flood", vec![setting(3, 100)], Again(50_000), Error(&["timeout", "exchange"], ""));
-    add("ping-flood", vec![(PING, 0, 0, vec![0; 8])], Again(50_000), Error(&["timeout", "exchange"], ""));
+    add("settings-flood", vec![setting(3, 100)], Repeat(50_000), Error(&["timeout", "exchange"], ""));
+    add("ping-flood", vec![(PING, 0, 0, vec![0; 8])], Repeat(50_000), Error(&["timeout", "exchange"], ""));
     let flood = std::iter::once(ok_head()).chain((0..1_000).map(|_| reset(8))).collect();
     add("reset-flood", flood, Serve, Error(EITHER, ""));
     add(
         "window-flood",
         vec![(WINDOW_UPDATE, 0, 0, vec![0, 0, 0, 1])],
-        Again(50_000),
+        Repeat(50_000),
         Error(&["timeout", "exchange"], ""),
     );
     cases
 }
 
 /// Sends the frames of a case on the first connection, in answer to its first request.
-async fn misbehave(stream: DuplexStream, says: Vec<Raw>, then: Then) -> std::io::Result<()> {
+async fn misbehave(stream: DuplexStream, says: Vec<Raw>, then: After) -> std::io::Result<()> {
     let mut peer = H2Peer::accept(stream, Some(100)).await?;
     let asked = peer.request().await?;
     let own = |stream: u32| if stream == 1 { asked } else { stream };
@@ -273,8 +273,8 @@ async fn misbehave(stream: DuplexStream, says: Vec<Raw>, then: Then) -> std::io:
         peer.send(*kind, *flags, own(*stream), payload).await?;
     }
     match then {
-        Again(per_second) => {
-            let (kind, flags, stream, payload) = says.last().expect("something is said");
+        Repeat(per_second) => {
+            let (kind, flags, stream, payload) = says.last().expect("a case that repeats has frames");
             for _ in 0..10_000 {
                 for _ in 0..per_second / 1_000 {
                     peer.send(*kind, *flags, own(*stream), payload).await?;

@@ -91,7 +91,7 @@ async fn hazard_any_path_or_query_is_one_line_of_the_request() {
         let head = seen(client.get(format!("http://{host}:{port}/"))).await;
         assert!(head.contains(&format!("host: {sent}:{port}")), "{host}: {head:?}");
     }
-    assert_eq!(peer.connections(), 5 + 1, "one an origin, and none was spoilt");
+    assert_eq!(peer.connections(), 5 + 1, "one connection per origin, and each was reused");
 }
 
 #[tokio::test]
@@ -229,14 +229,14 @@ async fn unusual_but_valid_requests_are_sent_unchanged() {
     assert_eq!(seen(odd).await[0], "BREW / HTTP/1.1");
     let get = seen(client.get(peer.url()).body("12345")).await;
     assert_eq!((get[0].as_str(), get.last().unwrap().as_str()), ("GET / HTTP/1.1", "12345"));
-    assert!(has(&seen(client.post(peer.url())).await, "content-length: 0"), "a POST without a body has none");
+    assert!(has(&seen(client.post(peer.url())).await, "content-length: 0"), "a POST without a body has length 0");
     assert!(has(&seen(client.get(peer.url()).version(Version::HTTP_10)).await, "GET / HTTP/1.0"));
     assert!(seen(post().expect_continue().body("")).await.iter().all(|line| !line.starts_with("expect")));
     let before = peer.connections();
     let last = seen(post().header("connection", "close")).await;
     assert!(has(&last, "connection: close"));
     seen(post()).await;
-    assert_eq!(peer.connections(), before + 1, "a connection that was to be closed is");
+    assert_eq!(peer.connections(), before + 1, "a connection with `close` is closed");
 }
 
 #[tokio::test]

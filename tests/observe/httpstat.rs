@@ -101,9 +101,12 @@ fn proxies_are_read_from_the_environment_except_http_proxy_in_a_cgi_program() {
         command.args(["--json", "http://no.such.name.invalid/"]).output().unwrap().status.success()
     };
     assert!(get(&["HTTP_PROXY"]));
-    assert!(!get(&["HTTP_PROXY", "REQUEST_METHOD"]), "a header of a request would be in that variable");
+    assert!(
+        !get(&["HTTP_PROXY", "REQUEST_METHOD"]),
+        "in a CGI program that variable holds a header of the incoming request"
+    );
     assert!(get(&["ALL_PROXY"]));
-    assert_eq!(proxy.connections(), 4, "two by each run: one of its three requests is made on a kept connection");
+    assert_eq!(proxy.connections(), 4, "two per run: one of its three requests reuses a connection");
 }
 
 /// dnsmasq on a port of its own, with its log of queries.
@@ -207,11 +210,19 @@ fn httpstat_asks_dnsmasq_again_when_the_ttl_has_passed_and_not_before() {
     let Some(dnsmasq) = Dnsmasq::start(1) else { return };
     assert_eq!(twice(&dnsmasq, 1.0, "0", "5000"), (true, None), "reused at once");
     dnsmasq.was_asked(1);
-    assert_eq!(twice(&dnsmasq, 1.0, "1300", "50"), (false, Some("miss".to_owned())), "idle too long, TTL over");
+    assert_eq!(
+        twice(&dnsmasq, 1.0, "1300", "50"),
+        (false, Some("miss".to_owned())),
+        "the idle timeout and the TTL have passed"
+    );
     dnsmasq.was_asked(3);
     // The same within the TTL, which is long enough here for a busy machine.
     let Some(patient) = Dnsmasq::start(20) else { return };
-    assert_eq!(twice(&patient, 20.0, "300", "50"), (false, Some("hit".to_owned())), "idle too long, within the TTL");
+    assert_eq!(
+        twice(&patient, 20.0, "300", "50"),
+        (false, Some("hit".to_owned())),
+        "the idle timeout has passed, the TTL has not"
+    );
     patient.was_asked(1);
 }
 
@@ -223,7 +234,7 @@ fn httpstat_draws_an_svg_of_its_requests() {
     assert!(output.status.success(), "{output:?}");
     let page = std::fs::read_to_string(&file).unwrap();
     assert!(page.starts_with("<svg ") && page.trim_end().ends_with("</svg>"), "{page}");
-    assert_eq!(page.matches("api.test").count(), 3, "a row each");
+    assert_eq!(page.matches("api.test").count(), 3, "one row per request");
     assert!(page.contains("<title>wait ") && page.contains(">receive</text>"));
     std::fs::remove_file(&file).unwrap();
     let output = httpstat(&["--svg", "/no/such/place/page.svg", "--count", "1"]);

@@ -77,7 +77,7 @@ async fn metrics_have_the_names_units_and_attributes_of_the_conventions() {
             "http.client.open_connections [count] {server} network.protocol.version=1.1 \
              network.peer.address=192.0.2.1 http.connection.state={state}"
         );
-        assert_eq!(number(&open), 0.0, "all are closed");
+        assert_eq!(number(&open), 0.0, "all connections are closed");
     }
     assert!(histogram(&format!("http.client.connection.duration [seconds] {server}")).len() >= 2);
     assert_eq!(histogram("dns.lookup.duration [seconds] dns.question.name=a.test dns.question.type=A")[0], 0.0);

@@ -161,13 +161,13 @@ fn every_hook_of_other_clients_has_an_event_and_every_event_is_emitted() {
             let events: Vec<_> = named.collect();
             assert!(!events.is_empty() || answer.starts_with("none: ") || answer.contains("Observer::ended"), "{row}");
             for event in events.into_iter().filter(|event| cfg!(feature = "__tls") || !event.starts_with("Tls")) {
-                assert!(seen.contains(event), "no {event} was told: {row}\n{seen:?}");
+                assert!(seen.contains(event), "{event} was not observed: {row}\n{seen:?}");
             }
         }
     }
     assert_eq!(rows, [0, 16, 33, 16]);
     for event in ["HandshakeStart", "DialPostponed", "UnixStart", "ProxyEnd", "Retired", "Closed", "DnsCancelled"] {
-        assert!(seen.contains(event), "no {event} was told: {seen:?}");
+        assert!(seen.contains(event), "{event} was not observed: {seen:?}");
     }
 }
 
@@ -187,7 +187,7 @@ async fn an_observer_of_one_call_receives_its_events_and_those_of_its_dial() {
     assert_eq!(told.last().unwrap(), "dial Released");
     told.sort();
     expected.sort();
-    assert_eq!(told, expected, "the same, the dial's events a little later");
+    assert_eq!(told, expected, "the same events, in another order");
     // A warm call has no dial.
     let own = Recorder::default();
     client.get("http://a.test/ok").observer(own.clone()).send().await.unwrap().bytes().await.unwrap();
@@ -200,10 +200,10 @@ async fn a_panic_in_one_observer_does_not_keep_events_from_the_others() {
     struct Panics;
     impl Observer for Panics {
         fn observe(&self, record: &Record) {
-            assert!(matches!(record.subject, Subject::Call(0)), "a bug in somebody's hook");
+            assert!(matches!(record.subject, Subject::Call(0)), "a bug in an observer");
         }
         fn ended(&self, _: &EndedCall<'_>) {
-            panic!("another one");
+            panic!("another bug in an observer");
         }
     }
     let hook = std::panic::take_hook();

@@ -50,12 +50,12 @@ async fn the_phases_of_a_cold_a_reused_and_an_expired_request_are_exact() {
     let within_ttl = call(&client).await;
     assert_eq!(in_ms(&within_ttl), [0, 0, 20, 0, 0, 50, 10, 80]);
     assert_eq!((within_ttl.reused(), within_ttl.dns_source()), (false, Some(Source::Hit)));
-    assert_eq!(dns.queries(), 2, "one a family");
+    assert_eq!(dns.queries(), 2, "one query per family");
 
     tokio::time::sleep(Duration::from_millis(3_000)).await;
     let cold_again = call(&client).await;
     assert_eq!(in_ms(&cold_again), [0, 30, 20, 0, 0, 50, 10, 110]);
-    assert_eq!(dns.queries(), 5, "and the answer that was in use was asked for again ahead of its expiry");
+    assert_eq!(dns.queries(), 5, "the answer in use was refreshed before it expired");
 }
 
 #[tokio::test(start_paused = true)]
@@ -79,7 +79,7 @@ async fn a_name_with_a_connection_in_steady_use_is_refreshed() {
     assert!((12..=13).contains(&dns.queries()), "1 for IPv6, 11 or 12 for IPv4 in 100 s: {}", dns.queries());
     let before = dns.queries();
     tokio::time::sleep(Duration::from_secs(40)).await;
-    assert!(dns.queries() <= before + 1, "a name nobody uses is not refreshed");
+    assert!(dns.queries() <= before + 1, "an unused name is not refreshed");
 }
 
 #[tokio::test(start_paused = true)]

@@ -23,52 +23,52 @@ fn requests(over: Stack, plain: u64) -> u64 {
 
 /// The way a peer ends an idle connection.
 #[derive(Debug, Clone, Copy)]
-enum Unkind {
+enum IdleEnd {
     Reset,
     Fin,
     HalfClose,
     Timeout408,
-    Unasked,
+    UnrequestedBytes,
 }
 
 /// Starts a peer that answers requests, counts each by its number, and ends 30 % of the connections after 0 to 5 ms of idle time.
-fn unkind_peer(over: Stack, how: Unkind, counts: Arc<Mutex<HashMap<u64, usize>>>) -> ScriptedPeer {
+fn idle_ending_peer(over: Stack, how: IdleEnd, counts: Arc<Mutex<HashMap<u64, usize>>>) -> ScriptedPeer {
     ScriptedPeer::start_over(over, move |number, mut socket| {
         let mut random = fastrand::Rng::with_seed(number as u64);
         for served in 0.. {
-            let unkind = served > 0 && random.u8(..10) < 3;
+            let ends = served > 0 && random.u8(..10) < 3;
             // Some connections end directly after an answer.
-            let patience = if unkind { Duration::from_micros(random.u64(0..5_000)) } else { Duration::from_secs(60) };
-            if patience.is_zero() || (unkind && random.u8(..10) == 0) {
-                return be_unkind(how, socket);
+            let idle_time = if ends { Duration::from_micros(random.u64(0..5_000)) } else { Duration::from_secs(60) };
+            if idle_time.is_zero() || (ends && random.u8(..10) == 0) {
+                return end_connection(how, socket);
             }
-            let _ = socket.tcp().set_read_timeout(Some(patience));
+            let _ = socket.tcp().set_read_timeout(Some(idle_time));
             let Ok(request) = read_request(&mut socket) else { return };
             match request {
                 Some(number) => {
                     *counts.lock().unwrap().entry(number).or_default() += 1;
                     let _ = socket.write_all(OK);
                 }
-                None => return be_unkind(how, socket),
+                None => return end_connection(how, socket),
             }
         }
     })
 }
 
-fn be_unkind(how: Unkind, mut socket: Socket) {
+fn end_connection(how: IdleEnd, mut socket: Socket) {
     match how {
-        Unkind::Reset => drop(SockRef::from(socket.tcp()).set_linger(Some(Duration::ZERO))),
-        Unkind::Fin => {}
-        Unkind::HalfClose => {
+        IdleEnd::Reset => drop(SockRef::from(socket.tcp()).set_linger(Some(Duration::ZERO))),
+        IdleEnd::Fin => {}
+        IdleEnd::HalfClose => {
             socket.half_close();
             let _ = socket.tcp().set_read_timeout(Some(ms(200)));
             let _ = read_request(&mut socket);
         }
-        Unkind::Timeout408 => {
+        IdleEnd::Timeout408 => {
             let _ = socket.write_all(b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-length: 0\r\n\r\n");
         }
-        Unkind::Unasked => {
-            let _ = socket.write_all(b"what nobody asked for");
+        IdleEnd::UnrequestedBytes => {
+            let _ = socket.write_all(b"bytes without a request");
         }
     }
 }
@@ -116,7 +116,7 @@ async fn load(client: Client, url: &str, requests: u64, method: http::Method) ->
 }
 
 /// The parts of an answer that a peer sends before it closes.
-const DEATHS: [&[u8]; 3] = [b"", b"HTTP/1.1 200 OK\r\ncont", b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\no"];
+const PARTIAL_ANSWERS: [&[u8]; 3] = [b"", b"HTTP/1.1 200 OK\r\ncont", b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\no"];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn hazard_a_peer_that_closes_in_the_middle_of_a_response_costs_only_that_request() {
@@ -127,15 +127,15 @@ async fn hazard_a_peer_that_closes_in_the_middle_of_a_response_costs_only_that_r
 
 async fn each_death_costs_one_request(over: Stack) {
     let all = requests(over, 2_000);
-    let (counts, kills) = (Arc::new(Mutex::new(HashMap::new())), Arc::new(AtomicUsize::new(0)));
-    let (seen, killed) = (counts.clone(), kills.clone());
+    let (counts, closes) = (Arc::new(Mutex::new(HashMap::new())), Arc::new(AtomicUsize::new(0)));
+    let (seen, closed) = (counts.clone(), closes.clone());
     let peer = ScriptedPeer::start_over(over, move |number, mut socket| {
         let mut random = fastrand::Rng::with_seed(number as u64);
         while let Ok(Some(request)) = read_request(&mut socket) {
             *seen.lock().unwrap().entry(request).or_insert(0) += 1;
             if random.u8(..10) == 0 {
-                killed.fetch_add(1, Ordering::SeqCst);
-                let _ = socket.write_all(DEATHS[random.usize(..3)]);
+                closed.fetch_add(1, Ordering::SeqCst);
+                let _ = socket.write_all(PARTIAL_ANSWERS[random.usize(..3)]);
                 return;
             }
             let _ = socket.write_all(OK);
@@ -143,8 +143,8 @@ async fn each_death_costs_one_request(over: Stack) {
     });
     let client = || peer.client().build().unwrap();
     let failed = load(client(), &peer.url(), all, http::Method::POST).await;
-    let kills = kills.load(Ordering::SeqCst);
-    assert_eq!(failed.len(), kills, "{over:?}: each death costs the request it happened to, and no other");
+    let closes = closes.load(Ordering::SeqCst);
+    assert_eq!(failed.len(), closes, "{over:?}: each close costs only the request under way");
     let sent = std::mem::take(&mut *counts.lock().unwrap());
     assert!(sent.values().all(|times| *times == 1) && sent.len() as u64 == all, "{over:?}");
     load(client(), &peer.url(), all, http::Method::GET).await;
@@ -152,10 +152,10 @@ async fn each_death_costs_one_request(over: Stack) {
     assert!(most <= Some(3), "{over:?}: a GET was sent {most:?} times");
 }
 
-async fn assert_no_get_is_lost(how: Unkind) {
+async fn assert_no_get_is_lost(how: IdleEnd) {
     for over in Stack::ALL {
         let counts = Arc::new(Mutex::new(HashMap::new()));
-        let peer = unkind_peer(over, how, counts.clone());
+        let peer = idle_ending_peer(over, how, counts.clone());
         let client = || peer.client().build().unwrap();
         let all = requests(over, 5_000);
         // After a few losses the client knows that the host closes idle connections.
@@ -206,29 +206,29 @@ async fn hazard_no_get_is_lost_to_peers_that_end_http2_connections() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn hazard_no_get_is_lost_to_peers_that_reset_idle_connections() {
-    assert_no_get_is_lost(Unkind::Reset).await;
+    assert_no_get_is_lost(IdleEnd::Reset).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn hazard_no_get_is_lost_to_peers_that_close_idle_connections() {
-    assert_no_get_is_lost(Unkind::Fin).await;
+    assert_no_get_is_lost(IdleEnd::Fin).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn hazard_no_get_is_lost_to_peers_that_half_close_idle_connections() {
-    assert_no_get_is_lost(Unkind::HalfClose).await;
+    assert_no_get_is_lost(IdleEnd::HalfClose).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn hazard_no_get_is_lost_to_peers_that_send_408_on_idle_connections() {
-    assert_no_get_is_lost(Unkind::Timeout408).await;
+    assert_no_get_is_lost(IdleEnd::Timeout408).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn hazard_unrequested_bytes_on_an_idle_connection_are_never_taken_for_a_response() {
     // Even a GET may fail when such bytes cross it, but they must never be taken for its response.
     for over in Stack::ALL {
-        let peer = unkind_peer(over, Unkind::Unasked, Arc::default());
+        let peer = idle_ending_peer(over, IdleEnd::UnrequestedBytes, Arc::default());
         let client = peer.client().build().unwrap();
         for error in load(client, &peer.url(), requests(over, 3_000), http::Method::GET).await {
             let ends = ["not HTTP/1.1", "closed", "reset", "is gone"];
@@ -240,24 +240,24 @@ async fn hazard_unrequested_bytes_on_an_idle_connection_are_never_taken_for_a_re
 #[tokio::test]
 async fn hazard_a_close_that_no_task_has_seen_is_noticed_before_the_next_request() {
     for over in Stack::ALL {
-        for how in [Unkind::Reset, Unkind::Fin, Unkind::HalfClose, Unkind::Timeout408, Unkind::Unasked] {
+        for how in [IdleEnd::Reset, IdleEnd::Fin, IdleEnd::HalfClose, IdleEnd::Timeout408, IdleEnd::UnrequestedBytes] {
             unseen_close_is_noticed(over, how).await;
         }
     }
 }
 
 /// Checks that a close is noticed. The runtime does not run while the peer closes, so the connection's task cannot have seen it.
-async fn unseen_close_is_noticed(over: Stack, how: Unkind) {
-    let is_over = Arc::new(AtomicBool::new(false));
-    let told = is_over.clone();
+async fn unseen_close_is_noticed(over: Stack, how: IdleEnd) {
+    let is_closed = Arc::new(AtomicBool::new(false));
+    let has_ended = is_closed.clone();
     let peer = ScriptedPeer::start_over(over, move |number, mut socket| {
         if read_head(&mut socket) {
             let _ = socket.write_all(OK);
         }
         if number == 0 {
             std::thread::sleep(ms(20));
-            be_unkind(how, socket);
-            told.store(true, Ordering::SeqCst);
+            end_connection(how, socket);
+            has_ended.store(true, Ordering::SeqCst);
         } else {
             while read_head(&mut socket) {
                 let _ = socket.write_all(OK);
@@ -267,7 +267,7 @@ async fn unseen_close_is_noticed(over: Stack, how: Unkind) {
     let recorder = Recorder::default();
     let client = peer.client().observer(recorder.clone()).build().unwrap();
     assert_eq!(get(&client, &peer.url()).await.unwrap(), "ok");
-    while !is_over.load(Ordering::SeqCst) {
+    while !is_closed.load(Ordering::SeqCst) {
         std::thread::sleep(ms(5));
     }
     let post = client.post(peer.url()).body("once").send().await;

@@ -13,20 +13,20 @@ use support::scripted_net::ScriptedNet;
 use support::v4;
 
 /// A resolver that answers each query with the next set of addresses, valid for 2 s.
-struct Turns {
-    sets: Vec<Vec<u8>>,
-    asked: AtomicUsize,
+struct ChangingResolver {
+    answers: Vec<Vec<u8>>,
+    queries: AtomicUsize,
 }
 
-impl Resolve for Turns {
+impl Resolve for ChangingResolver {
     fn resolve<'a>(&'a self, name: &'a str, family: Family) -> Resolving<'a> {
         Box::pin(async move {
             if family == Family::V6 {
                 return Err(ResolveError::new(ResolveErrorKind::NoData, name, family));
             }
-            let turn = self.asked.fetch_add(1, Ordering::SeqCst);
-            let set = &self.sets[turn % self.sets.len()];
-            let ips: Vec<_> = set.iter().map(|last| v4(*last)).collect();
+            let turn = self.queries.fetch_add(1, Ordering::SeqCst);
+            let answer = &self.answers[turn % self.answers.len()];
+            let ips: Vec<_> = answer.iter().map(|last| v4(*last)).collect();
             Ok(Answer::new(ips, ms(2_000), Source::Miss))
         })
     }
@@ -35,10 +35,10 @@ impl Resolve for Turns {
 #[tokio::test(start_paused = true)]
 async fn rotating_dns_answers_close_no_connection() {
     let twenty = (0..20).map(|last| vec![last]).collect();
-    for sets in [vec![vec![1], vec![2]], vec![vec![1, 2], vec![3, 4], vec![5, 6]], twenty] {
+    for answers in [vec![vec![1], vec![2]], vec![vec![1, 2], vec![3, 4], vec![5, 6]], twenty] {
         let net = ScriptedNet::new(|_, stream| serve(stream, 5));
-        let turns = Turns { sets, asked: AtomicUsize::new(0) };
-        let client = Client::builder().no_proxy().resolver(turns).transport(net.clone()).build().unwrap();
+        let resolver = ChangingResolver { answers, queries: AtomicUsize::new(0) };
+        let client = Client::builder().no_proxy().resolver(resolver).transport(net.clone()).build().unwrap();
         for _ in 0..3_000 {
             get(&client, URL).await.unwrap();
             sleep(ms(95)).await;
@@ -53,10 +53,10 @@ async fn connections_follow_a_moved_name_as_configured() {
         [(FollowDns::AfterTwoTtls, Some(2_300..4_500)), (FollowDns::AtOnce, Some(1_800..2_100)), (FollowDns::Off, None)]
     {
         let net = ScriptedNet::new(|_, stream| serve(stream, 5));
-        let sets = std::iter::once(vec![1]).chain(vec![vec![2]; 999]).collect();
-        let turns = Turns { sets, asked: AtomicUsize::new(0) };
+        let answers = std::iter::once(vec![1]).chain(vec![vec![2]; 999]).collect();
+        let resolver = ChangingResolver { answers, queries: AtomicUsize::new(0) };
         let (pool, recorder) = (PoolConfig::new().follow_dns(follow), Recorder::default());
-        let builder = Client::builder().no_proxy().resolver(turns).transport(net.clone()).pool(pool);
+        let builder = Client::builder().no_proxy().resolver(resolver).transport(net.clone()).pool(pool);
         let client = builder.observer(recorder.clone()).build().unwrap();
         let start = Instant::now();
         let mut moved = None;

@@ -98,7 +98,7 @@ async fn warm_up_opens_connections_before_the_first_request() {
     let start = Instant::now();
     join_all((0..7).map(|_| get(&client, URL))).await;
     assert_eq!((start.elapsed(), net.connections()), (ms(5), 7));
-    assert_eq!(client.warm_up(URL, 3).await.unwrap(), 7, "there are enough");
+    assert_eq!(client.warm_up(URL, 3).await.unwrap(), 7, "there are enough connections already");
     client.close_idle();
     sleep(ms(1)).await;
     assert_eq!((net.open(), client.pool_stats().closed_by(CloseCause::Asked)), (0, 7));
@@ -107,16 +107,16 @@ async fn warm_up_opens_connections_before_the_first_request() {
 }
 
 /// A network in which the first few dials fail with an error of the operating system.
-struct Exhausted {
+struct NetWithoutSockets {
     net: ScriptedNet,
     errno: i32,
-    left: AtomicUsize,
+    failures_left: AtomicUsize,
     has_source: bool,
 }
 
-impl Transport for Exhausted {
+impl Transport for NetWithoutSockets {
     fn connect(&self, address: SocketAddr) -> Connecting<'_> {
-        let left = self.left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1));
+        let left = self.failures_left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1));
         match left {
             Ok(_) => Box::pin(async { Err(std::io::Error::from_raw_os_error(self.errno)) }),
             Err(_) => self.net.connect(address),
@@ -141,8 +141,8 @@ async fn hazard_a_dial_without_a_free_descriptor_or_port_is_postponed() {
         (Errno::CONNREFUSED, true, false),
     ] {
         let net = ScriptedNet::new(|_, stream| serve(stream, 5));
-        let (errno_of, left) = (errno.raw_os_error(), AtomicUsize::new(5));
-        let network = Exhausted { net: net.clone(), errno: errno_of, left, has_source };
+        let (errno_of, failures_left) = (errno.raw_os_error(), AtomicUsize::new(5));
+        let network = NetWithoutSockets { net: net.clone(), errno: errno_of, failures_left, has_source };
         let recorder = Recorder::default();
         let resolver = FixedResolver::new().with("api.test", [v4(1)]);
         let builder = Client::builder().no_proxy().resolver(resolver).transport(network).observer(recorder.clone());

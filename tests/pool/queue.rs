@@ -120,7 +120,7 @@ async fn hazard_waiting_requests_that_cancel_or_time_out_do_not_disturb_the_orde
         }
     }
     assert!(served.is_sorted() && served.len() > 7_000, "{} served", served.len());
-    assert!(gone > 1_000, "{gone} left");
+    assert!(gone > 1_000, "{gone} were cancelled");
     assert!(
         late.iter().all(|(error, at)| *at == ms(800) && error.contains("none became free within 800ms")),
         "{late:?}"

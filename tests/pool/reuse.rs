@@ -25,8 +25,11 @@ async fn the_pool_learns_when_a_server_closes_idle_connections() {
         sleep(ms(random.u64(4_950..=5_050))).await;
     }
     let retried = recorder.count(|event| matches!(event, Event::Retried { .. }));
-    assert!(retried <= 2, "it learns: {retried} had to be sent again");
-    assert!(client.pool_stats().closed_by(CloseCause::IdleTimeout) > 9_900, "a second before the server");
+    assert!(retried <= 2, "{retried} requests had to be resent");
+    assert!(
+        client.pool_stats().closed_by(CloseCause::IdleTimeout) > 9_900,
+        "the pool closes connections a second before the server does"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -40,7 +43,7 @@ async fn hazard_connections_are_closed_before_the_keep_alive_timeout_of_the_serv
             }
             stream.write_all(answer).await.unwrap();
         }
-        assert!(!request(&mut stream).await, "it said that this was the last one");
+        assert!(!request(&mut stream).await, "the server announced that this was the last request");
     });
     let client = client(&net, PoolConfig::new(), &Recorder::default());
     let post = async || client.post(URL).body("x").send().await.unwrap().text().await.unwrap();
@@ -150,5 +153,5 @@ async fn an_upload_that_fails_in_the_client_does_not_discredit_the_server() {
     assert!(error.to_string().contains("the disk is gone"), "{error}");
     assert_eq!((get(&client, URL).await.unwrap().as_str(), net.connections()), ("ok", 2));
     client.post(URL).send().await.unwrap().text().await.unwrap();
-    assert_eq!(net.connections(), 2, "the connection that was kept is good enough");
+    assert_eq!(net.connections(), 2, "the idle connection is reused");
 }

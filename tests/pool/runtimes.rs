@@ -1,7 +1,7 @@
 //! One client on several tokio runtimes, of which some end before the client does.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, LazyLock};
 
 use speeddial::Client;
 use speeddial::trace::CloseCause;
@@ -68,7 +68,7 @@ fn hazard_a_request_is_resent_when_the_runtime_of_its_connection_ends() {
         drop(first);
         assert_eq!(second.block_on(getting).unwrap().unwrap(), "ok");
         assert_eq!(server.connections(), 2);
-        assert_eq!(client.pool_stats().closed_by(CloseCause::Asked), 1, "nothing is put down to the server");
+        assert_eq!(client.pool_stats().closed_by(CloseCause::Asked), 1, "the server is not blamed for the close");
     }
 }
 
@@ -83,5 +83,37 @@ fn hazard_a_client_works_after_the_runtime_of_its_first_request_has_ended() {
             assert_eq!(runtime.block_on(get(&client, &url)).unwrap(), "ok");
         }
     }
-    assert_eq!(server.connections(), 3, "a connection goes with its runtime");
+    assert_eq!(server.connections(), 3, "a connection ends with its runtime");
+}
+
+/// The client of a whole test binary, as an application's tests would declare it.
+static CLIENT: LazyLock<Client> =
+    LazyLock::new(|| Client::builder().no_proxy().build().expect("the defaults are valid"));
+
+/// Makes three requests with [`CLIENT`] on a current-thread runtime of its own, as a `#[tokio::test]` has.
+fn three_requests_on_a_new_runtime(url: &str) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        for _ in 0..3 {
+            assert_eq!(get(&CLIENT, url).await.unwrap(), "ok");
+        }
+    });
+}
+
+#[test]
+fn a_static_client_works_in_tests_with_a_runtime_each() {
+    const TESTS: usize = 12;
+    let server = support::ok_server();
+    let url = format!("http://{}/", server.address());
+    for finished in 1..=TESTS {
+        three_requests_on_a_new_runtime(&url);
+        assert_eq!(server.connections(), finished, "a runtime reuses its connection, and none of an ended runtime");
+    }
+    std::thread::scope(|scope| {
+        for _ in 0..TESTS {
+            scope.spawn(|| three_requests_on_a_new_runtime(&url));
+        }
+    });
+    let opened = server.connections() - TESTS;
+    assert!(opened < 3 * TESTS, "{opened} connections for {} requests at the same time", 3 * TESTS);
 }

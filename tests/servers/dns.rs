@@ -20,7 +20,7 @@ use speeddial::{Addresses, Client};
 use support::{free_port, full};
 
 /// A DNS server program.
-struct Kind {
+struct Software {
     name: &'static str,
     package: &'static str,
     /// Writes the configuration into a folder and returns the command that starts the server with it.
@@ -35,10 +35,11 @@ struct Zone {
     ttl: u32,
 }
 
-const DNSMASQ: Kind = Kind { name: "dnsmasq", package: "dnsmasq-base", prepare: dnsmasq, negative: None };
-const UNBOUND: Kind =
-    Kind { name: "unbound", package: "unbound", prepare: unbound, negative: Some(Duration::from_secs(9)) };
-const NAMED: Kind = Kind { name: "named", package: "bind9", prepare: named, negative: Some(Duration::from_secs(9)) };
+const DNSMASQ: Software = Software { name: "dnsmasq", package: "dnsmasq-base", prepare: dnsmasq, negative: None };
+const UNBOUND: Software =
+    Software { name: "unbound", package: "unbound", prepare: unbound, negative: Some(Duration::from_secs(9)) };
+const NAMED: Software =
+    Software { name: "named", package: "bind9", prepare: named, negative: Some(Duration::from_secs(9)) };
 
 /// The number of addresses of `many.test`, too many for a packet of 1,232 bytes. BIND accepts no more than these.
 const MANY: u8 = 100;
@@ -118,7 +119,7 @@ fn named_with(folder: &Path, port: u16, zone: &Zone, options: &str) -> Command {
 
 /// A server in a process of its own.
 struct Server {
-    kind: &'static Kind,
+    kind: &'static Software,
     folder: PathBuf,
     port: u16,
     child: Child,
@@ -133,7 +134,7 @@ impl Drop for Server {
 
 impl Server {
     /// Starts a server. Returns `None` and prints that the test is skipped if it is not installed.
-    async fn start(kind: &'static Kind, test: &str, zone: &Zone) -> Option<Self> {
+    async fn start(kind: &'static Software, test: &str, zone: &Zone) -> Option<Self> {
         let folder = std::env::temp_dir().join(format!("speeddial-{}-{test}-{}", kind.name, std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
         let port = free_port();
@@ -184,22 +185,26 @@ async fn resolve(resolver: &HickoryResolver, name: &str) -> Answer {
 }
 
 /// Checks the answers that every server gives, over UDP and TCP.
-async fn speaks_with(kind: &'static Kind) {
+async fn assert_understands(kind: &'static Software) {
     let zone = Zone { host: Ipv4Addr::new(127, 0, 0, 7), ttl: 60 };
     let Some(server) = Server::start(kind, "speaks", &zone).await else { return };
-    is_understood(&server.resolver(), &zone, kind.negative).await;
+    assert_answers(&server.resolver(), &zone, kind.negative).await;
 }
 
-async fn is_understood(resolver: &HickoryResolver, zone: &Zone, negative: Option<Duration>) {
+async fn assert_answers(resolver: &HickoryResolver, zone: &Zone, negative: Option<Duration>) {
     let host = resolve(resolver, "host.test").await;
     assert_eq!((host.addresses()[0], host.ttl()), (zone.host.into(), Duration::from_secs(60)));
     assert_eq!(resolve(resolver, "my_svc.test").await.addresses().len(), 1);
 
     let chain = resolve(resolver, "chain.test").await;
-    assert_eq!((chain.addresses()[0], chain.ttl()), (zone.host.into(), Duration::from_secs(5)), "the chain's smallest");
+    assert_eq!(
+        (chain.addresses()[0], chain.ttl()),
+        (zone.host.into(), Duration::from_secs(5)),
+        "the smallest TTL of the chain"
+    );
 
     let many = resolve(resolver, "many.test").await;
-    assert_eq!(many.addresses().len(), usize::from(MANY), "not by UDP");
+    assert_eq!(many.addresses().len(), usize::from(MANY), "the answer does not fit into UDP");
 
     let cases = [
         ("nowhere.test", Family::V4, ResolveErrorKind::NxDomain),
@@ -213,7 +218,7 @@ async fn is_understood(resolver: &HickoryResolver, zone: &Zone, negative: Option
 }
 
 /// Checks that the cache follows a moved name when its TTL has passed, and not before.
-async fn follows(kind: &'static Kind) {
+async fn assert_cache_follows(kind: &'static Software) {
     let at = |last| Zone { host: Ipv4Addr::new(127, 0, 0, last), ttl: 2 };
     let Some(mut server) = Server::start(kind, "follows", &at(1)).await else { return };
     let cache = CachedResolver::new(server.resolver());
@@ -226,10 +231,13 @@ async fn follows(kind: &'static Kind) {
         let before = start.elapsed();
         let answer = cache.lookup("host.test", Family::V4).await.unwrap();
         if answer.addresses()[0].to_string() == "127.0.0.2" {
-            assert!(start.elapsed() >= Duration::from_millis(1_800), "not before it was time to ask ahead");
+            assert!(start.elapsed() >= Duration::from_millis(1_800), "the cache asked again too early");
             break;
         }
-        assert!(answer.source() != Source::Hit || before <= Duration::from_secs(4), "after its TTL and the next one");
+        assert!(
+            answer.source() != Source::Hit || before <= Duration::from_secs(4),
+            "the old answer was still fresh after two TTLs"
+        );
         tokio::task::yield_now().await;
     }
 }
@@ -242,7 +250,7 @@ fn http_servers(addresses: [Ipv4Addr; 2]) -> (u16, [Arc<AtomicUsize>; 2]) {
         let port = first.local_addr().unwrap().port();
         bind(addresses[1], port).ok().map(|second| (port, [first, second]))
     });
-    let (port, listeners) = listeners.expect("a port that is free at both");
+    let (port, listeners) = listeners.expect("a port that is free on both addresses");
     let counts = [Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0))];
     for (listener, count) in listeners.into_iter().zip(counts.clone()) {
         listener.set_nonblocking(true).unwrap();
@@ -262,7 +270,7 @@ fn http_servers(addresses: [Ipv4Addr; 2]) -> (u16, [Arc<AtomicUsize>; 2]) {
 }
 
 /// Checks that steady traffic moves with its name within two TTLs of 2 s and one second, and that no request fails.
-async fn is_followed_by_the_pool(kind: &'static Kind) {
+async fn assert_pool_follows(kind: &'static Software) {
     let at = |last| Zone { host: Ipv4Addr::new(127, 0, 0, last), ttl: 2 };
     let Some(mut server) = Server::start(kind, "pool", &at(1)).await else { return };
     let (port, [old, new]) = http_servers([at(1).host, at(2).host]);
@@ -296,42 +304,42 @@ async fn is_followed_by_the_pool(kind: &'static Kind) {
 
 #[tokio::test]
 async fn a_pool_follows_a_name_that_moves_in_dnsmasq() {
-    is_followed_by_the_pool(&DNSMASQ).await;
+    assert_pool_follows(&DNSMASQ).await;
 }
 
 #[tokio::test]
 async fn a_pool_follows_a_name_that_moves_in_unbound() {
-    is_followed_by_the_pool(&UNBOUND).await;
+    assert_pool_follows(&UNBOUND).await;
 }
 
 #[tokio::test]
 async fn the_answers_of_dnsmasq_are_understood() {
-    speaks_with(&DNSMASQ).await;
+    assert_understands(&DNSMASQ).await;
 }
 
 #[tokio::test]
 async fn the_answers_of_unbound_are_understood() {
-    speaks_with(&UNBOUND).await;
+    assert_understands(&UNBOUND).await;
 }
 
 #[tokio::test]
 async fn the_answers_of_bind_are_understood() {
-    speaks_with(&NAMED).await;
+    assert_understands(&NAMED).await;
 }
 
 #[tokio::test]
 async fn a_name_that_moves_in_dnsmasq_is_followed() {
-    follows(&DNSMASQ).await;
+    assert_cache_follows(&DNSMASQ).await;
 }
 
 #[tokio::test]
 async fn a_name_that_moves_in_unbound_is_followed() {
-    follows(&UNBOUND).await;
+    assert_cache_follows(&UNBOUND).await;
 }
 
 #[tokio::test]
 async fn a_name_that_moves_in_bind_is_followed() {
-    follows(&NAMED).await;
+    assert_cache_follows(&NAMED).await;
 }
 
 /// DNS over TLS and HTTPS: many questions at once, answers in any order, and idle connections that the server closes.
@@ -345,8 +353,8 @@ mod encrypted {
     use super::*;
     use support::certs::{Authority, provider};
 
-    const NAMED_ENCRYPTED: Kind = Kind { prepare: named_encrypted, ..NAMED };
-    const UNBOUND_ENCRYPTED: Kind = Kind { prepare: unbound_encrypted, ..UNBOUND };
+    const NAMED_ENCRYPTED: Software = Software { prepare: named_encrypted, ..NAMED };
+    const UNBOUND_ENCRYPTED: Software = Software { prepare: unbound_encrypted, ..UNBOUND };
 
     /// Writes a certificate for dns.test, its key, and the certificate of its authority.
     fn certify(folder: &Path) {
@@ -423,7 +431,7 @@ mod encrypted {
         }
     }
 
-    async fn shares_its_connections(kind: &'static Kind) {
+    async fn assert_shares_connections(kind: &'static Software) {
         let zone = Zone { host: Ipv4Addr::new(127, 0, 0, 7), ttl: 60 };
         let Some(server) = Server::start(kind, "encrypted", &zone).await else { return };
         let ports = std::fs::read_to_string(server.folder.join("ports")).unwrap();
@@ -434,11 +442,14 @@ mod encrypted {
                 false => speeddial::dns::Server::tls(address, "dns.test"),
             };
             let resolver = HickoryResolver::with_servers([by]).with_tls_config(trusting(&server.folder));
-            is_understood(&resolver, &zone, kind.negative).await;
+            assert_answers(&resolver, &zone, kind.negative).await;
             burst(&resolver).await;
             assert_eq!(connections.borrow()[0], 1, "{} by HTTPS: {by_https}", kind.name);
             let closed = connections.wait_for(|[_, open]| *open == 0);
-            tokio::time::timeout(Duration::from_secs(20), closed).await.expect("the server closes it").unwrap();
+            tokio::time::timeout(Duration::from_secs(20), closed)
+                .await
+                .expect("the server closes the idle connection")
+                .unwrap();
             burst(&resolver).await;
             assert_eq!(connections.borrow()[0], 2, "{} by HTTPS: {by_https}", kind.name);
         }
@@ -446,11 +457,11 @@ mod encrypted {
 
     #[tokio::test]
     async fn lookups_at_bind_share_one_connection_over_tls_and_over_https() {
-        shares_its_connections(&NAMED_ENCRYPTED).await;
+        assert_shares_connections(&NAMED_ENCRYPTED).await;
     }
 
     #[tokio::test]
     async fn lookups_at_unbound_share_one_connection_over_tls() {
-        shares_its_connections(&UNBOUND_ENCRYPTED).await;
+        assert_shares_connections(&UNBOUND_ENCRYPTED).await;
     }
 }

@@ -147,7 +147,7 @@ async fn nginx_is_understood_over_every_protocol() {
         assert_eq!(small.text().await.unwrap(), "small");
         let large = get("/large.txt").await;
         if cfg!(feature = "gzip") {
-            assert_eq!(large.content_length(), None, "it came compressed");
+            assert_eq!(large.content_length(), None, "the response came compressed");
         }
         assert!(large.text().await.unwrap() == TEXT.repeat(TIMES), "{way}");
         let part = client.get(format!("{url}/large.txt")).header("range", "bytes=4-8").send().await.unwrap();
@@ -181,7 +181,7 @@ async fn load(client: &Client, url: &str, count: usize, at_once: usize, post: bo
             match text.await {
                 Ok(text) => assert!(text == "small" || text == "posted"),
                 Err(error) => {
-                    assert!(post, "a GET is lost: {error}");
+                    assert!(post, "a GET was lost: {error}");
                     lost.fetch_add(1, Ordering::SeqCst);
                 }
             }

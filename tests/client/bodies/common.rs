@@ -8,7 +8,7 @@ use support::full;
 use support::http_server::HttpServer;
 
 /// Starts a server that answers with the request's framing, body and trailers, as text.
-pub(super) fn mirror(http2: bool) -> HttpServer {
+pub(super) fn body_mirror(http2: bool) -> HttpServer {
     HttpServer::start_as(http2, |request: hyper::Request<hyper::body::Incoming>| async move {
         let (head, body) = request.into_parts();
         let named = |name: &str| head.headers.get(name).map_or("-", |value| value.to_str().unwrap()).to_owned();

@@ -93,6 +93,9 @@ async fn compressed_bodies_are_requested_and_decompressed() {
         let error = short.get(url("/one")).send().await.unwrap().text().await.unwrap_err();
         assert!(error.is_decode() && error.to_string().ends_with("it has more than 2 bytes"), "{error}");
         drop((response, part));
-        assert!(tokio::time::timeout(Duration::from_secs(5), client.drain()).await.is_ok(), "no connection is left");
+        assert!(
+            tokio::time::timeout(Duration::from_secs(5), client.drain()).await.is_ok(),
+            "no connection is left open"
+        );
     }
 }

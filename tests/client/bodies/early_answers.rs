@@ -33,7 +33,7 @@ fn read_http2_head(socket: &mut TcpStream) -> bool {
 /// Starts a peer that answers 413 to the head of a request and ends the connection before it has read the rest.
 ///
 /// Consecutive connections end in different ways.
-fn impatient(http2: bool) -> ScriptedPeer {
+fn early_answering_peer(http2: bool) -> ScriptedPeer {
     // SETTINGS; HEADERS with `:status: 413` and `content-length: 2`; DATA with END_STREAM; GOAWAY with last stream 1.
     let frames = [
         &[0, 0, 0, 4, 0, 0, 0, 0, 0][..],
@@ -72,7 +72,7 @@ async fn hazard_a_response_before_the_end_of_the_request_is_never_lost() {
         let builder = Client::builder().no_proxy().pool(PoolConfig::new().max_requests_per_connection(1));
         let builder = if http2 { builder.http2_prior_knowledge() } else { builder };
         let client = builder.build().unwrap();
-        let peer = impatient(http2);
+        let peer = early_answering_peer(http2);
         let put = async |body: Body| -> speeddial::Result<(u16, String)> {
             let response = client.put(peer.url()).body(body).send().await?;
             Ok((response.status().as_u16(), response.text().await?))

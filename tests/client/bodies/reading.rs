@@ -46,8 +46,8 @@ async fn a_body_can_be_limited_streamed_and_copied() {
         let mut copied = Vec::new();
         assert_eq!(get(200_000).await.copy_to(&mut copied).await.unwrap(), 200_000);
         assert!(copied.chunks(10).all(|chunk| chunk == b"0123456789"));
-        let mut gone = Gone;
-        let error = get(1_000).await.copy_to(&mut gone).await.unwrap_err();
+        let mut disk = FullDisk;
+        let error = get(1_000).await.copy_to(&mut disk).await.unwrap_err();
         assert!(error.is_body() && error.to_string().starts_with("write the body from"), "{error}");
     }
     let mut pieces = client.get(format!("http://{}/100", server.address())).send().await.unwrap().bytes_stream();
@@ -56,9 +56,9 @@ async fn a_body_can_be_limited_streamed_and_copied() {
 }
 
 /// A writer that fails.
-struct Gone;
+struct FullDisk;
 
-impl tokio::io::AsyncWrite for Gone {
+impl tokio::io::AsyncWrite for FullDisk {
     fn poll_write(
         self: std::pin::Pin<&mut Self>,
         _: &mut std::task::Context<'_>,
@@ -184,7 +184,7 @@ async fn a_body_stream_ends_after_its_first_error_and_a_partly_read_response_can
         }
     });
     let failed = http::Response::<Body>::from(client.get(failing.url()).send().await.unwrap()).into_body();
-    assert_eq!(http_body::Body::size_hint(&failed).exact(), None, "a failure is no empty body");
+    assert_eq!(http_body::Body::size_hint(&failed).exact(), None, "a failed body is not an empty one");
     assert!(!http_body::Body::is_end_stream(&failed) && failed.collect().await.is_err());
     let mut response = client.get(peer.url()).send().await.unwrap();
     assert_eq!(response.chunk().await.unwrap().unwrap(), "hello");

@@ -11,7 +11,7 @@ use hyper::body::Frame;
 use speeddial::http::{HeaderMap, HeaderValue, Version};
 use speeddial::{Body, Client, ErrorKind, PoolConfig, Request};
 
-use super::common::{clients, mirror, pieces};
+use super::common::{body_mirror, clients, pieces};
 use support::full;
 use support::http_server::HttpServer;
 use support::scripted_peer::{ScriptedPeer, answer_all, read_head};
@@ -19,7 +19,7 @@ use support::scripted_peer::{ScriptedPeer, answer_all, read_head};
 #[tokio::test]
 async fn streams_are_sent_with_their_length_or_in_chunks() {
     for (http2, client) in clients() {
-        let server = mirror(http2);
+        let server = body_mirror(http2);
         let url = format!("http://{}/", server.address());
         let said = async |body: Body| client.post(&url).body(body).send().await.unwrap().text().await.unwrap();
         let version = if http2 { "HTTP/2.0" } else { "HTTP/1.1" };
@@ -59,7 +59,7 @@ async fn trailers_are_sent_and_received() {
                 body.extend_from_slice(&chunk);
             }
             assert_eq!(body, b"hello");
-            let trailers = response.trailers().expect("there are some");
+            let trailers = response.trailers().expect("trailers arrived");
             assert_eq!((&trailers["x-sum"], &trailers["x-back"]), (&"abc".parse().unwrap(), &"yes".parse().unwrap()));
         }
         assert_eq!(server.connections(), 1, "HTTP/2: {http2}");
@@ -69,7 +69,7 @@ async fn trailers_are_sent_and_received() {
 #[tokio::test]
 async fn a_body_stream_that_fails_or_has_the_wrong_length_fails_only_its_request() {
     for (http2, client) in clients() {
-        let server = mirror(http2);
+        let server = body_mirror(http2);
         let url = format!("http://{}/", server.address());
         let broken = || stream::iter([Ok("hel"), Err(std::io::Error::other("the disk is gone"))]);
         for (body, what) in [
@@ -112,10 +112,10 @@ async fn a_body_of_bytes_is_resent_and_a_stream_is_not() {
         error.to_string().contains("the server closed the connection without a response; it is not known"),
         "{error}"
     );
-    assert_eq!(peer.connections(), 1, "it was not sent again");
+    assert_eq!(peer.connections(), 1, "a stream is not resent");
     assert_eq!(put("hello".into()).await.unwrap(), "ok");
     assert_eq!(put("hello".into()).await.unwrap(), "ok");
-    assert_eq!(peer.connections(), 3, "bytes were");
+    assert_eq!(peer.connections(), 3, "bytes are resent");
 }
 
 #[tokio::test]
@@ -165,7 +165,7 @@ async fn expect_continue_sends_the_body_only_with_consent_or_after_a_second() {
     assert_eq!((ask().await, bytes.load(Ordering::SeqCst)), ((417, "no".to_owned()), 7));
     assert_eq!((ask().await, bytes.load(Ordering::SeqCst)), ((200, "late".to_owned()), 14));
     assert_eq!(client.get(peer.url()).send().await.unwrap().text().await.unwrap(), "ok");
-    assert_eq!(bytes.load(Ordering::SeqCst), 14, "nothing of an unwanted body was sent");
+    assert_eq!(bytes.load(Ordering::SeqCst), 14, "no part of the rejected body was sent");
 }
 
 #[tokio::test]
@@ -192,7 +192,7 @@ async fn expect_continue_is_ignored_over_http2() {
         client.put(format!("{url}/")).body(Body::sized(0, stream::pending::<Result<&str, std::io::Error>>()));
     assert_eq!(response.send().await.unwrap().text().await.unwrap(), "");
     let plain = Client::builder().no_proxy().build().unwrap();
-    let over_http1 = mirror(false);
+    let over_http1 = body_mirror(false);
     let said =
         plain.put(format!("http://{}/", over_http1.address())).body(Body::sized(5, endless)).send().await.unwrap();
     assert_eq!(said.text().await.unwrap(), "HTTP/1.1 5 - hello ");
@@ -201,7 +201,7 @@ async fn expect_continue_is_ignored_over_http2() {
 
 #[tokio::test]
 async fn requests_can_be_built_inspected_cloned_and_sent() {
-    let server = mirror(false);
+    let server = body_mirror(false);
     let client = Client::builder().no_proxy().base_url(format!("http://{}/v1/", server.address())).build().unwrap();
     let request = client.post("items?a=1").header("x", "1").body("hello").build().unwrap();
     assert_eq!((request.url().path(), request.headers().len()), ("/v1/items", 1));
@@ -223,7 +223,7 @@ async fn requests_can_be_built_inspected_cloned_and_sent() {
 
 #[tokio::test]
 async fn a_request_can_insist_on_an_http_version() {
-    let server = mirror(false);
+    let server = body_mirror(false);
     let url = format!("http://{}/", server.address());
     let client = Client::builder().no_proxy().build().unwrap();
     for _ in 0..2 {

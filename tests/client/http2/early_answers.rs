@@ -35,7 +35,7 @@ async fn an_early_response_keeps_its_stream_until_the_upload_has_ended() {
     // A body larger than the peer's window.
     let start = Instant::now();
     let answer = client.post(URL).body(vec![0; 1_000_000]).send().await.unwrap().text().await.unwrap();
-    assert_eq!((answer.as_str(), client.pool_stats().leased), ("ok", 1), "the rest of the body is still to go");
+    assert_eq!((answer.as_str(), client.pool_stats().leased), ("ok", 1), "the rest of the upload is still being sent");
     assert_eq!(get(&client).await.unwrap(), "ok");
     assert_eq!((start.elapsed().as_millis(), net.connections()), (40, 1));
 }

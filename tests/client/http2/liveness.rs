@@ -71,7 +71,7 @@ async fn hazard_a_call_that_times_out_beside_a_long_stream_leaves_its_host_reach
     let long = client.get(URL).send().await.unwrap();
     assert!(client.get(URL).timeout(ms(100)).send().await.unwrap_err().is_timeout());
     for _ in 0..10 {
-        let answer = tokio::time::timeout(ms(50), get(&client)).await.expect("the host can be reached");
+        let answer = tokio::time::timeout(ms(50), get(&client)).await.expect("the host stays reachable");
         assert_eq!(answer.unwrap(), "ok");
         sleep(ms(100)).await;
     }
@@ -79,7 +79,7 @@ async fn hazard_a_call_that_times_out_beside_a_long_stream_leaves_its_host_reach
     drop(long);
     sleep(ms(1)).await;
     assert_eq!(get(&client).await.unwrap(), "ok");
-    assert_eq!(net.connections(), 2, "its time was up");
+    assert_eq!(net.connections(), 2, "the lifetime of the first connection had passed");
 }
 
 #[tokio::test(start_paused = true)]
@@ -119,14 +119,14 @@ async fn a_timeout_does_not_cost_a_connection_on_which_another_response_arrives(
 
 /// grpc-go's count of pings, with its default settings (`handlePing` in internal/transport/http2_server.go).
 #[derive(Default)]
-struct Strikes {
+struct PingStrikes {
     last: Option<Instant>,
     strikes: u32,
     /// True if a piece of a response was sent since the last ping.
     has_answered: bool,
 }
 
-impl Strikes {
+impl PingStrikes {
     /// Counts a ping and returns the number of strikes. grpc-go closes the connection after more than two.
     fn ping(&mut self, streams: usize) -> u32 {
         let apart = Duration::from_secs(if streams == 0 { 2 * 60 * 60 } else { 5 * 60 });
@@ -141,9 +141,9 @@ impl Strikes {
 }
 
 /// Answers the first request with a head and no body, and each other one after some seconds. Logs the strikes at each ping.
-async fn counting(stream: DuplexStream, log: Arc<std::sync::Mutex<Vec<u32>>>) {
+async fn count_strikes(stream: DuplexStream, log: Arc<std::sync::Mutex<Vec<u32>>>) {
     let Ok(mut peer) = H2Peer::accept(stream, Some(100)).await else { return };
-    let (mut strikes, mut due) = (Strikes::default(), Vec::<(Instant, u32)>::new());
+    let (mut strikes, mut due) = (PingStrikes::default(), Vec::<(Instant, u32)>::new());
     loop {
         let first = due.iter().map(|(at, _)| *at).min();
         tokio::select! {
@@ -174,7 +174,7 @@ async fn counting(stream: DuplexStream, log: Arc<std::sync::Mutex<Vec<u32>>>) {
 async fn hazard_pings_of_a_quarter_of_an_hour_are_no_abuse_by_grpc_gos_count() {
     let log = Arc::new(std::sync::Mutex::new(Vec::new()));
     let seen = log.clone();
-    let net = ScriptedNet::new(move |_, stream| counting(stream, seen.clone()));
+    let net = ScriptedNet::new(move |_, stream| count_strikes(stream, seen.clone()));
     let pool = PoolConfig::new().lifetime(Duration::from_secs(3_600));
     let client = client(&net, pool, &Recorder::default());
     let quiet = client.get(URL).body_idle_timeout(Duration::MAX).send().await.unwrap();
@@ -195,11 +195,11 @@ async fn hazard_pings_of_a_quarter_of_an_hour_are_no_abuse_by_grpc_gos_count() {
 async fn hazard_a_single_quiet_stream_causes_one_ping() {
     let log = Arc::new(std::sync::Mutex::new(Vec::new()));
     let seen = log.clone();
-    let net = ScriptedNet::new(move |_, stream| counting(stream, seen.clone()));
+    let net = ScriptedNet::new(move |_, stream| count_strikes(stream, seen.clone()));
     let pool = PoolConfig::new().lifetime(Duration::from_secs(3_600));
     let client = client(&net, pool, &Recorder::default());
     let quiet = client.get(URL).body_idle_timeout(Duration::MAX).send().await.unwrap();
-    assert!(tokio::time::timeout(Duration::from_secs(900), quiet.text()).await.is_err(), "it is still open");
+    assert!(tokio::time::timeout(Duration::from_secs(900), quiet.text()).await.is_err(), "the response must stay open");
     assert_eq!(*log.lock().unwrap(), [0]);
 }
 
@@ -220,7 +220,7 @@ async fn hazard_a_black_holed_connection_with_a_waiting_request_is_replaced_with
         assert_eq!(get(&client).await.unwrap(), "ok");
         sleep(Duration::from_secs(idle)).await;
         let start = Instant::now();
-        assert_eq!(get(&client).await.unwrap(), "ok", "by another connection");
+        assert_eq!(get(&client).await.unwrap(), "ok", "on another connection");
         assert!(start.elapsed() < Duration::from_secs(30), "{:?} after {idle} s", start.elapsed());
         assert_eq!(net.connections(), 2);
     }
@@ -230,7 +230,7 @@ async fn hazard_a_black_holed_connection_with_a_waiting_request_is_replaced_with
 async fn pings_are_sent_by_a_timer_when_an_interval_is_set() {
     let log = Arc::new(std::sync::Mutex::new(Vec::new()));
     let seen = log.clone();
-    let net = ScriptedNet::new(move |_, stream| counting(stream, seen.clone()));
+    let net = ScriptedNet::new(move |_, stream| count_strikes(stream, seen.clone()));
     let resolver = FixedResolver::new().with("api.test", [v4(1)]);
     let builder = Client::builder().no_proxy().http2_prior_knowledge().resolver(resolver).transport(net.clone());
     let client = builder.http2_keep_alive_interval(Duration::from_secs(30)).build().unwrap();
@@ -262,7 +262,7 @@ async fn a_ping_interval_of_zero_sends_no_pings_by_a_timer() {
     let builder = Client::builder().no_proxy().http2_prior_knowledge().resolver(resolver).transport(net.clone());
     let client = builder.http2_keep_alive_interval(Duration::ZERO).build().unwrap();
     let quiet = client.get(URL).body_idle_timeout(Duration::MAX).send().await.unwrap();
-    assert!(tokio::time::timeout(Duration::from_secs(200), quiet.text()).await.is_err(), "it is still open");
+    assert!(tokio::time::timeout(Duration::from_secs(200), quiet.text()).await.is_err(), "the response must stay open");
     assert_eq!(pings.load(Ordering::SeqCst), 1);
 }
 

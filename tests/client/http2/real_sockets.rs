@@ -23,8 +23,8 @@ async fn without_tls_http2_needs_prior_knowledge() {
         assert_eq!(response.text().await.unwrap(), format!("HTTP/2.0 POST {url} none"));
     }
     assert_eq!(client.pool_stats().opened, 1);
-    let (_kept, nobody) = refusing();
-    assert!(client.get(format!("http://{nobody}/")).send().await.unwrap_err().is_connect());
+    let (_kept, refused) = refusing();
+    assert!(client.get(format!("http://{refused}/")).send().await.unwrap_err().is_connect());
 }
 
 #[cfg(target_os = "linux")]

@@ -46,7 +46,7 @@ async fn hazard_goaway_loses_no_request_and_none_is_processed_twice() {
     for answer in join_all((0..40).map(|_| post())).await {
         assert_eq!(answer.unwrap(), "ok");
     }
-    assert_eq!(served.load(Ordering::SeqCst), 40, "each was done once");
+    assert_eq!(served.load(Ordering::SeqCst), 40, "each request was processed once");
     let retired = |event: &Event| matches!(event, Event::Retired { cause: CloseCause::PeerAsked, .. });
     assert!(recorder.count(retired) > 0);
 }
@@ -162,31 +162,31 @@ async fn hazard_a_kept_connection_that_ends_without_close_notify_costs_no_get() 
 
 /// The way a peer refuses requests.
 #[derive(Debug, Clone, Copy)]
-enum Away {
+enum Refusal {
     /// Resets each stream with REFUSED_STREAM.
-    Refuses,
+    ResetStream,
     /// Answers each request with GOAWAY and this code.
-    SaysGoaway(u32),
+    Goaway(u32),
     /// Sends GOAWAY at the start of the connection and closes it.
-    Closes,
+    GoawayAndClose,
 }
 
 /// Returns a network whose peers refuse every request, and the number of requests that they received.
-fn turning_away(how: Away) -> (ScriptedNet, Arc<AtomicUsize>) {
+fn refusing_net(how: Refusal) -> (ScriptedNet, Arc<AtomicUsize>) {
     let requests = Arc::new(AtomicUsize::new(0));
     let seen = requests.clone();
     let net = ScriptedNet::new(move |_, stream| {
         let seen = seen.clone();
         async move {
             let Ok(mut peer) = H2Peer::accept(stream, Some(100)).await else { return };
-            if matches!(how, Away::Closes) {
+            if matches!(how, Refusal::GoawayAndClose) {
                 let _ = peer.goaway(0, NO_ERROR).await;
                 return;
             }
             while let Ok(stream) = peer.request().await {
                 seen.fetch_add(1, Ordering::SeqCst);
                 let _ = match how {
-                    Away::SaysGoaway(code) => peer.goaway(0, code).await,
+                    Refusal::Goaway(code) => peer.goaway(0, code).await,
                     _ => peer.reset(stream, REFUSED_STREAM).await,
                 };
             }
@@ -195,7 +195,7 @@ fn turning_away(how: Away) -> (ScriptedNet, Arc<AtomicUsize>) {
     (net, requests)
 }
 
-fn retrying(net: &ScriptedNet, policy: Option<RetryPolicy>) -> Client {
+fn client_with_policy(net: &ScriptedNet, policy: Option<RetryPolicy>) -> Client {
     let resolver = FixedResolver::new().with("api.test", [v4(1)]);
     let builder = Client::builder().no_proxy().http2_prior_knowledge().resolver(resolver).transport(net.clone());
     policy.into_iter().fold(builder, |builder, policy| builder.retry(policy)).build().unwrap()
@@ -203,10 +203,12 @@ fn retrying(net: &ScriptedNet, policy: Option<RetryPolicy>) -> Client {
 
 #[tokio::test(start_paused = true)]
 async fn hazard_a_peer_that_refuses_every_request_gets_at_most_six_per_call_over_at_least_a_second() {
-    for how in [Away::Refuses, Away::SaysGoaway(NO_ERROR), Away::SaysGoaway(ENHANCE_YOUR_CALM), Away::Closes] {
+    for how in
+        [Refusal::ResetStream, Refusal::Goaway(NO_ERROR), Refusal::Goaway(ENHANCE_YOUR_CALM), Refusal::GoawayAndClose]
+    {
         for policy in [None, Some(RetryPolicy::new()), Some(RetryPolicy::new().attempts(10))] {
-            let (net, requests) = turning_away(how);
-            let client = retrying(&net, policy);
+            let (net, requests) = refusing_net(how);
+            let client = client_with_policy(&net, policy);
             let start = Instant::now();
             let error = client.get(URL).send().await.unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Exchange, "{how:?}: {error}");
@@ -220,9 +222,9 @@ async fn hazard_a_peer_that_refuses_every_request_gets_at_most_six_per_call_over
 
 #[tokio::test(start_paused = true)]
 async fn hazard_a_peer_that_refuses_four_hundred_calls_gets_few_of_them_again() {
-    for how in [Away::Refuses, Away::SaysGoaway(NO_ERROR), Away::SaysGoaway(ENHANCE_YOUR_CALM)] {
-        let (net, requests) = turning_away(how);
-        let client = retrying(&net, Some(RetryPolicy::new()));
+    for how in [Refusal::ResetStream, Refusal::Goaway(NO_ERROR), Refusal::Goaway(ENHANCE_YOUR_CALM)] {
+        let (net, requests) = refusing_net(how);
+        let client = client_with_policy(&net, Some(RetryPolicy::new()));
         let start = Instant::now();
         let answers = join_all((0..400).map(|_| get(&client))).await;
         assert!(answers.iter().all(Result::is_err));

@@ -59,7 +59,7 @@ async fn a_peer_that_allows_one_stream_gets_one_request_at_a_time() {
     assert_eq!(start.elapsed().as_millis(), 10 + 10 + 10 * 50);
     let streams = |event: &Event| matches!(event, Event::Queued { limit: Limit::Streams, .. });
     join_all((0..8).map(|_| get(&client))).await;
-    assert_eq!(recorder.count(streams), 4, "it is said what they wait for");
+    assert_eq!(recorder.count(streams), 4, "the event names the limit");
 }
 
 #[tokio::test(start_paused = true)]
@@ -79,7 +79,7 @@ async fn a_stream_limit_that_changes_is_followed() {
             for stream in open.drain(..) {
                 peer.answer(stream).await.unwrap();
             }
-            assert!(tokio::time::timeout(ms(500), peer.request()).await.is_err(), "nothing is allowed");
+            assert!(tokio::time::timeout(ms(500), peer.request()).await.is_err(), "no streams are allowed");
             peer.allow(2).await.unwrap();
             for _ in 0..5 {
                 open = vec![peer.request().await.unwrap(), peer.request().await.unwrap()];
@@ -209,7 +209,7 @@ async fn unread_bodies_do_not_block_other_streams() {
         unread.push(client.get(URL).send().await.unwrap());
     }
     for _ in 0..100 {
-        let answer = tokio::time::timeout(ms(1_000), get(&client)).await.expect("not held up");
+        let answer = tokio::time::timeout(ms(1_000), get(&client)).await.expect("the stream is blocked");
         assert_eq!(answer.unwrap(), "ok");
     }
     assert_eq!(net.connections(), 1);
@@ -258,14 +258,18 @@ async fn a_connection_is_one_task_plus_one_per_upload_under_way() {
             sleep(ms(10)).await;
             tasks()
         });
-        assert!(waited.is_err(), "nobody answers");
+        assert!(waited.is_err(), "the peer must not answer");
         counted
     };
     assert_eq!(with((0..10).map(|_| client.get(URL)).collect()).await, alone);
     // A body runs the caller's code, so it has a task of its own and cannot block other requests.
     let slow = with((0..10).map(|_| client.post(URL).body(slow_body(1_000))).collect()).await;
     assert!(slow >= alone + 10, "{slow} tasks, {alone} without them");
-    assert_eq!(with((0..10).map(|_| client.get(URL)).collect()).await, alone, "those are gone, and others are none");
+    assert_eq!(
+        with((0..10).map(|_| client.get(URL)).collect()).await,
+        alone,
+        "the tasks of uploads have ended, and GETs need none"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -284,12 +288,12 @@ async fn a_body_that_panics_leaves_no_other_request_waiting() {
     let client = client(&net, PoolConfig::new(), &Recorder::default());
     get(&client).await.unwrap();
     let bad = Body::wrap_stream(futures_util::stream::poll_fn(|_| -> std::task::Poll<Option<std::io::Result<&str>>> {
-        panic!("a body of somebody's")
+        panic!("a bug in a body")
     }));
     // The connection takes both requests in one poll, before the first one's response is awaited.
     let both = async { tokio::join!(get(&client), client.post(URL).body(bad).send()) };
-    let (got, posted) = tokio::time::timeout(ms(1_000), both).await.expect("nobody waits");
-    assert_eq!((got.unwrap().as_str(), net.connections()), ("ok", 2), "made again");
+    let (got, posted) = tokio::time::timeout(ms(1_000), both).await.expect("a request still waits");
+    assert_eq!((got.unwrap().as_str(), net.connections()), ("ok", 2), "the GET is resent");
     assert_eq!(posted.unwrap_err().kind(), ErrorKind::Exchange);
 }
 
@@ -309,6 +313,6 @@ async fn hazard_streams_that_the_peer_never_lets_end_do_not_block_requests() {
     assert_eq!(join_all((0..3).map(|_| upload())).await, ["ok"; 3]);
     sleep(ms(1_000)).await;
     let answer = client.get(URL).timeout(ms(20_000)).send().await;
-    assert_eq!(answer.expect("it gets another connection").text().await.unwrap(), "ok");
+    assert_eq!(answer.expect("the GET gets another connection").text().await.unwrap(), "ok");
     assert_eq!(net.connections(), 2);
 }

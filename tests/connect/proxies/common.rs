@@ -20,13 +20,13 @@ pub(super) fn behind(proxy: Proxy) -> ClientBuilder {
 }
 
 /// A proxy in a process of its own. Starting one returns `None` and prints that the test is skipped if it is not installed.
-pub(super) struct Running {
+pub(super) struct ProxyProcess {
     child: Child,
     pub(super) address: SocketAddr,
     file: Option<PathBuf>,
 }
 
-impl Drop for Running {
+impl Drop for ProxyProcess {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -36,7 +36,7 @@ impl Drop for Running {
     }
 }
 
-impl Running {
+impl ProxyProcess {
     async fn start(package: &str, mut command: Command, port: u16, file: Option<PathBuf>) -> Option<Self> {
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         let Ok(child) = command.spawn() else {

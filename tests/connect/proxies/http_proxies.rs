@@ -11,7 +11,7 @@ use speeddial::{ErrorKind, Proxy};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional};
 use tokio::net::{TcpListener, TcpStream};
 
-use super::common::{Running, behind};
+use super::common::{ProxyProcess, behind};
 #[cfg(feature = "__tls")]
 use support::certs::Authority;
 use support::http_server::{HttpServer, describe};
@@ -41,7 +41,7 @@ async fn a_plain_request_is_forwarded_in_absolute_form() {
     assert_eq!(response.text().await.unwrap(), "http://api.test/a?b=c api.test Basic bWU6c2VjcmV0");
     let response = client.get("http://api.test/").header("proxy-authorization", "own").send().await.unwrap();
     assert_eq!(response.text().await.unwrap(), "http://api.test/ api.test own");
-    assert_eq!(proxy.connections(), 1, "the connection is kept");
+    assert_eq!(proxy.connections(), 1, "the connection is reused");
 }
 
 #[tokio::test]
@@ -67,11 +67,19 @@ async fn a_request_uses_the_first_proxy_whose_rules_match() {
     assert_eq!(seen("http://api.test/").await, "http://api.test/ api.test none");
     assert_eq!((first.connections(), second.connections()), (1, 0));
     assert_eq!(seen("http://second.test/").await, "http://second.test/ second.test none");
-    assert_eq!((first.connections(), second.connections()), (1, 1), "the next proxy may be meant for it");
-    assert_eq!(seen(&format!("http://{}/", server.address())).await, "ok", "no proxy is meant for it");
+    assert_eq!((first.connections(), second.connections()), (1, 1), "the rules of the first proxy exclude this host");
+    assert_eq!(
+        seen(&format!("http://{}/", server.address())).await,
+        "ok",
+        "the rules of both proxies exclude this host"
+    );
     let client = behind(http(&first)).no_proxy().proxy(http(&second)).build().unwrap();
     client.get("http://api.test/").send().await.unwrap();
-    assert_eq!((first.connections(), second.connections()), (1, 2), "what was added before is forgotten");
+    assert_eq!(
+        (first.connections(), second.connections()),
+        (1, 2),
+        "no_proxy removes the proxies that were added before"
+    );
 }
 
 #[tokio::test]
@@ -86,19 +94,19 @@ async fn a_rule_for_addresses_applies_to_the_origin_and_not_to_the_proxy() {
 
 #[tokio::test]
 async fn hazard_a_proxy_that_refuses_connections_is_a_connect_error() {
-    let (_kept, nobody) = refusing();
-    let client = behind(Proxy::all(&format!("http://me:secret@{nobody}")).unwrap()).build().unwrap();
+    let (_kept, refused) = refusing();
+    let client = behind(Proxy::all(&format!("http://me:secret@{refused}")).unwrap()).build().unwrap();
     let error = client.get("http://api.test/").send().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Connect);
-    let expected = format!("connect to api.test:80: the proxy {nobody}: 127.0.0.1: connection refused");
-    assert_eq!(error.to_string(), expected, "and no credentials");
+    let expected = format!("connect to api.test:80: the proxy {refused}: 127.0.0.1: connection refused");
+    assert_eq!(error.to_string(), expected, "the error shows no credentials");
 }
 
 #[tokio::test]
 async fn tinyproxy_forwards_and_tunnels() {
     let server = ok_server();
     for credentials in [None, Some(("me", "secret"))] {
-        let Some(proxy) = Running::tinyproxy(credentials).await else { return };
+        let Some(proxy) = ProxyProcess::tinyproxy(credentials).await else { return };
         let login = credentials.map_or(String::new(), |(user, password)| format!("{user}:{password}@"));
         let url = format!("http://{login}{}", proxy.address);
         let client = behind(Proxy::all(&url).unwrap()).build().unwrap();
@@ -116,7 +124,7 @@ async fn tinyproxy_forwards_and_tunnels() {
 #[cfg(feature = "__tls")]
 #[tokio::test]
 async fn http2_by_prior_knowledge_goes_through_a_tunnel() {
-    let Some(proxy) = Running::tinyproxy(Some(("me", "secret"))).await else { return };
+    let Some(proxy) = ProxyProcess::tinyproxy(Some(("me", "secret"))).await else { return };
     let server = HttpServer::start_as(true, describe).unwrap();
     let proxy = Proxy::all(&format!("http://me:secret@{}", proxy.address)).unwrap();
     let client = behind(proxy).http2_prior_knowledge().build().unwrap();
@@ -132,7 +140,7 @@ async fn tinyproxy_tunnels_https() {
     let server = TlsServer::start(authority.server(&["localhost", "127.0.0.1"], &["h2", "http/1.1"])).await;
     let tls = speeddial::tls::TlsConfig::from(authority.client());
     for credentials in [None, Some(("me", "secret"))] {
-        let Some(proxy) = Running::tinyproxy(credentials).await else { return };
+        let Some(proxy) = ProxyProcess::tinyproxy(credentials).await else { return };
         let login = credentials.map_or(String::new(), |(user, password)| format!("{user}:{password}@"));
         let client = behind(Proxy::all(&format!("http://{login}{}", proxy.address)).unwrap()).tls(tls.clone());
         let client = client.build().unwrap();
@@ -154,7 +162,7 @@ async fn tinyproxy_tunnels_https() {
 /// Starts a proxy that answers the first request of each connection with these bytes and closes. Without any bytes it keeps the
 /// connection open.
 #[cfg(feature = "__tls")]
-async fn scripted(answer: &'static [u8]) -> SocketAddr {
+async fn scripted_proxy(answer: &'static [u8]) -> SocketAddr {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(async move {
@@ -182,7 +190,7 @@ async fn hazard_a_proxy_that_refuses_or_answers_garbage_or_nothing_is_a_connect_
         ("nothing", b"", "nothing within"),
     ];
     for (case, answer, words) in cases {
-        let proxy = scripted(answer).await;
+        let proxy = scripted_proxy(answer).await;
         let client = behind(Proxy::all(&format!("http://{proxy}")).unwrap());
         let client = client.connect_timeout(Duration::from_millis(500)).build().unwrap();
         let error = client.get("https://api.test/").send().await.unwrap_err();
@@ -197,7 +205,7 @@ async fn hazard_a_proxy_that_refuses_or_answers_garbage_or_nothing_is_a_connect_
 
 /// Starts a proxy that opens tunnels for clients with credentials. Its answer and the first bytes of the origin, if the origin sends
 /// any by itself, go out in one write.
-async fn eager_proxy() -> SocketAddr {
+async fn tunnel_proxy() -> SocketAddr {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(async move {
@@ -240,7 +248,7 @@ async fn bytes_directly_after_a_proxys_answer_belong_to_the_origin() {
         socket.write_all(&[0, 0, 1, 1, 5, 0, 0, 0, 1, 0x88]).await?;
         socket.read_to_end(&mut seen).await.map(drop)
     });
-    let proxy = Proxy::all(&format!("http://me:secret@{}", eager_proxy().await)).unwrap();
+    let proxy = Proxy::all(&format!("http://me:secret@{}", tunnel_proxy().await)).unwrap();
     let client = behind(proxy).http2_prior_knowledge().timeout(Duration::from_secs(20)).build().unwrap();
     let response = client.get(format!("http://127.0.0.1:{port}/")).send().await.unwrap();
     assert_eq!(response.status(), StatusCode::OK);
@@ -253,7 +261,7 @@ async fn hyper_utils_client_tunnels_through_a_proxy_that_wants_credentials() {
     use hyper_util::client::legacy;
 
     let server = ok_server();
-    let proxy = Proxy::all(&format!("http://me:secret@{}", eager_proxy().await)).unwrap();
+    let proxy = Proxy::all(&format!("http://me:secret@{}", tunnel_proxy().await)).unwrap();
     let connector = speeddial::interop::Connector::new(behind(proxy)).unwrap();
     let client =
         legacy::Client::builder(hyper_util::rt::TokioExecutor::new()).build::<_, Empty<bytes::Bytes>>(connector);
@@ -264,7 +272,7 @@ async fn hyper_utils_client_tunnels_through_a_proxy_that_wants_credentials() {
 
 /// Starts a proxy over TLS that opens any tunnel.
 #[cfg(feature = "__tls")]
-async fn secret_proxy(config: Arc<rustls::ServerConfig>) -> SocketAddr {
+async fn tls_proxy(config: Arc<rustls::ServerConfig>) -> SocketAddr {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let address = listener.local_addr().unwrap();
     let acceptor = tokio_rustls::TlsAcceptor::from(config);
@@ -289,13 +297,13 @@ async fn secret_proxy(config: Arc<rustls::ServerConfig>) -> SocketAddr {
 async fn a_proxy_can_be_reached_over_tls() {
     let authority = Authority::new();
     let server = TlsServer::start(authority.server(&["127.0.0.1"], &["h2"])).await;
-    let proxy = secret_proxy(authority.server(&["proxy.test"], &[])).await;
+    let proxy = tls_proxy(authority.server(&["proxy.test"], &[])).await;
     let proxy = Proxy::all(&format!("https://proxy.test:{}", proxy.port())).unwrap();
     let client = behind(proxy.clone()).tls(authority.client()).build().unwrap();
     let response = client.get(format!("https://127.0.0.1:{}/", server.address().port())).send().await.unwrap();
     let timings = response.timings();
     assert!(timings.proxy() > Duration::ZERO && timings.tls() > Duration::ZERO);
-    assert!(response.text().await.unwrap().starts_with("HTTP/1.1"), "the whole configuration names no protocol");
+    assert!(response.text().await.unwrap().starts_with("HTTP/1.1"), "the rustls configuration offers no protocols");
     let stranger = behind(proxy).tls(Authority::new().client()).build().unwrap();
     let error = stranger.get("https://127.0.0.1:9/").send().await.unwrap_err();
     assert!(error.to_string().contains("the proxy proxy.test:"), "{error}");

@@ -9,7 +9,7 @@ use speeddial::{Client, ErrorKind, PoolConfig, Proxy};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional};
 use tokio::net::{TcpListener, TcpStream};
 
-use super::common::{Running, behind};
+use super::common::{ProxyProcess, behind};
 use support::ok_server;
 
 #[tokio::test]
@@ -17,7 +17,7 @@ async fn microsocks_gets_addresses_for_socks5_and_names_for_socks5h() {
     let server = ok_server();
     let port = server.address().port();
     for credentials in [None, Some(("me", "secret"))] {
-        let Some(proxy) = Running::microsocks(credentials).await else { return };
+        let Some(proxy) = ProxyProcess::microsocks(credentials).await else { return };
         let login = credentials.map_or(String::new(), |(user, password)| format!("{user}:{password}@"));
         // Only the client can resolve api.test; the proxy can resolve localhost.
         for (scheme, host, works) in [
@@ -64,7 +64,7 @@ async fn hazard_a_socks_proxy_that_answers_garbage_is_a_connect_error() {
 
 /// Starts a SOCKS proxy that refuses some addresses and connects all others to loopback. Returns its address and the hosts it was
 /// asked for.
-async fn socks(at: Ipv4Addr, refused: &'static [IpAddr]) -> (SocketAddr, Arc<Mutex<Vec<String>>>) {
+async fn socks_proxy(at: Ipv4Addr, refused: &'static [IpAddr]) -> (SocketAddr, Arc<Mutex<Vec<String>>>) {
     let listener = TcpListener::bind((at, 0)).await.unwrap();
     let (address, asked) = (listener.local_addr().unwrap(), Arc::<Mutex<Vec<_>>>::default());
     let note = asked.clone();
@@ -103,7 +103,7 @@ async fn socks(at: Ipv4Addr, refused: &'static [IpAddr]) -> (SocketAddr, Arc<Mut
 #[tokio::test]
 async fn a_socks_proxy_is_asked_for_each_address_of_the_origin() {
     const REFUSED: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
-    let (server, (proxy, asked)) = (ok_server(), socks(Ipv4Addr::LOCALHOST, &[REFUSED]).await);
+    let (server, (proxy, asked)) = (ok_server(), socks_proxy(Ipv4Addr::LOCALHOST, &[REFUSED]).await);
     let v6: IpAddr = "2001:db8::1".parse().unwrap();
     let names = FixedResolver::new().with("api.test", [v6, REFUSED]);
     let client = Client::builder().resolver(names).proxy(Proxy::all(&format!("socks5://{proxy}")).unwrap());
@@ -114,7 +114,7 @@ async fn a_socks_proxy_is_asked_for_each_address_of_the_origin() {
         assert_eq!(response.unwrap().text().await.unwrap(), "ok");
     }
     assert_eq!(client.pool_stats().opened, 1);
-    assert_eq!(*asked.lock().unwrap(), [REFUSED.to_string(), v6.to_string()], "IPv4 first, then what is left");
+    assert_eq!(*asked.lock().unwrap(), [REFUSED.to_string(), v6.to_string()], "IPv4 first, then IPv6");
 }
 
 /// A resolver that never answers for IPv6.
@@ -133,7 +133,7 @@ impl Resolve for NoV6 {
 
 #[tokio::test]
 async fn hazard_a_family_without_a_dns_answer_does_not_block_a_socks_proxy() {
-    let (server, (proxy, _)) = (ok_server(), socks(Ipv4Addr::LOCALHOST, &[]).await);
+    let (server, (proxy, _)) = (ok_server(), socks_proxy(Ipv4Addr::LOCALHOST, &[]).await);
     let client = Client::builder().resolver(NoV6).proxy(Proxy::all(&format!("socks5://{proxy}")).unwrap());
     let client = client.build().unwrap();
     let response = client.get(format!("http://api.test:{}/", server.address().port())).send().await.unwrap();
@@ -146,7 +146,7 @@ async fn hazard_a_family_without_a_dns_answer_does_not_block_a_socks_proxy() {
 #[tokio::test]
 async fn a_proxy_whose_first_address_closes_is_reached_at_the_next_address() {
     let server = ok_server();
-    let (proxy, _) = socks(Ipv4Addr::LOCALHOST, &[]).await;
+    let (proxy, _) = socks_proxy(Ipv4Addr::LOCALHOST, &[]).await;
     let dead = Ipv4Addr::new(127, 0, 0, 2);
     let hangs_up = TcpListener::bind((dead, proxy.port())).await.unwrap();
     let dialled = tokio::spawn(async move {
@@ -154,7 +154,7 @@ async fn a_proxy_whose_first_address_closes_is_reached_at_the_next_address() {
             let (mut socket, _) = hangs_up.accept().await.unwrap();
             socket.read_buf(&mut Vec::new()).await.unwrap();
             if dialled == 2 {
-                panic!("the good address goes first from then on");
+                panic!("the good address must be dialled first from then on");
             }
         }
     });

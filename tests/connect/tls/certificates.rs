@@ -134,7 +134,7 @@ async fn hazard_connections_are_shared_only_for_one_host_and_one_client() {
     let client = builder(trusting(&one)).build().unwrap();
     for (round, host) in ["api.test", "other.test", "127.0.0.1", "api.test", "other.test"].iter().enumerate() {
         get(&client, host, server.address()).await.unwrap();
-        assert_eq!(server.accepted(), (round + 1).min(3), "a connection a host, though they are one server");
+        assert_eq!(server.accepted(), (round + 1).min(3), "one connection per host, even to the same server");
     }
     // Different trust, pins or server names make different clients, and clients share no connections.
     get(&client.clone(), "api.test", server.address()).await.unwrap();
@@ -198,6 +198,6 @@ async fn roots_that_could_not_be_loaded_are_loaded_for_a_later_handshake() {
         get(&client, "api.test", server.address()).await.unwrap();
         std::fs::remove_file(&file).unwrap();
         let kept = get(&client, "api.test", server.address()).await;
-        kept.unwrap_or_else(|error| panic!("the roots that were read are kept: {error}"));
+        kept.unwrap_or_else(|error| panic!("roots that were loaded once are kept: {error}"));
     }
 }

@@ -53,7 +53,7 @@ async fn hazard_a_peer_without_tls_or_that_stalls_or_closes_is_a_tls_error() {
 }
 
 /// Starts a server that answers each request with part of a body and passes the stream to `end`.
-async fn ends<F>(
+async fn cut_server<F>(
     config: Arc<ServerConfig>,
     end: fn(tokio_rustls::server::TlsStream<tokio::net::TcpStream>) -> F,
 ) -> SocketAddr
@@ -80,10 +80,10 @@ async fn hazard_a_body_without_length_ends_only_with_close_notify() {
     let authority = Authority::new();
     let config = authority.server(&["api.test"], &["http/1.1"]);
     let client = builder(trusting(&authority)).build().unwrap();
-    let properly = ends(config.clone(), |mut stream| async move { stream.shutdown().await.unwrap() }).await;
+    let properly = cut_server(config.clone(), |mut stream| async move { stream.shutdown().await.unwrap() }).await;
     assert_eq!(get(&client, "api.test", properly).await.unwrap().0, "half a bo");
     // Without close_notify an attacker may have cut the connection in the middle of the body.
-    let cut = ends(config, |stream| async move { drop(stream.into_inner().0) }).await;
+    let cut = cut_server(config, |stream| async move { drop(stream.into_inner().0) }).await;
     let error = get(&client, "api.test", cut).await.unwrap_err();
     assert!(error.is_body(), "{error}");
 }
@@ -176,9 +176,9 @@ async fn after_a_failed_handshake_the_other_addresses_are_tried() {
 }
 
 /// A network in memory, 10 ms away, in which 192.0.2.1 accepts and stays silent, and every other address is an HTTPS server.
-struct Stalling(tokio_rustls::TlsAcceptor);
+struct StallingNet(tokio_rustls::TlsAcceptor);
 
-impl Transport for Stalling {
+impl Transport for StallingNet {
     fn connect(&self, address: SocketAddr) -> Connecting<'_> {
         Box::pin(async move {
             tokio::time::sleep(Duration::from_millis(10)).await;
@@ -200,7 +200,7 @@ async fn a_stalled_handshake_leaves_the_other_addresses_a_part_of_the_connect_ti
     let authority = Authority::new();
     let acceptor = tokio_rustls::TlsAcceptor::from(authority.server(&["api.test"], &["http/1.1"]));
     let resolver = FixedResolver::new().with("api.test", [v4(1), v4(2)]);
-    let builder = Client::builder().resolver(resolver).transport(Stalling(acceptor)).tls(trusting(&authority));
+    let builder = Client::builder().resolver(resolver).transport(StallingNet(acceptor)).tls(trusting(&authority));
     let builder = builder.connect_timeout(Duration::from_millis(200)).pool(PoolConfig::new().max_idle(0));
     let client = builder.build().unwrap();
     // 10 ms to connect, half of the remaining 190 ms for the handshake, and 10 ms to connect to the second address, which is dialled
@@ -261,9 +261,9 @@ async fn hazard_a_response_before_the_end_of_the_request_is_never_lost_over_tls(
 }
 
 /// A network in memory whose HTTPS servers wait for 3 s before they begin a handshake.
-struct Overloaded(tokio_rustls::TlsAcceptor);
+struct OverloadedNet(tokio_rustls::TlsAcceptor);
 
-impl Transport for Overloaded {
+impl Transport for OverloadedNet {
     fn connect(&self, _: SocketAddr) -> Connecting<'_> {
         Box::pin(async move {
             let (near, far) = tokio::io::duplex(64 * 1024);
@@ -282,7 +282,7 @@ async fn a_slow_handshake_is_awaited_even_with_many_addresses() {
     let authority = Authority::new();
     let acceptor = tokio_rustls::TlsAcceptor::from(authority.server(&["api.test"], &["http/1.1"]));
     let resolver = FixedResolver::new().with("api.test", [v4(1), v4(2), v4(3), v4(4)]);
-    let builder = Client::builder().resolver(resolver).transport(Overloaded(acceptor)).tls(trusting(&authority));
+    let builder = Client::builder().resolver(resolver).transport(OverloadedNet(acceptor)).tls(trusting(&authority));
     let start = tokio::time::Instant::now();
     let (text, _) = get(&builder.build().unwrap(), "api.test", (v4(1), 443).into()).await.unwrap();
     assert_eq!((text.as_str(), start.elapsed().as_secs()), ("ok", 3));

@@ -116,12 +116,12 @@ async fn the_http_version_settings_decide_the_offered_protocols_and_conflicts_ar
 
 /// A certificate resolver that records the server name and the protocols of each handshake.
 #[derive(Debug)]
-struct Seen {
+struct HelloRecorder {
     key: Arc<rustls::sign::CertifiedKey>,
     hellos: Mutex<Vec<(Option<String>, Vec<String>)>>,
 }
 
-impl rustls::server::ResolvesServerCert for Seen {
+impl rustls::server::ResolvesServerCert for HelloRecorder {
     fn resolve(&self, hello: rustls::server::ClientHello<'_>) -> Option<Arc<rustls::sign::CertifiedKey>> {
         let offered = hello.alpn().into_iter().flatten().map(|protocol| String::from_utf8_lossy(protocol).into_owned());
         self.hellos.lock().unwrap().push((hello.server_name().map(str::to_owned), offered.collect()));
@@ -134,7 +134,7 @@ async fn the_server_name_and_the_protocols_that_are_set_are_sent() {
     let authority = Authority::new();
     let (certificate, key) = authority.sign(params(&["inner.test", "api.test"]));
     let key = rustls::sign::CertifiedKey::from_der(vec![certificate], key, &provider()).unwrap();
-    let seen = Arc::new(Seen { key: Arc::new(key), hellos: Mutex::default() });
+    let seen = Arc::new(HelloRecorder { key: Arc::new(key), hellos: Mutex::default() });
     let config = ServerConfig::builder_with_provider(provider()).with_safe_default_protocol_versions().unwrap();
     let mut config = config.with_no_client_auth().with_cert_resolver(seen.clone());
     config.alpn_protocols = vec![b"http/1.1".to_vec()];

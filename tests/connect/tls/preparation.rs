@@ -12,12 +12,12 @@ use support::certs::provider;
 
 /// A random generator that reports the thread that uses it and then waits until its gate is open.
 #[derive(Debug)]
-struct Gated {
+struct GatedRandom {
     used: mpsc::Sender<ThreadId>,
     gate: Mutex<mpsc::Receiver<()>>,
 }
 
-impl SecureRandom for Gated {
+impl SecureRandom for GatedRandom {
     fn fill(&self, buf: &mut [u8]) -> Result<(), GetRandomFailed> {
         let _ = self.used.send(thread::current().id());
         // Receiving fails once the gate was dropped, which opens it for good.
@@ -28,9 +28,9 @@ impl SecureRandom for Gated {
 
 /// Returns a configuration with a random generator of its own, the threads that used the generator, and its gate, which opens when it
 /// is dropped.
-fn gated() -> (TlsConfig, mpsc::Receiver<ThreadId>, mpsc::Sender<()>) {
+fn gated_config() -> (TlsConfig, mpsc::Receiver<ThreadId>, mpsc::Sender<()>) {
     let ((used, uses), (open, gate)) = (mpsc::channel(), mpsc::channel());
-    let random: &'static Gated = Box::leak(Box::new(Gated { used, gate: Mutex::new(gate) }));
+    let random: &'static GatedRandom = Box::leak(Box::new(GatedRandom { used, gate: Mutex::new(gate) }));
     let provider = CryptoProvider { secure_random: random, ..CryptoProvider::clone(&provider()) };
     let builder = rustls::ClientConfig::builder_with_provider(Arc::new(provider));
     let builder = builder.with_safe_default_protocol_versions().unwrap();
@@ -39,14 +39,14 @@ fn gated() -> (TlsConfig, mpsc::Receiver<ThreadId>, mpsc::Sender<()>) {
 }
 
 /// The longest wait for the preparation. Clients of other tests may be prepared first.
-const PREPARED: Duration = Duration::from_secs(30);
+const PREPARATION_TIMEOUT: Duration = Duration::from_secs(30);
 
 #[test]
 fn building_a_client_prepares_tls_in_the_background() {
-    let (tls, uses, open) = gated();
+    let (tls, uses, open) = gated_config();
     // The gate is closed, so a client that waited for its random generator would never be built.
     let client = builder(tls).build().unwrap();
-    let prepared_by = uses.recv_timeout(PREPARED).expect("prepared without a request");
+    let prepared_by = uses.recv_timeout(PREPARATION_TIMEOUT).expect("TLS is prepared without a request");
     assert_ne!(prepared_by, thread::current().id());
     drop((open, client));
 }
@@ -54,16 +54,16 @@ fn building_a_client_prepares_tls_in_the_background() {
 #[test]
 fn tls_is_not_prepared_for_a_dropped_client_or_when_preparation_is_off() {
     let [(first, first_uses, first_gate), (gone, gone_uses, _), (late, late_uses, _), (last, last_uses, _)] =
-        [(); 4].map(|()| gated());
+        [(); 4].map(|()| gated_config());
     let first = builder(first).build().unwrap();
-    first_uses.recv_timeout(PREPARED).expect("prepared without a request");
+    first_uses.recv_timeout(PREPARATION_TIMEOUT).expect("TLS is prepared without a request");
     // Clients are prepared one after the other, and the gate of the first one is closed.
     drop(builder(gone).build().unwrap());
     let late = builder(late.prepare_in_background(false)).build().unwrap();
     let last = builder(last).build().unwrap();
-    assert!(last_uses.try_recv().is_err(), "it is prepared after the first one");
+    assert!(last_uses.try_recv().is_err(), "the last client is prepared after the first one");
     drop(first_gate);
-    last_uses.recv_timeout(PREPARED).expect("prepared after the first one");
+    last_uses.recv_timeout(PREPARATION_TIMEOUT).expect("the last client is prepared after the first one");
     assert!(gone_uses.try_recv().is_err() && late_uses.try_recv().is_err());
     drop((first, late, last));
 }

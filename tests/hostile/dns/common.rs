@@ -15,17 +15,17 @@ pub(super) fn resolver(servers: &[&ScriptedDns]) -> HickoryResolver {
 }
 
 /// Returns the last bytes of an answer's addresses, and its TTL in seconds.
-pub(super) fn told(outcome: &Outcome) -> (Vec<u8>, u64) {
+pub(super) fn answer_of(outcome: &Outcome) -> (Vec<u8>, u64) {
     let answer = outcome.as_ref().unwrap_or_else(|error| panic!("{error}: {:?}", std::error::Error::source(error)));
     let last = |ip: &IpAddr| ip.to_string().rsplit('.').next().unwrap().parse().unwrap();
     (answer.addresses().iter().map(last).collect(), answer.ttl().as_secs())
 }
 
-pub(super) fn kind(outcome: &Outcome) -> ResolveErrorKind {
+pub(super) fn kind_of(outcome: &Outcome) -> ResolveErrorKind {
     outcome.as_ref().expect_err("no answer").kind()
 }
 
-pub(super) fn honest() -> ScriptedDns {
+pub(super) fn correct_server() -> ScriptedDns {
     ScriptedDns::start(|asked| packet(&asked.good(1, 60)), no_tcp)
 }
 

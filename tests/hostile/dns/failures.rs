@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use hickory_proto::op::ResponseCode;
 use speeddial::dns::{CachedResolver, Family, HickoryResolver, Resolve, ResolveErrorKind, Source};
 
-use super::common::{by_udp, honest, kind, resolver, told};
+use super::common::{answer_of, by_udp, correct_server, kind_of, resolver};
 use support::scripted_dns::{ReceivedQuery, ScriptedDns, bytes, framed, no_tcp, packet, send};
 
 // SERVFAIL, REFUSED, NOTIMP, FORMERR (with and without EDNS) and unknown codes. From the first server: the next one is asked. From all
@@ -18,8 +18,8 @@ async fn hazard_error_codes_lead_to_the_next_server_or_to_an_error_within_the_bu
     let codes = [1, 2, 4, 5, 6, 9, 11, 23];
     for code in codes {
         let failing = move || by_udp(move |asked| packet(&asked.code(ResponseCode::from(0, code))));
-        let (first, second) = (failing(), honest());
-        assert_eq!(told(&resolver(&[&first, &second]).resolve("a.test", Family::V4).await).0, [1], "code {code}");
+        let (first, second) = (failing(), correct_server());
+        assert_eq!(answer_of(&resolver(&[&first, &second]).resolve("a.test", Family::V4).await).0, [1], "code {code}");
 
         let (first, second) = (failing(), failing());
         let cache = CachedResolver::new(resolver(&[&first, &second]));
@@ -39,9 +39,9 @@ async fn hazard_a_server_without_edns_does_not_make_a_name_negative() {
         true => packet(&asked.code(ResponseCode::FormErr)),
         false => packet(&asked.good(1, 60)),
     });
-    let (alone, second) = (resolver(&[&server]).resolve("a.test", Family::V4).await, honest());
-    assert!(alone.is_ok() || !kind(&alone).is_negative(), "{alone:?}");
-    assert_eq!(told(&resolver(&[&server, &second]).resolve("a.test", Family::V4).await).0, [1]);
+    let (alone, second) = (resolver(&[&server]).resolve("a.test", Family::V4).await, correct_server());
+    assert!(alone.is_ok() || !kind_of(&alone).is_negative(), "{alone:?}");
+    assert_eq!(answer_of(&resolver(&[&server, &second]).resolve("a.test", Family::V4).await).0, [1]);
 }
 
 // No answer to the first queries, for one family, from one server or from all: the total timeout holds. One family is enough after
@@ -52,7 +52,7 @@ async fn hazard_unanswered_queries_are_repeated() {
     for silent in [1, 2] {
         let server = by_udp(move |asked| if asked.before < silent { vec![] } else { packet(&asked.good(1, 60)) });
         let resolver = HickoryResolver::with_servers([server.address()]);
-        assert_eq!(told(&resolver.resolve("a.test", Family::V4).await).0, [1], "{silent} unanswered");
+        assert_eq!(answer_of(&resolver.resolve("a.test", Family::V4).await).0, [1], "{silent} unanswered");
     }
 }
 
@@ -61,19 +61,23 @@ async fn hazard_a_family_without_an_answer_does_not_affect_the_other() {
     let server = by_udp(|asked| if asked.is_v6() { vec![] } else { packet(&asked.good(1, 60)) });
     let cache = CachedResolver::new(resolver(&[&server]));
     let (v4, v6) = tokio::join!(cache.lookup("a.test", Family::V4), cache.lookup("a.test", Family::V6));
-    assert_eq!(told(&v4).0, [1]);
-    assert!(!kind(&v6).is_negative());
-    assert_eq!(cache.lookup("a.test", Family::V4).await.unwrap().source(), Source::Hit, "each for itself");
+    assert_eq!(answer_of(&v4).0, [1]);
+    assert!(!kind_of(&v6).is_negative());
+    assert_eq!(
+        cache.lookup("a.test", Family::V4).await.unwrap().source(),
+        Source::Hit,
+        "the families are cached independently"
+    );
 }
 
 #[tokio::test]
 async fn hazard_silent_servers_are_skipped_within_the_budget() {
-    let (silent, good) = (by_udp(|_| vec![]), honest());
-    assert_eq!(told(&resolver(&[&silent, &good]).resolve("a.test", Family::V4).await).0, [1]);
+    let (silent, good) = (by_udp(|_| vec![]), correct_server());
+    assert_eq!(answer_of(&resolver(&[&silent, &good]).resolve("a.test", Family::V4).await).0, [1]);
     let start = Instant::now();
     let all = resolver(&[&silent]).with_total_timeout(Duration::from_millis(400)).resolve("a.test", Family::V4).await;
-    assert!(!kind(&all).is_negative());
-    assert!(start.elapsed() < Duration::from_secs(3), "the budget holds: {:?}", start.elapsed());
+    assert!(!kind_of(&all).is_negative());
+    assert!(start.elapsed() < Duration::from_secs(3), "the total timeout holds: {:?}", start.elapsed());
 }
 
 #[tokio::test]
@@ -82,8 +86,8 @@ async fn hazard_a_failed_family_is_remembered_beside_the_good_one() {
         by_udp(|asked| packet(&if asked.is_v6() { asked.code(ResponseCode::ServFail) } else { asked.good(1, 60) }));
     let cache = CachedResolver::new(resolver(&[&server]));
     for _ in 0..3 {
-        assert_eq!(told(&cache.lookup("a.test", Family::V4).await).0, [1]);
-        assert_eq!(kind(&cache.lookup("a.test", Family::V6).await), ResolveErrorKind::ServFail);
+        assert_eq!(answer_of(&cache.lookup("a.test", Family::V4).await).0, [1]);
+        assert_eq!(kind_of(&cache.lookup("a.test", Family::V6).await), ResolveErrorKind::ServFail);
     }
     assert_eq!(server.queries(), 2);
 }
@@ -119,12 +123,12 @@ async fn hazard_a_truncated_answer_is_fetched_over_tcp_or_fails_clearly() {
     let server = ScriptedDns::start(truncated, by_tcp);
     let resolver = resolver(&[&server]).with_total_timeout(Duration::from_secs(2));
     for label in ["works", "bytes"] {
-        assert_eq!(told(&resolver.resolve(&format!("{label}.test"), Family::V4).await).0, [1], "{label}");
+        assert_eq!(answer_of(&resolver.resolve(&format!("{label}.test"), Family::V4).await).0, [1], "{label}");
     }
     for label in ["refuses", "hangs", "halves", "garbage", "again"] {
         let outcome = resolver.resolve(&format!("{label}.test"), Family::V4).await;
-        assert!(!kind(&outcome).is_negative(), "{label}: {outcome:?}");
-        assert_eq!(told(&resolver.resolve("works.test", Family::V4).await).0, [1], "after {label}");
+        assert!(!kind_of(&outcome).is_negative(), "{label}: {outcome:?}");
+        assert_eq!(answer_of(&resolver.resolve("works.test", Family::V4).await).0, [1], "after {label}");
     }
 }
 
@@ -140,36 +144,36 @@ async fn unanswered_names_do_not_delay_other_names() {
         .collect();
     tokio::task::yield_now().await;
     let start = Instant::now();
-    assert_eq!(told(&cache.lookup("good.test", Family::V4).await).0, [1]);
+    assert_eq!(answer_of(&cache.lookup("good.test", Family::V4).await).0, [1]);
     // 40 dead names, 8 at a time, take 5 turns of one second each. If each held its slot until its lookup ended, it would be 25 s.
     assert!(start.elapsed() < Duration::from_secs(8), "{:?}", start.elapsed());
     for lookup in dead {
-        assert!(!kind(&lookup.await.unwrap()).is_negative());
+        assert!(!kind_of(&lookup.await.unwrap()).is_negative());
     }
 }
 
 #[tokio::test]
 async fn a_short_total_timeout_still_finds_the_server_that_answers() {
-    let (silent, good) = (by_udp(|_| vec![]), honest());
+    let (silent, good) = (by_udp(|_| vec![]), correct_server());
     let resolver = HickoryResolver::with_servers([silent.address(), good.address()]);
     let resolver = resolver.with_total_timeout(Duration::from_millis(200));
     let mut outcomes = Vec::new();
     for _ in 0..3 {
         outcomes.push(resolver.resolve("a.test", Family::V4).await.is_ok());
     }
-    assert_eq!(outcomes, [false, true, true], "the one that was silent is not asked first again");
+    assert_eq!(outcomes, [false, true, true], "the silent server is not asked first again");
 }
 
 #[test]
 fn an_idle_runtime_does_not_block_lookups_on_another() {
-    let server = honest();
+    let server = correct_server();
     let resolver = HickoryResolver::with_servers([server.address()]);
     let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let (one, other) = (runtime(), runtime());
     for turn in 0..6 {
         let runtime = if turn % 2 == 0 { &one } else { &other };
         let start = Instant::now();
-        assert_eq!(told(&runtime.block_on(resolver.resolve("a.test", Family::V4))).0, [1], "turn {turn}");
+        assert_eq!(answer_of(&runtime.block_on(resolver.resolve("a.test", Family::V4))).0, [1], "turn {turn}");
         assert!(start.elapsed() < Duration::from_secs(1), "turn {turn}: {:?}", start.elapsed());
     }
 }

@@ -6,7 +6,7 @@ use hickory_proto::op::{MessageType, Query};
 use hickory_proto::rr::RecordType;
 use speeddial::dns::{CachedResolver, Family, HickoryResolver, Resolve, ResolveErrorKind, Source};
 
-use super::common::{by_udp, honest, kind, resolver, told};
+use super::common::{answer_of, by_udp, correct_server, kind_of, resolver};
 use support::scripted_dns::{Packets, ReceivedQuery, ScriptedDns, SentFrom, bytes, name, packet, send};
 
 // Wrong id, wrong question, wrong port, another letter case, no response bit, no question: each is ignored, and the right answer that
@@ -55,7 +55,7 @@ async fn hazard_forgeries_of_each_kind_are_ignored() {
             packets
         });
         let outcome = HickoryResolver::with_servers([server.address()]).resolve("a.test", Family::V4).await;
-        assert_eq!(told(&outcome).0, [1], "forgery {which}");
+        assert_eq!(answer_of(&outcome).0, [1], "forgery {which}");
         assert_eq!(server.queries(), 1, "forgery {which}: the right answer that followed was used");
     }
 }
@@ -70,7 +70,7 @@ async fn hazard_a_flood_of_10_000_forgeries_is_ignored() {
     });
     let resolver = HickoryResolver::with_servers([server.address()]);
     for _ in 0..100 {
-        assert_eq!(told(&resolver.resolve("a.test", Family::V4).await).0, [1]);
+        assert_eq!(answer_of(&resolver.resolve("a.test", Family::V4).await).0, [1]);
     }
 }
 
@@ -85,7 +85,7 @@ async fn hazard_a_packet_that_is_no_response_is_not_an_answer() {
         |asked, stream| send(stream, &bytes(&asked.good(1, 60))),
     );
     let outcome = resolver(&[&server]).resolve("a.test", Family::V4).await;
-    assert_eq!(told(&outcome).0, [1]);
+    assert_eq!(answer_of(&outcome).0, [1]);
 }
 
 #[tokio::test]
@@ -96,7 +96,7 @@ async fn hazard_an_answer_in_another_letter_case_is_for_the_same_name() {
         asked.add(&mut response, &name("A.tEsT."), 1, 60);
         packet(&response)
     });
-    assert_eq!(told(&resolver(&[&server]).resolve("a.test", Family::V4).await).0, [1]);
+    assert_eq!(answer_of(&resolver(&[&server]).resolve("a.test", Family::V4).await).0, [1]);
 }
 
 // Records for other names in any section are never used and never cached.
@@ -121,9 +121,9 @@ async fn hazard_records_for_other_names_are_never_used_or_cached() {
         }
     });
     let cache = CachedResolver::new(resolver(&[&server]));
-    assert_eq!(told(&cache.lookup("a.test", Family::V4).await), (vec![1], 60));
+    assert_eq!(answer_of(&cache.lookup("a.test", Family::V4).await), (vec![1], 60));
     let victim = cache.lookup("victim.test", Family::V4).await;
-    assert_eq!((told(&victim).0, victim.unwrap().source()), (vec![1], Source::Miss));
+    assert_eq!((answer_of(&victim).0, victim.unwrap().source()), (vec![1], Source::Miss));
 }
 
 // Compression loops, cut records, wrong lengths and garbage: only that lookup fails.
@@ -167,15 +167,15 @@ async fn hazard_malformed_messages_fail_only_their_own_lookup() {
         },
         |asked, stream| send(stream, &broken(asked)),
     );
-    let second = honest();
+    let second = correct_server();
     let alone = resolver(&[&server]).with_total_timeout(Duration::from_secs(2));
     for label in labels {
         let name = format!("{label}.test");
         let (outcome, good) = tokio::join!(alone.resolve(&name, Family::V4), alone.resolve("good.test", Family::V4));
         assert!(outcome.is_err(), "{label}: {outcome:?}");
-        assert_ne!(kind(&outcome), ResolveErrorKind::NxDomain, "{label}");
-        assert_eq!(told(&good).0, [1], "beside {label}");
+        assert_ne!(kind_of(&outcome), ResolveErrorKind::NxDomain, "{label}");
+        assert_eq!(answer_of(&good).0, [1], "beside {label}");
         let both = resolver(&[&server, &second]);
-        assert_eq!(told(&both.resolve(&name, Family::V4).await).0, [1], "{label}: the next server is asked");
+        assert_eq!(answer_of(&both.resolve(&name, Family::V4).await).0, [1], "{label}: the next server is asked");
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use hickory_proto::op::ResponseCode;
 use speeddial::dns::{CachedResolver, Family, HickoryResolver, Resolve, ResolveErrorKind, Source};
 
-use super::common::{by_udp, honest, kind, resolver, told};
+use super::common::{answer_of, by_udp, correct_server, kind_of, resolver};
 use support::scripted_dns::packet;
 
 // Trailing dots, upper case, underscores, IDN, IP literals and `localhost` behave as on the platform, without needless queries. The
@@ -20,9 +20,9 @@ async fn hazard_names_are_normalized_and_invalid_ones_are_refused() {
     let cache = CachedResolver::new(resolver(&[&server]));
     for name in ["my_svc.test", "MY_svc.TEST", "my_svc.test.", "_a._b.test", "xn--bcher-kva.test", "XN--BCHER-KVA.test"]
     {
-        assert_eq!(told(&cache.lookup(name, Family::V4).await).0, [1], "{name}");
+        assert_eq!(answer_of(&cache.lookup(name, Family::V4).await).0, [1], "{name}");
     }
-    assert_eq!(server.queries(), 4, "case makes no difference; a trailing dot says that no suffix is to be tried");
+    assert_eq!(server.queries(), 4, "letter case makes no difference, and a trailing dot excludes the search list");
     for name in ["localhost", "deep.localhost", "Other.LOCALHOST"] {
         assert_eq!(cache.lookup(name, Family::V4).await.unwrap().source(), Source::Hosts, "{name}");
     }
@@ -36,20 +36,23 @@ async fn hazard_names_are_normalized_and_invalid_ones_are_refused() {
     let before = server.queries();
     let error = client.get("http://127.0.0.1:9/").send().await.unwrap_err();
     assert!(error.is_connect(), "{error}");
-    assert_eq!(server.queries(), before, "a literal is not asked for");
+    assert_eq!(server.queries(), before, "a literal is not looked up");
     let error = client.get("http://Bücher.test:9/").send().await.unwrap_err();
-    assert!(error.is_connect() && server.queries() == before + 1, "IDN, of which IPv4 was known: {error}");
+    assert!(
+        error.is_connect() && server.queries() == before + 1,
+        "the IDN is looked up; its IPv4 address was cached: {error}"
+    );
 }
 
 #[tokio::test]
 async fn an_address_literal_is_not_looked_up() {
     let server = by_udp(|_| vec![]);
     let cache = CachedResolver::new(resolver(&[&server]));
-    assert_eq!(told(&cache.lookup("127.0.0.9", Family::V4).await).0, [9]);
-    assert_eq!(kind(&cache.lookup("127.0.0.9", Family::V6).await), ResolveErrorKind::NoData);
+    assert_eq!(answer_of(&cache.lookup("127.0.0.9", Family::V4).await).0, [9]);
+    assert_eq!(kind_of(&cache.lookup("127.0.0.9", Family::V6).await), ResolveErrorKind::NoData);
     assert_eq!(cache.lookup("::1", Family::V6).await.unwrap().source(), Source::Literal);
     assert_eq!(server.queries(), 0);
-    let odd = HickoryResolver::with_servers([honest().address()]).with_tries(usize::MAX);
+    let odd = HickoryResolver::with_servers([correct_server().address()]).with_tries(usize::MAX);
     let odd = odd.with_try_timeout(Duration::MAX).with_total_timeout(Duration::MAX);
     assert!(odd.with_total_timeout(Duration::from_millis(100)).resolve("a.test", Family::V4).await.is_err());
 }

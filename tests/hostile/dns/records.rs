@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use hickory_proto::op::ResponseCode;
 use speeddial::dns::{CachedResolver, Family, Resolve, ResolveErrorKind, Source};
 
-use super::common::{by_udp, resolver, told};
+use super::common::{answer_of, by_udp, resolver};
 use support::scripted_dns::{ReceivedQuery, ScriptedDns, alias, bytes, name, packet, send, soa};
 
 // Chains of CNAMEs: loops, no end, wrong order, NXDOMAIN at the end. They are followed or fail; the shortest TTL counts.
@@ -58,14 +58,14 @@ async fn hazard_alias_chains_are_followed_and_loops_end() {
     });
     let resolver = resolver(&[&server]);
     for label in ["chain", "backwards"] {
-        assert_eq!(told(&resolver.resolve(&format!("{label}.test"), Family::V4).await), (vec![1], 5), "{label}");
+        assert_eq!(answer_of(&resolver.resolve(&format!("{label}.test"), Family::V4).await), (vec![1], 5), "{label}");
     }
     let start = Instant::now();
     for label in ["loop", "itself", "dangling", "endless0"] {
         let outcome = resolver.resolve(&format!("{label}.test"), Family::V4).await;
         assert!(outcome.is_err(), "{label}: {outcome:?}");
     }
-    assert!(start.elapsed() < Duration::from_secs(4), "each an end: {:?}", start.elapsed());
+    assert!(start.elapsed() < Duration::from_secs(4), "each chain has an end: {:?}", start.elapsed());
     assert!(server.queries() < 100, "{} queries", server.queries());
     let error = resolver.resolve("ends.test", Family::V4).await.unwrap_err();
     assert_eq!((error.kind(), error.negative_ttl()), (ResolveErrorKind::NxDomain, Some(Duration::from_secs(9))));
@@ -144,7 +144,7 @@ async fn hazard_missing_names_and_families_are_cached_by_their_soa() {
             assert_eq!((error.kind(), error.answered_from()), (ResolveErrorKind::NxDomain, Source::Hit));
             assert!(error.negative_ttl() <= Some(Duration::from_secs(kept)), "{label}: {:?}", error.negative_ttl());
         }
-        assert_eq!(server.queries(), before, "{label}: both families");
+        assert_eq!(server.queries(), before, "{label}: both families are cached");
     }
 }
 
@@ -194,7 +194,11 @@ async fn hazard_a_name_that_flaps_is_followed_by_its_ttl() {
     let cache = CachedResolver::new(resolver(&[&server]));
     let mut changes = cache.subscribe();
     for round in 0..6 {
-        assert_eq!(told(&cache.lookup("a.test", Family::V4).await).0, [1 + round % 2], "TTL 0 is asked for each time");
+        assert_eq!(
+            answer_of(&cache.lookup("a.test", Family::V4).await).0,
+            [1 + round % 2],
+            "a TTL of 0 is looked up each time"
+        );
         assert_eq!(changes.next().await.unwrap().addresses.len(), 1);
     }
 }
