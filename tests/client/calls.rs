@@ -68,10 +68,10 @@ async fn the_host_header_is_the_urls_unless_one_is_given() {
     .unwrap();
     let url = format!("http://{}/", server.address());
     let client = Client::new();
-    let said = client.get(&url).send().await.unwrap().text().await.unwrap();
-    assert_eq!(said, server.address().to_string());
-    let said = client.get(&url).header("host", "other.test").send().await.unwrap().text().await.unwrap();
-    assert_eq!(said, "other.test");
+    let host = client.get(&url).send().await.unwrap().text().await.unwrap();
+    assert_eq!(host, server.address().to_string());
+    let host = client.get(&url).header("host", "other.test").send().await.unwrap().text().await.unwrap();
+    assert_eq!(host, "other.test");
 }
 
 #[tokio::test]

@@ -40,8 +40,8 @@ async fn credentials_are_sent_and_never_shown() {
     let server = echo();
     let url = format!("http://{}/", server.address());
     let client = Client::builder().no_proxy().build().unwrap();
-    let asked = text(client.get(&url).header("authorization", "old").basic_auth("Aladdin", Some("open sesame"))).await;
-    assert_eq!(asked, "GET /|Basic QWxhZGRpbjpvcGVuIHNlc2FtZQ==||||", "RFC 7617, section 2");
+    let answer = text(client.get(&url).header("authorization", "old").basic_auth("Aladdin", Some("open sesame"))).await;
+    assert_eq!(answer, "GET /|Basic QWxhZGRpbjpvcGVuIHNlc2FtZQ==||||", "RFC 7617, section 2");
     assert_eq!(text(client.get(&url).basic_auth("me", None::<&str>)).await, "GET /|Basic bWU6||||");
     assert_eq!(text(client.get(&url).bearer_auth("mF_9.B5f-4.1JqM")).await, "GET /|Bearer mF_9.B5f-4.1JqM||||");
     let refused = |request: speeddial::RequestBuilder| async { request.send().await.unwrap_err() };
@@ -74,11 +74,11 @@ async fn queries_forms_and_json_are_encoded() {
     let url = format!("http://{}/", server.address());
     let client = Client::builder().no_proxy().build().unwrap();
     let pairs = [("page", "2"), ("q", "a b&c=d/ü")];
-    let asked = text(client.get(format!("{url}?x=1")).query(&pairs)).await;
-    assert_eq!(asked, "GET /?x=1&page=2&q=a+b%26c%3Dd%2F%C3%BC|||||");
+    let answer = text(client.get(format!("{url}?x=1")).query(&pairs)).await;
+    assert_eq!(answer, "GET /?x=1&page=2&q=a+b%26c%3Dd%2F%C3%BC|||||");
     assert_eq!(text(client.get(&url).query(&[(); 0])).await, "GET /|||||");
-    let asked = text(client.post(&url).form(&pairs)).await;
-    assert_eq!(asked, "POST /||application/x-www-form-urlencoded|||page=2&q=a+b%26c%3Dd%2F%C3%BC");
+    let answer = text(client.post(&url).form(&pairs)).await;
+    assert_eq!(answer, "POST /||application/x-www-form-urlencoded|||page=2&q=a+b%26c%3Dd%2F%C3%BC");
     let value = serde_json::json!({ "name": "x", "n": [1, 2] });
     assert_eq!(text(client.post(&url).json(&value)).await, "POST /||application/json|||{\"n\":[1,2],\"name\":\"x\"}");
     let own = client.post(&url).header("content-type", "application/x-own").json(&1);
@@ -104,20 +104,20 @@ async fn a_json_error_shows_the_position_and_the_start_of_the_body() {
     let client = Client::builder().no_proxy().build().unwrap();
     let url = format!("http://{}", server.address());
     type Items = std::collections::BTreeMap<String, Vec<std::collections::BTreeMap<String, String>>>;
-    let told = async |path: &str| {
+    let json_error = async |path: &str| {
         let error = client.get(format!("{url}{path}")).send().await.unwrap().json::<Items>().await.unwrap_err();
         assert!(error.is_decode() && error.timings().is_some_and(|timings| timings.is_complete()));
         error.to_string().replace(&server.address().to_string(), "HOST")
     };
     assert_eq!(
-        told("/").await,
+        json_error("/").await,
         "read the body from HOST as JSON at `items[1].name`: invalid type: integer `7`, expected a string at line 1 column \
          32; it begins with `{\"items\":[{\"name\":\"a\"},{\"name\":7}]}`"
     );
-    assert!(told("/html").await.ends_with("it begins with `<html> <h1>502 Bad Gateway</h1>`"));
-    let long = told("/long").await;
+    assert!(json_error("/html").await.ends_with("it begins with `<html> <h1>502 Bad Gateway</h1>`"));
+    let long = json_error("/long").await;
     assert!(long.ends_with("…`") && long.len() < 300, "{long}");
-    assert!(told("/empty").await.contains("EOF while parsing a value"), "{}", told("/empty").await);
+    assert!(json_error("/empty").await.contains("EOF while parsing a value"), "{}", json_error("/empty").await);
     let error = client.get(format!("{url}/more")).send().await.unwrap().json::<u32>().await.unwrap_err();
     assert!(error.to_string().contains("trailing characters"), "{error}");
     let items: Vec<String> = client.get(format!("{url}/long")).send().await.unwrap().json().await.unwrap();
@@ -133,8 +133,11 @@ async fn the_headers_timeout_ends_the_wait_for_a_silent_server() {
     let client = in_memory().headers_timeout(Duration::from_millis(100)).build().unwrap();
     let error = client.get("http://a.test/never").send().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Timeout(Phase::Wait));
-    let told = error.to_string();
-    assert!(told.starts_with("call a.test:80: no response headers within 100ms, in phase wait (110 ms = "), "{told}");
+    let message = error.to_string();
+    assert!(
+        message.starts_with("call a.test:80: no response headers within 100ms, in phase wait (110 ms = "),
+        "{message}"
+    );
     assert_eq!(error.timings().unwrap().total(), Duration::from_millis(110));
     let longer =
         client.get("http://a.test/never").headers_timeout(Duration::from_millis(200)).send().await.unwrap_err();
@@ -149,15 +152,18 @@ async fn the_body_idle_timeout_ends_the_wait_for_a_stalled_body() {
     let client = in_memory().body_idle_timeout(Duration::from_millis(5)).build().unwrap();
     let error = client.get("http://a.test/ok").send().await.unwrap().bytes().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Timeout(Phase::Receive));
-    let told = error.to_string();
-    assert!(told.starts_with("call a.test:80: nothing more of the body within 5ms, in phase receive ("), "{told}");
+    let message = error.to_string();
+    assert!(
+        message.starts_with("call a.test:80: nothing more of the body within 5ms, in phase receive ("),
+        "{message}"
+    );
     let patient = client.get("http://a.test/ok").body_idle_timeout(Duration::MAX);
     assert_eq!(patient.send().await.unwrap().text().await.unwrap(), "hello");
     // The call's own timeout passes first.
     let hurried = client.get("http://a.test/ok").timeout(Duration::from_millis(3));
     let error = hurried.send().await.unwrap().bytes().await.unwrap_err();
-    let told = error.to_string();
-    assert!(told.starts_with("call a.test:80: timed out after 3ms, in phase receive (3.00 ms = "), "{told}");
+    let message = error.to_string();
+    assert!(message.starts_with("call a.test:80: timed out after 3ms, in phase receive (3.00 ms = "), "{message}");
     assert_eq!(error.remaining(), Some(Duration::ZERO));
 }
 

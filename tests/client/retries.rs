@@ -214,10 +214,10 @@ async fn a_call_dropped_during_its_backoff_leaks_nothing() {
 #[tokio::test(start_paused = true)]
 async fn a_timeout_error_shows_the_time_per_phase_and_the_time_left() {
     let client = builder(NetByPath::default()).timeout(ms(2_000)).build().unwrap();
-    let told = |error: speeddial::Error| (error.kind(), error.to_string(), error.remaining());
+    let parts = |error: speeddial::Error| (error.kind(), error.to_string(), error.remaining());
     let get = |url: &str| client.get(url);
     assert_eq!(
-        told(get("http://a.test/never").headers_timeout(ms(500)).send().await.unwrap_err()),
+        parts(get("http://a.test/never").headers_timeout(ms(500)).send().await.unwrap_err()),
         (
             ErrorKind::Timeout(Phase::Wait),
             "call a.test:80: no response headers within 500ms, in phase wait (510 ms = dns 0 (fixed) + connect 10.0 ms + wait 500 ms, \
@@ -227,7 +227,7 @@ async fn a_timeout_error_shows_the_time_per_phase_and_the_time_left() {
         )
     );
     assert_eq!(
-        told(get("http://silent.test/").send().await.unwrap_err()),
+        parts(get("http://silent.test/").send().await.unwrap_err()),
         (
             ErrorKind::Timeout(Phase::Connect),
             "call silent.test:80: timed out after 2s, in phase connect (2.00 s = dns 0 (fixed) + connect 2.00 s, failed (timeout))"
@@ -284,17 +284,17 @@ async fn hide_queries_removes_the_query_from_errors_and_events() {
             builder = builder.hide_queries();
         }
         let error = builder.build().unwrap().get("http://a.test/x?token=secret").send().await.unwrap_err();
-        let asked: Vec<_> = recorder.pick(|event| match event {
-            Event::CallStart(asked) => Some(asked.target.to_string()),
+        let target: Vec<_> = recorder.pick(|event| match event {
+            Event::CallStart(target) => Some(target.target.to_string()),
             _ => None,
         });
-        (error.uri().unwrap().to_string(), asked[0].clone(), format!("{error} {error:?}"))
+        (error.uri().unwrap().to_string(), target[0].clone(), format!("{error} {error:?}"))
     };
-    let (uri, asked, _) = shown(false).await;
-    assert_eq!((uri.as_str(), asked.as_str()), ("http://a.test/x?token=secret", "/x?token=secret"));
-    let (uri, asked, said) = shown(true).await;
-    assert_eq!((uri.as_str(), asked.as_str()), ("http://a.test/x", "/x"));
-    assert!(!said.contains("secret"), "{said}");
+    let (uri, target, _) = shown(false).await;
+    assert_eq!((uri.as_str(), target.as_str()), ("http://a.test/x?token=secret", "/x?token=secret"));
+    let (uri, target, text) = shown(true).await;
+    assert_eq!((uri.as_str(), target.as_str()), ("http://a.test/x", "/x"));
+    assert!(!text.contains("secret"), "{text}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -197,9 +197,9 @@ impl Resolve for RebindingResolver {
             if family == Family::V6 {
                 return Err(speeddial::dns::ResolveError::new(ResolveErrorKind::NoData, name, family));
             }
-            let mut asked = self.0.lock().unwrap();
-            *asked += 1;
-            let address: IpAddr = if *asked == 1 { [9, 9, 9, 9].into() } else { [169, 254, 169, 254].into() };
+            let mut queries = self.0.lock().unwrap();
+            *queries += 1;
+            let address: IpAddr = if *queries == 1 { [9, 9, 9, 9].into() } else { [169, 254, 169, 254].into() };
             Ok(Answer::new([address], std::time::Duration::ZERO, Source::Miss))
         })
     }

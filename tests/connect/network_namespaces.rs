@@ -45,31 +45,31 @@ impl Namespace {
 
     /// Creates a namespace and moves the calling thread into it.
     fn enter(name: &str) -> Result<Self, String> {
-        let said = |what: &str, error: &dyn std::fmt::Display| format!("{what}: {error}");
+        let failure = |what: &str, error: &dyn std::fmt::Display| format!("{what}: {error}");
         let namespace = Self { name: format!("speeddial-{name}-{}", std::process::id()), card: None };
         let made = Command::new("ip").args(["netns", "add", &namespace.name]).stderr(Stdio::null()).status();
-        if !made.map_err(|error| said("ip (Debian: iproute2)", &error))?.success() {
+        if !made.map_err(|error| failure("ip (Debian: iproute2)", &error))?.success() {
             return Err("no right to make a network namespace".to_owned());
         }
         let file =
-            std::fs::File::open(format!("/run/netns/{}", namespace.name)).map_err(|error| said("netns", &error))?;
+            std::fs::File::open(format!("/run/netns/{}", namespace.name)).map_err(|error| failure("netns", &error))?;
         let only = Some(LinkNameSpaceType::Network);
-        move_into_link_name_space(file.as_fd(), only).map_err(|error| said("setns", &error))?;
+        move_into_link_name_space(file.as_fd(), only).map_err(|error| failure("setns", &error))?;
         Ok(namespace)
     }
 
     /// Like [`Self::enter`], with a network device that delays its packets by 200 ms each way.
     fn with_card() -> Result<Self, String> {
-        let said = |what: &str, error: &dyn std::fmt::Display| format!("{what}: {error}");
+        let failure = |what: &str, error: &dyn std::fmt::Display| format!("{what}: {error}");
         let mut namespace = Self::enter("far")?;
         // A child process is in the namespace of the thread that starts it.
         let script = concat!(env!("CARGO_MANIFEST_DIR"), "/support/far_away.py");
         let card = Command::new("python3").arg(script).stdout(Stdio::piped()).stderr(Stdio::null()).spawn();
-        let mut card = card.map_err(|error| said("python3", &error))?;
+        let mut card = card.map_err(|error| failure("python3", &error))?;
         let mut line = String::new();
         let stdout = card.stdout.take().ok_or("no output")?;
         namespace.card = Some(card);
-        BufReader::new(stdout).read_line(&mut line).map_err(|error| said("python3", &error))?;
+        BufReader::new(stdout).read_line(&mut line).map_err(|error| failure("python3", &error))?;
         if line.trim() == "ready" {
             Ok(namespace)
         } else {

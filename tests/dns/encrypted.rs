@@ -229,8 +229,8 @@ async fn an_unanswered_name_does_not_close_the_connection_of_the_others() {
     let resolver = HickoryResolver::with_servers([Server::tls(address, "dns.test")]);
     let resolver = resolver.with_tls_config(authority.client()).with_try_timeout(Duration::from_millis(300));
     let resolver = Arc::new(resolver);
-    let asked = resolver.clone();
-    let silent = tokio::spawn(async move { asked.resolve("zero.test", Family::V4).await });
+    let shared = resolver.clone();
+    let silent = tokio::spawn(async move { shared.resolve("zero.test", Family::V4).await });
     while !silent.is_finished() {
         assert!(resolver.resolve("host.test", Family::V4).await.is_ok());
     }
@@ -298,8 +298,8 @@ async fn a_question_on_which_the_server_closes_opens_a_bounded_number_of_connect
     let resolver = HickoryResolver::with_servers([Server::tls(address, "dns.test")]);
     let resolver = resolver.with_tls_config(authority.client()).with_tries(1);
     let resolver = Arc::new(resolver.with_try_timeout(AMPLE));
-    let asked = resolver.clone();
-    let cut = tokio::spawn(async move { asked.resolve("zero.test", Family::V4).await });
+    let shared = resolver.clone();
+    let cut = tokio::spawn(async move { shared.resolve("zero.test", Family::V4).await });
     while !cut.is_finished() {
         assert!(resolver.resolve("host.test", Family::V4).await.is_ok());
     }

@@ -108,8 +108,8 @@ async fn the_cache_asks_once_for_a_name_and_each_time_for_a_ttl_of_zero() {
 
 #[tokio::test]
 async fn an_unreachable_server_is_not_reported_as_a_name_that_does_not_exist() {
-    let gone = refusing();
-    let resolver = HickoryResolver::with_servers([gone.local_addr().unwrap()]);
+    let closed = refusing();
+    let resolver = HickoryResolver::with_servers([closed.local_addr().unwrap()]);
     let error =
         resolver.with_try_timeout(Duration::from_millis(300)).resolve("host.test", Family::V4).await.unwrap_err();
     assert!(!error.kind().is_negative(), "{error}");
@@ -189,9 +189,9 @@ async fn after(first: impl Fn(&Query, &mut Message) + Send + 'static) -> (Result
 async fn the_next_server_is_asked_after_one_that_fails_or_refuses() {
     let codes = [ResponseCode::ServFail, ResponseCode::Refused, ResponseCode::NotImp, ResponseCode::FormErr];
     for code in codes {
-        let (answer, asked) = after(move |_, response| response.metadata.response_code = code).await;
+        let (answer, queries) = after(move |_, response| response.metadata.response_code = code).await;
         assert!(answer.is_ok(), "{code}: {answer:?}");
-        assert!(asked <= 2, "{code}: asked {asked} times");
+        assert!(queries <= 2, "{code}: queries {queries} times");
     }
 }
 

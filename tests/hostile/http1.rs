@@ -162,7 +162,7 @@ fn http1_cases() -> Vec<Case> {
             "101-unasked",
             "HTTP/1.1 101 Switching\r\nupgrade: x\r\nconnection: upgrade\r\n\r\nevil",
             Hold,
-            Error(EXCHANGE, "(101), which nobody asked for"),
+            Error(EXCHANGE, "(101), which nobody read_target for"),
         ),
         // Silence and slowness.
         case("nothing-closed", "", Close, Error(EXCHANGE, "closed the connection")),
@@ -186,7 +186,7 @@ fn http1_cases() -> Vec<Case> {
 }
 
 /// Reads a request and returns its target.
-fn asked(socket: &mut TcpStream) -> Option<String> {
+fn read_target(socket: &mut TcpStream) -> Option<String> {
     let mut head = Vec::new();
     let mut byte = [0];
     while !head.ends_with(b"\r\n\r\n") {
@@ -232,7 +232,7 @@ async fn hazard_each_hostile_http1_response_is_handled_and_the_client_goes_on() 
     let count = cases.len();
     let ids: Vec<_> = cases.iter().map(|case| (case.id, case.made)).collect();
     let peer = ScriptedPeer::start(move |_, mut socket| {
-        while let Some(path) = asked(&mut socket) {
+        while let Some(path) = read_target(&mut socket) {
             match cases.iter().find(|case| path == format!("/{}", case.id)) {
                 Some(case) if !play(&mut socket, case) => return,
                 Some(_) => {}

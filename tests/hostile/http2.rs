@@ -267,8 +267,8 @@ fn http2_cases() -> Vec<(String, Vec<Raw>, After, Expected)> {
 /// Sends the frames of a case on the first connection, in answer to its first request.
 async fn misbehave(stream: DuplexStream, says: Vec<Raw>, then: After) -> std::io::Result<()> {
     let mut peer = H2Peer::accept(stream, Some(100)).await?;
-    let asked = peer.request().await?;
-    let own = |stream: u32| if stream == 1 { asked } else { stream };
+    let own_stream = peer.request().await?;
+    let own = |stream: u32| if stream == 1 { own_stream } else { stream };
     for (kind, flags, stream, payload) in &says {
         peer.send(*kind, *flags, own(*stream), payload).await?;
     }

@@ -48,8 +48,8 @@ fn httpstat_without_arguments_shows_a_cold_a_reused_and_an_expired_request() {
     for (request, expected_reused, source) in [(cold, false, "miss"), (reused, true, "null"), (expired, false, "miss")]
     {
         assert_eq!((&request["status"], &request["reused"]), (&200.into(), &expected_reused.into()));
-        let told = request["dns"]["source"].as_str().unwrap_or("null");
-        assert_eq!(told, source, "{request}");
+        let dns_source = request["dns"]["source"].as_str().unwrap_or("null");
+        assert_eq!(dns_source, source, "{request}");
         let phases = ["queue", "dns", "connect", "tls", "send", "wait", "receive"];
         let sum: f64 = phases.iter().map(|phase| request[format!("{phase}_us")].as_f64().unwrap()).sum();
         assert!((sum - request["total_us"].as_f64().unwrap()).abs() < 0.01, "{request}");
@@ -68,15 +68,17 @@ fn httpstat_draws_a_waterfall() {
 
 #[test]
 fn httpstat_exits_with_1_for_a_failed_request_and_2_for_wrong_options() {
-    let (_kept, gone) = refusing();
-    let failed = httpstat(&["--json", "--count", "1", &format!("http://{gone}/")]);
+    let (_kept, closed) = refusing();
+    let failed = httpstat(&["--json", "--count", "1", &format!("http://{closed}/")]);
     assert_eq!(failed.status.code(), Some(1));
     let error = &objects(&failed)[0]["error"];
     assert_eq!((&error["kind"], &error["phase"]), (&"connect".into(), &"connect".into()));
     let invalid = httpstat(&["--json", "--count", "1", "http://user:secret@ho st/"]);
     assert_eq!(invalid.status.code(), Some(1));
-    let told = &objects(&invalid)[0];
-    assert!(told["total_us"].is_null() && told["error"]["kind"] == "request" && !told.to_string().contains("secret"));
+    let output = &objects(&invalid)[0];
+    assert!(
+        output["total_us"].is_null() && output["error"]["kind"] == "request" && !output.to_string().contains("secret")
+    );
     assert_eq!(httpstat(&["--no-such-option"]).status.code(), Some(2));
     assert_eq!(httpstat(&["-H", "no colon", "http://127.0.0.1/"]).status.code(), Some(2));
 }

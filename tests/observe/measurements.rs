@@ -100,7 +100,7 @@ async fn opentelemetry_receives_the_same_measurements() {
     let client = calls(OpenTelemetry::new(&meter)).await;
     OpenTelemetry::watch(&meter, &client);
     provider.force_flush().unwrap();
-    let mut told = BTreeMap::new();
+    let mut measured = BTreeMap::new();
     for resource in exporter.get_finished_metrics().unwrap() {
         for metric in resource.scope_metrics().flat_map(|scope| scope.metrics()) {
             let value = match metric.data() {
@@ -120,10 +120,10 @@ async fn opentelemetry_receives_the_same_measurements() {
                 }
                 other => panic!("{}: {other:?}", metric.name()),
             };
-            told.insert(format!("{} [{}]", metric.name(), metric.unit()), value);
+            measured.insert(format!("{} [{}]", metric.name(), metric.unit()), value);
         }
     }
-    let of = |name: &str| *told.get(name).unwrap_or_else(|| panic!("no {name}: {told:#?}"));
+    let of = |name: &str| *measured.get(name).unwrap_or_else(|| panic!("no {name}: {measured:#?}"));
     assert_eq!(of("http.client.request.duration [s]"), 6.0);
     assert_eq!(of("http.client.request.time_in_queue [s]"), 6.0);
     assert_eq!(of("http.client.active_requests [{request}]"), 0.0);

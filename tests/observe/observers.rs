@@ -182,12 +182,12 @@ async fn an_observer_of_one_call_receives_its_events_and_those_of_its_dial() {
     let events = |recorder: &Recorder| {
         recorder.timeline().iter().map(|line| line.split_once(' ').unwrap().1.to_owned()).collect::<Vec<_>>()
     };
-    let (mut told, mut expected) = (events(&own), events(&all).split_off(before));
-    assert_eq!(told.first().unwrap(), "call 2 CallStart");
-    assert_eq!(told.last().unwrap(), "dial Released");
-    told.sort();
+    let (mut received, mut expected) = (events(&own), events(&all).split_off(before));
+    assert_eq!(received.first().unwrap(), "call 2 CallStart");
+    assert_eq!(received.last().unwrap(), "dial Released");
+    received.sort();
     expected.sort();
-    assert_eq!(told, expected, "the same events, in another order");
+    assert_eq!(received, expected, "the same events, in another order");
     // A warm call has no dial.
     let own = Recorder::default();
     client.get("http://a.test/ok").observer(own.clone()).send().await.unwrap().bytes().await.unwrap();
@@ -211,9 +211,9 @@ async fn a_panic_in_one_observer_does_not_keep_events_from_the_others() {
     let (recorder, net, ended) = (Recorder::default(), NetByPath::default(), Arc::new(Checks::default()));
     let client = builder(&net).observer(Panics).observer(recorder.clone()).observer(ended.clone()).build().unwrap();
     let request = client.get("http://a.test/ok").observer(Panics);
-    let told = async { request.send().await?.bytes().await }.await;
+    let answer = async { request.send().await?.bytes().await }.await;
     std::panic::set_hook(hook);
-    assert_eq!(told.unwrap(), "hello");
+    assert_eq!(answer.unwrap(), "hello");
     assert_eq!(recorder.count(|event| matches!(event, Event::BodyEnd { bytes: 5, .. })), 1);
     assert_eq!(ended.ended.load(Ordering::SeqCst), 1);
 }
@@ -362,13 +362,13 @@ async fn the_phases_add_up_exactly_in_10_000_random_calls() {
     let client = builder(&net).observer(checks.clone()).pool(pool).build().unwrap();
     let random = Mutex::new(fastrand::Rng::with_seed(6));
     let one = || async {
-        let (host, path, patience, pause, limit) = {
+        let (host, path, dropped_after, pause, limit) = {
             let mut random = random.lock().unwrap();
             let host = *random.choice(&["a", "a", "a", "b", "b", "c", "d", "e", "f", "g"]).unwrap();
             let paths = ["ok", "ok", "slow", "slow", "to/0", "to/3", "away", "early", "stale", "die", "never"];
             let path = *random.choice(&paths).unwrap();
-            let patience = if random.u8(..4) == 0 { random.u64(..150) } else { 60_000 };
-            (host, path, patience, random.u64(..40), random.u64(1..2_000))
+            let dropped_after = if random.u8(..4) == 0 { random.u64(..150) } else { 60_000 };
+            (host, path, dropped_after, random.u64(..40), random.u64(1..2_000))
         };
         tokio::time::sleep(Duration::from_millis(pause)).await;
         let limit = Duration::from_millis(limit);
@@ -379,7 +379,7 @@ async fn the_phases_add_up_exactly_in_10_000_random_calls() {
             response.bytes().await?;
             Ok::<_, speeddial::Error>(handle.timings())
         };
-        match tokio::time::timeout(Duration::from_millis(patience), call).await {
+        match tokio::time::timeout(Duration::from_millis(dropped_after), call).await {
             Ok(Ok(timings)) => assert_sum(&timings),
             Ok(Err(error)) => assert_sum(error.timings().unwrap()),
             Err(_) => {}

@@ -205,9 +205,9 @@ async fn a_dropped_call_ends_in_the_trace_and_leaks_nothing() {
     let net = FakeNet::new([(v4(1), Host::Serves { connect: 20, think: 50, body: 10 })]);
     let dns = FakeDns::v4(30, v4(1), 60);
     let client = Client::builder().resolver(dns).transport(net.clone()).observer(recorder.clone()).build().unwrap();
-    for patience in (0..170).step_by(5) {
+    for dropped_after in (0..170).step_by(5) {
         let call = async { client.get(URL).send().await?.bytes().await };
-        let _ = tokio::time::timeout(Duration::from_millis(patience), call).await;
+        let _ = tokio::time::timeout(Duration::from_millis(dropped_after), call).await;
     }
     let ended = |event: &speeddial::trace::Event| {
         use speeddial::trace::Event::{BodyEnd, CallFailed};

@@ -73,7 +73,7 @@ async fn connections_follow_a_moved_name_as_configured() {
             None => assert_eq!(moved, None),
         }
         assert_eq!(client.pool_stats().closed_by(CloseCause::Dns), u64::from(moved.is_some()));
-        let told = recorder.count(|event| matches!(event, Event::Closed { cause: CloseCause::Dns, .. }));
-        assert_eq!(told, usize::from(moved.is_some()), "{follow:?}");
+        let events = recorder.count(|event| matches!(event, Event::Closed { cause: CloseCause::Dns, .. }));
+        assert_eq!(events, usize::from(moved.is_some()), "{follow:?}");
     }
 }

@@ -64,25 +64,25 @@ async fn hazard_a_request_that_waits_too_long_or_finds_the_queue_full_names_the_
         client.get(URL).send().await.unwrap_err()
     };
     let (second, third) = tokio::join!(second, third);
-    let told = "wait for a connection to api.test:80: none became free within 500ms: \
+    let message = "wait for a connection to api.test:80: none became free within 500ms: \
                 the host has all the connections it may have (500 ms = queue 500 ms, failed (pool))";
-    assert_eq!((second.kind(), second.is_timeout(), second.to_string().as_str()), (ErrorKind::Pool, true, told));
-    let told = "wait for a connection to api.test:80: the host has all the connections it may have, \
+    assert_eq!((second.kind(), second.is_timeout(), second.to_string().as_str()), (ErrorKind::Pool, true, message));
+    let message = "wait for a connection to api.test:80: the host has all the connections it may have, \
                 and enough requests wait already";
-    assert_eq!((third.kind(), third.is_timeout(), third.to_string().as_str()), (ErrorKind::Pool, false, told));
+    assert_eq!((third.kind(), third.is_timeout(), third.to_string().as_str()), (ErrorKind::Pool, false, message));
     first.abort();
 }
 
 #[tokio::test(start_paused = true)]
 async fn hazard_cancelling_half_of_the_requests_does_not_disturb_the_rest() {
-    for (limit, patience, at_once) in [(8, 3, 4_000), (4, 0, 2_000)] {
+    for (limit, cancel_after, at_once) in [(8, 3, 4_000), (4, 0, 2_000)] {
         let net = ScriptedNet::new(|_, stream| serve(stream, 2));
         let client = client(&net, PoolConfig::new().max_connections_per_host(limit), &Recorder::default());
         let call = |number: usize| {
             let client = client.clone();
             async move {
                 match number % 2 {
-                    0 => drop(timeout(ms(patience), get(&client, URL)).await),
+                    0 => drop(timeout(ms(cancel_after), get(&client, URL)).await),
                     _ => assert_eq!(get(&client, URL).await.unwrap(), "ok"),
                 }
             }
@@ -106,21 +106,21 @@ async fn hazard_waiting_requests_that_cancel_or_time_out_do_not_disturb_the_orde
     let call = |number: u64| {
         let client = &client;
         async move {
-            let patience = if number.is_multiple_of(4) { number % 700 } else { 100_000 };
-            (timeout(ms(patience), get(client, URL)).await, start.elapsed())
+            let cancel_after = if number.is_multiple_of(4) { number % 700 } else { 100_000 };
+            (timeout(ms(cancel_after), get(client, URL)).await, start.elapsed())
         }
     };
     let ended = join_all((0..10_000).map(call)).await;
-    let (mut served, mut late, mut gone) = (Vec::new(), Vec::new(), 0);
+    let (mut served, mut late, mut cancelled) = (Vec::new(), Vec::new(), 0);
     for (answer, at) in ended {
         match answer {
             Ok(Ok(_)) => served.push(at),
             Ok(Err(error)) => late.push((error.to_string(), at)),
-            Err(_) => gone += 1,
+            Err(_) => cancelled += 1,
         }
     }
     assert!(served.is_sorted() && served.len() > 7_000, "{} served", served.len());
-    assert!(gone > 1_000, "{gone} were cancelled");
+    assert!(cancelled > 1_000, "{cancelled} were cancelled");
     assert!(
         late.iter().all(|(error, at)| *at == ms(800) && error.contains("none became free within 800ms")),
         "{late:?}"

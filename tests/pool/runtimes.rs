@@ -38,14 +38,14 @@ fn hazard_requests_on_many_short_runtimes_all_succeed() {
 #[test]
 fn hazard_a_request_is_resent_when_the_runtime_of_its_connection_ends() {
     for http2 in [false, true] {
-        let (told, arrived) = std::sync::mpsc::channel();
+        let (arrival, arrived) = std::sync::mpsc::channel();
         let held = Arc::new(AtomicUsize::new(0));
         let server = HttpServer::start_as(http2, move |request| {
             let is_first = request.uri().path() == "/held" && held.fetch_add(1, Ordering::SeqCst) == 0;
-            let told = told.clone();
+            let arrival = arrival.clone();
             async move {
                 if is_first {
-                    told.send(()).unwrap();
+                    arrival.send(()).unwrap();
                     std::future::pending::<()>().await;
                 }
                 hyper::Response::new(full("ok"))

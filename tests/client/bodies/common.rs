@@ -13,14 +13,14 @@ pub(super) fn body_mirror(http2: bool) -> HttpServer {
         let (head, body) = request.into_parts();
         let named = |name: &str| head.headers.get(name).map_or("-", |value| value.to_str().unwrap()).to_owned();
         let framing = format!("{:?} {} {}", head.version, named("content-length"), named("transfer-encoding"));
-        let said = match body.collect().await {
+        let description = match body.collect().await {
             Ok(all) => {
                 let trailers = all.trailers().map(|trailers| format!("{trailers:?}")).unwrap_or_default();
                 format!("{framing} {} {trailers}", String::from_utf8(all.to_bytes().to_vec()).unwrap())
             }
             Err(error) => format!("{framing} failed: {error}"),
         };
-        hyper::Response::new(full(said))
+        hyper::Response::new(full(description))
     })
     .unwrap()
 }

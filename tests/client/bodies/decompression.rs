@@ -38,8 +38,10 @@ async fn compressed_bodies_are_requested_and_decompressed() {
         let server = HttpServer::start_as(http2, move |request: hyper::Request<hyper::body::Incoming>| {
             let (coding, body) = bodies[request.uri().path()].clone();
             async move {
-                let asked = request.headers().get("accept-encoding").cloned().unwrap_or(HeaderValue::from_static("-"));
-                let response = hyper::Response::builder().header("content-encoding", coding).header("x-asked", asked);
+                let accepted =
+                    request.headers().get("accept-encoding").cloned().unwrap_or(HeaderValue::from_static("-"));
+                let response =
+                    hyper::Response::builder().header("content-encoding", coding).header("x-asked", accepted);
                 let body = if request.method() == "HEAD" { Vec::new() } else { body };
                 response.body(full(body)).unwrap()
             }

@@ -21,17 +21,17 @@ async fn streams_are_sent_with_their_length_or_in_chunks() {
     for (http2, client) in clients() {
         let server = body_mirror(http2);
         let url = format!("http://{}/", server.address());
-        let said = async |body: Body| client.post(&url).body(body).send().await.unwrap().text().await.unwrap();
+        let answer = async |body: Body| client.post(&url).body(body).send().await.unwrap().text().await.unwrap();
         let version = if http2 { "HTTP/2.0" } else { "HTTP/1.1" };
         let chunked = if http2 { "-" } else { "chunked" };
-        assert_eq!(said(Body::from("hello")).await, format!("{version} 5 - hello "));
-        assert_eq!(said(Body::wrap_stream(pieces(&["hel", "lo"]))).await, format!("{version} - {chunked} hello "));
-        assert_eq!(said(Body::sized(5, pieces(&["hel", "lo"]))).await, format!("{version} 5 - hello "));
-        assert_eq!(said(Body::wrap_stream(pieces(&[]))).await, format!("{version} - {chunked}  "));
+        assert_eq!(answer(Body::from("hello")).await, format!("{version} 5 - hello "));
+        assert_eq!(answer(Body::wrap_stream(pieces(&["hel", "lo"]))).await, format!("{version} - {chunked} hello "));
+        assert_eq!(answer(Body::sized(5, pieces(&["hel", "lo"]))).await, format!("{version} 5 - hello "));
+        assert_eq!(answer(Body::wrap_stream(pieces(&[]))).await, format!("{version} - {chunked}  "));
         assert_eq!(server.connections(), 1);
         let long = "x".repeat(3 << 20);
         let many = stream::iter((0..48).map(|_| Ok::<_, std::io::Error>(Bytes::from("x".repeat(1 << 16)))));
-        assert_eq!(said(Body::wrap_stream(many)).await, format!("{version} - {chunked} {long} "));
+        assert_eq!(answer(Body::wrap_stream(many)).await, format!("{version} - {chunked} {long} "));
     }
 }
 
@@ -193,9 +193,9 @@ async fn expect_continue_is_ignored_over_http2() {
     assert_eq!(response.send().await.unwrap().text().await.unwrap(), "");
     let plain = Client::builder().no_proxy().build().unwrap();
     let over_http1 = body_mirror(false);
-    let said =
+    let answer =
         plain.put(format!("http://{}/", over_http1.address())).body(Body::sized(5, endless)).send().await.unwrap();
-    assert_eq!(said.text().await.unwrap(), "HTTP/1.1 5 - hello ");
+    assert_eq!(answer.text().await.unwrap(), "HTTP/1.1 5 - hello ");
     assert_eq!(server.connections(), 1);
 }
 

@@ -55,10 +55,10 @@ async fn a_body_timeout_does_not_cost_the_connection() {
 async fn hazard_a_call_that_times_out_beside_a_long_stream_leaves_its_host_reachable() {
     let net = ScriptedNet::new(|number, stream| async move {
         let Ok(mut peer) = H2Peer::accept(stream, Some(100)).await else { return };
-        let mut asked = 0;
+        let mut requests = 0;
         while let Ok(stream) = peer.request().await {
-            asked += 1;
-            let _ = match asked {
+            requests += 1;
+            let _ = match requests {
                 // A response that stays open, and a request without a response.
                 1 if number == 0 => peer.head(stream).await,
                 2 if number == 0 => Ok(()),

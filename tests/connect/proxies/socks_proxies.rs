@@ -66,8 +66,8 @@ async fn hazard_a_socks_proxy_that_answers_garbage_is_a_connect_error() {
 /// asked for.
 async fn socks_proxy(at: Ipv4Addr, refused: &'static [IpAddr]) -> (SocketAddr, Arc<Mutex<Vec<String>>>) {
     let listener = TcpListener::bind((at, 0)).await.unwrap();
-    let (address, asked) = (listener.local_addr().unwrap(), Arc::<Mutex<Vec<_>>>::default());
-    let note = asked.clone();
+    let (address, hosts) = (listener.local_addr().unwrap(), Arc::<Mutex<Vec<_>>>::default());
+    let note = hosts.clone();
     tokio::spawn(async move {
         while let Ok((mut socket, _)) = listener.accept().await {
             let note = note.clone();
@@ -97,13 +97,13 @@ async fn socks_proxy(at: Ipv4Addr, refused: &'static [IpAddr]) -> (SocketAddr, A
             });
         }
     });
-    (address, asked)
+    (address, hosts)
 }
 
 #[tokio::test]
 async fn a_socks_proxy_is_asked_for_each_address_of_the_origin() {
     const REFUSED: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
-    let (server, (proxy, asked)) = (ok_server(), socks_proxy(Ipv4Addr::LOCALHOST, &[REFUSED]).await);
+    let (server, (proxy, hosts)) = (ok_server(), socks_proxy(Ipv4Addr::LOCALHOST, &[REFUSED]).await);
     let v6: IpAddr = "2001:db8::1".parse().unwrap();
     let names = FixedResolver::new().with("api.test", [v6, REFUSED]);
     let client = Client::builder().resolver(names).proxy(Proxy::all(&format!("socks5://{proxy}")).unwrap());
@@ -114,7 +114,7 @@ async fn a_socks_proxy_is_asked_for_each_address_of_the_origin() {
         assert_eq!(response.unwrap().text().await.unwrap(), "ok");
     }
     assert_eq!(client.pool_stats().opened, 1);
-    assert_eq!(*asked.lock().unwrap(), [REFUSED.to_string(), v6.to_string()], "IPv4 first, then IPv6");
+    assert_eq!(*hosts.lock().unwrap(), [REFUSED.to_string(), v6.to_string()], "IPv4 first, then IPv6");
 }
 
 /// A resolver that never answers for IPv6.

@@ -45,8 +45,8 @@ async fn hazard_each_invalid_certificate_is_refused_with_its_reason() {
         ("an address it is not for", "127.0.0.1", server(&authority, params(&["api.test"])), "not valid for name"),
     ];
     for (case, host, config, words) in cases {
-        let said = refused(trusting(&authority), host, config).await;
-        assert!(said.contains("certificate") && said.contains(words), "{case}: {said}");
+        let reason = refused(trusting(&authority), host, config).await;
+        assert!(reason.contains("certificate") && reason.contains(words), "{case}: {reason}");
     }
 }
 
@@ -78,8 +78,8 @@ async fn a_server_can_be_pinned_by_its_public_key() {
     let server = TlsServer::start(config.clone()).await;
     let pinned = trusting(&authority).pin_spki_sha256([7; 32]).pin_spki_sha256(pin);
     assert!(get(&builder(pinned).build().unwrap(), "api.test", server.address()).await.is_ok());
-    let said = refused(trusting(&authority).pin_spki_sha256([7; 32]), "api.test", config).await;
-    assert_eq!(said, "the certificate is refused: its public key is none of those pinned");
+    let reason = refused(trusting(&authority).pin_spki_sha256([7; 32]), "api.test", config).await;
+    assert_eq!(reason, "the certificate is refused: its public key is none of those pinned");
 }
 
 /// Returns the SHA-256 hash by the TLS provider's own implementation.
@@ -120,8 +120,8 @@ async fn an_invalid_certificate_is_accepted_only_on_request_and_the_trace_shows_
 #[tokio::test]
 async fn compiled_in_roots_do_not_trust_the_tests_authority_until_it_is_added() {
     let authority = Authority::new();
-    let said = refused(TlsConfig::new().webpki_roots(), "api.test", authority.server(&["api.test"], ALPN)).await;
-    assert!(said.contains("authority that is not trusted"), "{said}");
+    let reason = refused(TlsConfig::new().webpki_roots(), "api.test", authority.server(&["api.test"], ALPN)).await;
+    assert!(reason.contains("authority that is not trusted"), "{reason}");
     let server = TlsServer::start(authority.server(&["api.test"], ALPN)).await;
     let tls = TlsConfig::new().webpki_roots().add_root_der(authority.certificate().to_vec());
     assert!(get(&builder(tls).build().unwrap(), "api.test", server.address()).await.is_ok());
@@ -150,8 +150,8 @@ async fn hazard_connections_are_shared_only_for_one_host_and_one_client() {
 #[tokio::test]
 async fn hazard_a_missing_protocol_or_intermediate_is_refused_with_its_reason() {
     let authority = Authority::new();
-    let said = refused(trusting(&authority), "api.test", authority.server(&["api.test"], &["spdy/3"])).await;
-    assert_eq!(said, "no protocol (ALPN) in common");
+    let reason = refused(trusting(&authority), "api.test", authority.server(&["api.test"], &["spdy/3"])).await;
+    assert_eq!(reason, "no protocol (ALPN) in common");
 
     let intermediate = authority.intermediate();
     let (certificate, key) = intermediate.sign(params(&["api.test"]));
@@ -160,8 +160,8 @@ async fn hazard_a_missing_protocol_or_intermediate_is_refused_with_its_reason() 
     let client = builder(trusting(&authority)).build().unwrap();
     let (_, timings) = get(&client, "api.test", server.address()).await.unwrap();
     assert_eq!(timings.tls_facts().unwrap().peer_certificates.len(), 2);
-    let said = refused(trusting(&authority), "api.test", config_with(vec![certificate], key)).await;
-    assert!(said.contains("authority that is not trusted"), "{said}");
+    let reason = refused(trusting(&authority), "api.test", config_with(vec![certificate], key)).await;
+    assert!(reason.contains("authority that is not trusted"), "{reason}");
 }
 
 /// The variable that tells the test below that it runs in its own process. Its value is the file of the roots.
@@ -181,8 +181,9 @@ async fn roots_that_could_not_be_loaded_are_loaded_for_a_later_handshake() {
         child.args([&*test, "--exact"]).env(LATE_ROOTS, &file).env("SSL_CERT_FILE", &file).env_remove("SSL_CERT_DIR");
         let output = child.output().await.unwrap();
         std::fs::remove_dir_all(folder).unwrap();
-        let said = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success() && said.contains("1 passed"), "{said}");
+        let output_text =
+            String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success() && output_text.contains("1 passed"), "{output_text}");
         return;
     };
     let authority = Authority::new();

@@ -96,23 +96,26 @@ fn a_key_and_a_chain_that_do_not_match_are_refused_with_the_reason() {
     let leaf = intermediate.sign_pem(params(&["client.test"]), &own_key);
     let (middle, top) = (intermediate.pem(), root.pem());
     let [leaf, middle, top] = [leaf.as_str(), middle.as_str(), top.as_str()];
-    let said = |chain: &[&str], key: &str| {
+    let identity_error = |chain: &[&str], key: &str| {
         let made = TlsConfig::new().identity_pem(chain.concat().as_bytes(), key.as_bytes());
         made.map(drop).map_err(|error| error.to_string())
     };
     for chain in [&[leaf][..], &[leaf, middle], &[leaf, middle, top], &[leaf, top]] {
-        assert_eq!(said(chain, &key), Ok(()));
+        assert_eq!(identity_error(chain, &key), Ok(()));
     }
     let order = |what: &str| Err(format!("the certificates are in the wrong order: {what}"));
     let own = "that of the private key is number 2, and has to be the first";
-    assert_eq!(said(&[middle, leaf], &key), order(own));
-    assert_eq!(said(&[leaf, top, middle], &key), order("number 1 is issued by number 3, which has to follow it"));
+    assert_eq!(identity_error(&[middle, leaf], &key), order(own));
+    assert_eq!(
+        identity_error(&[leaf, top, middle], &key),
+        order("number 1 is issued by number 3, which has to follow it")
+    );
     let other = KeyPair::generate().unwrap().serialize_pem();
-    assert_eq!(said(&[leaf], &other), Err("the private key does not match the certificate".to_owned()));
+    assert_eq!(identity_error(&[leaf], &other), Err("the private key does not match the certificate".to_owned()));
     let encrypted = "-----BEGIN ENCRYPTED PRIVATE KEY-----\nMIIB\n-----END ENCRYPTED PRIVATE KEY-----\n";
     let older = "-----BEGIN RSA PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\nDEK-Info: AES-128-CBC,00\n\nMIIB\n\
                  -----END RSA PRIVATE KEY-----\n";
     for key in [encrypted, older] {
-        assert!(said(&[leaf], key).is_err_and(|said| said.starts_with("the private key is encrypted")));
+        assert!(identity_error(&[leaf], key).is_err_and(|message| message.starts_with("the private key is encrypted")));
     }
 }

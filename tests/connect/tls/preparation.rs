@@ -53,17 +53,21 @@ fn building_a_client_prepares_tls_in_the_background() {
 
 #[test]
 fn tls_is_not_prepared_for_a_dropped_client_or_when_preparation_is_off() {
-    let [(first, first_uses, first_gate), (gone, gone_uses, _), (late, late_uses, _), (last, last_uses, _)] =
-        [(); 4].map(|()| gated_config());
+    let [
+        (first, first_uses, first_gate),
+        (dropped, dropped_uses, _),
+        (unprepared, unprepared_uses, _),
+        (last, last_uses, _),
+    ] = [(); 4].map(|()| gated_config());
     let first = builder(first).build().unwrap();
     first_uses.recv_timeout(PREPARATION_TIMEOUT).expect("TLS is prepared without a request");
     // Clients are prepared one after the other, and the gate of the first one is closed.
-    drop(builder(gone).build().unwrap());
-    let late = builder(late.prepare_in_background(false)).build().unwrap();
+    drop(builder(dropped).build().unwrap());
+    let unprepared = builder(unprepared.prepare_in_background(false)).build().unwrap();
     let last = builder(last).build().unwrap();
     assert!(last_uses.try_recv().is_err(), "the last client is prepared after the first one");
     drop(first_gate);
     last_uses.recv_timeout(PREPARATION_TIMEOUT).expect("the last client is prepared after the first one");
-    assert!(gone_uses.try_recv().is_err() && late_uses.try_recv().is_err());
-    drop((first, late, last));
+    assert!(dropped_uses.try_recv().is_err() && unprepared_uses.try_recv().is_err());
+    drop((first, unprepared, last));
 }

@@ -26,7 +26,7 @@ pub(super) fn kind_of(outcome: &Outcome) -> ResolveErrorKind {
 }
 
 pub(super) fn correct_server() -> ScriptedDns {
-    ScriptedDns::start(|asked| packet(&asked.good(1, 60)), no_tcp)
+    ScriptedDns::start(|query| packet(&query.good(1, 60)), no_tcp)
 }
 
 /// Starts a server without TCP.

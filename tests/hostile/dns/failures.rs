@@ -17,7 +17,7 @@ use support::scripted_dns::{ReceivedQuery, ScriptedDns, bytes, framed, no_tcp, p
 async fn hazard_error_codes_lead_to_the_next_server_or_to_an_error_within_the_budget() {
     let codes = [1, 2, 4, 5, 6, 9, 11, 23];
     for code in codes {
-        let failing = move || by_udp(move |asked| packet(&asked.code(ResponseCode::from(0, code))));
+        let failing = move || by_udp(move |query| packet(&query.code(ResponseCode::from(0, code))));
         let (first, second) = (failing(), correct_server());
         assert_eq!(answer_of(&resolver(&[&first, &second]).resolve("a.test", Family::V4).await).0, [1], "code {code}");
 
@@ -35,9 +35,9 @@ async fn hazard_error_codes_lead_to_the_next_server_or_to_an_error_within_the_bu
 
 #[tokio::test]
 async fn hazard_a_server_without_edns_does_not_make_a_name_negative() {
-    let server = by_udp(|asked| match asked.has_edns {
-        true => packet(&asked.code(ResponseCode::FormErr)),
-        false => packet(&asked.good(1, 60)),
+    let server = by_udp(|query| match query.has_edns {
+        true => packet(&query.code(ResponseCode::FormErr)),
+        false => packet(&query.good(1, 60)),
     });
     let (alone, second) = (resolver(&[&server]).resolve("a.test", Family::V4).await, correct_server());
     assert!(alone.is_ok() || !kind_of(&alone).is_negative(), "{alone:?}");
@@ -50,7 +50,7 @@ async fn hazard_a_server_without_edns_does_not_make_a_name_negative() {
 #[tokio::test]
 async fn hazard_unanswered_queries_are_repeated() {
     for silent in [1, 2] {
-        let server = by_udp(move |asked| if asked.before < silent { vec![] } else { packet(&asked.good(1, 60)) });
+        let server = by_udp(move |query| if query.before < silent { vec![] } else { packet(&query.good(1, 60)) });
         let resolver = HickoryResolver::with_servers([server.address()]);
         assert_eq!(answer_of(&resolver.resolve("a.test", Family::V4).await).0, [1], "{silent} unanswered");
     }
@@ -58,7 +58,7 @@ async fn hazard_unanswered_queries_are_repeated() {
 
 #[tokio::test]
 async fn hazard_a_family_without_an_answer_does_not_affect_the_other() {
-    let server = by_udp(|asked| if asked.is_v6() { vec![] } else { packet(&asked.good(1, 60)) });
+    let server = by_udp(|query| if query.is_v6() { vec![] } else { packet(&query.good(1, 60)) });
     let cache = CachedResolver::new(resolver(&[&server]));
     let (v4, v6) = tokio::join!(cache.lookup("a.test", Family::V4), cache.lookup("a.test", Family::V6));
     assert_eq!(answer_of(&v4).0, [1]);
@@ -83,7 +83,7 @@ async fn hazard_silent_servers_are_skipped_within_the_budget() {
 #[tokio::test]
 async fn hazard_a_failed_family_is_remembered_beside_the_good_one() {
     let server =
-        by_udp(|asked| packet(&if asked.is_v6() { asked.code(ResponseCode::ServFail) } else { asked.good(1, 60) }));
+        by_udp(|query| packet(&if query.is_v6() { query.code(ResponseCode::ServFail) } else { query.good(1, 60) }));
     let cache = CachedResolver::new(resolver(&[&server]));
     for _ in 0..3 {
         assert_eq!(answer_of(&cache.lookup("a.test", Family::V4).await).0, [1]);
@@ -96,14 +96,14 @@ async fn hazard_a_failed_family_is_remembered_beside_the_good_one() {
 
 #[tokio::test]
 async fn hazard_a_truncated_answer_is_fetched_over_tcp_or_fails_clearly() {
-    let truncated = |asked: &ReceivedQuery| {
-        let mut response = asked.good(66, 60);
+    let truncated = |query: &ReceivedQuery| {
+        let mut response = query.good(66, 60);
         response.metadata.truncation = true;
         packet(&response)
     };
-    let by_tcp = |asked: &ReceivedQuery, stream: &mut TcpStream| {
-        let whole = bytes(&asked.good(1, 60));
-        match asked.label().as_str() {
+    let by_tcp = |query: &ReceivedQuery, stream: &mut TcpStream| {
+        let whole = bytes(&query.good(1, 60));
+        match query.label().as_str() {
             "works" => send(stream, &whole),
             "hangs" => stream.read(&mut [0]).map(drop),
             "halves" => {
@@ -113,11 +113,11 @@ async fn hazard_a_truncated_answer_is_fetched_over_tcp_or_fails_clearly() {
             "bytes" => framed(&whole).iter().try_for_each(|byte| stream.write_all(&[*byte])),
             "garbage" => send(stream, &[0xc0; 40]),
             "again" => {
-                let mut again = asked.good(66, 60);
+                let mut again = query.good(66, 60);
                 again.metadata.truncation = true;
                 send(stream, &bytes(&again))
             }
-            _ => no_tcp(asked, stream),
+            _ => no_tcp(query, stream),
         }
     };
     let server = ScriptedDns::start(truncated, by_tcp);
@@ -134,7 +134,7 @@ async fn hazard_a_truncated_answer_is_fetched_over_tcp_or_fails_clearly() {
 
 #[tokio::test]
 async fn unanswered_names_do_not_delay_other_names() {
-    let server = by_udp(|asked| if asked.label().starts_with("dead") { vec![] } else { packet(&asked.good(1, 60)) });
+    let server = by_udp(|query| if query.label().starts_with("dead") { vec![] } else { packet(&query.good(1, 60)) });
     let cache = CachedResolver::new(HickoryResolver::with_servers([server.address()]).with_max_in_flight(8));
     let dead: Vec<_> = (0..40)
         .map(|number| {
@@ -161,7 +161,7 @@ async fn a_short_total_timeout_still_finds_the_server_that_answers() {
     for _ in 0..3 {
         outcomes.push(resolver.resolve("a.test", Family::V4).await.is_ok());
     }
-    assert_eq!(outcomes, [false, true, true], "the silent server is not asked first again");
+    assert_eq!(outcomes, [false, true, true], "the silent server is not query first again");
 }
 
 #[test]

@@ -13,8 +13,8 @@ use support::scripted_dns::{Packets, ReceivedQuery, ScriptedDns, SentFrom, bytes
 // follows is used.
 
 /// Returns one packet of each kind of forgery. Their address is 127.0.0.66.
-fn forgeries(asked: &ReceivedQuery, round: u16) -> Packets {
-    let lie = || asked.good(66, 60);
+fn forgeries(query: &ReceivedQuery, round: u16) -> Packets {
+    let lie = || query.good(66, 60);
     let with_id = |id: u16| {
         let mut message = lie();
         message.metadata.id = id;
@@ -32,9 +32,9 @@ fn forgeries(asked: &ReceivedQuery, round: u16) -> Packets {
     short_of_id.truncate(1);
     let here = |packet: Vec<u8>| (packet, SentFrom::ServerPort);
     vec![
-        here(with_id(asked.id.wrapping_add(1 + round))),
-        here(with_id(asked.id.swap_bytes().wrapping_add(u16::from(asked.id.swap_bytes() == asked.id)))),
-        here(with_id(!asked.id)),
+        here(with_id(query.id.wrapping_add(1 + round))),
+        here(with_id(query.id.swap_bytes().wrapping_add(u16::from(query.id.swap_bytes() == query.id)))),
+        here(with_id(!query.id)),
         here(with_question(another("evil.test.", RecordType::A))),
         here(with_question(another("a.test.", RecordType::TXT))),
         here(with_question(another("test.", RecordType::A))),
@@ -49,9 +49,9 @@ fn forgeries(asked: &ReceivedQuery, round: u16) -> Packets {
 #[tokio::test]
 async fn hazard_forgeries_of_each_kind_are_ignored() {
     for which in 0..11 {
-        let server = by_udp(move |asked| {
-            let mut packets = vec![forgeries(asked, 0).swap_remove(which)];
-            packets.extend(packet(&asked.good(1, 60)));
+        let server = by_udp(move |query| {
+            let mut packets = vec![forgeries(query, 0).swap_remove(which)];
+            packets.extend(packet(&query.good(1, 60)));
             packets
         });
         let outcome = HickoryResolver::with_servers([server.address()]).resolve("a.test", Family::V4).await;
@@ -62,10 +62,10 @@ async fn hazard_forgeries_of_each_kind_are_ignored() {
 
 #[tokio::test]
 async fn hazard_a_flood_of_10_000_forgeries_is_ignored() {
-    let server = by_udp(|asked| {
+    let server = by_udp(|query| {
         // 100 forgeries in each of 100 lookups. More at once would overflow the socket's buffer and drop the right answer as well.
-        let mut packets: Packets = (0..10).flat_map(|round| forgeries(asked, round)).take(100).collect();
-        packets.extend(packet(&asked.good(1, 60)));
+        let mut packets: Packets = (0..10).flat_map(|round| forgeries(query, round)).take(100).collect();
+        packets.extend(packet(&query.good(1, 60)));
         packets
     });
     let resolver = HickoryResolver::with_servers([server.address()]);
@@ -77,12 +77,12 @@ async fn hazard_a_flood_of_10_000_forgeries_is_ignored() {
 #[tokio::test]
 async fn hazard_a_packet_that_is_no_response_is_not_an_answer() {
     let server = ScriptedDns::start(
-        |asked| {
-            let mut query = asked.good(66, 60);
-            query.metadata.message_type = MessageType::Query;
-            [packet(&query), packet(&asked.good(1, 60))].concat()
+        |query| {
+            let mut no_response = query.good(66, 60);
+            no_response.metadata.message_type = MessageType::Query;
+            [packet(&no_response), packet(&query.good(1, 60))].concat()
         },
-        |asked, stream| send(stream, &bytes(&asked.good(1, 60))),
+        |query, stream| send(stream, &bytes(&query.good(1, 60))),
     );
     let outcome = resolver(&[&server]).resolve("a.test", Family::V4).await;
     assert_eq!(answer_of(&outcome).0, [1]);
@@ -90,10 +90,10 @@ async fn hazard_a_packet_that_is_no_response_is_not_an_answer() {
 
 #[tokio::test]
 async fn hazard_an_answer_in_another_letter_case_is_for_the_same_name() {
-    let server = by_udp(|asked| {
-        let mut response = asked.response();
-        response.queries = vec![Query::query(name("A.TEST."), asked.question.query_type())];
-        asked.add(&mut response, &name("A.tEsT."), 1, 60);
+    let server = by_udp(|query| {
+        let mut response = query.response();
+        response.queries = vec![Query::query(name("A.TEST."), query.question.query_type())];
+        query.add(&mut response, &name("A.tEsT."), 1, 60);
         packet(&response)
     });
     assert_eq!(answer_of(&resolver(&[&server]).resolve("a.test", Family::V4).await).0, [1]);
@@ -103,17 +103,17 @@ async fn hazard_an_answer_in_another_letter_case_is_for_the_same_name() {
 
 #[tokio::test]
 async fn hazard_records_for_other_names_are_never_used_or_cached() {
-    let server = by_udp(|asked| match asked.label().as_str() {
-        "victim" => packet(&asked.good(1, 60)),
+    let server = by_udp(|query| match query.label().as_str() {
+        "victim" => packet(&query.good(1, 60)),
         _ => {
-            let mut response = asked.response();
+            let mut response = query.response();
             let lie = |owner: &str| {
-                let mut message = asked.response();
-                asked.add(&mut message, &name(owner), 66, 3_600);
+                let mut message = query.response();
+                query.add(&mut message, &name(owner), 66, 3_600);
                 message.answers.remove(0)
             };
             response.add_answer(lie("victim.test."));
-            asked.add(&mut response, asked.question.name(), 1, 60);
+            query.add(&mut response, query.question.name(), 1, 60);
             response.add_authority(lie("victim.test."));
             response.add_additional(lie("victim.test."));
             response.add_additional(lie("a.test."));
@@ -129,9 +129,9 @@ async fn hazard_records_for_other_names_are_never_used_or_cached() {
 // Compression loops, cut records, wrong lengths and garbage: only that lookup fails.
 
 /// Returns a malformed message, chosen by the label. Only its header and its question are right.
-fn broken(asked: &ReceivedQuery) -> Vec<u8> {
-    let whole = bytes(&asked.good(66, 60));
-    let question = bytes(&asked.response()).len();
+fn broken(query: &ReceivedQuery) -> Vec<u8> {
+    let whole = bytes(&query.good(66, 60));
+    let question = bytes(&query.response()).len();
     let mut header = whole[..question].to_vec();
     header[7] = 1;
     let record = |name: &[u8], length: u16, data: &[u8]| {
@@ -139,7 +139,7 @@ fn broken(asked: &ReceivedQuery) -> Vec<u8> {
         [&header[..], name, &fixed, &length.to_be_bytes(), data].concat()
     };
     let at = (question as u16 | 0xc000).to_be_bytes();
-    match asked.label().as_str() {
+    match query.label().as_str() {
         "itself" => record(&at, 4, &[127, 0, 0, 66]),
         "forward" => record(&[0xc0, 0xff], 4, &[127, 0, 0, 66]),
         "cut" => whole[..whole.len() - 2].to_vec(),
@@ -161,11 +161,11 @@ fn broken(asked: &ReceivedQuery) -> Vec<u8> {
 async fn hazard_malformed_messages_fail_only_their_own_lookup() {
     let labels = ["itself", "forward", "cut", "header", "half", "long", "short", "label", "counts", "garbage"];
     let server = ScriptedDns::start(
-        |asked| match asked.label().as_str() {
-            "good" => packet(&asked.good(1, 60)),
-            _ => vec![(broken(asked), SentFrom::ServerPort)],
+        |query| match query.label().as_str() {
+            "good" => packet(&query.good(1, 60)),
+            _ => vec![(broken(query), SentFrom::ServerPort)],
         },
-        |asked, stream| send(stream, &broken(asked)),
+        |query, stream| send(stream, &broken(query)),
     );
     let second = correct_server();
     let alone = resolver(&[&server]).with_total_timeout(Duration::from_secs(2));

@@ -13,9 +13,9 @@ use support::scripted_dns::packet;
 
 #[tokio::test]
 async fn hazard_names_are_normalized_and_invalid_ones_are_refused() {
-    let server = by_udp(|asked| match asked.question.name().to_ascii().to_lowercase().as_str() {
-        "my_svc.test." | "_a._b.test." | "xn--bcher-kva.test." => packet(&asked.good(1, 60)),
-        _ => packet(&asked.code(ResponseCode::NXDomain)),
+    let server = by_udp(|query| match query.question.name().to_ascii().to_lowercase().as_str() {
+        "my_svc.test." | "_a._b.test." | "xn--bcher-kva.test." => packet(&query.good(1, 60)),
+        _ => packet(&query.code(ResponseCode::NXDomain)),
     });
     let cache = CachedResolver::new(resolver(&[&server]));
     for name in ["my_svc.test", "MY_svc.TEST", "my_svc.test.", "_a._b.test", "xn--bcher-kva.test", "XN--BCHER-KVA.test"]

@@ -13,16 +13,16 @@ use support::scripted_dns::{ReceivedQuery, ScriptedDns, alias, bytes, name, pack
 
 #[tokio::test]
 async fn hazard_alias_chains_are_followed_and_loops_end() {
-    let server = by_udp(|asked| {
-        let mut response = asked.response();
-        match asked.label().as_str() {
+    let server = by_udp(|query| {
+        let mut response = query.response();
+        match query.label().as_str() {
             "chain" => {
                 response.add_answer(alias("chain.test.", 30, "b.test."));
                 response.add_answer(alias("b.test.", 5, "c.test."));
-                asked.add(&mut response, &name("c.test."), 1, 60);
+                query.add(&mut response, &name("c.test."), 1, 60);
             }
             "backwards" => {
-                asked.add(&mut response, &name("c.test."), 1, 60);
+                query.add(&mut response, &name("c.test."), 1, 60);
                 response.add_answer(alias("b.test.", 5, "c.test."));
                 response.add_answer(alias("backwards.test.", 30, "b.test."));
             }
@@ -33,7 +33,7 @@ async fn hazard_alias_chains_are_followed_and_loops_end() {
             "itself" => drop(response.add_answer(alias("itself.test.", 30, "itself.test."))),
             "pool" => drop(response.add_answer(alias("pool.test.", 30, "loop.test."))),
             "b" => drop(response.add_answer(alias("b.test.", 5, "c.test."))),
-            "c" => asked.add(&mut response, &name("c.test."), 1, 60),
+            "c" => query.add(&mut response, &name("c.test."), 1, 60),
             "dangling" => {
                 response.add_answer(alias("dangling.test.", 30, "nothing.test."));
                 response.add_authority(soa(60, 9));
@@ -75,13 +75,13 @@ async fn hazard_alias_chains_are_followed_and_loops_end() {
 
 #[tokio::test]
 async fn hazard_extreme_ttls_are_bounded() {
-    let server = by_udp(|asked| {
-        let mut response = asked.response();
-        match asked.label().as_str() {
+    let server = by_udp(|query| {
+        let mut response = query.response();
+        match query.label().as_str() {
             "mixed" => [(1, 300), (2, 7), (3, 60)]
                 .iter()
-                .for_each(|(last, ttl)| asked.add(&mut response, asked.question.name(), *last, *ttl)),
-            ttl => asked.add(&mut response, asked.question.name(), 1, ttl.parse().unwrap()),
+                .for_each(|(last, ttl)| query.add(&mut response, query.question.name(), *last, *ttl)),
+            ttl => query.add(&mut response, query.question.name(), 1, ttl.parse().unwrap()),
         }
         packet(&response)
     });
@@ -110,13 +110,13 @@ async fn hazard_extreme_ttls_are_bounded() {
 
 #[tokio::test]
 async fn hazard_missing_names_and_families_are_cached_by_their_soa() {
-    let server = by_udp(|asked| {
-        let label = asked.label();
-        let mut response = asked.response();
+    let server = by_udp(|query| {
+        let label = query.label();
+        let mut response = query.response();
         if label.starts_with("nx") {
             response.metadata.response_code = ResponseCode::NXDomain;
-        } else if !asked.is_v6() {
-            return packet(&asked.good(1, 60));
+        } else if !query.is_v6() {
+            return packet(&query.good(1, 60));
         }
         match label.rsplit('-').next() {
             Some("soa") => drop(response.add_authority(soa(60, 9))),
@@ -152,31 +152,31 @@ async fn hazard_missing_names_and_families_are_cached_by_their_soa() {
 
 #[tokio::test]
 async fn hazard_a_thousand_addresses_are_kept_and_unusable_ones_are_not_dialled() {
-    let thousand = |asked: &ReceivedQuery| {
-        let mut response = asked.response();
+    let thousand = |query: &ReceivedQuery| {
+        let mut response = query.response();
         for number in 0..1_000_u32 {
             let [.., high, low] = number.to_be_bytes();
             let address = IpAddr::from([127, 1, high, low]);
-            support::dns_server::add_address(&mut response, &asked.question, asked.question.name(), address, 60);
+            support::dns_server::add_address(&mut response, &query.question, query.question.name(), address, 60);
         }
         response
     };
     let server = ScriptedDns::start(
-        move |asked| {
-            let mut truncated = asked.response();
+        move |query| {
+            let mut truncated = query.response();
             truncated.metadata.truncation = true;
             packet(&truncated)
         },
-        move |asked, stream| send(stream, &bytes(&thousand(asked))),
+        move |query, stream| send(stream, &bytes(&thousand(query))),
     );
     let answer = resolver(&[&server]).resolve("a.test", Family::V4).await.unwrap();
     assert_eq!(answer.addresses().len(), 1_000);
 
-    let server = by_udp(|asked| {
-        let mut response = asked.response();
+    let server = by_udp(|query| {
+        let mut response = query.response();
         for address in ["0.0.0.0", "224.0.0.1", "255.255.255.255"] {
             let address = address.parse().unwrap();
-            support::dns_server::add_address(&mut response, &asked.question, asked.question.name(), address, 60);
+            support::dns_server::add_address(&mut response, &query.question, query.question.name(), address, 60);
         }
         packet(&response)
     });
@@ -190,7 +190,7 @@ async fn hazard_a_thousand_addresses_are_kept_and_unusable_ones_are_not_dialled(
 
 #[tokio::test]
 async fn hazard_a_name_that_flaps_is_followed_by_its_ttl() {
-    let server = by_udp(|asked| packet(&asked.good(1 + (asked.before % 2) as u8, 0)));
+    let server = by_udp(|query| packet(&query.good(1 + (query.before % 2) as u8, 0)));
     let cache = CachedResolver::new(resolver(&[&server]));
     let mut changes = cache.subscribe();
     for round in 0..6 {
