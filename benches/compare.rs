@@ -53,7 +53,10 @@ fn table(results: &[(Work, [Took; 4])]) -> String {
 
 /// Draws the CPU times as bars, relative to hyper's bare connection.
 fn chart(results: &[(Work, [Took; 4])], path: &str) -> Result<(), Box<dyn std::error::Error>> {
-    let (row, left, right, top) = (56, 360, 60, 60);
+    let row = 56;
+    let left = 360;
+    let right = 60;
+    let top = 60;
     let height = top + row * results.len() as i32 + 20;
     let area = SVGBackend::new(path, (1_000, height as u32)).into_drawing_area();
     area.fill(&WHITE)?;
@@ -72,7 +75,8 @@ fn chart(results: &[(Work, [Took; 4])], path: &str) -> Result<(), Box<dyn std::e
         let y = top + row * at as i32;
         area.draw(&Text::new(work.name, (20, y + 18), text(13)))?;
         for (number, color) in colors.iter().enumerate() {
-            let (part, y) = (part(took, number), y + 4 + 12 * number as i32);
+            let part = part(took, number);
+            let y = y + 4 + 12 * number as i32;
             let end = left + (part * scale) as i32;
             area.draw(&Rectangle::new([(left, y), (end, y + 10)], color.filled()))?;
             area.draw(&Text::new(format!("{part:.2}"), (end + 4, y), text(10)))?;

@@ -38,7 +38,8 @@ fn cpu_time() -> Duration {
 
 /// Returns the processor time of `rounds` rounds, of which 16 run at a time.
 fn spent_at_once<F: Future<Output = ()>>(runtime: &Runtime, rounds: u64, round: impl Fn() -> F) -> Duration {
-    let (start, left) = (cpu_time(), std::cell::Cell::new(rounds));
+    let start = cpu_time();
+    let left = std::cell::Cell::new(rounds);
     let work = || async {
         while let Some(less) = left.get().checked_sub(1) {
             left.set(less);
@@ -89,7 +90,8 @@ fn serve(mut stream: std::net::TcpStream) -> std::io::Result<()> {
 }
 
 fn connect(criterion: &mut Criterion) {
-    let (runtime, address) = (runtime(), server());
+    let runtime = runtime();
+    let address = server();
     let mut group = criterion.benchmark_group("connect");
     group.bench_function("tokio alone", |bencher| {
         bencher.iter_custom(|rounds| {
@@ -127,7 +129,8 @@ fn connect(criterion: &mut Criterion) {
 }
 
 fn request(criterion: &mut Criterion) {
-    let (runtime, text) = (runtime(), format!("http://api.test:{}/", server().port()));
+    let runtime = runtime();
+    let text = format!("http://api.test:{}/", server().port());
     let mut group = criterion.benchmark_group("a request on a new connection, 16 in flight");
     let client =
         Client::builder().dns_cache(cache()).no_proxy().pool(PoolConfig::new().max_requests_per_connection(1)).build();

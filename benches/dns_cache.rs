@@ -47,8 +47,10 @@ fn runtime() -> Runtime {
 
 /// Measures lookups that the cache answers.
 fn hit(criterion: &mut Criterion) {
-    let (server, runtime) = (server(), runtime());
-    let (ours, theirs) = (ours(&server), theirs(&server));
+    let server = server();
+    let runtime = runtime();
+    let ours = ours(&server);
+    let theirs = theirs(&server);
     runtime.block_on(async {
         for family in Family::BOTH {
             let _ = ours.lookup(NAME, family).await;
@@ -91,13 +93,15 @@ fn side_by_side(threads: u32, rounds: u64, work: impl Fn() + Sync) -> Duration {
         let threads: Vec<_> = (0..threads).map(|_| scope.spawn(timed)).collect();
         threads.into_iter().map(|thread| thread.join().expect("no panic")).collect::<Vec<_>>()
     });
-    let (start, end) = (times.iter().map(|(start, _)| *start).min(), times.iter().map(|(_, end)| *end).max());
+    let start = times.iter().map(|(start, _)| *start).min();
+    let end = times.iter().map(|(_, end)| *end).max();
     (end.expect("a thread") - start.expect("a thread")) * cores.min(threads) / threads
 }
 
 /// Measures the cost that the cache adds to its resolver: names that are looked up once, with and without the cache.
 fn miss(criterion: &mut Criterion) {
-    let (server, runtime) = (server(), runtime());
+    let server = server();
+    let runtime = runtime();
     let alone = HickoryResolver::with_servers([server.address()]);
     let cached = CachedResolver::builder().max_names(0).build(HickoryResolver::with_servers([server.address()]));
     let mut group = criterion.benchmark_group("dns_cache/miss");
@@ -161,13 +165,15 @@ impl Resolve for Gate {
 
 /// Measures 10,000 lookups of one name that is not in the cache.
 fn cold(criterion: &mut Criterion) {
-    let (server, runtime) = (server(), runtime());
+    let server = server();
+    let runtime = runtime();
     let mut group = criterion.benchmark_group("dns_cache/10000 cold lookups of one name in both families");
     group.sample_size(20);
     group.bench_function("speeddial", |bencher| {
         bencher.iter_custom(|rounds| {
             let round = || {
-                let (cache, before) = (ours(&server), server.queries());
+                let cache = ours(&server);
+                let before = server.queries();
                 let elapsed = timed(&runtime, async {
                     futures_util::future::join_all((0..10_000).map(|_| cache.lookup_both(NAME))).await;
                 });

@@ -54,7 +54,8 @@ fn main() {
         })
     });
     for (client, [first, second]) in CLIENTS.iter().zip([ours, theirs]) {
-        let (first, second) = (show(first), show(second));
+        let first = show(first);
+        let second = show(second);
         println!("{client}: {first} for the first request of a process, {second} for that of its second client");
     }
     let ratio = ours[0].wall.as_secs_f64() / theirs[0].wall.as_secs_f64();
@@ -132,7 +133,8 @@ fn with_reqwest(runtime: &Runtime, url: &str) -> Took {
 /// Measures a request that is made after [`PAUSE`].
 fn measure(runtime: &Runtime, request: impl Future<Output = ()>) -> Took {
     std::thread::sleep(PAUSE);
-    let (cpu, start) = (processor_time(), Instant::now());
+    let cpu = processor_time();
+    let start = Instant::now();
     runtime.block_on(request);
     Took { cpu: processor_time() - cpu, wall: start.elapsed() }
 }

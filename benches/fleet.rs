@@ -104,7 +104,8 @@ fn tasks(server: &Server, tasks: usize, requests: usize, rounds: usize) {
     }
     for (client, took) in CLIENTS.iter().zip(all) {
         let count = (tasks * requests) as u32;
-        let (cpu, wall) = (median(took.iter().map(|took| took.0.cpu)), median(took.iter().map(|took| took.0.wall)));
+        let cpu = median(took.iter().map(|took| took.0.cpu));
+        let wall = median(took.iter().map(|took| took.0.wall));
         let (failed, most) = took.iter().fold((0, 0), |sum, took| (sum.0 + took.1, sum.1.max(took.2)));
         println!(
             "  {client:<12} {:>6.1} µs of CPU a request, {:>6.2} s in all, {failed} failed, {most} descriptors at most",
@@ -115,7 +116,8 @@ fn tasks(server: &Server, tasks: usize, requests: usize, rounds: usize) {
 }
 
 async fn fleet(client: impl Ask, tasks: usize, requests: usize) -> (Took, usize) {
-    let (cpu, start) = (thread_time(), Instant::now());
+    let cpu = thread_time();
+    let start = Instant::now();
     let failed = join_all((0..tasks).map(|_| {
         let mut client = client.clone();
         async move {
@@ -165,7 +167,8 @@ fn hosts(server: &Server, hosts: usize, requests: usize, rounds: usize) {
     );
     let bare = runtime.block_on(Clients::new(server, Setup::default())).bare;
     let peers::Bare::One(bare) = bare else { unreachable!("HTTP/1.1 is spoken") };
-    let (few, many) = (vec_of(&bare, IN_FLIGHT), vec_of(&bare, connections));
+    let few = vec_of(&bare, IN_FLIGHT);
+    let many = vec_of(&bare, connections);
     let [few, many] = alternately(&runtime, few, many, requests.max(connections), rounds);
     println!(
         "  hyper        {many:>6.1} µs over as many connections, {:.2} times {few:.1} over {IN_FLIGHT}",
@@ -248,14 +251,16 @@ fn core_to_core() -> Duration {
 ///
 /// The connections answer by themselves, because a server would need a share of the processors.
 fn threads(requests: usize, rounds: usize) {
-    let (mut rates, mut latencies) = ([Vec::new(), Vec::new()], Vec::new());
+    let mut rates = [Vec::new(), Vec::new()];
+    let mut latencies = Vec::new();
     for threads in (0..rounds).flat_map(|_| [1, 2]) {
         let runtime = Builder::new_multi_thread().worker_threads(threads).enable_all().build().expect("a runtime");
         let client = canned::builder().build().expect("a client");
         let start = Instant::now();
         runtime.block_on(async {
             let tasks = (0..IN_FLIGHT).map(|_| {
-                let (client, url) = (client.clone(), canned::url());
+                let client = client.clone();
+                let url = canned::url();
                 tokio::spawn(async move {
                     for _ in 0..requests / IN_FLIGHT {
                         canned::get(&client, &url).await;

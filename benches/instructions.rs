@@ -141,7 +141,8 @@ fn run(subject: &str, rounds: u64) {
 }
 
 async fn gets(builder: speeddial::ClientBuilder, rounds: u64) {
-    let (client, url) = (builder.build().expect("the defaults are valid"), canned::url());
+    let client = builder.build().expect("the defaults are valid");
+    let url = canned::url();
     for _ in 0..rounds {
         canned::get(&client, &url).await;
     }

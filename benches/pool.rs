@@ -32,7 +32,8 @@ fn runtime() -> Runtime {
 
 /// Returns a pool with `idle` idle connections.
 async fn warm(idle: usize) -> BenchedPool {
-    let (pool, origin) = (BenchedPool::new(usize::MAX), origin());
+    let pool = BenchedPool::new(usize::MAX);
+    let origin = origin();
     let leases = join_all((0..idle).map(|_| pool.wait(&origin))).await;
     leases.into_iter().for_each(|lease| lease.give_back(Instant::now()));
     pool
@@ -42,7 +43,8 @@ async fn warm(idle: usize) -> BenchedPool {
 ///
 /// The time is passed in, as a call does: it knows the time from its start and from the end of its body.
 fn lease(criterion: &mut Criterion) {
-    let (runtime, origin) = (runtime(), origin());
+    let runtime = runtime();
+    let origin = origin();
     let _entered = runtime.enter();
     let mut group = criterion.benchmark_group("pool/acquire and release");
     for idle in [1, 10, 10_000] {
@@ -58,7 +60,9 @@ fn lease(criterion: &mut Criterion) {
             let barrier = Arc::new(Barrier::new(17));
             let threads: Vec<_> = (0..16)
                 .map(|_| {
-                    let (pool, origin, barrier) = (pool.clone(), origin.clone(), barrier.clone());
+                    let pool = pool.clone();
+                    let origin = origin.clone();
+                    let barrier = barrier.clone();
                     std::thread::spawn(move || {
                         barrier.wait();
                         let now = Instant::now();
@@ -82,7 +86,8 @@ fn lease(criterion: &mut Criterion) {
 
 /// Measures 10,000 requests that wait for 100 connections.
 fn queue(criterion: &mut Criterion) {
-    let (runtime, origin) = (runtime(), origin());
+    let runtime = runtime();
+    let origin = origin();
     criterion.bench_function("pool/10,000 wait for 100 connections", |bencher| {
         bencher.iter(|| {
             runtime.block_on(async {
@@ -171,7 +176,9 @@ fn hyper_util(address: SocketAddr) -> Duration {
 
 /// Measures 3,000 cold requests at once.
 fn burst(criterion: &mut Criterion) {
-    let (near, at_work, far) = (Duration::from_millis(1), Duration::from_millis(5), Duration::from_millis(50));
+    let near = Duration::from_millis(1);
+    let at_work = Duration::from_millis(5);
+    let far = Duration::from_millis(50);
     let mut group = criterion.benchmark_group("pool/3000 cold GETs");
     group.sample_size(10);
     let bursts = [

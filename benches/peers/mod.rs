@@ -132,7 +132,8 @@ fn message(url: hyper::Uri, body: Bytes) -> hyper::Request<Full<Bytes>> {
 }
 
 async fn drained(response: hyper::Response<hyper::body::Incoming>) -> Result<usize, Failed> {
-    let (mut body, mut length) = (response.into_body(), 0);
+    let mut body = response.into_body();
+    let mut length = 0;
     while let Some(frame) = body.frame().await {
         length += frame?.data_ref().map_or(0, Bytes::len);
     }
@@ -300,7 +301,8 @@ impl Ask for Speeddial {
             true => self.client.get(&self.url),
             false => self.client.post(&self.url).body(body),
         };
-        let (mut response, mut length) = (request.send().await?, 0);
+        let mut response = request.send().await?;
+        let mut length = 0;
         while let Some(chunk) = response.chunk().await? {
             length += chunk.len();
         }
@@ -408,7 +410,8 @@ impl Ask for Reqwest {
             true => self.0.get(self.1.clone()),
             false => self.0.post(self.1.clone()).body(body),
         };
-        let (mut response, mut length) = (request.send().await?, 0);
+        let mut response = request.send().await?;
+        let mut length = 0;
         while let Some(chunk) = response.chunk().await? {
             length += chunk.len();
         }

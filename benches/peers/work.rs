@@ -142,7 +142,8 @@ async fn round(client: impl Ask, work: Work, each: usize) -> Took {
         Kind::Warm | Kind::WarmBurst => join_all(clients.into_iter().map(|client| share(client, 1))).await,
         Kind::ColdBurst | Kind::Names => clients,
     };
-    let (cpu, start) = (thread_time(), Instant::now());
+    let cpu = thread_time();
+    let start = Instant::now();
     join_all(clients.into_iter().map(|client| share(client, each))).await;
     Took { cpu: thread_time() - cpu, wall: start.elapsed() }
 }

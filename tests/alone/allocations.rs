@@ -142,10 +142,13 @@ struct FarAway {
 impl FarAway {
     fn start() -> Self {
         let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-        let (address, answers) = (socket.local_addr().unwrap(), socket.try_clone().unwrap());
+        let address = socket.local_addr().unwrap();
+        let answers = socket.try_clone().unwrap();
         let [queries, most, under_way] = [(); 3].map(|()| Arc::new(AtomicUsize::new(0)));
         let (road, arrivals) = mpsc::channel::<(Instant, Vec<u8>, SocketAddr)>();
-        let (counter, highest, travelling) = (queries.clone(), most.clone(), under_way.clone());
+        let counter = queries.clone();
+        let highest = most.clone();
+        let travelling = under_way.clone();
         std::thread::spawn(move || {
             let mut packet = [0; 1500];
             while let Ok((length, peer)) = socket.recv_from(&mut packet) {
@@ -227,7 +230,8 @@ fn bytes_a_connection(length: usize, open: impl AsyncFnOnce(SocketAddr, usize) -
 fn a_warm_get_makes_at_most_3_5_allocations_more_than_hyper() {
     const ROUNDS: usize = 100;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let (client, url) = (canned::builder().build().unwrap(), canned::url());
+    let client = canned::builder().build().unwrap();
+    let url = canned::url();
     runtime.block_on(canned::get(&client, &url));
     let ours = measure(|| {
         runtime.block_on(async {
@@ -255,7 +259,8 @@ fn a_warm_get_makes_at_most_3_5_allocations_more_than_hyper() {
             }
         });
     });
-    let (ours, bare) = (ours.count_total as f64 / ROUNDS as f64, bare.count_total as f64 / ROUNDS as f64);
+    let ours = ours.count_total as f64 / ROUNDS as f64;
+    let bare = bare.count_total as f64 / ROUNDS as f64;
     eprintln!("a warm GET: {ours} allocations, hyper's bare connection: {bare}");
     assert!(ours <= bare + 3.5, "{ours} allocations, and hyper's {bare}");
 }
@@ -309,7 +314,8 @@ mod pool {
 
     #[test]
     fn a_warm_lease_allocates_nothing() {
-        let (pool, origin) = (BenchedPool::new(10), origin());
+        let pool = BenchedPool::new(10);
+        let origin = origin();
         let runtime = runtime();
         runtime.block_on(pool.wait(&origin)).give_back(std::time::Instant::now());
         let _entered = runtime.enter();
@@ -321,7 +327,8 @@ mod pool {
     #[test]
     fn a_waiting_request_costs_at_most_512_bytes() {
         const WAITING: u64 = 10_000;
-        let (pool, origin) = (BenchedPool::new(1), origin());
+        let pool = BenchedPool::new(1);
+        let origin = origin();
         let runtime = runtime();
         let held = runtime.block_on(pool.wait(&origin));
         let _entered = runtime.enter();

@@ -95,7 +95,8 @@ mod unix {
     async fn load(client: &Client, url: &str, tasks: usize, requests: usize) {
         let tasks: Vec<_> = (0..tasks)
             .map(|_| {
-                let (client, url) = (client.clone(), url.to_owned());
+                let client = client.clone();
+                let url = url.to_owned();
                 tokio::spawn(async move {
                     for _ in 0..requests {
                         let text = async { client.get(&url).send().await?.text().await }.await;
@@ -167,7 +168,8 @@ mod unix {
             let error = named.get("http://api.test/").send().await.unwrap_err();
             assert!(error.to_string().contains(": no more sockets can be opened at the moment"), "{error}");
             let waiting = tokio::spawn({
-                let (client, url) = (client.clone(), url.clone());
+                let client = client.clone();
+                let url = url.clone();
                 async move { client.get(&url).send().await }
             });
             tokio::time::sleep(Duration::from_millis(50)).await;

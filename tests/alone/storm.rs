@@ -61,14 +61,16 @@ async fn storm(http2: bool) {
     let url = format!("http://api.test:{}", server.address().port());
     let resolver = FixedResolver::new().with("api.test", [server.address().ip()]).with_ttl(Duration::from_millis(5));
     let metrics = Handle::current().metrics();
-    let (descriptors_before, tasks_before) = (descriptors(), metrics.num_alive_tasks());
+    let descriptors_before = descriptors();
+    let tasks_before = metrics.num_alive_tasks();
 
     let pool = PoolConfig::new().max_connections_per_host(16).idle_timeout(Duration::from_millis(200));
     let builder = Client::builder().no_proxy().resolver(resolver).pool(pool);
     let client = if http2 { builder.http2_prior_knowledge() } else { builder }.build().unwrap();
     let workers: Vec<_> = (0..IN_FLIGHT)
         .map(|seed| {
-            let (client, url) = (client.clone(), url.clone());
+            let client = client.clone();
+            let url = url.clone();
             tokio::spawn(async move {
                 let mut random = fastrand::Rng::with_seed(seed as u64);
                 let mut finished = 0;

@@ -88,7 +88,8 @@ async fn a_body_is_read_in_chunks_and_its_connection_is_reused() {
     for _ in 0..3 {
         let mut response = client.get(&url).send().await.unwrap();
         assert_eq!(response.content_length(), Some(1_000_000));
-        let (mut all, mut chunks) = (Vec::new(), 0);
+        let mut all = Vec::new();
+        let mut chunks = 0;
         while let Some(chunk) = response.chunk().await.unwrap() {
             all.extend_from_slice(&chunk);
             chunks += 1;

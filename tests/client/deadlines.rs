@@ -30,7 +30,10 @@ async fn hazard_ten_thousand_calls_with_random_deadlines_end_in_time_and_name_th
     let client = client.unwrap();
     let mut random = fastrand::Rng::with_seed(7);
     let mut phases = [0; Phase::ALL.len()];
-    let (mut answered, mut failed, mut late, mut just_there) = (0, 0, 0, 0);
+    let mut answered = 0;
+    let mut failed = 0;
+    let mut late = 0;
+    let mut just_there = 0;
     for _ in 0..100 {
         let calls: Vec<_> = (0..100)
             .map(|_| {

@@ -200,7 +200,8 @@ async fn after_a_silent_close_a_get_is_resent_and_a_post_is_not() {
 async fn a_get_gets_a_new_connection_when_all_idle_ones_are_stale() {
     // Each of the first connections answers one request, reads another one and closes.
     const STALE: usize = 6;
-    let (together, peers) = (Arc::new(Barrier::new(STALE)), Arc::new(AtomicUsize::new(0)));
+    let together = Arc::new(Barrier::new(STALE));
+    let peers = Arc::new(AtomicUsize::new(0));
     let requests = peers.clone();
     let peer = ScriptedPeer::start(move |number, mut socket| {
         if number >= STALE {

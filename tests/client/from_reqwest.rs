@@ -137,7 +137,8 @@ macro_rules! uses {
                 done(client.get(url).send().await?.bytes().await? == "GET / ");
 
                 // 13. The response, chunk by chunk.
-                let (mut response, mut all) = (client.get(url).send().await?, Vec::new());
+                let mut response = client.get(url).send().await?;
+                let mut all = Vec::new();
                 while let Some(chunk) = response.chunk().await? {
                     all.extend_from_slice(&chunk);
                 }
@@ -201,7 +202,8 @@ macro_rules! uses {
                 let request = client.post(url).header("x-a", "1").body("again").build()?;
                 done(request.method() == Method::POST && request.url().path() == "/" && request.headers().len() == 1);
                 let again = request.try_clone().expect("bytes can be cloned");
-                let (first, second) = (client.execute(request).await?, client.execute(again).await?);
+                let first = client.execute(request).await?;
+                let second = client.execute(again).await?;
                 done(first.text().await? == second.text().await?);
                 let mut request = client.put(Url::parse(url).expect("a URL")).build()?;
                 request.headers_mut().insert("x-b", HeaderValue::from_static("3"));
@@ -226,7 +228,8 @@ macro_rules! uses {
 
                 // 31. Clones in several tasks share their connections.
                 let tasks = (0..4).map(|_| {
-                    let (client, url) = (client.clone(), url.to_owned());
+                    let client = client.clone();
+                    let url = url.to_owned();
                     tokio::spawn(async move { client.get(&url).send().await?.text().await })
                 });
                 let all = futures_util::future::join_all(tasks).await;
@@ -244,7 +247,8 @@ uses!(with_speeddial, speeddial);
 async fn common_uses_of_reqwest_run_with_either_crate() {
     let server = server();
     let (_kept, closed) = refusing();
-    let (url, refused_url) = (format!("http://{}/", server.address()), format!("http://{closed}/"));
+    let url = format!("http://{}/", server.address());
+    let refused_url = format!("http://{closed}/");
     let theirs = with_reqwest::run(&url, &refused_url).await.unwrap();
     let ours = with_speeddial::run(&url, &refused_url).await.unwrap();
     assert_eq!(theirs, ours);

@@ -137,7 +137,8 @@ async fn is_heard(port: u16, builder: speeddial::ClientBuilder) -> bool {
 
 #[tokio::test]
 async fn tonic_goes_through_the_connector_over_tls_when_http2_is_negotiated() {
-    let (authority, port) = (Authority::new(), grpc().await);
+    let authority = Authority::new();
+    let port = grpc().await;
     let tls = || TlsConfig::new().add_root_der(authority.certificate().to_vec()).only_added_roots();
     let builder = || Client::builder().no_proxy().dns_cache(cache()).tls(tls());
     for (alpn, by_default) in [(&["h2"][..], true), (&["h2", "http/1.1"][..], true), (&["http/1.1", "h2"][..], false)] {

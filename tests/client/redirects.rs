@@ -36,7 +36,9 @@ impl Servers {
                 async move {
                     let (head, body) = request.into_parts();
                     let body = String::from_utf8(body.collect().await.unwrap().to_bytes().to_vec()).unwrap();
-                    let (method, headers, path) = (head.method, head.headers, head.uri.path().to_owned());
+                    let method = head.method;
+                    let headers = head.headers;
+                    let path = head.uri.path().to_owned();
                     let query = head.uri.query().unwrap_or_default().to_owned();
                     seen.lock().unwrap().push(Seen { method, path, headers, body });
                     let mut response = hyper::Response::new(full("done"));
@@ -133,7 +135,8 @@ async fn hazard_secrets_stay_with_their_origin_in_every_cell_of_the_table() {
                 assert_eq!(response.text().await.unwrap(), "done");
                 let seen = servers.take();
                 assert_eq!(seen.len(), way.len() + 1, "{cell}");
-                let (first, last) = (&seen[0], &seen[way.len()]);
+                let first = &seen[0];
+                let last = &seen[way.len()];
                 assert!(SECRETS.iter().all(|name| first.headers.contains_key(*name)), "{cell}");
                 for name in SECRETS {
                     assert_eq!(last.headers.contains_key(name), *same, "{cell}: {name}");
@@ -199,7 +202,8 @@ async fn hazard_redirect_loops_end_and_are_named() {
 #[tokio::test]
 async fn redirect_policies_decide() {
     let servers = Servers::start(2);
-    let (here, there) = (servers.url("a.test", 0), servers.url("b.test", 1));
+    let here = servers.url("a.test", 0);
+    let there = servers.url("b.test", 1);
     let away = chain(302, &[here.clone(), there.clone()]);
     let status = async |policy: RedirectPolicy, url: &str| {
         let client = builder().redirect(policy).build().unwrap();
@@ -271,7 +275,8 @@ async fn secrets_do_not_follow_from_https_to_http_nor_back() {
 async fn hazard_credentials_in_a_location_are_not_sent_and_those_of_a_url_stay_with_their_origin() {
     let servers = Servers::start(1);
     let client = builder().build().unwrap();
-    let (here, there) = (servers.url("a.test", 0), servers.url("b.test", 0));
+    let here = servers.url("a.test", 0);
+    let there = servers.url("b.test", 0);
     let with = |credentials: &str, url: &str| url.replacen("http://", &format!("http://{credentials}@"), 1);
     let sent = |seen: &[Seen]| -> Vec<Option<String>> {
         let value = |seen: &Seen| Some(seen.headers.get("authorization")?.to_str().unwrap().to_owned());

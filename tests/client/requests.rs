@@ -217,7 +217,8 @@ async fn the_requests_authorization_precedes_the_urls_and_the_urls_the_clients()
 
 #[tokio::test]
 async fn credentials_of_the_base_url_are_sent_only_for_relative_urls() {
-    let (server, other) = (echo(), echo());
+    let server = echo();
+    let other = echo();
     let base = format!("http://me:secret@{}/v1/", server.address());
     let client = Client::builder().no_proxy().base_url(base).build().unwrap();
     assert_eq!(text(client.get("items")).await, "GET /v1/items|Basic bWU6c2VjcmV0||||");

@@ -27,14 +27,15 @@ type Seen = Arc<Mutex<Vec<(u64, String)>>>;
 
 /// Returns a server that gives the n-th request the n-th answer, and later ones the last answer. An empty answer is a close.
 fn server(answers: &[&str]) -> (ScriptedNet, Seen) {
-    let (answers, count, seen) = (
-        Arc::new(answers.iter().map(|&answer| answer.to_owned()).collect::<Vec<_>>()),
-        Arc::new(AtomicUsize::new(0)),
-        Seen::default(),
-    );
-    let (log, start) = (seen.clone(), Instant::now());
+    let answers = Arc::new(answers.iter().map(|&answer| answer.to_owned()).collect::<Vec<_>>());
+    let count = Arc::new(AtomicUsize::new(0));
+    let seen = Seen::default();
+    let log = seen.clone();
+    let start = Instant::now();
     let net = ScriptedNet::new(move |_, mut stream| {
-        let (answers, count, log) = (answers.clone(), count.clone(), log.clone());
+        let answers = answers.clone();
+        let count = count.clone();
+        let log = log.clone();
         async move {
             loop {
                 let Some(head) = read_request_head(&mut stream).await else { return };

@@ -98,7 +98,8 @@ where
 
     fn call(&mut self, mut request: http::Request<Body>) -> Self::Future {
         request.headers_mut().append("x-word", self.1.parse().unwrap());
-        let (answered, word) = (self.0.call(request), self.1);
+        let answered = self.0.call(request);
+        let word = self.1;
         Box::pin(async move {
             answered.await.map(|mut response| {
                 response.headers_mut().append("x-back", word.parse().unwrap());

@@ -209,7 +209,8 @@ impl Resolve for RebindingResolver {
 async fn hazard_a_name_that_moves_to_a_private_address_is_refused() {
     let net = FakeNet::new([([9, 9, 9, 9].into(), SERVES), ([169, 254, 169, 254].into(), SERVES)]);
     let seen = Arc::new(Mutex::new(Vec::new()));
-    let (noted, public) = (seen.clone(), IpAddr::from([9, 9, 9, 9]));
+    let noted = seen.clone();
+    let public = IpAddr::from([9, 9, 9, 9]);
     let client =
         Client::builder().resolver(RebindingResolver::default()).transport(net).pool(PoolConfig::new().max_idle(0));
     let client = client.allow_addresses(move |ip| {

@@ -161,7 +161,8 @@ async fn opened_fast(fast: bool) -> u64 {
 fn fast_opens() -> u64 {
     let text = std::fs::read_to_string("/proc/thread-self/net/netstat").unwrap();
     let mut rows = text.lines().filter_map(|line| line.strip_prefix("TcpExt: "));
-    let (names, values) = (rows.next().unwrap(), rows.next().unwrap());
+    let names = rows.next().unwrap();
+    let values = rows.next().unwrap();
     let place = names.split(' ').position(|name| name == "TCPFastOpenActive").unwrap();
     values.split(' ').nth(place).unwrap().parse().unwrap()
 }
@@ -208,7 +209,8 @@ fn a_search_list_gives_the_same_addresses_as_getaddrinfo() {
         assert!(up.is_ok_and(|status| status.success()));
         std::fs::create_dir_all(namespace.etc()).unwrap();
         let zone = std::sync::Arc::new(std::sync::Mutex::new(""));
-        let (socket, of_server) = (std::net::UdpSocket::bind("127.0.0.1:53").unwrap(), zone.clone());
+        let socket = std::net::UdpSocket::bind("127.0.0.1:53").unwrap();
+        let of_server = zone.clone();
         std::thread::spawn(move || {
             let mut packet = [0; 1_500];
             while let Ok((length, peer)) = socket.recv_from(&mut packet) {
@@ -364,7 +366,8 @@ fn the_timings_agree_with_those_of_curl() {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
         let (ours, curls) = runtime.block_on(beside_curl(&namespace.name));
         for (place, name) in FIGURES.iter().enumerate() {
-            let (ours, curls) = (ours.0[place], curls.0[place]);
+            let ours = ours.0[place];
+            let curls = curls.0[place];
             println!("{:<14} {:6.2} ms, curl {:6.2} ms", name, ours * 1e3, curls * 1e3);
             assert!(is_close(ours, curls), "{name}: {ours} s, curl {curls} s");
         }
@@ -390,7 +393,8 @@ async fn beside_curl(namespace: &str) -> (Figures, Figures) {
     slow_dns().await;
     let pem = std::env::temp_dir().join(format!("{namespace}.pem"));
     std::fs::write(&pem, authority.pem()).unwrap();
-    let (mut ours, mut curls) = (Figures([f64::MAX; 6]), Figures([f64::MAX; 6]));
+    let mut ours = Figures([f64::MAX; 6]);
+    let mut curls = Figures([f64::MAX; 6]);
     for _ in 0..MOST_TURNS {
         curls = curls.least(by_curl(namespace, &pem, port).await);
         ours = ours.least(by_us(&authority, port).await);
@@ -446,7 +450,8 @@ async fn slow_dns() {
     tokio::spawn(async move {
         let mut packet = [0; 1500];
         while let Ok((length, peer)) = socket.recv_from(&mut packet).await {
-            let (socket, packet) = (socket.clone(), packet[..length].to_vec());
+            let socket = socket.clone();
+            let packet = packet[..length].to_vec();
             tokio::spawn(async move {
                 tokio::time::sleep(Duration::from_millis(30)).await;
                 let name = Name::from_ascii("api.test.").unwrap();

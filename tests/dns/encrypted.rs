@@ -29,7 +29,8 @@ where
 {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let address = listener.local_addr().unwrap();
-    let (acceptor, connections) = (TlsAcceptor::from(config), Arc::new(AtomicUsize::new(0)));
+    let acceptor = TlsAcceptor::from(config);
+    let connections = Arc::new(AtomicUsize::new(0));
     let counter = connections.clone();
     tokio::spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {
@@ -110,7 +111,8 @@ async fn lookups_over_https_share_one_connection() {
 
 #[tokio::test]
 async fn a_server_with_a_certificate_for_another_name_or_by_another_authority_is_refused() {
-    let (authority, stranger) = (Authority::new(), Authority::new());
+    let authority = Authority::new();
+    let stranger = Authority::new();
     let cases = [
         ("another name", authority.server(&["other.test"], &["h2"]), "certificate not valid for name \"dns.test\""),
         ("another authority", stranger.server(&["dns.test"], &["h2"]), "UnknownIssuer"),
@@ -278,7 +280,8 @@ async fn unanswered_names_do_not_delay_the_others() {
 ///
 /// The client asks the second of them after it has the first answer.
 async fn dot_cut_by_zero(mut stream: TlsStream<TcpStream>) -> std::io::Result<()> {
-    let (mut answers, mut is_asked) = (0, false);
+    let mut answers = 0;
+    let mut is_asked = false;
     while !is_asked || answers < 2 {
         let query = read_query(&mut stream).await?;
         if is_about_zero(&query) {

@@ -126,7 +126,8 @@ fn refusing() -> UdpSocket {
 
 #[tokio::test]
 async fn after_a_closed_port_the_next_server_is_asked_at_once() {
-    let (closed, second) = (refusing(), DnsServer::start(zone).unwrap());
+    let closed = refusing();
+    let second = DnsServer::start(zone).unwrap();
     let servers = [closed.local_addr().unwrap(), second.address()];
     let start = Instant::now();
     assert!(HickoryResolver::with_servers(servers).resolve("host.test", Family::V4).await.is_ok());
@@ -142,7 +143,8 @@ async fn after_a_closed_port_the_next_server_is_asked_at_once() {
 #[tokio::test]
 async fn after_a_quarter_of_a_second_of_silence_the_next_server_or_tcp_is_asked() {
     let (silent, tcp) = silent();
-    let (address, second) = (silent.local_addr().unwrap(), DnsServer::start(zone).unwrap());
+    let address = silent.local_addr().unwrap();
+    let second = DnsServer::start(zone).unwrap();
     let over_tcp = dns_tcp::serve(tcp, zone);
     for (servers, by_tcp) in [(vec![address, second.address()], 0), (vec![address], 1)] {
         let resolver = HickoryResolver::with_servers(servers);
@@ -156,7 +158,8 @@ async fn after_a_quarter_of_a_second_of_silence_the_next_server_or_tcp_is_asked(
 
 #[tokio::test]
 async fn a_slow_servers_answer_counts_while_others_are_asked() {
-    let (slow, silent) = (slow(Duration::from_millis(600)), silent().0);
+    let slow = slow(Duration::from_millis(600));
+    let silent = silent().0;
     let resolver = HickoryResolver::with_servers([slow, silent.local_addr().unwrap()]);
     let start = Instant::now();
     assert!(resolver.resolve("host.test", Family::V4).await.is_ok());
@@ -180,7 +183,8 @@ fn slow(delay: Duration) -> std::net::SocketAddr {
 
 /// Asks two servers, of which the first answers by `first`. Returns the outcome and the number of queries at the first.
 async fn after(first: impl Fn(&Query, &mut Message) + Send + 'static) -> (Result<Answer, ResolveError>, usize) {
-    let (first, second) = (DnsServer::start(first).unwrap(), DnsServer::start(zone).unwrap());
+    let first = DnsServer::start(first).unwrap();
+    let second = DnsServer::start(zone).unwrap();
     let resolver = HickoryResolver::with_servers([first.address(), second.address()]);
     (resolver.resolve("host.test", Family::V4).await, first.queries())
 }
@@ -204,7 +208,8 @@ async fn a_server_that_says_the_name_does_not_exist_is_believed() {
 #[tokio::test]
 async fn when_all_servers_fail_each_is_asked_once_and_the_error_kind_is_kept() {
     let server = || DnsServer::start(|_, response| response.metadata.response_code = ResponseCode::ServFail).unwrap();
-    let (first, second) = (server(), server());
+    let first = server();
+    let second = server();
     let resolver = HickoryResolver::with_servers([first.address(), second.address()]);
     let error = resolver.resolve("host.test", Family::V4).await.unwrap_err();
     assert_eq!(error.kind(), ResolveErrorKind::ServFail);
@@ -292,7 +297,8 @@ async fn a_warm_name_is_answered_while_all_servers_are_down() {
 #[tokio::test]
 async fn the_ttl_of_an_alias_counts_when_its_target_needs_another_query() {
     let server = DnsServer::start(|question, response| {
-        let (name, target) = (question.name(), Name::from_ascii("target.test.").unwrap());
+        let name = question.name();
+        let target = Name::from_ascii("target.test.").unwrap();
         match *name == target {
             true => add_address(response, question, name, Ipv4Addr::LOCALHOST.into(), 3_600),
             false => drop(response.add_answer(Record::from_rdata(name.clone(), 5, RData::CNAME(CNAME(target))))),

@@ -8,18 +8,22 @@ use socket2::SockRef;
 use speeddial::{Client, PoolConfig};
 
 use super::common::After::{self, Close, Hold, Repeat, Reset, Serve};
-use super::common::{BODY, EITHER, EXCHANGE, Expected, TIMEOUT, judge, read};
+use super::common::{BODY, EITHER, EXCHANGE, Expected, TIMEOUT, check_outcome, read};
 use support::scripted_peer::ScriptedPeer;
 
+/// A row of the table.
 struct Case {
+    /// The path of the request that gets this answer.
     id: &'static str,
-    says: Vec<u8>,
-    then: After,
-    made: Expected,
+    /// The bytes of the answer.
+    sends: Vec<u8>,
+    after: After,
+    expected: Expected,
 }
 
-fn case(id: &'static str, says: impl AsRef<[u8]>, then: After, made: Expected) -> Case {
-    Case { id, says: says.as_ref().to_vec(), then, made }
+/// Returns a row of the table.
+fn case(id: &'static str, sends: impl AsRef<[u8]>, after: After, expected: Expected) -> Case {
+    Case { id, sends: sends.as_ref().to_vec(), after, expected }
 }
 
 /// Returns a response that begins with a correct status line.
@@ -27,10 +31,12 @@ fn head(rest: &str) -> Vec<u8> {
     format!("HTTP/1.1 200 OK\r\n{rest}").into_bytes()
 }
 
+/// Returns a response with a chunked body that begins with these bytes.
 fn chunked(rest: &str) -> Vec<u8> {
     head(&format!("transfer-encoding: chunked\r\n\r\n{rest}"))
 }
 
+/// Returns the table.
 fn http1_cases() -> Vec<Case> {
     use Expected::{Body, Error};
     let not_http = Error(EXCHANGE, "not HTTP/1.1");
@@ -201,9 +207,10 @@ fn read_target(socket: &mut TcpStream) -> Option<String> {
     Some(head.split(' ').nth(1)?.to_owned())
 }
 
+/// Sends the answer of a case. Returns true if the connection goes on.
 fn play(socket: &mut TcpStream, case: &Case) -> bool {
-    let _ = socket.write_all(&case.says);
-    match case.then {
+    let _ = socket.write_all(&case.sends);
+    match case.after {
         Serve => return true,
         Close => {}
         Reset => {
@@ -215,7 +222,7 @@ fn play(socket: &mut TcpStream, case: &Case) -> bool {
         Repeat(per_second) => {
             let end = Instant::now() + Duration::from_secs(10);
             // The status line is sent only once, however the client reads the pieces.
-            let again = case.says.strip_prefix(b"HTTP/1.1 200 OK\r\n").unwrap_or(&case.says);
+            let again = case.sends.strip_prefix(b"HTTP/1.1 200 OK\r\n").unwrap_or(&case.sends);
             let many = again.repeat((per_second as usize / 1_000).max(1));
             let pause = Duration::from_secs(1) / per_second.min(1_000);
             while Instant::now() < end && socket.write_all(&many).is_ok() {
@@ -230,7 +237,7 @@ fn play(socket: &mut TcpStream, case: &Case) -> bool {
 async fn hazard_each_hostile_http1_response_is_handled_and_the_client_goes_on() {
     let cases = http1_cases();
     let count = cases.len();
-    let ids: Vec<_> = cases.iter().map(|case| (case.id, case.made)).collect();
+    let ids: Vec<_> = cases.iter().map(|case| (case.id, case.expected)).collect();
     let peer = ScriptedPeer::start(move |_, mut socket| {
         while let Some(path) = read_target(&mut socket) {
             match cases.iter().find(|case| path == format!("/{}", case.id)) {
@@ -254,7 +261,7 @@ async fn hazard_each_hostile_http1_response_is_handled_and_the_client_goes_on() 
                 ("GET", client.get(format!("{}{id}", peer.url()))),
                 ("POST", client.post(format!("{}{id}", peer.url())).body("x")),
             ] {
-                if let Err(what) = judge(read(request).await, *expected) {
+                if let Err(what) = check_outcome(read(request).await, *expected) {
                     wrong.push(format!("{id} {name}: {what}"));
                 }
                 for plain in ["plain", "simple"] {

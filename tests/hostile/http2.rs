@@ -7,7 +7,7 @@ use speeddial::dns::FixedResolver;
 use tokio::io::DuplexStream;
 
 use super::common::After::{self, Close, Hold, Repeat, Serve};
-use super::common::{BODY, EITHER, EXCHANGE, Expected, TIMEOUT, judge, read};
+use super::common::{BODY, EITHER, EXCHANGE, Expected, TIMEOUT, check_outcome, read};
 use support::h2_peer::{
     DATA, END_HEADERS, END_STREAM, GOAWAY, H2Peer, HEADERS, PING, RST_STREAM, SETTINGS, WINDOW_UPDATE,
 };
@@ -24,10 +24,12 @@ const CONTINUATION: u8 = 9;
 /// `:status: 200` (RFC 7541, appendix A).
 const STATUS_200: u8 = 0x88;
 
+/// Returns the head of a response, 200.
 fn ok_head() -> Raw {
     (HEADERS, END_HEADERS, 1, vec![STATUS_200])
 }
 
+/// Returns a body of one frame, which ends the response.
 fn data(body: &[u8]) -> Raw {
     (DATA, END_STREAM, 1, body.to_vec())
 }
@@ -41,32 +43,39 @@ fn literal(name: &str, value: &[u8]) -> Vec<u8> {
     block
 }
 
+/// Returns the head of a response with one more header field.
 fn head_with(name: &str, value: &[u8]) -> Raw {
     (HEADERS, END_HEADERS, 1, [vec![STATUS_200], literal(name, value)].concat())
 }
 
+/// Returns SETTINGS with one setting.
 fn setting(name: u16, value: u32) -> Raw {
     (SETTINGS, 0, 0, [&name.to_be_bytes()[..], &value.to_be_bytes()].concat())
 }
 
+/// Returns RST_STREAM for the request's stream.
 fn reset(code: u32) -> Raw {
     (RST_STREAM, 0, 1, code.to_be_bytes().to_vec())
 }
 
+/// Returns GOAWAY.
 fn goaway(last: u32, code: u32) -> Raw {
     (GOAWAY, 0, 0, [last.to_be_bytes(), code.to_be_bytes()].concat())
 }
 
+/// Returns the table: the name of a case, its frames, what follows, and the outcome.
 fn http2_cases() -> Vec<(String, Vec<Raw>, After, Expected)> {
     use Expected::{Body, Error};
     let reset_stream = Error(EXCHANGE, "reset the stream");
     let not_http2 = Error(EITHER, "not HTTP/2");
     let mut cases: Vec<(String, Vec<Raw>, After, Expected)> = Vec::new();
-    let mut add = |id: &str, says: Vec<Raw>, then: After, made: Expected| cases.push((id.to_owned(), says, then, made));
+    let mut add = |id: &str, sends: Vec<Raw>, after: After, expected: Expected| {
+        cases.push((id.to_owned(), sends, after, expected))
+    };
     // Every code (RFC 9113 §7) and one that is not defined. A refused stream is resent and then answered.
     for code in 0..=14 {
-        let made = if code == 7 { Body("plain") } else { reset_stream };
-        add(&format!("reset-{code}"), vec![reset(code)], Serve, made);
+        let expected = if code == 7 { Body("plain") } else { reset_stream };
+        add(&format!("reset-{code}"), vec![reset(code)], Serve, expected);
         add(
             &format!("reset-{code}-after-head"),
             vec![ok_head(), reset(code)],
@@ -265,16 +274,16 @@ fn http2_cases() -> Vec<(String, Vec<Raw>, After, Expected)> {
 }
 
 /// Sends the frames of a case on the first connection, in answer to its first request.
-async fn misbehave(stream: DuplexStream, says: Vec<Raw>, then: After) -> std::io::Result<()> {
+async fn misbehave(stream: DuplexStream, sends: Vec<Raw>, after: After) -> std::io::Result<()> {
     let mut peer = H2Peer::accept(stream, Some(100)).await?;
     let own_stream = peer.request().await?;
     let own = |stream: u32| if stream == 1 { own_stream } else { stream };
-    for (kind, flags, stream, payload) in &says {
+    for (kind, flags, stream, payload) in &sends {
         peer.send(*kind, *flags, own(*stream), payload).await?;
     }
-    match then {
+    match after {
         Repeat(per_second) => {
-            let (kind, flags, stream, payload) = says.last().expect("a case that repeats has frames");
+            let (kind, flags, stream, payload) = sends.last().expect("a case that repeats has frames");
             for _ in 0..10_000 {
                 for _ in 0..per_second / 1_000 {
                     peer.send(*kind, *flags, own(*stream), payload).await?;
@@ -285,9 +294,10 @@ async fn misbehave(stream: DuplexStream, says: Vec<Raw>, then: After) -> std::io
         Hold => while peer.next().await.is_ok() {},
         _ => {}
     }
-    if then == Serve { serve(peer).await } else { Ok(()) }
+    if after == Serve { serve(peer).await } else { Ok(()) }
 }
 
+/// Answers every request with "plain".
 async fn serve(mut peer: H2Peer) -> std::io::Result<()> {
     loop {
         let stream = peer.request().await?;
@@ -298,14 +308,15 @@ async fn serve(mut peer: H2Peer) -> std::io::Result<()> {
 
 #[tokio::test(start_paused = true)]
 async fn hazard_each_hostile_http2_response_is_handled_and_the_client_goes_on() {
-    let (mut wrong, cases) = (Vec::new(), http2_cases());
+    let mut wrong = Vec::new();
+    let cases = http2_cases();
     let count = cases.len();
-    for (id, says, then, expected) in cases {
+    for (id, sends, after, expected) in cases {
         let net = ScriptedNet::new(move |number, stream| {
-            let says = says.clone();
+            let sends = sends.clone();
             async move {
                 let _ = match number {
-                    0 => misbehave(stream, says, then).await,
+                    0 => misbehave(stream, sends, after).await,
                     _ => match H2Peer::accept(stream, Some(100)).await {
                         Ok(peer) => serve(peer).await,
                         Err(error) => Err(error),
@@ -317,7 +328,7 @@ async fn hazard_each_hostile_http2_response_is_handled_and_the_client_goes_on() 
         let builder = Client::builder().resolver(resolver).transport(net.clone()).no_proxy().http2_prior_knowledge();
         let client = builder.timeout(Duration::from_millis(400)).build().unwrap();
         let start = tokio::time::Instant::now();
-        if let Err(what) = judge(read(client.get("http://api.test/")).await, expected) {
+        if let Err(what) = check_outcome(read(client.get("http://api.test/")).await, expected) {
             wrong.push(format!("{id}: {what}"));
         }
         for _ in 0..3 {

@@ -49,7 +49,8 @@ async fn seen(request: RequestBuilder) -> Vec<String> {
 
 #[tokio::test]
 async fn hazard_any_path_or_query_is_one_line_of_the_request() {
-    let (peer, client) = (echo(), client());
+    let peer = echo();
+    let client = client();
     let port = peer.url()["http://127.0.0.1:".len()..].trim_end_matches('/').to_owned();
     for (path, line) in [
         ("/a b", "/a%20b"),
@@ -96,7 +97,8 @@ async fn hazard_any_path_or_query_is_one_line_of_the_request() {
 
 #[tokio::test]
 async fn hazard_invalid_urls_are_refused_before_anything_is_sent() {
-    let (peer, client) = (echo(), client());
+    let peer = echo();
+    let client = client();
     let port = &peer.url()["http://127.0.0.1:".len()..];
     for url in [
         "",
@@ -138,7 +140,8 @@ async fn hazard_invalid_urls_are_refused_before_anything_is_sent() {
 
 #[tokio::test]
 async fn hazard_headers_that_would_split_or_contradict_a_request_are_refused() {
-    let (peer, client) = (echo(), client());
+    let peer = echo();
+    let client = client();
     let post = || client.post(peer.url()).body("12345");
     for value in ["a\r\nb: c", "a\nb", "a\rb", "a\0b", "a\u{7f}b"] {
         assert!(post().header("x", value).send().await.unwrap_err().is_builder(), "{value:?}");
@@ -214,7 +217,8 @@ async fn hazard_headers_that_would_split_or_contradict_a_request_are_refused() {
 
 #[tokio::test]
 async fn unusual_but_valid_requests_are_sent_unchanged() {
-    let (peer, client) = (echo(), client());
+    let peer = echo();
+    let client = client();
     let post = || client.post(peer.url()).body("12345");
     let has = |head: &[String], line: &str| head.iter().any(|seen| seen == line);
     assert!(has(&seen(post().header("host", "virtual.test:81")).await, "host: virtual.test:81"));
@@ -241,7 +245,8 @@ async fn unusual_but_valid_requests_are_sent_unchanged() {
 
 #[tokio::test]
 async fn expect_continue_is_not_sent_over_http_1_0() {
-    let (peer, client) = (echo(), client());
+    let peer = echo();
+    let client = client();
     let head = seen(client.post(peer.url()).version(Version::HTTP_10).expect_continue().body("12345")).await;
     assert_eq!((head[0].as_str(), head.last().unwrap().as_str()), ("POST / HTTP/1.0", "12345"));
     assert!(head.iter().all(|line| !line.starts_with("expect")), "{head:?}");

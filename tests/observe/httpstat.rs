@@ -166,7 +166,8 @@ impl Dnsmasq {
 
     fn watch(mut child: Child, port: u16) -> Self {
         let log = Arc::new(Mutex::new(String::new()));
-        let (lines, sink) = (child.stderr.take().unwrap(), log.clone());
+        let lines = child.stderr.take().unwrap();
+        let sink = log.clone();
         std::thread::spawn(move || {
             for line in std::io::BufRead::lines(std::io::BufReader::new(lines)).map_while(Result::ok) {
                 let mut log = sink.lock().unwrap();

@@ -173,7 +173,9 @@ fn every_hook_of_other_clients_has_an_event_and_every_event_is_emitted() {
 
 #[tokio::test(start_paused = true)]
 async fn an_observer_of_one_call_receives_its_events_and_those_of_its_dial() {
-    let (all, own, net) = (Recorder::default(), Recorder::default(), NetByPath::default());
+    let all = Recorder::default();
+    let own = Recorder::default();
+    let net = NetByPath::default();
     let client = builder(&net).observer(all.clone()).build().unwrap();
     get(&client, "http://b.test/ok").await.unwrap();
     let before = all.timeline().len();
@@ -182,7 +184,8 @@ async fn an_observer_of_one_call_receives_its_events_and_those_of_its_dial() {
     let events = |recorder: &Recorder| {
         recorder.timeline().iter().map(|line| line.split_once(' ').unwrap().1.to_owned()).collect::<Vec<_>>()
     };
-    let (mut received, mut expected) = (events(&own), events(&all).split_off(before));
+    let mut received = events(&own);
+    let mut expected = events(&all).split_off(before);
     assert_eq!(received.first().unwrap(), "call 2 CallStart");
     assert_eq!(received.last().unwrap(), "dial Released");
     received.sort();
@@ -208,7 +211,9 @@ async fn a_panic_in_one_observer_does_not_keep_events_from_the_others() {
     }
     let hook = std::panic::take_hook();
     std::panic::set_hook(Box::new(|_| {}));
-    let (recorder, net, ended) = (Recorder::default(), NetByPath::default(), Arc::new(Checks::default()));
+    let recorder = Recorder::default();
+    let net = NetByPath::default();
+    let ended = Arc::new(Checks::default());
     let client = builder(&net).observer(Panics).observer(recorder.clone()).observer(ended.clone()).build().unwrap();
     let request = client.get("http://a.test/ok").observer(Panics);
     let answer = async { request.send().await?.bytes().await }.await;
@@ -220,7 +225,8 @@ async fn a_panic_in_one_observer_does_not_keep_events_from_the_others() {
 
 #[tokio::test(start_paused = true)]
 async fn a_queued_call_reports_its_position_its_limit_and_its_wait() {
-    let (recorder, net) = (Recorder::default(), NetByPath::default());
+    let recorder = Recorder::default();
+    let net = NetByPath::default();
     let client =
         builder(&net).observer(recorder.clone()).pool(PoolConfig::new().max_connections_per_host(1)).build().unwrap();
     let calls = futures_util::future::join_all((0..4).map(|_| get(&client, "http://a.test/slow"))).await;
@@ -248,7 +254,8 @@ async fn a_call_reports_that_it_got_a_connection_that_another_call_had_freed() {
         tokio::time::sleep(Duration::from_millis(5)).await;
         get(&client, "http://a.test/ok").await
     });
-    let (first, second) = (first.unwrap(), second.unwrap());
+    let first = first.unwrap();
+    let second = second.unwrap();
     assert!(first.reused() && !first.freed());
     assert!(second.reused() && second.freed() && second.attempts().is_empty(), "{second:?}");
     assert_eq!(second.queue(), Duration::from_millis(5));
@@ -257,7 +264,8 @@ async fn a_call_reports_that_it_got_a_connection_that_another_call_had_freed() {
 /// Uses the real clock, which advances between any two readings.
 #[tokio::test]
 async fn events_arrive_in_the_order_of_their_times() {
-    let (net, recorder) = (NetByPath::default(), Recorder::default());
+    let net = NetByPath::default();
+    let recorder = Recorder::default();
     let client = builder(&net).observer(recorder.clone()).timeout(Duration::from_secs(60)).build().unwrap();
     for url in ["http://a.test/ok", "http://c.test/ok", "http://a.test/away", "http://a.test/stale"] {
         get(&client, url).await.unwrap();
@@ -293,7 +301,8 @@ async fn redirects_and_retries_are_hops_of_one_call() {
 
 #[tokio::test(start_paused = true)]
 async fn a_redirected_call_has_a_queue_timeout_of_its_own_and_ends_while_the_pool_is_drained() {
-    let (recorder, net) = (Recorder::default(), NetByPath::default());
+    let recorder = Recorder::default();
+    let net = NetByPath::default();
     let pool = PoolConfig::new().max_connections_per_host(1).wait_timeout(Duration::from_millis(80));
     let client = builder(&net).observer(recorder.clone()).pool(pool).build().unwrap();
     // The first call is redirected after 60 ms and then waits for the second one, which takes 60 ms.
@@ -301,7 +310,8 @@ async fn a_redirected_call_has_a_queue_timeout_of_its_own_and_ends_while_the_poo
         tokio::time::sleep(Duration::from_millis(20)).await;
         get(&client, "http://a.test/slow").await
     });
-    let (first, second) = (first.unwrap(), second.unwrap());
+    let first = first.unwrap();
+    let second = second.unwrap();
     assert_sum(&first);
     assert_eq!((first.queue().as_millis(), second.queue().as_millis()), (60, 40));
     let figures = [first.time_redirect(), first.time_queue(), first.time_pretransfer(), first.total()];
@@ -356,7 +366,8 @@ impl Observer for Checks {
 #[tokio::test(start_paused = true)]
 async fn the_phases_add_up_exactly_in_10_000_random_calls() {
     const CALLS: usize = 10_000;
-    let (checks, net) = (Arc::new(Checks::default()), NetByPath::default());
+    let checks = Arc::new(Checks::default());
+    let net = NetByPath::default();
     let pool = PoolConfig::new().max_connections_per_host(6).max_connections(16).max_idle(12);
     let pool = pool.idle_timeout(Duration::from_millis(300)).wait_timeout(Duration::from_millis(400));
     let client = builder(&net).observer(checks.clone()).pool(pool).build().unwrap();

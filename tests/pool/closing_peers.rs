@@ -26,8 +26,11 @@ fn requests(over: Stack, plain: u64) -> u64 {
 enum IdleEnd {
     Reset,
     Fin,
+    /// A FIN, after which the peer reads on for a while.
     HalfClose,
+    /// An unrequested 408 (Request Timeout), then a FIN.
     Timeout408,
+    /// Bytes that are no response, then a FIN.
     UnrequestedBytes,
 }
 
@@ -55,6 +58,7 @@ fn idle_ending_peer(over: Stack, how: IdleEnd, counts: Arc<Mutex<HashMap<u64, us
     })
 }
 
+/// Ends a connection in the given way.
 fn end_connection(how: IdleEnd, mut socket: Socket) {
     match how {
         IdleEnd::Reset => drop(SockRef::from(socket.tcp()).set_linger(Some(Duration::ZERO))),
@@ -94,7 +98,8 @@ fn read_request(socket: &mut impl Read) -> std::io::Result<Option<u64>> {
 
 /// Sends requests, 50 in flight, and returns the errors.
 async fn load(client: Client, url: &str, requests: u64, method: http::Method) -> Vec<String> {
-    let (gate, failed) = (Arc::new(Semaphore::new(50)), Arc::new(Mutex::new(Vec::new())));
+    let gate = Arc::new(Semaphore::new(50));
+    let failed = Arc::new(Mutex::new(Vec::new()));
     let mut tasks = Vec::new();
     for number in 0..requests {
         let permit = gate.clone().acquire_owned().await.unwrap();
@@ -121,14 +126,17 @@ const PARTIAL_ANSWERS: [&[u8]; 3] = [b"", b"HTTP/1.1 200 OK\r\ncont", b"HTTP/1.1
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn hazard_a_peer_that_closes_in_the_middle_of_a_response_costs_only_that_request() {
     for over in Stack::ALL {
-        each_death_costs_one_request(over).await;
+        assert_each_close_costs_one_request(over).await;
     }
 }
 
-async fn each_death_costs_one_request(over: Stack) {
+/// Checks that each close costs one POST, and that no GET is sent more than three times.
+async fn assert_each_close_costs_one_request(over: Stack) {
     let all = requests(over, 2_000);
-    let (counts, closes) = (Arc::new(Mutex::new(HashMap::new())), Arc::new(AtomicUsize::new(0)));
-    let (seen, closed) = (counts.clone(), closes.clone());
+    let counts = Arc::new(Mutex::new(HashMap::new()));
+    let closes = Arc::new(AtomicUsize::new(0));
+    let seen = counts.clone();
+    let closed = closes.clone();
     let peer = ScriptedPeer::start_over(over, move |number, mut socket| {
         let mut random = fastrand::Rng::with_seed(number as u64);
         while let Ok(Some(request)) = read_request(&mut socket) {
@@ -152,6 +160,7 @@ async fn each_death_costs_one_request(over: Stack) {
     assert!(most <= Some(3), "{over:?}: a GET was sent {most:?} times");
 }
 
+/// Checks requests to a peer that ends idle connections in this way, over every stack.
 async fn assert_no_get_is_lost(how: IdleEnd) {
     for over in Stack::ALL {
         let counts = Arc::new(Mutex::new(HashMap::new()));
@@ -241,13 +250,13 @@ async fn hazard_unrequested_bytes_on_an_idle_connection_are_never_taken_for_a_re
 async fn hazard_a_close_that_no_task_has_seen_is_noticed_before_the_next_request() {
     for over in Stack::ALL {
         for how in [IdleEnd::Reset, IdleEnd::Fin, IdleEnd::HalfClose, IdleEnd::Timeout408, IdleEnd::UnrequestedBytes] {
-            unseen_close_is_noticed(over, how).await;
+            assert_unseen_close_is_noticed(over, how).await;
         }
     }
 }
 
 /// Checks that a close is noticed. The runtime does not run while the peer closes, so the connection's task cannot have seen it.
-async fn unseen_close_is_noticed(over: Stack, how: IdleEnd) {
+async fn assert_unseen_close_is_noticed(over: Stack, how: IdleEnd) {
     let is_closed = Arc::new(AtomicBool::new(false));
     let has_ended = is_closed.clone();
     let peer = ScriptedPeer::start_over(over, move |number, mut socket| {

@@ -55,7 +55,8 @@ async fn connections_follow_a_moved_name_as_configured() {
         let net = ScriptedNet::new(|_, stream| serve(stream, 5));
         let answers = std::iter::once(vec![1]).chain(vec![vec![2]; 999]).collect();
         let resolver = ChangingResolver { answers, queries: AtomicUsize::new(0) };
-        let (pool, recorder) = (PoolConfig::new().follow_dns(follow), Recorder::default());
+        let pool = PoolConfig::new().follow_dns(follow);
+        let recorder = Recorder::default();
         let builder = Client::builder().no_proxy().resolver(resolver).transport(net.clone()).pool(pool);
         let client = builder.observer(recorder.clone()).build().unwrap();
         let start = Instant::now();

@@ -22,9 +22,12 @@ async fn a_limit_of_ten_connections_is_kept_and_two_hundred_requests_are_served_
     let net = ScriptedNet::new(|_, stream| serve(stream, 20));
     let recorder = Recorder::default();
     let client = client(&net, PoolConfig::new().max_connections_per_host(10), &recorder);
-    let (order, watched) = (Arc::new(Mutex::new(Vec::new())), net.clone());
+    let order = Arc::new(Mutex::new(Vec::new()));
+    let watched = net.clone();
     let call = |number: usize| {
-        let (client, order, watched) = (client.clone(), order.clone(), watched.clone());
+        let client = client.clone();
+        let order = order.clone();
+        let watched = watched.clone();
         async move {
             let response = client.get(URL).send().await.unwrap();
             assert!(watched.open() <= 10);
@@ -141,7 +144,8 @@ async fn hazard_a_dial_without_a_free_descriptor_or_port_is_postponed() {
         (Errno::CONNREFUSED, true, false),
     ] {
         let net = ScriptedNet::new(|_, stream| serve(stream, 5));
-        let (errno_of, failures_left) = (errno.raw_os_error(), AtomicUsize::new(5));
+        let errno_of = errno.raw_os_error();
+        let failures_left = AtomicUsize::new(5);
         let network = NetWithoutSockets { net: net.clone(), errno: errno_of, failures_left, has_source };
         let recorder = Recorder::default();
         let resolver = FixedResolver::new().with("api.test", [v4(1)]);
@@ -156,10 +160,13 @@ async fn hazard_a_dial_without_a_free_descriptor_or_port_is_postponed() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_connection_limit_holds_under_many_threads() {
-    let (now, peak) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
-    let (here, most) = (now.clone(), peak.clone());
+    let now = Arc::new(AtomicUsize::new(0));
+    let peak = Arc::new(AtomicUsize::new(0));
+    let here = now.clone();
+    let most = peak.clone();
     let server = HttpServer::start(move |_| {
-        let (here, most) = (here.clone(), most.clone());
+        let here = here.clone();
+        let most = most.clone();
         async move {
             most.fetch_max(here.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
             tokio::task::yield_now().await;
@@ -172,7 +179,8 @@ async fn the_connection_limit_holds_under_many_threads() {
     let client = Client::builder().no_proxy().pool(pool).build().unwrap();
     let url = format!("http://{}/", server.address());
     let call = || {
-        let (client, url) = (client.clone(), url.clone());
+        let client = client.clone();
+        let url = url.clone();
         tokio::spawn(async move { get(&client, &url).await })
     };
     for call in (0..5_000).map(|_| call()).collect::<Vec<_>>() {

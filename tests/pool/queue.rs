@@ -111,7 +111,9 @@ async fn hazard_waiting_requests_that_cancel_or_time_out_do_not_disturb_the_orde
         }
     };
     let ended = join_all((0..10_000).map(call)).await;
-    let (mut served, mut late, mut cancelled) = (Vec::new(), Vec::new(), 0);
+    let mut served = Vec::new();
+    let mut late = Vec::new();
+    let mut cancelled = 0;
     for (answer, at) in ended {
         match answer {
             Ok(Ok(_)) => served.push(at),

@@ -60,7 +60,8 @@ async fn hazard_an_unread_body_costs_the_connection_only_if_it_is_long_or_late()
         let net = ScriptedNet::new(move |_, mut stream| async move {
             while request(&mut stream).await {
                 let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {length}\r\n\r\n");
-                let (half, rest) = (vec![0; length / 2], vec![0; length - length / 2]);
+                let half = vec![0; length / 2];
+                let rest = vec![0; length - length / 2];
                 let _ = stream.write_all(head.as_bytes()).await;
                 let _ = stream.write_all(&half).await;
                 sleep(ms(late)).await;

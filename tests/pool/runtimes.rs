@@ -57,7 +57,8 @@ fn hazard_a_request_is_resent_when_the_runtime_of_its_connection_ends() {
         let builder = if http2 { builder.http2_prior_knowledge() } else { builder };
         let client = builder.build().unwrap();
         let runtime = || tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-        let (first, second) = (runtime(), runtime());
+        let first = runtime();
+        let second = runtime();
         assert_eq!(first.block_on(get(&client, &format!("{url}/"))).unwrap(), "ok");
         while client.pool_stats().idle == 0 {
             std::thread::yield_now();

@@ -358,7 +358,8 @@ mod encrypted {
 
     /// Writes a certificate for dns.test, its key, and the certificate of its authority.
     fn certify(folder: &Path) {
-        let (authority, key) = (Authority::new(), KeyPair::generate().unwrap());
+        let authority = Authority::new();
+        let key = KeyPair::generate().unwrap();
         std::fs::write(folder.join("authority"), authority.certificate()).unwrap();
         std::fs::write(folder.join("key.pem"), key.serialize_pem()).unwrap();
         let certificate = authority.sign_pem(CertificateParams::new(["dns.test".to_owned()]).unwrap(), &key);

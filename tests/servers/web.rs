@@ -75,7 +75,9 @@ const TIMES: usize = 4_000;
 impl Nginx {
     /// Starts nginx, which ends each connection after `requests` requests.
     fn start(test: &str, requests: u32) -> Option<Self> {
-        let (folder, ports, authority) = (folder("nginx", test), [(); 3].map(|()| free_port()), Authority::new());
+        let folder = folder("nginx", test);
+        let ports = [(); 3].map(|()| free_port());
+        let authority = Authority::new();
         let key = KeyPair::generate().unwrap();
         let certificate = authority.sign_pem(CertificateParams::new(["nginx.test".to_owned()]).unwrap(), &key);
         std::fs::write(folder.join("certificate.pem"), certificate).unwrap();
@@ -171,7 +173,8 @@ async fn nginx_is_understood_over_every_protocol() {
 
 /// Makes `count` requests, `at_once` at a time. Returns the number of lost POSTs and the longest time. No GET may be lost.
 async fn load(client: &Client, url: &str, count: usize, at_once: usize, post: bool) -> (usize, Duration) {
-    let (left, lost) = (AtomicUsize::new(count), AtomicUsize::new(0));
+    let left = AtomicUsize::new(count);
+    let lost = AtomicUsize::new(0);
     let longest = join_all((0..at_once).map(|_| async {
         let mut longest = Duration::ZERO;
         while left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).is_ok() {
@@ -223,7 +226,9 @@ async fn hazard_no_get_is_lost_when_nginx_is_reloaded_under_load() {
             let path = if post { "/post" } else { "/small.txt" };
             let loaded = async {
                 // At least 3,000 requests, and at least 1 s for three reloads.
-                let (start, mut count, mut lost) = (Instant::now(), 0, 0);
+                let start = Instant::now();
+                let mut count = 0;
+                let mut lost = 0;
                 while count < 3_000 || start.elapsed() < Duration::from_secs(1) {
                     lost += load(&client, &format!("{url}{path}"), 1_000, 8, post).await.0;
                     count += 1_000;
@@ -239,7 +244,9 @@ async fn hazard_no_get_is_lost_when_nginx_is_reloaded_under_load() {
 }
 
 fn haproxy(test: &str, backend: u16) -> Option<(Server, u16, u16)> {
-    let (folder, port, http2) = (folder("haproxy", test), free_port(), free_port());
+    let folder = folder("haproxy", test);
+    let port = free_port();
+    let http2 = free_port();
     let config = format!(
         "global\n  maxconn 500\ndefaults\n  mode http\n  timeout connect 1s\n  timeout client 5s\n  timeout server 300ms\n  \
          timeout http-keep-alive 30ms\nfrontend plain\n  bind 127.0.0.1:{port}\n  bind 127.0.0.1:{http2} proto h2\n  \

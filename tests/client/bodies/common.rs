@@ -25,13 +25,16 @@ pub(super) fn body_mirror(http2: bool) -> HttpServer {
     .unwrap()
 }
 
+/// Returns a client for HTTP/1.1 and one for HTTP/2, each with `true` for HTTP/2.
 pub(super) fn clients() -> [(bool, Client); 2] {
     let builder = || Client::builder().no_proxy();
     [(false, builder().build().unwrap()), (true, builder().http2_prior_knowledge().build().unwrap())]
 }
 
+/// The pieces of a body stream.
 pub(super) type Pieces = Vec<Result<&'static str, std::io::Error>>;
 
+/// Returns a stream of these pieces, without errors.
 pub(super) fn pieces(
     pieces: &[&'static str],
 ) -> stream::Iter<std::vec::IntoIter<Result<&'static str, std::io::Error>>> {

@@ -17,6 +17,7 @@ use support::v4;
 
 pub(super) const URL: &str = "http://api.test/";
 
+/// Returns a client that uses HTTP/2 over `net`, where it finds api.test.
 pub(super) fn client(net: &ScriptedNet, pool: PoolConfig, recorder: &Recorder) -> Client {
     let resolver = FixedResolver::new().with("api.test", [v4(1)]);
     let builder = Client::builder().no_proxy().http2_prior_knowledge().resolver(resolver).transport(net.clone());
@@ -27,6 +28,7 @@ pub(super) fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
 }
 
+/// Makes a GET and returns the body.
 pub(super) async fn get(client: &Client) -> speeddial::Result<String> {
     client.get(URL).send().await?.text().await
 }

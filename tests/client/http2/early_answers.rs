@@ -148,10 +148,13 @@ async fn a_slow_upload_goes_on_after_its_response() {
 #[tokio::test(start_paused = true)]
 async fn hazard_a_reset_in_the_middle_of_a_body_is_an_error_during_the_upload() {
     for is_whole in [false, true] {
-        let (read, reset) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
-        let (has_read, has_reset) = (read.clone(), reset.clone());
+        let read = Arc::new(Notify::new());
+        let reset = Arc::new(Notify::new());
+        let has_read = read.clone();
+        let has_reset = reset.clone();
         let net = ScriptedNet::new(move |_, stream| {
-            let (has_read, has_reset) = (has_read.clone(), has_reset.clone());
+            let has_read = has_read.clone();
+            let has_reset = has_reset.clone();
             async move {
                 let Ok(mut peer) = H2Peer::accept(stream, Some(100)).await else { return };
                 let stream = head(&mut peer).await.unwrap();

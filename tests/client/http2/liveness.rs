@@ -120,7 +120,9 @@ async fn a_timeout_does_not_cost_a_connection_on_which_another_response_arrives(
 /// grpc-go's count of pings, with its default settings (`handlePing` in internal/transport/http2_server.go).
 #[derive(Default)]
 struct PingStrikes {
+    /// The time of the last ping.
     last: Option<Instant>,
+    /// Pings that came too soon after the one before.
     strikes: u32,
     /// True if a piece of a response was sent since the last ping.
     has_answered: bool,
@@ -143,7 +145,8 @@ impl PingStrikes {
 /// Answers the first request with a head and no body, and each other one after some seconds. Logs the strikes at each ping.
 async fn count_strikes(stream: DuplexStream, log: Arc<std::sync::Mutex<Vec<u32>>>) {
     let Ok(mut peer) = H2Peer::accept(stream, Some(100)).await else { return };
-    let (mut strikes, mut due) = (PingStrikes::default(), Vec::<(Instant, u32)>::new());
+    let mut strikes = PingStrikes::default();
+    let mut due = Vec::<(Instant, u32)>::new();
     loop {
         let first = due.iter().map(|(at, _)| *at).min();
         tokio::select! {
@@ -170,16 +173,22 @@ async fn count_strikes(stream: DuplexStream, log: Arc<std::sync::Mutex<Vec<u32>>
     }
 }
 
+/// Returns a network whose peers run [`count_strikes`], and the log of strikes.
+fn strike_counting_net() -> (ScriptedNet, Arc<std::sync::Mutex<Vec<u32>>>) {
+    let log = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let shared = log.clone();
+    (ScriptedNet::new(move |_, stream| count_strikes(stream, shared.clone())), log)
+}
+
 #[tokio::test(start_paused = true)]
 async fn hazard_pings_of_a_quarter_of_an_hour_are_no_abuse_by_grpc_gos_count() {
-    let log = Arc::new(std::sync::Mutex::new(Vec::new()));
-    let seen = log.clone();
-    let net = ScriptedNet::new(move |_, stream| count_strikes(stream, seen.clone()));
+    let (net, log) = strike_counting_net();
     let pool = PoolConfig::new().lifetime(Duration::from_secs(3_600));
     let client = client(&net, pool, &Recorder::default());
     let quiet = client.get(URL).body_idle_timeout(Duration::MAX).send().await.unwrap();
     let quiet = tokio::spawn(quiet.text());
-    let (start, mut round) = (Instant::now(), 0);
+    let start = Instant::now();
+    let mut round = 0;
     while start.elapsed() < Duration::from_secs(900) {
         assert_eq!(get(&client).await.unwrap(), "ok");
         sleep(Duration::from_secs(round * 7 % 45)).await;
@@ -193,9 +202,7 @@ async fn hazard_pings_of_a_quarter_of_an_hour_are_no_abuse_by_grpc_gos_count() {
 
 #[tokio::test(start_paused = true)]
 async fn hazard_a_single_quiet_stream_causes_one_ping() {
-    let log = Arc::new(std::sync::Mutex::new(Vec::new()));
-    let seen = log.clone();
-    let net = ScriptedNet::new(move |_, stream| count_strikes(stream, seen.clone()));
+    let (net, log) = strike_counting_net();
     let pool = PoolConfig::new().lifetime(Duration::from_secs(3_600));
     let client = client(&net, pool, &Recorder::default());
     let quiet = client.get(URL).body_idle_timeout(Duration::MAX).send().await.unwrap();
@@ -228,9 +235,7 @@ async fn hazard_a_black_holed_connection_with_a_waiting_request_is_replaced_with
 
 #[tokio::test(start_paused = true)]
 async fn pings_are_sent_by_a_timer_when_an_interval_is_set() {
-    let log = Arc::new(std::sync::Mutex::new(Vec::new()));
-    let seen = log.clone();
-    let net = ScriptedNet::new(move |_, stream| count_strikes(stream, seen.clone()));
+    let (net, log) = strike_counting_net();
     let resolver = FixedResolver::new().with("api.test", [v4(1)]);
     let builder = Client::builder().no_proxy().http2_prior_knowledge().resolver(resolver).transport(net.clone());
     let client = builder.http2_keep_alive_interval(Duration::from_secs(30)).build().unwrap();

@@ -107,7 +107,8 @@ async fn hazard_a_stream_reset_with_another_code_is_an_error_of_that_stream_only
         for (after_head, length) in [(false, false), (true, true), (true, false)] {
             let net = ScriptedNet::new(move |_, stream| async move {
                 let Ok(mut peer) = H2Peer::accept(stream, Some(100)).await else { return };
-                let (first, second) = (peer.request().await.unwrap(), peer.request().await.unwrap());
+                let first = peer.request().await.unwrap();
+                let second = peer.request().await.unwrap();
                 match (after_head, length) {
                     (true, true) => peer.head_with_length(first, "100").await.unwrap(),
                     (true, false) => peer.head(first).await.unwrap(),
@@ -212,7 +213,8 @@ async fn hazard_a_peer_that_refuses_every_request_gets_at_most_six_per_call_over
             let start = Instant::now();
             let error = client.get(URL).send().await.unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Exchange, "{how:?}: {error}");
-            let (connections, requests) = (net.connections(), requests.load(Ordering::SeqCst));
+            let connections = net.connections();
+            let requests = requests.load(Ordering::SeqCst);
             assert!(connections <= 6 && requests <= 6, "{how:?}: {requests} requests on {connections} connections");
             assert!((ms(1_000)..ms(30_000)).contains(&start.elapsed()), "{how:?}: {:?}", start.elapsed());
             assert_eq!(client.pool_stats().leased, 0);

@@ -19,7 +19,9 @@ pub(super) fn behind(proxy: Proxy) -> ClientBuilder {
     Client::builder().resolver(names).proxy(proxy)
 }
 
-/// A proxy in a process of its own. Starting one returns `None` and prints that the test is skipped if it is not installed.
+/// A proxy in a process of its own, which ends when this value is dropped.
+///
+/// Starting one returns `None` and prints that the test is skipped if it is not installed.
 pub(super) struct ProxyProcess {
     child: Child,
     pub(super) address: SocketAddr,
@@ -37,6 +39,7 @@ impl Drop for ProxyProcess {
 }
 
 impl ProxyProcess {
+    /// Starts a proxy and waits until it listens on `port`. `file` is deleted when the proxy ends.
     async fn start(package: &str, mut command: Command, port: u16, file: Option<PathBuf>) -> Option<Self> {
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         let Ok(child) = command.spawn() else {
@@ -52,6 +55,7 @@ impl ProxyProcess {
         Some(running)
     }
 
+    /// Starts tinyproxy, an HTTP proxy, with or without credentials.
     pub(super) async fn tinyproxy(credentials: Option<(&str, &str)>) -> Option<Self> {
         let port = free_port();
         let mut config = format!("Port {port}\nListen 127.0.0.1\nAllow 127.0.0.1\nTimeout 30\nMaxClients 50\n");
@@ -65,6 +69,7 @@ impl ProxyProcess {
         Self::start("tinyproxy-bin", command, port, Some(file)).await
     }
 
+    /// Starts microsocks, a SOCKS 5 proxy, with or without credentials.
     pub(super) async fn microsocks(credentials: Option<(&str, &str)>) -> Option<Self> {
         let port = free_port();
         let mut command = Command::new("microsocks");

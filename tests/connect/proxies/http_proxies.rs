@@ -46,7 +46,8 @@ async fn a_plain_request_is_forwarded_in_absolute_form() {
 
 #[tokio::test]
 async fn hosts_excluded_from_the_proxy_are_connected_to_directly() {
-    let (proxy, server) = (echo(), ok_server());
+    let proxy = echo();
+    let server = ok_server();
     let url = format!("http://{}/", server.address());
     let all = Proxy::all(&format!("http://{}", proxy.address())).unwrap();
     let client = behind(all.clone().no_proxy("127.0.0.0/8")).build().unwrap();
@@ -58,7 +59,9 @@ async fn hosts_excluded_from_the_proxy_are_connected_to_directly() {
 
 #[tokio::test]
 async fn a_request_uses_the_first_proxy_whose_rules_match() {
-    let (first, second, server) = (echo(), echo(), ok_server());
+    let first = echo();
+    let second = echo();
+    let server = ok_server();
     let http = |proxy: &HttpServer| Proxy::http(&format!("http://{}", proxy.address())).unwrap();
     let https = Proxy::https("http://127.0.0.1:9").unwrap();
     let builder = behind(http(&first).no_proxy("second.test,127.0.0.1")).proxy(https);

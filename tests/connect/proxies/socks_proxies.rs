@@ -66,7 +66,8 @@ async fn hazard_a_socks_proxy_that_answers_garbage_is_a_connect_error() {
 /// asked for.
 async fn socks_proxy(at: Ipv4Addr, refused: &'static [IpAddr]) -> (SocketAddr, Arc<Mutex<Vec<String>>>) {
     let listener = TcpListener::bind((at, 0)).await.unwrap();
-    let (address, hosts) = (listener.local_addr().unwrap(), Arc::<Mutex<Vec<_>>>::default());
+    let address = listener.local_addr().unwrap();
+    let hosts = Arc::<Mutex<Vec<_>>>::default();
     let note = hosts.clone();
     tokio::spawn(async move {
         while let Ok((mut socket, _)) = listener.accept().await {

@@ -10,7 +10,8 @@ use support::tls_server::TlsServer;
 
 #[tokio::test]
 async fn hazard_each_invalid_certificate_is_refused_with_its_reason() {
-    let (authority, stranger) = (Authority::new(), Authority::new());
+    let authority = Authority::new();
+    let stranger = Authority::new();
     let day = |year| rcgen::date_time_ymd(year, 1, 1);
     let with = |change: fn(&mut CertificateParams)| {
         let mut params = params(&["api.test"]);
@@ -129,7 +130,8 @@ async fn compiled_in_roots_do_not_trust_the_tests_authority_until_it_is_added() 
 
 #[tokio::test]
 async fn hazard_connections_are_shared_only_for_one_host_and_one_client() {
-    let (one, other) = (Authority::new(), Authority::new());
+    let one = Authority::new();
+    let other = Authority::new();
     let server = TlsServer::start(one.server(&["api.test", "other.test", "127.0.0.1"], ALPN)).await;
     let client = builder(trusting(&one)).build().unwrap();
     for (round, host) in ["api.test", "other.test", "127.0.0.1", "api.test", "other.test"].iter().enumerate() {

@@ -94,7 +94,8 @@ fn a_key_and_a_chain_that_do_not_match_are_refused_with_the_reason() {
     let own_key = KeyPair::generate().unwrap();
     let key = own_key.serialize_pem();
     let leaf = intermediate.sign_pem(params(&["client.test"]), &own_key);
-    let (middle, top) = (intermediate.pem(), root.pem());
+    let middle = intermediate.pem();
+    let top = root.pem();
     let [leaf, middle, top] = [leaf.as_str(), middle.as_str(), top.as_str()];
     let identity_error = |chain: &[&str], key: &str| {
         let made = TlsConfig::new().identity_pem(chain.concat().as_bytes(), key.as_bytes());

@@ -14,6 +14,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use support::certs::{Authority, provider};
 use support::tls_server::TlsServer;
 
+/// The protocols that a client offers by default.
 pub(super) const ALPN: &[&str] = &["h2", "http/1.1"];
 
 /// Returns the builder of a client that resolves its names to 127.0.0.1.
@@ -24,10 +25,12 @@ pub(super) fn builder(tls: TlsConfig) -> ClientBuilder {
     Client::builder().resolver(resolver).tls(tls)
 }
 
+/// Returns a configuration that trusts only `authority`.
 pub(super) fn trusting(authority: &Authority) -> TlsConfig {
     TlsConfig::new().add_root_der(authority.certificate().to_vec()).only_added_roots()
 }
 
+/// Makes a GET over HTTPS and returns the body and the timings.
 pub(super) async fn get(client: &Client, host: &str, address: SocketAddr) -> Result<(String, Timings), Error> {
     let response = client.get(format!("https://{host}:{}/a?b=c", address.port())).send().await?;
     let handle = response.timings_handle();
@@ -41,6 +44,7 @@ pub(super) fn server(authority: &Authority, params: CertificateParams) -> Arc<Se
     config_with(vec![certificate], key)
 }
 
+/// Returns the configuration of a server with this certificate chain and key.
 pub(super) fn config_with(
     chain: Vec<rustls::pki_types::CertificateDer<'static>>,
     key: rustls::pki_types::PrivateKeyDer<'static>,
@@ -49,6 +53,7 @@ pub(super) fn config_with(
     Arc::new(builder.with_no_client_auth().with_single_cert(chain, key).unwrap())
 }
 
+/// Returns the parameters of a certificate for these names.
 pub(super) fn params(names: &[&str]) -> CertificateParams {
     CertificateParams::new(names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>()).unwrap()
 }

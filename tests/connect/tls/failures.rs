@@ -100,6 +100,7 @@ impl Drop for OpenSsl {
 }
 
 impl OpenSsl {
+    /// Starts the server. Returns `None` and prints that the test is skipped if openssl is not installed.
     async fn start(authority: &Authority, arguments: &[&str]) -> Option<Self> {
         let port = support::free_port();
         let folder = std::env::temp_dir().join(format!("speeddial-openssl-{}-{port}", std::process::id()));

@@ -154,7 +154,8 @@ async fn the_server_name_and_the_protocols_that_are_set_are_sent() {
 #[tokio::test]
 async fn settings_that_a_rustls_configuration_would_override_are_refused() {
     let whole = || TlsConfig::from(rustls_config());
-    let (pinned, anyone) = (whole().pin_spki_sha256([0; 32]), whole().danger_accept_invalid_certs(true));
+    let pinned = whole().pin_spki_sha256([0; 32]);
+    let anyone = whole().danger_accept_invalid_certs(true);
     for tls in [pinned, anyone, whole().session_cache(1), whole().min_version(TlsVersion::Tls13), whole().alpn(["h2"])]
     {
         let error = builder(tls).build().unwrap_err();

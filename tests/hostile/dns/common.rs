@@ -7,8 +7,10 @@ use speeddial::dns::{Answer, HickoryResolver, ResolveError, ResolveErrorKind};
 
 use support::scripted_dns::{Packets, ReceivedQuery, ScriptedDns, no_tcp, packet};
 
+/// The outcome of a lookup.
 pub(super) type Outcome = Result<Answer, ResolveError>;
 
+/// Returns a resolver that asks these servers, with a short timeout for each try.
 pub(super) fn resolver(servers: &[&ScriptedDns]) -> HickoryResolver {
     let resolver = HickoryResolver::with_servers(servers.iter().map(|server| server.address()));
     resolver.with_try_timeout(Duration::from_millis(250))
@@ -21,10 +23,12 @@ pub(super) fn answer_of(outcome: &Outcome) -> (Vec<u8>, u64) {
     (answer.addresses().iter().map(last).collect(), answer.ttl().as_secs())
 }
 
+/// Returns the kind of a lookup's error.
 pub(super) fn kind_of(outcome: &Outcome) -> ResolveErrorKind {
     outcome.as_ref().expect_err("no answer").kind()
 }
 
+/// Starts a server that answers every name correctly, without TCP.
 pub(super) fn correct_server() -> ScriptedDns {
     ScriptedDns::start(|query| packet(&query.good(1, 60)), no_tcp)
 }

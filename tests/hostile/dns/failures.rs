@@ -18,10 +18,12 @@ async fn hazard_error_codes_lead_to_the_next_server_or_to_an_error_within_the_bu
     let codes = [1, 2, 4, 5, 6, 9, 11, 23];
     for code in codes {
         let failing = move || by_udp(move |query| packet(&query.code(ResponseCode::from(0, code))));
-        let (first, second) = (failing(), correct_server());
+        let first = failing();
+        let second = correct_server();
         assert_eq!(answer_of(&resolver(&[&first, &second]).resolve("a.test", Family::V4).await).0, [1], "code {code}");
 
-        let (first, second) = (failing(), failing());
+        let first = failing();
+        let second = failing();
         let cache = CachedResolver::new(resolver(&[&first, &second]));
         let start = Instant::now();
         for _ in 0..3 {
@@ -39,7 +41,8 @@ async fn hazard_a_server_without_edns_does_not_make_a_name_negative() {
         true => packet(&query.code(ResponseCode::FormErr)),
         false => packet(&query.good(1, 60)),
     });
-    let (alone, second) = (resolver(&[&server]).resolve("a.test", Family::V4).await, correct_server());
+    let alone = resolver(&[&server]).resolve("a.test", Family::V4).await;
+    let second = correct_server();
     assert!(alone.is_ok() || !kind_of(&alone).is_negative(), "{alone:?}");
     assert_eq!(answer_of(&resolver(&[&server, &second]).resolve("a.test", Family::V4).await).0, [1]);
 }
@@ -72,7 +75,8 @@ async fn hazard_a_family_without_an_answer_does_not_affect_the_other() {
 
 #[tokio::test]
 async fn hazard_silent_servers_are_skipped_within_the_budget() {
-    let (silent, good) = (by_udp(|_| vec![]), correct_server());
+    let silent = by_udp(|_| vec![]);
+    let good = correct_server();
     assert_eq!(answer_of(&resolver(&[&silent, &good]).resolve("a.test", Family::V4).await).0, [1]);
     let start = Instant::now();
     let all = resolver(&[&silent]).with_total_timeout(Duration::from_millis(400)).resolve("a.test", Family::V4).await;
@@ -154,7 +158,8 @@ async fn unanswered_names_do_not_delay_other_names() {
 
 #[tokio::test]
 async fn a_short_total_timeout_still_finds_the_server_that_answers() {
-    let (silent, good) = (by_udp(|_| vec![]), correct_server());
+    let silent = by_udp(|_| vec![]);
+    let good = correct_server();
     let resolver = HickoryResolver::with_servers([silent.address(), good.address()]);
     let resolver = resolver.with_total_timeout(Duration::from_millis(200));
     let mut outcomes = Vec::new();
@@ -169,7 +174,8 @@ fn an_idle_runtime_does_not_block_lookups_on_another() {
     let server = correct_server();
     let resolver = HickoryResolver::with_servers([server.address()]);
     let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let (one, other) = (runtime(), runtime());
+    let one = runtime();
+    let other = runtime();
     for turn in 0..6 {
         let runtime = if turn % 2 == 0 { &one } else { &other };
         let start = Instant::now();

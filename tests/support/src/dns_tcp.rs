@@ -23,11 +23,13 @@ pub fn udp_and_tcp<T>(udp: impl Fn() -> T, address: impl Fn(&T) -> SocketAddr) -
 
 /// Answers questions over TCP for as long as the test runs. Returns the number of queries.
 pub fn serve(listener: TcpListener, answer: impl Fn(&Query, &mut Message) + Send + Sync + 'static) -> Arc<AtomicUsize> {
-    let (queries, answer) = (Arc::new(AtomicUsize::new(0)), Arc::new(answer));
+    let queries = Arc::new(AtomicUsize::new(0));
+    let answer = Arc::new(answer);
     let counter = queries.clone();
     std::thread::spawn(move || {
         for socket in listener.incoming().map_while(Result::ok) {
-            let (answer, counter) = (answer.clone(), counter.clone());
+            let answer = answer.clone();
+            let counter = counter.clone();
             std::thread::spawn(move || while exchange(&socket, &*answer, &counter).is_some() {});
         }
     });

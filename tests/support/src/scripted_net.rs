@@ -48,7 +48,8 @@ impl Transport for ScriptedNet {
             let (near, far) = tokio::io::duplex(256 * 1024);
             let number = self.connections.fetch_add(1, Ordering::SeqCst);
             self.open.fetch_add(1, Ordering::SeqCst);
-            let (script, open) = ((self.script)(number, far), self.open.clone());
+            let script = (self.script)(number, far);
+            let open = self.open.clone();
             tokio::spawn(async move {
                 script.await;
                 open.fetch_sub(1, Ordering::SeqCst);

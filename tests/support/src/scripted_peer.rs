@@ -50,7 +50,8 @@ impl ScriptedPeer {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let address = listener.local_addr().unwrap();
         let connections = Arc::new(AtomicUsize::new(0));
-        let (counter, script) = (connections.clone(), Arc::new(script));
+        let counter = connections.clone();
+        let script = Arc::new(script);
         std::thread::spawn(move || {
             for socket in listener.incoming().map_while(Result::ok) {
                 // Without Nagle's algorithm nothing is held back, so a reset drops nothing that was written before it.

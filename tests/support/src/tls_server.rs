@@ -38,7 +38,8 @@ impl TlsServer {
             let acceptor = TlsAcceptor::from(config);
             while let Ok((socket, _)) = listener.accept().await {
                 counters.0.fetch_add(1, Ordering::SeqCst);
-                let (acceptor, handshakes) = (acceptor.clone(), counters.1.clone());
+                let acceptor = acceptor.clone();
+                let handshakes = counters.1.clone();
                 tokio::spawn(async move { serve(socket, acceptor, &handshakes).await });
             }
         });

@@ -22,7 +22,8 @@ impl UdpServer {
         let address = socket.local_addr().unwrap();
         let packets = Arc::new(AtomicUsize::new(0));
         let stop = Arc::new(AtomicBool::new(false));
-        let (counter, stopped) = (packets.clone(), stop.clone());
+        let counter = packets.clone();
+        let stopped = stop.clone();
         let thread = std::thread::spawn(move || {
             let mut packet = [0; 1500];
             while let Ok((length, sender)) = socket.recv_from(&mut packet) {
