@@ -1,6 +1,7 @@
 //! HTTP proxies: forwarding, tunnels, credentials, proxies that are spoken to by TLS, and proxies that misbehave.
 
 use std::net::{Ipv4Addr, SocketAddr};
+#[cfg(feature = "__tls")]
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,7 +15,9 @@ use tokio::net::{TcpListener, TcpStream};
 use super::common::{ProxyProcess, behind};
 #[cfg(feature = "__tls")]
 use support::certs::Authority;
-use support::http_server::{HttpServer, describe};
+use support::http_server::HttpServer;
+#[cfg(feature = "__tls")]
+use support::http_server::describe;
 #[cfg(feature = "__tls")]
 use support::tls_server::TlsServer;
 use support::{full, ok_server, read_request_head, refusing};
