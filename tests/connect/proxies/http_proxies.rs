@@ -1,4 +1,4 @@
-//! HTTP proxies: forwarding, tunnels, credentials, proxies that are spoken to by TLS, and proxies that misbehave.
+//! HTTP proxies: forwarding, tunnels, credentials, proxies over TLS, and proxies that misbehave.
 
 use std::net::{Ipv4Addr, SocketAddr};
 #[cfg(feature = "__tls")]
