@@ -195,7 +195,7 @@ async fn the_next_server_is_asked_after_one_that_fails_or_refuses() {
     for code in codes {
         let (answer, queries) = after(move |_, response| response.metadata.response_code = code).await;
         assert!(answer.is_ok(), "{code}: {answer:?}");
-        assert!(queries <= 2, "{code}: queries {queries} times");
+        assert!(queries <= 2, "{code}: {queries} queries");
     }
 }
 

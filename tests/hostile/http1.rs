@@ -168,7 +168,7 @@ fn http1_cases() -> Vec<Case> {
             "101-unasked",
             "HTTP/1.1 101 Switching\r\nupgrade: x\r\nconnection: upgrade\r\n\r\nevil",
             Hold,
-            Error(EXCHANGE, "(101), which nobody read_target for"),
+            Error(EXCHANGE, "(101), which nobody asked for"),
         ),
         // Silence and slowness.
         case("nothing-closed", "", Close, Error(EXCHANGE, "closed the connection")),

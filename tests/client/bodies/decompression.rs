@@ -9,7 +9,6 @@ use super::common::clients;
 use support::full;
 use support::http_server::HttpServer;
 
-#[cfg(all(feature = "gzip", feature = "brotli", feature = "zstd", feature = "deflate"))]
 #[tokio::test]
 async fn compressed_bodies_are_requested_and_decompressed() {
     use std::collections::HashMap;

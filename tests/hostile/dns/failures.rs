@@ -166,7 +166,7 @@ async fn a_short_total_timeout_still_finds_the_server_that_answers() {
     for _ in 0..3 {
         outcomes.push(resolver.resolve("a.test", Family::V4).await.is_ok());
     }
-    assert_eq!(outcomes, [false, true, true], "the silent server is not query first again");
+    assert_eq!(outcomes, [false, true, true], "the silent server is not asked first again");
 }
 
 #[test]
