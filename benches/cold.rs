@@ -1,7 +1,9 @@
-//! Requests that need new connections: one each, plain and by TLS, resumed and not; 3,000 at once; a few to each of 200 names. Through
-//! hyper's bare connection, speeddial, hyper-util's legacy client and reqwest.
+//! Measures requests that need new connections beside hyper's bare connection, hyper-util's legacy client and reqwest: the claim of
+//! BENCHMARKS.md, section Requests beside other clients.
 //!
-//! The server has a thread, and on two cores a core, of its own. `benches/compare.rs` has them take turns.
+//! The rows are a connection for each request (plain, TLS with a resumed session, and TLS without), 3,000 requests at once, and a
+//! few requests to each of 200 names. The server runs in a thread of its own. `benches/compare.rs` measures the clients in turn
+//! and writes the table.
 
 mod peers;
 
@@ -16,7 +18,7 @@ fn cold(criterion: &mut Criterion) {
         let bench = Bench::new(work);
         let mut group = criterion.benchmark_group(format!("cold/{}", work.name));
         group.warm_up_time(Duration::from_millis(500)).measurement_time(Duration::from_secs(2)).sample_size(10);
-        // What a new client does first is a round of its own.
+        // A burst is a round by itself, because it needs a new client.
         let each = if work.kind == Kind::Warm { None } else { Some(work.requests / work.in_flight) };
         group.throughput(Throughput::Elements((work.in_flight * each.unwrap_or(1)) as u64));
         for (number, client) in CLIENTS.into_iter().enumerate() {

@@ -1,8 +1,11 @@
-//! speeddial beside hyper's bare connection, hyper-util's client and reqwest: the same requests to the same server, in turn, in one
-//! run. Prints a table of CPU time and wall time a request; `-- --write` puts it into BENCHMARKS.md, and a chart into docs;
-//! `-- WORDS` runs the rows whose names have these words.
+//! Measures speeddial beside hyper's bare connection, hyper-util's client and reqwest: the claim of BENCHMARKS.md, section Requests
+//! beside other clients.
 //!
-//! The client has one thread, and the server another one. Of each client the median round counts.
+//! All clients send the same requests to the same server, in turn, in one run. The client has one thread and the server another
+//! one. The median round of each client counts.
+//!
+//! Prints a table of CPU time and wall time per request. `-- --write` writes it into BENCHMARKS.md, and a chart into
+//! `docs/compare.svg`. `-- WORDS` runs only the rows whose names contain all of these words.
 
 #![allow(clippy::print_stdout, reason = "printing is what it is for")]
 
@@ -15,7 +18,7 @@ use peers::work::{Bench, Work, possible};
 use peers::{CLIENTS, Took, median};
 use plotters::prelude::*;
 
-/// All clients in turn, so often; of each the median of its rounds.
+/// Runs `rounds` rounds of each client, in turn, and returns the median of each, per request.
 fn compare(work: Work, rounds: usize, each: usize) -> [Took; 4] {
     let bench = Bench::new(work);
     let mut took = [(); 4].map(|()| Vec::new());
@@ -33,6 +36,7 @@ fn micros(time: Duration) -> f64 {
     time.as_nanos() as f64 / 1_000.0
 }
 
+/// Returns the results as a Markdown table.
 fn table(results: &[(Work, [Took; 4])]) -> String {
     let mut text = String::from(
         "| CPU time a request, µs (wall time) | hyper's bare connection | speeddial | hyper-util's client | reqwest | speeddial to hyper | to \
@@ -47,9 +51,12 @@ fn table(results: &[(Work, [Took; 4])]) -> String {
     text
 }
 
-/// Bars of CPU time, as parts of hyper's.
+/// Draws the CPU times as bars, relative to hyper's bare connection.
 fn chart(results: &[(Work, [Took; 4])], path: &str) -> Result<(), Box<dyn std::error::Error>> {
-    let (row, left, right, top) = (56, 360, 60, 60);
+    let row = 56;
+    let left = 360;
+    let right = 60;
+    let top = 60;
     let height = top + row * results.len() as i32 + 20;
     let area = SVGBackend::new(path, (1_000, height as u32)).into_drawing_area();
     area.fill(&WHITE)?;
@@ -68,7 +75,8 @@ fn chart(results: &[(Work, [Took; 4])], path: &str) -> Result<(), Box<dyn std::e
         let y = top + row * at as i32;
         area.draw(&Text::new(work.name, (20, y + 18), text(13)))?;
         for (number, color) in colors.iter().enumerate() {
-            let (part, y) = (part(took, number), y + 4 + 12 * number as i32);
+            let part = part(took, number);
+            let y = y + 4 + 12 * number as i32;
             let end = left + (part * scale) as i32;
             area.draw(&Rectangle::new([(left, y), (end, y + 10)], color.filled()))?;
             area.draw(&Text::new(format!("{part:.2}"), (end + 4, y), text(10)))?;
@@ -81,17 +89,18 @@ fn chart(results: &[(Work, [Took; 4])], path: &str) -> Result<(), Box<dyn std::e
 const START: &str = "<!-- compare -->\n";
 const END: &str = "<!-- /compare -->\n";
 
+/// Writes the table between its marks in BENCHMARKS.md, and the chart.
 fn write(text: &str, results: &[(Work, [Took; 4])]) -> Result<(), Box<dyn std::error::Error>> {
     let root = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
     let path = format!("{root}/BENCHMARKS.md");
     let page = std::fs::read_to_string(&path)?;
-    let (before, rest) = page.split_once(START).ok_or("BENCHMARKS.md has no place for the table")?;
-    let (_, after) = rest.split_once(END).ok_or("BENCHMARKS.md has no end of the table")?;
+    let (before, rest) = page.split_once(START).ok_or("BENCHMARKS.md has no start mark for the table")?;
+    let (_, after) = rest.split_once(END).ok_or("BENCHMARKS.md has no end mark for the table")?;
     std::fs::write(path, format!("{before}{START}{text}{END}{after}"))?;
     chart(results, &format!("{root}/docs/compare.svg"))
 }
 
-/// A package and its version, as it was built.
+/// Returns the package and the version of it that Cargo.lock names.
 fn version(package: &str) -> String {
     let locked = include_str!("../Cargo.lock").split("[[package]]");
     let mut versions =
@@ -99,7 +108,7 @@ fn version(package: &str) -> String {
     format!("{package} {}", versions.next().map_or("?", |(version, _)| version))
 }
 
-/// The processor's name, as the system has it.
+/// Returns the number of cores and the name of the processor, as the system reports them.
 fn machine() -> String {
     let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let name = info.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
@@ -107,7 +116,7 @@ fn machine() -> String {
     format!("{cores} cores of {}", name.map_or("an unknown processor", |(_, name)| name))
 }
 
-/// The date, by the system's clock.
+/// Returns the date of the system's clock.
 fn today() -> String {
     let date = httpdate::fmt_http_date(std::time::SystemTime::now());
     date.split(' ').skip(1).take(3).collect::<Vec<_>>().join(" ")

@@ -1,5 +1,7 @@
-//! New connections: what the connector costs beyond the system's own connect, and a whole request on each, beside
-//! hyper-util's legacy client and reqwest. Processor time of the client's thread; the server has one of its own.
+//! Measures new connections beside hyper-util's legacy client and reqwest: the claim of BENCHMARKS.md, section New connections.
+//!
+//! The first group is the connector alone beside tokio's connect; the second is a whole request on each connection. Times are
+//! processor time of the client's thread. The server runs in other threads.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -28,15 +30,16 @@ fn cache() -> CachedResolver {
     CachedResolver::new(FixedResolver::new().with("api.test", [Ipv4Addr::LOCALHOST.into()]))
 }
 
-/// The time this thread has had of a processor.
+/// Returns the processor time that this thread has used.
 fn cpu_time() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-/// The processor time of so many rounds, 16 of them at a time.
+/// Returns the processor time of `rounds` rounds, of which 16 run at a time.
 fn spent_at_once<F: Future<Output = ()>>(runtime: &Runtime, rounds: u64, round: impl Fn() -> F) -> Duration {
-    let (start, left) = (cpu_time(), std::cell::Cell::new(rounds));
+    let start = cpu_time();
+    let left = std::cell::Cell::new(rounds);
     let work = || async {
         while let Some(less) = left.get().checked_sub(1) {
             left.set(less);
@@ -47,7 +50,7 @@ fn spent_at_once<F: Future<Output = ()>>(runtime: &Runtime, rounds: u64, round: 
     cpu_time() - start
 }
 
-/// The processor time of so many rounds.
+/// Returns the processor time of `rounds` rounds, one after the other.
 fn spent<F: Future<Output = ()>>(runtime: &Runtime, rounds: u64, mut round: impl FnMut() -> F) -> Duration {
     let start = cpu_time();
     runtime.block_on(async {
@@ -60,12 +63,13 @@ fn spent<F: Future<Output = ()>>(runtime: &Runtime, rounds: u64, mut round: impl
 
 const IN_FLIGHT: usize = 16;
 
-/// So many threads that one waits for the next connection whatever the others do: whom a client's packet wakes costs the
-/// client time, and would otherwise depend on whether it closes a connection before or after it opens the next.
+/// The server's threads. They are enough for one to wait in `accept` at any time: to wake a thread costs the client time, and
+/// with fewer threads that cost would depend on whether the client closes a connection before or after it opens the next one.
 const SERVERS: usize = 2 * IN_FLIGHT;
 
-/// A server that answers one request on each connection, if one comes, and resets the connection when its client has closed
-/// it. Connections that are closed in order would wait for minutes and leave no ports for those to come.
+/// Starts a server that answers the requests on each connection and resets the connection when the client has closed it.
+///
+/// Without the reset, closed connections would stay in TIME_WAIT for minutes, and no ports would be left for new ones.
 fn server() -> SocketAddr {
     let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port on loopback");
     let address = listener.local_addr().expect("a bound socket");
@@ -86,7 +90,8 @@ fn serve(mut stream: std::net::TcpStream) -> std::io::Result<()> {
 }
 
 fn connect(criterion: &mut Criterion) {
-    let (runtime, address) = (runtime(), server());
+    let runtime = runtime();
+    let address = server();
     let mut group = criterion.benchmark_group("connect");
     group.bench_function("tokio alone", |bencher| {
         bencher.iter_custom(|rounds| {
@@ -124,7 +129,8 @@ fn connect(criterion: &mut Criterion) {
 }
 
 fn request(criterion: &mut Criterion) {
-    let (runtime, text) = (runtime(), format!("http://api.test:{}/", server().port()));
+    let runtime = runtime();
+    let text = format!("http://api.test:{}/", server().port());
     let mut group = criterion.benchmark_group("a request on a new connection, 16 in flight");
     let client =
         Client::builder().dns_cache(cache()).no_proxy().pool(PoolConfig::new().max_requests_per_connection(1)).build();

@@ -1,4 +1,7 @@
-//! The DNS cache beside hickory-resolver's own: a hit, on one thread and on 16; a miss; many cold lookups of one name.
+//! Measures the DNS cache beside hickory-resolver's own: the claim of BENCHMARKS.md, section DNS cache.
+//!
+//! The groups are a hit (on one thread and on 16), a miss, the wake-up of 10,000 waiting lookups, and 10,000 cold lookups of one
+//! name.
 
 use std::hint::black_box;
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -42,9 +45,12 @@ fn runtime() -> Runtime {
     Builder::new_current_thread().enable_all().build().expect("a runtime")
 }
 
+/// Measures lookups that the cache answers.
 fn hit(criterion: &mut Criterion) {
-    let (server, runtime) = (server(), runtime());
-    let (ours, theirs) = (ours(&server), theirs(&server));
+    let server = server();
+    let runtime = runtime();
+    let ours = ours(&server);
+    let theirs = theirs(&server);
     runtime.block_on(async {
         for family in Family::BOTH {
             let _ = ours.lookup(NAME, family).await;
@@ -72,8 +78,8 @@ fn hit(criterion: &mut Criterion) {
     group.finish();
 }
 
-/// The time `rounds` of `work` take on each of `threads` threads, as if each had a core to itself: from when the first
-/// begins to when the last is done.
+/// Returns the time that `rounds` rounds of `work` take on each of `threads` threads, from the start of the first thread to the
+/// end of the last one, scaled as if each thread had a core to itself.
 fn side_by_side(threads: u32, rounds: u64, work: impl Fn() + Sync) -> Duration {
     let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u32);
     let barrier = std::sync::Barrier::new(threads as usize);
@@ -87,13 +93,15 @@ fn side_by_side(threads: u32, rounds: u64, work: impl Fn() + Sync) -> Duration {
         let threads: Vec<_> = (0..threads).map(|_| scope.spawn(timed)).collect();
         threads.into_iter().map(|thread| thread.join().expect("no panic")).collect::<Vec<_>>()
     });
-    let (start, end) = (times.iter().map(|(start, _)| *start).min(), times.iter().map(|(_, end)| *end).max());
+    let start = times.iter().map(|(start, _)| *start).min();
+    let end = times.iter().map(|(_, end)| *end).max();
     (end.expect("a thread") - start.expect("a thread")) * cores.min(threads) / threads
 }
 
-/// What a cache adds to its resolver: names that are asked for once, with and without it.
+/// Measures the cost that the cache adds to its resolver: names that are looked up once, with and without the cache.
 fn miss(criterion: &mut Criterion) {
-    let (server, runtime) = (server(), runtime());
+    let server = server();
+    let runtime = runtime();
     let alone = HickoryResolver::with_servers([server.address()]);
     let cached = CachedResolver::builder().max_names(0).build(HickoryResolver::with_servers([server.address()]));
     let mut group = criterion.benchmark_group("dns_cache/miss");
@@ -111,7 +119,7 @@ fn miss(criterion: &mut Criterion) {
     group.finish();
 }
 
-/// From the answer to the last of 10,000 who waited for it.
+/// Measures the time from an answer to the last of 10,000 lookups that waited for it.
 fn wake(criterion: &mut Criterion) {
     let runtime = runtime();
     let mut group = criterion.benchmark_group("dns_cache/waking");
@@ -142,7 +150,7 @@ async fn wake_10_000() -> Duration {
     start.elapsed()
 }
 
-/// Answers when it is told to.
+/// A resolver that answers when it is notified.
 #[derive(Clone, Default)]
 struct Gate(Arc<tokio::sync::Notify>);
 
@@ -155,14 +163,17 @@ impl Resolve for Gate {
     }
 }
 
+/// Measures 10,000 lookups of one name that is not in the cache.
 fn cold(criterion: &mut Criterion) {
-    let (server, runtime) = (server(), runtime());
+    let server = server();
+    let runtime = runtime();
     let mut group = criterion.benchmark_group("dns_cache/10000 cold lookups of one name in both families");
     group.sample_size(20);
     group.bench_function("speeddial", |bencher| {
         bencher.iter_custom(|rounds| {
             let round = || {
-                let (cache, before) = (ours(&server), server.queries());
+                let cache = ours(&server);
+                let before = server.queries();
                 let elapsed = timed(&runtime, async {
                     futures_util::future::join_all((0..10_000).map(|_| cache.lookup_both(NAME))).await;
                 });

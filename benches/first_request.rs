@@ -1,8 +1,8 @@
-//! The first HTTPS request of a process, 100 ms after its client was built, with speeddial and with reqwest; and the same
-//! with the process's second client, for which the random generator has its entropy already.
+//! Measures the first HTTPS request of a process beside reqwest: the claim of BENCHMARKS.md, section First request of a process.
 //!
-//! Each process makes these two requests; the server is in the one that starts them. Fails if speeddial's first request
-//! takes more than half as long as reqwest's.
+//! The request is made 100 ms after its client was built. A second client in the same process then makes the same request; by
+//! then the random generator has its entropy. Each process makes these two requests; the server is in the process that starts
+//! them. Fails if speeddial's first request takes more than half as long as reqwest's.
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "printing is what it is for")]
 
@@ -20,11 +20,11 @@ use tokio::runtime::{Builder, Runtime};
 
 const CLIENTS: [&str; 2] = ["speeddial", "reqwest"];
 
-/// From the building of a client to its first request.
+/// The time between the building of a client and its first request.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// speeddial's first request to reqwest's.
-const MOST: f64 = 0.5;
+/// The highest ratio of the time of speeddial's first request to that of reqwest's.
+const MAX_RATIO: f64 = 0.5;
 
 fn main() {
     let arguments: Vec<_> = std::env::args().skip(1).collect();
@@ -34,13 +34,13 @@ fn main() {
         return run(client, url);
     }
     if !cfg!(target_os = "linux") {
-        println!("!! SKIPPED: SSL_CERT_FILE does not say here what the platform trusts");
+        println!("!! SKIPPED: SSL_CERT_FILE does not set the trusted certificates on this platform");
         return;
     }
     let rounds = if arguments.iter().any(|argument| argument == "--test") { 5 } else { 25 };
     let server = Server::start(Setup { secure: true, ..Setup::default() }, 0, 2);
     let roots = roots(&server);
-    // The server's first handshake is slow, too.
+    // The first handshake of the server is slow too, so it is not counted.
     ask(CLIENTS[0], &server, &roots);
     let mut took = [(); 2].map(|()| Vec::new());
     for number in (0..rounds).flat_map(|_| 0..CLIENTS.len()) {
@@ -54,16 +54,17 @@ fn main() {
         })
     });
     for (client, [first, second]) in CLIENTS.iter().zip([ours, theirs]) {
-        let (first, second) = (show(first), show(second));
+        let first = show(first);
+        let second = show(second);
         println!("{client}: {first} for the first request of a process, {second} for that of its second client");
     }
     let ratio = ours[0].wall.as_secs_f64() / theirs[0].wall.as_secs_f64();
-    println!("speeddial's first request to reqwest's: {ratio:.2} (at most {MOST})");
+    println!("speeddial's first request to reqwest's: {ratio:.2} (at most {MAX_RATIO})");
     if theirs[0].wall < 2 * theirs[1].wall {
-        println!("!! SKIPPED: entropy costs nothing on this machine, so that there is nothing to prepare");
+        println!("!! SKIPPED: entropy costs nothing on this machine, so there is nothing to prepare");
         return;
     }
-    assert!(ratio <= MOST, "the first request is not prepared");
+    assert!(ratio <= MAX_RATIO, "the client did not prepare TLS before its first request");
 }
 
 fn show(took: Took) -> String {
@@ -71,14 +72,14 @@ fn show(took: Took) -> String {
     format!("{:.2} ms ({:.2} ms of processor time)", millis(took.wall), millis(took.cpu))
 }
 
-/// The platform's certificates, and that of the server's authority, in one file.
+/// Writes the platform's certificates and that of the server's authority into one file.
 fn roots(server: &Server) -> PathBuf {
     const PLACES: [&str; 3] =
         ["/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem"];
     let set = std::env::var_os("SSL_CERT_FILE").map(PathBuf::from);
     let mut found = set.into_iter().chain(PLACES.map(PathBuf::from)).filter_map(|place| std::fs::read(place).ok());
     let mut pem = found.next().unwrap_or_else(|| {
-        eprintln!("the platform's certificates are not where they are looked for: there is only the server's");
+        eprintln!("the platform's certificates were not found: only the server's authority is trusted");
         Vec::new()
     });
     pem.push(b'\n');
@@ -88,7 +89,7 @@ fn roots(server: &Server) -> PathBuf {
     path
 }
 
-/// Makes the two requests in a new process, and returns the time of each.
+/// Makes the two requests in a new process and returns the time of each.
 fn ask(client: &str, server: &Server, roots: &Path) -> [Took; 2] {
     let mut command = Command::new(std::env::current_exe().expect("this program"));
     command.args(["run", client, &server.url(NAME)]).env("SSL_CERT_FILE", roots).env_remove("SSL_CERT_DIR");
@@ -129,15 +130,16 @@ fn with_reqwest(runtime: &Runtime, url: &str) -> Took {
     })
 }
 
-/// Measures a request after the pause.
+/// Measures a request that is made after [`PAUSE`].
 fn measure(runtime: &Runtime, request: impl Future<Output = ()>) -> Took {
     std::thread::sleep(PAUSE);
-    let (cpu, start) = (processor_time(), Instant::now());
+    let cpu = processor_time();
+    let start = Instant::now();
     runtime.block_on(request);
     Took { cpu: processor_time() - cpu, wall: start.elapsed() }
 }
 
-/// The time this process has had of processors.
+/// Returns the processor time that this process has used.
 fn processor_time() -> Duration {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)

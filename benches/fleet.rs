@@ -1,6 +1,8 @@
-//! Many tasks, many hosts, many connections, two threads: what a fleet of them costs, beside hyper's bare connection, hyper-util's
-//! legacy client and reqwest. The server is a process of its own, so that descriptors and memory are the client's. `-- PART`
-//! runs one part: `tasks`, `hosts`, `threads` or `memory`.
+//! Measures many tasks, hosts, connections and threads, beside hyper's bare connection, hyper-util's legacy client and reqwest: the
+//! claim of BENCHMARKS.md, section Fleet.
+//!
+//! The server runs in a process of its own, so that the measured descriptors and memory are the client's. `-- PART` runs one part:
+//! `tasks`, `hosts`, `threads` or `memory`.
 
 #![allow(clippy::print_stdout, reason = "printing is what it is for")]
 
@@ -21,7 +23,7 @@ use support::canned;
 use tokio::runtime::{Builder, Runtime};
 
 const SERVE: &str = "serve";
-const REMEMBER: &str = "remember";
+const MEMORY_OF: &str = "memory-of";
 
 fn runtime() -> Runtime {
     Builder::new_current_thread().enable_all().build().expect("a runtime")
@@ -33,10 +35,10 @@ fn this_program(arguments: &[&str]) -> Command {
     command
 }
 
-/// A server in a process of its own, which ends with this one.
-struct Elsewhere(Child, Server);
+/// A server in a process of its own, which ends when this value is dropped.
+struct ServerProcess(Child, Server);
 
-impl Elsewhere {
+impl ServerProcess {
     fn start() -> Self {
         let mut command = this_program(&[SERVE]);
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("this program");
@@ -46,7 +48,7 @@ impl Elsewhere {
     }
 }
 
-impl Drop for Elsewhere {
+impl Drop for ServerProcess {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
@@ -59,10 +61,10 @@ fn serve() {
     let _ = std::io::stdin().read_to_end(&mut Vec::new());
 }
 
-/// How many descriptors are open, at most, while something goes on.
-struct Watched(Arc<(AtomicBool, AtomicUsize)>, Option<std::thread::JoinHandle<()>>);
+/// A thread that records the highest number of open descriptors.
+struct DescriptorWatch(Arc<(AtomicBool, AtomicUsize)>, Option<std::thread::JoinHandle<()>>);
 
-impl Watched {
+impl DescriptorWatch {
     fn start() -> Self {
         let shared = Arc::new((AtomicBool::new(false), AtomicUsize::new(0)));
         let seen = shared.clone();
@@ -85,14 +87,14 @@ impl Watched {
     }
 }
 
-/// Tasks that make requests one after the other, to one host, with 1,024 descriptors.
+/// Measures tasks that each make requests one after the other, to one host, with 1,024 descriptors.
 fn tasks(server: &Server, tasks: usize, requests: usize, rounds: usize) {
     peers::raise_descriptor_limit(1_024);
     println!("{tasks} tasks, {requests} requests each, 1,024 descriptors:");
     let mut all = [(); 4].map(|()| Vec::new());
     for number in (0..rounds).flat_map(|_| 0..CLIENTS.len()) {
         let runtime = runtime();
-        let watched = Watched::start();
+        let watched = DescriptorWatch::start();
         let (spent, failed) = runtime.block_on(async {
             let clients = Clients::new(server, Setup::default()).await;
             with!(number, clients, client => fleet(client, tasks, requests).await)
@@ -102,7 +104,8 @@ fn tasks(server: &Server, tasks: usize, requests: usize, rounds: usize) {
     }
     for (client, took) in CLIENTS.iter().zip(all) {
         let count = (tasks * requests) as u32;
-        let (cpu, wall) = (median(took.iter().map(|took| took.0.cpu)), median(took.iter().map(|took| took.0.wall)));
+        let cpu = median(took.iter().map(|took| took.0.cpu));
+        let wall = median(took.iter().map(|took| took.0.wall));
         let (failed, most) = took.iter().fold((0, 0), |sum, took| (sum.0 + took.1, sum.1.max(took.2)));
         println!(
             "  {client:<12} {:>6.1} µs of CPU a request, {:>6.2} s in all, {failed} failed, {most} descriptors at most",
@@ -113,7 +116,8 @@ fn tasks(server: &Server, tasks: usize, requests: usize, rounds: usize) {
 }
 
 async fn fleet(client: impl Ask, tasks: usize, requests: usize) -> (Took, usize) {
-    let (cpu, start) = (thread_time(), Instant::now());
+    let cpu = thread_time();
+    let start = Instant::now();
     let failed = join_all((0..tasks).map(|_| {
         let mut client = client.clone();
         async move {
@@ -132,10 +136,11 @@ fn micros(time: Duration) -> f64 {
     time.as_nanos() as f64 / 1_000.0
 }
 
-/// So many requests are in flight where hosts are counted.
+/// The requests in flight in the parts `hosts` and `threads`.
 const IN_FLIGHT: usize = 64;
 
-/// CPU a request with many hosts of ten connections each, and with one host; hyper's connections beside it.
+/// Measures the CPU time of a request with many hosts of ten connections each and with one host, and with as many of hyper's bare
+/// connections.
 fn hosts(server: &Server, hosts: usize, requests: usize, rounds: usize) {
     let connections = 10 * hosts;
     let descriptors = peers::raise_descriptor_limit(16_384);
@@ -162,7 +167,8 @@ fn hosts(server: &Server, hosts: usize, requests: usize, rounds: usize) {
     );
     let bare = runtime.block_on(Clients::new(server, Setup::default())).bare;
     let peers::Bare::One(bare) = bare else { unreachable!("HTTP/1.1 is spoken") };
-    let (few, many) = (vec_of(&bare, IN_FLIGHT), vec_of(&bare, connections));
+    let few = vec_of(&bare, IN_FLIGHT);
+    let many = vec_of(&bare, connections);
     let [few, many] = alternately(&runtime, few, many, requests.max(connections), rounds);
     println!(
         "  hyper        {many:>6.1} µs over as many connections, {:.2} times {few:.1} over {IN_FLIGHT}",
@@ -170,7 +176,7 @@ fn hosts(server: &Server, hosts: usize, requests: usize, rounds: usize) {
     );
 }
 
-/// What a request costs with either, in microseconds.
+/// Returns the CPU time of a request with few and with many clients, in microseconds.
 fn alternately<A: Ask>(
     runtime: &Runtime,
     mut few: Vec<A>,
@@ -179,7 +185,7 @@ fn alternately<A: Ask>(
     rounds: usize,
 ) -> [f64; 2] {
     let mut took = [Vec::new(), Vec::new()];
-    // One round more than is counted: the first one opens what is not open yet.
+    // The first round is not counted: it opens the connections that are not open yet.
     for round in 0..=rounds {
         let spent = [&mut few, &mut many].map(|clients| runtime.block_on(in_turn(clients, requests)));
         if round > 0 {
@@ -200,7 +206,7 @@ fn vec_of<A: Ask>(client: &A, count: usize) -> Vec<A> {
     (0..count).map(|_| client.clone()).collect()
 }
 
-/// Requests by one client after the other, so many at a time; what one of them costs.
+/// Makes requests with one client after the other, `IN_FLIGHT` at a time, and returns the CPU time of one request.
 async fn in_turn<A: Ask>(clients: &mut [A], requests: usize) -> Duration {
     let share = clients.len().div_ceil(IN_FLIGHT);
     let each = requests.div_ceil(clients.len().div_ceil(share));
@@ -216,8 +222,9 @@ async fn in_turn<A: Ask>(clients: &mut [A], requests: usize) -> Duration {
     (thread_time() - cpu) / made as u32
 }
 
-/// How long what one core has written takes to another one. On virtual machines that changes from one minute to the next by a
-/// factor of ten, and with it what two threads are worth.
+/// Returns the time until one core reads what another one has written.
+///
+/// On virtual machines that time changes within minutes by a factor of ten, and the gain by a second thread changes with it.
 fn core_to_core() -> Duration {
     const TURNS: u32 = 20_000;
     let ball = AtomicUsize::new(0);
@@ -226,7 +233,7 @@ fn core_to_core() -> Duration {
             let mut looked = 0;
             while ball.load(Ordering::Acquire) != 2 * turn + side {
                 looked += 1;
-                // With one core, or none to spare, the other side needs it.
+                // If there is no spare core, the other side needs this one.
                 if looked % 1_000 == 0 { std::thread::yield_now() } else { std::hint::spin_loop() }
             }
             ball.store(2 * turn + side + 1, Ordering::Release);
@@ -240,17 +247,20 @@ fn core_to_core() -> Duration {
     start.elapsed() / (2 * TURNS)
 }
 
-/// Requests a second on one worker thread and on two, over connections that answer by themselves: a server would need its
-/// share of the processors.
+/// Measures requests per second on one worker thread and on two.
+///
+/// The connections answer by themselves, because a server would need a share of the processors.
 fn threads(requests: usize, rounds: usize) {
-    let (mut rates, mut ways) = ([Vec::new(), Vec::new()], Vec::new());
+    let mut rates = [Vec::new(), Vec::new()];
+    let mut latencies = Vec::new();
     for threads in (0..rounds).flat_map(|_| [1, 2]) {
         let runtime = Builder::new_multi_thread().worker_threads(threads).enable_all().build().expect("a runtime");
         let client = canned::builder().build().expect("a client");
         let start = Instant::now();
         runtime.block_on(async {
             let tasks = (0..IN_FLIGHT).map(|_| {
-                let (client, url) = (client.clone(), canned::url());
+                let client = client.clone();
+                let url = canned::url();
                 tokio::spawn(async move {
                     for _ in 0..requests / IN_FLIGHT {
                         canned::get(&client, &url).await;
@@ -261,21 +271,21 @@ fn threads(requests: usize, rounds: usize) {
         });
         rates[threads - 1].push(start.elapsed());
         if threads == 2 {
-            ways.push(core_to_core());
+            latencies.push(core_to_core());
         }
     }
     let [one, two] = rates.map(|times| median(times.into_iter()).as_secs_f64());
     println!("{requests} requests without a server, {IN_FLIGHT} in flight:");
     print!("  on two threads {:.2} times as many a second as on one", one / two);
-    println!("; what one core writes another one reads {} ns later", median(ways.into_iter()).as_nanos());
+    println!("; another core reads a written value {} ns later", median(latencies.into_iter()).as_nanos());
 }
 
-/// Resident memory of idle connections, each of which has carried a request; measured in a process of its own.
+/// Measures the resident memory of idle connections that have each carried a request, in a process of its own.
 fn memory(server: &Server, connections: usize) {
     let address = server.address().to_string();
     let resident = |client: &str| -> f64 {
         let output =
-            this_program(&[REMEMBER, client, &address, &connections.to_string()]).output().expect("this program");
+            this_program(&[MEMORY_OF, client, &address, &connections.to_string()]).output().expect("this program");
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         String::from_utf8_lossy(&output.stdout).trim().parse().expect("a number")
     };
@@ -284,19 +294,20 @@ fn memory(server: &Server, connections: usize) {
     println!("  speeddial    {ours:>6.1} KB each, {:.2} times hyper's {bare:.1}", ours / bare);
 }
 
-/// The resident memory of this process, in KB.
+/// Returns the resident memory of this process, in KB.
 fn resident() -> f64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
     line.and_then(|line| line.trim().strip_suffix(" kB")?.trim().parse().ok()).unwrap_or(f64::NAN)
 }
 
-fn remember(client: &str, address: SocketAddr, connections: usize) {
+/// Opens the idle connections of one client and prints the memory of each.
+fn print_memory(client: &str, address: SocketAddr, connections: usize) {
     peers::raise_descriptor_limit(16_384);
     let server = Server::at(address);
     let runtime = runtime();
     runtime.block_on(async {
-        // What is needed once is there before.
+        // The first request allocates what is needed once per process.
         let clients = Clients::new(&server, Setup::default()).await;
         let peers::Bare::One(bare) = &clients.bare else { unreachable!("HTTP/1.1 is spoken") };
         let pool = PoolConfig::new().max_connections(connections).max_idle(connections);
@@ -308,7 +319,7 @@ fn remember(client: &str, address: SocketAddr, connections: usize) {
         for kept in &mut kept {
             kept.warm_up().await.expect("a connection");
         }
-        // All at once, so that each connection carries one.
+        // All at once, so that each connection carries one request.
         if kept.is_empty() {
             ours.client.warm_up(ours.url.clone(), connections).await.expect("connections");
             ask_all(&mut vec![ours.clone(); connections]).await;
@@ -328,17 +339,17 @@ fn main() {
     let arguments: Vec<_> = std::env::args().skip(1).collect();
     match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         [SERVE] => return serve(),
-        [REMEMBER, client, address, connections] => {
+        [MEMORY_OF, client, address, connections] => {
             let address = address.parse().expect("an address");
-            return remember(client, address, connections.parse().expect("a number"));
+            return print_memory(client, address, connections.parse().expect("a number"));
         }
         _ => {}
     }
     let is_test = arguments.iter().any(|argument| argument == "--test");
     let words: Vec<_> = arguments.iter().filter(|argument| !argument.starts_with("--")).collect();
     let wanted = |part: &str| words.is_empty() || words.iter().any(|word| *word == part);
-    let elsewhere = Elsewhere::start();
-    let server = &elsewhere.1;
+    let process = ServerProcess::start();
+    let server = &process.1;
     if wanted("tasks") {
         if is_test { tasks(server, 50, 2, 1) } else { tasks(server, 1_000, 100, 3) }
     }

@@ -1,6 +1,7 @@
-//! How many instructions the warm paths take, counted by valgrind: unlike times, they do not depend on the machine's mood.
+//! Counts the instructions of the warm paths, beside hyper's bare connection: the claim of BENCHMARKS.md, section Instructions.
 //!
-//! Checked against `instructions.txt` with a margin of 3 %; `-- --write` writes it anew.
+//! valgrind counts them. Unlike times, the counts do not depend on the machine's load. They are checked against
+//! `instructions.txt` with a margin of 3 %; `-- --write` writes that file again.
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "printing is what it is for")]
 
@@ -18,7 +19,7 @@ use speeddial::trace::{EndedCall, Observer, Record, Wants};
 use speeddial::{BenchedHooks, BenchedPool, Origin, time_warm_request};
 use support::canned;
 
-/// Is told of everything, and does nothing about it.
+/// An observer that receives every event and ignores it.
 struct Ignores;
 
 impl Observer for Ignores {
@@ -26,7 +27,7 @@ impl Observer for Ignores {
     fn ended(&self, _: &EndedCall<'_>) {}
 }
 
-/// Says that it ignores everything.
+/// An observer that asks for no events.
 struct WantsNothing;
 
 impl Observer for WantsNothing {
@@ -45,10 +46,11 @@ const SUBJECTS: [&str; 7] = [
     "acquire and release",
     "warm GET, hyper's bare connection",
 ];
-/// Of a call's cost, so much may go to an observer that wants nothing.
-const IGNORED: f64 = 1.01;
-/// The timings, which are always on, may be this share of a warm GET.
-const TIMED: f64 = 0.06;
+/// The highest ratio of a call with an observer that wants nothing to a call without an observer.
+const MAX_IGNORED: f64 = 1.01;
+/// The highest share of the timings, which are always on, in a warm GET.
+const MAX_TIMED: f64 = 0.06;
+/// The share by which a count may exceed the one in `instructions.txt`.
 const MARGIN: f64 = 0.03;
 
 fn main() {
@@ -68,27 +70,27 @@ fn main() {
     }
     let share = |subject| counted[subject] / counted[SUBJECTS[0]];
     let ignored = share(SUBJECTS[1]);
-    println!("of a warm GET's: {ignored:.4} (at most {IGNORED}) with an observer that wants nothing, ");
+    println!("of a warm GET's: {ignored:.4} (at most {MAX_IGNORED}) with an observer that wants nothing, ");
     println!("{:.4} with one that is told of everything", share(SUBJECTS[2]));
     println!("of one through hyper's bare connection: {:.4}", 1.0 / share(SUBJECTS[6]));
     let timed = share(SUBJECTS[3]);
-    println!("of which its timings are {timed:.4} (at most {TIMED})");
+    println!("of which its timings are {timed:.4} (at most {MAX_TIMED})");
     if arguments.iter().any(|argument| argument == "--write") {
         let lines = counted.iter().map(|(subject, count)| format!("{count:.0} {subject}\n"));
         return std::fs::write(FILE, lines.collect::<String>()).expect("the file can be written");
     }
-    assert!(timed <= TIMED, "the timings cost too much");
-    assert!(ignored <= IGNORED, "an observer that wants nothing costs too much");
+    assert!(timed <= MAX_TIMED, "the timings cost too much");
+    assert!(ignored <= MAX_IGNORED, "an observer that wants nothing costs too much");
     let text = std::fs::read_to_string(FILE).expect("the file is there");
     for line in text.lines() {
-        let (before, subject) = line.split_once(' ').expect("a count and what it is of");
+        let (before, subject) = line.split_once(' ').expect("a count and its subject");
         let before: f64 = before.parse().expect("a count");
         let now = counted[subject];
-        assert!(now <= before * (1.0 + MARGIN), "{subject}: {now:.0} instructions where {before} were written down");
+        assert!(now <= before * (1.0 + MARGIN), "{subject}: {now:.0} instructions, instructions.txt has {before}");
     }
 }
 
-/// The instructions of one round: those of many rounds less those of few.
+/// Returns the instructions of one round: the difference between many rounds and few, per round.
 fn count(subject: &str) -> f64 {
     const FEW: u64 = 200;
     const MANY: u64 = 1_200;
@@ -135,13 +137,14 @@ fn run(subject: &str, rounds: u64) {
             }
             "warm GET, observer that wants nothing" => gets(canned::builder().observer(WantsNothing), rounds).await,
             "warm GET, observer told of everything" => gets(canned::builder().observer(Ignores), rounds).await,
-            other => panic!("nothing is called {other}"),
+            other => panic!("there is no subject {other}"),
         }
     });
 }
 
 async fn gets(builder: speeddial::ClientBuilder, rounds: u64) {
-    let (client, url) = (builder.build().expect("the defaults are valid"), canned::url());
+    let client = builder.build().expect("the defaults are valid");
+    let url = canned::url();
     for _ in 0..rounds {
         canned::get(&client, &url).await;
     }

@@ -1,11 +1,13 @@
-//! What it costs to be observed: warm GETs with nobody looking, with somebody who is told of everything and ignores it, and
-//! with somebody who adds up what calls take.
+//! Measures warm GETs with and without an observer: the claim of BENCHMARKS.md, section Observers.
+//!
+//! One observer receives every event and ignores it; another one only adds up the times of calls.
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use speeddial::trace::{EndedCall, Observer, Record, Wants};
 use support::canned;
 use tokio::runtime::Builder;
 
+/// An observer that receives every event and ignores it.
 struct Ignores;
 
 impl Observer for Ignores {
@@ -13,7 +15,7 @@ impl Observer for Ignores {
     fn ended(&self, _: &EndedCall<'_>) {}
 }
 
-/// Adds up how long calls took.
+/// An observer of the ends of calls, which adds up their times.
 #[derive(Default)]
 struct Adds(std::sync::atomic::AtomicU64);
 
@@ -33,7 +35,7 @@ fn observer(criterion: &mut Criterion) {
     let url = canned::url();
     let mut group = criterion.benchmark_group("observer/warm GET");
     let observers = [
-        ("nobody", canned::builder()),
+        ("no observer", canned::builder()),
         ("ignores everything", canned::builder().observer(Ignores)),
         ("adds up", canned::builder().observer(Adds::default())),
     ];

@@ -1,4 +1,7 @@
-//! The pool: what a lease costs, what a queue costs, and how a burst of cold requests goes against servers near and far.
+//! Measures the pool, and bursts of cold requests beside hyper-util's legacy client: the claim of BENCHMARKS.md, section Pool.
+//!
+//! The first groups measure a lease and the queue without any network. The last one measures 3,000 cold requests to servers
+//! with a short and a long backlog, near and far away.
 
 use std::convert::Infallible;
 use std::hint::black_box;
@@ -27,17 +30,21 @@ fn runtime() -> Runtime {
     Builder::new_current_thread().enable_all().build().expect("a runtime")
 }
 
-/// A pool with so many idle connections.
+/// Returns a pool with `idle` idle connections.
 async fn warm(idle: usize) -> BenchedPool {
-    let (pool, origin) = (BenchedPool::new(usize::MAX), origin());
+    let pool = BenchedPool::new(usize::MAX);
+    let origin = origin();
     let leases = join_all((0..idle).map(|_| pool.wait(&origin))).await;
     leases.into_iter().for_each(|lease| lease.give_back(Instant::now()));
     pool
 }
 
-/// Who takes a lease and who gives it back tells the time: a call knows both, from its start and from the end of its body.
+/// Measures one lease: taken and given back.
+///
+/// The time is passed in, as a call does: it knows the time from its start and from the end of its body.
 fn lease(criterion: &mut Criterion) {
-    let (runtime, origin) = (runtime(), origin());
+    let runtime = runtime();
+    let origin = origin();
     let _entered = runtime.enter();
     let mut group = criterion.benchmark_group("pool/acquire and release");
     for idle in [1, 10, 10_000] {
@@ -53,7 +60,9 @@ fn lease(criterion: &mut Criterion) {
             let barrier = Arc::new(Barrier::new(17));
             let threads: Vec<_> = (0..16)
                 .map(|_| {
-                    let (pool, origin, barrier) = (pool.clone(), origin.clone(), barrier.clone());
+                    let pool = pool.clone();
+                    let origin = origin.clone();
+                    let barrier = barrier.clone();
                     std::thread::spawn(move || {
                         barrier.wait();
                         let now = Instant::now();
@@ -68,15 +77,17 @@ fn lease(criterion: &mut Criterion) {
             for thread in threads {
                 thread.join().expect("no panic");
             }
-            // A lease's time on a core, of which there are two.
+            // The time of one lease on one core, of which there are two.
             start.elapsed() * 2 / 16
         });
     });
     group.finish();
 }
 
+/// Measures 10,000 requests that wait for 100 connections.
 fn queue(criterion: &mut Criterion) {
-    let (runtime, origin) = (runtime(), origin());
+    let runtime = runtime();
+    let origin = origin();
     criterion.bench_function("pool/10,000 wait for 100 connections", |bencher| {
         bencher.iter(|| {
             runtime.block_on(async {
@@ -92,7 +103,7 @@ fn queue(criterion: &mut Criterion) {
     });
 }
 
-/// A server that answers after a while, with a backlog of its own choice, in a thread of its own.
+/// Starts a server in a thread of its own that answers after `think`, with a listen backlog of `backlog`.
 fn server(backlog: u32, think: Duration) -> SocketAddr {
     let (sender, receiver) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
@@ -103,7 +114,7 @@ fn server(backlog: u32, think: Duration) -> SocketAddr {
             let _ = sender.send(listener.local_addr().expect("an address"));
             while let Ok((socket, _)) = listener.accept().await {
                 let _ = socket.set_nodelay(true);
-                // Once it is closed there is nothing to wait for.
+                // A reset leaves nothing in TIME_WAIT.
                 let _ = socket2::SockRef::from(&socket).set_linger(Some(Duration::ZERO));
                 let service = service_fn(move |_| async move {
                     if !think.is_zero() {
@@ -118,7 +129,7 @@ fn server(backlog: u32, think: Duration) -> SocketAddr {
     receiver.recv().expect("an address")
 }
 
-/// TCP to somebody far away.
+/// TCP to a server whose connections take this much longer to open.
 struct Far(TcpTransport, Duration);
 
 impl Transport for Far {
@@ -132,6 +143,7 @@ impl Transport for Far {
 
 const BURST: usize = 3_000;
 
+/// Returns the time of a burst through a new speeddial client.
 fn speeddial(address: SocketAddr, away: Duration, dials: usize) -> Duration {
     runtime().block_on(async {
         let pool = PoolConfig::new().max_connections(4_096).max_idle(4_096).max_dials_per_host(dials);
@@ -148,7 +160,8 @@ fn speeddial(address: SocketAddr, away: Duration, dials: usize) -> Duration {
     })
 }
 
-fn peer(address: SocketAddr) -> Duration {
+/// Returns the time of a burst through a new hyper-util legacy client.
+fn hyper_util(address: SocketAddr) -> Duration {
     runtime().block_on(async {
         let client = legacy::Client::builder(TokioExecutor::new()).build_http::<Empty<Bytes>>();
         let url: hyper::Uri = format!("http://{address}/").parse().expect("a URL");
@@ -161,8 +174,11 @@ fn peer(address: SocketAddr) -> Duration {
     })
 }
 
+/// Measures 3,000 cold requests at once.
 fn burst(criterion: &mut Criterion) {
-    let (near, at_work, far) = (Duration::from_millis(1), Duration::from_millis(5), Duration::from_millis(50));
+    let near = Duration::from_millis(1);
+    let at_work = Duration::from_millis(5);
+    let far = Duration::from_millis(50);
     let mut group = criterion.benchmark_group("pool/3000 cold GETs");
     group.sample_size(10);
     let bursts = [
@@ -180,7 +196,7 @@ fn burst(criterion: &mut Criterion) {
         }
         if away.is_zero() {
             group.bench_function(BenchmarkId::new(name, "hyper-util"), |bencher| {
-                bencher.iter_custom(|rounds| (0..rounds).map(|_| peer(address)).sum());
+                bencher.iter_custom(|rounds| (0..rounds).map(|_| hyper_util(address)).sum());
             });
         }
     }

@@ -1,4 +1,6 @@
-//! What the race between addresses costs by itself: a network in memory whose addresses connect, or refuse, at once.
+//! Measures the race between the addresses of a name, beside a connect without a race: the claim of BENCHMARKS.md, section Race.
+//!
+//! The network is in memory, and its addresses connect or refuse at once, so the race itself is all that takes time.
 
 use std::io;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
@@ -11,15 +13,15 @@ use speeddial::interop::Connector;
 use speeddial::transport::{Connecting, Stream, Transport};
 use tower_service::Service;
 
-/// Connects to the addresses whose last part is 0, and to none of the others.
+/// A network in memory in which the address that ends in 0 connects at once and every other address refuses at once.
 #[derive(Clone, Copy)]
-struct AtOnce;
+struct InstantNet;
 
-impl Transport for AtOnce {
+impl Transport for InstantNet {
     fn connect(&self, address: SocketAddr) -> Connecting<'_> {
-        let answers = matches!(address.ip(), IpAddr::V6(ip) if ip.segments()[7] == 0);
+        let connects = matches!(address.ip(), IpAddr::V6(ip) if ip.segments()[7] == 0);
         Box::pin(async move {
-            match answers {
+            match connects {
                 true => Ok(Box::new(tokio::io::empty()) as Box<dyn Stream>),
                 false => Err(io::ErrorKind::ConnectionRefused.into()),
             }
@@ -35,7 +37,7 @@ fn race(criterion: &mut Criterion) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     let mut group = criterion.benchmark_group("race");
     group.bench_function("no race: the transport alone", |bencher| {
-        bencher.to_async(&runtime).iter(|| AtOnce.connect((address(0), 80).into()));
+        bencher.to_async(&runtime).iter(|| InstantNet.connect((address(0), 80).into()));
     });
     let cases: [(&str, Vec<IpAddr>); 4] = [
         ("an address in the URL", Vec::new()),
@@ -47,7 +49,7 @@ fn race(criterion: &mut Criterion) {
         let url = if addresses.is_empty() { "http://[2001:db8::]/" } else { "http://api.test/" };
         let url: Uri = url.parse().expect("a URL");
         let cache = CachedResolver::new(FixedResolver::new().with("api.test", addresses));
-        let builder = Client::builder().no_proxy().dns_cache(cache).transport(AtOnce);
+        let builder = Client::builder().no_proxy().dns_cache(cache).transport(InstantNet);
         let connector = Connector::new(builder).expect("the defaults are valid");
         group.bench_function(name, |bencher| {
             bencher.to_async(&runtime).iter(|| connector.clone().call(url.clone()));

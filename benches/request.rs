@@ -1,7 +1,8 @@
-//! Requests of clients that are warm: small and large, one and a thousand at a time, over HTTP/1.1 and HTTP/2, plain and by TLS,
-//! through hyper's bare connection, speeddial, hyper-util's legacy client and reqwest.
+//! Measures warm requests beside hyper's bare connection, hyper-util's legacy client and reqwest: the claim of BENCHMARKS.md,
+//! section Requests beside other clients.
 //!
-//! The server has a thread, and on two cores a core, of its own. `benches/compare.rs` has them take turns.
+//! The rows are small and large bodies, 1 to 1,000 requests in flight, HTTP/1.1 and HTTP/2, plain and over TLS. The server runs in
+//! a thread of its own. `benches/compare.rs` measures the clients in turn and writes the table.
 
 mod peers;
 

@@ -1,7 +1,7 @@
-//! The clients under test, and the servers they ask: the same requests for hyper's bare connection, speeddial, hyper-util's
-//! legacy client and reqwest.
+//! The four clients that benches compare, behind one trait: hyper's bare connection, speeddial, hyper-util's legacy client and
+//! reqwest.
 
-#![allow(dead_code, reason = "each bench uses a part of it")]
+#![allow(dead_code, reason = "each bench uses a part of this module")]
 
 mod server;
 pub(crate) mod work;
@@ -27,36 +27,40 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tower_service::Service;
 
-/// The name of the server; who has more than one server has others that end in it.
+/// The name of the server. A bench with several names uses names that end in this one.
 pub(crate) const NAME: &str = "api.test";
 
+/// The names of the clients, in the order of their numbers.
 pub(crate) const CLIENTS: [&str; 4] = ["hyper", "speeddial", "hyper-util", "reqwest"];
 
-/// Whether TLS can be spoken by all of them.
+/// True if all clients support TLS.
 pub(crate) const HAS_TLS: bool = cfg!(feature = "tls");
 
-/// What is spoken, and on how many connections.
+/// The protocol between client and server, and the use of connections.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Setup {
+    /// True for HTTP/2, false for HTTP/1.1.
     pub(crate) http2: bool,
+    /// True for TLS.
     pub(crate) secure: bool,
-    /// Whether each request has a connection of its own.
+    /// True if each request has a connection of its own.
     pub(crate) cold: bool,
-    /// Whether the server gives out no tickets, so that each handshake is a whole one.
+    /// True if the server issues no session tickets, so that no handshake is resumed.
     pub(crate) no_tickets: bool,
 }
 
 pub(crate) type Failed = Box<dyn std::error::Error + Send + Sync>;
 
-/// A client; it counts the bytes of the response's body.
+/// A client under test.
 pub(crate) trait Ask: Clone {
+    /// Sends a request with `body` and returns the length of the response's body.
     fn ask(&mut self, body: Bytes) -> impl Future<Output = Result<usize, Failed>>;
 
-    /// The same client, for another of the server's names.
+    /// Returns this client for another name of the server.
     fn named(&self, name: &str) -> Self;
 }
 
-/// So many names lead to a server, beside its own.
+/// The number of names of a server, beside [`NAME`].
 pub(crate) const NAMES: usize = 1_000;
 
 pub(crate) fn name(number: usize) -> String {
@@ -67,7 +71,7 @@ fn names() -> impl Iterator<Item = String> {
     std::iter::once(NAME.to_owned()).chain((0..NAMES).map(name))
 }
 
-/// One of each, for one server.
+/// One client of each kind, for one server.
 pub(crate) struct Clients {
     pub(crate) bare: Bare,
     pub(crate) speeddial: Speeddial,
@@ -75,7 +79,7 @@ pub(crate) struct Clients {
     pub(crate) reqwest: Reqwest,
 }
 
-/// What `$do` comes to for a client of this number; each is of a type of its own, as it is for its users.
+/// Evaluates `$do` with the client of number `$number`. Each client keeps its own type, as it does for its users.
 macro_rules! with {
     ($number:expr, $clients:expr, $client:ident => $do:expr) => {{
         use $crate::peers::{Bare, Legacy};
@@ -103,7 +107,7 @@ macro_rules! with {
 pub(crate) use with;
 
 impl Clients {
-    /// For a server, in a runtime.
+    /// Builds the clients of `server`. Must be called in a runtime.
     pub(crate) async fn new(server: &Server, setup: Setup) -> Self {
         Self {
             bare: match setup.http2 && !setup.cold {
@@ -128,7 +132,8 @@ fn message(url: hyper::Uri, body: Bytes) -> hyper::Request<Full<Bytes>> {
 }
 
 async fn drained(response: hyper::Response<hyper::body::Incoming>) -> Result<usize, Failed> {
-    let (mut body, mut length) = (response.into_body(), 0);
+    let mut body = response.into_body();
+    let mut length = 0;
     while let Some(frame) = body.frame().await {
         length += frame?.data_ref().map_or(0, Bytes::len);
     }
@@ -140,7 +145,9 @@ fn uri(url: &hyper::Uri, name: &str) -> hyper::Uri {
     format!("{}://{name}:{port}/", url.scheme_str().expect("a scheme")).parse().expect("a URI")
 }
 
-/// hyper's own connection, the limit for everybody who builds on it: one a task, or one for all over HTTP/2.
+/// hyper's own connection, the lower limit for every client that is built on hyper.
+///
+/// Over HTTP/1.1 each clone has a connection; over HTTP/2 all clones share one.
 pub(crate) enum Bare {
     One(BareOne),
     Many(BareMany),
@@ -160,7 +167,7 @@ impl Clone for BareOne {
 }
 
 impl BareOne {
-    /// Opens its connection.
+    /// Opens the connection.
     pub(crate) async fn warm_up(&mut self) -> Result<(), Failed> {
         self.sender = Some(self.open().await?);
         Ok(())
@@ -215,7 +222,7 @@ impl BareMany {
     }
 }
 
-/// With the windows that speeddial has.
+/// Opens an HTTP/2 connection with the same windows that speeddial uses.
 async fn serve_many<S>(stream: S) -> http2::SendRequest<Full<Bytes>>
 where
     S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send + 'static,
@@ -280,7 +287,7 @@ impl Speeddial {
         #[cfg(feature = "tls")]
         let builder = match server.client_tls(alpn(setup)) {
             Some(tls) => builder.tls(tls),
-            // It takes long to prepare what is not used.
+            // The bench uses no TLS, and its preparation takes long.
             None => builder.tls(speeddial::tls::TlsConfig::new().prepare_in_background(false)),
         };
         let client = builder.pool(pool).build().expect("a client");
@@ -294,7 +301,8 @@ impl Ask for Speeddial {
             true => self.client.get(&self.url),
             false => self.client.post(&self.url).body(body),
         };
-        let (mut response, mut length) = (request.send().await?, 0);
+        let mut response = request.send().await?;
+        let mut length = 0;
         while let Some(chunk) = response.chunk().await? {
             length += chunk.len();
         }
@@ -353,7 +361,7 @@ impl<C: legacy::connect::Connect + Clone + Send + Sync + 'static> Ask for Legacy
     }
 }
 
-/// Knows every name.
+/// A resolver for hyper-util that answers every name with 127.0.0.1.
 #[derive(Clone)]
 pub(crate) struct Fixed;
 
@@ -389,7 +397,7 @@ impl Reqwest {
         let builder = if setup.cold { builder.pool_max_idle_per_host(0) } else { builder };
         let builder = match server.client_tls(alpn(setup)) {
             Some(tls) => builder.tls_backend_preconfigured(rustls::ClientConfig::clone(&tls)),
-            // It takes long to make what is not used.
+            // The bench uses no TLS, and the default configuration takes long to build.
             None => builder.tls_backend_preconfigured(support::certs::Authority::new().client()),
         };
         Self(builder.build().expect("a client"), server.url(NAME).parse().expect("a URL"))
@@ -402,7 +410,8 @@ impl Ask for Reqwest {
             true => self.0.get(self.1.clone()),
             false => self.0.post(self.1.clone()).body(body),
         };
-        let (mut response, mut length) = (request.send().await?, 0);
+        let mut response = request.send().await?;
+        let mut length = 0;
         while let Some(chunk) = response.chunk().await? {
             length += chunk.len();
         }
@@ -416,14 +425,16 @@ impl Ask for Reqwest {
     }
 }
 
-/// What a request took: of the client's thread, and in all.
+/// The time of a request or of a round.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Took {
+    /// The processor time of the client's thread.
     pub(crate) cpu: Duration,
+    /// The elapsed time.
     pub(crate) wall: Duration,
 }
 
-/// The time this thread has had of a processor.
+/// Returns the processor time that this thread has used.
 pub(crate) fn thread_time() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)

@@ -1,4 +1,4 @@
-//! A server in a thread of its own, or in a process of its own.
+//! The server of the benches: in a thread of its own, or in another process.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -20,10 +20,10 @@ use tokio_rustls::TlsAcceptor;
 use super::{NAME, Setup};
 use support::certs::Authority;
 
-/// As many connections may wait to be accepted as the system allows.
+/// The listen backlog: the most that Linux allows by default.
 const BACKLOG: i32 = 4_096;
 
-/// Where a server is, and by whom it is vouched for. It lives as long as the process.
+/// The address of a server, and the authority that signed its certificate. The server runs until the process ends.
 #[derive(Clone)]
 pub(crate) struct Server {
     address: SocketAddr,
@@ -31,7 +31,7 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Answers requests whose bodies have `up` bytes with `down` bytes.
+    /// Starts a server that expects `up` bytes in a request's body and answers with `down` bytes.
     pub(crate) fn start(setup: Setup, up: usize, down: usize) -> Self {
         let authority = setup.secure.then(|| Arc::new(Authority::new()));
         let tls = authority.as_ref().map(|authority| {
@@ -52,7 +52,7 @@ impl Server {
         Self { address, authority }
     }
 
-    /// One that another process has started.
+    /// Returns a server that another process has started, without TLS.
     pub(crate) fn at(address: SocketAddr) -> Self {
         Self { address, authority: None }
     }
@@ -66,12 +66,12 @@ impl Server {
         format!("{scheme}://{name}:{}/", self.address.port())
     }
 
-    /// The certificate of the authority that vouches for it.
+    /// Returns the certificate of the authority that signed the server's certificate.
     pub(crate) fn authority_pem(&self) -> String {
         self.authority.as_ref().expect("a server with TLS").pem()
     }
 
-    /// For a client that trusts it, with sessions of its own.
+    /// Returns a configuration for a client that trusts the server, with a session cache of its own.
     pub(crate) fn client_tls(&self, alpn: &[&str]) -> Option<Arc<rustls::ClientConfig>> {
         let mut config = self.authority.as_ref()?.client();
         config.alpn_protocols = alpn.iter().map(|protocol| protocol.as_bytes().to_vec()).collect();
@@ -91,12 +91,12 @@ async fn accept(listener: std::net::TcpListener, tls: Option<TlsAcceptor>, setup
     let listener = TcpListener::from_std(listener).expect("a listener");
     loop {
         let Ok((socket, _)) = listener.accept().await else {
-            // Out of descriptors: some are on their way back.
+            // Out of descriptors: other connections are being closed.
             tokio::task::yield_now().await;
             continue;
         };
         let _ = socket.set_nodelay(true);
-        // Connections that are closed in order would wait for minutes, and leave no ports for those to come.
+        // Without a reset, closed connections would stay in TIME_WAIT for minutes, and no ports would be left.
         let _ = socket2::SockRef::from(&socket).set_linger(Some(Duration::ZERO));
         let tls = tls.clone();
         tokio::spawn(async move {
@@ -122,7 +122,7 @@ where
         assert_eq!(came, up);
         Ok::<_, hyper::Error>(Response::new(Full::new(Bytes::from_static(&BODY[..down]))))
     };
-    // How a connection ends is the client's to tell.
+    // A failed connection shows as an error of the client.
     if setup.cold {
         let _ = serve_simply(stream, down).await;
     } else if setup.http2 {
@@ -134,7 +134,7 @@ where
     }
 }
 
-/// Answers GETs with as little work as can be, and closes with a reset.
+/// Answers GETs without a server library, to spend as little time as possible in the server.
 async fn serve_simply<S: AsyncRead + AsyncWrite + Unpin>(mut stream: S, down: usize) -> io::Result<()> {
     let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {down}\r\n\r\n");
     let answer = [head.into_bytes(), vec![b'x'; down]].concat();
@@ -153,7 +153,7 @@ async fn serve_simply<S: AsyncRead + AsyncWrite + Unpin>(mut stream: S, down: us
     }
 }
 
-/// Sets the limit of open descriptors, at most to what the system allows. What it is then.
+/// Raises the limit of open descriptors to `to`, or to the system's maximum if that is less, and returns the new limit.
 pub(crate) fn raise_descriptor_limit(to: u64) -> u64 {
     let maximum = getrlimit(Resource::Nofile).maximum;
     let limit = to.min(maximum.unwrap_or(u64::MAX));

@@ -1,4 +1,4 @@
-//! What is asked for, and how it is measured.
+//! The rows of the tables (which requests, how many at a time), and the code that measures a row.
 
 use std::time::Instant;
 
@@ -8,29 +8,31 @@ use tokio::runtime::{Builder, Runtime};
 
 use super::{Ask, Clients, HAS_TLS, Server, Setup, Took, name, raise_descriptor_limit, thread_time, with};
 
-/// What is asked for, and how.
+/// A row: the requests of a round.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Work {
     pub(crate) name: &'static str,
     pub(crate) setup: Setup,
     pub(crate) kind: Kind,
     pub(crate) in_flight: usize,
-    /// Of the request's body, and of the response's.
+    /// The length of the request's body.
     up: usize,
+    /// The length of the response's body.
     down: usize,
-    /// In a round.
+    /// The requests of a round.
     pub(crate) requests: usize,
 }
 
+/// The state of the client when a round begins, and the way it makes the requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// By a client that has made requests before.
+    /// A client that has made requests before.
     Warm,
-    /// All at once by a new client.
+    /// A new client makes all requests at once.
     ColdBurst,
-    /// All at once by a client that has done that before.
+    /// A client that has made all requests at once before does so again.
     WarmBurst,
-    /// By a new client, to as many names as are in flight.
+    /// A new client makes requests to as many names as are in flight.
     Names,
 }
 
@@ -76,12 +78,12 @@ const WORK: [Work; 19] = [
     Work { kind: Kind::Names, ..gets("200 names, 5 requests each", ONE, 200, 1_000) },
 ];
 
-/// What can be measured here; what cannot is said.
-#[allow(clippy::print_stderr, reason = "saying is what it is for")]
+/// Returns the rows that can be measured on this machine, and prints those that cannot.
+#[allow(clippy::print_stderr, reason = "skipped rows are printed")]
 pub(crate) fn possible() -> impl Iterator<Item = Work> {
     let descriptors = raise_descriptor_limit(16_384);
     WORK.into_iter().filter(move |work| {
-        // A connection has two ends, and those of the round before may not be closed yet.
+        // A connection has two ends, and the sockets of the round before may still be open.
         let enough = 4 * work.in_flight as u64 + 100 <= descriptors;
         if !enough {
             eprintln!("!! SKIPPED: {}: {descriptors} descriptors are too few", work.name);
@@ -90,12 +92,12 @@ pub(crate) fn possible() -> impl Iterator<Item = Work> {
     })
 }
 
-/// Work that is done again and again, on one thread; the server has another one.
+/// A row with its server. Rounds run on the calling thread, the server runs on another one.
 pub(crate) struct Bench {
     runtime: Runtime,
     server: Server,
     work: Work,
-    /// Those that stay for all rounds.
+    /// The clients that all rounds share, if rounds share them.
     clients: Option<Clients>,
 }
 
@@ -107,7 +109,7 @@ impl Bench {
         Self { runtime, server, work, clients }
     }
 
-    /// One client's round, with so many requests for each that may be in flight. What it took in all.
+    /// Runs a round of the client of number `number`, with `each` requests per request in flight, and returns its time.
     pub(crate) fn round(&self, number: usize, each: usize) -> Took {
         let tasks = self.runtime.metrics();
         self.runtime.block_on(async {
@@ -116,7 +118,7 @@ impl Bench {
             }
             let clients = Clients::new(&self.server, self.work.setup).await;
             let took = with!(number, clients, client => round(client, self.work, each).await);
-            // What one leaves behind is not the next one's to clear away.
+            // The connections of this client must be closed before the next client is measured.
             drop(clients);
             while tasks.num_alive_tasks() > 0 {
                 tokio::task::yield_now().await;
@@ -126,7 +128,9 @@ impl Bench {
     }
 }
 
-/// The requests are shared among as many tasks as may be in flight. What has to be warm has made one each before.
+/// Runs the requests of a round, shared among as many tasks as requests may be in flight.
+///
+/// In a warm row each task has made a request before.
 async fn round(client: impl Ask, work: Work, each: usize) -> Took {
     let body = Bytes::from(vec![b'x'; work.up]);
     let share = |client, count| share(client, count, body.clone(), work.down);
@@ -138,12 +142,13 @@ async fn round(client: impl Ask, work: Work, each: usize) -> Took {
         Kind::Warm | Kind::WarmBurst => join_all(clients.into_iter().map(|client| share(client, 1))).await,
         Kind::ColdBurst | Kind::Names => clients,
     };
-    let (cpu, start) = (thread_time(), Instant::now());
+    let cpu = thread_time();
+    let start = Instant::now();
     join_all(clients.into_iter().map(|client| share(client, each))).await;
     Took { cpu: thread_time() - cpu, wall: start.elapsed() }
 }
 
-/// One task's requests; gives the client back.
+/// Makes the requests of one task and returns the client.
 async fn share<A: Ask>(mut client: A, count: usize, body: Bytes, down: usize) -> A {
     for _ in 0..count {
         assert_eq!(client.ask(body.clone()).await.expect("a response"), down);

@@ -1,4 +1,4 @@
-//! What an alarm's task shares with those who set it, under many schedules: no time is forgotten, whoever comes in between.
+//! Runs the state that a timer's task shares with its callers under many thread schedules: no time may be lost.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -14,13 +14,13 @@ use shuttle::thread::{self, JoinHandle};
 use sync::{AtomicU64, Mutex, Ordering};
 use task_state::{TaskAction, TaskState};
 
-/// What the crate's file is built on here.
+/// The primitives that `shown.rs` uses, here those of shuttle, which controls the schedule.
 mod sync {
     pub(crate) use shuttle::sync::atomic::{AtomicU64, Ordering};
     pub(crate) use shuttle::sync::{Mutex, MutexGuard};
 }
 
-/// Something that wants to be called at its times, like the pool, the DNS cache and the time limits.
+/// An owner of a timer, like the pool or the DNS cache: it must be called at each of its times.
 struct Owner {
     state: TaskState,
     wanted: Mutex<BTreeSet<u64>>,
@@ -36,7 +36,8 @@ impl Owner {
         Arc::new(Self { state: TaskState::new(), wanted, clock, bell, tasks })
     }
 
-    /// As after each step of a core: first the change, then the alarm, which was told before of a first time that stays the first.
+    /// Adds a time, then sets the timer, as a driver does after each step of its core. If the first time stays the same, the timer
+    /// already knows it.
     fn want(self: &Arc<Self>, at: u64) {
         let (before, next) = {
             let mut wanted = self.wanted.lock().unwrap();
@@ -60,7 +61,7 @@ impl Owner {
         }
     }
 
-    /// The task: time goes on while it sleeps, and for no other reason.
+    /// Runs the timer's task. The clock advances only while the task sleeps.
     fn watch(&self) {
         while let Some(until) = self.state.sleeps_until() {
             thread::yield_now();
@@ -82,7 +83,7 @@ impl Owner {
         }
     }
 
-    /// Whether all it wanted came to pass.
+    /// Waits for all tasks and returns true if the owner was called at all of its times.
     fn is_served(&self) -> bool {
         loop {
             let Some(task) = self.tasks.lock().unwrap().pop() else { break };
@@ -92,7 +93,7 @@ impl Owner {
     }
 }
 
-/// Two who want to be called, sooner and later than each other, while the task comes and goes.
+/// Two threads add times, earlier and later than each other's, while the task starts and ends.
 fn no_time_is_forgotten() {
     let owner = Owner::new();
     let others: Vec<_> = [vec![2, 9], vec![7]]
@@ -107,7 +108,7 @@ fn no_time_is_forgotten() {
 }
 
 #[test]
-fn no_time_is_forgotten_under_any_of_many_schedules() {
+fn no_time_is_lost_under_any_of_many_schedules() {
     shuttle::check_random(no_time_is_forgotten, 20_000);
     shuttle::check_pct(no_time_is_forgotten, 5_000, 3);
 }

@@ -1,5 +1,6 @@
-//! What the warm paths allocate, and what is kept for a name: counted, not guessed. Alone in its process, because its
-//! allocator counts.
+//! Counts the allocations of the warm paths and the memory of names and connections: the claim of BENCHMARKS.md, section Allocations.
+//!
+//! Alone in its process, because its allocator counts.
 
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "a test may panic, and says what it counted")]
 
@@ -27,7 +28,7 @@ use support::canned;
 use support::dns_server::{add_address, respond};
 use support::http_server::HttpServer;
 
-/// Answers at once, with one address in each family.
+/// A resolver that answers at once with one address in each family. Names that begin with `none` do not exist.
 struct Instantly;
 
 impl Resolve for Instantly {
@@ -48,7 +49,7 @@ fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap()
 }
 
-/// A name as long as names of services are.
+/// Returns a name of the length that names of internal services have.
 fn name(number: usize) -> String {
     format!("service-{number:07}.internal")
 }
@@ -56,7 +57,7 @@ fn name(number: usize) -> String {
 fn at_once<T>(future: impl Future<Output = T>) -> T {
     match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(value) => value,
-        Poll::Pending => panic!("it had to wait"),
+        Poll::Pending => panic!("the future was pending"),
     }
 }
 
@@ -79,7 +80,7 @@ fn a_dns_hit_allocates_nothing_and_does_not_wait() {
     assert_eq!(counted.count_total, 0);
 }
 
-/// The bytes a full cache holds for each name.
+/// Returns the bytes that a full cache holds for each name.
 fn bytes_a_name(names: usize) -> u64 {
     let runtime = runtime();
     let cache = CachedResolver::builder().max_names(names).build(Instantly);
@@ -97,11 +98,11 @@ fn bytes_a_name(names: usize) -> u64 {
 }
 
 #[test]
-fn a_name_costs_400_bytes() {
+fn a_cached_name_costs_at_most_400_bytes() {
     for names in [1_024, 100_000] {
         let bytes = bytes_a_name(names);
         println!("{names} names: {bytes} bytes a name");
-        assert!(bytes <= 400, "{bytes} bytes a name with {names} of them");
+        assert!(bytes <= 400, "{bytes} bytes per name with {names} names");
     }
 }
 
@@ -130,21 +131,24 @@ fn both_families(question: &Query, response: &mut Message) {
     }
 }
 
-/// A DNS server on loopback as if it were 50 ms away.
+/// A DNS server on loopback that answers after 50 ms.
 struct FarAway {
     address: SocketAddr,
     queries: Arc<AtomicUsize>,
-    /// How many queries were under way at most.
+    /// The highest number of queries that were under way at once.
     most: Arc<AtomicUsize>,
 }
 
 impl FarAway {
     fn start() -> Self {
         let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-        let (address, answers) = (socket.local_addr().unwrap(), socket.try_clone().unwrap());
+        let address = socket.local_addr().unwrap();
+        let answers = socket.try_clone().unwrap();
         let [queries, most, under_way] = [(); 3].map(|()| Arc::new(AtomicUsize::new(0)));
         let (road, arrivals) = mpsc::channel::<(Instant, Vec<u8>, SocketAddr)>();
-        let (counter, highest, travelling) = (queries.clone(), most.clone(), under_way.clone());
+        let counter = queries.clone();
+        let highest = most.clone();
+        let travelling = under_way.clone();
         std::thread::spawn(move || {
             let mut packet = [0; 1500];
             while let Ok((length, peer)) = socket.recv_from(&mut packet) {
@@ -159,7 +163,7 @@ impl FarAway {
         });
         std::thread::spawn(move || {
             for (due, response, peer) in arrivals {
-                // The way itself: this is what 50 ms are.
+                // This wait is the distance of 50 ms.
                 std::thread::sleep(due.saturating_duration_since(Instant::now()));
                 under_way.fetch_sub(1, Ordering::SeqCst);
                 answers.send_to(&response, peer).unwrap();
@@ -170,10 +174,10 @@ impl FarAway {
 }
 
 #[test]
-fn hazard_ten_thousand_names_at_once_50_ms_away() {
+fn hazard_ten_thousand_names_at_once_are_resolved_with_bounded_queries_and_memory() {
     let server = FarAway::start();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    // The limit is for a build that is optimised, on a machine that does nothing else.
+    // The default query timeout is too short for an unoptimised build on a busy machine.
     let cache = CachedResolver::builder().max_names(20_000).query_timeout(Duration::from_secs(60));
     let cache = cache.build(HickoryResolver::with_servers([server.address]));
     let start = Instant::now();
@@ -201,32 +205,33 @@ fn hazard_ten_thousand_names_at_once_50_ms_away() {
     assert!(counted.bytes_max < 100 << 20, "{} bytes", counted.bytes_max);
 }
 
-/// What is allocated for each of so many connections that have carried a request and are idle.
+/// Returns the bytes allocated for each idle connection that has carried a request.
 fn bytes_a_connection(length: usize, open: impl AsyncFnOnce(SocketAddr, usize) -> Box<dyn std::any::Any>) -> u64 {
     const CONNECTIONS: usize = 200;
     let body =
         move || Full::new(vec![b'x'; length].into()).map_err(|error: std::convert::Infallible| match error {}).boxed();
     let server = HttpServer::start(move |_| async move {
-        // Long enough for all to be asked at once, each on a connection of its own.
+        // Long enough for all requests to be in flight at once, each on its own connection.
         tokio::time::sleep(Duration::from_millis(300)).await;
         hyper::Response::new(body())
     });
     let address = server.as_ref().unwrap().address();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let mut kept = None;
-    // The counter is this thread's own; the server has another one.
+    // Allocations are counted per thread, so those of the server do not count.
     let bytes = measure(|| kept = Some(runtime.block_on(open(address, CONNECTIONS)))).bytes_current;
     assert_eq!(server.unwrap().connections(), CONNECTIONS);
     drop(kept);
     bytes.unsigned_abs() / CONNECTIONS as u64
 }
 
-/// Timings are one allocation of a warm call, its trace; what else is more than hyper's own is the request and its body's end.
+/// One of the additional allocations is the trace; the others are the request and the end of its body.
 #[test]
-fn a_warm_get_allocates_hardly_more_than_hypers_own() {
+fn a_warm_get_makes_at_most_3_5_allocations_more_than_hyper() {
     const ROUNDS: usize = 100;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let (client, url) = (canned::builder().build().unwrap(), canned::url());
+    let client = canned::builder().build().unwrap();
+    let url = canned::url();
     runtime.block_on(canned::get(&client, &url));
     let ours = measure(|| {
         runtime.block_on(async {
@@ -254,14 +259,15 @@ fn a_warm_get_allocates_hardly_more_than_hypers_own() {
             }
         });
     });
-    let (ours, bare) = (ours.count_total as f64 / ROUNDS as f64, bare.count_total as f64 / ROUNDS as f64);
+    let ours = ours.count_total as f64 / ROUNDS as f64;
+    let bare = bare.count_total as f64 / ROUNDS as f64;
     eprintln!("a warm GET: {ours} allocations, hyper's bare connection: {bare}");
     assert!(ours <= bare + 3.5, "{ours} allocations, and hyper's {bare}");
 }
 
-/// An idle connection, books and all, costs some kilobytes more than hyper's bare one, and far less after a long body.
+/// Includes the records of the pool. After a long body the connection must cost less than hyper's.
 #[test]
-fn an_idle_connection_costs_hardly_more_than_hypers_own() {
+fn an_idle_connection_costs_at_most_3_kib_more_than_hypers() {
     for (length, most) in [(2, 3_072), (1_000_000, 0)] {
         let (ours, bare) = idle_connections(length);
         eprintln!("an idle connection after {length} bytes: {ours} bytes, hyper's bare one: {bare}");
@@ -269,7 +275,7 @@ fn an_idle_connection_costs_hardly_more_than_hypers_own() {
     }
 }
 
-/// Ours and hyper's.
+/// Returns the bytes of an idle connection of speeddial and of hyper.
 fn idle_connections(length: usize) -> (u64, u64) {
     let ours = bytes_a_connection(length, async |address, connections| {
         let pool = PoolConfig::new().max_dials_per_host(connections);
@@ -295,7 +301,7 @@ fn idle_connections(length: usize) -> (u64, u64) {
     (ours, bare)
 }
 
-/// What the pool itself allocates, without what a request is.
+/// Allocations of the pool itself, without a request.
 #[cfg(feature = "__bench")]
 mod pool {
     use speeddial::{BenchedPool, Origin};
@@ -308,7 +314,8 @@ mod pool {
 
     #[test]
     fn a_warm_lease_allocates_nothing() {
-        let (pool, origin) = (BenchedPool::new(10), origin());
+        let pool = BenchedPool::new(10);
+        let origin = origin();
         let runtime = runtime();
         runtime.block_on(pool.wait(&origin)).give_back(std::time::Instant::now());
         let _entered = runtime.enter();
@@ -318,13 +325,14 @@ mod pool {
     }
 
     #[test]
-    fn a_request_that_waits_costs_512_bytes_at_most() {
+    fn a_waiting_request_costs_at_most_512_bytes() {
         const WAITING: u64 = 10_000;
-        let (pool, origin) = (BenchedPool::new(1), origin());
+        let pool = BenchedPool::new(1);
+        let origin = origin();
         let runtime = runtime();
         let held = runtime.block_on(pool.wait(&origin));
         let _entered = runtime.enter();
-        // The futures are there before; what they begin is counted.
+        // The futures exist before the count starts; only what their first poll allocates is counted.
         let mut waiting: Vec<_> = (0..WAITING).map(|_| Box::pin(pool.wait(&origin))).collect();
         let mut context = Context::from_waker(Waker::noop());
         let begin = || waiting.iter_mut().for_each(|wait| assert!(wait.as_mut().poll(&mut context).is_pending()));

@@ -1,6 +1,6 @@
-//! What happens when descriptors run out. A program of its own, because it takes them away from itself.
+//! Descriptors that run out. A program of its own, because it lowers its own limit.
 //!
-//! The server runs in another process, so that its sockets do not count.
+//! The server runs in another process, so that its sockets do not count against the limit.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test may panic, and a program prints")]
 
@@ -33,12 +33,12 @@ mod unix {
             Some("defaults") => defaults(),
             Some("beyond") => beyond(),
             Some("none") => none(),
-            // As `cargo test` calls it, perhaps with a filter.
+            // `cargo test` may pass a filter.
             _ => ["defaults", "beyond", "none"].into_iter().for_each(run),
         }
     }
 
-    /// Each in a process of its own, with all the descriptors it wants until it gives them up.
+    /// Runs a test in a process of its own, because a process lowers its limit for good.
     fn run(test: &str) {
         let status = Command::new(std::env::current_exe().unwrap()).arg(test).status().unwrap();
         assert!(status.success(), "{test}: {status}");
@@ -49,7 +49,7 @@ mod unix {
         let body = || Full::new("ok".into()).map_err(|error| match error {}).boxed();
         let server = HttpServer::start(move |_| async move { hyper::Response::new(body()) }).unwrap();
         println!("{}", server.address());
-        // Until whoever started it is gone.
+        // The server ends with the process that started it.
         let _ = std::io::stdin().read(&mut [0]);
     }
 
@@ -62,7 +62,7 @@ mod unix {
         }
     }
 
-    /// A server in another process, and its URL.
+    /// Starts a server in another process and returns its URL.
     fn server() -> (Server, String) {
         let mut command = Command::new(std::env::current_exe().unwrap());
         let mut child = command.arg("serve").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
@@ -80,7 +80,7 @@ mod unix {
         std::fs::read_dir("/proc/self/fd").map_or(0, |entries| entries.count() as u64)
     }
 
-    /// A client that opens no file in the background.
+    /// Returns the builder of a client that opens no file in the background.
     fn builder() -> ClientBuilder {
         let builder = Client::builder().no_proxy();
         #[cfg(feature = "__tls")]
@@ -95,7 +95,8 @@ mod unix {
     async fn load(client: &Client, url: &str, tasks: usize, requests: usize) {
         let tasks: Vec<_> = (0..tasks)
             .map(|_| {
-                let (client, url) = (client.clone(), url.to_owned());
+                let client = client.clone();
+                let url = url.to_owned();
                 tokio::spawn(async move {
                     for _ in 0..requests {
                         let text = async { client.get(&url).send().await?.text().await }.await;
@@ -109,7 +110,8 @@ mod unix {
         }
     }
 
-    /// 256 descriptors, 1,000 tasks with 100 requests each: the default is below the limit, so nothing is noticed.
+    /// 256 descriptors, 1,000 tasks with 100 requests each: the default limit of connections is below the limit of descriptors, so no
+    /// request is affected.
     fn defaults() {
         let (_server, url) = server();
         allow(256);
@@ -130,7 +132,7 @@ mod unix {
         });
     }
 
-    /// More connections are allowed than there are descriptors: those that cannot be had are waited for.
+    /// More connections are allowed than there are descriptors: dials without a descriptor wait for one.
     fn beyond() {
         let (_server, url) = server();
         allow(128);
@@ -142,7 +144,7 @@ mod unix {
         });
     }
 
-    /// There are no descriptors at all: it is an error only after the wait, and over when there are some again.
+    /// There are no descriptors at all: requests fail only after the queue timeout, and succeed once descriptors are free again.
     fn none() {
         let (_server, url) = server();
         let runtime = runtime();
@@ -162,11 +164,12 @@ mod unix {
             assert_eq!((error.kind(), error.is_timeout()), (ErrorKind::Pool, true), "{error}");
             assert!(error.to_string().contains(": no more sockets can be opened at the moment"), "{error}");
             assert!(start.elapsed() >= wait);
-            // Nor is it DNS that failed, where there was none to ask it by.
+            // A lookup without a descriptor is not reported as a DNS failure either.
             let error = named.get("http://api.test/").send().await.unwrap_err();
             assert!(error.to_string().contains(": no more sockets can be opened at the moment"), "{error}");
             let waiting = tokio::spawn({
-                let (client, url) = (client.clone(), url.clone());
+                let client = client.clone();
+                let url = url.clone();
                 async move { client.get(&url).send().await }
             });
             tokio::time::sleep(Duration::from_millis(50)).await;

@@ -15,7 +15,7 @@ use speeddial::{Client, ErrorKind};
 use support::http_server::HttpServer;
 use support::{full, ok_server};
 
-/// Answers with what it was asked: method, path, header `x`, and body.
+/// Starts a server that answers with the request's method, path, header `x` and body.
 fn echo() -> HttpServer {
     HttpServer::start(|request| async move {
         let (head, body) = request.into_parts();
@@ -68,14 +68,14 @@ async fn the_host_header_is_the_urls_unless_one_is_given() {
     .unwrap();
     let url = format!("http://{}/", server.address());
     let client = Client::new();
-    let said = client.get(&url).send().await.unwrap().text().await.unwrap();
-    assert_eq!(said, server.address().to_string());
-    let said = client.get(&url).header("host", "other.test").send().await.unwrap().text().await.unwrap();
-    assert_eq!(said, "other.test");
+    let host = client.get(&url).send().await.unwrap().text().await.unwrap();
+    assert_eq!(host, server.address().to_string());
+    let host = client.get(&url).header("host", "other.test").send().await.unwrap().text().await.unwrap();
+    assert_eq!(host, "other.test");
 }
 
 #[tokio::test]
-async fn a_body_comes_in_chunks_and_its_connection_serves_again() {
+async fn a_body_is_read_in_chunks_and_its_connection_is_reused() {
     let big = vec![7; 1_000_000];
     let body = big.clone();
     let server = HttpServer::start(move |_| {
@@ -88,13 +88,14 @@ async fn a_body_comes_in_chunks_and_its_connection_serves_again() {
     for _ in 0..3 {
         let mut response = client.get(&url).send().await.unwrap();
         assert_eq!(response.content_length(), Some(1_000_000));
-        let (mut all, mut chunks) = (Vec::new(), 0);
+        let mut all = Vec::new();
+        let mut chunks = 0;
         while let Some(chunk) = response.chunk().await.unwrap() {
             all.extend_from_slice(&chunk);
             chunks += 1;
         }
         assert!(all == big && chunks > 1);
-        assert!(response.chunk().await.unwrap().is_none(), "the end stays the end");
+        assert!(response.chunk().await.unwrap().is_none(), "reading past the end returns the end again");
     }
     assert!(client.get(&url).send().await.unwrap().bytes().await.unwrap() == big);
     assert_eq!(server.connections(), 1);
@@ -111,7 +112,7 @@ async fn a_response_dropped_unread_closes_its_connection_and_the_next_call_works
 }
 
 #[tokio::test]
-async fn an_error_status_is_a_response_until_it_is_asked_for() {
+async fn an_error_status_is_an_error_only_by_error_for_status() {
     let server = HttpServer::start(|_| async {
         let mut response = hyper::Response::new(full("no"));
         *response.status_mut() = StatusCode::NOT_FOUND;
@@ -127,7 +128,7 @@ async fn an_error_status_is_a_response_until_it_is_asked_for() {
 }
 
 #[tokio::test]
-async fn many_calls_at_once_share_a_limit() {
+async fn many_calls_at_once_keep_the_connection_limit() {
     let server = ok_server();
     let url = format!("http://{}/", server.address());
     let pool = speeddial::PoolConfig::new().max_connections_per_host(4);
@@ -151,7 +152,7 @@ async fn one_call_at_a_time_uses_one_connection() {
 }
 
 #[tokio::test]
-async fn a_timeout_says_what_it_was_waiting_for_and_the_client_goes_on() {
+async fn a_timeout_names_its_phase_and_the_client_goes_on() {
     let server = HttpServer::start(|request| async move {
         if request.uri().path() == "/slow" {
             std::future::pending::<()>().await;
@@ -186,7 +187,7 @@ async fn a_call_whose_deadline_has_passed_is_neither_leased_nor_sent() {
         assert!(error.is_timeout(), "{error}");
     }
     client.get(&url).send().await.unwrap().text().await.unwrap();
-    assert_eq!(arrived.load(Ordering::SeqCst), 2, "only the calls that had time were sent");
+    assert_eq!(arrived.load(Ordering::SeqCst), 2, "only the calls with time left were sent");
     let cold = Client::new();
     assert!(cold.get(&url).timeout(Duration::ZERO).send().await.unwrap_err().is_timeout());
     assert_eq!(cold.pool_stats().opened, 0, "nothing was dialled");
@@ -213,11 +214,11 @@ fn block_on<F: Future>(future: F) -> F::Output {
 }
 
 #[test]
-fn outside_of_a_runtime_a_call_says_what_is_missing_and_a_body_can_be_read() {
+fn without_a_runtime_a_call_fails_clearly_and_a_body_can_still_be_read() {
     let server = HttpServer::start(|_| async { hyper::Response::new(full("a".repeat(1 << 20))) }).unwrap();
     let url = format!("http://{}/", server.address());
     let client = Client::new();
-    let error = client.get(&url).send().now_or_never().expect("it fails at once").unwrap_err();
+    let error = client.get(&url).send().now_or_never().expect("the call fails at once").unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Request);
     assert!(error.to_string().contains("no tokio runtime"), "{error}");
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
@@ -231,9 +232,9 @@ fn outside_of_a_runtime_a_call_says_what_is_missing_and_a_body_can_be_read() {
     };
     let is_idle = runtime.block_on(async { tokio::time::timeout(Duration::from_secs(10), is_idle).await.is_ok() });
     assert!(is_idle, "the connection comes back to the pool a moment after the end of its body");
-    let error = client.warm_up(&url, 1).now_or_never().expect("it fails at once").unwrap_err();
+    let error = client.warm_up(&url, 1).now_or_never().expect("the call fails at once").unwrap_err();
     assert!(error.to_string().contains("no tokio runtime"), "{error}");
-    // A connection that is kept serves, without time limits.
+    // An idle connection works without a runtime; timeouts do not.
     let response = block_on(client.get(&url).send()).unwrap();
     assert_eq!(block_on(response.text()).unwrap().len(), 1 << 20);
     assert_eq!(client.pool_stats().opened, opened);

@@ -1,4 +1,4 @@
-//! Calls with a deadline end by it, wherever they are, and say where they were.
+//! Deadlines: a call ends by its deadline in any phase, and the error names the phase.
 
 use std::time::Duration;
 
@@ -8,21 +8,21 @@ use speeddial::trace::{Event, Phase};
 use speeddial::{Client, ErrorKind, PoolConfig, RetryPolicy};
 use tokio::time::Instant;
 
-use support::acting::Acting;
 use support::fake_net::{FakeNet, Host};
+use support::net_by_path::NetByPath;
 use support::recorder::Recorder;
 use support::v4;
 
 const PATHS: [&str; 9] = ["ok", "slow", "early", "to/3", "away", "later", "stale", "die", "never"];
 
 #[tokio::test(start_paused = true)]
-async fn hazard_ten_thousand_calls_with_random_deadlines_end_by_them_and_name_the_phase() {
+async fn hazard_ten_thousand_calls_with_random_deadlines_end_in_time_and_name_the_phase() {
     let mut names = FixedResolver::new().with("mixed.test", [v4(3), v4(4), v4(1)]);
     for (host, last) in [("a.test", 1), ("b.test", 2), ("refused.test", 3), ("silent.test", 4), ("tired.test", 5)] {
         names = names.with(host, [v4(last)]);
     }
     let hosts = ["a.test", "b.test", "refused.test", "silent.test", "tired.test", "mixed.test"];
-    let net = Acting::default();
+    let net = NetByPath::default();
     let pool = PoolConfig::new().max_connections_per_host(6).wait_timeout(Duration::from_millis(150));
     let builder = Client::builder().resolver(names).transport(net.clone()).no_proxy().pool(pool);
     let client =
@@ -30,7 +30,10 @@ async fn hazard_ten_thousand_calls_with_random_deadlines_end_by_them_and_name_th
     let client = client.unwrap();
     let mut random = fastrand::Rng::with_seed(7);
     let mut phases = [0; Phase::ALL.len()];
-    let (mut answered, mut failed, mut late, mut just_there) = (0, 0, 0, 0);
+    let mut answered = 0;
+    let mut failed = 0;
+    let mut late = 0;
+    let mut just_there = 0;
     for _ in 0..100 {
         let calls: Vec<_> = (0..100)
             .map(|_| {
@@ -59,7 +62,7 @@ async fn hazard_ten_thousand_calls_with_random_deadlines_end_by_them_and_name_th
             })
             .collect();
         for (made, took, limit) in join_all(calls).await {
-            // The timer's grain is a millisecond.
+            // The timer has a resolution of 1 ms.
             assert!(took <= limit + Duration::from_millis(1), "{took:?} of {limit:?}: {made:?}");
             late += u32::from(took > limit);
             let error = match made {
@@ -71,15 +74,15 @@ async fn hazard_ten_thousand_calls_with_random_deadlines_end_by_them_and_name_th
                 Err(error) => error,
             };
             failed += 1;
-            let timings = error.timings().expect("it began");
+            let timings = error.timings().expect("the call had begun");
             assert_eq!(Phase::ALL.iter().map(|phase| timings.spent(*phase)).sum::<Duration>(), timings.total());
             assert_eq!(error.remaining(), Some(limit.saturating_sub(took)), "{error}");
             if let ErrorKind::Timeout(phase) = error.kind() {
                 phases[phase as usize] += 1;
-                // Some have got on to it in the very moment in which their time was up.
+                // Some calls entered the phase at the moment of their deadline.
                 just_there += u32::from(timings.spent(phase).is_zero() && !limit.is_zero());
                 let named = error.to_string().contains(&format!("in phase {phase}"));
-                // A dial that was begun for others has words of its own.
+                // A dial that another call had started has its own connect timeout and error.
                 assert!(named || error.to_string().contains("no connection within 10s"), "{error}");
             }
         }
@@ -97,7 +100,7 @@ async fn hazard_ten_thousand_calls_with_random_deadlines_end_by_them_and_name_th
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_connection_that_comes_when_the_deadline_has_passed_is_not_used() {
+async fn a_connection_that_arrives_after_the_deadline_is_not_used() {
     let seen = Recorder::default();
     let net = FakeNet::new([(v4(1), Host::Serves { connect: 0, think: 0, body: 0 })]);
     let names = FixedResolver::new().with("a.test", [v4(1)]);
@@ -112,10 +115,10 @@ async fn a_connection_that_comes_when_the_deadline_has_passed_is_not_used() {
     while client.pool_stats().waiting > 0 {
         tokio::task::yield_now().await;
     }
-    // The connection is the call's, which is polled only when its time is up.
+    // The pool has given the connection to the call, which is polled only after its deadline.
     tokio::time::advance(Duration::from_millis(60)).await;
     let error = queued.await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Timeout(Phase::Queue), "{error}");
     assert_eq!(seen.count(|event| matches!(event, Event::Leased { .. })), 1);
-    assert_eq!((client.pool_stats().idle, client.pool_stats().in_use), (1, 0), "it serves the next call");
+    assert_eq!((client.pool_stats().idle, client.pool_stats().in_use), (1, 0), "the connection is idle again");
 }

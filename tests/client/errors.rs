@@ -1,4 +1,4 @@
-//! What is wrong, or goes wrong, on either side: each a kind of its own with a message that names target and cause.
+//! Errors: each failure has its kind and a message that names the target and the cause.
 
 use std::io::Write;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,8 +10,8 @@ use speeddial::{Client, Error, ErrorKind};
 
 use crate::dns::lookups::zone;
 use support::dns_server::DnsServer;
-use support::peer::{Peer, answer_all, read_head};
 use support::refusing;
+use support::scripted_peer::{ScriptedPeer, answer_all, read_head};
 
 async fn fails(client: &Client, url: &str) -> Error {
     let mut response = match client.get(url).send().await {
@@ -23,7 +23,7 @@ async fn fails(client: &Client, url: &str) -> Error {
             Ok(Some(_)) => {}
             Ok(None) => panic!("the call succeeded"),
             Err(error) => {
-                assert!(response.chunk().await.is_err(), "a failure is not an end");
+                assert!(response.chunk().await.is_err(), "a failed body must not look like its end");
                 return error;
             }
         }
@@ -35,19 +35,19 @@ fn check(error: &Error, kind: ErrorKind, message: &str) {
 }
 
 #[tokio::test]
-async fn an_unparsable_url() {
+async fn an_unparsable_url_is_a_request_error() {
     let error = fails(&Client::new(), "http//nowhere").await;
     check(&error, ErrorKind::Request, "`http//nowhere` is not a URL: relative URL without a base");
 }
 
 #[tokio::test]
-async fn an_unknown_scheme() {
+async fn an_unknown_scheme_is_a_request_error() {
     let error = fails(&Client::new(), "gopher://host/1").await;
     check(&error, ErrorKind::Request, "cannot send to `gopher://host/1`: unknown scheme `gopher`");
 }
 
 #[tokio::test]
-async fn a_name_that_does_not_exist() {
+async fn a_name_that_does_not_exist_is_a_resolve_error() {
     let dns = DnsServer::start(zone).unwrap();
     let client = Client::builder().resolver(HickoryResolver::with_servers([dns.address()])).build().unwrap();
     let error = fails(&client, "http://nowhere.test/").await;
@@ -59,7 +59,7 @@ async fn a_name_that_does_not_exist() {
 }
 
 #[tokio::test]
-async fn a_name_whose_server_fails_is_not_a_name_that_does_not_exist() {
+async fn a_failed_dns_server_is_not_reported_as_a_name_that_does_not_exist() {
     let dns = DnsServer::start(zone).unwrap();
     let client = Client::builder().resolver(HickoryResolver::with_servers([dns.address()])).build().unwrap();
     let error = fails(&client, "http://fails.test/").await;
@@ -68,7 +68,7 @@ async fn a_name_whose_server_fails_is_not_a_name_that_does_not_exist() {
 }
 
 #[tokio::test]
-async fn a_refused_port() {
+async fn a_refused_port_is_a_connect_error() {
     let (_kept, closed) = refusing();
     let error = fails(&Client::new(), &format!("http://{closed}/")).await;
     check(&error, ErrorKind::Connect, &format!("connect to {closed}: 127.0.0.1: connection refused"));
@@ -77,7 +77,7 @@ async fn a_refused_port() {
 }
 
 #[tokio::test]
-async fn several_addresses_that_refuse_are_all_counted() {
+async fn several_addresses_that_refuse_are_all_listed() {
     let (_kept, closed) = refusing();
     let addresses = ["127.0.0.1", "127.0.0.2", "127.0.0.3"].map(|ip| ip.parse().unwrap());
     let client = Client::builder().resolver(FixedResolver::new().with("api.test", addresses)).build().unwrap();
@@ -94,8 +94,8 @@ async fn several_addresses_that_refuse_are_all_counted() {
 }
 
 #[tokio::test]
-async fn a_server_that_closes_without_a_word() {
-    let peer = Peer::start(|_, mut socket| {
+async fn a_close_before_any_response_is_an_exchange_error() {
+    let peer = ScriptedPeer::start(|_, mut socket| {
         read_head(&mut socket);
     });
     let client = Client::new();
@@ -112,8 +112,8 @@ async fn a_server_that_closes_without_a_word() {
 }
 
 #[tokio::test]
-async fn a_server_that_sends_garbage() {
-    let peer = Peer::start(|_, mut socket| {
+async fn garbage_instead_of_a_response_is_an_exchange_error() {
+    let peer = ScriptedPeer::start(|_, mut socket| {
         read_head(&mut socket);
         let _ = socket.write_all(b"220 mail.test ESMTP\r\n\r\n");
     });
@@ -123,8 +123,8 @@ async fn a_server_that_sends_garbage() {
 }
 
 #[tokio::test]
-async fn a_server_that_sends_half_a_head() {
-    let peer = Peer::start(|_, mut socket| {
+async fn a_close_in_the_middle_of_the_head_is_an_exchange_error() {
+    let peer = ScriptedPeer::start(|_, mut socket| {
         read_head(&mut socket);
         let _ = socket.write_all(b"HTTP/1.1 200 OK\r\ncontent-le");
     });
@@ -134,8 +134,8 @@ async fn a_server_that_sends_half_a_head() {
 }
 
 #[tokio::test]
-async fn a_server_that_sends_half_a_body() {
-    let peer = Peer::start(|_, mut socket| {
+async fn a_close_in_the_middle_of_the_body_is_a_body_error() {
+    let peer = ScriptedPeer::start(|_, mut socket| {
         read_head(&mut socket);
         let _ = socket.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nhalf");
     });
@@ -143,12 +143,12 @@ async fn a_server_that_sends_half_a_body() {
     let error = fails(&client, &peer.url()).await;
     assert_eq!(error.kind(), ErrorKind::Body);
     assert!(error.to_string().ends_with("the connection closed before its end, after 4 bytes"), "{error}");
-    assert_eq!(client.pool_stats().idle, 0, "the connection never serves again");
+    assert_eq!(client.pool_stats().idle, 0, "the connection is not reused");
 }
 
 #[tokio::test]
 async fn after_each_failure_the_same_client_works() {
-    let peer = Peer::start(|number, mut socket| match number {
+    let peer = ScriptedPeer::start(|number, mut socket| match number {
         0 => {
             read_head(&mut socket);
         }
@@ -166,11 +166,11 @@ async fn after_each_failure_the_same_client_works() {
 }
 
 #[tokio::test]
-async fn a_get_survives_a_connection_closed_behind_its_back_and_a_post_is_not_doubled() {
-    // The first connection answers once, reads the next request and closes; the others behave.
+async fn after_a_silent_close_a_get_is_resent_and_a_post_is_not() {
+    // The first connection answers once, reads the next request and closes. The others answer every request.
     let requests = Arc::new(AtomicUsize::new(0));
     let seen = requests.clone();
-    let peer = Peer::start(move |number, mut socket| {
+    let peer = ScriptedPeer::start(move |number, mut socket| {
         while read_head(&mut socket) {
             let first = seen.fetch_add(1, Ordering::SeqCst) == 0;
             if number == 0 && !first {
@@ -185,7 +185,7 @@ async fn a_get_survives_a_connection_closed_behind_its_back_and_a_post_is_not_do
     }
     assert_eq!((requests.load(Ordering::SeqCst), peer.connections()), (3, 2));
 
-    let peer = Peer::start(|_, mut socket| {
+    let peer = ScriptedPeer::start(|_, mut socket| {
         if read_head(&mut socket) {
             let _ = socket.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok");
             read_head(&mut socket);
@@ -197,12 +197,13 @@ async fn a_get_survives_a_connection_closed_behind_its_back_and_a_post_is_not_do
 }
 
 #[tokio::test]
-async fn a_get_finds_a_new_connection_when_all_that_are_idle_have_gone_stale() {
+async fn a_get_gets_a_new_connection_when_all_idle_ones_are_stale() {
     // Each of the first connections answers one request, reads another one and closes.
     const STALE: usize = 6;
-    let (together, peers) = (Arc::new(Barrier::new(STALE)), Arc::new(AtomicUsize::new(0)));
+    let together = Arc::new(Barrier::new(STALE));
+    let peers = Arc::new(AtomicUsize::new(0));
     let requests = peers.clone();
-    let peer = Peer::start(move |number, mut socket| {
+    let peer = ScriptedPeer::start(move |number, mut socket| {
         if number >= STALE {
             return answer_all(&mut socket);
         }
@@ -224,7 +225,7 @@ async fn a_get_finds_a_new_connection_when_all_that_are_idle_have_gone_stale() {
 }
 
 #[tokio::test]
-async fn limits_that_let_nothing_through_are_refused() {
+async fn a_limit_of_zero_connections_is_refused() {
     let pool = speeddial::PoolConfig::new().max_connections_per_host(0);
     let error = Client::builder().pool(pool).build().unwrap_err();
     let message = "build a client: max_connections_per_host must not be 0, or no request could ever be sent";
@@ -232,7 +233,7 @@ async fn limits_that_let_nothing_through_are_refused() {
 }
 
 #[tokio::test]
-async fn a_name_whose_addresses_have_no_peer() {
+async fn a_name_with_only_unusable_addresses_is_a_connect_error() {
     let resolver = FixedResolver::new().with("api.test", ["0.0.0.0", "224.0.0.1"].map(|ip| ip.parse().unwrap()));
     let client = Client::builder().resolver(resolver).build().unwrap();
     let error = fails(&client, "http://api.test:1/").await;
@@ -240,13 +241,13 @@ async fn a_name_whose_addresses_have_no_peer() {
 }
 
 #[test]
-fn a_client_that_could_read_no_response_is_refused() {
+fn a_limit_of_zero_response_headers_is_refused() {
     let error = Client::builder().max_response_headers(0).build().unwrap_err();
     assert!(error.is_builder() && error.to_string().contains("max_response_headers must not be 0"), "{error}");
 }
 
 #[test]
-fn a_builder_says_what_was_wrong_first() {
+fn a_builder_reports_its_first_error() {
     let error = Client::builder().base_url("no url").user_agent("a\nb").build().unwrap_err();
     check(&error, ErrorKind::Request, "`no url` is not a URL: relative URL without a base");
     let error = Client::builder().user_agent("a\nb").base_url("no url").build().unwrap_err();

@@ -1,4 +1,4 @@
-//! Common uses of reqwest, which run after the crate's name was changed: each is compiled and run with both.
+//! Common uses of reqwest, compiled and run with reqwest and with speeddial: only the crate's name differs.
 
 use std::collections::HashMap;
 
@@ -8,7 +8,8 @@ use http_body_util::BodyExt;
 use support::http_server::HttpServer;
 use support::{full, refusing};
 
-/// Says what it was asked: method, target, some headers, body. `/status/N` answers N, `/never` never, `/json` JSON.
+/// Starts a server that answers with the request's method, target, some headers and body. `/status/N` answers with status N, `/never`
+/// never, `/json` with JSON.
 fn server() -> HttpServer {
     HttpServer::start(|request: hyper::Request<hyper::body::Incoming>| async move {
         let (head, body) = request.into_parts();
@@ -45,7 +46,7 @@ struct Item {
     size: u32,
 }
 
-/// The uses. Nothing in here says which crate it is.
+/// The uses, for a crate of any name.
 macro_rules! uses {
     ($module:ident, $http:ident) => {
         mod $module {
@@ -57,7 +58,7 @@ macro_rules! uses {
 
             use super::*;
 
-            pub(super) async fn run(url: &str, nobody: &str) -> Result<usize, $http::Error> {
+            pub(super) async fn run(url: &str, refused_url: &str) -> Result<usize, $http::Error> {
                 let mut uses = 0;
                 let mut done = |what: bool| {
                     uses += 1;
@@ -65,7 +66,7 @@ macro_rules! uses {
                 };
                 let client = Client::builder().no_proxy().build()?;
 
-                // 1. GET, as text.
+                // 1. A GET, read as text.
                 let text = client.get(url).send().await?.text().await?;
                 done(text == "GET / ");
 
@@ -81,7 +82,7 @@ macro_rules! uses {
                 let other = client.request(Method::OPTIONS, url).send().await?.text().await?;
                 done(head.status() == StatusCode::OK && other == "OPTIONS / ");
 
-                // 4. JSON as a type, and as a map.
+                // 4. JSON, read as a type and as a map.
                 let item: Item = client.get(format!("{url}json")).send().await?.json().await?;
                 let map =
                     client.get(format!("{url}json")).send().await?.json::<HashMap<String, serde_json::Value>>().await?;
@@ -95,7 +96,7 @@ macro_rules! uses {
                 let sent = client.post(url).form(&[("a", "1"), ("b", "x y")]).send().await?.text().await?;
                 done(sent == "POST / content-type: application/x-www-form-urlencoded; a=1&b=x+y");
 
-                // 7. A query of pairs and of a struct, beside one that is there.
+                // 7. A query of pairs and of a struct, added to the query of the URL.
                 let item = Item { name: "z&".to_owned(), size: 1 };
                 let sent =
                     client.get(format!("{url}?a=1")).query(&[("b", "2")]).query(&item).send().await?.text().await?;
@@ -135,8 +136,9 @@ macro_rules! uses {
                 // 12. The response's bytes.
                 done(client.get(url).send().await?.bytes().await? == "GET / ");
 
-                // 13. The response in pieces, by hand.
-                let (mut response, mut all) = (client.get(url).send().await?, Vec::new());
+                // 13. The response, chunk by chunk.
+                let mut response = client.get(url).send().await?;
+                let mut all = Vec::new();
                 while let Some(chunk) = response.chunk().await? {
                     all.extend_from_slice(&chunk);
                 }
@@ -150,7 +152,7 @@ macro_rules! uses {
                 }
                 done(length == 6);
 
-                // 15. What a response says of itself.
+                // 15. The properties of a response.
                 let response = client.get(url).send().await?;
                 let length = response.content_length();
                 let version = response.version();
@@ -175,11 +177,11 @@ macro_rules! uses {
                 let late = client.get(format!("{url}never")).timeout(Duration::from_millis(30)).send().await;
                 done(late.expect_err("late").is_timeout());
 
-                // 20. Nobody there.
-                let error = client.get(nobody).send().await.expect_err("nobody listens");
+                // 20. A refused connection.
+                let error = client.get(refused_url).send().await.expect_err("nobody listens");
                 done(error.is_connect() && !error.is_timeout());
 
-                // 21. What cannot be sent.
+                // 21. Requests that cannot be sent.
                 done(client.get("no url").send().await.expect_err("no URL").is_builder());
                 done(client.get(url).header("x", "a\r\nb").send().await.expect_err("no header").is_builder());
 
@@ -196,11 +198,12 @@ macro_rules! uses {
                 let sent = own.get(url).send().await?.text().await?;
                 done(sent == "GET / user-agent: me/1.0; x-a: default; ");
 
-                // 24. A request that is built, looked at, cloned and sent.
+                // 24. A request that is built, inspected, cloned and sent.
                 let request = client.post(url).header("x-a", "1").body("again").build()?;
                 done(request.method() == Method::POST && request.url().path() == "/" && request.headers().len() == 1);
                 let again = request.try_clone().expect("bytes can be cloned");
-                let (first, second) = (client.execute(request).await?, client.execute(again).await?);
+                let first = client.execute(request).await?;
+                let second = client.execute(again).await?;
                 done(first.text().await? == second.text().await?);
                 let mut request = client.put(Url::parse(url).expect("a URL")).build()?;
                 request.headers_mut().insert("x-b", HeaderValue::from_static("3"));
@@ -220,12 +223,13 @@ macro_rules! uses {
                 // 29. Text in another charset.
                 done(client.get(format!("{url}latin")).send().await?.text().await? == "café");
 
-                // 30. JSON that is none.
+                // 30. A body that is not JSON.
                 done(client.get(url).send().await?.json::<Item>().await.expect_err("no JSON").is_decode());
 
-                // 31. Clones share their connections, in tasks of their own.
+                // 31. Clones in several tasks share their connections.
                 let tasks = (0..4).map(|_| {
-                    let (client, url) = (client.clone(), url.to_owned());
+                    let client = client.clone();
+                    let url = url.to_owned();
                     tokio::spawn(async move { client.get(&url).send().await?.text().await })
                 });
                 let all = futures_util::future::join_all(tasks).await;
@@ -240,12 +244,13 @@ uses!(with_reqwest, reqwest);
 uses!(with_speeddial, speeddial);
 
 #[tokio::test]
-async fn common_uses_run_with_either_name() {
+async fn common_uses_of_reqwest_run_with_either_crate() {
     let server = server();
     let (_kept, closed) = refusing();
-    let (url, nobody) = (format!("http://{}/", server.address()), format!("http://{closed}/"));
-    let theirs = with_reqwest::run(&url, &nobody).await.unwrap();
-    let ours = with_speeddial::run(&url, &nobody).await.unwrap();
+    let url = format!("http://{}/", server.address());
+    let refused_url = format!("http://{closed}/");
+    let theirs = with_reqwest::run(&url, &refused_url).await.unwrap();
+    let ours = with_speeddial::run(&url, &refused_url).await.unwrap();
     assert_eq!(theirs, ours);
     assert!(ours >= 20, "{ours}");
 }

@@ -1,4 +1,4 @@
-//! A gRPC server without code made for it.
+//! A gRPC server that echoes messages, without generated code.
 
 use std::net::Ipv4Addr;
 
@@ -10,7 +10,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use tonic::Status;
 use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 
-/// Messages as they are.
+/// A codec that passes messages on unchanged.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Raw;
 
@@ -48,7 +48,7 @@ impl Decoder for Raw {
     }
 }
 
-/// A gRPC server that sends each message back, or fails where the path says so.
+/// Starts a gRPC server that echoes each message, or fails with NOT_FOUND if the path ends in `Fail`. Returns its port.
 pub(super) async fn grpc() -> u16 {
     let listener = tokio::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let port = listener.local_addr().unwrap().port();

@@ -1,4 +1,4 @@
-//! The connector and the DNS cache under other people's clients.
+//! The connector and the DNS cache under the clients of hyper-util, reqwest and tonic.
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;
@@ -45,7 +45,7 @@ async fn hyper_utils_client_goes_through_the_connector() {
 }
 
 #[tokio::test]
-async fn hyper_utils_client_speaks_http2_where_the_connector_found_it() {
+async fn hyper_utils_client_uses_http2_when_the_connector_negotiated_it() {
     let authority = Authority::new();
     for (alpn, version) in [(&["h2"][..], "HTTP/2.0"), (&["http/1.1"][..], "HTTP/1.1")] {
         let server = TlsServer::start(authority.server(&["api.test"], alpn)).await;
@@ -80,7 +80,7 @@ async fn reqwest_can_use_the_cache() {
     let client = reqwest::Client::builder().no_proxy().dns_resolver(Arc::new(cache.clone())).build().unwrap();
     let url = format!("http://api.test:{}/", server.address().port());
     assert_eq!(client.get(&url).send().await.unwrap().text().await.unwrap(), "ok");
-    assert_eq!(cache.stats().misses, 2, "one a family");
+    assert_eq!(cache.stats().misses, 2, "one query per family");
     assert!(client.get("http://unknown.test/").send().await.unwrap_err().is_connect());
 }
 
@@ -99,7 +99,7 @@ async fn tonic_goes_through_the_connector() {
     }
 }
 
-/// The TLS end of a gRPC server, which takes HTTP/2 alone.
+/// Starts a TLS proxy in front of a gRPC server that accepts only HTTP/2. Returns its port.
 async fn in_front_of(port: u16, config: Arc<rustls::ServerConfig>) -> u16 {
     let listener = tokio::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let front = listener.local_addr().unwrap().port();
@@ -119,7 +119,7 @@ async fn in_front_of(port: u16, config: Arc<rustls::ServerConfig>) -> u16 {
     front
 }
 
-/// Says something twice over one channel, and returns true if both came back.
+/// Makes two calls over one channel and returns true if both succeed.
 async fn is_heard(port: u16, builder: speeddial::ClientBuilder) -> bool {
     let endpoint = tonic::transport::Endpoint::from_shared(format!("https://api.test:{port}")).unwrap();
     let Ok(channel) = endpoint.connect_with_connector(Connector::new(builder).unwrap()).await else { return false };
@@ -136,8 +136,9 @@ async fn is_heard(port: u16, builder: speeddial::ClientBuilder) -> bool {
 }
 
 #[tokio::test]
-async fn tonic_goes_through_the_connector_over_tls_where_http2_is_all_that_is_offered() {
-    let (authority, port) = (Authority::new(), grpc().await);
+async fn tonic_goes_through_the_connector_over_tls_when_http2_is_negotiated() {
+    let authority = Authority::new();
+    let port = grpc().await;
     let tls = || TlsConfig::new().add_root_der(authority.certificate().to_vec()).only_added_roots();
     let builder = || Client::builder().no_proxy().dns_cache(cache()).tls(tls());
     for (alpn, by_default) in [(&["h2"][..], true), (&["h2", "http/1.1"][..], true), (&["http/1.1", "h2"][..], false)] {

@@ -1,4 +1,4 @@
-//! Requests, responses and their bodies; HTTP/2; errors; and the client under other crates.
+//! Requests, responses and their bodies; HTTP/2; errors; redirects, retries and deadlines; the client under other crates.
 
 mod bodies;
 mod calls;

@@ -1,4 +1,4 @@
-//! Redirects: what goes along and what stays behind, every cell of the table, and what a hostile location may not do.
+//! Redirects: which headers and bodies are sent again, for every combination of status, method and origin; and hostile locations.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -10,7 +10,7 @@ use speeddial::{Body, Client, ClientBuilder, ErrorKind, PoolConfig, RedirectActi
 use support::full;
 use support::http_server::HttpServer;
 
-/// A request as a server saw it.
+/// A request, as the server received it.
 #[derive(Debug, Clone)]
 struct Seen {
     method: Method,
@@ -19,7 +19,7 @@ struct Seen {
     body: String,
 }
 
-/// Servers that redirect to where the query says (`/?status=307&to=URL`), and keep what they see.
+/// Servers that redirect as the query says (`/?status=307&to=URL`) and record their requests.
 struct Servers {
     servers: Vec<HttpServer>,
     seen: Arc<Mutex<Vec<Seen>>>,
@@ -36,7 +36,9 @@ impl Servers {
                 async move {
                     let (head, body) = request.into_parts();
                     let body = String::from_utf8(body.collect().await.unwrap().to_bytes().to_vec()).unwrap();
-                    let (method, headers, path) = (head.method, head.headers, head.uri.path().to_owned());
+                    let method = head.method;
+                    let headers = head.headers;
+                    let path = head.uri.path().to_owned();
                     let query = head.uri.query().unwrap_or_default().to_owned();
                     seen.lock().unwrap().push(Seen { method, path, headers, body });
                     let mut response = hyper::Response::new(full("done"));
@@ -62,7 +64,7 @@ impl Servers {
     }
 }
 
-/// The first of these URLs, whose response leads to the next one, and so on.
+/// Returns the first of these URLs, whose response redirects to the next one, and so on.
 fn chain(status: u16, urls: &[String]) -> String {
     let [rest @ .., last] = urls else { return String::new() };
     rest.iter().rev().fold(last.clone(), |next, url| {
@@ -82,7 +84,7 @@ const SECRETS: [&str; 4] = ["authorization", "cookie", "proxy-authorization", "x
 async fn hazard_secrets_stay_with_their_origin_in_every_cell_of_the_table() {
     let servers = Servers::start(2);
     let client = builder().build().unwrap();
-    // Where a chain goes after `a.test` on the first port, and whether that is the same origin all the way.
+    // The hosts of a chain after `a.test` on the first port, and true if all of them are the same origin.
     let ways = [
         (vec![("a.test", 0)], true),
         (vec![("A.TEST", 0)], true),
@@ -133,7 +135,8 @@ async fn hazard_secrets_stay_with_their_origin_in_every_cell_of_the_table() {
                 assert_eq!(response.text().await.unwrap(), "done");
                 let seen = servers.take();
                 assert_eq!(seen.len(), way.len() + 1, "{cell}");
-                let (first, last) = (&seen[0], &seen[way.len()]);
+                let first = &seen[0];
+                let last = &seen[way.len()];
                 assert!(SECRETS.iter().all(|name| first.headers.contains_key(*name)), "{cell}");
                 for name in SECRETS {
                     assert_eq!(last.headers.contains_key(name), *same, "{cell}: {name}");
@@ -179,12 +182,12 @@ async fn hazard_hostile_locations_are_refused_with_their_reason_and_the_client_g
 }
 
 #[tokio::test]
-async fn hazard_loops_end_and_are_named() {
+async fn hazard_redirect_loops_end_and_are_named() {
     let servers = Servers::start(1);
     let client = builder().build().unwrap();
     let home = servers.url("a.test", 0);
     let again = format!("{home}?status=301&to={home}");
-    // It leads to itself once more with each step.
+    // Each step redirects to the same URL.
     let error = client.get(format!("{home}?status=302&to=")).send().await.unwrap_err();
     assert!(error.to_string().ends_with("a redirect loop, after 10 redirects"), "{error}");
     assert_eq!(servers.take().len(), 11);
@@ -192,9 +195,10 @@ async fn hazard_loops_end_and_are_named() {
 }
 
 #[tokio::test]
-async fn policies_decide() {
+async fn redirect_policies_decide() {
     let servers = Servers::start(2);
-    let (here, there) = (servers.url("a.test", 0), servers.url("b.test", 1));
+    let here = servers.url("a.test", 0);
+    let there = servers.url("b.test", 1);
     let away = chain(302, &[here.clone(), there.clone()]);
     let status = async |policy: RedirectPolicy, url: &str| {
         let client = builder().redirect(policy).build().unwrap();
@@ -210,7 +214,7 @@ async fn policies_decide() {
 }
 
 #[tokio::test]
-async fn a_limit_of_one_connection_does_not_deadlock_and_bodies_nobody_reads_are_no_hindrance() {
+async fn redirects_with_one_connection_do_not_deadlock_on_unread_bodies() {
     for length in [0, 4, 100_000, 10_000_000] {
         let server = HttpServer::start(move |request| async move {
             let to = request.uri().path().trim_start_matches('/').parse::<u32>().unwrap_or(0);
@@ -255,7 +259,7 @@ async fn secrets_do_not_follow_from_https_to_http_nor_back() {
     assert_eq!(response.text().await.unwrap(), "done");
     let seen = servers.take();
     assert!(SECRETS.iter().all(|name| !seen[0].headers.contains_key(*name)), "{seen:?}");
-    // From http to https and on to http again: they are gone for good.
+    // From http to https and back to http: once removed, the secrets are not added again.
     with_secrets(chain(302, &[plain.clone(), url])).send().await.unwrap();
     let seen = servers.take();
     assert!(SECRETS.iter().all(|name| seen[0].headers.contains_key(*name)));
@@ -266,7 +270,8 @@ async fn secrets_do_not_follow_from_https_to_http_nor_back() {
 async fn hazard_credentials_in_a_location_are_not_sent_and_those_of_a_url_stay_with_their_origin() {
     let servers = Servers::start(1);
     let client = builder().build().unwrap();
-    let (here, there) = (servers.url("a.test", 0), servers.url("b.test", 0));
+    let here = servers.url("a.test", 0);
+    let there = servers.url("b.test", 0);
     let with = |credentials: &str, url: &str| url.replacen("http://", &format!("http://{credentials}@"), 1);
     let sent = |seen: &[Seen]| -> Vec<Option<String>> {
         let value = |seen: &Seen| Some(seen.headers.get("authorization")?.to_str().unwrap().to_owned());
@@ -283,18 +288,18 @@ async fn hazard_credentials_in_a_location_are_not_sent_and_those_of_a_url_stay_w
         let response = client.get(chain(302, &[first.clone(), location.clone()])).send().await.unwrap();
         let shown = format!("{} {:?}", response.url(), response.redirects());
         assert_eq!(response.status(), 200, "{first} {location}");
-        // The query of the first URL has the location in it, as it was asked for.
+        // The query of the first URL contains the location as it was given.
         assert!(!response.url().as_str().contains('@') && !shown.contains("//me:secret@a.test"), "{shown}");
         assert_eq!(sent(&servers.take()), expected, "{first} {location}");
     }
 }
 
 #[tokio::test]
-async fn a_stream_that_was_asked_about_and_not_wanted_goes_along_with_a_redirect() {
+async fn a_stream_that_expect_continue_held_back_is_sent_to_the_redirects_target() {
     use std::io::{Read, Write};
 
-    use support::peer::{Peer, read_head};
-    let there = Peer::start(|_, mut socket| {
+    use support::scripted_peer::{ScriptedPeer, read_head};
+    let there = ScriptedPeer::start(|_, mut socket| {
         read_head(&mut socket);
         let _ = socket.write_all(b"HTTP/1.1 100 Continue\r\n\r\n");
         let mut body = [0; 7];
@@ -304,10 +309,10 @@ async fn a_stream_that_was_asked_about_and_not_wanted_goes_along_with_a_redirect
         }
     });
     let to = there.url();
-    let here = Peer::start(move |_, mut socket| {
+    let here = ScriptedPeer::start(move |_, mut socket| {
         read_head(&mut socket);
         let _ = write!(socket, "HTTP/1.1 307 There\r\nlocation: {to}\r\ncontent-length: 0\r\n\r\n");
-        // Nothing of the body comes before the end.
+        // The client closes without sending any of the body.
         assert_eq!(socket.read(&mut [0]).unwrap_or(0), 0);
     });
     let client = builder().build().unwrap();

@@ -1,4 +1,4 @@
-//! What a request is made of, and how long its answer may take.
+//! The parts of a request (credentials, headers, queries, forms, JSON), and the timeouts of its response.
 
 use std::time::Duration;
 
@@ -8,13 +8,13 @@ use speeddial::trace::Phase;
 use speeddial::{Body, Client, ClientBuilder, ErrorKind};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use support::acting::Acting;
-use support::h2_peer::Wire;
 use support::http_server::HttpServer;
+use support::net_by_path::NetByPath;
 use support::recorder::Recorder;
-use support::{full, refusing, v4};
+use support::scripted_net::ScriptedNet;
+use support::{full, read_request_head, refusing, v4};
 
-/// Answers with the request line, the headers that are asked about here, and the body.
+/// Starts a server that answers with the request line, four headers and the body.
 fn echo() -> HttpServer {
     use http_body_util::BodyExt;
     HttpServer::start(|request: hyper::Request<hyper::body::Incoming>| async move {
@@ -36,12 +36,12 @@ async fn text(request: speeddial::RequestBuilder) -> String {
 }
 
 #[tokio::test]
-async fn credentials_are_sent_and_shown_to_nobody() {
+async fn credentials_are_sent_and_never_shown() {
     let server = echo();
     let url = format!("http://{}/", server.address());
     let client = Client::builder().no_proxy().build().unwrap();
-    let asked = text(client.get(&url).header("authorization", "old").basic_auth("Aladdin", Some("open sesame"))).await;
-    assert_eq!(asked, "GET /|Basic QWxhZGRpbjpvcGVuIHNlc2FtZQ==||||", "RFC 7617, section 2");
+    let answer = text(client.get(&url).header("authorization", "old").basic_auth("Aladdin", Some("open sesame"))).await;
+    assert_eq!(answer, "GET /|Basic QWxhZGRpbjpvcGVuIHNlc2FtZQ==||||", "RFC 7617, section 2");
     assert_eq!(text(client.get(&url).basic_auth("me", None::<&str>)).await, "GET /|Basic bWU6||||");
     assert_eq!(text(client.get(&url).bearer_auth("mF_9.B5f-4.1JqM")).await, "GET /|Bearer mF_9.B5f-4.1JqM||||");
     let refused = |request: speeddial::RequestBuilder| async { request.send().await.unwrap_err() };
@@ -53,7 +53,7 @@ async fn credentials_are_sent_and_shown_to_nobody() {
 }
 
 #[tokio::test]
-async fn default_headers_are_there_unless_the_request_has_its_own() {
+async fn default_headers_are_sent_unless_the_request_has_its_own() {
     let server = echo();
     let url = format!("http://{}/", server.address());
     let mut headers = HeaderMap::new();
@@ -69,16 +69,16 @@ async fn default_headers_are_there_unless_the_request_has_its_own() {
 
 #[cfg(all(feature = "query", feature = "form", feature = "json"))]
 #[tokio::test]
-async fn queries_forms_and_json_are_written_as_they_should_be() {
+async fn queries_forms_and_json_are_encoded() {
     let server = echo();
     let url = format!("http://{}/", server.address());
     let client = Client::builder().no_proxy().build().unwrap();
     let pairs = [("page", "2"), ("q", "a b&c=d/ü")];
-    let asked = text(client.get(format!("{url}?x=1")).query(&pairs)).await;
-    assert_eq!(asked, "GET /?x=1&page=2&q=a+b%26c%3Dd%2F%C3%BC|||||");
+    let answer = text(client.get(format!("{url}?x=1")).query(&pairs)).await;
+    assert_eq!(answer, "GET /?x=1&page=2&q=a+b%26c%3Dd%2F%C3%BC|||||");
     assert_eq!(text(client.get(&url).query(&[(); 0])).await, "GET /|||||");
-    let asked = text(client.post(&url).form(&pairs)).await;
-    assert_eq!(asked, "POST /||application/x-www-form-urlencoded|||page=2&q=a+b%26c%3Dd%2F%C3%BC");
+    let answer = text(client.post(&url).form(&pairs)).await;
+    assert_eq!(answer, "POST /||application/x-www-form-urlencoded|||page=2&q=a+b%26c%3Dd%2F%C3%BC");
     let value = serde_json::json!({ "name": "x", "n": [1, 2] });
     assert_eq!(text(client.post(&url).json(&value)).await, "POST /||application/json|||{\"n\":[1,2],\"name\":\"x\"}");
     let own = client.post(&url).header("content-type", "application/x-own").json(&1);
@@ -89,7 +89,7 @@ async fn queries_forms_and_json_are_written_as_they_should_be() {
 
 #[cfg(feature = "json")]
 #[tokio::test]
-async fn json_that_is_not_what_was_asked_for_says_where_and_what_it_is() {
+async fn a_json_error_shows_the_position_and_the_start_of_the_body() {
     let server = HttpServer::start(|request| async move {
         let long = format!("[{}]", vec!["\"item\""; 1_000].join(","));
         hyper::Response::new(full(match request.uri().path() {
@@ -104,20 +104,20 @@ async fn json_that_is_not_what_was_asked_for_says_where_and_what_it_is() {
     let client = Client::builder().no_proxy().build().unwrap();
     let url = format!("http://{}", server.address());
     type Items = std::collections::BTreeMap<String, Vec<std::collections::BTreeMap<String, String>>>;
-    let told = async |path: &str| {
+    let json_error = async |path: &str| {
         let error = client.get(format!("{url}{path}")).send().await.unwrap().json::<Items>().await.unwrap_err();
         assert!(error.is_decode() && error.timings().is_some_and(|timings| timings.is_complete()));
         error.to_string().replace(&server.address().to_string(), "HOST")
     };
     assert_eq!(
-        told("/").await,
+        json_error("/").await,
         "read the body from HOST as JSON at `items[1].name`: invalid type: integer `7`, expected a string at line 1 column \
          32; it begins with `{\"items\":[{\"name\":\"a\"},{\"name\":7}]}`"
     );
-    assert!(told("/html").await.ends_with("it begins with `<html> <h1>502 Bad Gateway</h1>`"));
-    let long = told("/long").await;
+    assert!(json_error("/html").await.ends_with("it begins with `<html> <h1>502 Bad Gateway</h1>`"));
+    let long = json_error("/long").await;
     assert!(long.ends_with("…`") && long.len() < 300, "{long}");
-    assert!(told("/empty").await.contains("EOF while parsing a value"), "{}", told("/empty").await);
+    assert!(json_error("/empty").await.contains("EOF while parsing a value"), "{}", json_error("/empty").await);
     let error = client.get(format!("{url}/more")).send().await.unwrap().json::<u32>().await.unwrap_err();
     assert!(error.to_string().contains("trailing characters"), "{error}");
     let items: Vec<String> = client.get(format!("{url}/long")).send().await.unwrap().json().await.unwrap();
@@ -125,44 +125,50 @@ async fn json_that_is_not_what_was_asked_for_says_where_and_what_it_is() {
 }
 
 fn in_memory() -> ClientBuilder {
-    Client::builder().resolver(FixedResolver::new().with("a.test", [v4(1)])).transport(Acting::default()).no_proxy()
+    Client::builder().resolver(FixedResolver::new().with("a.test", [v4(1)])).transport(NetByPath::default()).no_proxy()
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_says_nothing_is_not_waited_for_for_ever() {
+async fn the_headers_timeout_ends_the_wait_for_a_silent_server() {
     let client = in_memory().headers_timeout(Duration::from_millis(100)).build().unwrap();
     let error = client.get("http://a.test/never").send().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Timeout(Phase::Wait));
-    let told = error.to_string();
-    assert!(told.starts_with("call a.test:80: no response headers within 100ms, in phase wait (110 ms = "), "{told}");
+    let message = error.to_string();
+    assert!(
+        message.starts_with("call a.test:80: no response headers within 100ms, in phase wait (110 ms = "),
+        "{message}"
+    );
     assert_eq!(error.timings().unwrap().total(), Duration::from_millis(110));
     let longer =
         client.get("http://a.test/never").headers_timeout(Duration::from_millis(200)).send().await.unwrap_err();
     assert_eq!(longer.timings().unwrap().wait(), Duration::from_millis(200));
     let error = in_memory().build().unwrap().get("http://a.test/never").send().await.unwrap_err();
-    assert_eq!(error.timings().unwrap().wait(), Duration::from_secs(300), "by default");
+    assert_eq!(error.timings().unwrap().wait(), Duration::from_secs(300), "the default headers timeout");
     assert_eq!(client.get("http://a.test/slow").send().await.unwrap().text().await.unwrap(), "hello");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_body_that_stops_is_not_waited_for_for_ever() {
+async fn the_body_idle_timeout_ends_the_wait_for_a_stalled_body() {
     let client = in_memory().body_idle_timeout(Duration::from_millis(5)).build().unwrap();
     let error = client.get("http://a.test/ok").send().await.unwrap().bytes().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Timeout(Phase::Receive));
-    let told = error.to_string();
-    assert!(told.starts_with("call a.test:80: nothing more of the body within 5ms, in phase receive ("), "{told}");
+    let message = error.to_string();
+    assert!(
+        message.starts_with("call a.test:80: nothing more of the body within 5ms, in phase receive ("),
+        "{message}"
+    );
     let patient = client.get("http://a.test/ok").body_idle_timeout(Duration::MAX);
     assert_eq!(patient.send().await.unwrap().text().await.unwrap(), "hello");
-    // The call's own time is up first.
+    // The call's own timeout passes first.
     let hurried = client.get("http://a.test/ok").timeout(Duration::from_millis(3));
     let error = hurried.send().await.unwrap().bytes().await.unwrap_err();
-    let told = error.to_string();
-    assert!(told.starts_with("call a.test:80: timed out after 3ms, in phase receive (3.00 ms = "), "{told}");
+    let message = error.to_string();
+    assert!(message.starts_with("call a.test:80: timed out after 3ms, in phase receive (3.00 ms = "), "{message}");
     assert_eq!(error.remaining(), Some(Duration::ZERO));
 }
 
 #[tokio::test]
-async fn credentials_in_a_url_are_sent_as_basic_authorization_and_shown_nowhere() {
+async fn credentials_in_a_url_are_sent_as_basic_authorization_and_never_shown() {
     let server = echo();
     let url = |credentials: &str| format!("http://{credentials}@{}/v1/", server.address());
     let seen = Recorder::default();
@@ -190,7 +196,7 @@ async fn credentials_in_a_url_are_sent_as_basic_authorization_and_shown_nowhere(
 }
 
 #[tokio::test]
-async fn an_authorization_of_the_requests_own_comes_before_the_urls_and_that_before_the_clients() {
+async fn the_requests_authorization_precedes_the_urls_and_the_urls_the_clients() {
     let server = echo();
     let url = format!("http://me:secret@{}/", server.address());
     let defaults = HeaderMap::from_iter([(speeddial::header::AUTHORIZATION, HeaderValue::from_static("default"))]);
@@ -200,7 +206,7 @@ async fn an_authorization_of_the_requests_own_comes_before_the_urls_and_that_bef
     assert_eq!(text(client.get(&url).bearer_auth("token")).await, "GET /|Bearer token||||");
     let twice = client.get(&url).try_clone().unwrap();
     assert_eq!(text(twice).await, "GET /|Basic bWU6c2VjcmV0||||");
-    // To and from the `http` crate.
+    // Conversions to and from the `http` crate.
     let request = speeddial::Request::try_from(Request::get(&url).header("x-default", "1").body("").unwrap()).unwrap();
     let message: Request<Body> = request.try_clone().unwrap().into();
     assert_eq!(message.headers()["authorization"], "Basic bWU6c2VjcmV0");
@@ -210,8 +216,9 @@ async fn an_authorization_of_the_requests_own_comes_before_the_urls_and_that_bef
 }
 
 #[tokio::test]
-async fn credentials_of_the_base_are_for_what_is_relative_to_it() {
-    let (server, other) = (echo(), echo());
+async fn credentials_of_the_base_url_are_sent_only_for_relative_urls() {
+    let server = echo();
+    let other = echo();
     let base = format!("http://me:secret@{}/v1/", server.address());
     let client = Client::builder().no_proxy().base_url(base).build().unwrap();
     assert_eq!(text(client.get("items")).await, "GET /v1/items|Basic bWU6c2VjcmV0||||");
@@ -223,17 +230,16 @@ async fn credentials_of_the_base_are_for_what_is_relative_to_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn headers_are_taken_up_to_a_limit() {
-    let wire = Wire::new(|_, mut stream| async move {
-        let mut request = Vec::new();
-        while !request.ends_with(b"\r\n\r\n") && matches!(stream.read_buf(&mut request).await, Ok(1..)) {}
+async fn response_headers_are_accepted_up_to_a_limit() {
+    let net = ScriptedNet::new(|_, mut stream| async move {
+        read_request_head(&mut stream).await;
         let headers: String = (0..400).map(|number| format!("x-{number}: 1\r\n")).collect();
         let _ = stream.write_all(format!("HTTP/1.1 200 OK\r\n{headers}content-length: 0\r\n\r\n").as_bytes()).await;
         let _ = stream.read_u8().await;
     });
     for (limit, is_taken) in [(None, false), (Some(400), false), (Some(401), true), (Some(usize::MAX), true)] {
         let resolver = FixedResolver::new().with("a.test", [v4(1)]);
-        let builder = Client::builder().resolver(resolver).transport(wire.clone()).no_proxy();
+        let builder = Client::builder().resolver(resolver).transport(net.clone()).no_proxy();
         let builder = limit.into_iter().fold(builder, |builder, limit| builder.max_response_headers(limit));
         let sent = builder.build().unwrap().get("http://a.test/").send().await;
         assert_eq!(sent.map(|response| response.headers().len()).ok(), is_taken.then_some(401), "{limit:?}");

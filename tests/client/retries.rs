@@ -1,4 +1,4 @@
-//! Calls that are made again by choice, in paused time; and time limits that say what ate the time.
+//! Retries by the user's policy, resends, and the timeouts of a call, in paused time.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -13,36 +13,32 @@ use speeddial::{Body, Client, ClientBuilder, ErrorKind, PoolConfig, RetryPolicy}
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::Instant;
 
-use support::acting::Acting;
-use support::h2_peer::{CutWire, Wire};
+use support::net_by_path::NetByPath;
 use support::recorder::Recorder;
-use support::v4;
+use support::scripted_net::{ScriptedNet, UncleanNet};
+use support::{read_request_head, v4};
 
 fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
 }
 
-/// When requests came, in milliseconds, and what they were.
+/// The requests of a server: the time of each in milliseconds, and its request line.
 type Seen = Arc<Mutex<Vec<(u64, String)>>>;
 
-/// A server whose n-th request gets the n-th answer, and all after that the last one; an empty one is a close.
-fn server(answers: &[&str]) -> (Wire, Seen) {
-    let (answers, count, seen) = (
-        Arc::new(answers.iter().map(|&answer| answer.to_owned()).collect::<Vec<_>>()),
-        Arc::new(AtomicUsize::new(0)),
-        Seen::default(),
-    );
-    let (log, start) = (seen.clone(), Instant::now());
-    let wire = Wire::new(move |_, mut stream| {
-        let (answers, count, log) = (answers.clone(), count.clone(), log.clone());
+/// Returns a server that gives the n-th request the n-th answer, and later ones the last answer. An empty answer is a close.
+fn server(answers: &[&str]) -> (ScriptedNet, Seen) {
+    let answers = Arc::new(answers.iter().map(|&answer| answer.to_owned()).collect::<Vec<_>>());
+    let count = Arc::new(AtomicUsize::new(0));
+    let seen = Seen::default();
+    let log = seen.clone();
+    let start = Instant::now();
+    let net = ScriptedNet::new(move |_, mut stream| {
+        let answers = answers.clone();
+        let count = count.clone();
+        let log = log.clone();
         async move {
             loop {
-                let mut head = Vec::new();
-                while !head.ends_with(b"\r\n\r\n") {
-                    let Ok(byte) = stream.read_u8().await else { return };
-                    head.push(byte);
-                }
-                let head = String::from_utf8(head).unwrap();
+                let Some(head) = read_request_head(&mut stream).await else { return };
                 let length =
                     head.lines().find_map(|line| line.strip_prefix("content-length: ")?.parse().ok()).unwrap_or(0);
                 if stream.read_exact(&mut vec![0; length]).await.is_err() {
@@ -56,7 +52,7 @@ fn server(answers: &[&str]) -> (Wire, Seen) {
             }
         }
     });
-    (wire, seen)
+    (net, seen)
 }
 
 const OK: &str = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
@@ -72,45 +68,49 @@ fn builder(transport: impl Transport) -> ClientBuilder {
 const URL: &str = "http://a.test/x";
 
 #[tokio::test(start_paused = true)]
-async fn a_busy_server_is_asked_again_with_growing_waits() {
+async fn a_503_is_retried_with_growing_backoffs() {
     for _ in 0..50 {
-        let (wire, seen) = server(&[BUSY, BUSY, OK]);
+        let (net, seen) = server(&[BUSY, BUSY, OK]);
         let recorder = Recorder::default();
-        let client = builder(wire.clone()).retry(RetryPolicy::new()).observer(recorder.clone()).build().unwrap();
+        let client = builder(net.clone()).retry(RetryPolicy::new()).observer(recorder.clone()).build().unwrap();
         let response = client.get(URL).send().await.unwrap();
         let timings = response.timings();
         assert_eq!(response.text().await.unwrap(), "ok");
         let at: Vec<_> = seen.lock().unwrap().iter().map(|(at, _)| *at).collect();
         assert!(at[1] - at[0] <= 101 && at[2] - at[1] <= 201, "{at:?}");
-        assert_eq!(wire.connections(), 1, "the answers nobody wanted are read");
+        assert_eq!(net.connections(), 1, "the bodies of discarded responses are read");
         let causes: Vec<_> = recorder.pick(|event| match event {
             Event::Retried { cause, .. } => Some(*cause),
             _ => None,
         });
         assert_eq!(causes, [RetryCause::Status(StatusCode::SERVICE_UNAVAILABLE); 2]);
         assert_eq!(timings.hops().len(), 2);
-        assert_eq!((timings.queue(), timings.send()), (ms(at[2] - at[0]), Duration::ZERO), "the waits are no sending");
+        assert_eq!(
+            (timings.queue(), timings.send()),
+            (ms(at[2] - at[0]), Duration::ZERO),
+            "backoffs do not count as send time"
+        );
         assert_eq!(Phase::ALL.iter().map(|phase| timings.spent(*phase)).sum::<Duration>(), timings.total());
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_last_answer_is_the_calls_and_without_a_policy_the_first() {
-    let (wire, seen) = server(&[BUSY]);
-    let client = builder(wire).retry(RetryPolicy::new().attempts(4)).build().unwrap();
+async fn the_last_response_is_returned_and_without_a_policy_the_first() {
+    let (net, seen) = server(&[BUSY]);
+    let client = builder(net).retry(RetryPolicy::new().attempts(4)).build().unwrap();
     let response = client.get(URL).send().await.unwrap();
     assert_eq!((response.status().as_u16(), seen.lock().unwrap().len()), (503, 4));
     assert_eq!(response.text().await.unwrap(), "busy");
-    let (wire, seen) = server(&[BUSY]);
-    assert_eq!(builder(wire).build().unwrap().get(URL).send().await.unwrap().status().as_u16(), 503);
+    let (net, seen) = server(&[BUSY]);
+    assert_eq!(builder(net).build().unwrap().get(URL).send().await.unwrap().status().as_u16(), 503);
     assert_eq!(seen.lock().unwrap().len(), 1);
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_not_idempotent_is_made_once_unless_it_has_a_key() {
+async fn a_request_that_is_not_idempotent_is_retried_only_with_an_idempotency_key() {
     let attempts = async |method: Method, key: bool, body: Body| {
-        let (wire, seen) = server(&[BUSY, OK]);
-        let client = builder(wire).retry(RetryPolicy::new()).build().unwrap();
+        let (net, seen) = server(&[BUSY, OK]);
+        let client = builder(net).retry(RetryPolicy::new()).build().unwrap();
         let request = client.request(method, URL).body(body);
         let request = if key { request.header("idempotency-key", "\"8e03978e\"") } else { request };
         request.send().await.unwrap();
@@ -129,8 +129,8 @@ async fn what_is_not_idempotent_is_made_once_unless_it_has_a_key() {
 #[tokio::test(start_paused = true)]
 async fn hazard_a_kept_connection_that_ends_without_close_notify_costs_no_get() {
     for (method, requests) in [(Method::GET, 3), (Method::POST, 2)] {
-        let (wire, seen) = server(&[OK, "", OK]);
-        let client = builder(CutWire(wire)).build().unwrap();
+        let (net, seen) = server(&[OK, "", OK]);
+        let client = builder(UncleanNet(net)).build().unwrap();
         client.get(URL).send().await.unwrap().text().await.unwrap();
         let sent = client.request(method.clone(), URL).send().await;
         assert_eq!((sent.is_ok(), seen.lock().unwrap().len()), (method == Method::GET, requests), "{method}: {sent:?}");
@@ -141,10 +141,10 @@ async fn hazard_a_kept_connection_that_ends_without_close_notify_costs_no_get() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_key_makes_a_post_safe_on_a_kept_connection_too() {
+async fn an_idempotency_key_makes_a_post_safe_to_resend() {
     for (key, requests) in [(false, 2), (true, 3)] {
-        let (wire, seen) = server(&[OK, "", OK]);
-        let client = builder(wire).build().unwrap();
+        let (net, seen) = server(&[OK, "", OK]);
+        let client = builder(net).build().unwrap();
         client.get(URL).send().await.unwrap().text().await.unwrap();
         let request = client.post(URL).body("x");
         let request = if key { request.header("idempotency-key", "\"8e03978e\"") } else { request };
@@ -154,15 +154,15 @@ async fn a_key_makes_a_post_safe_on_a_kept_connection_too() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_is_left_alone_for_as_long_as_it_says() {
-    let (wire, seen) = server(&[IN_2_S, OK]);
-    let client = builder(wire).retry(RetryPolicy::new()).build().unwrap();
+async fn retry_after_is_honoured_within_the_deadline() {
+    let (net, seen) = server(&[IN_2_S, OK]);
+    let client = builder(net).retry(RetryPolicy::new()).build().unwrap();
     assert_eq!(client.get(URL).send().await.unwrap().status().as_u16(), 200);
     let at: Vec<_> = seen.lock().unwrap().iter().map(|(at, _)| *at).collect();
     assert!((2_000..=2_001).contains(&(at[1] - at[0])), "{at:?}");
     for (answer, timeout) in [(IN_AN_HOUR, ms(100_000)), (IN_2_S, ms(1_500))] {
-        let (wire, seen) = server(&[answer, OK]);
-        let client = builder(wire).retry(RetryPolicy::new()).build().unwrap();
+        let (net, seen) = server(&[answer, OK]);
+        let client = builder(net).retry(RetryPolicy::new()).build().unwrap();
         let start = Instant::now();
         let response = client.get(URL).timeout(timeout).send().await.unwrap();
         assert_eq!(response.status().as_u16(), 429, "there is no time for another attempt");
@@ -171,9 +171,9 @@ async fn a_server_is_left_alone_for_as_long_as_it_says() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn connections_that_fail_are_tried_again_and_certain_failures_are_not() {
+async fn connect_failures_are_retried_and_permanent_failures_are_not() {
     let recorder = Recorder::default();
-    let client = builder(Acting::default()).retry(RetryPolicy::new()).observer(recorder.clone()).build().unwrap();
+    let client = builder(NetByPath::default()).retry(RetryPolicy::new()).observer(recorder.clone()).build().unwrap();
     let attempts = |recorder: &Recorder| recorder.count(|event| matches!(event, Event::AttemptStart { .. }));
     let error = client.post("http://dead.test/").body("x").send().await.unwrap_err();
     assert!(error.is_connect() && attempts(&recorder) == 3, "nothing was sent: {error}");
@@ -185,40 +185,40 @@ async fn connections_that_fail_are_tried_again_and_certain_failures_are_not() {
         let _ = client.get(format!("http://a.test/{path}")).send().await.map(|response| response.bytes());
         assert_eq!(recorder.count(|event| matches!(event, Event::Retried { .. })), before, "{path}");
     }
-    // Headers that do not come may come the next time, but a POST may have been heard.
-    let patience = ms(100);
+    // A headers timeout is retried, but not for a POST, which the server may have processed.
+    let headers_timeout = ms(100);
     let before = recorder.count(|event| matches!(event, Event::Leased { .. }));
-    assert!(client.get("http://a.test/never").headers_timeout(patience).send().await.unwrap_err().is_timeout());
+    assert!(client.get("http://a.test/never").headers_timeout(headers_timeout).send().await.unwrap_err().is_timeout());
     assert_eq!(recorder.count(|event| matches!(event, Event::Leased { .. })), before + 3);
-    assert!(client.post("http://a.test/never").headers_timeout(patience).send().await.unwrap_err().is_timeout());
+    assert!(client.post("http://a.test/never").headers_timeout(headers_timeout).send().await.unwrap_err().is_timeout());
     assert_eq!(recorder.count(|event| matches!(event, Event::Leased { .. })), before + 4);
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_outage_makes_no_storm() {
-    let (wire, seen) = server(&[BUSY]);
-    let client = builder(wire).retry(RetryPolicy::new().attempts(5)).build().unwrap();
+async fn the_retry_budget_limits_the_requests_of_an_outage() {
+    let (net, seen) = server(&[BUSY]);
+    let client = builder(net).retry(RetryPolicy::new().attempts(5)).build().unwrap();
     join_all((0..1_000).map(|_| async { client.get(URL).send().await.unwrap().bytes().await.unwrap() })).await;
     let requests = seen.lock().unwrap().len();
-    assert!((1_100..1_250).contains(&requests), "1,000 calls, saved 100: {requests}");
+    assert!((1_100..1_250).contains(&requests), "1,000 calls with a saved budget of 100: {requests}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_given_up_while_it_waits_for_its_next_attempt_leaves_nothing() {
-    let (wire, _) = server(&[IN_2_S]);
-    let client = builder(wire).retry(RetryPolicy::new()).build().unwrap();
+async fn a_call_dropped_during_its_backoff_leaks_nothing() {
+    let (net, _) = server(&[IN_2_S]);
+    let client = builder(net).retry(RetryPolicy::new()).build().unwrap();
     assert!(tokio::time::timeout(ms(500), client.get(URL).send()).await.is_err());
     tokio::time::timeout(ms(200), client.drain()).await.unwrap();
     assert_eq!((client.pool_stats().idle, client.pool_stats().in_use), (0, 0));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_time_limit_says_what_ate_the_time_and_what_was_left() {
-    let client = builder(Acting::default()).timeout(ms(2_000)).build().unwrap();
-    let told = |error: speeddial::Error| (error.kind(), error.to_string(), error.remaining());
+async fn a_timeout_error_shows_the_time_per_phase_and_the_time_left() {
+    let client = builder(NetByPath::default()).timeout(ms(2_000)).build().unwrap();
+    let parts = |error: speeddial::Error| (error.kind(), error.to_string(), error.remaining());
     let get = |url: &str| client.get(url);
     assert_eq!(
-        told(get("http://a.test/never").headers_timeout(ms(500)).send().await.unwrap_err()),
+        parts(get("http://a.test/never").headers_timeout(ms(500)).send().await.unwrap_err()),
         (
             ErrorKind::Timeout(Phase::Wait),
             "call a.test:80: no response headers within 500ms, in phase wait (510 ms = dns 0 (fixed) + connect 10.0 ms + wait 500 ms, \
@@ -228,7 +228,7 @@ async fn a_time_limit_says_what_ate_the_time_and_what_was_left() {
         )
     );
     assert_eq!(
-        told(get("http://silent.test/").send().await.unwrap_err()),
+        parts(get("http://silent.test/").send().await.unwrap_err()),
         (
             ErrorKind::Timeout(Phase::Connect),
             "call silent.test:80: timed out after 2s, in phase connect (2.00 s = dns 0 (fixed) + connect 2.00 s, failed (timeout))"
@@ -239,15 +239,15 @@ async fn a_time_limit_says_what_ate_the_time_and_what_was_left() {
     let error = get("http://silent.test/").connect_timeout(ms(300)).send().await.unwrap_err();
     assert_eq!((error.kind(), error.remaining()), (ErrorKind::Timeout(Phase::Connect), Some(ms(1_700))));
     assert_eq!(error.timings().unwrap().total(), ms(300));
-    let plain = builder(Acting::default()).build().unwrap();
+    let plain = builder(NetByPath::default()).build().unwrap();
     let error = plain.get("http://silent.test/").connect_timeout(ms(300)).send().await.unwrap_err();
     assert_eq!(error.remaining(), None);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_request_may_be_less_patient_in_the_queue_than_the_pool() {
+async fn a_request_can_have_a_shorter_queue_timeout_than_the_pool() {
     let pool = PoolConfig::new().max_connections_per_host(1).wait_timeout(ms(10_000));
-    let client = builder(Acting::default()).pool(pool).build().unwrap();
+    let client = builder(NetByPath::default()).pool(pool).build().unwrap();
     let first = client.get("http://a.test/never").headers_timeout(ms(1_000));
     let second = client.get("http://a.test/ok").queue_timeout(ms(200)).connect_timeout(ms(5));
     let third = client.get("http://a.test/ok").connect_timeout(ms(100));
@@ -256,65 +256,65 @@ async fn a_request_may_be_less_patient_in_the_queue_than_the_pool() {
     let error = second.unwrap_err();
     assert_eq!((error.kind(), error.timings().unwrap().total()), (ErrorKind::Timeout(Phase::Queue), ms(200)));
     let third = third.unwrap();
-    assert_eq!(third.timings().total(), ms(1_020), "to wait for a place is not to wait for a connection");
+    assert_eq!(third.timings().total(), ms(1_020), "the wait in the queue does not count against the connect timeout");
     assert_eq!(third.text().await.unwrap(), "hello");
-    // The dial goes on when its request has given up, and serves the next one.
-    let impatient = builder(Acting::default()).build().unwrap();
+    // The dial goes on after its request has timed out, and serves the next request.
+    let impatient = builder(NetByPath::default()).build().unwrap();
     let error = impatient.get("http://a.test/ok").connect_timeout(ms(4)).send().await.unwrap_err();
     assert_eq!(error.timings().unwrap().total(), ms(4));
     assert_eq!(impatient.get("http://a.test/ok").send().await.unwrap().timings().total(), ms(6));
     assert_eq!(impatient.pool_stats().opened, 1);
 }
 
-/// A transport that never connects, for which nothing has to be resolved.
+/// A transport that never connects.
 #[derive(Clone)]
-struct Nowhere;
+struct NetThatNeverConnects;
 
-impl Transport for Nowhere {
+impl Transport for NetThatNeverConnects {
     fn connect(&self, _: std::net::SocketAddr) -> Connecting<'_> {
         Box::pin(std::future::pending())
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn queries_are_hidden_by_choice() {
+async fn hide_queries_removes_the_query_from_errors_and_events() {
     let shown = async |hidden: bool| {
         let recorder = Recorder::default();
-        let mut builder = builder(Nowhere).timeout(ms(10)).observer(recorder.clone());
+        let mut builder = builder(NetThatNeverConnects).timeout(ms(10)).observer(recorder.clone());
         if hidden {
             builder = builder.hide_queries();
         }
         let error = builder.build().unwrap().get("http://a.test/x?token=secret").send().await.unwrap_err();
-        let asked: Vec<_> = recorder.pick(|event| match event {
-            Event::CallStart(asked) => Some(asked.target.to_string()),
+        let target: Vec<_> = recorder.pick(|event| match event {
+            Event::CallStart(target) => Some(target.target.to_string()),
             _ => None,
         });
-        (error.uri().unwrap().to_string(), asked[0].clone(), format!("{error} {error:?}"))
+        (error.uri().unwrap().to_string(), target[0].clone(), format!("{error} {error:?}"))
     };
-    let (uri, asked, _) = shown(false).await;
-    assert_eq!((uri.as_str(), asked.as_str()), ("http://a.test/x?token=secret", "/x?token=secret"));
-    let (uri, asked, said) = shown(true).await;
-    assert_eq!((uri.as_str(), asked.as_str()), ("http://a.test/x", "/x"));
-    assert!(!said.contains("secret"), "{said}");
+    let (uri, target, _) = shown(false).await;
+    assert_eq!((uri.as_str(), target.as_str()), ("http://a.test/x?token=secret", "/x?token=secret"));
+    let (uri, target, text) = shown(true).await;
+    assert_eq!((uri.as_str(), target.as_str()), ("http://a.test/x", "/x"));
+    assert!(!text.contains("secret"), "{text}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_wait_for_another_attempt_is_no_wait_in_the_pool_and_a_drain_lets_it_end() {
-    let (wire, seen) = server(&[IN_2_S, OK]);
+async fn a_backoff_does_not_count_as_queue_time_and_drain_waits_for_it() {
+    let (net, seen) = server(&[IN_2_S, OK]);
     let pool = PoolConfig::new().max_connections_per_host(1).wait_timeout(ms(500));
-    let client = builder(wire).pool(pool).retry(RetryPolicy::new()).build().unwrap();
+    let client = builder(net).pool(pool).retry(RetryPolicy::new()).build().unwrap();
     let answered = std::cell::Cell::new(false);
     let draining = async {
         tokio::time::sleep(ms(500)).await;
         client.drain().await;
-        assert!(answered.get(), "it waits for a call that waits for its next attempt");
+        assert!(answered.get(), "drain must wait for the call in its backoff");
     };
     let call = async {
         let text = client.get(URL).send().await.unwrap().text().await.unwrap();
         answered.set(true);
         text
     };
-    // Another call has the only connection when the wait is over.
+    // When the backoff ends, another call has the only connection.
     let other = async {
         tokio::time::sleep(ms(200)).await;
         client.get(URL).send().await.unwrap().text().await.unwrap()
@@ -324,22 +324,22 @@ async fn the_wait_for_another_attempt_is_no_wait_in_the_pool_and_a_drain_lets_it
 }
 
 #[tokio::test(start_paused = true)]
-async fn hazard_a_408_on_a_connection_that_stays_open_is_the_services_own_word() {
+async fn hazard_a_408_on_a_connection_that_stays_open_is_a_response() {
     const SLOW: &str = "HTTP/1.1 408 Too Slow\r\ncontent-length: 0\r\n\r\n";
-    let (wire, seen) = server(&[OK, SLOW, OK]);
-    let client = builder(wire).build().unwrap();
+    let (net, seen) = server(&[OK, SLOW, OK]);
+    let client = builder(net).build().unwrap();
     client.get(URL).send().await.unwrap().text().await.unwrap();
     let response = client.post(URL).body("pay").send().await.unwrap();
     assert_eq!(response.status(), 408);
-    assert_eq!(seen.lock().unwrap().len(), 2, "and the request is not made again");
+    assert_eq!(seen.lock().unwrap().len(), 2, "the request is not resent");
 }
 
 #[tokio::test(start_paused = true)]
-async fn expect_stays_behind_with_its_body() {
+async fn a_redirect_that_drops_the_body_drops_expect_as_well() {
     const SEE_OTHER: &str = "HTTP/1.1 303 See\r\nlocation: /y\r\ncontent-length: 0\r\n\r\n";
     let seen = Arc::new(Mutex::new(Vec::new()));
     let log = seen.clone();
-    let wire = Wire::new(move |_, mut stream| {
+    let net = ScriptedNet::new(move |_, mut stream| {
         let log = log.clone();
         async move {
             let mut bytes = Vec::new();
@@ -351,51 +351,47 @@ async fn expect_stays_behind_with_its_body() {
             }
         }
     });
-    let client = builder(wire).build().unwrap();
+    let client = builder(net).build().unwrap();
     client.post(URL).expect_continue().body("x").send().await.unwrap();
     let seen = seen.lock().unwrap();
     assert!(seen[0].contains("expect: 100-continue") && !seen.last().unwrap().contains("expect"), "{seen:?}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn hazard_a_server_that_accepts_and_closes_is_dialled_twice_and_for_a_policy_as_often_as_that_says() {
+async fn hazard_a_server_that_accepts_and_closes_is_dialled_twice_or_as_often_as_the_policy_allows() {
     for (attempts, most) in [(1, 2), (3, 3), (5, 5)] {
         for method in [Method::GET, Method::POST] {
-            let wire = Wire::new(|_, stream| async move { drop(stream) });
-            let client = builder(wire.clone()).retry(RetryPolicy::new().attempts(attempts)).build().unwrap();
+            let net = ScriptedNet::new(|_, stream| async move { drop(stream) });
+            let client = builder(net.clone()).retry(RetryPolicy::new().attempts(attempts)).build().unwrap();
             let error = client.request(method.clone(), URL).send().await.unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Exchange, "{error}");
-            assert!(wire.connections() <= most, "{method}, {attempts} attempts: {} dials", wire.connections());
+            assert!(net.connections() <= most, "{method}, {attempts} attempts: {} dials", net.connections());
         }
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_budget_means_what_it_says_at_low_rates_too() {
-    let (wire, seen) = server(&[BUSY]);
-    let client = builder(wire).retry(RetryPolicy::new()).build().unwrap();
+async fn the_retry_budget_holds_at_low_rates() {
+    let (net, seen) = server(&[BUSY]);
+    let client = builder(net).retry(RetryPolicy::new()).build().unwrap();
     for _ in 0..24 {
         assert_eq!(client.get(URL).send().await.unwrap().status().as_u16(), 503);
         tokio::time::sleep(ms(250)).await;
     }
     let requests = seen.lock().unwrap().len();
-    assert!((24..=35).contains(&requests), "24 calls, a fifth of that, and five saved up: {requests}");
+    assert!((24..=35).contains(&requests), "24 calls, a fifth of that, and a saved budget of five: {requests}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stream_that_was_asked_about_is_resent_when_a_kept_connection_closes_instead_of_an_answer() {
+async fn a_stream_that_expect_continue_held_back_is_resent_after_a_silent_close() {
     let got = Arc::new(Mutex::new(Vec::new()));
     let log = got.clone();
-    let wire = Wire::new(move |number, mut stream| {
+    let net = ScriptedNet::new(move |number, mut stream| {
         let log = log.clone();
         async move {
             loop {
-                let mut head = Vec::new();
-                while !head.ends_with(b"\r\n\r\n") {
-                    let Ok(byte) = stream.read_u8().await else { return };
-                    head.push(byte);
-                }
-                if head.starts_with(b"PUT") {
+                let Some(head) = read_request_head(&mut stream).await else { return };
+                if head.starts_with("PUT") {
                     if number == 0 || stream.write_all(b"HTTP/1.1 100 Continue\r\n\r\n").await.is_err() {
                         return;
                     }
@@ -409,7 +405,7 @@ async fn a_stream_that_was_asked_about_is_resent_when_a_kept_connection_closes_i
             }
         }
     });
-    let client = builder(wire).build().unwrap();
+    let client = builder(net).build().unwrap();
     client.get(URL).send().await.unwrap().text().await.unwrap();
     let pieces = futures_util::stream::iter([Ok::<_, std::io::Error>("payload")]);
     let sent = client.put(URL).expect_continue().body(Body::sized(7, pieces)).send().await;

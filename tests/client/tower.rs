@@ -1,4 +1,4 @@
-//! The client as a service of tower's: under tonic, and within layers.
+//! The client as a tower service: under tonic, and within layers.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use support::http_server::HttpServer;
 use support::ok_server;
 
 #[tokio::test]
-async fn tonic_has_the_client_as_its_channel_with_trailers_both_ways() {
+async fn tonic_uses_the_client_as_its_channel_with_trailers() {
     let port = grpc().await;
     let resolver = FixedResolver::new().with("api.test", [[127, 0, 0, 1].into()]);
     let client = Client::builder().resolver(resolver).no_proxy().http2_prior_knowledge().build().unwrap();
@@ -26,7 +26,7 @@ async fn tonic_has_the_client_as_its_channel_with_trailers_both_ways() {
         let response = grpc.unary(tonic::Request::new(Bytes::from(text)), path, Raw).await.unwrap();
         assert_eq!(response.into_inner(), text);
     }
-    // What is wrong is in trailers alone.
+    // The error of a call is only in its trailers.
     let path = hyper::http::uri::PathAndQuery::from_static("/echo.Echo/Fail");
     grpc.ready().await.unwrap();
     let status = grpc.unary(tonic::Request::new(Bytes::from("x")), path, Raw).await.unwrap_err();
@@ -34,7 +34,7 @@ async fn tonic_has_the_client_as_its_channel_with_trailers_both_ways() {
     assert_eq!(client.pool_stats().opened, 1);
 }
 
-/// What kube and others ask of a client.
+/// Checks at compile time that a client meets the bounds that kube and others require.
 fn is_a_service<S, B>(_: &S)
 where
     S: Service<http::Request<Full<Bytes>>, Response = http::Response<B>> + Clone + Send + 'static,
@@ -46,7 +46,7 @@ where
 }
 
 #[tokio::test]
-async fn requests_of_any_body_are_answered() {
+async fn the_service_accepts_any_body() {
     let server = HttpServer::start(|request: hyper::Request<hyper::body::Incoming>| async move {
         hyper::Response::new(full(request.into_body().collect().await.unwrap().to_bytes()))
     })
@@ -60,29 +60,29 @@ async fn requests_of_any_body_are_answered() {
     assert_eq!(response.into_body().collect().await.unwrap().to_bytes(), "hello");
     let relative = http::Request::get("/").body(Full::<Bytes>::default()).unwrap();
     assert!(Service::call(&mut client, relative).await.unwrap_err().is_builder());
-    // What has no length still is a request with a body.
+    // A body without a known length is sent in chunks.
     let pieces = futures_util::stream::iter(["one, ", "two"].map(Ok::<_, std::io::Error>));
     let request = http::Request::post(&url).body(Body::wrap_stream(pieces)).unwrap();
     let response = Service::call(&mut client, request).await.unwrap();
     assert_eq!(response.into_body().collect().await.unwrap().to_bytes(), "one, two");
 }
 
-/// Adds a word to a header on the way there, and another one on the way back.
+/// A layer that adds a word to a header of the request and to another one of the response.
 #[derive(Clone)]
-struct Word(&'static str);
+struct AddWord(&'static str);
 
 #[derive(Clone)]
-struct Worded<S>(S, &'static str);
+struct WithWord<S>(S, &'static str);
 
-impl<S> Layer<S> for Word {
-    type Service = Worded<S>;
+impl<S> Layer<S> for AddWord {
+    type Service = WithWord<S>;
 
-    fn layer(&self, inner: S) -> Worded<S> {
-        Worded(inner, self.0)
+    fn layer(&self, inner: S) -> WithWord<S> {
+        WithWord(inner, self.0)
     }
 }
 
-impl<S, B> Service<http::Request<Body>> for Worded<S>
+impl<S, B> Service<http::Request<Body>> for WithWord<S>
 where
     S: Service<http::Request<Body>, Response = http::Response<B>>,
     S::Future: Send + 'static,
@@ -98,7 +98,8 @@ where
 
     fn call(&mut self, mut request: http::Request<Body>) -> Self::Future {
         request.headers_mut().append("x-word", self.1.parse().unwrap());
-        let (answered, word) = (self.0.call(request), self.1);
+        let answered = self.0.call(request);
+        let word = self.1;
         Box::pin(async move {
             answered.await.map(|mut response| {
                 response.headers_mut().append("x-back", word.parse().unwrap());
@@ -109,7 +110,7 @@ where
 }
 
 #[tokio::test]
-async fn layers_are_around_the_whole_client_the_last_one_outermost() {
+async fn layers_wrap_the_whole_client_and_the_last_one_is_outermost() {
     let server = HttpServer::start(|request: hyper::Request<hyper::body::Incoming>| async move {
         let words: Vec<_> = request.headers().get_all("x-word").iter().map(|word| word.to_str().unwrap()).collect();
         let mut response = hyper::Response::new(full(words.join(" ")));
@@ -120,7 +121,7 @@ async fn layers_are_around_the_whole_client_the_last_one_outermost() {
         response
     })
     .unwrap();
-    let builder = Client::builder().no_proxy().layer(Word("inner")).layer(Word("outer"));
+    let builder = Client::builder().no_proxy().layer(AddWord("inner")).layer(AddWord("outer"));
     let client = builder.layer(ServiceBuilder::new().timeout(Duration::from_secs(60)).into_inner()).build().unwrap();
     let response = client.get(format!("http://{}/from", server.address())).send().await.unwrap();
     let back: Vec<_> = response.headers().get_all("x-back").iter().collect();
@@ -132,7 +133,7 @@ async fn layers_are_around_the_whole_client_the_last_one_outermost() {
 }
 
 #[tokio::test]
-async fn a_layers_own_error_and_answer_are_told_from_the_clients() {
+async fn errors_and_responses_of_a_layer_are_distinct_from_the_clients() {
     let server = ok_server();
     let url = format!("http://{}/", server.address());
     let refuses = tower::layer::layer_fn(|inner: speeddial::ClientService| {
@@ -152,9 +153,9 @@ async fn a_layers_own_error_and_answer_are_told_from_the_clients() {
     assert_eq!(error.to_string(), format!("call {}: not today", server.address()));
     assert_eq!(client.get(&url).send().await.unwrap().text().await.unwrap(), "ok");
     let error = client.get("http://127.0.0.1:1/").send().await.unwrap_err();
-    assert!(error.is_connect() && error.attempts().len() == 1, "the client's own error comes through: {error:?}");
+    assert!(error.is_connect() && error.attempts().len() == 1, "the client's own error is kept: {error:?}");
     let error = client.get(&url).version(http::Version::HTTP_2).send().await.unwrap_err();
-    assert!(error.to_string().contains("insists"), "options come through: {error:?}");
+    assert!(error.to_string().contains("insists"), "the request's options reach the client: {error:?}");
 
     let answers = tower::layer::layer_fn(|_: speeddial::ClientService| {
         tower::service_fn(|_: http::Request<Body>| async {
@@ -173,7 +174,7 @@ async fn a_layers_own_error_and_answer_are_told_from_the_clients() {
 }
 
 #[tokio::test]
-async fn errors_are_the_same_within_layers() {
+async fn errors_keep_their_details_within_layers() {
     let server = HttpServer::start(|request: hyper::Request<hyper::body::Incoming>| async move {
         match request.uri().path() {
             "/late" => {
@@ -185,19 +186,19 @@ async fn errors_are_the_same_within_layers() {
         }
     })
     .unwrap();
-    let client = Client::builder().no_proxy().layer(Word("x")).build().unwrap();
+    let client = Client::builder().no_proxy().layer(AddWord("x")).build().unwrap();
     let url = format!("http://{}", server.address());
     let error = client.get(&url).send().await.unwrap().error_for_status().unwrap_err();
     assert_eq!(error.body_start(), b"what?");
     let late = client.get(format!("{url}/late")).body_idle_timeout(Duration::from_millis(20)).send().await.unwrap();
     let error = late.bytes().await.unwrap_err().to_string();
-    assert_eq!(error.matches("receive").count(), 2, "the phase, and its time, once: {error}");
+    assert_eq!(error.matches("receive").count(), 2, "the phase and its time appear once each: {error}");
     let long = format!("{url}/{}", "x".repeat(70_000));
     assert!(client.get(long).send().await.unwrap_err().is_builder());
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_layers_timeout_is_a_timeout() {
+async fn a_timeout_of_a_layer_is_a_timeout_error() {
     let silent = tower::layer::layer_fn(|_: speeddial::ClientService| {
         tower::service_fn(|_: http::Request<Body>| {
             std::future::pending::<Result<http::Response<Body>, std::convert::Infallible>>()

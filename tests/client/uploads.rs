@@ -1,4 +1,4 @@
-//! Uploads: what limits apply while a body is being sent, in paused time over a network in memory.
+//! Uploads: the timeouts that apply while a body is being sent, in paused time over a network in memory.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -20,8 +20,9 @@ use speeddial::{Body, Client, ClientBuilder, ErrorKind};
 use tokio::io::AsyncReadExt;
 use tokio::time::Instant;
 
-use support::h2_peer::{DATA, H2Peer, SETTINGS, WINDOW_UPDATE, Wire};
-use support::v4;
+use support::h2_peer::{DATA, H2Peer, SETTINGS, WINDOW_UPDATE};
+use support::scripted_net::ScriptedNet;
+use support::{read_request_head, v4};
 
 fn seconds(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
@@ -29,9 +30,9 @@ fn seconds(seconds: u64) -> Duration {
 
 const PIECE: usize = 16 * 1024;
 
-/// What a server does about an upload.
+/// The way a server reads an upload.
 #[derive(Clone, Copy)]
-struct Reads {
+struct UploadServer {
     http2: bool,
     /// The time it takes to read each 16 KiB.
     pause: Duration,
@@ -41,8 +42,8 @@ struct Reads {
     early: bool,
 }
 
-fn server(reads: Reads) -> Wire {
-    Wire::new(move |_, stream| async move {
+fn server(reads: UploadServer) -> ScriptedNet {
+    ScriptedNet::new(move |_, stream| async move {
         let service = service_fn(move |request: hyper::Request<Incoming>| async move {
             let mut body = request.into_body();
             let read = async move {
@@ -75,7 +76,7 @@ fn server(reads: Reads) -> Wire {
     })
 }
 
-fn builder(transport: &Wire, http2: bool) -> ClientBuilder {
+fn builder(transport: &ScriptedNet, http2: bool) -> ClientBuilder {
     let builder = Client::builder().no_proxy().transport(transport.clone());
     let builder = builder.resolver(FixedResolver::new().with("a.test", [v4(1)]));
     if http2 { builder.http2_prior_knowledge() } else { builder }
@@ -84,7 +85,7 @@ fn builder(transport: &Wire, http2: bool) -> ClientBuilder {
 const LENGTH: usize = 2 << 20;
 const URL: &str = "http://a.test/";
 
-/// The same bytes as they are, and as streams of short pieces and of a single one.
+/// Returns the same body as bytes, as a stream of short pieces and as a stream of one piece.
 fn bodies() -> [Body; 3] {
     let short = (0..LENGTH / 4_096).map(|_| Ok::<_, Infallible>(Bytes::from_static(&[0; 4_096])));
     let long = [Ok::<_, Infallible>(Bytes::from(vec![0; LENGTH]))];
@@ -92,12 +93,12 @@ fn bodies() -> [Body; 3] {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_slow_upload_may_take_longer_than_every_default() {
+async fn a_slow_upload_may_take_longer_than_every_default_timeout() {
     for (http2, early) in [(false, false), (false, true), (true, false), (true, true)] {
-        let wire = server(Reads { http2, pause: seconds(10), think: seconds(100), early });
+        let net = server(UploadServer { http2, pause: seconds(10), think: seconds(100), early });
         for body in bodies() {
             let start = Instant::now();
-            let client = builder(&wire, http2).build().unwrap();
+            let client = builder(&net, http2).build().unwrap();
             let response = client.put(URL).body(body).send().await.unwrap();
             assert_eq!(response.text().await.unwrap(), LENGTH.to_string(), "http2: {http2}, early: {early}");
             assert!(start.elapsed() > seconds(900), "{:?}", start.elapsed());
@@ -106,13 +107,13 @@ async fn a_slow_upload_may_take_longer_than_every_default() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_limit_for_headers_runs_from_the_last_byte_sent() {
+async fn the_headers_timeout_starts_with_the_last_byte_sent() {
     for http2 in [false, true] {
-        // What is on its way when the last byte was sent takes 2 s to be read, the whole more than 9 s.
+        // After the last byte was sent, the server reads for 2 s more; the whole upload takes more than 9 s.
         for (think, is_answered) in [(1, true), (8, false)] {
-            let wire = server(Reads { http2, pause: seconds(1) / 10, think: seconds(think), early: false });
+            let net = server(UploadServer { http2, pause: seconds(1) / 10, think: seconds(think), early: false });
             for body in bodies() {
-                let client = builder(&wire, http2).headers_timeout(seconds(5)).build().unwrap();
+                let client = builder(&net, http2).headers_timeout(seconds(5)).build().unwrap();
                 let start = Instant::now();
                 let sent = client.put(URL).body(body).send().await;
                 assert!(start.elapsed() > seconds(9), "{:?}", start.elapsed());
@@ -129,9 +130,9 @@ async fn the_limit_for_headers_runs_from_the_last_byte_sent() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn hazard_a_peer_that_never_reads_ends_an_upload_by_the_idle_limit() {
+async fn hazard_the_body_idle_timeout_ends_an_upload_that_the_peer_never_reads() {
     for http2 in [false, true] {
-        let wire = Wire::new(move |_, stream| async move {
+        let net = ScriptedNet::new(move |_, stream| async move {
             let mut stream = match http2 {
                 true => {
                     let mut peer = H2Peer::accept(stream, Some(10)).await.unwrap();
@@ -145,7 +146,7 @@ async fn hazard_a_peer_that_never_reads_ends_an_upload_by_the_idle_limit() {
         });
         for body in bodies() {
             let start = Instant::now();
-            let client = builder(&wire, http2).body_idle_timeout(seconds(40)).build().unwrap();
+            let client = builder(&net, http2).body_idle_timeout(seconds(40)).build().unwrap();
             let error = client.put(URL).body(body).send().await.unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Timeout(Phase::Send), "{error}");
             assert!(error.to_string().contains("nothing more of the request was sent within 40s"), "{error}");
@@ -155,9 +156,9 @@ async fn hazard_a_peer_that_never_reads_ends_an_upload_by_the_idle_limit() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_body_that_stops_coming_ends_by_the_idle_limit_though_the_request_was_sent_long_ago() {
-    let wire = server(Reads { http2: false, pause: seconds(1), think: seconds(1_000), early: true });
-    let client = builder(&wire, false).build().unwrap();
+async fn the_body_idle_timeout_ends_a_stalled_response_body() {
+    let net = server(UploadServer { http2: false, pause: seconds(1), think: seconds(1_000), early: true });
+    let client = builder(&net, false).build().unwrap();
     let start = Instant::now();
     let response = client.put(URL).body("x").send().await.unwrap();
     let error = response.text().await.unwrap_err();
@@ -165,10 +166,10 @@ async fn a_body_that_stops_coming_ends_by_the_idle_limit_though_the_request_was_
     assert!((seconds(300)..seconds(302)).contains(&start.elapsed()), "{:?}", start.elapsed());
 }
 
-/// A network in which a peer takes 16 bytes, and reads none.
-struct Narrow;
+/// A network whose peers never read, with pipes of 16 bytes.
+struct NetThatNeverReads;
 
-impl Transport for Narrow {
+impl Transport for NetThatNeverReads {
     fn connect(&self, _: SocketAddr) -> Connecting<'_> {
         Box::pin(async {
             let (near, far) = tokio::io::duplex(16);
@@ -182,9 +183,9 @@ impl Transport for Narrow {
 }
 
 #[tokio::test(start_paused = true)]
-async fn hazard_a_head_that_nobody_takes_ends_by_the_limit_for_headers() {
+async fn hazard_the_headers_timeout_ends_a_request_whose_head_the_peer_does_not_read() {
     let resolver = FixedResolver::new().with("a.test", [v4(1)]);
-    let client = Client::builder().no_proxy().transport(Narrow).resolver(resolver).build().unwrap();
+    let client = Client::builder().no_proxy().transport(NetThatNeverReads).resolver(resolver).build().unwrap();
     let start = Instant::now();
     let sent = tokio::time::timeout(seconds(1_000), client.get(URL).send()).await.expect("it ends");
     let error = sent.unwrap_err();
@@ -195,12 +196,12 @@ async fn hazard_a_head_that_nobody_takes_ends_by_the_limit_for_headers() {
 #[tokio::test(start_paused = true)]
 async fn a_stream_of_the_right_length_need_not_end() {
     for http2 in [false, true] {
-        let reads = Reads { http2, pause: Duration::ZERO, think: Duration::ZERO, early: false };
+        let reads = UploadServer { http2, pause: Duration::ZERO, think: Duration::ZERO, early: false };
         let client = builder(&server(reads), http2).build().unwrap();
         let pieces = stream::iter(["hel", "lo"].map(Ok::<_, Infallible>));
         let body = Body::sized(5, futures_util::StreamExt::chain(pieces, stream::pending()));
         let sent = tokio::time::timeout(seconds(1), client.post(URL).body(body).send());
-        let response = sent.await.expect("the end of the stream is not waited for").unwrap();
+        let response = sent.await.expect("the end of the stream is not awaited").unwrap();
         assert_eq!(response.text().await.unwrap(), "5", "HTTP/2: {http2}");
     }
 }
@@ -209,7 +210,7 @@ async fn a_stream_of_the_right_length_need_not_end() {
 async fn empty_pieces_are_not_sent() {
     let empty = Arc::new(AtomicUsize::new(0));
     let seen = empty.clone();
-    let wire = Wire::new(move |_, stream| {
+    let net = ScriptedNet::new(move |_, stream| {
         let seen = seen.clone();
         async move {
             let Ok(mut peer) = H2Peer::accept(stream, Some(100)).await else { return };
@@ -222,7 +223,7 @@ async fn empty_pieces_are_not_sent() {
             }
         }
     });
-    let client = builder(&wire, true).build().unwrap();
+    let client = builder(&net, true).build().unwrap();
     let pieces = ["first"].into_iter().chain(std::iter::repeat_n("", 1_000)).chain(["last"]);
     let body = Body::wrap_stream(stream::iter(pieces.map(Ok::<_, Infallible>)));
     let response = client.post(URL).body(body).send().await.unwrap();
@@ -231,9 +232,9 @@ async fn empty_pieces_are_not_sent() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_body_of_a_known_length_is_sent_with_its_last_byte_though_trailers_might_follow() {
-    let wire = server(Reads { http2: false, pause: Duration::ZERO, think: seconds(1_000), early: false });
-    let client = builder(&wire, false).headers_timeout(seconds(5)).build().unwrap();
+async fn a_body_of_known_length_counts_as_sent_with_its_last_byte() {
+    let net = server(UploadServer { http2: false, pause: Duration::ZERO, think: seconds(1_000), early: false });
+    let client = builder(&net, false).headers_timeout(seconds(5)).build().unwrap();
     let never = std::future::pending::<Option<Result<speeddial::http::HeaderMap, Infallible>>>();
     let body = Body::wrap(http_body_util::Full::new(Bytes::from("piece")).with_trailers(never));
     let start = Instant::now();
@@ -243,15 +244,15 @@ async fn a_body_of_a_known_length_is_sent_with_its_last_byte_though_trailers_mig
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_slow_server_that_says_nothing_of_its_windows_is_not_taken_for_dead() {
-    let wire = Wire::new(|_, stream| async move {
+async fn a_slow_server_that_sends_no_window_updates_is_not_taken_for_dead() {
+    let net = ScriptedNet::new(|_, stream| async move {
         let mut peer = H2Peer::accept(stream, Some(10)).await.unwrap();
-        // Windows that are never used up, of the stream and of the connection.
+        // Windows of the stream and of the connection that are never used up.
         peer.send(SETTINGS, 0, 0, &[0, 4, 0x7f, 0xff, 0xff, 0xff]).await.unwrap();
         peer.send(WINDOW_UPDATE, 0, 0, &0x7fff_0000_u32.to_be_bytes()).await.unwrap();
         while let Ok(frame) = peer.next_of_all().await {
             if frame.kind == DATA {
-                // 14 kB/s, behind 256 KiB that are on their way.
+                // 14 kB/s, behind a pipe of 256 KiB.
                 tokio::time::sleep(Duration::from_millis(1_170)).await;
             }
             if frame.ends() {
@@ -259,24 +260,23 @@ async fn a_slow_server_that_says_nothing_of_its_windows_is_not_taken_for_dead() 
             }
         }
     });
-    let client = builder(&wire, true).build().unwrap();
+    let client = builder(&net, true).build().unwrap();
     let start = Instant::now();
     let response = client.put(URL).body(vec![0; 1 << 20]).send().await.unwrap();
     assert_eq!(response.text().await.unwrap(), "ok");
     assert!(start.elapsed() > seconds(60), "{:?}", start.elapsed());
-    assert_eq!(wire.connections(), 1);
+    assert_eq!(net.connections(), 1);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_is_asked_whether_it_wants_the_body_has_its_second_whatever_the_idle_limit() {
+async fn expect_continue_waits_a_second_even_with_a_shorter_idle_timeout() {
     use tokio::io::AsyncWriteExt;
-    // Its word comes after 700 ms, or not at all.
-    for has_a_word in [true, false] {
-        let wire = Wire::new(move |_, mut stream| async move {
-            let mut head = Vec::new();
-            while !head.ends_with(b"\r\n\r\n") && matches!(stream.read_buf(&mut head).await, Ok(1..)) {}
+    // The 100 (Continue) comes after 700 ms, or not at all.
+    for continues in [true, false] {
+        let net = ScriptedNet::new(move |_, mut stream| async move {
+            read_request_head(&mut stream).await;
             tokio::time::sleep(Duration::from_millis(700)).await;
-            if has_a_word && stream.write_all(b"HTTP/1.1 100 Continue\r\n\r\n").await.is_err() {
+            if continues && stream.write_all(b"HTTP/1.1 100 Continue\r\n\r\n").await.is_err() {
                 return;
             }
             if stream.read_exact(&mut [0; 7]).await.is_ok() {
@@ -284,27 +284,26 @@ async fn a_server_that_is_asked_whether_it_wants_the_body_has_its_second_whateve
             }
             let _ = stream.read_u8().await;
         });
-        let client = builder(&wire, false).body_idle_timeout(Duration::from_millis(500)).build().unwrap();
+        let client = builder(&net, false).body_idle_timeout(Duration::from_millis(500)).build().unwrap();
         let response = client.put(URL).expect_continue().body("payload").send().await;
-        assert_eq!(response.unwrap().text().await.unwrap(), "ok", "has a word: {has_a_word}");
+        assert_eq!(response.unwrap().text().await.unwrap(), "ok", "sends 100 (Continue): {continues}");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_upload_that_the_server_asked_for_is_being_sent_until_its_last_byte() {
-    let wire = server(Reads { http2: false, pause: seconds(10), think: seconds(100), early: false });
-    let client = builder(&wire, false).build().unwrap();
+async fn an_upload_after_100_continue_counts_as_send_time_until_its_last_byte() {
+    let net = server(UploadServer { http2: false, pause: seconds(10), think: seconds(100), early: false });
+    let client = builder(&net, false).build().unwrap();
     let response = client.put(URL).expect_continue().body(vec![0; LENGTH]).send().await.unwrap();
     let timings = response.timings();
     assert!(timings.send() > seconds(900) && timings.wait() >= seconds(100), "{timings}");
-    // It wants the body, and takes no more of it than fits into the pipe.
-    let wire = Wire::new(|_, mut stream| async move {
-        let mut head = Vec::new();
-        while !head.ends_with(b"\r\n\r\n") && matches!(stream.read_buf(&mut head).await, Ok(1..)) {}
+    // The server asks for the body and then reads no more of it than fits into the pipe.
+    let net = ScriptedNet::new(|_, mut stream| async move {
+        read_request_head(&mut stream).await;
         let _ = tokio::io::AsyncWriteExt::write_all(&mut stream, b"HTTP/1.1 100 Continue\r\n\r\n").await;
         std::future::pending::<()>().await
     });
-    let client = builder(&wire, false).body_idle_timeout(seconds(40)).build().unwrap();
+    let client = builder(&net, false).body_idle_timeout(seconds(40)).build().unwrap();
     let error = client.put(URL).expect_continue().body(vec![0; LENGTH]).send().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Timeout(Phase::Send), "{error}");
 }

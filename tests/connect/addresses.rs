@@ -1,4 +1,4 @@
-//! Which of a host's addresses a client uses, and which it may, in paused time over a network in memory.
+//! The addresses of a host: in which order they are dialled, and which are allowed, in paused time over a network in memory.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::atomic::Ordering;
@@ -13,7 +13,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use support::fake_dns::FakeDns;
 use support::fake_net::{FakeNet, Host};
-use support::h2_peer::Wire;
+use support::scripted_net::ScriptedNet;
 use support::v4;
 
 const SERVES: Host = Host::Serves { connect: 10, think: 0, body: 0 };
@@ -22,13 +22,13 @@ fn v6() -> IpAddr {
     "2001:db8::1".parse().unwrap()
 }
 
-/// A name with an address in each family.
+/// Returns a resolver with an address in each family for every name.
 fn dual() -> FakeDns {
     FakeDns { v6: (0, Ok(vec![v6()])), ..FakeDns::v4(0, v4(1), 60) }
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_family_alone_is_asked_for_and_dialled() {
+async fn only_the_chosen_family_is_resolved_and_dialled() {
     for (addresses, expected) in [(Addresses::Both, v6()), (Addresses::V4Only, v4(1)), (Addresses::V6Only, v6())] {
         let dns = dual();
         let client = Client::builder().addresses(addresses).resolver(dns.clone());
@@ -41,20 +41,20 @@ async fn one_family_alone_is_asked_for_and_dialled() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_kept_connection_has_its_clients_families_asked_for_and_no_other() {
+async fn a_name_in_use_is_refreshed_only_in_the_clients_families() {
     for (addresses, families) in [(Addresses::Both, 2), (Addresses::V4Only, 1), (Addresses::V6Only, 1)] {
-        // With a TTL of zero the name is unknown to the cache, which asks for what it is told is in use.
+        // With a TTL of zero the cache keeps no answer, and asks again for names of open connections.
         let dns = FakeDns { ttl: Duration::ZERO, ..dual() };
         let client = Client::builder().addresses(addresses).resolver(dns.clone());
         let client = client.transport(FakeNet::new([(v4(1), SERVES), (v6(), SERVES)])).build().unwrap();
         let get = async || client.get("http://api.test/").send().await.unwrap().bytes().await.unwrap();
         get().await;
-        assert_eq!(dns.queries(), families, "{addresses:?}: for the dial");
+        assert_eq!(dns.queries(), families, "{addresses:?}: queries of the dial");
         tokio::time::sleep(Duration::from_secs(1)).await;
         get().await;
         tokio::time::sleep(Duration::from_millis(1)).await;
         assert_eq!(client.pool_stats().opened, 1, "{addresses:?}: one connection");
-        assert_eq!(dns.queries(), 2 * families, "{addresses:?}: for the connection");
+        assert_eq!(dns.queries(), 2 * families, "{addresses:?}: queries of the open connection");
     }
 }
 
@@ -66,18 +66,18 @@ async fn connections_can_be_spread_over_all_addresses() {
     let client = client.transport(FakeNet::new(ips.map(|ip| (ip, SERVES)))).build().unwrap();
     let mut counts = [0; 4];
     for _ in 0..12 {
-        // Whoever else is asked in between has turns of its own.
+        // Requests to another host in between must not disturb the order.
         client.get("http://other.test/").send().await.unwrap().bytes().await.unwrap();
         let response = client.get("http://api.test/").send().await.unwrap();
         let remote = response.remote_addr().unwrap().ip();
         counts[ips.iter().position(|ip| *ip == remote).unwrap()] += 1;
         response.bytes().await.unwrap();
     }
-    assert_eq!(counts, [3; 4], "each of them in turn");
+    assert_eq!(counts, [3; 4], "the addresses take turns");
 }
 
 #[tokio::test(start_paused = true)]
-async fn hazard_a_name_with_a_private_address_is_refused_where_that_is_said() {
+async fn hazard_private_addresses_are_refused_when_they_are_denied() {
     let mapped: IpAddr = "::ffff:10.0.0.1".parse().unwrap();
     let net = FakeNet::new([(mapped, SERVES), ([10, 0, 0, 1].into(), SERVES), ([9, 9, 9, 9].into(), SERVES)]);
     let names = FixedResolver::new()
@@ -96,7 +96,7 @@ async fn hazard_a_name_with_a_private_address_is_refused_where_that_is_said() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn hazard_rules_for_addresses_add_up_in_either_order() {
+async fn hazard_rules_for_addresses_all_apply_whatever_their_order() {
     let [private, refused, allowed] = [[10, 0, 0, 1], [9, 9, 9, 9], [8, 8, 8, 8]].map(IpAddr::from);
     let net = FakeNet::new([private, refused, allowed].map(|ip| (ip, SERVES)));
     let not_nine = |ip: IpAddr| ip.to_string() != "9.9.9.9";
@@ -120,7 +120,7 @@ async fn hazard_rules_for_addresses_add_up_in_either_order() {
 
 #[cfg(unix)]
 #[test]
-fn what_a_unix_socket_would_ignore_is_refused() {
+fn settings_that_a_unix_socket_would_ignore_are_refused() {
     let builder = || Client::builder().unix_socket("/run/api.sock");
     let cases = [
         ("a transport", builder().transport(FakeNet::default())),
@@ -137,22 +137,22 @@ fn what_a_unix_socket_would_ignore_is_refused() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn hazard_a_redirect_to_a_private_address_is_refused_where_that_is_said() {
-    let wire = Wire::new(|_, mut stream| async move {
+async fn hazard_a_redirect_to_a_private_address_is_refused_when_they_are_denied() {
+    let net = ScriptedNet::new(|_, mut stream| async move {
         let mut head = Vec::new();
         stream.read_buf(&mut head).await.unwrap();
         let moved = b"HTTP/1.1 302 Found\r\nlocation: http://169.254.169.254/secret\r\ncontent-length: 0\r\n\r\n";
         stream.write_all(moved).await.unwrap();
     });
     let names = FixedResolver::new().with("api.test", [[9, 9, 9, 9].into()]);
-    let client = Client::builder().resolver(names).transport(wire.clone()).deny_private_addresses().build().unwrap();
+    let client = Client::builder().resolver(names).transport(net.clone()).deny_private_addresses().build().unwrap();
     let error = client.get("http://api.test/").send().await.unwrap_err();
     assert!(error.to_string().contains("may not connect to 169.254.169.254"), "{error}");
-    assert_eq!(wire.connections(), 1, "the first one");
+    assert_eq!(net.connections(), 1, "only the first request was sent");
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_ipv4_address_is_one_to_a_policy_however_it_is_written() {
+async fn a_rule_for_addresses_sees_a_mapped_ipv4_address_as_ipv4() {
     let mapped: IpAddr = "::ffff:10.0.0.1".parse().unwrap();
     let names = FixedResolver::new().with("mapped.test", [mapped]);
     let client = Client::builder().resolver(names).transport(FakeNet::new([(mapped, SERVES)]));
@@ -163,10 +163,10 @@ async fn an_ipv4_address_is_one_to_a_policy_however_it_is_written() {
     }
 }
 
-/// A network that knows where its packets come from.
-struct Sourced(FakeNet, IpAddr);
+/// A network that reports the source address of its packets.
+struct NetWithSource(FakeNet, IpAddr);
 
-impl Transport for Sourced {
+impl Transport for NetWithSource {
     fn connect(&self, address: SocketAddr) -> Connecting<'_> {
         self.0.connect(address)
     }
@@ -177,40 +177,42 @@ impl Transport for Sourced {
 }
 
 #[tokio::test(start_paused = true)]
-async fn where_packets_come_from_says_which_family_goes_first() {
-    // From a private network IPv6 leads nowhere (RFC 6724 rule 5).
+async fn the_source_address_decides_which_family_is_dialled_first() {
+    // A private IPv6 source address matches no global address (RFC 6724 rule 5).
     for (source, expected) in [("fd00::9", v4(1)), ("2001:db8::9", v6())] {
-        let net = Sourced(FakeNet::new([(v4(1), SERVES), (v6(), SERVES)]), source.parse().unwrap());
+        let net = NetWithSource(FakeNet::new([(v4(1), SERVES), (v6(), SERVES)]), source.parse().unwrap());
         let client = Client::builder().resolver(dual()).transport(net).build().unwrap();
         let response = client.get("http://api.test/").send().await.unwrap();
         assert_eq!(response.remote_addr().unwrap().ip(), expected, "from {source}");
     }
 }
 
-/// Moves from a public address to a private one.
+/// A resolver that answers with a public address first and then with a private one.
 #[derive(Clone, Default)]
-struct Rebinding(Arc<Mutex<u32>>);
+struct RebindingResolver(Arc<Mutex<u32>>);
 
-impl Resolve for Rebinding {
+impl Resolve for RebindingResolver {
     fn resolve<'a>(&'a self, name: &'a str, family: Family) -> Resolving<'a> {
         Box::pin(async move {
             if family == Family::V6 {
                 return Err(speeddial::dns::ResolveError::new(ResolveErrorKind::NoData, name, family));
             }
-            let mut asked = self.0.lock().unwrap();
-            *asked += 1;
-            let address: IpAddr = if *asked == 1 { [9, 9, 9, 9].into() } else { [169, 254, 169, 254].into() };
+            let mut queries = self.0.lock().unwrap();
+            *queries += 1;
+            let address: IpAddr = if *queries == 1 { [9, 9, 9, 9].into() } else { [169, 254, 169, 254].into() };
             Ok(Answer::new([address], std::time::Duration::ZERO, Source::Miss))
         })
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn hazard_a_name_that_is_rebound_to_a_private_address_is_refused() {
+async fn hazard_a_name_that_moves_to_a_private_address_is_refused() {
     let net = FakeNet::new([([9, 9, 9, 9].into(), SERVES), ([169, 254, 169, 254].into(), SERVES)]);
     let seen = Arc::new(Mutex::new(Vec::new()));
-    let (noted, public) = (seen.clone(), IpAddr::from([9, 9, 9, 9]));
-    let client = Client::builder().resolver(Rebinding::default()).transport(net).pool(PoolConfig::new().max_idle(0));
+    let noted = seen.clone();
+    let public = IpAddr::from([9, 9, 9, 9]);
+    let client =
+        Client::builder().resolver(RebindingResolver::default()).transport(net).pool(PoolConfig::new().max_idle(0));
     let client = client.allow_addresses(move |ip| {
         noted.lock().unwrap().push(ip);
         ip == public
@@ -219,7 +221,7 @@ async fn hazard_a_name_that_is_rebound_to_a_private_address_is_refused() {
     client.get("http://api.test/").send().await.unwrap().bytes().await.unwrap();
     let error = client.get("http://api.test/").send().await.unwrap_err();
     assert!(error.to_string().contains("may not connect to 169.254.169.254"), "{error}");
-    assert!(seen.lock().unwrap().contains(&public), "it is the address that is asked about");
+    assert!(seen.lock().unwrap().contains(&public), "the rule gets the address");
 }
 
 #[tokio::test(start_paused = true)]
@@ -235,8 +237,8 @@ async fn the_second_connection_to_a_host_whose_first_address_is_dead_goes_to_the
     }
 }
 
-/// A client that opens a connection for each request, within 200 ms, and takes these addresses in this order.
-fn hurried(hosts: &[(IpAddr, Host)]) -> Client {
+/// Returns a client that opens a connection for each request, within 200 ms, and dials these addresses in this order.
+fn client_with_short_timeout(hosts: &[(IpAddr, Host)]) -> Client {
     let resolver = FixedResolver::new().with("api.test", hosts.iter().map(|(ip, _)| *ip));
     let builder = Client::builder().resolver(resolver).transport(FakeNet::new(hosts.to_vec()));
     builder.connect_timeout(Duration::from_millis(200)).pool(PoolConfig::new().max_idle(0)).build().unwrap()
@@ -254,7 +256,7 @@ async fn a_short_connect_timeout_is_shared_by_the_addresses() {
     for (dead, first) in [(1, 110), (3, 160)] {
         let mut hosts: Vec<_> = (1..=dead).map(|last| (v4(last), Host::Silent)).collect();
         hosts.push((v4(9), SERVES));
-        let client = hurried(&hosts);
+        let client = client_with_short_timeout(&hosts);
         for connect in [first, 10, 10] {
             assert_eq!(connect_time(&client).await.unwrap(), connect, "{dead} addresses are dead");
         }
@@ -262,8 +264,9 @@ async fn a_short_connect_timeout_is_shared_by_the_addresses() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_address_that_was_waited_for_until_the_connect_timeout_is_dialled_last() {
-    let client = hurried(&[(v4(1), Host::Silent), (v4(2), Host::Serves { connect: 150, think: 0, body: 0 })]);
+async fn an_address_that_used_up_the_connect_timeout_is_dialled_last() {
+    let client =
+        client_with_short_timeout(&[(v4(1), Host::Silent), (v4(2), Host::Serves { connect: 150, think: 0, body: 0 })]);
     let error = connect_time(&client).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Timeout(Phase::Connect), "{error}");
     for _ in 0..3 {
@@ -272,7 +275,7 @@ async fn an_address_that_was_waited_for_until_the_connect_timeout_is_dialled_las
 }
 
 #[tokio::test(start_paused = true)]
-async fn hazard_every_one_of_many_addresses_gets_its_turn() {
+async fn hazard_the_last_of_many_addresses_is_reached() {
     for (count, dead) in
         [(65, Host::Refuses(0)), (600, Host::Refuses(0)), (2_500, Host::Refuses(0)), (600, Host::Silent)]
     {

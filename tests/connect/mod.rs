@@ -1,4 +1,4 @@
-//! From a name to an open connection: addresses, TLS, proxies, networks that lose packets.
+//! From a name to an open connection: addresses, TLS, proxies, and networks that lose packets.
 
 mod addresses;
 #[cfg(target_os = "linux")]

@@ -1,4 +1,4 @@
-//! DNS over TLS and over HTTPS: servers that are believed only by their certificates.
+//! DNS over TLS and over HTTPS: certificates, shared connections, and servers that close or stay silent.
 
 use std::error::Error as _;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -13,23 +13,24 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use rustls::ServerConfig;
 use speeddial::dns::{Family, HickoryResolver, Resolve, ResolveErrorKind, Server};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
 use crate::dns::lookups::zone;
 use support::certs::Authority;
 use support::dns_server::respond;
-use support::full;
+use support::{full, refusing};
 
-/// Serves every connection that shakes hands; the number of connections.
+/// Starts a TLS server that runs `speak` on each connection. Returns its address and the number of its connections.
 async fn serve<F>(config: Arc<ServerConfig>, speak: fn(TlsStream<TcpStream>) -> F) -> (SocketAddr, Arc<AtomicUsize>)
 where
     F: Future<Output = std::io::Result<()>> + Send + 'static,
 {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let address = listener.local_addr().unwrap();
-    let (acceptor, connections) = (TlsAcceptor::from(config), Arc::new(AtomicUsize::new(0)));
+    let acceptor = TlsAcceptor::from(config);
+    let connections = Arc::new(AtomicUsize::new(0));
     let counter = connections.clone();
     tokio::spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {
@@ -44,7 +45,7 @@ where
     (address, connections)
 }
 
-/// Each message behind its length (RFC 7858 §3.3).
+/// Answers DNS over TLS: each message has its length in front (RFC 7858 §3.3).
 async fn dot(mut stream: TlsStream<TcpStream>) -> std::io::Result<()> {
     loop {
         let query = read_query(&mut stream).await?;
@@ -69,7 +70,7 @@ fn is_about_zero(query: &[u8]) -> bool {
     query.windows(5).any(|label| label == b"\x04zero")
 }
 
-/// Each message as the body of a POST (RFC 8484 §4.1).
+/// Answers DNS over HTTPS: each message is the body of a POST (RFC 8484 §4.1).
 async fn doh(stream: TlsStream<TcpStream>) -> std::io::Result<()> {
     let service = service_fn(|request: Request<hyper::body::Incoming>| async move {
         assert_eq!(request.uri().path(), "/dns-query");
@@ -91,7 +92,7 @@ async fn three_lookups(resolver: &HickoryResolver) {
 }
 
 #[tokio::test]
-async fn a_server_is_asked_by_tls_over_one_connection() {
+async fn lookups_over_tls_share_one_connection() {
     let authority = Authority::new();
     let (address, connections) = serve(authority.server(&["dns.test"], &[]), dot).await;
     let resolver = HickoryResolver::with_servers([Server::tls(address, "dns.test")]);
@@ -100,7 +101,7 @@ async fn a_server_is_asked_by_tls_over_one_connection() {
 }
 
 #[tokio::test]
-async fn a_server_is_asked_by_https_over_one_connection() {
+async fn lookups_over_https_share_one_connection() {
     let authority = Authority::new();
     let (address, connections) = serve(authority.server(&["dns.test"], &["h2"]), doh).await;
     let resolver = HickoryResolver::with_servers([Server::https(address, "dns.test")]);
@@ -109,8 +110,9 @@ async fn a_server_is_asked_by_https_over_one_connection() {
 }
 
 #[tokio::test]
-async fn a_server_with_somebody_elses_certificate_is_not_believed() {
-    let (authority, stranger) = (Authority::new(), Authority::new());
+async fn a_server_with_a_certificate_for_another_name_or_by_another_authority_is_refused() {
+    let authority = Authority::new();
+    let stranger = Authority::new();
     let cases = [
         ("another name", authority.server(&["other.test"], &["h2"]), "certificate not valid for name \"dns.test\""),
         ("another authority", stranger.server(&["dns.test"], &["h2"]), "UnknownIssuer"),
@@ -129,11 +131,8 @@ async fn a_server_with_somebody_elses_certificate_is_not_believed() {
 }
 
 #[tokio::test]
-async fn a_server_with_a_closed_port_is_told_as_one() {
-    // A port that is bound and not listened on is closed, and remains this test's.
-    let closed = TcpSocket::new_v4().unwrap();
-    closed.bind((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
-    let address = closed.local_addr().unwrap();
+async fn a_closed_port_is_reported_as_connection_refused() {
+    let (_closed, address) = refusing();
     for server in [Server::tls(address, "dns.test"), Server::https(address, "dns.test")] {
         let resolver = HickoryResolver::with_servers([server]).with_tls_config(Authority::new().client());
         let error = resolver.resolve("host.test", Family::V4).await.unwrap_err();
@@ -144,15 +143,15 @@ async fn a_server_with_a_closed_port_is_told_as_one() {
 }
 
 #[tokio::test]
-async fn without_a_configuration_the_platform_decides() {
+async fn without_a_tls_configuration_the_platforms_roots_are_used() {
     let (address, _) = serve(Authority::new().server(&["dns.test"], &[]), dot).await;
     let resolver = HickoryResolver::with_servers([Server::tls(address, "dns.test")]);
     let error = resolver.resolve("host.test", Family::V4).await.unwrap_err();
-    assert!(!error.kind().is_negative(), "nobody knows this authority: {error}");
+    assert!(!error.kind().is_negative(), "the platform does not trust this authority: {error}");
 }
 
 #[tokio::test]
-async fn a_server_that_is_silent_in_its_handshake_is_passed_over() {
+async fn a_server_that_is_silent_in_its_handshake_is_skipped() {
     let silent = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let authority = Authority::new();
     let (good, _) = serve(authority.server(&["dns.test"], &[]), dot).await;
@@ -162,12 +161,12 @@ async fn a_server_that_is_silent_in_its_handshake_is_passed_over() {
     assert!(resolver.resolve("host.test", Family::V4).await.is_ok());
 }
 
-/// Time enough for a burst on a busy machine: what is silent for good still ends.
+/// A timeout that is long enough for a burst on a busy machine.
 const AMPLE: Duration = Duration::from_secs(30);
 
-/// Looks up so many names at once, each of which has to be answered at the first try.
+/// Looks up this many names at once. Each must be answered at the first try.
 async fn burst(resolver: &HickoryResolver, lookups: usize) {
-    // Different names: equal questions would be sent as one.
+    // The names differ, because equal questions would be sent as one.
     let names: Vec<_> = (0..lookups).map(|number| format!("host.n{number}.test")).collect();
     let lookups = names.iter().map(|name| resolver.resolve(name, Family::V4));
     let outcomes = futures_util::future::join_all(lookups).await;
@@ -190,7 +189,7 @@ async fn a_burst_of_cold_lookups_opens_one_connection() {
     }
 }
 
-/// Answers each question, and closes the connection after one about `zero`.
+/// Answers each question, and closes the connection after a question about `zero`.
 async fn dot_until_zero(mut stream: TlsStream<TcpStream>) -> std::io::Result<()> {
     loop {
         let query = read_query(&mut stream).await?;
@@ -215,7 +214,7 @@ async fn a_burst_after_the_server_has_closed_the_connection_opens_one_more() {
     }
 }
 
-/// Answers each question but those about `zero`.
+/// Answers each question except those about `zero`.
 async fn dot_without_zero(mut stream: TlsStream<TcpStream>) -> std::io::Result<()> {
     loop {
         let query = read_query(&mut stream).await?;
@@ -226,14 +225,14 @@ async fn dot_without_zero(mut stream: TlsStream<TcpStream>) -> std::io::Result<(
 }
 
 #[tokio::test]
-async fn a_name_about_which_there_is_silence_does_not_cost_the_others_their_connection() {
+async fn an_unanswered_name_does_not_close_the_connection_of_the_others() {
     let authority = Authority::new();
     let (address, connections) = serve(authority.server(&["dns.test"], &[]), dot_without_zero).await;
     let resolver = HickoryResolver::with_servers([Server::tls(address, "dns.test")]);
     let resolver = resolver.with_tls_config(authority.client()).with_try_timeout(Duration::from_millis(300));
     let resolver = Arc::new(resolver);
-    let asked = resolver.clone();
-    let silent = tokio::spawn(async move { asked.resolve("zero.test", Family::V4).await });
+    let shared = resolver.clone();
+    let silent = tokio::spawn(async move { shared.resolve("zero.test", Family::V4).await });
     while !silent.is_finished() {
         assert!(resolver.resolve("host.test", Family::V4).await.is_ok());
     }
@@ -241,7 +240,7 @@ async fn a_name_about_which_there_is_silence_does_not_cost_the_others_their_conn
     assert_eq!(connections.load(Ordering::SeqCst), 1);
 }
 
-/// Answers one question, and no more.
+/// Answers the first question on a connection and no other.
 async fn mute_after_one(mut stream: TlsStream<TcpStream>) -> std::io::Result<()> {
     let query = read_query(&mut stream).await?;
     reply(&mut stream, &query).await?;
@@ -249,7 +248,7 @@ async fn mute_after_one(mut stream: TlsStream<TcpStream>) -> std::io::Result<()>
 }
 
 #[tokio::test]
-async fn a_connection_in_which_there_was_silence_is_given_up() {
+async fn a_connection_that_goes_silent_is_replaced() {
     let authority = Authority::new();
     let (address, connections) = serve(authority.server(&["dns.test"], &[]), mute_after_one).await;
     let resolver =
@@ -258,12 +257,12 @@ async fn a_connection_in_which_there_was_silence_is_given_up() {
     assert!(resolver.resolve("host.test", Family::V4).await.is_ok());
     assert!(resolver.resolve("host.test", Family::V4).await.is_ok(), "on another connection");
     assert_eq!(connections.load(Ordering::SeqCst), 2);
-    assert!(resolver.resolve("host.test", Family::V4).await.is_ok(), "and not on the first one again");
+    assert!(resolver.resolve("host.test", Family::V4).await.is_ok(), "the silent connection is not used again");
     assert_eq!(connections.load(Ordering::SeqCst), 3);
 }
 
 #[tokio::test]
-async fn names_about_which_there_is_silence_do_not_hold_up_the_others() {
+async fn unanswered_names_do_not_delay_the_others() {
     let authority = Authority::new();
     let (address, _) = serve(authority.server(&["dns.test"], &[]), dot_without_zero).await;
     let resolver = HickoryResolver::with_servers([Server::tls(address, "dns.test")]);
@@ -277,10 +276,12 @@ async fn names_about_which_there_is_silence_do_not_hold_up_the_others() {
     assert!(good.is_ok() && took < Duration::from_millis(1_800), "{good:?} after {took:?}");
 }
 
-/// Closes the connection upon a question about `zero`, once it has answered two others. The second one is asked when the first
-/// answer has arrived.
+/// Closes the connection on a question about `zero`, once two others are answered.
+///
+/// The client asks the second of them after it has the first answer.
 async fn dot_cut_by_zero(mut stream: TlsStream<TcpStream>) -> std::io::Result<()> {
-    let (mut answers, mut is_asked) = (0, false);
+    let mut answers = 0;
+    let mut is_asked = false;
     while !is_asked || answers < 2 {
         let query = read_query(&mut stream).await?;
         if is_about_zero(&query) {
@@ -294,19 +295,19 @@ async fn dot_cut_by_zero(mut stream: TlsStream<TcpStream>) -> std::io::Result<()
 }
 
 #[tokio::test]
-async fn a_question_upon_which_the_server_closes_does_not_open_connections_without_end() {
+async fn a_question_on_which_the_server_closes_opens_a_bounded_number_of_connections() {
     let authority = Authority::new();
     let (address, connections) = serve(authority.server(&["dns.test"], &[]), dot_cut_by_zero).await;
     let resolver = HickoryResolver::with_servers([Server::tls(address, "dns.test")]);
     let resolver = resolver.with_tls_config(authority.client()).with_tries(1);
     let resolver = Arc::new(resolver.with_try_timeout(AMPLE));
-    let asked = resolver.clone();
-    let cut = tokio::spawn(async move { asked.resolve("zero.test", Family::V4).await });
+    let shared = resolver.clone();
+    let cut = tokio::spawn(async move { shared.resolve("zero.test", Family::V4).await });
     while !cut.is_finished() {
         assert!(resolver.resolve("host.test", Family::V4).await.is_ok());
     }
     assert_eq!(cut.await.unwrap().unwrap_err().kind(), ResolveErrorKind::Unreachable);
     let connections = connections.load(Ordering::SeqCst);
-    // 64 for each of the two times that hickory asks.
+    // hickory asks twice, and each time opens up to 64 connections.
     assert!((64..=130).contains(&connections), "{connections}");
 }

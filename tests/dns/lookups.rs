@@ -1,4 +1,4 @@
-//! Names over a real DNS server: TTLs, chains, underscores, and what does not exist.
+//! Lookups at a DNS server on loopback: TTLs, aliases, failures, and which server is asked next.
 
 use std::net::{Ipv4Addr, TcpListener, UdpSocket};
 use std::sync::atomic::Ordering;
@@ -14,7 +14,7 @@ use speeddial::dns::{
 use support::dns_server::{DnsServer, add_address, respond};
 use support::dns_tcp;
 
-/// The zone of these tests, by the first label of the name.
+/// Answers from the zone of these tests, by the first label of the name.
 pub(crate) fn zone(question: &Query, response: &mut Message) {
     let name = question.name();
     let soa = |minimum| {
@@ -55,7 +55,7 @@ async fn an_answer_has_its_addresses_and_its_ttl() {
 }
 
 #[tokio::test]
-async fn the_smallest_ttl_of_a_chain_counts() {
+async fn the_smallest_ttl_of_an_alias_chain_is_used() {
     let (_server, resolver) = resolver();
     let answer = resolver.resolve("chain.test", Family::V4).await.unwrap();
     assert_eq!((answer.addresses().len(), answer.ttl()), (1, Duration::from_secs(5)));
@@ -77,7 +77,7 @@ async fn the_resolvers_own_cache_is_off() {
 }
 
 #[tokio::test]
-async fn each_way_to_have_no_answer_has_its_kind() {
+async fn each_kind_of_missing_answer_has_an_error_kind() {
     let (_server, resolver) = resolver();
     let cases = [
         ("nowhere.test", ResolveErrorKind::NxDomain, Some(9)),
@@ -92,7 +92,7 @@ async fn each_way_to_have_no_answer_has_its_kind() {
 }
 
 #[tokio::test]
-async fn under_the_cache_a_name_is_asked_for_once_and_ttl_zero_each_time() {
+async fn the_cache_asks_once_for_a_name_and_each_time_for_a_ttl_of_zero() {
     let (server, resolver) = resolver();
     let cache = CachedResolver::new(resolver);
     for _ in 0..3 {
@@ -107,16 +107,17 @@ async fn under_the_cache_a_name_is_asked_for_once_and_ttl_zero_each_time() {
 }
 
 #[tokio::test]
-async fn a_server_that_is_not_there_is_not_a_name_that_does_not_exist() {
-    let gone = refusing();
-    let resolver = HickoryResolver::with_servers([gone.local_addr().unwrap()]);
+async fn an_unreachable_server_is_not_reported_as_a_name_that_does_not_exist() {
+    let closed = refusing();
+    let resolver = HickoryResolver::with_servers([closed.local_addr().unwrap()]);
     let error =
         resolver.with_try_timeout(Duration::from_millis(300)).resolve("host.test", Family::V4).await.unwrap_err();
     assert!(!error.kind().is_negative(), "{error}");
 }
 
-/// A UDP socket whose port refuses what others send to it: connected elsewhere, it takes no packet from them, and nobody
-/// else has its port.
+/// Returns a UDP socket whose port refuses packets.
+///
+/// The socket is connected to another port, so it accepts no packets from the test, and no other process can get its port.
 fn refusing() -> UdpSocket {
     let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     socket.connect((Ipv4Addr::LOCALHOST, 9)).unwrap();
@@ -125,7 +126,8 @@ fn refusing() -> UdpSocket {
 
 #[tokio::test]
 async fn after_a_closed_port_the_next_server_is_asked_at_once() {
-    let (closed, second) = (refusing(), DnsServer::start(zone).unwrap());
+    let closed = refusing();
+    let second = DnsServer::start(zone).unwrap();
     let servers = [closed.local_addr().unwrap(), second.address()];
     let start = Instant::now();
     assert!(HickoryResolver::with_servers(servers).resolve("host.test", Family::V4).await.is_ok());
@@ -135,13 +137,14 @@ async fn after_a_closed_port_the_next_server_is_asked_at_once() {
     let start = Instant::now();
     let error = alone.resolve("host.test", Family::V4).await.unwrap_err();
     assert_eq!(error.kind(), ResolveErrorKind::Unreachable);
-    assert!(start.elapsed() < Duration::from_millis(200), "by TCP as well: {:?}", start.elapsed());
+    assert!(start.elapsed() < Duration::from_millis(200), "TCP is refused at once as well: {:?}", start.elapsed());
 }
 
 #[tokio::test]
-async fn after_a_quarter_of_a_second_of_silence_the_next_server_is_asked_or_tcp() {
+async fn after_a_quarter_of_a_second_of_silence_the_next_server_or_tcp_is_asked() {
     let (silent, tcp) = silent();
-    let (address, second) = (silent.local_addr().unwrap(), DnsServer::start(zone).unwrap());
+    let address = silent.local_addr().unwrap();
+    let second = DnsServer::start(zone).unwrap();
     let over_tcp = dns_tcp::serve(tcp, zone);
     for (servers, by_tcp) in [(vec![address, second.address()], 0), (vec![address], 1)] {
         let resolver = HickoryResolver::with_servers(servers);
@@ -154,15 +157,16 @@ async fn after_a_quarter_of_a_second_of_silence_the_next_server_is_asked_or_tcp(
 }
 
 #[tokio::test]
-async fn a_server_that_is_slow_is_listened_to_while_others_are_asked() {
-    let (slow, silent) = (slow(Duration::from_millis(600)), silent().0);
+async fn a_slow_servers_answer_counts_while_others_are_asked() {
+    let slow = slow(Duration::from_millis(600));
+    let silent = silent().0;
     let resolver = HickoryResolver::with_servers([slow, silent.local_addr().unwrap()]);
     let start = Instant::now();
     assert!(resolver.resolve("host.test", Family::V4).await.is_ok());
     assert!(start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
 }
 
-/// A server that answers its first query after so long, and no other.
+/// Starts a server that answers its first query after `delay` and no other.
 fn slow(delay: Duration) -> std::net::SocketAddr {
     let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let address = socket.local_addr().unwrap();
@@ -171,15 +175,16 @@ fn slow(delay: Duration) -> std::net::SocketAddr {
         let (length, peer) = socket.recv_from(&mut packet).unwrap();
         std::thread::sleep(delay);
         socket.send_to(&respond(&zone, &packet[..length]).unwrap(), peer).unwrap();
-        // Its port stays open until the client is done.
+        // The port stays open, so that it does not refuse later queries.
         while socket.recv_from(&mut packet).is_ok() {}
     });
     address
 }
 
-/// Asks two servers, of which the first does as `first` says; what came of it, and how often the first was asked.
+/// Asks two servers, of which the first answers by `first`. Returns the outcome and the number of queries at the first.
 async fn after(first: impl Fn(&Query, &mut Message) + Send + 'static) -> (Result<Answer, ResolveError>, usize) {
-    let (first, second) = (DnsServer::start(first).unwrap(), DnsServer::start(zone).unwrap());
+    let first = DnsServer::start(first).unwrap();
+    let second = DnsServer::start(zone).unwrap();
     let resolver = HickoryResolver::with_servers([first.address(), second.address()]);
     (resolver.resolve("host.test", Family::V4).await, first.queries())
 }
@@ -188,9 +193,9 @@ async fn after(first: impl Fn(&Query, &mut Message) + Send + 'static) -> (Result
 async fn the_next_server_is_asked_after_one_that_fails_or_refuses() {
     let codes = [ResponseCode::ServFail, ResponseCode::Refused, ResponseCode::NotImp, ResponseCode::FormErr];
     for code in codes {
-        let (answer, asked) = after(move |_, response| response.metadata.response_code = code).await;
+        let (answer, queries) = after(move |_, response| response.metadata.response_code = code).await;
         assert!(answer.is_ok(), "{code}: {answer:?}");
-        assert!(asked <= 2, "{code}: asked {asked} times");
+        assert!(queries <= 2, "{code}: {queries} queries");
     }
 }
 
@@ -201,9 +206,10 @@ async fn a_server_that_says_the_name_does_not_exist_is_believed() {
 }
 
 #[tokio::test]
-async fn when_all_servers_fail_each_was_asked_once_and_the_kind_is_kept() {
+async fn when_all_servers_fail_each_is_asked_once_and_the_error_kind_is_kept() {
     let server = || DnsServer::start(|_, response| response.metadata.response_code = ResponseCode::ServFail).unwrap();
-    let (first, second) = (server(), server());
+    let first = server();
+    let second = server();
     let resolver = HickoryResolver::with_servers([first.address(), second.address()]);
     let error = resolver.resolve("host.test", Family::V4).await.unwrap_err();
     assert_eq!(error.kind(), ResolveErrorKind::ServFail);
@@ -211,7 +217,7 @@ async fn when_all_servers_fail_each_was_asked_once_and_the_kind_is_kept() {
 }
 
 #[tokio::test]
-async fn three_lookups_of_a_name_whose_servers_fail_are_one_query_a_family() {
+async fn three_lookups_of_a_name_whose_server_fails_are_one_query_per_family() {
     let server = DnsServer::start(|_, response| response.metadata.response_code = ResponseCode::ServFail).unwrap();
     let cache = CachedResolver::new(HickoryResolver::with_servers([server.address()]));
     for _ in 0..3 {
@@ -222,13 +228,13 @@ async fn three_lookups_of_a_name_whose_servers_fail_are_one_query_a_family() {
     assert_eq!(server.queries(), 2);
 }
 
-/// A port that takes queries by UDP and answers none, and the same by TCP.
+/// Returns a port that accepts queries over UDP and TCP and answers none.
 fn silent() -> (UdpSocket, TcpListener) {
-    dns_tcp::twins(|| UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap(), |socket| socket.local_addr().unwrap())
+    dns_tcp::udp_and_tcp(|| UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap(), |socket| socket.local_addr().unwrap())
 }
 
 #[tokio::test]
-async fn a_server_that_is_silent_is_asked_by_tcp_and_the_next_one_before_that() {
+async fn a_silent_server_is_asked_over_tcp_after_the_next_server() {
     let (silent, tcp) = silent();
     let address = silent.local_addr().unwrap();
     let over_tcp = dns_tcp::serve(tcp, zone);
@@ -241,13 +247,13 @@ async fn a_server_that_is_silent_is_asked_by_tcp_and_the_next_one_before_that() 
     for _ in 0..3 {
         assert!(both.resolve("host.test", Family::V4).await.is_ok());
     }
-    assert_eq!((over_tcp.load(Ordering::SeqCst), second.queries()), (1, 3), "the one that answered is asked first");
+    assert_eq!((over_tcp.load(Ordering::SeqCst), second.queries()), (1, 3), "the server that answered is asked first");
 }
 
 #[tokio::test]
-async fn a_truncated_answer_is_asked_for_by_tcp() {
+async fn a_truncated_answer_is_fetched_over_tcp() {
     let truncated = || DnsServer::start(|_, response| response.metadata.truncation = true).unwrap();
-    let (server, tcp) = dns_tcp::twins(truncated, DnsServer::address);
+    let (server, tcp) = dns_tcp::udp_and_tcp(truncated, DnsServer::address);
     let over_tcp = dns_tcp::serve(tcp, |question, response| {
         for last in 1..=200 {
             add_address(response, question, question.name(), [127, 0, 1, last].into(), 60);
@@ -259,7 +265,7 @@ async fn a_truncated_answer_is_asked_for_by_tcp() {
 }
 
 #[tokio::test]
-async fn a_lookup_has_a_limit_over_all() {
+async fn a_lookup_ends_by_its_total_timeout() {
     let (silent, _mute) = silent();
     let resolver = HickoryResolver::with_servers([silent.local_addr().unwrap()])
         .with_tries(1_000)
@@ -268,7 +274,7 @@ async fn a_lookup_has_a_limit_over_all() {
     let start = Instant::now();
     let error = resolver.resolve("host.test", Family::V4).await.unwrap_err();
     assert_eq!(error.kind(), ResolveErrorKind::Timeout);
-    assert!(start.elapsed() >= Duration::from_millis(300), "it tried for as long as it may");
+    assert!(start.elapsed() >= Duration::from_millis(300), "it tried until the total timeout");
 }
 
 #[tokio::test]
@@ -281,7 +287,7 @@ async fn a_warm_name_is_answered_while_all_servers_are_down() {
     let cache = CachedResolver::new(upstream);
     cache.lookup("host.test", Family::V4).await.unwrap();
     drop(server);
-    // Real time has to pass for a real server's TTL to run out.
+    // The TTL of 1 s passes in real time.
     while cache.lookup("host.test", Family::V4).await.unwrap().source() == Source::Hit {
         tokio::task::yield_now().await;
     }
@@ -289,9 +295,10 @@ async fn a_warm_name_is_answered_while_all_servers_are_down() {
 }
 
 #[tokio::test]
-async fn an_alias_that_has_to_be_followed_by_another_query_counts_with_its_ttl() {
+async fn the_ttl_of_an_alias_counts_when_its_target_needs_another_query() {
     let server = DnsServer::start(|question, response| {
-        let (name, target) = (question.name(), Name::from_ascii("target.test.").unwrap());
+        let name = question.name();
+        let target = Name::from_ascii("target.test.").unwrap();
         match *name == target {
             true => add_address(response, question, name, Ipv4Addr::LOCALHOST.into(), 3_600),
             false => drop(response.add_answer(Record::from_rdata(name.clone(), 5, RData::CNAME(CNAME(target))))),

@@ -1,4 +1,4 @@
-//! Lookups through the cache and the resolver, in the clear and encrypted.
+//! Lookups through the cache and the resolver, over UDP, TCP, TLS and HTTPS.
 
 #[cfg(feature = "dns-over-https")]
 mod encrypted;

@@ -1,5 +1,7 @@
-//! What callers may say by mistake, or have been told by somebody else: an error before a byte is sent, or the right thing, and
-//! never a connection on which client and server read different requests.
+//! Input that is wrong or comes from an attacker: paths, URLs, headers, methods and bodies.
+//!
+//! The client either sends a correct request or fails before it sends a byte. Client and server must never disagree where a request
+//! ends.
 
 use std::io::{Read, Write};
 
@@ -7,11 +9,11 @@ use speeddial::dns::FixedResolver;
 use speeddial::http::{HeaderMap, HeaderName, HeaderValue, Method, Version};
 use speeddial::{Body, Client, RequestBuilder};
 
-use support::peer::Peer;
+use support::scripted_peer::ScriptedPeer;
 
-/// Sends each request back as it came, head and all.
-fn echo() -> Peer {
-    Peer::start(|_, mut socket| {
+/// Starts a peer that answers each request with the bytes of the request.
+fn echo() -> ScriptedPeer {
+    ScriptedPeer::start(|_, mut socket| {
         let mut seen = Vec::new();
         loop {
             let mut byte = [0];
@@ -38,7 +40,6 @@ fn client() -> Client {
     let resolver = ["a.test", "xn--bcher-kva.test", "my_svc.test", "faß.test", "xn--fa-hia.test"]
         .iter()
         .fold(resolver, |all, name| all.with(name, [[127, 0, 0, 1].into()]));
-    // What is asked for by default is not looked at here.
     Client::builder().resolver(resolver).no_proxy().build().unwrap()
 }
 
@@ -47,8 +48,9 @@ async fn seen(request: RequestBuilder) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn hazard_paths_and_queries_are_one_line_whatever_is_in_them() {
-    let (peer, client) = (echo(), client());
+async fn hazard_any_path_or_query_is_one_line_of_the_request() {
+    let peer = echo();
+    let client = client();
     let port = peer.url()["http://127.0.0.1:".len()..].trim_end_matches('/').to_owned();
     for (path, line) in [
         ("/a b", "/a%20b"),
@@ -71,7 +73,7 @@ async fn hazard_paths_and_queries_are_one_line_whatever_is_in_them() {
     ] {
         let head = seen(client.get(format!("http://a.test:{port}{path}"))).await;
         let method_and_version = head[0].strip_prefix("GET ").and_then(|rest| rest.strip_suffix(" HTTP/1.1"));
-        // Whatever `url` makes of the odder ones, there is one line, and no space in it.
+        // The target must be on one line and without spaces, whatever the `url` crate makes of it.
         let target = method_and_version.unwrap_or_else(|| panic!("{path:?}: {head:?}"));
         assert!(!target.contains([' ', '\r', '\n', '\0']), "{path:?}: {target}");
         if !path.contains('^') {
@@ -90,12 +92,13 @@ async fn hazard_paths_and_queries_are_one_line_whatever_is_in_them() {
         let head = seen(client.get(format!("http://{host}:{port}/"))).await;
         assert!(head.contains(&format!("host: {sent}:{port}")), "{host}: {head:?}");
     }
-    assert_eq!(peer.connections(), 5 + 1, "one an origin, and none was spoilt");
+    assert_eq!(peer.connections(), 5 + 1, "one connection per origin, and each was reused");
 }
 
 #[tokio::test]
-async fn hazard_urls_that_cannot_be_meant_are_refused_before_anything_is_sent() {
-    let (peer, client) = (echo(), client());
+async fn hazard_invalid_urls_are_refused_before_anything_is_sent() {
+    let peer = echo();
+    let client = client();
     let port = &peer.url()["http://127.0.0.1:".len()..];
     for url in [
         "",
@@ -137,7 +140,8 @@ async fn hazard_urls_that_cannot_be_meant_are_refused_before_anything_is_sent() 
 
 #[tokio::test]
 async fn hazard_headers_that_would_split_or_contradict_a_request_are_refused() {
-    let (peer, client) = (echo(), client());
+    let peer = echo();
+    let client = client();
     let post = || client.post(peer.url()).body("12345");
     for value in ["a\r\nb: c", "a\nb", "a\rb", "a\0b", "a\u{7f}b"] {
         assert!(post().header("x", value).send().await.unwrap_err().is_builder(), "{value:?}");
@@ -212,8 +216,9 @@ async fn hazard_headers_that_would_split_or_contradict_a_request_are_refused() {
 }
 
 #[tokio::test]
-async fn what_is_unusual_but_right_is_sent_as_it_is() {
-    let (peer, client) = (echo(), client());
+async fn unusual_but_valid_requests_are_sent_unchanged() {
+    let peer = echo();
+    let client = client();
     let post = || client.post(peer.url()).body("12345");
     let has = |head: &[String], line: &str| head.iter().any(|seen| seen == line);
     assert!(has(&seen(post().header("host", "virtual.test:81")).await, "host: virtual.test:81"));
@@ -228,19 +233,20 @@ async fn what_is_unusual_but_right_is_sent_as_it_is() {
     assert_eq!(seen(odd).await[0], "BREW / HTTP/1.1");
     let get = seen(client.get(peer.url()).body("12345")).await;
     assert_eq!((get[0].as_str(), get.last().unwrap().as_str()), ("GET / HTTP/1.1", "12345"));
-    assert!(has(&seen(client.post(peer.url())).await, "content-length: 0"), "a POST without a body has none");
+    assert!(has(&seen(client.post(peer.url())).await, "content-length: 0"), "a POST without a body has length 0");
     assert!(has(&seen(client.get(peer.url()).version(Version::HTTP_10)).await, "GET / HTTP/1.0"));
     assert!(seen(post().expect_continue().body("")).await.iter().all(|line| !line.starts_with("expect")));
     let before = peer.connections();
     let last = seen(post().header("connection", "close")).await;
     assert!(has(&last, "connection: close"));
     seen(post()).await;
-    assert_eq!(peer.connections(), before + 1, "a connection that was to be closed is");
+    assert_eq!(peer.connections(), before + 1, "a connection with `close` is closed");
 }
 
 #[tokio::test]
-async fn an_http_1_0_server_is_not_asked_whether_it_wants_the_body() {
-    let (peer, client) = (echo(), client());
+async fn expect_continue_is_not_sent_over_http_1_0() {
+    let peer = echo();
+    let client = client();
     let head = seen(client.post(peer.url()).version(Version::HTTP_10).expect_continue().body("12345")).await;
     assert_eq!((head[0].as_str(), head.last().unwrap().as_str()), ("POST / HTTP/1.0", "12345"));
     assert!(head.iter().all(|line| !line.starts_with("expect")), "{head:?}");

@@ -1,4 +1,4 @@
-//! The main job as a user runs it: the `httpstat` example, against servers of its own, dnsmasq, and nobody.
+//! The `httpstat` example as a user runs it: against its own servers, dnsmasq, a proxy, and a closed port.
 
 use std::net::{Ipv4Addr, UdpSocket};
 use std::path::PathBuf;
@@ -20,13 +20,13 @@ fn built() -> &'static PathBuf {
     BUILT.get_or_init(build)
 }
 
-/// Builds the example as this test was built, unless it is built already, and says where it is.
+/// Builds the example with the profile of this test and returns its path.
 fn build() -> PathBuf {
     let this = std::env::current_exe().unwrap();
     let profile = this.ancestors().nth(2).unwrap();
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);
-    // At the root, as a user does.
+    // At the root of the repository, as a user does.
     command.current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/..")).args(["build", "--quiet", "--example", "httpstat"]);
     if profile.ends_with("release") {
         command.arg("--release");
@@ -41,15 +41,15 @@ fn objects(output: &Output) -> Vec<Value> {
 }
 
 #[test]
-fn without_arguments_it_shows_a_cold_a_reused_and_an_expired_request() {
+fn httpstat_without_arguments_shows_a_cold_a_reused_and_an_expired_request() {
     let output = httpstat(&["--json"]);
     assert!(output.status.success());
     let [cold, reused, expired] = &objects(&output)[..] else { panic!("three requests: {output:?}") };
     for (request, expected_reused, source) in [(cold, false, "miss"), (reused, true, "null"), (expired, false, "miss")]
     {
         assert_eq!((&request["status"], &request["reused"]), (&200.into(), &expected_reused.into()));
-        let told = request["dns"]["source"].as_str().unwrap_or("null");
-        assert_eq!(told, source, "{request}");
+        let dns_source = request["dns"]["source"].as_str().unwrap_or("null");
+        assert_eq!(dns_source, source, "{request}");
         let phases = ["queue", "dns", "connect", "tls", "send", "wait", "receive"];
         let sum: f64 = phases.iter().map(|phase| request[format!("{phase}_us")].as_f64().unwrap()).sum();
         assert!((sum - request["total_us"].as_f64().unwrap()).abs() < 0.01, "{request}");
@@ -58,7 +58,7 @@ fn without_arguments_it_shows_a_cold_a_reused_and_an_expired_request() {
 }
 
 #[test]
-fn it_draws_a_waterfall() {
+fn httpstat_draws_a_waterfall() {
     let output = httpstat(&["--count", "1"]);
     let text = String::from_utf8(output.stdout).unwrap();
     for part in ["#1: HTTP/1.1 200 OK", "\n  dns  ", "miss, TTL 2.00 s, 127.0.0.1", "█", "\n  total "] {
@@ -67,22 +67,24 @@ fn it_draws_a_waterfall() {
 }
 
 #[test]
-fn its_exit_status_says_how_it_went() {
-    let (_kept, gone) = refusing();
-    let failed = httpstat(&["--json", "--count", "1", &format!("http://{gone}/")]);
+fn httpstat_exits_with_1_for_a_failed_request_and_2_for_wrong_options() {
+    let (_kept, closed) = refusing();
+    let failed = httpstat(&["--json", "--count", "1", &format!("http://{closed}/")]);
     assert_eq!(failed.status.code(), Some(1));
     let error = &objects(&failed)[0]["error"];
     assert_eq!((&error["kind"], &error["phase"]), (&"connect".into(), &"connect".into()));
     let invalid = httpstat(&["--json", "--count", "1", "http://user:secret@ho st/"]);
     assert_eq!(invalid.status.code(), Some(1));
-    let told = &objects(&invalid)[0];
-    assert!(told["total_us"].is_null() && told["error"]["kind"] == "request" && !told.to_string().contains("secret"));
+    let output = &objects(&invalid)[0];
+    assert!(
+        output["total_us"].is_null() && output["error"]["kind"] == "request" && !output.to_string().contains("secret")
+    );
     assert_eq!(httpstat(&["--no-such-option"]).status.code(), Some(2));
     assert_eq!(httpstat(&["-H", "no colon", "http://127.0.0.1/"]).status.code(), Some(2));
 }
 
 #[test]
-fn proxies_come_from_the_environment_but_not_from_that_of_a_cgi_program() {
+fn proxies_are_read_from_the_environment_except_http_proxy_in_a_cgi_program() {
     let proxy = HttpServer::start(|request| async move {
         assert_eq!(request.uri(), "http://no.such.name.invalid/");
         hyper::Response::new(full("through"))
@@ -101,12 +103,15 @@ fn proxies_come_from_the_environment_but_not_from_that_of_a_cgi_program() {
         command.args(["--json", "http://no.such.name.invalid/"]).output().unwrap().status.success()
     };
     assert!(get(&["HTTP_PROXY"]));
-    assert!(!get(&["HTTP_PROXY", "REQUEST_METHOD"]), "a header of a request would be in that variable");
+    assert!(
+        !get(&["HTTP_PROXY", "REQUEST_METHOD"]),
+        "in a CGI program that variable holds a header of the incoming request"
+    );
     assert!(get(&["ALL_PROXY"]));
-    assert_eq!(proxy.connections(), 4, "two by each run: one of its three requests is made on a kept connection");
+    assert_eq!(proxy.connections(), 4, "two per run: one of its three requests reuses a connection");
 }
 
-/// dnsmasq on a port of its own, and the queries it logs.
+/// dnsmasq on a port of its own, with its log of queries.
 struct Dnsmasq {
     child: Child,
     port: u16,
@@ -121,7 +126,9 @@ impl Drop for Dnsmasq {
 }
 
 impl Dnsmasq {
-    /// `None`, said loudly, where it is not installed. A port that somebody else took first is not its fault.
+    /// Starts dnsmasq. Returns `None` and prints that the test is skipped if it is not installed.
+    ///
+    /// Another process may take the port first; then another port is tried.
     fn start(ttl: u32) -> Option<Self> {
         for _ in 0..20 {
             let port = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
@@ -159,7 +166,8 @@ impl Dnsmasq {
 
     fn watch(mut child: Child, port: u16) -> Self {
         let log = Arc::new(Mutex::new(String::new()));
-        let (lines, sink) = (child.stderr.take().unwrap(), log.clone());
+        let lines = child.stderr.take().unwrap();
+        let sink = log.clone();
         std::thread::spawn(move || {
             for line in std::io::BufRead::lines(std::io::BufReader::new(lines)).map_while(Result::ok) {
                 let mut log = sink.lock().unwrap();
@@ -178,7 +186,7 @@ impl Dnsmasq {
         }
     }
 
-    /// Waits until `expected` queries for the name's IPv4 addresses were logged, and none more.
+    /// Waits until `expected` queries for the name's IPv4 addresses were logged, and checks that there were no more.
     fn was_asked(&self, expected: usize) {
         let queries = |log: &str| log.matches("query[A] api.test").count();
         self.eventually("asked", |log| queries(log) >= expected);
@@ -186,7 +194,7 @@ impl Dnsmasq {
     }
 }
 
-/// Makes two requests and says of the second whether it reused the connection, and where its DNS answer came from.
+/// Makes two requests. Returns true if the second one reused the connection, and the source of its DNS answer.
 fn twice(dnsmasq: &Dnsmasq, ttl: f64, interval: &str, idle_timeout: &str) -> (bool, Option<String>) {
     let server = ok_server();
     let url = format!("http://api.test:{}/", server.address().port());
@@ -201,27 +209,35 @@ fn twice(dnsmasq: &Dnsmasq, ttl: f64, interval: &str, idle_timeout: &str) -> (bo
 }
 
 #[test]
-fn against_dnsmasq_it_asks_again_when_the_ttl_has_passed_and_not_before() {
+fn httpstat_asks_dnsmasq_again_when_the_ttl_has_passed_and_not_before() {
     let Some(dnsmasq) = Dnsmasq::start(1) else { return };
     assert_eq!(twice(&dnsmasq, 1.0, "0", "5000"), (true, None), "reused at once");
     dnsmasq.was_asked(1);
-    assert_eq!(twice(&dnsmasq, 1.0, "1300", "50"), (false, Some("miss".to_owned())), "idle too long, TTL over");
+    assert_eq!(
+        twice(&dnsmasq, 1.0, "1300", "50"),
+        (false, Some("miss".to_owned())),
+        "the idle timeout and the TTL have passed"
+    );
     dnsmasq.was_asked(3);
-    // The same within the TTL, which is longer here only so that a busy machine does not take it for over.
+    // The same within the TTL, which is long enough here for a busy machine.
     let Some(patient) = Dnsmasq::start(20) else { return };
-    assert_eq!(twice(&patient, 20.0, "300", "50"), (false, Some("hit".to_owned())), "idle too long, within the TTL");
+    assert_eq!(
+        twice(&patient, 20.0, "300", "50"),
+        (false, Some("hit".to_owned())),
+        "the idle timeout has passed, the TTL has not"
+    );
     patient.was_asked(1);
 }
 
 #[test]
-fn it_draws_pictures() {
+fn httpstat_draws_an_svg_of_its_requests() {
     let file = std::env::temp_dir().join(format!("speeddial-httpstat-{}.svg", std::process::id()));
     let name = file.to_str().unwrap();
     let output = httpstat(&["--svg", name, "--interval", "0"]);
     assert!(output.status.success(), "{output:?}");
     let page = std::fs::read_to_string(&file).unwrap();
     assert!(page.starts_with("<svg ") && page.trim_end().ends_with("</svg>"), "{page}");
-    assert_eq!(page.matches("api.test").count(), 3, "a row each");
+    assert_eq!(page.matches("api.test").count(), 3, "one row per request");
     assert!(page.contains("<title>wait ") && page.contains(">receive</text>"));
     std::fs::remove_file(&file).unwrap();
     let output = httpstat(&["--svg", "/no/such/place/page.svg", "--count", "1"]);

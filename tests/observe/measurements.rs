@@ -1,4 +1,4 @@
-//! What is measured and logged in other people's words.
+//! The adapters for `metrics`, OpenTelemetry and `tracing`, by the names of OpenTelemetry's semantic conventions.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -10,18 +10,18 @@ use speeddial::interop::{Metrics, OpenTelemetry, Tracing};
 use speeddial::trace::Observer;
 use speeddial::{Client, PoolConfig};
 
-use support::acting::Acting;
+use support::net_by_path::NetByPath;
 use support::v4;
 
-/// Calls of each kind: a cold one, a warm one, a redirected one, one made again, one that fails, one that is given up.
+/// Makes calls of each kind: cold, warm, redirected, resent, failed and cancelled.
 async fn calls(observer: impl Observer) -> Client {
     let names = FixedResolver::new().with("a.test", [v4(1)]).with("b.test", [v4(2)]).with("e.test", [v4(3)]);
     let pool = PoolConfig::new().max_connections_per_host(1);
-    let builder = Client::builder().resolver(names).transport(Acting::default()).no_proxy().pool(pool);
+    let builder = Client::builder().resolver(names).transport(NetByPath::default()).no_proxy().pool(pool);
     let client = builder.observer(observer).build().unwrap();
     for path in ["ok", "ok?token=secret", "away", "stale"] {
         let response = client.post(format!("http://a.test/{path}")).body("1234");
-        // A POST is not made again, so what may be is a GET.
+        // A POST would not be resent, so the call that is resent is a GET.
         let response = if path == "stale" { client.get("http://a.test/stale") } else { response };
         response.send().await.unwrap().bytes().await.unwrap();
     }
@@ -34,7 +34,7 @@ async fn calls(observer: impl Observer) -> Client {
 }
 
 #[tokio::test(start_paused = true)]
-async fn metrics_have_the_conventions_names_units_and_attributes() {
+async fn metrics_have_the_names_units_and_attributes_of_the_conventions() {
     use metrics_util::debugging::{DebugValue, DebuggingRecorder};
     let recorder = DebuggingRecorder::new();
     let snapshotter = recorder.snapshotter();
@@ -77,7 +77,7 @@ async fn metrics_have_the_conventions_names_units_and_attributes() {
             "http.client.open_connections [count] {server} network.protocol.version=1.1 \
              network.peer.address=192.0.2.1 http.connection.state={state}"
         );
-        assert_eq!(number(&open), 0.0, "all are closed");
+        assert_eq!(number(&open), 0.0, "all connections are closed");
     }
     assert!(histogram(&format!("http.client.connection.duration [seconds] {server}")).len() >= 2);
     assert_eq!(histogram("dns.lookup.duration [seconds] dns.question.name=a.test dns.question.type=A")[0], 0.0);
@@ -90,7 +90,7 @@ async fn metrics_have_the_conventions_names_units_and_attributes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn opentelemetry_has_the_same() {
+async fn opentelemetry_receives_the_same_measurements() {
     use opentelemetry::metrics::MeterProvider;
     use opentelemetry_sdk::metrics::data::{AggregatedMetrics, MetricData};
     use opentelemetry_sdk::metrics::{InMemoryMetricExporter, PeriodicReader, SdkMeterProvider};
@@ -100,7 +100,7 @@ async fn opentelemetry_has_the_same() {
     let client = calls(OpenTelemetry::new(&meter)).await;
     OpenTelemetry::watch(&meter, &client);
     provider.force_flush().unwrap();
-    let mut told = BTreeMap::new();
+    let mut measured = BTreeMap::new();
     for resource in exporter.get_finished_metrics().unwrap() {
         for metric in resource.scope_metrics().flat_map(|scope| scope.metrics()) {
             let value = match metric.data() {
@@ -120,10 +120,10 @@ async fn opentelemetry_has_the_same() {
                 }
                 other => panic!("{}: {other:?}", metric.name()),
             };
-            told.insert(format!("{} [{}]", metric.name(), metric.unit()), value);
+            measured.insert(format!("{} [{}]", metric.name(), metric.unit()), value);
         }
     }
-    let of = |name: &str| *told.get(name).unwrap_or_else(|| panic!("no {name}: {told:#?}"));
+    let of = |name: &str| *measured.get(name).unwrap_or_else(|| panic!("no {name}: {measured:#?}"));
     assert_eq!(of("http.client.request.duration [s]"), 6.0);
     assert_eq!(of("http.client.request.time_in_queue [s]"), 6.0);
     assert_eq!(of("http.client.active_requests [{request}]"), 0.0);
@@ -137,7 +137,7 @@ async fn opentelemetry_has_the_same() {
     provider.shutdown().unwrap();
 }
 
-/// Takes what is logged.
+/// A writer that keeps the log.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<u8>>>);
 

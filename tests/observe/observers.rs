@@ -1,4 +1,4 @@
-//! What observers are told: everything, once, and sums that are exact.
+//! Observers: every event arrives once, in order, and the phases of a call add up to its total.
 
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
@@ -10,14 +10,15 @@ use speeddial::dns::FixedResolver;
 use speeddial::trace::{EndedCall, Event, HopEnd, Observer, Phase, Record, RetryCause, Subject, Timings};
 use speeddial::{Client, ClientBuilder, PoolConfig};
 
-use support::acting::Acting;
 use support::fake_dns::FakeDns;
-use support::h2_peer::{H2Peer, NO_ERROR, Wire};
+use support::h2_peer::{H2Peer, NO_ERROR};
+use support::net_by_path::NetByPath;
 use support::recorder::Recorder;
+use support::scripted_net::ScriptedNet;
 use support::v4;
 
-/// `a.test` and `b.test` serve; `c.test` does so behind an address that refuses, `d.test` behind a silent one, and `e.test`
-/// refuses; `f.test` is out of descriptors at first; `g.test` is silent.
+/// Names by behaviour: `a.test` and `b.test` serve; `c.test` serves behind an address that refuses and `d.test` behind a silent one;
+/// `e.test` refuses; `f.test` fails without descriptors at first; `g.test` is silent.
 fn names() -> FixedResolver {
     let names = [("a", vec![1]), ("b", vec![2]), ("c", vec![3, 1]), ("d", vec![4, 1])];
     let more = [("e", vec![3]), ("f", vec![5]), ("g", vec![4])];
@@ -27,7 +28,7 @@ fn names() -> FixedResolver {
         .fold(FixedResolver::new(), |names, (name, last)| names.with(&format!("{name}.test"), last.into_iter().map(v4)))
 }
 
-fn builder(net: &Acting) -> ClientBuilder {
+fn builder(net: &NetByPath) -> ClientBuilder {
     Client::builder().resolver(names()).transport(net.clone()).no_proxy()
 }
 
@@ -46,12 +47,12 @@ fn assert_sum(timings: &Timings) {
     }
 }
 
-/// The name of an event.
+/// Returns the name of an event.
 fn name(event: &Event) -> String {
     format!("{event:?}").split([' ', '(', '{']).next().unwrap().to_owned()
 }
 
-/// Keeps the names of events.
+/// An observer that keeps the names of events.
 #[derive(Clone, Default)]
 struct Seen(Arc<Mutex<BTreeSet<String>>>);
 
@@ -61,9 +62,9 @@ impl Observer for Seen {
     }
 }
 
-/// Everything that can happen over a network in memory.
+/// Causes every event that a network in memory can cause.
 async fn in_memory(seen: &Seen) {
-    let net = Acting::default();
+    let net = NetByPath::default();
     let pool = || PoolConfig::new().max_connections_per_host(1);
     let client = builder(&net).observer(seen.clone()).pool(pool()).build().unwrap();
     for path in ["ok", "to/2", "away", "early", "stale"] {
@@ -76,19 +77,19 @@ async fn in_memory(seen: &Seen) {
     }
     assert!(get(&client, "http://e.test/ok").await.is_err());
     assert!(get(&client, "http://a.test/die").await.is_err());
-    // One who does not wait, while a name is looked up.
+    // A call that is dropped while its name is looked up.
     let dns = FakeDns::v4(30, v4(1), 60);
     let slow =
         Client::builder().resolver(dns).transport(net.clone()).no_proxy().observer(seen.clone()).build().unwrap();
     assert!(tokio::time::timeout(Duration::from_millis(10), get(&slow, "http://a.test/ok")).await.is_err());
-    // The answer comes too late for the dial that has the other family's.
+    // The answer for IPv6 comes after the dial has used the one for IPv4.
     let mut dns = FakeDns::v4(0, v4(1), 60);
     dns.v6 = (5_000, dns.v6.1);
     let late =
         Client::builder().resolver(dns).transport(net.clone()).no_proxy().observer(seen.clone()).build().unwrap();
     get(&late, "http://a.test/ok").await.unwrap();
-    // In the middle of a request, a peer says that it takes no more of them.
-    let wire = Wire::new(|_, stream| async move {
+    // The peer sends GOAWAY in the middle of a request.
+    let wire = ScriptedNet::new(|_, stream| async move {
         let mut peer = H2Peer::accept(stream, Some(100)).await.unwrap();
         let stream = peer.request().await.unwrap();
         peer.goaway(stream, NO_ERROR).await.unwrap();
@@ -99,7 +100,7 @@ async fn in_memory(seen: &Seen) {
     get(&multiplexed.observer(seen.clone()).build().unwrap(), "http://a.test/").await.unwrap();
 }
 
-/// What takes real sockets: a proxy, a Unix domain socket, TLS.
+/// Causes the events that need real sockets: a Unix domain socket, a proxy, TLS.
 async fn on_sockets(seen: &Seen) {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     async fn answer(mut stream: impl tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin) {
@@ -135,9 +136,9 @@ async fn on_sockets(seen: &Seen) {
     }
 }
 
-/// The table in the documentation has a row for each hook of the three, and each event it names has been seen.
+/// The table in the documentation has a row for each hook of three other clients, and each event that it names was observed.
 #[test]
-fn every_hook_of_the_others_has_its_event_and_each_event_is_told() {
+fn every_hook_of_other_clients_has_an_event_and_every_event_is_emitted() {
     let runtime =
         |paused| tokio::runtime::Builder::new_current_thread().enable_all().start_paused(paused).build().unwrap();
     let seen = Seen::default();
@@ -160,19 +161,21 @@ fn every_hook_of_the_others_has_its_event_and_each_event_is_told() {
             let events: Vec<_> = named.collect();
             assert!(!events.is_empty() || answer.starts_with("none: ") || answer.contains("Observer::ended"), "{row}");
             for event in events.into_iter().filter(|event| cfg!(feature = "__tls") || !event.starts_with("Tls")) {
-                assert!(seen.contains(event), "no {event} was told: {row}\n{seen:?}");
+                assert!(seen.contains(event), "{event} was not observed: {row}\n{seen:?}");
             }
         }
     }
     assert_eq!(rows, [0, 16, 33, 16]);
     for event in ["HandshakeStart", "DialPostponed", "UnixStart", "ProxyEnd", "Retired", "Closed", "DnsCancelled"] {
-        assert!(seen.contains(event), "no {event} was told: {seen:?}");
+        assert!(seen.contains(event), "{event} was not observed: {seen:?}");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_observer_of_one_call_is_told_of_it_and_of_the_connection_opened_for_it() {
-    let (all, own, net) = (Recorder::default(), Recorder::default(), Acting::default());
+async fn an_observer_of_one_call_receives_its_events_and_those_of_its_dial() {
+    let all = Recorder::default();
+    let own = Recorder::default();
+    let net = NetByPath::default();
     let client = builder(&net).observer(all.clone()).build().unwrap();
     get(&client, "http://b.test/ok").await.unwrap();
     let before = all.timeline().len();
@@ -181,13 +184,14 @@ async fn an_observer_of_one_call_is_told_of_it_and_of_the_connection_opened_for_
     let events = |recorder: &Recorder| {
         recorder.timeline().iter().map(|line| line.split_once(' ').unwrap().1.to_owned()).collect::<Vec<_>>()
     };
-    let (mut told, mut expected) = (events(&own), events(&all).split_off(before));
-    assert_eq!(told.first().unwrap(), "call 2 CallStart");
-    assert_eq!(told.last().unwrap(), "dial Released");
-    told.sort();
+    let mut received = events(&own);
+    let mut expected = events(&all).split_off(before);
+    assert_eq!(received.first().unwrap(), "call 2 CallStart");
+    assert_eq!(received.last().unwrap(), "dial Released");
+    received.sort();
     expected.sort();
-    assert_eq!(told, expected, "the same, the dial's events a little later");
-    // A warm call has no dial to tell of.
+    assert_eq!(received, expected, "the same events, in another order");
+    // A warm call has no dial.
     let own = Recorder::default();
     client.get("http://a.test/ok").observer(own.clone()).send().await.unwrap().bytes().await.unwrap();
     assert_eq!(own.count(|event| matches!(event, Event::DialStart { .. })), 0);
@@ -195,31 +199,34 @@ async fn an_observer_of_one_call_is_told_of_it_and_of_the_connection_opened_for_
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_observer_that_panics_keeps_nobody_from_being_told() {
+async fn a_panic_in_one_observer_does_not_keep_events_from_the_others() {
     struct Panics;
     impl Observer for Panics {
         fn observe(&self, record: &Record) {
-            assert!(matches!(record.subject, Subject::Call(0)), "a bug in somebody's hook");
+            assert!(matches!(record.subject, Subject::Call(0)), "a bug in an observer");
         }
         fn ended(&self, _: &EndedCall<'_>) {
-            panic!("another one");
+            panic!("another bug in an observer");
         }
     }
     let hook = std::panic::take_hook();
     std::panic::set_hook(Box::new(|_| {}));
-    let (recorder, net, ended) = (Recorder::default(), Acting::default(), Arc::new(Checks::default()));
+    let recorder = Recorder::default();
+    let net = NetByPath::default();
+    let ended = Arc::new(Checks::default());
     let client = builder(&net).observer(Panics).observer(recorder.clone()).observer(ended.clone()).build().unwrap();
     let request = client.get("http://a.test/ok").observer(Panics);
-    let told = async { request.send().await?.bytes().await }.await;
+    let answer = async { request.send().await?.bytes().await }.await;
     std::panic::set_hook(hook);
-    assert_eq!(told.unwrap(), "hello");
+    assert_eq!(answer.unwrap(), "hello");
     assert_eq!(recorder.count(|event| matches!(event, Event::BodyEnd { bytes: 5, .. })), 1);
     assert_eq!(ended.ended.load(Ordering::SeqCst), 1);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_queued_call_knows_its_place_its_limit_and_its_wait() {
-    let (recorder, net) = (Recorder::default(), Acting::default());
+async fn a_queued_call_reports_its_position_its_limit_and_its_wait() {
+    let recorder = Recorder::default();
+    let net = NetByPath::default();
     let client =
         builder(&net).observer(recorder.clone()).pool(PoolConfig::new().max_connections_per_host(1)).build().unwrap();
     let calls = futures_util::future::join_all((0..4).map(|_| get(&client, "http://a.test/slow"))).await;
@@ -238,25 +245,27 @@ async fn a_queued_call_knows_its_place_its_limit_and_its_wait() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_says_that_it_was_given_what_another_had_freed() {
-    let net = Acting::default();
+async fn a_call_reports_that_it_got_a_connection_that_another_call_had_freed() {
+    let net = NetByPath::default();
     let client = builder(&net).build().unwrap();
     get(&client, "http://a.test/ok").await.unwrap();
-    // It takes 10 ms to open a connection, and 10 ms until the kept one is free; the first comes first by a hair.
+    // A new connection takes 10 ms, and so does the call that holds the idle one, which started a little earlier.
     let (first, second) = tokio::join!(get(&client, "http://a.test/ok"), async {
         tokio::time::sleep(Duration::from_millis(5)).await;
         get(&client, "http://a.test/ok").await
     });
-    let (first, second) = (first.unwrap(), second.unwrap());
+    let first = first.unwrap();
+    let second = second.unwrap();
     assert!(first.reused() && !first.freed());
     assert!(second.reused() && second.freed() && second.attempts().is_empty(), "{second:?}");
     assert_eq!(second.queue(), Duration::from_millis(5));
 }
 
-/// By the real clock, which goes on between any two readings.
+/// Uses the real clock, which advances between any two readings.
 #[tokio::test]
-async fn events_are_told_in_the_order_of_their_times() {
-    let (net, recorder) = (Acting::default(), Recorder::default());
+async fn events_arrive_in_the_order_of_their_times() {
+    let net = NetByPath::default();
+    let recorder = Recorder::default();
     let client = builder(&net).observer(recorder.clone()).timeout(Duration::from_secs(60)).build().unwrap();
     for url in ["http://a.test/ok", "http://c.test/ok", "http://a.test/away", "http://a.test/stale"] {
         get(&client, url).await.unwrap();
@@ -274,7 +283,7 @@ async fn events_are_told_in_the_order_of_their_times() {
 
 #[tokio::test(start_paused = true)]
 async fn redirects_and_retries_are_hops_of_one_call() {
-    let net = Acting::default();
+    let net = NetByPath::default();
     let client = builder(&net).build().unwrap();
     let timings = get(&client, "http://a.test/away").await.unwrap();
     assert_sum(&timings);
@@ -291,16 +300,18 @@ async fn redirects_and_retries_are_hops_of_one_call() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_redirected_call_queues_from_when_it_queues_and_is_served_while_the_pool_is_drained() {
-    let (recorder, net) = (Recorder::default(), Acting::default());
+async fn a_redirected_call_has_a_queue_timeout_of_its_own_and_ends_while_the_pool_is_drained() {
+    let recorder = Recorder::default();
+    let net = NetByPath::default();
     let pool = PoolConfig::new().max_connections_per_host(1).wait_timeout(Duration::from_millis(80));
     let client = builder(&net).observer(recorder.clone()).pool(pool).build().unwrap();
-    // The first is redirected after 60 ms, and then has to wait for the second, which takes 60 ms.
+    // The first call is redirected after 60 ms and then waits for the second one, which takes 60 ms.
     let (first, second) = tokio::join!(get(&client, "http://a.test/later"), async {
         tokio::time::sleep(Duration::from_millis(20)).await;
         get(&client, "http://a.test/slow").await
     });
-    let (first, second) = (first.unwrap(), second.unwrap());
+    let first = first.unwrap();
+    let second = second.unwrap();
     assert_sum(&first);
     assert_eq!((first.queue().as_millis(), second.queue().as_millis()), (60, 40));
     let figures = [first.time_redirect(), first.time_queue(), first.time_pretransfer(), first.total()];
@@ -308,7 +319,7 @@ async fn a_redirected_call_queues_from_when_it_queues_and_is_served_while_the_po
     let call = recorder.timeline();
     let place = |what: &str| call.iter().rposition(|line| line.ends_with(what)).unwrap();
     assert!(place("call 1 Redirected") < place("call 1 Leased"), "{call:?}");
-    // One that is under way is served to its end, redirects and all.
+    // A call under way is served to its end, with its redirects.
     let (under_way, ()) = tokio::join!(get(&client, "http://b.test/away"), async {
         tokio::task::yield_now().await;
         client.drain().await;
@@ -316,11 +327,11 @@ async fn a_redirected_call_queues_from_when_it_queues_and_is_served_while_the_po
     assert!(under_way.is_ok(), "{under_way:?}");
 }
 
-/// Checks each call as it ends.
+/// An observer that checks the sums of each call when it ends.
 #[derive(Default)]
 struct Checks {
     ended: AtomicUsize,
-    /// How many had: a hop, a wait, an address dialled, a failure, a cancellation, a reused connection, a freed one.
+    /// The number of calls with: an earlier hop, a wait in the queue, a dial, a failure, a cancellation, a reused connection, a freed one.
     kinds: [AtomicUsize; 7],
     wrong: Mutex<Vec<String>>,
 }
@@ -355,19 +366,20 @@ impl Observer for Checks {
 #[tokio::test(start_paused = true)]
 async fn the_phases_add_up_exactly_in_10_000_random_calls() {
     const CALLS: usize = 10_000;
-    let (checks, net) = (Arc::new(Checks::default()), Acting::default());
+    let checks = Arc::new(Checks::default());
+    let net = NetByPath::default();
     let pool = PoolConfig::new().max_connections_per_host(6).max_connections(16).max_idle(12);
     let pool = pool.idle_timeout(Duration::from_millis(300)).wait_timeout(Duration::from_millis(400));
     let client = builder(&net).observer(checks.clone()).pool(pool).build().unwrap();
     let random = Mutex::new(fastrand::Rng::with_seed(6));
     let one = || async {
-        let (host, path, patience, pause, limit) = {
+        let (host, path, dropped_after, pause, limit) = {
             let mut random = random.lock().unwrap();
             let host = *random.choice(&["a", "a", "a", "b", "b", "c", "d", "e", "f", "g"]).unwrap();
             let paths = ["ok", "ok", "slow", "slow", "to/0", "to/3", "away", "early", "stale", "die", "never"];
             let path = *random.choice(&paths).unwrap();
-            let patience = if random.u8(..4) == 0 { random.u64(..150) } else { 60_000 };
-            (host, path, patience, random.u64(..40), random.u64(1..2_000))
+            let dropped_after = if random.u8(..4) == 0 { random.u64(..150) } else { 60_000 };
+            (host, path, dropped_after, random.u64(..40), random.u64(1..2_000))
         };
         tokio::time::sleep(Duration::from_millis(pause)).await;
         let limit = Duration::from_millis(limit);
@@ -378,7 +390,7 @@ async fn the_phases_add_up_exactly_in_10_000_random_calls() {
             response.bytes().await?;
             Ok::<_, speeddial::Error>(handle.timings())
         };
-        match tokio::time::timeout(Duration::from_millis(patience), call).await {
+        match tokio::time::timeout(Duration::from_millis(dropped_after), call).await {
             Ok(Ok(timings)) => assert_sum(&timings),
             Ok(Err(error)) => assert_sum(error.timings().unwrap()),
             Err(_) => {}
@@ -393,7 +405,7 @@ async fn the_phases_add_up_exactly_in_10_000_random_calls() {
     assert_eq!(*checks.wrong.lock().unwrap(), Vec::<String>::new());
     let kinds = checks.kinds.each_ref().map(|seen| seen.load(Ordering::SeqCst));
     assert!(kinds.iter().all(|seen| *seen > 50), "too few of a kind: {kinds:?}");
-    // Cancelled before it had begun, a call never was.
+    // A call that is dropped before its first poll has no end.
     let ended = checks.ended.load(Ordering::SeqCst);
     assert!((CALLS - 200..=CALLS).contains(&ended), "{ended}");
     client.close_idle();
@@ -403,8 +415,8 @@ async fn the_phases_add_up_exactly_in_10_000_random_calls() {
 
 #[cfg(feature = "serde")]
 #[tokio::test(start_paused = true)]
-async fn timings_can_be_written_down() {
-    let client = builder(&Acting::default()).build().unwrap();
+async fn timings_can_be_serialized() {
+    let client = builder(&NetByPath::default()).build().unwrap();
     let timings = get(&client, "http://c.test/away").await.unwrap();
     let value = serde_json::to_value(&timings).unwrap();
     assert_eq!(value["total_ns"], 90_000_000_u64);

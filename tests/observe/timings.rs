@@ -1,4 +1,4 @@
-//! Where the time goes, exactly, in paused time over a network in memory.
+//! The timings of calls, exact in paused time over a network in memory.
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ async fn call(client: &Client) -> Timings {
     handle.timings()
 }
 
-/// Queue, DNS, connect, TLS, send, wait, receive and total in milliseconds.
+/// Returns queue, DNS, connect, TLS, send, wait, receive and total in milliseconds, and checks their sum.
 fn in_ms(timings: &Timings) -> [u128; 8] {
     assert_eq!(Phase::ALL.map(|phase| timings.spent(phase)).iter().sum::<Duration>(), timings.total());
     let [queue, dns, connect, _, tls, send, wait, receive] = Phase::ALL.map(|phase| timings.spent(phase).as_millis());
@@ -32,7 +32,7 @@ fn in_ms(timings: &Timings) -> [u128; 8] {
 }
 
 #[tokio::test(start_paused = true)]
-async fn cold_then_reused_then_after_idle_timeout_and_ttl() {
+async fn the_phases_of_a_cold_a_reused_and_an_expired_request_are_exact() {
     let dns = FakeDns::v4(30, v4(1), 2);
     let pool = PoolConfig::new().idle_timeout(Duration::from_secs(1));
     let client = builder(dns.clone(), Host::Serves { connect: 20, think: 50, body: 10 }).pool(pool).build().unwrap();
@@ -50,16 +50,16 @@ async fn cold_then_reused_then_after_idle_timeout_and_ttl() {
     let within_ttl = call(&client).await;
     assert_eq!(in_ms(&within_ttl), [0, 0, 20, 0, 0, 50, 10, 80]);
     assert_eq!((within_ttl.reused(), within_ttl.dns_source()), (false, Some(Source::Hit)));
-    assert_eq!(dns.queries(), 2, "one a family");
+    assert_eq!(dns.queries(), 2, "one query per family");
 
     tokio::time::sleep(Duration::from_millis(3_000)).await;
     let cold_again = call(&client).await;
     assert_eq!(in_ms(&cold_again), [0, 30, 20, 0, 0, 50, 10, 110]);
-    assert_eq!(dns.queries(), 5, "and the answer that was in use was asked for again ahead of its expiry");
+    assert_eq!(dns.queries(), 5, "the answer in use was refreshed before it expired");
 }
 
 #[tokio::test(start_paused = true)]
-async fn timings_of_a_response_go_up_to_its_headers() {
+async fn the_timings_of_a_response_end_at_its_headers() {
     let client = builder(FakeDns::v4(0, v4(1), 60), Host::Serves { connect: 20, think: 50, body: 10 }).build().unwrap();
     let response = client.get(URL).send().await.unwrap();
     assert_eq!(response.timings().total().as_millis(), 70);
@@ -68,7 +68,7 @@ async fn timings_of_a_response_go_up_to_its_headers() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_connection_in_steady_use_keeps_its_name_fresh() {
+async fn a_name_with_a_connection_in_steady_use_is_refreshed() {
     let dns = FakeDns::v4(5, v4(1), 10);
     let client = builder(dns.clone(), Host::Serves { connect: 1, think: 0, body: 0 }).build().unwrap();
     for _ in 0..100 {
@@ -79,11 +79,11 @@ async fn a_connection_in_steady_use_keeps_its_name_fresh() {
     assert!((12..=13).contains(&dns.queries()), "1 for IPv6, 11 or 12 for IPv4 in 100 s: {}", dns.queries());
     let before = dns.queries();
     tokio::time::sleep(Duration::from_secs(40)).await;
-    assert!(dns.queries() <= before + 1, "a name nobody uses is not refreshed");
+    assert!(dns.queries() <= before + 1, "an unused name is not refreshed");
 }
 
 #[tokio::test(start_paused = true)]
-async fn waiting_for_a_place_is_queue_time() {
+async fn waiting_for_a_slot_is_queue_time() {
     let pool = PoolConfig::new().max_connections_per_host(1);
     let host = Host::Serves { connect: 20, think: 50, body: 10 };
     let client = builder(FakeDns::v4(30, v4(1), 60), host).pool(pool).build().unwrap();
@@ -110,7 +110,7 @@ async fn a_timeout_names_the_phase_it_was_in() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_connect_timeout_has_its_own_words() {
+async fn a_connect_timeout_has_an_error_message_of_its_own() {
     let client = builder(FakeDns::v4(30, v4(1), 60), Host::Silent).build().unwrap();
     let error = client.get(URL).send().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Timeout(Phase::Connect));
@@ -122,7 +122,7 @@ async fn the_connect_timeout_has_its_own_words() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_connect_timeout_says_whether_dns_ate_it_and_what_failed_before() {
+async fn a_connect_timeout_names_the_phase_and_the_addresses_that_failed_before() {
     let limit = Duration::from_millis(20);
     let serves = Host::Serves { connect: 20, think: 50, body: 10 };
     let client = builder(FakeDns::v4(300, v4(1), 60), serves).connect_timeout(limit).build().unwrap();
@@ -153,7 +153,7 @@ async fn every_attempt_is_in_the_timings() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_observer_sees_every_step() {
+async fn an_observer_receives_every_event_in_order() {
     let recorder = Recorder::default();
     let host = Host::Serves { connect: 20, think: 50, body: 10 };
     let client = builder(FakeDns::v4(30, v4(1), 60), host).observer(recorder.clone()).build().unwrap();
@@ -200,14 +200,14 @@ async fn an_observer_sees_every_step() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_that_is_dropped_ends_in_the_trace_and_leaks_nothing() {
+async fn a_dropped_call_ends_in_the_trace_and_leaks_nothing() {
     let recorder = Recorder::default();
     let net = FakeNet::new([(v4(1), Host::Serves { connect: 20, think: 50, body: 10 })]);
     let dns = FakeDns::v4(30, v4(1), 60);
     let client = Client::builder().resolver(dns).transport(net.clone()).observer(recorder.clone()).build().unwrap();
-    for patience in (0..170).step_by(5) {
+    for dropped_after in (0..170).step_by(5) {
         let call = async { client.get(URL).send().await?.bytes().await };
-        let _ = tokio::time::timeout(Duration::from_millis(patience), call).await;
+        let _ = tokio::time::timeout(Duration::from_millis(dropped_after), call).await;
     }
     let ended = |event: &speeddial::trace::Event| {
         use speeddial::trace::Event::{BodyEnd, CallFailed};

@@ -1,5 +1,4 @@
-//! The DNS servers people run: dnsmasq, unbound and BIND, each with the same zone. Whoever is not installed is skipped,
-//! loudly.
+//! dnsmasq, unbound and BIND, each with the same zone. A server that is not installed is skipped with a message.
 
 use std::fmt::Write as _;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -20,28 +19,29 @@ use speeddial::{Addresses, Client};
 
 use support::{free_port, full};
 
-/// How a server is configured and started.
-struct Kind {
+/// A DNS server program.
+struct Software {
     name: &'static str,
     package: &'static str,
-    /// Writes the configuration into a folder, and says how to start the server with it.
+    /// Writes the configuration into a folder and returns the command that starts the server with it.
     prepare: fn(&Path, u16, &Zone) -> Command,
-    /// How long its zone lets a negative answer be kept, if it says so.
+    /// The TTL of negative answers, if the server sends one.
     negative: Option<Duration>,
 }
 
-/// What differs between one state of the zone and the next.
+/// The parts of the zone that change during a test.
 struct Zone {
     host: Ipv4Addr,
     ttl: u32,
 }
 
-const DNSMASQ: Kind = Kind { name: "dnsmasq", package: "dnsmasq-base", prepare: dnsmasq, negative: None };
-const UNBOUND: Kind =
-    Kind { name: "unbound", package: "unbound", prepare: unbound, negative: Some(Duration::from_secs(9)) };
-const NAMED: Kind = Kind { name: "named", package: "bind9", prepare: named, negative: Some(Duration::from_secs(9)) };
+const DNSMASQ: Software = Software { name: "dnsmasq", package: "dnsmasq-base", prepare: dnsmasq, negative: None };
+const UNBOUND: Software =
+    Software { name: "unbound", package: "unbound", prepare: unbound, negative: Some(Duration::from_secs(9)) };
+const NAMED: Software =
+    Software { name: "named", package: "bind9", prepare: named, negative: Some(Duration::from_secs(9)) };
 
-/// How many addresses the name has whose answer does not fit into a packet of 1,232 bytes. BIND takes no more.
+/// The number of addresses of `many.test`, too many for a packet of 1,232 bytes. BIND accepts no more than these.
 const MANY: u8 = 100;
 
 fn dnsmasq(folder: &Path, port: u16, zone: &Zone) -> Command {
@@ -117,9 +117,9 @@ fn named_with(folder: &Path, port: u16, zone: &Zone, options: &str) -> Command {
     command
 }
 
-/// A server that runs, on a port outside the range from which other sockets get theirs.
+/// A server in a process of its own.
 struct Server {
-    kind: &'static Kind,
+    kind: &'static Software,
     folder: PathBuf,
     port: u16,
     child: Child,
@@ -133,8 +133,8 @@ impl Drop for Server {
 }
 
 impl Server {
-    /// `None`, said loudly, where it is not installed.
-    async fn start(kind: &'static Kind, test: &str, zone: &Zone) -> Option<Self> {
+    /// Starts a server. Returns `None` and prints that the test is skipped if it is not installed.
+    async fn start(kind: &'static Software, test: &str, zone: &Zone) -> Option<Self> {
         let folder = std::env::temp_dir().join(format!("speeddial-{}-{test}-{}", kind.name, std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
         let port = free_port();
@@ -148,7 +148,7 @@ impl Server {
         Some(server)
     }
 
-    /// The same port with another zone.
+    /// Starts the server again with another zone, on the same port.
     async fn restart(&mut self, zone: &Zone) {
         self.stop();
         self.child = spawn((self.kind.prepare)(&self.folder, self.port, zone), &self.folder).unwrap();
@@ -160,7 +160,7 @@ impl Server {
         let _ = self.child.wait();
     }
 
-    /// Asks until there is an answer.
+    /// Waits until the server answers.
     async fn answers(&mut self) {
         let resolver = self.resolver().with_try_timeout(Duration::from_millis(50));
         let deadline = Instant::now() + Duration::from_secs(20);
@@ -184,23 +184,27 @@ async fn resolve(resolver: &HickoryResolver, name: &str) -> Answer {
     resolver.resolve(name, Family::V4).await.unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// What every server has to be understood in.
-async fn speaks_with(kind: &'static Kind) {
+/// Checks the answers that every server gives, over UDP and TCP.
+async fn assert_understands(kind: &'static Software) {
     let zone = Zone { host: Ipv4Addr::new(127, 0, 0, 7), ttl: 60 };
     let Some(server) = Server::start(kind, "speaks", &zone).await else { return };
-    is_understood(&server.resolver(), &zone, kind.negative).await;
+    assert_answers(&server.resolver(), &zone, kind.negative).await;
 }
 
-async fn is_understood(resolver: &HickoryResolver, zone: &Zone, negative: Option<Duration>) {
+async fn assert_answers(resolver: &HickoryResolver, zone: &Zone, negative: Option<Duration>) {
     let host = resolve(resolver, "host.test").await;
     assert_eq!((host.addresses()[0], host.ttl()), (zone.host.into(), Duration::from_secs(60)));
     assert_eq!(resolve(resolver, "my_svc.test").await.addresses().len(), 1);
 
     let chain = resolve(resolver, "chain.test").await;
-    assert_eq!((chain.addresses()[0], chain.ttl()), (zone.host.into(), Duration::from_secs(5)), "the chain's smallest");
+    assert_eq!(
+        (chain.addresses()[0], chain.ttl()),
+        (zone.host.into(), Duration::from_secs(5)),
+        "the smallest TTL of the chain"
+    );
 
     let many = resolve(resolver, "many.test").await;
-    assert_eq!(many.addresses().len(), usize::from(MANY), "not by UDP");
+    assert_eq!(many.addresses().len(), usize::from(MANY), "the answer does not fit into UDP");
 
     let cases = [
         ("nowhere.test", Family::V4, ResolveErrorKind::NxDomain),
@@ -213,8 +217,8 @@ async fn is_understood(resolver: &HickoryResolver, zone: &Zone, negative: Option
     }
 }
 
-/// A name moves when its TTL has run out, and not before.
-async fn follows(kind: &'static Kind) {
+/// Checks that the cache follows a moved name when its TTL has passed, and not before.
+async fn assert_cache_follows(kind: &'static Software) {
     let at = |last| Zone { host: Ipv4Addr::new(127, 0, 0, last), ttl: 2 };
     let Some(mut server) = Server::start(kind, "follows", &at(1)).await else { return };
     let cache = CachedResolver::new(server.resolver());
@@ -222,20 +226,23 @@ async fn follows(kind: &'static Kind) {
     let first = cache.lookup("host.test", Family::V4).await.unwrap();
     assert_eq!(first.addresses()[0].to_string(), "127.0.0.1");
     server.restart(&at(2)).await;
-    // Real time has to pass for a real TTL to run out: 2 s, and meanwhile the answer is what it was.
+    // The TTL of 2 s passes in real time; until then the answer must stay the same.
     loop {
         let before = start.elapsed();
         let answer = cache.lookup("host.test", Family::V4).await.unwrap();
         if answer.addresses()[0].to_string() == "127.0.0.2" {
-            assert!(start.elapsed() >= Duration::from_millis(1_800), "not before it was time to ask ahead");
+            assert!(start.elapsed() >= Duration::from_millis(1_800), "the cache asked again too early");
             break;
         }
-        assert!(answer.source() != Source::Hit || before <= Duration::from_secs(4), "after its TTL and the next one");
+        assert!(
+            answer.source() != Source::Hit || before <= Duration::from_secs(4),
+            "the old answer was still fresh after two TTLs"
+        );
         tokio::task::yield_now().await;
     }
 }
 
-/// HTTP servers at the same port of two addresses, and how many requests each has answered.
+/// Starts HTTP servers on the same port of two addresses. Returns the port and the number of requests of each.
 fn http_servers(addresses: [Ipv4Addr; 2]) -> (u16, [Arc<AtomicUsize>; 2]) {
     let bind = |address: Ipv4Addr, port: u16| std::net::TcpListener::bind((address, port));
     let listeners = (0..100).find_map(|_| {
@@ -243,7 +250,7 @@ fn http_servers(addresses: [Ipv4Addr; 2]) -> (u16, [Arc<AtomicUsize>; 2]) {
         let port = first.local_addr().unwrap().port();
         bind(addresses[1], port).ok().map(|second| (port, [first, second]))
     });
-    let (port, listeners) = listeners.expect("a port that is free at both");
+    let (port, listeners) = listeners.expect("a port that is free on both addresses");
     let counts = [Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0))];
     for (listener, count) in listeners.into_iter().zip(counts.clone()) {
         listener.set_nonblocking(true).unwrap();
@@ -262,8 +269,8 @@ fn http_servers(addresses: [Ipv4Addr; 2]) -> (u16, [Arc<AtomicUsize>; 2]) {
     (port, counts)
 }
 
-/// Traffic that never pauses moves with its name: within two TTLs of 2 s, and a second, and nothing is lost.
-async fn is_followed_by_the_pool(kind: &'static Kind) {
+/// Checks that steady traffic moves with its name within two TTLs of 2 s and one second, and that no request fails.
+async fn assert_pool_follows(kind: &'static Software) {
     let at = |last| Zone { host: Ipv4Addr::new(127, 0, 0, last), ttl: 2 };
     let Some(mut server) = Server::start(kind, "pool", &at(1)).await else { return };
     let (port, [old, new]) = http_servers([at(1).host, at(2).host]);
@@ -297,45 +304,45 @@ async fn is_followed_by_the_pool(kind: &'static Kind) {
 
 #[tokio::test]
 async fn a_pool_follows_a_name_that_moves_in_dnsmasq() {
-    is_followed_by_the_pool(&DNSMASQ).await;
+    assert_pool_follows(&DNSMASQ).await;
 }
 
 #[tokio::test]
 async fn a_pool_follows_a_name_that_moves_in_unbound() {
-    is_followed_by_the_pool(&UNBOUND).await;
+    assert_pool_follows(&UNBOUND).await;
 }
 
 #[tokio::test]
-async fn dnsmasq_is_understood() {
-    speaks_with(&DNSMASQ).await;
+async fn the_answers_of_dnsmasq_are_understood() {
+    assert_understands(&DNSMASQ).await;
 }
 
 #[tokio::test]
-async fn unbound_is_understood() {
-    speaks_with(&UNBOUND).await;
+async fn the_answers_of_unbound_are_understood() {
+    assert_understands(&UNBOUND).await;
 }
 
 #[tokio::test]
-async fn bind_is_understood() {
-    speaks_with(&NAMED).await;
+async fn the_answers_of_bind_are_understood() {
+    assert_understands(&NAMED).await;
 }
 
 #[tokio::test]
 async fn a_name_that_moves_in_dnsmasq_is_followed() {
-    follows(&DNSMASQ).await;
+    assert_cache_follows(&DNSMASQ).await;
 }
 
 #[tokio::test]
 async fn a_name_that_moves_in_unbound_is_followed() {
-    follows(&UNBOUND).await;
+    assert_cache_follows(&UNBOUND).await;
 }
 
 #[tokio::test]
 async fn a_name_that_moves_in_bind_is_followed() {
-    follows(&NAMED).await;
+    assert_cache_follows(&NAMED).await;
 }
 
-/// Over TLS and HTTPS: many questions at once, answers in any order, and connections that are closed when they are idle.
+/// DNS over TLS and HTTPS: many questions at once, answers in any order, and idle connections that the server closes.
 #[cfg(feature = "dns-over-https")]
 mod encrypted {
     use rcgen::{CertificateParams, KeyPair};
@@ -344,22 +351,22 @@ mod encrypted {
     use tokio::sync::watch;
 
     use super::*;
-    use crate::servers::web::to_pem;
     use support::certs::{Authority, provider};
 
-    const NAMED_ENCRYPTED: Kind = Kind { prepare: named_encrypted, ..NAMED };
-    const UNBOUND_ENCRYPTED: Kind = Kind { prepare: unbound_encrypted, ..UNBOUND };
+    const NAMED_ENCRYPTED: Software = Software { prepare: named_encrypted, ..NAMED };
+    const UNBOUND_ENCRYPTED: Software = Software { prepare: unbound_encrypted, ..UNBOUND };
 
-    /// Writes a certificate for dns.test, its key, and who signed it.
+    /// Writes a certificate for dns.test, its key, and the certificate of its authority.
     fn certify(folder: &Path) {
-        let (authority, key) = (Authority::new(), KeyPair::generate().unwrap());
+        let authority = Authority::new();
+        let key = KeyPair::generate().unwrap();
         std::fs::write(folder.join("authority"), authority.certificate()).unwrap();
         std::fs::write(folder.join("key.pem"), key.serialize_pem()).unwrap();
-        let (certificate, _) = authority.sign_with(CertificateParams::new(["dns.test".to_owned()]).unwrap(), key);
-        std::fs::write(folder.join("certificate.pem"), to_pem(&certificate)).unwrap();
+        let certificate = authority.sign_pem(CertificateParams::new(["dns.test".to_owned()]).unwrap(), &key);
+        std::fs::write(folder.join("certificate.pem"), certificate).unwrap();
     }
 
-    /// Who is trusted where that is written.
+    /// Returns a configuration that trusts the authority whose certificate is in the folder.
     fn trusting(folder: &Path) -> ClientConfig {
         let mut roots = RootCertStore::empty();
         roots.add(std::fs::read(folder.join("authority")).unwrap().into()).unwrap();
@@ -395,7 +402,7 @@ mod encrypted {
         unbound_with(folder, port, zone, &options)
     }
 
-    /// Passes connections on to a port; how many there were, and are.
+    /// Starts a proxy to a port. Returns its address, and the number of connections so far and of those still open.
     async fn counted(port: u16) -> (SocketAddr, watch::Receiver<[usize; 2]>) {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -416,7 +423,7 @@ mod encrypted {
         (address, counted)
     }
 
-    /// Two hundred questions at once.
+    /// Looks up 200 names at once.
     async fn burst(resolver: &HickoryResolver) {
         let names: Vec<_> = (0..200).map(|number| format!("n{number}.test")).collect();
         let lookups = names.iter().map(|name| resolver.resolve(name, Family::V4));
@@ -425,7 +432,7 @@ mod encrypted {
         }
     }
 
-    async fn shares_its_connections(kind: &'static Kind) {
+    async fn assert_shares_connections(kind: &'static Software) {
         let zone = Zone { host: Ipv4Addr::new(127, 0, 0, 7), ttl: 60 };
         let Some(server) = Server::start(kind, "encrypted", &zone).await else { return };
         let ports = std::fs::read_to_string(server.folder.join("ports")).unwrap();
@@ -436,23 +443,26 @@ mod encrypted {
                 false => speeddial::dns::Server::tls(address, "dns.test"),
             };
             let resolver = HickoryResolver::with_servers([by]).with_tls_config(trusting(&server.folder));
-            is_understood(&resolver, &zone, kind.negative).await;
+            assert_answers(&resolver, &zone, kind.negative).await;
             burst(&resolver).await;
             assert_eq!(connections.borrow()[0], 1, "{} by HTTPS: {by_https}", kind.name);
             let closed = connections.wait_for(|[_, open]| *open == 0);
-            tokio::time::timeout(Duration::from_secs(20), closed).await.expect("the server closes it").unwrap();
+            tokio::time::timeout(Duration::from_secs(20), closed)
+                .await
+                .expect("the server closes the idle connection")
+                .unwrap();
             burst(&resolver).await;
             assert_eq!(connections.borrow()[0], 2, "{} by HTTPS: {by_https}", kind.name);
         }
     }
 
     #[tokio::test]
-    async fn bind_is_asked_over_one_connection_by_tls_and_by_https() {
-        shares_its_connections(&NAMED_ENCRYPTED).await;
+    async fn lookups_at_bind_share_one_connection_over_tls_and_over_https() {
+        assert_shares_connections(&NAMED_ENCRYPTED).await;
     }
 
     #[tokio::test]
-    async fn unbound_is_asked_over_one_connection_by_tls() {
-        shares_its_connections(&UNBOUND_ENCRYPTED).await;
+    async fn lookups_at_unbound_share_one_connection_over_tls() {
+        assert_shares_connections(&UNBOUND_ENCRYPTED).await;
     }
 }

@@ -1,5 +1,5 @@
-//! Servers that people run: dnsmasq, unbound and BIND; nginx and haproxy. Those not installed are skipped, loudly.
+//! Widely used servers: dnsmasq, unbound and BIND; nginx and haproxy. Those that are not installed are skipped with a message.
 
 mod dns;
 #[cfg(feature = "__tls")]
-pub(crate) mod web;
+mod web;

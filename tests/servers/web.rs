@@ -1,4 +1,4 @@
-//! The web servers people run: nginx over HTTP/1.1, HTTP/2 and TLS, and haproxy. Whoever is not installed is skipped, loudly.
+//! nginx over HTTP/1.1, HTTP/2 and TLS, and haproxy. A server that is not installed is skipped with a message.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -17,7 +17,7 @@ use support::certs::Authority;
 use support::http_server::HttpServer;
 use support::{free_port, full};
 
-/// A server of another program, in a folder of its own.
+/// A server in a process of its own, with a folder for its files.
 struct Server {
     folder: PathBuf,
     child: Child,
@@ -25,7 +25,7 @@ struct Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // nginx's workers go when their master is asked to; killed, it would leave them behind.
+        // SIGTERM lets nginx end its workers; SIGKILL would leave them behind.
         let _ = Command::new("kill").arg(self.child.id().to_string()).status();
         let _ = self.child.wait();
         let _ = std::fs::remove_dir_all(&self.folder);
@@ -33,7 +33,7 @@ impl Drop for Server {
 }
 
 impl Server {
-    /// `None`, said loudly, where it is not installed. It is up when something listens on `port`.
+    /// Starts a server and waits until it listens on `port`. Returns `None` and prints that the test is skipped if it is not installed.
     fn start(name: &str, package: &str, folder: PathBuf, command: &mut Command, port: u16) -> Option<Self> {
         let log = std::fs::File::create(folder.join("log")).unwrap();
         let Ok(child) = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn() else {
@@ -62,7 +62,7 @@ fn folder(name: &str, test: &str) -> PathBuf {
     folder
 }
 
-/// The same nginx three ways.
+/// An nginx that listens on three ports: HTTP/1.1, HTTP/2 and TLS.
 struct Nginx {
     server: Server,
     ports: [u16; 3],
@@ -73,15 +73,15 @@ const TEXT: &str = "The quick brown fox jumps over the lazy dog. ";
 const TIMES: usize = 4_000;
 
 impl Nginx {
-    /// A connection carries `requests` of them.
+    /// Starts nginx, which ends each connection after `requests` requests.
     fn start(test: &str, requests: u32) -> Option<Self> {
-        let (folder, ports, authority) = (folder("nginx", test), [(); 3].map(|()| free_port()), Authority::new());
+        let folder = folder("nginx", test);
+        let ports = [(); 3].map(|()| free_port());
+        let authority = Authority::new();
         let key = KeyPair::generate().unwrap();
-        let pem = key.serialize_pem();
-        let (certificate, _) = authority.sign_with(CertificateParams::new(["nginx.test".to_owned()]).unwrap(), key);
-        let certificate = to_pem(&certificate);
+        let certificate = authority.sign_pem(CertificateParams::new(["nginx.test".to_owned()]).unwrap(), &key);
         std::fs::write(folder.join("certificate.pem"), certificate).unwrap();
-        std::fs::write(folder.join("key.pem"), pem).unwrap();
+        std::fs::write(folder.join("key.pem"), key.serialize_pem()).unwrap();
         std::fs::create_dir_all(folder.join("files")).unwrap();
         std::fs::write(folder.join("files/small.txt"), "small").unwrap();
         std::fs::write(folder.join("files/large.txt"), TEXT.repeat(TIMES)).unwrap();
@@ -104,7 +104,7 @@ impl Nginx {
         Some(Self { server, ports, authority })
     }
 
-    /// Each way to it: its name, a client, the start of its URLs, and the version that is spoken.
+    /// Returns the ways to reach the server: a label, a client, the start of the URLs, and the HTTP version.
     fn ways(&self) -> Vec<(&'static str, Client, String, Version)> {
         let tls = TlsConfig::new().add_root_der(self.authority.certificate().to_vec()).only_added_roots();
         let [plain, http2, secure] = self.ports;
@@ -132,13 +132,6 @@ impl Nginx {
     }
 }
 
-pub(crate) fn to_pem(der: &[u8]) -> String {
-    use base64::Engine as _;
-    let text = base64::prelude::BASE64_STANDARD.encode(der);
-    let lines: Vec<_> = text.as_bytes().chunks(64).map(|line| std::str::from_utf8(line).unwrap()).collect();
-    format!("-----BEGIN CERTIFICATE-----\n{}\n-----END CERTIFICATE-----\n", lines.join("\n"))
-}
-
 fn builder() -> ClientBuilder {
     let local = [[127, 0, 0, 1].into()];
     let resolver = FixedResolver::new().with("nginx.test", local).with("haproxy.test", local);
@@ -146,7 +139,7 @@ fn builder() -> ClientBuilder {
 }
 
 #[tokio::test]
-async fn nginx_is_understood_every_way() {
+async fn nginx_is_understood_over_every_protocol() {
     let Some(nginx) = Nginx::start("understood", 1_000) else { return };
     for (way, client, url, version) in nginx.ways() {
         let get = async |path: &str| client.get(format!("{url}{path}")).send().await.unwrap();
@@ -156,7 +149,7 @@ async fn nginx_is_understood_every_way() {
         assert_eq!(small.text().await.unwrap(), "small");
         let large = get("/large.txt").await;
         if cfg!(feature = "gzip") {
-            assert_eq!(large.content_length(), None, "it came compressed");
+            assert_eq!(large.content_length(), None, "the response came compressed");
         }
         assert!(large.text().await.unwrap() == TEXT.repeat(TIMES), "{way}");
         let part = client.get(format!("{url}/large.txt")).header("range", "bytes=4-8").send().await.unwrap();
@@ -178,9 +171,10 @@ async fn nginx_is_understood_every_way() {
     }
 }
 
-/// The longest of so many GETs, so many at a time; none may be lost.
+/// Makes `count` requests, `at_once` at a time. Returns the number of lost POSTs and the longest time. No GET may be lost.
 async fn load(client: &Client, url: &str, count: usize, at_once: usize, post: bool) -> (usize, Duration) {
-    let (left, lost) = (AtomicUsize::new(count), AtomicUsize::new(0));
+    let left = AtomicUsize::new(count);
+    let lost = AtomicUsize::new(0);
     let longest = join_all((0..at_once).map(|_| async {
         let mut longest = Duration::ZERO;
         while left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).is_ok() {
@@ -190,7 +184,7 @@ async fn load(client: &Client, url: &str, count: usize, at_once: usize, post: bo
             match text.await {
                 Ok(text) => assert!(text == "small" || text == "posted"),
                 Err(error) => {
-                    assert!(post, "a GET is lost: {error}");
+                    assert!(post, "a GET was lost: {error}");
                     lost.fetch_add(1, Ordering::SeqCst);
                 }
             }
@@ -203,7 +197,7 @@ async fn load(client: &Client, url: &str, count: usize, at_once: usize, post: bo
 }
 
 #[tokio::test]
-async fn hazard_nginx_ends_connections_every_20_requests() {
+async fn hazard_no_get_is_lost_when_nginx_ends_connections_every_20_requests() {
     let Some(nginx) = Nginx::start("keepalive", 20) else { return };
     for (way, client, url, _) in nginx.ways() {
         let (lost, longest) = load(&client, &format!("{url}/small.txt"), 2_000, 8, false).await;
@@ -215,7 +209,7 @@ async fn hazard_nginx_ends_connections_every_20_requests() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn hazard_nginx_is_reloaded_under_load() {
+async fn hazard_no_get_is_lost_when_nginx_is_reloaded_under_load() {
     let Some(nginx) = Nginx::start("reload", 1_000) else { return };
     for (way, client, url, _) in nginx.ways().into_iter().take(3) {
         for post in [false, true] {
@@ -231,8 +225,10 @@ async fn hazard_nginx_is_reloaded_under_load() {
             };
             let path = if post { "/post" } else { "/small.txt" };
             let loaded = async {
-                // At least three reloads' worth, and at least 3,000.
-                let (start, mut count, mut lost) = (Instant::now(), 0, 0);
+                // At least 3,000 requests, and at least 1 s for three reloads.
+                let start = Instant::now();
+                let mut count = 0;
+                let mut lost = 0;
                 while count < 3_000 || start.elapsed() < Duration::from_secs(1) {
                     lost += load(&client, &format!("{url}{path}"), 1_000, 8, post).await.0;
                     count += 1_000;
@@ -248,7 +244,9 @@ async fn hazard_nginx_is_reloaded_under_load() {
 }
 
 fn haproxy(test: &str, backend: u16) -> Option<(Server, u16, u16)> {
-    let (folder, port, http2) = (folder("haproxy", test), free_port(), free_port());
+    let folder = folder("haproxy", test);
+    let port = free_port();
+    let http2 = free_port();
     let config = format!(
         "global\n  maxconn 500\ndefaults\n  mode http\n  timeout connect 1s\n  timeout client 5s\n  timeout server 300ms\n  \
          timeout http-keep-alive 30ms\nfrontend plain\n  bind 127.0.0.1:{port}\n  bind 127.0.0.1:{http2} proto h2\n  \
@@ -263,7 +261,7 @@ fn haproxy(test: &str, backend: u16) -> Option<(Server, u16, u16)> {
 }
 
 #[tokio::test]
-async fn haproxy_is_understood_with_its_short_patience() {
+async fn haproxy_is_understood_with_a_short_keep_alive() {
     use http_body_util::BodyExt;
     let backend = HttpServer::start(|request: hyper::Request<hyper::body::Incoming>| async move {
         match request.uri().path() {
@@ -284,7 +282,7 @@ async fn haproxy_is_understood_with_its_short_patience() {
         assert_eq!(echoed("hello".into()).await.unwrap(), "hello");
         let pieces = futures_util::stream::iter(["one, ", "two"].map(Ok::<_, std::io::Error>));
         assert_eq!(echoed(Body::wrap_stream(pieces)).await.unwrap(), "one, two");
-        // It closes what is idle for 30 ms; whoever comes at that moment is not lost.
+        // haproxy closes connections after 30 ms of idle time; requests at that moment must not be lost.
         for pause in (0..120).map(|number| 20 + number % 20) {
             tokio::time::sleep(Duration::from_millis(pause)).await;
             assert_eq!(

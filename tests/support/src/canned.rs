@@ -1,4 +1,4 @@
-//! A connection that answers by itself: what is measured over it is the client's own work.
+//! A connection that answers by itself, without a server: a measurement over it counts only the client's work.
 
 use std::io;
 use std::net::SocketAddr;
@@ -13,7 +13,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 const ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\ncontent-length: 2\r\n\r\nok";
 
-/// Answers each write with the same response.
+/// A stream that answers each write with the same response.
 #[derive(Default)]
 pub struct Canned {
     answer: &'static [u8],
@@ -59,23 +59,25 @@ impl Transport for Everywhere {
     }
 }
 
-/// A client whose every connection answers by itself.
+/// Returns the builder of a client whose connections all answer by themselves.
 pub fn builder() -> ClientBuilder {
     let names = FixedResolver::new().with("api.test", [[192, 0, 2, 1].into()]);
     let builder = Client::builder().resolver(names).transport(Everywhere).no_proxy();
-    // Valgrind counts all threads, and collecting entropy takes another number of instructions each time.
+    // valgrind counts all threads, and the number of instructions that collect entropy varies.
     #[cfg(feature = "__tls")]
     let builder = builder.tls(speeddial::tls::TlsConfig::new().prepare_in_background(false));
-    // What is counted does not depend on the features: asking for compression is a header more.
+    // Without decompression the request has the same headers whatever features are on.
     #[cfg(feature = "__compression")]
     let builder = builder.decompress(speeddial::Decompression::none());
     builder
 }
 
+/// Returns the URL that the canned connections answer for.
 pub fn url() -> Url {
     Url::parse("http://api.test/v1/items").expect("a URL")
 }
 
+/// Makes one GET and checks the response.
 pub async fn get(client: &Client, url: &Url) {
     let response = client.get(url).send().await.expect("a response");
     assert_eq!(response.bytes().await.expect("a body"), "ok");

@@ -1,4 +1,4 @@
-//! Certificates made for the test, and the TLS servers and clients that go with them.
+//! Certificates that are made for one test, and TLS configurations of servers and clients that use them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -7,12 +7,13 @@ use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, 
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
 
-/// An authority that signs certificates for servers.
+/// A certificate authority.
 pub struct Authority {
     issuer: CertifiedIssuer<'static, KeyPair>,
 }
 
 impl Authority {
+    /// Makes an authority with a name and a key of its own.
     pub fn new() -> Self {
         static COUNT: AtomicUsize = AtomicUsize::new(1);
         let mut params = CertificateParams::new([]).unwrap();
@@ -22,7 +23,7 @@ impl Authority {
         Self { issuer: CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap() }
     }
 
-    /// Another authority, which this one vouches for.
+    /// Makes an intermediate authority whose certificate this one signs.
     pub fn intermediate(&self) -> Self {
         let mut params = CertificateParams::new([]).unwrap();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -30,19 +31,22 @@ impl Authority {
         Self { issuer: CertifiedIssuer::signed_by(params, KeyPair::generate().unwrap(), &self.issuer).unwrap() }
     }
 
+    /// Returns the authority's own certificate.
     pub fn certificate(&self) -> CertificateDer<'static> {
         self.issuer.der().clone()
     }
 
+    /// Returns the authority's own certificate in PEM.
     pub fn pem(&self) -> String {
         self.issuer.pem()
     }
 
-    /// A certificate for these names, and its key.
+    /// Signs a certificate for the names and uses of `params` and a new key.
     pub fn sign(&self, params: CertificateParams) -> (CertificateDer<'static>, PrivateKeyDer<'static>) {
         self.sign_with(params, KeyPair::generate().unwrap())
     }
 
+    /// Signs a certificate for the names and uses of `params` and for `key`.
     pub fn sign_with(
         &self,
         params: CertificateParams,
@@ -52,7 +56,12 @@ impl Authority {
         (certificate.der().clone(), PrivateKeyDer::Pkcs8(key.serialize_der().into()))
     }
 
-    /// A server known by `names`, which speaks the protocols of `alpn`.
+    /// Signs a certificate for the names and uses of `params` and for `key`, and returns it in PEM.
+    pub fn sign_pem(&self, params: CertificateParams, key: &KeyPair) -> String {
+        params.signed_by(key, &self.issuer).unwrap().pem()
+    }
+
+    /// Returns the configuration of a server with a certificate for `names` that accepts the protocols `alpn`.
     pub fn server(&self, names: &[&str], alpn: &[&str]) -> Arc<ServerConfig> {
         let names = names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
         let (certificate, key) = self.sign(CertificateParams::new(names).unwrap());
@@ -62,7 +71,7 @@ impl Authority {
         Arc::new(config)
     }
 
-    /// A client that trusts this authority alone.
+    /// Returns the configuration of a client that trusts only this authority and offers no protocols.
     pub fn client(&self) -> ClientConfig {
         let mut roots = RootCertStore::empty();
         roots.add(self.certificate()).unwrap();
@@ -71,6 +80,7 @@ impl Authority {
     }
 }
 
+/// Returns the crypto provider of the tests.
 pub fn provider() -> Arc<rustls::crypto::CryptoProvider> {
     Arc::new(rustls::crypto::aws_lc_rs::default_provider())
 }

@@ -1,68 +1,42 @@
-//! A DNS server on loopback: UDP, real messages, answers by a closure.
+//! A DNS server on loopback over UDP: well-formed messages, answers by a closure. For packets that break the rules see
+//! [`crate::scripted_dns`].
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::thread::JoinHandle;
 
 use hickory_proto::op::{Message, OpCode, Query};
 use hickory_proto::rr::rdata::{A, AAAA};
 use hickory_proto::rr::{Name, RData, Record, RecordType};
 
-/// The server; it stops when it is dropped.
-pub struct DnsServer {
-    address: SocketAddr,
-    queries: Arc<AtomicUsize>,
-    stop: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
-}
+use super::udp_server::UdpServer;
+
+/// The server. It stops when it is dropped.
+pub struct DnsServer(UdpServer);
 
 impl DnsServer {
-    /// Serves on a port of its own; `answer` fills in the response to each question, which says "no data" as it is.
+    /// Serves on a port of its own. `answer` fills in the response to each question; left as it is, the response says that there is
+    /// no data.
     pub fn start(answer: impl Fn(&Query, &mut Message) + Send + 'static) -> io::Result<Self> {
         let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
-        let address = socket.local_addr()?;
-        let (queries, stop) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
-        let (counter, stopped) = (queries.clone(), stop.clone());
-        let thread = std::thread::spawn(move || {
-            let mut packet = [0; 1500];
-            while let Ok((length, peer)) = socket.recv_from(&mut packet) {
-                if stopped.load(Ordering::Acquire) {
-                    break;
-                }
-                counter.fetch_add(1, Ordering::SeqCst);
-                if let Some(response) = respond(&answer, &packet[..length]) {
-                    let _ = socket.send_to(&response, peer);
-                }
+        Ok(Self(UdpServer::start(socket, move |socket, packet, sender| {
+            if let Some(response) = respond(&answer, packet) {
+                let _ = socket.send_to(&response, sender);
             }
-        });
-        Ok(Self { address, queries, stop, thread: Some(thread) })
+        })))
     }
 
-    /// Where it listens.
+    /// The address at which the server listens.
     pub fn address(&self) -> SocketAddr {
-        self.address
+        self.0.address()
     }
 
-    /// How many queries came.
+    /// The number of queries that arrived.
     pub fn queries(&self) -> usize {
-        self.queries.load(Ordering::SeqCst)
+        self.0.packets()
     }
 }
 
-impl Drop for DnsServer {
-    fn drop(&mut self) {
-        self.stop.store(true, Ordering::Release);
-        if let Ok(socket) = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)) {
-            let _ = socket.send_to(&[], self.address);
-        }
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
-    }
-}
-
+/// Returns the encoded response to a query, or `None` if the packet is not a query with a question.
 pub fn respond(answer: &impl Fn(&Query, &mut Message), packet: &[u8]) -> Option<Vec<u8>> {
     let query = Message::from_vec(packet).ok()?;
     let question = query.queries.first()?;
@@ -74,7 +48,7 @@ pub fn respond(answer: &impl Fn(&Query, &mut Message), packet: &[u8]) -> Option<
     response.to_vec().ok()
 }
 
-/// Adds an address record, if it is of the family the question asks for.
+/// Adds an address record if the question asks for the address's family.
 pub fn add_address(response: &mut Message, question: &Query, name: &Name, ip: IpAddr, ttl: u32) {
     let data = match (ip, question.query_type()) {
         (IpAddr::V4(ip), RecordType::A) => RData::A(A(ip)),

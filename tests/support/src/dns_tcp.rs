@@ -1,4 +1,4 @@
-//! DNS over TCP on loopback, beside a server for UDP.
+//! DNS over TCP on loopback, on the port of a UDP server.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -9,8 +9,10 @@ use hickory_proto::op::{Message, Query};
 
 use super::dns_server::respond;
 
-/// Something on a UDP port, and a listener on the TCP port of the same number, which somebody else may have taken.
-pub fn twins<T>(udp: impl Fn() -> T, address: impl Fn(&T) -> SocketAddr) -> (T, TcpListener) {
+/// Binds a UDP server by `udp`, and the TCP port of the same number.
+///
+/// That TCP port may be taken; then another UDP port is tried.
+pub fn udp_and_tcp<T>(udp: impl Fn() -> T, address: impl Fn(&T) -> SocketAddr) -> (T, TcpListener) {
     let both = || {
         let udp = udp();
         let tcp = TcpListener::bind(address(&udp)).ok()?;
@@ -19,20 +21,22 @@ pub fn twins<T>(udp: impl Fn() -> T, address: impl Fn(&T) -> SocketAddr) -> (T, 
     (0..20).find_map(|_| both()).expect("a port that is free for both")
 }
 
-/// Answers questions over TCP for as long as the test runs, and counts them.
+/// Answers questions over TCP for as long as the test runs. Returns the number of queries.
 pub fn serve(listener: TcpListener, answer: impl Fn(&Query, &mut Message) + Send + Sync + 'static) -> Arc<AtomicUsize> {
-    let (queries, answer) = (Arc::new(AtomicUsize::new(0)), Arc::new(answer));
+    let queries = Arc::new(AtomicUsize::new(0));
+    let answer = Arc::new(answer);
     let counter = queries.clone();
     std::thread::spawn(move || {
         for socket in listener.incoming().map_while(Result::ok) {
-            let (answer, counter) = (answer.clone(), counter.clone());
+            let answer = answer.clone();
+            let counter = counter.clone();
             std::thread::spawn(move || while exchange(&socket, &*answer, &counter).is_some() {});
         }
     });
     queries
 }
 
-/// One message, each way behind its length in two bytes (RFC 1035 §4.2.2).
+/// Answers one query. A message over TCP has its length in two bytes in front (RFC 1035 §4.2.2).
 fn exchange(mut socket: &TcpStream, answer: &impl Fn(&Query, &mut Message), queries: &AtomicUsize) -> Option<()> {
     let mut length = [0; 2];
     socket.read_exact(&mut length).ok()?;

@@ -1,4 +1,4 @@
-//! A resolver for paused time: names with addresses, or failures, after a scripted delay.
+//! A resolver for paused time: addresses or a failure for each family, after a delay.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -10,19 +10,24 @@ use speeddial::dns::{Answer, Family, Resolve, ResolveError, ResolveErrorKind, Re
 /// Answers every name with the same addresses, each family after its delay.
 #[derive(Clone)]
 pub struct FakeDns {
+    /// The delay in milliseconds and the outcome for IPv4.
     pub v4: (u64, Result<Vec<IpAddr>, ResolveErrorKind>),
+    /// The delay in milliseconds and the outcome for IPv6.
     pub v6: (u64, Result<Vec<IpAddr>, ResolveErrorKind>),
+    /// The time to live of answers and of failures.
     pub ttl: Duration,
+    /// The number of queries so far, shared by clones.
     pub queries: Arc<AtomicUsize>,
 }
 
 impl FakeDns {
-    /// One IPv4 address, after `delay` milliseconds, for `ttl` seconds.
+    /// Returns a resolver that answers with one IPv4 address after `delay` milliseconds, valid for `ttl` seconds.
     pub fn v4(delay: u64, address: IpAddr, ttl: u64) -> Self {
         let v6 = (delay, Err(ResolveErrorKind::NoData));
         Self { v4: (delay, Ok(vec![address])), v6, ttl: Duration::from_secs(ttl), queries: Arc::default() }
     }
 
+    /// The number of queries so far.
     pub fn queries(&self) -> usize {
         self.queries.load(Ordering::SeqCst)
     }

@@ -1,4 +1,4 @@
-//! A network in memory for paused time: addresses that answer, refuse or stay silent after a scripted delay.
+//! A network in memory for paused time: each address serves, refuses or stays silent, after a delay in milliseconds.
 
 use std::collections::HashMap;
 use std::io;
@@ -10,19 +10,25 @@ use std::time::Duration;
 use speeddial::transport::{Connecting, Stream, Transport};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 
-/// What an address does.
+/// The behaviour of an address.
 #[derive(Clone, Copy)]
 pub enum Host {
-    /// Connects after `connect`, thinks for `think` about each request, and takes `body` between the two halves of
-    /// its body "hello".
-    Serves { connect: u64, think: u64, body: u64 },
-    /// Refuses after so many milliseconds.
+    /// Accepts connections and answers each request with "hello" in two pieces.
+    Serves {
+        /// The time to connect, in milliseconds.
+        connect: u64,
+        /// The time from a request to the response's head, in milliseconds.
+        think: u64,
+        /// The time between the two pieces of the body, in milliseconds.
+        body: u64,
+    },
+    /// Refuses connections after this many milliseconds.
     Refuses(u64),
     /// Never answers.
     Silent,
 }
 
-/// The network.
+/// The network. An address that is not in it refuses at once. Clones share their connections.
 #[derive(Clone, Default)]
 pub struct FakeNet {
     hosts: Arc<HashMap<IpAddr, Host>>,
@@ -30,11 +36,12 @@ pub struct FakeNet {
 }
 
 impl FakeNet {
+    /// Returns a network of these addresses.
     pub fn new(hosts: impl IntoIterator<Item = (IpAddr, Host)>) -> Self {
         Self { hosts: Arc::new(hosts.into_iter().collect()), open: Arc::default() }
     }
 
-    /// How many connections are open on the servers' side.
+    /// The number of connections that are open on the servers' side.
     pub fn open(&self) -> usize {
         self.open.load(Ordering::SeqCst)
     }
@@ -83,7 +90,7 @@ async fn serve(mut stream: DuplexStream, think: u64, body: u64) -> io::Result<()
     }
 }
 
-/// Zero is no time at all: even a sleep of zero would take a tick.
+/// Sleeps for `ms` milliseconds. Tokio's sleep of zero would take one tick of the clock, so it is left out.
 async fn sleep(ms: u64) {
     if ms > 0 {
         tokio::time::sleep(Duration::from_millis(ms)).await;

@@ -1,5 +1,5 @@
-//! An HTTP/2 server on a real socket, plain or over TLS, which ends connections as it is told to, in a thread with a runtime of its
-//! own.
+//! An HTTP/2 server on loopback, with or without TLS, that ends its connections while the client may be sending. It runs in a thread
+//! of its own.
 
 use std::collections::HashMap;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -15,35 +15,36 @@ use tokio::time::timeout;
 
 #[cfg(feature = "__tls")]
 use super::certs::Authority;
-use super::peer::Over;
+use super::scripted_peer::Stack;
 #[cfg(feature = "__tls")]
-use super::peer::server_config;
+use super::scripted_peer::server_config;
 
-/// In which way a connection ends.
+/// The way a connection ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum End {
+pub enum ConnectionEnd {
+    /// A reset (RST).
     Reset,
-    /// By a FIN, over TLS without close_notify.
+    /// A FIN; over TLS without close_notify.
     Fin,
-    /// By GOAWAY, and a FIN when what it left was answered.
+    /// GOAWAY, and a FIN once the remaining requests are answered.
     GoAway,
 }
 
-/// How often each request came, by its number, which is its path.
+/// The number of times that each request arrived. A request's number is its path.
 pub type Counts = Arc<Mutex<HashMap<u64, usize>>>;
 
-/// The server. It accepts for as long as the test runs.
+/// The server. It runs for as long as the test process.
 pub struct H2Server {
     address: SocketAddr,
-    /// Set where it speaks TLS.
+    /// The authority of the server's certificate, if it uses TLS.
     #[cfg(feature = "__tls")]
     authority: Option<Authority>,
 }
 
 impl H2Server {
-    /// Answers one request at a time with "ok", counts it, and ends connections when they have been idle for 0 to 5 ms, or right
-    /// behind an answer.
-    pub fn start(over: Over, end: End, counts: Counts) -> Self {
+    /// Answers one request at a time with "ok" and counts it. Ends 30 % of the connections when they have been idle for up to 5 ms,
+    /// some directly after an answer.
+    pub fn start(over: Stack, end: ConnectionEnd, counts: Counts) -> Self {
         let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         listener.set_nonblocking(true).unwrap();
         let address = listener.local_addr().unwrap();
@@ -56,7 +57,7 @@ impl H2Server {
                 for seed in 0.. {
                     let Ok((socket, _)) = listener.accept().await else { return };
                     let _ = socket.set_nodelay(true);
-                    if end == End::Reset {
+                    if end == ConnectionEnd::Reset {
                         let _ = SockRef::from(&socket).set_linger(Some(Duration::ZERO));
                     }
                     let counts = counts.clone();
@@ -74,7 +75,7 @@ impl H2Server {
             });
         });
         #[cfg(not(feature = "__tls"))]
-        assert_eq!(over, Over::Tcp);
+        assert_eq!(over, Stack::Tcp);
         Self {
             address,
             #[cfg(feature = "__tls")]
@@ -82,6 +83,7 @@ impl H2Server {
         }
     }
 
+    /// Returns the URL of the server, which ends in `/`.
     pub fn url(&self) -> String {
         #[cfg(feature = "__tls")]
         if self.authority.is_some() {
@@ -90,7 +92,7 @@ impl H2Server {
         format!("http://{}/", self.address)
     }
 
-    /// A client that goes through no proxy, trusts the server, and speaks HTTP/2.
+    /// Returns the builder of a client that uses no proxy, trusts the server and uses HTTP/2.
     pub fn client(&self) -> ClientBuilder {
         let builder = Client::builder().no_proxy().http2_prior_knowledge();
         #[cfg(feature = "__tls")]
@@ -103,11 +105,11 @@ impl H2Server {
 }
 
 #[cfg(feature = "__tls")]
-fn tls(over: Over) -> Option<(Authority, tokio_rustls::TlsAcceptor)> {
+fn tls(over: Stack) -> Option<(Authority, tokio_rustls::TlsAcceptor)> {
     let version = match over {
-        Over::Tcp => return None,
-        Over::Tls12 => &rustls::version::TLS12,
-        Over::Tls13 => &rustls::version::TLS13,
+        Stack::Tcp => return None,
+        Stack::Tls12 => &rustls::version::TLS12,
+        Stack::Tls13 => &rustls::version::TLS13,
     };
     let authority = Authority::new();
     let mut config = rustls::ServerConfig::clone(&server_config(&authority, version));
@@ -118,25 +120,25 @@ fn tls(over: Over) -> Option<(Authority, tokio_rustls::TlsAcceptor)> {
 async fn serve(
     stream: impl AsyncRead + AsyncWrite + Unpin,
     seed: u64,
-    end: End,
+    end: ConnectionEnd,
     counts: &Counts,
 ) -> Result<(), h2::Error> {
     let mut random = fastrand::Rng::with_seed(seed);
     let mut builder = h2::server::Builder::new();
     let mut connection = builder.max_concurrent_streams(1).handshake::<_, Bytes>(stream).await?;
-    let mut patience = Duration::from_secs(60);
-    // The last answer goes out while the next request is waited for, be it for no time at all.
-    while let Ok(accepted) = timeout(patience, connection.accept()).await {
+    let mut idle_time = Duration::from_secs(60);
+    // The last answer is sent while the next request is awaited, even with a time of zero.
+    while let Ok(accepted) = timeout(idle_time, connection.accept()).await {
         let Some(accepted) = accepted else { return Ok(()) };
         let (request, respond) = accepted?;
         answer(&request, respond, counts)?;
-        patience = match random.u8(..100) {
+        idle_time = match random.u8(..100) {
             0..2 => Duration::ZERO,
             2..30 => Duration::from_micros(random.u64(..5_000)),
             _ => Duration::from_secs(60),
         };
     }
-    if end == End::GoAway {
+    if end == ConnectionEnd::GoAway {
         connection.graceful_shutdown();
         while let Some(accepted) = connection.accept().await {
             let (request, respond) = accepted?;

@@ -1,4 +1,4 @@
-//! An HTTP/1.1 server on loopback, in a thread with a runtime of its own.
+//! An HTTP server on loopback that answers by a handler, in a thread with a runtime of its own.
 
 use std::convert::Infallible;
 use std::io;
@@ -17,9 +17,12 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 
+use super::full;
+
+/// The body of a response.
 pub type ServerBody = BoxBody<Bytes, Infallible>;
 
-/// The server; it stops, and closes its connections, when it is dropped.
+/// The server. It stops and closes its connections when it is dropped.
 pub struct HttpServer {
     address: SocketAddr,
     connections: Arc<AtomicUsize>,
@@ -28,7 +31,7 @@ pub struct HttpServer {
 }
 
 impl HttpServer {
-    /// Answers every request with what `handler` makes of it.
+    /// Starts an HTTP/1.1 server that answers every request with the response of `handler`.
     pub fn start<H, F>(handler: H) -> io::Result<Self>
     where
         H: Fn(Request<Incoming>) -> F + Clone + Send + 'static,
@@ -37,7 +40,7 @@ impl HttpServer {
         Self::start_as(false, handler)
     }
 
-    /// The same over HTTP/2, if so wanted, by prior knowledge.
+    /// Like [`Self::start`], over HTTP/2 with prior knowledge if `http2` is true.
     pub fn start_as<H, F>(http2: bool, handler: H) -> io::Result<Self>
     where
         H: Fn(Request<Incoming>) -> F + Clone + Send + 'static,
@@ -62,12 +65,12 @@ impl HttpServer {
         Ok(Self { address, connections, stop: Some(stop), thread: Some(thread) })
     }
 
-    /// Where it listens.
+    /// The address at which the server listens.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// How many connections it accepted.
+    /// The number of connections that the server accepted.
     pub fn connections(&self) -> usize {
         self.connections.load(Ordering::SeqCst)
     }
@@ -80,6 +83,16 @@ impl Drop for HttpServer {
             let _ = thread.join();
         }
     }
+}
+
+/// Answers with the request's version, method, target and Host header, or with a redirect (302) if the target's query is `to=URL`.
+pub async fn describe(request: Request<Incoming>) -> Response<ServerBody> {
+    if let Some(to) = request.uri().query().and_then(|query| query.strip_prefix("to=")) {
+        return Response::builder().status(302).header("location", to).body(full("")).expect("a valid location");
+    }
+    let host = request.headers().get("host").and_then(|host| host.to_str().ok()).unwrap_or("none");
+    let text = format!("{:?} {} {} {host}", request.version(), request.method(), request.uri());
+    Response::new(full(text))
 }
 
 async fn serve<H, F>(listener: TcpListener, http2: bool, handler: H, connections: Arc<AtomicUsize>)

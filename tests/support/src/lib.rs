@@ -1,24 +1,46 @@
-//! Servers on loopback for real sockets, fakes for paused time, and a recorder of events.
+//! Servers, peers and networks for tests, examples and benches.
+//!
+//! | need | module |
+//! |---|---|
+//! | an HTTP server on loopback, HTTP/1.1 or HTTP/2, that answers by a handler | [`http_server`], or [`ok_server`] |
+//! | an HTTPS server on loopback; the protocol by ALPN | `tls_server` |
+//! | a peer on loopback that breaks off, stalls or lies: HTTP/1.1 bytes by a script, with or without TLS | [`scripted_peer`] |
+//! | an HTTP/2 server on loopback that ends its connections | [`h2_server`] |
+//! | certificates for one test | `certs` |
+//! | an address that refuses connections | [`refusing`] |
+//! | a DNS server on loopback with correct messages, over UDP or TCP | [`dns_server`], [`dns_tcp`] |
+//! | a DNS server on loopback that sends any bytes | [`scripted_dns`] |
+//! | paused time: addresses that serve, refuse or stay silent after a delay | [`fake_net`] |
+//! | paused time: names with scripted answers and delays | [`fake_dns`] |
+//! | paused time: servers that do what the request's path says | [`net_by_path`] |
+//! | paused time: a script for each connection, for HTTP/1.1 bytes | [`scripted_net`], with [`read_request_head`] |
+//! | paused time: a script for each connection, frame by frame for HTTP/2 | [`scripted_net`], with [`h2_peer`] |
+//! | a connection that answers at once, to measure the client alone | [`canned`] |
+//! | the events of a client | [`recorder`] |
+//!
+//! Paused time must not be used with real sockets: tokio moves the clock ahead while a socket is awaited.
 
 #![allow(clippy::unwrap_used, reason = "a test panics where it fails")]
-#![allow(missing_docs, clippy::exhaustive_enums, clippy::new_without_default, reason = "this crate is not published")]
+#![allow(clippy::exhaustive_enums, clippy::new_without_default, reason = "this crate is not published")]
 
-pub mod acting;
 pub mod canned;
 #[cfg(feature = "tls-servers")]
 pub mod certs;
 pub mod dns_server;
 pub mod dns_tcp;
-pub mod evil_dns;
 pub mod fake_dns;
 pub mod fake_net;
 pub mod h2_peer;
 pub mod h2_server;
 pub mod http_server;
-pub mod peer;
+pub mod net_by_path;
 pub mod recorder;
+pub mod scripted_dns;
+pub mod scripted_net;
+pub mod scripted_peer;
 #[cfg(feature = "tls-servers")]
 pub mod tls_server;
+mod udp_server;
 
 use std::convert::Infallible;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -27,24 +49,36 @@ use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
 use http_server::HttpServer;
 pub use http_server::ServerBody;
+use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::net::TcpSocket;
 
-/// An address of the fake network.
+/// Returns the address 192.0.2.`last`, for networks in memory.
 pub fn v4(last: u8) -> IpAddr {
     Ipv4Addr::new(192, 0, 2, last).into()
 }
 
+/// Returns a response body of one piece.
 pub fn full(body: impl Into<Bytes>) -> ServerBody {
     Full::new(body.into()).map_err(|error: Infallible| match error {}).boxed()
 }
 
-/// A server that answers "ok".
+/// Starts an HTTP/1.1 server that answers every request with "ok".
 pub fn ok_server() -> HttpServer {
     HttpServer::start(|_| async { hyper::Response::new(full("ok")) }).unwrap()
 }
 
-/// An address that refuses connections for as long as the socket is kept: bound, so that nobody else has it, but not
-/// listening.
+/// Reads the head of an HTTP/1.1 request and nothing behind it. Returns `None` if the client closed instead.
+pub async fn read_request_head(stream: &mut (impl AsyncRead + Unpin)) -> Option<String> {
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        head.push(stream.read_u8().await.ok()?);
+    }
+    Some(String::from_utf8_lossy(&head).into_owned())
+}
+
+/// Returns an address that refuses connections for as long as the socket is kept.
+///
+/// The socket is bound but does not listen, so no other process can get its port.
 pub fn refusing() -> (TcpSocket, SocketAddr) {
     let socket = TcpSocket::new_v4().unwrap();
     socket.bind((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
@@ -52,11 +86,19 @@ pub fn refusing() -> (TcpSocket, SocketAddr) {
     (socket, address)
 }
 
-/// A port for a server of another process: outside the range from which other sockets get theirs.
+/// Returns the name by which the test binary knows the test `name` of the module `module`, as `module_path!()` has it.
+pub fn test_path(module: &str, name: &str) -> String {
+    let (_crate, path) = module.split_once("::").expect("a test in a module");
+    format!("{path}::{name}")
+}
+
+/// Returns a port that is free over UDP and TCP, for a server in another process.
+///
+/// The port is outside of the range from which the system takes ports for other sockets.
 pub fn free_port() -> u16 {
-    let free = |port: &u16| {
+    let is_free = |port: &u16| {
         let address = (Ipv4Addr::LOCALHOST, *port);
         std::net::UdpSocket::bind(address).is_ok() && std::net::TcpListener::bind(address).is_ok()
     };
-    (0..100).map(|_| fastrand::u16(20_000..30_000)).find(free).expect("a free port")
+    (0..100).map(|_| fastrand::u16(20_000..30_000)).find(is_free).expect("a free port")
 }

@@ -1,10 +1,10 @@
-//! An observer that keeps what it sees.
+//! An observer that keeps every event.
 
 use std::sync::{Arc, Mutex};
 
 use speeddial::trace::{Event, Observer, Record, Subject};
 
-/// Keeps every record. Clones share them.
+/// The observer. Clones share their records.
 #[derive(Clone, Default)]
 pub struct Recorder(Arc<Mutex<Vec<Record>>>);
 
@@ -15,17 +15,17 @@ impl Observer for Recorder {
 }
 
 impl Recorder {
-    /// What `take` makes of the events it wants.
+    /// Returns the results of `take` for the events for which there is one.
     pub fn pick<T>(&self, take: impl Fn(&Event) -> Option<T>) -> Vec<T> {
         self.0.lock().unwrap().iter().filter_map(|record| take(&record.event)).collect()
     }
 
-    /// How many events are as `wanted`.
+    /// Returns the number of events for which `wanted` is true.
     pub fn count(&self, wanted: impl Fn(&Event) -> bool) -> usize {
         self.0.lock().unwrap().iter().filter(|record| wanted(&record.event)).count()
     }
 
-    /// Whether the records of each subject were told in the order of their times.
+    /// Returns true if the records of each subject arrived in the order of their times.
     pub fn is_in_order(&self) -> bool {
         let records = self.0.lock().unwrap();
         let mut last = std::collections::HashMap::new();
@@ -35,7 +35,7 @@ impl Recorder {
         })
     }
 
-    /// What happened, as `subject event` in the order it was told, with its milliseconds since the first event.
+    /// Returns the events as lines `milliseconds subject event`, in the order of arrival, with the time since the first event.
     pub fn timeline(&self) -> Vec<String> {
         let records = self.0.lock().unwrap();
         let Some(start) = records.first().map(|record| record.at) else { return Vec::new() };

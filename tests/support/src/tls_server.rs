@@ -1,82 +1,76 @@
-//! An HTTPS server on loopback: HTTP/1.1 or HTTP/2 by ALPN, "ok" to every request, in the test's own runtime.
+//! An HTTPS server on loopback, HTTP/1.1 or HTTP/2 by ALPN, in the test's own runtime. It answers by
+//! [`describe`].
 
 use std::convert::Infallible;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use hyper::body::Incoming;
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
-use hyper::{Request, Response};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use rustls::ServerConfig;
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
 
-use super::{ServerBody, full};
+use super::http_server::describe;
 
-/// The server; it stops with the test.
+/// The server. It stops with the test's runtime.
 pub struct TlsServer {
     address: SocketAddr,
     accepted: Arc<AtomicUsize>,
-    shaken: Arc<AtomicUsize>,
+    handshakes: Arc<AtomicUsize>,
 }
 
 impl TlsServer {
+    /// Starts a server on 127.0.0.1.
     pub async fn start(config: Arc<ServerConfig>) -> Self {
         Self::at(Ipv4Addr::LOCALHOST.into(), 0, config).await
     }
 
+    /// Starts a server on an address and port; port 0 is any free port.
     pub async fn at(ip: IpAddr, port: u16, config: Arc<ServerConfig>) -> Self {
         let listener = TcpListener::bind((ip, port)).await.unwrap();
         let address = listener.local_addr().unwrap();
-        let [accepted, shaken] = [(); 2].map(|()| Arc::new(AtomicUsize::new(0)));
-        let counters = (accepted.clone(), shaken.clone());
+        let [accepted, handshakes] = [(); 2].map(|()| Arc::new(AtomicUsize::new(0)));
+        let counters = (accepted.clone(), handshakes.clone());
         tokio::spawn(async move {
             let acceptor = TlsAcceptor::from(config);
             while let Ok((socket, _)) = listener.accept().await {
                 counters.0.fetch_add(1, Ordering::SeqCst);
-                let (acceptor, shaken) = (acceptor.clone(), counters.1.clone());
-                tokio::spawn(async move { serve(socket, acceptor, &shaken).await });
+                let acceptor = acceptor.clone();
+                let handshakes = counters.1.clone();
+                tokio::spawn(async move { serve(socket, acceptor, &handshakes).await });
             }
         });
-        Self { address, accepted, shaken }
+        Self { address, accepted, handshakes }
     }
 
+    /// The address at which the server listens.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// How many connections were accepted.
+    /// The number of connections that the server accepted.
     pub fn accepted(&self) -> usize {
         self.accepted.load(Ordering::SeqCst)
     }
 
-    /// With how many of them the handshake succeeded.
-    pub fn shaken(&self) -> usize {
-        self.shaken.load(Ordering::SeqCst)
+    /// The number of connections whose handshake succeeded.
+    pub fn handshakes(&self) -> usize {
+        self.handshakes.load(Ordering::SeqCst)
     }
 }
 
-async fn serve(socket: TcpStream, acceptor: TlsAcceptor, shaken: &AtomicUsize) {
+async fn serve(socket: TcpStream, acceptor: TlsAcceptor, handshakes: &AtomicUsize) {
     let Ok(stream) = acceptor.accept(socket).await else { return };
-    shaken.fetch_add(1, Ordering::SeqCst);
+    handshakes.fetch_add(1, Ordering::SeqCst);
     let is_http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
     let stream = TokioIo::new(stream);
-    // How a connection ends is the client's to tell.
+    // A failed connection shows as an error of the client.
+    let service = service_fn(|request| async { Ok::<_, Infallible>(describe(request).await) });
     let _ = match is_http2 {
-        true => http2::Builder::new(TokioExecutor::new()).serve_connection(stream, service_fn(answer)).await,
-        false => http1::Builder::new().serve_connection(stream, service_fn(answer)).await,
+        true => http2::Builder::new(TokioExecutor::new()).serve_connection(stream, service).await,
+        false => http1::Builder::new().serve_connection(stream, service).await,
     };
-}
-
-/// Version, method, what the target says, and the Host header; or a redirect, where the target says `?to=URL`.
-pub async fn answer(request: Request<Incoming>) -> Result<Response<ServerBody>, Infallible> {
-    if let Some(to) = request.uri().query().and_then(|query| query.strip_prefix("to=")) {
-        return Ok(Response::builder().status(302).header("location", to).body(full("")).expect("valid"));
-    }
-    let host = request.headers().get("host").and_then(|host| host.to_str().ok()).unwrap_or("none");
-    let text = format!("{:?} {} {} {host}", request.version(), request.method(), request.uri());
-    Ok(Response::new(full(text)))
 }

@@ -1,4 +1,5 @@
-//! A peer that misbehaves as scripted, on a real socket, plain or over TLS, a thread a connection.
+//! A peer on loopback whose connections each run a script, with or without TLS, in a thread each. For servers that break off, stall
+//! or send any bytes; [`crate::http_server`] is for correct ones.
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -12,42 +13,48 @@ use speeddial::{Client, ClientBuilder};
 #[cfg(feature = "__tls")]
 use super::certs::{Authority, provider};
 
-/// What lies under HTTP.
+/// The protocols below HTTP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Over {
+pub enum Stack {
+    /// TCP without TLS.
     Tcp,
+    /// TLS 1.2.
     #[cfg(feature = "__tls")]
     Tls12,
+    /// TLS 1.3.
     #[cfg(feature = "__tls")]
     Tls13,
 }
 
-impl Over {
+impl Stack {
+    /// Every stack that the features allow.
     #[cfg(not(feature = "__tls"))]
     pub const ALL: [Self; 1] = [Self::Tcp];
+    /// Every stack that the features allow.
     #[cfg(feature = "__tls")]
     pub const ALL: [Self; 3] = [Self::Tcp, Self::Tls12, Self::Tls13];
 }
 
-/// The peer. It accepts for as long as the test runs.
-pub struct Peer {
+/// The peer. It accepts connections for as long as the test process runs.
+pub struct ScriptedPeer {
     address: SocketAddr,
     connections: Arc<AtomicUsize>,
-    /// Set where it speaks TLS.
+    /// The authority of the peer's certificate, if it uses TLS.
     #[cfg(feature = "__tls")]
     authority: Option<Authority>,
 }
 
-impl Peer {
-    /// Runs `script` for each connection, with the connection's number from 0; the socket closes when it returns.
+impl ScriptedPeer {
+    /// Runs `script` for each connection, with the connection's number from 0. The socket closes when the script returns.
     pub fn start(script: impl Fn(usize, TcpStream) + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let address = listener.local_addr().unwrap();
         let connections = Arc::new(AtomicUsize::new(0));
-        let (counter, script) = (connections.clone(), Arc::new(script));
+        let counter = connections.clone();
+        let script = Arc::new(script);
         std::thread::spawn(move || {
             for socket in listener.incoming().map_while(Result::ok) {
-                // Nothing waits for the acknowledgement of what was sent before it: a reset would drop it.
+                // Without Nagle's algorithm nothing is held back, so a reset drops nothing that was written before it.
                 let _ = socket.set_nodelay(true);
                 let number = counter.fetch_add(1, Ordering::SeqCst);
                 let script = script.clone();
@@ -62,15 +69,16 @@ impl Peer {
         }
     }
 
-    /// The same over TCP or TLS, whose handshake is a part of the first read. When the script returns, TLS has no word for it: there
-    /// is no close_notify.
-    pub fn start_over(over: Over, script: impl Fn(usize, Socket) + Send + Sync + 'static) -> Self {
+    /// Like [`Self::start`], over TCP or TLS.
+    ///
+    /// The TLS handshake is part of the first read. When the script returns, the socket closes without close_notify.
+    pub fn start_over(over: Stack, script: impl Fn(usize, Socket) + Send + Sync + 'static) -> Self {
         match over {
-            Over::Tcp => Self::start(move |number, socket| script(number, Socket::Tcp(socket))),
+            Stack::Tcp => Self::start(move |number, socket| script(number, Socket::Tcp(socket))),
             #[cfg(feature = "__tls")]
-            Over::Tls12 => Self::start_tls(&rustls::version::TLS12, script),
+            Stack::Tls12 => Self::start_tls(&rustls::version::TLS12, script),
             #[cfg(feature = "__tls")]
-            Over::Tls13 => Self::start_tls(&rustls::version::TLS13, script),
+            Stack::Tls13 => Self::start_tls(&rustls::version::TLS13, script),
         }
     }
 
@@ -88,6 +96,7 @@ impl Peer {
         Self { authority: Some(authority), ..peer }
     }
 
+    /// Returns the URL of the peer, which ends in `/`.
     pub fn url(&self) -> String {
         #[cfg(feature = "__tls")]
         if self.authority.is_some() {
@@ -96,7 +105,7 @@ impl Peer {
         format!("http://{}/", self.address)
     }
 
-    /// A client that goes through no proxy and trusts the peer.
+    /// Returns the builder of a client that uses no proxy and trusts the peer.
     pub fn client(&self) -> ClientBuilder {
         let builder = Client::builder().no_proxy();
         #[cfg(feature = "__tls")]
@@ -106,12 +115,13 @@ impl Peer {
         builder
     }
 
+    /// The number of connections so far.
     pub fn connections(&self) -> usize {
         self.connections.load(Ordering::SeqCst)
     }
 }
 
-/// A server on loopback that speaks this version alone.
+/// Returns the configuration of a server for 127.0.0.1 that accepts only one version of TLS.
 #[cfg(feature = "__tls")]
 pub fn server_config(authority: &Authority, version: &'static SupportedProtocolVersion) -> Arc<ServerConfig> {
     let params = rcgen::CertificateParams::new(vec![Ipv4Addr::LOCALHOST.to_string()]).unwrap();
@@ -120,15 +130,17 @@ pub fn server_config(authority: &Authority, version: &'static SupportedProtocolV
     Arc::new(builder.with_no_client_auth().with_single_cert(vec![certificate], key).unwrap())
 }
 
-/// A peer's end of a connection.
+/// The peer's side of a connection.
 pub enum Socket {
+    /// A connection without TLS.
     Tcp(TcpStream),
+    /// A connection with TLS.
     #[cfg(feature = "__tls")]
     Tls(Box<StreamOwned<ServerConnection, TcpStream>>),
 }
 
 impl Socket {
-    /// The socket below.
+    /// Returns the TCP socket, below TLS if there is TLS.
     pub fn tcp(&self) -> &TcpStream {
         match self {
             Self::Tcp(socket) => socket,
@@ -137,7 +149,7 @@ impl Socket {
         }
     }
 
-    /// Writes no more, and says so: over TLS by close_notify, and by a FIN.
+    /// Closes the writing side: with close_notify over TLS, then with a FIN.
     pub fn half_close(&mut self) {
         #[cfg(feature = "__tls")]
         if let Self::Tls(stream) = self {
@@ -176,7 +188,7 @@ impl Write for Socket {
     }
 }
 
-/// Reads the head of a request; `false` when the client closed instead.
+/// Reads the head of a request. Returns false if the client closed instead.
 pub fn read_head(socket: &mut impl Read) -> bool {
     let mut head = Vec::new();
     let mut byte = [0];
@@ -189,7 +201,7 @@ pub fn read_head(socket: &mut impl Read) -> bool {
     true
 }
 
-/// Answers requests with "ok" until the client closes.
+/// Answers requests without a body with "ok" until the client closes.
 pub fn answer_all(socket: &mut (impl Read + Write)) {
     while read_head(socket) {
         let _ = socket.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok");

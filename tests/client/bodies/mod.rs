@@ -1,0 +1,8 @@
+//! Bodies of requests and of responses.
+
+mod common;
+#[cfg(all(feature = "gzip", feature = "brotli", feature = "zstd", feature = "deflate"))]
+mod decompression;
+mod early_answers;
+mod reading;
+mod sending;

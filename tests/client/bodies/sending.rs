@@ -1,0 +1,242 @@
+//! Request bodies: lengths, streams, trailers, `Expect: 100-continue`, and requests that are built before they are sent.
+
+use std::io::{Read, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use bytes::Bytes;
+use futures_util::{StreamExt, stream};
+use http_body_util::{BodyExt, StreamBody};
+use hyper::body::Frame;
+use speeddial::http::{HeaderMap, HeaderValue, Version};
+use speeddial::{Body, Client, ErrorKind, PoolConfig, Request};
+
+use super::common::{body_mirror, clients, pieces};
+use support::full;
+use support::http_server::HttpServer;
+use support::scripted_peer::{ScriptedPeer, answer_all, read_head};
+
+#[tokio::test]
+async fn streams_are_sent_with_their_length_or_in_chunks() {
+    for (http2, client) in clients() {
+        let server = body_mirror(http2);
+        let url = format!("http://{}/", server.address());
+        let answer = async |body: Body| client.post(&url).body(body).send().await.unwrap().text().await.unwrap();
+        let version = if http2 { "HTTP/2.0" } else { "HTTP/1.1" };
+        let chunked = if http2 { "-" } else { "chunked" };
+        assert_eq!(answer(Body::from("hello")).await, format!("{version} 5 - hello "));
+        assert_eq!(answer(Body::wrap_stream(pieces(&["hel", "lo"]))).await, format!("{version} - {chunked} hello "));
+        assert_eq!(answer(Body::sized(5, pieces(&["hel", "lo"]))).await, format!("{version} 5 - hello "));
+        assert_eq!(answer(Body::wrap_stream(pieces(&[]))).await, format!("{version} - {chunked}  "));
+        assert_eq!(server.connections(), 1);
+        let long = "x".repeat(3 << 20);
+        let many = stream::iter((0..48).map(|_| Ok::<_, std::io::Error>(Bytes::from("x".repeat(1 << 16)))));
+        assert_eq!(answer(Body::wrap_stream(many)).await, format!("{version} - {chunked} {long} "));
+    }
+}
+
+#[tokio::test]
+async fn trailers_are_sent_and_received() {
+    for (http2, client) in clients() {
+        let server = HttpServer::start_as(http2, |request: hyper::Request<hyper::body::Incoming>| async move {
+            let all = request.into_body().collect().await.unwrap();
+            let mut trailers = all.trailers().cloned().unwrap_or_default();
+            trailers.insert("x-back", HeaderValue::from_static("yes"));
+            let frames = [Ok(Frame::data(all.to_bytes())), Ok(Frame::trailers(trailers))];
+            let response = hyper::Response::builder().header("trailer", "x-sum, x-back");
+            response.body(BodyExt::boxed(StreamBody::new(stream::iter(frames)))).unwrap()
+        })
+        .unwrap();
+        let url = format!("http://{}/", server.address());
+        for _ in 0..2 {
+            let mut trailers = HeaderMap::new();
+            trailers.insert("x-sum", HeaderValue::from_static("abc"));
+            let request = client.post(&url).header("te", "trailers").body(Body::from("hello").with_trailers(trailers));
+            let mut response = request.send().await.unwrap();
+            assert_eq!(response.trailers(), None);
+            let mut body = Vec::new();
+            while let Some(chunk) = response.chunk().await.unwrap() {
+                body.extend_from_slice(&chunk);
+            }
+            assert_eq!(body, b"hello");
+            let trailers = response.trailers().expect("trailers arrived");
+            assert_eq!((&trailers["x-sum"], &trailers["x-back"]), (&"abc".parse().unwrap(), &"yes".parse().unwrap()));
+        }
+        assert_eq!(server.connections(), 1, "HTTP/2: {http2}");
+    }
+}
+
+#[tokio::test]
+async fn a_body_stream_that_fails_or_has_the_wrong_length_fails_only_its_request() {
+    for (http2, client) in clients() {
+        let server = body_mirror(http2);
+        let url = format!("http://{}/", server.address());
+        let broken = || stream::iter([Ok("hel"), Err(std::io::Error::other("the disk is gone"))]);
+        for (body, what) in [
+            (Body::wrap_stream(broken()), "the disk is gone"),
+            (Body::sized(9, broken()), "the disk is gone"),
+            (Body::sized(4, pieces(&["hel", "lo"])), "the body has more than the announced 4 bytes"),
+            (Body::sized(6, pieces(&["hel", "lo"])), "the body has 5 of the announced 6 bytes"),
+            (Body::sized(5, pieces(&["hel", "lo", "", "!"])), "the body has more than the announced 5 bytes"),
+            (Body::sized(5, pieces(&["hel", "lo"]).chain(broken())), "the body has more than the announced 5 bytes"),
+        ] {
+            let error = client.post(&url).body(body).send().await.unwrap_err();
+            let expected = format!("send the body to {}: {what}", server.address());
+            assert_eq!((error.kind(), error.to_string()), (ErrorKind::Exchange, expected), "HTTP/2: {http2}");
+            assert!(std::error::Error::source(&error).is_some());
+            assert!(client.post(&url).body("x").send().await.unwrap().text().await.unwrap().ends_with(" x "));
+        }
+        let request = client.post(&url).header("content-length", "6").body(Body::wrap_stream(pieces(&["hel", "lo"])));
+        assert!(request.send().await.unwrap_err().to_string().ends_with("the body has 5 of the announced 6 bytes"));
+    }
+}
+
+#[tokio::test]
+async fn a_body_of_bytes_is_resent_and_a_stream_is_not() {
+    // Each connection answers its first request, reads the second one, and closes without an answer.
+    let peer = ScriptedPeer::start(move |_, mut socket| {
+        if read_head(&mut socket) {
+            let _ = socket.read_exact(&mut [0; 5]);
+            let _ = socket.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok");
+        }
+        if read_head(&mut socket) {
+            let _ = socket.read_exact(&mut [0; 5]);
+        }
+    });
+    let client = Client::builder().no_proxy().build().unwrap();
+    let put = async |body: Body| client.put(peer.url()).body(body).send().await?.text().await;
+    let stream = || Body::sized(5, pieces(&["hel", "lo"]));
+    assert_eq!(put(stream()).await.unwrap(), "ok");
+    let error = put(stream()).await.unwrap_err();
+    assert!(
+        error.to_string().contains("the server closed the connection without a response; it is not known"),
+        "{error}"
+    );
+    assert_eq!(peer.connections(), 1, "a stream is not resent");
+    assert_eq!(put("hello".into()).await.unwrap(), "ok");
+    assert_eq!(put("hello".into()).await.unwrap(), "ok");
+    assert_eq!(peer.connections(), 3, "bytes are resent");
+}
+
+#[tokio::test]
+async fn expect_continue_sends_the_body_only_with_consent_or_after_a_second() {
+    let bytes = Arc::new(AtomicUsize::new(0));
+    let seen = bytes.clone();
+    // Each connection behaves differently; the bytes of bodies are counted.
+    let peer = ScriptedPeer::start(move |number, mut socket| {
+        let take = |socket: &mut std::net::TcpStream, count: usize| {
+            let mut body = vec![0; count];
+            if socket.read_exact(&mut body).is_ok() {
+                seen.fetch_add(count, Ordering::SeqCst);
+            }
+        };
+        if !read_head(&mut socket) {
+            return;
+        }
+        match number {
+            0 => {
+                let _ = socket.write_all(b"HTTP/1.1 100 Continue\r\n\r\n");
+                take(&mut socket, 7);
+                let _ = socket.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok");
+                answer_all(&mut socket);
+            }
+            1 => {
+                let _ = socket.write_all(b"HTTP/1.1 417 No\r\ncontent-length: 2\r\n\r\nno");
+                take(&mut socket, 1);
+            }
+            2 => {
+                // No answer: the body comes all the same after a second.
+                take(&mut socket, 7);
+                let _ = socket.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nlate");
+            }
+            _ => {
+                let _ = socket.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok");
+                answer_all(&mut socket);
+            }
+        }
+    });
+    let client = Client::builder().no_proxy().pool(PoolConfig::new().max_connections(1)).build().unwrap();
+    let ask = async || {
+        let response = client.post(peer.url()).expect_continue().body("payload").send().await.unwrap();
+        (response.status().as_u16(), response.text().await.unwrap())
+    };
+    assert_eq!((ask().await, bytes.load(Ordering::SeqCst)), ((200, "ok".to_owned()), 7));
+    client.close_idle();
+    assert_eq!((ask().await, bytes.load(Ordering::SeqCst)), ((417, "no".to_owned()), 7));
+    assert_eq!((ask().await, bytes.load(Ordering::SeqCst)), ((200, "late".to_owned()), 14));
+    assert_eq!(client.get(peer.url()).send().await.unwrap().text().await.unwrap(), "ok");
+    assert_eq!(bytes.load(Ordering::SeqCst), 14, "no part of the rejected body was sent");
+}
+
+#[tokio::test]
+async fn expect_continue_is_ignored_over_http2() {
+    let server = HttpServer::start_as(true, |request: hyper::Request<hyper::body::Incoming>| async move {
+        assert!(!request.headers().contains_key("expect"));
+        match request.uri().path() {
+            "/no" => hyper::Response::builder().status(417).body(full("no")).unwrap(),
+            _ => hyper::Response::new(full(request.into_body().collect().await.unwrap().to_bytes())),
+        }
+    })
+    .unwrap();
+    let client = Client::builder().no_proxy().http2_prior_knowledge().build().unwrap();
+    let url = format!("http://{}", server.address());
+    for (path, status, text) in [("/", 200, "payload"), ("/no", 417, "no"), ("/", 200, "payload")] {
+        let request = client.post(format!("{url}{path}")).expect_continue().body("payload");
+        let response = request.send().await.unwrap();
+        assert!(response.timings().total() < std::time::Duration::from_millis(900), "{}", response.timings());
+        assert_eq!((response.status().as_u16(), response.text().await.unwrap().as_str()), (status, text));
+    }
+    // A stream that has yielded its whole length is not polled for its end.
+    let endless = pieces(&["hel", "lo"]).chain(stream::pending());
+    let response =
+        client.put(format!("{url}/")).body(Body::sized(0, stream::pending::<Result<&str, std::io::Error>>()));
+    assert_eq!(response.send().await.unwrap().text().await.unwrap(), "");
+    let plain = Client::builder().no_proxy().build().unwrap();
+    let over_http1 = body_mirror(false);
+    let answer =
+        plain.put(format!("http://{}/", over_http1.address())).body(Body::sized(5, endless)).send().await.unwrap();
+    assert_eq!(answer.text().await.unwrap(), "HTTP/1.1 5 - hello ");
+    assert_eq!(server.connections(), 1);
+}
+
+#[tokio::test]
+async fn requests_can_be_built_inspected_cloned_and_sent() {
+    let server = body_mirror(false);
+    let client = Client::builder().no_proxy().base_url(format!("http://{}/v1/", server.address())).build().unwrap();
+    let request = client.post("items?a=1").header("x", "1").body("hello").build().unwrap();
+    assert_eq!((request.url().path(), request.headers().len()), ("/v1/items", 1));
+    let again = request.try_clone().unwrap();
+    for request in [request, again] {
+        assert_eq!(client.execute(request).await.unwrap().text().await.unwrap(), "HTTP/1.1 5 - hello ");
+    }
+    let streamed = client.post("/").body(Body::wrap_stream(pieces(&["x"])));
+    assert!(streamed.try_clone().is_none() && streamed.build().unwrap().try_clone().is_none());
+    let message = http::Request::post(format!("http://{}/", server.address())).header("y", "2").body("hi").unwrap();
+    let response = client.execute(message.try_into().unwrap()).await.unwrap();
+    let response: http::Response<Body> = response.into();
+    assert_eq!(response.status(), 200);
+    assert_eq!(response.into_body().collect().await.unwrap().to_bytes(), "HTTP/1.1 2 - hi ");
+    let relative = http::Request::get("/x").body("").unwrap();
+    let error = Request::try_from(relative).unwrap_err();
+    assert!(error.is_builder(), "{error}");
+}
+
+#[tokio::test]
+async fn a_request_can_insist_on_an_http_version() {
+    let server = body_mirror(false);
+    let url = format!("http://{}/", server.address());
+    let client = Client::builder().no_proxy().build().unwrap();
+    for _ in 0..2 {
+        let old = client.post(&url).version(Version::HTTP_10).body("hello").send().await.unwrap();
+        assert_eq!(old.text().await.unwrap(), "HTTP/1.0 5 - hello ");
+    }
+    assert!(client.get(&url).version(Version::HTTP_11).send().await.is_ok());
+    let error = client.get(&url).version(Version::HTTP_2).send().await.unwrap_err();
+    let expected =
+        format!("call {}: the connection speaks HTTP/1.1, and the request insists on HTTP/2.0", server.address());
+    assert_eq!(error.to_string(), expected);
+    let streamed = client.post(&url).version(Version::HTTP_10).body(Body::wrap_stream(pieces(&["x"])));
+    assert!(streamed.send().await.unwrap_err().is_builder());
+    assert!(client.get(&url).version(Version::HTTP_3).send().await.unwrap_err().is_builder());
+    assert_eq!(client.pool_stats().in_use, 0);
+}

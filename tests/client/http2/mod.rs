@@ -1,0 +1,8 @@
+//! HTTP/2 against a peer that is scripted frame by frame, in paused time; and over real sockets.
+
+mod common;
+mod early_answers;
+mod liveness;
+mod real_sockets;
+mod refusals;
+mod streams;

@@ -1,0 +1,7 @@
+//! Proxies, real ones (tinyproxy, microsocks) and scripted ones, and Unix domain sockets.
+
+mod common;
+mod http_proxies;
+mod socks_proxies;
+#[cfg(unix)]
+mod unix_sockets;

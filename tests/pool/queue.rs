@@ -1,0 +1,134 @@
+//! The queue: its order, its limits, and requests that leave it.
+
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use speeddial::{ErrorKind, PoolConfig};
+use tokio::time::{Instant, sleep, timeout};
+
+use super::common::{URL, client, get, ms, serve};
+use support::recorder::Recorder;
+use support::scripted_net::ScriptedNet;
+
+#[tokio::test(start_paused = true)]
+async fn no_request_waits_much_longer_than_the_median() {
+    let net = ScriptedNet::new(|number, stream| serve(stream, 5 + number as u64));
+    let client = client(&net, PoolConfig::new().max_connections_per_host(8), &Recorder::default());
+    let caller = || async {
+        let mut waits = Vec::new();
+        for _ in 0..40 {
+            let start = Instant::now();
+            get(&client, URL).await.unwrap();
+            waits.push(start.elapsed());
+        }
+        waits
+    };
+    let mut waits: Vec<_> = join_all((0..200).map(|_| caller())).await.into_iter().flatten().collect();
+    waits.sort();
+    assert_eq!(waits.len(), 8_000);
+    assert!(waits[7_999] <= waits[4_000] * 3, "longest {:?}, median {:?}", waits[7_999], waits[4_000]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn hazard_ten_thousand_requests_for_a_hundred_connections_are_served_in_order() {
+    let net = ScriptedNet::new(|_, stream| serve(stream, 10));
+    let client = client(&net, PoolConfig::new().max_connections_per_host(100), &Recorder::default());
+    let start = Instant::now();
+    let call = || async {
+        assert_eq!(get(&client, URL).await.unwrap(), "ok");
+        start.elapsed()
+    };
+    let took = join_all((0..10_000).map(|_| call())).await;
+    assert!(took.is_sorted());
+    // At first 16 connections are dialled at a time; when these have served a request, after 25 ms, twice as many. From 50 ms on all 100
+    // connections are open, and 9,824 requests are left.
+    assert_eq!((took[9_999], net.connections()), (ms(5 * 10 + 99 * 10), 100));
+    // The last request waits longest: at most 1.2 times the mean of the last tenth.
+    let last: Duration = took[9_000..].iter().sum::<Duration>() / 1_000;
+    assert!(took[9_999] <= last * 6 / 5);
+}
+
+#[tokio::test(start_paused = true)]
+async fn hazard_a_request_that_waits_too_long_or_finds_the_queue_full_names_the_limit() {
+    let net = ScriptedNet::new(|_, stream| serve(stream, 100_000));
+    let pool = PoolConfig::new().max_connections_per_host(1).wait_timeout(ms(500)).max_waiting(1);
+    let client = client(&net, pool, &Recorder::default());
+    let first = tokio::spawn({
+        let client = client.clone();
+        async move { get(&client, URL).await }
+    });
+    sleep(ms(20)).await;
+    let second = async { client.get(URL).send().await.unwrap_err() };
+    let third = async {
+        sleep(ms(1)).await;
+        client.get(URL).send().await.unwrap_err()
+    };
+    let (second, third) = tokio::join!(second, third);
+    let message = "wait for a connection to api.test:80: none became free within 500ms: \
+                the host has all the connections it may have (500 ms = queue 500 ms, failed (pool))";
+    assert_eq!((second.kind(), second.is_timeout(), second.to_string().as_str()), (ErrorKind::Pool, true, message));
+    let message = "wait for a connection to api.test:80: the host has all the connections it may have, \
+                and enough requests wait already";
+    assert_eq!((third.kind(), third.is_timeout(), third.to_string().as_str()), (ErrorKind::Pool, false, message));
+    first.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn hazard_cancelling_half_of_the_requests_does_not_disturb_the_rest() {
+    for (limit, cancel_after, at_once) in [(8, 3, 4_000), (4, 0, 2_000)] {
+        let net = ScriptedNet::new(|_, stream| serve(stream, 2));
+        let client = client(&net, PoolConfig::new().max_connections_per_host(limit), &Recorder::default());
+        let call = |number: usize| {
+            let client = client.clone();
+            async move {
+                match number % 2 {
+                    0 => drop(timeout(ms(cancel_after), get(&client, URL)).await),
+                    _ => assert_eq!(get(&client, URL).await.unwrap(), "ok"),
+                }
+            }
+        };
+        join_all((0..at_once).map(call)).await;
+        let start = Instant::now();
+        for answer in join_all((0..100).map(|_| get(&client, URL))).await {
+            assert_eq!(answer.unwrap(), "ok");
+        }
+        assert!(start.elapsed() < ms(200), "{:?}", start.elapsed());
+        assert!(net.open() <= limit);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn hazard_waiting_requests_that_cancel_or_time_out_do_not_disturb_the_order_of_the_others() {
+    let net = ScriptedNet::new(|_, stream| serve(stream, 10));
+    let pool = PoolConfig::new().max_connections_per_host(100).wait_timeout(ms(800));
+    let client = client(&net, pool, &Recorder::default());
+    let start = Instant::now();
+    let call = |number: u64| {
+        let client = &client;
+        async move {
+            let cancel_after = if number.is_multiple_of(4) { number % 700 } else { 100_000 };
+            (timeout(ms(cancel_after), get(client, URL)).await, start.elapsed())
+        }
+    };
+    let ended = join_all((0..10_000).map(call)).await;
+    let mut served = Vec::new();
+    let mut late = Vec::new();
+    let mut cancelled = 0;
+    for (answer, at) in ended {
+        match answer {
+            Ok(Ok(_)) => served.push(at),
+            Ok(Err(error)) => late.push((error.to_string(), at)),
+            Err(_) => cancelled += 1,
+        }
+    }
+    assert!(served.is_sorted() && served.len() > 7_000, "{} served", served.len());
+    assert!(cancelled > 1_000, "{cancelled} were cancelled");
+    assert!(
+        late.iter().all(|(error, at)| *at == ms(800) && error.contains("none became free within 800ms")),
+        "{late:?}"
+    );
+    assert!(!late.is_empty());
+    let stats = client.pool_stats();
+    assert_eq!((stats.waiting, stats.in_use, stats.dialling), (0, 0, 0));
+    assert!(net.open() <= 100);
+}
