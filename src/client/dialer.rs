@@ -26,7 +26,7 @@ impl Dial for Dialer {
     fn start(
         &self,
         opened: Opened<OutgoingBody>,
-        slot: Slot<Self>,
+        slot: Slot,
         task: AbortHandle,
     ) -> (Started<Conn<OutgoingBody>>, impl Future<Output = ()> + Send + Unpin + use<>) {
         let location = opened.name().zip(opened.remote());

@@ -23,7 +23,7 @@ use crate::connect::{self, NameUse, Protocol};
 use crate::dns::{CachedResolver, ResolveError};
 use crate::error::{Error, Result};
 use crate::origin::Origin;
-use crate::trace::{CloseCause, DialTrace, Event, Hooks, connection_closed};
+use crate::trace::{CloseCause, DialTrace, Event, Hooks, Timings, connection_closed};
 use crate::transport::Stream;
 
 /// Opens connections for other libraries' pools, with this crate's DNS cache, connection race, proxies, TLS and events.
@@ -94,7 +94,7 @@ impl Connector {
         let trace = DialTrace::new(&self.inner.hooks, number);
         let mut dialling = Dialling { trace, succeeded: false };
         let opened = self.inner.connector.open_stream(&origin, &dialling.trace).await;
-        let failed = |error| Error::no_connection(&origin, error).with_dial_timings(dialling.trace.timings());
+        let failed = |error| Error::no_connection(&origin, error).with_dial_timings(Timings::of_dial(&dialling.trace));
         let line = opened.map_err(failed)?;
         dialling.succeeded = true;
         let is_http2 = self.inner.connector.protocol(&line) == Protocol::Http2;

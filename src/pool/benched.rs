@@ -19,7 +19,7 @@ struct Nothing;
 impl Dial for Nothing {
     type Key = Origin;
     type Opened = ();
-    type Conn = Arc<Slot<Self>>;
+    type Conn = Arc<Slot>;
     type Error = ();
 
     async fn dial(&self, _: &Self::Key, _: &Arc<DialTrace>) -> Result<(), ()> {
@@ -29,7 +29,7 @@ impl Dial for Nothing {
     fn start(
         &self,
         (): (),
-        slot: Slot<Self>,
+        slot: Slot,
         _: AbortHandle,
     ) -> (Started<Self::Conn>, impl Future<Output = ()> + Send + Unpin + use<>) {
         let started = Started { conn: Arc::new(slot), speaks: Speaks::Http1, location: None };

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tokio::task::AbortHandle;
 
-use super::driver::Slot;
+use super::slot::Slot;
 use super::state::{Addresses, Location, Speaks};
 use crate::trace::DialTrace;
 
@@ -33,7 +33,7 @@ pub(crate) trait Dial: Send + Sync + Sized + 'static {
     fn start(
         &self,
         opened: Self::Opened,
-        slot: Slot<Self>,
+        slot: Slot,
         task: AbortHandle,
     ) -> (Started<Self::Conn>, impl Future<Output = ()> + Send + Unpin + use<Self>);
 

@@ -14,6 +14,7 @@ use tokio::task::AbortHandle;
 use super::config::PoolConfig;
 use super::dial::{Dial, Started};
 use super::dialling::{ConnectionTask, DialsInFlight};
+use super::slot::{Slot, SlotOwner};
 use super::state::{ConnId, Effect, Grant, LeaseEnd, Opened, Permit, PoolTypes, Profile, State, WaitFailure, WaiterId};
 use crate::clock::{Instant, Timed, TimerTask, now};
 use crate::trace::{self, CloseCause, DialTrace, Event, Hooks};
@@ -288,7 +289,8 @@ impl<D: Dial> Driver<D> {
         task: AbortHandle,
     ) -> Option<impl Future<Output = ()> + Send + Unpin + use<D>> {
         let id = guard.permit.as_ref().map(Permit::id)?;
-        let slot = Slot { driver: Arc::downgrade(self), hooks: self.hooks.clone(), id };
+        let driver = Arc::downgrade(self);
+        let slot = Slot::new(driver, self.hooks.clone(), id);
         let (Started { conn, speaks, location }, serving) = self.dialer.start(opened, slot, task);
         let name = location.as_ref().map(|location| location.name.clone());
         let permit = guard.permit.take()?;
@@ -404,70 +406,20 @@ impl<D: Dial> Drop for DialGuard<D> {
     }
 }
 
-/// The slot of a connection. Its holder serves the connection, and drops the slot when the socket is closed.
-pub(crate) struct Slot<D: Dial> {
-    driver: Weak<Driver<D>>,
-    hooks: Hooks,
-    id: ConnId,
-}
-
-impl<D: Dial> Slot<D> {
-    /// Returns the connection's number.
-    pub(crate) fn connection(&self) -> u64 {
-        self.id.serial
+impl<D: Dial> SlotOwner for Driver<D> {
+    fn free_slot(self: Arc<Self>, id: ConnId) -> CloseCause {
+        self.step(|state| state.socket_closed(now(), id))
     }
 
-    /// Returns a reporter of the connection's capacity.
-    pub(crate) fn capacity_reporter(&self) -> CapacityReporter<D> {
-        CapacityReporter { driver: self.driver.clone(), id: self.id }
-    }
-}
-
-impl<D: Dial> Drop for Slot<D> {
-    fn drop(&mut self) {
-        let cause = match self.driver.upgrade() {
-            Some(driver) => driver.step(|state| state.socket_closed(now(), self.id)),
-            None => CloseCause::Asked,
-        };
-        trace::connection_closed(&self.hooks, self.id.serial, cause);
-    }
-}
-
-/// A reporter to the pool of the number of requests that a connection takes.
-pub(crate) struct CapacityReporter<D: Dial> {
-    driver: Weak<Driver<D>>,
-    id: ConnId,
-}
-
-impl<D: Dial> CapacityReporter<D> {
-    /// Reports the number of concurrent requests that the peer allows.
-    pub(crate) fn announce_streams(&self, streams: usize) {
-        if let Some(driver) = self.driver.upgrade() {
-            driver.step(|state| state.announce_streams(now(), self.id, streams));
-        }
+    fn announce_streams(self: Arc<Self>, id: ConnId, streams: usize) {
+        self.step(|state| state.announce_streams(now(), id, streams));
     }
 
-    /// Reports that the peer takes no more requests.
-    pub(crate) fn take_no_more(&self) {
-        self.retire(CloseCause::PeerAsked);
+    fn retire(self: Arc<Self>, id: ConnId, cause: CloseCause) {
+        self.step(|state| state.retire(now(), id, cause));
     }
 
-    /// Reports that the runtime which serves the connection ends. The pool hears it before the socket is closed, and does not
-    /// take that for a close by the peer.
-    pub(crate) fn abandon(&self) {
-        self.retire(CloseCause::Asked);
-    }
-
-    fn retire(&self, cause: CloseCause) {
-        if let Some(driver) = self.driver.upgrade() {
-            driver.step(|state| state.retire(now(), self.id, cause));
-        }
-    }
-
-    /// Reports that the peer takes no more requests, and asks for fewer of them (ENHANCE_YOUR_CALM, RFC 9113 §7).
-    pub(crate) fn back_off(&self) {
-        if let Some(driver) = self.driver.upgrade() {
-            driver.step(|state| state.back_off(now(), self.id, fastrand::f64()));
-        }
+    fn back_off(self: Arc<Self>, id: ConnId) {
+        self.step(|state| state.back_off(now(), id, fastrand::f64()));
     }
 }

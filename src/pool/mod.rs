@@ -28,6 +28,7 @@ mod dialling;
 mod driver;
 mod host_pattern;
 mod lease;
+mod slot;
 mod state;
 mod stats;
 
@@ -35,11 +36,11 @@ use std::sync::{Arc, Weak};
 
 pub use config::{FollowDns, HostLimits, PoolConfig, PoolConfigError};
 pub(crate) use dial::{Dial, Started};
-#[cfg(test)]
-pub(crate) use driver::CapacityReporter;
-pub(crate) use driver::Slot;
 use driver::{Driver, WaiterHandle, current_runtime};
 pub(crate) use lease::{Checkout, Delivery, Lease, LeaseError, Waiter};
+#[cfg(test)]
+pub(crate) use slot::CapacityReporter;
+pub(crate) use slot::Slot;
 use state::{Acquired, WarmUp};
 pub(crate) use state::{Addresses, Location, Queued, Speaks, Wish};
 pub use stats::{HostStats, PoolStats};

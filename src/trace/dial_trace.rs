@@ -7,8 +7,7 @@ use super::announce::tell_connection;
 use super::event::Event;
 use super::hooks::Hooks;
 use super::observer::Wants;
-#[cfg(feature = "hyper-util")]
-use super::timings::Timings;
+use super::timings::DialEvents;
 use crate::clock::{Instant, now};
 use crate::sync::lock;
 
@@ -64,21 +63,14 @@ impl DialTrace {
         self.lock().first().map(|(at, _)| *at)
     }
 
-    /// Returns the timings of the dial so far.
-    #[cfg(feature = "hyper-util")]
-    pub(crate) fn timings(&self) -> Timings {
-        let mut timings = Timings::new(self.begun().unwrap_or_else(now));
-        self.lock().iter().for_each(|(at, event)| timings.fold(*at, event));
-        timings
-    }
-
     /// Returns the dial's events so far.
     pub(crate) fn events(&self) -> Vec<(Instant, Event)> {
         self.lock().clone()
     }
+}
 
-    // A push leaves no half-done state behind, so a poisoned lock still guards a sound value.
-    pub(super) fn lock(&self) -> MutexGuard<'_, Vec<(Instant, Event)>> {
+impl DialEvents for DialTrace {
+    fn lock(&self) -> MutexGuard<'_, Vec<(Instant, Event)>> {
         lock(&self.events)
     }
 }

@@ -8,8 +8,10 @@ use super::event::Event;
 use super::hops::{AttemptOutcome, History, Hop, HopEnd};
 use super::milestones::Milestones;
 use super::phase::Phase;
-use super::timings::{LastRequest, Timings, UnlistedDial};
+use super::timings::{DialEvents, LastRequest, Timings, UnlistedDial};
 use crate::clock::Instant;
+#[cfg(feature = "hyper-util")]
+use crate::clock::now;
 
 impl Timings {
     /// Takes one event of the call.
@@ -19,6 +21,14 @@ impl Timings {
     pub(crate) fn fold(&mut self, at: Instant, event: &Event) {
         self.fold_times(at, event);
         self.fold_history(at, event);
+    }
+
+    /// Returns the timings of a dial so far, as if it were a call.
+    #[cfg(feature = "hyper-util")]
+    pub(crate) fn of_dial(dial: &DialTrace) -> Self {
+        let mut timings = Self::new(dial.begun().unwrap_or_else(now));
+        dial.lock().iter().for_each(|(at, event)| timings.fold(*at, event));
+        timings
     }
 
     /// Takes the events of a dial so far. Its lookups and attempts enter the history only when the timings are read.

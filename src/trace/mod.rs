@@ -11,6 +11,7 @@ mod announce;
 pub(crate) mod benched;
 mod call_trace;
 mod causes;
+mod curl_figures;
 mod dial_trace;
 mod event;
 mod fold;

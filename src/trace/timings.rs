@@ -1,14 +1,13 @@
 //! The timings of a call as a user reads them. `fold.rs` makes them of the call's events.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 
 use http::{StatusCode, Version};
 
 use super::causes::Limit;
-use super::dial_trace::DialTrace;
-use super::event::TlsFacts;
+use super::event::{Event, TlsFacts};
 use super::hops::{Attempt, History, Hop};
 use super::lookup::{DnsLookup, Source};
 use super::milestones::Milestones;
@@ -75,10 +74,16 @@ pub(super) struct LastRequest {
     pub(super) sent: u64,
 }
 
+/// The events of a dial, behind which the timings need not know the observers.
+pub(super) trait DialEvents: std::fmt::Debug + Send + Sync {
+    /// Locks the events so far.
+    fn lock(&self) -> MutexGuard<'_, Vec<(Instant, Event)>>;
+}
+
 /// A dial whose first `events` events belong to the call.
 #[derive(Debug, Clone)]
 pub(super) struct UnlistedDial {
-    pub(super) dial: Arc<DialTrace>,
+    pub(super) dial: Arc<dyn DialEvents>,
     pub(super) events: usize,
 }
 

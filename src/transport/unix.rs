@@ -30,8 +30,8 @@ pub(crate) async fn connect_unix(path: &std::path::Path) -> io::Result<Box<dyn S
     }
 }
 
-#[cfg(test)]
 #[cfg(target_os = "linux")]
+#[cfg(test)]
 mod tests {
     use super::*;
 

@@ -39,8 +39,9 @@ fn read(name: &str, code: &str) -> File {
         module => module.split('/').map(str::to_owned).collect(),
     };
     let mut uses = BTreeMap::new();
-    for declaration in code.split("use ").skip(1) {
-        let (declaration, _) = declaration.split_once(';').unwrap_or((declaration, ""));
+    let mut paths = Vec::new();
+    let (declarations, rest) = use_declarations(code);
+    for (is_public, declaration) in declarations {
         for mut path in expand(declaration) {
             let name = match path.iter().position(|part| part == "as") {
                 Some(at) => {
@@ -53,12 +54,40 @@ fn read(name: &str, code: &str) -> File {
             if path.last().is_some_and(|last| last == "self") {
                 path.pop();
             }
-            uses.extend(name.map(|name| (name, path)));
+            let Some(name) = name else { continue };
+            // A plain re-export is no import.
+            if !is_public || has_word(&rest, &name) {
+                paths.push(path.clone());
+            }
+            uses.insert(name, path);
         }
     }
-    let mut paths: Vec<Path> = uses.values().cloned().collect();
-    paths.extend(inline_paths(code));
+    paths.extend(inline_paths(&rest));
     File { name: name.to_owned(), module, paths, uses }
+}
+
+/// The `use` declarations of a file, each with whether it is public, and the code without them.
+fn use_declarations(code: &str) -> (Vec<(bool, &str)>, String) {
+    let mut declarations = Vec::new();
+    let mut rest = String::new();
+    let mut from = 0;
+    for (at, _) in code.match_indices("use ") {
+        let starts_a_word = code[..at].chars().next_back().is_none_or(char::is_whitespace);
+        if at < from || !starts_a_word {
+            continue;
+        }
+        let line = code[..at].rsplit('\n').next().unwrap_or_default();
+        let end = code[at..].find(';').map_or(code.len(), |length| at + length);
+        declarations.push((line.trim_start().starts_with("pub"), &code[at + 4..end]));
+        rest.push_str(&code[from..at]);
+        from = end;
+    }
+    rest.push_str(&code[from..]);
+    (declarations, rest)
+}
+
+fn has_word(code: &str, word: &str) -> bool {
+    code.split(|letter: char| !letter.is_alphanumeric() && letter != '_').any(|found| found == word)
 }
 
 /// Takes `a::{b, c::{d, e as f}}` apart: `a::b`, `a::c::d`, `a::c::e::as::f`.

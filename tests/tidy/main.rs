@@ -20,7 +20,7 @@ const LAYERS: [&[&str]; 7] = [
 ];
 
 /// Files that must call themselves cores, so that the rule for cores cannot be lost with a comment.
-const CORES: [&str; 42] = [
+const CORES: [&str; 43] = [
     "client/body/decode.rs",
     "client/keep_alive.rs",
     "client/redirect_policy.rs",
@@ -55,6 +55,7 @@ const CORES: [&str; 42] = [
     "pool/state/mod.rs",
     "pool/state/moved_addresses.rs",
     "pool/state/pairs.rs",
+    "pool/state/parts.rs",
     "pool/state/queue.rs",
     "pool/state/slots.rs",
     "pool/state/timeouts.rs",
@@ -105,6 +106,64 @@ fn the_crate_is_tidy() {
     assert_eq!(found, Vec::<String>::new());
     let missing: Vec<_> = CORES.iter().filter(|core| !cores.contains(**core)).collect();
     assert!(missing.is_empty(), "not marked as cores: {missing:?}");
+}
+
+/// The files of the crate without their comments, strings and tests; files that are nothing but tests are left out.
+fn code_of_the_crate() -> Vec<(String, String)> {
+    let files = sources(Path::new("../src"), "").into_iter();
+    let files = files.filter(|(path, _)| !is_of_tests(path));
+    files.map(|(path, source)| (path, at_tests(&without_comments(&source)).0.to_owned())).collect()
+}
+
+fn is_of_tests(path: &str) -> bool {
+    ["tests.rs", "_tests.rs", "walks.rs", "invariants.rs", "fuzzed.rs", "benched.rs"]
+        .iter()
+        .any(|end| path.ends_with(end))
+        || path.contains("/tests/")
+}
+
+#[test]
+fn no_two_files_import_each_other() {
+    let circles = imports::circles(&imports::imports(&code_of_the_crate()));
+    assert_eq!(circles, Vec::<BTreeSet<String>>::new(), "files that import each other, directly or around a corner");
+}
+
+/// The skins of a call, from the outside inwards. Each may call those behind it.
+const CALL: [&str; 8] = ["mod", "follow", "retry", "resend", "checkout", "exchange", "message", "state"];
+/// The most lines of a skin.
+const LONGEST_SKIN: usize = 250;
+/// The pool's core, from the top down: the events, what they have in common, and the parts, which are below both.
+const POOL_CORE: [&str; 3] = ["mod", "timeouts", "flow"];
+
+/// The imports of a folder's files that do not go downwards: in the order of `files`, and from them to those not named.
+fn upward(imports: &imports::Imports, folder: &str, files: &[&str]) -> Vec<String> {
+    let place = |path: &str| {
+        let name = path.strip_prefix(folder)?.strip_suffix(".rs")?;
+        Some(files.iter().position(|file| *file == name).unwrap_or(files.len()))
+    };
+    let mut found = Vec::new();
+    for (file, targets) in imports {
+        let Some(from) = place(file) else { continue };
+        let targets = targets.iter().filter(|target| place(target).is_some_and(|to| to < from));
+        found.extend(targets.map(|target| format!("{file} imports {target}")));
+    }
+    found
+}
+
+#[test]
+fn a_call_and_the_core_of_the_pool_call_downwards() {
+    let imports = imports::imports(&code_of_the_crate());
+    assert_eq!(upward(&imports, "client/call/", &CALL), Vec::<String>::new());
+    assert_eq!(upward(&imports, "pool/state/", &POOL_CORE), Vec::<String>::new());
+    for file in CALL {
+        let length = fs::read_to_string(format!("../src/client/call/{file}.rs")).unwrap().lines().count();
+        assert!(length <= LONGEST_SKIN, "client/call/{file}.rs has {length} lines");
+    }
+    for file in POOL_CORE {
+        assert!(imports.contains_key(&format!("pool/state/{file}.rs")), "pool/state/{file}.rs is gone");
+    }
+    let wrong = BTreeMap::from([("call/b.rs".to_owned(), BTreeSet::from(["call/a.rs".to_owned()]))]);
+    assert_eq!(upward(&wrong, "call/", &["a", "b"]), ["call/b.rs imports call/a.rs"]);
 }
 
 #[test]

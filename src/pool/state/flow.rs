@@ -3,10 +3,10 @@
 //! Two of them restore what an event disturbed: [`State::settle`] for a connection, [`State::finish`] for a host. They call each
 //! other through the steps between them, and none of them calls an event.
 
-use super::State;
 use super::conn::{Listed, Stage};
 use super::connections::Search;
 use super::pairs::Pairs;
+use super::parts::State;
 use super::queue::Offer;
 use super::slots::Candidate;
 use super::timers::SLOW_DIAL;

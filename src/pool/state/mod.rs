@@ -58,31 +58,27 @@ mod invariants;
 mod learned_keep_alive;
 mod moved_addresses;
 mod pairs;
+mod parts;
 mod queue;
 mod slots;
 mod timeouts;
 mod timers;
 mod types;
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use self::conduct::Conduct;
 use self::conn::{Listed, Stage};
-use self::connections::{Connections, Search};
+use self::connections::Search;
 pub(crate) use self::counters::{Counters, HostCounters, Totals};
-use self::host::{Host, Hosts};
-use self::learned_keep_alive::LearnedKeepAlive;
-use self::moved_addresses::MovedAddresses;
-use self::queue::{Needs, Waiters, WaitingRequest};
-use self::slots::Slots;
-use self::timers::{Timer, Timers};
+use self::host::Host;
+pub(crate) use self::parts::State;
+use self::queue::{Needs, WaitingRequest};
+use self::timers::Timer;
 pub(crate) use self::types::{
     Acquired, Addresses, ConnId, Effect, Grant, LeaseEnd, LeaseToken, Location, Opened, Permit, PoolTypes, Profile,
     Queued, Speaks, WaitFailure, WaiterId, WarmUp, Wish,
 };
-use super::config::PoolConfig;
 use crate::clock::Instant;
 use crate::trace::{CloseCause, Limit};
 
@@ -90,55 +86,8 @@ use crate::trace::{CloseCause, Limit};
 /// request left may have been left because it is slow.
 const MAX_IGNORED_UNCLAIMED: usize = 4;
 
-/// The state of a pool.
-pub(crate) struct State<T: PoolTypes> {
-    profile: ProfileOf<T::Key>,
-    hosts: Hosts<T::Key>,
-    conns: Connections<T>,
-    waiters: Waiters<T>,
-    slots: Slots,
-    timers: Timers,
-    effects: VecDeque<Effect<T>>,
-    /// The number of the last connection or request.
-    serial: u64,
-    moved_addresses: MovedAddresses,
-    learned_keep_alive: LearnedKeepAlive<T::Key>,
-    conduct: Conduct<T::Key>,
-    drain: Drain,
-}
-
-/// A function that returns what is known of a host beforehand.
-type ProfileOf<K> = Box<dyn Fn(&K) -> Profile + Send>;
-
-/// The progress of a drain.
-#[derive(Debug, Default)]
-struct Drain {
-    /// True once a drain has begun.
-    is_draining: bool,
-    /// The number of calls in progress that have no connection at the moment, but will want one.
-    holds: usize,
-}
-
 // Requests.
 impl<T: PoolTypes> State<T> {
-    /// A pool without connections. `profile` returns what is known of a host beforehand.
-    pub(crate) fn new(config: &PoolConfig, profile: impl Fn(&T::Key) -> Profile + Send + 'static) -> Self {
-        Self {
-            profile: Box::new(profile),
-            hosts: Hosts::default(),
-            conns: Connections::new(config.max_idle),
-            waiters: Waiters::new(config.max_waiting),
-            slots: Slots::new(config.max_connections),
-            timers: Timers::default(),
-            effects: VecDeque::new(),
-            serial: 0,
-            moved_addresses: MovedAddresses::new(config.follow_dns),
-            learned_keep_alive: LearnedKeepAlive::default(),
-            conduct: Conduct::default(),
-            drain: Drain::default(),
-        }
-    }
-
     /// Leases the host's most recently used connection that has a free stream, or has the request wait.
     ///
     /// `runtime` is the runtime that the request is made on. `waiter` makes the driver's side of a request that waits.

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use super::State;
 use super::conn::Stage;
+use super::parts::State;
 use super::timers::SLOW_DIAL;
 use super::types::{Effect, PoolTypes};
 use crate::clock::Instant;

@@ -63,7 +63,7 @@ impl Dial for Script {
     fn start(
         &self,
         socket: Socket,
-        slot: Slot<Self>,
+        slot: Slot,
         task: AbortHandle,
     ) -> (Started<Conn>, impl Future<Output = ()> + Send + Unpin + use<>) {
         let conn = Conn { number: slot.connection(), task: Arc::new(Task(task)) };

@@ -35,7 +35,7 @@ struct Socket {
     allowed: usize,
     taken: usize,
     task: AbortHandle,
-    reporter: Arc<CapacityReporter<World>>,
+    reporter: Arc<CapacityReporter>,
 }
 
 #[derive(Clone)]
@@ -76,7 +76,7 @@ impl World {
     }
 
     /// Returns any connection, and what reports its capacity to the pool.
-    fn pick(&self) -> Option<(u64, AbortHandle, Arc<CapacityReporter<World>>, bool)> {
+    fn pick(&self) -> Option<(u64, AbortHandle, Arc<CapacityReporter>, bool)> {
         let mut network = self.lock();
         let count = network.sockets.len();
         let nth = (count > 0).then(|| network.random.usize(..count))?;
@@ -125,7 +125,7 @@ impl Dial for World {
     fn start(
         &self,
         key: &'static str,
-        slot: Slot<Self>,
+        slot: Slot,
         task: AbortHandle,
     ) -> (Started<Conn>, impl Future<Output = ()> + Send + Unpin + use<>) {
         let number = slot.connection();

@@ -11,10 +11,11 @@ mod reuse;
 mod turns;
 mod walks;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
 
 use super::*;
+use crate::pool::config::PoolConfig;
 use crate::trace::Family;
 
 /// Hosts, connections and requests that are numbers.

@@ -1,0 +1,63 @@
+//! The state of a pool: its parts, each a struct with methods over its own data. A core.
+
+use std::collections::VecDeque;
+
+use super::conduct::Conduct;
+use super::connections::Connections;
+use super::host::Hosts;
+use super::learned_keep_alive::LearnedKeepAlive;
+use super::moved_addresses::MovedAddresses;
+use super::queue::Waiters;
+use super::slots::Slots;
+use super::timers::Timers;
+use super::types::{Effect, PoolTypes, Profile};
+use crate::pool::config::PoolConfig;
+
+/// The state of a pool.
+pub(crate) struct State<T: PoolTypes> {
+    pub(super) profile: ProfileOf<T::Key>,
+    pub(super) hosts: Hosts<T::Key>,
+    pub(super) conns: Connections<T>,
+    pub(super) waiters: Waiters<T>,
+    pub(super) slots: Slots,
+    pub(super) timers: Timers,
+    pub(super) effects: VecDeque<Effect<T>>,
+    /// The number of the last connection or request.
+    pub(super) serial: u64,
+    pub(super) moved_addresses: MovedAddresses,
+    pub(super) learned_keep_alive: LearnedKeepAlive<T::Key>,
+    pub(super) conduct: Conduct<T::Key>,
+    pub(super) drain: Drain,
+}
+
+/// A function that returns what is known of a host beforehand.
+pub(super) type ProfileOf<K> = Box<dyn Fn(&K) -> Profile + Send>;
+
+/// The progress of a drain.
+#[derive(Debug, Default)]
+pub(super) struct Drain {
+    /// True once a drain has begun.
+    pub(super) is_draining: bool,
+    /// The number of calls in progress that have no connection at the moment, but will want one.
+    pub(super) holds: usize,
+}
+
+impl<T: PoolTypes> State<T> {
+    /// A pool without connections. `profile` returns what is known of a host beforehand.
+    pub(crate) fn new(config: &PoolConfig, profile: impl Fn(&T::Key) -> Profile + Send + 'static) -> Self {
+        Self {
+            profile: Box::new(profile),
+            hosts: Hosts::default(),
+            conns: Connections::new(config.max_idle),
+            waiters: Waiters::new(config.max_waiting),
+            slots: Slots::new(config.max_connections),
+            timers: Timers::default(),
+            effects: VecDeque::new(),
+            serial: 0,
+            moved_addresses: MovedAddresses::new(config.follow_dns),
+            learned_keep_alive: LearnedKeepAlive::default(),
+            conduct: Conduct::default(),
+            drain: Drain::default(),
+        }
+    }
+}
