@@ -101,7 +101,7 @@ impl Deadlines {
 #[derive(Default)]
 struct RuntimeDeadlines {
     waiting: Mutex<WaitingCalls>,
-    alarm: TimerTask,
+    timer_task: TimerTask,
 }
 
 /// The calls that wait. They are not kept in order: the timer looks at all of them, which is cheaper, because it goes
@@ -132,7 +132,7 @@ impl RuntimeDeadlines {
 
 impl Timed for RuntimeDeadlines {
     fn timer_task(&self) -> &TimerTask {
-        &self.alarm
+        &self.timer_task
     }
 
     /// Wakes the calls whose deadline has come, and returns the next deadline.
@@ -197,7 +197,7 @@ impl<F: Future + Unpin> Future for Limited<'_, F> {
                     return Poll::Ready(None);
                 }
                 // The timer's task may have gone with its runtime, and with it the deadlines of all calls. Setting the
-                // alarm to the current time has the next task look at all of them.
+                // timer to the current time has the next task look at all of them.
                 TimerTask::ensure_running(&self.list, Some(now));
             }
         }

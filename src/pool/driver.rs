@@ -27,7 +27,7 @@ pub(super) struct Driver<D: Dial> {
     // sleep then, and wakes them one by one.
     state: parking_lot::Mutex<Core<D>>,
     pub(super) dials: DialsInFlight<D>,
-    alarm: TimerTask,
+    timer_task: TimerTask,
     /// Notified when a drain is complete.
     pub(super) drained: Notify,
 }
@@ -113,7 +113,7 @@ impl<D: Dial> Driver<D> {
             hooks,
             state: parking_lot::Mutex::new(state),
             dials: DialsInFlight::default(),
-            alarm: TimerTask::default(),
+            timer_task: TimerTask::default(),
             drained: Notify::new(),
         }
     }
@@ -340,7 +340,7 @@ impl<D: Dial> Drop for Driver<D> {
 
 impl<D: Dial> Timed for Driver<D> {
     fn timer_task(&self) -> &TimerTask {
-        &self.alarm
+        &self.timer_task
     }
 
     fn other_runtime(&self, not: runtime::Id) -> Option<Handle> {

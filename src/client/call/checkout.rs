@@ -116,15 +116,15 @@ async fn check_out(
     queued_at: &mut Option<Instant>,
 ) -> Result<Lease<Dialer>, LeaseError<ConnectError>> {
     let Call { client, trace, .. } = call;
-    let (ticket, Queued { limit, position }) = match client.pool.checkout(&call.request.origin, wish, now) {
+    let (waiter, Queued { limit, position }) = match client.pool.checkout(&call.request.origin, wish, now) {
         Checkout::Ready(lease) => return Ok(lease),
         Checkout::Refused(error) => return Err(error),
-        Checkout::Wait(ticket, line) => (ticket, line),
+        Checkout::Wait(waiter, queued) => (waiter, queued),
     };
     client.dns_watch.ensure_running(&client.resolver, &client.pool);
     let since = *queued_at.get_or_insert(now);
     trace.emit_at(now, Event::Queued { limit, position });
-    let mut queued = QueuedCall { ticket: Some(ticket), trace, since, timeouts: call.timeouts };
+    let mut queued = QueuedCall { waiter: Some(waiter), trace, since, timeouts: call.timeouts };
     let Delivery { lease, dial } = queued.wait(client, now).await;
     if let Some(dial) = dial {
         trace.adopt(&dial);
@@ -135,7 +135,7 @@ async fn check_out(
 /// A call in the pool's queue. If it is dropped there, its trace keeps the events of its dial so far.
 struct QueuedCall<'a> {
     /// The place in the queue; `None` once the wait is over.
-    ticket: Option<Waiter<Dialer>>,
+    waiter: Option<Waiter<Dialer>>,
     trace: &'a Trace,
     since: Instant,
     timeouts: Timeouts,
@@ -156,7 +156,7 @@ impl QueuedCall<'_> {
             let until = match self.verdict(now) {
                 Verdict::GoOn(until) => until,
                 Verdict::Expired(limit) => {
-                    let dial = self.ticket.take().and_then(|ticket| ticket.dial());
+                    let dial = self.waiter.take().and_then(|waiter| waiter.dial());
                     return Delivery { lease: Err(LeaseError::CallerTimeout(limit)), dial };
                 }
             };
@@ -171,7 +171,7 @@ impl QueuedCall<'_> {
     /// for the queue otherwise.
     fn verdict(&self, now: Instant) -> Verdict {
         let Timeouts { queue, connect, .. } = self.timeouts;
-        let dial_begun = self.ticket.as_ref().and_then(Waiter::dial).and_then(|dial| dial.begun());
+        let dial_begun = self.waiter.as_ref().and_then(Waiter::dial).and_then(|dial| dial.begun());
         let (limit, since, recheck) = match dial_begun {
             // The dial may be postponed, and the call be in the queue again.
             Some(begun) => (connect, begun.max(self.since), queue.map(|_| RECHECK_INTERVAL)),
@@ -193,16 +193,16 @@ impl Future for QueuedCall<'_> {
     type Output = Delivery<Dialer>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Delivery<Dialer>> {
-        let ticket = self.ticket.as_mut().expect("not polled after it was ready");
-        let delivery = ready!(Pin::new(ticket).poll(cx));
-        self.ticket = None;
+        let waiter = self.waiter.as_mut().expect("not polled after it was ready");
+        let delivery = ready!(Pin::new(waiter).poll(cx));
+        self.waiter = None;
         Poll::Ready(delivery)
     }
 }
 
 impl Drop for QueuedCall<'_> {
     fn drop(&mut self) {
-        if let Some(dial) = self.ticket.take().and_then(|ticket| ticket.dial()) {
+        if let Some(dial) = self.waiter.take().and_then(|waiter| waiter.dial()) {
             self.trace.adopt(&dial);
         }
     }

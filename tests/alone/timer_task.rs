@@ -14,7 +14,7 @@ use shuttle::thread::{self, JoinHandle};
 use sync::{AtomicU64, Mutex, Ordering};
 use task_state::{TaskAction, TaskState};
 
-/// The primitives that `shown.rs` uses, here those of shuttle, which controls the schedule.
+/// The primitives that `task_state.rs` uses, here those of shuttle, which controls the schedule.
 mod sync {
     pub(crate) use shuttle::sync::atomic::{AtomicU64, Ordering};
     pub(crate) use shuttle::sync::{Mutex, MutexGuard};
@@ -25,15 +25,15 @@ struct Owner {
     state: TaskState,
     wanted: Mutex<BTreeSet<u64>>,
     clock: AtomicU64,
-    bell: AtomicBool,
+    is_woken: AtomicBool,
     tasks: Mutex<Vec<JoinHandle<()>>>,
 }
 
 impl Owner {
     fn new() -> Arc<Self> {
         let (wanted, tasks) = (Mutex::new(BTreeSet::new()), Mutex::new(Vec::new()));
-        let (clock, bell) = (AtomicU64::new(0), AtomicBool::new(false));
-        Arc::new(Self { state: TaskState::new(), wanted, clock, bell, tasks })
+        let (clock, is_woken) = (AtomicU64::new(0), AtomicBool::new(false));
+        Arc::new(Self { state: TaskState::new(), wanted, clock, is_woken, tasks })
     }
 
     /// Adds a time, then sets the timer, as a driver does after each step of its core. If the first time stays the same, the timer
@@ -52,7 +52,7 @@ impl Owner {
         };
         match action {
             TaskAction::Nothing => {}
-            TaskAction::Wake => self.bell.store(true, Ordering::SeqCst),
+            TaskAction::Wake => self.is_woken.store(true, Ordering::SeqCst),
             TaskAction::Start => {
                 let owner = self.clone();
                 let task = thread::spawn(move || owner.watch());
@@ -65,7 +65,7 @@ impl Owner {
     fn watch(&self) {
         while let Some(until) = self.state.sleeps_until() {
             thread::yield_now();
-            if !self.bell.swap(false, Ordering::SeqCst) {
+            if !self.is_woken.swap(false, Ordering::SeqCst) {
                 self.clock.fetch_max(until, Ordering::SeqCst);
             }
             let now = self.clock.load(Ordering::SeqCst);
