@@ -14,7 +14,7 @@ use shuttle::thread::{self, JoinHandle};
 use sync::{AtomicU64, Mutex, Ordering};
 use task_state::{TaskAction, TaskState};
 
-/// The primitives that `shown.rs` uses, here those of shuttle, which controls the schedule.
+/// The primitives that `task_state.rs` uses, here those of shuttle, which controls the schedule.
 mod sync {
     pub(crate) use shuttle::sync::atomic::{AtomicU64, Ordering};
     pub(crate) use shuttle::sync::{Mutex, MutexGuard};
