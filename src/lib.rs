@@ -56,13 +56,13 @@
 //!    user's retry policy) and `resend.rs` (repeats that are always safe), each of which runs the next one once or more often.
 //! 2. `client/call/checkout.rs` leases a connection from `pool/mod.rs`. An idle connection is leased at once: a warm request
 //!    goes on with step 5.
-//! 3. If there is none the request is queued, and `pool/dialling.rs` opens a connection if the limits in `pool/state/` allow
-//!    one.
-//! 4. `connect/mod.rs` opens it: `dns/cached.rs` resolves the name, `race/mod.rs` connects to the fastest address,
-//!    `connect/tunnel.rs` goes through a proxy, `connect/secure.rs` makes the TLS handshake, and `connect/conn.rs` the handshake
-//!    of HTTP.
-//! 5. `client/call/exchange.rs` sends the request, which `message.rs` wrote, and waits for the head of the response. If that
-//!    fails, `resend.rs` decides by `client/safe_to_resend.rs` whether to go back to step 2.
+//! 3. If there is none the request is queued, and `pool/driver.rs` begins a dial if the limits in `pool/state/` allow one.
+//! 4. `connect/mod.rs` opens the connection: `dns/cache/mod.rs` resolves the name, `race/mod.rs` connects to the fastest
+//!    address, `connect/tunnel.rs` goes through a proxy, `connect/secure.rs` makes the TLS handshake, and
+//!    `connect/handshake.rs` the handshake of HTTP.
+//! 5. `client/call/exchange.rs` sends the request, which `client/call/message.rs` wrote, through `connect/conn.rs`, and
+//!    waits for the head of the response. If that fails, `resend.rs` decides by `client/safe_to_resend.rs` whether to go
+//!    back to step 2.
 //! 6. `client/body/incoming.rs` reads the body. At its end `client/body/return_guard.rs` releases the connection: it is idle
 //!    again, or closes if it is not fit for another request. A body that is dropped early releases the connection as well.
 //! 7. `trace/fold.rs` adds up the phases as their events come: queue, dns, connect, proxy, tls, send, wait and receive make the

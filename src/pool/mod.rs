@@ -18,7 +18,8 @@
 //! | Which timers are there? | `state/timers.rs`, `state/timeouts.rs` |
 //! | How does a drain end? | `state/mod.rs`: `drain`, `is_drained` |
 //!
-//! Calls go downwards: this file, `lease.rs`, `driver.rs`, then `dialling.rs` and `state/`. `dial.rs` is the seam to `connect`.
+//! Calls go downwards: this file, `lease.rs`, `driver.rs`, then `dialling.rs`, `slot.rs` and `state/`. `dial.rs` is the seam to
+//! `connect`; `client/dialer.rs` implements it.
 
 #[cfg(feature = "__bench")]
 pub(crate) mod benched;

@@ -1,11 +1,12 @@
 //! One call: the request is sent, followed where redirects lead, retried and resent, until there is a response for its
 //! user.
 //!
-//! The call is an onion. Each file is a skin and calls only the next one inward:
+//! The call is an onion. Each file is a skin and calls only files further in: `resend.rs` calls `checkout.rs` and then
+//! `exchange.rs`, which calls `message.rs`; each of the others calls the next one.
 //!
 //! | file | what it does | decides by |
 //! |---|---|---|
-//! | `mod.rs` | keeps the deadline, ends the trace | |
+//! | `mod.rs` | checks the request, starts and ends the trace, keeps the deadline | |
 //! | `follow.rs` | follows redirects | `redirect_policy.rs` |
 //! | `retry.rs` | retries as the user's policy says | `retry_policy.rs` |
 //! | `resend.rs` | resends when that is safe in any case | `safe_to_resend.rs` |
