@@ -1,7 +1,8 @@
 //! The state of a timer task, shared with the owners that set it.
 //!
 //! The state is under a lock. The time at which the task wakes is an atomic as well, so that setting a later time takes no
-//! lock. Times are nanoseconds from a base that the task knows. `tests/alarm.rs` runs this file under many thread schedules.
+//! lock. Times are nanoseconds from a base that the task knows. `tests/alone/alarm.rs` runs this file under many thread
+//! schedules.
 
 use super::sync::{AtomicU64, Mutex, MutexGuard, Ordering};
 
