@@ -68,7 +68,7 @@ impl Response {
         &self.data.call().redirects
     }
 
-    /// Returns the URL that this response is from: the request's own, or the last one of its redirects.
+    /// Returns the URL that this response came from: the request's own, or the last one after redirects.
     pub fn url(&self) -> &Url {
         &self.data.call().context.url
     }
@@ -89,8 +89,8 @@ impl Response {
         self.data.content.trace().tls()
     }
 
-    /// Returns the time spent in each phase of the call so far. Right after [`send`](crate::RequestBuilder::send) that
-    /// is up to the headers.
+    /// Returns the time spent in each phase of the call so far. Right after [`send`](crate::RequestBuilder::send) they
+    /// end with the headers; after the body was read, with its last byte.
     pub fn timings(&self) -> Timings {
         self.data.content.trace().timings()
     }
@@ -215,11 +215,11 @@ impl Response {
         self.collect(u64::MAX).await
     }
 
-    /// Reads the whole body if it has no more than `limit` bytes.
+    /// Reads the whole body, of at most `limit` bytes.
     ///
     /// # Errors
-    /// Those of [`chunk`](Self::chunk), and [`ErrorKind::Body`](crate::ErrorKind::Body) if the body is longer. This is
-    /// noticed before more than `limit` bytes are kept in memory.
+    /// Those of [`chunk`](Self::chunk), and [`ErrorKind::Body`](crate::ErrorKind::Body) if the body is longer. At most
+    /// `limit` bytes are kept in memory.
     pub async fn bytes_with_limit(mut self, limit: u64) -> Result<Bytes> {
         self.collect(limit).await
     }

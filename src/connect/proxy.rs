@@ -7,7 +7,7 @@ use crate::origin::{Host, Origin, Scheme};
 
 /// A proxy and the requests that go through it.
 ///
-/// The scheme of its URL says how the proxy is spoken to:
+/// The scheme of its URL names the protocol that the proxy speaks:
 ///
 /// | scheme | requests to `http` URLs | requests to `https` URLs |
 /// |---|---|---|
