@@ -62,12 +62,12 @@ impl FrameRecord {
         }
     }
 
-    /// The number of frames received that show a server at work.
+    /// Returns the number of frames received that show a server at work.
     pub(super) fn progress(&self) -> u64 {
         self.progress.load(Ordering::Relaxed)
     }
 
-    /// The times by which pings are decided.
+    /// Returns the times by which pings are decided.
     pub(super) fn traffic(&self) -> Traffic {
         let at = |nanos| self.base + Duration::from_nanos(nanos);
         let heard = self.heard.load(Ordering::Relaxed);

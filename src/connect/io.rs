@@ -79,7 +79,7 @@ impl RecordedStream {
         }
     }
 
-    /// The result of a write after another one has failed; `None` if none has.
+    /// Returns the result of a write after another one has failed; `None` if none has.
     fn result_after_failure<T>(&self, done: T) -> Option<Poll<io::Result<T>>> {
         let failure = self.failure.as_ref()?;
         if failure.is_reported() {
@@ -111,7 +111,7 @@ impl RecordedStream {
     }
 }
 
-/// The error for more than [`MAX_INTERIM`] interim responses.
+/// Returns the error for more than [`MAX_INTERIM`] interim responses.
 pub(super) fn too_many_interim() -> io::Error {
     let message = format!("there are more than {MAX_INTERIM} interim responses (1xx)");
     io::Error::new(io::ErrorKind::InvalidData, message)

@@ -50,8 +50,8 @@ impl IoRecord {
         *lock(&self.times)
     }
 
-    /// The server's TLS alert that rejects the client's certificate, in words. [`reset`](Self::reset) keeps it, because
-    /// it comes only once.
+    /// Returns the server's TLS alert that rejects the client's certificate, in words. [`reset`](Self::reset) keeps it,
+    /// because it comes only once.
     pub(super) fn refusal(&self) -> Option<&str> {
         self.refusal.get().map(AsRef::as_ref)
     }

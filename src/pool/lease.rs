@@ -110,7 +110,7 @@ impl<D: Dial> Lease<D> {
         self.end = LeaseEnd::Kept { keep_alive: None };
     }
 
-    /// Has the connection close when the lease ends, unless that is by [`give_back`](Self::give_back).
+    /// Makes the connection close when the lease ends, unless it ends by [`give_back`](Self::give_back).
     pub(crate) fn retire(&mut self, cause: CloseCause) {
         self.end = LeaseEnd::Retire(cause);
     }

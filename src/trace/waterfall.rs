@@ -46,7 +46,7 @@ impl Timings {
     }
 }
 
-/// The columns of the terminal that the process writes to or reads from, if it has one.
+/// Returns the columns of the terminal that the process writes to or reads from, if it has one.
 #[cfg(unix)]
 fn terminal_columns() -> Option<usize> {
     use rustix::termios::tcgetwinsize;

@@ -171,7 +171,7 @@ impl TcpTransport {
         socket.connect(address).await
     }
 
-    /// The options that are set later.
+    /// Returns the options that are set later.
     pub(super) fn late_options(&self) -> LateOptions {
         LateOptions::new(self.nodelay, self.keepalive, self.user_timeout)
     }

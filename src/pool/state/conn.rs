@@ -105,7 +105,7 @@ impl<T: PoolTypes> Linked<BY_AGE> for Conn<T> {
 }
 
 impl<T: PoolTypes> Conn<T> {
-    /// A connection whose dial begins now. It holds a slot.
+    /// Creates the record of a connection whose dial begins now. It holds a slot.
     pub(super) fn new(now: Instant, host: usize, serial: u64) -> Self {
         let dialling = Dialling { waiter: None, since: now, is_slow: false, is_ahead: false, announced: None };
         let stage = Stage::Dialling(dialling);
@@ -166,7 +166,8 @@ impl<T: PoolTypes> Conn<T> {
 }
 
 impl<T: PoolTypes> OpenConn<T> {
-    /// A connection that opens now, without requests. `announced` is the number of streams its peer allows, if that is known.
+    /// Creates the record of a connection that opens now, without requests. `announced` is the number of streams its peer
+    /// allows, if that is known.
     pub(super) fn new(now: Instant, opened: Opened<T>, announced: Option<usize>, expires: Option<Instant>) -> Self {
         let Opened { fresh, conn, speaks, location, runtime } = opened;
         let is_http2 = speaks == Speaks::Http2;

@@ -52,7 +52,7 @@ impl<T: PoolTypes> Index<usize> for Connections<T> {
 
 // Reading.
 impl<T: PoolTypes> Connections<T> {
-    /// No connections, of which at most `max_idle` may be idle.
+    /// Creates an empty set, of which at most `max_idle` connections may be idle.
     pub(super) fn new(max_idle: usize) -> Self {
         Self { slab: Slab::new(), idle: List::default(), max_idle, counters: Counters::default() }
     }
@@ -285,7 +285,7 @@ impl<T: PoolTypes> Connections<T> {
         }
     }
 
-    /// No longer expects a connection's peer to announce its streams.
+    /// Stops expecting a connection's peer to announce its streams.
     fn stop_expecting_streams(&mut self, host: &mut Host<T::Key>, id: usize) {
         if let Stage::Open(open) = &mut self.slab[id].stage
             && open.streams.is_unannounced
@@ -298,7 +298,7 @@ impl<T: PoolTypes> Connections<T> {
 
 // The end.
 impl<T: PoolTypes> Connections<T> {
-    /// Has a connection end as soon as there is room for another one.
+    /// Marks a connection to end as soon as there is room for another one.
     pub(super) fn set_due(&mut self, id: usize, cause: CloseCause) {
         if let Stage::Open(open) = &mut self.slab[id].stage {
             open.due.get_or_insert(cause);

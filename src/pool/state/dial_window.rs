@@ -96,7 +96,7 @@ impl Round {
 }
 
 impl DialWindow {
-    /// The window of a host that has not been dialled yet. It never exceeds `most`.
+    /// Creates the window of a host that has not been dialled yet. It never exceeds `most`.
     pub(super) fn new(now: Instant, most: usize) -> Self {
         let size = FIRST.min(most);
         Self { size, growth: Growth::new(now, size), round: None, last: None }

@@ -99,7 +99,7 @@ impl<T: PoolTypes> State<T> {
         }
     }
 
-    /// Has a request wait on without the dial it was paired with.
+    /// Lets a request wait on without the dial it was paired with.
     pub(super) fn wait_on(&mut self, now: Instant, host: usize, waiter: usize) {
         let undialled = self.pairs(host).take_dial_of(waiter);
         if let Some(unclaimed) = self.hosts[host].dials.unclaimed.front()

@@ -99,7 +99,7 @@ impl<K> Linked<0> for Host<K> {
 }
 
 impl<K> Host<K> {
-    /// A host without connections. `paused_until` is the end of a pause its server asked for earlier.
+    /// Creates the record of a host without connections. `paused_until` is the end of a pause its server asked for earlier.
     pub(super) fn new(now: Instant, key: K, profile: Profile, paused_until: Option<Instant>) -> Self {
         let Profile { limits, speaks } = profile;
         let conns = HostConns {

@@ -43,7 +43,7 @@ pub(super) struct Drain {
 }
 
 impl<T: PoolTypes> State<T> {
-    /// A pool without connections. `profile` returns what is known of a host beforehand.
+    /// Creates a pool without connections. `profile` returns what is known of a host beforehand.
     pub(crate) fn new(config: &PoolConfig, profile: impl Fn(&T::Key) -> Profile + Send + 'static) -> Self {
         Self {
             profile: Box::new(profile),

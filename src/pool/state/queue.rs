@@ -80,7 +80,7 @@ impl<T: PoolTypes> Linked<0> for WaitingRequest<T> {
 }
 
 impl<T: PoolTypes> WaitingRequest<T> {
-    /// A request that begins to wait.
+    /// Creates a request that begins to wait.
     pub(super) fn new(now: Instant, host: usize, serial: u64, needs: Needs<T::Runtime>, handle: T::Waiter) -> Self {
         Self { host, serial, since: now, needs, handle, dial: None, links: Links::default() }
     }
