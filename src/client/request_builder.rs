@@ -277,8 +277,8 @@ impl RequestBuilder {
 
     /// Sets an observer of this call, beside the client's observers. Replaces one that was set before.
     ///
-    /// It gets the events of a dial when the call gets the connection or gives up, each with the time it happened. The
-    /// client's observers get them at once.
+    /// The observer gets the events of a dial when the call gets the connection or fails, each with the time at which
+    /// it happened. The client's observers get them at once.
     pub fn observer(self, observer: impl Observer) -> Self {
         self.with(|request| {
             request.options.observer = Some(ObserverHandle::new(observer));

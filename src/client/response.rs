@@ -195,7 +195,7 @@ impl Response {
     /// of the body in memory at a time.
     ///
     /// # Errors
-    /// Those of [`chunk`](Self::chunk), and [`ErrorKind::Body`](crate::ErrorKind::Body) if the writer fails.
+    /// The errors of [`chunk`](Self::chunk), and [`ErrorKind::Body`](crate::ErrorKind::Body) if the writer fails.
     pub async fn copy_to<W: AsyncWrite + Unpin + ?Sized>(mut self, writer: &mut W) -> Result<u64> {
         let mut written = 0;
         while let Some(chunk) = self.chunk().await? {
@@ -210,7 +210,7 @@ impl Response {
     /// Reads the whole body.
     ///
     /// # Errors
-    /// Those of [`chunk`](Self::chunk).
+    /// The errors of [`chunk`](Self::chunk).
     pub async fn bytes(mut self) -> Result<Bytes> {
         self.collect(u64::MAX).await
     }
@@ -218,7 +218,7 @@ impl Response {
     /// Reads the whole body, of at most `limit` bytes.
     ///
     /// # Errors
-    /// Those of [`chunk`](Self::chunk), and [`ErrorKind::Body`](crate::ErrorKind::Body) if the body is longer. At most
+    /// The errors of [`chunk`](Self::chunk), and [`ErrorKind::Body`](crate::ErrorKind::Body) if the body is longer. At most
     /// `limit` bytes are kept in memory.
     pub async fn bytes_with_limit(mut self, limit: u64) -> Result<Bytes> {
         self.collect(limit).await
@@ -253,7 +253,7 @@ impl Response {
     /// Reads the whole body as JSON (feature `json`).
     ///
     /// # Errors
-    /// Those of [`chunk`](Self::chunk), and [`ErrorKind::Decode`](crate::ErrorKind::Decode) if the body is no JSON of
+    /// The errors of [`chunk`](Self::chunk), and [`ErrorKind::Decode`](crate::ErrorKind::Decode) if the body is no JSON of
     /// type `T`. The error names the place in the document and shows the start of the body.
     #[cfg(feature = "json")]
     pub async fn json<T: serde::de::DeserializeOwned>(mut self) -> Result<T> {
@@ -277,7 +277,7 @@ impl Response {
     /// content type (feature `charset`); otherwise UTF-8. Invalid parts are replaced by U+FFFD.
     ///
     /// # Errors
-    /// Those of [`chunk`](Self::chunk).
+    /// The errors of [`chunk`](Self::chunk).
     pub async fn text(mut self) -> Result<String> {
         let bytes = self.collect(u64::MAX).await?;
         Ok(text::decode(&bytes, &self.data.head.headers))

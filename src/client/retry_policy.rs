@@ -53,11 +53,11 @@ pub(super) enum Outcome<'a> {
     NotSent,
     /// An error after something was sent; the server may have acted on the request.
     Unknown,
-    /// An error that another attempt would not mend.
+    /// An error that another attempt would meet again.
     Final,
 }
 
-/// A call so far.
+/// The attempts of a call so far, and whether it may be sent again.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct CallSoFar {
     /// The attempts so far.

@@ -1,4 +1,4 @@
-//! An open connection: it sends requests, says when it is ready for another one, and whether the server has closed it.
+//! An open connection: sends requests, and reports its readiness for another one and its end.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -48,8 +48,8 @@ pub(super) struct Inner<B> {
 
 /// hyper's handle for sending requests.
 ///
-/// It is taken away when the connection ends: hyper keeps a request that is queued for an ended connection until the
-/// last sender is dropped (hyper #4122).
+/// The handle is taken away when the connection ends: hyper keeps a request that is queued for an ended connection
+/// until the last sender is dropped (hyper #4122).
 pub(super) enum Sender<B> {
     Http1(Mutex<Option<http1::SendRequest<B>>>),
     Http2 {

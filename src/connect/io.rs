@@ -22,10 +22,10 @@ const LAST_READ_TIMEOUT: Duration = Duration::from_secs(5);
 /// The treatment of writes after one has failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum WritesAfterFailure {
-    /// They stay pending, for HTTP/1.1: the response is read meanwhile, and hyper takes no more of the request's body
+    /// Writes stay pending, for HTTP/1.1: the response is read meanwhile, and hyper takes no more of the request's body
     /// than fits into its buffer.
     Wait,
-    /// They succeed and their bytes are dropped, for HTTP/2: hyper does not read while a frame of its own waits to be
+    /// Writes succeed and their bytes are dropped, for HTTP/2: hyper does not read while a frame of its own waits to be
     /// written. The flow-control windows bound how much is dropped.
     Discard,
 }
@@ -121,7 +121,7 @@ pub(super) fn too_many_interim() -> io::Error {
 struct WriteFailure {
     /// The error; `None` once the reader was given the end of the stream.
     error: Option<io::Error>,
-    /// When the wait for the peer ends; `None` while its bytes come.
+    /// The time at which the wait for the peer ends; `None` while its bytes come.
     deadline: Option<Instant>,
     timer: Timer,
 }

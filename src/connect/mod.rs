@@ -114,7 +114,7 @@ pub(crate) struct Connector {
 #[derive(Clone, Copy)]
 struct DialTime {
     start: Instant,
-    /// When the connect timeout passes; `None` if that is too far away for the clock.
+    /// The time at which the connect timeout passes; `None` if that is too far away for the clock.
     end: Option<Instant>,
 }
 

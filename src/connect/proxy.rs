@@ -1,4 +1,4 @@
-//! Proxies: which one a request goes through, by the user's settings or the environment's.
+//! The proxies of a client, from the user or the environment, and the choice of one for a request.
 
 use super::error::ProxyError;
 use super::no_proxy::NoProxy;

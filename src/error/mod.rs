@@ -49,9 +49,9 @@ struct Facts {
 #[derive(Debug, Clone)]
 pub(crate) struct Context {
     pub(crate) url: Url,
-    /// The call's deadline, and the time limit that it was made of.
+    /// The call's deadline, and the timeout from which it was computed.
     pub(crate) until: Option<(Instant, Duration)>,
-    /// True if queries must not be shown.
+    /// True if errors leave the URL's query out.
     pub(crate) discreet: bool,
 }
 

@@ -82,7 +82,7 @@ impl Connector {
     /// connecting.
     ///
     /// # Errors
-    /// Those of [`ClientBuilder::build`].
+    /// The errors of [`ClientBuilder::build`].
     pub fn new(builder: ClientBuilder) -> Result<Self> {
         let (connector, hooks) = builder.into_connector()?;
         Ok(Self { inner: Arc::new(ConnectorInner { connector, hooks, dials: AtomicU64::new(0) }) })

@@ -1,7 +1,7 @@
 //! The instruments of the measurements, by the names and units of
 //! [OpenTelemetry's conventions](https://opentelemetry.io/docs/specs/semconv/http/http-metrics/) for HTTP clients.
 
-/// A measurement: its name, unit, description and kind are those of the conventions, if they have it.
+/// A measurement. Name, unit, description and kind are those of the conventions, where they define it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Instrument {
     RequestDuration,

@@ -54,7 +54,7 @@ pub(crate) struct Lease<D: Dial> {
     requests: u64,
     idle: Duration,
     is_freed: bool,
-    /// The end of the lease, if it ended now.
+    /// The end of the lease that is reported if the lease is dropped now.
     end: LeaseEnd,
     /// The call's own observer, once observers were told of the lease. They are told of its end as well.
     observed: Option<Option<ObserverHandle>>,

@@ -51,13 +51,13 @@ pub struct TlsConfig {
 /// The certificate authorities that are trusted.
 #[derive(Debug, Clone, Copy, Default)]
 enum Roots {
-    /// Those of the platform and the added ones.
+    /// The platform's authorities and the added ones.
     #[default]
     Platform,
-    /// Mozilla's and the added ones.
+    /// Mozilla's authorities and the added ones.
     #[cfg(feature = "webpki-roots")]
     Webpki,
-    /// The added ones alone.
+    /// Only the added authorities.
     Added,
 }
 

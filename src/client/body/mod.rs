@@ -1,5 +1,4 @@
-//! Bodies: those of requests on their way out, those of responses on their way in, and what a response's body does with
-//! its connection at the end.
+//! Bodies of requests and responses, and the return of a response's connection to the pool.
 //!
 //! | file | what it holds |
 //! |---|---|

@@ -18,10 +18,10 @@ use crate::trace::CloseCause;
 /// The connections of all hosts, dials included.
 pub(super) struct Connections<T: PoolTypes> {
     slab: Slab<Conn<T>>,
-    /// The idle ones, the most recently used in front.
+    /// The idle connections, the most recently used in front.
     idle: List<BY_AGE>,
     max_idle: usize,
-    /// The figures about connections; those about slots and requests are kept elsewhere.
+    /// The counters of connections. Those of slots and waiting requests are kept in `slots.rs` and `queue.rs`.
     pub(super) counters: Counters,
 }
 
@@ -30,11 +30,11 @@ pub(super) struct Connections<T: PoolTypes> {
 pub(super) struct Search<R> {
     /// The runtime of the request, whose connections it gets rather than others.
     pub(super) runtime: R,
-    /// True if it takes only connections of its runtime.
+    /// True if the request takes only connections of its runtime.
     pub(super) own_runtime_only: bool,
-    /// The connection on which its last attempt failed.
+    /// The connection on which the request's last attempt failed.
     pub(super) failed_on: Option<u64>,
-    /// The time that a used HTTP/1 connection must have been idle for it.
+    /// The time for which a used HTTP/1 connection must have been idle to serve the request.
     pub(super) rest: Option<Duration>,
 }
 

@@ -38,7 +38,7 @@ pub(super) type ProfileOf<K> = Box<dyn Fn(&K) -> Profile + Send>;
 pub(super) struct Drain {
     /// True once a drain has begun.
     pub(super) is_draining: bool,
-    /// The number of calls in progress that have no connection at the moment, but will want one.
+    /// The number of calls in progress that have no connection at the moment but will need one.
     pub(super) holds: usize,
 }
 
