@@ -267,9 +267,9 @@ impl ClientBuilder {
         self
     }
 
-    /// Sets the most headers that a response may have over HTTP/1.1; one with more is an error. 100 by default. A
-    /// client that sets it pays two more allocations for each response. In any case, also over HTTP/2, all headers of a
-    /// response together may have at most 64 KiB.
+    /// Sets the maximum number of headers of a response over HTTP/1.1; a response with more is an error. 100 by
+    /// default. A client that sets it pays two more allocations for each response. In any case, also over HTTP/2, all
+    /// headers of a response together may have at most 64 KiB.
     pub fn max_response_headers(mut self, count: usize) -> Self {
         self.connect.http.max_headers = Some(count);
         self
