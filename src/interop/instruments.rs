@@ -74,7 +74,7 @@ impl Instrument {
             Self::PhaseDuration => {
                 ("speeddial.request.phase.duration", "s", "The time requests spent in each of their phases.")
             }
-            Self::Retries => ("speeddial.request.retries", "{retry}", "Requests that were made again."),
+            Self::Retries => ("speeddial.request.retries", "{retry}", "Requests that were sent again."),
             Self::Redirects => ("speeddial.request.redirects", "{redirect}", "Redirects that were followed."),
             Self::DialFailures => {
                 ("speeddial.connection.failures", "{connection}", "Connections that could not be opened.")
