@@ -15,8 +15,8 @@ impl Latency {
         self.counts.iter().sum()
     }
 
-    /// Returns the duration that the share `share` of all durations, from 0 to 1, did not exceed, rounded up to its bucket's
-    /// end; `None` if nothing was counted.
+    /// Returns a quantile of the durations, rounded up to the end of its bucket: `share` is 0.5 for the median and 0.99 for
+    /// the 99th percentile. `None` if nothing was counted.
     pub fn quantile(&self, share: f64) -> Option<Duration> {
         let wanted = (share.clamp(0.0, 1.0) * self.count() as f64).ceil().max(1.0) as u64;
         let mut seen = 0;

@@ -35,7 +35,7 @@ impl Scheme {
     }
 }
 
-/// The host of a URL: an IP address, or a name that has to be resolved.
+/// The host of a URL: an IP address, or a name to look up.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Host {

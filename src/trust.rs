@@ -60,8 +60,8 @@ pub(crate) fn client_config(trusting: TrustedRoots) -> Result<rustls::ClientConf
 /// The certificate authorities that a configuration trusts.
 #[cfg(feature = "dns-over-tls")]
 pub(crate) enum TrustedRoots {
-    /// Those of the platform.
+    /// The platform's authorities.
     Platform,
-    /// None, for a configuration that is never used.
+    /// No authorities, for a configuration that is never used.
     Empty,
 }

@@ -1,4 +1,4 @@
-//! The settings of a client, and how the client is made of them.
+//! The settings of a client, and the making of a client from them.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -117,8 +117,8 @@ impl fmt::Debug for ClientBuilder {
 }
 
 impl ClientBuilder {
-    /// Sets the resolver of names, with a DNS cache of the client's own in front of it. [`HickoryResolver::system`] by
-    /// default.
+    /// Sets the resolver that looks up names. The client puts a DNS cache of its own in front of it.
+    /// [`HickoryResolver::system`] by default.
     pub fn resolver(self, resolver: impl Resolve) -> Self {
         self.dns_cache(CachedResolver::new(resolver))
     }
@@ -140,7 +140,7 @@ impl ClientBuilder {
         self
     }
 
-    /// Sets the pool's limits.
+    /// Sets the limits of the connection pool. [`PoolConfig`] has the defaults.
     pub fn pool(self, pool: PoolConfig) -> Self {
         Self { pool, ..self }
     }
@@ -154,7 +154,8 @@ impl ClientBuilder {
         self
     }
 
-    /// Sets how servers are verified, and the certificate by which the client identifies itself.
+    /// Sets the TLS settings: the trusted certificate authorities, the client's own certificate, the versions of TLS.
+    /// [`TlsConfig`] has the defaults.
     #[cfg(feature = "__tls")]
     #[cfg_attr(docsrs, doc(cfg(any(feature = "tls", feature = "tls-ring"))))]
     pub fn tls(mut self, tls: impl Into<TlsConfig>) -> Self {
@@ -244,9 +245,9 @@ impl ClientBuilder {
     /// Sets the interval after which an HTTP/2 server is pinged if no piece of a response arrived, while requests are
     /// under way. `None` by default; zero is the same.
     ///
-    /// There is no such timer by default because servers count pings: grpc-go closes a connection for four within
-    /// minutes. Without it, a server is pinged if nothing arrived for 10 s in which a request was under way, at most
-    /// twice between two pieces of responses, and the connection is closed if nothing arrives for 15 s after that.
+    /// There is no such timer by default because servers count pings: grpc-go closes a connection at the fourth ping
+    /// within minutes. Without it, a server is pinged if nothing arrived for 10 s in which a request was under way, at
+    /// most twice between two pieces of responses, and the connection is closed if nothing arrives for 15 s after that.
     pub fn http2_keep_alive_interval(mut self, interval: impl Into<Option<Duration>>) -> Self {
         self.connect.http.pings.interval = interval.into().filter(|interval| !interval.is_zero());
         self
@@ -259,16 +260,16 @@ impl ClientBuilder {
         self
     }
 
-    /// Sets if pings of [`http2_keep_alive_interval`](Self::http2_keep_alive_interval) are sent even while no request
-    /// is under way. False by default.
+    /// Sets whether pings of [`http2_keep_alive_interval`](Self::http2_keep_alive_interval) are also sent while no
+    /// request is under way. False by default.
     pub fn http2_keep_alive_while_idle(mut self, while_idle: bool) -> Self {
         self.connect.http.pings.while_idle = while_idle;
         self
     }
 
-    /// Sets the most headers that a response may have over HTTP/1.1; one with more is an error. 100 by default. Setting
-    /// any number costs each response two allocations. Over HTTP/2 too, all headers of a response may have 64 KiB
-    /// together.
+    /// Sets the maximum number of headers of a response over HTTP/1.1; a response with more is an error. 100 by
+    /// default. A client that sets it pays two more allocations for each response. In any case, also over HTTP/2, all
+    /// headers of a response together may have at most 64 KiB.
     pub fn max_response_headers(mut self, count: usize) -> Self {
         self.connect.http.max_headers = Some(count);
         self
@@ -325,8 +326,9 @@ impl ClientBuilder {
         self
     }
 
-    /// Adds headers to every request that has none of the same name. None by default. Headers whose values are marked
-    /// as sensitive (`HeaderValue::set_sensitive`) are not sent to another origin after a redirect.
+    /// Adds default headers. A request gets each of them that it has not set itself. There are none by default. Headers
+    /// whose values are marked as sensitive (`HeaderValue::set_sensitive`) are not sent to another origin after a
+    /// redirect.
     pub fn default_headers(mut self, headers: HeaderMap) -> Self {
         self.defaults.headers.extend(headers);
         self
@@ -346,14 +348,14 @@ impl ClientBuilder {
         self
     }
 
-    /// Sets which redirects are followed. At most 10 by default. Authorization, cookies, and headers whose values are
-    /// marked as sensitive (`HeaderValue::set_sensitive`) are not sent to another origin.
+    /// Sets the policy for following redirects. By default at most 10 are followed. Authorization, cookies, and headers
+    /// whose values are marked as sensitive (`HeaderValue::set_sensitive`) are not sent to another origin.
     pub fn redirect(mut self, redirects: RedirectPolicy) -> Self {
         self.defaults.redirects = redirects;
         self
     }
 
-    /// Sets when calls that failed are retried. Never by default, apart from resends that are [always
+    /// Sets the policy for retrying calls that failed. Without a policy, the client only makes resends that are [always
     /// safe](Client::execute).
     pub fn retry(self, policy: RetryPolicy) -> Self {
         Self { retry: Some(policy), ..self }
@@ -366,8 +368,8 @@ impl ClientBuilder {
         self
     }
 
-    /// Sets the limits for decompressing response bodies, or turns that off (features `gzip`, `brotli`, `zstd`,
-    /// `deflate`).
+    /// Sets the limits for decompressing response bodies, or turns decompression off (features `gzip`, `brotli`,
+    /// `zstd`, `deflate`).
     #[cfg(feature = "__compression")]
     #[cfg_attr(docsrs, doc(cfg(any(feature = "gzip", feature = "brotli", feature = "zstd", feature = "deflate"))))]
     pub fn decompress(mut self, decompression: Decompression) -> Self {
@@ -401,8 +403,8 @@ impl ClientBuilder {
         self
     }
 
-    /// Builds the client. It needs no tokio runtime for that, and waits for no file: a thread prepares TLS in the
-    /// background. A crypto provider that the process is to use must be installed before.
+    /// Builds the client. This needs no tokio runtime and waits for no file: a thread prepares TLS in the background.
+    /// If the process installs a rustls crypto provider, it must do so before.
     ///
     /// # Errors
     /// [`ErrorKind::Request`](crate::ErrorKind::Request) if a setting is invalid, for example a limit of 0 that would

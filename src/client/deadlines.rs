@@ -42,7 +42,7 @@ impl Timeouts {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Deadline {
     pub(super) at: Instant,
-    /// The timeout that the deadline was made of, for errors.
+    /// The timeout from which the deadline was computed, for errors.
     pub(super) limit: Duration,
 }
 

@@ -1,4 +1,4 @@
-//! The pool's way to open connections: the connector, in the pool's terms.
+//! The pool's `Dial` trait, implemented by the client's connector.
 
 use std::sync::Arc;
 

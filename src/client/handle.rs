@@ -20,8 +20,8 @@ use crate::pool::{HostStats, PoolStats};
 /// An HTTP client: a DNS cache, a pool of connections, and timings for every request. Clones share all of it.
 ///
 /// It works on any tokio runtime whose timers and I/O are enabled, and on several at once. A connection is served by
-/// the runtime it was opened on: a client should not be shared between runtimes of which one is kept without being
-/// driven.
+/// the runtime it was opened on: do not share a client with a runtime that exists but is not driven, because requests
+/// would wait for the connections of that runtime.
 ///
 /// ```no_run
 /// # async fn run() -> speeddial::Result<()> {
@@ -40,7 +40,7 @@ pub struct Client {
 }
 
 impl Client {
-    /// Sends a request that was built before, and waits for the head of the response.
+    /// Sends a request, and waits for the head of the response.
     ///
     /// A request whose connection turns out to be closed is sent again if that is safe, which is so in these cases:
     ///
@@ -52,10 +52,11 @@ impl Client {
     /// * The tokio runtime that served the connection ended, and nothing of the request was sent or it is idempotent.
     ///
     /// The first of these resends goes out at once, each later one after a pause that doubles. A body that is a stream
-    /// is sent once. Dropping the future gives the call up and loses nothing else.
+    /// is sent once. Dropping the future cancels this call and nothing else.
     ///
     /// # Errors
-    /// [`Error`], whose [`kind`](Error::kind) says what the call was doing. A response with an error status is none.
+    /// [`Error`], whose [`kind`](Error::kind) is the step that failed. A response with a status of 400 or more is no
+    /// error: see [`Response::error_for_status`].
     pub fn execute(&self, request: Request) -> impl Future<Output = Result<Response, Error>> + Send {
         self.run(Box::new(request))
     }
@@ -68,22 +69,23 @@ impl Client {
         call::run(&self.inner, request).await
     }
 
-    /// Returns the pool's figures: connections, waiting requests, and what became of earlier ones.
+    /// Returns the pool's statistics: its connections and requests at the moment, and totals since the client was
+    /// built.
     pub fn pool_stats(&self) -> PoolStats {
         self.inner.pool.stats()
     }
 
-    /// Returns the pool's figures per host, for each host that has connections or waiting requests.
+    /// Returns the pool's statistics for each host that has connections or waiting requests.
     pub fn host_stats(&self) -> Vec<(Origin, HostStats)> {
         self.inner.pool.host_stats()
     }
 
     /// Opens connections to the origin of `url` until there are `count` of them, busy ones included, as far as the
-    /// limits allow. Returns their number. It is lower than `count` if a limit binds, or if connections close or fail
-    /// under requests that took them meanwhile. One HTTP/2 connection carries many requests.
+    /// limits allow. Returns the number of open connections. It is lower than `count` if a limit is reached, or if
+    /// connections close or fail under requests that took them meanwhile. One HTTP/2 connection carries many requests.
     ///
     /// # Errors
-    /// The error of the dial that failed, if no request waited for its connection. Connections opened before it stay.
+    /// The error of a failed dial for which no request waited. Connections opened before it stay.
     pub async fn warm_up(&self, url: impl IntoUrl, count: usize) -> Result<usize, Error> {
         let url = url.into_url(self.inner.defaults.base_url.as_ref())?;
         let origin = Origin::from_url(&url).map_err(|error| Error::no_origin(&url, error))?;
@@ -123,7 +125,7 @@ impl Client {
         WeakClient(Arc::downgrade(&self.inner))
     }
 
-    /// Returns the DNS cache's contents and counters.
+    /// Returns the DNS cache's size and counters.
     pub fn dns_stats(&self) -> CacheStats {
         self.inner.resolver.stats()
     }

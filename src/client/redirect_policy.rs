@@ -40,7 +40,7 @@ const DEFAULT_LIMIT: usize = 10;
 const CUSTOM_LIMIT: usize = 100;
 
 impl RedirectPolicy {
-    /// Follows no redirects. The response of a redirect is that of the call.
+    /// Follows no redirects. The call returns the redirect itself.
     pub fn none() -> Self {
         Self(PolicyKind::Limited(0))
     }
@@ -50,8 +50,8 @@ impl RedirectPolicy {
         Self(PolicyKind::Limited(max))
     }
 
-    /// Follows up to 10 redirects to the same scheme, host and port. The response of any other redirect is that of the
-    /// call.
+    /// Follows up to 10 redirects to the same scheme, host and port. Any other redirect is returned by the call as it
+    /// is.
     pub fn same_origin() -> Self {
         Self(PolicyKind::SameOrigin)
     }
@@ -109,13 +109,13 @@ impl Redirect<'_> {
 pub enum RedirectAction {
     /// Follow the redirect.
     Follow,
-    /// Do not follow the redirect. Its response is that of the call.
+    /// Do not follow the redirect. The call returns it.
     Stop,
     /// Fail the call for this reason.
     Refuse(String),
 }
 
-/// A redirect that cannot be followed, or may not.
+/// The reason why a redirect is not followed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(super) enum RedirectError {
     #[error("the location is not a URL: {0}")]

@@ -14,8 +14,8 @@ use crate::error::{Error, Result};
 use crate::origin::Origin;
 use crate::trace::ObserverHandle;
 
-/// A request to be sent with [`Client::execute`](crate::Client::execute). It can be inspected, changed, kept, and
-/// cloned if its body is no stream.
+/// A request to be sent with [`Client::execute`](crate::Client::execute). It can be inspected, changed and kept. It can
+/// be cloned unless its body is a stream.
 ///
 /// ```
 /// # fn run() -> Result<(), Box<dyn std::error::Error>> {
@@ -119,7 +119,7 @@ impl Request {
         &self.headers
     }
 
-    /// Returns the request's own headers for changing them.
+    /// Returns the request's own headers, to change them.
     pub fn headers_mut(&mut self) -> &mut HeaderMap {
         &mut self.headers
     }
@@ -129,7 +129,7 @@ impl Request {
         &self.body
     }
 
-    /// Returns the body for changing it.
+    /// Returns the body, to change it.
     pub fn body_mut(&mut self) -> &mut Body {
         &mut self.body
     }

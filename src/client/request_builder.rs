@@ -196,9 +196,9 @@ impl RequestBuilder {
     /// Asks the server for permission before the body is sent (`Expect: 100-continue`, RFC 9110 §10.1.1).
     ///
     /// The body follows when the server sends 100, or nothing for a second. If the server sends its final response
-    /// instead, the body is not sent and the connection closes. A redirect that keeps the body takes even a stream
-    /// along then. Has no effect over HTTP/2, where a server can reset a single stream, and over HTTP/1.0, which has no
-    /// interim responses.
+    /// instead, the body is not sent and the connection closes. If that response is a redirect, the unsent body goes
+    /// along, even if it is a stream. Has no effect over HTTP/2, where a server can reset a single stream, and over
+    /// HTTP/1.0, which has no interim responses.
     pub fn expect_continue(self) -> Self {
         self.with(|request| {
             request.headers.insert(EXPECT, HeaderValue::from_static("100-continue"));
@@ -277,8 +277,8 @@ impl RequestBuilder {
 
     /// Sets an observer of this call, beside the client's observers. Replaces one that was set before.
     ///
-    /// It gets the events of a dial when the call gets the connection or gives up, each with the time it happened. The
-    /// client's observers get them at once.
+    /// The observer gets the events of a dial when the call gets the connection or fails, each with the time at which
+    /// it happened. The client's observers get them at once.
     pub fn observer(self, observer: impl Observer) -> Self {
         self.with(|request| {
             request.options.observer = Some(ObserverHandle::new(observer));
@@ -289,7 +289,8 @@ impl RequestBuilder {
     /// Sends the request and waits for the head of the response, like [`Client::execute`].
     ///
     /// # Errors
-    /// [`Error`], whose [`kind`](Error::kind) says what the call was doing. A response with an error status is none.
+    /// [`Error`], whose [`kind`](Error::kind) is the step that failed. A response with a status of 400 or more is no
+    /// error: see [`Response::error_for_status`].
     pub async fn send(self) -> Result<Response> {
         self.client.run(self.request?).await
     }

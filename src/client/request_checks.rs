@@ -1,4 +1,5 @@
-//! Requests that must not be sent: a peer could read the connection otherwise than it was written (RFC 9112 §11.2).
+//! The check for requests that must not be sent, for example because a server could read two requests where one was
+//! written (RFC 9112 §11.2).
 
 use std::net::Ipv6Addr;
 

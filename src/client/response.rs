@@ -68,7 +68,7 @@ impl Response {
         &self.data.call().redirects
     }
 
-    /// Returns the URL that this response is from: the request's own, or the last one of its redirects.
+    /// Returns the URL that this response came from: the request's own, or the last one after redirects.
     pub fn url(&self) -> &Url {
         &self.data.call().context.url
     }
@@ -89,8 +89,8 @@ impl Response {
         self.data.content.trace().tls()
     }
 
-    /// Returns the time spent in each phase of the call so far. Right after [`send`](crate::RequestBuilder::send) that
-    /// is up to the headers.
+    /// Returns the time spent in each phase of the call so far. Right after [`send`](crate::RequestBuilder::send) they
+    /// end with the headers; after the body was read, with its last byte.
     pub fn timings(&self) -> Timings {
         self.data.content.trace().timings()
     }
@@ -195,7 +195,7 @@ impl Response {
     /// of the body in memory at a time.
     ///
     /// # Errors
-    /// Those of [`chunk`](Self::chunk), and [`ErrorKind::Body`](crate::ErrorKind::Body) if the writer fails.
+    /// The errors of [`chunk`](Self::chunk), and [`ErrorKind::Body`](crate::ErrorKind::Body) if the writer fails.
     pub async fn copy_to<W: AsyncWrite + Unpin + ?Sized>(mut self, writer: &mut W) -> Result<u64> {
         let mut written = 0;
         while let Some(chunk) = self.chunk().await? {
@@ -210,16 +210,16 @@ impl Response {
     /// Reads the whole body.
     ///
     /// # Errors
-    /// Those of [`chunk`](Self::chunk).
+    /// The errors of [`chunk`](Self::chunk).
     pub async fn bytes(mut self) -> Result<Bytes> {
         self.collect(u64::MAX).await
     }
 
-    /// Reads the whole body if it has no more than `limit` bytes.
+    /// Reads the whole body, of at most `limit` bytes.
     ///
     /// # Errors
-    /// Those of [`chunk`](Self::chunk), and [`ErrorKind::Body`](crate::ErrorKind::Body) if the body is longer. This is
-    /// noticed before more than `limit` bytes are kept in memory.
+    /// The errors of [`chunk`](Self::chunk), and [`ErrorKind::Body`](crate::ErrorKind::Body) if the body is longer. At most
+    /// `limit` bytes are kept in memory.
     pub async fn bytes_with_limit(mut self, limit: u64) -> Result<Bytes> {
         self.collect(limit).await
     }
@@ -253,7 +253,7 @@ impl Response {
     /// Reads the whole body as JSON (feature `json`).
     ///
     /// # Errors
-    /// Those of [`chunk`](Self::chunk), and [`ErrorKind::Decode`](crate::ErrorKind::Decode) if the body is no JSON of
+    /// The errors of [`chunk`](Self::chunk), and [`ErrorKind::Decode`](crate::ErrorKind::Decode) if the body is no JSON of
     /// type `T`. The error names the place in the document and shows the start of the body.
     #[cfg(feature = "json")]
     pub async fn json<T: serde::de::DeserializeOwned>(mut self) -> Result<T> {
@@ -277,7 +277,7 @@ impl Response {
     /// content type (feature `charset`); otherwise UTF-8. Invalid parts are replaced by U+FFFD.
     ///
     /// # Errors
-    /// Those of [`chunk`](Self::chunk).
+    /// The errors of [`chunk`](Self::chunk).
     pub async fn text(mut self) -> Result<String> {
         let bytes = self.collect(u64::MAX).await?;
         Ok(text::decode(&bytes, &self.data.head.headers))

@@ -18,8 +18,8 @@ use crate::clock::Instant;
 /// The wait before a retry is a random part of a time that doubles ("full jitter"). It is at least the response's
 /// `Retry-After` (RFC 9110 §10.2.3). A retry that would begin after the call's deadline is not made.
 ///
-/// All calls of a client share a budget. Each call adds a part of a retry to it, each retry takes one out. So an outage
-/// raises the load on a server by a fifth, and does not triple it.
+/// All calls of a client share a budget. By default each call adds a fifth of a retry to it, and each retry takes one
+/// out. So an outage raises the load on a server by a fifth, and does not triple it.
 ///
 /// ```
 /// use std::time::Duration;
@@ -53,11 +53,11 @@ pub(super) enum Outcome<'a> {
     NotSent,
     /// An error after something was sent; the server may have acted on the request.
     Unknown,
-    /// An error that another attempt would not mend.
+    /// An error that another attempt would meet again.
     Final,
 }
 
-/// A call so far.
+/// The attempts of a call so far, and whether it may be sent again.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct CallSoFar {
     /// The attempts so far.
@@ -99,27 +99,28 @@ impl RetryPolicy {
         }
     }
 
-    /// Sets the most attempts of a call, the first one included; 0 and 1 mean no retry. Resends that the client makes
-    /// without a policy count if a server turned the request away, or closed a new connection at once.
+    /// Sets the maximum number of attempts of a call, the first one included. Three by default; 0 and 1 mean no retry.
+    /// Resends count as attempts if the server turned the request away, or closed a new connection at once.
     #[must_use]
     pub fn attempts(self, attempts: u32) -> Self {
         Self { max_attempts: attempts, ..self }
     }
 
-    /// Sets the backoff. The wait before the second attempt is a random part of `base`. `base` doubles for each further
-    /// attempt, up to `most`.
+    /// Sets the backoff: from 100 ms up to 10 s by default. The wait before the second attempt is a random part of
+    /// `base`. `base` doubles for each further attempt, up to `most`.
     #[must_use]
     pub fn backoff(self, base: Duration, most: Duration) -> Self {
         Self { first_backoff: base, max_backoff: most, ..self }
     }
 
-    /// Sets the response statuses that are retried.
+    /// Sets the response statuses that are retried. 429, 502, 503 and 504 by default.
     #[must_use]
     pub fn statuses(self, statuses: impl IntoIterator<Item = StatusCode>) -> Self {
         Self { statuses: statuses.into_iter().collect(), ..self }
     }
 
-    /// Sets the longest `Retry-After` that is waited for. A response with a longer one is not retried.
+    /// Sets the longest `Retry-After` that is waited for. One minute by default. A response with a longer one is not
+    /// retried.
     #[must_use]
     pub fn max_retry_after(self, max: Duration) -> Self {
         Self { max_retry_after: max, ..self }

@@ -1,4 +1,4 @@
-//! The text of a body: which charset it is in, and how it is decoded.
+//! The text of a body: its charset, and its decoding.
 
 use http::HeaderMap;
 

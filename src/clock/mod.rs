@@ -12,7 +12,7 @@ pub(crate) use tokio::time::Instant;
 pub(crate) use timer::Timer;
 pub(crate) use timer_task::{Timed, TimerTask};
 
-/// The locks and atomics that [`task_state`] uses. `tests/alone/timer_task.rs` compiles that file with others.
+/// The locks and atomics that [`task_state`] uses. `tests/alone/timer_task.rs` compiles that file with scheduled ones.
 mod sync {
     pub(super) use std::sync::atomic::{AtomicU64, Ordering};
     pub(super) use std::sync::{Mutex, MutexGuard};

@@ -49,7 +49,7 @@ impl TaskState {
         self.wakes_at.load(Ordering::Acquire) != NEVER
     }
 
-    /// Has the task wake at `at` or earlier. `may_start` returns true if the caller can start a task.
+    /// Makes the task wake at `at` or earlier. `may_start` returns true if the caller can start a task.
     ///
     /// The caller must have changed the data that the time belongs to before, under a lock that the task's owner takes as well.
     /// A task that is about to wake may miss this time; its owner then finds the time in that data.
@@ -78,7 +78,7 @@ impl TaskState {
         }
     }
 
-    /// Has a task that is off wake at `at`, if the caller can start one.
+    /// Makes a task that is off wake at `at`, if the caller can start one.
     ///
     /// For a time that was set before: a task that is not off knows it, or finds it when it goes to sleep.
     pub(crate) fn restart(&self, at: u64, may_start: bool) -> TaskAction {

@@ -13,7 +13,8 @@ use super::Instant;
 pub(crate) struct Timer(Option<(runtime::Id, Pin<Box<Sleep>>)>);
 
 impl Timer {
-    /// Ready from `deadline` on. Always pending if it is polled outside of a tokio runtime, where there are no timers.
+    /// Becomes ready at `deadline`. Stays pending if it is polled outside of a tokio runtime, where there are no
+    /// timers.
     pub(crate) fn poll_until(&mut self, cx: &mut Context<'_>, deadline: Instant) -> Poll<()> {
         let Ok(here) = Handle::try_current() else { return Poll::Pending };
         let here = here.id();

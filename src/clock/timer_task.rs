@@ -43,7 +43,7 @@ impl Default for TimerTask {
 }
 
 impl TimerTask {
-    /// Has `owner` called at `deadline` or earlier.
+    /// Calls `owner` at `deadline` or earlier.
     ///
     /// Outside of a runtime the task cannot be started, so owners call this again after every step.
     pub(crate) fn set<T: Timed>(owner: &Arc<T>, deadline: Option<Instant>) {

@@ -23,7 +23,7 @@ pub enum Addresses {
 }
 
 impl Addresses {
-    /// The families to look up.
+    /// Returns the families to look up.
     pub(super) fn families(self) -> &'static [Family] {
         match self {
             Self::Both | Self::Spread => &Family::BOTH,

@@ -1,4 +1,4 @@
-//! An open connection: it sends requests, says when it is ready for another one, and whether the server has closed it.
+//! An open connection: sends requests, and reports its readiness for another one and its end.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -48,8 +48,8 @@ pub(super) struct Inner<B> {
 
 /// hyper's handle for sending requests.
 ///
-/// It is taken away when the connection ends: hyper keeps a request that is queued for an ended connection until the
-/// last sender is dropped (hyper #4122).
+/// The handle is taken away when the connection ends: hyper keeps a request that is queued for an ended connection
+/// until the last sender is dropped (hyper #4122).
 pub(super) enum Sender<B> {
     Http1(Mutex<Option<http1::SendRequest<B>>>),
     Http2 {
@@ -89,7 +89,7 @@ impl ConnInfo {
         (stream, Self { remote, tls, forwarding, name_use, probe, frames: None })
     }
 
-    /// The host name that the connection was opened for; `None` if it was not looked up.
+    /// Returns the host name that the connection was opened for; `None` if it was not looked up.
     pub(super) fn name(&self) -> Option<Arc<str>> {
         self.name_use.as_ref().map(|name_use| lock(name_use).name().clone())
     }
@@ -187,8 +187,8 @@ impl<B: Message> Conn<B> {
         }))
     }
 
-    /// The times of the last exchange. Over HTTP/1.1 they come from the byte stream, over HTTP/2 from `times`, as
-    /// [`send`](Self::send) has filled it in.
+    /// Returns the times of the last exchange. Over HTTP/1.1 they come from the byte stream, over HTTP/2 from `times`,
+    /// as [`send`](Self::send) has filled it in.
     pub(crate) fn times(&self, times: ExchangeTimes) -> ExchangeTimes {
         match self.protocol() {
             Protocol::Http1 => {
@@ -204,8 +204,8 @@ impl<B: Message> Conn<B> {
         }
     }
 
-    /// When bytes of the current HTTP/1.1 request were last written, and true if none of its bytes wait to be written.
-    /// `None` before the first byte, and over HTTP/2, where the bytes of many requests are mixed.
+    /// Returns the time at which bytes of the current HTTP/1.1 request were last written, and true if none of its bytes
+    /// wait to be written. `None` before the first byte, and over HTTP/2, where the bytes of many requests are mixed.
     pub(crate) fn written(&self) -> Option<(Instant, bool)> {
         match self.protocol() {
             Protocol::Http1 => {
@@ -238,14 +238,14 @@ impl<B: Message> Conn<B> {
         }
     }
 
-    /// The `Host` header of the connection's requests, which all go to one origin. `make` is called for the first of
-    /// them.
+    /// Returns the `Host` header of the connection's requests, which all go to one origin. `make` is called for the
+    /// first of them.
     pub(crate) fn host(&self, make: impl FnOnce() -> HeaderValue) -> HeaderValue {
         self.0.host.get_or_init(make).clone()
     }
 
-    /// The authority of the connection's requests, from the `Host` header that `make` returns; `None` if it is not
-    /// valid. Over HTTP/2 `make` is called for the first request alone.
+    /// Returns the authority of the connection's requests, from the `Host` header that `make` returns; `None` if it is
+    /// not valid. Over HTTP/2 `make` is called for the first request alone.
     pub(crate) fn authority(&self, make: impl FnOnce() -> HeaderValue) -> Option<Authority> {
         let parse = || make().as_bytes().try_into().ok();
         match &self.0.sender {
@@ -330,8 +330,8 @@ impl<B: Message> Conn<B> {
 
 /// The state of the HTTP/2 server.
 impl<B: Message> Conn<B> {
-    /// The number of response heads, body frames, and other frames that show a server at work, received over HTTP/2 so
-    /// far.
+    /// Returns the number of response heads, body frames, and other frames that show a server at work, received over
+    /// HTTP/2 so far.
     pub(crate) fn progress(&self) -> u64 {
         let frames = self.0.info.frames.as_ref().map_or(0, |frames| frames.progress());
         self.0.responses.load(Ordering::Relaxed) + frames
@@ -355,7 +355,7 @@ impl<B: Message> Conn<B> {
 
 /// Facts that do not change.
 impl<B: Message> Conn<B> {
-    /// The version of HTTP that is spoken.
+    /// Returns the version of HTTP that is spoken.
     pub(crate) fn protocol(&self) -> Protocol {
         match self.0.sender {
             Sender::Http1(_) => Protocol::Http1,
@@ -363,32 +363,33 @@ impl<B: Message> Conn<B> {
         }
     }
 
-    /// The connection's number, unique in its client.
+    /// Returns the connection's number, unique in its client.
     pub(crate) fn number(&self) -> u64 {
         self.0.number
     }
 
-    /// The peer's address: the proxy's if there is one. `None` for a Unix domain socket.
+    /// Returns the peer's address: the proxy's if there is one. `None` for a Unix domain socket.
     pub(crate) fn remote(&self) -> Option<SocketAddr> {
         self.0.info.remote
     }
 
-    /// The result of the TLS handshake with the origin; `None` without TLS.
+    /// Returns the result of the TLS handshake with the origin; `None` without TLS.
     pub(crate) fn tls(&self) -> Option<&Arc<TlsFacts>> {
         self.0.info.tls.as_ref()
     }
 
-    /// The server's TLS alert that rejects the client's certificate, in words.
+    /// Returns the server's TLS alert that rejects the client's certificate, in words.
     pub(crate) fn refusal(&self) -> Option<&str> {
         self.0.io.refusal()
     }
 
-    /// Set if the connection leads to a proxy that forwards requests.
+    /// Returns the way in which the proxy forwards requests; `None` if the connection does not lead to such a proxy.
     pub(crate) fn forwarding(&self) -> Option<&Forwarding> {
         self.0.info.forwarding.as_ref()
     }
 
-    /// The runtime for work that outlives a request: the current one, or else the one that serves the connection.
+    /// Returns the runtime for work that outlives a request: the current one, or else the one that serves the
+    /// connection.
     pub(crate) fn runtime(&self) -> Handle {
         Handle::try_current().unwrap_or_else(|_| self.0.runtime.clone())
     }

@@ -106,7 +106,8 @@ impl ConnectError {
         }
     }
 
-    /// The error to report as the source of this one: that of the address that failed last, or of the layer below.
+    /// Returns the error to report as the source of this one: that of the address that failed last, or of the layer
+    /// below.
     pub(crate) fn into_cause(self) -> Option<Box<dyn std::error::Error + Send + Sync>> {
         match self {
             Self::Resolve(error) => error.into_cause().map(Into::into),
@@ -167,7 +168,7 @@ fn is_broken(error: &io::Error) -> bool {
     )
 }
 
-/// The errors of the operating system in an error's chain of sources.
+/// Returns the errors of the operating system in an error's chain of sources.
 fn io_causes<'a>(error: &'a (dyn std::error::Error + 'static)) -> impl Iterator<Item = &'a io::Error> {
     std::iter::successors(Some(error), |error| error.source()).filter_map(|error| error.downcast_ref())
 }
@@ -186,7 +187,7 @@ fn so_far(failed: &[FailedAddress]) -> String {
     if failed.is_empty() { String::new() } else { format!(", {}", describe(failed)) }
 }
 
-/// An error and all its sources, because the innermost one says most about a proxy's refusal.
+/// Describes an error and all its sources, because the innermost one says most about a proxy's refusal.
 fn all_causes(error: &io::Error) -> String {
     let mut text = reason(error);
     let mut cause = error.get_ref().and_then(|error| error.source());
@@ -197,7 +198,7 @@ fn all_causes(error: &io::Error) -> String {
     text
 }
 
-/// The description of an error, for one of the operating system without its number.
+/// Returns the description of an error, without the number if it is the operating system's.
 pub(crate) fn reason(error: &io::Error) -> String {
     match error.raw_os_error() {
         Some(_) if error.kind() != io::ErrorKind::Other => {

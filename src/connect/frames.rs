@@ -71,13 +71,13 @@ impl FrameScanner {
         }
     }
 
-    /// The number of bytes to collect in `head` for the current frame, as far as its type is known.
+    /// Returns the number of bytes to collect in `head` for the current frame, as far as its type is known.
     fn head_length(&self) -> usize {
         let is_goaway = self.filled >= HEAD && self.head[3] == GOAWAY && self.length() >= GOAWAY_HEAD - HEAD;
         if is_goaway { GOAWAY_HEAD } else { HEAD }
     }
 
-    /// The length of the current frame's payload.
+    /// Returns the length of the current frame's payload.
     fn length(&self) -> usize {
         u32::from_be_bytes([0, self.head[0], self.head[1], self.head[2]]) as usize
     }
@@ -98,7 +98,7 @@ impl FrameScanner {
         }
     }
 
-    /// The four-byte field at this offset.
+    /// Returns the four-byte field at this offset.
     fn field(&self, at: usize) -> u32 {
         u32::from_be_bytes([self.head[at], self.head[at + 1], self.head[at + 2], self.head[at + 3]])
     }
@@ -114,7 +114,7 @@ mod tests {
         [&[0, 0, payload.len() as u8, kind, flags, 0, 0, 0, 1][..], payload].concat()
     }
 
-    /// The events of `bytes` that come in pieces of this size.
+    /// Returns the events of `bytes` that come in pieces of this size.
     fn events(bytes: &[u8], size: usize) -> Vec<FrameEvent> {
         let mut scanner = FrameScanner::default();
         let mut events = Vec::new();

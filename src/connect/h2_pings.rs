@@ -1,8 +1,8 @@
-//! When an HTTP/2 connection is pinged, and when it is given up. A core.
+//! The times at which an HTTP/2 connection is pinged or given up. A core.
 //!
-//! Two ways exist. [`PingConfig`] is for users who want pings at an interval. Without an interval [`PingSchedule`]
-//! decides: it pings only while a request is under way and the server has been silent, because servers count pings and
-//! close connections that send too many.
+//! With a user's [`PingConfig::interval`], pings are sent at that interval. Without one, [`PingSchedule`] decides: it
+//! pings only while a request is under way and the server has been silent, because servers count pings and close
+//! connections that send too many.
 
 use std::time::Duration;
 
@@ -49,11 +49,11 @@ const REPOLL_TIME: Duration = Duration::from_secs(1);
 /// The frames that have passed over a connection.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Traffic {
-    /// When a byte last came from the server or the server last made room for more. At first: when the connection was
-    /// opened.
+    /// The time at which a byte last came from the server, or the server last made room for more. At first the time at
+    /// which the connection was opened.
     pub(super) heard: Instant,
-    /// When a frame of a request first left after `heard`, or when the server last made room, if that is later. `None`
-    /// if no frame of a request has left since a byte came.
+    /// The time at which a frame of a request first left after `heard`, or at which the server last made room, if that
+    /// is later. `None` if no frame of a request has left since a byte came.
     pub(super) asked: Option<Instant>,
     /// The number of frames of responses that have come.
     pub(super) responses: u64,
@@ -66,16 +66,16 @@ pub(super) struct PingSchedule {
     pings: u32,
     /// [`Traffic::responses`] when `pings` was last reset.
     responses: u64,
-    /// When the last ping was sent.
+    /// The time at which the last ping was sent.
     last_ping: Option<Instant>,
     /// The earliest time from which requests are known to have been under way.
     busy_since: Option<Instant>,
-    /// When a ping was due that has not been sent.
+    /// The time at which a ping was due that has not been sent.
     due: Option<Instant>,
 }
 
 impl PingSchedule {
-    /// Returns when to ping if a request is under way; `None` while a ping would exceed the limits.
+    /// Returns the time at which to ping if a request is under way; `None` while a ping would exceed the limits.
     pub(super) fn ping_at(&mut self, traffic: &Traffic, now: Instant) -> Option<Instant> {
         if self.responses != traffic.responses {
             self.responses = traffic.responses;
@@ -106,7 +106,7 @@ impl PingSchedule {
         self.due = None;
     }
 
-    /// Returns when a connection with an unanswered ping is given up.
+    /// Returns the time at which a connection with an unanswered ping is given up.
     pub(super) fn give_up_at(&self, traffic: &Traffic) -> Instant {
         let waits_since = match self.last_ping {
             Some(last_ping) => last_ping.max(traffic.heard),

@@ -56,7 +56,7 @@ impl H2Timer {
         self.0.now.store(0, Ordering::Relaxed);
     }
 
-    /// The time of the connection's current poll.
+    /// Returns the time of the connection's current poll.
     fn poll_time(&self) -> Instant {
         let TimerState { base, now, .. } = &*self.0;
         let nanos = match now.load(Ordering::Relaxed) {
@@ -119,7 +119,7 @@ struct PingSleep {
 impl Sleep for PingSleep {}
 
 impl PingSleep {
-    /// The end of the wait, as far as it can be known now; `None` if no ping may be sent.
+    /// Returns the end of the wait, as far as it can be known now; `None` if no ping may be sent.
     fn ends_at(&self, now: Instant) -> Option<Instant> {
         let (pings, frames) = self.timer.0.pings.as_ref()?;
         let traffic = frames.traffic();

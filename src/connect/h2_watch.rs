@@ -1,4 +1,4 @@
-//! A stream that reads along the HTTP/2 frames that pass over it.
+//! A stream that records the HTTP/2 frames that pass over it.
 //!
 //! hyper reports a frame only to the request that it belongs to, and only when that request is polled. The pool and the
 //! pings need to know of a GOAWAY, and of signs that the server is at work, sooner.
@@ -21,8 +21,7 @@ use super::io::too_many_interim;
 use crate::clock::{Instant, nanos, now};
 use crate::transport::Stream;
 
-/// The frames that have passed over an HTTP/2 connection, as far as others ask for them. Times are in nanoseconds after
-/// `base`.
+/// The facts about the frames that have passed over an HTTP/2 connection. Times are in nanoseconds after `base`.
 #[derive(Debug)]
 pub(super) struct FrameRecord {
     /// The number of frames received that show a server at work.
@@ -32,11 +31,11 @@ pub(super) struct FrameRecord {
     /// The server's last GOAWAY: its error code, its last stream from bit 32 on, and [`GOAWAY_BIT`]. 0 without one.
     goaway: AtomicU64,
     base: Instant,
-    /// When a byte was last received.
+    /// The time at which a byte was last received.
     heard: AtomicU64,
-    /// When a frame of a request was first sent after `heard`; 0 if none was.
+    /// The time at which a frame of a request was first sent after `heard`; 0 if none was.
     asked: AtomicU64,
-    /// When the peer last made room for more bytes, after there was none.
+    /// The time at which the peer last made room for more bytes, after there was none.
     made_room: AtomicU64,
 }
 
@@ -62,12 +61,12 @@ impl FrameRecord {
         }
     }
 
-    /// The number of frames received that show a server at work.
+    /// Returns the number of frames received that show a server at work.
     pub(super) fn progress(&self) -> u64 {
         self.progress.load(Ordering::Relaxed)
     }
 
-    /// The times by which pings are decided.
+    /// Returns the times by which pings are decided.
     pub(super) fn traffic(&self) -> Traffic {
         let at = |nanos| self.base + Duration::from_nanos(nanos);
         let heard = self.heard.load(Ordering::Relaxed);

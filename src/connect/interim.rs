@@ -31,7 +31,7 @@ impl Default for InterimCounter {
 }
 
 impl InterimCounter {
-    /// The number of interim responses that have come.
+    /// Returns the number of interim responses that have come.
     pub(super) fn count(&self) -> u32 {
         self.count
     }

@@ -22,10 +22,10 @@ const LAST_READ_TIMEOUT: Duration = Duration::from_secs(5);
 /// The treatment of writes after one has failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum WritesAfterFailure {
-    /// They stay pending, for HTTP/1.1: the response is read meanwhile, and hyper takes no more of the request's body
+    /// Writes stay pending, for HTTP/1.1: the response is read meanwhile, and hyper takes no more of the request's body
     /// than fits into its buffer.
     Wait,
-    /// They succeed and their bytes are dropped, for HTTP/2: hyper does not read while a frame of its own waits to be
+    /// Writes succeed and their bytes are dropped, for HTTP/2: hyper does not read while a frame of its own waits to be
     /// written. The flow-control windows bound how much is dropped.
     Discard,
 }
@@ -79,7 +79,7 @@ impl RecordedStream {
         }
     }
 
-    /// The result of a write after another one has failed; `None` if none has.
+    /// Returns the result of a write after another one has failed; `None` if none has.
     fn result_after_failure<T>(&self, done: T) -> Option<Poll<io::Result<T>>> {
         let failure = self.failure.as_ref()?;
         if failure.is_reported() {
@@ -111,7 +111,7 @@ impl RecordedStream {
     }
 }
 
-/// The error for more than [`MAX_INTERIM`] interim responses.
+/// Returns the error for more than [`MAX_INTERIM`] interim responses.
 pub(super) fn too_many_interim() -> io::Error {
     let message = format!("there are more than {MAX_INTERIM} interim responses (1xx)");
     io::Error::new(io::ErrorKind::InvalidData, message)
@@ -121,7 +121,7 @@ pub(super) fn too_many_interim() -> io::Error {
 struct WriteFailure {
     /// The error; `None` once the reader was given the end of the stream.
     error: Option<io::Error>,
-    /// When the wait for the peer ends; `None` while its bytes come.
+    /// The time at which the wait for the peer ends; `None` while its bytes come.
     deadline: Option<Instant>,
     timer: Timer,
 }

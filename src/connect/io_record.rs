@@ -22,15 +22,15 @@ pub(super) struct IoRecord {
 /// The times of the current exchange. Over HTTP/2 the bytes of many requests are mixed, so they say nothing of one.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct IoTimes {
-    /// When the first byte of the request was written.
+    /// The time at which the first byte of the request was written.
     pub(super) first_write: Option<Instant>,
-    /// When the last byte of the request was written; `None` while the peer does not take the rest of it.
+    /// The time at which the last byte of the request was written; `None` while the peer does not take the rest of it.
     pub(super) last_write: Option<Instant>,
-    /// When the first byte of the response was read; those of interim responses do not count.
+    /// The time at which the first byte of the response was read, interim responses not counted.
     pub(super) first_read: Option<Instant>,
     /// True if any byte was read, also one of an interim response.
     pub(super) has_read: bool,
-    /// When bytes were last written, whether or not more of them wait.
+    /// The time at which bytes were last written, even if more of them wait.
     pub(super) last_progress: Option<Instant>,
     /// The length of a write that failed. Over TLS a part of it may have left.
     pub(super) failed_write: usize,
@@ -50,8 +50,8 @@ impl IoRecord {
         *lock(&self.times)
     }
 
-    /// The server's TLS alert that rejects the client's certificate, in words. [`reset`](Self::reset) keeps it, because
-    /// it comes only once.
+    /// Returns the server's TLS alert that rejects the client's certificate, in words. [`reset`](Self::reset) keeps it,
+    /// because it comes only once.
     pub(super) fn refusal(&self) -> Option<&str> {
         self.refusal.get().map(AsRef::as_ref)
     }

@@ -66,7 +66,7 @@ impl Stream for Answers<'_> {
     }
 }
 
-/// The families in which `host` has addresses: one for an address in the URL, those of the settings for a name.
+/// Returns the families in which `host` has addresses: one for an address in the URL, those of the settings for a name.
 pub(super) fn families_of(host: &Host, wanted: &'static [Family]) -> &'static [Family] {
     match host {
         Host::Name(_) => wanted,
@@ -101,7 +101,7 @@ impl<'a> Lookup<'a> {
         }
     }
 
-    /// The answer for an address in the URL.
+    /// Returns the answer for an address in the URL.
     fn literal(&self, ip: IpAddr, now: Instant) -> FamilyAddresses {
         let family = Family::of(ip);
         let addresses: Arc<[IpAddr]> = Arc::new([ip]);

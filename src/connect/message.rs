@@ -1,4 +1,4 @@
-//! A request on its way: which bodies can be sent, when the exchange happened, and what comes back when it fails.
+//! The message of an exchange: the bodies that can be sent, the times on the wire, and the result of a failure.
 
 use http::Request;
 use http_body::Body;
@@ -40,11 +40,12 @@ fn is_refused(error: &hyper::Error) -> bool {
 /// The times of a request and its response on the wire.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct ExchangeTimes {
-    /// When the first byte of the request was written. Over HTTP/2: when the request was handed to the connection.
+    /// The time at which the first byte of the request was written. Over HTTP/2: at which the request was handed to the
+    /// connection.
     pub(crate) begun: Option<Instant>,
-    /// When the last byte so far was written. Over HTTP/2: the same as `begun`.
+    /// The time at which the last byte so far was written. Over HTTP/2: the same as `begun`.
     pub(crate) sent: Option<Instant>,
-    /// When the first byte of the response was read.
+    /// The time at which the first byte of the response was read.
     pub(crate) answered: Option<Instant>,
     /// True if any byte was read over HTTP/1.1, also one of an interim response.
     pub(crate) heard: bool,

@@ -114,7 +114,7 @@ pub(crate) struct Connector {
 #[derive(Clone, Copy)]
 struct DialTime {
     start: Instant,
-    /// When the connect timeout passes; `None` if that is too far away for the clock.
+    /// The time at which the connect timeout passes; `None` if that is too far away for the clock.
     end: Option<Instant>,
 }
 
@@ -394,7 +394,7 @@ impl Connector {
         Race::new(config, order, answers, |address| self.transport.connect(address), time.start, trace)
     }
 
-    /// The families in which the addresses of `target` are looked up.
+    /// Returns the families in which the addresses of `target` are looked up.
     fn families_of(&self, target: &Origin) -> &'static [Family] {
         families_of(target.host(), self.addresses.families())
     }
@@ -426,7 +426,7 @@ impl Connector {
         name_of(target).map(|name| NameUse::new(&self.resolver, name, self.families_of(target), time.start))
     }
 
-    /// The TLS settings for origins.
+    /// Returns the TLS settings for origins.
     fn security(&self) -> Security<'_> {
         Security {
             #[cfg(feature = "__tls")]
@@ -438,7 +438,7 @@ impl Connector {
         }
     }
 
-    /// The TLS settings for proxies.
+    /// Returns the TLS settings for proxies.
     fn proxy_security(&self) -> Security<'_> {
         Security {
             #[cfg(feature = "__tls")]
@@ -448,7 +448,7 @@ impl Connector {
     }
 }
 
-/// The host name of `target`; `None` if its host is an IP address.
+/// Returns the host name of `target`; `None` if its host is an IP address.
 fn name_of(target: &Origin) -> Option<&Arc<str>> {
     match target.host() {
         Host::Name(name) => Some(name),

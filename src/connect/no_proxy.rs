@@ -139,7 +139,7 @@ fn before<'a>(name: &'a str, domain: &str) -> Option<&'a str> {
     name.trim_end_matches('.').strip_suffix(domain)
 }
 
-/// The number of bits of an address.
+/// Returns the number of bits of an address.
 fn bits(ip: IpAddr) -> u32 {
     if ip.is_ipv4() { 32 } else { 128 }
 }

@@ -58,7 +58,7 @@ impl<const N: usize> PartWakers<N> {
         Self { state, wakers }
     }
 
-    /// The waker of the part with this number.
+    /// Returns the waker of the part with this number.
     pub(super) fn waker(&self, part: usize) -> &Waker {
         &self.wakers[part]
     }

@@ -15,7 +15,7 @@ pub(crate) enum Versions {
 }
 
 impl Versions {
-    /// The protocols to offer by ALPN, the preferred one first.
+    /// Returns the protocols to offer by ALPN, the preferred one first.
     #[cfg(feature = "__tls")]
     pub(crate) fn alpn(self) -> &'static [&'static [u8]] {
         match self {
@@ -25,7 +25,7 @@ impl Versions {
         }
     }
 
-    /// The protocol of a connection whose TLS handshake chose `alpn`.
+    /// Returns the protocol of a connection whose TLS handshake chose `alpn`.
     pub(super) fn negotiated(self, alpn: Option<&str>) -> Protocol {
         match (self, alpn) {
             (Self::Http2, _) | (Self::Any, Some("h2")) => Protocol::Http2,
@@ -33,7 +33,7 @@ impl Versions {
         }
     }
 
-    /// The protocol of all connections to `origin`; `None` if each of them negotiates it by ALPN.
+    /// Returns the protocol of all connections to `origin`; `None` if each of them negotiates it by ALPN.
     pub(super) fn known_for(self, origin: &Origin) -> Option<Protocol> {
         match self {
             Self::Http1 => Some(Protocol::Http1),
@@ -52,7 +52,7 @@ pub(crate) enum Protocol {
 }
 
 impl Protocol {
-    /// The highest version of the protocol. An HTTP/1.1 server may turn out to speak HTTP/1.0.
+    /// Returns the highest version of the protocol. An HTTP/1.1 server may turn out to speak HTTP/1.0.
     pub(crate) fn version(self) -> http::Version {
         match self {
             Self::Http1 => http::Version::HTTP_11,

@@ -1,4 +1,4 @@
-//! Proxies: which one a request goes through, by the user's settings or the environment's.
+//! The proxies of a client, from the user or the environment, and the choice of one for a request.
 
 use super::error::ProxyError;
 use super::no_proxy::NoProxy;
@@ -7,7 +7,7 @@ use crate::origin::{Host, Origin, Scheme};
 
 /// A proxy and the requests that go through it.
 ///
-/// The scheme of its URL says how the proxy is spoken to:
+/// The scheme of its URL names the protocol that the proxy speaks:
 ///
 /// | scheme | requests to `http` URLs | requests to `https` URLs |
 /// |---|---|---|

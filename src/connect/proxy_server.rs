@@ -1,4 +1,4 @@
-//! A proxy server: where it is, how it is spoken to, and what it is asked to do for a request.
+//! A proxy server: its host and port, its protocol, and its way to handle a request.
 
 use std::fmt;
 

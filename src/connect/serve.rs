@@ -37,12 +37,12 @@ impl<B: Message> Opened<B> {
         Self { sender, serving, io, info }
     }
 
-    /// The peer's address; `None` for a Unix domain socket.
+    /// Returns the peer's address; `None` for a Unix domain socket.
     pub(crate) fn remote(&self) -> Option<SocketAddr> {
         self.info.remote
     }
 
-    /// The host name that the connection was opened for; `None` if it was not looked up.
+    /// Returns the host name that the connection was opened for; `None` if it was not looked up.
     pub(crate) fn name(&self) -> Option<Arc<str>> {
         self.info.name()
     }

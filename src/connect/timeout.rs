@@ -33,7 +33,7 @@ pub(super) fn unix_timed_out(
     ConnectError::Unix(path.clone(), std::io::Error::new(std::io::ErrorKind::TimedOut, message))
 }
 
-/// The phase that the last events of a dial belong to.
+/// Returns the phase that the last events of a dial belong to.
 fn last_phase(events: &[(Instant, Event)]) -> Phase {
     let mut open_attempts = 0;
     let mut is_in_proxy = false;

@@ -51,7 +51,7 @@ pub(super) struct TunnelError {
 }
 
 impl From<io::Error> for TunnelError {
-    /// The failure of the connection to the proxy.
+    /// Converts a failure of the connection to the proxy.
     fn from(error: io::Error) -> Self {
         Self { error, is_answer: false, is_about_host: false }
     }

@@ -21,17 +21,17 @@ impl Answer {
         Self { addresses: addresses.into(), ttl, source }
     }
 
-    /// The addresses, in the order in which the resolver gave them.
+    /// Returns the addresses, in the order in which the resolver gave them.
     pub fn addresses(&self) -> &Arc<[IpAddr]> {
         &self.addresses
     }
 
-    /// The time for which the answer may still be used. Zero for a stale answer.
+    /// Returns the time for which the answer may still be used. Zero for a stale answer.
     pub fn ttl(&self) -> Duration {
         self.ttl
     }
 
-    /// The source of the answer: the cache, a query of this lookup or of another one, the hosts file and so on.
+    /// Returns the source of the answer, for example the cache, a query or the hosts file.
     pub fn source(&self) -> Source {
         self.source
     }

@@ -77,7 +77,7 @@ impl ResolveError {
         Self { kind, family, name: name.into(), negative_ttl: None, cause: None, source: Source::Miss }
     }
 
-    /// Sets the time for which a negative answer may be kept; it comes from the SOA record (RFC 2308 §5).
+    /// Sets the time for which a negative answer may be kept, which its SOA record states (RFC 2308 §5).
     pub fn with_negative_ttl(self, negative_ttl: Option<Duration>) -> Self {
         Self { negative_ttl, ..self }
     }
@@ -95,27 +95,27 @@ impl ResolveError {
         self.cause
     }
 
-    /// The kind of the failure.
+    /// Returns the kind of the failure.
     pub fn kind(&self) -> ResolveErrorKind {
         self.kind
     }
 
-    /// The name that was looked up.
+    /// Returns the name that was looked up.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The family that was looked up.
+    /// Returns the address family that was looked up.
     pub fn family(&self) -> Family {
         self.family
     }
 
-    /// The time for which a negative answer may still be kept, where the answer states one.
+    /// Returns the time for which a negative answer may still be kept; `None` if the answer states none.
     pub fn negative_ttl(&self) -> Option<Duration> {
         self.negative_ttl
     }
 
-    /// The source of the error: the cache, another lookup's query, or this lookup's own.
+    /// Returns the source of the error: the cache, this lookup's query, or the query of another lookup.
     pub fn answered_from(&self) -> Source {
         self.source
     }

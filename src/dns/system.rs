@@ -1,4 +1,4 @@
-//! The platform's own resolver, for machines some of whose names are not in DNS.
+//! The platform's own resolver, for machines that have names outside of DNS.
 
 use std::time::Duration;
 

@@ -26,15 +26,15 @@ pub(crate) type Cause = Box<dyn std::error::Error + Send + Sync>;
 
 /// The error of a call, or of building a request or a client.
 ///
-/// `Display` is one clause in lower case that names the target and the reason, and never credentials. The error of hyper, of
-/// DNS or of the operating system is the [`source`](std::error::Error::source).
+/// `Display` is one clause that names the origin and the reason, and never credentials. The error of hyper, of DNS or of the
+/// operating system is the [`source`](std::error::Error::source).
 pub struct Error(Box<Facts>);
 
 struct Facts {
     kind: ErrorKind,
     message: String,
     timed_out: bool,
-    /// True if the next dial would fail for the same reason.
+    /// True if the next dial would fail for the same reason, so that a retry is of no use.
     is_lasting: bool,
     uri: Option<Uri>,
     timings: Option<Timings>,
@@ -49,9 +49,9 @@ struct Facts {
 #[derive(Debug, Clone)]
 pub(crate) struct Context {
     pub(crate) url: Url,
-    /// The call's deadline, and the time limit that it was made of.
+    /// The call's deadline, and the timeout from which it was computed.
     pub(crate) until: Option<(Instant, Duration)>,
-    /// True if queries must not be shown.
+    /// True if errors leave the URL's query out.
     pub(crate) discreet: bool,
 }
 
@@ -71,7 +71,7 @@ impl Context {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// The request, or the client, is not valid: the caller's input cannot work, so that nothing was sent.
+    /// The caller's input is not valid: the URL, the request, or a setting of the client. Nothing was sent.
     Request,
     /// The name could not be resolved.
     Resolve,
@@ -168,7 +168,7 @@ impl Error {
         matches!(self.0.kind, ErrorKind::Resolve | ErrorKind::Timeout(Phase::Dns))
     }
 
-    /// Returns true if the caller's input is not valid, so that nothing was sent.
+    /// Returns true if the caller's input is not valid: the URL, the request, or a setting of the client. Nothing was sent.
     pub fn is_builder(&self) -> bool {
         self.0.kind == ErrorKind::Request
     }
@@ -193,7 +193,7 @@ impl Error {
         self.0.kind == ErrorKind::Decode
     }
 
-    /// Returns the status of an error that was made from a response's status.
+    /// Returns the response's status if the error was made from it; `None` otherwise.
     pub fn status(&self) -> Option<StatusCode> {
         match self.0.kind {
             ErrorKind::Status(status) => Some(status),
@@ -201,13 +201,14 @@ impl Error {
         }
     }
 
-    /// Returns the time that the call had left, if it had a [`timeout`](crate::RequestBuilder::timeout).
+    /// Returns the time that the call had left when it failed; `None` if it had no
+    /// [`timeout`](crate::RequestBuilder::timeout).
     pub fn remaining(&self) -> Option<Duration> {
         self.0.remaining
     }
 
-    /// Returns the beginning of the response's body, of an error made from a status: the part that came with the headers, at
-    /// most 1 KiB.
+    /// Returns the beginning of the response's body, at most 1 KiB, if the error was made from a response's status; empty
+    /// otherwise.
     pub fn body_start(&self) -> &[u8] {
         &self.0.body_start
     }

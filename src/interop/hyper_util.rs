@@ -31,12 +31,13 @@ use crate::transport::Stream;
 /// The connector is a `tower_service::Service<http::Uri>`, as hyper-util's legacy client, tonic's `connect_with_connector` and
 /// other libraries take it. It is configured by a [`ClientBuilder`]. Clones share everything.
 ///
-/// Plain `http` requests through an HTTP proxy are sent to the proxy in absolute form. If the proxy needs credentials they go
-/// through a CONNECT tunnel, because the library that sends the requests does not know the credentials.
+/// Plain `http` requests through an HTTP proxy are sent to the proxy with an absolute URL (RFC 9112 §3.2.2). If the proxy needs
+/// credentials, they go through a CONNECT tunnel instead, because the library that sends the requests does not know the
+/// credentials.
 ///
-/// For a client that speaks only HTTP/2, such as tonic, set [`ClientBuilder::http2_prior_knowledge`]: servers are offered
-/// nothing else then, and proxies are used only as tunnels. tonic hands no `https` endpoint to a connector if one of its own TLS
-/// features is on; use a [`Client`](crate::Client) as the channel then (feature `tower`).
+/// For a client that speaks only HTTP/2, such as tonic, set [`ClientBuilder::http2_prior_knowledge`]: then servers are offered
+/// HTTP/2 only, and all requests go through proxies in tunnels. If one of tonic's own TLS features is on, tonic gives no `https`
+/// endpoint to a connector; use a [`Client`](crate::Client) as the channel then (feature `tower`).
 ///
 /// ```
 /// use hyper_util::client::legacy::Client;
@@ -81,7 +82,7 @@ impl Connector {
     /// connecting.
     ///
     /// # Errors
-    /// Those of [`ClientBuilder::build`].
+    /// The errors of [`ClientBuilder::build`].
     pub fn new(builder: ClientBuilder) -> Result<Self> {
         let (connector, hooks) = builder.into_connector()?;
         Ok(Self { inner: Arc::new(ConnectorInner { connector, hooks, dials: AtomicU64::new(0) }) })

@@ -1,7 +1,7 @@
 //! The instruments of the measurements, by the names and units of
 //! [OpenTelemetry's conventions](https://opentelemetry.io/docs/specs/semconv/http/http-metrics/) for HTTP clients.
 
-/// A measurement: its name, unit, description and kind are those of the conventions, if they have it.
+/// A measurement. Name, unit, description and kind are those of the conventions, where they define it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Instrument {
     RequestDuration,
@@ -74,7 +74,7 @@ impl Instrument {
             Self::PhaseDuration => {
                 ("speeddial.request.phase.duration", "s", "The time requests spent in each of their phases.")
             }
-            Self::Retries => ("speeddial.request.retries", "{retry}", "Requests that were made again."),
+            Self::Retries => ("speeddial.request.retries", "{retry}", "Requests that were sent again."),
             Self::Redirects => ("speeddial.request.redirects", "{redirect}", "Redirects that were followed."),
             Self::DialFailures => {
                 ("speeddial.connection.failures", "{connection}", "Connections that could not be opened.")

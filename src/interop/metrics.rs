@@ -20,7 +20,7 @@ use crate::trace::{EndedCall, Observer, Record, Wants};
 /// `speeddial.request.retries`, `speeddial.request.redirects`, `speeddial.connection.failures`,
 /// `speeddial.connection.closed`. [`report`](Self::report) adds the figures of the pool and the DNS cache.
 ///
-/// Values go to the recorder that is installed at that moment.
+/// Each value goes to the recorder that is installed when the value is measured.
 ///
 /// ```
 /// let client = speeddial::Client::builder().observer(speeddial::interop::Metrics::new()).build()?;

@@ -1,4 +1,5 @@
-//! Adapters: parts of this crate in other libraries, and this crate's events as their measurements and spans.
+//! Adapters for other crates: the connector and the DNS cache for other HTTP clients, and measurements and spans made
+//! from this crate's events.
 
 // Each item has a label of its own: with the automatic ones they would repeat the features of the whole module.
 #![cfg_attr(docsrs, doc(auto_cfg = false))]

@@ -68,7 +68,7 @@ impl OpenTelemetry {
 
     /// Adds the figures of the client's pool and DNS cache to `meter`: `speeddial.pool.*` and `speeddial.dns.cache.*`.
     ///
-    /// They are read whenever the meter is. The meter does not keep the client alive.
+    /// The figures are read each time the meter is collected. The meter does not keep the client alive.
     pub fn watch(meter: &Meter, client: &Client) {
         for reading in &READINGS {
             let client = client.downgrade();

@@ -15,7 +15,7 @@ use crate::trace::{AttemptOutcome, EndedCall, Event, Observer, Phase, Record, Re
 /// Names are those of the [OpenTelemetry conventions](https://opentelemetry.io/docs/specs/semconv/http/http-spans/). Each client
 /// needs an observer of its own, because calls of several clients have the same numbers.
 ///
-/// The span is called `HTTP` and has the level info. Its parent is the span in which the request is sent, and it ends with the
+/// The span's name is `HTTP` and its level is info. Its parent is the span in which the request is sent, and it ends with the
 /// call. Events have the level debug: the steps of the call as they happen; at its end each lookup, each address that was
 /// dialled, and each phase with its microseconds. Queries of URLs are left out, because they may hold secrets. A word of
 /// resolv.conf that is not understood is an event of level warn.

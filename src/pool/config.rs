@@ -46,7 +46,7 @@ pub(crate) struct Limits {
     pub(crate) wait_timeout: Duration,
 }
 
-/// Limits for some hosts, set by [`PoolConfig::for_host`]. A limit that is not set here is the one for all hosts.
+/// Limits for some hosts, given to [`PoolConfig::for_host`]. A limit that is not set here is the one for all hosts.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct HostLimits {
     max_connections: Option<usize>,
@@ -65,12 +65,12 @@ pub struct HostLimits {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum FollowDns {
-    /// Closes the connections two TTLs after an answer had the address last, if the next answer is without it as well: idle ones at
-    /// once, busy ones after their request. Names whose answers rotate keep their connections. Where answers change a little each
-    /// time, connections are closed after ten TTLs.
+    /// Closes the connections when two answers in a row, a TTL apart, lack the address: idle connections at once, busy ones after
+    /// their request. That is two TTLs after the last answer with the address. Names whose answers rotate keep their connections.
+    /// Where answers change a little each time, an address must be missing for ten TTLs.
     #[default]
     AfterTwoTtls,
-    /// Closes the connections as soon as an answer comes without the address, even if the next one may have it again.
+    /// Closes the connections as soon as one answer lacks the address, even if the next one may have it again.
     AtOnce,
     /// Keeps the connections.
     Off,
@@ -160,24 +160,26 @@ fn at_least_one(name: &'static str, limit: u64) -> Result<(), PoolConfigError> {
 }
 
 impl PoolConfig {
-    /// A configuration with the defaults.
+    /// Creates a configuration with the defaults.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Sets the most connections in total, including those being opened or closed. At least 1.
+    /// Sets the maximum number of connections in total, including those being opened or closed. At least 1.
     ///
     /// Default: 70 % of the descriptors that the process may open (its soft `RLIMIT_NOFILE`), but at most 4,096.
     pub fn max_connections(self, max_connections: usize) -> Self {
         Self { max_connections, ..self }
     }
 
-    /// Sets the most idle connections in total. Beyond that, the least recently used one is closed. 0 keeps none. Default: 1,024.
+    /// Sets the maximum number of idle connections in total. Beyond that, the least recently used one is closed. With 0, no idle
+    /// connection is kept. Default: 1,024.
     pub fn max_idle(self, max_idle: usize) -> Self {
         Self { max_idle, ..self }
     }
 
-    /// Sets the most requests that may wait for a connection, not counting those for which one is being opened. Default: 10,000.
+    /// Sets the maximum number of requests that wait for a connection, not counting those for which one is being opened. Default:
+    /// 10,000.
     ///
     /// With 0, a request fails at once if a limit keeps it from a connection, even if an idle connection of another host is about
     /// to make room.
@@ -191,29 +193,31 @@ impl PoolConfig {
         Self { follow_dns, ..self }
     }
 
-    /// Sets the most connections to one host, including those being opened or closed. At least 1. Default: no limit.
+    /// Sets the maximum number of connections to one host, including those being opened or closed. At least 1. Default: no limit.
     pub fn max_connections_per_host(mut self, limit: usize) -> Self {
         self.per_host.max_connections = limit;
         self
     }
 
-    /// Sets the most idle connections to one host. Beyond that, the one idle for longest is closed. 0 keeps none. Default: no limit.
+    /// Sets the maximum number of idle connections to one host. Beyond that, the one idle for longest is closed. With 0, no idle
+    /// connection is kept. Default: no limit.
     pub fn max_idle_per_host(mut self, limit: usize) -> Self {
         self.per_host.max_idle = limit;
         self
     }
 
-    /// Sets the most requests to one host that may wait, in addition to [`max_waiting`](Self::max_waiting). Default: no limit.
+    /// Sets the maximum number of requests to one host that wait for a connection. [`max_waiting`](Self::max_waiting) applies as
+    /// well. Default: no limit.
     pub fn max_waiting_per_host(mut self, limit: usize) -> Self {
         self.per_host.max_waiting = limit;
         self
     }
 
-    /// Sets the most connections to one host that may be opened at the same time. At least 1. Default: 1,024.
+    /// Sets the maximum number of connections to one host that are being opened at the same time. At least 1. Default: 1,024.
     ///
     /// The pool begins with at most 16 at a time. Each connection that opens while requests wait allows one more, as in TCP's slow
-    /// start (RFC 5681), but the number doubles at most once in 25 ms. It does not grow while more requests get a connection that
-    /// became free than a new one.
+    /// start (RFC 5681), but the number doubles at most once in 25 ms. The number does not grow while freed connections serve more
+    /// requests than new ones.
     ///
     /// The number shrinks, down to 2, where requests hold connections for less than 10 ms and more connections do not serve more
     /// requests per second. This lasts for a second, or until requests hold connections for longer.
@@ -224,14 +228,14 @@ impl PoolConfig {
         self
     }
 
-    /// Sets the most HTTP/2 connections to one host. At least 1. Another one is opened when all streams of the others are taken.
-    /// Default: 4.
+    /// Sets the maximum number of HTTP/2 connections to one host. At least 1. Another one is opened when all streams of the others
+    /// are taken. Default: 4.
     pub fn max_http2_connections_per_host(mut self, limit: usize) -> Self {
         self.per_host.max_http2_connections = limit;
         self
     }
 
-    /// Sets the most concurrent requests on one HTTP/2 connection. At least 1. The peer may allow fewer. Default: 100.
+    /// Sets the maximum number of concurrent requests on one HTTP/2 connection. At least 1. The peer may allow fewer. Default: 100.
     pub fn max_streams_per_connection(mut self, limit: usize) -> Self {
         self.per_host.max_streams = limit;
         self
@@ -271,7 +275,8 @@ impl PoolConfig {
 
     /// Sets other limits for some hosts: `host:port`, `host` for any port, or a suffix such as `.internal` for all names below it.
     ///
-    /// If several fit a host, the most exact one is used. A limit that it does not set is the one for all hosts.
+    /// If several fit a host, only the most exact one is used: `host:port` before `host`, before the longest suffix. A limit that
+    /// it does not set is the one for all hosts.
     pub fn for_host(mut self, hosts: &str, limits: HostLimits) -> Self {
         match HostPattern::parse(hosts) {
             Some(pattern) => self.overrides.push((pattern, limits)),
@@ -289,7 +294,7 @@ impl PoolConfig {
         self.overrides.iter().try_for_each(|(_, limits)| self.per_host.with(limits).check())
     }
 
-    /// Returns the limits of a host: the general ones, with those of the most exact override that fits.
+    /// Returns the limits of a host: the ones for all hosts, replaced by those of the most exact override that fits.
     pub(crate) fn limits_for(&self, host: &str, port: u16) -> Limits {
         let fitting = self.overrides.iter().filter(|(pattern, _)| pattern.fits(host, port));
         // Of two overrides for the same hosts, the later one counts.
@@ -301,7 +306,7 @@ impl PoolConfig {
 }
 
 impl HostLimits {
-    /// Limits that differ in nothing from those for all hosts.
+    /// Creates limits that are all the same as those for all hosts.
     pub fn new() -> Self {
         Self::default()
     }

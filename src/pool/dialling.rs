@@ -119,7 +119,7 @@ pub(super) enum ConnectionTask<F, S> {
 }
 
 impl<F, S> ConnectionTask<F, S> {
-    /// The task of a connection that is about to be dialled. `dial` returns the future that serves the connection.
+    /// Creates the task of a connection that is about to be dialled. `dial` returns the future that serves the connection.
     pub(super) fn new(dial: F) -> Self {
         Self::Dialling(Box::pin(dial))
     }

@@ -54,7 +54,7 @@ pub(crate) struct Lease<D: Dial> {
     requests: u64,
     idle: Duration,
     is_freed: bool,
-    /// The end of the lease, if it ended now.
+    /// The end of the lease that is reported if the lease is dropped now.
     end: LeaseEnd,
     /// The call's own observer, once observers were told of the lease. They are told of its end as well.
     observed: Option<Option<ObserverHandle>>,
@@ -110,7 +110,7 @@ impl<D: Dial> Lease<D> {
         self.end = LeaseEnd::Kept { keep_alive: None };
     }
 
-    /// Has the connection close when the lease ends, unless that is by [`give_back`](Self::give_back).
+    /// Makes the connection close when the lease ends, unless it ends by [`give_back`](Self::give_back).
     pub(crate) fn retire(&mut self, cause: CloseCause) {
         self.end = LeaseEnd::Retire(cause);
     }

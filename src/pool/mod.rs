@@ -137,13 +137,13 @@ impl<D: Dial> Pool<D> {
         self.driver.lock().may_resend(now(), key)
     }
 
-    /// Keeps a drain from completing while a call has no connection, but will want one.
+    /// Keeps a drain from completing while a call has no connection but will need one.
     pub(crate) fn hold_drain(&self) -> DrainHold<D> {
         self.driver.step(|state| state.hold_drain());
         DrainHold(self.driver.clone())
     }
 
-    /// Reports a new answer of DNS.
+    /// Reports a new DNS answer for a name.
     pub(crate) fn dns_answered(&self, name: &str, answer: &Addresses) {
         self.driver.step(|state| state.dns_answered(now(), name, answer, true));
     }

@@ -50,7 +50,7 @@ impl Drop for Slot {
     }
 }
 
-/// A reporter to the pool of the number of requests that a connection takes.
+/// Reports to the pool the number of requests that a connection takes.
 pub(crate) struct CapacityReporter {
     owner: Weak<dyn SlotOwner>,
     id: ConnId,

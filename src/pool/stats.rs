@@ -4,7 +4,7 @@ use super::state::{Counters, HostCounters, Totals};
 use crate::latency::Latency;
 use crate::trace::CloseCause;
 
-/// The connections and requests of a client's pool: how many are in each state, and how many there were since the client was built.
+/// The statistics of a client's pool: connections and requests in each state at the moment, and totals since the client was built.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PoolStats {
@@ -14,9 +14,9 @@ pub struct PoolStats {
     pub in_use: usize,
     /// Connections being opened.
     pub dialling: usize,
-    /// Connections that are given up, but whose sockets are not closed yet.
+    /// Connections that are being closed: they carry no request, and their sockets are still open.
     pub closing: usize,
-    /// Requests that have a connection. Over HTTP/2 many can have the same.
+    /// Requests that have a connection. Over HTTP/2 many requests can have the same one.
     pub leased: usize,
     /// Requests that wait for a connection.
     pub waiting: usize,
@@ -28,7 +28,7 @@ pub struct PoolStats {
     pub reused: u64,
     /// The time that requests waited for a connection, zero for those that got one at once.
     pub queue_time: Latency,
-    /// The time that requests had their connection.
+    /// The time for which requests held their connection.
     pub hold_time: Latency,
     /// Connections closed, by [`CloseCause`].
     causes: [u64; CloseCause::ALL.len()],
@@ -59,7 +59,7 @@ impl PoolStats {
     }
 }
 
-/// The connections and requests of one host.
+/// The statistics of one host's connections and requests.
 ///
 /// A host is forgotten when it has neither connections nor waiting requests; its totals begin anew after that.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -83,7 +83,7 @@ pub struct HostStats {
     pub reused: u64,
     /// The time that requests waited for a connection, zero for those that got one at once.
     pub queue_time: Latency,
-    /// The time that requests had their connection.
+    /// The time for which requests held their connection.
     pub hold_time: Latency,
     /// Connections closed, by [`CloseCause`].
     causes: [u64; CloseCause::ALL.len()],

@@ -56,7 +56,7 @@ pub(super) struct SortedAddresses<'a> {
 }
 
 impl AddressOrder<'_> {
-    /// The family of this host's last connection, if that was not long ago.
+    /// Returns the family of this host's last connection, if that was not long ago.
     pub(super) fn last_good_family(&self, now: Instant) -> Option<Family> {
         self.host.and_then(|host| self.scores.lock().last_good(now, host))
     }

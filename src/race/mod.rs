@@ -48,14 +48,14 @@ pub(crate) struct Race<'a, A, D, F> {
     attempts: Attempts<'a, F>,
     failed: Vec<FailedAddress>,
     trace: &'a DialTrace,
-    /// The time at which the race was created, until it is first polled. It spares a look at the clock.
+    /// The time at which the race was created, until it is first polled. This saves reading the clock once.
     created: Option<Instant>,
 }
 
 /// The connect timeout of a race.
 struct ConnectTimeout {
     end: Instant,
-    /// The middle of the time that was left when the race was created.
+    /// The time at which half of the connect timeout that was left at the start has passed.
     middle: Instant,
 }
 
@@ -236,8 +236,9 @@ where
     }
 }
 
-/// When the connect timeout has ended the race, the attempts under way have failed, and so has the connection that was won and
-/// is not confirmed to work. An attempt that started in the second half of the time has not: it may have had too little of it.
+/// Counts what is left of a race as failed when the connect timeout ends it: the attempts under way, and the connection that
+/// was won and is not confirmed to work. An attempt that started in the second half of the time does not count: it may have had
+/// too little of it.
 impl<A, D, F> Drop for Race<'_, A, D, F> {
     fn drop(&mut self) {
         let Some(timeout) = &self.timeout else { return };

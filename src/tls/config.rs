@@ -17,7 +17,7 @@ use crate::trust;
 /// The TLS settings of a client.
 ///
 /// By default a server's certificate must be valid for the host of the URL and signed by an authority that the platform
-/// trusts. The client sends no certificate. TLS 1.2 and 1.3 are spoken. Sessions of 1,024 hosts are kept for
+/// trusts. The client sends no certificate. The client speaks TLS 1.2 and 1.3. Sessions of 1,024 hosts are kept for
 /// resumption.
 ///
 /// ```
@@ -51,13 +51,13 @@ pub struct TlsConfig {
 /// The certificate authorities that are trusted.
 #[derive(Debug, Clone, Copy, Default)]
 enum Roots {
-    /// Those of the platform and the added ones.
+    /// The platform's authorities and the added ones.
     #[default]
     Platform,
-    /// Mozilla's and the added ones.
+    /// Mozilla's authorities and the added ones.
     #[cfg(feature = "webpki-roots")]
     Webpki,
-    /// The added ones alone.
+    /// Only the added authorities.
     Added,
 }
 
@@ -75,7 +75,7 @@ pub enum TlsVersion {
 /// The default number of hosts whose sessions are kept for resumption.
 const SESSION_HOSTS: usize = 1_024;
 
-/// The sessions that rustls keeps for each host. rustls limits sessions, not hosts.
+/// The number of sessions that rustls keeps for each host. rustls limits sessions, not hosts.
 const SESSIONS_PER_HOST: usize = 8;
 
 impl TlsConfig {
@@ -144,7 +144,7 @@ impl TlsConfig {
         Ok(self)
     }
 
-    /// Sets the lowest version that is spoken. TLS 1.2 by default.
+    /// Sets the lowest version of TLS that the client speaks. TLS 1.2 by default.
     pub fn min_version(mut self, version: TlsVersion) -> Self {
         self.min_version = version;
         self
@@ -165,7 +165,8 @@ impl TlsConfig {
         self
     }
 
-    /// Accepts any certificate if true, also expired ones, forged ones, and those of other hosts. For tests.
+    /// Sets whether any certificate is accepted, also an expired or forged one, and one of another host. False by
+    /// default; for tests only.
     ///
     /// **An attacker on the network can then read and change everything.**
     /// [`TlsFacts::verified`](crate::trace::TlsFacts::verified) is `false` on such connections.
@@ -286,7 +287,7 @@ impl TlsConfig {
 /// The ALPN protocols are replaced only if the client's version settings
 /// ([`http1_only`](crate::ClientBuilder::http1_only),
 /// [`http2_prior_knowledge`](crate::ClientBuilder::http2_prior_knowledge)) exclude one of them, or if there are none
-/// and HTTP/2 is known beforehand. Beside the configuration only [`TlsConfig::server_name`] and
+/// and the client has prior knowledge of HTTP/2. Beside the configuration only [`TlsConfig::server_name`] and
 /// [`TlsConfig::prepare_in_background`] may be set; with any other setting the client is not built.
 impl From<ClientConfig> for TlsConfig {
     fn from(config: ClientConfig) -> Self {

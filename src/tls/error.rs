@@ -1,6 +1,6 @@
 //! Errors of TLS settings.
 
-/// A TLS setting that cannot work.
+/// The reason why a TLS setting cannot work.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum TlsConfigError {
@@ -25,7 +25,7 @@ pub enum TlsConfigError {
     /// The name is neither a host name nor an IP address.
     #[error("`{0}` cannot be the name of a server")]
     ServerName(String),
-    /// The setting would have no effect beside a whole rustls configuration.
+    /// The named setting would have no effect beside a whole `rustls::ClientConfig`.
     #[error("{0} has no effect beside a whole rustls configuration")]
     BesideClientConfig(&'static str),
     /// The protocols to offer include a version of HTTP that the client's version settings exclude.

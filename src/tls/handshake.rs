@@ -69,7 +69,7 @@ impl Tls {
     }
 }
 
-/// The name by which a server is asked for its certificate (SNI).
+/// Returns the name by which a server is asked for its certificate (SNI).
 fn server_name(host: &Host) -> io::Result<ServerName<'static>> {
     match host {
         Host::Ip(ip) => Ok(ServerName::from(*ip)),

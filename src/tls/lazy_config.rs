@@ -51,7 +51,7 @@ impl LazyConfig {
         BACKGROUND.run(Box::new(move || prepare(&config)));
     }
 
-    /// The crypto provider that handshakes will use.
+    /// Returns the crypto provider that handshakes will use.
     fn provider(&self) -> Arc<CryptoProvider> {
         match &self.settings.client_config {
             Some(config) => config.crypto_provider().clone(),

@@ -10,10 +10,10 @@ use super::event::Event;
 use super::hooks::Hooks;
 use crate::clock::now;
 
-/// Times a request on an idle connection, as the client does it, without a request.
+/// Records the timings of one request on an idle connection as the client does, without sending a request.
 ///
-/// `hooks` are the hooks of a client without observers. Everything is part of it: the trace of the call, the clock, and the
-/// fold of each event.
+/// `hooks` are the hooks of a client without observers. The trace of the call, the readings of the clock and the fold of
+/// each event are part of it.
 pub fn time_warm_request(hooks: &BenchedHooks) {
     let trace = Trace::start(&hooks.0, None, || unreachable!("there is no observer"));
     let leased = Event::Leased {

@@ -1,10 +1,10 @@
-//! The reasons for which a request waits, is made again, or loses its connection.
+//! The reasons why a request waits or is sent again, and why a connection takes no more requests.
 
 use std::fmt;
 
 use http::StatusCode;
 
-/// The reason why a request waits for a connection instead of getting one at once.
+/// The reason why a request waits for a connection: mostly the limit that was reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Limit {
@@ -19,11 +19,11 @@ pub enum Limit {
     Streams,
     /// The pool's limit of connections in total.
     Connections,
-    /// The lack of sockets: the process, or the system, can open no more at the moment.
+    /// The lack of file descriptors or local ports: the process or the system has none left at the moment.
     Descriptors,
-    /// The server's wish for fewer requests (HTTP/2's ENHANCE_YOUR_CALM). Its host is not dialled for a while.
+    /// The server asked for fewer requests (HTTP/2's ENHANCE_YOUR_CALM), so its host is not dialled for a while.
     Calm,
-    /// The drain of the pool.
+    /// The client is being drained and serves no new calls.
     Draining,
 }
 
@@ -65,11 +65,11 @@ pub enum CloseCause {
     IdleLimit,
     /// The connection made room for one to another host, because the limit of connections in total was reached.
     MadeRoom,
-    /// The process or the system had no file descriptors left, and the connection released its own.
+    /// The process or the system had no file descriptors left, so this idle connection was closed to free one.
     Descriptors,
     /// The lifetime of the connection ended.
     Lifetime,
-    /// The connection carried the most requests that it may carry.
+    /// The connection reached the limit of requests per connection.
     Requests,
     /// The address of the connection left the DNS answers for its host.
     Dns,
@@ -118,7 +118,7 @@ impl fmt::Display for CloseCause {
     }
 }
 
-/// The reason why a request is made again.
+/// The reason why a request is sent again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum RetryCause {
@@ -133,9 +133,9 @@ pub enum RetryCause {
     /// A reused connection carried a 408 that answers no request: the server had closed it for being idle
     /// (RFC 9110 §15.5.9).
     TimedOutIdle,
-    /// The response had this status, for which the client's [`RetryPolicy`](crate::RetryPolicy) retries requests.
+    /// The response had this status, which the client's [`RetryPolicy`](crate::RetryPolicy) retries.
     Status(StatusCode),
-    /// There was no response, and the client's [`RetryPolicy`](crate::RetryPolicy) retries such requests.
+    /// There was no response, which the client's [`RetryPolicy`](crate::RetryPolicy) retries.
     Failed,
 }
 

@@ -47,12 +47,12 @@ pub enum Subject {
 pub enum Event {
     /// A call began.
     CallStart(Arc<RequestInfo>),
-    /// The call waits for a connection, until it is [`Leased`](Self::Leased) one or fails.
+    /// The call entered the queue for a connection. [`Leased`](Self::Leased) or a failure ends the wait.
     #[non_exhaustive]
     Queued {
-        /// The reason why the call does not get a connection at once.
+        /// The reason for the wait.
         limit: Limit,
-        /// The number of requests to the same host that wait before this one.
+        /// The number of requests to the same host that were in the queue before this one.
         position: usize,
     },
     /// The call got a connection.
@@ -70,7 +70,7 @@ pub enum Event {
         tls: Option<Arc<TlsFacts>>,
         /// The time for which the call was queued. Zero if it was not.
         waited: Duration,
-        /// True if another request released this connection while a new one was being opened for the call.
+        /// True if another request released this connection while a new one was still being opened for the call.
         freed: bool,
     },
     /// The request's headers were handed to the socket; over HTTP/2, to the connection.
@@ -101,7 +101,7 @@ pub enum Event {
         /// The response's version.
         version: Version,
     },
-    /// The call makes its request again, because that is safe or because the client's retry policy says so.
+    /// The call sends its request again: as a resend, which is always safe, or as a retry of the client's retry policy.
     #[non_exhaustive]
     Retried {
         /// The reason.
@@ -152,7 +152,7 @@ pub enum Event {
     },
     /// A DNS lookup ended.
     DnsEnd(DnsLookup),
-    /// The dial stopped waiting for a lookup, because the other family's addresses were faster or the time ran out.
+    /// The dial no longer waits for a lookup, because an address of the other family connected first or the time ran out.
     #[non_exhaustive]
     DnsCancelled {
         /// The family asked for.
@@ -208,7 +208,8 @@ pub enum Event {
         /// The reason for the failure.
         error: Arc<io::Error>,
     },
-    /// HTTP begins: over HTTP/2 with a preface and settings (RFC 9113 §3.4), over HTTP/1.1 without any message.
+    /// The HTTP handshake began: over HTTP/2 with a preface and settings (RFC 9113 §3.4), over HTTP/1.1 without any
+    /// message.
     #[non_exhaustive]
     HandshakeStart {
         /// The version that the client speaks on the connection.
@@ -222,12 +223,14 @@ pub enum Event {
     },
     /// The connection could not be opened.
     DialFailed,
-    /// The connection could not be opened because no more sockets can be. Its request waits until one can.
+    /// The connection could not be opened because the process or the system has no free descriptor or port. Its request
+    /// waits on.
     DialPostponed,
     /// A request released the connection.
     #[non_exhaustive]
     Released {
-        /// True if the connection is fit for another request. It may be closed nevertheless, for example for its age.
+        /// True if the connection is fit for another request. It may be closed nevertheless, for example because of its
+        /// age.
         kept: bool,
     },
     /// The connection takes no more requests. It closes when those that it still carries are over.
@@ -283,7 +286,7 @@ pub struct TlsFacts {
     pub alpn: Option<Arc<str>>,
     /// True if an earlier session was resumed.
     pub resumed: bool,
-    /// True unless the configuration turns the verification of certificates off.
+    /// True if the server's certificate was verified: the configuration does not turn verification off.
     ///
     /// A verifier in a `rustls::ClientConfig` that the caller made is assumed to verify.
     pub verified: bool,

@@ -13,7 +13,7 @@ use super::phase::Phase;
 use super::spent::PhaseTimes;
 use crate::clock::Instant;
 
-/// A request of a call before its last one: it was made again, or its response was a redirect.
+/// A request of a call before its last one. It was sent again, or its response was a redirect.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Hop {
@@ -41,7 +41,7 @@ impl Hop {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum HopEnd {
-    /// The request was made again.
+    /// The request was sent again, for this reason.
     Retried(RetryCause),
     /// The response had this status and named another URL.
     Redirected(StatusCode),
@@ -55,7 +55,7 @@ pub struct Attempt {
     pub address: SocketAddr,
     /// The time from the call's start until the address was dialled. Zero for a dial that began before the call.
     pub started: Duration,
-    /// The duration of the attempt, with the part before the call's start.
+    /// The duration of the attempt, including any part before the call's start.
     pub elapsed: Duration,
     /// The result.
     pub outcome: AttemptOutcome,
@@ -66,7 +66,7 @@ pub struct Attempt {
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum AttemptOutcome {
-    /// Not known yet.
+    /// The attempt has not ended yet.
     Pending,
     /// The address connected.
     Connected,

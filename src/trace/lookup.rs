@@ -55,7 +55,7 @@ pub enum Source {
     Coalesced,
     /// A query made for this lookup.
     Miss,
-    /// The cache, past the answer's TTL, because no newer answer could be had, or not soon enough (RFC 8767).
+    /// The cache, after the answer's TTL expired, because a new answer failed to come or came too late (RFC 8767).
     Stale,
     /// The cache, for a name that the program pinned to addresses.
     Pinned,

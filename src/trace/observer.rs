@@ -1,4 +1,4 @@
-//! The [`Observer`] trait, and the choice of what an observer is told.
+//! The [`Observer`] trait, and the choice of the events that an observer receives.
 
 use std::sync::Arc;
 
@@ -7,8 +7,8 @@ use super::timings::Timings;
 
 /// Receives the events of a client's calls and connections.
 ///
-/// An observer runs in the task that caused the event, on the request's path but outside of every lock, so it should be
-/// quick. If it panics, the panic is caught and the request goes on.
+/// An observer is called by the task that caused the event, outside of every lock. The request waits for it, so it
+/// should be quick. If it panics, the panic is caught and the request goes on.
 ///
 /// ```
 /// use speeddial::trace::{Event, Observer, Record};

@@ -6,7 +6,7 @@ use std::fmt;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Phase {
-    /// The wait for a connection, except while the connection that the request got was being opened.
+    /// The wait for a connection, without the time in which the connection that the request got was being opened.
     Queue,
     /// Name resolution: from the start of the first DNS lookup until the first address is dialled.
     Dns,

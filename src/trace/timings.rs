@@ -111,7 +111,8 @@ impl Timings {
         self.all_spent()[phase as usize]
     }
 
-    /// Returns the time spent waiting for a connection, except while the one that the call got was being opened.
+    /// Returns the time spent waiting for a connection, without the time in which the connection that the call got was
+    /// being opened.
     pub fn queue(&self) -> Duration {
         self.spent(Phase::Queue)
     }
@@ -126,7 +127,7 @@ impl Timings {
         self.spent(Phase::Connect)
     }
 
-    /// Returns the time in which a proxy connected to the origin, with the TLS handshake with the proxy itself.
+    /// Returns the time for which a proxy took to connect to the origin, including the TLS handshake with the proxy itself.
     pub fn proxy(&self) -> Duration {
         self.spent(Phase::Proxy)
     }
@@ -166,7 +167,8 @@ impl Timings {
         self.complete
     }
 
-    /// Returns the kind of the call's failure in a word: the error's [`kind`](crate::ErrorKind::as_str), or `cancelled`.
+    /// Returns the kind of the call's failure in a word, `None` if it has not failed: the error's
+    /// [`kind`](crate::ErrorKind::as_str), or `cancelled`.
     pub fn failure(&self) -> Option<&'static str> {
         self.failure
     }
@@ -191,8 +193,8 @@ impl Timings {
         self.received
     }
 
-    /// Returns the number of the connection that the call got. Its events have the same number
-    /// ([`Subject::Connection`](super::Subject::Connection)).
+    /// Returns the number of the connection that the call got, unique in its client. The connection's events have the same
+    /// number ([`Subject::Connection`](super::Subject::Connection)).
     pub fn connection(&self) -> Option<u64> {
         self.request.connection
     }
@@ -202,23 +204,24 @@ impl Timings {
         self.request.reused
     }
 
-    /// Returns true if another request released the connection while a new one was being opened for this call.
+    /// Returns true if the call got a connection that another request released, while a new one was being opened for this
+    /// call.
     pub fn freed(&self) -> bool {
         self.request.freed
     }
 
-    /// Returns the reason why the call's last request was queued; `None` if it got a connection at once.
+    /// Returns the reason why the call's last request waited in the queue; `None` if it got a connection at once.
     pub fn queued_by(&self) -> Option<Limit> {
         self.request.limit
     }
 
-    /// Returns the call's requests before its last one: those that were made again, and those that were redirected. Their
+    /// Returns the call's requests before its last one: those that were sent again, and those that were redirected. Their
     /// times are part of the call's times.
     pub fn hops(&self) -> &[Hop] {
         self.history().hops()
     }
 
-    /// Returns the peer's address, once there is a connection and if its transport knows the address.
+    /// Returns the peer's address; `None` before there is a connection, and if its transport does not know the address.
     pub fn remote_addr(&self) -> Option<SocketAddr> {
         self.request.remote
     }

@@ -46,7 +46,7 @@ impl Timings {
     }
 }
 
-/// The columns of the terminal that the process writes to or reads from, if it has one.
+/// Returns the columns of the terminal that the process writes to or reads from, if it has one.
 #[cfg(unix)]
 fn terminal_columns() -> Option<usize> {
     use rustix::termios::tcgetwinsize;
@@ -61,12 +61,12 @@ fn terminal_columns() -> Option<usize> {
 }
 
 impl Waterfall<'_> {
-    /// Sets the width in columns, at least 48 and at most 200.
+    /// Sets the width in columns, from 48 to 200. By default that of the terminal, or 80.
     pub fn width(self, columns: usize) -> Self {
         Self { width: columns.clamp(MIN_WIDTH, MAX_WIDTH), ..self }
     }
 
-    /// Colours the bars, or not.
+    /// Sets whether the bars are coloured. By default they are if standard output is a terminal and `NO_COLOR` is not set.
     pub fn color(self, color: bool) -> Self {
         Self { color, ..self }
     }

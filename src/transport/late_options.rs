@@ -41,7 +41,7 @@ pub(super) struct LateOptions {
     has_written: bool,
     /// The bytes that may still be written before the kernel's buffer is limited; `None` once it is.
     unlimited: Option<u32>,
-    /// `None` if there is nothing more to do about silence.
+    /// The options about silence; `None` if nothing more is to be done about them.
     silence: Option<SilenceOptions>,
 }
 
@@ -50,7 +50,7 @@ struct SilenceOptions {
     keepalive: Option<Millis>,
     user_timeout: Option<Millis>,
     stage: Stage,
-    /// When to look at the socket next; `None` if nothing is to be done until the next write.
+    /// The time at which to look at the socket next; `None` if nothing is to be done until the next write.
     next_look: Option<Instant>,
     timer: Timer,
     /// The task that the timer wakes, and what it waits for.
@@ -154,7 +154,7 @@ pub(super) enum Waits {
 }
 
 impl SilenceOptions {
-    /// Returns `None` if neither option is wanted.
+    /// Creates the options; `None` if neither is wanted.
     fn new(keepalive: Option<Millis>, user_timeout: Option<Millis>) -> Option<Self> {
         if keepalive.is_none() && user_timeout.is_none() {
             return None;

@@ -1,4 +1,4 @@
-//! TCP with its options.
+//! The TCP transport and its socket options.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -11,14 +11,14 @@ use super::late_options::LateOptions;
 use super::tcp_stream::ProbedTcpStream;
 use super::traits::{Connecting, Stream, Transport};
 
-/// TCP.
+/// Opens TCP connections. The default transport of a client.
 ///
 /// By default nodelay is on, keepalive probes are sent after 15 s of silence (3 probes, 15 s apart), and on Linux
 /// unacknowledged data closes the connection after a user timeout of 30 s (RFC 5482).
 ///
 /// On Linux a socket gets these options as late as possible, so that a short connection does not pay for the system
-/// calls: nodelay before any write but a first one of up to 536 bytes, the others after half of the shorter of their
-/// times. The runtime's timers have to be enabled.
+/// calls: nodelay before the second write, or before a first write of more than 536 bytes; keepalive and the user
+/// timeout after half of the shorter of the two. The runtime's timers have to be enabled.
 ///
 /// ```
 /// use std::{net::Ipv4Addr, time::Duration};
@@ -69,8 +69,7 @@ impl TcpTransport {
         Self::default()
     }
 
-    /// Sets whether small writes go out at once rather than being gathered (Nagle's algorithm, RFC 896). True by
-    /// default.
+    /// Sets whether small writes are sent at once rather than gathered (Nagle's algorithm, RFC 896). True by default.
     pub fn nodelay(mut self, nodelay: bool) -> Self {
         self.nodelay = nodelay;
         self
@@ -107,7 +106,7 @@ impl TcpTransport {
     }
 
     /// Sets the local address of connections. Call it twice to set one of each family; for a family without one, the
-    /// system chooses.
+    /// system chooses the address.
     pub fn local_address(mut self, ip: IpAddr) -> Self {
         match ip {
             IpAddr::V4(ip) => self.local_v4 = Some(ip),
@@ -172,7 +171,7 @@ impl TcpTransport {
         socket.connect(address).await
     }
 
-    /// The options that are set later.
+    /// Returns the options that are set later.
     pub(super) fn late_options(&self) -> LateOptions {
         LateOptions::new(self.nodelay, self.keepalive, self.user_timeout)
     }

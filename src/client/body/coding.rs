@@ -1,4 +1,4 @@
-//! Content codings (RFC 9110 §8.4.1), as far as the crate's features provide them. A core.
+//! The content codings (RFC 9110 §8.4.1) that the crate's features provide. A core.
 
 use std::fmt;
 

@@ -9,7 +9,7 @@ use http::header::{CONTENT_ENCODING, CONTENT_LENGTH};
 use super::coding::Coding;
 use super::decompression::Decompression;
 
-/// The bytes that a body may have whatever its compressed form was.
+/// The length up to which a body may have any compression ratio.
 const ALWAYS_ALLOWED: u64 = 8 << 20;
 /// The bytes that are decompressed at once.
 const PIECE: usize = 32 << 10;
@@ -39,9 +39,9 @@ pub(crate) enum DecodeError {
 pub(crate) enum Step {
     /// The next piece of the body.
     Decoded(Bytes),
-    /// Nothing without more input. After the end of the input, the end of the body.
+    /// The decoder needs more input. After the end of the input, the body has ended.
     NeedsInput,
-    /// Nothing yet. Other tasks should run before the next step.
+    /// The step gave no piece yet. Other tasks should run before the next step.
     Yield,
 }
 

@@ -34,14 +34,14 @@ impl Decompression {
         Self { is_enabled: false, ..Self::default() }
     }
 
-    /// Sets the most bytes that a decompressed body may have. 1 GiB by default; `u64::MAX` for no limit.
+    /// Sets the maximum length of a decompressed body in bytes. 1 GiB by default; `u64::MAX` for no limit.
     #[must_use]
     pub fn max_bytes(self, bytes: u64) -> Self {
         Self { max_bytes: bytes, ..self }
     }
 
-    /// Sets how many times longer than its compressed form a body may be, once it has more than 8 MiB. 250 by default;
-    /// `u64::MAX` for no limit.
+    /// Sets the maximum ratio of a decompressed body to its compressed form, which applies beyond 8 MiB. 250 by
+    /// default; `u64::MAX` for no limit.
     #[must_use]
     pub fn max_ratio(self, ratio: u64) -> Self {
         Self { max_ratio: ratio, ..self }

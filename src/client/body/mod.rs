@@ -1,5 +1,4 @@
-//! Bodies: those of requests on their way out, those of responses on their way in, and what a response's body does with
-//! its connection at the end.
+//! Bodies of requests and responses, and the return of a response's connection to the pool.
 //!
 //! | file | what it holds |
 //! |---|---|
@@ -93,8 +92,8 @@ impl Body {
 
     /// Creates a body of `length` bytes from a stream of pieces. The request fails if the pieces have another length.
     ///
-    /// The piece that completes the length ends the body. Later pieces are an error if they are ready at once, and are
-    /// not waited for otherwise. A stream whose length is 0 is not read.
+    /// The piece that completes the length ends the body. A further piece is an error if it is ready at once; otherwise
+    /// it is not waited for. A stream whose length is 0 is not read.
     pub fn sized<S>(length: u64, pieces: S) -> Self
     where
         S: TryStream<Ok: Into<Bytes>, Error: Into<Cause>> + Send + 'static,

@@ -1,7 +1,8 @@
-//! The sending of a request's body: how far it got, why it failed, and if the server wants it at all.
+//! The progress of a request's body: the bytes handed over, the error, and the server's answer to `Expect:
+//! 100-continue`.
 //!
-//! An [`Upload`] is shared by the body, which hyper owns while it is sent, and by the call, which hyper tells nothing
-//! about it.
+//! hyper owns the body while it is sent, and tells the call nothing about it. So the body and the call share an
+//! [`Upload`].
 
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -199,7 +200,7 @@ impl Upload {
         self.is_begun.store(true, Ordering::Relaxed);
     }
 
-    /// Records if the body has nothing to hand over at the moment.
+    /// Records whether the body has nothing to hand over at the moment.
     pub(super) fn set_starved(&self, is_starved: bool) {
         self.is_starved.store(is_starved, Ordering::Relaxed);
     }
@@ -209,7 +210,7 @@ impl Upload {
         *lock(&self.failure) = Some(error);
     }
 
-    /// Records bytes that were handed over, and if they were the last ones.
+    /// Records bytes that were handed over, and whether they were the last ones.
     pub(super) fn hand_over(&self, bytes: usize, is_last: bool) {
         self.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
         let at = now();
@@ -219,7 +220,7 @@ impl Upload {
         }
     }
 
-    /// Records that the body was dropped, and if all of it had been handed over by then.
+    /// Records that the body was dropped, and whether all of it had been handed over by then.
     pub(super) fn end(&self, is_read: bool) {
         if is_read && self.is_begun() {
             self.sent.get_or_init(now);

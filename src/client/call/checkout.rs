@@ -134,7 +134,7 @@ async fn check_out(
 
 /// A call in the pool's queue. If it is dropped there, its trace keeps the events of its dial so far.
 struct QueuedCall<'a> {
-    /// The place in the queue; `None` once the wait is over.
+    /// The waiter in the pool's queue; `None` once the wait is over.
     waiter: Option<Waiter<Dialer>>,
     trace: &'a Trace,
     since: Instant,

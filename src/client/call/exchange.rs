@@ -1,4 +1,4 @@
-//! One request on one connection: the message is sent, and the head of its response waited for.
+//! One exchange on one connection: sends the message and waits for the head of its response.
 
 use std::pin::pin;
 use std::sync::Arc;

@@ -27,8 +27,8 @@ impl Default for CachedResolverBuilder {
 }
 
 impl CachedResolverBuilder {
-    /// Sets the most names that are kept; the least recently used one is evicted for another. 1,024 by default; with 0,
-    /// nothing is kept.
+    /// Sets the maximum number of names that are kept. Beyond that, the least recently used name is evicted. 1,024 by
+    /// default; with 0, nothing is kept.
     pub fn max_names(mut self, names: usize) -> Self {
         self.config.max_names = names;
         self
@@ -54,8 +54,8 @@ impl CachedResolverBuilder {
         self
     }
 
-    /// Sets the longest time after its expiry for which an answer is served stale: when its query fails, or takes longer than
-    /// 1.8 s (RFC 8767). One hour by default; with zero, no answer is served stale.
+    /// Sets the longest time for which an expired answer may be served stale, if a query for a new one fails or takes longer
+    /// than 1.8 s (RFC 8767). One hour by default; with zero, no answer is served stale.
     pub fn stale(mut self, stale: Duration) -> Self {
         self.config.max_stale = stale.min(MAX_DURATION);
         self

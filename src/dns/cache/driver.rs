@@ -122,7 +122,7 @@ impl Driver {
         self.changes.get_or_init(|| broadcast::channel(changes::MAX_WAITING_CHANGES).0).subscribe()
     }
 
-    /// The time that queries took.
+    /// Returns the time that queries took.
     pub(super) fn latency(&self) -> Latency {
         *self.lock_latency()
     }

@@ -1,4 +1,4 @@
-//! The DNS cache for users: a lookup is answered at once, or waits for the one query that all its like share.
+//! The DNS cache for users. A lookup is answered at once, or waits for the one query that runs for its name and family.
 //!
 //! The rules are in `state`, which is given the time and does no I/O; `driver` runs the queries.
 
@@ -160,8 +160,8 @@ impl CachedResolver {
         self.driver.lock().flush();
     }
 
-    /// Answers lookups of `name` with these addresses, without a query, until it is [unpinned](Self::unpin). In a family of
-    /// which none is given, the name has no addresses.
+    /// Pins a name: lookups of `name` get these addresses, without a query, until it is [unpinned](Self::unpin). If none of
+    /// the addresses is of a family, the name has no addresses in that family.
     pub fn pin(&self, name: &str, addresses: impl Into<Arc<[IpAddr]>>) {
         let addresses: Arc<[IpAddr]> = addresses.into();
         self.driver.lock().pin(&normalized(name), &addresses);
@@ -201,9 +201,9 @@ impl CachedResolver {
 
     /// Adds the addresses of a [`snapshot`](Self::snapshot), except where an answer for a name and family is known already.
     ///
-    /// Their TTLs have gone on by the system's clock. Addresses that expired meanwhile are restored as stale, or not at all if
-    /// they are too old for that. No known name is evicted for them. Outside of a tokio runtime, the timer that removes them
-    /// starts with the next query.
+    /// The time since the snapshot was taken, by the system's clock, is subtracted from their TTLs. Addresses that expired
+    /// meanwhile are restored as stale, or not at all if they are too old for that. No known name is evicted for them. Outside
+    /// of a tokio runtime, the timer that removes them starts with the next query.
     pub fn restore(&self, snapshot: &Snapshot) {
         self.driver.lock().restore(now(), wall(), snapshot);
         self.driver.set_timer();
@@ -219,7 +219,7 @@ impl CachedResolver {
         Changes { receiver: self.driver.subscribe() }
     }
 
-    /// The cache's counters since it was created.
+    /// Returns the cache's size, and its counters since it was created.
     pub fn stats(&self) -> CacheStats {
         let cache = self.driver.lock();
         let counters = cache.counters();

@@ -26,12 +26,12 @@ pub(super) struct SnapshotRecord {
 }
 
 impl Snapshot {
-    /// The number of sets of addresses, at most two for a name.
+    /// Returns the number of answers, at most two for each name: one per address family.
     pub fn len(&self) -> usize {
         self.records.len()
     }
 
-    /// Returns true if there are no addresses in it.
+    /// Returns true if the snapshot has no addresses.
     pub fn is_empty(&self) -> bool {
         self.records.is_empty()
     }

@@ -10,7 +10,8 @@ pub struct CacheStats {
     pub names: usize,
     /// The lookups answered with addresses from the cache, pinned ones included.
     pub hits: u64,
-    /// The lookups answered from the cache with a negative answer, or with the failure that a name backs off from.
+    /// The lookups answered from the cache with a negative answer, or with the error of a query that failed a short
+    /// time ago.
     pub negative_hits: u64,
     /// The lookups answered with a stale answer at once. Those that waited for a fresh one first are not counted.
     pub stale_hits: u64,
@@ -22,7 +23,7 @@ pub struct CacheStats {
     pub refreshes: u64,
     /// The queries that failed, with neither addresses nor a negative answer.
     pub failures: u64,
-    /// The names evicted for others.
+    /// The names evicted to make room for others.
     pub evictions: u64,
     /// The time that queries took.
     pub upstream_latency: Latency,

@@ -78,12 +78,12 @@ impl Connections {
         Self { sockets, context: Arc::new(context), shared: Arc::default() }
     }
 
-    /// The reason why the shared connection could not be opened the last time, or was closed.
+    /// Returns the reason why the shared connection could not be opened the last time, or was closed.
     pub(super) fn failure(&self) -> Option<NetError> {
         self.shared.get()?.failure.lock().clone()
     }
 
-    /// The number of answers that came over the shared connection.
+    /// Returns the number of answers that came over the shared connection.
     pub(super) fn answers(&self) -> u64 {
         self.shared.get().map_or(0, |connection| connection.answers.load(Ordering::Relaxed))
     }

@@ -66,8 +66,8 @@ pub use server::Server;
 /// * A server that failed or refused is not asked again for the same lookup.
 /// * A try takes at most 2 s, there are at most 2 for each server, and a lookup takes at most 5 s.
 ///
-/// With a search list, a name stands for one full name in both families: the first that has addresses in either, as on the
-/// platform.
+/// With a search list, a name stands for one full name in both families: the first one that has addresses in either family, as
+/// with getaddrinfo.
 ///
 /// The resolver has no cache; put a [`CachedResolver`](crate::dns::CachedResolver) on top. Names with underscores are
 /// resolved. The TTL of an answer is the smallest of its CNAME chain. `localhost` is resolved without a query (RFC 6761 §6.3).
@@ -97,8 +97,8 @@ impl HickoryResolver {
     /// * If resolv.conf cannot be read, lookups fail with [`ResolveErrorKind::Config`].
     /// * A word in resolv.conf that cannot be understood is left out, and reported to [observers](Self::with_observer).
     /// * Without a server in resolv.conf, 127.0.0.1 is asked.
-    /// * The options that are followed are `ndots`, `timeout`, `attempts`, `rotate`, `use-vc`, `edns0`, `no-aaaa`,
-    ///   `single-request` and `no-tld-query`.
+    /// * These options are followed: `ndots`, `timeout`, `attempts`, `rotate`, `use-vc`, `edns0`, `no-aaaa`, `single-request`
+    ///   and `no-tld-query`.
     /// * A name that the hosts file lists in one family is not asked for in the other.
     pub fn system() -> Self {
         Self::new(Configuration::System {
@@ -150,24 +150,24 @@ impl HickoryResolver {
         self
     }
 
-    /// Sets the longest time for a lookup, from its turn on, at most an hour. By default 5 s, or longer if resolv.conf gives one
-    /// server's tries more time. A cache on top has its own limit.
+    /// Sets the longest time for a lookup, at most an hour. It starts when the lookup gets its [turn](Self::with_max_in_flight).
+    /// By default 5 s, or longer if resolv.conf gives one server's tries more time. A cache on top has its own limit.
     pub fn with_total_timeout(mut self, timeout: Duration) -> Self {
         self.limits.total_timeout = Some(timeout.min(MAX_TIMEOUT));
         self
     }
 
-    /// Sets the most lookups that ask servers at once, at least one; the others wait for their turn.
+    /// Sets the maximum number of lookups that ask servers at the same time, at least one. The others wait for their turn.
     ///
     /// 256 by default. That is 5,000 lookups a second from a server that is 50 ms away, and fits into the receive buffer of a
     /// busy one.
     ///
-    /// A lookup without an answer after 1 s gives its turn to another one and goes on. As many lookups as this limit may go on
-    /// so; beyond that, they fail with [`ResolveErrorKind::Timeout`].
+    /// A lookup without an answer after 1 s gives its turn to another one and goes on. At most as many lookups as this limit may
+    /// go on in this way; others fail with [`ResolveErrorKind::Timeout`].
     ///
     /// Each lookup has a socket. While its servers are silent it has more: up to three for each server, and a connection. A
-    /// server that is asked by TLS or HTTPS is asked over one connection. At most 32 questions at once wait there for an answer,
-    /// not counting those that have waited for 200 ms.
+    /// server that is asked by TLS or HTTPS is asked over one connection, which carries at most 32 unanswered questions at once.
+    /// Questions that have waited for 200 ms do not count.
     pub fn with_max_in_flight(mut self, lookups: usize) -> Self {
         self.limits.max_in_flight = Some(lookups);
         self

@@ -27,7 +27,7 @@ const SLOW_AFTER: Duration = Duration::from_secs(1);
 /// (RFC 8020), but not every server knows that.
 const NXDOMAIN_CHECK_TIMEOUT: Duration = Duration::from_millis(50);
 
-/// The servers to ask, the names to ask them for, and the order.
+/// The servers to ask, and the full names to ask them for, in order.
 #[derive(Default)]
 pub(super) struct Plan {
     pub(super) servers: Vec<Endpoint>,
@@ -38,7 +38,7 @@ pub(super) struct Plan {
     pub(super) rotate: bool,
     /// True if only one question about a name is asked at a time.
     pub(super) single_request: bool,
-    /// The only family to ask for; both without one.
+    /// The only family to ask for; `None` for both.
     pub(super) only: Option<Family>,
     /// The words of resolv.conf that were left out.
     pub(super) skipped: Vec<Skipped>,

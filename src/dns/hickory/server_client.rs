@@ -87,7 +87,7 @@ impl ServerClient {
         }
     }
 
-    /// The number of answers that came over the client's shared connection.
+    /// Returns the number of answers that came over the client's shared connection.
     pub(super) fn answers(&self) -> u64 {
         self.connections.answers()
     }

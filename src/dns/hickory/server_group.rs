@@ -78,7 +78,7 @@ impl ServerGroup {
     /// Asks one server after the other, until one answers that there are addresses or that there are none.
     ///
     /// # Errors
-    /// "Does not exist" or "no addresses"; otherwise the most telling failure of the servers.
+    /// "Does not exist" or "no addresses"; otherwise the failure that says most, for example SERVFAIL rather than a timeout.
     pub(super) async fn ask(&self, question: Question<'_>, deadline: Instant) -> Result<Answer, ResolveError> {
         let turn = self.single_requests.as_ref().map(|requests| requests.turn_of(question.full_name));
         let _turn = match &turn {

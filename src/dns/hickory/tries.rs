@@ -38,9 +38,10 @@ struct ServerTries {
 /// The connection of a try.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum TryMode {
-    /// The usual one: UDP, or the connection that is kept.
+    /// The usual connection: UDP, or the connection that is kept.
     Usual,
-    /// A new one for a server that is asked by UDP. Otherwise the one that is kept, or the one that has replaced it.
+    /// A new TCP connection for a server that is asked by UDP. Otherwise the connection that is kept, or the one that has
+    /// replaced it.
     NewConnection,
 }
 

@@ -11,7 +11,8 @@ use super::server::Endpoint;
 use super::server_client::{ClientFactory, ServerClient, is_by_udp};
 use crate::sync::lock;
 
-/// The most runtimes whose clients are kept. That of the oldest is dropped, and made anew when it is used again.
+/// The maximum number of runtimes whose clients are kept. Beyond that, the oldest client is dropped, and made anew when it
+/// is needed again.
 const MAX_KEPT_CLIENTS: usize = 8;
 
 /// A server and its clients.

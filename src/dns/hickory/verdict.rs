@@ -66,7 +66,7 @@ mod tests {
     use crate::dns::Family::V4;
     use ResolveErrorKind::{Local, NoData, NxDomain, Other, Refused, ServFail, Timeout, Unreachable};
 
-    /// The decisions of glibc 2.36, unless a comment says otherwise.
+    /// Returns the decisions of glibc 2.36, unless a comment says otherwise.
     #[test]
     fn the_first_candidate_with_an_address_in_either_family_is_chosen() {
         let cases = [

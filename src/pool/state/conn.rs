@@ -18,7 +18,7 @@ pub(super) struct Conn<T: PoolTypes> {
     pub(super) serial: u64,
     /// True while the socket may be open.
     pub(super) holds_slot: bool,
-    /// The reason why it takes no more requests, once it does not.
+    /// The reason why the connection takes no more requests; `None` while it takes them.
     pub(super) end_cause: Option<CloseCause>,
     pub(super) stage: Stage<T>,
     links: [Links; 2],
@@ -36,9 +36,9 @@ pub(super) struct Dialling {
     /// The request that the dial is paired with.
     pub(super) waiter: Option<usize>,
     pub(super) since: Instant,
-    /// True if it has taken so long that it no longer counts against the window.
+    /// True if the dial has taken so long that it no longer counts against the window.
     pub(super) is_slow: bool,
-    /// True if it began before a request needed it.
+    /// True if the dial began before a request needed it.
     pub(super) is_ahead: bool,
     /// The number of streams the peer announced before the pool learned that the connection is open.
     pub(super) announced: Option<usize>,
@@ -51,19 +51,19 @@ pub(super) struct OpenConn<T: PoolTypes> {
     pub(super) fresh: Option<T::Conn>,
     pub(super) is_http2: bool,
     pub(super) streams: Streams,
-    /// The number of requests it has carried, those in progress included.
+    /// The number of requests that the connection has carried, those in progress included.
     pub(super) requests: u64,
-    /// True if its last lease ended without being used.
+    /// True if the connection's last lease ended without being used.
     pub(super) was_unused: bool,
-    /// The time it was opened, or released last.
+    /// The time at which the connection was opened, or released last.
     pub(super) used_at: Instant,
-    /// The end of its lifetime.
+    /// The end of the connection's lifetime.
     pub(super) expires: Option<Instant>,
-    /// The reason why it is to end once there is room for another connection.
+    /// The reason why the connection ends once there is room for another one.
     pub(super) due: Option<CloseCause>,
     pub(super) listed: Listed,
     pub(super) location: Option<Location>,
-    /// The runtime that serves it.
+    /// The runtime that serves the connection.
     pub(super) runtime: T::Runtime,
 }
 
@@ -105,7 +105,7 @@ impl<T: PoolTypes> Linked<BY_AGE> for Conn<T> {
 }
 
 impl<T: PoolTypes> Conn<T> {
-    /// A connection whose dial begins now. It holds a slot.
+    /// Creates the record of a connection whose dial begins now. It holds a slot.
     pub(super) fn new(now: Instant, host: usize, serial: u64) -> Self {
         let dialling = Dialling { waiter: None, since: now, is_slow: false, is_ahead: false, announced: None };
         let stage = Stage::Dialling(dialling);
@@ -166,7 +166,8 @@ impl<T: PoolTypes> Conn<T> {
 }
 
 impl<T: PoolTypes> OpenConn<T> {
-    /// A connection that opens now, without requests. `announced` is the number of streams its peer allows, if that is known.
+    /// Creates the record of a connection that opens now, without requests. `announced` is the number of streams its peer
+    /// allows, if that is known.
     pub(super) fn new(now: Instant, opened: Opened<T>, announced: Option<usize>, expires: Option<Instant>) -> Self {
         let Opened { fresh, conn, speaks, location, runtime } = opened;
         let is_http2 = speaks == Speaks::Http2;

@@ -18,10 +18,10 @@ use crate::trace::CloseCause;
 /// The connections of all hosts, dials included.
 pub(super) struct Connections<T: PoolTypes> {
     slab: Slab<Conn<T>>,
-    /// The idle ones, the most recently used in front.
+    /// The idle connections, the most recently used in front.
     idle: List<BY_AGE>,
     max_idle: usize,
-    /// The figures about connections; those about slots and requests are kept elsewhere.
+    /// The counters of connections. Those of slots and waiting requests are kept in `slots.rs` and `queue.rs`.
     pub(super) counters: Counters,
 }
 
@@ -30,11 +30,11 @@ pub(super) struct Connections<T: PoolTypes> {
 pub(super) struct Search<R> {
     /// The runtime of the request, whose connections it gets rather than others.
     pub(super) runtime: R,
-    /// True if it takes only connections of its runtime.
+    /// True if the request takes only connections of its runtime.
     pub(super) own_runtime_only: bool,
-    /// The connection on which its last attempt failed.
+    /// The connection on which the request's last attempt failed.
     pub(super) failed_on: Option<u64>,
-    /// The time that a used HTTP/1 connection must have been idle for it.
+    /// The time for which a used HTTP/1 connection must have been idle to serve the request.
     pub(super) rest: Option<Duration>,
 }
 
@@ -52,7 +52,7 @@ impl<T: PoolTypes> Index<usize> for Connections<T> {
 
 // Reading.
 impl<T: PoolTypes> Connections<T> {
-    /// No connections, of which at most `max_idle` may be idle.
+    /// Creates an empty set, of which at most `max_idle` connections may be idle.
     pub(super) fn new(max_idle: usize) -> Self {
         Self { slab: Slab::new(), idle: List::default(), max_idle, counters: Counters::default() }
     }
@@ -285,7 +285,7 @@ impl<T: PoolTypes> Connections<T> {
         }
     }
 
-    /// No longer expects a connection's peer to announce its streams.
+    /// Stops expecting a connection's peer to announce its streams.
     fn stop_expecting_streams(&mut self, host: &mut Host<T::Key>, id: usize) {
         if let Stage::Open(open) = &mut self.slab[id].stage
             && open.streams.is_unannounced
@@ -298,7 +298,7 @@ impl<T: PoolTypes> Connections<T> {
 
 // The end.
 impl<T: PoolTypes> Connections<T> {
-    /// Has a connection end as soon as there is room for another one.
+    /// Marks a connection to end as soon as there is room for another one.
     pub(super) fn set_due(&mut self, id: usize, cause: CloseCause) {
         if let Stage::Open(open) = &mut self.slab[id].stage {
             open.due.get_or_insert(cause);

@@ -20,7 +20,7 @@ pub(crate) struct Counters {
     pub(crate) retiring: usize,
     /// Retiring connections whose slot is meant for another host.
     pub(crate) yielding: usize,
-    /// Connections given up whose socket is not closed yet.
+    /// Connections that are being closed: their sockets are still open.
     pub(crate) closing: usize,
     /// Requests in the queues.
     pub(crate) waiting: usize,

@@ -62,7 +62,7 @@ struct Throughput {
 /// The size of the window before any dial has succeeded.
 const FIRST: usize = 16;
 
-/// The smallest size on account of a measurement. One dial may hang, so there is another.
+/// The smallest size to which a measurement shrinks the window. One dial may hang, so there is another.
 const FEWEST: usize = 2;
 
 /// The shortest time in which the window doubles.
@@ -77,7 +77,7 @@ const FAST: Duration = Duration::from_millis(10);
 /// The time of one lease that ends the measurement.
 const SLOW: Duration = Duration::from_millis(100);
 
-/// The least growth in connections after which two measurements are compared.
+/// The factor by which connections must have grown before two measurements are compared.
 const MORE: f64 = 1.25;
 
 /// The age at which a measurement is dropped.
@@ -96,7 +96,7 @@ impl Round {
 }
 
 impl DialWindow {
-    /// The window of a host that has not been dialled yet. It never exceeds `most`.
+    /// Creates the window of a host that has not been dialled yet. It never exceeds `most`.
     pub(super) fn new(now: Instant, most: usize) -> Self {
         let size = FIRST.min(most);
         Self { size, growth: Growth::new(now, size), round: None, last: None }
@@ -146,7 +146,7 @@ impl DialWindow {
         self.round = None;
     }
 
-    /// Goes on as if nothing had been measured.
+    /// Drops the measurements, and gives the window at least its first size.
     fn forget(&mut self, now: Instant, conns: usize, most: usize) {
         self.round = Some(Round::new(now, conns));
         self.last = None;

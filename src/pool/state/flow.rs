@@ -99,7 +99,7 @@ impl<T: PoolTypes> State<T> {
         }
     }
 
-    /// Has a request wait on without the dial it was paired with.
+    /// Lets a request wait on without the dial it was paired with.
     pub(super) fn wait_on(&mut self, now: Instant, host: usize, waiter: usize) {
         let undialled = self.pairs(host).take_dial_of(waiter);
         if let Some(unclaimed) = self.hosts[host].dials.unclaimed.front()
@@ -138,8 +138,8 @@ impl<T: PoolTypes> State<T> {
 
 // Connections.
 impl<T: PoolTypes> State<T> {
-    /// Puts a connection where it belongs after a change: its free streams go to requests that wait; without requests it is idle, or
-    /// closes if it takes no more.
+    /// Restores a connection's invariants after a change. Its free streams go to requests that wait. Without requests it becomes
+    /// idle, or closes if it takes no more.
     pub(super) fn settle(&mut self, now: Instant, id: usize) {
         let host = self.conns[id].host;
         if !matches!(self.conns[id].stage, Stage::Open(_)) {
@@ -330,7 +330,7 @@ impl<T: PoolTypes> State<T> {
         }
     }
 
-    /// Draws the consequences of a change to a host: dials, deliveries, and perhaps the end of its record.
+    /// Restores a host's invariants after a change: dials, delivers, and removes the record if it is unused.
     pub(super) fn finish(&mut self, now: Instant, host: usize) {
         let entry = &self.hosts[host];
         let is_calm = entry.queue.is_empty() && !entry.turn.is_listed && self.slots.has_no_contenders();
@@ -349,7 +349,7 @@ impl<T: PoolTypes> State<T> {
         self.report_if_drained();
     }
 
-    /// Gives requests a connection that refused them, where there will be no other one: it may take them by now.
+    /// Gives requests a shared connection that they refused, if no other one will come: its server may accept them by now.
     pub(super) fn share_last_resort(&mut self, now: Instant, host: usize) {
         let entry = &self.hosts[host];
         if entry.queue.first_undialled().is_some()
@@ -363,7 +363,7 @@ impl<T: PoolTypes> State<T> {
         }
     }
 
-    /// Closes an idle connection that the host's requests refuse, if it takes the room of another one.
+    /// Closes an idle connection that the host's requests refuse, if the host has no room for another one.
     pub(super) fn make_room_within(&mut self, now: Instant, host: usize) {
         let entry = &self.hosts[host];
         if let Some(oldest) = entry.conns.idle.back()

@@ -28,7 +28,7 @@ pub(super) struct Hosts<K> {
 pub(super) struct Host<K> {
     pub(super) key: K,
     pub(super) limits: Limits,
-    /// The protocol of the connection that was opened last. Before the first one, what is known of the host.
+    /// The protocol of the connection that was opened last. Before the first one, the protocol that is known beforehand.
     pub(super) speaks: Speaks,
     /// The server's last `Keep-Alive: timeout`.
     pub(super) keep_alive: Option<Duration>,
@@ -45,9 +45,9 @@ pub(super) struct Host<K> {
 pub(super) struct HostConns {
     /// Records of connections: those with a slot, and leased ones whose socket is closed.
     pub(super) records: usize,
-    /// Slots taken, by dials as well.
+    /// Slots taken by connections and dials.
     pub(super) slots: usize,
-    /// Connections that take requests, and dials, whose connections will.
+    /// Connections that take requests, and dials.
     pub(super) usable: usize,
     /// Open usable connections that speak HTTP/1.
     pub(super) http1: usize,
@@ -67,11 +67,11 @@ pub(super) struct HostConns {
 
 /// A host's dials in flight.
 pub(super) struct HostDials {
-    /// The number of all of them.
+    /// The number of dials in flight.
     pub(super) in_flight: usize,
-    /// Those that count against the window, the oldest in front. A dial that has become slow is no longer among them.
+    /// The dials that count against the window, the oldest in front. A dial that has become slow is not among them.
     pub(super) in_window: List<BY_AGE>,
-    /// Those whose request left or got another connection.
+    /// The unclaimed dials, whose request left or got another connection.
     pub(super) unclaimed: List<BY_HOST>,
     /// The most dials in the window if the host's protocol is known.
     pub(super) window: DialWindow,
@@ -99,7 +99,7 @@ impl<K> Linked<0> for Host<K> {
 }
 
 impl<K> Host<K> {
-    /// A host without connections. `paused_until` is the end of a pause its server asked for earlier.
+    /// Creates the record of a host without connections. `paused_until` is the end of a pause its server asked for earlier.
     pub(super) fn new(now: Instant, key: K, profile: Profile, paused_until: Option<Instant>) -> Self {
         let Profile { limits, speaks } = profile;
         let conns = HostConns {

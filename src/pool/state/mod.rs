@@ -152,7 +152,7 @@ impl<T: PoolTypes> State<T> {
         self.conduct.rest(now, &entry.key)
     }
 
-    /// Returns the limit for which a request that comes now may not wait, if there is one.
+    /// Returns the limit because of which a new request is refused, if there is one.
     fn refusal(&self, host: usize) -> Option<Limit> {
         let entry = &self.hosts[host];
         let is_full = self.waiters.is_full() || entry.queue.undialled() >= entry.limits.max_waiting;
@@ -292,7 +292,8 @@ impl<T: PoolTypes> State<T> {
         let location = opened.location.as_ref().filter(|_| self.conns[id].holds_slot);
         let wants_answers = location.is_some_and(|location| self.moved_addresses.opened(now, location));
         self.conns.admit(now, &mut self.hosts[host], id, opened);
-        // A connection that is over already still goes to its request, which finds out. Otherwise it would be dialled for forever.
+        // A connection that has ended already is still delivered, and its request notices the end. Otherwise the pool would dial
+        // for that request again and again.
         if let Some(waiter) = self.first_taker(id) {
             self.deliver(now, id, waiter);
         }
@@ -402,7 +403,7 @@ impl<T: PoolTypes> State<T> {
         self.finish(now, host);
     }
 
-    /// Lets a connection take no more requests. Those it has go on.
+    /// Stops a connection from taking more requests. Those it has go on.
     pub(crate) fn retire(&mut self, now: Instant, id: ConnId, cause: CloseCause) {
         let Some(host) = self.host_of(id) else { return };
         self.end(id.index, cause);
@@ -473,7 +474,8 @@ impl<T: PoolTypes> State<T> {
 
 // Draining.
 impl<T: PoolTypes> State<T> {
-    /// Serves no new call from now on, and closes what the others do not need. [`Effect::Drained`] reports the end.
+    /// Serves no new call from now on, and closes the connections that calls in progress do not need. [`Effect::Drained`] reports
+    /// the end.
     pub(crate) fn drain(&mut self, now: Instant) {
         self.drain.is_draining = true;
         self.close_idle(now);

@@ -22,14 +22,14 @@ use crate::trace::Family;
 pub(super) struct MovedAddresses {
     follow: FollowDns,
     names: HashMap<Arc<str>, Name, RandomState>,
-    /// The names to examine, by the time of that.
+    /// The names to examine, in the order of the times at which they are due.
     due: BTreeSet<(Instant, Arc<str>)>,
 }
 
 /// A name with open connections.
 #[derive(Debug, Default)]
 struct Name {
-    /// The addresses of the connections.
+    /// The addresses of the open connections.
     addresses: Vec<Address>,
     /// The last answers, by [`Family`].
     answers: [Option<Known>; 2],
@@ -42,9 +42,9 @@ struct Name {
 struct Address {
     ip: IpAddr,
     connections: usize,
-    /// The time of the first answer without it.
+    /// The time of the first answer without the address.
     missing: Option<Instant>,
-    /// True if it was reported as moved.
+    /// True if the address was reported as moved.
     is_reported: bool,
 }
 
@@ -59,9 +59,9 @@ struct Known {
     is_confirmed: bool,
     /// Addresses that answers had lately, and the times at which they went missing.
     away: VecDeque<(IpAddr, Instant)>,
-    /// The time at which one of them came back.
+    /// The time at which an address came back last.
     returned: Option<Instant>,
-    /// The time from which each answer had at least half of the addresses of the one before.
+    /// The time since which each answer has had at least half of the addresses of the one before.
     gradual: Option<Instant>,
 }
 
@@ -69,7 +69,7 @@ struct Known {
 #[derive(Debug, Clone, Copy)]
 struct Move {
     at: Instant,
-    /// True if no further answer is needed to be sure.
+    /// True if the move is certain without another answer.
     is_sure: bool,
 }
 

@@ -112,7 +112,7 @@ mod tests {
             Pairs { host: &mut self.host, waiters: &mut self.waiters, conns: &mut self.conns }
         }
 
-        /// The requests that the dials are paired with.
+        /// Returns the requests that the dials are paired with.
         fn paired(&self, dials: usize) -> Vec<Option<usize>> {
             (0..dials).map(|dial| self.conns.waiter_of(dial)).collect()
         }

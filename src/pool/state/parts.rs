@@ -38,12 +38,12 @@ pub(super) type ProfileOf<K> = Box<dyn Fn(&K) -> Profile + Send>;
 pub(super) struct Drain {
     /// True once a drain has begun.
     pub(super) is_draining: bool,
-    /// The number of calls in progress that have no connection at the moment, but will want one.
+    /// The number of calls in progress that have no connection at the moment but will need one.
     pub(super) holds: usize,
 }
 
 impl<T: PoolTypes> State<T> {
-    /// A pool without connections. `profile` returns what is known of a host beforehand.
+    /// Creates a pool without connections. `profile` returns what is known of a host beforehand.
     pub(crate) fn new(config: &PoolConfig, profile: impl Fn(&T::Key) -> Profile + Send + 'static) -> Self {
         Self {
             profile: Box::new(profile),

@@ -14,7 +14,7 @@ use crate::list::{Linked, Links, List};
 /// The requests that wait, of all hosts.
 pub(super) struct Waiters<T: PoolTypes> {
     slab: Slab<WaitingRequest<T>>,
-    /// Those without a dial in flight.
+    /// The number of requests without a dial in flight.
     undialled: usize,
     /// The most requests that may wait without a dial in flight.
     max: usize,
@@ -26,9 +26,9 @@ pub(super) struct WaitingRequest<T: PoolTypes> {
     pub(super) serial: u64,
     pub(super) since: Instant,
     pub(super) needs: Needs<T::Runtime>,
-    /// The driver's side of it.
+    /// The driver's side of the request.
     pub(super) handle: T::Waiter,
-    /// The dial in flight that it is paired with.
+    /// The dial in flight that the request is paired with.
     pub(super) dial: Option<usize>,
     links: Links,
 }
@@ -36,12 +36,11 @@ pub(super) struct WaitingRequest<T: PoolTypes> {
 /// The connections that a waiting request takes.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Needs<R> {
-    /// True if an attempt of it failed: it stands in front of the requests without a dial.
+    /// True if an attempt of the request failed: it stands in front of the requests without a dial.
     pub(super) is_resend: bool,
-    /// True if it takes no HTTP/1 connection that others have used, and while it has a dial no HTTP/2 connection that was just
-    /// given back.
+    /// True if the request takes no used HTTP/1 connection and, while it has a dial, no HTTP/2 connection that was just given back.
     pub(super) refuses_used: bool,
-    /// The only runtime whose connections it takes while it has a dial.
+    /// The only runtime whose connections the request takes while it has a dial.
     pub(super) only_runtime: Option<R>,
 }
 
@@ -51,7 +50,7 @@ pub(super) struct Queue {
     list: List<0>,
     first_undialled: Option<usize>,
     undialled: usize,
-    /// Those that refuse used connections.
+    /// The number of requests that refuse used connections.
     refusing: usize,
 }
 
@@ -60,12 +59,12 @@ pub(super) struct Queue {
 pub(super) struct Offer<R> {
     pub(super) conn: usize,
     pub(super) runtime: R,
-    /// True if it speaks HTTP/1 and has carried requests.
+    /// True if the connection speaks HTTP/1 and has carried requests.
     pub(super) is_used_http1: bool,
-    /// True if it speaks HTTP/2 and its last request has just ended. Servers close connections right behind an answer, so a request
-    /// that failed for that waits for its dial instead, if it has one.
+    /// True if the connection speaks HTTP/2 and its last request has just ended. Some servers close connections right after an
+    /// answer, so a request that failed because of that waits for its own dial, if it has one.
     pub(super) is_just_given_back: bool,
-    /// True if the pool drains: its last connections serve every request.
+    /// True if the pool drains. Its last connections then serve every request.
     pub(super) is_draining: bool,
 }
 
@@ -80,18 +79,18 @@ impl<T: PoolTypes> Linked<0> for WaitingRequest<T> {
 }
 
 impl<T: PoolTypes> WaitingRequest<T> {
-    /// A request that begins to wait.
+    /// Creates a request that begins to wait.
     pub(super) fn new(now: Instant, host: usize, serial: u64, needs: Needs<T::Runtime>, handle: T::Waiter) -> Self {
         Self { host, serial, since: now, needs, handle, dial: None, links: Links::default() }
     }
 
-    /// Returns true if it waits for its dial rather than take what is offered.
+    /// Returns true if the request waits for its dial rather than take the connection that is offered.
     fn waits_for_own_dial(&self, offer: &Offer<T::Runtime>) -> bool {
         let is_foreign = self.needs.only_runtime.is_some_and(|only| only != offer.runtime) && !offer.is_draining;
         is_foreign && self.dial.is_some_and(|dial| dial != offer.conn)
     }
 
-    /// Returns true if it takes the connection that is offered.
+    /// Returns true if the request takes the connection that is offered.
     fn takes(&self, offer: &Offer<T::Runtime>) -> bool {
         let is_used = offer.is_used_http1 || (offer.is_just_given_back && self.dial.is_some());
         if self.needs.refuses_used && is_used {

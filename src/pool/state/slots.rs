@@ -26,13 +26,13 @@ pub(super) struct Slots {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Candidate {
     pub(super) host: usize,
-    /// True if it carries requests.
+    /// True if the connection carries requests.
     pub(super) is_busy: bool,
     /// The number of slots that are about to become free already.
     pub(super) soon_free: usize,
 }
 
-/// The longest that a host without a connection waits for one that another host has use for. To hand a slot on costs a dial.
+/// The longest time that a host without a connection waits for a slot that another host still uses. Handing a slot on costs a dial.
 const TURN: Duration = Duration::from_millis(100);
 
 /// The most hosts examined to find the one whose turn it is.
@@ -133,9 +133,9 @@ impl Slots {
 
     /// Returns the host that a usable connection has to make room for, because it is that host's turn.
     ///
-    /// That is so if the other host has fewer connections by more than one; or if it has none, and its first request came before all
-    /// of this host's or has waited for [`TURN`]; or if this host has no waiting request, but requests that keep the connection
-    /// busy without a pause.
+    /// It is the other host's turn if that host has fewer connections by more than one; or if it has none, and its first request
+    /// came before all of this host's or has waited for [`TURN`]; or if this host has no waiting request, but requests that keep
+    /// the connection busy without a pause.
     pub(super) fn next_turn<T: PoolTypes>(
         &self,
         now: Instant,

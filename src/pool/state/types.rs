@@ -102,20 +102,20 @@ pub(crate) struct Grant<C> {
 pub(crate) struct Queued {
     /// The limit that keeps the request waiting.
     pub(crate) limit: Limit,
-    /// The number of requests to the same host that wait before it.
+    /// The number of requests to the same host that wait before this one.
     pub(crate) position: usize,
 }
 
 /// The demands of a request on its connection.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Wish {
-    /// The connection on which its last attempt failed. It gets neither that one nor an idle one, except that during a pause which
-    /// the server asked for, it takes another idle one.
+    /// The connection on which the request's last attempt failed. The request gets neither that connection nor an idle one. During
+    /// a pause that the server asked for, it takes another idle one.
     pub(crate) failed_on: Option<u64>,
-    /// True if it belongs to a call that began earlier. It is served even while the pool drains.
+    /// True if the call has asked for a connection before. It is then served even while the pool drains.
     pub(crate) despite_drain: bool,
-    /// True if it must not be sent twice. A server that closes reused connections under requests gets it on a new connection, or
-    /// on one that has been idle for long enough.
+    /// True if the request must not be sent twice. If the server is known to close reused connections under requests, it gets a
+    /// new connection, or one that has been idle for long enough.
     pub(crate) send_once: bool,
     /// True if an HTTP/2 connection is to be dialled for this request, where there is room, though another dial would do.
     /// Until that dial ends, the request takes only connections of its own runtime.

@@ -85,7 +85,7 @@ impl Entries {
         self.entries.len()
     }
 
-    /// The number of names evicted for others.
+    /// Returns the number of names evicted for others.
     pub(super) fn evictions(&self) -> u64 {
         self.evictions
     }
@@ -166,7 +166,7 @@ impl Entries {
         }
     }
 
-    /// The time at which a name needs attention next.
+    /// Returns the time at which a name needs attention next.
     pub(super) fn next_due(&self) -> Option<Tick> {
         self.by_due_time.first().map(|(due, _)| *due)
     }

@@ -96,7 +96,7 @@ impl FamilyState {
         }
     }
 
-    /// The last addresses, fresh or stale.
+    /// Returns the last addresses, fresh or stale.
     #[inline]
     pub(super) fn addresses(&self) -> Option<&Arc<[IpAddr]>> {
         match &self.answer {
@@ -109,7 +109,7 @@ impl FamilyState {
         self.expires
     }
 
-    /// The error of the last query, if that failed.
+    /// Returns the error of the last query, if that failed.
     pub(super) fn failure(&self) -> Option<&ResolveError> {
         self.backoff.as_ref().map(|backoff| &backoff.error)
     }

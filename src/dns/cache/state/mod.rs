@@ -214,7 +214,7 @@ impl<H: Clone> Cache<H> {
         }
     }
 
-    /// Has a lookup wait for the running query or for a new one.
+    /// Makes a lookup wait for the running query or for a new one.
     fn join_or_start(
         &mut self,
         now: Tick,
@@ -308,7 +308,7 @@ impl<H: Clone> Cache<H> {
         refreshes
     }
 
-    /// The time of the next call to [`Self::handle_timeout`].
+    /// Returns the time of the next call to [`Self::handle_timeout`].
     pub(crate) fn next_timeout(&self) -> Option<Instant> {
         self.entries.next_due().map(|due| self.clock.instant(due))
     }
@@ -364,7 +364,7 @@ impl<H: Clone> Cache<H> {
         Counters { evictions: self.entries.evictions(), ..self.counters }
     }
 
-    /// The number of names that are kept.
+    /// Returns the number of names that are kept.
     pub(crate) fn len(&self) -> usize {
         self.entries.len()
     }
@@ -378,7 +378,7 @@ impl<H: Clone> Cache<H> {
         Some((state.addresses()?.clone(), state.expires().since(self.clock.tick(now))))
     }
 
-    /// The last addresses of a name, fresh or stale.
+    /// Returns the last addresses of a name, fresh or stale.
     fn addresses(&self, name: &str, family: Family) -> Option<&Arc<[IpAddr]>> {
         self.entries.state(self.entries.find(name)?, family).addresses()
     }

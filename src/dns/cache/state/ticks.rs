@@ -24,7 +24,7 @@ impl Tick {
         Self(self.0.saturating_sub(nanos(time)))
     }
 
-    /// The time from `earlier` to this moment; zero if this moment is the earlier one.
+    /// Returns the time from `earlier` to this moment; zero if this moment is the earlier one.
     #[inline]
     pub(super) fn since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))

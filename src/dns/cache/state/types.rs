@@ -15,7 +15,7 @@ pub(crate) enum Lookup<H> {
 }
 
 impl<H> Lookup<H> {
-    /// The query that the driver has to start.
+    /// Returns the query that the driver has to start.
     pub(crate) fn query_to_start(&self) -> Option<&Query<H>> {
         match self {
             Self::Known(_, query) => query.as_ref(),
