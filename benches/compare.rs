@@ -9,6 +9,7 @@
 
 #![allow(clippy::print_stdout, reason = "printing is what it is for")]
 
+mod page;
 mod peers;
 
 use std::fmt::Write as _;
@@ -86,18 +87,10 @@ fn chart(results: &[(Work, [Took; 4])], path: &str) -> Result<(), Box<dyn std::e
     Ok(())
 }
 
-const START: &str = "<!-- compare -->\n";
-const END: &str = "<!-- /compare -->\n";
-
-/// Writes the table between its marks in BENCHMARKS.md, and the chart.
+/// Writes the table into BENCHMARKS.md, and the chart.
 fn write(text: &str, results: &[(Work, [Took; 4])]) -> Result<(), Box<dyn std::error::Error>> {
-    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
-    let path = format!("{root}/BENCHMARKS.md");
-    let page = std::fs::read_to_string(&path)?;
-    let (before, rest) = page.split_once(START).ok_or("BENCHMARKS.md has no start mark for the table")?;
-    let (_, after) = rest.split_once(END).ok_or("BENCHMARKS.md has no end mark for the table")?;
-    std::fs::write(path, format!("{before}{START}{text}{END}{after}"))?;
-    chart(results, &format!("{root}/docs/compare.svg"))
+    page::write("compare", text)?;
+    chart(results, concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/compare.svg"))
 }
 
 /// Returns the package and the version of it that Cargo.lock names.

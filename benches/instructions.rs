@@ -5,6 +5,8 @@
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "printing is what it is for")]
 
+mod page;
+
 use std::collections::BTreeMap;
 use std::process::Command;
 
@@ -77,7 +79,8 @@ fn main() {
     println!("of which its timings are {timed:.4} (at most {MAX_TIMED})");
     if arguments.iter().any(|argument| argument == "--write") {
         let lines = counted.iter().map(|(subject, count)| format!("{count:.0} {subject}\n"));
-        return std::fs::write(FILE, lines.collect::<String>()).expect("the file can be written");
+        std::fs::write(FILE, lines.collect::<String>()).expect("the file can be written");
+        return page::write("instructions", &table(&counted)).expect("BENCHMARKS.md can be written");
     }
     assert!(timed <= MAX_TIMED, "the timings cost too much");
     assert!(ignored <= MAX_IGNORED, "an observer that wants nothing costs too much");
@@ -88,6 +91,16 @@ fn main() {
         let now = counted[subject];
         assert!(now <= before * (1.0 + MARGIN), "{subject}: {now:.0} instructions, instructions.txt has {before}");
     }
+}
+
+/// Returns the table for BENCHMARKS.md.
+fn table(counted: &BTreeMap<&str, f64>) -> String {
+    let mut text = "| | instructions | of a warm GET |\n|---|---|---|\n".to_owned();
+    for subject in SUBJECTS {
+        let share = 100.0 * counted[subject] / counted[SUBJECTS[0]];
+        text.push_str(&format!("| {subject} | {:.0} | {share:.1} % |\n", counted[subject]));
+    }
+    text
 }
 
 /// Returns the instructions of one round: the difference between many rounds and few, per round.

@@ -26,7 +26,7 @@ use std::time::Duration;
 
 use http::Method;
 
-use crate::trace::RetryCause;
+use crate::trace::RepeatCause;
 
 /// The end of an attempt that got no answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,7 +66,7 @@ pub(super) struct Attempt {
 /// A resend that is safe, and how it is made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Resend {
-    pub(super) cause: RetryCause,
+    pub(super) cause: RepeatCause,
     /// The wait before the resend.
     pub(super) wait: Duration,
     /// True if the resend draws on the origin's allowance, and counts as an attempt of the user's retry policy.
@@ -130,7 +130,7 @@ impl Attempts {
         if !is_safe || self.runtimes_ended > MAX_RUNTIMES_ENDED {
             return None;
         }
-        let cause = if unsent { RetryCause::NotSent } else { RetryCause::Closed };
+        let cause = if unsent { RepeatCause::NotSent } else { RepeatCause::Closed };
         Some(Resend { cause, wait: Duration::ZERO, is_charged: false, is_counted: false })
     }
 
@@ -162,16 +162,16 @@ impl Attempts {
     }
 
     /// Applies the table above. The attempt is counted already.
-    fn cause(&self, attempt: Attempt) -> Option<RetryCause> {
+    fn cause(&self, attempt: Attempt) -> Option<RepeatCause> {
         let is_reused = attempt.on_reused_connection;
         match attempt.end {
             AttemptEnd::NotSent if is_reused || self.new_connections_failed <= MAX_NEW_CONNECTIONS_FAILED => {
-                Some(RetryCause::NotSent)
+                Some(RepeatCause::NotSent)
             }
-            AttemptEnd::Refused => Some(RetryCause::Refused),
-            AttemptEnd::IdleTimeout if is_reused => Some(RetryCause::TimedOutIdle),
+            AttemptEnd::Refused => Some(RepeatCause::Refused),
+            AttemptEnd::IdleTimeout if is_reused => Some(RepeatCause::TimedOutIdle),
             AttemptEnd::ClosedSilently if is_reused && attempt.is_idempotent && self.may_be_processed_again() => {
-                Some(RetryCause::Closed)
+                Some(RepeatCause::Closed)
             }
             _ => None,
         }
@@ -210,7 +210,7 @@ mod tests {
     /// A GET on a connection that was just dialled.
     const NEW: Attempt = Attempt { on_reused_connection: false, on_proven_connection: false, ..STALE };
 
-    fn cause(attempt: Attempt) -> Option<RetryCause> {
+    fn cause(attempt: Attempt) -> Option<RepeatCause> {
         Attempts::default().record(attempt, 1.0).map(|resend| resend.cause)
     }
 
@@ -228,13 +228,13 @@ mod tests {
     #[test]
     fn an_unsent_request_is_resent_whatever_its_method() {
         let unsent = Attempt { end: AttemptEnd::NotSent, is_idempotent: false, ..STALE };
-        assert_eq!(cause(unsent), Some(RetryCause::NotSent));
-        assert_eq!(cause(Attempt { end: AttemptEnd::Refused, ..unsent }), Some(RetryCause::Refused));
+        assert_eq!(cause(unsent), Some(RepeatCause::NotSent));
+        assert_eq!(cause(Attempt { end: AttemptEnd::Refused, ..unsent }), Some(RepeatCause::Refused));
     }
 
     #[test]
     fn a_get_is_resent_after_a_silent_close_of_a_reused_connection() {
-        assert_eq!(cause(STALE), Some(RetryCause::Closed));
+        assert_eq!(cause(STALE), Some(RepeatCause::Closed));
         let mut attempts = Attempts::default();
         attempts.record(STALE, 1.0);
         assert!(attempts.want_a_dial() && !attempts.next_is_the_last());
@@ -284,7 +284,7 @@ mod tests {
     #[test]
     fn a_408_is_resent_on_a_reused_connection_only() {
         let timed_out = Attempt { end: AttemptEnd::IdleTimeout, is_idempotent: false, ..STALE };
-        assert_eq!(cause(timed_out), Some(RetryCause::TimedOutIdle));
+        assert_eq!(cause(timed_out), Some(RepeatCause::TimedOutIdle));
         assert_eq!(cause(Attempt { on_reused_connection: false, ..timed_out }), None);
     }
 
@@ -327,7 +327,7 @@ mod tests {
             "the first resend that the server may notice"
         );
         let post = |unsent| Attempt { is_idempotent: false, ..ended(unsent) };
-        assert_eq!((cause(post(false)), cause(post(true))), (None, Some(RetryCause::NotSent)));
+        assert_eq!((cause(post(false)), cause(post(true))), (None, Some(RepeatCause::NotSent)));
         assert_eq!(cause(Attempt { body_is_replayable: false, ..ended(true) }), None);
     }
 

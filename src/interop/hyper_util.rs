@@ -168,7 +168,7 @@ impl fmt::Debug for ConnectedStream {
 
 impl Drop for ConnectedStream {
     fn drop(&mut self) {
-        connection_closed(&self.hooks, self.number, CloseCause::Asked);
+        connection_closed(&self.hooks, self.number, CloseCause::Program);
     }
 }
 

@@ -66,7 +66,7 @@ impl<S> Meter<S> {
 
 impl<S: Sink> Observer for Meter<S> {
     fn wants(&self) -> Wants {
-        Wants::CALLS.and(Wants::CONNECTIONS).and(Wants::ENDS)
+        Wants::CALLS.union(Wants::CONNECTIONS).union(Wants::ENDS)
     }
 
     fn observe(&self, record: &Record) {
@@ -88,7 +88,7 @@ impl<S: Sink> Observer for Meter<S> {
         self.sink.record(Instrument::TimeInQueue, timings.queue().as_secs_f64(), about.clone());
         for hop in timings.hops() {
             let (instrument, reason) = match hop.end {
-                HopEnd::Retried(cause) => (Instrument::Retries, ("speeddial.retry.cause", text(cause.as_str()))),
+                HopEnd::Repeated(cause) => (Instrument::Retries, ("speeddial.retry.cause", text(cause.as_str()))),
                 HopEnd::Redirected(status) => {
                     (Instrument::Redirects, ("http.response.status_code", status_value(status)))
                 }

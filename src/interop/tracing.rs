@@ -63,7 +63,7 @@ fn span(RequestInfo { method, origin, target }: &RequestInfo) -> Span {
 
 impl Observer for Tracing {
     fn wants(&self) -> Wants {
-        Wants::CALLS.and(Wants::INTERIM).and(Wants::ENDS).and(Wants::RESOLVER)
+        Wants::CALLS.union(Wants::INTERIM).union(Wants::ENDS).union(Wants::RESOLVER)
     }
 
     fn observe(&self, record: &Record) {
@@ -88,7 +88,10 @@ impl Observer for Tracing {
             Event::Informational { status } => debug!(parent: &span, status = status.as_u16(), "interim response"),
             Event::FirstByte => debug!(parent: &span, "first byte"),
             Event::Headers { status, .. } => debug!(parent: &span, status = status.as_u16(), "headers"),
-            Event::Retried { cause } => debug!(parent: &span, %cause, safe = cause.why_safe(), "retried"),
+            Event::Repeated { cause } => {
+                let verb = if cause.is_retry() { "retried" } else { "resent" };
+                debug!(parent: &span, %cause, safe = cause.why_safe(), "{verb}");
+            }
             Event::Redirected { status, to } => {
                 let origin = &to.origin;
                 let path = to.target.path();

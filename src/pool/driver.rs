@@ -267,7 +267,7 @@ impl<D: Dial> Driver<D> {
             // The trace says that the connection opened, so it also says that it closed.
             if outcome.is_ok() {
                 guard.permit = None;
-                guard.trace.emit(Event::Closed { cause: CloseCause::Asked });
+                guard.trace.emit(Event::Closed { cause: CloseCause::Program });
             }
             return None;
         };

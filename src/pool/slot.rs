@@ -44,7 +44,7 @@ impl Drop for Slot {
     fn drop(&mut self) {
         let cause = match self.owner.upgrade() {
             Some(owner) => owner.free_slot(self.id),
-            None => CloseCause::Asked,
+            None => CloseCause::Program,
         };
         trace::connection_closed(&self.hooks, self.id.serial, cause);
     }
@@ -66,13 +66,13 @@ impl CapacityReporter {
 
     /// Reports that the peer takes no more requests.
     pub(crate) fn take_no_more(&self) {
-        self.retire(CloseCause::PeerAsked);
+        self.retire(CloseCause::PeerAnnounced);
     }
 
     /// Reports that the runtime which serves the connection ends. The pool hears it before the socket is closed, and does not
     /// take that for a close by the peer.
     pub(crate) fn abandon(&self) {
-        self.retire(CloseCause::Asked);
+        self.retire(CloseCause::Program);
     }
 
     fn retire(&self, cause: CloseCause) {

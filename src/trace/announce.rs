@@ -8,29 +8,29 @@ use crate::clock::{Instant, now};
 
 /// Tells the observers that a connection's socket was closed.
 pub(crate) fn connection_closed(hooks: &Hooks, connection: u64, cause: CloseCause) {
-    if hooks.wants().includes(Wants::CONNECTIONS) {
+    if hooks.wants().intersects(Wants::CONNECTIONS) {
         tell_connection(hooks, None, connection, now(), Event::Closed { cause });
     }
 }
 
 /// Tells the observers, and the call's own one, that a request released its connection.
 pub(crate) fn connection_released(hooks: &Hooks, own: Option<&ObserverHandle>, connection: u64, kept: bool) {
-    let own = own.filter(|own| own.wants().includes(Wants::CONNECTIONS));
-    if own.is_some() || hooks.wants().includes(Wants::CONNECTIONS) {
+    let own = own.filter(|own| own.wants().intersects(Wants::CONNECTIONS));
+    if own.is_some() || hooks.wants().intersects(Wants::CONNECTIONS) {
         tell_connection(hooks, own, connection, now(), Event::Released { kept });
     }
 }
 
 /// Tells the observers that a connection takes no more requests.
 pub(crate) fn connection_retired(hooks: &Hooks, connection: u64, cause: CloseCause) {
-    if hooks.wants().includes(Wants::CONNECTIONS) {
+    if hooks.wants().intersects(Wants::CONNECTIONS) {
         tell_connection(hooks, None, connection, now(), Event::Retired { cause });
     }
 }
 
 /// Tells the observers that a word of resolv.conf was left out.
 pub(crate) fn config_skipped(hooks: &Hooks, line: usize, word: &str) {
-    if hooks.wants().includes(Wants::RESOLVER) {
+    if hooks.wants().intersects(Wants::RESOLVER) {
         let event = Event::ConfigSkipped { line, word: word.into() };
         let record = Record { subject: Subject::Resolver, at: now().into_std(), event };
         hooks.tell(None, Wants::RESOLVER, &record);

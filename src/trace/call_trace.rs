@@ -37,10 +37,10 @@ impl Trace {
         let start = now();
         let number = hooks.next_call();
         let timings = Mutex::new(Timings::new(start));
-        let wants = own.as_ref().map_or(Wants::NOTHING, ObserverHandle::wants).and(hooks.wants());
-        let request = wants.includes(Wants::CALLS.and(Wants::ENDS)).then(|| Arc::new(request()));
+        let wants = own.as_ref().map_or(Wants::NOTHING, ObserverHandle::wants).union(hooks.wants());
+        let request = wants.intersects(Wants::CALLS.union(Wants::ENDS)).then(|| Arc::new(request()));
         let trace = Self(Arc::new(TracedCall { hooks: hooks.clone(), own, wants, request, number, start, timings }));
-        if let Some(request) = trace.0.request.as_ref().filter(|_| wants.includes(Wants::CALLS)) {
+        if let Some(request) = trace.0.request.as_ref().filter(|_| wants.intersects(Wants::CALLS)) {
             trace.tell(Wants::CALLS, start, Event::CallStart(request.clone()));
         }
         trace
@@ -48,7 +48,7 @@ impl Trace {
 
     /// Returns true if an observer wants `what`.
     pub(crate) fn is_wanted(&self, what: Wants) -> bool {
-        self.0.wants.includes(what)
+        self.0.wants.intersects(what)
     }
 
     /// Returns the call's own observer.
@@ -153,7 +153,7 @@ impl Trace {
     /// The client's observers were told these events as they happened; the call's own observer is told them now.
     pub(crate) fn adopt(&self, dial: &Arc<DialTrace>) {
         self.lock().adopt(dial);
-        if let Some(own) = self.0.own.as_ref().filter(|own| own.wants().includes(Wants::CONNECTIONS)) {
+        if let Some(own) = self.0.own.as_ref().filter(|own| own.wants().intersects(Wants::CONNECTIONS)) {
             let subject = Subject::Connection(dial.connection());
             for (at, event) in dial.events() {
                 own.tell(&Record { subject, at: at.into_std(), event });

@@ -22,7 +22,7 @@ pub enum Limit {
     /// The lack of file descriptors or local ports: the process or the system has none left at the moment.
     Descriptors,
     /// The server asked for fewer requests (HTTP/2's ENHANCE_YOUR_CALM), so its host is not dialled for a while.
-    Calm,
+    EnhanceYourCalm,
     /// The client is being drained and serves no new calls.
     Draining,
 }
@@ -37,7 +37,7 @@ impl Limit {
             Self::Streams => "all streams of the host's HTTP/2 connections are taken",
             Self::Connections => "the pool has all the connections it may have",
             Self::Descriptors => "no more sockets can be opened at the moment",
-            Self::Calm => "the server asked for fewer requests, and is not dialled for a while",
+            Self::EnhanceYourCalm => "the server asked for fewer requests, and is not dialled for a while",
             Self::Draining => "the pool is being drained",
         }
     }
@@ -56,7 +56,7 @@ pub enum CloseCause {
     /// The peer or the network closed the connection.
     Peer,
     /// The peer announced that it serves no more requests on the connection (`Connection: close`, `Keep-Alive: max=0`, or GOAWAY).
-    PeerAsked,
+    PeerAnnounced,
     /// A request on the connection failed, or was cancelled before its response was complete.
     Unfinished,
     /// The idle timeout passed.
@@ -70,44 +70,44 @@ pub enum CloseCause {
     /// The lifetime of the connection ended.
     Lifetime,
     /// The connection reached the limit of requests per connection.
-    Requests,
+    RequestLimit,
     /// The address of the connection left the DNS answers for its host.
-    Dns,
+    AddressMoved,
     /// The program closed the idle connections, drained the pool, dropped the client, or ended the runtime on which the
     /// connection was opened.
-    Asked,
+    Program,
 }
 
 impl CloseCause {
     /// All causes.
     pub const ALL: [Self; 11] = [
         Self::Peer,
-        Self::PeerAsked,
+        Self::PeerAnnounced,
         Self::Unfinished,
         Self::IdleTimeout,
         Self::IdleLimit,
         Self::MadeRoom,
         Self::Descriptors,
         Self::Lifetime,
-        Self::Requests,
-        Self::Dns,
-        Self::Asked,
+        Self::RequestLimit,
+        Self::AddressMoved,
+        Self::Program,
     ];
 
     /// Returns the cause's name in lower case.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Peer => "peer",
-            Self::PeerAsked => "peer asked",
+            Self::PeerAnnounced => "peer announced",
             Self::Unfinished => "unfinished",
             Self::IdleTimeout => "idle timeout",
             Self::IdleLimit => "idle limit",
             Self::MadeRoom => "made room",
             Self::Descriptors => "descriptors",
             Self::Lifetime => "lifetime",
-            Self::Requests => "requests",
-            Self::Dns => "dns",
-            Self::Asked => "asked",
+            Self::RequestLimit => "request limit",
+            Self::AddressMoved => "address moved",
+            Self::Program => "program",
         }
     }
 }
@@ -121,7 +121,7 @@ impl fmt::Display for CloseCause {
 /// The reason why a request is sent again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum RetryCause {
+pub enum RepeatCause {
     /// The connection closed before any byte of the request was sent.
     NotSent,
     /// The peer said that it did not process the request: it refused the stream, or sent a GOAWAY that leaves the stream
@@ -139,7 +139,7 @@ pub enum RetryCause {
     Failed,
 }
 
-impl RetryCause {
+impl RepeatCause {
     /// Returns the cause's name in lower case.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -150,6 +150,11 @@ impl RetryCause {
             Self::Status(_) => "status",
             Self::Failed => "failed",
         }
+    }
+
+    /// Returns true for a retry, which the client's retry policy asked for, and false for a resend, which is always safe.
+    pub fn is_retry(self) -> bool {
+        matches!(self, Self::Status(_) | Self::Failed)
     }
 
     /// Returns a clause that explains why another attempt is safe, for use in a sentence.
@@ -165,7 +170,7 @@ impl RetryCause {
     }
 }
 
-impl fmt::Display for RetryCause {
+impl fmt::Display for RepeatCause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.as_str())
     }

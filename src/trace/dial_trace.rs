@@ -35,7 +35,7 @@ impl DialTrace {
 
     /// Takes an event that happened at `at`.
     pub(crate) fn emit_at(&self, at: Instant, event: Event) {
-        if !self.hooks.wants().includes(Wants::CONNECTIONS) {
+        if !self.hooks.wants().intersects(Wants::CONNECTIONS) {
             return self.lock().push((at, event));
         }
         self.lock().push((at, event.clone()));
@@ -44,7 +44,7 @@ impl DialTrace {
 
     /// Takes two events that happened at `at`, in this order.
     pub(crate) fn emit_both_at(&self, at: Instant, first: Event, second: Event) {
-        if self.hooks.wants().includes(Wants::CONNECTIONS) {
+        if self.hooks.wants().intersects(Wants::CONNECTIONS) {
             self.emit_at(at, first);
             return self.emit_at(at, second);
         }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use http::{Method, StatusCode, Uri, Version};
 
-use super::causes::{CloseCause, Limit, RetryCause};
+use super::causes::{CloseCause, Limit, RepeatCause};
 use super::lookup::{DnsLookup, Family};
 use super::phase::Phase;
 use crate::origin::Origin;
@@ -103,9 +103,9 @@ pub enum Event {
     },
     /// The call sends its request again: as a resend, which is always safe, or as a retry of the client's retry policy.
     #[non_exhaustive]
-    Retried {
+    Repeated {
         /// The reason.
-        cause: RetryCause,
+        cause: RepeatCause,
     },
     /// The call follows a redirect.
     #[non_exhaustive]

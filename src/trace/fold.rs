@@ -124,7 +124,7 @@ impl Timings {
                 self.go_to(Phase::Receive);
             }
             Event::Headers { status, version } => self.request.head = Some((*status, *version)),
-            Event::Retried { cause } => self.end_request(HopEnd::Retried(*cause)),
+            Event::Repeated { cause } => self.end_request(HopEnd::Repeated(*cause)),
             Event::Redirected { status, .. } => self.end_request(HopEnd::Redirected(*status)),
             Event::BodyEnd { bytes } => {
                 if !self.complete {
@@ -200,7 +200,7 @@ mod tests {
     use std::net::SocketAddr;
     use std::time::Duration;
 
-    use super::super::causes::RetryCause;
+    use super::super::causes::RepeatCause;
     use super::super::hooks::Hooks;
     use super::super::lookup::Family;
     use super::super::samples::{SENT, address, dns_start, folded, leased, ms};
@@ -263,7 +263,7 @@ mod tests {
         }
         assert_eq!((timings.phase(), timings.total()), (Phase::Connect, ms(1)));
         // The attempts stay with their request when the call goes on.
-        timings.fold(start + ms(9), &Event::Retried { cause: RetryCause::Failed });
+        timings.fold(start + ms(9), &Event::Repeated { cause: RepeatCause::Failed });
         timings.list_dial();
         let attempts: Vec<_> = timings.attempts().iter().map(|attempt| (attempt.address, attempt.elapsed)).collect();
         assert_eq!(attempts, addresses.map(|address| (address, Duration::ZERO)));
@@ -305,7 +305,7 @@ mod tests {
         let events = [
             (0, leased(4)),
             (1, SENT),
-            (3, Event::Retried { cause: RetryCause::Closed }),
+            (3, Event::Repeated { cause: RepeatCause::Closed }),
             (10, leased(0)),
             (11, SENT),
             (21, Event::FirstByte),
@@ -314,7 +314,7 @@ mod tests {
         let timings = folded(&events);
         assert_eq!(in_ms(&timings), [7, 0, 0, 0, 2, 12, 1, 22]);
         let [first] = timings.hops() else { panic!("{timings:?}") };
-        assert_eq!((first.end, first.started, first.elapsed), (HopEnd::Retried(RetryCause::Closed), ms(0), ms(3)));
+        assert_eq!((first.end, first.started, first.elapsed), (HopEnd::Repeated(RepeatCause::Closed), ms(0), ms(3)));
         assert_eq!([Phase::Send, Phase::Wait, Phase::Queue].map(|phase| first.spent(phase)), [ms(1), ms(2), ms(0)]);
         assert_eq!(timings.spent_last(Phase::Queue), ms(7));
         assert!(first.reused && !timings.reused());

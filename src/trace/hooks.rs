@@ -49,7 +49,7 @@ struct Observers {
 
 impl Hooks {
     pub(crate) fn new(list: Vec<ObserverHandle>) -> Self {
-        let wants = list.iter().fold(Wants::NOTHING, |all, observer| all.and(observer.wants));
+        let wants = list.iter().fold(Wants::NOTHING, |all, observer| all.union(observer.wants));
         Self(Arc::new(Observers { list, wants, calls: AtomicU64::new(0) }))
     }
 
@@ -74,7 +74,7 @@ impl Hooks {
     }
 
     fn wanting<'a>(&'a self, own: Option<&'a ObserverHandle>, what: Wants) -> impl Iterator<Item = &'a ObserverHandle> {
-        self.0.list.iter().chain(own).filter(move |observer| observer.wants.includes(what))
+        self.0.list.iter().chain(own).filter(move |observer| observer.wants.intersects(what))
     }
 }
 
@@ -117,13 +117,13 @@ mod tests {
             observer("calls", Wants::CALLS),
             observer("panics", Wants::EVERYTHING),
             observer("connections", Wants::CONNECTIONS),
-            observer("both", Wants::CALLS.and(Wants::CONNECTIONS)),
+            observer("both", Wants::CALLS.union(Wants::CONNECTIONS)),
         ]);
         let own = observer("own", Wants::CALLS);
         let record = Record { subject: Subject::Call(1), at: crate::clock::now().into_std(), event: Event::FirstByte };
         hooks.tell(Some(&own), Wants::CALLS, &record);
         assert_eq!(*notes.lock().unwrap(), ["calls", "both", "own"]);
-        assert!(hooks.wants().includes(Wants::CHUNKS) && !own.wants().includes(Wants::CHUNKS));
+        assert!(hooks.wants().intersects(Wants::CHUNKS) && !own.wants().intersects(Wants::CHUNKS));
         assert_eq!([hooks.next_call(), hooks.clone().next_call()], [1, 2]);
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use http::StatusCode;
 
-use super::causes::RetryCause;
+use super::causes::RepeatCause;
 use super::lookup::DnsLookup;
 use super::phase::Phase;
 use super::spent::PhaseTimes;
@@ -42,7 +42,7 @@ impl Hop {
 #[non_exhaustive]
 pub enum HopEnd {
     /// The request was sent again, for this reason.
-    Retried(RetryCause),
+    Repeated(RepeatCause),
     /// The response had this status and named another URL.
     Redirected(StatusCode),
 }
@@ -193,7 +193,7 @@ mod tests {
     fn hop(started: u64, elapsed: u64) -> Hop {
         let mut spent = PhaseTimes::default();
         spent[Phase::Wait as usize] = ms(elapsed);
-        let end = HopEnd::Retried(RetryCause::Closed);
+        let end = HopEnd::Repeated(RepeatCause::Closed);
         Hop { started: ms(started), elapsed: ms(elapsed), end, remote: None, reused: true, spent }
     }
 

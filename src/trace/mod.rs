@@ -33,7 +33,7 @@ mod timings;
 mod waterfall;
 
 pub use call_trace::TimingsHandle;
-pub use causes::{CloseCause, Limit, RetryCause};
+pub use causes::{CloseCause, Limit, RepeatCause};
 pub use event::{Event, Record, RequestInfo, Subject, TlsFacts};
 pub use hops::{Attempt, AttemptOutcome, Hop, HopEnd};
 pub use lookup::{DnsLookup, Family, Source};

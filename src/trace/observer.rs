@@ -97,12 +97,12 @@ impl Wants {
     pub const EVERYTHING: Self = Self(63);
 
     /// Returns the union of both.
-    pub const fn and(self, other: Self) -> Self {
+    pub const fn union(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 
     /// Returns true if the two have at least one kind of events in common.
-    pub const fn includes(self, other: Self) -> bool {
+    pub const fn intersects(self, other: Self) -> bool {
         self.0 & other.0 != 0
     }
 }

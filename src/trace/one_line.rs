@@ -28,7 +28,8 @@ fn write_line(timings: &Timings, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     for hop in timings.hops() {
         match hop.end {
             HopEnd::Redirected(status) => write!(f, ", redirected ({})", status.as_u16())?,
-            HopEnd::Retried(cause) => write!(f, ", retried ({cause})")?,
+            HopEnd::Repeated(cause) if cause.is_retry() => write!(f, ", retried ({cause})")?,
+            HopEnd::Repeated(cause) => write!(f, ", resent ({cause})")?,
         }
     }
     if let Some(why) = timings.failure() {
@@ -51,7 +52,7 @@ fn phases_in_line(timings: &Timings) -> impl Iterator<Item = Phase> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::causes::RetryCause;
+    use super::super::causes::RepeatCause;
     use super::super::event::Event;
     use super::super::samples::{SENT, cold_call, folded, leased};
 
@@ -67,12 +68,12 @@ mod tests {
     fn the_line_names_earlier_requests_and_the_failure() {
         let timings = folded(&[
             (0, leased(1)),
-            (10, Event::Retried { cause: RetryCause::Closed }),
+            (10, Event::Repeated { cause: RepeatCause::Closed }),
             (20, leased(0)),
             (20, SENT),
             (30, Event::CallFailed { phase: super::Phase::Wait, why: "exchange" }),
         ]);
-        let line = "30.0 ms = queue 10.0 ms + send 10.0 ms + wait 10.0 ms, retried (closed), failed (exchange), \
+        let line = "30.0 ms = queue 10.0 ms + send 10.0 ms + wait 10.0 ms, resent (closed), failed (exchange), \
                     new 192.0.2.1:80";
         assert_eq!(timings.to_string(), line);
     }

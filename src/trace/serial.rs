@@ -94,16 +94,16 @@ impl Serialize for Attempt {
 
 impl Serialize for Hop {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let (status, retried) = match self.end {
+        let (status, repeated) = match self.end {
             HopEnd::Redirected(status) => (Some(status.as_u16()), None),
-            HopEnd::Retried(cause) => (None, Some(cause.as_str())),
+            HopEnd::Repeated(cause) => (None, Some(cause.as_str())),
         };
         let mut hop = serializer.serialize_struct("Hop", 7)?;
         hop.serialize_field("started_ns", &nanos(self.started))?;
         hop.serialize_field("elapsed_ns", &nanos(self.elapsed))?;
         hop.serialize_field("spent_ns", &NanosByPhase(|phase| self.spent(phase)))?;
         hop.serialize_field("redirected", &status)?;
-        hop.serialize_field("retried", &retried)?;
+        hop.serialize_field("repeated", &repeated)?;
         hop.serialize_field("reused", &self.reused)?;
         hop.serialize_field("remote_addr", &self.remote)?;
         hop.end()

@@ -249,15 +249,15 @@ fn escaped(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::causes::RetryCause;
+    use super::super::causes::RepeatCause;
     use super::super::event::Event;
     use super::super::samples::{SENT, folded, leased};
     use super::*;
 
-    fn retried_call() -> Timings {
+    fn resent_call() -> Timings {
         folded(&[
             (0, leased(1)),
-            (10, Event::Retried { cause: RetryCause::Closed }),
+            (10, Event::Repeated { cause: RepeatCause::Closed }),
             (20, leased(0)),
             (20, SENT),
             (90, Event::FirstByte),
@@ -281,17 +281,17 @@ mod tests {
 
     #[test]
     fn bars_are_placed_by_their_time() {
-        let svg = retried_call().to_svg();
+        let svg = resent_call().to_svg();
         // 450 points are 100 ms.
         let expected =
             [("send", 250.0, 45.0), ("queue", 295.0, 45.0), ("wait", 340.0, 315.0), ("receive", 655.0, 45.0)];
         assert_eq!(rects(&svg), expected);
-        assert!(svg.contains(">retry</text>") && svg.contains(">100 ms</text>"), "{svg}");
+        assert!(svg.contains(">resend</text>") && svg.contains(">100 ms</text>"), "{svg}");
     }
 
     #[test]
     fn a_page_has_a_row_for_each_call_and_names_are_escaped() {
-        let timings = retried_call();
+        let timings = resent_call();
         let svg = waterfall_svg([("<script>&", &timings), ("another", &timings)]);
         assert_eq!(rects(&svg).len(), 8);
         assert!(svg.contains("&lt;script&gt;&amp;") && !svg.contains("<script>"));

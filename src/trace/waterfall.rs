@@ -150,7 +150,8 @@ fn color(phase: Phase) -> &'static str {
 pub(super) fn hop_row(hop: &Hop, room: usize) -> (String, String) {
     let (name, end) = match hop.end {
         HopEnd::Redirected(status) => (status.as_u16().to_string(), "redirected"),
-        HopEnd::Retried(cause) => ("retry".to_owned(), cause.as_str()),
+        HopEnd::Repeated(cause) if cause.is_retry() => ("retry".to_owned(), cause.as_str()),
+        HopEnd::Repeated(cause) => ("resend".to_owned(), cause.as_str()),
     };
     let end = Some(end.to_owned());
     let remote = hop.remote.map(|remote| remote.to_string());
@@ -232,7 +233,7 @@ fn limit_note(limit: Limit) -> &'static str {
         Limit::Streams => "HTTP/2 streams",
         Limit::Connections => "connections in total",
         Limit::Descriptors => "no descriptors",
-        Limit::Calm => "the server asked for calm",
+        Limit::EnhanceYourCalm => "the server asked for calm",
         Limit::Draining => "draining",
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use speeddial::dns::FixedResolver;
 use speeddial::http::{Method, StatusCode};
-use speeddial::trace::{Event, Phase, RetryCause};
+use speeddial::trace::{Event, Phase, RepeatCause};
 use speeddial::transport::{Connecting, Transport};
 use speeddial::{Body, Client, ClientBuilder, ErrorKind, PoolConfig, RetryPolicy};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -80,10 +80,10 @@ async fn a_503_is_retried_with_growing_backoffs() {
         assert!(at[1] - at[0] <= 101 && at[2] - at[1] <= 201, "{at:?}");
         assert_eq!(net.connections(), 1, "the bodies of discarded responses are read");
         let causes: Vec<_> = recorder.pick(|event| match event {
-            Event::Retried { cause, .. } => Some(*cause),
+            Event::Repeated { cause, .. } => Some(*cause),
             _ => None,
         });
-        assert_eq!(causes, [RetryCause::Status(StatusCode::SERVICE_UNAVAILABLE); 2]);
+        assert_eq!(causes, [RepeatCause::Status(StatusCode::SERVICE_UNAVAILABLE); 2]);
         assert_eq!(timings.hops().len(), 2);
         assert_eq!(
             (timings.queue(), timings.send()),
@@ -179,11 +179,11 @@ async fn connect_failures_are_retried_and_permanent_failures_are_not() {
     assert!(error.is_connect() && attempts(&recorder) == 3, "nothing was sent: {error}");
     let error = client.get("http://unknown.test/").send().await.unwrap_err();
     assert!(error.is_dns());
-    assert_eq!(recorder.count(|event| matches!(event, Event::Retried { cause: RetryCause::Failed, .. })), 4);
+    assert_eq!(recorder.count(|event| matches!(event, Event::Repeated { cause: RepeatCause::Failed, .. })), 4);
     for path in ["stale", "die"] {
-        let before = recorder.count(|event| matches!(event, Event::Retried { .. }));
+        let before = recorder.count(|event| matches!(event, Event::Repeated { .. }));
         let _ = client.get(format!("http://a.test/{path}")).send().await.map(|response| response.bytes());
-        assert_eq!(recorder.count(|event| matches!(event, Event::Retried { .. })), before, "{path}");
+        assert_eq!(recorder.count(|event| matches!(event, Event::Repeated { .. })), before, "{path}");
     }
     // A headers timeout is retried, but not for a POST, which the server may have processed.
     let headers_timeout = ms(100);

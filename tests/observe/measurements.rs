@@ -175,7 +175,7 @@ async fn a_call_is_a_span_and_its_phases_are_events_in_it() {
     has("phase=wait elapsed_us=50000");
     has("phase phase=connect elapsed_us=10000");
     has("attempt address=192.0.2.3:80 elapsed_us=10000 error=\"connection refused\"");
-    has("retried cause=closed safe=\"the request is idempotent");
+    has("resent cause=closed safe=\"the request is idempotent");
     has("redirected status=307 origin=b.test:80 path=\"/slow\"");
     has("http.response.status_code=200 .. http.request.resend_count=1 .. close");
     has("error.type=\"connect\" .. close");

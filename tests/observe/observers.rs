@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use speeddial::dns::FixedResolver;
-use speeddial::trace::{EndedCall, Event, HopEnd, Observer, Phase, Record, RetryCause, Subject, Timings};
+use speeddial::trace::{EndedCall, Event, HopEnd, Observer, Phase, Record, RepeatCause, Subject, Timings};
 use speeddial::{Client, ClientBuilder, PoolConfig};
 
 use support::fake_dns::FakeDns;
@@ -273,7 +273,7 @@ async fn events_arrive_in_the_order_of_their_times() {
     assert!(recorder.is_in_order(), "{:#?}", recorder.timeline());
     let names = recorder.pick(|event| match event {
         Event::Released { .. } => Some("released"),
-        Event::Retried { .. } => Some("retried"),
+        Event::Repeated { .. } => Some("retried"),
         Event::Leased { .. } => Some("leased"),
         _ => None,
     });
@@ -294,7 +294,7 @@ async fn redirects_and_retries_are_hops_of_one_call() {
     assert_eq!((timings.wait().as_millis(), timings.receive().as_millis()), (50, 10));
     assert_eq!(timings.remote_addr().unwrap().ip(), v4(2));
     let timings = get(&client, "http://a.test/stale").await.unwrap();
-    assert_eq!(timings.hops()[0].end, HopEnd::Retried(RetryCause::Closed));
+    assert_eq!(timings.hops()[0].end, HopEnd::Repeated(RepeatCause::Closed));
     assert!(timings.hops()[0].reused && !timings.reused());
     assert_sum(&timings);
 }

@@ -282,7 +282,7 @@ async fn assert_unseen_close_is_noticed(over: Stack, how: IdleEnd) {
     let post = client.post(peer.url()).body("once").send().await;
     let post = post.unwrap_or_else(|error| panic!("{how:?} over {over:?}: {error}"));
     assert_eq!(post.text().await.unwrap(), "ok");
-    let retried = recorder.count(|event| matches!(event, Event::Retried { .. }));
+    let retried = recorder.count(|event| matches!(event, Event::Repeated { .. }));
     assert_eq!((peer.connections(), retried), (2, 0), "{how:?} over {over:?}");
 }
 

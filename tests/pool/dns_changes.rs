@@ -73,8 +73,8 @@ async fn connections_follow_a_moved_name_as_configured() {
             Some(stays) => assert!(moved.is_some_and(|at| stays.contains(&at)), "{follow:?}: {moved:?}"),
             None => assert_eq!(moved, None),
         }
-        assert_eq!(client.pool_stats().closed_by(CloseCause::Dns), u64::from(moved.is_some()));
-        let events = recorder.count(|event| matches!(event, Event::Closed { cause: CloseCause::Dns, .. }));
+        assert_eq!(client.pool_stats().closed_by(CloseCause::AddressMoved), u64::from(moved.is_some()));
+        let events = recorder.count(|event| matches!(event, Event::Closed { cause: CloseCause::AddressMoved, .. }));
         assert_eq!(events, usize::from(moved.is_some()), "{follow:?}");
     }
 }

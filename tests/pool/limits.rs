@@ -104,7 +104,7 @@ async fn warm_up_opens_connections_before_the_first_request() {
     assert_eq!(client.warm_up(URL, 3).await.unwrap(), 7, "there are enough connections already");
     client.close_idle();
     sleep(ms(1)).await;
-    assert_eq!((net.open(), client.pool_stats().closed_by(CloseCause::Asked)), (0, 7));
+    assert_eq!((net.open(), client.pool_stats().closed_by(CloseCause::Program)), (0, 7));
     let error = client.warm_up("http://nowhere.test/", 2).await.unwrap_err();
     assert!(error.is_dns(), "{error}");
 }

@@ -24,7 +24,7 @@ async fn the_pool_learns_when_a_server_closes_idle_connections() {
         assert_eq!(get(&client, URL).await.unwrap(), "ok");
         sleep(ms(random.u64(4_950..=5_050))).await;
     }
-    let retried = recorder.count(|event| matches!(event, Event::Retried { .. }));
+    let retried = recorder.count(|event| matches!(event, Event::Repeated { .. }));
     assert!(retried <= 2, "{retried} requests had to be resent");
     assert!(
         client.pool_stats().closed_by(CloseCause::IdleTimeout) > 9_900,

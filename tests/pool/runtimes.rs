@@ -69,7 +69,7 @@ fn hazard_a_request_is_resent_when_the_runtime_of_its_connection_ends() {
         drop(first);
         assert_eq!(second.block_on(getting).unwrap().unwrap(), "ok");
         assert_eq!(server.connections(), 2);
-        assert_eq!(client.pool_stats().closed_by(CloseCause::Asked), 1, "the server is not blamed for the close");
+        assert_eq!(client.pool_stats().closed_by(CloseCause::Program), 1, "the server is not blamed for the close");
     }
 }
 

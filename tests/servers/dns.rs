@@ -299,7 +299,7 @@ async fn assert_pool_follows(kind: &'static Software) {
     let took = last_at_the_old - moved;
     assert!(took < Duration::from_secs(2 * 2 + 1), "{}: the last request to the old address after {took:?}", kind.name);
     assert!(new.load(Ordering::SeqCst) > 100);
-    assert!(client.pool_stats().closed_by(CloseCause::Dns) >= 1, "{:?}", client.pool_stats());
+    assert!(client.pool_stats().closed_by(CloseCause::AddressMoved) >= 1, "{:?}", client.pool_stats());
 }
 
 #[tokio::test]

@@ -84,7 +84,7 @@ impl EndedBody {
     /// Decides by the table above.
     fn next_step(self) -> NextStep {
         if self.is_last && self.protocol == Protocol::Http1 {
-            return NextStep::Close(CloseCause::PeerAsked);
+            return NextStep::Close(CloseCause::PeerAnnounced);
         }
         if self.request_is_unwritten {
             // The next request would wait behind the rest of this one, which the server may never read.
@@ -286,7 +286,7 @@ mod tests {
     #[test]
     fn a_connection_that_the_server_closes_is_closed() {
         let last = EndedBody { is_last: true, ..READY };
-        assert_eq!(last.next_step(), NextStep::Close(CloseCause::PeerAsked));
+        assert_eq!(last.next_step(), NextStep::Close(CloseCause::PeerAnnounced));
         assert_eq!(EndedBody { protocol: Protocol::Http2, ..last }.next_step(), NextStep::Return, "no such header");
     }
 

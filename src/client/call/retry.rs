@@ -9,12 +9,12 @@ use crate::client::answer::Answer;
 use crate::client::retry_policy::{CallSoFar, Outcome};
 use crate::clock::{self, Instant};
 use crate::error::{Error, ErrorKind, Result};
-use crate::trace::{Event, Phase, RetryCause};
+use crate::trace::{Event, Phase, RepeatCause};
 
 /// A retry that is going to be made.
 struct Retry {
     at: Instant,
-    cause: RetryCause,
+    cause: RepeatCause,
 }
 
 /// Sends the request, and retries it as the client's policy says.
@@ -28,7 +28,7 @@ pub(super) async fn send(call: &mut Call<'_>) -> Result<Answer> {
         let result = resend::send(call).await;
         let Some(retry) = next_retry(call, &result) else { return result };
         call.retries += 1;
-        call.trace.emit(Event::Retried { cause: retry.cause });
+        call.trace.emit(Event::Repeated { cause: retry.cause });
         match result {
             Ok(answer) => answer.drain(),
             Err(error) => drop(error),
@@ -49,9 +49,9 @@ fn next_retry(call: &Call<'_>, result: &Result<Answer>) -> Option<Retry> {
     let (outcome, cause) = match result {
         Ok(answer) => {
             let status: StatusCode = answer.status();
-            (Outcome::Status(status, answer.headers()), RetryCause::Status(status))
+            (Outcome::Status(status, answer.headers()), RepeatCause::Status(status))
         }
-        Err(error) => (outcome_of(error), RetryCause::Failed),
+        Err(error) => (outcome_of(error), RepeatCause::Failed),
     };
     let so_far = CallSoFar {
         attempts: 1 + call.retries + call.attempts.charged_resends(),

@@ -37,7 +37,7 @@ impl<T: PoolTypes> State<T> {
         let host = self.conns[id].host;
         let (grant, is_last) = self.conns.take_stream(now, &mut self.hosts[host], id);
         if is_last {
-            self.end_when_possible(id, CloseCause::Requests);
+            self.end_when_possible(id, CloseCause::RequestLimit);
         }
         grant
     }
@@ -341,7 +341,7 @@ impl<T: PoolTypes> State<T> {
         self.share_last_resort(now, host);
         if self.drain.is_draining && self.hosts[host].queue.is_empty() {
             while let Some(idle) = self.hosts[host].conns.idle.back() {
-                self.end(idle, CloseCause::Asked);
+                self.end(idle, CloseCause::Program);
                 self.settle(now, idle);
             }
         }

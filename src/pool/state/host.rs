@@ -208,7 +208,7 @@ impl<K> Host<K> {
     /// Returns the limit of the host that keeps it from dialling for one more request, if there is one.
     pub(super) fn binding_limit(&self) -> Option<Limit> {
         if self.dials.paused_until.is_some() {
-            Some(Limit::Calm)
+            Some(Limit::EnhanceYourCalm)
         } else if self.conns.slots >= self.limits.max_connections {
             Some(Limit::ConnectionsPerHost)
         } else if !self.has_room() {
@@ -325,6 +325,6 @@ mod tests {
         let mut host = host(&PoolConfig::new(), Speaks::Http1);
         host.dials.paused_until = Some(crate::clock::now());
         assert_eq!((host.wanted_dials(9), host.may_dial_ahead()), (0, false));
-        assert_eq!(host.binding_limit(), Some(Limit::Calm));
+        assert_eq!(host.binding_limit(), Some(Limit::EnhanceYourCalm));
     }
 }

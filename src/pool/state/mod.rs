@@ -215,7 +215,7 @@ impl<T: PoolTypes> State<T> {
         match end {
             LeaseEnd::Unused => {}
             LeaseEnd::Kept { keep_alive } => self.set_keep_alive(now, host, keep_alive),
-            LeaseEnd::Retire(cause @ (CloseCause::Peer | CloseCause::PeerAsked)) => self.end(id, cause),
+            LeaseEnd::Retire(cause @ (CloseCause::Peer | CloseCause::PeerAnnounced)) => self.end(id, cause),
             LeaseEnd::Retire(cause) => self.end_when_possible(id, cause),
             LeaseEnd::Cut { idle } => {
                 self.note_close(now, host, idle, true);
@@ -418,7 +418,7 @@ impl<T: PoolTypes> State<T> {
         let entry = &mut self.hosts[host];
         entry.dials.paused_until = Some(self.conduct.pause(now, &entry.key, random));
         self.set_pause_timer(host);
-        self.retire(now, id, CloseCause::PeerAsked);
+        self.retire(now, id, CloseCause::PeerAnnounced);
     }
 
     /// Frees the slot of a connection whose socket is closed. Returns the reason why it closed.
@@ -449,7 +449,7 @@ impl<T: PoolTypes> State<T> {
     pub(crate) fn close_idle(&mut self, now: Instant) {
         while let Some(oldest) = self.conns.oldest_idle() {
             let host = self.conns[oldest].host;
-            self.end(oldest, CloseCause::Asked);
+            self.end(oldest, CloseCause::Program);
             self.settle(now, oldest);
             self.finish(now, host);
         }

@@ -90,7 +90,7 @@ impl<T: PoolTypes> State<T> {
             let ids: Vec<_> = conns.map(|(id, _)| id).collect();
             for id in ids {
                 let host = self.conns[id].host;
-                self.end_when_possible(id, CloseCause::Dns);
+                self.end_when_possible(id, CloseCause::AddressMoved);
                 self.settle(now, id);
                 self.finish(now, host);
             }

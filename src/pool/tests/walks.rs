@@ -216,7 +216,7 @@ async fn request(pool: Pool<World>, world: World, key: &'static str) {
     tokio::time::sleep(Duration::from_millis(hold)).await;
     drop(stream);
     match end {
-        0 => lease.end(CloseCause::PeerAsked),
+        0 => lease.end(CloseCause::PeerAnnounced),
         1 => drop(lease),
         2 => lease.mark_cut(),
         _ => lease.give_back(None),

@@ -47,7 +47,7 @@ async fn hazard_goaway_loses_no_request_and_none_is_processed_twice() {
         assert_eq!(answer.unwrap(), "ok");
     }
     assert_eq!(served.load(Ordering::SeqCst), 40, "each request was processed once");
-    let retired = |event: &Event| matches!(event, Event::Retired { cause: CloseCause::PeerAsked, .. });
+    let retired = |event: &Event| matches!(event, Event::Retired { cause: CloseCause::PeerAnnounced, .. });
     assert!(recorder.count(retired) > 0);
 }
 
@@ -263,5 +263,5 @@ async fn requests_pause_after_enhance_your_calm_and_then_succeed() {
     assert_eq!(at.len(), 3, "one dial at a time");
     let pauses = [at[1] - at[0], at[2] - at[1]];
     assert!((ms(100)..=ms(215)).contains(&pauses[0]) && (ms(200)..=ms(415)).contains(&pauses[1]), "{pauses:?}");
-    assert!(recorder.count(|event| matches!(event, Event::Queued { limit: Limit::Calm, .. })) > 0);
+    assert!(recorder.count(|event| matches!(event, Event::Queued { limit: Limit::EnhanceYourCalm, .. })) > 0);
 }

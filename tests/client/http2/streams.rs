@@ -34,7 +34,7 @@ async fn five_hundred_requests_share_five_connections_and_none_is_refused() {
         took.sort();
         assert!(took[494] < ms(100), "p99 {:?}", took[494]);
         assert_eq!(net.connections(), connections);
-        assert_eq!(recorder.count(|event| matches!(event, Event::Retried { .. })), 0, "no stream was refused");
+        assert_eq!(recorder.count(|event| matches!(event, Event::Repeated { .. })), 0, "no stream was refused");
         assert!(peak.load(Ordering::SeqCst) <= 500 / connections);
         // The same with warm connections.
         let start = Instant::now();

@@ -126,15 +126,15 @@ fn a_connection_that_the_peer_retires_finishes_its_requests() {
     let id = permit.id();
     pool.dialed_http2(now, permit, 3);
     let (first, second) = (pool.delivered().1, pool.ready(now, MANY).0);
-    pool.retire(now, id, CloseCause::PeerAsked);
-    assert!(matches!(pool.next_effect(), Some(Effect::Retired(retired, CloseCause::PeerAsked)) if retired == id));
+    pool.retire(now, id, CloseCause::PeerAnnounced);
+    assert!(matches!(pool.next_effect(), Some(Effect::Retired(retired, CloseCause::PeerAnnounced)) if retired == id));
     pool.wait(now, MANY, 1);
     pool.permit();
     pool.release(now, first, KEPT);
     assert!(pool.next_effect().is_none(), "a request is left on it");
     pool.release(now, second, KEPT);
     assert_eq!(pool.closes(), 7);
-    assert_eq!(pool.socket_closed(now, id), CloseCause::PeerAsked);
+    assert_eq!(pool.socket_closed(now, id), CloseCause::PeerAnnounced);
 }
 
 #[test]
@@ -152,11 +152,11 @@ fn a_connection_closes_after_the_most_requests_it_may_carry() {
     let (mut pool, now) = pool(PoolConfig::new().max_requests_per_connection(2));
     let ids = pool.open_idle(now, 1, 1);
     let (held, conn) = pool.ready(now, 1);
-    assert!(matches!(pool.next_effect(), Some(Effect::Retired(_, CloseCause::Requests))));
+    assert!(matches!(pool.next_effect(), Some(Effect::Retired(_, CloseCause::RequestLimit))));
     pool.release(now, held, KEPT);
     assert_eq!(pool.closes(), conn);
-    assert_eq!(pool.socket_closed(now, ids[0]), CloseCause::Requests);
-    assert_eq!(pool.counters().totals.closed[CloseCause::Requests as usize], 1);
+    assert_eq!(pool.socket_closed(now, ids[0]), CloseCause::RequestLimit);
+    assert_eq!(pool.counters().totals.closed[CloseCause::RequestLimit as usize], 1);
 }
 
 #[test]
@@ -232,7 +232,7 @@ fn connections_to_a_moved_address_end() {
     let mut ended = Vec::new();
     while let Some(effect) = pool.next_effect() {
         match effect {
-            Effect::Retired(id, CloseCause::Dns) => ended.push(id),
+            Effect::Retired(id, CloseCause::AddressMoved) => ended.push(id),
             Effect::Close(conn) => assert_eq!(conn, 6, "the idle one"),
             other => panic!("{other:?}"),
         }
@@ -240,6 +240,6 @@ fn connections_to_a_moved_address_end() {
     assert_eq!(ended, [ids[0]]);
     pool.release(now + ms(5_000), busy, KEPT);
     assert_eq!(pool.closes(), 5);
-    assert_eq!(ids.map(|id| pool.socket_closed(now, id)), [CloseCause::Dns; 2]);
+    assert_eq!(ids.map(|id| pool.socket_closed(now, id)), [CloseCause::AddressMoved; 2]);
     assert!(pool.names().is_empty() && pool.hosts.slab.is_empty());
 }

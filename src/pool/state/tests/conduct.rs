@@ -12,12 +12,12 @@ fn a_server_that_asks_for_calm_is_not_dialled_for_a_while_and_for_longer_each_ti
         pool.dialed_http2(now, permit, 100);
         let (_, held, _) = pool.delivered();
         pool.back_off(now, id, 1.0);
-        assert!(matches!(pool.next_effect(), Some(Effect::Retired(_, CloseCause::PeerAsked))));
+        assert!(matches!(pool.next_effect(), Some(Effect::Retired(_, CloseCause::PeerAnnounced))));
         pool.release(now, held, BROKEN);
         pool.closes();
         pool.socket_closed(now, id);
         // The record of the host is gone in the meantime.
-        assert_eq!((pool.hosts.slab.len(), pool.limit(now, MANY, 1)), (0, Limit::Calm));
+        assert_eq!((pool.hosts.slab.len(), pool.limit(now, MANY, 1)), (0, Limit::EnhanceYourCalm));
         assert!(pool.next_effect().is_none());
         now += ms(pause);
         assert_eq!(pool.next_timeout(), Some(now));

@@ -108,7 +108,7 @@ fn announcements_before_the_dial_has_ended_count() {
         let permit = pool.permit();
         match streams {
             Some(streams) => pool.announce_streams(now, permit.id(), streams),
-            None => pool.retire(now, permit.id(), CloseCause::PeerAsked),
+            None => pool.retire(now, permit.id(), CloseCause::PeerAnnounced),
         }
         pool.dial_succeeded(now, permit, http2(5));
         assert_eq!(pool.counters().leased, leased, "it is delivered to the request it was dialled for");

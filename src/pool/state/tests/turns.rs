@@ -195,7 +195,7 @@ fn a_connection_that_retires_slowly_delays_no_turn() {
     let ids = pool.open_idle(now, 1, 2);
     let (held, _) = pool.ready(now, 1);
     let (_download, _) = pool.ready(now, 1);
-    pool.retire(now, ids[0], CloseCause::PeerAsked);
+    pool.retire(now, ids[0], CloseCause::PeerAnnounced);
     pool.next_effect();
     pool.wait(now, 2, 20);
     pool.wait(now, 1, 10);

@@ -261,7 +261,7 @@ impl Walk {
         let id = socket.id;
         match self.random.u8(..4) {
             0 => self.pool.back_off(self.now, id, self.random.f64()),
-            _ => self.pool.retire(self.now, id, CloseCause::PeerAsked),
+            _ => self.pool.retire(self.now, id, CloseCause::PeerAnnounced),
         }
     }
 
