@@ -234,7 +234,7 @@ impl Connector {
             }
         }
         let failed = race.into_failed();
-        if self.is_exhausted(&failed) {
+        if self.failed_by_exhaustion(&failed) {
             Err(ConnectError::Exhausted(failed))
         } else if has_tls_failed {
             Err(ConnectError::Tls(failed))
@@ -287,7 +287,7 @@ impl Connector {
             }
         }
         let failed = race.into_failed();
-        if self.is_exhausted(&failed) {
+        if self.failed_by_exhaustion(&failed) {
             Err(ConnectError::Exhausted(failed))
         } else if let Some(error) = tunnel_error {
             Err(ConnectError::Proxy(proxy.clone(), error))
@@ -410,7 +410,7 @@ impl Connector {
     }
 
     /// Returns true if an address failed because no descriptors or ports were free.
-    fn is_exhausted(&self, failed: &[FailedAddress]) -> bool {
+    fn failed_by_exhaustion(&self, failed: &[FailedAddress]) -> bool {
         failed.iter().any(|(address, error)| {
             if !is_exhaustion(error) {
                 return false;

@@ -1,6 +1,6 @@
-//! The limit on connections after file descriptors ran out (EMFILE, ENFILE). A core.
+//! The limit on connections after file descriptors (EMFILE, ENFILE) or local ports ran out. A core.
 //!
-//! A dial that finds no descriptor is postponed. From then on the pool has no more connections than it had, and tries one more from
+//! A dial that finds none is postponed. From then on the pool has no more connections than it had, and tries one more from
 //! time to time. Each connection that opens raises the limit, by twice as much each time, until it no longer matters.
 
 use std::time::Duration;

@@ -30,6 +30,11 @@ impl<T: PoolTypes> State<T> {
         assert_eq!(counters.busy, opens().filter(|open| open.streams.taken > 0).count(), "seed {seed}: busy");
         assert_eq!(counters.leased, opens().map(|open| open.streams.taken).sum::<usize>(), "seed {seed}: leased");
         assert_eq!(counters.idle, opens().filter(|open| open.listed == Listed::Idle).count(), "seed {seed}: idle");
+        let carries_requests = |conn: &&conn::Conn<T>| open_of(conn).is_some_and(|open| open.streams.taken > 0);
+        let retiring = || conns().filter(|conn| conn.holds_slot && conn.end_cause.is_some()).filter(carries_requests);
+        assert_eq!(counters.retiring, retiring().count(), "seed {seed}: retiring");
+        let yielding = retiring().filter(|conn| conn.end_cause == Some(CloseCause::MadeRoom)).count();
+        assert_eq!(counters.yielding, yielding, "seed {seed}: yielding");
         let undialled = self.waiters.iter().filter(|waiter| waiter.dial.is_none()).count();
         assert_eq!(counters.undialled, undialled, "seed {seed}: requests without a dial");
     }

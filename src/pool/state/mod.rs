@@ -37,7 +37,7 @@
 //! 6. Turns: while the total has room, no host has a request that it would dial for (restored by `fill`).
 //! 7. Records: a host has a record if and only if it has connections or requests (restored by `prune`).
 //!
-//! `invariants.rs` checks them after each step of the random walks.
+//! `invariants.rs` checks them after each step of the random walks, and `tests/walks.rs` checks the limits of the pool beside them.
 //!
 //! # Files
 //!
@@ -88,7 +88,8 @@ const MAX_IGNORED_UNCLAIMED: usize = 4;
 
 // Requests.
 impl<T: PoolTypes> State<T> {
-    /// Leases the host's most recently used connection that has a free stream, or has the request wait.
+    /// Leases a connection of the host that has a free stream, or has the request wait. Connections of the request's own runtime come
+    /// first, then busy ones, then the most recently used.
     ///
     /// `runtime` is the runtime that the request is made on. `waiter` makes the driver's side of a request that waits.
     pub(crate) fn checkout(
