@@ -62,6 +62,10 @@ fn main() {
     {
         return run(subject, rounds.parse().expect("a number"));
     }
+    if cfg!(debug_assertions) {
+        println!("!! SKIPPED: this code is not optimised; `cargo bench --bench instructions` counts");
+        return;
+    }
     if Command::new("valgrind").arg("--version").output().is_err() {
         println!("!! SKIPPED: valgrind is not installed (Debian: valgrind), so nothing was counted");
         return;
