@@ -62,7 +62,7 @@ struct Allowance {
 /// The time after which a server's last cut is forgotten.
 const CUTS_REMEMBERED: Duration = Duration::from_secs(60);
 /// The factor between the age at which connections were cut and the time for which one has to rest.
-const REST: u32 = 4;
+const REST_FACTOR: u32 = 4;
 const SHORTEST_REST: Duration = Duration::from_millis(50);
 const LONGEST_REST: Duration = Duration::from_secs(2);
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
@@ -128,7 +128,7 @@ impl<K: Clone + Eq + Hash> Conduct<K> {
             return None;
         }
         let cuts = self.origins.get(origin)?.cuts.filter(|cuts| cuts.are_remembered(now))?;
-        Some((cuts.age * REST).clamp(SHORTEST_REST, LONGEST_REST))
+        Some((cuts.age * REST_FACTOR).clamp(SHORTEST_REST, LONGEST_REST))
     }
 
     /// Begins a pause that the server asked for, and returns its end. `random` is from 0 to 1.

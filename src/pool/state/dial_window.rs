@@ -37,7 +37,7 @@ struct Growth {
     is_worthwhile: bool,
 }
 
-/// A measurement that goes on until each connection, and at least [`ENOUGH`], became free.
+/// A measurement that goes on until each connection, and at least [`MIN_SAMPLES`], became free.
 #[derive(Debug, Clone, Copy)]
 struct Round {
     since: Instant,
@@ -60,28 +60,28 @@ struct Throughput {
 }
 
 /// The size of the window before any dial has succeeded.
-const FIRST: usize = 16;
+const INITIAL_SIZE: usize = 16;
 
 /// The smallest size to which a measurement shrinks the window. One dial may hang, so there is another.
-const FEWEST: usize = 2;
+const MIN_SIZE: usize = 2;
 
 /// The shortest time in which the window doubles.
 const GROWTH_INTERVAL: Duration = Duration::from_millis(25);
 
 /// The fewest connections that have to become free in a measurement.
-const ENOUGH: usize = 64;
+const MIN_SAMPLES: usize = 64;
 
 /// The longest mean time that connections are held for a measurement to count. A request may wait long for slower ones.
-const FAST: Duration = Duration::from_millis(10);
+const MAX_MEAN_HOLD: Duration = Duration::from_millis(10);
 
 /// The time of one lease that ends the measurement.
-const SLOW: Duration = Duration::from_millis(100);
+const SLOW_LEASE: Duration = Duration::from_millis(100);
 
 /// The factor by which connections must have grown before two measurements are compared.
-const MORE: f64 = 1.25;
+const MIN_GROWTH: f64 = 1.25;
 
 /// The age at which a measurement is dropped.
-const STALE: Duration = Duration::from_secs(1);
+const MAX_AGE: Duration = Duration::from_secs(1);
 
 impl Growth {
     fn new(now: Instant, from: usize) -> Self {
@@ -98,7 +98,7 @@ impl Round {
 impl DialWindow {
     /// Creates the window of a host that has not been dialled yet. It never exceeds `most`.
     pub(super) fn new(now: Instant, most: usize) -> Self {
-        let size = FIRST.min(most);
+        let size = INITIAL_SIZE.min(most);
         Self { size, growth: Growth::new(now, size), round: None, last: None }
     }
 
@@ -135,8 +135,8 @@ impl DialWindow {
     /// become free for a while, or if they are stale.
     pub(super) fn observe(&mut self, now: Instant, conns: usize, most: usize) {
         let round = self.round.get_or_insert(Round::new(now, conns));
-        let is_slow = now.saturating_duration_since(round.last_freed) > FAST;
-        if is_slow || self.last.is_some_and(|last| now.saturating_duration_since(last.at) >= STALE) {
+        let is_slow = now.saturating_duration_since(round.last_freed) > MAX_MEAN_HOLD;
+        if is_slow || self.last.is_some_and(|last| now.saturating_duration_since(last.at) >= MAX_AGE) {
             self.forget(now, conns, most);
         }
     }
@@ -150,7 +150,7 @@ impl DialWindow {
     fn forget(&mut self, now: Instant, conns: usize, most: usize) {
         self.round = Some(Round::new(now, conns));
         self.last = None;
-        self.size = self.size.max(FIRST.min(most));
+        self.size = self.size.max(INITIAL_SIZE.min(most));
     }
 
     /// Counts one of `conns` connections as free again, after it was held for `held`.
@@ -165,11 +165,11 @@ impl DialWindow {
         let Some(round) = &mut self.round else { return };
         round.last_freed = now;
         round.freed += 1;
-        if held > SLOW {
+        if held > SLOW_LEASE {
             return self.forget(now, conns, most);
         }
         let took = now.saturating_duration_since(round.since);
-        if round.freed < conns.max(ENOUGH) || took.is_zero() {
+        if round.freed < conns.max(MIN_SAMPLES) || took.is_zero() {
             return;
         }
         let conns_before = round.conns;
@@ -178,7 +178,7 @@ impl DialWindow {
         *round = Round::new(now, conns);
         // All connections are held while requests wait, so this is the mean time for which one is (Little's law).
         let mean_held = mean / rate;
-        if mean_held > FAST.as_secs_f64() {
+        if mean_held > MAX_MEAN_HOLD.as_secs_f64() {
             self.forget(now, conns, most);
         } else if conns <= conns_before * 2 {
             self.judge(Throughput { at: now, conns: mean, rate }, most);
@@ -193,15 +193,15 @@ impl DialWindow {
         };
         let more_conns = now.conns / last.conns;
         let more_rate = now.rate / last.rate;
-        if more_conns < 1.0 / MORE {
+        if more_conns < 1.0 / MIN_GROWTH {
             self.forget(now.at, now.conns as usize, most);
-        } else if more_conns < MORE {
+        } else if more_conns < MIN_GROWTH {
             return;
         } else if more_rate - 1.0 >= (more_conns - 1.0) / 2.0 {
             // At least half of what they would bring if nothing else were short.
-            self.size = self.size.max((self.size * 2).min(FIRST.min(most)));
+            self.size = self.size.max((self.size * 2).min(INITIAL_SIZE.min(most)));
         } else {
-            self.size = (self.size / 4).max(FEWEST.min(most));
+            self.size = (self.size / 4).max(MIN_SIZE.min(most));
             self.growth = Growth::new(now.at, self.size);
         }
         self.last = Some(now);
@@ -313,7 +313,7 @@ mod tests {
         let start = crate::clock::now();
         let mut window = DialWindow::new(start, 1_024);
         let (_, took) = burst(&mut window, start, 0, 3_000, BUSY);
-        assert_eq!(window.size(), FEWEST);
+        assert_eq!(window.size(), MIN_SIZE);
         (window, start + took)
     }
 
@@ -379,17 +379,17 @@ mod tests {
     fn a_measurement_is_dropped_after_a_second_and_when_nothing_becomes_free() {
         let (mut window, now) = after_a_busy_server();
         window.observe(now, 100, 1_024);
-        window.observe(now + FAST, 100, 1_024);
-        assert_eq!(window.size(), FEWEST);
-        window.observe(now + FAST + micros(1), 100, 1_024);
-        assert_eq!(window.size(), FIRST, "no connection became free");
+        window.observe(now + MAX_MEAN_HOLD, 100, 1_024);
+        assert_eq!(window.size(), MIN_SIZE);
+        window.observe(now + MAX_MEAN_HOLD + micros(1), 100, 1_024);
+        assert_eq!(window.size(), INITIAL_SIZE, "no connection became free");
 
         let (mut window, now) = after_a_busy_server();
-        window.observe(now + STALE - ms(100), 100, 1_024);
-        assert_eq!(window.size(), FEWEST);
+        window.observe(now + MAX_AGE - ms(100), 100, 1_024);
+        assert_eq!(window.size(), MIN_SIZE);
         window.rest();
-        window.observe(now + STALE, 100, 1_024);
-        assert_eq!(window.size(), FIRST);
+        window.observe(now + MAX_AGE, 100, 1_024);
+        assert_eq!(window.size(), INITIAL_SIZE);
     }
 
     #[test]
@@ -403,18 +403,18 @@ mod tests {
                 window.freed(now, micros(10) * conns, conns as usize, 1_024);
             }
         }
-        assert_eq!(window.size(), FIRST);
+        assert_eq!(window.size(), INITIAL_SIZE);
     }
 
     #[test]
     fn a_limit_below_the_smallest_window_holds() {
         // The same number becomes free in a second, however many connections there are.
-        for (most, fewest) in [(1, 1), (1_024, FEWEST)] {
+        for (most, fewest) in [(1, 1), (1_024, MIN_SIZE)] {
             let (mut now, mut least) = (crate::clock::now(), usize::MAX);
             let mut window = DialWindow::new(now, most);
             for conns in (20..200).step_by(10) {
                 window.observe(now, conns, most);
-                for _ in 0..conns.max(ENOUGH) {
+                for _ in 0..conns.max(MIN_SAMPLES) {
                     now += micros(10);
                     window.freed(now, micros(100), conns, most);
                 }

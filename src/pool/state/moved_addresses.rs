@@ -74,15 +74,15 @@ struct Move {
 }
 
 /// The part of its TTL by which the next answer may be late.
-const GRACE: u32 = 4;
+const GRACE_PART_OF_TTL: u32 = 4;
 const LONGEST_GRACE: Duration = Duration::from_secs(1);
 /// The shortest time between two answers that may differ.
 const SHORTEST_TTL: Duration = Duration::from_secs(1);
 /// The number of TTLs after which an event no longer matters.
-const LONG: u32 = 10;
-const MOST_AWAY: usize = 64;
+const TTLS_REMEMBERED: u32 = 10;
+const MAX_MISSING: usize = 64;
 /// A time so far away that it never comes.
-const FAR: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+const NEVER: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
 impl MovedAddresses {
     pub(super) fn new(follow: FollowDns) -> Self {
@@ -233,7 +233,7 @@ impl Name {
         if follow == FollowDns::AtOnce {
             return Some(Move { at: missing, is_sure: true });
         }
-        let long = known.interval().saturating_mul(LONG);
+        let long = known.interval().saturating_mul(TTLS_REMEMBERED);
         let has_outlasted = known.gradual.filter(|since| *since <= missing).and_then(|_| missing.checked_add(long));
         let rotates_until = known.returned.and_then(|returned| returned.checked_add(long));
         let settled = rotates_until.into_iter().chain([known.settles_at()]).max()?;
@@ -269,7 +269,7 @@ impl Known {
         self.away.retain(|(ip, _)| !answer.ips.contains(ip));
         let gone = self.addresses.iter().filter(|ip| !answer.ips.contains(ip));
         self.away.extend(gone.map(|ip| (*ip, now)));
-        let surplus = self.away.len().saturating_sub(MOST_AWAY);
+        let surplus = self.away.len().saturating_sub(MAX_MISSING);
         self.away.drain(..surplus);
         self.addresses = answer.ips.clone();
         self.ttl = answer.ttl;
@@ -286,8 +286,8 @@ impl Known {
     /// Returns the time by which the next answer must have come.
     fn settles_at(&self) -> Instant {
         let interval = self.interval();
-        let grace = (interval / GRACE).min(LONGEST_GRACE);
-        self.since.checked_add(interval + grace).unwrap_or(self.since + FAR)
+        let grace = (interval / GRACE_PART_OF_TTL).min(LONGEST_GRACE);
+        self.since.checked_add(interval + grace).unwrap_or(self.since + NEVER)
     }
 }
 

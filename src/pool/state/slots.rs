@@ -33,7 +33,7 @@ pub(super) struct Candidate {
 }
 
 /// The longest time that a host without a connection waits for a slot that another host still uses. Handing a slot on costs a dial.
-const TURN: Duration = Duration::from_millis(100);
+const MAX_TURN_WAIT: Duration = Duration::from_millis(100);
 
 /// The most hosts examined to find the one whose turn it is.
 const MOST_EXAMINED: usize = 16;
@@ -134,7 +134,7 @@ impl Slots {
     /// Returns the host that a usable connection has to make room for, because it is that host's turn.
     ///
     /// It is the other host's turn if that host has fewer connections by more than one; or if it has none, and its first request
-    /// came before all of this host's or has waited for [`TURN`]; or if this host has no waiting request, but requests that keep
+    /// came before all of this host's or has waited for [`MAX_TURN_WAIT`]; or if this host has no waiting request, but requests that keep
     /// the connection busy without a pause.
     pub(super) fn next_turn<T: PoolTypes>(
         &self,
@@ -153,7 +153,7 @@ impl Slots {
         };
         let is_due = |waiter: usize| {
             let waiter = &waiters[waiter];
-            waiter.serial < waiters[first].serial || now.saturating_duration_since(waiter.since) >= TURN
+            waiter.serial < waiters[first].serial || now.saturating_duration_since(waiter.since) >= MAX_TURN_WAIT
         };
         let own = hosts.slab[host].conns.usable;
         others.find(|other| {
