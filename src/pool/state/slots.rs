@@ -133,9 +133,10 @@ impl Slots {
 
     /// Returns the host that a usable connection has to make room for, because it is that host's turn.
     ///
-    /// It is the other host's turn if that host has fewer connections by more than one; or if it has none, and its first request
-    /// came before all of this host's or has waited for [`MAX_TURN_WAIT`]; or if this host has no waiting request, but requests that keep
-    /// the connection busy without a pause.
+    /// It is the other host's turn in three cases:
+    /// - it has fewer connections by more than one;
+    /// - it has none, and its first request came before all of this host's or has waited for [`MAX_TURN_WAIT`];
+    /// - this host has no waiting request, but requests that keep the connection busy without a pause.
     pub(super) fn next_turn<T: PoolTypes>(
         &self,
         now: Instant,
