@@ -300,9 +300,11 @@ fn micros(time: Option<Duration>) -> u64 {
 fn phase_timeout(phase: speeddial::trace::Phase) -> &'static str {
     use speeddial::trace::Phase;
     match phase {
+        Phase::Backoff => "timeout (backoff)",
         Phase::Queue => "timeout (queue)",
         Phase::Dns => "timeout (dns)",
         Phase::Connect => "timeout (connect)",
+        Phase::Proxy => "timeout (proxy)",
         Phase::Tls => "timeout (tls)",
         Phase::Send => "timeout (send)",
         Phase::Wait => "timeout (wait)",

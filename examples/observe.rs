@@ -5,7 +5,7 @@
 #![allow(clippy::print_stdout, reason = "an example prints")]
 
 use speeddial::Client;
-use speeddial::trace::{EndedCall, Event, Observer, Phase, Record};
+use speeddial::trace::{EndedCall, Event, Observer, Record};
 
 struct Slowest;
 
@@ -17,8 +17,7 @@ impl Observer for Slowest {
     }
 
     fn ended(&self, call: &EndedCall<'_>) {
-        let slowest = Phase::ALL.into_iter().max_by_key(|phase| call.timings.spent(*phase));
-        let phase = slowest.unwrap_or(Phase::Queue);
+        let phase = call.timings.longest_phase();
         let request = call.request;
         println!("{} {}{}: mostly {phase}: {}", request.method, request.origin, request.target, call.timings);
     }

@@ -2,17 +2,33 @@
 
 use std::time::Duration;
 
-/// A histogram of durations, with buckets that double in size from 1 µs to 8.4 s. The last bucket holds longer durations too.
+/// A histogram of durations, with buckets that double in size from 1 µs to 36 minutes. The last bucket holds longer durations
+/// too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Latency {
     /// Durations by bucket: `counts[n]` are those of at most 2^n µs.
-    counts: [u64; 24],
+    counts: [u64; 32],
+    /// The sum of the durations in nanoseconds.
+    nanos: u128,
 }
 
 impl Latency {
     /// Returns the number of durations counted.
     pub fn count(&self) -> u64 {
         self.counts.iter().sum()
+    }
+
+    /// Returns the sum of the durations, which is exact.
+    pub fn sum(&self) -> Duration {
+        duration(self.nanos)
+    }
+
+    /// Returns the mean of the durations: their sum divided by their number. `None` if nothing was counted.
+    ///
+    /// By Little's law, the mean time that requests hold a connection, times the requests per second, is the mean number of
+    /// connections in use. The mean time in the queue gives the mean number of waiting requests in the same way.
+    pub fn mean(&self) -> Option<Duration> {
+        self.nanos.checked_div(u128::from(self.count())).map(duration)
     }
 
     /// Returns a quantile of the durations, rounded up to the end of its bucket: `share` is 0.5 for the median and 0.99 for
@@ -29,13 +45,24 @@ impl Latency {
 
     /// Counts a duration.
     pub(crate) fn add(&mut self, time: Duration) {
-        // Every request is counted, and most durations are shorter than a second: those avoid the 128-bit division.
+        // Every request is counted, and most durations are shorter than a second: those avoid two 128-bit products.
         let micros = match time.as_secs() {
             0 => u64::from(time.subsec_micros()),
-            _ => time.as_micros().min(u128::from(u64::MAX / 2)) as u64,
+            _ => time.as_micros().min(u128::from(u32::MAX)) as u64,
         };
-        let bucket = micros.max(1).next_power_of_two().ilog2() as usize;
+        // Bucket n ends at 2^n: this is the logarithm, rounded up, in four instructions.
+        let bucket = ((micros.saturating_sub(1) << 1) | 1).ilog2() as usize;
         self.counts[bucket.min(self.counts.len() - 1)] += 1;
+        self.nanos += time.as_nanos();
+    }
+}
+
+/// Returns a number of nanoseconds as a duration, at most the longest there is.
+fn duration(nanos: u128) -> Duration {
+    const NANOS_PER_SECOND: u128 = 1_000_000_000;
+    match u64::try_from(nanos / NANOS_PER_SECOND) {
+        Ok(seconds) => Duration::new(seconds, (nanos % NANOS_PER_SECOND) as u32),
+        Err(_) => Duration::MAX,
     }
 }
 
@@ -52,6 +79,40 @@ mod tests {
         }
         let at = |share| latency.quantile(share).map(|time| time.as_micros());
         assert_eq!([at(0.0), at(0.4), at(0.6), at(0.8)], [Some(1), Some(1), Some(4), Some(1_024)]);
-        assert_eq!(at(1.0), Some(1 << 23), "the last bucket holds longer durations too");
+        assert_eq!(at(1.0), Some(1 << 26), "67 s");
+    }
+
+    #[test]
+    fn a_wait_as_long_as_any_limit_has_a_bucket_of_its_own() {
+        let of = |seconds| {
+            let mut latency = Latency::default();
+            latency.add(Duration::from_secs(seconds));
+            latency.quantile(1.0).unwrap().as_secs()
+        };
+        // The default limits are 30 s for the queue and 300 s for the headers.
+        assert_eq!([8, 9, 30, 60, 300, 1_800].map(of), [8, 16, 33, 67, 536, 2_147]);
+        assert_eq!([7_200, u64::MAX].map(of), [2_147; 2], "the last bucket holds longer durations too");
+    }
+
+    #[test]
+    fn every_duration_is_at_most_the_end_of_its_bucket_and_more_than_half_of_it() {
+        for micros in (0..5_000).chain((13..31).flat_map(|bits| [(1 << bits) - 1, 1 << bits, (1 << bits) + 1])) {
+            let mut latency = Latency::default();
+            latency.add(Duration::from_micros(micros));
+            let end = latency.quantile(1.0).unwrap().as_micros() as u64;
+            assert!(micros <= end && (end == 1 || end < 2 * micros), "{micros} µs in the bucket to {end} µs");
+        }
+    }
+
+    #[test]
+    fn the_mean_is_exact() {
+        let mut latency = Latency::default();
+        assert_eq!((latency.mean(), latency.sum()), (None, Duration::ZERO));
+        for nanos in [300, 500, 1_000_000_000] {
+            latency.add(Duration::from_nanos(nanos));
+        }
+        assert_eq!((latency.sum().as_nanos(), latency.mean().unwrap().as_nanos()), (1_000_000_800, 333_333_600));
+        latency.add(Duration::MAX);
+        assert_eq!((latency.sum(), latency.count()), (Duration::MAX, 4), "the sum does not overflow");
     }
 }

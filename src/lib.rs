@@ -65,8 +65,8 @@
 //!    back to step 2.
 //! 6. `client/body/incoming.rs` reads the body. At its end `client/body/return_guard.rs` releases the connection: it is idle
 //!    again, or closes if it is not fit for another request. A body that is dropped early releases the connection as well.
-//! 7. `trace/fold.rs` adds up the phases as their events come: queue, dns, connect, proxy, tls, send, wait and receive make the
-//!    total.
+//! 7. `trace/fold.rs` adds up the phases as their events come: backoff, queue, dns, connect, proxy, tls, send, wait and
+//!    receive make the total.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![cfg_attr(docsrs, doc(auto_cfg(hide(feature = "__tls", feature = "__compression", feature = "__bench"))))]

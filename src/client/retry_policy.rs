@@ -16,7 +16,8 @@ use crate::clock::Instant;
 /// body that is a stream cannot be retried once it was read.
 ///
 /// The wait before a retry is a random part of a time that doubles ("full jitter"). It is at least the response's
-/// `Retry-After` (RFC 9110 §10.2.3). A retry that would begin after the call's deadline is not made.
+/// `Retry-After` (RFC 9110 §10.2.3). A retry that would begin after the call's deadline is not made. In the call's timings the
+/// wait is the phase [`backoff`](crate::trace::Timings::backoff).
 ///
 /// All calls of a client share a budget. By default each call adds a fifth of a retry to it, and each retry takes one
 /// out. So an outage raises the load on a server by a fifth, and does not triple it.

@@ -4,8 +4,11 @@ use std::borrow::Cow;
 
 use http::{Method, Version};
 
-use crate::origin::Scheme;
+use crate::origin::{Host, Origin, Scheme};
 use crate::trace::Timings;
+
+/// The value of `http.request.method` for a method that the conventions do not know.
+const OTHER_METHOD: &str = "_OTHER";
 
 /// Returns the name of a method, or `_OTHER` for one that the conventions do not know, so that the number of attributes stays
 /// bounded.
@@ -19,7 +22,31 @@ pub(super) fn method_name(method: &Method) -> &'static str {
         "OPTIONS" => "OPTIONS",
         "TRACE" => "TRACE",
         "PATCH" => "PATCH",
-        _ => "_OTHER",
+        "QUERY" => "QUERY",
+        _ => OTHER_METHOD,
+    }
+}
+
+/// Returns the value of `http.request.method_original`: the method, if the conventions do not know it.
+#[cfg(feature = "tracing")]
+pub(super) fn original_method(method: &Method) -> Option<&str> {
+    if method_name(method) == OTHER_METHOD { Some(method.as_str()) } else { None }
+}
+
+/// Returns the name of a request's span: its method, or `HTTP` for one that the conventions do not know.
+#[cfg(feature = "tracing")]
+pub(super) fn span_name(method: &Method) -> &'static str {
+    match method_name(method) {
+        OTHER_METHOD => "HTTP",
+        name => name,
+    }
+}
+
+/// Returns the value of `server.address`: a name, or an address, which has no brackets here.
+pub(super) fn server_address(origin: &Origin) -> String {
+    match origin.host() {
+        Host::Ip(ip) => ip.to_string(),
+        Host::Name(name) => name.to_string(),
     }
 }
 
@@ -61,6 +88,26 @@ mod tests {
 
     use super::*;
     use crate::trace::{Event, Phase, samples};
+
+    #[test]
+    fn an_ipv6_address_has_no_brackets() {
+        let address = |url| server_address(&Origin::from_url(&url::Url::parse(url).unwrap()).unwrap());
+        let urls = ["http://[2001:db8::1]:8080/", "http://192.0.2.1/", "http://API.test/"];
+        assert_eq!(urls.map(address), ["2001:db8::1", "192.0.2.1", "api.test"]);
+    }
+
+    #[test]
+    #[cfg(feature = "tracing")]
+    fn an_unknown_method_is_other_with_its_name_beside_it() {
+        let names = |method: &str| {
+            let method = Method::from_bytes(method.as_bytes()).unwrap();
+            (method_name(&method), original_method(&method).map(str::to_owned), span_name(&method))
+        };
+        assert_eq!(names("GET"), ("GET", None, "GET"));
+        assert_eq!(names("QUERY"), ("QUERY", None, "QUERY"));
+        assert_eq!(names("PURGE"), ("_OTHER", Some("PURGE".to_owned()), "HTTP"));
+        assert_eq!(names("get"), ("_OTHER", Some("get".to_owned()), "HTTP"), "methods are case-sensitive");
+    }
 
     #[test]
     fn a_dropped_body_is_no_error_and_a_dropped_call_is_one() {

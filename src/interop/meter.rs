@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use http::{Method, StatusCode, Version};
 
-use super::conventions::{error_type, method_name, protocol_version, scheme_name};
+use super::conventions::{error_type, method_name, protocol_version, scheme_name, server_address};
 use super::instruments::Instrument;
 use crate::origin::Origin;
 use crate::sync::lock;
@@ -67,6 +67,12 @@ impl<S> Meter<S> {
 impl<S: Sink> Observer for Meter<S> {
     fn wants(&self) -> Wants {
         Wants::CALLS.union(Wants::CONNECTIONS).union(Wants::ENDS)
+    }
+
+    fn wants_of_call(&self) -> Wants {
+        // A connection serves other calls too, and only the client's observers are told of its end: an observer of one call
+        // would count connections that never close.
+        Wants::CALLS.union(Wants::ENDS)
     }
 
     fn observe(&self, record: &Record) {
@@ -236,7 +242,7 @@ impl ConnectionState {
 
 fn server_attributes(origin: &Origin) -> Attributes {
     vec![
-        ("server.address", text(origin.host().to_string())),
+        ("server.address", text(server_address(origin))),
         ("server.port", Value::Number(origin.port().into())),
         ("url.scheme", text(scheme_name(origin.scheme()))),
     ]

@@ -20,6 +20,11 @@ use crate::trace::{EndedCall, Observer, Record, Wants};
 /// `speeddial.request.retries`, `speeddial.request.redirects`, `speeddial.connection.failures`,
 /// `speeddial.connection.closed`. [`report`](Self::report) adds the figures of the pool and the DNS cache.
 ///
+/// Given to a request ([`RequestBuilder::observer`](crate::RequestBuilder::observer)), it measures that call, and neither
+/// connections nor lookups: `http.client.open_connections`, `http.client.connection.duration`, `dns.lookup.duration`,
+/// `speeddial.connection.failures` and `speeddial.connection.closed` need an observer of the client. Other calls use the same
+/// connections, and may open and close them.
+///
 /// Each value goes to the recorder that is installed when the value is measured.
 ///
 /// ```
@@ -96,6 +101,10 @@ impl std::fmt::Debug for Metrics {
 impl Observer for Metrics {
     fn wants(&self) -> Wants {
         self.0.wants()
+    }
+
+    fn wants_of_call(&self) -> Wants {
+        self.0.wants_of_call()
     }
 
     fn observe(&self, record: &Record) {

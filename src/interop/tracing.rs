@@ -6,7 +6,9 @@ use std::sync::{Mutex, MutexGuard};
 use tracing::field::Empty;
 use tracing::{Span, debug, info_span, warn};
 
-use super::conventions::{error_type, method_name, protocol_version, scheme_name};
+use super::conventions::{
+    error_type, method_name, original_method, protocol_version, scheme_name, server_address, span_name,
+};
 use crate::sync::lock;
 use crate::trace::{AttemptOutcome, EndedCall, Event, Observer, Phase, Record, RequestInfo, Subject, Wants};
 
@@ -47,9 +49,10 @@ fn span(RequestInfo { method, origin, target }: &RequestInfo) -> Span {
     info_span!(
         "HTTP",
         otel.kind = "client",
-        otel.name = method_name(method),
+        otel.name = span_name(method),
         http.request.method = method_name(method),
-        server.address = %origin.host(),
+        http.request.method_original = original_method(method),
+        server.address = %server_address(origin),
         server.port = origin.port(),
         url.full = format!("{scheme}://{origin}{}", target.path()),
         http.response.status_code = Empty,
@@ -92,6 +95,8 @@ impl Observer for Tracing {
                 let verb = if cause.is_retry() { "retried" } else { "resent" };
                 debug!(parent: &span, %cause, safe = cause.why_safe(), "{verb}");
             }
+            Event::BackoffStart { wait } => debug!(parent: &span, wait_us = wait.as_micros() as u64, "backing off"),
+            Event::BackoffEnd => debug!(parent: &span, "backoff over"),
             Event::Redirected { status, to } => {
                 let origin = &to.origin;
                 let path = to.target.path();

@@ -172,6 +172,9 @@ impl RepeatCause {
 
 impl fmt::Display for RepeatCause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.as_str())
+        match self {
+            Self::Status(status) => f.pad(&format!("status {}", status.as_u16())),
+            _ => f.pad(self.as_str()),
+        }
     }
 }

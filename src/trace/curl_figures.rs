@@ -7,6 +7,7 @@ use super::timings::Timings;
 use crate::clock::Instant;
 
 /// curl's figures. Each is the time from the call's start until the last request reached a milestone, or zero if it has not.
+/// So each includes the call's earlier requests, and the backoffs between them.
 impl Timings {
     /// Returns the time until the call got a connection, or until its own connection began to be opened (curl).
     pub fn time_queue(&self) -> Duration {
@@ -59,7 +60,7 @@ mod tests {
 
     use super::super::event::{Event, RequestInfo};
     use super::super::lookup::Family;
-    use super::super::samples::{SENT, address, dns_start, folded, leased};
+    use super::super::samples::{SENT, address, dns_start, folded, leased, ms, retried_call};
     use crate::origin::Origin;
 
     fn origin(url: &str) -> Origin {
@@ -100,6 +101,11 @@ mod tests {
         ];
         assert_eq!(figures.map(|figure| figure.as_millis()), [10, 12, 20, 30, 0, 51, 80, 90]);
         assert_eq!(timings.received_bytes(), 7);
+        let retried = retried_call();
+        let until_leased = [retried.time_queue(), retried.time_namelookup(), retried.time_connect()];
+        assert_eq!(until_leased, [ms(90); 3], "the backoffs are before the last request");
+        assert_eq!((retried.time_pretransfer(), retried.time_starttransfer()), (ms(90), ms(95)));
+        assert_eq!(retried.backoff() + retried.queue() + ms(10), retried.time_pretransfer(), "two attempts of 5 ms");
         let warm = folded(&[(2, leased(1)), (3, SENT), (9, Event::FirstByte)]);
         let figures = [warm.time_namelookup(), warm.time_connect(), warm.time_appconnect(), warm.time_pretransfer()];
         assert_eq!(figures.map(|figure| figure.as_millis()), [2, 2, 0, 2]);

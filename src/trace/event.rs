@@ -102,11 +102,20 @@ pub enum Event {
         version: Version,
     },
     /// The call sends its request again: as a resend, which is always safe, or as a retry of the client's retry policy.
+    /// [`BackoffStart`](Self::BackoffStart) follows if it waits before that.
     #[non_exhaustive]
     Repeated {
         /// The reason.
         cause: RepeatCause,
     },
+    /// The call waits before its next attempt.
+    #[non_exhaustive]
+    BackoffStart {
+        /// The intended length of the wait.
+        wait: Duration,
+    },
+    /// The wait before the next attempt is over.
+    BackoffEnd,
     /// The call follows a redirect.
     #[non_exhaustive]
     Redirected {

@@ -125,6 +125,8 @@ impl Timings {
             }
             Event::Headers { status, version } => self.request.head = Some((*status, *version)),
             Event::Repeated { cause } => self.end_request(HopEnd::Repeated(*cause)),
+            Event::BackoffStart { .. } => self.go_to(Phase::Backoff),
+            Event::BackoffEnd => self.go_to(Phase::Queue),
             Event::Redirected { status, .. } => self.end_request(HopEnd::Redirected(*status)),
             Event::BodyEnd { bytes } => {
                 if !self.complete {
@@ -203,13 +205,13 @@ mod tests {
     use super::super::causes::RepeatCause;
     use super::super::hooks::Hooks;
     use super::super::lookup::Family;
-    use super::super::samples::{SENT, address, dns_start, folded, leased, ms};
+    use super::super::samples::{SENT, address, dns_start, folded, leased, ms, retried_call};
     use super::*;
 
     /// Queue, DNS, connect, TLS, send, wait, receive and total in milliseconds.
     fn in_ms(timings: &Timings) -> [u128; 8] {
         let spent = Phase::ALL.map(|phase| timings.spent(phase).as_millis());
-        let [queue, dns, connect, _, tls, send, wait, receive] = spent;
+        let [_, queue, dns, connect, _, tls, send, wait, receive] = spent;
         [queue, dns, connect, tls, send, wait, receive, timings.total().as_millis()]
     }
 
@@ -298,6 +300,43 @@ mod tests {
         let timings = folded(&events);
         assert_eq!(timings.total(), ms(5));
         assert_eq!(timings.phase(), Phase::Send);
+    }
+
+    #[test]
+    fn a_backoff_is_neither_queue_time_nor_part_of_the_attempt_before_it() {
+        let timings = retried_call();
+        let spent = |phase| timings.spent(phase);
+        assert_eq!([Phase::Backoff, Phase::Queue, Phase::Wait].map(spent), [ms(70), ms(10), ms(15)]);
+        assert_eq!(Phase::ALL.map(spent).iter().sum::<Duration>(), timings.total());
+        assert_eq!((timings.backoff(), timings.longest_phase()), (ms(70), Phase::Backoff));
+        let [first, second] = timings.hops() else { panic!("{timings:?}") };
+        assert_eq!((first.started, first.elapsed, first.spent(Phase::Backoff)), (ms(0), ms(5), ms(0)));
+        assert_eq!((second.started, second.elapsed, second.spent(Phase::Backoff)), (ms(5), ms(25), ms(20)));
+        for hop in timings.hops() {
+            assert_eq!(Phase::ALL.map(|phase| hop.spent(phase)).iter().sum::<Duration>(), hop.elapsed);
+        }
+        assert_eq!((timings.spent_last(Phase::Backoff), timings.spent_last(Phase::Queue)), (ms(50), ms(10)));
+    }
+
+    #[test]
+    fn a_call_that_ends_during_a_backoff_ends_in_that_phase() {
+        let timings = folded(&[
+            (0, leased(0)),
+            (5, Event::Repeated { cause: RepeatCause::Refused }),
+            (5, Event::BackoffStart { wait: ms(100) }),
+            (40, Event::CallFailed { phase: Phase::Backoff, why: "cancelled" }),
+        ]);
+        assert_eq!((timings.phase(), timings.backoff(), timings.total()), (Phase::Backoff, ms(35), ms(40)));
+    }
+
+    #[test]
+    fn the_longest_phase_is_the_earlier_one_of_equals() {
+        let start = [(0, leased(0))];
+        assert_eq!(folded(&start).longest_phase(), Phase::Send, "no time has passed: the phase that the call is in");
+        let equal = [(0, leased(0)), (5, SENT), (10, Event::FirstByte), (12, Event::BodyEnd { bytes: 0 })];
+        assert_eq!(folded(&equal).longest_phase(), Phase::Send);
+        let ended_in_another = [(5, leased(0)), (6, SENT), (20, Event::FirstByte), (25, Event::BodyEnd { bytes: 0 })];
+        assert_eq!(folded(&ended_in_another).longest_phase(), Phase::Wait);
     }
 
     #[test]

@@ -20,6 +20,11 @@ impl ObserverHandle {
         Self { wants: observer.wants(), observer: Arc::new(observer) }
     }
 
+    /// Creates a handle to the observer of one call.
+    pub(crate) fn of_call(observer: impl Observer) -> Self {
+        Self { wants: observer.wants_of_call(), observer: Arc::new(observer) }
+    }
+
     pub(super) fn wants(&self) -> Wants {
         self.wants
     }

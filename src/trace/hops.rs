@@ -17,9 +17,9 @@ use crate::clock::Instant;
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Hop {
-    /// The time from the call's start until this request began.
+    /// The time from the call's start until this request began, or the backoff before it.
     pub started: Duration,
-    /// The duration of the request.
+    /// The duration of the request and of the backoff before it.
     pub elapsed: Duration,
     /// The way in which the request ended.
     pub end: HopEnd,

@@ -26,9 +26,18 @@ use super::timings::Timings;
 pub trait Observer: Send + Sync + 'static {
     /// Returns the kinds of events that the observer is told. Everything by default.
     ///
-    /// Called once, when the observer is given to a client or a request. Events that no observer wants cost nothing.
+    /// Called once, when the observer is given to a client. Events that no observer wants cost nothing.
     fn wants(&self) -> Wants {
         Wants::EVERYTHING
+    }
+
+    /// Returns the kinds of events that the observer is told as the observer of one call
+    /// ([`RequestBuilder::observer`](crate::RequestBuilder::observer)). Those of [`wants`](Self::wants) by default.
+    ///
+    /// Called once, when the observer is given to a request. Of a connection, it is told how it was opened, if that was for the
+    /// call, and that the call released it. It is not told of the connection's end, nor of what other calls do with it.
+    fn wants_of_call(&self) -> Wants {
+        self.wants()
     }
 
     /// Takes one event. Does nothing by default.
@@ -47,6 +56,10 @@ pub trait Observer: Send + Sync + 'static {
 impl<O: Observer + ?Sized> Observer for Arc<O> {
     fn wants(&self) -> Wants {
         (**self).wants()
+    }
+
+    fn wants_of_call(&self) -> Wants {
+        (**self).wants_of_call()
     }
 
     fn observe(&self, record: &Record) {

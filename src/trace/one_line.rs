@@ -54,7 +54,7 @@ fn phases_in_line(timings: &Timings) -> impl Iterator<Item = Phase> {
 mod tests {
     use super::super::causes::RepeatCause;
     use super::super::event::Event;
-    use super::super::samples::{SENT, cold_call, folded, leased};
+    use super::super::samples::{SENT, cold_call, folded, leased, retried_call};
 
     #[test]
     fn the_line_names_the_phases_that_took_time() {
@@ -62,6 +62,13 @@ mod tests {
             cold_call().to_string(),
             "100 ms = dns 10.0 ms (miss) + connect 20.0 ms + wait 50.0 ms + receive 20.0 ms, new 192.0.2.1:80"
         );
+    }
+
+    #[test]
+    fn the_line_has_the_backoff_apart_from_the_queue() {
+        let line = "100 ms = backoff 70.0 ms + queue 10.0 ms + wait 15.0 ms + receive 5.00 ms, retried (status 503), \
+                    retried (status 503), reused 192.0.2.1:80";
+        assert_eq!(retried_call().to_string(), line);
     }
 
     #[test]

@@ -6,6 +6,8 @@ use std::fmt;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Phase {
+    /// The wait between two attempts at a request: the backoff before a retry or a resend.
+    Backoff,
     /// The wait for a connection, without the time in which the connection that the request got was being opened.
     Queue,
     /// Name resolution: from the start of the first DNS lookup until the first address is dialled.
@@ -26,12 +28,22 @@ pub enum Phase {
 
 impl Phase {
     /// All phases, in the order in which a request goes through them.
-    pub const ALL: [Self; 8] =
-        [Self::Queue, Self::Dns, Self::Connect, Self::Proxy, Self::Tls, Self::Send, Self::Wait, Self::Receive];
+    pub const ALL: [Self; 9] = [
+        Self::Backoff,
+        Self::Queue,
+        Self::Dns,
+        Self::Connect,
+        Self::Proxy,
+        Self::Tls,
+        Self::Send,
+        Self::Wait,
+        Self::Receive,
+    ];
 
     /// Returns the phase's name in lower case.
     pub fn as_str(self) -> &'static str {
         match self {
+            Self::Backoff => "backoff",
             Self::Queue => "queue",
             Self::Dns => "dns",
             Self::Connect => "connect",
@@ -41,6 +53,11 @@ impl Phase {
             Self::Wait => "wait",
             Self::Receive => "receive",
         }
+    }
+
+    /// Returns true if a picture has a row for the phase although it took no time: most requests go through it.
+    pub(super) fn is_usual(self) -> bool {
+        !matches!(self, Self::Backoff | Self::Proxy)
     }
 }
 

@@ -4,6 +4,9 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
+use http::StatusCode;
+
+use super::causes::{Limit, RepeatCause};
 use super::event::Event;
 use super::lookup::{DnsLookup, Family, Source};
 use super::timings::Timings;
@@ -46,6 +49,29 @@ pub(crate) fn folded(events: &[(u64, Event)]) -> Timings {
         timings.fold(start + ms(*at), event);
     }
     timings
+}
+
+/// Returns the timings of a call that a server answers with 503 twice, each after 5 ms, and whose third attempt waits for
+/// 20 + 50 ms of backoff, and for 10 ms in the queue.
+pub(crate) fn retried_call() -> Timings {
+    let busy = || Event::Repeated { cause: RepeatCause::Status(StatusCode::SERVICE_UNAVAILABLE) };
+    folded(&[
+        (0, leased(3)),
+        (0, SENT),
+        (5, busy()),
+        (5, Event::BackoffStart { wait: ms(20) }),
+        (25, Event::BackoffEnd),
+        (25, leased(4)),
+        (25, SENT),
+        (30, busy()),
+        (30, Event::BackoffStart { wait: ms(50) }),
+        (80, Event::BackoffEnd),
+        (80, Event::Queued { limit: Limit::ConnectionsPerHost, position: 0 }),
+        (90, leased(6)),
+        (90, SENT),
+        (95, Event::FirstByte),
+        (100, Event::BodyEnd { bytes: 2 }),
+    ])
 }
 
 /// Returns the timings of a call that looks up a name, opens a connection and gets a response of two bytes in 100 ms.

@@ -95,10 +95,10 @@ fn summary(timings: &Timings) -> String {
     status.into_iter().chain(connection).collect::<Vec<_>>().join(", ")
 }
 
-/// Returns the phases of a call's last request, without the one of the proxy if it took no time.
+/// Returns the phases of a call's last request, without the unusual ones that took no time.
 fn parts(timings: &Timings) -> Vec<(Phase, Duration)> {
     let spent = Phase::ALL.map(|phase| (phase, timings.spent_last(phase)));
-    spent.into_iter().filter(|(phase, spent)| *phase != Phase::Proxy || !spent.is_zero()).collect()
+    spent.into_iter().filter(|(phase, spent)| phase.is_usual() || !spent.is_zero()).collect()
 }
 
 fn parts_of(hop: &Hop) -> Vec<(Phase, Duration)> {
@@ -107,6 +107,7 @@ fn parts_of(hop: &Hop) -> Vec<(Phase, Duration)> {
 
 fn color(phase: Phase) -> &'static str {
     match phase {
+        Phase::Backoff => "#57606a",
         Phase::Queue => "#afb8c1",
         Phase::Dns => "#1b7c83",
         Phase::Connect => "#e36209",
@@ -251,7 +252,7 @@ fn escaped(text: &str) -> String {
 mod tests {
     use super::super::causes::RepeatCause;
     use super::super::event::Event;
-    use super::super::samples::{SENT, folded, leased};
+    use super::super::samples::{SENT, folded, leased, retried_call};
     use super::*;
 
     fn resent_call() -> Timings {
@@ -287,6 +288,15 @@ mod tests {
             [("send", 250.0, 45.0), ("queue", 295.0, 45.0), ("wait", 340.0, 315.0), ("receive", 655.0, 45.0)];
         assert_eq!(rects(&svg), expected);
         assert!(svg.contains(">resend</text>") && svg.contains(">100 ms</text>"), "{svg}");
+    }
+
+    #[test]
+    fn a_backoff_is_a_bar_before_its_attempt() {
+        let svg = retried_call().to_svg();
+        let names: Vec<_> = rects(&svg).into_iter().map(|(name, ..)| name).collect();
+        assert_eq!(names, ["wait", "backoff", "wait", "backoff", "queue", "wait", "receive"]);
+        assert_eq!(rects(&svg)[3], ("backoff", 385.0, 225.0), "450 points are 100 ms");
+        assert!(svg.contains(">backoff</text>") && !resent_call().to_svg().contains("backoff"));
     }
 
     #[test]

@@ -111,6 +111,11 @@ impl Timings {
         self.all_spent()[phase as usize]
     }
 
+    /// Returns the time spent waiting between attempts: the backoffs before retries and resends.
+    pub fn backoff(&self) -> Duration {
+        self.spent(Phase::Backoff)
+    }
+
     /// Returns the time spent waiting for a connection, without the time in which the connection that the call got was
     /// being opened.
     pub fn queue(&self) -> Duration {
@@ -160,6 +165,18 @@ impl Timings {
     /// Returns the phase that the call is in, or was in when it ended.
     pub fn phase(&self) -> Phase {
         self.phase
+    }
+
+    /// Returns the phase that took most of the time, the earlier one of two that took the same. If no time has passed, it is
+    /// the phase that the call is in.
+    pub fn longest_phase(&self) -> Phase {
+        let spent = self.all_spent();
+        // `max_by_key` returns the last one of equals.
+        let longest = Phase::ALL.into_iter().rev().max_by_key(|phase| spent[*phase as usize]);
+        match longest {
+            Some(phase) if !spent[phase as usize].is_zero() => phase,
+            _ => self.phase,
+        }
     }
 
     /// Returns true if the call is over: its body was read to the end, or it failed or was cancelled.

@@ -106,13 +106,18 @@ impl fmt::Display for Waterfall<'_> {
         let (_, room) = self.columns();
         let mut before = Duration::ZERO;
         for hop in timings.hops() {
+            let backoff = hop.spent(Phase::Backoff);
+            if !backoff.is_zero() {
+                self.row(f, Phase::Backoff.as_str(), Phase::Backoff, [before, before + backoff], "")?;
+            }
             let (name, note) = hop_row(hop, room);
-            self.row(f, &name, Phase::Wait, [before, before + hop.elapsed], &note)?;
-            before += hop.elapsed;
+            let end = before + hop.elapsed;
+            self.row(f, &name, Phase::Wait, [before + backoff, end], &note)?;
+            before = end;
         }
         for phase in Phase::ALL {
             let spent = timings.spent_last(phase);
-            if phase == Phase::Proxy && spent.is_zero() {
+            if spent.is_zero() && !phase.is_usual() {
                 continue;
             }
             self.row(f, phase.as_str(), phase, [before, before + spent], &phase_note(timings, phase, room))?;
@@ -135,6 +140,7 @@ fn bar(before: Duration, spent: Duration, total: Duration, columns: usize) -> (u
 
 fn color(phase: Phase) -> &'static str {
     match phase {
+        Phase::Backoff => "\x1b[37m",
         Phase::Queue => "\x1b[90m",
         Phase::Dns => "\x1b[36m",
         Phase::Connect => "\x1b[33m",
@@ -149,11 +155,11 @@ fn color(phase: Phase) -> &'static str {
 /// Returns the name of the row for an earlier request, and its note in at most `room` characters.
 pub(super) fn hop_row(hop: &Hop, room: usize) -> (String, String) {
     let (name, end) = match hop.end {
-        HopEnd::Redirected(status) => (status.as_u16().to_string(), "redirected"),
-        HopEnd::Repeated(cause) if cause.is_retry() => ("retry".to_owned(), cause.as_str()),
-        HopEnd::Repeated(cause) => ("resend".to_owned(), cause.as_str()),
+        HopEnd::Redirected(status) => (status.as_u16().to_string(), "redirected".to_owned()),
+        HopEnd::Repeated(cause) if cause.is_retry() => ("retry".to_owned(), cause.to_string()),
+        HopEnd::Repeated(cause) => ("resend".to_owned(), cause.to_string()),
     };
-    let end = Some(end.to_owned());
+    let end = Some(end);
     let remote = hop.remote.map(|remote| remote.to_string());
     let reused = hop.remote.map(|_| if hop.reused { "reused" } else { "new" }.to_owned());
     let variants = [[end.clone(), reused, remote.clone()], [end.clone(), remote, None], [end, None, None]];
@@ -240,7 +246,7 @@ fn limit_note(limit: Limit) -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    use super::super::samples::cold_call;
+    use super::super::samples::{cold_call, retried_call};
     use super::*;
 
     #[test]
@@ -255,6 +261,26 @@ mod tests {
   send            0
   wait      50.0 ms         ████████████
   receive   20.0 ms                     █████  2 B
+  total      100 ms"
+        );
+    }
+
+    #[test]
+    fn a_backoff_is_a_row_between_the_attempts() {
+        let text = retried_call().waterfall().width(80).color(false).to_string();
+        assert_eq!(
+            text,
+            "  retry     5.00 ms  █                         status 503, reused, 192.0.2.1:80
+  backoff   20.0 ms   █████
+  retry     5.00 ms        █                   status 503, reused, 192.0.2.1:80
+  backoff   50.0 ms         ████████████
+  queue     10.0 ms                     ███    connections per host
+  dns             0                            not asked
+  connect         0                            reused connection
+  tls             0
+  send            0
+  wait      5.00 ms                        █
+  receive   5.00 ms                         █  2 B
   total      100 ms"
         );
     }

@@ -86,10 +86,12 @@ async fn a_503_is_retried_with_growing_backoffs() {
         assert_eq!(causes, [RepeatCause::Status(StatusCode::SERVICE_UNAVAILABLE); 2]);
         assert_eq!(timings.hops().len(), 2);
         assert_eq!(
-            (timings.queue(), timings.send()),
-            (ms(at[2] - at[0]), Duration::ZERO),
-            "backoffs do not count as send time"
+            (timings.backoff(), timings.queue(), timings.send()),
+            (ms(at[2] - at[0]), Duration::ZERO, Duration::ZERO),
+            "backoffs are a phase of their own"
         );
+        let backoffs = timings.hops().iter().map(|hop| hop.spent(Phase::Backoff)).collect::<Vec<_>>();
+        assert_eq!(backoffs, [Duration::ZERO, ms(at[1] - at[0])], "a backoff belongs to the attempt after it");
         assert_eq!(Phase::ALL.iter().map(|phase| timings.spent(*phase)).sum::<Duration>(), timings.total());
     }
 }
@@ -157,9 +159,14 @@ async fn an_idempotency_key_makes_a_post_safe_to_resend() {
 async fn retry_after_is_honoured_within_the_deadline() {
     let (net, seen) = server(&[IN_2_S, OK]);
     let client = builder(net).retry(RetryPolicy::new()).build().unwrap();
-    assert_eq!(client.get(URL).send().await.unwrap().status().as_u16(), 200);
+    let response = client.get(URL).send().await.unwrap();
+    assert_eq!(response.status().as_u16(), 200);
     let at: Vec<_> = seen.lock().unwrap().iter().map(|(at, _)| *at).collect();
     assert!((2_000..=2_001).contains(&(at[1] - at[0])), "{at:?}");
+    assert_eq!(
+        response.timings().to_string(),
+        "2.01 s = backoff 2.00 s + connect 10.0 ms, retried (status 429), reused 192.0.2.1:80"
+    );
     for (answer, timeout) in [(IN_AN_HOUR, ms(100_000)), (IN_2_S, ms(1_500))] {
         let (net, seen) = server(&[answer, OK]);
         let client = builder(net).retry(RetryPolicy::new()).build().unwrap();
@@ -206,10 +213,32 @@ async fn the_retry_budget_limits_the_requests_of_an_outage() {
 #[tokio::test(start_paused = true)]
 async fn a_call_dropped_during_its_backoff_leaks_nothing() {
     let (net, _) = server(&[IN_2_S]);
-    let client = builder(net).retry(RetryPolicy::new()).build().unwrap();
+    let recorder = Recorder::default();
+    let client = builder(net).retry(RetryPolicy::new()).observer(recorder.clone()).build().unwrap();
     assert!(tokio::time::timeout(ms(500), client.get(URL).send()).await.is_err());
+    let ends = recorder.pick(|event| match event {
+        Event::CallFailed { phase, why, .. } => Some((*phase, *why)),
+        _ => None,
+    });
+    assert_eq!(ends, [(Phase::Backoff, "cancelled")]);
     tokio::time::timeout(ms(200), client.drain()).await.unwrap();
     assert_eq!((client.pool_stats().idle, client.pool_stats().in_use), (0, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deadline_that_passes_during_a_backoff_is_a_timeout_in_that_phase() {
+    let (net, seen) = server(&[IN_2_S, OK]);
+    let client = builder(net).retry(RetryPolicy::new()).build().unwrap();
+    let mut call = std::pin::pin!(client.get(URL).timeout(ms(2_500)).send());
+    assert!(tokio::time::timeout(ms(500), call.as_mut()).await.is_err());
+    // The call is polled only after its deadline.
+    tokio::time::advance(ms(2_500)).await;
+    let error = call.await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Timeout(Phase::Backoff), "{error}");
+    assert!(error.is_timeout() && !error.is_connect() && !error.is_dns(), "{error}");
+    let timings = error.timings().unwrap();
+    assert_eq!((timings.phase(), timings.longest_phase()), (Phase::Backoff, Phase::Backoff));
+    assert_eq!((timings.backoff(), timings.total(), seen.lock().unwrap().len()), (ms(2_990), ms(3_000), 1));
 }
 
 #[tokio::test(start_paused = true)]
@@ -310,7 +339,9 @@ async fn a_backoff_does_not_count_as_queue_time_and_drain_waits_for_it() {
         assert!(answered.get(), "drain must wait for the call in its backoff");
     };
     let call = async {
-        let text = client.get(URL).send().await.unwrap().text().await.unwrap();
+        let response = client.get(URL).send().await.unwrap();
+        assert_eq!((response.timings().backoff(), response.timings().queue()), (ms(2_000), Duration::ZERO));
+        let text = response.text().await.unwrap();
         answered.set(true);
         text
     };

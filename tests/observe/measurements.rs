@@ -8,7 +8,7 @@ use std::time::Duration;
 use speeddial::dns::FixedResolver;
 use speeddial::interop::{Metrics, OpenTelemetry, Tracing};
 use speeddial::trace::Observer;
-use speeddial::{Client, PoolConfig};
+use speeddial::{Client, PoolConfig, RetryPolicy};
 
 use support::net_by_path::NetByPath;
 use support::v4;
@@ -89,6 +89,102 @@ async fn metrics_have_the_names_units_and_attributes_of_the_conventions() {
     assert!(measured.keys().all(|key| !key.contains("secret")));
 }
 
+/// Returns the names and labels of the metrics of calls, each with the sum of its values.
+async fn metrics_of(calls: impl AsyncFnOnce(Metrics)) -> BTreeMap<String, f64> {
+    use metrics_util::debugging::{DebugValue, DebuggingRecorder};
+    let recorder = DebuggingRecorder::new();
+    let snapshotter = recorder.snapshotter();
+    let _guard = metrics::set_default_local_recorder(&recorder);
+    calls(Metrics::new()).await;
+    let mut measured = BTreeMap::new();
+    for (key, _, _, value) in snapshotter.snapshot().into_vec() {
+        let labels: Vec<_> = key.key().labels().map(|label| format!("{}={}", label.key(), label.value())).collect();
+        let sum = match value {
+            DebugValue::Histogram(values) => values.iter().map(|value| **value).sum(),
+            DebugValue::Gauge(value) => *value,
+            DebugValue::Counter(value) => value as f64,
+        };
+        measured.insert(format!("{} {}", key.key().name(), labels.join(" ")), sum);
+    }
+    measured
+}
+
+fn builder() -> speeddial::ClientBuilder {
+    let names = FixedResolver::new().with("a.test", [v4(1)]);
+    Client::builder().resolver(names).transport(NetByPath::default()).no_proxy()
+}
+
+#[tokio::test(start_paused = true)]
+async fn metrics_given_to_a_request_measure_the_call_and_count_no_connection_for_ever() {
+    let measured = metrics_of(async |metrics| {
+        let metrics = Arc::new(metrics);
+        let client = builder().build().unwrap();
+        for _ in 0..3 {
+            let call = client.get("http://a.test/ok").observer(metrics.clone());
+            call.send().await.unwrap().bytes().await.unwrap();
+            client.close_idle();
+        }
+        let given_up = client.get("http://a.test/ok").observer(metrics.clone()).send();
+        assert!(tokio::time::timeout(Duration::from_millis(5), given_up).await.is_err(), "its dial goes on");
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert_eq!(client.pool_stats().opened, 4);
+    })
+    .await;
+    let about = "http.request.method=GET server.address=a.test server.port=80 url.scheme=http";
+    let of = |name: &str| measured.get(&format!("{name} {about}")).copied();
+    assert_eq!(of("http.client.active_requests"), Some(0.0), "{measured:#?}");
+    let done =
+        format!("http.client.request.duration {about} network.protocol.version=1.1 http.response.status_code=200");
+    assert!((measured[&done] - 0.060).abs() < 1e-6, "three calls of 20 ms: {measured:#?}");
+    let connections = ["http.client.open_connections", "http.client.connection", "dns.", "speeddial.connection"];
+    let is_of_connections = |key: &String| connections.iter().any(|start| key.starts_with(start));
+    assert!(!measured.keys().any(is_of_connections), "they are for an observer of the client: {measured:#?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_backoff_is_a_phase_of_the_measurements_and_no_time_in_the_queue() {
+    let measured = metrics_of(async |metrics| {
+        let client = builder().retry(RetryPolicy::new().attempts(2)).observer(metrics).build().unwrap();
+        assert!(client.get("http://a.test/never").headers_timeout(Duration::from_millis(50)).send().await.is_err());
+    })
+    .await;
+    let of = |start: &str, end: &str| {
+        let found = measured.iter().find(|(key, _)| key.starts_with(start) && key.ends_with(end));
+        *found.unwrap_or_else(|| panic!("{start} {end}: {measured:#?}")).1
+    };
+    let backoff = of("speeddial.request.phase.duration", "speeddial.phase=backoff");
+    assert!(backoff > 0.0 && backoff <= 0.101, "{measured:#?}");
+    assert_eq!(of("http.client.request.time_in_queue", ""), 0.0);
+    let total = of("http.client.request.duration", "error.type=timeout");
+    assert!((total - backoff - 2.0 * (0.010 + 0.050)).abs() < 1e-6, "{measured:#?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_ipv6_host_has_no_brackets_and_an_unknown_method_is_other() {
+    let call = async |client: &Client| {
+        let purge = speeddial::http::Method::from_bytes(b"PURGE").unwrap();
+        assert!(client.request(purge, "http://[2001:db8::1]/x").send().await.is_err());
+    };
+    let measured = metrics_of(async |metrics| call(&builder().observer(metrics).build().unwrap()).await).await;
+    let failed = "http.client.request.duration http.request.method=_OTHER server.address=2001:db8::1 server.port=80 \
+                  url.scheme=http error.type=connect";
+    assert!(measured.contains_key(failed), "{measured:#?}");
+    assert!(measured.keys().all(|key| !key.contains(['[', ']']) && !key.contains("PURGE")), "{measured:#?}");
+    let log = Log::default();
+    let guard = log.collect();
+    call(&builder().observer(Tracing::new()).build().unwrap()).await;
+    drop(guard);
+    let text = log.text();
+    for part in [
+        "otel.name=\"HTTP\"",
+        "http.request.method=\"_OTHER\" http.request.method_original=\"PURGE\"",
+        "server.address=2001:db8::1 server.port=80",
+        "url.full=\"http://[2001:db8::1]:80/x\"",
+    ] {
+        assert!(text.contains(part), "no {part} in {text}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn opentelemetry_receives_the_same_measurements() {
     use opentelemetry::metrics::MeterProvider;
@@ -152,22 +248,33 @@ impl Write for Log {
     }
 }
 
+impl Log {
+    /// Collects the spans and events of this thread until the guard is dropped.
+    fn collect(&self) -> tracing::subscriber::DefaultGuard {
+        let writer = self.clone();
+        let subscriber = tracing_subscriber::fmt()
+            .with_writer(move || writer.clone())
+            .with_max_level(tracing::Level::DEBUG)
+            .with_span_events(tracing_subscriber::fmt::format::FmtSpan::CLOSE)
+            .with_ansi(false)
+            .without_time()
+            .finish();
+        tracing::subscriber::set_default(subscriber)
+    }
+
+    fn text(&self) -> String {
+        String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_call_is_a_span_and_its_phases_are_events_in_it() {
     let log = Log::default();
-    let writer = log.clone();
-    let subscriber = tracing_subscriber::fmt()
-        .with_writer(move || writer.clone())
-        .with_max_level(tracing::Level::DEBUG)
-        .with_span_events(tracing_subscriber::fmt::format::FmtSpan::CLOSE)
-        .with_ansi(false)
-        .without_time()
-        .finish();
-    let guard = tracing::subscriber::set_default(subscriber);
+    let guard = log.collect();
     let outer = tracing::info_span!("work");
     tracing::Instrument::instrument(calls(Tracing::new()), outer).await;
     drop(guard);
-    let text = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
+    let text = log.text();
     let has = |what: &str| {
         assert!(text.lines().any(|line| what.split(" .. ").all(|part| line.contains(part))), "no {what} in {text}")
     };

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use speeddial::dns::FixedResolver;
 use speeddial::trace::{EndedCall, Event, HopEnd, Observer, Phase, Record, RepeatCause, Subject, Timings};
-use speeddial::{Client, ClientBuilder, PoolConfig};
+use speeddial::{Client, ClientBuilder, PoolConfig, RetryPolicy};
 
 use support::fake_dns::FakeDns;
 use support::h2_peer::{H2Peer, NO_ERROR};
@@ -77,6 +77,9 @@ async fn in_memory(seen: &Seen) {
     }
     assert!(get(&client, "http://e.test/ok").await.is_err());
     assert!(get(&client, "http://a.test/die").await.is_err());
+    // A call that is retried, after a backoff.
+    let retrying = builder(&net).observer(seen.clone()).retry(RetryPolicy::new()).build().unwrap();
+    assert!(get(&retrying, "http://e.test/ok").await.is_err());
     // A call that is dropped while its name is looked up.
     let dns = FakeDns::v4(30, v4(1), 60);
     let slow =
@@ -166,7 +169,8 @@ fn every_hook_of_other_clients_has_an_event_and_every_event_is_emitted() {
         }
     }
     assert_eq!(rows, [0, 16, 33, 16]);
-    for event in ["HandshakeStart", "DialPostponed", "UnixStart", "ProxyEnd", "Retired", "Closed", "DnsCancelled"] {
+    let others = ["HandshakeStart", "DialPostponed", "UnixStart", "ProxyEnd", "Retired", "Closed", "DnsCancelled"];
+    for event in others.into_iter().chain(["BackoffStart", "BackoffEnd"]) {
         assert!(seen.contains(event), "{event} was not observed: {seen:?}");
     }
 }
@@ -421,6 +425,7 @@ async fn timings_can_be_serialized() {
     let value = serde_json::to_value(&timings).unwrap();
     assert_eq!(value["total_ns"], 90_000_000_u64);
     let spent = value["spent_ns"].as_object().unwrap();
+    assert_eq!((spent.len(), &spent["backoff"]), (Phase::ALL.len(), &0.into()));
     assert_eq!(spent.values().map(|nanos| nanos.as_u64().unwrap()).sum::<u64>(), 90_000_000);
     assert_eq!((&value["status"], &value["received_bytes"]), (&200.into(), &5.into()));
     assert_eq!((&value["hops"][0]["redirected"], &value["hops"][0]["elapsed_ns"]), (&307.into(), &20_000_000.into()));

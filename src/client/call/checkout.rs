@@ -65,7 +65,9 @@ pub(super) async fn lease(call: &mut Call<'_>, failed_on: Option<u64>) -> Result
         if call.attempts.next_is_the_last() && Handle::try_current().is_ok() {
             // A server that closes its connections right after each response has done so by then, and it is noticed
             // below.
-            clock::sleep_until(clock::now().checked_add(LAST_ATTEMPT_PAUSE)).await;
+            let paused = call.back_off(clock::now(), LAST_ATTEMPT_PAUSE).await?;
+            // The pause is no part of a wait in the queue.
+            queued_at = queued_at.map(|queued_at| queued_at + paused);
         }
         if lease.conn().is_alive().await {
             break lease;

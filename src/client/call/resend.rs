@@ -48,10 +48,7 @@ pub(super) async fn send(call: &mut Call<'_>) -> Result<Answer> {
         // Before the event: observers see the connection returned, then the resend.
         drop(lease);
         call.attempts.count_resend(resend);
-        call.trace.emit(Event::Repeated { cause: resend.cause });
-        if !resend.wait.is_zero() {
-            clock::sleep_until(clock::now().checked_add(resend.wait)).await;
-        }
+        call.repeat(resend.cause, resend.wait).await?;
     }
 }
 

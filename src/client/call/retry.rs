@@ -1,5 +1,7 @@
 //! Retries: a call is made once more because the user's policy says so.
 
+use std::time::Duration;
+
 use http::StatusCode;
 use tokio::runtime::Handle;
 
@@ -7,14 +9,15 @@ use super::resend;
 use super::state::Call;
 use crate::client::answer::Answer;
 use crate::client::retry_policy::{CallSoFar, Outcome};
-use crate::clock::{self, Instant};
+use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
-use crate::trace::{Event, Phase, RepeatCause};
+use crate::trace::{Phase, RepeatCause};
 
 /// A retry that is going to be made.
 struct Retry {
-    at: Instant,
     cause: RepeatCause,
+    /// The wait before the retry.
+    wait: Duration,
 }
 
 /// Sends the request, and retries it as the client's policy says.
@@ -28,12 +31,12 @@ pub(super) async fn send(call: &mut Call<'_>) -> Result<Answer> {
         let result = resend::send(call).await;
         let Some(retry) = next_retry(call, &result) else { return result };
         call.retries += 1;
-        call.trace.emit(Event::Repeated { cause: retry.cause });
+        // Before the event: observers see the connection returned, then the retry.
         match result {
             Ok(answer) => answer.drain(),
             Err(error) => drop(error),
         }
-        clock::sleep_until(Some(retry.at)).await;
+        call.repeat(retry.cause, retry.wait).await?;
     }
 }
 
@@ -67,7 +70,7 @@ fn next_retry(call: &Call<'_>, result: &Result<Answer>) -> Option<Retry> {
     if !retries.withdraw(now) {
         return None; // too many calls are retried already
     }
-    Some(Retry { at, cause })
+    Some(Retry { cause, wait })
 }
 
 /// Classifies an error for the retry policy.
@@ -77,7 +80,8 @@ fn outcome_of(error: &Error) -> Outcome<'_> {
         ErrorKind::Resolve | ErrorKind::Connect | ErrorKind::Tls => Outcome::NotSent,
         ErrorKind::Timeout(Phase::Dns | Phase::Connect | Phase::Proxy | Phase::Tls) => Outcome::NotSent,
         ErrorKind::Timeout(Phase::Send | Phase::Wait | Phase::Receive) | ErrorKind::Exchange => Outcome::Unknown,
-        // `ErrorKind::Pool` among them: a retry would make a long queue longer.
+        // `ErrorKind::Pool` among them: a retry would make a long queue longer. In `Phase::Backoff` only the call's deadline
+        // can pass, so there is no time for another attempt.
         _ => Outcome::Final,
     }
 }

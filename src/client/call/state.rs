@@ -15,10 +15,10 @@ use crate::client::inner::Inner;
 use crate::client::redirect_policy::NextRequest;
 use crate::client::request::Request;
 use crate::client::safe_to_resend::{Attempts, is_idempotent};
-use crate::clock::Instant;
+use crate::clock::{self, Instant};
 use crate::error::{self, Error, Result};
 use crate::pool::DrainHold;
-use crate::trace::Trace;
+use crate::trace::{Event, RepeatCause, Trace};
 
 /// A call under way.
 pub(super) struct Call<'a> {
@@ -63,6 +63,32 @@ impl Call<'_> {
     pub(super) fn check_deadline(&self, now: Instant) -> Result<()> {
         if self.deadline.is_some_and(|deadline| deadline.at <= now) {
             return Err(self.time_out());
+        }
+        Ok(())
+    }
+
+    /// Waits before the next attempt, and returns the time that it took. The wait is a phase of its own.
+    ///
+    /// # Errors
+    /// The call's deadline passed meanwhile.
+    pub(super) async fn back_off(&mut self, since: Instant, wait: Duration) -> Result<Duration> {
+        self.trace.emit_at(since, Event::BackoffStart { wait });
+        clock::sleep_until(since.checked_add(wait)).await;
+        let now = clock::now();
+        self.check_deadline(now)?;
+        self.trace.emit_at(now, Event::BackoffEnd);
+        Ok(now.saturating_duration_since(since))
+    }
+
+    /// Tells observers that the request is sent again, and waits before that.
+    ///
+    /// # Errors
+    /// The call's deadline passed meanwhile.
+    pub(super) async fn repeat(&mut self, cause: RepeatCause, wait: Duration) -> Result<()> {
+        let now = clock::now();
+        self.trace.emit_at(now, Event::Repeated { cause });
+        if !wait.is_zero() {
+            self.back_off(now, wait).await?;
         }
         Ok(())
     }

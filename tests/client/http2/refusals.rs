@@ -3,9 +3,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use futures_util::StreamExt;
 use futures_util::future::join_all;
 use speeddial::dns::FixedResolver;
-use speeddial::trace::{CloseCause, Event, Limit};
+use speeddial::trace::{CloseCause, Event, Limit, Phase};
 use speeddial::{Client, ErrorKind, PoolConfig, RetryPolicy};
 use tokio::time::{Instant, sleep};
 
@@ -58,10 +59,67 @@ async fn hazard_a_peer_that_always_sends_goaway_is_given_up() {
         let _ = peer.goaway(0, NO_ERROR).await;
         let _ = peer.next().await;
     });
-    let client = client(&net, PoolConfig::new(), &Recorder::default());
+    let recorder = Recorder::default();
+    let client = client(&net, PoolConfig::new(), &recorder);
     let error = client.post(URL).body("x").send().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Exchange, "{error}");
     assert!(net.connections() <= 6, "{} connections", net.connections());
+    // The first resend goes out at once.
+    let waits = recorder.pick(|event| match event {
+        Event::BackoffStart { wait, .. } => Some(*wait),
+        _ => None,
+    });
+    assert_eq!(waits.len() + 1, recorder.count(|event| matches!(event, Event::Repeated { .. })));
+    let timings = error.timings().unwrap();
+    let waited = waits.iter().sum::<std::time::Duration>();
+    assert!(timings.backoff() >= waited && timings.backoff() <= waited + ms(waits.len() as u64), "{timings:?}");
+    assert_eq!((timings.longest_phase(), timings.queue()), (Phase::Backoff, ms(0)), "{timings}");
+}
+
+/// Holds the first request of each connection, and answers the others. The first two connections that get a GET close on it.
+async fn closes_two_of_three(stream: tokio::io::DuplexStream, gets: Arc<AtomicUsize>) {
+    let Ok(mut peer) = H2Peer::accept(stream, Some(2)).await else { return };
+    let mut requests = 0;
+    while let Ok(stream) = peer.request().await {
+        requests += 1;
+        if requests == 1 {
+            continue;
+        }
+        // Each connection gets two POSTs before the GET. All three are full before the first answer.
+        if requests == 2 {
+            sleep(ms(50)).await;
+        } else if gets.fetch_add(1, Ordering::SeqCst) < 2 {
+            return;
+        }
+        peer.answer(stream).await.unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_pause_before_a_last_attempt_is_part_of_the_backoff() {
+    let gets = Arc::new(AtomicUsize::new(0));
+    let counter = gets.clone();
+    let net = ScriptedNet::new(move |_, stream| closes_two_of_three(stream, counter.clone()));
+    let recorder = Recorder::default();
+    let client = client(&net, PoolConfig::new(), &recorder);
+    let post = || client.post(URL).body("x").timeout(ms(60_000)).send();
+    let mut posts: futures_util::stream::FuturesUnordered<_> = (0..6).map(|_| post()).collect();
+    for _ in 0..3 {
+        posts.next().await.unwrap().unwrap().text().await.unwrap();
+    }
+    assert_eq!(net.connections(), 3, "each one has a request that is held, and room for another one");
+    let response = client.get(URL).send().await.unwrap();
+    let timings = response.timings();
+    assert_eq!((gets.load(Ordering::SeqCst), timings.hops().len(), net.connections()), (3, 2, 3), "{timings:?}");
+    let waits = recorder.pick(|event| match event {
+        Event::BackoffStart { wait, .. } => Some(*wait),
+        _ => None,
+    });
+    assert_eq!((waits.len(), waits[1]), (2, ms(10)), "{waits:?}");
+    let waited = waits[0] + waits[1];
+    assert!(timings.backoff() >= waited && timings.backoff() <= waited + ms(1), "{timings} for {waits:?}");
+    assert_eq!((timings.queue(), timings.phase()), (ms(0), Phase::Receive), "{timings:?}");
+    assert_eq!(Phase::ALL.map(|phase| timings.spent(phase)).iter().sum::<std::time::Duration>(), timings.total());
 }
 
 #[tokio::test(start_paused = true)]
