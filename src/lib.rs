@@ -121,7 +121,7 @@ pub use connect::{Addresses, Proxy, ProxyError};
 pub use error::{Error, ErrorKind, Result};
 pub use latency::Latency;
 pub use origin::{Host, Origin, OriginError, Scheme};
-pub use pool::{FollowDns, HostLimits, HostStats, PoolConfig, PoolConfigError, PoolStats};
+pub use pool::{FollowDns, HostLimits, HostStats, PoolConfig, PoolConfigError, PoolStats, QueueStats};
 
 #[cfg(feature = "__bench")]
 #[doc(hidden)]

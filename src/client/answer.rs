@@ -2,6 +2,8 @@
 
 #[cfg(feature = "tower")]
 use std::pin::Pin;
+#[cfg(feature = "tower")]
+use std::task::Waker;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
@@ -32,6 +34,10 @@ pub(super) struct ResponseData {
     pub(super) call: Option<FinishedCall>,
     pub(super) content: Content,
     pub(super) trailers: Option<Box<HeaderMap>>,
+    /// True if the request was a HEAD: the headers describe a body that is not sent.
+    pub(super) answers_head: bool,
+    /// True if the user has read a part of the body.
+    pub(super) is_partly_read: bool,
 }
 
 /// The call that a response ended.
@@ -50,9 +56,10 @@ impl ResponseData {
 }
 
 impl Answer {
-    pub(super) fn new(head: Parts, body: IncomingBody) -> Self {
+    /// Makes an answer of a head and a body. `answers_head` is true if the request was a HEAD.
+    pub(super) fn new(head: Parts, body: IncomingBody, answers_head: bool) -> Self {
         let content = Content::Received(BodyReader::new(body));
-        Self(Box::new(ResponseData { head, call: None, content, trailers: None }))
+        Self(Box::new(ResponseData { head, call: None, content, trailers: None, answers_head, is_partly_read: false }))
     }
 
     pub(super) fn status(&self) -> StatusCode {
@@ -120,8 +127,10 @@ pub(super) enum Content {
 pub(super) struct BodyFacts {
     pub(super) origin: Origin,
     pub(super) trace: Trace,
-    /// The first piece of the body of an error response, if it came soon enough.
+    /// The first piece of the body of an error response, if it was read ahead.
     pub(super) start: Bytes,
+    /// True if the request was a HEAD.
+    pub(super) answers_head: bool,
 }
 
 impl Content {
@@ -141,7 +150,23 @@ impl Content {
         }
     }
 
-    /// Returns the first piece of the body of an error response; empty if it did not come soon enough.
+    /// Reads the first piece of the body ahead if it has arrived. It stays to be read, unless a layer replaced the body.
+    pub(super) fn read_arrived(&mut self) {
+        match self {
+            Self::Received(reader) => reader.read_arrived(),
+            #[cfg(feature = "tower")]
+            Self::Replaced(body, facts) if facts.start.is_empty() => {
+                let mut cx = Context::from_waker(Waker::noop());
+                if let Poll::Ready(Some(Ok(first))) = http_body::Body::poll_frame(Pin::new(body), &mut cx) {
+                    facts.start = first.into_data().unwrap_or_default();
+                }
+            }
+            #[cfg(feature = "tower")]
+            Self::Replaced(..) => {}
+        }
+    }
+
+    /// Returns the first piece of the body of an error response; empty if it was not read ahead.
     pub(super) fn start(&self) -> Bytes {
         match self {
             Self::Received(reader) => reader.start(),

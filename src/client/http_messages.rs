@@ -64,8 +64,12 @@ impl From<Response> for http::Response<Body> {
         let data = *response.data;
         let call = data.call.expect("the call of a response is over");
         let content = data.content;
-        let facts =
-            BodyFacts { origin: content.origin().clone(), trace: content.trace().clone(), start: content.start() };
+        let facts = BodyFacts {
+            origin: content.origin().clone(),
+            trace: content.trace().clone(),
+            start: content.start(),
+            answers_head: data.answers_head,
+        };
         let body = match content {
             Content::Received(reader) => Body::wrap(ReceivedBody { reader, context: call.context.clone() }),
             #[cfg(feature = "tower")]
@@ -77,21 +81,26 @@ impl From<Response> for http::Response<Body> {
     }
 }
 
-/// Converts a response that layers returned. `begin` starts a trace for one that a layer made itself, without a call.
+/// Converts a response that layers returned. `answers_head` is true if the request was a HEAD. `begin` starts a trace for a
+/// response that a layer made itself, without a call.
 #[cfg(feature = "tower")]
 pub(super) fn returned(
     mut message: http::Response<Body>,
+    answers_head: bool,
     begin: impl FnOnce() -> (error::Context, Origin, Trace),
 ) -> Response {
     let extension = message.extensions_mut().remove().unwrap_or_else(|| {
         let (context, origin, trace) = begin();
         trace.answered_by_layer(message.status(), message.version());
-        let body = BodyFacts { origin, trace, start: Bytes::new() };
+        let body = BodyFacts { origin, trace, start: Bytes::new(), answers_head };
         ResponseExtension { call: FinishedCall { context, redirects: Vec::new() }, body }
     });
     let (head, body) = message.into_parts();
-    let content = Content::Replaced(body, extension.body);
-    Response { data: Box::new(ResponseData { head, call: Some(extension.call), content, trailers: None }) }
+    let ResponseExtension { call, body: facts } = extension;
+    let answers_head = facts.answers_head;
+    let content = Content::Replaced(body, facts);
+    let data = ResponseData { head, call: Some(call), content, trailers: None, answers_head, is_partly_read: false };
+    Response { data: Box::new(data) }
 }
 
 /// A received body as a body of the `http_body` crate, whose errors name the call.

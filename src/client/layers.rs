@@ -6,6 +6,7 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
+use http::Method;
 use http_body::Body as HttpBody;
 use tower::util::BoxCloneSyncService;
 use tower::{Layer, Service, ServiceExt};
@@ -76,12 +77,13 @@ impl ClientService {
         // Refused here: a message of the `http` crate would lose such a URL.
         request.target()?;
         let method = request.method.clone();
+        let answers_head = method == Method::HEAD;
         let url = request.url.clone();
         let origin = request.origin.clone();
         let observer = request.options.observer.clone();
         let result = self.oneshot((*request).into()).await;
         let response = result.map_err(|cause| Error::layer(&origin, cause))?;
-        Ok(http_messages::returned(response, || {
+        Ok(http_messages::returned(response, answers_head, || {
             // A layer answered without a call. The response has timings all the same.
             let target = inner.defaults.shown(target_of(&url).unwrap_or_default());
             let trace = Trace::start(&inner.hooks, observer, || RequestInfo { method, origin: origin.clone(), target });

@@ -4,22 +4,31 @@
 use std::fmt;
 use std::future::poll_fn;
 use std::net::SocketAddr;
+use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use futures_util::Stream;
+use http::header::{CONTENT_LENGTH, TRANSFER_ENCODING};
 use http::{HeaderMap, StatusCode, Version};
+use hyper::ext::ReasonPhrase;
 use tokio::io::{AsyncWrite, AsyncWriteExt};
+use tokio::runtime::Handle;
 use url::Url;
 
 use super::answer::{Answer, FinishedCall, ResponseData};
 use super::text;
-use crate::error::{self, Error, Result};
+use crate::clock;
+use crate::error::{self, Error, KEPT_BODY_BYTES, Result};
 use crate::trace::{Timings, TimingsHandle, TlsFacts};
 
 /// The most bytes that are allocated for a body before they arrive, whatever length its headers announce.
 const MAX_PREALLOCATED: u64 = 1024 * 1024;
+
+/// The longest wait for the start of an error response's body.
+const START_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The response to a request. Its connection serves other requests once the body was read to its end.
 ///
@@ -52,6 +61,23 @@ impl Response {
         self.data.head.status
     }
 
+    /// Returns the reason phrase as the server sent it (RFC 9112 §4), such as `Not Found`. `None` over HTTP/2, which has
+    /// none, and if the phrase is empty or not ASCII.
+    pub fn reason(&self) -> Option<&str> {
+        // hyper keeps only a phrase that is not the usual one of the status.
+        match self.data.head.extensions.get::<ReasonPhrase>() {
+            Some(_) => self.own_reason(),
+            None if self.version() < Version::HTTP_2 => self.status().canonical_reason(),
+            None => None,
+        }
+    }
+
+    /// Returns the server's reason phrase if it is not the usual one of the status.
+    fn own_reason(&self) -> Option<&str> {
+        let phrase = self.data.head.extensions.get::<ReasonPhrase>()?;
+        str::from_utf8(phrase.as_bytes()).ok().filter(|phrase| !phrase.is_empty())
+    }
+
     /// Returns the HTTP version of the response.
     pub fn version(&self) -> Version {
         self.data.head.version
@@ -74,7 +100,13 @@ impl Response {
     }
 
     /// Returns the length of the body in bytes; `None` if it is not announced, or if the body is decompressed.
+    ///
+    /// For a response to HEAD, and for a 304 (Not Modified), it is the `Content-Length` header: the length of the body that
+    /// a GET would get (RFC 9110 §8.6). The response itself has no body.
     pub fn content_length(&self) -> Option<u64> {
+        if self.data.answers_head || self.status() == StatusCode::NOT_MODIFIED {
+            return announced_length(self.headers());
+        }
         self.data.content.length()
     }
 
@@ -110,31 +142,76 @@ impl Response {
     ///
     /// # Errors
     /// [`ErrorKind::Status`](crate::ErrorKind::Status) from 400 to 599, with the [start of the body](Error::body_start)
-    /// if that arrived right after the headers. The rest of the response is dropped.
-    pub fn error_for_status(self) -> Result<Self> {
-        match self.status_error() {
-            Some(error) => Err(error),
-            None => Ok(self),
+    /// as far as it has arrived: mostly it comes together with the headers. Nothing is waited for; see
+    /// [`error_for_status_with_body`](Self::error_for_status_with_body). The rest of the response is dropped.
+    pub fn error_for_status(mut self) -> Result<Self> {
+        if !self.has_error_status() {
+            return Ok(self);
         }
+        if !self.data.is_partly_read {
+            self.data.content.read_arrived();
+        }
+        Err(self.status_error(self.data.content.start()))
     }
 
     /// Like [`error_for_status`](Self::error_for_status), for a borrowed response.
     ///
     /// # Errors
-    /// [`ErrorKind::Status`](crate::ErrorKind::Status) from 400 to 599.
+    /// [`ErrorKind::Status`](crate::ErrorKind::Status) from 400 to 599, with the [start of the body](Error::body_start) if
+    /// it arrived together with the headers. The whole body can still be read.
     pub fn error_for_status_ref(&self) -> Result<&Self> {
-        match self.status_error() {
-            Some(error) => Err(error),
-            None => Ok(self),
+        if !self.has_error_status() {
+            return Ok(self);
         }
+        Err(self.status_error(self.data.content.start()))
     }
 
-    fn status_error(&self) -> Option<Error> {
-        let status = self.status();
-        if !status.is_client_error() && !status.is_server_error() {
-            return None;
+    /// Like [`error_for_status`](Self::error_for_status), but waits for the start of the body of an error response: until
+    /// 1 KiB has arrived, the body has ended or failed, or 1 s has passed.
+    ///
+    /// ```no_run
+    /// # async fn run(client: speeddial::Client) -> speeddial::Result<()> {
+    /// let response = client.get("http://api.example.com/v1/items").send().await?;
+    /// let items = response.error_for_status_with_body().await?.text().await?;
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// [`ErrorKind::Status`](crate::ErrorKind::Status) from 400 to 599, with the [start of the body](Error::body_start). The
+    /// rest of the response is dropped.
+    pub async fn error_for_status_with_body(mut self) -> Result<Self> {
+        if !self.has_error_status() {
+            return Ok(self);
         }
-        Some(self.about(Error::from_status(&self.data.call().context, status, self.data.content.start())))
+        let start = self.read_start().await;
+        Err(self.status_error(start))
+    }
+
+    /// Waits for the start of the body, for [`START_TIMEOUT`] at most. Returns what has arrived.
+    async fn read_start(&mut self) -> Bytes {
+        // The rest of a body is not its start. Outside of a runtime there are no timers.
+        if self.data.is_partly_read || Handle::try_current().is_err() {
+            return self.data.content.start();
+        }
+        let mut start = BytesMut::new();
+        let until = clock::now().checked_add(START_TIMEOUT);
+        while start.len() < KEPT_BODY_BYTES
+            && let Some(Ok(Some(chunk))) = clock::before(until, pin!(self.chunk())).await
+        {
+            let missing = KEPT_BODY_BYTES - start.len();
+            start.extend_from_slice(&chunk[..chunk.len().min(missing)]);
+        }
+        start.freeze()
+    }
+
+    fn has_error_status(&self) -> bool {
+        self.status().is_client_error() || self.status().is_server_error()
+    }
+
+    /// Returns the error for the status. `start` is the beginning of the body.
+    fn status_error(&self, start: Bytes) -> Error {
+        let context = &self.data.call().context;
+        self.about(Error::from_status(context, self.status(), self.own_reason(), start))
     }
 
     /// Adds the URL and the timings of the call to an error.
@@ -160,7 +237,10 @@ impl Response {
                 Ok(None) => return Poll::Ready(Ok(None)),
                 Ok(Some(frame)) => match frame.into_data() {
                     Ok(data) if data.is_empty() => {}
-                    Ok(data) => return Poll::Ready(Ok(Some(data))),
+                    Ok(data) => {
+                        self.data.is_partly_read = true;
+                        return Poll::Ready(Ok(Some(data)));
+                    }
                     Err(other) => self.data.trailers = other.into_trailers().ok().map(Box::new),
                 },
             }
@@ -226,7 +306,7 @@ impl Response {
 
     /// Reads the body to its end.
     async fn collect(&mut self, limit: u64) -> Result<Bytes> {
-        let expected = self.content_length().unwrap_or(0);
+        let expected = self.data.content.length().unwrap_or(0);
         self.check_length(expected, limit)?;
         let Some(first) = self.chunk().await? else { return Ok(Bytes::new()) };
         self.check_length(first.len() as u64, limit)?;
@@ -283,11 +363,22 @@ impl Response {
         Ok(text::decode(&bytes, &self.data.head.headers))
     }
 
-    /// Waits a moment for the first piece of an error response's body, which mostly comes with the head, so that
-    /// [`error_for_status`](Self::error_for_status) can show it.
-    pub(super) async fn read_start(&mut self) {
-        if let Some(reader) = self.data.content.reader() {
-            reader.read_start().await;
+    /// Reads the first piece of an error response's body ahead, if it has come with the head, so that
+    /// [`error_for_status_ref`](Self::error_for_status_ref) can show it.
+    pub(super) fn read_ahead(&mut self) {
+        if self.has_error_status()
+            && let Some(reader) = self.data.content.reader()
+        {
+            reader.read_arrived();
         }
     }
+}
+
+/// Returns the length in the headers of a response without a body.
+fn announced_length(headers: &HeaderMap) -> Option<u64> {
+    if headers.contains_key(TRANSFER_ENCODING) {
+        return None; // It overrides the length (RFC 9112 §6.3).
+    }
+    let length = headers.get(CONTENT_LENGTH)?.to_str().ok()?;
+    if length.starts_with('+') { None } else { length.parse().ok() }
 }

@@ -153,7 +153,10 @@ impl<B: Message> Conn<B> {
         now: Instant,
         times: &mut ExchangeTimes,
     ) -> impl Future<Output = Result<Response<Incoming>, Box<SendError<B>>>> {
-        let unsent = |request| Either::Left(ready(Err(Box::new(SendError { error: None, unsent: Some(request) }))));
+        let unsent = |request| {
+            let ended_by = self.0.io.end().cloned();
+            Either::Left(ready(Err(Box::new(SendError { error: None, ended_by, unsent: Some(request) }))))
+        };
         // Not an async block: the caller's future would hold the request, and be copied with it.
         let sent = match &self.0.sender {
             Sender::Http1(sender) => {
@@ -178,11 +181,14 @@ impl<B: Message> Conn<B> {
             }
             sent.map_err(|mut failed| {
                 let unsent = failed.take_message();
+                let mut ended_by = None;
                 if unsent.is_some() {
                     times.begun = None;
                     times.sent = None;
+                    // hyper's error is often only that the request was not taken.
+                    ended_by = self.0.io.end().cloned();
                 }
-                Box::new(SendError { unsent, error: Some(failed.into_error()) })
+                Box::new(SendError { unsent, error: Some(failed.into_error()), ended_by })
             })
         }))
     }

@@ -15,7 +15,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::connected::ConnectedStream;
 use super::handshake::{HttpConfig, handshake};
-use super::message::ExchangeTimes;
+use super::message::{ExchangeTimes, SendError};
 use super::protocol::Protocol;
 use super::streams::Capacity;
 use crate::clock;
@@ -194,5 +194,75 @@ async fn a_failed_write_over_tls_has_sent_nothing_only_if_it_fits_into_a_record(
         assert!(conn.send(request, clock::now(), &mut times).await.is_err());
         assert_eq!(conn.wrote_nothing(), wrote_nothing, "TLS: {is_tls}, {length} bytes");
         serving.abort();
+    }
+}
+
+/// A socket on which each read fails.
+struct ResetSocket;
+
+impl AsyncRead for ResetSocket {
+    fn poll_read(self: Pin<&mut Self>, _: &mut Context<'_>, _: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()))
+    }
+}
+
+impl AsyncWrite for ResetSocket {
+    fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        Poll::Ready(Ok(buf.len()))
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+}
+
+/// Sends requests on a connection over `stream`: one before the connection is served to its end if `early` is true, and two after
+/// that. Returns the errors.
+async fn unsent_requests<S>(stream: S, protocol: Protocol, early: bool) -> Vec<Box<SendError<Empty<Bytes>>>>
+where
+    S: AsyncRead + AsyncWrite + Send + Sync + Unpin + 'static,
+{
+    let opened = handshake(ConnectedStream::of(stream), protocol, HttpConfig::default()).await.unwrap();
+    let task = tokio::spawn(std::future::pending::<()>()).abort_handle();
+    let (conn, served) = opened.start(0, (), task, drop);
+    let request = || Request::get("http://api.test/").body(Empty::<Bytes>::new()).unwrap();
+    let mut times = [ExchangeTimes::default(); 3];
+    let [first, second, third] = times.each_mut();
+    let first = early.then(|| conn.send(request(), clock::now(), first));
+    served.await;
+    let mut failed = vec![
+        conn.send(request(), clock::now(), second).await.err().unwrap(),
+        conn.send(request(), clock::now(), third).await.err().unwrap(),
+    ];
+    if let Some(first) = first {
+        failed.insert(0, first.await.err().unwrap());
+    }
+    failed
+}
+
+#[tokio::test]
+async fn a_request_that_its_connection_did_not_take_fails_with_the_error_that_ended_the_connection() {
+    for (protocol, early) in [(Protocol::Http1, false), (Protocol::Http2, false), (Protocol::Http2, true)] {
+        for failed in unsent_requests(ResetSocket, protocol, early).await {
+            let cause = format!("{:?}", failed.cause());
+            assert!(failed.unsent.is_some() && cause.contains("ConnectionReset"), "{protocol:?}, {early}: {cause}");
+        }
+    }
+    // An HTTP/1.1 connection takes no second request, so hyper gives the error to the only one.
+    let failed = unsent_requests(ResetSocket, Protocol::Http1, true).await.swap_remove(0);
+    let cause = format!("{:?}", failed.cause());
+    assert!(failed.unsent.is_some() && cause.contains("ConnectionReset"), "{cause}");
+}
+
+#[tokio::test]
+async fn a_request_on_a_connection_that_the_peer_had_closed_fails_because_of_that() {
+    let (stream, peer) = tokio::io::duplex(4_096);
+    drop(peer);
+    for failed in unsent_requests(stream, Protocol::Http1, false).await {
+        assert!(failed.unsent.is_some() && failed.cause().is_some_and(hyper::Error::is_incomplete_message));
     }
 }

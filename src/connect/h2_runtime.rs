@@ -20,6 +20,7 @@ use hyper_util::rt::TokioIo;
 use super::h2_timer::H2Timer;
 use super::h2_watch::FrameRecord;
 use super::io::RecordedStream;
+use super::io_record::IoRecord;
 use super::message::Message;
 use super::part_wakers::{PartSet, PartWakers};
 use super::streams::Capacity;
@@ -54,6 +55,7 @@ struct Parts<B: Message> {
     timer: H2Timer,
     sender: SharedSender<B>,
     frames: Arc<FrameRecord>,
+    io: Arc<IoRecord>,
     /// The stream limit that was reported last.
     reported_streams: usize,
 }
@@ -68,6 +70,7 @@ impl<B: Message> H2Connection<B> {
         timer: H2Timer,
         sender: SharedSender<B>,
         frames: Arc<FrameRecord>,
+        io: Arc<IoRecord>,
         assumed_streams: usize,
     ) -> Self {
         let socket = lock(&executor.0).socket.take();
@@ -79,6 +82,7 @@ impl<B: Message> H2Connection<B> {
             timer,
             sender,
             frames,
+            io,
             reported_streams: assumed_streams,
         };
         Self { wakers: PartWakers::new(), parts }
@@ -111,10 +115,14 @@ impl<B: Message> Parts<B> {
 
     fn poll_requests(&mut self, cx: &mut Context<'_>, is_closed: bool, on_capacity: &impl Fn(Capacity)) {
         let Some(requests) = &mut self.requests else { return };
-        let takes_no_more = {
+        let ended = {
             let _taking = TakingRequests::begin();
-            Pin::new(&mut *requests).poll(cx).is_ready() || is_closed
+            Pin::new(&mut *requests).poll(cx)
         };
+        let takes_no_more = ended.is_ready() || is_closed;
+        if let Poll::Ready(Err(error)) = ended {
+            self.io.note_end(error);
+        }
         let streams = requests.current_max_send_streams();
         if takes_no_more {
             // The pool must know before the requests that wait for this connection do, or it would dial at once.

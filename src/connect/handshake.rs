@@ -77,9 +77,16 @@ async fn http1<B: Message>(connected: ConnectedStream, max_headers: Option<usize
     if let Some(max_headers) = max_headers {
         builder.max_headers(max_headers.min(MAX_HEADERS));
     }
-    let (sender, connection) = builder.handshake(TokioIo::new(stream)).await?;
-    // The connection's own result is dropped: hyper gives the error to the request that it ended.
-    let serving = Serving::Http1(connection.map(drop).boxed());
+    let (sender, mut connection) = builder.handshake(TokioIo::new(stream)).await?;
+    let record = io.clone();
+    let serving = async move {
+        // hyper gives the error to the request that it ended. Without such a request, it is the connection's own result.
+        // By reference: the error is noted before the connection is dropped, which fails requests that it has not taken.
+        if let Err(error) = (&mut connection).await {
+            record.note_end(error);
+        }
+    };
+    let serving = Serving::Http1(serving.boxed());
     Ok(Opened::new(Sender::Http1(Mutex::new(Some(sender))), serving, io, info))
 }
 
@@ -95,7 +102,8 @@ async fn http2<B: Message>(connected: ConnectedStream, pings: PingConfig) -> hyp
     let builder = http2_builder(&executor, &timer, pings);
     let (sender, requests) = builder.handshake(TokioIo::new(stream)).await?;
     let sender = Arc::new(Mutex::new(Some(sender)));
-    let connection = H2Connection::new(requests, executor, timer, sender.clone(), frames.clone(), UNANNOUNCED_STREAMS);
+    let connection =
+        H2Connection::new(requests, executor, timer, sender.clone(), frames.clone(), io.clone(), UNANNOUNCED_STREAMS);
     info.frames = Some(frames);
     let sender = Sender::Http2 { sender, authority: Box::default() };
     Ok(Opened::new(sender, Serving::Http2(Box::new(connection)), io, info))

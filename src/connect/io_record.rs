@@ -17,6 +17,8 @@ pub(super) struct IoRecord {
     times: Mutex<IoTimes>,
     /// The server's TLS alert that rejects the client's certificate, in words.
     refusal: OnceLock<Box<str>>,
+    /// The error that ended the connection. Shared, because many requests may find the connection ended.
+    end: OnceLock<Arc<hyper::Error>>,
 }
 
 /// The times of the current exchange. Over HTTP/2 the bytes of many requests are mixed, so they say nothing of one.
@@ -62,6 +64,16 @@ impl IoRecord {
         if let Some(refusal) = refusal(error) {
             let _ = self.refusal.set(refusal.into());
         }
+    }
+
+    /// Returns the error that ended the connection, if it was an error.
+    pub(super) fn end(&self) -> Option<&Arc<hyper::Error>> {
+        self.end.get()
+    }
+
+    /// Keeps the error that ended the connection, for requests that the connection has not taken.
+    pub(super) fn note_end(&self, error: hyper::Error) {
+        let _ = self.end.set(Arc::new(error));
     }
 
     /// Notes that bytes were written.

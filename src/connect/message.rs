@@ -1,5 +1,7 @@
 //! The message of an exchange: the bodies that can be sent, the times on the wire, and the result of a failure.
 
+use std::sync::Arc;
+
 use http::Request;
 use http_body::Body;
 
@@ -14,13 +16,20 @@ type Cause = Box<dyn std::error::Error + Send + Sync>;
 
 /// The failure of a request that got no response.
 pub(crate) struct SendError<B> {
-    /// The error of the connection; `None` if the connection was closed before the request reached it.
+    /// The error of the exchange; `None` if the connection had ended before the request reached it.
     pub(crate) error: Option<hyper::Error>,
+    /// The error that ended the connection before it took the request; `None` if there was none, or it is `error`.
+    pub(crate) ended_by: Option<Arc<hyper::Error>>,
     /// The request, if nothing of it was sent.
     pub(crate) unsent: Option<Request<B>>,
 }
 
 impl<B> SendError<B> {
+    /// Returns the error that says most about the failure.
+    pub(crate) fn cause(&self) -> Option<&hyper::Error> {
+        self.ended_by.as_deref().or(self.error.as_ref())
+    }
+
     /// Returns true if the server said that it did not process the request (RFC 9113 §8.7).
     pub(crate) fn is_refused(&self) -> bool {
         self.error.as_ref().is_some_and(is_refused)

@@ -1,12 +1,13 @@
 //! Constructors of [`Error`]: one for each way in which a layer fails, with its message.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::StatusCode;
 use url::Url;
 
-use super::explain::{explain, io_cause, stream_error};
+use super::explain::{explain, explain_end, io_cause, stream_error};
 use super::shown::{KEPT_BODY_BYTES, beginning, redacted, url_without_scheme, without_credentials};
 use super::{Cause, Context, Error, ErrorKind};
 use crate::connect::{ConnectError, reason};
@@ -121,10 +122,13 @@ impl Error {
         Self::new(ErrorKind::Redirect, message).with_cause(error)
     }
 
-    /// Returns the error of a connection that closed before the request was sent.
-    pub(crate) fn closed_before_send(origin: &Origin) -> Self {
+    /// Returns the error of a connection that closed before the request was sent, because of `cause` if that is known.
+    pub(crate) fn closed_before_send(origin: &Origin, cause: Option<Arc<hyper::Error>>) -> Self {
         let what = "the connection closed before the request was sent";
-        Self::new(ErrorKind::Exchange, format!("exchange with {origin}: {what}"))
+        let why = cause.as_deref().and_then(explain_end).map_or(String::new(), |why| format!(": {why}"));
+        let mut error = Self::new(ErrorKind::Exchange, format!("exchange with {origin}: {what}{why}"));
+        error.0.cause = cause.map(Into::into);
+        error
     }
 
     /// Returns the error of a 101 response to a request that asked for no other protocol.
@@ -190,10 +194,15 @@ impl Error {
         Self::new(ErrorKind::Decode, message).with_cause(error)
     }
 
-    /// Returns the error for a response's status. `start` is the beginning of its body.
-    pub(crate) fn from_status(context: &Context, status: StatusCode, start: Bytes) -> Self {
+    /// Returns the error for a response's status. `phrase` is the server's own reason phrase, and `start` the beginning of
+    /// the body.
+    pub(crate) fn from_status(context: &Context, status: StatusCode, phrase: Option<&str>, start: Bytes) -> Self {
+        let status_line = match phrase {
+            Some(phrase) => format!("{} {}", status.as_u16(), beginning(phrase.as_bytes())),
+            None => status.to_string(),
+        };
         let shown = if start.is_empty() { String::new() } else { format!(", which says `{}`", beginning(&start)) };
-        let message = format!("status {status} from {}{shown}", context.shown_url());
+        let message = format!("status {status_line} from {}{shown}", context.shown_url());
         let mut error = Self::new(ErrorKind::Status(status), message);
         error.0.body_start = start.slice(..start.len().min(KEPT_BODY_BYTES));
         error

@@ -46,6 +46,22 @@ pub(super) fn explain(error: &hyper::Error, answered: bool) -> String {
     }
 }
 
+/// Explains why a connection ended before it took a request. `None` if all that is known is that it closed.
+pub(super) fn explain_end(error: &hyper::Error) -> Option<String> {
+    if error.is_canceled() {
+        // The request was not taken. The error of the connection may be behind that.
+        return explain_end(error.source()?.downcast_ref()?);
+    }
+    if error.is_incomplete_message() {
+        return None; // the end of the stream
+    }
+    match io_cause(error) {
+        Some(io) if matches!(io.kind(), io::ErrorKind::UnexpectedEof | io::ErrorKind::BrokenPipe) => None,
+        Some(io) => Some(reason(io)),
+        None => Some(stream_error(error).unwrap_or_else(|| error.to_string())),
+    }
+}
+
 /// Explains that the server closed the connection before its response was complete.
 fn closed_early(answered: bool) -> String {
     if answered {

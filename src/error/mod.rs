@@ -18,6 +18,7 @@ use crate::clock::{self, Instant};
 use crate::trace::{Attempt, Phase, Timings};
 
 pub(crate) use explain::io_cause;
+pub(crate) use shown::KEPT_BODY_BYTES;
 
 /// A result whose error is [`Error`] by default.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -305,9 +306,22 @@ mod tests {
         let url = Url::parse("http://user:pass@host/x?token=secret").unwrap();
         let status = |discreet| {
             let context = Context { url: url.clone(), until: None, discreet };
-            Error::from_status(&context, StatusCode::NOT_FOUND, Bytes::new()).to_string()
+            Error::from_status(&context, StatusCode::NOT_FOUND, None, Bytes::new()).to_string()
         };
         assert_eq!(status(false), "status 404 Not Found from http://host/x?token=secret");
         assert_eq!(status(true), "status 404 Not Found from http://host/x");
+    }
+
+    #[test]
+    fn the_message_of_a_status_shows_the_servers_own_phrase_in_one_line_of_80_characters() {
+        let context = Context { url: Url::parse("http://host/").unwrap(), until: None, discreet: false };
+        let status = |phrase| {
+            let status = StatusCode::from_u16(599).unwrap();
+            Error::from_status(&context, status, phrase, Bytes::new()).to_string()
+        };
+        assert_eq!(status(Some("Out of\ttea")), "status 599 Out of tea from http://host/");
+        assert_eq!(status(None), "status 599 <unknown status code> from http://host/");
+        let long = "x".repeat(200);
+        assert_eq!(status(Some(&long)), format!("status 599 {}… from http://host/", "x".repeat(80)));
     }
 }

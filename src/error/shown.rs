@@ -5,7 +5,7 @@ use url::Url;
 use crate::credentials::Credentials;
 
 /// The most bytes of a body that an error keeps.
-pub(super) const KEPT_BODY_BYTES: usize = 1_024;
+pub(crate) const KEPT_BODY_BYTES: usize = 1_024;
 /// The most characters of a body that a message shows.
 const SHOWN_BODY_CHARS: usize = 80;
 

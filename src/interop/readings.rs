@@ -12,7 +12,7 @@ pub(super) struct Reading {
 }
 
 /// All figures of the pool and the DNS cache.
-pub(super) const READINGS: [Reading; 18] = [
+pub(super) const READINGS: [Reading; 22] = [
     reading("speeddial.pool.idle", "Connections without a request.", false, |client| client.pool_stats().idle as u64),
     reading("speeddial.pool.in_use", "Connections with requests.", false, |client| client.pool_stats().in_use as u64),
     reading("speeddial.pool.dialling", "Connections being opened.", false, |client| {
@@ -23,6 +23,18 @@ pub(super) const READINGS: [Reading; 18] = [
     }),
     reading("speeddial.pool.waiting", "Requests that wait for a connection.", false, |client| {
         client.pool_stats().waiting as u64
+    }),
+    reading("speeddial.pool.queue.entered", "Requests that had to wait for a connection.", true, |client| {
+        client.pool_stats().queue.entered
+    }),
+    reading("speeddial.pool.queue.timed_out", "Requests that timed out in the queue.", true, |client| {
+        client.pool_stats().queue.timed_out
+    }),
+    reading("speeddial.pool.queue.cancelled", "Requests that were cancelled in the queue.", true, |client| {
+        client.pool_stats().queue.cancelled
+    }),
+    reading("speeddial.pool.queue.refused", "Requests refused because the queue was full.", true, |client| {
+        client.pool_stats().queue.refused
     }),
     reading("speeddial.pool.opened", "Connections opened.", true, |client| client.pool_stats().opened),
     reading("speeddial.pool.closed", "Connections closed.", true, |client| client.pool_stats().closed),

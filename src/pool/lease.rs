@@ -9,7 +9,7 @@ use tokio::sync::oneshot;
 
 use super::dial::Dial;
 use super::driver::{Answer, Driver, FailedDial, PooledConn};
-use super::state::{Grant, LeaseEnd, LeaseToken, Queued, WaitFailure, WaiterId};
+use super::state::{AbandonCause, Grant, LeaseEnd, LeaseToken, Queued, WaitFailure, WaiterId};
 use crate::clock::{Instant, now};
 use crate::trace::{self, CloseCause, DialTrace, Limit, ObserverHandle};
 
@@ -115,6 +115,16 @@ impl<D: Dial> Lease<D> {
         self.end = LeaseEnd::Retire(cause);
     }
 
+    /// Tells the pool for which cause the connection closes, if it does when the lease ends.
+    ///
+    /// Called before hyper's side of an unfinished exchange is dropped: hyper closes the socket then, maybe before the lease ends,
+    /// and the pool would take that for a close by the peer.
+    pub(crate) fn foresee_end(&self) {
+        if let (Some(token), LeaseEnd::Retire(cause)) = (&self.token, self.end) {
+            self.driver.step(|state| state.foresee_end(token, cause));
+        }
+    }
+
     /// Notes that the server closed the reused connection under the request.
     pub(crate) fn mark_cut(&mut self) {
         self.end = LeaseEnd::Cut { idle: self.idle };
@@ -162,16 +172,23 @@ pub(crate) struct Waiter<D: Dial> {
     id: WaiterId,
     answer: oneshot::Receiver<Answer<D>>,
     is_answered: bool,
+    /// The cause that is counted if the waiter is dropped now.
+    abandon_cause: AbandonCause,
 }
 
 impl<D: Dial> Waiter<D> {
     pub(super) fn new(driver: Arc<Driver<D>>, id: WaiterId, answer: oneshot::Receiver<Answer<D>>) -> Self {
-        Self { driver, id, answer, is_answered: false }
+        Self { driver, id, answer, is_answered: false, abandon_cause: AbandonCause::Cancelled }
     }
 
     /// Returns the trace of the dial in flight for this request.
     pub(crate) fn dial(&self) -> Option<Arc<DialTrace>> {
         self.driver.trace_of(self.id)
+    }
+
+    /// Leaves the queue because a time limit of the request passed. Dropped instead, the request counts as cancelled.
+    pub(crate) fn time_out(mut self) {
+        self.abandon_cause = AbandonCause::TimedOut;
     }
 
     fn delivery(&self, answer: Answer<D>) -> Delivery<D> {
@@ -210,7 +227,8 @@ impl<D: Dial> Drop for Waiter<D> {
             return;
         }
         let id = self.id;
-        drop(self.driver.step(|state| state.abandon(now(), id)));
+        let cause = self.abandon_cause;
+        drop(self.driver.step(|state| state.abandon(now(), id, cause)));
         // An answer that was sent in the meantime is received here; one that comes later returns to its sender.
         self.answer.close();
         if let Ok(Ok(grant)) = self.answer.try_recv() {

@@ -42,6 +42,7 @@ pub(crate) use lease::{Checkout, Delivery, Lease, LeaseError, Waiter};
 #[cfg(test)]
 pub(crate) use slot::CapacityReporter;
 pub(crate) use slot::Slot;
+pub use state::QueueStats;
 use state::{Acquired, WarmUp};
 pub(crate) use state::{Addresses, Location, Queued, Speaks, Wish};
 pub use stats::{HostStats, PoolStats};

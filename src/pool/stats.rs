@@ -1,6 +1,6 @@
 //! The statistics of a pool and of each host.
 
-use super::state::{Counters, HostCounters, Totals};
+use super::state::{Counters, HostCounters, QueueStats, Totals};
 use crate::latency::Latency;
 use crate::trace::CloseCause;
 
@@ -26,7 +26,10 @@ pub struct PoolStats {
     pub closed: u64,
     /// Requests that got a connection which had carried others before.
     pub reused: u64,
-    /// The time that requests waited for a connection, zero for those that got one at once.
+    /// The requests that entered the queue and left it.
+    pub queue: QueueStats,
+    /// The time for which the requests that got a connection waited for it, zero for those that got one at once. Waits that ended
+    /// without a connection are not among them: [`queue`](Self::queue) counts those.
     pub queue_time: Latency,
     /// The time for which requests held their connection.
     pub hold_time: Latency,
@@ -36,7 +39,7 @@ pub struct PoolStats {
 
 impl PoolStats {
     pub(super) fn new(counters: &Counters) -> Self {
-        let Totals { opened, closed, reused, queued, held } = counters.totals;
+        let Totals { opened, closed, reused, waited, held, queue } = counters.totals;
         Self {
             idle: counters.idle,
             in_use: counters.busy,
@@ -47,7 +50,8 @@ impl PoolStats {
             opened,
             closed: closed.iter().sum(),
             reused,
-            queue_time: queued,
+            queue,
+            queue_time: waited,
             hold_time: held,
             causes: closed,
         }
@@ -81,7 +85,10 @@ pub struct HostStats {
     pub closed: u64,
     /// Requests that got a connection which had carried others before.
     pub reused: u64,
-    /// The time that requests waited for a connection, zero for those that got one at once.
+    /// The requests that entered the queue and left it.
+    pub queue: QueueStats,
+    /// The time for which the requests that got a connection waited for it, zero for those that got one at once. Waits that ended
+    /// without a connection are not among them: [`queue`](Self::queue) counts those.
     pub queue_time: Latency,
     /// The time for which requests held their connection.
     pub hold_time: Latency,
@@ -91,7 +98,7 @@ pub struct HostStats {
 
 impl HostStats {
     pub(super) fn new(counters: &HostCounters) -> Self {
-        let Totals { opened, closed, reused, queued, held } = counters.totals;
+        let Totals { opened, closed, reused, waited, held, queue } = counters.totals;
         Self {
             idle: counters.idle,
             in_use: counters.busy,
@@ -101,7 +108,8 @@ impl HostStats {
             opened,
             closed: closed.iter().sum(),
             reused,
-            queue_time: queued,
+            queue,
+            queue_time: waited,
             hold_time: held,
             causes: closed,
         }

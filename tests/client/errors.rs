@@ -1,12 +1,17 @@
 //! Errors: each failure has its kind and a message that names the target and the cause.
 
-use std::io::Write;
+use std::io::{self, Write};
+use std::net::SocketAddr;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier};
+use std::task::{Context, Poll};
 
 use speeddial::dns::{FixedResolver, HickoryResolver};
 use speeddial::trace::AttemptOutcome;
+use speeddial::transport::{Connecting, Stream, Transport};
 use speeddial::{Client, Error, ErrorKind};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::dns::lookups::zone;
 use support::dns_server::DnsServer;
@@ -222,6 +227,54 @@ async fn a_get_gets_a_new_connection_when_all_idle_ones_are_stale() {
     assert_eq!((client.pool_stats().idle, peers.load(Ordering::SeqCst)), (STALE, STALE));
     assert_eq!(client.get(peer.url()).send().await.unwrap().text().await.unwrap(), "ok");
     assert_eq!(peer.connections(), STALE + 1);
+}
+
+/// A network whose servers reset each connection as soon as it is open.
+struct Resets;
+
+impl Transport for Resets {
+    fn connect(&self, _: SocketAddr) -> Connecting<'_> {
+        Box::pin(std::future::ready(Ok(Box::new(ResetStream) as Box<dyn Stream>)))
+    }
+}
+
+struct ResetStream;
+
+impl AsyncRead for ResetStream {
+    fn poll_read(self: Pin<&mut Self>, _: &mut Context<'_>, _: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()))
+    }
+}
+
+impl AsyncWrite for ResetStream {
+    fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        Poll::Ready(Ok(buf.len()))
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_connection_that_fails_before_it_takes_its_request_keeps_the_cause() {
+    let builder = || {
+        let resolver = FixedResolver::new().with("api.test", ["192.0.2.1".parse().unwrap()]);
+        Client::builder().no_proxy().resolver(resolver).transport(Resets)
+    };
+    for client in [builder().build().unwrap(), builder().http2_prior_knowledge().build().unwrap()] {
+        let error = client.post("http://api.test/").body("x").send().await.unwrap_err();
+        let message = "exchange with api.test:80: the connection closed before the request was sent: connection reset";
+        check(&error, ErrorKind::Exchange, message);
+        let causes = std::iter::successors(std::error::Error::source(&error), |cause| cause.source());
+        let last = causes.last().expect("the error has a cause").to_string();
+        assert!(last.contains("connection reset"), "{last}");
+        assert_eq!(client.pool_stats().opened, 2, "it was tried once more");
+    }
 }
 
 #[tokio::test]

@@ -190,6 +190,9 @@ async fn errors_keep_their_details_within_layers() {
     let url = format!("http://{}", server.address());
     let error = client.get(&url).send().await.unwrap().error_for_status().unwrap_err();
     assert_eq!(error.body_start(), b"what?");
+    let error = client.get(&url).send().await.unwrap().error_for_status_with_body().await.unwrap_err();
+    assert_eq!(error.body_start(), b"what?");
+    assert_eq!(client.head(&url).send().await.unwrap().content_length(), Some(5));
     let late = client.get(format!("{url}/late")).body_idle_timeout(Duration::from_millis(20)).send().await.unwrap();
     let error = late.bytes().await.unwrap_err().to_string();
     assert_eq!(error.matches("receive").count(), 2, "the phase and its time appear once each: {error}");

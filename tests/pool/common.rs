@@ -15,7 +15,7 @@ pub(super) const URL: &str = "http://api.test/";
 /// A whole response.
 pub(super) const OK: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
 
-pub(super) fn ms(ms: u64) -> Duration {
+pub(super) const fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
 }
 

@@ -1,4 +1,4 @@
-//! The connection pool: limits, the queue, reuse, draining, DNS changes, runtimes, and peers that close connections.
+//! The connection pool: limits, the queue, reuse, draining, DNS changes, runtimes, peers that close connections, and calls that are given up.
 
 mod closing_peers;
 mod common;
@@ -8,3 +8,4 @@ mod limits;
 mod queue;
 mod reuse;
 mod runtimes;
+mod unfinished;

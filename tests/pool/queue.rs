@@ -74,6 +74,40 @@ async fn hazard_a_request_that_waits_too_long_or_finds_the_queue_full_names_the_
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_statistics_count_how_requests_left_the_queue() {
+    let net = ScriptedNet::new(|_, stream| serve(stream, 1_000));
+    let pool = PoolConfig::new().max_connections_per_host(1).max_waiting(4).wait_timeout(ms(500));
+    let client = client(&net, pool, &Recorder::default());
+    let others = async {
+        // The first request has the connection by then.
+        sleep(ms(20)).await;
+        let queue_timeout = client.get(URL).queue_timeout(ms(100)).send();
+        let call_timeout = client.get(URL).timeout(ms(200)).send();
+        let pool_timeout = client.get(URL).send();
+        let cancelled = timeout(ms(50), client.get(URL).send());
+        let refused = async {
+            sleep(ms(1)).await;
+            client.get(URL).send().await
+        };
+        tokio::join!(queue_timeout, call_timeout, pool_timeout, cancelled, refused)
+    };
+    let (first, (queue_timeout, call_timeout, pool_timeout, cancelled, refused)) =
+        tokio::join!(get(&client, URL), others);
+    for timed_out in [queue_timeout, call_timeout, pool_timeout] {
+        assert!(timed_out.unwrap_err().is_timeout());
+    }
+    assert!(first.is_ok() && cancelled.is_err() && refused.is_err());
+    let stats = client.pool_stats();
+    let queue = stats.queue;
+    assert_eq!((queue.entered, queue.served, queue.failed), (5, 1, 0));
+    assert_eq!((queue.timed_out, queue.cancelled, queue.refused), (3, 1, 1));
+    assert_eq!(stats.queue_time.count(), 1, "waits without a connection are not among the times");
+    assert_eq!(client.host_stats()[0].1.queue, queue);
+    client.get(URL).send().await.unwrap();
+    assert_eq!((client.pool_stats().queue, client.pool_stats().queue_time.count()), (queue, 2), "nothing to wait for");
+}
+
+#[tokio::test(start_paused = true)]
 async fn hazard_cancelling_half_of_the_requests_does_not_disturb_the_rest() {
     for (limit, cancel_after, at_once) in [(8, 3, 4_000), (4, 0, 2_000)] {
         let net = ScriptedNet::new(|_, stream| serve(stream, 2));

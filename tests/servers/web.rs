@@ -158,7 +158,7 @@ async fn nginx_is_understood_over_every_protocol() {
         assert_eq!((head.status().as_u16(), head.bytes().await.unwrap().len()), (200, 0));
         let moved = get("/moved").await;
         assert_eq!((moved.redirects().len(), moved.text().await.unwrap().as_str()), (1, "small"));
-        let error = get("/gone").await.error_for_status().unwrap_err();
+        let error = get("/gone").await.error_for_status_with_body().await.unwrap_err();
         assert!(error.to_string().starts_with("status 410 Gone") && error.body_start() == b"it is gone", "{error}");
         let pieces = futures_util::stream::iter((0..50).map(|_| Ok::<_, std::io::Error>(vec![b'x'; 4_000])));
         for body in [Body::from(vec![b'x'; 1 << 20]), Body::wrap_stream(pieces), Body::default()] {
@@ -293,7 +293,7 @@ async fn haproxy_is_understood_with_a_short_keep_alive() {
         }
         let none = client.get(format!("{url}/none")).send().await.unwrap();
         assert_eq!(none.status().as_u16(), 503);
-        assert!(none.error_for_status().unwrap_err().body_start().starts_with(b"<html>"));
+        assert!(none.error_for_status_with_body().await.unwrap_err().body_start().starts_with(b"<html>"));
         let late = client.get(format!("{url}/late")).send().await.unwrap();
         assert_eq!(late.status().as_u16(), 504);
         assert_eq!(echoed("hello".into()).await.unwrap(), "hello");

@@ -125,7 +125,17 @@ impl IncomingBody {
         self.has_failed = true;
     }
 
+    /// Waits for the next frame, within the time limits.
     pub(super) fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>>>> {
+        if let Poll::Ready(frame) = self.poll_arrived(cx) {
+            return Poll::Ready(frame);
+        }
+        ready!(self.poll_limits(cx));
+        Poll::Ready(Some(Err(self.time_out(true))))
+    }
+
+    /// Takes the next frame if it has arrived. No wait begins, so that no time limit runs before the user waits.
+    pub(super) fn poll_arrived(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>>>> {
         if self.has_failed {
             return Poll::Ready(Some(Err(Error::body_failed_before(&self.origin, self.bytes))));
         }
@@ -139,12 +149,9 @@ impl IncomingBody {
             let has_arrived = Pin::new(&mut open.incoming).poll_frame(cx).is_ready();
             return Poll::Ready(Some(Err(self.time_out(!has_arrived))));
         }
-        if let Poll::Ready(frame) = Pin::new(&mut open.incoming).poll_frame(cx) {
-            self.wait = None;
-            return Poll::Ready(self.receive(frame, now));
-        }
-        ready!(self.poll_limits(cx));
-        Poll::Ready(Some(Err(self.time_out(true))))
+        let frame = ready!(Pin::new(&mut open.incoming).poll_frame(cx));
+        self.wait = None;
+        Poll::Ready(self.receive(frame, now))
     }
 
     /// Handles a frame, an error, or the end.
@@ -254,17 +261,19 @@ impl IncomingBody {
         if let Some(OpenBody { incoming, guard }) = self.open.take() {
             self.has_failed = true;
             self.trace.fail(why);
-            drop(incoming);
-            guard.fail();
+            guard.fail(incoming);
         }
     }
 }
 
 impl Drop for IncomingBody {
     fn drop(&mut self) {
-        if let Some(OpenBody { incoming, guard }) = self.open.take().filter(|_| self.is_begun) {
+        let Some(OpenBody { incoming, guard }) = self.open.take() else { return };
+        if self.is_begun {
             self.trace.fail("cancelled");
             guard.drain(incoming);
+        } else {
+            guard.fail(incoming);
         }
     }
 }

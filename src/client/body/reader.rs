@@ -1,27 +1,20 @@
 //! A response's body as its user reads it: decompressed, with its first piece possibly read ahead.
 
-use std::future::poll_fn;
 #[cfg(feature = "__compression")]
 use std::task::ready;
-use std::task::{Context, Poll};
-use std::time::Duration;
+use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
 use http_body::{Frame, SizeHint};
-use tokio::runtime::Handle;
 
 #[cfg(feature = "__compression")]
 use super::decode::{Decoder, Step};
 use super::incoming::IncomingBody;
-use crate::clock;
 #[cfg(feature = "__compression")]
 use crate::error::Error;
 use crate::error::Result;
 use crate::origin::Origin;
 use crate::trace::Trace;
-
-/// The longest wait for the first piece of an error response's body.
-const START_TIMEOUT: Duration = Duration::from_millis(20);
 
 /// Reads a response's body.
 pub(crate) struct BodyReader {
@@ -72,15 +65,15 @@ impl BodyReader {
         self.body.is_empty()
     }
 
-    /// Waits for the first piece of the body, for [`START_TIMEOUT`] at most, and keeps it to be read.
-    pub(crate) async fn read_start(&mut self) {
-        // Outside of a runtime there are no timers.
-        if self.body.is_over() || Handle::try_current().is_err() {
+    /// Reads the first frame ahead if it has arrived. It stays to be read.
+    pub(crate) fn read_arrived(&mut self) {
+        if self.start.is_some() || self.body.is_over() {
             return;
         }
-        let until = clock::now().checked_add(START_TIMEOUT);
-        let first = clock::before(until, poll_fn(|cx| self.poll_frame(cx))).await;
-        self.start = first.flatten().map(Box::new);
+        let mut cx = Context::from_waker(Waker::noop());
+        if let Poll::Ready(first) = self.poll_by(&mut cx, IncomingBody::poll_arrived) {
+            self.start = first.map(Box::new);
+        }
     }
 
     /// Returns the first piece of the body if it was read ahead and not handed out yet; empty otherwise.
@@ -125,16 +118,29 @@ impl BodyReader {
         if let Some(start) = self.start.take() {
             return Poll::Ready(Some(*start));
         }
+        self.poll_by(cx, IncomingBody::poll_frame)
+    }
+
+    /// Polls for the next frame that was not read ahead. `poll_body` polls the body as it arrives.
+    fn poll_by(
+        &mut self,
+        cx: &mut Context<'_>,
+        poll_body: impl Fn(&mut IncomingBody, &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>>>>,
+    ) -> Poll<Option<Result<Frame<Bytes>>>> {
         #[cfg(feature = "__compression")]
         if self.decoder.is_some() {
-            return self.poll_decoded(cx);
+            return self.poll_decoded(cx, poll_body);
         }
-        self.body.poll_frame(cx)
+        poll_body(&mut self.body, cx)
     }
 
     #[cfg(feature = "__compression")]
-    fn poll_decoded(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>>>> {
-        let Self { body, decoder: Some(decoder), .. } = self else { return self.body.poll_frame(cx) };
+    fn poll_decoded(
+        &mut self,
+        cx: &mut Context<'_>,
+        poll_body: impl Fn(&mut IncomingBody, &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>>>>,
+    ) -> Poll<Option<Result<Frame<Bytes>>>> {
+        let Self { body, decoder: Some(decoder), .. } = self else { return poll_body(&mut self.body, cx) };
         loop {
             match decoder.next() {
                 Ok(Step::Decoded(data)) => return Poll::Ready(Some(Ok(Frame::data(data)))),
@@ -153,7 +159,7 @@ impl BodyReader {
             if decoder.is_over() {
                 return Poll::Ready(decoder.take_trailers().map(|trailers| Ok(Frame::trailers(trailers))));
             }
-            match ready!(body.poll_frame(cx)) {
+            match ready!(poll_body(body, cx)) {
                 Some(Ok(frame)) => match frame.into_data() {
                     Ok(data) => decoder.push(data),
                     Err(other) => decoder.set_trailers(other.into_trailers().ok()),

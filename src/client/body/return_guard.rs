@@ -157,9 +157,17 @@ impl ReturnGuard {
         });
     }
 
-    /// Ends the request after its response failed. Over HTTP/1.1 that closes the connection. Over HTTP/2 the request's
-    /// body is given up, and the stream counts until that is over.
-    pub(super) fn fail(self) {
+    /// Ends the request before the end of its response's body. Over HTTP/1.1 that closes the connection. Over HTTP/2 the
+    /// stream is reset and the request's body is given up; the stream counts until that is over.
+    pub(super) fn fail(self, incoming: Incoming) {
+        if self.lease.conn().protocol() == Protocol::Http1 {
+            // In this order: hyper closes the socket as soon as it notices that the body is gone. The pool would take
+            // that for a close by the peer, did it not know the cause by then.
+            drop(self.lease);
+            drop(incoming);
+            return;
+        }
+        drop(incoming); // resets the stream
         if let Some(upload) = self.unfinished_upload() {
             upload.give_up();
             free_after(upload, self.lease);
@@ -169,28 +177,20 @@ impl ReturnGuard {
     /// Ends the request after its response's body was dropped.
     pub(super) fn drain(self, incoming: Incoming) {
         if self.lease.conn().protocol() == Protocol::Http2 {
+            if self.unfinished_upload().is_some() {
+                return self.fail(incoming);
+            }
             drop(incoming); // resets the stream
-            return match self.unfinished_upload() {
-                Some(_) => self.fail(),
-                None => self.finish(clock::now()),
-            };
+            return self.finish(clock::now());
         }
         if incoming.size_hint().lower() > MAX_DRAINED {
-            return;
+            return self.fail(incoming);
         }
-        let mut drain = Drain { incoming, bytes: 0 };
+        let runtime = self.lease.conn().runtime();
+        let mut drain = Drain { rest: Some((self, incoming)), bytes: 0 };
         // Mostly the rest is there, and no task is needed.
-        let drained = Pin::new(&mut drain).poll(&mut Context::from_waker(Waker::noop()));
-        match drained {
-            Poll::Ready(true) => self.finish(clock::now()),
-            Poll::Ready(false) => {}
-            Poll::Pending => {
-                self.lease.conn().runtime().spawn(async move {
-                    if clock::before(clock::now().checked_add(DRAIN_TIMEOUT), drain).await == Some(true) {
-                        self.finish(clock::now());
-                    }
-                });
-            }
+        if Pin::new(&mut drain).poll(&mut Context::from_waker(Waker::noop())).is_pending() {
+            runtime.spawn(async move { clock::before(clock::now().checked_add(DRAIN_TIMEOUT), drain).await });
         }
     }
 
@@ -240,24 +240,42 @@ fn free_after(upload: Arc<Upload>, mut lease: Lease<Dialer>) {
     });
 }
 
-/// The reading of a dropped body to its end. Resolves to true at the end, to false if the body fails or is too long.
+/// The reading of a dropped body to its end, which returns the connection. If the body fails or is too long, or if this is
+/// dropped before, the connection closes.
 struct Drain {
-    incoming: Incoming,
+    /// The rest of the body, until the reading is over.
+    rest: Option<(ReturnGuard, Incoming)>,
     bytes: u64,
 }
 
 impl Future for Drain {
-    type Output = bool;
+    type Output = ();
 
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<bool> {
-        while self.bytes <= MAX_DRAINED {
-            match ready!(Pin::new(&mut self.incoming).poll_frame(cx)) {
-                None => return Poll::Ready(true),
-                Some(Ok(frame)) => self.bytes += frame.data_ref().map_or(0, |data| data.len() as u64),
-                Some(Err(_)) => return Poll::Ready(false),
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let Self { rest, bytes } = &mut *self;
+        let Some((_, incoming)) = rest else { return Poll::Ready(()) };
+        let is_at_end = loop {
+            match ready!(Pin::new(&mut *incoming).poll_frame(cx)) {
+                None => break true,
+                Some(Ok(frame)) => *bytes += frame.data_ref().map_or(0, |data| data.len() as u64),
+                Some(Err(_)) => break false,
             }
+            if *bytes > MAX_DRAINED {
+                break false;
+            }
+        };
+        if let Some((guard, _)) = rest.take_if(|_| is_at_end) {
+            guard.finish(clock::now());
         }
-        Poll::Ready(false)
+        Poll::Ready(())
+    }
+}
+
+impl Drop for Drain {
+    fn drop(&mut self) {
+        if let Some((guard, incoming)) = self.rest.take() {
+            guard.fail(incoming);
+        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! A live connection for a request, from the pool, within the limits for the queue and for the dial.
 
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -14,7 +15,7 @@ use crate::clock::{self, Instant};
 use crate::connect::ConnectError;
 use crate::error::{Error, Result};
 use crate::pool::{Checkout, Delivery, Lease, LeaseError, Queued, Waiter, Wish};
-use crate::trace::{CloseCause, Event, Trace};
+use crate::trace::{CloseCause, DialTrace, Event, Trace};
 
 /// The most times that a call asks again for a connection after its dial was lost. A dial is lost with the runtime that
 /// it began on.
@@ -126,7 +127,8 @@ async fn check_out(
     client.dns_watch.ensure_running(&client.resolver, &client.pool);
     let since = *queued_at.get_or_insert(now);
     trace.emit_at(now, Event::Queued { limit, position });
-    let mut queued = QueuedCall { waiter: Some(waiter), trace, since, timeouts: call.timeouts };
+    let deadline = call.deadline.map(|deadline| deadline.at);
+    let mut queued = QueuedCall { waiter: Some(waiter), trace, since, timeouts: call.timeouts, deadline };
     let Delivery { lease, dial } = queued.wait(client, now).await;
     if let Some(dial) = dial {
         trace.adopt(&dial);
@@ -141,6 +143,8 @@ struct QueuedCall<'a> {
     trace: &'a Trace,
     since: Instant,
     timeouts: Timeouts,
+    /// The deadline of the call. If it has passed when the wait is dropped, the call timed out in the queue.
+    deadline: Option<Instant>,
 }
 
 /// The state of a wait in the queue.
@@ -158,7 +162,7 @@ impl QueuedCall<'_> {
             let until = match self.verdict(now) {
                 Verdict::GoOn(until) => until,
                 Verdict::Expired(limit) => {
-                    let dial = self.waiter.take().and_then(|waiter| waiter.dial());
+                    let dial = self.leave(true);
                     return Delivery { lease: Err(LeaseError::CallerTimeout(limit)), dial };
                 }
             };
@@ -167,6 +171,16 @@ impl QueuedCall<'_> {
             }
             now = clock::now();
         }
+    }
+
+    /// Leaves the queue, if the call is still in it, and returns the trace of its dial.
+    fn leave(&mut self, is_timeout: bool) -> Option<Arc<DialTrace>> {
+        let waiter = self.waiter.take()?;
+        let dial = waiter.dial();
+        if is_timeout {
+            waiter.time_out();
+        }
+        dial
     }
 
     /// Applies the limit that counts at the moment: that for the dial while a connection is opened for the call, that
@@ -204,7 +218,8 @@ impl Future for QueuedCall<'_> {
 
 impl Drop for QueuedCall<'_> {
     fn drop(&mut self) {
-        if let Some(dial) = self.waiter.take().and_then(|waiter| waiter.dial()) {
+        let is_timeout = self.waiter.is_some() && self.deadline.is_some_and(|deadline| deadline <= clock::now());
+        if let Some(dial) = self.leave(is_timeout) {
             self.trace.adopt(&dial);
         }
     }

@@ -120,6 +120,7 @@ impl Exchange<'_> {
         let since = self.since;
         let has_body = self.upload.is_some() || self.body_length > 0;
         let Self { lease, times, upload, .. } = self;
+        let lease: &Lease<Dialer> = lease;
         let conn = lease.conn();
         let upload = upload.as_deref();
         let sending = conn.send(message, since, times);
@@ -127,9 +128,12 @@ impl Exchange<'_> {
         let idle = timeouts.body_idle.filter(|_| has_body);
         async move {
             let mut sending = pin!(sending);
+            // Dropped before `sending`.
+            let mut unanswered = Unanswered(Some(lease));
             let mut until = earliest(since, [headers, idle]);
             loop {
                 if let Some(result) = deadlines.before(until, sending.as_mut()).await {
+                    unanswered.0 = None;
                     return Ok(result);
                 }
                 let now = clock::now();
@@ -198,6 +202,17 @@ impl Drop for Exchange<'_> {
             if self.deadline.is_some_and(|deadline| deadline <= clock::now()) {
                 self.lease.retire_if_silent(self.progress);
             }
+        }
+    }
+}
+
+/// A lease whose request is not answered. Dropped, it tells the pool why the connection closes.
+struct Unanswered<'a>(Option<&'a Lease<Dialer>>);
+
+impl Drop for Unanswered<'_> {
+    fn drop(&mut self) {
+        if let Some(lease) = self.0 {
+            lease.foresee_end();
         }
     }
 }

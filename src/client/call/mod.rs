@@ -49,9 +49,7 @@ pub(super) async fn run(client: &Inner, request: Box<Request>) -> Result<Respons
     let result = client.deadlines.before(deadline, pin!(follow::follow(&mut call))).await;
     match result.unwrap_or_else(|| Err(call.time_out())) {
         Ok(mut response) => {
-            if response.status().as_u16() >= 400 {
-                response.read_start().await;
-            }
+            response.read_ahead();
             Ok(response)
         }
         Err(error) => {

@@ -4,7 +4,7 @@ use std::io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, NotConn
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::{StatusCode, Version};
+use http::{Method, StatusCode, Version};
 use hyper::body::Incoming;
 use tokio::runtime::Handle;
 
@@ -37,7 +37,12 @@ pub(super) async fn send(call: &mut Call<'_>) -> Result<Answer> {
             Ok(response) if is_unsolicited_408(&response) => {
                 let attempt = attempt(call, &lease, AttemptEnd::IdleTimeout);
                 match decide(call, attempt) {
-                    Some(resend) => resend,
+                    Some(resend) => {
+                        // Before hyper notices that the response is dropped, and closes the connection.
+                        lease.retire(CloseCause::PeerAnnounced);
+                        lease.foresee_end();
+                        resend
+                    }
                     None => return Ok(answer(call, lease, response, upload, times)),
                 }
             }
@@ -74,7 +79,7 @@ fn answer(
     let idle = call.timeouts.body_idle.unwrap_or(Duration::MAX);
     let limits = BodyLimits { deadline: call.deadline, idle };
     let body = IncomingBody::new(incoming, guard, call.trace.clone(), limits, call.request.origin.clone());
-    Answer::new(head, body)
+    Answer::new(head, body, call.request.method == Method::HEAD)
 }
 
 /// Handles an exchange without a response. Returns the resend that follows, or the error that ends the call.
@@ -105,10 +110,11 @@ fn fail(
     if let Some(cause) = body_error {
         return Err(Error::upload(origin, cause));
     }
+    let is_unsent = failed.unsent.is_some() || end == AttemptEnd::NotSent;
     Err(match (lease.conn().refusal(), failed.error) {
         (Some(refusal), error) => Error::client_refused(origin, refusal, error),
-        (None, Some(error)) => Error::exchange(origin, error, times.answered.is_some()),
-        (None, None) => Error::closed_before_send(origin),
+        (None, Some(error)) if !is_unsent => Error::exchange(origin, error, times.answered.is_some()),
+        (None, error) => Error::closed_before_send(origin, failed.ended_by.or(error.map(Arc::new))),
     })
 }
 
@@ -166,7 +172,7 @@ fn end_of(failed: &SendError<OutgoingBody>, times: ExchangeTimes, conn: &Conn<Ou
 fn is_cut(attempt: Attempt, failed: &SendError<OutgoingBody>, protocol: Protocol) -> bool {
     let is_closed = matches!(attempt.end, AttemptEnd::NotSent | AttemptEnd::ClosedSilently);
     // A timeout means that the path is dead: the server has closed nothing.
-    let cause = failed.error.as_ref().and_then(io_cause);
+    let cause = failed.cause().and_then(io_cause);
     let has_timed_out = cause.is_some_and(|cause| cause.kind() == TimedOut);
     is_closed && !has_timed_out && attempt.on_reused_connection && protocol == Protocol::Http1
 }

@@ -61,6 +61,8 @@ pub(super) struct OpenConn<T: PoolTypes> {
     pub(super) expires: Option<Instant>,
     /// The reason why the connection ends once there is room for another one.
     pub(super) due: Option<CloseCause>,
+    /// The cause for which the connection's request is about to close it. It counts if the socket is closed before the lease ends.
+    pub(super) foreseen: Option<CloseCause>,
     pub(super) listed: Listed,
     pub(super) location: Option<Location>,
     /// The runtime that serves the connection.
@@ -152,6 +154,15 @@ impl<T: PoolTypes> Conn<T> {
         }
     }
 
+    /// Returns the cause of the close, if the socket is closed now: the peer, unless the client ends the connection.
+    pub(super) fn close_cause(&self) -> CloseCause {
+        let foreseen = match &self.stage {
+            Stage::Open(open) => open.foreseen,
+            _ => None,
+        };
+        self.end_cause.or(foreseen).unwrap_or(CloseCause::Peer)
+    }
+
     /// Returns true if a dial is in flight that is paired with no request.
     pub(super) fn is_unclaimed_dial(&self) -> bool {
         matches!(self.stage, Stage::Dialling(Dialling { waiter: None, .. }))
@@ -184,6 +195,7 @@ impl<T: PoolTypes> OpenConn<T> {
             used_at: now,
             expires,
             due: None,
+            foreseen: None,
             listed: Listed::No,
             location,
             runtime,

@@ -305,6 +305,11 @@ impl<T: PoolTypes> Connections<T> {
         }
     }
 
+    /// Notes the cause for which a connection's request is about to close it.
+    pub(super) fn foresee_end(&mut self, id: usize, cause: CloseCause) {
+        self.slab[id].open_mut().foreseen = Some(cause);
+    }
+
     /// Lets a connection take no more requests. Returns true if it still carries some, which is worth a report.
     pub(super) fn end(&mut self, host: &mut Host<T::Key>, id: usize, cause: CloseCause) -> bool {
         let conn = &mut self.slab[id];

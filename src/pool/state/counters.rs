@@ -54,8 +54,33 @@ pub(crate) struct Totals {
     pub(crate) closed: [u64; CloseCause::ALL.len()],
     /// Requests that got a connection which had carried others before.
     pub(crate) reused: u64,
-    /// The time requests waited for a connection; zero for those that got one at once.
-    pub(crate) queued: Latency,
+    /// The time for which the requests that got a connection waited for it; zero for those that got one at once.
+    pub(crate) waited: Latency,
     /// The time requests held their connection.
     pub(crate) held: Latency,
+    pub(crate) queue: QueueStats,
+}
+
+/// The requests that entered the queue and left it, as totals.
+///
+/// Each request that entered the queue has left it in one of four ways, or still waits: `entered` = `served` + `failed` +
+/// `timed_out` + `cancelled` + [`waiting`](crate::PoolStats::waiting). A request that is sent again counts again.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct QueueStats {
+    /// Requests that entered the queue, because no connection was free for them.
+    pub entered: u64,
+    /// Requests that got a connection after a wait.
+    pub served: u64,
+    /// Requests that left the queue because the connection being opened for them failed.
+    pub failed: u64,
+    /// Requests that left the queue because a time limit passed: the pool's
+    /// [`wait_timeout`](crate::PoolConfig::wait_timeout), or the request's own `queue_timeout`, `connect_timeout` or `timeout`.
+    pub timed_out: u64,
+    /// Requests that left the queue because the call was cancelled: its future was dropped.
+    pub cancelled: u64,
+    /// Requests that did not enter the queue because it was full ([`max_waiting`](crate::PoolConfig::max_waiting),
+    /// [`max_waiting_per_host`](crate::PoolConfig::max_waiting_per_host)). Calls that a [drain](crate::Client::drain) turns away
+    /// are not counted.
+    pub refused: u64,
 }

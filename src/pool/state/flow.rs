@@ -75,7 +75,10 @@ impl<T: PoolTypes> State<T> {
         let waited = now.saturating_duration_since(waiter.since);
         let is_new = self.conns.open(id).requests == 0;
         let entry = &mut self.hosts[host];
-        self.conns.count(entry, |totals| totals.queued.add(waited));
+        self.conns.count(entry, |totals| {
+            totals.waited.add(waited);
+            totals.queue.served += 1;
+        });
         entry.dials.window.served(is_new);
         if entry.queue.is_empty() {
             entry.dials.window.rest();
@@ -124,6 +127,7 @@ impl<T: PoolTypes> State<T> {
         let limit = self.limit_of(waiter);
         let host = self.waiters[waiter].host;
         let waiter = self.pairs(host).remove(waiter);
+        self.conns.count(&mut self.hosts[host], |totals| totals.queue.timed_out += 1);
         let waited = now.saturating_duration_since(waiter.since);
         let why = WaitFailure::Timeout { waited, limit };
         self.effects.push_back(Effect::Fail { waiter: waiter.handle, why });

@@ -37,6 +37,7 @@ impl<T: PoolTypes> State<T> {
         assert_eq!(counters.yielding, yielding, "seed {seed}: yielding");
         let undialled = self.waiters.iter().filter(|waiter| waiter.dial.is_none()).count();
         assert_eq!(counters.undialled, undialled, "seed {seed}: requests without a dial");
+        check_queue(counters.totals.queue, self.waiters.iter().count(), seed);
     }
 
     /// Checks 1, 2 and 7 for a host.
@@ -56,6 +57,7 @@ impl<T: PoolTypes> State<T> {
         assert_eq!(host.conns.unannounced, unannounced, "seed {seed}: unannounced streams");
         assert_eq!(host.conns.busy, opens().filter(|open| open.streams.taken > 0).count(), "seed {seed}: busy");
         assert_eq!(host.conns.leased, opens().map(|open| open.streams.taken).sum::<usize>(), "seed {seed}: leased");
+        check_queue(host.totals.queue, self.waiters.iter().filter(|waiter| waiter.host == index).count(), seed);
     }
 
     /// Checks 3.
@@ -144,6 +146,12 @@ impl<T: PoolTypes> State<T> {
         }
         ids
     }
+}
+
+/// Checks that each request that entered the queue waits, or was counted once as it left.
+fn check_queue(queue: QueueStats, waiting: usize, seed: u64) {
+    let left = queue.served + queue.failed + queue.timed_out + queue.cancelled;
+    assert_eq!(queue.entered, left + waiting as u64, "seed {seed}: {queue:?}, and {waiting} wait");
 }
 
 /// Returns a connection that is open.

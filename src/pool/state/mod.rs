@@ -15,6 +15,7 @@
 //! | [`release`](State::release) | give the stream back, end the connection if it is over, settle, finish | `Deliver`, `Close` |
 //! | [`announce_streams`](State::announce_streams) | set the streams, settle, finish | `Deliver`, `Dial` |
 //! | [`retire`](State::retire), [`back_off`](State::back_off) | end the connection, settle, finish | `Retired`, `Close`, `Dial` |
+//! | [`foresee_end`](State::foresee_end) | note why a lease is about to end | |
 //! | [`socket_closed`](State::socket_closed) | free the slot, settle, finish | `Dial` |
 //! | [`abandon`](State::abandon) | remove the request, pass its dial on, finish | `AbortDial` while draining |
 //! | [`dns_answered`](State::dns_answered) | end connections to addresses that left | `AskDns`, `Retired`, `Close` |
@@ -28,7 +29,8 @@
 //! After each event:
 //!
 //! 1. Slots: the pool and each host have as many slots taken as there are dials and open sockets, within their limits.
-//! 2. Figures: every counter is the number of the records it counts.
+//! 2. Figures: every counter is the number of the records it counts. Each request that entered the queue waits, or was counted
+//!    once as it left: served, failed, timed out or cancelled.
 //! 3. Pairs: a dial and its request name each other. Requests with a dial stand before those without. While a request has none, no
 //!    dial is unclaimed, unless the pool drains (restored by `pass_on` and `claim`).
 //! 4. Lists: an open connection that takes requests stands in the idle list of its host and of the pool if it has none, and in the
@@ -70,14 +72,15 @@ use std::time::Duration;
 
 use self::conn::{Listed, Stage};
 use self::connections::Search;
+pub use self::counters::QueueStats;
 pub(crate) use self::counters::{Counters, HostCounters, Totals};
 use self::host::Host;
 pub(crate) use self::parts::State;
 use self::queue::{Needs, WaitingRequest};
 use self::timers::Timer;
 pub(crate) use self::types::{
-    Acquired, Addresses, ConnId, Effect, Grant, LeaseEnd, LeaseToken, Location, Opened, Permit, PoolTypes, Profile,
-    Queued, Speaks, WaitFailure, WaiterId, WarmUp, Wish,
+    AbandonCause, Acquired, Addresses, ConnId, Effect, Grant, LeaseEnd, LeaseToken, Location, Opened, Permit,
+    PoolTypes, Profile, Queued, Speaks, WaitFailure, WaiterId, WarmUp, Wish,
 };
 use crate::clock::Instant;
 use crate::trace::{CloseCause, Limit};
@@ -115,6 +118,7 @@ impl<T: PoolTypes> State<T> {
             return Acquired::Ready(self.lease_found(now, host, id));
         }
         if let Some(limit) = self.refusal(host) {
+            self.conns.count(&mut self.hosts[host], |totals| totals.queue.refused += 1);
             self.prune(host);
             return Acquired::Refused(limit);
         }
@@ -133,7 +137,7 @@ impl<T: PoolTypes> State<T> {
 
     /// Leases a connection to a request that did not wait.
     fn lease_found(&mut self, now: Instant, host: usize, id: usize) -> Grant<T::Conn> {
-        self.conns.count(&mut self.hosts[host], |totals| totals.queued.add(Duration::ZERO));
+        self.conns.count(&mut self.hosts[host], |totals| totals.waited.add(Duration::ZERO));
         let grant = self.lease(now, id);
         // It may have been the last stream of a connection, and others may wait for one of another connection.
         if !self.hosts[host].queue.is_empty() {
@@ -172,6 +176,7 @@ impl<T: PoolTypes> State<T> {
         let serial = self.next_serial();
         let waiter = WaitingRequest::new(now, host, serial, needs, handle);
         let index = self.waiters.push(&mut self.hosts[host].queue, waiter);
+        self.conns.count(&mut self.hosts[host], |totals| totals.queue.entered += 1);
         if self.hosts[host].dials.unclaimed.len() < MAX_IGNORED_UNCLAIMED {
             self.fill(now, host);
         }
@@ -245,9 +250,13 @@ impl<T: PoolTypes> State<T> {
 
     /// Removes a request that no longer waits, and returns the driver's side of it. Returns `None` if it was answered in the
     /// meantime.
-    pub(crate) fn abandon(&mut self, now: Instant, id: WaiterId) -> Option<T::Waiter> {
+    pub(crate) fn abandon(&mut self, now: Instant, id: WaiterId, cause: AbandonCause) -> Option<T::Waiter> {
         let host = self.waiters.get(id)?.host;
         let waiter = self.pairs(host).remove(id.index);
+        self.conns.count(&mut self.hosts[host], |totals| match cause {
+            AbandonCause::TimedOut => totals.queue.timed_out += 1,
+            AbandonCause::Cancelled => totals.queue.cancelled += 1,
+        });
         if let Some(dial) = waiter.dial {
             self.pass_on(host, dial);
         }
@@ -312,6 +321,7 @@ impl<T: PoolTypes> State<T> {
         let unclaimed = match self.conns.waiter_of(id) {
             Some(waiter) => {
                 let waiter = self.pairs(host).remove(waiter).handle;
+                self.conns.count(&mut self.hosts[host], |totals| totals.queue.failed += 1);
                 self.effects.push_back(Effect::Fail { waiter, why: WaitFailure::Dial(error) });
                 None
             }
@@ -422,10 +432,15 @@ impl<T: PoolTypes> State<T> {
         self.retire(now, id, CloseCause::PeerAnnounced);
     }
 
+    /// Notes the cause for which a lease is about to end. It counts if the socket is closed before the lease is released.
+    pub(crate) fn foresee_end(&mut self, token: &LeaseToken, cause: CloseCause) {
+        self.conns.foresee_end(token.id.index, cause);
+    }
+
     /// Frees the slot of a connection whose socket is closed. Returns the reason why it closed.
     pub(crate) fn socket_closed(&mut self, now: Instant, id: ConnId) -> CloseCause {
         let Some(host) = self.host_of(id) else { return CloseCause::Peer };
-        let cause = self.conns[id.index].end_cause.unwrap_or(CloseCause::Peer);
+        let cause = self.conns[id.index].close_cause();
         self.conns.count(&mut self.hosts[host], |totals| totals.closed[cause as usize] += 1);
         if let Stage::Open(open) = &self.conns[id.index].stage {
             // The server closed an idle connection, and may close others at the same age.

@@ -97,6 +97,15 @@ pub(crate) struct Grant<C> {
     pub(crate) freed: bool,
 }
 
+/// The reason why a request leaves the queue by itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum AbandonCause {
+    /// A time limit of the request passed.
+    TimedOut,
+    /// The call was cancelled.
+    Cancelled,
+}
+
 /// The position of a request in its host's queue.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Queued {

@@ -9,6 +9,7 @@ use futures_util::FutureExt;
 use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 
+use super::state::AbandonCause;
 use super::*;
 use crate::trace::{CloseCause, DialTrace};
 
@@ -344,7 +345,7 @@ async fn a_dial_that_is_aborted_before_it_has_begun_keeps_no_drain_waiting() {
     // One thread takes the dial from the core, and is stopped before it performs it.
     let (dial, runtime) = driver.take_effect_for_test().expect("a dial");
     // Another thread abandons the request, and drains the pool.
-    drop(driver.step(|state| state.abandon(now(), request)));
+    drop(driver.step(|state| state.abandon(now(), request, AbandonCause::Cancelled)));
     let start = now();
     let mut draining = Box::pin(pool.drain());
     assert!((&mut draining).now_or_never().is_none(), "the dial has not ended");

@@ -3,9 +3,26 @@
 use futures_util::stream;
 use http_body_util::BodyExt;
 use speeddial::Client;
+use speeddial::dns::FixedResolver;
+use tokio::io::DuplexStream;
 
-use support::full;
 use support::http_server::HttpServer;
+use support::scripted_net::ScriptedNet;
+use support::{full, read_request_head, v4};
+
+/// The URL that [`client_over`] finds on its network.
+pub(super) const URL: &str = "http://api.test/";
+
+/// Returns a client over a network in memory.
+pub(super) fn client_over(net: &ScriptedNet) -> Client {
+    let resolver = FixedResolver::new().with("api.test", [v4(1)]);
+    Client::builder().no_proxy().resolver(resolver).transport(net.clone()).build().unwrap()
+}
+
+/// Reads the head of a request. Returns false if the client closed instead.
+pub(super) async fn request(stream: &mut DuplexStream) -> bool {
+    read_request_head(stream).await.is_some()
+}
 
 /// Starts a server that answers with the request's framing, body and trailers, as text.
 pub(super) fn body_mirror(http2: bool) -> HttpServer {

@@ -1,17 +1,21 @@
-//! Response bodies: limits, streams, copies, text, errors that keep the start of a body, and trailers.
+//! Response bodies: limits, streams, copies, text, and trailers.
 
 use std::io::Write;
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::{StreamExt, TryStreamExt, stream};
 use http_body_util::{BodyExt, StreamBody};
 use hyper::body::Frame;
 use speeddial::{Body, Client, ErrorKind};
+use tokio::io::AsyncWriteExt;
+use tokio::time::sleep;
 
-use super::common::clients;
+use super::common::{URL, client_over, request};
 use support::full;
 use support::http_server::HttpServer;
-use support::scripted_peer::{ScriptedPeer, answer_all, read_head};
+use support::scripted_net::ScriptedNet;
+use support::scripted_peer::{ScriptedPeer, read_head};
 
 #[tokio::test]
 async fn a_body_can_be_limited_streamed_and_copied() {
@@ -83,31 +87,6 @@ impl tokio::io::AsyncWrite for FullDisk {
 }
 
 #[tokio::test]
-async fn an_error_for_a_status_keeps_the_start_of_the_body() {
-    for (http2, client) in clients() {
-        let server = HttpServer::start_as(http2, |request: hyper::Request<hyper::body::Incoming>| async move {
-            let length: usize = request.uri().path()[1..].parse().unwrap();
-            hyper::Response::builder().status(422).body(full("no such field; ".repeat(length))).unwrap()
-        })
-        .unwrap();
-        let url = format!("http://{}", server.address());
-        let response = client.get(format!("{url}/1")).send().await.unwrap();
-        assert!(response.error_for_status_ref().is_err());
-        let error = response.error_for_status().unwrap_err();
-        assert_eq!(error.body_start(), b"no such field; ");
-        let expected = format!("status 422 Unprocessable Entity from {url}/1, which says `no such field; `");
-        assert_eq!(error.to_string(), expected);
-        let error = client.get(format!("{url}/10000")).send().await.unwrap().error_for_status().unwrap_err();
-        assert_eq!(error.body_start().len(), 1_024);
-        let empty = client.get(format!("{url}/0")).send().await.unwrap().error_for_status().unwrap_err();
-        assert_eq!(empty.body_start(), b"");
-        // Reading the body itself still returns all of it.
-        assert_eq!(client.get(format!("{url}/100")).send().await.unwrap().text().await.unwrap().len(), 1_500);
-        assert!(client.get(format!("{url}/1")).send().await.unwrap().bytes_with_limit(15).await.is_ok());
-    }
-}
-
-#[tokio::test]
 async fn a_byte_order_mark_decides_the_charset_and_is_removed() {
     let server = HttpServer::start(|request: hyper::Request<hyper::body::Incoming>| async move {
         let body: &'static [u8] = match request.uri().path() {
@@ -158,40 +137,47 @@ async fn text_is_decoded_by_the_charset_of_the_content_type() {
     assert_eq!(text("text/plain;+charset=unheard-of").await, "caf\u{fffd} \u{fffd}x\u{fffd}");
 }
 
-#[tokio::test]
-async fn a_body_stream_ends_after_its_first_error_and_a_partly_read_response_can_be_converted() {
-    let peer = ScriptedPeer::start(|_, mut socket| {
-        if read_head(&mut socket) {
-            let _ = socket.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nhello");
-            std::thread::sleep(std::time::Duration::from_millis(20));
-        }
+#[tokio::test(start_paused = true)]
+async fn a_body_stream_ends_after_its_first_error() {
+    let net = ScriptedNet::new(|_, mut stream| async move {
+        request(&mut stream).await;
+        stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nhello").await.unwrap();
     });
-    let client = Client::builder().no_proxy().build().unwrap();
-    let pieces: Vec<_> = client.get(peer.url()).send().await.unwrap().bytes_stream().take(100).collect().await;
+    let response = client_over(&net).get(URL).send().await.unwrap();
+    let pieces: Vec<_> = response.bytes_stream().take(100).collect().await;
     assert_eq!(pieces.iter().map(Result::is_ok).collect::<Vec<_>>(), [true, false]);
+}
 
-    let peer = ScriptedPeer::start(|_, mut socket| {
-        if read_head(&mut socket) {
-            let _ = socket.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nhello");
-            std::thread::sleep(std::time::Duration::from_millis(20));
-            let _ = socket.write_all(b"world");
-            answer_all(&mut socket);
-        }
+#[tokio::test(start_paused = true)]
+async fn a_failed_body_is_not_an_empty_one() {
+    let net = ScriptedNet::new(|_, mut stream| async move {
+        request(&mut stream).await;
+        stream.write_all(b"HTTP/1.1 502 Bad\r\ncontent-length: 1000\r\n\r\n").await.unwrap();
     });
-    let failing = ScriptedPeer::start(|_, mut socket| {
-        if read_head(&mut socket) {
-            let _ = socket.write_all(b"HTTP/1.1 502 Bad\r\ncontent-length: 1000\r\n\r\n");
-        }
-    });
-    let failed = http::Response::<Body>::from(client.get(failing.url()).send().await.unwrap()).into_body();
-    assert_eq!(http_body::Body::size_hint(&failed).exact(), None, "a failed body is not an empty one");
+    // The failure has arrived together with the head, so it is read ahead.
+    let response = client_over(&net).get(URL).send().await.unwrap();
+    assert!(response.error_for_status_ref().unwrap_err().body_start().is_empty());
+    let failed = http::Response::<Body>::from(response).into_body();
+    assert_eq!(http_body::Body::size_hint(&failed).exact(), None);
     assert!(!http_body::Body::is_end_stream(&failed) && failed.collect().await.is_err());
-    let mut response = client.get(peer.url()).send().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_partly_read_response_can_be_converted() {
+    let net = ScriptedNet::new(|_, mut stream| async move {
+        while request(&mut stream).await {
+            stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nhello").await.unwrap();
+            sleep(Duration::from_millis(20)).await;
+            stream.write_all(b"world").await.unwrap();
+        }
+    });
+    let client = client_over(&net);
+    let mut response = client.get(URL).send().await.unwrap();
     assert_eq!(response.chunk().await.unwrap().unwrap(), "hello");
     let rest = http::Response::<Body>::from(response).into_body();
     assert_eq!(rest.collect().await.unwrap().to_bytes(), "world");
-    assert_eq!(client.get(peer.url()).send().await.unwrap().text().await.unwrap(), "ok");
-    assert_eq!(peer.connections(), 1);
+    assert_eq!(client.get(URL).send().await.unwrap().text().await.unwrap(), "helloworld");
+    assert_eq!(net.connections(), 1);
 }
 
 #[tokio::test]

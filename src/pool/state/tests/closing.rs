@@ -19,6 +19,21 @@ fn a_slot_is_free_when_the_socket_is_closed_and_not_before() {
 }
 
 #[test]
+fn a_socket_that_closes_while_it_is_leased_was_closed_by_the_peer_unless_its_request_foresaw_it() {
+    for (foreseen, cause) in [(None, CloseCause::Peer), (Some(CloseCause::Unfinished), CloseCause::Unfinished)] {
+        let (mut pool, now) = pool(PoolConfig::new());
+        let ids = pool.open_idle(now, 1, 1);
+        let (held, _) = pool.ready(now, 1);
+        if let Some(foreseen) = foreseen {
+            pool.foresee_end(&held, foreseen);
+        }
+        assert_eq!(pool.socket_closed(now, ids[0]), cause);
+        pool.release(now, held, BROKEN);
+        assert_eq!(pool.counters().totals.closed[cause as usize], 1);
+    }
+}
+
+#[test]
 fn timers_do_not_outlive_their_hosts() {
     let (mut pool, now) = pool(PoolConfig::new());
     for host in 0..100 {
@@ -111,7 +126,7 @@ fn a_connection_that_closed_before_its_dial_ended_is_not_kept() {
     let (mut pool, now) = pool(PoolConfig::new());
     let id = pool.wait(now, 1, 3);
     let permit = pool.permit();
-    pool.abandon(now, id);
+    pool.abandon(now, id, AbandonCause::Cancelled);
     pool.socket_closed(now, permit.id());
     pool.dial_succeeded(now, permit, http1(6));
     assert!(matches!(pool.next_effect(), Some(Effect::Close(6))));

@@ -21,8 +21,8 @@ fn a_dial_whose_request_left_serves_the_next_one_but_its_failure_does_not() {
     let (mut pool, now) = pool(PoolConfig::new().max_connections_per_host(1));
     let first = pool.wait(now, 1, 1);
     let permit = pool.permit();
-    assert_eq!(pool.abandon(now, first), Some(1));
-    assert_eq!(pool.abandon(now, first), None);
+    assert_eq!(pool.abandon(now, first, AbandonCause::Cancelled), Some(1));
+    assert_eq!(pool.abandon(now, first, AbandonCause::Cancelled), None);
     pool.wait(now, 1, 2);
     assert!(pool.next_effect().is_none(), "the dial in flight is enough");
     pool.dial_succeeded(now, permit, http1(5));
@@ -30,7 +30,7 @@ fn a_dial_whose_request_left_serves_the_next_one_but_its_failure_does_not() {
 
     let third = pool.wait(now, 2, 3);
     let permit = pool.permit();
-    pool.abandon(now, third);
+    pool.abandon(now, third, AbandonCause::Cancelled);
     pool.dial_failed(now, permit, "refused");
     assert!(pool.next_effect().is_none());
 }
@@ -42,7 +42,7 @@ fn only_so_many_unclaimed_dials_are_ignored_by_a_new_request() {
     for waiter in 0..4 {
         let id = pool.wait(now, 1, waiter);
         slow.push(pool.permit());
-        pool.abandon(now, id);
+        pool.abandon(now, id, AbandonCause::Cancelled);
     }
     pool.wait(now, 1, 9);
     assert!(pool.next_effect().is_none(), "four unclaimed dials are enough");

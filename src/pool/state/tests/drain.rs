@@ -7,11 +7,11 @@ fn a_drain_aborts_unclaimed_dials_and_waits_for_calls_that_hold_it() {
     let (mut pool, now) = pool(PoolConfig::new());
     let (first, second) = (pool.wait(now, 1, 0), pool.wait(now, 1, 1));
     let (one, other) = (pool.permit(), pool.permit());
-    pool.abandon(now, first);
+    pool.abandon(now, first, AbandonCause::Cancelled);
     pool.hold_drain();
     pool.drain(now);
     assert!(matches!(pool.next_effect(), Some(Effect::AbortDial(id)) if id == one.id()));
-    pool.abandon(now, second);
+    pool.abandon(now, second, AbandonCause::Cancelled);
     assert!(matches!(pool.next_effect(), Some(Effect::AbortDial(id)) if id == other.id()));
     for permit in [one, other] {
         pool.dial_failed(now, permit, "lost");
@@ -58,7 +58,7 @@ fn a_drain_does_not_wait_for_unclaimed_dials() {
     let (mut pool, now) = pool(PoolConfig::new());
     let id = pool.wait(now, 1, 0);
     let permit = pool.permit();
-    pool.abandon(now, id);
+    pool.abandon(now, id, AbandonCause::Cancelled);
     pool.drain(now);
     assert!(matches!(pool.next_effect(), Some(Effect::AbortDial(_))));
     // The dial succeeds before it is aborted.

@@ -89,3 +89,39 @@ fn a_request_that_may_not_wait_leaves_no_host_behind() {
     assert!(matches!(pool.acquire(now, &2, None, false, || 9), Acquired::Refused(_)));
     assert_eq!(pool.hosts.slab.len(), 1);
 }
+
+#[test]
+fn each_request_that_entered_the_queue_is_counted_once_as_it_leaves() {
+    let config = PoolConfig::new().max_connections_per_host(1).max_waiting(3).wait_timeout(ms(100));
+    let (mut pool, now) = pool(config);
+    pool.wait(now, 1, 0);
+    let permit = pool.permit();
+    let cancelled = pool.wait(now, 1, 1);
+    let timed_out = pool.wait(now, 1, 2);
+    pool.wait(now, 1, 3);
+    assert!(matches!(pool.acquire(now, &1, None, false, || 4), Acquired::Refused(_)));
+    pool.abandon(now, cancelled, AbandonCause::Cancelled);
+    pool.abandon(now, timed_out, AbandonCause::TimedOut);
+    assert_eq!(pool.abandon(now, timed_out, AbandonCause::TimedOut), None, "it has left already");
+    assert!(pool.dial_failed(now, permit, "refused").is_none());
+    assert!(matches!(pool.failed(), (0, WaitFailure::Dial(_))));
+    let permit = pool.permit();
+    pool.dial_succeeded(now, permit, http1(5));
+    assert_eq!(pool.delivered().0, 3);
+    pool.wait(now, 1, 5);
+    pool.handle_timeout(now + ms(100));
+    assert!(matches!(pool.failed(), (5, WaitFailure::Timeout { .. })));
+    let expected = QueueStats { entered: 5, served: 1, failed: 1, timed_out: 2, cancelled: 1, refused: 1 };
+    let totals = pool.counters().totals;
+    assert_eq!((totals.queue, totals.waited.count()), (expected, 1), "only those that got a connection have a wait");
+    let host = pool.host_counters().next().expect("the host has a connection").1;
+    assert_eq!(host.totals.queue, expected);
+}
+
+#[test]
+fn calls_that_a_drain_turns_away_are_not_counted_as_refused() {
+    let (mut pool, now) = pool(PoolConfig::new());
+    pool.drain(now);
+    assert!(matches!(pool.acquire(now, &1, None, false, || 0), Acquired::Refused(Limit::Draining)));
+    assert_eq!(pool.counters().totals.queue, QueueStats::default());
+}

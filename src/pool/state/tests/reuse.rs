@@ -62,6 +62,6 @@ fn a_host_counts_its_connections_and_requests() {
         (counters.totals.opened, counters.totals.reused, counters.totals.closed[CloseCause::Peer as usize]),
         (2, 1, 1)
     );
-    assert_eq!((counters.totals.queued.count(), counters.totals.held.count()), (3, 3));
-    assert_eq!(pool.counters().totals.queued.count(), 4);
+    assert_eq!((counters.totals.waited.count(), counters.totals.held.count()), (3, 3));
+    assert_eq!(pool.counters().totals.waited.count(), 4);
 }

@@ -47,6 +47,8 @@ struct Walk {
     /// The requests that may wait for a connection of their own runtime.
     own: HashSet<u32>,
     waiters: u32,
+    /// The requests that entered the queue and left it.
+    queue: QueueStats,
     /// True once descriptors have run out.
     had_no_descriptors: bool,
     drained: bool,
@@ -90,6 +92,7 @@ impl Walk {
             refusing: HashSet::new(),
             own: HashSet::new(),
             waiters: 0,
+            queue: QueueStats::default(),
             had_no_descriptors: false,
             drained: false,
         }
@@ -152,6 +155,7 @@ impl Walk {
                 self.lease(token, conn);
             }
             Acquired::Wait(id, _) => {
+                self.queue.entered += 1;
                 if self.pool.waiters.get(id).is_some_and(|waiter| waiter.needs.refuses_used) {
                     self.refusing.insert(waiter);
                 }
@@ -165,6 +169,7 @@ impl Walk {
                 }
             }
             Acquired::Refused(limit) => {
+                self.queue.refused += 1;
                 assert!(limit != Limit::Opening && self.is_full(host), "seed {}: refused without need", self.seed);
             }
         }
@@ -268,7 +273,12 @@ impl Walk {
     fn abandon(&mut self, host: u8) {
         let Some(queue) = self.waiting.get_mut(&host).filter(|queue| !queue.is_empty()) else { return };
         let (waiter, id, _) = queue.remove(self.random.usize(..queue.len())).unwrap();
-        assert_eq!(self.pool.abandon(self.now, id), Some(waiter), "seed {}", self.seed);
+        let cause = if self.random.bool() { AbandonCause::TimedOut } else { AbandonCause::Cancelled };
+        match cause {
+            AbandonCause::TimedOut => self.queue.timed_out += 1,
+            AbandonCause::Cancelled => self.queue.cancelled += 1,
+        }
+        assert_eq!(self.pool.abandon(self.now, id, cause), Some(waiter), "seed {}", self.seed);
     }
 
     fn lease(&mut self, token: LeaseToken, conn: u64) {
@@ -310,6 +320,7 @@ impl Walk {
                         self.seed
                     );
                     queue.remove(position);
+                    self.queue.served += 1;
                     assert_eq!(self.sockets[&conn].host, host, "seed {}: another host's", self.seed);
                     self.lease(token, conn);
                 }
@@ -319,6 +330,10 @@ impl Walk {
                     let position = queue.iter().position(|(other, ..)| *other == waiter).unwrap();
                     let (_, _, since) = queue.remove(position).unwrap();
                     let waited = self.now - since;
+                    match why {
+                        WaitFailure::Dial(_) => self.queue.failed += 1,
+                        WaitFailure::Timeout { .. } => self.queue.timed_out += 1,
+                    }
                     let timely =
                         !matches!(why, WaitFailure::Timeout { .. }) || waited >= self.config.per_host.wait_timeout;
                     assert!(timely, "seed {}: failed early", self.seed);
@@ -357,6 +372,7 @@ impl Walk {
         assert!(counters.slots <= self.config.max_connections, "seed {seed}: over the total");
         assert!(counters.idle <= self.config.max_idle, "seed {seed}: too many idle");
         assert_eq!(counters.waiting, self.waiting.values().map(VecDeque::len).sum::<usize>(), "seed {seed}");
+        assert_eq!(counters.totals.queue, self.queue, "seed {seed}: the requests that entered the queue and left it");
         let retiring = sockets().filter(|socket| socket.ended && socket.taken > 0).count();
         assert_eq!(counters.retiring, retiring, "seed {seed}: retiring");
         let closing = self.sockets.keys().filter(|conn| self.dropped.contains(conn)).count();
