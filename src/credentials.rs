@@ -49,10 +49,14 @@ impl Credentials {
         Ok(value)
     }
 
-    /// Returns the user name and the password as text. Bytes that are not UTF-8 are replaced by U+FFFD.
-    pub(crate) fn to_text(&self) -> (String, String) {
-        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        (text(&self.username), text(&self.password))
+    /// Returns the user name.
+    pub(crate) fn username(&self) -> &[u8] {
+        &self.username
+    }
+
+    /// Returns the password.
+    pub(crate) fn password(&self) -> &[u8] {
+        &self.password
     }
 }
 
@@ -73,8 +77,13 @@ mod tests {
             ("user:secret@host", "user:secret@host", None),
         ] {
             let mut parsed = Url::parse(url).unwrap();
-            let taken = Credentials::take(&mut parsed).map(|credentials| credentials.to_text());
-            assert_eq!(taken, text.map(|(user, password)| (user.to_owned(), password.to_owned())), "{url}");
+            let taken = Credentials::take(&mut parsed);
+            let taken = taken.as_ref().map(|credentials| (credentials.username(), credentials.password()));
+            assert_eq!(
+                taken,
+                text.map(|(user, password): (&str, &str)| (user.as_bytes(), password.as_bytes())),
+                "{url}"
+            );
             assert_eq!(parsed.as_str(), left, "{url}");
         }
     }

@@ -9,8 +9,8 @@ use rustls::pki_types::CertificateDer;
 use rustls::{Error, RootCertStore};
 use rustls_platform_verifier::Verifier;
 
-/// Returns the provider that the process has installed, else the one that this crate was built with. rustls's own
-/// default panics if the features of other crates have added a second provider.
+/// Returns the provider that the process has installed, or else the one of this crate's features. rustls's own default
+/// panics if the features of other crates have added a second provider.
 pub(crate) fn provider() -> Arc<CryptoProvider> {
     if let Some(installed) = CryptoProvider::get_default() {
         return installed.clone();
@@ -24,33 +24,40 @@ pub(crate) fn provider() -> Arc<CryptoProvider> {
 /// Makes a verifier that trusts the platform's certificate authorities and `extra`. Reads files on some platforms.
 pub(crate) fn platform_verifier(
     extra: impl IntoIterator<Item = CertificateDer<'static>>,
+    provider: Arc<CryptoProvider>,
 ) -> Result<Arc<dyn ServerCertVerifier>, Error> {
     let mut extra = extra.into_iter().peekable();
     Ok(Arc::new(match extra.peek().is_some() {
-        true => Verifier::new_with_extra_roots(extra, provider())?,
-        false => Verifier::new(provider())?,
+        true => Verifier::new_with_extra_roots(extra, provider)?,
+        false => Verifier::new(provider)?,
     }))
 }
 
 /// Returns true if the platform's certificates can be read now. [`platform_verifier`] does not tell: it succeeds
 /// without them if it is given others.
-pub(crate) fn has_platform_roots() -> bool {
-    Verifier::new(provider()).is_ok()
+pub(crate) fn has_platform_roots(provider: Arc<CryptoProvider>) -> bool {
+    Verifier::new(provider).is_ok()
 }
 
 /// Makes a verifier that trusts these certificate authorities alone.
-pub(crate) fn verifier(roots: RootCertStore) -> Result<Arc<dyn ServerCertVerifier>, Error> {
-    let built = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider()).build();
+pub(crate) fn verifier(
+    roots: RootCertStore,
+    provider: Arc<CryptoProvider>,
+) -> Result<Arc<dyn ServerCertVerifier>, Error> {
+    let built = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider).build();
     Ok(built.map_err(|error| Error::General(error.to_string()))?)
 }
 
 /// Makes a configuration for encrypted DNS with these trusted certificate authorities.
 #[cfg(feature = "dns-over-tls")]
 pub(crate) fn client_config(trusting: TrustedRoots) -> Result<rustls::ClientConfig, Error> {
-    let builder = rustls::ClientConfig::builder_with_provider(provider()).with_safe_default_protocol_versions()?;
+    let provider = provider();
+    let builder =
+        rustls::ClientConfig::builder_with_provider(provider.clone()).with_safe_default_protocol_versions()?;
     let builder = match trusting {
         TrustedRoots::Platform => {
-            builder.dangerous().with_custom_certificate_verifier(platform_verifier(std::iter::empty())?)
+            let verifier = platform_verifier(std::iter::empty(), provider)?;
+            builder.dangerous().with_custom_certificate_verifier(verifier)
         }
         TrustedRoots::Empty => builder.with_root_certificates(RootCertStore::empty()),
     };

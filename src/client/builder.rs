@@ -326,15 +326,16 @@ impl ClientBuilder {
         self
     }
 
-    /// Adds default headers. A request gets each of them that it has not set itself. There are none by default. Headers
-    /// whose values are marked as sensitive (`HeaderValue::set_sensitive`) are not sent to another origin after a
-    /// redirect.
+    /// Adds default headers. A request gets each of them that it has not set itself. There are none by default; without
+    /// an `Accept` among them or its own headers, a request is sent with `Accept: */*`. Headers whose values are marked
+    /// as sensitive (`HeaderValue::set_sensitive`) are not sent to another origin after a redirect.
     pub fn default_headers(mut self, headers: HeaderMap) -> Self {
         self.defaults.headers.extend(headers);
         self
     }
 
-    /// Sets the `User-Agent` of every request that has none of its own. None by default.
+    /// Sets the `User-Agent` of every request that has none of its own, and of the requests for tunnels (CONNECT) that
+    /// HTTP proxies get. None by default.
     ///
     /// # Errors
     /// [`build`](Self::build) refuses a name that is no valid header value.
@@ -404,11 +405,12 @@ impl ClientBuilder {
     }
 
     /// Builds the client. This needs no tokio runtime and waits for no file: a thread prepares TLS in the background.
-    /// If the process installs a rustls crypto provider, it must do so before.
+    /// The client uses the rustls crypto provider that the process has installed by now, or else that of this crate's
+    /// features.
     ///
     /// # Errors
-    /// [`ErrorKind::Request`](crate::ErrorKind::Request) if a setting is invalid, for example a limit of 0 that would
-    /// let no request through.
+    /// [`ErrorKind::Request`](crate::ErrorKind::Request) if a setting is invalid: for example a limit of 0 that would
+    /// let no request through, a root certificate that cannot be read, or two settings that contradict each other.
     #[cfg_attr(not(feature = "tower"), expect(unused_mut, reason = "there are no layers to take"))]
     pub fn build(mut self) -> Result<Client> {
         #[cfg(feature = "tower")]
@@ -445,7 +447,8 @@ impl ClientBuilder {
         self.connect.check()?;
         let hooks = Hooks::new(self.observers);
         let resolver = self.resolver.unwrap_or_else(|| system_resolver(self.connect.addresses, &hooks));
-        let connector = self.connect.into_connector(resolver.clone());
+        let user_agent = self.defaults.headers.get(USER_AGENT).cloned();
+        let connector = self.connect.into_connector(resolver.clone(), user_agent);
         let defaults = Defaults { retries: self.retry.map(Retries::new), ..self.defaults };
         Ok(Parts { connector, resolver, hooks, pool: self.pool, defaults })
     }

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use http::HeaderValue;
+
 use crate::connect::{AddressPolicy, Addresses, Connector, HttpConfig, Proxies, Versions};
 use crate::dns::CachedResolver;
 use crate::error::{Error, Result};
@@ -63,6 +65,15 @@ impl ConnectSettings {
             let what = "build a client: max_response_headers must not be 0, or no response could be read";
             return Err(Error::refused_request(what.to_owned()));
         }
+        if self.timeout.is_zero() {
+            let what = "build a client: connect_timeout must not be 0, or no connection could be opened";
+            return Err(Error::refused_request(what.to_owned()));
+        }
+        #[cfg(feature = "__tls")]
+        if self.tls_timeout.is_zero() {
+            let what = "build a client: tls_timeout must not be 0, or no TLS handshake could end";
+            return Err(Error::refused_request(what.to_owned()));
+        }
         #[cfg(unix)]
         if let Some(ignored) = self.ignored_with_unix_socket() {
             let what = format!("build a client: {ignored} has no effect beside a Unix domain socket");
@@ -90,8 +101,13 @@ impl ConnectSettings {
         }
     }
 
-    /// Makes the connector, and starts to prepare TLS in the background.
-    pub(super) fn into_connector(self, resolver: CachedResolver) -> Connector {
+    /// Makes the connector, and starts to prepare TLS in the background. `user_agent` is the client's default, which HTTP
+    /// proxies are told as well.
+    pub(super) fn into_connector(self, resolver: CachedResolver, user_agent: Option<HeaderValue>) -> Connector {
+        #[cfg(feature = "__tls")]
+        let tls = Tls::new(self.tls, self.versions.alpn());
+        #[cfg(feature = "__tls")]
+        let proxy_tls = tls.for_proxies(Versions::Http1.alpn());
         let connector = Connector {
             resolver,
             transport: self.transport.unwrap_or_else(|| Arc::new(TcpTransport::new())),
@@ -100,13 +116,14 @@ impl ConnectSettings {
             addresses: self.addresses,
             policy: self.address_policy,
             proxies: self.proxies,
+            user_agent,
             #[cfg(unix)]
             unix: self.unix_socket,
             scores: Scores::default(),
             #[cfg(feature = "__tls")]
-            tls: Tls::new(self.tls.clone(), self.versions.alpn()),
+            tls,
             #[cfg(feature = "__tls")]
-            proxy_tls: Tls::new(self.tls.for_proxies(), Versions::Http1.alpn()),
+            proxy_tls,
             for_other_pools: false,
             timeout: self.timeout,
             #[cfg(feature = "__tls")]

@@ -5,13 +5,13 @@
 //! | which proxy, if any | `proxy.rs`, `no_proxy.rs` |
 //! | addresses of the host | `lookup.rs`, by the settings in `addresses.rs` |
 //! | the first address that connects | the `race` module |
-//! | the way through a proxy | `tunnel.rs`, `proxy_server.rs` |
-//! | TLS | `secure.rs` |
+//! | the way through a proxy | `tunnel.rs`, `proxy_server.rs`; by CONNECT, `http_tunnel.rs`; by SOCKS5, `socks5.rs` |
+//! | TLS | `secure.rs`; with a proxy, `proxy_tls.rs` |
 //! | HTTP/1.1 or HTTP/2 | `protocol.rs`, `handshake.rs` |
 //! | the open connection | `conn.rs`, and its task in `serve.rs` |
 //! | the HTTP/2 task | `h2_runtime.rs`, `h2_timer.rs`, `h2_pings.rs`, `part_wakers.rs` |
 //! | the bytes of a connection | `io.rs`, `io_record.rs`, `interim.rs`, `h2_watch.rs`, `frames.rs` |
-//! | failures | `error.rs`, `timeout.rs` |
+//! | failures | `error.rs`, `tunnel_error.rs`, `timeout.rs` |
 
 mod addresses;
 mod conn;
@@ -25,6 +25,7 @@ mod h2_runtime;
 mod h2_timer;
 mod h2_watch;
 mod handshake;
+mod http_tunnel;
 mod interim;
 mod io;
 mod io_record;
@@ -36,16 +37,22 @@ mod part_wakers;
 mod protocol;
 mod proxy;
 mod proxy_server;
+#[cfg(feature = "__tls")]
+mod proxy_tls;
 mod secure;
 mod serve;
+mod socks5;
 mod streams;
 mod timeout;
 mod tunnel;
+mod tunnel_error;
 
 use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
+
+use http::HeaderValue;
 
 pub(crate) use addresses::AddressPolicy;
 pub use addresses::Addresses;
@@ -65,10 +72,11 @@ pub(crate) use proxy::Proxies;
 pub use proxy::Proxy;
 pub(crate) use proxy_server::Forwarding;
 use proxy_server::ProxyServer;
-use secure::Security;
+use secure::{Security, is_of_proxy};
 pub(crate) use serve::Opened;
 pub(crate) use streams::Capacity;
 use tunnel::{ProxyRoute, hosts_for};
+use tunnel_error::TunnelError;
 
 use crate::clock::{self, Instant};
 use crate::dns::CachedResolver;
@@ -86,6 +94,8 @@ pub(crate) struct Connector {
     pub(crate) resolver: CachedResolver,
     pub(crate) transport: Arc<dyn Transport>,
     pub(crate) proxies: Proxies,
+    /// The client's default `User-Agent`, which HTTP proxies are told when they are asked for a tunnel.
+    pub(crate) user_agent: Option<HeaderValue>,
     /// The Unix domain socket that all connections lead to; `None` to connect to the origin's addresses.
     #[cfg(unix)]
     pub(crate) unix: Option<Arc<std::path::Path>>,
@@ -267,20 +277,27 @@ impl Connector {
                     // From here on it is the origin that takes its time, so the proxy's address has done well.
                     race.confirm();
                     let secured = self.security().secure(origin, Some(remote), stream, None, trace).await;
-                    let (stream, tls) = secured.map_err(|error| ConnectError::Tls(vec![(remote, error)]))?;
+                    let (stream, tls) = secured.map_err(|error| {
+                        // The connection to an `https` proxy may end with an alert while the origin shakes hands.
+                        if is_of_proxy(&error) {
+                            ConnectError::Proxy(proxy.clone(), error)
+                        } else {
+                            ConnectError::Tls(vec![(remote, error)])
+                        }
+                    })?;
                     let remote = Some(remote);
                     let name_use = self.name_use(proxy, time);
                     let forwarding = route.forwarding;
                     return Ok(ConnectedStream { stream, tls, remote, forwarding, name_use, probe });
                 }
-                Err(failed) if failed.is_answer => {
-                    return Err(ConnectError::Proxy(proxy.clone(), Arc::new(failed.error)));
+                Err(TunnelError::Refused(error) | TunnelError::HostRefused(error)) => {
+                    return Err(ConnectError::Proxy(proxy.clone(), Arc::new(error)));
                 }
-                Err(failed) if is_exhaustion(&failed.error) => {
-                    return Err(ConnectError::Exhausted(vec![(remote, Arc::new(failed.error))]));
+                Err(TunnelError::Unanswered(error)) if is_exhaustion(&error) => {
+                    return Err(ConnectError::Exhausted(vec![(remote, Arc::new(error))]));
                 }
-                Err(failed) => {
-                    let error = Arc::new(failed.error);
+                Err(TunnelError::Unanswered(error)) => {
+                    let error = Arc::new(error);
                     tunnel_error = Some(error.clone());
                     race.reject(remote, error);
                 }
@@ -351,6 +368,7 @@ impl Connector {
             forwarding: self.forwarding(server, origin),
             hosts,
             port: origin.port(),
+            user_agent: self.user_agent.as_ref(),
             security: self.proxy_security(),
             transport: &*self.transport,
             trace,

@@ -16,7 +16,12 @@ use crate::origin::{Host, Origin, Scheme};
 /// | `socks5h` | to a name that the proxy looks up | the same |
 ///
 /// A client with prior knowledge of HTTP/2 uses tunnels for all requests. The URL may contain a user name and a
-/// password; `Debug` does not show them.
+/// password, for SOCKS5 of at most 255 bytes each; `Debug` does not show them. A SOCKS5 proxy may also choose to ask for
+/// neither. With a tunnel, the client's default [`user_agent`](crate::ClientBuilder::user_agent) goes to the proxy, and
+/// no other header of its requests.
+///
+/// The limits of [`PoolConfig::for_host`](crate::PoolConfig::for_host) are about the hosts of URLs, whichever way leads
+/// there: the name of a proxy is no pattern for the connections through it.
 ///
 /// ```
 /// use speeddial::Proxy;
@@ -63,7 +68,9 @@ impl Proxy {
     ///
     /// The list is separated by commas or spaces. An entry is `*` for all hosts, an address, a network (`10.0.0.0/8`),
     /// a name, which includes its subdomains, or `*.name` for the subdomains alone. An entry that ends in a port
-    /// (`name:8080`, `[::1]:8080`) excludes that port alone.
+    /// (`name:8080`, `[::1]:8080`) excludes that port alone. Other entries exclude nothing. This is the syntax of the
+    /// variable, and not that of [`PoolConfig::for_host`](crate::PoolConfig::for_host), where a name stands for itself
+    /// alone and `.name` for its subdomains.
     pub fn no_proxy(mut self, hosts: &str) -> Self {
         self.no_proxy.add(hosts);
         self
@@ -202,6 +209,19 @@ mod tests {
             let error = Proxy::all(wrong).unwrap_err();
             assert!(matches!(error, ProxyError::Url(_)) && !error.to_string().contains("secret"), "{wrong}: {error}");
         }
+    }
+
+    #[test]
+    fn credentials_that_socks5_has_no_room_for_are_refused() {
+        let (most, more) = ("x".repeat(255), "x".repeat(256));
+        for scheme in ["socks5", "socks5h"] {
+            assert!(Proxy::all(&format!("{scheme}://{most}:{most}@proxy")).is_ok());
+            for (user, password) in [(&more, &most), (&most, &more)] {
+                let error = Proxy::all(&format!("{scheme}://{user}:{password}@proxy")).unwrap_err().to_string();
+                assert!(error.contains("longer than the 255 bytes of SOCKS5") && !error.contains("xx"), "{error}");
+            }
+        }
+        assert!(Proxy::all(&format!("http://{more}:{more}@proxy")).is_ok());
     }
 
     #[test]

@@ -6,6 +6,7 @@ use http::HeaderValue;
 use url::Url;
 
 use super::error::ProxyError;
+use super::socks5;
 use crate::credentials::Credentials;
 use crate::origin::{Origin, Scheme};
 
@@ -27,6 +28,7 @@ pub(super) enum ProxyProtocol {
     },
     /// SOCKS5 (RFC 1928).
     Socks5 {
+        /// At most [`socks5::MAX_TEXT`] bytes each.
         credentials: Option<Credentials>,
         /// True if the proxy looks up names (`socks5h`); otherwise the client sends it addresses.
         resolves_names: bool,
@@ -54,8 +56,8 @@ impl ProxyServer {
         let (scheme, default_port, protocol) = match url.scheme() {
             "http" => ("http", 80, ProxyProtocol::http(credentials)?),
             "https" if cfg!(feature = "__tls") => ("https", 443, ProxyProtocol::http(credentials)?),
-            "socks5" => ("http", 1_080, ProxyProtocol::Socks5 { credentials, resolves_names: false }),
-            "socks5h" => ("http", 1_080, ProxyProtocol::Socks5 { credentials, resolves_names: true }),
+            "socks5" => ("http", 1_080, ProxyProtocol::socks5(credentials, false)?),
+            "socks5h" => ("http", 1_080, ProxyProtocol::socks5(credentials, true)?),
             other => return Err(ProxyError::Scheme(other.to_owned())),
         };
         // `url` accepts any text as the host of a scheme that it does not know. Parsed under a known scheme, it is
@@ -86,6 +88,15 @@ impl ProxyProtocol {
     fn http(credentials: Option<Credentials>) -> Result<Self, ProxyError> {
         let authorization = credentials.as_ref().map(Credentials::basic).transpose();
         Ok(Self::Http { authorization: authorization.map_err(|error| ProxyError::Url(error.to_string()))? })
+    }
+
+    fn socks5(credentials: Option<Credentials>, resolves_names: bool) -> Result<Self, ProxyError> {
+        let longest = credentials.as_ref().map_or(0, |both| both.username().len().max(both.password().len()));
+        if longest > socks5::MAX_TEXT {
+            let what = format!("its user name or password is longer than the {} bytes of SOCKS5", socks5::MAX_TEXT);
+            return Err(ProxyError::Url(what));
+        }
+        Ok(Self::Socks5 { credentials, resolves_names })
     }
 }
 

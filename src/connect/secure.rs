@@ -8,10 +8,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 #[cfg(feature = "__tls")]
+use super::proxy_tls::ProxyTlsStream;
+#[cfg(feature = "__tls")]
 use crate::clock;
 use crate::origin::Origin;
 #[cfg(feature = "__tls")]
 use crate::origin::{Host, Scheme};
+#[cfg(feature = "__tls")]
+pub(super) use crate::tls::is_of_proxy;
 #[cfg(feature = "__tls")]
 use crate::tls::{Tls, TlsConnected};
 #[cfg(feature = "__tls")]
@@ -72,7 +76,7 @@ impl Security<'_> {
             return Ok(stream);
         }
         let connected = self.handshake(proxy.host(), stream, self.timeout).await?;
-        Ok(Box::new(connected.stream))
+        Ok(Box::new(ProxyTlsStream(connected.stream)))
     }
 
     async fn handshake(
@@ -106,6 +110,12 @@ impl Security<'_> {
     pub(super) async fn secure_proxy(self, _: &Origin, stream: Box<dyn Stream>) -> io::Result<Box<dyn Stream>> {
         Ok(stream)
     }
+}
+
+/// Without TLS there are no alerts.
+#[cfg(not(feature = "__tls"))]
+pub(super) fn is_of_proxy(_: &io::Error) -> bool {
+    false
 }
 
 #[cfg(feature = "__tls")]

@@ -1,26 +1,19 @@
 //! The way through a proxy: TLS to the proxy if it wants that, then a tunnel to the origin unless the proxy forwards
 //! requests.
 
-use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::pin::Pin;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::task::{Context, Poll, ready};
 
 use futures_util::StreamExt;
-use http::Uri;
-use hyper_util::client::legacy::connect::proxy::{SocksV5, Tunnel};
-use hyper_util::rt::TokioIo;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tower_service::Service;
+use http::HeaderValue;
 
 use super::error::ConnectError;
+use super::http_tunnel::{self, ConnectHeaders};
 use super::lookup::Lookup;
 use super::proxy_server::{Forwarding, ProxyProtocol, ProxyServer};
 use super::secure::Security;
+use super::socks5;
+use super::tunnel_error::TunnelError;
 use crate::clock;
-use crate::credentials::Credentials;
 use crate::origin::Host;
 use crate::race;
 use crate::trace::{DialTrace, Event, Family};
@@ -35,26 +28,12 @@ pub(super) struct ProxyRoute<'a> {
     pub(super) hosts: Vec<Host>,
     /// The origin's port.
     pub(super) port: u16,
+    /// The client's default `User-Agent`, which HTTP proxies are told.
+    pub(super) user_agent: Option<&'a HeaderValue>,
     /// TLS with the proxy itself.
     pub(super) security: Security<'a>,
     pub(super) transport: &'a dyn Transport,
     pub(super) trace: &'a DialTrace,
-}
-
-/// The failure of a proxy that was connected to.
-pub(super) struct TunnelError {
-    pub(super) error: io::Error,
-    /// True if the proxy sent an answer; false if the connection to it failed.
-    pub(super) is_answer: bool,
-    /// True if the proxy refused this host or could not reach it, so that it may still reach another one.
-    is_about_host: bool,
-}
-
-impl From<io::Error> for TunnelError {
-    /// Converts a failure of the connection to the proxy.
-    fn from(error: io::Error) -> Self {
-        Self { error, is_answer: false, is_about_host: false }
-    }
 }
 
 impl ProxyRoute<'_> {
@@ -69,7 +48,7 @@ impl ProxyRoute<'_> {
         let opened = match self.forwarding {
             Some(_) => {
                 let probe = Probe::of(&*stream);
-                (self.security.secure_proxy(&self.server.origin, stream).await?, probe)
+                (self.secure(stream).await?, probe)
             }
             None => self.open_tunnel(remote, stream).await?,
         };
@@ -87,14 +66,32 @@ impl ProxyRoute<'_> {
         let mut hosts = self.hosts.iter().peekable();
         loop {
             let probe = Probe::of(&*stream);
-            let secured = self.security.secure_proxy(&self.server.origin, stream).await?;
+            let mut secured = self.secure(stream).await?;
             let Some(host) = hosts.next() else { return Ok((secured, probe)) };
-            match request_tunnel(self.server, secured, host, self.port).await {
-                Ok(tunnel) => return Ok((tunnel, probe)),
-                Err(failed) if failed.is_about_host && hosts.peek().is_some() => {
-                    stream = self.transport.connect(remote).await?;
+            match self.request_tunnel(&mut secured, host).await {
+                Ok(()) => return Ok((secured, probe)),
+                Err(TunnelError::HostRefused(_)) if hosts.peek().is_some() => {
+                    stream = self.transport.connect(remote).await.map_err(TunnelError::Unanswered)?;
                 }
                 Err(failed) => return Err(failed),
+            }
+        }
+    }
+
+    /// Shakes hands with the proxy, if it is spoken to over TLS.
+    async fn secure(&self, stream: Box<dyn Stream>) -> Result<Box<dyn Stream>, TunnelError> {
+        self.security.secure_proxy(&self.server.origin, stream).await.map_err(TunnelError::Unanswered)
+    }
+
+    /// Asks the proxy at the other end of `stream` to connect to `host`, in its own protocol.
+    async fn request_tunnel(&self, stream: &mut Box<dyn Stream>, host: &Host) -> Result<(), TunnelError> {
+        match &self.server.protocol {
+            ProxyProtocol::Http { authorization } => {
+                let headers = ConnectHeaders { authorization: authorization.as_ref(), user_agent: self.user_agent };
+                http_tunnel::connect(stream, host, self.port, headers).await
+            }
+            ProxyProtocol::Socks5 { credentials, .. } => {
+                socks5::connect(stream, host, self.port, credentials.as_ref()).await
             }
         }
     }
@@ -127,107 +124,6 @@ fn taking_turns(families: &[Vec<IpAddr>; 2], max: usize) -> Vec<Host> {
     let longest = families.iter().map(Vec::len).max().unwrap_or_default();
     let turns = (0..longest).flat_map(|turn| families.iter().filter_map(move |addresses| addresses.get(turn)));
     turns.take(max).map(|ip| Host::Ip(*ip)).collect()
-}
-
-/// The most bytes of a SOCKS5 proxy's answers to the client's methods and credentials (RFC 1928 §3, RFC 1929 §2). An
-/// answer beyond them is about the host.
-const SOCKS5_HANDSHAKE: usize = 4;
-
-/// Asks the proxy at the other end of `stream` to connect to `host`.
-async fn request_tunnel(
-    server: &ProxyServer,
-    stream: Box<dyn Stream>,
-    host: &Host,
-    port: u16,
-) -> Result<Box<dyn Stream>, TunnelError> {
-    let bytes_read = Arc::new(AtomicUsize::new(0));
-    let stream = ByteAtATime { stream, bytes_read: bytes_read.clone() };
-    negotiate(&server.protocol, stream, host, port).await.map_err(|error| {
-        let bytes_read = bytes_read.load(Ordering::Relaxed);
-        let is_socks = matches!(server.protocol, ProxyProtocol::Socks5 { .. });
-        TunnelError { error, is_answer: bytes_read > 0, is_about_host: is_socks && bytes_read > SOCKS5_HANDSHAKE }
-    })
-}
-
-/// Speaks the proxy's protocol until the stream leads to `host`.
-async fn negotiate(
-    protocol: &ProxyProtocol,
-    stream: ByteAtATime,
-    host: &Host,
-    port: u16,
-) -> io::Result<Box<dyn Stream>> {
-    let destination: Uri = format!("http://{host}:{port}").parse().map_err(io::Error::other)?;
-    // hyper-util connects by itself. It is given a connector that returns the stream, and a URI that is not used.
-    let proxy = Uri::from_static("http://proxy");
-    let connected = AlreadyConnected(Some(TokioIo::new(stream)));
-    let stream = match protocol {
-        ProxyProtocol::Http { authorization } => {
-            let mut tunnel = Tunnel::new(proxy, connected);
-            if let Some(authorization) = authorization {
-                tunnel = tunnel.with_auth(authorization.clone());
-            }
-            tunnel.call(destination).await.map_err(io::Error::other)?
-        }
-        ProxyProtocol::Socks5 { credentials, .. } => {
-            let mut socks = SocksV5::new(proxy, connected);
-            if let Some((user, password)) = credentials.as_ref().map(Credentials::to_text) {
-                socks = socks.with_auth(user, password);
-            }
-            socks.call(destination).await.map_err(io::Error::other)?
-        }
-    };
-    Ok(stream.into_inner().stream)
-}
-
-/// A stream that is read one byte at a time.
-///
-/// hyper-util reads as much as there is. Bytes of the origin that follow the proxy's answer would be lost with its
-/// buffer.
-struct ByteAtATime {
-    stream: Box<dyn Stream>,
-    bytes_read: Arc<AtomicUsize>,
-}
-
-impl AsyncRead for ByteAtATime {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        let mut byte = [0];
-        let mut one = ReadBuf::new(&mut byte);
-        ready!(Pin::new(&mut self.stream).poll_read(cx, &mut one))?;
-        self.bytes_read.fetch_add(one.filled().len(), Ordering::Relaxed);
-        buf.put_slice(one.filled());
-        Poll::Ready(Ok(()))
-    }
-}
-
-impl AsyncWrite for ByteAtATime {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(cx, buf)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(cx)
-    }
-}
-
-/// A connector for hyper-util whose stream is connected already.
-struct AlreadyConnected(Option<TokioIo<ByteAtATime>>);
-
-impl Service<Uri> for AlreadyConnected {
-    type Response = TokioIo<ByteAtATime>;
-    type Error = io::Error;
-    type Future = std::future::Ready<io::Result<Self::Response>>;
-
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, _: Uri) -> Self::Future {
-        std::future::ready(self.0.take().ok_or_else(|| io::ErrorKind::NotConnected.into()))
-    }
 }
 
 #[cfg(test)]

@@ -79,7 +79,7 @@ impl Connector {
     /// Creates a connector with the builder's settings for connections.
     ///
     /// Settings for calls have no effect: the pool, layers, headers, redirects, retries, and all time limits except those of
-    /// connecting.
+    /// connecting. A default `User-Agent` is sent to HTTP proxies with CONNECT.
     ///
     /// # Errors
     /// The errors of [`ClientBuilder::build`].

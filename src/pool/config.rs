@@ -277,6 +277,9 @@ impl PoolConfig {
     ///
     /// If several fit a host, only the most exact one is used: `host:port` before `host`, before the longest suffix. A limit that
     /// it does not set is the one for all hosts.
+    ///
+    /// The host is that of the request's URL, also if the connection leads through a proxy. A limit applies to each host that a
+    /// pattern fits, not to all of them together.
     pub fn for_host(mut self, hosts: &str, limits: HostLimits) -> Self {
         match HostPattern::parse(hosts) {
             Some(pattern) => self.overrides.push((pattern, limits)),

@@ -22,15 +22,37 @@ pub enum TlsConfigError {
     /// (RFC 8446 §4.4.2).
     #[error("the certificates are in the wrong order: {0}")]
     ChainOrder(String),
+    /// An added root certificate cannot be read.
+    #[error("root certificate number {number} of those added cannot be read: {why}")]
+    Root {
+        /// The certificate's place among those added, from 1.
+        number: usize,
+        /// The error in it.
+        why: String,
+    },
+    /// Only added root certificates are trusted, and none was added, so that no server would be.
+    #[error("only added root certificates are trusted, and none was added")]
+    NoRoots,
     /// The name is neither a host name nor an IP address.
     #[error("`{0}` cannot be the name of a server")]
     ServerName(String),
     /// The named setting would have no effect beside a whole `rustls::ClientConfig`.
     #[error("{0} has no effect beside a whole rustls configuration")]
     BesideClientConfig(&'static str),
+    /// The named setting would have no effect beside [`TlsConfig::danger_accept_invalid_certs`].
+    ///
+    /// [`TlsConfig::danger_accept_invalid_certs`]: super::TlsConfig::danger_accept_invalid_certs
+    #[error("{0} has no effect while any certificate is accepted")]
+    BesideInvalidCerts(&'static str),
     /// The protocols to offer include a version of HTTP that the client's version settings exclude.
     #[error("the protocols offered (ALPN) include `{0}`, which the client's version settings exclude")]
     Alpn(String),
+    /// The name of a protocol to offer has no bytes, or more than 255 (RFC 7301 §3.1).
+    #[error("the name of a protocol to offer (ALPN) has {0} bytes; it must have 1 to 255")]
+    AlpnLength(usize),
+    /// The session cache is for more hosts than memory is reserved for.
+    #[error("a session cache for {0} hosts is too large; the most is 1,000,000")]
+    SessionCache(usize),
     /// rustls refuses the configuration.
     #[error("{0}")]
     Refused(#[from] rustls::Error),

@@ -11,7 +11,7 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
 use super::config::TlsConfig;
-use super::failure::explain;
+use super::failure::{Peer, explain};
 use super::lazy_config::LazyConfig;
 use crate::origin::Host;
 use crate::trace::TlsFacts;
@@ -20,6 +20,8 @@ use crate::trace::TlsFacts;
 pub(crate) struct Tls {
     /// Shared with the thread that prepares it in the background.
     config: Arc<LazyConfig>,
+    /// The servers that the handshakes are made with.
+    peer: Peer,
 }
 
 /// A stream after its TLS handshake, and the facts about that.
@@ -31,7 +33,12 @@ pub(crate) struct TlsConnected<S> {
 impl Tls {
     /// Uses the settings `config`. Offers the protocols of `alpn`, unless the settings name others.
     pub(crate) fn new(config: TlsConfig, alpn: &'static [&'static [u8]]) -> Self {
-        Self { config: Arc::new(LazyConfig::new(config, alpn)) }
+        Self { config: Arc::new(LazyConfig::new(config, alpn)), peer: Peer::Server }
+    }
+
+    /// Makes the TLS for `https` proxies of the same client. Offers the protocols of `alpn`.
+    pub(crate) fn for_proxies(&self, alpn: &'static [&'static [u8]]) -> Self {
+        Self { config: Arc::new(self.config.for_proxies(alpn)), peer: Peer::Proxy }
     }
 
     /// Prepares the slow parts of the first handshake in the background. Returns at once.
@@ -49,7 +56,8 @@ impl Tls {
             Some(name) => name.clone(),
             None => server_name(host)?,
         };
-        let stream = TlsConnector::from(config).connect(name, stream).await.map_err(explain)?;
+        let connected = TlsConnector::from(config).connect(name, stream).await;
+        let stream = connected.map_err(|error| explain(error, self.peer))?;
         let facts = self.facts(&stream);
         Ok(TlsConnected { stream, facts })
     }

@@ -5,6 +5,7 @@ use std::sync::{Arc, Weak};
 
 use once_cell::sync::OnceCell;
 use rustls::ClientConfig;
+use rustls::client::danger::ServerCertVerifier;
 use rustls::crypto::CryptoProvider;
 
 use super::background::Background;
@@ -20,6 +21,10 @@ static BACKGROUND: Background = Background::new();
 pub(super) struct LazyConfig {
     pub(super) settings: TlsConfig,
     alpn: &'static [&'static [u8]],
+    /// The provider that handshakes use, chosen when the client was built.
+    provider: Arc<CryptoProvider>,
+    /// The verifier without the pins. Shared between origins and proxies, because it holds the platform's certificates.
+    verifier: Arc<OnceCell<Arc<dyn ServerCertVerifier>>>,
     /// The configuration. A failure is not kept: missing files may appear, and descriptors may be free later.
     made: OnceCell<Arc<ClientConfig>>,
     /// The configuration that is used while the platform's certificates cannot be read but others were added. Kept
@@ -30,7 +35,23 @@ pub(super) struct LazyConfig {
 impl LazyConfig {
     /// Creates an unmade configuration that offers the protocols of `alpn`, unless the settings name others.
     pub(super) fn new(settings: TlsConfig, alpn: &'static [&'static [u8]]) -> Self {
-        Self { settings, alpn, made: OnceCell::new(), partial: OnceCell::new() }
+        let provider = match &settings.client_config {
+            Some(config) => config.crypto_provider().clone(),
+            None => trust::provider(),
+        };
+        Self { settings, alpn, provider, verifier: Arc::default(), made: OnceCell::new(), partial: OnceCell::new() }
+    }
+
+    /// Creates the configuration for `https` proxies of the same client.
+    pub(super) fn for_proxies(&self, alpn: &'static [&'static [u8]]) -> Self {
+        Self {
+            settings: self.settings.for_proxies(),
+            alpn,
+            provider: self.provider.clone(),
+            verifier: self.verifier.clone(),
+            made: OnceCell::new(),
+            partial: OnceCell::new(),
+        }
     }
 
     /// Returns the configuration for the next handshake, and makes it if that was not done yet.
@@ -38,8 +59,19 @@ impl LazyConfig {
         if let Some(made) = self.made.get() {
             return Ok(made.clone());
         }
-        let cell = if self.settings.lacks_platform_roots() { &self.partial } else { &self.made };
-        cell.get_or_try_init(|| self.settings.build(self.alpn)).cloned()
+        if self.verifier.get().is_none() && self.settings.lacks_platform_roots(&self.provider) {
+            return self.get_or_make(&self.partial, || self.settings.verifier(&self.provider));
+        }
+        let verifier = || self.verifier.get_or_try_init(|| self.settings.verifier(&self.provider)).cloned();
+        self.get_or_make(&self.made, verifier)
+    }
+
+    fn get_or_make(
+        &self,
+        cell: &OnceCell<Arc<ClientConfig>>,
+        verifier: impl FnOnce() -> Result<Arc<dyn ServerCertVerifier>, TlsConfigError>,
+    ) -> Result<Arc<ClientConfig>, TlsConfigError> {
+        cell.get_or_try_init(|| self.settings.build(self.alpn, &self.provider, verifier)).cloned()
     }
 
     /// Makes the configuration in the background, unless the settings exclude that.
@@ -50,19 +82,11 @@ impl LazyConfig {
         let config = Arc::downgrade(self);
         BACKGROUND.run(Box::new(move || prepare(&config)));
     }
-
-    /// Returns the crypto provider that handshakes will use.
-    fn provider(&self) -> Arc<CryptoProvider> {
-        match &self.settings.client_config {
-            Some(config) => config.crypto_provider().clone(),
-            None => trust::provider(),
-        }
-    }
 }
 
 /// Does the slow steps before a first handshake. Each step is left out if the client was dropped.
 fn prepare(config: &Weak<LazyConfig>) {
-    let Some(provider) = config.upgrade().map(|config| config.provider()) else { return };
+    let Some(provider) = config.upgrade().map(|config| config.provider.clone()) else { return };
     // For its first random byte aws-lc collects the entropy of the process, which takes 20 to 40 ms.
     let _ = provider.secure_random.fill(&mut [0]);
     if let Some(config) = config.upgrade() {
@@ -138,5 +162,16 @@ mod tests {
         *random.kept.lock() = Some(config);
         prepare(&weak);
         assert_eq!((random.uses.load(Ordering::SeqCst), weak.strong_count()), (1, 0));
+    }
+
+    #[test]
+    fn origins_and_proxies_share_the_verifier_and_with_it_the_platforms_certificates() {
+        let origins = LazyConfig::new(TlsConfig::new().danger_accept_invalid_certs(true), HTTP1);
+        let proxies = origins.for_proxies(HTTP1);
+        let made = proxies.get().unwrap();
+        let verifier = proxies.verifier.get().expect("get has made it").clone();
+        assert!(!Arc::ptr_eq(&made, &origins.get().unwrap()), "each has a session cache of its own");
+        assert!(Arc::ptr_eq(&verifier, origins.verifier.get().unwrap()));
+        assert!(Arc::ptr_eq(&origins.provider, &proxies.provider));
     }
 }

@@ -8,9 +8,10 @@ mod handshake;
 mod identity;
 mod lazy_config;
 mod pem;
+mod roots;
 mod verify;
 
 pub use config::{TlsConfig, TlsVersion};
 pub use error::TlsConfigError;
-pub(crate) use failure::refusal;
+pub(crate) use failure::{is_of_proxy, of_proxy, refusal};
 pub(crate) use handshake::{Tls, TlsConnected};

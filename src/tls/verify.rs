@@ -28,14 +28,18 @@ impl Pinned {
         pins: Vec<[u8; 32]>,
         provider: &CryptoProvider,
     ) -> Result<Self, Error> {
-        let hashes = provider.cipher_suites.iter().map(|suite| match suite {
-            SupportedCipherSuite::Tls12(suite) => suite.common.hash_provider,
-            SupportedCipherSuite::Tls13(suite) => suite.common.hash_provider,
-        });
-        let sha256 = hashes.into_iter().find(|hash| hash.algorithm() == HashAlgorithm::SHA256);
-        let sha256 = sha256.ok_or_else(|| Error::General("the crypto provider has no SHA-256".to_owned()))?;
-        Ok(Self { verifier, pins, sha256 })
+        Ok(Self { verifier, pins, sha256: sha256_of(provider)? })
     }
+}
+
+/// Returns the provider's SHA-256, by which keys are pinned.
+pub(super) fn sha256_of(provider: &CryptoProvider) -> Result<&'static dyn Hash, Error> {
+    let mut hashes = provider.cipher_suites.iter().map(|suite| match suite {
+        SupportedCipherSuite::Tls12(suite) => suite.common.hash_provider,
+        SupportedCipherSuite::Tls13(suite) => suite.common.hash_provider,
+    });
+    let sha256 = hashes.find(|hash| hash.algorithm() == HashAlgorithm::SHA256);
+    sha256.ok_or_else(|| Error::General("the crypto provider has no SHA-256".to_owned()))
 }
 
 impl fmt::Debug for Pinned {

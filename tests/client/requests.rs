@@ -67,6 +67,32 @@ async fn default_headers_are_sent_unless_the_request_has_its_own() {
     assert_eq!((error.is_builder(), error.to_string()), (true, "the user agent is not valid".to_owned()));
 }
 
+#[tokio::test]
+async fn a_request_accepts_anything_unless_it_or_its_client_says_otherwise() {
+    for is_http2 in [false, true] {
+        let server = HttpServer::start_as(is_http2, |request| async move {
+            let values = request.headers().get_all("accept").iter().map(|value| value.to_str().unwrap().to_owned());
+            hyper::Response::new(full(values.collect::<Vec<_>>().join("+")))
+        });
+        let server = server.unwrap();
+        let url = format!("http://{}/", server.address());
+        let builder = || {
+            let builder = Client::builder().no_proxy();
+            if is_http2 { builder.http2_prior_knowledge() } else { builder }
+        };
+        let client = builder().build().unwrap();
+        assert_eq!(text(client.get(&url)).await, "*/*");
+        assert_eq!(text(client.post(&url).header("x-own", "1").body("x")).await, "*/*");
+        let own = client.get(&url).header("accept", "text/html").header("accept", "text/plain");
+        assert_eq!(text(own).await, "text/html+text/plain");
+        let mut headers = HeaderMap::new();
+        headers.insert("accept", HeaderValue::from_static("application/json"));
+        let client = builder().default_headers(headers).build().unwrap();
+        assert_eq!(text(client.get(&url)).await, "application/json");
+        assert_eq!(text(client.get(&url).header("accept", "text/html")).await, "text/html");
+    }
+}
+
 #[cfg(all(feature = "query", feature = "form", feature = "json"))]
 #[tokio::test]
 async fn queries_forms_and_json_are_encoded() {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use http::header::{CONTENT_LENGTH, EXPECT, HOST, PROXY_AUTHORIZATION, TRAILER};
+use http::header::{ACCEPT, CONTENT_LENGTH, EXPECT, HOST, PROXY_AUTHORIZATION, TRAILER};
 use http::uri::Authority;
 use http::{HeaderMap, HeaderValue, Method, Uri, Version};
 
@@ -88,20 +88,30 @@ fn can_expect_continue(request: &Request, conn: &Conn<OutgoingBody>) -> bool {
     conn.protocol() == Protocol::Http1 && request.options.version != Some(Version::HTTP_10)
 }
 
-/// Returns the headers of the message. Over HTTP/1.1 they name the origin's host, unless the request names one itself.
+/// The `Accept` of a request that has none: any type of content, as curl and reqwest send it. Some servers refuse a
+/// request without one.
+const ANYTHING: HeaderValue = HeaderValue::from_static("*/*");
+
+/// Returns the headers of the message. Without an `Accept` of the request, they accept anything. Over HTTP/1.1 they name
+/// the origin's host, unless the request names one itself.
 fn headers(request: &mut Request, conn: &Conn<OutgoingBody>) -> HeaderMap {
     let Request { headers, origin, .. } = request;
-    if conn.protocol() == Protocol::Http1 {
-        let host = || conn.host(|| origin.host_header());
-        if headers.is_empty() {
-            let mut only_host = HeaderMap::new();
-            only_host.insert(HOST, host());
-            return only_host;
+    let names_host = conn.protocol() == Protocol::Http1;
+    let host = || conn.host(|| origin.host_header());
+    if headers.is_empty() {
+        let mut message_headers = HeaderMap::new();
+        if names_host {
+            message_headers.insert(HOST, host());
         }
-        // Into the request's own headers, because their copy would have to grow for it. A redirect to another origin
-        // removes it.
+        message_headers.insert(ACCEPT, ANYTHING);
+        return message_headers;
+    }
+    // Into the request's own headers, because their copy would have to grow for it. A redirect to another origin
+    // removes the host.
+    if names_host {
         headers.entry(HOST).or_insert_with(host);
     }
+    headers.entry(ACCEPT).or_insert(ANYTHING);
     headers.clone()
 }
 

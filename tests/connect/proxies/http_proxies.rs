@@ -8,16 +8,14 @@ use std::time::Duration;
 use speeddial::http::StatusCode;
 #[cfg(feature = "__tls")]
 use speeddial::trace::Phase;
-use speeddial::{ErrorKind, Proxy};
+use speeddial::{ErrorKind, HostLimits, PoolConfig, Proxy};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional};
 use tokio::net::{TcpListener, TcpStream};
 
 use super::common::{ProxyProcess, behind};
 #[cfg(feature = "__tls")]
 use support::certs::Authority;
-use support::http_server::HttpServer;
-#[cfg(feature = "__tls")]
-use support::http_server::describe;
+use support::http_server::{HttpServer, describe};
 #[cfg(feature = "__tls")]
 use support::tls_server::TlsServer;
 use support::{full, ok_server, read_request_head, refusing};
@@ -96,6 +94,30 @@ async fn a_rule_for_addresses_applies_to_the_origin_and_not_to_the_proxy() {
     assert!(client.get("http://public.example/").send().await.is_ok());
     let error = client.get("http://10.0.0.1/").send().await.unwrap_err();
     assert!(error.to_string().contains("may not connect to 10.0.0.1"), "{error}");
+}
+
+#[tokio::test]
+async fn limits_for_a_host_are_about_the_host_of_the_url_and_not_the_proxy() {
+    let both_in_flight = std::sync::Arc::new(tokio::sync::Barrier::new(2));
+    let proxy = HttpServer::start(move |request: hyper::Request<hyper::body::Incoming>| {
+        let both_in_flight = both_in_flight.clone();
+        async move {
+            if request.uri().path() == "/both" {
+                both_in_flight.wait().await;
+            }
+            hyper::Response::new(full("ok"))
+        }
+    })
+    .unwrap();
+    let url = format!("http://proxy.test:{}", proxy.address().port());
+    let one = || HostLimits::new().max_connections(1);
+    let pool = PoolConfig::new().for_host("proxy.test", one()).for_host("one.test", one());
+    let client = behind(Proxy::all(&url).unwrap()).pool(pool).build().unwrap();
+    let get = async |url: &str| client.get(url).send().await.unwrap().text().await.unwrap();
+    futures_util::future::join_all((0..10).map(|_| get("http://one.test/"))).await;
+    assert_eq!(proxy.connections(), 1);
+    tokio::join!(get("http://api.test/both"), get("http://api.test/both"));
+    assert_eq!(proxy.connections(), 3);
 }
 
 #[tokio::test]
@@ -188,10 +210,10 @@ async fn scripted_proxy(answer: &'static [u8]) -> SocketAddr {
 #[tokio::test]
 async fn hazard_a_proxy_that_refuses_or_answers_garbage_or_nothing_is_a_connect_error() {
     let cases: [(&str, &[u8], &str); 6] = [
-        ("407", b"HTTP/1.1 407 Proxy Authentication Required\r\ncontent-length: 0\r\n\r\n", "authorization required"),
-        ("502", b"HTTP/1.1 502 Bad Gateway\r\ncontent-length: 3\r\n\r\nbad", "unsuccessful"),
-        ("garbage", b"\x05\xff nonsense \r\n\r\n", "unsuccessful"),
-        ("a hint of an answer", b"HTTP/1.1 2", "unexpected"),
+        ("407", b"HTTP/1.1 407 Who are you\r\ncontent-length: 0\r\n\r\n", "it answered 407 Who are you"),
+        ("502", b"HTTP/1.1 502 Bad\r\ncontent-length: 9\r\n\r\nno\nroute!", "it answered 502 Bad: no route!"),
+        ("garbage", b"\x05\xff nonsense \r\n\r\n", "what answers does not speak HTTP/1.1"),
+        ("a hint of an answer", b"HTTP/1.1 2", "it closed the connection in the middle of its answer"),
         ("a body with its 200", b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello", "TLS"),
         ("nothing", b"", "no connection within"),
     ];
@@ -233,6 +255,29 @@ async fn tunnel_proxy() -> SocketAddr {
         }
     });
     address
+}
+
+#[tokio::test]
+async fn a_tunnel_opens_with_any_2xx_after_interim_responses_and_the_proxy_is_told_the_user_agent() {
+    const ANSWER: &[u8] =
+        b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 102 Processing\r\n\r\nHTTP/1.1 201 Created\r\ncontent-length: 5\r\n\r\n";
+    let server = HttpServer::start_as(true, describe).unwrap();
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+    let proxy = Proxy::all(&format!("http://me:secret@{}", listener.local_addr().unwrap())).unwrap();
+    let origin = server.address();
+    let asked = tokio::spawn(async move {
+        let (mut socket, _) = listener.accept().await.unwrap();
+        let head = read_request_head(&mut socket).await.unwrap();
+        let mut onward = TcpStream::connect(origin).await.unwrap();
+        socket.write_all(ANSWER).await.unwrap();
+        tokio::spawn(async move { copy_bidirectional(&mut socket, &mut onward).await });
+        head
+    });
+    let builder = behind(proxy).user_agent("me/1.0").http2_prior_knowledge();
+    let response = builder.build().unwrap().get("http://api.test:81/").send().await.unwrap();
+    assert!(response.text().await.unwrap().starts_with("HTTP/2.0 GET"));
+    let headers = "Host: api.test:81\r\nUser-Agent: me/1.0\r\nProxy-Authorization: Basic bWU6c2VjcmV0\r\n";
+    assert_eq!(asked.await.unwrap(), format!("CONNECT api.test:81 HTTP/1.1\r\n{headers}\r\n"));
 }
 
 #[tokio::test]
@@ -336,4 +381,31 @@ async fn a_proxy_over_tls_forwards_plain_requests_and_gets_its_credentials() {
     let seen = client.get("http://api.test/a").send().await.unwrap().text().await.unwrap();
     assert!(seen.starts_with("GET http://api.test/a HTTP/1.1\r\n"), "{seen}");
     assert!(seen.contains("proxy-authorization: Basic bWU6c2VjcmV0\r\n"), "{seen}");
+}
+
+#[cfg(feature = "__tls")]
+#[tokio::test]
+async fn a_proxy_that_wants_a_client_certificate_is_told_from_a_server_that_does() {
+    use rustls::server::WebPkiClientVerifier;
+    use support::certs::provider;
+
+    let authority = Authority::new();
+    let mut roots = rustls::RootCertStore::empty();
+    roots.add(authority.certificate()).unwrap();
+    let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider()).build().unwrap();
+    for version in [&rustls::version::TLS12, &rustls::version::TLS13] {
+        let names = rcgen::CertificateParams::new(["proxy.test".to_owned()]).unwrap();
+        let (certificate, key) = authority.sign(names);
+        let config =
+            rustls::ServerConfig::builder_with_provider(provider()).with_protocol_versions(&[version]).unwrap();
+        let config = config.with_client_cert_verifier(verifier.clone()).with_single_cert(vec![certificate], key);
+        let proxy = tls_proxy(Arc::new(config.unwrap())).await;
+        let proxy = Proxy::all(&format!("https://proxy.test:{}", proxy.port())).unwrap();
+        let client = behind(proxy).tls(authority.client()).build().unwrap();
+        for url in ["https://api.test/", "http://api.test/"] {
+            let error = client.get(url).send().await.unwrap_err().to_string();
+            assert!(error.contains("the proxy wants a certificate of the client"), "{error}");
+            assert!(!error.contains("the server"), "{error}");
+        }
+    }
 }

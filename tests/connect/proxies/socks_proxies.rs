@@ -46,6 +46,56 @@ async fn microsocks_gets_addresses_for_socks5_and_names_for_socks5h() {
 }
 
 #[tokio::test]
+async fn microsocks_without_users_serves_a_client_with_credentials() {
+    let server = ok_server();
+    let Some(proxy) = ProxyProcess::microsocks(None).await else { return };
+    let client = behind(Proxy::all(&format!("socks5://me:secret@{}", proxy.address)).unwrap()).build().unwrap();
+    let response = client.get(format!("http://api.test:{}/", server.address().port())).send().await.unwrap();
+    assert_eq!(response.text().await.unwrap(), "ok");
+}
+
+#[tokio::test]
+async fn hazard_a_socks_proxy_that_closes_after_any_byte_of_its_answers_is_a_connect_error() {
+    const ANSWERS: [&[u8]; 3] = [&[5, 2], &[1, 0], &[5, 0, 0, 1, 127, 0, 0, 1, 0, 80]];
+    let total: usize = ANSWERS.iter().map(|answer| answer.len()).sum();
+    for length in 0..total {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let proxy = listener.local_addr().unwrap();
+        tokio::spawn(async move {
+            let (mut socket, _) = listener.accept().await.unwrap();
+            let mut left = length;
+            for answer in ANSWERS {
+                socket.read_buf(&mut Vec::new()).await.unwrap();
+                let sent = &answer[..answer.len().min(left)];
+                socket.write_all(sent).await.unwrap();
+                left -= sent.len();
+                if sent.len() < answer.len() {
+                    return;
+                }
+            }
+        });
+        let client = behind(Proxy::all(&format!("socks5h://me:secret@{proxy}")).unwrap()).build().unwrap();
+        let error = client.get("http://api.test/").send().await.unwrap_err();
+        let when = if length == 0 { "without an answer" } else { "in the middle of its answer" };
+        assert_eq!(error.kind(), ErrorKind::Connect, "after {length} bytes: {error}");
+        assert!(
+            error.to_string().contains(&format!("it closed the connection {when}")),
+            "after {length} bytes: {error}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_socks_proxys_refusal_is_told_by_its_meaning_and_the_host_it_was_asked_for() {
+    const REFUSED: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
+    let (proxy, _) = socks_proxy(Ipv4Addr::LOCALHOST, &[REFUSED]).await;
+    let client = behind(Proxy::all(&format!("socks5://{proxy}")).unwrap()).build().unwrap();
+    let error = client.get("http://192.0.2.1/").send().await.unwrap_err().to_string();
+    let what = format!("the proxy {proxy}: no connection to 192.0.2.1: host unreachable (SOCKS5 reply 4)");
+    assert!(error.contains(&what), "{error}");
+}
+
+#[tokio::test]
 async fn hazard_a_socks_proxy_that_answers_garbage_is_a_connect_error() {
     for answer in [&b"HTTP/1.1 400 Bad Request\r\n\r\n"[..], b"\x05\xff", b"\x04\x5b", b"\x05"] {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();

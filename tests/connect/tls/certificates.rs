@@ -1,11 +1,11 @@
 //! Server certificates: which are accepted, and the error for each that is refused.
 
-use rcgen::{CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, KeyPair, PublicKeyData};
+use rcgen::{CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, KeyPair};
 use speeddial::PoolConfig;
 use speeddial::tls::TlsConfig;
 
-use super::common::{ALPN, builder, config_with, get, params, refused, server, trusting};
-use support::certs::{Authority, provider};
+use super::common::{ALPN, builder, config_with, get, params, refused, server, spki_sha256, trusting};
+use support::certs::Authority;
 use support::tls_server::TlsServer;
 
 #[tokio::test]
@@ -73,7 +73,7 @@ async fn valid_certificates_are_accepted() {
 async fn a_server_can_be_pinned_by_its_public_key() {
     let authority = Authority::new();
     let key = KeyPair::generate().unwrap();
-    let pin = ring_free_sha256(&key.subject_public_key_info());
+    let pin = spki_sha256(&key);
     let (certificate, key) = authority.sign_with(params(&["api.test"]), key);
     let config = config_with(vec![certificate], key);
     let server = TlsServer::start(config.clone()).await;
@@ -81,17 +81,6 @@ async fn a_server_can_be_pinned_by_its_public_key() {
     assert!(get(&builder(pinned).build().unwrap(), "api.test", server.address()).await.is_ok());
     let reason = refused(trusting(&authority).pin_spki_sha256([7; 32]), "api.test", config).await;
     assert_eq!(reason, "the certificate is refused: its public key is none of those pinned");
-}
-
-/// Returns the SHA-256 hash by the TLS provider's own implementation.
-fn ring_free_sha256(data: &[u8]) -> [u8; 32] {
-    use rustls::crypto::hash::HashAlgorithm;
-    let provider = provider();
-    let hash = provider.cipher_suites.iter().find_map(|suite| {
-        let hash = suite.tls13()?.common.hash_provider;
-        (hash.algorithm() == HashAlgorithm::SHA256).then_some(hash)
-    });
-    hash.unwrap().hash(data).as_ref().try_into().unwrap()
 }
 
 #[tokio::test]

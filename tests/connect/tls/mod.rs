@@ -6,3 +6,4 @@ mod common;
 mod failures;
 mod handshakes;
 mod preparation;
+mod settings;

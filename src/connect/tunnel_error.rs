@@ -1,0 +1,34 @@
+//! The failure of a request for a tunnel.
+
+use std::io;
+
+/// The failure of a proxy that was connected to. The variants say what may still be tried.
+#[derive(Debug)]
+pub(super) enum TunnelError {
+    /// The connection to the proxy failed before the proxy answered. Another address of the proxy may do better.
+    Unanswered(io::Error),
+    /// The proxy refused the tunnel, or its answer was none. This is final.
+    Refused(io::Error),
+    /// The proxy refused this host or could not reach it. It may still reach another one.
+    HostRefused(io::Error),
+}
+
+impl TunnelError {
+    /// Returns the error for an answer that is a refusal or makes no sense.
+    pub(super) fn refused(what: impl Into<String>) -> Self {
+        Self::Refused(io::Error::other(what.into()))
+    }
+
+    /// Returns the error of a connection that failed while the proxy was asked. `has_answered` is true if it had begun
+    /// to answer.
+    pub(super) fn broken(error: io::Error, has_answered: bool) -> Self {
+        let error = match error.kind() {
+            io::ErrorKind::UnexpectedEof => {
+                let when = if has_answered { "in the middle of its answer" } else { "without an answer" };
+                io::Error::new(io::ErrorKind::UnexpectedEof, format!("it closed the connection {when}"))
+            }
+            _ => error,
+        };
+        if has_answered { Self::Refused(error) } else { Self::Unanswered(error) }
+    }
+}
