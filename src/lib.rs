@@ -43,11 +43,13 @@
 //! # Guides
 //! * [Moving from reqwest](guide::moving_from_reqwest)
 //! * [Every default with its reason](guide::defaults)
-//! * [Timeouts](guide::timeouts)
-//! * [Tuning the pool](guide::tuning_the_pool)
-//! * [DNS in containers](guide::dns_in_containers)
-//! * [In production](guide::in_production): measurements, slow calls, secrets, shutdown
-//! * [Testing your service](guide::testing_your_service)
+//! * [Timeouts](guide::timeouts); [uploads and streams](guide::uploads_and_streams): large bodies, long polls, quiet streams
+//! * [Tuning the pool](guide::tuning_the_pool); [load balancers](guide::load_balancers); [gRPC](guide::grpc)
+//! * [DNS in containers](guide::dns_in_containers); [proxies and sidecars](guide::proxies_and_sidecars)
+//! * [Trust stores](guide::trust_stores): certificates in minimal images, your own authorities; [FIPS](guide::fips)
+//! * [In production](guide::in_production): measurements, slow calls, secrets; [shutdown](guide::shutdown)
+//! * [When calls fail](guide::when_calls_fail): errors by kind and by symptom
+//! * [Testing your service](guide::testing_your_service) without a network; [with sockets and TLS](guide::testing_with_sockets)
 //!
 //! # The walk of a request
 //! The source files that a request passes, for readers of the code:

@@ -247,7 +247,8 @@ impl ClientBuilder {
     ///
     /// There is no such timer by default because servers count pings: grpc-go closes a connection at the fourth ping
     /// within minutes. Without it, a server is pinged if nothing arrived for 10 s in which a request was under way, at
-    /// most twice between two pieces of responses, and the connection is closed if nothing arrives for 15 s after that.
+    /// most two times between two pieces of responses, and the connection is closed if nothing arrives for 15 s after
+    /// that.
     pub fn http2_keep_alive_interval(mut self, interval: impl Into<Option<Duration>>) -> Self {
         self.connect.http.pings.interval = interval.into().filter(|interval| !interval.is_zero());
         self
@@ -304,8 +305,9 @@ impl ClientBuilder {
         self
     }
 
-    /// Sets the longest wait for a connection while none is being opened for the request. By default only the wait
-    /// timeout of the pool applies, which limits all of the wait.
+    /// Sets the longest wait in the pool's queue. It does not apply while a connection is being opened for the request:
+    /// the [connect timeout](Self::connect_timeout) bounds that. None by default: then only
+    /// [`PoolConfig::wait_timeout`] applies, which limits the same wait.
     pub fn queue_timeout(mut self, timeout: Duration) -> Self {
         self.defaults.timeouts.queue = Some(timeout);
         self
@@ -370,7 +372,8 @@ impl ClientBuilder {
     }
 
     /// Sets the limits for decompressing response bodies, or turns decompression off (features `gzip`, `brotli`,
-    /// `zstd`, `deflate`).
+    /// `zstd`, `deflate`). A request with an `Accept-Encoding` or a `Range` gets its body as it was sent; so does every
+    /// request if the [default headers](Self::default_headers) have one of them.
     #[cfg(feature = "__compression")]
     #[cfg_attr(docsrs, doc(cfg(any(feature = "gzip", feature = "brotli", feature = "zstd", feature = "deflate"))))]
     pub fn decompress(mut self, decompression: Decompression) -> Self {

@@ -107,6 +107,9 @@ impl Client {
     /// New calls are refused from now on. Calls under way go on to their end, those that wait for their next attempt
     /// included. Each connection is closed when it is no longer needed. Dropping the future stops only the wait.
     ///
+    /// There is no time limit: a response that is neither read to its end nor dropped holds the drain up. Put a timeout
+    /// around it, as the [guide about shutdown](crate::guide::shutdown) does.
+    ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() {
     /// let client = speeddial::Client::new();

@@ -68,7 +68,8 @@ impl Request {
     /// (RFC 7617), unless the request's headers have an `Authorization`.
     ///
     /// # Errors
-    /// [`ErrorKind::Request`](crate::ErrorKind::Request) if nothing can be sent to the URL, or the method is CONNECT.
+    /// [`ErrorKind::Request`](crate::ErrorKind::Request) if nothing can be sent to the URL, if it is longer than 65,534
+    /// bytes, or if the method is CONNECT.
     ///
     /// ```
     /// let request = speeddial::Client::new().get("http://me:secret@127.0.0.1/x").build()?;

@@ -101,7 +101,9 @@ impl RequestBuilder {
         Some(Self { client: self.client.clone(), request: Ok(Box::new(request)) })
     }
 
-    /// Adds a header. Others of the same name stay.
+    /// Adds a header. Others of the same name stay. A request may have at most 16,384.
+    ///
+    /// With an `Accept-Encoding` or a `Range`, the response's body is not decompressed: it is what the server sent.
     pub fn header<N, V>(self, name: N, value: V) -> Self
     where
         N: TryInto<HeaderName, Error: Into<http::Error>>,
@@ -116,7 +118,8 @@ impl RequestBuilder {
         })
     }
 
-    /// Sets headers. Each replaces those of the same name that were there before.
+    /// Sets headers. Each replaces those of the same name that were there before. As with [`header`](Self::header), an
+    /// `Accept-Encoding` or a `Range` turns decompression off.
     pub fn headers(self, headers: HeaderMap) -> Self {
         self.with(|request| {
             // The map yields a name once, with the first of its values.
@@ -146,8 +149,9 @@ impl RequestBuilder {
         self.limit(|timeouts| timeouts.total = Some(timeout))
     }
 
-    /// Sets the longest wait for a connection while none is being opened for the request. Replaces the client's
-    /// [`queue_timeout`](crate::ClientBuilder::queue_timeout). The wait timeout of the pool applies as well.
+    /// Sets the longest wait in the pool's queue. It does not apply while a connection is being opened for the request.
+    /// Replaces the client's [`queue_timeout`](crate::ClientBuilder::queue_timeout).
+    /// [`PoolConfig::wait_timeout`](crate::PoolConfig::wait_timeout), which limits the same wait, applies as well.
     pub fn queue_timeout(self, timeout: Duration) -> Self {
         self.limit(|timeouts| timeouts.queue = Some(timeout))
     }
@@ -195,7 +199,7 @@ impl RequestBuilder {
 
     /// Asks the server for permission before the body is sent (`Expect: 100-continue`, RFC 9110 §10.1.1).
     ///
-    /// The body follows when the server sends 100, or nothing for a second. If the server sends its final response
+    /// The body follows when the server sends 100, or nothing for 1 s. If the server sends its final response
     /// instead, the body is not sent and the connection closes. If that response is a redirect, the unsent body goes
     /// along, even if it is a stream. Has no effect over HTTP/2, where a server can reset a single stream, and over
     /// HTTP/1.0, which has no interim responses.

@@ -7,6 +7,9 @@ use std::sync::Arc;
 use crate::trace::Family;
 
 /// The addresses of a host that a client connects to. An IP address in the URL is always used.
+///
+/// A name may have any number of addresses that fits into a DNS answer: up to 4,096 of each family are dialled. The first
+/// 32 of each family are sorted by RFC 6724, the others follow in the order of the answer.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Addresses {

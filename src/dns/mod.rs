@@ -13,6 +13,7 @@
 //! | How long is "does not exist" kept? | As long as its SOA record says (RFC 2308), at most 30 s; 1 s without one. | [`negative_ceiling`] |
 //! | When is a name asked for again after a failure? | After 1 s, then twice as long each time, at most 30 s (RFC 9520). | [`ResolveErrorKind::is_local`] |
 //! | How many queries run for one name? | One for each family; all lookups wait for the same one. | [`CacheStats::coalesced`] |
+//! | How often is a search list searched? | Once in 5 min for each name; in between, the full name that was found is asked for. | [`HickoryResolver`] |
 //! | How is a changed answer noticed? | A subscriber receives each change. | [`subscribe`] |
 //!
 //! [`lookup`]: CachedResolver::lookup

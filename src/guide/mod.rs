@@ -1,4 +1,33 @@
 //! Guides for common tasks.
+//!
+//! * [Moving from reqwest](moving_from_reqwest)
+//!
+//! Settings:
+//!
+//! * [Every default with its reason](defaults)
+//! * [Timeouts](timeouts)
+//! * [Uploads and streams](uploads_and_streams): large bodies, long polls, quiet streams
+//! * [Tuning the pool](tuning_the_pool)
+//! * [gRPC](grpc): tonic, pings, balancing
+//!
+//! The surroundings:
+//!
+//! * [Load balancers](load_balancers)
+//! * [Proxies and sidecars](proxies_and_sidecars)
+//! * [DNS in containers](dns_in_containers)
+//! * [Trust stores](trust_stores): certificates in minimal images, your own authorities
+//! * [FIPS](fips)
+//!
+//! Operation:
+//!
+//! * [In production](in_production): measurements, slow calls, secrets
+//! * [When calls fail](when_calls_fail): errors by kind and by symptom
+//! * [Shutdown](shutdown)
+//!
+//! Tests:
+//!
+//! * [Testing your service](testing_your_service): a network in memory, paused time
+//! * [Testing with sockets](testing_with_sockets): TLS, a client that all tests share
 
 #[doc = include_str!("moving_from_reqwest.md")]
 pub mod moving_from_reqwest {}
@@ -9,14 +38,41 @@ pub mod defaults {}
 #[doc = include_str!("timeouts.md")]
 pub mod timeouts {}
 
+#[doc = include_str!("uploads_and_streams.md")]
+pub mod uploads_and_streams {}
+
 #[doc = include_str!("tuning_the_pool.md")]
 pub mod tuning_the_pool {}
+
+#[doc = include_str!("grpc.md")]
+pub mod grpc {}
+
+#[doc = include_str!("load_balancers.md")]
+pub mod load_balancers {}
+
+#[doc = include_str!("proxies_and_sidecars.md")]
+pub mod proxies_and_sidecars {}
 
 #[doc = include_str!("dns_in_containers.md")]
 pub mod dns_in_containers {}
 
+#[doc = include_str!("trust_stores.md")]
+pub mod trust_stores {}
+
+#[doc = include_str!("fips.md")]
+pub mod fips {}
+
 #[doc = include_str!("in_production.md")]
 pub mod in_production {}
 
+#[doc = include_str!("when_calls_fail.md")]
+pub mod when_calls_fail {}
+
+#[doc = include_str!("shutdown.md")]
+pub mod shutdown {}
+
 #[doc = include_str!("testing_your_service.md")]
 pub mod testing_your_service {}
+
+#[doc = include_str!("testing_with_sockets.md")]
+pub mod testing_with_sockets {}

@@ -6,6 +6,9 @@ use super::host_pattern::HostPattern;
 
 /// The limits of a client's connection pool.
 ///
+/// A host in these limits is an [`Origin`](crate::Origin): a scheme, a name and a port. Each has its own connections, queue and
+/// limits.
+///
 /// ```
 /// use std::time::Duration;
 /// use speeddial::{HostLimits, PoolConfig};
@@ -46,7 +49,8 @@ pub(crate) struct Limits {
     pub(crate) wait_timeout: Duration,
 }
 
-/// Limits for some hosts, given to [`PoolConfig::for_host`]. A limit that is not set here is the one for all hosts.
+/// Limits for some hosts, given to [`PoolConfig::for_host`]. Each host that fits has them for itself. A limit that is not set here
+/// is the one for all hosts.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct HostLimits {
     max_connections: Option<usize>,
@@ -215,9 +219,9 @@ impl PoolConfig {
 
     /// Sets the maximum number of connections to one host that are being opened at the same time. At least 1. Default: 1,024.
     ///
-    /// The pool begins with at most 16 at a time. Each connection that opens while requests wait allows one more, as in TCP's slow
-    /// start (RFC 5681), but the number doubles at most once in 25 ms. The number does not grow while freed connections serve more
-    /// requests than new ones.
+    /// The pool begins with at most 16 at a time, or with 1 while it is not known which version of HTTP the host speaks. Each
+    /// connection that opens while requests wait allows one more, as in TCP's slow start (RFC 5681), but the number doubles at most
+    /// once in 25 ms. The number does not grow while freed connections serve more requests than new ones.
     ///
     /// The number shrinks, down to 2, where requests hold connections for less than 10 ms and more connections do not serve more
     /// requests per second. This lasts for a second, or until requests hold connections for longer.
@@ -266,8 +270,12 @@ impl PoolConfig {
         self
     }
 
-    /// Sets the longest time a request may wait for a connection while none is being opened for it. Opening has a limit of its own.
-    /// Default: 30 s.
+    /// Sets the longest time a request may wait in the queue. It does not apply while a connection is being opened for the request:
+    /// the connect timeout bounds that, and a request may wait for one after the other. Default: 30 s.
+    ///
+    /// A client or a request can set a shorter limit of the same wait:
+    /// [`ClientBuilder::queue_timeout`](crate::ClientBuilder::queue_timeout),
+    /// [`RequestBuilder::queue_timeout`](crate::RequestBuilder::queue_timeout).
     pub fn wait_timeout(mut self, timeout: Duration) -> Self {
         self.per_host.wait_timeout = timeout;
         self
@@ -275,11 +283,12 @@ impl PoolConfig {
 
     /// Sets other limits for some hosts: `host:port`, `host` for any port, or a suffix such as `.internal` for all names below it.
     ///
-    /// If several fit a host, only the most exact one is used: `host:port` before `host`, before the longest suffix. A limit that
-    /// it does not set is the one for all hosts.
+    /// The limits are those of each host that fits, not of all of them together: with ten connections for `.internal`,
+    /// `a.internal` and `b.internal` may have ten each, and so may each of their ports. The host is that of the request's URL, also
+    /// if the connection leads through a proxy.
     ///
-    /// The host is that of the request's URL, also if the connection leads through a proxy. A limit applies to each host that a
-    /// pattern fits, not to all of them together.
+    /// If several patterns fit a host, only the most exact one is used: `host:port` before `host`, before the longest suffix. A limit
+    /// that it does not set is the one for all hosts.
     pub fn for_host(mut self, hosts: &str, limits: HostLimits) -> Self {
         match HostPattern::parse(hosts) {
             Some(pattern) => self.overrides.push((pattern, limits)),

@@ -85,7 +85,8 @@ pub enum Event {
         /// The length of the request's body in bytes.
         body: u64,
     },
-    /// An interim response came: `100 Continue` or `103 Early Hints` (RFC 9110 §15.2). Only over HTTP/1.1.
+    /// An interim response came, for example `100 Continue` or `103 Early Hints` (RFC 9110 §15.2). Only over HTTP/1.1:
+    /// hyper passes none on over HTTP/2.
     #[non_exhaustive]
     Informational {
         /// The interim response's status.

@@ -96,7 +96,7 @@ impl Wants {
     pub const NOTHING: Self = Self(0);
     /// The events of calls, except interim responses and pieces of bodies.
     pub const CALLS: Self = Self(1);
-    /// Interim responses: [`Event::Informational`](super::Event::Informational).
+    /// Interim responses over HTTP/1.1: [`Event::Informational`](super::Event::Informational).
     pub const INTERIM: Self = Self(2);
     /// Pieces of response bodies: [`Event::BodyChunk`](super::Event::BodyChunk).
     pub const CHUNKS: Self = Self(4);

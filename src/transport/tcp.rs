@@ -13,8 +13,9 @@ use super::traits::{Connecting, Stream, Transport};
 
 /// Opens TCP connections. The default transport of a client.
 ///
-/// By default nodelay is on, keepalive probes are sent after 15 s of silence (3 probes, 15 s apart), and on Linux
-/// unacknowledged data closes the connection after a user timeout of 30 s (RFC 5482).
+/// By default nodelay is on, and a peer that has been silent for 15 s is probed every 15 s (keepalive). On Linux a
+/// connection is given up when the peer has acknowledged nothing, neither data nor a probe, for 30 s (the user timeout,
+/// RFC 5482). Other systems give it up after three probes without an answer, which takes a minute.
 ///
 /// On Linux a socket gets these options as late as possible, so that a short connection does not pay for the system
 /// calls: nodelay before the second write, or before a first write of more than 536 bytes; keepalive and the user
@@ -75,16 +76,19 @@ impl TcpTransport {
         self
     }
 
-    /// Sets the time of silence after which the peer is probed, which is also the time between probes. After three
-    /// probes without an answer the connection is given up; on Linux with a
-    /// [user timeout](Self::user_timeout), after that time instead. 15 s by default; `None` sends no probes.
+    /// Sets the time of silence after which the peer is probed, which is also the time between probes. 15 s by default;
+    /// `None` sends no probes.
+    ///
+    /// After 3 probes without an answer the connection is given up. On Linux a [user timeout](Self::user_timeout) takes
+    /// the place of that number: the first probe that is due after so much silence, with an earlier one unanswered, gives
+    /// the connection up.
     pub fn keepalive(mut self, keepalive: Option<Duration>) -> Self {
         self.keepalive = keepalive;
         self
     }
 
-    /// Sets the longest time that sent data may stay unacknowledged before the connection is given up (RFC 5482). Only
-    /// Linux has it.
+    /// Sets the longest time that sent data, or a [keepalive](Self::keepalive) probe, may stay unacknowledged before the
+    /// connection is given up (RFC 5482). Only Linux has it.
     ///
     /// 30 s by default; `None` leaves it to the system, which waits about a quarter of an hour. A peer that
     /// acknowledges data but reads none of it is not given up; the time limits of requests are for that.

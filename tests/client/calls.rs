@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use http_body_util::BodyExt;
+use speeddial::dns::FixedResolver;
 use speeddial::http::{Method, StatusCode, Version, header};
 use speeddial::{Client, ErrorKind};
 
@@ -72,6 +73,12 @@ async fn the_host_header_is_the_urls_unless_one_is_given() {
     assert_eq!(host, server.address().to_string());
     let host = client.get(&url).header("host", "other.test").send().await.unwrap().text().await.unwrap();
     assert_eq!(host, "other.test");
+    let names = FixedResolver::new().with("api.test.", [[127, 0, 0, 1].into()]);
+    let client = Client::builder().resolver(names).no_proxy().build().unwrap();
+    let port = server.address().port();
+    let url = format!("http://api.test.:{port}/");
+    let host = client.get(&url).send().await.unwrap().text().await.unwrap();
+    assert_eq!(host, format!("api.test.:{port}"), "the dot belongs to the URL's host");
 }
 
 #[tokio::test]

@@ -11,6 +11,7 @@ mod grpc;
 mod http2;
 #[cfg(all(feature = "hyper-util", feature = "reqwest", feature = "__tls"))]
 mod interop;
+mod quiet_streams;
 mod redirects;
 mod requests;
 mod retries;

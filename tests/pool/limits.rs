@@ -92,6 +92,20 @@ async fn a_host_can_have_limits_of_its_own() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_limits_of_a_suffix_are_those_of_each_origin_below_it() {
+    let net = ScriptedNet::new(|_, stream| serve(stream, 10));
+    let resolver = FixedResolver::new().with("a.example.test", [v4(1)]).with("b.example.test", [v4(1)]);
+    let pool = PoolConfig::new().for_host(".example.test", HostLimits::new().max_connections(2));
+    let client = Client::builder().no_proxy().resolver(resolver).transport(net.clone()).pool(pool).build().unwrap();
+    let origins = ["http://a.example.test/", "http://b.example.test/", "http://a.example.test:8080/"];
+    for answer in join_all((0..30).map(|number| get(&client, origins[number % 3]))).await {
+        assert_eq!(answer.unwrap(), "ok");
+    }
+    let open: Vec<_> = client.host_stats().iter().map(|(_, stats)| stats.opened).collect();
+    assert_eq!((net.connections(), &open[..]), (3 * 2, &[2, 2, 2][..]));
+}
+
+#[tokio::test(start_paused = true)]
 async fn warm_up_opens_connections_before_the_first_request() {
     let net = ScriptedNet::new(|_, stream| serve(stream, 5));
     let recorder = Recorder::default();

@@ -3,12 +3,15 @@
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use speeddial::{ErrorKind, PoolConfig};
+use speeddial::dns::FixedResolver;
+use speeddial::{Client, ErrorKind, PoolConfig, RequestBuilder};
 use tokio::time::{Instant, sleep, timeout};
 
 use super::common::{URL, client, get, ms, serve};
+use support::fake_net::{FakeNet, Host};
 use support::recorder::Recorder;
 use support::scripted_net::ScriptedNet;
+use support::v4;
 
 #[tokio::test(start_paused = true)]
 async fn no_request_waits_much_longer_than_the_median() {
@@ -105,6 +108,35 @@ async fn the_statistics_count_how_requests_left_the_queue() {
     assert_eq!(client.host_stats()[0].1.queue, queue);
     client.get(URL).send().await.unwrap();
     assert_eq!((client.pool_stats().queue, client.pool_stats().queue_time.count()), (queue, 2), "nothing to wait for");
+}
+
+#[tokio::test(start_paused = true)]
+async fn limits_of_the_wait_do_not_count_while_a_connection_is_being_opened_for_the_request() {
+    let net = FakeNet::new([(v4(1), Host::Serves { connect: 1_500, think: 0, body: 0 })]);
+    let resolver = FixedResolver::new().with("api.test", [v4(1)]);
+    let pool = PoolConfig::new().max_connections_per_host(1).wait_timeout(ms(200));
+    let client = Client::builder().no_proxy().resolver(resolver).transport(net).pool(pool).build().unwrap();
+    let start = Instant::now();
+    let call = |change: fn(RequestBuilder) -> RequestBuilder| {
+        let request = change(client.get(URL));
+        async move {
+            let made = match request.send().await {
+                Ok(response) => response.text().await,
+                Err(error) => Err(error),
+            };
+            (made, start.elapsed())
+        }
+    };
+    // The first request has the only dial. The others wait in the queue, each until its shortest limit.
+    let (own_dial, waiting, impatient) =
+        tokio::join!(call(|own| own.queue_timeout(ms(100))), call(|own| own), call(|own| own.queue_timeout(ms(100))));
+    assert_eq!((own_dial.0.is_ok(), own_dial.1), (true, ms(1_500)), "neither limit counts");
+    assert_eq!((waiting.0.is_err(), waiting.1), (true, ms(200)), "the pool's");
+    assert_eq!((impatient.0.is_err(), impatient.1), (true, ms(100)), "the request's");
+    client.close_idle();
+    let start = Instant::now();
+    let late = client.get(URL).connect_timeout(ms(300)).send().await;
+    assert_eq!((late.is_err(), start.elapsed()), (true, ms(300)), "the connect timeout bounds its own dial");
 }
 
 #[tokio::test(start_paused = true)]

@@ -2,7 +2,11 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+mod defaults;
+mod documents;
 mod imports;
+mod repeats;
+mod rows;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -20,7 +24,7 @@ const LAYERS: [&[&str]; 7] = [
 ];
 
 /// Files that must call themselves cores, so that the rule for cores cannot be lost with a comment.
-const CORES: [&str; 45] = [
+const CORES: [&str; 46] = [
     "client/body/coding.rs",
     "client/body/decode.rs",
     "client/body/decompression.rs",
@@ -41,6 +45,7 @@ const CORES: [&str; 45] = [
     "dns/cache/state/snapshots.rs",
     "dns/cache/state/ticks.rs",
     "dns/hickory/candidate_memory.rs",
+    "dns/hickory/chosen_candidates.rs",
     "dns/hickory/resolv_conf.rs",
     "dns/hickory/search_list.rs",
     "dns/hickory/tries.rs",
@@ -439,55 +444,10 @@ fn tests_can_be_built_with_every_feature_for_users() {
     assert_eq!(missing, Vec::<&String>::new(), "features of speeddial that tests/Cargo.toml does not forward");
 }
 
-/// The targets of relative links in a Markdown text: `[text](target)`, without their fragments.
-fn links(text: &str) -> Vec<&str> {
-    let targets = text.split("](").skip(1).filter_map(|rest| rest.split_once(')'));
-    let targets = targets.map(|(target, _)| target.split('#').next().unwrap_or_default());
-    targets.filter(|target| !target.is_empty() && !target.contains("://")).collect()
-}
-
-#[test]
-fn links_in_documents_lead_to_files() {
-    assert_eq!(links("see [a](docs/a.md#part) and [b](https://example.com/), [c](#part)"), ["docs/a.md"]);
-    let root = Path::new("..");
-    let mut documents: Vec<_> = ["", "docs/decisions"]
-        .into_iter()
-        .flat_map(|folder| fs::read_dir(root.join(folder)).unwrap())
-        .map(|entry| entry.unwrap().path())
-        .collect();
-    documents.retain(|path| path.extension().is_some_and(|extension| extension == "md"));
-    assert!(documents.len() > 10, "{documents:?}");
-    for document in documents {
-        let text = fs::read_to_string(&document).unwrap();
-        let folder = document.parent().unwrap();
-        let missing: Vec<_> = links(&text).into_iter().filter(|link| !folder.join(link).exists()).collect();
-        assert_eq!(missing, Vec::<&str>::new(), "in {}", document.display());
-    }
-}
-
 /// Every core says so, and every file that says so is listed, so that the mark cannot be lost unnoticed.
 #[test]
 fn all_cores_are_listed() {
     let marked: Vec<_> = sources(Path::new("../src"), "").into_iter().filter(|(_, source)| is_core(source)).collect();
     let unlisted: Vec<_> = marked.iter().map(|(path, _)| path).filter(|path| !CORES.contains(&path.as_str())).collect();
     assert_eq!(unlisted, Vec::<&String>::new());
-}
-
-/// Each bench begins with the section of BENCHMARKS.md whose claim it makes.
-#[test]
-fn benches_name_a_section_of_the_benchmarks() {
-    let page = fs::read_to_string("../BENCHMARKS.md").unwrap();
-    let headings: Vec<_> = page.lines().filter_map(|line| line.strip_prefix("## ")).collect();
-    let manifest = fs::read_to_string("../benches/Cargo.toml").unwrap();
-    let paths = manifest.lines().filter_map(|line| line.strip_prefix("path = \"")?.strip_suffix('"'));
-    let mut benches: Vec<_> = paths.map(|path| format!("../benches/{path}")).collect();
-    assert!(benches.len() > 8, "{benches:?}");
-    benches.push("alone/allocations.rs".to_owned());
-    for bench in benches {
-        let source = fs::read_to_string(&bench).unwrap();
-        let head: Vec<_> = source.lines().map_while(|line| line.strip_prefix("//!")).map(str::trim).collect();
-        let head = head.join(" ");
-        let (_, section) = head.split_once("section ").unwrap_or_else(|| panic!("{bench} names no section"));
-        assert!(headings.iter().any(|heading| section.starts_with(heading)), "{bench}: {section}");
-    }
 }

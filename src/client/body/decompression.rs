@@ -4,9 +4,12 @@ use http::HeaderValue;
 
 /// The limits for decompressing response bodies.
 ///
-/// Requests without an `Accept-Encoding` or `Range` of their own accept the codings that the crate's features provide:
-/// `gzip`, `brotli`, `zstd`, `deflate`. Their responses are decompressed. A decompression bomb is an error: by default
-/// that is a body of more than 1 GiB, or one of more than 8 MiB that grew more than 250 times.
+/// Requests without an `Accept-Encoding` or `Range`, of their own or from the client's default headers, accept the
+/// codings that the crate's features provide: `gzip`, `brotli`, `zstd`, `deflate`. Their responses are decompressed.
+/// With either of the two headers, a response is left as the server sent it.
+///
+/// A decompression bomb is an error: by default that is a body of more than 1 GiB, or one of more than 8 MiB that grew
+/// more than 250 times.
 ///
 /// ```
 /// # #[cfg(feature = "gzip")] {

@@ -41,7 +41,7 @@ impl CachedResolverBuilder {
         self
     }
 
-    /// Sets the longest time for which an answer is kept, whatever its TTL. One day by default. It overrules the floor.
+    /// Sets the longest time for which an answer is kept, whatever its TTL. 1 day by default. It overrules the floor.
     pub fn ttl_ceiling(mut self, ceiling: Duration) -> Self {
         self.config.ttl_ceiling = ceiling.min(MAX_DURATION);
         self
@@ -55,7 +55,7 @@ impl CachedResolverBuilder {
     }
 
     /// Sets the longest time for which an expired answer may be served stale, if a query for a new one fails or takes longer
-    /// than 1.8 s (RFC 8767). One hour by default; with zero, no answer is served stale.
+    /// than 1.8 s (RFC 8767). 1 h by default; with zero, no answer is served stale.
     pub fn stale(mut self, stale: Duration) -> Self {
         self.config.max_stale = stale.min(MAX_DURATION);
         self

@@ -40,7 +40,7 @@ const RESOLUTION_DELAY: Duration = Duration::from_millis(50);
 /// Clones share the cache. A query belongs to the cache, not to the lookup that started it, so cancelling a lookup loses
 /// nothing.
 ///
-/// * A name in use is refreshed in the last tenth of its TTL, so that its lookups never wait.
+/// * A name in use is refreshed in the last tenth of its TTL. Its lookups wait only if the refresh takes longer than that.
 /// * After a failure, a name is not queried for 1 s, then for twice as long each time, up to 30 s (RFC 9520); after a failure
 ///   of this machine ([`ResolveErrorKind::is_local`](crate::dns::ResolveErrorKind::is_local)), for 100 ms.
 /// * Meanwhile an expired answer is served for up to an hour, marked as [`Source::Stale`](crate::dns::Source::Stale)

@@ -7,7 +7,7 @@ use hickory_resolver::proto::rr::Name;
 
 use super::verdict::FamilyOutcome;
 use crate::clock::Instant;
-use crate::dns::{Answer, Family, ResolveError};
+use crate::dns::{Answer, Family, ResolveError, ResolveErrorKind};
 
 /// The most candidates that are remembered, each family counted.
 const MAX_CANDIDATES: usize = 1_024;
@@ -18,7 +18,8 @@ const MAX_NEGATIVE_TTL: Duration = Duration::from_secs(30);
 /// The time for a negative answer without an SOA record, and for a server's failure.
 const DEFAULT_TTL: Duration = Duration::from_secs(1);
 
-/// The recent outcomes for candidates. The search for one family does not ask again for what the other has learnt.
+/// The recent outcomes for candidates. The search for one family does not ask again for what the other has learnt, and no
+/// search asks again for a candidate that does not exist.
 #[derive(Debug, Default)]
 pub(super) struct CandidateMemory(HashMap<(Name, Family), RememberedOutcome>);
 
@@ -63,12 +64,28 @@ impl CandidateMemory {
         }
         Some(remembered.outcome)
     }
+
+    /// Returns the negative answer for a candidate and what is left of its time. `None` if there was none, or its time has
+    /// passed.
+    pub(super) fn recall_miss(
+        &self,
+        now: Instant,
+        candidate: &Name,
+        family: Family,
+    ) -> Option<(ResolveErrorKind, Duration)> {
+        let remembered = self.0.get(&(candidate.clone(), family))?;
+        let left = remembered.until.checked_duration_since(now).filter(|left| !left.is_zero())?;
+        match remembered.outcome {
+            Err(kind) if kind.is_negative() => Some((kind, left)),
+            _ => None,
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::dns::{ResolveErrorKind, Source};
+    use crate::dns::Source;
     use Family::{V4, V6};
     use ResolveErrorKind::{Local, NoData, NxDomain, ServFail};
 
@@ -100,6 +117,23 @@ mod tests {
             assert_eq!(memory.recall(at(lasts), &name("a.test."), V4), None, "{outcome:?}");
             assert_eq!(memory.recall(at(0), &name("a.test."), V6), None, "{outcome:?}");
         }
+    }
+
+    #[test]
+    fn a_negative_answer_is_recalled_with_what_is_left_of_its_time() {
+        let (mut memory, now) = (CandidateMemory::default(), crate::clock::now());
+        let at = |secs| now + Duration::from_secs(secs);
+        let mut recalled = |outcome: Result<Answer, ResolveError>, secs| {
+            memory.note(now, &name("a.test."), V4, &outcome);
+            memory.recall_miss(at(secs), &name("a.test."), V4).map(|(kind, left)| (kind, left.as_secs()))
+        };
+        let error = |kind| ResolveError::new(kind, "n", V4).with_negative_ttl(Some(Duration::from_secs(20)));
+        assert_eq!(recalled(Err(error(NxDomain)), 5), Some((NxDomain, 15)));
+        assert_eq!(recalled(Err(error(NoData)), 19), Some((NoData, 1)));
+        assert_eq!(recalled(Err(error(NoData)), 20), None);
+        assert_eq!(recalled(Err(error(ServFail)), 0), None, "a failure may be over by the next lookup");
+        let answer = Answer::new([[192, 0, 2, 1].into()], Duration::from_secs(60), Source::Miss);
+        assert_eq!(recalled(Ok(answer), 0), None);
     }
 
     #[test]

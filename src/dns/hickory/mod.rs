@@ -7,13 +7,16 @@
 //! | literal addresses, the hosts file, `localhost` | `mod.rs`, `hosts.rs` |
 //! | the system's configuration, read again when it changes | `system_config.rs`, `resolv_conf.rs`, `watched_file.rs` |
 //! | the turn of a lookup, the full names that its name may stand for | `search.rs`, `search_list.rs`, `verdict.rs` |
+//! | what earlier searches found, and others are asking | `chosen_candidates.rs`, `candidate_memory.rs`, `questions_in_flight.rs` |
 //! | one full name: server after server | `server_group.rs`, `tries.rs`, `records.rs` |
 //! | one server: its clients and connections | `upstream.rs`, `server_client.rs`, `connections.rs`, `sockets.rs` |
 
 mod candidate_memory;
+mod chosen_candidates;
 mod connections;
 mod hosts;
 mod limits;
+mod questions_in_flight;
 pub(super) mod records;
 #[cfg_attr(not(unix), allow(dead_code, reason = "resolv.conf is Unix's"))]
 mod resolv_conf;
@@ -69,8 +72,15 @@ pub use server::Server;
 /// With a search list, a name stands for one full name in both families: the first one that has addresses in either family, as
 /// with getaddrinfo.
 ///
-/// The resolver has no cache; put a [`CachedResolver`](crate::dns::CachedResolver) on top. Names with underscores are
-/// resolved. The TTL of an answer is the smallest of its CNAME chain. `localhost` is resolved without a query (RFC 6761 §6.3).
+/// * The full name that a search has found is asked for alone for 5 min. When it has no addresses any more, the list is searched
+///   at once. So a name that begins to exist under an earlier suffix is found within 5 min.
+/// * "Does not exist" for one of the other full names is remembered for as long as its SOA record says, at most 30 s.
+/// * Both are forgotten when resolv.conf changes. [`CachedResolver::invalidate`](crate::dns::CachedResolver::invalidate) does not
+///   forget them.
+///
+/// The resolver keeps no answers; put a [`CachedResolver`](crate::dns::CachedResolver) on top. Names with underscores are
+/// resolved. The TTL of an answer is the smallest of its CNAME chain, as the server that was asked states it: a server that caches
+/// states what is left. `localhost` is resolved without a query (RFC 6761 §6.3).
 pub struct HickoryResolver {
     configuration: Configuration,
     limits: UserLimits,

@@ -10,12 +10,15 @@ use hickory_resolver::proto::rr::Name;
 use tokio::sync::Semaphore;
 
 use super::candidate_memory::CandidateMemory;
+use super::chosen_candidates::ChosenCandidates;
 use super::limits::Limits;
+use super::questions_in_flight::QuestionsInFlight;
 use super::resolv_conf::Skipped;
-use super::search_list::SearchList;
+use super::search_list::{Candidate, SearchList};
 use super::server::Endpoint;
 use super::server_client::ClientFactory;
 use super::server_group::{Question, ServerGroup};
+use super::tries::HEAD_START;
 use super::verdict::{FamilyOutcome, Verdict, decide, is_silence, merge};
 use crate::clock::{Instant, before, now};
 use crate::dns::{Answer, Family, ResolveError, ResolveErrorKind};
@@ -50,6 +53,9 @@ pub(super) struct SearchResolver {
     search_list: SearchList,
     /// The recent outcomes for candidates of names that have several.
     memory: Mutex<CandidateMemory>,
+    /// The candidates that names stood for lately.
+    chosen: Mutex<ChosenCandidates>,
+    in_flight: QuestionsInFlight,
     only: Option<Family>,
     skipped: Mutex<Vec<Skipped>>,
     limits: Limits,
@@ -68,6 +74,8 @@ impl SearchResolver {
             servers: ServerGroup::new(servers, is_assumed, rotate, single_request, limits, factory)?,
             search_list,
             memory: Mutex::default(),
+            chosen: Mutex::default(),
+            in_flight: QuestionsInFlight::default(),
             only,
             skipped: Mutex::new(skipped),
             limits,
@@ -106,11 +114,8 @@ impl SearchResolver {
         }
     }
 
-    /// Asks for one candidate after the other, until one of them has addresses in this family or in the other. The name
-    /// stands for that one, and the result is its answer in this family.
-    ///
-    /// Each family's lookup searches by itself, so that a slow family does not hold up the other one. Both come to the same
-    /// candidate, because each asks for both families, or remembers what the other has learnt.
+    /// Asks for the full name that `parsed` stands for: the candidate that an earlier search has chosen, or the one that this
+    /// search chooses.
     async fn search(
         &self,
         parsed: &Name,
@@ -118,34 +123,83 @@ impl SearchResolver {
         family: Family,
         deadline: Instant,
     ) -> Result<Answer, ResolveError> {
-        let mut candidates = VecDeque::from(self.search_list.candidates(parsed));
-        let is_search = candidates.len() > 1;
+        let candidates = self.search_list.candidates(parsed);
+        if let [Candidate { name: full_name, .. }] = &candidates[..] {
+            return self.servers.ask(Question { full_name, name, family }, deadline).await;
+        }
+        let chosen = lock(&self.chosen).recall(now(), parsed).cloned();
+        if let Some(full_name) = &chosen {
+            if let Some(result) = self.ask_chosen(Question { full_name, name, family }, deadline).await {
+                return result;
+            }
+            lock(&self.chosen).forget(parsed);
+        }
+        self.search_all(parsed, candidates.into(), name, family, deadline).await
+    }
+
+    /// Asks for a candidate that was chosen by an earlier search. Returns `None` if it has no addresses in either family any
+    /// more, so that the list has to be searched again.
+    async fn ask_chosen(&self, question: Question<'_>, deadline: Instant) -> Option<Result<Answer, ResolveError>> {
+        let error = match self.ask(question, deadline).await {
+            Ok(answer) => return Some(Ok(answer)),
+            Err(error) => error,
+        };
+        if is_silence(error.kind()) {
+            return Some(Err(error));
+        }
+        let other = question.family.other();
+        let is_other_unknown =
+            self.asks_for(other) && lock(&self.memory).recall(now(), question.full_name, other).is_none();
+        if error.kind() == ResolveErrorKind::NoData && is_other_unknown {
+            // The name exists. If it has lost its addresses of the other family as well, the lookup for that one notices it.
+            return Some(Err(error));
+        }
+        match self.verdict(question, error.kind(), deadline).await {
+            Verdict::Choose => Some(Err(as_existing(error))),
+            Verdict::Fail(kind) => Some(Err(ResolveError::new(kind, question.name, question.family))),
+            Verdict::Skip | Verdict::SkipToBare => None,
+        }
+    }
+
+    /// Asks for one candidate after the other, until one of them has addresses in this family or in the other. The name
+    /// stands for that one, and the result is its answer in this family.
+    ///
+    /// Each family's lookup searches by itself, so that a slow family does not hold up the other one. Both come to the same
+    /// candidate, because each asks for both families, or remembers what the other has learnt.
+    async fn search_all(
+        &self,
+        parsed: &Name,
+        mut candidates: VecDeque<Candidate>,
+        name: &str,
+        family: Family,
+        deadline: Instant,
+    ) -> Result<Answer, ResolveError> {
         let mut merged: Option<ResolveError> = None;
         while let Some(candidate) = candidates.pop_front() {
             let question = Question { full_name: &candidate.name, name, family };
-            let result = self.servers.ask(question, deadline).await;
-            if is_search {
-                lock(&self.memory).note(now(), &candidate.name, family, &result);
-            }
+            let has_failed = merged.as_ref().is_some_and(|merged| !merged.kind().is_negative());
+            let result = match self.remembered_miss(question) {
+                Some(error) => Err(error),
+                None => self.ask(question, deadline).await,
+            };
             let error = match result {
-                Ok(answer) => return Ok(answer),
+                Ok(answer) => {
+                    self.note_choice(parsed, &candidate, has_failed);
+                    return Ok(answer);
+                }
                 Err(error) => error,
             };
             if is_silence(error.kind()) {
                 return Err(error);
             }
-            let has_failed = merged.as_ref().is_some_and(|merged| !merged.kind().is_negative());
             if candidates.is_empty() && !has_failed {
                 return Err(merge(merged, error));
             }
-            let own = Err(error.kind());
-            let other = self.ask_other_family(question, error.kind(), deadline).await;
-            let verdict = match family {
-                Family::V4 => decide(own, other),
-                Family::V6 => decide(other, own),
-            };
-            match verdict {
-                Verdict::Choose => return Err(as_existing(error)),
+            match self.verdict(question, error.kind(), deadline).await {
+                Verdict::Choose => {
+                    self.note_choice(parsed, &candidate, has_failed);
+                    return Err(as_existing(error));
+                }
                 Verdict::Fail(kind) => return Err(ResolveError::new(kind, name, family)),
                 Verdict::SkipToBare if !candidate.is_bare => candidates.retain(|candidate| candidate.is_bare),
                 Verdict::SkipToBare | Verdict::Skip => {}
@@ -155,15 +209,43 @@ impl SearchResolver {
         Err(merged.unwrap_or_else(|| ResolveError::new(ResolveErrorKind::InvalidName, name, family)))
     }
 
-    /// Returns the outcome for a candidate in the family that was not asked for: remembered, or by a question of its own.
-    /// `error` is the outcome in the family that was.
+    /// Remembers the candidate that a name stands for, unless the servers failed to answer for one in front of it.
+    fn note_choice(&self, parsed: &Name, candidate: &Candidate, has_failed: bool) {
+        if !has_failed {
+            lock(&self.chosen).note(now(), parsed, &candidate.name);
+        }
+    }
+
+    /// Asks the servers about a candidate, and remembers the outcome.
+    async fn ask(&self, question: Question<'_>, deadline: Instant) -> Result<Answer, ResolveError> {
+        let _in_flight = self.in_flight.begin(question.full_name, question.family);
+        let result = self.servers.ask(question, deadline).await;
+        lock(&self.memory).note(now(), question.full_name, question.family, &result);
+        result
+    }
+
+    /// Returns the negative answer for a candidate that an earlier search got, with what is left of its time.
+    fn remembered_miss(&self, question: Question<'_>) -> Option<ResolveError> {
+        let Question { full_name, name, family } = question;
+        let (kind, left) = lock(&self.memory).recall_miss(now(), full_name, family)?;
+        Some(ResolveError::new(kind, name, family).with_negative_ttl(Some(left)))
+    }
+
+    /// Decides about a candidate whose question ended with `error`.
+    async fn verdict(&self, question: Question<'_>, error: ResolveErrorKind, deadline: Instant) -> Verdict {
+        let other = self.ask_other_family(question, error, deadline).await;
+        match question.family {
+            Family::V4 => decide(Err(error), other),
+            Family::V6 => decide(other, Err(error)),
+        }
+    }
+
+    /// Returns the outcome for a candidate in the family that was not asked for: remembered, by the question of the other
+    /// family's lookup, or by a question of its own. `error` is the outcome in the family that was.
     async fn ask_other_family(&self, asked: Question<'_>, error: ResolveErrorKind, deadline: Instant) -> FamilyOutcome {
         let family = asked.family.other();
         if !self.asks_for(family) {
             return Err(ResolveErrorKind::NoData);
-        }
-        if let Some(outcome) = lock(&self.memory).recall(now(), asked.full_name, family) {
-            return outcome;
         }
         let end = match (family, error) {
             (Family::V4, _) => deadline,
@@ -171,9 +253,23 @@ impl SearchResolver {
             (Family::V6, _) => deadline.min(now() + self.limits.try_timeout),
         };
         let question = Question { family, ..asked };
-        let result = before(Some(end), pin!(self.servers.ask(question, deadline))).await;
+        // The other family's lookup may run on a runtime that is not driven, so its question is not waited for without end.
+        let give_up = end.min(now() + HEAD_START);
+        loop {
+            let ended = self.in_flight.ended();
+            if let Some(outcome) = lock(&self.memory).recall(now(), asked.full_name, family) {
+                return outcome;
+            }
+            let is_in_flight = self.in_flight.contains(asked.full_name, family);
+            if !is_in_flight || before(Some(give_up), pin!(ended)).await.is_none() {
+                break;
+            }
+        }
+        if end <= now() {
+            return Err(ResolveErrorKind::Timeout);
+        }
+        let result = before(Some(end), pin!(self.ask(question, deadline))).await;
         let Some(result) = result else { return Err(ResolveErrorKind::Timeout) };
-        lock(&self.memory).note(now(), asked.full_name, family, &result);
         result.map(drop).map_err(|error| error.kind())
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use hickory_resolver::config::ResolverOpts;
 use hickory_resolver::proto::op::{Message, OpCode, Query, ResponseCode};
-use hickory_resolver::proto::rr::rdata::{A, AAAA};
+use hickory_resolver::proto::rr::rdata::{A, AAAA, SOA};
 use hickory_resolver::proto::rr::{RData, Record, RecordType};
 use tokio::net::UdpSocket;
 
@@ -34,6 +34,11 @@ type Log = Arc<Mutex<Vec<String>>>;
 
 /// Starts a server that runs as long as the test's runtime. Returns its address, and the log of the questions to it.
 async fn serve(zone: Zone) -> (SocketAddr, Log) {
+    serve_changing(Arc::new(Mutex::new(zone))).await
+}
+
+/// Like [`serve`], with a zone that the test can change.
+async fn serve_changing(zone: Arc<Mutex<Zone>>) -> (SocketAddr, Log) {
     let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let address = socket.local_addr().unwrap();
     let log = Log::default();
@@ -46,6 +51,7 @@ async fn serve(zone: Zone) -> (SocketAddr, Log) {
             let question = &query.queries[0];
             asked.lock().unwrap().push(format!("{} {}", question.name(), question.query_type()));
             let response = Message::response(query.metadata.id, OpCode::Query);
+            let zone = *zone.lock().unwrap();
             if let Some(response) = respond(zone, question, response) {
                 socket.send_to(&response.to_vec().unwrap(), peer).await.unwrap();
             }
@@ -78,6 +84,12 @@ fn respond(zone: Zone, question: &Query, mut response: Message) -> Option<Messag
             _ => continue,
         };
         response.add_answer(Record::from_rdata(question.name().clone(), 60, data));
+    }
+    let is_negative = matches!(response.metadata.response_code, ResponseCode::NXDomain | ResponseCode::NoError);
+    if is_negative && response.answers.is_empty() {
+        let root = Name::root();
+        let soa = RData::SOA(SOA::new(root.clone(), root.clone(), 1, 60, 60, 60, 60));
+        response.add_authority(Record::from_rdata(root, 60, soa));
     }
     Some(response)
 }
@@ -193,6 +205,104 @@ async fn a_search_asks_for_no_candidate_after_the_chosen_one() {
     let plan = Plan { search_list: search_list(&["a.test.", "b.test."], 5), ..Plan::default() };
     both(&resolver(&[server], plan), "api.example.com", None).await;
     assert_eq!(asked.lock().unwrap().len(), 6, "three candidates in two families: {:?}", asked.lock().unwrap());
+}
+
+#[tokio::test]
+async fn a_question_that_the_other_family_asks_is_waited_for_and_taken_over_if_that_gives_up() {
+    let zone = Arc::new(Mutex::new(&[("db.a.test", Silence(V4))][..] as Zone));
+    let (server, _) = serve_changing(zone.clone()).await;
+    let resolver = resolver(&[server], Plan::default());
+    let full_name = Name::from_ascii("db.a.test.").unwrap();
+    let question = |family| Question { full_name: &full_name, name: "db", family };
+    let deadline = now() + Duration::from_secs(5);
+    let mut own = Box::pin(resolver.ask(question(V4), deadline));
+    assert!(futures_util::poll!(own.as_mut()).is_pending());
+    let mut other = Box::pin(resolver.ask_other_family(question(V6), ResolveErrorKind::NoData, deadline));
+    assert!(futures_util::poll!(other.as_mut()).is_pending());
+    *zone.lock().unwrap() = &[("db.a.test", V4Is(1))];
+    drop(own);
+    assert_eq!(other.await, Ok(()));
+    assert!(!resolver.in_flight.contains(&full_name, V4));
+}
+
+/// Returns the number of queries that a step of a test costs.
+async fn cost<T>(asked: &Log, step: impl Future<Output = T>) -> (T, usize) {
+    asked.lock().unwrap().clear();
+    let outcome = step.await;
+    (outcome, asked.lock().unwrap().len())
+}
+
+#[tokio::test]
+async fn a_name_costs_one_query_per_family_after_its_first_search() {
+    let kubernetes = &["default.svc.cluster.local.", "svc.cluster.local.", "cluster.local."];
+    let cases: [(&str, Zone); 3] = [
+        ("api.example.com", &[("api.example.com", V4Is(9)), ("api.example.com", V6Is(9))]),
+        ("api.example.com", &[("api.example.com", V4Is(9))]),
+        ("db.prod", &[("db.prod.svc.cluster.local", V4Is(1))]),
+    ];
+    for (name, zone) in cases {
+        let (server, asked) = serve(zone).await;
+        let plan = Plan { search_list: search_list(kubernetes, 5), ..Plan::default() };
+        let resolver = resolver(&[server], plan);
+        let (first, queries) = cost(&asked, both(&resolver, name, Some([V4, V6]))).await;
+        assert!((4..=8).contains(&queries), "{name}: {:?}", asked.lock().unwrap());
+        for order in [Some([V4, V6]), Some([V6, V4]), None] {
+            let (later, queries) = cost(&asked, both(&resolver, name, order)).await;
+            assert_eq!((&later, queries), (&first, 2), "{name}, {order:?}: {:?}", asked.lock().unwrap());
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_candidate_that_does_not_exist_is_not_asked_for_again() {
+    let (server, asked) = serve(&[("db.a.test", Code(V4, ResponseCode::ServFail))]).await;
+    let plan = Plan { search_list: search_list(&["a.test.", "b.test."], 1), ..Plan::default() };
+    let resolver = resolver(&[server], plan);
+    both(&resolver, "db", Some([V4, V6])).await;
+    assert_eq!(ask(&resolver, "db", V4).await, Err(ResolveErrorKind::ServFail));
+    asked.lock().unwrap().clear();
+    assert_eq!(ask(&resolver, "db", V4).await, Err(ResolveErrorKind::ServFail));
+    assert_eq!(*asked.lock().unwrap(), ["db.a.test. A"], "a failure is no answer; the other two do not exist");
+}
+
+#[tokio::test]
+async fn a_chosen_candidate_without_addresses_is_replaced_at_once() {
+    let zone = Arc::new(Mutex::new(&[("db.a.test", V4Is(1)), ("db.b.test", V4Is(2)), ("db", V4Is(3))][..] as Zone));
+    let (server, asked) = serve_changing(zone.clone()).await;
+    let plan = Plan { search_list: search_list(&["a.test.", "b.test."], 1), ..Plan::default() };
+    let resolver = resolver(&[server], plan);
+    assert_eq!(both(&resolver, "db", None).await, ["192.0.2.1"]);
+    *zone.lock().unwrap() = &[("db.b.test", V4Is(2)), ("db", V4Is(3))];
+    assert_eq!(both(&resolver, "db", Some([V4, V6])).await, ["192.0.2.2"], "{:?}", asked.lock().unwrap());
+    *zone.lock().unwrap() = &[("db.b.test", Nothing), ("db", V4Is(3))];
+    assert_eq!(both(&resolver, "db", Some([V6, V4])).await, ["192.0.2.3"], "{:?}", asked.lock().unwrap());
+}
+
+#[tokio::test]
+async fn an_earlier_candidate_that_begins_to_exist_is_found_by_the_next_search() {
+    let zone = Arc::new(Mutex::new(&[("db.b.test", V4Is(2))][..] as Zone));
+    let (server, _) = serve_changing(zone.clone()).await;
+    let plan = Plan { search_list: search_list(&["a.test.", "b.test."], 1), ..Plan::default() };
+    let resolver = resolver(&[server], plan);
+    assert_eq!(both(&resolver, "db", None).await, ["192.0.2.2"]);
+    *zone.lock().unwrap() = &[("db.a.test", V4Is(1)), ("db.b.test", V4Is(2))];
+    assert_eq!(both(&resolver, "db", None).await, ["192.0.2.2"], "the choice still holds");
+    // The times of both are tested where they are kept.
+    *lock(&resolver.chosen) = ChosenCandidates::default();
+    *lock(&resolver.memory) = CandidateMemory::default();
+    assert_eq!(both(&resolver, "db", None).await, ["192.0.2.1"]);
+}
+
+#[tokio::test]
+async fn a_candidate_behind_one_that_failed_is_not_remembered_as_the_choice() {
+    let failing: Zone = &[("db.a.test", Code(V4, ResponseCode::ServFail)), ("db.b.test", V4Is(2))];
+    let zone = Arc::new(Mutex::new(failing));
+    let (server, _) = serve_changing(zone.clone()).await;
+    let plan = Plan { search_list: search_list(&["a.test.", "b.test."], 1), only: Some(V4), ..Plan::default() };
+    let resolver = resolver(&[server], plan);
+    assert_eq!(ask(&resolver, "db", V4).await.unwrap(), [IpAddr::from([192, 0, 2, 2])]);
+    *zone.lock().unwrap() = &[("db.a.test", V4Is(1)), ("db.b.test", V4Is(2))];
+    assert_eq!(ask(&resolver, "db", V4).await.unwrap(), [IpAddr::from([192, 0, 2, 1])]);
 }
 
 #[tokio::test]

@@ -3,12 +3,13 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use speeddial::trace::Event;
 use speeddial::{Body, ErrorKind, PoolConfig};
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep};
 
 use super::common::{URL, answers_heads, client, get, head, ms, slow_body};
-use support::h2_peer::{DATA, END_STREAM, H2Peer, HEADERS, NO_ERROR, RST_STREAM};
+use support::h2_peer::{DATA, END_HEADERS, END_STREAM, H2Peer, HEADERS, NO_ERROR, RST_STREAM};
 use support::recorder::Recorder;
 use support::scripted_net::ScriptedNet;
 
@@ -53,6 +54,23 @@ async fn an_early_response_costs_neither_the_connection_nor_the_rest_of_the_requ
     sleep(ms(2_000)).await;
     assert_eq!((net.connections(), received.load(Ordering::SeqCst)), (1, 5 * "firstrest".len()));
     assert_eq!(client.pool_stats().in_use, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn interim_responses_are_skipped_and_not_told() {
+    let net = ScriptedNet::new(|_, stream| async move {
+        let Ok(mut peer) = H2Peer::accept(stream, Some(100)).await else { return };
+        while let Ok(stream) = peer.request().await {
+            // `:status: 103`, without an entry in the table (RFC 7541 §6.2.2).
+            let early_hints = [0x08, 3, b'1', b'0', b'3'];
+            peer.send(HEADERS, END_HEADERS, stream, &early_hints).await.unwrap();
+            peer.answer(stream).await.unwrap();
+        }
+    });
+    let seen = Recorder::default();
+    let client = client(&net, PoolConfig::new(), &seen);
+    assert_eq!(get(&client).await.unwrap(), "ok");
+    assert_eq!(seen.count(|event| matches!(event, Event::Informational { .. })), 0, "hyper passes none on");
 }
 
 #[tokio::test(start_paused = true)]

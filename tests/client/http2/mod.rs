@@ -1,5 +1,6 @@
 //! HTTP/2 against a peer that is scripted frame by frame, in paused time; and over real sockets.
 
+mod balancing;
 mod common;
 mod early_answers;
 mod liveness;

@@ -20,7 +20,7 @@ pub(super) const ALPN: &[&str] = &["h2", "http/1.1"];
 
 /// Returns the builder of a client that resolves its names to 127.0.0.1.
 pub(super) fn builder(tls: TlsConfig) -> ClientBuilder {
-    let names = ["api.test", "other.test", "sub.api.test"];
+    let names = ["api.test", "api.test.", "other.test", "sub.api.test"];
     let resolver =
         names.iter().fold(FixedResolver::new(), |fixed, name| fixed.with(name, [Ipv4Addr::LOCALHOST.into()]));
     Client::builder().resolver(resolver).tls(tls)

@@ -1,0 +1,65 @@
+//! The rules of documents: where links lead, and where guides and sections are found.
+
+use std::fs;
+use std::path::Path;
+
+/// The targets of relative links in a Markdown text: `[text](target)`, without their fragments.
+fn links(text: &str) -> Vec<&str> {
+    let targets = text.split("](").skip(1).filter_map(|rest| rest.split_once(')'));
+    let targets = targets.map(|(target, _)| target.split('#').next().unwrap_or_default());
+    targets.filter(|target| !target.is_empty() && !target.contains("://")).collect()
+}
+
+#[test]
+fn links_in_documents_lead_to_files() {
+    assert_eq!(links("see [a](docs/a.md#part) and [b](https://example.com/), [c](#part)"), ["docs/a.md"]);
+    let root = Path::new("..");
+    let mut documents: Vec<_> = ["", "docs/decisions"]
+        .into_iter()
+        .flat_map(|folder| fs::read_dir(root.join(folder)).unwrap())
+        .map(|entry| entry.unwrap().path())
+        .collect();
+    documents.retain(|path| path.extension().is_some_and(|extension| extension == "md"));
+    assert!(documents.len() > 10, "{documents:?}");
+    for document in documents {
+        let text = fs::read_to_string(&document).unwrap();
+        let folder = document.parent().unwrap();
+        let missing: Vec<_> = links(&text).into_iter().filter(|link| !folder.join(link).exists()).collect();
+        assert_eq!(missing, Vec::<&str>::new(), "in {}", document.display());
+    }
+}
+
+/// Each guide is part of the documentation, and is found from its front page, from the list of guides and from the README.
+#[test]
+fn every_guide_is_found() {
+    let read = |path: &str| fs::read_to_string(path).unwrap();
+    let (list, front, readme) = (read("../src/guide/mod.rs"), read("../src/lib.rs"), read("../README.md"));
+    let files = fs::read_dir("../src/guide").unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let guides: Vec<_> = files.filter_map(|file| file.strip_suffix(".md").map(str::to_owned)).collect();
+    assert!(guides.len() > 10, "{guides:?}");
+    for guide in guides {
+        assert!(list.contains(&format!("include_str!(\"{guide}.md\")")), "{guide} is not in the documentation");
+        assert!(list.contains(&format!("({guide})")), "{guide} is not in the list of guides");
+        assert!(front.contains(&format!("(guide::{guide})")), "{guide} is not on the front page");
+        assert!(readme.contains(&format!("(src/guide/{guide}.md)")), "{guide} is not in the README");
+    }
+}
+
+/// Each bench begins with the section of BENCHMARKS.md whose claim it makes.
+#[test]
+fn benches_name_a_section_of_the_benchmarks() {
+    let page = fs::read_to_string("../BENCHMARKS.md").unwrap();
+    let headings: Vec<_> = page.lines().filter_map(|line| line.strip_prefix("## ")).collect();
+    let manifest = fs::read_to_string("../benches/Cargo.toml").unwrap();
+    let paths = manifest.lines().filter_map(|line| line.strip_prefix("path = \"")?.strip_suffix('"'));
+    let mut benches: Vec<_> = paths.map(|path| format!("../benches/{path}")).collect();
+    assert!(benches.len() > 8, "{benches:?}");
+    benches.push("alone/allocations.rs".to_owned());
+    for bench in benches {
+        let source = fs::read_to_string(&bench).unwrap();
+        let head: Vec<_> = source.lines().map_while(|line| line.strip_prefix("//!")).map(str::trim).collect();
+        let head = head.join(" ");
+        let (_, section) = head.split_once("section ").unwrap_or_else(|| panic!("{bench} names no section"));
+        assert!(headings.iter().any(|heading| section.starts_with(heading)), "{bench}: {section}");
+    }
+}
