@@ -124,7 +124,7 @@ async fn assert_no_close_is_the_peers() {
     let client = Client::builder().no_proxy().build().unwrap();
     let url = peer.url();
     for how in ALL {
-        for _ in 0..5 {
+        for _ in 0..3 {
             let responses = join_all((0..40).map(|_| call(&client, &url, how))).await;
             responses.into_iter().for_each(drop);
         }
@@ -141,7 +141,7 @@ async fn assert_no_close_is_the_peers() {
     let stats = client.pool_stats();
     assert_eq!((stats.closed_by(CloseCause::Peer), stats.opened), (0, stats.closed));
     // A call that is dropped before it is sent leaves its connection idle.
-    assert!(stats.closed_by(CloseCause::Unfinished) >= 1_200, "{stats:?}");
+    assert!(stats.closed_by(CloseCause::Unfinished) >= 700, "{stats:?}");
 }
 
 #[tokio::test]

@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 use std::fs;
 
 use super::repeats::REPEATS;
-use super::rows::{ROWS, Source};
+use super::rows::{ROWS, Row, Source};
+use super::rows_of_calls;
 
 /// A figure of a text or of the code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -20,8 +21,8 @@ fn the_table_of_defaults_states_what_the_code_does() {
     let table = rows_of(&read("guide/defaults.md"));
     let mut wrong = Vec::new();
     for (setting, default) in &table {
-        let Some((_, sources)) = ROWS.iter().find(|(listed, _)| listed == setting) else {
-            wrong.push(format!("`{setting}` is not listed in tests/tidy/rows.rs"));
+        let Some((_, sources)) = all_rows().find(|(listed, _)| listed == setting) else {
+            wrong.push(format!("`{setting}` is not listed in tests/tidy/rows.rs or rows_of_calls.rs"));
             continue;
         };
         let said: BTreeSet<_> = figures(default).into_iter().collect();
@@ -30,7 +31,7 @@ fn the_table_of_defaults_states_what_the_code_does() {
             wrong.push(format!("`{setting}`: the table says {said:?}, the code {meant:?}"));
         }
     }
-    for (setting, _) in ROWS {
+    for (setting, _) in all_rows() {
         if table.iter().all(|(row, _)| row != setting) {
             wrong.push(format!("`{setting}` is not in the table"));
         }
@@ -41,7 +42,7 @@ fn the_table_of_defaults_states_what_the_code_does() {
 #[test]
 fn documentation_that_repeats_a_default_states_the_same_figure() {
     let mut wrong = Vec::new();
-    for source in ROWS.iter().flat_map(|(_, sources)| *sources).chain(REPEATS) {
+    for source in all_rows().flat_map(|(_, sources)| *sources).chain(REPEATS) {
         let (Source::Const(_, name, places) | Source::Field(_, _, name, places)) = source else { continue };
         for (file, anchor) in *places {
             let said = figures(&in_digits(&documentation(file, anchor)));
@@ -61,6 +62,10 @@ fn the_guide_to_timeouts_states_the_defaults_of_the_table() {
         let (_, listed) = table.iter().find(|(row, _)| *row == name).unwrap_or_else(|| panic!("no row {name}"));
         assert_eq!(figures(&default).first(), figures(listed).first(), "{name}");
     }
+}
+
+fn all_rows() -> impl Iterator<Item = &'static Row> {
+    ROWS.iter().chain(rows_of_calls::ROWS)
 }
 
 fn read(file: &str) -> String {

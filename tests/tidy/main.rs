@@ -7,6 +7,7 @@ mod documents;
 mod imports;
 mod repeats;
 mod rows;
+mod rows_of_calls;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

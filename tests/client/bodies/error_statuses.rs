@@ -14,8 +14,11 @@ use support::scripted_net::ScriptedNet;
 /// The head of a response with a body of 11 bytes.
 const HEAD: &str = "HTTP/1.1 404 Not Found\r\ncontent-length: 11\r\n\r\n";
 
+/// The parts of a response, each with the pause before it in milliseconds.
+type Parts = &'static [(u64, &'static str)];
+
 /// Returns a network whose server writes these parts, each after so many milliseconds, and then nothing more.
-fn parts(parts: &'static [(u64, &'static str)]) -> ScriptedNet {
+fn parts(parts: Parts) -> ScriptedNet {
     ScriptedNet::new(move |_, mut stream| async move {
         while request(&mut stream).await {
             for (pause, part) in parts {
@@ -91,7 +94,7 @@ async fn the_rest_of_a_body_that_was_read_in_part_is_not_shown_as_its_start() {
 #[tokio::test(start_paused = true)]
 async fn the_start_of_a_late_body_is_waited_for_by_choice_and_not_for_long() {
     // The parts of the response, how long it takes, and what is shown.
-    let cases: [(&'static [(u64, &'static str)], u128, &str); 4] = [
+    let cases: [(Parts, u128, &str); 4] = [
         (&[(0, HEAD), (300, "no such"), (300, " one")], 600, "no such one"),
         (&[(0, HEAD), (300, "no such")], 1_000, "no such"),
         (&[(0, HEAD)], 1_000, ""),

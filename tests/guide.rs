@@ -1,0 +1,6 @@
+//! Runs the examples of guides that need more than speeddial's own dependencies.
+
+#![cfg(doctest)]
+
+#[doc = include_str!("../src/guide/testing_with_sockets.md")]
+pub struct TestingWithSockets;

@@ -1,0 +1,291 @@
+//! The rows of the guide's table of defaults from the pool to retries.
+
+use super::rows::Source::{Const, Field, Text};
+use super::rows::{Place, Row};
+
+const BUILDER: &str = "client/builder.rs";
+const POOL: &str = "pool/config.rs";
+const POOL_DEFAULT: &str = "impl Default for PoolConfig";
+const HOST_DEFAULT: &str = "impl Default for Limits";
+const RETRY: &str = "client/retry_policy.rs";
+const RETRY_NEW: &str = "Self {\n            max_attempts";
+const TUNING: &str = "guide/tuning_the_pool.md";
+const SECURITY: &str = "../SECURITY.md";
+const STATUS_BODY: Place = ("client/response.rs", "pub async fn error_for_status_with_body(");
+const NEW_POLICY: Place = (RETRY, "pub fn new() -> Self");
+
+/// The rows from the pool to retries.
+pub(super) const ROWS: &[Row] = &[
+    (
+        "`max_connections`",
+        &[
+            Const(
+                POOL,
+                "NOFILE_PERCENT",
+                &[(POOL, "pub fn max_connections("), (TUNING, "uses at most"), (SECURITY, "| connections")],
+            ),
+            Const(POOL, "MOST_CONNECTIONS", &[(POOL, "pub fn max_connections("), (SECURITY, "| connections")]),
+        ],
+    ),
+    ("`max_connections_per_host`", &[Text("", POOL, "max_connections: usize::MAX")]),
+    ("`max_idle`", &[Field(POOL, POOL_DEFAULT, "max_idle", &[(POOL, "pub fn max_idle(")])]),
+    ("`max_idle_per_host`", &[Text("", POOL, "max_idle: usize::MAX")]),
+    (
+        "`idle_timeout`",
+        &[
+            Field(
+                POOL,
+                HOST_DEFAULT,
+                "idle_timeout",
+                &[(POOL, "pub fn idle_timeout(mut"), (TUNING, "keeps idle ones for")],
+            ),
+            Const("client/keep_alive.rs", "MARGIN", &[]),
+        ],
+    ),
+    (
+        "`lifetime`",
+        &[Field(POOL, HOST_DEFAULT, "lifetime", &[(POOL, "pub fn lifetime(mut"), (TUNING, "Lower `lifetime`")])],
+    ),
+    ("`max_requests_per_connection`", &[Text("", POOL, "max_requests: u64::MAX")]),
+    (
+        "`max_waiting`",
+        &[Field(
+            POOL,
+            POOL_DEFAULT,
+            "max_waiting",
+            &[(POOL, "pub fn max_waiting(self"), (SECURITY, "| requests that wait")],
+        )],
+    ),
+    ("`max_waiting_per_host`", &[Text("", POOL, "max_waiting: usize::MAX")]),
+    ("`wait_timeout`", &[Field(POOL, HOST_DEFAULT, "wait_timeout", &[(POOL, "pub fn wait_timeout(mut")])]),
+    (
+        "`max_dials_per_host`",
+        &[
+            Field(POOL, HOST_DEFAULT, "max_dials", &[(POOL, "pub fn max_dials_per_host(")]),
+            Const("pool/state/dial_window.rs", "INITIAL_SIZE", &[(POOL, "pub fn max_dials_per_host(")]),
+            Const("pool/state/dial_window.rs", "MIN_SIZE", &[(POOL, "pub fn max_dials_per_host(")]),
+            Field("pool/state/host.rs", "let dials = HostDials", "probes", &[(POOL, "pub fn max_dials_per_host(")]),
+        ],
+    ),
+    ("`follow_dns`", &[Text("", POOL, "#[default]\n    AfterTwoTtls")]),
+    (
+        "no descriptor or local port left",
+        &[
+            Const("pool/state/descriptors.rs", "FIRST_DELAY", &[]),
+            Const("pool/state/descriptors.rs", "LONGEST_DELAY", &[]),
+        ],
+    ),
+    ("versions", &[Text("", "client/connect_settings.rs", "versions: Versions::Any")]),
+    (
+        "`max_streams_per_connection`",
+        &[Field(
+            POOL,
+            HOST_DEFAULT,
+            "max_streams",
+            &[(POOL, "pub fn max_streams_per_connection(mut"), (TUNING, "counts streams")],
+        )],
+    ),
+    (
+        "`max_http2_connections_per_host`",
+        &[Field(
+            POOL,
+            HOST_DEFAULT,
+            "max_http2_connections",
+            &[(POOL, "pub fn max_http2_connections_per_host("), (TUNING, "counts streams")],
+        )],
+    ),
+    ("receive window of a stream", &[Const("connect/handshake.rs", "STREAM_WINDOW", &[(SECURITY, "| unread data")])]),
+    (
+        "receive window of a connection",
+        &[Const("connect/handshake.rs", "CONNECTION_WINDOW", &[(SECURITY, "| unread data")])],
+    ),
+    (
+        "pings while a request is under way",
+        &[
+            Const("connect/h2_pings.rs", "SILENCE", &[(BUILDER, "pub fn http2_keep_alive_interval(")]),
+            Const("connect/h2_pings.rs", "MAX_PINGS", &[(BUILDER, "pub fn http2_keep_alive_interval(")]),
+            Const("connect/h2_pings.rs", "PING_TIMEOUT", &[(BUILDER, "pub fn http2_keep_alive_interval(")]),
+        ],
+    ),
+    ("`http2_keep_alive_interval`", &[Text("", "connect/h2_pings.rs", "Self { interval: None")]),
+    (
+        "`http2_keep_alive_timeout`",
+        &[Field(
+            "connect/h2_pings.rs",
+            "impl Default for PingConfig",
+            "timeout",
+            &[(BUILDER, "pub fn http2_keep_alive_timeout(")],
+        )],
+    ),
+    ("`http2_keep_alive_while_idle`", &[Text("", "connect/h2_pings.rs", "while_idle: false }")]),
+    (
+        "a server that asks for calm (ENHANCE_YOUR_CALM)",
+        &[Const("pool/state/conduct.rs", "FIRST_PAUSE", &[]), Const("pool/state/conduct.rs", "LONGEST_PAUSE", &[])],
+    ),
+    ("`timeout`", &[Text("", BUILDER, "body_idle: Some(SILENCE_TIMEOUT),\n                    ..Timeouts::default()")]),
+    ("`queue_timeout`", &[]),
+    (
+        "`headers_timeout`",
+        &[Const(BUILDER, "SILENCE_TIMEOUT", &[(BUILDER, "pub fn headers_timeout("), (SECURITY, "| silence before")])],
+    ),
+    ("`body_idle_timeout`", &[Const(BUILDER, "SILENCE_TIMEOUT", &[(BUILDER, "pub fn body_idle_timeout(")])]),
+    (
+        "`Expect: 100-continue`",
+        &[Const(
+            "client/body/upload.rs",
+            "CONTINUE_TIMEOUT",
+            &[("client/request_builder.rs", "pub fn expect_continue(")],
+        )],
+    ),
+    ("headers", &[]),
+    (
+        "number of request headers",
+        &[Const("client/request.rs", "MAX_HEADERS", &[("client/request_builder.rs", "pub fn header<")])],
+    ),
+    (
+        "length of a URL",
+        &[Const("client/request.rs", "MAX_URL_LENGTH", &[("client/request.rs", "pub fn new(method: Method")])],
+    ),
+    ("`max_response_headers`", &[Text("100", "connect/handshake.rs", "hyper's own limit of 100")]),
+    (
+        "length of a response's headers",
+        &[Const(
+            "connect/handshake.rs",
+            "MAX_HEAD",
+            &[(BUILDER, "pub fn max_response_headers("), (SECURITY, "| head of a response")],
+        )],
+    ),
+    (
+        "interim responses (1xx) to a request",
+        &[Const("connect/interim.rs", "MAX_INTERIM", &[(SECURITY, "| interim responses")])],
+    ),
+    ("decompression", &[Text("", "client/body/decompression.rs", "Self { is_enabled: true")]),
+    (
+        "`max_bytes` of a decompressed body",
+        &[Field(
+            "client/body/decompression.rs",
+            "Self { is_enabled: true",
+            "max_bytes",
+            &[
+                ("client/body/decompression.rs", "pub struct Decompression"),
+                ("client/body/decompression.rs", "pub fn max_bytes("),
+                (SECURITY, "| decompressed body"),
+            ],
+        )],
+    ),
+    (
+        "`max_ratio` of decompression",
+        &[
+            Field(
+                "client/body/decompression.rs",
+                "Self { is_enabled: true",
+                "max_ratio",
+                &[
+                    ("client/body/decompression.rs", "pub struct Decompression"),
+                    ("client/body/decompression.rs", "pub fn max_ratio("),
+                    (SECURITY, "| decompressed body"),
+                ],
+            ),
+            Const(
+                "client/body/decode.rs",
+                "ALWAYS_ALLOWED",
+                &[
+                    ("client/body/decompression.rs", "pub struct Decompression"),
+                    ("client/body/decompression.rs", "pub fn max_ratio("),
+                ],
+            ),
+        ],
+    ),
+    ("codings of one body", &[Const("client/body/decode.rs", "MAX_CODINGS", &[(SECURITY, "| decompressed body")])]),
+    ("length of a body", &[]),
+    (
+        "start of an error's body",
+        &[
+            Const("error/shown.rs", "KEPT_BODY_BYTES", &[("error/mod.rs", "pub fn body_start("), STATUS_BODY]),
+            Const("client/response.rs", "START_TIMEOUT", &[STATUS_BODY]),
+        ],
+    ),
+    (
+        "rest of a body that is dropped",
+        &[
+            Const("client/body/return_guard.rs", "DRAIN_TIMEOUT", &[("client/response.rs", "pub struct Response {")]),
+            Const("client/body/return_guard.rs", "MAX_DRAINED", &[("client/response.rs", "pub struct Response {")]),
+        ],
+    ),
+    ("connection after a response", &[Const("client/body/return_guard.rs", "READY_TIMEOUT", &[])]),
+    (
+        "rest of a request whose response is over",
+        &[
+            Const("client/body/return_guard.rs", "UPLOAD_TIMEOUT", &[]),
+            Const("client/body/return_guard.rs", "UPLOAD_IDLE_TIMEOUT", &[]),
+            Const("client/body/return_guard.rs", "READY_TIMEOUT", &[]),
+        ],
+    ),
+    ("answer to a request that could not be sent whole", &[Const("connect/io.rs", "LAST_READ_TIMEOUT", &[])]),
+    (
+        "redirects",
+        &[Const(
+            "client/redirect_policy.rs",
+            "DEFAULT_LIMIT",
+            &[
+                ("client/redirect_policy.rs", "pub struct RedirectPolicy"),
+                ("client/redirect_policy.rs", "pub fn same_origin("),
+                (BUILDER, "pub fn redirect("),
+                (SECURITY, "| redirects"),
+            ],
+        )],
+    ),
+    (
+        "redirects with a policy of your own",
+        &[Const("client/redirect_policy.rs", "CUSTOM_LIMIT", &[("client/redirect_policy.rs", "pub fn custom(")])],
+    ),
+    ("secrets", &[]),
+    (
+        "resends of a request that the server did not process",
+        &[
+            Const(
+                "client/safe_to_resend.rs",
+                "MAX_ATTEMPTS",
+                &[("client/handle.rs", "pub fn execute("), (SECURITY, "| sends of one request")],
+            ),
+            Const("client/safe_to_resend.rs", "MAX_POSSIBLY_PROCESSED", &[("client/handle.rs", "pub fn execute(")]),
+        ],
+    ),
+    (
+        "wait before a resend",
+        &[
+            Const("client/safe_to_resend.rs", "FIRST_BACKOFF", &[]),
+            Text("75", "client/safe_to_resend.rs", "longest / 2 + (longest / 2).mul_f64(random)"),
+        ],
+    ),
+    (
+        "resends to one origin",
+        &[
+            Const("pool/state/conduct.rs", "MOST_RESENDS", &[]),
+            Const("pool/state/conduct.rs", "RESENDS_PER_SECOND", &[]),
+        ],
+    ),
+    ("retries by policy", &[Text("", BUILDER, "retry: None")]),
+    (
+        "`RetryPolicy::new()`",
+        &[
+            Field(RETRY, "Self {", "max_attempts", &[NEW_POLICY, (RETRY, "pub fn attempts(")]),
+            Field(RETRY, RETRY_NEW, "first_backoff", &[NEW_POLICY, (RETRY, "pub fn backoff(")]),
+            Field(RETRY, RETRY_NEW, "max_backoff", &[NEW_POLICY, (RETRY, "pub fn backoff(")]),
+            Text("429", RETRY, "StatusCode::TOO_MANY_REQUESTS"),
+            Text("502", RETRY, "StatusCode::BAD_GATEWAY"),
+            Text("503", RETRY, "StatusCode::SERVICE_UNAVAILABLE"),
+            Text("504", RETRY, "StatusCode::GATEWAY_TIMEOUT"),
+            Field(RETRY, RETRY_NEW, "max_retry_after", &[]),
+        ],
+    ),
+    (
+        "its budget",
+        &[
+            Text("10 s", RETRY, "per_second: 0.1"),
+            Text("", RETRY, "per_call: 0.2"),
+            Const(RETRY, "MIN_FIRST_SAVED", &[]),
+            Const(RETRY, "MAX_SAVED", &[(RETRY, "pub fn budget(")]),
+        ],
+    ),
+];
