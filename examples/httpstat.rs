@@ -210,7 +210,7 @@ impl Told {
         let after = if pause.is_zero() { String::new() } else { format!(" after {pause:.1?}") };
         match &self.outcome {
             Ok((status, version, bytes)) => println!("#{number}{after}: {version:?} {status}, {bytes} bytes"),
-            Err(error) => println!("#{number}{after}: {error}"),
+            Err(error) => println!("#{number}{after}: {error:#}"),
         }
         if let Some(timings) = &self.timings {
             println!("{timings:#}\n");
@@ -281,5 +281,5 @@ fn error_to_json(error: &Error) -> Value {
         ErrorKind::Timeout(phase) => Some(phase),
         _ => error.timings().map(Timings::phase),
     };
-    json!({ "kind": error.kind().as_str(), "phase": phase.map(Phase::as_str), "message": error.to_string() })
+    json!({ "kind": error.kind().as_str(), "phase": phase.map(Phase::as_str), "message": format!("{error:#}") })
 }

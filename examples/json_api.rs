@@ -26,13 +26,13 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let items = client.get("items").query(&[("page", 1)]).send().await?.error_for_status()?;
     match items.json::<Vec<Item>>().await {
         Ok(items) => println!("{items:?}"),
-        Err(error) => println!("{error}"),
+        Err(error) => println!("{error:#}"),
     }
 
     // The error of a status has the start of the body.
     match client.get("nothing").send().await?.error_for_status() {
         Ok(response) => println!("{}", response.text().await?),
-        Err(error) => println!("{error}"),
+        Err(error) => println!("{error:#}"),
     }
     Ok(())
 }

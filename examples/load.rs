@@ -199,7 +199,7 @@ impl Report {
                     ErrorKind::Timeout(phase) => phase_timeout(phase),
                     kind => kind.as_str(),
                 };
-                self.errors.entry(kind).or_insert_with(|| (0, error.to_string())).0 += 1;
+                self.errors.entry(kind).or_insert_with(|| (0, format!("{error:#}"))).0 += 1;
             }
         }
     }

@@ -29,7 +29,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     client.drain().await;
     match client.get(format!("{server}/busy")).send().await {
         Ok(response) => println!("{}", response.status()),
-        Err(error) => println!("after drain: {error}"),
+        Err(error) => println!("after drain: {error:#}"),
     }
     Ok(())
 }

@@ -30,7 +30,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let response = client.put(&url).body(vec![b'x'; PIECE]).send().await?;
     match response.bytes_with_limit(1_000).await {
         Ok(bytes) => println!("received {} bytes", bytes.len()),
-        Err(error) => println!("{error}"),
+        Err(error) => println!("{error:#}"),
     }
     Ok(())
 }

@@ -73,16 +73,22 @@ pub enum OriginError {
     /// The URL names no host.
     #[error("the URL has no host")]
     NoHost,
+    /// The host has characters that no host may have (RFC 3986 §3.2.2), as in an address that a template left unfinished.
+    #[error("`{0}` is not a valid host name")]
+    InvalidHost(String),
     /// The URL's port is 0, which cannot be connected to.
     #[error("port 0 cannot be connected to")]
     PortZero,
 }
 
+/// The visible characters that a parsed URL may have in its host, and that no host may have (RFC 3986 §3.2.2).
+const NO_HOST_CHARS: [char; 4] = ['"', '`', '{', '}'];
+
 impl Origin {
     /// Returns the origin of a parsed URL.
     ///
     /// # Errors
-    /// [`OriginError`] if the scheme is unknown, the host is missing, or the port is 0.
+    /// [`OriginError`] if the scheme is unknown, the host is missing or not valid, or the port is 0.
     ///
     /// ```
     /// let url = url::Url::parse("http://API.example.com/v1")?;
@@ -94,6 +100,9 @@ impl Origin {
         let host = match url.host() {
             Some(url::Host::Ipv4(ip)) => Host::Ip(ip.into()),
             Some(url::Host::Ipv6(ip)) => Host::Ip(ip.into()),
+            Some(url::Host::Domain(name)) if name.contains(NO_HOST_CHARS) => {
+                return Err(OriginError::InvalidHost(name.to_owned()));
+            }
             Some(url::Host::Domain(name)) if !name.is_empty() => Host::Name(name.into()),
             _ => return Err(OriginError::NoHost),
         };
@@ -176,6 +185,7 @@ mod tests {
         assert_eq!(origin("ftp://host/"), Err(OriginError::UnknownScheme("ftp".into())));
         assert_eq!(origin("mailto:a@b"), Err(OriginError::UnknownScheme("mailto".into())));
         assert_eq!(origin("http://host:0/"), Err(OriginError::PortZero));
+        assert_eq!(origin("http://a{b}.test/"), Err(OriginError::InvalidHost("a{b}.test".into())));
     }
 
     #[test]

@@ -96,7 +96,7 @@ impl Answer {
                 Ok(self)
             }
             Err(error) => {
-                let error = Error::compression(self.0.content.origin(), error);
+                let error = Error::compression(error);
                 self.drain();
                 Err(error)
             }
@@ -197,8 +197,8 @@ impl Content {
         match self {
             Self::Received(reader) => reader.poll_frame(cx),
             #[cfg(feature = "tower")]
-            Self::Replaced(body, facts) => http_body::Body::poll_frame(Pin::new(body), cx)
-                .map(|frame| frame.map(|frame| frame.map_err(|cause| Error::other_body(&facts.origin, cause)))),
+            Self::Replaced(body, _) => http_body::Body::poll_frame(Pin::new(body), cx)
+                .map(|frame| frame.map(|frame| frame.map_err(Error::other_body))),
         }
     }
 }

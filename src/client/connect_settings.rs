@@ -63,7 +63,7 @@ impl ConnectSettings {
     pub(super) fn check(&self) -> Result<()> {
         if self.http.max_headers == Some(0) {
             let what = "build a client: max_response_headers must not be 0, or no response could be read";
-            return Err(Error::refused_request(what.to_owned()));
+            return Err(Error::refused_request(what));
         }
         if self.timeout.is_zero() {
             let what = "build a client: connect_timeout must not be 0, or no connection could be opened";

@@ -90,11 +90,11 @@ impl Client {
         let url = url.into_url(self.inner.defaults.base_url.as_ref())?;
         let origin = Origin::from_url(&url).map_err(|error| Error::no_origin(&url, error))?;
         if Handle::try_current().is_err() {
-            return Err(Error::no_runtime(&origin));
+            return Err(Error::no_runtime().of_dial(&url));
         }
         self.inner.dns_watch.ensure_running(&self.inner.resolver, &self.inner.pool);
         let warm = self.inner.pool.warm_up(&origin, count).await;
-        warm.map_err(|error| Error::no_lease(&origin, error))
+        warm.map_err(|error| Error::no_lease(error).of_dial(&url))
     }
 
     /// Closes all idle connections. Those in use go on.

@@ -79,8 +79,8 @@ mod tests {
 
     fn refused(url: &str) -> String {
         let error = Client::new().get(url).build().expect_err("refused");
-        assert_eq!(error.kind(), ErrorKind::Request);
-        error.to_string()
+        assert_eq!((error.kind(), error.method()), (ErrorKind::Request, Some(&http::Method::GET)));
+        format!("{error:#}")
     }
 
     #[test]
@@ -119,7 +119,7 @@ mod tests {
             [("example.com/x", "example.com/x"), ("me@[::1]/?token=secret", "[::1]/"), ("a.test", "a.test")]
         {
             let expected =
-                format!("`{shown}` is not a URL: relative URL without a base; did you mean {scheme}://{shown}?");
+                format!("`{shown}` is not a URL (did you mean {scheme}://{shown}?): relative URL without a base");
             assert_eq!(refused(text), expected);
         }
         for text in ["items", "/etc/passwd", "../x.y", "no url.test", "http//nowhere", ""] {

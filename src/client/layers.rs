@@ -74,21 +74,23 @@ impl ClientService {
 
     /// Makes a call through the layers.
     pub(super) async fn execute(self, inner: &Inner, request: Box<Request>) -> Result<Response> {
-        // Refused here: a message of the `http` crate would lose such a URL.
-        request.target()?;
         let method = request.method.clone();
         let answers_head = method == Method::HEAD;
         let url = request.url.clone();
+        let discreet = inner.defaults.hides_queries;
+        let of_request = |error: Error| error.of_request(&method, &url, discreet);
+        // Refused here: a message of the `http` crate would lose such a URL.
+        request.target().map_err(of_request)?;
         let origin = request.origin.clone();
         let observer = request.options.observer.clone();
         let result = self.oneshot((*request).into()).await;
-        let response = result.map_err(|cause| Error::layer(&origin, cause))?;
+        let response = result.map_err(|cause| of_request(Error::layer(cause)))?;
         Ok(http_messages::returned(response, answers_head, || {
             // A layer answered without a call. The response has timings all the same.
             let target = inner.defaults.shown(target_of(&url).unwrap_or_default());
-            let trace = Trace::start(&inner.hooks, observer, || RequestInfo { method, origin: origin.clone(), target });
-            let discreet = inner.defaults.hides_queries;
-            (error::Context { url, until: None, discreet }, origin.clone(), trace)
+            let asked = || RequestInfo { method: method.clone(), origin: origin.clone(), target };
+            let trace = Trace::start(&inner.hooks, observer, asked);
+            (error::Context { method: method.clone(), url: url.clone(), until: None, discreet }, origin.clone(), trace)
         }))
     }
 }

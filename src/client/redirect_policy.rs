@@ -118,12 +118,14 @@ pub enum RedirectAction {
 /// The reason why a redirect is not followed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(super) enum RedirectError {
-    #[error("the location is not a URL: {0}")]
+    #[error("its location is not a URL")]
     NotAUrl(#[from] url::ParseError),
-    #[error("the location is not text")]
+    #[error("its location is not text")]
     NotText,
-    #[error("nothing can be sent to the location: {0}")]
+    #[error("nothing can be sent to its location")]
     NoOrigin(#[from] OriginError),
+    #[error("the path of its location cannot be sent: {0}")]
+    Path(String),
     #[error("more than {0} redirects")]
     TooMany(usize),
     #[error("a redirect loop, after {0} redirects")]

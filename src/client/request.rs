@@ -77,17 +77,10 @@ impl Request {
     /// # Ok::<(), speeddial::Error>(())
     /// ```
     pub fn new(method: Method, mut url: Url) -> Result<Self> {
-        if method == Method::CONNECT {
-            return Err(Error::refused_request("CONNECT is for proxies, not for requests".to_owned()));
-        }
-        let origin = Origin::from_url(&url).map_err(|error| Error::no_origin(&url, error))?;
-        if url.as_str().len() > MAX_URL_LENGTH {
-            return Err(Error::refused_request(format!("the URL to {origin} is longer than {MAX_URL_LENGTH} bytes")));
-        }
-        let credentials = Credentials::take(&mut url);
-        let url_authorization = credentials.as_ref().map(Credentials::basic).transpose();
-        let url_authorization =
-            url_authorization.map_err(|error| Error::refused_request(format!("the URL of {origin}: {error}")))?;
+        let (origin, url_authorization) = match checked(&method, &mut url) {
+            Ok(parts) => parts,
+            Err(error) => return Err(error.with_method(method)),
+        };
         Ok(Self {
             method,
             url,
@@ -163,6 +156,22 @@ impl Request {
     pub(super) fn target(&self) -> Result<Uri> {
         target_of(&self.url).map_err(|error| Error::invalid_request("the URL's path cannot be sent", error))
     }
+}
+
+/// Checks a request's method and URL. Takes the credentials off the URL, and returns its origin and the `Authorization` that
+/// the credentials make.
+fn checked(method: &Method, url: &mut Url) -> Result<(Origin, Option<HeaderValue>)> {
+    if *method == Method::CONNECT {
+        return Err(Error::refused_request("CONNECT is for proxies, not for requests"));
+    }
+    let origin = Origin::from_url(url).map_err(|error| Error::no_origin(url, error))?;
+    if url.as_str().len() > MAX_URL_LENGTH {
+        return Err(Error::refused_request(format!("the URL to {origin} is longer than {MAX_URL_LENGTH} bytes")));
+    }
+    let credentials = Credentials::take(url);
+    let authorization = credentials.as_ref().map(Credentials::basic).transpose();
+    let refused = |error| Error::invalid_request("the credentials in the URL cannot be sent", error);
+    Ok((origin, authorization.map_err(refused)?))
 }
 
 /// The most headers that a request may have: `HeaderMap` has no room for many more, and servers accept far fewer.

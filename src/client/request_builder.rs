@@ -53,7 +53,10 @@ impl Client {
     /// relative URL is resolved against the client's [base](crate::ClientBuilder::base_url).
     pub fn request(&self, method: Method, url: impl IntoUrl) -> RequestBuilder {
         let url = url.into_url(self.inner.defaults.base_url.as_ref());
-        let request = url.and_then(|url| Request::new(method, url)).map(Box::new);
+        let request = match url {
+            Ok(url) => Request::new(method, url).map(Box::new),
+            Err(error) => Err(error.with_method(method)),
+        };
         RequestBuilder { client: self.clone(), request }
     }
 }
@@ -220,7 +223,7 @@ impl RequestBuilder {
         self.with(|request| {
             let password = password.map_or_else(String::new, |password| password.to_string());
             let value = Credentials::new(username.to_string(), password).basic();
-            let value = value.map_err(|error| Error::refused_request(error.to_string()))?;
+            let value = value.map_err(|error| Error::invalid_request("the credentials cannot be sent", error))?;
             request.headers.insert(AUTHORIZATION, value);
             Ok(())
         })
@@ -302,7 +305,11 @@ impl RequestBuilder {
 
     /// Changes the request, unless an earlier part of it was invalid.
     fn with(mut self, change: impl FnOnce(&mut Request) -> Result<()>) -> Self {
-        self.request = self.request.and_then(|mut request| change(&mut request).map(|()| request));
+        let discreet = self.client.inner.defaults.hides_queries;
+        self.request = self.request.and_then(|mut request| match change(&mut request) {
+            Ok(()) => Ok(request),
+            Err(error) => Err(error.of_request(&request.method, &request.url, discreet)),
+        });
         self
     }
 }
@@ -325,10 +332,10 @@ mod tests {
         let error = request.request.expect_err("refused");
         assert_eq!(
             (error.kind(), error.to_string()),
-            (ErrorKind::Request, "the value of header x is not valid".into())
+            (ErrorKind::Request, "GET http://host/: the value of header x is not valid".into())
         );
         let error = Client::new().get("http://host/").header("x\r\n", "a").request.expect_err("refused");
-        assert_eq!(error.to_string(), "a header's name is not valid");
+        assert_eq!(error.to_string(), "GET http://host/: a header's name is not valid");
     }
 
     #[test]

@@ -210,8 +210,7 @@ impl Response {
 
     /// Returns the error for the status. `start` is the beginning of the body.
     fn status_error(&self, start: Bytes) -> Error {
-        let context = &self.data.call().context;
-        self.about(Error::from_status(context, self.status(), self.own_reason(), start))
+        self.about(Error::from_status(self.status(), self.own_reason(), start))
     }
 
     /// Adds the URL and the timings of the call to an error.
@@ -280,10 +279,10 @@ impl Response {
         let mut written = 0;
         while let Some(chunk) = self.chunk().await? {
             let wrote = writer.write_all(&chunk).await;
-            wrote.map_err(|error| self.about(Error::writer(self.data.content.origin(), error)))?;
+            wrote.map_err(|error| self.about(Error::writer(error)))?;
             written += chunk.len() as u64;
         }
-        writer.flush().await.map_err(|error| self.about(Error::writer(self.data.content.origin(), error)))?;
+        writer.flush().await.map_err(|error| self.about(Error::writer(error)))?;
         Ok(written)
     }
 
@@ -325,7 +324,7 @@ impl Response {
 
     fn check_length(&self, length: u64, limit: u64) -> Result<()> {
         if length > limit {
-            return Err(self.about(Error::long_body(self.data.content.origin(), limit)));
+            return Err(self.about(Error::long_body(limit)));
         }
         Ok(())
     }
@@ -338,15 +337,14 @@ impl Response {
     #[cfg(feature = "json")]
     pub async fn json<T: serde::de::DeserializeOwned>(mut self) -> Result<T> {
         let bytes = self.collect(u64::MAX).await?;
-        let origin = self.data.content.origin();
         let mut document = serde_json::Deserializer::from_slice(&bytes);
         let value = serde_path_to_error::deserialize(&mut document).map_err(|error| {
             let path = error.path().to_string();
-            Error::json(origin, Some(path), error.into_inner(), &bytes)
+            Error::json(Some(path), error.into_inner(), &bytes)
         });
         let value = value.and_then(|value| match document.end() {
             Ok(()) => Ok(value),
-            Err(error) => Err(Error::json(origin, None, error, &bytes)),
+            Err(error) => Err(Error::json(None, error, &bytes)),
         });
         value.map_err(|error| self.about(error))
     }

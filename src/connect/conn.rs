@@ -1,5 +1,6 @@
 //! An open connection: sends requests, and reports its readiness for another one and its end.
 
+use std::io;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -384,8 +385,8 @@ impl<B: Message> Conn<B> {
         self.0.info.tls.as_ref()
     }
 
-    /// Returns the server's TLS alert that rejects the client's certificate, in words.
-    pub(crate) fn refusal(&self) -> Option<&str> {
+    /// Returns the peer's TLS alert that rejects the client's certificate.
+    pub(crate) fn refusal(&self) -> Option<&Arc<io::Error>> {
         self.0.io.refusal()
     }
 

@@ -18,7 +18,8 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::dns::ResolveError;
+use super::secure::{is_tls, is_tls_limit, tls_clause};
+use crate::dns::{ResolveError, ResolveErrorKind};
 use crate::origin::Origin;
 use crate::race::FailedAddress;
 use crate::trace::Phase;
@@ -35,7 +36,8 @@ pub enum ProxyError {
     Scheme(String),
 }
 
-/// The reason why no connection could be opened.
+/// The reason why no connection could be opened. `Display` is one clause, without the error that
+/// [`into_cause`](ConnectError::into_cause) returns.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ConnectError {
     /// The name has no addresses, or the lookup failed.
@@ -45,24 +47,27 @@ pub(crate) enum ConnectError {
     #[error("{}", describe(.0))]
     Unreachable(Vec<FailedAddress>),
     /// The process or the system has no free descriptors or ports.
-    #[error("{}", describe(.0))]
+    #[error("no sockets are free on this machine: {}", describe(.0))]
     Exhausted(Vec<FailedAddress>),
     /// The Unix domain socket could not be connected to.
     #[cfg(unix)]
-    #[error("{}: {}", .0.display(), reason(.1))]
+    #[error("connect to {} failed", .0.display())]
     Unix(Arc<std::path::Path>, io::Error),
     /// The TLS handshake over the Unix domain socket failed.
     #[cfg(unix)]
-    #[error("{}: {}", .0.display(), .1)]
+    #[error("{}", tls_with(.1, &.0.display().to_string()))]
     UnixTls(Arc<std::path::Path>, Arc<io::Error>),
     /// The proxy was connected to, and did not connect to the origin.
-    #[error("the proxy {}: {}", .0, all_causes(.1))]
+    #[error("{}", proxy_clause(.0, .1))]
     Proxy(Origin, Arc<io::Error>),
+    /// The TLS handshake with the origin failed, in a tunnel through this proxy.
+    #[error("{}", tls_with(.1, &format!("the origin, through the proxy {},", .0)))]
+    TunnelTls(Origin, Arc<io::Error>),
     /// The proxy could not be connected to.
     #[error("the proxy {0}: {1}")]
     ProxyUnreachable(Origin, Box<ConnectError>),
     /// The environment names an invalid proxy.
-    #[error("{0}")]
+    #[error("the proxy of the environment cannot be used")]
     InvalidProxy(ProxyError),
     /// The client's address policy allows none of the host's addresses; this is one of them.
     #[error("the client may not connect to {0}")]
@@ -102,7 +107,42 @@ impl ConnectError {
             },
             #[cfg(unix)]
             Self::UnixTls(_, error) => !is_broken(error),
+            Self::TunnelTls(_, error) => !is_broken(error),
             Self::ProxyUnreachable(_, error) => error.is_lasting(),
+            _ => false,
+        }
+    }
+
+    /// Returns the phase whose time limit passed; `None` if no time limit of the client did.
+    pub(crate) fn timed_out_in(&self) -> Option<Phase> {
+        match self {
+            Self::Timeout { phase, .. } => Some(*phase),
+            Self::Resolve(error) if error.kind() == ResolveErrorKind::Timeout => Some(Phase::Dns),
+            // The socket's backlog was full.
+            #[cfg(unix)]
+            Self::Unix(_, error) if error.kind() == io::ErrorKind::TimedOut => Some(Phase::Connect),
+            #[cfg(unix)]
+            Self::UnixTls(_, error) if is_tls_limit(error) => Some(Phase::Tls),
+            Self::TunnelTls(_, error) if is_tls_limit(error) => Some(Phase::Tls),
+            Self::Tls(failed) if failed.last().is_some_and(|(_, error)| is_tls_limit(error)) => Some(Phase::Tls),
+            Self::Proxy(_, error) if is_tls_limit(error) => Some(Phase::Proxy),
+            Self::ProxyUnreachable(_, error) => error.timed_out_in(),
+            _ => None,
+        }
+    }
+
+    /// Returns true if the clause says what its cause says, so that only the errors below the cause add something.
+    pub(crate) fn tells_cause(&self) -> bool {
+        match self {
+            Self::Unreachable(failed) | Self::Exhausted(failed) | Self::Tls(failed) => {
+                failed.last().is_some_and(|(_, error)| is_tls(error))
+            }
+            #[cfg(unix)]
+            Self::UnixTls(_, error) => is_tls(error),
+            Self::Proxy(_, error) => is_of_client(error),
+            Self::TunnelTls(_, error) => is_tls(error),
+            Self::ProxyUnreachable(_, error) => error.tells_cause(),
+            Self::Handshake(_) => true,
             _ => false,
         }
     }
@@ -120,7 +160,7 @@ impl ConnectError {
             Self::Unix(_, error) => Some(error.into()),
             #[cfg(unix)]
             Self::UnixTls(_, error) => Some(error.into()),
-            Self::Proxy(_, error) => Some(error.into()),
+            Self::Proxy(_, error) | Self::TunnelTls(_, error) => Some(error.into()),
             Self::InvalidProxy(error) => Some(error.into()),
             Self::ProxyUnreachable(_, error) => error.into_cause(),
             Self::Handshake(error) => Some(error.into()),
@@ -174,40 +214,45 @@ fn io_causes<'a>(error: &'a (dyn std::error::Error + 'static)) -> impl Iterator<
     std::iter::successors(Some(error), |error| error.source()).filter_map(|error| error.downcast_ref())
 }
 
+/// Describes a dial whose addresses failed: how many, and how the last one did.
 fn describe(failed: &[FailedAddress]) -> String {
-    match failed {
-        [] => "no address that could be connected to".to_owned(),
-        [(address, error)] => format!("{}: {}", address.ip(), reason(error)),
-        [.., (address, error)] => {
-            format!("{} addresses failed, last {}: {}", failed.len(), address.ip(), reason(error))
-        }
+    let Some((address, error)) = failed.last() else { return "the host has no address to connect to".to_owned() };
+    let ip = address.ip();
+    match (failed.len(), tls_clause(error, &ip.to_string())) {
+        (1, None) => format!("connect to {ip} failed"),
+        (1, Some(clause)) => clause,
+        (count, None) => format!("connect: {count} addresses failed, last {ip}"),
+        (count, Some(clause)) => format!("connect: {count} addresses failed, last: {clause}"),
     }
 }
 
+/// Describes the addresses that had failed when the time was over.
 fn so_far(failed: &[FailedAddress]) -> String {
-    if failed.is_empty() { String::new() } else { format!(", {}", describe(failed)) }
+    match failed {
+        [] => String::new(),
+        [(address, _)] => format!(", after {} failed", address.ip()),
+        [.., (address, _)] => format!(", after {} addresses failed, last {}", failed.len(), address.ip()),
+    }
 }
 
-/// Describes an error and all its sources, because the innermost one says most about a proxy's refusal.
-fn all_causes(error: &io::Error) -> String {
-    let mut text = reason(error);
-    let mut cause = error.get_ref().and_then(|error| error.source());
-    while let Some(error) = cause {
-        text = format!("{text}: {error}");
-        cause = error.source();
+/// Describes a proxy that was connected to and did not connect to the origin. What the client says about the proxy's answer
+/// belongs to the clause, unlike an error of the operating system.
+fn proxy_clause(proxy: &Origin, error: &io::Error) -> String {
+    match tls_clause(error, &format!("the proxy {proxy}")) {
+        Some(clause) => clause,
+        None if is_of_client(error) => format!("the proxy {proxy}: {error}"),
+        None => format!("no way through the proxy {proxy}"),
     }
-    text
 }
 
-/// Returns the description of an error, without the number if it is the operating system's.
-pub(crate) fn reason(error: &io::Error) -> String {
-    match error.raw_os_error() {
-        Some(_) if error.kind() != io::ErrorKind::Other => {
-            let kind = error.kind().to_string();
-            if kind == "uncategorized error" { error.to_string() } else { kind }
-        }
-        _ => error.to_string(),
-    }
+/// Returns true if an error is not the operating system's.
+fn is_of_client(error: &io::Error) -> bool {
+    error.get_ref().is_some()
+}
+
+/// Describes TLS that failed with `peer`.
+fn tls_with(error: &io::Error, peer: &str) -> String {
+    tls_clause(error, peer).unwrap_or_else(|| format!("TLS handshake with {peer} failed"))
 }
 
 #[cfg(test)]
@@ -222,11 +267,31 @@ mod tests {
 
     #[test]
     fn the_last_failed_address_is_described() {
-        assert_eq!(ConnectError::Unreachable(Vec::new()).to_string(), "no address that could be connected to");
+        assert_eq!(ConnectError::Unreachable(Vec::new()).to_string(), "the host has no address to connect to");
         let one = vec![failed(1, io::ErrorKind::ConnectionRefused)];
-        assert_eq!(ConnectError::Unreachable(one.clone()).to_string(), "192.0.2.1: connection refused");
+        assert_eq!(ConnectError::Unreachable(one.clone()).to_string(), "connect to 192.0.2.1 failed");
         let two = [one, vec![failed(2, io::ErrorKind::TimedOut)]].concat();
-        assert_eq!(ConnectError::Unreachable(two).to_string(), "2 addresses failed, last 192.0.2.2: timed out");
+        let error = ConnectError::Unreachable(two);
+        assert_eq!(error.to_string(), "connect: 2 addresses failed, last 192.0.2.2");
+        assert_eq!(error.timed_out_in(), None, "the limit was the operating system's");
+        assert_eq!(error.into_cause().unwrap().to_string(), "timed out");
+    }
+
+    #[cfg(feature = "__tls")]
+    #[test]
+    fn a_slow_handshake_is_a_timeout_of_its_phase_and_names_its_limit() {
+        let late = || Arc::new(crate::tls::TlsFailed::timed_out(Duration::from_secs(5)));
+        let address = |last| SocketAddr::from(([192, 0, 2, last], 443));
+        let one = ConnectError::Tls(vec![(address(1), late())]);
+        assert_eq!(one.to_string(), "no TLS handshake with 192.0.2.1 within 5s");
+        assert_eq!((one.timed_out_in(), one.tells_cause()), (Some(Phase::Tls), true));
+        let two = ConnectError::Tls(vec![failed(1, io::ErrorKind::ConnectionRefused), (address(2), late())]);
+        let text = "connect: 2 addresses failed, last: no TLS handshake with 192.0.2.2 within 5s";
+        assert_eq!(two.to_string(), text);
+        let url = url::Url::parse("http://proxy.test:3128").unwrap();
+        let proxy = ConnectError::Proxy(Origin::from_url(&url).unwrap(), late());
+        assert_eq!(proxy.to_string(), "no TLS handshake with the proxy proxy.test:3128 within 5s");
+        assert_eq!(proxy.timed_out_in(), Some(Phase::Proxy));
     }
 
     #[cfg(unix)]

@@ -15,8 +15,8 @@ use crate::tls::refusal;
 #[derive(Debug, Default)]
 pub(super) struct IoRecord {
     times: Mutex<IoTimes>,
-    /// The server's TLS alert that rejects the client's certificate, in words.
-    refusal: OnceLock<Box<str>>,
+    /// The peer's TLS alert that rejects the client's certificate.
+    refusal: OnceLock<Arc<io::Error>>,
     /// The error that ended the connection. Shared, because many requests may find the connection ended.
     end: OnceLock<Arc<hyper::Error>>,
 }
@@ -52,17 +52,17 @@ impl IoRecord {
         *lock(&self.times)
     }
 
-    /// Returns the server's TLS alert that rejects the client's certificate, in words. [`reset`](Self::reset) keeps it,
-    /// because it comes only once.
-    pub(super) fn refusal(&self) -> Option<&str> {
-        self.refusal.get().map(AsRef::as_ref)
+    /// Returns the peer's TLS alert that rejects the client's certificate. [`reset`](Self::reset) keeps it, because it comes
+    /// only once.
+    pub(super) fn refusal(&self) -> Option<&Arc<io::Error>> {
+        self.refusal.get()
     }
 
     /// Keeps the alert in `error`, if there is one. With TLS 1.3 it comes after the handshake. h2 and a failed write
     /// would lose it.
     pub(super) fn note_error(&self, error: &io::Error) {
         if let Some(refusal) = refusal(error) {
-            let _ = self.refusal.set(refusal.into());
+            let _ = self.refusal.set(Arc::new(refusal));
         }
     }
 
@@ -113,6 +113,6 @@ impl IoRecord {
 
 /// Without TLS there are no alerts.
 #[cfg(not(feature = "__tls"))]
-fn refusal(_: &io::Error) -> Option<String> {
+fn refusal(_: &io::Error) -> Option<io::Error> {
     None
 }

@@ -58,8 +58,8 @@ pub(crate) use addresses::AddressPolicy;
 pub use addresses::Addresses;
 pub(crate) use conn::Conn;
 use connected::ConnectedStream;
+pub(crate) use error::ConnectError;
 pub use error::ProxyError;
-pub(crate) use error::{ConnectError, reason};
 use error::{is_exhaustion, is_no_route};
 pub(crate) use h2_runtime::note_has_body;
 pub(crate) use handshake::HttpConfig;
@@ -73,6 +73,7 @@ pub use proxy::Proxy;
 pub(crate) use proxy_server::Forwarding;
 use proxy_server::ProxyServer;
 use secure::{Security, is_of_proxy};
+pub(crate) use secure::{clause_after_handshake, tls_reason};
 pub(crate) use serve::Opened;
 pub(crate) use streams::Capacity;
 use tunnel::{ProxyRoute, hosts_for};
@@ -282,7 +283,7 @@ impl Connector {
                         if is_of_proxy(&error) {
                             ConnectError::Proxy(proxy.clone(), error)
                         } else {
-                            ConnectError::Tls(vec![(remote, error)])
+                            ConnectError::TunnelTls(proxy.clone(), error)
                         }
                     })?;
                     let remote = Some(remote);

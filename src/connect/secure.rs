@@ -17,7 +17,7 @@ use crate::origin::{Host, Scheme};
 #[cfg(feature = "__tls")]
 pub(super) use crate::tls::is_of_proxy;
 #[cfg(feature = "__tls")]
-use crate::tls::{Tls, TlsConnected};
+use crate::tls::{Tls, TlsConnected, TlsFailed};
 #[cfg(feature = "__tls")]
 use crate::trace::Event;
 use crate::trace::{DialTrace, TlsFacts};
@@ -89,7 +89,7 @@ impl Security<'_> {
         let handshake = Box::pin(self.tls.handshake(stream, host));
         match clock::before(clock::now().checked_add(limit), handshake).await {
             Some(result) => result,
-            None => Err(timed_out(limit)),
+            None => Err(TlsFailed::timed_out(limit)),
         }
     }
 }
@@ -118,9 +118,45 @@ pub(super) fn is_of_proxy(_: &io::Error) -> bool {
     false
 }
 
+/// Returns a clause about TLS that failed with `peer`, without the reason; `None` if the error is another one.
 #[cfg(feature = "__tls")]
-fn timed_out(limit: Duration) -> io::Error {
-    // In whole milliseconds: a share of the connect timeout has nanoseconds.
-    let limit = Duration::from_millis(u64::try_from(limit.as_millis()).unwrap_or(u64::MAX));
-    io::Error::new(io::ErrorKind::TimedOut, format!("no TLS handshake within {limit:?}"))
+pub(super) fn tls_clause(error: &io::Error, peer: &str) -> Option<String> {
+    TlsFailed::of(error).map(|failed| failed.clause(peer))
+}
+
+#[cfg(not(feature = "__tls"))]
+pub(super) fn tls_clause(_: &io::Error, _: &str) -> Option<String> {
+    None
+}
+
+/// Returns true for a failure of TLS.
+pub(super) fn is_tls(error: &io::Error) -> bool {
+    tls_clause(error, "").is_some()
+}
+
+/// Returns true if a handshake took longer than the client allows.
+pub(super) fn is_tls_limit(error: &io::Error) -> bool {
+    is_tls(error) && tls_reason(error).is_none()
+}
+
+/// Returns the reason why TLS failed; `None` if the handshake took too long, or if the error is another one.
+#[cfg(feature = "__tls")]
+pub(crate) fn tls_reason(error: &io::Error) -> Option<&(dyn std::error::Error + 'static)> {
+    TlsFailed::of(error)?.reason()
+}
+
+#[cfg(not(feature = "__tls"))]
+pub(crate) fn tls_reason(_: &io::Error) -> Option<&(dyn std::error::Error + 'static)> {
+    None
+}
+
+/// Returns a clause about an alert that ended a connection after its handshake, without the reason.
+#[cfg(feature = "__tls")]
+pub(crate) fn clause_after_handshake(error: &io::Error) -> Option<String> {
+    TlsFailed::of(error).map(TlsFailed::clause_after_handshake)
+}
+
+#[cfg(not(feature = "__tls"))]
+pub(crate) fn clause_after_handshake(_: &io::Error) -> Option<String> {
+    None
 }

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use crate::trace::{Family, Source};
 
-/// The reason why a lookup found no addresses. Cheap to clone: all lookups that waited for one query get the same error.
+/// The reason why a lookup found no addresses. `Display` names the name and the kind; what the kind does not say is the
+/// [`source`](std::error::Error::source). Cheap to clone: all lookups that waited for one query get the same error.
 #[derive(Debug, Clone)]
 pub struct ResolveError {
     kind: ResolveErrorKind,
@@ -58,7 +59,7 @@ impl ResolveErrorKind {
     fn as_str(self) -> &'static str {
         match self {
             Self::NxDomain => "the name does not exist",
-            Self::NoData => "no addresses",
+            Self::NoData => "the name has no addresses in this family",
             Self::ServFail => "the DNS server failed (SERVFAIL)",
             Self::Refused => "the DNS server refused (REFUSED)",
             Self::Timeout => "no answer from DNS in time",
@@ -123,7 +124,13 @@ impl ResolveError {
 
 impl fmt::Display for ResolveError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "resolve {} ({}): {}", self.name(), self.family(), self.kind().as_str())
+        match self.kind {
+            // These hold for both families.
+            ResolveErrorKind::NxDomain | ResolveErrorKind::InvalidName => {
+                write!(f, "resolve {}: {}", self.name, self.kind.as_str())
+            }
+            kind => write!(f, "resolve {} ({}): {}", self.name, self.family, kind.as_str()),
+        }
     }
 }
 

@@ -78,6 +78,6 @@ mod tests {
         assert_eq!(error.kind(), ResolveErrorKind::NoData);
         let error = resolver.resolve("other.test", Family::V4).await.unwrap_err();
         assert_eq!(error.kind(), ResolveErrorKind::NxDomain);
-        assert_eq!(error.to_string(), "resolve other.test (v4): the name does not exist");
+        assert_eq!(error.to_string(), "resolve other.test: the name does not exist");
     }
 }

@@ -1,93 +1,102 @@
 //! hyper's errors in words. hyper and h2 often say only that there was an error; the reason is among the causes.
+//!
+//! An explanation takes the place of hyper's own text where that would repeat it. The chain of sources then goes on with the
+//! error of the operating system or of h2, which gives the reason.
 
-use std::error::Error as _;
+use std::borrow::Cow;
+use std::error::Error as StdError;
 use std::io;
+use std::sync::Arc;
 
-use crate::connect::reason;
+use crate::connect::tls_reason;
+
+/// hyper's error in words.
+pub(super) struct Explanation {
+    pub(super) what: Cow<'static, str>,
+    /// True if hyper's own text adds nothing.
+    pub(super) replaces_text: bool,
+}
+
+impl Explanation {
+    /// An explanation that takes the place of hyper's text.
+    fn whole(what: impl Into<Cow<'static, str>>) -> Self {
+        Self { what: what.into(), replaces_text: true }
+    }
+
+    /// An explanation that hyper's text completes.
+    fn introduction(what: &'static str) -> Self {
+        Self { what: what.into(), replaces_text: false }
+    }
+}
 
 /// The addition to a message if no byte of a response came.
-const MAYBE_ARRIVED: &str = "; it is not known whether the request arrived";
+const MAYBE_ARRIVED: &str = ", and it is not known whether the request arrived";
 
 /// Explains why an exchange failed. `answered` is true if the response had begun.
-pub(super) fn explain(error: &hyper::Error, answered: bool) -> String {
+pub(super) fn explain(error: &hyper::Error, answered: bool) -> Explanation {
     if let Some(io) = io_cause(error) {
-        return match io.kind() {
+        return Explanation::whole(match io.kind() {
             // TLS without close_notify: the end of the connection, as FIN is without TLS.
             io::ErrorKind::UnexpectedEof => closed_early(answered),
-            _ if answered => reason(io),
-            _ => format!("{}{MAYBE_ARRIVED}", reason(io)),
-        };
+            // The bytes arrived, and are not what they should be.
+            io::ErrorKind::InvalidData => "the response could not be read".into(),
+            _ if answered => "the connection failed in the middle of the response".into(),
+            _ => format!("the connection failed without a response{MAYBE_ARRIVED}").into(),
+        });
     }
-    // hyper's method for this is part of its server only.
+    // hyper's method for this is part of its server only. It says the same of a head with too many headers.
     if error.is_parse() && error.to_string() == "message head is too large" {
-        return "the head of the response is too large".to_owned();
+        return Explanation::whole("the head of the response is longer than 64 KiB, or has too many headers");
     }
     if error.is_user() {
-        return "the connection is gone, and it is not known whether the request was sent".to_owned();
+        return Explanation::whole("the connection is gone, and it is not known whether the request was sent");
     }
     if error.is_timeout() {
-        return "the connection is dead: a ping was not answered".to_owned();
+        return Explanation::whole("the connection is dead: a ping was not answered");
     }
-    if let Some(reason) = stream_error(error) {
-        return reason;
+    if let Some(h2) = h2_cause(error) {
+        return Explanation::whole(stream_error(h2));
     }
     if error.is_parse() {
-        return format!("the server's answer is not HTTP/1.1: {error}");
+        return Explanation::introduction("the response is not HTTP/1.1");
     }
     if error.is_canceled() {
-        return "the connection closed before the request was sent".to_owned();
+        return Explanation::whole("the connection closed before the request was sent");
     }
     if answered || error.is_incomplete_message() {
-        return closed_early(answered);
+        return Explanation::whole(closed_early(answered));
     }
-    match error.source() {
-        Some(cause) => format!("{error}: {cause}"),
-        None => error.to_string(),
-    }
+    Explanation::introduction("the exchange failed")
 }
 
-/// Explains why a connection ended before it took a request. `None` if all that is known is that it closed.
-pub(super) fn explain_end(error: &hyper::Error) -> Option<String> {
-    if error.is_canceled() {
-        // The request was not taken. The error of the connection may be behind that.
-        return explain_end(error.source()?.downcast_ref()?);
-    }
-    if error.is_incomplete_message() {
-        return None; // the end of the stream
-    }
-    match io_cause(error) {
-        Some(io) if matches!(io.kind(), io::ErrorKind::UnexpectedEof | io::ErrorKind::BrokenPipe) => None,
-        Some(io) => Some(reason(io)),
-        None => Some(stream_error(error).unwrap_or_else(|| error.to_string())),
-    }
-}
-
-/// Explains that the server closed the connection before its response was complete.
-fn closed_early(answered: bool) -> String {
+/// Explains that the connection closed before the response was complete.
+fn closed_early(answered: bool) -> Cow<'static, str> {
     if answered {
-        "the server closed the connection in the middle of its response".to_owned()
+        "the connection closed in the middle of the response".into()
     } else {
-        format!("the server closed the connection without a response{MAYBE_ARRIVED}")
+        format!("the connection closed without a response{MAYBE_ARRIVED}").into()
     }
 }
 
-/// Explains an error of an HTTP/2 stream, or of all of a connection's streams (RFC 9113 §5.4).
-pub(super) fn stream_error(error: &hyper::Error) -> Option<String> {
-    let cause = error.source()?.downcast_ref::<h2::Error>()?;
-    if cause.is_io() {
-        return None;
-    }
-    let reason = match cause.reason() {
-        Some(reason) => format!("{reason:?}"),
-        None => cause.to_string(),
-    };
-    Some(if !cause.is_remote() {
-        format!("the server's answer is not HTTP/2 ({reason})")
-    } else if cause.is_go_away() {
-        format!("the peer closed the connection (GOAWAY, {reason})")
+/// Explains an error of an HTTP/2 stream, or of all of a connection's streams (RFC 9113 §5.4). h2's text has the code.
+fn stream_error(error: &h2::Error) -> &'static str {
+    if error.is_library() && error.is_reset() {
+        // h2 says the same of both.
+        "the response breaks a rule of HTTP/2, or its head is longer than 64 KiB"
+    } else if error.is_library() {
+        "the server broke a rule of HTTP/2"
+    } else if !error.is_remote() {
+        "the client gave up the HTTP/2 stream"
+    } else if error.is_go_away() {
+        "the server closed the connection (GOAWAY)"
     } else {
-        format!("the peer reset the stream (RST_STREAM, {reason})")
-    })
+        "the server reset the stream (RST_STREAM)"
+    }
+}
+
+/// Returns the error of h2 among the causes of hyper's error, unless it is one of the operating system.
+fn h2_cause(error: &hyper::Error) -> Option<&h2::Error> {
+    error.source()?.downcast_ref::<h2::Error>().filter(|error| !error.is_io())
 }
 
 /// Returns the error of the operating system among the causes of hyper's error.
@@ -104,4 +113,41 @@ pub(crate) fn io_cause(error: &hyper::Error) -> Option<&io::Error> {
         cause = error.source();
     }
     None
+}
+
+/// Returns the first error below `cause` that adds something to a message that says what `cause` says.
+pub(super) fn below<'a>(cause: &'a (dyn StdError + 'static)) -> Option<&'a (dyn StdError + 'static)> {
+    let cause = unshared(cause);
+    if let Some(error) = cause.downcast_ref::<hyper::Error>() {
+        return match (io_cause(error), h2_cause(error)) {
+            (Some(io), _) => Some(io),
+            (None, Some(h2)) => Some(h2),
+            (None, None) => behind_cancelled(error),
+        };
+    }
+    match cause.downcast_ref::<io::Error>() {
+        Some(io) => tls_reason(io),
+        None => cause.source(),
+    }
+}
+
+/// Returns the error of the connection behind that of a request that was not taken, unless it is the connection's end.
+fn behind_cancelled(error: &hyper::Error) -> Option<&(dyn StdError + 'static)> {
+    let source = error.source()?;
+    let end = source.downcast_ref::<hyper::Error>()?;
+    if end.is_incomplete_message() || end.is_canceled() { None } else { Some(source) }
+}
+
+/// Returns the error in a shared cause, because a shared one is of another type to those who look for theirs.
+pub(super) fn unshared<'a>(cause: &'a (dyn StdError + 'static)) -> &'a (dyn StdError + 'static) {
+    if let Some(io) = cause.downcast_ref::<Arc<io::Error>>() {
+        return &**io;
+    }
+    if let Some(error) = cause.downcast_ref::<Arc<hyper::Error>>() {
+        return &**error;
+    }
+    match cause.downcast_ref::<Arc<dyn StdError + Send + Sync>>() {
+        Some(error) => &**error,
+        None => cause,
+    }
 }

@@ -1,23 +1,25 @@
 //! The error of a call, in one type for the whole client.
 //!
-//! `constructors.rs` makes it of the layers' own errors, `explain.rs` puts hyper's errors in words, and `shown.rs` keeps
-//! secrets and long texts out of messages.
+//! `constructors.rs` makes it of the layers' own errors, `explain.rs` puts hyper's errors in words and finds what the chain of
+//! sources goes on with, and `shown.rs` keeps secrets and long texts out of messages.
 
 mod constructors;
 mod explain;
 mod shown;
 
 use std::fmt;
+use std::io;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{StatusCode, Uri};
+use http::{Method, StatusCode, Uri};
 use url::Url;
 
 use crate::clock::{self, Instant};
 use crate::trace::{Attempt, Phase, Timings};
 
 pub(crate) use explain::io_cause;
+use explain::{below, unshared};
 pub(crate) use shown::KEPT_BODY_BYTES;
 
 /// A result whose error is [`Error`] by default.
@@ -27,16 +29,31 @@ pub(crate) type Cause = Box<dyn std::error::Error + Send + Sync>;
 
 /// The error of a call, or of building a request or a client.
 ///
-/// `Display` is one clause that names the origin and the reason, and never credentials. The error of hyper, of DNS or of the
-/// operating system is the [`source`](std::error::Error::source).
+/// `Display` is the request and one clause: the step that failed, and what the client knows about it. The reason that the
+/// operating system, TLS, the HTTP library or a parser gave comes with the [`source`](std::error::Error::source), once. `{:#}`
+/// prints the whole chain in one line, as that of anyhow does:
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() {
+/// let error = speeddial::Client::new().get("http://127.0.0.1:1/items?page=2").send().await.unwrap_err();
+/// assert_eq!(format!("{error}"), "GET http://127.0.0.1:1/items?page=2: connect to 127.0.0.1 failed");
+/// # #[cfg(target_os = "linux")]
+/// assert!(format!("{error:#}").ends_with(": connect to 127.0.0.1 failed: Connection refused (os error 111)"));
+/// # }
+/// ```
+///
+/// Credentials are never shown, and queries are not with [`hide_queries`](crate::ClientBuilder::hide_queries).
 pub struct Error(Box<Facts>);
 
 struct Facts {
     kind: ErrorKind,
-    message: String,
-    timed_out: bool,
+    /// The failure in one clause, without the request and without the cause.
+    clause: String,
+    /// True if the clause says what the cause says, so that [`source`](std::error::Error::source) begins below it.
+    tells_cause: bool,
     /// True if the next dial would fail for the same reason, so that a retry is of no use.
     is_lasting: bool,
+    method: Option<Method>,
     uri: Option<Uri>,
     timings: Option<Timings>,
     cause: Option<Cause>,
@@ -49,23 +66,12 @@ struct Facts {
 /// The call that an error belongs to.
 #[derive(Debug, Clone)]
 pub(crate) struct Context {
+    pub(crate) method: Method,
     pub(crate) url: Url,
     /// The call's deadline, and the timeout from which it was computed.
     pub(crate) until: Option<(Instant, Duration)>,
     /// True if errors leave the URL's query out.
     pub(crate) discreet: bool,
-}
-
-impl Context {
-    /// Returns the URL without credentials and fragment, and without the query if queries must not be shown.
-    fn shown_url(&self) -> Url {
-        let mut url = shown::without_credentials(&self.url);
-        url.set_fragment(None);
-        if self.discreet {
-            url.set_query(None);
-        }
-        url
-    }
 }
 
 /// The step in which a call failed.
@@ -74,13 +80,13 @@ impl Context {
 pub enum ErrorKind {
     /// The caller's input is not valid: the URL, the request, or a setting of the client. Nothing was sent.
     Request,
-    /// The name could not be resolved.
+    /// The name of the host, or of the proxy, could not be resolved.
     Resolve,
     /// No connection could be opened.
     Connect,
     /// The TLS handshake failed.
     Tls,
-    /// The pool's limits left no connection for the request.
+    /// The pool refused the request: too many requests wait already, or the client is being drained.
     Pool,
     /// The request could not be sent, or the head of the response could not be read.
     Exchange,
@@ -92,7 +98,8 @@ pub enum ErrorKind {
     Decode,
     /// A layer around the client failed (feature `tower`).
     Layer,
-    /// A time limit passed in this phase.
+    /// A time limit of the client passed in this phase: that of the call, the queue, DNS, connecting, TLS, the response's
+    /// headers, or a body.
     Timeout(Phase),
     /// The response has this error status: [`error_for_status`](crate::Response::error_for_status).
     Status(StatusCode),
@@ -130,7 +137,12 @@ impl Error {
         self.0.kind
     }
 
-    /// Returns the request's URL without credentials; `None` if there was no valid URL.
+    /// Returns the request's method; `None` if the error belongs to no request.
+    pub fn method(&self) -> Option<&Method> {
+        self.0.method.as_ref()
+    }
+
+    /// Returns the request's URL without credentials and fragment; `None` if there was no valid URL.
     pub fn uri(&self) -> Option<&Uri> {
         self.0.uri.as_ref()
     }
@@ -140,18 +152,21 @@ impl Error {
         self.0.timings.as_ref()
     }
 
-    /// Returns true if a time limit passed: of the call, the pool, DNS, connecting, the TLS handshake, the response's headers,
-    /// the transfer of a body, or a layer (feature `tower`).
+    /// Returns true if a time limit passed: one of the client ([`ErrorKind::Timeout`]), of the operating system (`ETIMEDOUT`), or
+    /// of a layer (feature `tower`).
     pub fn is_timeout(&self) -> bool {
-        self.0.timed_out || matches!(self.0.kind, ErrorKind::Timeout(_))
+        matches!(self.0.kind, ErrorKind::Timeout(_))
+            || self.0.cause.as_deref().is_some_and(|cause| is_time_limit(cause))
     }
 
-    /// Returns true if no connection could be opened, for any reason but DNS.
+    /// Returns true if no connection could be opened: by DNS, TCP, TLS or a proxy, or within the time limits for these. The
+    /// request was not sent.
     pub fn is_connect(&self) -> bool {
-        matches!(
+        let is_connect = matches!(
             self.0.kind,
             ErrorKind::Connect | ErrorKind::Tls | ErrorKind::Timeout(Phase::Connect | Phase::Proxy | Phase::Tls)
-        )
+        );
+        is_connect || self.is_dns()
     }
 
     /// Returns true if the TLS handshake failed with the host, or with the last of its addresses that was tried.
@@ -164,7 +179,7 @@ impl Error {
         self.timings().map_or(&[], Timings::attempts)
     }
 
-    /// Returns true if the name could not be resolved.
+    /// Returns true if the name of the host, or of the proxy, could not be resolved.
     pub fn is_dns(&self) -> bool {
         matches!(self.0.kind, ErrorKind::Resolve | ErrorKind::Timeout(Phase::Dns))
     }
@@ -220,12 +235,13 @@ impl Error {
         self.0.is_lasting
     }
 
-    fn new(kind: ErrorKind, message: String) -> Self {
+    fn new(kind: ErrorKind, clause: String) -> Self {
         Self(Box::new(Facts {
             kind,
-            message,
-            timed_out: false,
+            clause,
+            tells_cause: false,
             is_lasting: false,
+            method: None,
             uri: None,
             timings: None,
             cause: None,
@@ -239,30 +255,61 @@ impl Error {
         self
     }
 
-    /// Adds the timings of a dial that belongs to no call.
-    #[cfg(feature = "hyper-util")]
-    pub(crate) fn with_dial_timings(mut self, timings: Timings) -> Self {
-        self.0.timings = Some(timings);
+    /// Adds a cause whose text is part of the clause.
+    fn with_told_cause(mut self, cause: impl Into<Cause>) -> Self {
+        self.0.tells_cause = true;
+        self.with_cause(cause)
+    }
+
+    /// Adds the method of a request whose URL is not valid.
+    pub(crate) fn with_method(mut self, method: Method) -> Self {
+        self.0.method = Some(method);
         self
     }
 
-    /// Adds the call that the error belongs to, unless that is known already. The message of a timeout then says where the
+    /// Adds the URL of a connection that belongs to no call.
+    pub(crate) fn of_dial(mut self, url: &Url) -> Self {
+        self.0.uri = shown::uri(url, true);
+        self
+    }
+
+    /// Adds the request of a call that never began, unless that is known. The query is left out if `discreet`.
+    pub(crate) fn of_request(mut self, method: &Method, url: &Url, discreet: bool) -> Self {
+        if self.0.uri.is_none() {
+            self.0.method = Some(method.clone());
+            self.0.uri = shown::uri(url, discreet);
+        }
+        self
+    }
+
+    /// Adds the call that the error belongs to, unless that is known already. The clause of a timeout then says where the
     /// time went and how much of the call's time is left.
     pub(crate) fn about(mut self, context: &Context, timings: Timings) -> Self {
         if self.0.timings.is_some() {
             return self;
         }
-        self.0.uri = context.shown_url().as_str().parse().ok();
+        self.0.method = Some(context.method.clone());
+        self.0.uri = shown::uri(&context.url, context.discreet);
         self.0.remaining = context.until.map(|(until, _)| until.saturating_duration_since(clock::now()));
-        if self.is_timeout() {
-            let message = &mut self.0.message;
-            message.push_str(&format!(" ({timings}"));
-            if let (Some(left), Some((_, limit))) = (self.0.remaining, context.until)
+        let limit = context.until.map(|(_, limit)| limit);
+        self.with_timings(timings, limit)
+    }
+
+    /// Adds the timings. `limit` is the call's timeout.
+    pub(crate) fn with_timings(mut self, timings: Timings, limit: Option<Duration>) -> Self {
+        if let ErrorKind::Timeout(phase) = self.0.kind {
+            self.0.clause.push_str(&format!(", in phase {phase}"));
+            let longest = timings.longest_phase();
+            if timings.spent(longest) > timings.spent(phase) {
+                self.0.clause.push_str(&format!("; most of the time went to {longest}"));
+            }
+            self.0.clause.push_str(&format!(" ({}", timings.without_failure()));
+            if let (Some(left), Some(limit)) = (self.0.remaining, limit)
                 && !left.is_zero()
             {
-                message.push_str(&format!("; {left:?} of {limit:?} left"));
+                self.0.clause.push_str(&format!("; {left:?} of {limit:?} left"));
             }
-            message.push(')');
+            self.0.clause.push(')');
         }
         self.0.timings = Some(timings);
         self
@@ -271,57 +318,76 @@ impl Error {
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0.message)
+        let Facts { method, uri, clause, .. } = &*self.0;
+        match (method, uri) {
+            (Some(method), Some(uri)) => write!(f, "{method} {uri}: {clause}")?,
+            (None, Some(uri)) => write!(f, "{uri}: {clause}")?,
+            (_, None) => f.write_str(clause)?,
+        }
+        if f.alternate() {
+            let mut next = std::error::Error::source(self);
+            while let Some(cause) = next {
+                write!(f, ": {cause}")?;
+                next = cause.source();
+            }
+        }
+        Ok(())
     }
 }
 
+/// For `fn main() -> Result<(), Error>` and `unwrap`, which print it.
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Error")
-            .field("kind", &self.0.kind)
-            .field("message", &self.0.message)
-            .field("cause", &self.0.cause)
-            .finish_non_exhaustive()
+        let Facts { kind, method, uri, clause, cause, .. } = &*self.0;
+        let mut shown = f.debug_struct("speeddial::Error");
+        shown.field("kind", kind);
+        if let Some(method) = method {
+            shown.field("method", method);
+        }
+        if let Some(uri) = uri {
+            shown.field("uri", uri);
+        }
+        shown.field("message", clause);
+        if let Some(cause) = cause {
+            shown.field("source", cause);
+        }
+        shown.finish()
     }
 }
 
 impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         let cause = self.0.cause.as_deref()?;
-        Some(cause)
+        if self.0.tells_cause { below(cause) } else { Some(unshared(cause)) }
     }
+}
+
+/// Returns true if an error, or one of its causes, is a time limit that passed.
+fn is_time_limit(cause: &(dyn std::error::Error + 'static)) -> bool {
+    let mut next = Some(cause);
+    while let Some(error) = next.map(unshared) {
+        let is_limit = error.downcast_ref().is_some_and(Error::is_timeout)
+            || error.downcast_ref().is_some_and(hyper::Error::is_timeout)
+            || error.downcast_ref::<io::Error>().is_some_and(|io| io.kind() == io::ErrorKind::TimedOut)
+            || error.is::<tokio::time::error::Elapsed>()
+            || is_limit_of_layer(error);
+        if is_limit {
+            return true;
+        }
+        next = error.source();
+    }
+    false
+}
+
+#[cfg(feature = "tower")]
+fn is_limit_of_layer(error: &(dyn std::error::Error + 'static)) -> bool {
+    error.is::<tower::timeout::error::Elapsed>()
+}
+
+#[cfg(not(feature = "tower"))]
+fn is_limit_of_layer(_: &(dyn std::error::Error + 'static)) -> bool {
+    false
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_error_is_one_word() {
-        assert_eq!(size_of::<Error>(), size_of::<usize>());
-    }
-
-    #[test]
-    fn the_message_of_a_status_has_no_credentials_and_no_hidden_query() {
-        let url = Url::parse("http://user:pass@host/x?token=secret").unwrap();
-        let status = |discreet| {
-            let context = Context { url: url.clone(), until: None, discreet };
-            Error::from_status(&context, StatusCode::NOT_FOUND, None, Bytes::new()).to_string()
-        };
-        assert_eq!(status(false), "status 404 Not Found from http://host/x?token=secret");
-        assert_eq!(status(true), "status 404 Not Found from http://host/x");
-    }
-
-    #[test]
-    fn the_message_of_a_status_shows_the_servers_own_phrase_in_one_line_of_80_characters() {
-        let context = Context { url: Url::parse("http://host/").unwrap(), until: None, discreet: false };
-        let status = |phrase| {
-            let status = StatusCode::from_u16(599).unwrap();
-            Error::from_status(&context, status, phrase, Bytes::new()).to_string()
-        };
-        assert_eq!(status(Some("Out of\ttea")), "status 599 Out of tea from http://host/");
-        assert_eq!(status(None), "status 599 <unknown status code> from http://host/");
-        let long = "x".repeat(200);
-        assert_eq!(status(Some(&long)), format!("status 599 {}… from http://host/", "x".repeat(80)));
-    }
-}
+mod tests;

@@ -95,7 +95,8 @@ impl Connector {
         let trace = DialTrace::new(&self.inner.hooks, number);
         let mut dialling = Dialling { trace, succeeded: false };
         let opened = self.inner.connector.open_stream(&origin, &dialling.trace).await;
-        let failed = |error| Error::no_connection(&origin, error).with_dial_timings(Timings::of_dial(&dialling.trace));
+        let failed =
+            |error| Error::no_connection(error).of_dial(&url).with_timings(Timings::of_dial(&dialling.trace), None);
         let line = opened.map_err(failed)?;
         dialling.succeeded = true;
         let is_http2 = self.inner.connector.protocol(&line) == Protocol::Http2;

@@ -54,6 +54,6 @@ pub enum TlsConfigError {
     #[error("a session cache for {0} hosts is too large; the most is 1,000,000")]
     SessionCache(usize),
     /// rustls refuses the configuration.
-    #[error("{0}")]
+    #[error(transparent)]
     Refused(#[from] rustls::Error),
 }

@@ -1,112 +1,176 @@
-//! Failed handshakes in words that a person can act on.
+//! Failures of TLS in words that a person can act on.
 
-use std::{fmt, io};
+use std::fmt;
+use std::io;
+use std::time::Duration;
 
 use rustls::{AlertDescription, CertificateError, InvalidMessage};
 
-/// The failure of a handshake.
-#[derive(Debug, thiserror::Error)]
-#[error("{what}")]
-struct HandshakeFailed {
-    what: String,
-    #[source]
+/// The failure of TLS, inside of an [`io::Error`].
+///
+/// `Display` has the explanation and the reason, because events show it alone. A larger error says who the peer is with
+/// [`clause`](Self::clause), and has the [`reason`](Self::reason) as its source.
+#[derive(Debug)]
+pub(crate) struct TlsFailed {
+    step: Step,
+    /// The error of rustls or of the operating system.
     cause: io::Error,
 }
 
-/// The peer of a TLS connection.
+/// The step that failed. An explanation is for a reason that does not explain itself.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Peer {
-    /// The origin's server.
-    Server,
-    /// An `https` proxy.
-    Proxy,
+enum Step {
+    /// There was no handshake: the settings cannot be used, or not with this host.
+    Beginning,
+    /// The handshake took longer than this.
+    TimeLimit(Duration),
+    /// The handshake itself, or TLS with the origin's server after it.
+    Handshake(Option<&'static str>),
+    /// TLS with a proxy, after its handshake. Streams to origins run inside of that TLS, and their errors must not be taken
+    /// for those of the origin's TLS.
+    ProxyStream(Option<&'static str>),
 }
 
-impl fmt::Display for Peer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Server => "the server",
-            Self::Proxy => "the proxy",
-        })
+impl TlsFailed {
+    /// Returns the error of a handshake that took longer than `limit`.
+    pub(crate) fn timed_out(limit: Duration) -> io::Error {
+        // In whole milliseconds: a share of the connect timeout has nanoseconds.
+        let limit = Duration::from_millis(u64::try_from(limit.as_millis()).unwrap_or(u64::MAX));
+        Self { step: Step::TimeLimit(limit), cause: io::ErrorKind::TimedOut.into() }.into_io()
+    }
+
+    /// Returns the error of a handshake that could not begin.
+    pub(super) fn not_begun(cause: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> io::Error {
+        Self { step: Step::Beginning, cause: io::Error::new(io::ErrorKind::InvalidInput, cause) }.into_io()
+    }
+
+    /// Explains the failure of a handshake. If the TLS with a proxy below it failed, that is the error.
+    pub(super) fn of_handshake(cause: io::Error) -> io::Error {
+        if is_of_proxy(&cause) {
+            return cause;
+        }
+        let explanation = rustls_error(&cause).and_then(explanation);
+        Self { step: Step::Handshake(explanation), cause }.into_io()
+    }
+
+    /// Returns the failure of TLS that is in an error.
+    pub(crate) fn of(error: &io::Error) -> Option<&Self> {
+        error.get_ref()?.downcast_ref()
+    }
+
+    fn into_io(self) -> io::Error {
+        io::Error::new(self.cause.kind(), self)
+    }
+
+    /// Returns a clause that names the peer, without the reason.
+    pub(crate) fn clause(&self, peer: &str) -> String {
+        match self.step {
+            Step::Beginning => format!("TLS with {peer} could not begin"),
+            Step::TimeLimit(limit) => format!("no TLS handshake with {peer} within {limit:?}"),
+            Step::Handshake(None) => format!("TLS handshake with {peer} failed"),
+            Step::Handshake(Some(why)) => format!("TLS handshake with {peer} failed: {why}"),
+            Step::ProxyStream(None) => format!("TLS with {peer} failed"),
+            Step::ProxyStream(Some(why)) => format!("TLS with {peer} failed: {why}"),
+        }
+    }
+
+    /// Returns a clause about a connection that ended after its handshake, without the reason.
+    pub(crate) fn clause_after_handshake(&self) -> String {
+        let (peer, why) = match self.step {
+            Step::ProxyStream(why) => ("the proxy", why),
+            Step::Handshake(why) => ("the server", why),
+            Step::Beginning | Step::TimeLimit(_) => ("the client", None),
+        };
+        let why = why.map_or(String::new(), |why| format!(": {why}"));
+        format!("{peer} ended the TLS connection{why}")
+    }
+
+    /// Returns the error of rustls or of the operating system; `None` for a time limit, which the clause states.
+    pub(crate) fn reason(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match (self.step, rustls_error(&self.cause)) {
+            (Step::TimeLimit(_), _) => None,
+            // rustls shows such an error only by its type.
+            (_, Some(rustls::Error::InvalidCertificate(CertificateError::Other(other)))) => Some(&*other.0),
+            _ => Some(&self.cause),
+        }
     }
 }
 
-/// An error of TLS with a proxy, after its handshake. Streams to origins run inside of that TLS, and their errors must
-/// not be taken for those of the origin's TLS.
-#[derive(Debug, thiserror::Error)]
-#[error("{}", in_words(.0, Peer::Proxy))]
-struct ProxyTlsError(#[source] rustls::Error);
+impl fmt::Display for TlsFailed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.step {
+            Step::Beginning => f.write_str("TLS could not begin")?,
+            Step::TimeLimit(limit) => write!(f, "no TLS handshake within {limit:?}")?,
+            Step::Handshake(None) => f.write_str("the TLS handshake failed")?,
+            Step::Handshake(Some(why)) => f.write_str(why)?,
+            Step::ProxyStream(None) => f.write_str("TLS with the proxy failed")?,
+            Step::ProxyStream(Some(why)) => write!(f, "TLS with the proxy failed: {why}")?,
+        }
+        match self.reason() {
+            Some(reason) => write!(f, ": {reason}"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Without a source, which the text already has.
+impl std::error::Error for TlsFailed {}
 
 /// Marks an error as one of TLS with a proxy. An error that is not about TLS is returned as it is.
 pub(crate) fn of_proxy(error: io::Error) -> io::Error {
     match rustls_error(&error) {
-        Some(rustls) => io::Error::new(error.kind(), ProxyTlsError(rustls.clone())),
+        Some(rustls) => TlsFailed { step: Step::ProxyStream(explanation(rustls)), cause: error }.into_io(),
         None => error,
     }
 }
 
 /// Returns true if an error is one of TLS with a proxy, as [`of_proxy`] marks it.
 pub(crate) fn is_of_proxy(error: &io::Error) -> bool {
-    error.get_ref().is_some_and(|error| error.is::<ProxyTlsError>())
+    TlsFailed::of(error).is_some_and(|failed| matches!(failed.step, Step::ProxyStream(_)))
+}
+
+/// Returns the alert by which the peer rejects the client's certificate or the lack of one, explained; `None` for any other
+/// error. With TLS 1.3 the alert arrives after the handshake, as an error of the stream.
+pub(crate) fn refusal(error: &io::Error) -> Option<io::Error> {
+    let proxys = TlsFailed::of(error).filter(|_| is_of_proxy(error));
+    let alert = rustls_error(proxys.map_or(error, |proxys| &proxys.cause))?;
+    if !is_refusal(alert) {
+        return None;
+    }
+    let alert = io::Error::new(error.kind(), alert.clone());
+    Some(if proxys.is_some() { of_proxy(alert) } else { TlsFailed::of_handshake(alert) })
 }
 
 fn rustls_error(error: &io::Error) -> Option<&rustls::Error> {
     error.get_ref()?.downcast_ref()
 }
 
-/// Puts the failure of a handshake into words. An error that is not about TLS is returned as it is.
-pub(super) fn explain(error: io::Error, peer: Peer) -> io::Error {
-    let what = match (rustls_error(&error), error.kind()) {
-        (Some(error), _) => in_words(error, peer),
-        (None, io::ErrorKind::UnexpectedEof) => "the connection closed in the TLS handshake".to_owned(),
-        (None, io::ErrorKind::ConnectionReset) => "the connection was reset in the TLS handshake".to_owned(),
-        _ => return error,
-    };
-    io::Error::new(error.kind(), HandshakeFailed { what, cause: error })
-}
-
-/// Returns in words the alert by which the peer rejects the client's certificate or the lack of one; `None` for any
-/// other error. With TLS 1.3 the alert arrives after the handshake, as an error of the stream.
-pub(crate) fn refusal(error: &io::Error) -> Option<String> {
-    let proxys = error.get_ref().and_then(|error| error.downcast_ref::<ProxyTlsError>());
-    let (error, peer) = match proxys {
-        Some(ProxyTlsError(error)) => (error, Peer::Proxy),
-        None => (rustls_error(error)?, Peer::Server),
-    };
+fn is_refusal(error: &rustls::Error) -> bool {
     match error {
-        rustls::Error::AlertReceived(alert)
-            if *alert == AlertDescription::CertificateRequired || is_about_certificate(*alert) =>
-        {
-            Some(in_words(error, peer))
+        rustls::Error::AlertReceived(alert) => {
+            *alert == AlertDescription::CertificateRequired || is_about_certificate(*alert)
         }
-        _ => None,
+        _ => false,
     }
 }
 
-fn in_words(error: &rustls::Error, peer: Peer) -> String {
+/// Explains rustls's error, unless that explains itself. The peer may be a server or a proxy, so it is not named.
+fn explanation(error: &rustls::Error) -> Option<&'static str> {
     use rustls::Error::{AlertReceived, InvalidCertificate, InvalidMessage as Invalid, PeerIncompatible};
-    match error {
-        InvalidCertificate(CertificateError::Other(other)) => format!("the certificate is refused: {}", other.0),
+    Some(match error {
         InvalidCertificate(CertificateError::UnknownIssuer) => {
-            "the certificate is signed by an authority that is not trusted (UnknownIssuer)".to_owned()
+            "the certificate is signed by an authority that is not trusted"
         }
-        InvalidCertificate(error) => format!("the certificate is refused: {error}"),
-        Invalid(InvalidMessage::InvalidContentType) => "what answers does not speak TLS".to_owned(),
+        InvalidCertificate(_) => "the certificate is refused",
+        Invalid(InvalidMessage::InvalidContentType) => "what answers does not speak TLS",
         AlertReceived(AlertDescription::ProtocolVersion) | PeerIncompatible(_) => {
-            format!("no version or cipher of TLS in common: {error}")
+            "no version or cipher of TLS in common"
         }
-        AlertReceived(AlertDescription::NoApplicationProtocol) => "no protocol (ALPN) in common".to_owned(),
-        AlertReceived(AlertDescription::CertificateRequired) => {
-            format!("{peer} wants a certificate of the client")
-        }
-        AlertReceived(alert) if is_about_certificate(*alert) => {
-            format!("{peer} refuses the client's certificate ({alert:?})")
-        }
-        error => match peer {
-            Peer::Server => format!("the TLS handshake failed: {error}"),
-            Peer::Proxy => format!("TLS with the proxy failed: {error}"),
-        },
-    }
+        AlertReceived(AlertDescription::NoApplicationProtocol) => "no protocol (ALPN) in common",
+        AlertReceived(AlertDescription::CertificateRequired) => "a client certificate is required",
+        AlertReceived(alert) if is_about_certificate(*alert) => "the client certificate is refused",
+        _ => return None,
+    })
 }
 
 /// Returns true for the alerts with which a peer rejects a certificate (RFC 8446 §6.2).
@@ -137,19 +201,61 @@ mod tests {
     }
 
     #[test]
+    fn the_clause_and_the_reason_say_each_thing_once() {
+        let untrusted = rustls::Error::from(CertificateError::UnknownIssuer);
+        let untrusted = TlsFailed::of_handshake(io::Error::new(io::ErrorKind::InvalidData, untrusted));
+        assert_eq!(
+            untrusted.to_string(),
+            "the certificate is signed by an authority that is not trusted: invalid peer certificate: UnknownIssuer",
+            "an event shows this alone"
+        );
+        assert!(std::error::Error::source(&untrusted).is_none());
+        let failure = TlsFailed::of(&untrusted).unwrap();
+        assert_eq!(
+            failure.clause("192.0.2.1"),
+            "TLS handshake with 192.0.2.1 failed: the certificate is signed by an authority that is not trusted"
+        );
+        assert_eq!(failure.reason().unwrap().to_string(), "invalid peer certificate: UnknownIssuer");
+    }
+
+    #[test]
+    fn a_time_limit_is_stated_by_the_clause_alone() {
+        let late = TlsFailed::timed_out(Duration::from_micros(200_700));
+        assert_eq!(
+            (late.kind(), late.to_string().as_str()),
+            (io::ErrorKind::TimedOut, "no TLS handshake within 200ms")
+        );
+        let failure = TlsFailed::of(&late).unwrap();
+        assert_eq!(failure.clause("192.0.2.1"), "no TLS handshake with 192.0.2.1 within 200ms");
+        assert!(failure.reason().is_none());
+    }
+
+    #[test]
+    fn only_alerts_about_the_clients_certificate_are_refusals() {
+        let refusal = |description| refusal(&alert(description)).map(|refusal| refusal.to_string());
+        assert_eq!(
+            refusal(AlertDescription::UnknownCA).as_deref(),
+            Some("the client certificate is refused: received fatal alert: UnknownCA")
+        );
+        assert_eq!(refusal(AlertDescription::InternalError), None);
+    }
+
+    #[test]
     fn the_alert_of_a_proxy_is_told_from_that_of_the_server() {
+        let ended = |error: &io::Error| TlsFailed::of(&refusal(error).unwrap()).unwrap().clause_after_handshake();
         let server = alert(AlertDescription::CertificateRequired);
-        assert_eq!(refusal(&server).as_deref(), Some("the server wants a certificate of the client"));
+        assert_eq!(ended(&server), "the server ended the TLS connection: a client certificate is required");
         let proxy = of_proxy(server);
         assert_eq!(proxy.kind(), io::ErrorKind::InvalidData);
-        assert_eq!(refusal(&proxy).as_deref(), Some("the proxy wants a certificate of the client"));
-        assert_eq!(proxy.to_string(), "the proxy wants a certificate of the client");
+        assert_eq!(ended(&proxy), "the proxy ended the TLS connection: a client certificate is required");
+        let clause = TlsFailed::of(&proxy).unwrap().clause("the proxy proxy.test:443");
+        assert_eq!(clause, "TLS with the proxy proxy.test:443 failed: a client certificate is required");
         assert!(is_of_proxy(&proxy) && !is_of_proxy(&alert(AlertDescription::CertificateRequired)));
-        let explained = explain(proxy, Peer::Server);
+        let explained = TlsFailed::of_handshake(proxy);
         assert!(is_of_proxy(&explained), "the origin's handshake does not put another name to it: {explained}");
         let internal = of_proxy(alert(AlertDescription::InternalError));
         assert_eq!(internal.to_string(), "TLS with the proxy failed: received fatal alert: InternalError");
-        assert_eq!(refusal(&internal), None);
+        assert!(refusal(&internal).is_none());
         let reset = of_proxy(io::ErrorKind::ConnectionReset.into());
         assert!(!is_of_proxy(&reset) && reset.kind() == io::ErrorKind::ConnectionReset);
     }

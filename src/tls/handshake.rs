@@ -11,7 +11,7 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
 use super::config::TlsConfig;
-use super::failure::{Peer, explain};
+use super::failure::TlsFailed;
 use super::lazy_config::LazyConfig;
 use crate::origin::Host;
 use crate::trace::TlsFacts;
@@ -20,8 +20,6 @@ use crate::trace::TlsFacts;
 pub(crate) struct Tls {
     /// Shared with the thread that prepares it in the background.
     config: Arc<LazyConfig>,
-    /// The servers that the handshakes are made with.
-    peer: Peer,
 }
 
 /// A stream after its TLS handshake, and the facts about that.
@@ -33,12 +31,12 @@ pub(crate) struct TlsConnected<S> {
 impl Tls {
     /// Uses the settings `config`. Offers the protocols of `alpn`, unless the settings name others.
     pub(crate) fn new(config: TlsConfig, alpn: &'static [&'static [u8]]) -> Self {
-        Self { config: Arc::new(LazyConfig::new(config, alpn)), peer: Peer::Server }
+        Self { config: Arc::new(LazyConfig::new(config, alpn)) }
     }
 
     /// Makes the TLS for `https` proxies of the same client. Offers the protocols of `alpn`.
     pub(crate) fn for_proxies(&self, alpn: &'static [&'static [u8]]) -> Self {
-        Self { config: Arc::new(self.config.for_proxies(alpn)), peer: Peer::Proxy }
+        Self { config: Arc::new(self.config.for_proxies(alpn)) }
     }
 
     /// Prepares the slow parts of the first handshake in the background. Returns at once.
@@ -51,13 +49,12 @@ impl Tls {
     where
         S: AsyncRead + AsyncWrite + Unpin,
     {
-        let config = self.config.get().map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
+        let config = self.config.get().map_err(TlsFailed::not_begun)?;
         let name = match &self.config.settings.server_name {
             Some(name) => name.clone(),
             None => server_name(host)?,
         };
-        let connected = TlsConnector::from(config).connect(name, stream).await;
-        let stream = connected.map_err(|error| explain(error, self.peer))?;
+        let stream = TlsConnector::from(config).connect(name, stream).await.map_err(TlsFailed::of_handshake)?;
         let facts = self.facts(&stream);
         Ok(TlsConnected { stream, facts })
     }
@@ -83,6 +80,6 @@ fn server_name(host: &Host) -> io::Result<ServerName<'static>> {
         Host::Ip(ip) => Ok(ServerName::from(*ip)),
         // The name in the handshake has no dot at its end (RFC 6066 §3).
         Host::Name(name) => ServerName::try_from(name.trim_end_matches('.').to_owned())
-            .map_err(|_| io::Error::new(io::ErrorKind::InvalidInput, format!("`{name}` cannot be in a certificate"))),
+            .map_err(|_| TlsFailed::not_begun(format!("`{name}` cannot be in a certificate"))),
     }
 }

@@ -13,5 +13,5 @@ mod verify;
 
 pub use config::{TlsConfig, TlsVersion};
 pub use error::TlsConfigError;
-pub(crate) use failure::{is_of_proxy, of_proxy, refusal};
+pub(crate) use failure::{TlsFailed, is_of_proxy, of_proxy, refusal};
 pub(crate) use handshake::{Tls, TlsConnected};

@@ -10,11 +10,26 @@ use super::timings::Timings;
 
 impl fmt::Display for Timings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if f.alternate() { self.waterfall().fmt(f) } else { write_line(self, f) }
+        if f.alternate() { self.waterfall().fmt(f) } else { write_line(self, self.failure(), f) }
     }
 }
 
-fn write_line(timings: &Timings, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl Timings {
+    /// Returns the line for the message of an error, which states the failure itself.
+    pub(crate) fn without_failure(&self) -> impl fmt::Display {
+        WithoutFailure(self)
+    }
+}
+
+struct WithoutFailure<'a>(&'a Timings);
+
+impl fmt::Display for WithoutFailure<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write_line(self.0, None, f)
+    }
+}
+
+fn write_line(timings: &Timings, failure: Option<&str>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     write!(f, "{}", span(timings.total()))?;
     for (index, phase) in phases_in_line(timings).enumerate() {
         let plus = if index == 0 { " =" } else { " +" };
@@ -32,7 +47,7 @@ fn write_line(timings: &Timings, f: &mut fmt::Formatter<'_>) -> fmt::Result {
             HopEnd::Repeated(cause) => write!(f, ", resent ({cause})")?,
         }
     }
-    if let Some(why) = timings.failure() {
+    if let Some(why) = failure {
         write!(f, ", failed ({why})")?;
     }
     let Some(remote) = timings.remote_addr() else { return Ok(()) };
@@ -83,5 +98,6 @@ mod tests {
         let line = "30.0 ms = queue 10.0 ms + send 10.0 ms + wait 10.0 ms, resent (closed), failed (exchange), \
                     new 192.0.2.1:80";
         assert_eq!(timings.to_string(), line);
+        assert_eq!(timings.without_failure().to_string(), line.replace(", failed (exchange)", ""));
     }
 }

@@ -23,6 +23,7 @@ mod unix {
     use http_body_util::{BodyExt, Full};
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     use speeddial::dns::HickoryResolver;
+    use speeddial::trace::Phase;
     use speeddial::{Client, ClientBuilder, ErrorKind, PoolConfig};
 
     use support::http_server::HttpServer;
@@ -161,7 +162,7 @@ mod unix {
             }
             let start = Instant::now();
             let error = client.get(&url).send().await.unwrap_err();
-            assert_eq!((error.kind(), error.is_timeout()), (ErrorKind::Pool, true), "{error}");
+            assert_eq!(error.kind(), ErrorKind::Timeout(Phase::Queue), "{error}");
             assert!(error.to_string().contains(": no more sockets can be opened at the moment"), "{error}");
             assert!(start.elapsed() >= wait);
             // A lookup without a descriptor is not reported as a DNS failure either.

@@ -131,7 +131,7 @@ async fn an_error_status_is_an_error_only_by_error_for_status() {
     assert_eq!(response.status(), StatusCode::NOT_FOUND);
     let error = response.error_for_status().unwrap_err();
     assert_eq!((error.kind(), error.status()), (ErrorKind::Status(StatusCode::NOT_FOUND), Some(StatusCode::NOT_FOUND)));
-    assert_eq!(error.to_string(), format!("status 404 Not Found from {url}, which says `no`"));
+    assert_eq!(error.to_string(), format!("GET {url}: status 404 Not Found, and the body begins with `no`"));
 }
 
 #[tokio::test]

@@ -35,8 +35,9 @@ async fn fails(client: &Client, url: &str) -> Error {
     }
 }
 
-fn check(error: &Error, kind: ErrorKind, message: &str) {
-    assert_eq!((error.kind(), error.to_string()), (kind, message.to_owned()));
+/// Compares the kind and the chain of an error.
+fn check(error: &Error, kind: ErrorKind, chain: &str) {
+    assert_eq!((error.kind(), format!("{error:#}")), (kind, chain.to_owned()));
 }
 
 #[tokio::test]
@@ -56,11 +57,21 @@ async fn a_name_that_does_not_exist_is_a_resolve_error() {
     let dns = DnsServer::start(zone).unwrap();
     let client = Client::builder().resolver(HickoryResolver::with_servers([dns.address()])).build().unwrap();
     let error = fails(&client, "http://nowhere.test/").await;
-    assert_eq!(error.kind(), ErrorKind::Resolve);
-    let message = error.to_string();
-    assert!(message.starts_with("connect to nowhere.test:80: resolve nowhere.test (v"), "{message}");
-    assert!(message.ends_with("): the name does not exist"), "{message}");
-    assert!(error.is_dns() && !error.is_timeout());
+    check(&error, ErrorKind::Resolve, "GET http://nowhere.test/: resolve nowhere.test: the name does not exist");
+    assert!(error.is_dns() && error.is_connect() && !error.is_timeout());
+}
+
+#[tokio::test]
+async fn a_host_that_is_no_valid_name_is_the_callers_mistake() {
+    let dns = DnsServer::start(zone).unwrap();
+    let client = Client::builder().resolver(HickoryResolver::with_servers([dns.address()])).build().unwrap();
+    let error = fails(&client, "http://a{b}.test/").await;
+    check(&error, ErrorKind::Request, "cannot send to `http://a{b}.test/`: `a{b}.test` is not a valid host name");
+    let long = format!("{}.test", "a".repeat(64));
+    let error = fails(&client, &format!("http://{long}/")).await;
+    assert_eq!(error.to_string(), format!("GET http://{long}/: `{long}` is not a valid host name"));
+    assert!(error.is_builder() && !error.is_dns() && !error.is_connect());
+    assert_eq!(dns.queries(), 0);
 }
 
 #[tokio::test]
@@ -76,9 +87,10 @@ async fn a_failed_dns_server_is_not_reported_as_a_name_that_does_not_exist() {
 async fn a_refused_port_is_a_connect_error() {
     let (_kept, closed) = refusing();
     let error = fails(&Client::new(), &format!("http://{closed}/")).await;
-    check(&error, ErrorKind::Connect, &format!("connect to {closed}: 127.0.0.1: connection refused"));
+    let chain = format!("GET http://{closed}/: connect to 127.0.0.1 failed: Connection refused (os error 111)");
+    check(&error, ErrorKind::Connect, &chain);
     assert_eq!(error.uri().unwrap().to_string(), format!("http://{closed}/"));
-    assert!(error.is_connect());
+    assert!(error.is_connect() && !error.is_dns());
 }
 
 #[tokio::test]
@@ -88,8 +100,8 @@ async fn several_addresses_that_refuse_are_all_listed() {
     let client = Client::builder().resolver(FixedResolver::new().with("api.test", addresses)).build().unwrap();
     let error = fails(&client, &format!("http://api.test:{}/", closed.port())).await;
     let port = closed.port();
-    let message = format!("connect to api.test:{port}: 3 addresses failed, last 127.0.0.3: connection refused");
-    check(&error, ErrorKind::Connect, &message);
+    let message = format!("GET http://api.test:{port}/: connect: 3 addresses failed, last 127.0.0.3");
+    assert_eq!((error.kind(), error.to_string()), (ErrorKind::Connect, message));
     let attempts = error.attempts();
     assert!(attempts.iter().map(|attempt| attempt.address.ip()).eq(addresses), "{attempts:?}");
     for attempt in attempts {
@@ -105,13 +117,8 @@ async fn a_close_before_any_response_is_an_exchange_error() {
     });
     let client = Client::new();
     let error = fails(&client, &peer.url()).await;
-    assert_eq!(error.kind(), ErrorKind::Exchange);
-    let target = peer.url();
-    let target = target.trim_start_matches("http://").trim_end_matches('/');
-    let message = format!(
-        "exchange with {target}: the server closed the connection without a response; it is not known whether the request arrived"
-    );
-    assert_eq!(error.to_string(), message);
+    let what = "the connection closed without a response, and it is not known whether the request arrived";
+    check(&error, ErrorKind::Exchange, &format!("GET {}: {what}", peer.url()));
     assert_eq!(peer.connections(), 1, "a failure on a new connection is final");
     assert_eq!(client.pool_stats().in_use, 0);
 }
@@ -123,8 +130,8 @@ async fn garbage_instead_of_a_response_is_an_exchange_error() {
         let _ = socket.write_all(b"220 mail.test ESMTP\r\n\r\n");
     });
     let error = fails(&Client::new(), &peer.url()).await;
-    assert_eq!(error.kind(), ErrorKind::Exchange);
-    assert!(error.to_string().contains("the server's answer is not HTTP/1.1"), "{error}");
+    let what = "the response is not HTTP/1.1: invalid HTTP version parsed";
+    check(&error, ErrorKind::Exchange, &format!("GET {}: {what}", peer.url()));
 }
 
 #[tokio::test]
@@ -134,8 +141,8 @@ async fn a_close_in_the_middle_of_the_head_is_an_exchange_error() {
         let _ = socket.write_all(b"HTTP/1.1 200 OK\r\ncontent-le");
     });
     let error = fails(&Client::new(), &peer.url()).await;
-    assert_eq!(error.kind(), ErrorKind::Exchange);
-    assert!(error.to_string().ends_with("the server closed the connection in the middle of its response"), "{error}");
+    let what = "the connection closed in the middle of the response";
+    check(&error, ErrorKind::Exchange, &format!("GET {}: {what}", peer.url()));
 }
 
 #[tokio::test]
@@ -147,7 +154,7 @@ async fn a_close_in_the_middle_of_the_body_is_a_body_error() {
     let client = Client::new();
     let error = fails(&client, &peer.url()).await;
     assert_eq!(error.kind(), ErrorKind::Body);
-    assert!(error.to_string().ends_with("the connection closed before its end, after 4 bytes"), "{error}");
+    assert!(error.to_string().ends_with(": the body broke off after 4 of 10 bytes"), "{error}");
     assert_eq!(client.pool_stats().idle, 0, "the connection is not reused");
 }
 
@@ -268,7 +275,7 @@ async fn a_connection_that_fails_before_it_takes_its_request_keeps_the_cause() {
     };
     for client in [builder().build().unwrap(), builder().http2_prior_knowledge().build().unwrap()] {
         let error = client.post("http://api.test/").body("x").send().await.unwrap_err();
-        let message = "exchange with api.test:80: the connection closed before the request was sent: connection reset";
+        let message = "POST http://api.test/: the connection closed before the request was sent: connection reset";
         check(&error, ErrorKind::Exchange, message);
         let causes = std::iter::successors(std::error::Error::source(&error), |cause| cause.source());
         let last = causes.last().expect("the error has a cause").to_string();
@@ -290,7 +297,7 @@ async fn a_name_with_only_unusable_addresses_is_a_connect_error() {
     let resolver = FixedResolver::new().with("api.test", ["0.0.0.0", "224.0.0.1"].map(|ip| ip.parse().unwrap()));
     let client = Client::builder().resolver(resolver).build().unwrap();
     let error = fails(&client, "http://api.test:1/").await;
-    check(&error, ErrorKind::Connect, "connect to api.test:1: no address that could be connected to");
+    check(&error, ErrorKind::Connect, "GET http://api.test:1/: the host has no address to connect to");
 }
 
 #[test]
@@ -304,7 +311,7 @@ fn a_builder_reports_its_first_error() {
     let error = Client::builder().base_url("no url").user_agent("a\nb").build().unwrap_err();
     check(&error, ErrorKind::Request, "`no url` is not a URL: relative URL without a base");
     let error = Client::builder().user_agent("a\nb").base_url("no url").build().unwrap_err();
-    check(&error, ErrorKind::Request, "the user agent is not valid");
+    check(&error, ErrorKind::Request, "the user agent is not valid: failed to parse header value");
     for base in ["ftp://host/", "mailto:a@b", "http://host:0/", "http://us%3Aer:secret@host/"] {
         let error = Client::builder().base_url(base).build().unwrap_err();
         assert!(error.is_builder() && !error.to_string().contains("secret"), "{base}: {error}");

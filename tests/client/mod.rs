@@ -3,6 +3,7 @@
 mod bodies;
 mod calls;
 mod deadlines;
+mod error_messages;
 mod errors;
 #[cfg(all(feature = "charset", feature = "form", feature = "json", feature = "query"))]
 mod from_reqwest;

@@ -20,7 +20,7 @@ pub(super) enum After {
 pub(super) enum Expected {
     /// A response with this body.
     Body(&'static str),
-    /// An error of one of these kinds whose message contains these words.
+    /// An error of one of these kinds whose chain contains these words.
     Error(&'static [&'static str], &'static str),
 }
 
@@ -38,7 +38,7 @@ pub(super) fn check_outcome(outcome: Result<String, speeddial::Error>, expected:
     match (outcome, expected) {
         (Ok(body), Expected::Body(expected)) if body == expected => Ok(()),
         (Err(error), Expected::Error(kinds, words))
-            if kinds.contains(&error.kind().as_str()) && error.to_string().contains(words) =>
+            if kinds.contains(&error.kind().as_str()) && format!("{error:#}").contains(words) =>
         {
             Ok(())
         }

@@ -66,8 +66,8 @@ fn goaway(last: u32, code: u32) -> Raw {
 /// Returns the table: the name of a case, its frames, what follows, and the outcome.
 fn http2_cases() -> Vec<(String, Vec<Raw>, After, Expected)> {
     use Expected::{Body, Error};
-    let reset_stream = Error(EXCHANGE, "reset the stream");
-    let not_http2 = Error(EITHER, "not HTTP/2");
+    let reset_stream = Error(EXCHANGE, "reset the stream (RST_STREAM): stream error received");
+    let not_http2 = Error(EITHER, "error detected");
     let mut cases: Vec<(String, Vec<Raw>, After, Expected)> = Vec::new();
     let mut add = |id: &str, sends: Vec<Raw>, after: After, expected: Expected| {
         cases.push((id.to_owned(), sends, after, expected))
@@ -76,14 +76,10 @@ fn http2_cases() -> Vec<(String, Vec<Raw>, After, Expected)> {
     for code in 0..=14 {
         let expected = if code == 7 { Body("plain") } else { reset_stream };
         add(&format!("reset-{code}"), vec![reset(code)], Serve, expected);
-        add(
-            &format!("reset-{code}-after-head"),
-            vec![ok_head(), reset(code)],
-            Serve,
-            Error(EITHER, "reset the stream"),
-        );
+        let in_body = Error(EITHER, if code == 0 { "closed the stream before" } else { "stream error received" });
+        add(&format!("reset-{code}-after-head"), vec![ok_head(), reset(code)], Serve, in_body);
         let cut = vec![ok_head(), (DATA, 0, 1, b"he".to_vec()), reset(code)];
-        add(&format!("reset-{code}-in-body"), cut, Serve, Error(EITHER, "reset the stream"));
+        add(&format!("reset-{code}-in-body"), cut, Serve, in_body);
     }
     add("goaway-before-the-request", vec![goaway(0, 0)], Serve, Body("plain"));
     add("goaway-with-error", vec![goaway(0, 11)], Serve, Body("plain"));

@@ -22,7 +22,7 @@ async fn drain_lets_five_hundred_requests_end_and_refuses_new_ones() {
     let calls: Vec<_> = (0..500).map(|_| call()).collect();
     sleep(ms(30)).await;
     assert!(timeout(ms(1), client.drain()).await.is_err(), "dropping the future of drain does not stop the drain");
-    assert_eq!(get(&client, URL).await.unwrap_err().to_string(), "call api.test:80: the pool is being drained");
+    assert_eq!(get(&client, URL).await.unwrap_err().to_string(), "GET http://api.test/: the pool is being drained");
     client.drain().await;
     for call in calls {
         assert_eq!(call.await.unwrap().unwrap(), "ok");

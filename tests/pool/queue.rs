@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use speeddial::dns::FixedResolver;
+use speeddial::trace::Phase;
 use speeddial::{Client, ErrorKind, PoolConfig, RequestBuilder};
 use tokio::time::{Instant, sleep, timeout};
 
@@ -67,11 +68,11 @@ async fn hazard_a_request_that_waits_too_long_or_finds_the_queue_full_names_the_
         client.get(URL).send().await.unwrap_err()
     };
     let (second, third) = tokio::join!(second, third);
-    let message = "wait for a connection to api.test:80: none became free within 500ms: \
-                the host has all the connections it may have (500 ms = queue 500 ms, failed (pool))";
-    assert_eq!((second.kind(), second.is_timeout(), second.to_string().as_str()), (ErrorKind::Pool, true, message));
-    let message = "wait for a connection to api.test:80: the host has all the connections it may have, \
-                and enough requests wait already";
+    let message = "GET http://api.test/: the host has all the connections it may have, and no connection became free \
+                   within 500ms, in phase queue (500 ms = queue 500 ms)";
+    assert_eq!((second.kind(), second.to_string().as_str()), (ErrorKind::Timeout(Phase::Queue), message));
+    assert!(second.is_timeout() && !second.is_connect());
+    let message = "GET http://api.test/: the queue is full: the host has all the connections it may have";
     assert_eq!((third.kind(), third.is_timeout(), third.to_string().as_str()), (ErrorKind::Pool, false, message));
     first.abort();
 }
@@ -190,7 +191,7 @@ async fn hazard_waiting_requests_that_cancel_or_time_out_do_not_disturb_the_orde
     assert!(served.is_sorted() && served.len() > 7_000, "{} served", served.len());
     assert!(cancelled > 1_000, "{cancelled} were cancelled");
     assert!(
-        late.iter().all(|(error, at)| *at == ms(800) && error.contains("none became free within 800ms")),
+        late.iter().all(|(error, at)| *at == ms(800) && error.contains("no connection became free within 800ms")),
         "{late:?}"
     );
     assert!(!late.is_empty());

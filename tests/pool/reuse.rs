@@ -151,7 +151,7 @@ async fn an_upload_that_fails_in_the_client_does_not_discredit_the_server() {
     let pieces = [Ok("piece"), Err(std::io::Error::other("the disk is gone"))];
     let body = speeddial::Body::wrap_stream(futures_util::stream::iter(pieces));
     let error = client.post(URL).body(body).send().await.unwrap_err();
-    assert!(error.to_string().contains("the disk is gone"), "{error}");
+    assert!(format!("{error:#}").ends_with(": the disk is gone"), "{error:#}");
     assert_eq!((get(&client, URL).await.unwrap().as_str(), net.connections()), ("ok", 2));
     client.post(URL).send().await.unwrap().text().await.unwrap();
     assert_eq!(net.connections(), 2, "the idle connection is reused");

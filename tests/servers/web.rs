@@ -159,7 +159,7 @@ async fn nginx_is_understood_over_every_protocol() {
         let moved = get("/moved").await;
         assert_eq!((moved.redirects().len(), moved.text().await.unwrap().as_str()), (1, "small"));
         let error = get("/gone").await.error_for_status_with_body().await.unwrap_err();
-        assert!(error.to_string().starts_with("status 410 Gone") && error.body_start() == b"it is gone", "{error}");
+        assert!(error.to_string().contains("/gone: status 410 Gone") && error.body_start() == b"it is gone", "{error}");
         let pieces = futures_util::stream::iter((0..50).map(|_| Ok::<_, std::io::Error>(vec![b'x'; 4_000])));
         for body in [Body::from(vec![b'x'; 1 << 20]), Body::wrap_stream(pieces), Body::default()] {
             let posted = client.post(format!("{url}/post")).body(body).send().await.unwrap();

@@ -23,15 +23,15 @@ const MAX_IDLE_STEPS: u32 = 16;
 /// A body that cannot be decompressed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum DecodeError {
-    #[error("the body has more than {MAX_CODINGS} content codings")]
+    #[error("it has more than {MAX_CODINGS} content codings")]
     TooManyCodings,
-    #[error("the data is not valid {0}: {1}")]
+    #[error("it is not valid {0}: {1}")]
     Invalid(Coding, String),
-    #[error("the {0} data ends too soon")]
+    #[error("its {0} data ends too soon")]
     Cut(Coding),
-    #[error("the decompressed body has more than {0} bytes")]
+    #[error("it becomes longer than {0} bytes")]
     TooLong(u64),
-    #[error("the decompressed body is more than {0} times as long")]
+    #[error("it becomes more than {0} times as long")]
     Bomb(u64),
 }
 

@@ -137,7 +137,7 @@ impl IncomingBody {
     /// Takes the next frame if it has arrived. No wait begins, so that no time limit runs before the user waits.
     pub(super) fn poll_arrived(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>>>> {
         if self.has_failed {
-            return Poll::Ready(Some(Err(Error::body_failed_before(&self.origin, self.bytes))));
+            return Poll::Ready(Some(Err(Error::body_failed_before(self.bytes))));
         }
         let Some(open) = &mut self.open else { return Poll::Ready(None) };
         // The time is read only if there is a deadline: most calls have none. After the deadline, frames that arrived
@@ -173,7 +173,7 @@ impl IncomingBody {
             }
             Some(Err(error)) => {
                 self.fail("body");
-                Some(Err(Error::body(&self.origin, error, self.bytes)))
+                Some(Err(Error::body(error, self.bytes, self.announced)))
             }
             None => self.end().err().map(Err),
         }
@@ -219,8 +219,8 @@ impl IncomingBody {
         }
         self.fail("timeout");
         match self.limits.deadline {
-            Some(Deadline { at, limit }) if at <= clock::now() => Error::timeout(&self.origin, Phase::Receive, limit),
-            _ => Error::stalled(&self.origin, Phase::Receive, "nothing more of the body", self.limits.idle),
+            Some(Deadline { at, limit }) if at <= clock::now() => Error::timeout(Phase::Receive, limit),
+            _ => Error::stalled(Phase::Receive, "nothing more of the body", self.limits.idle),
         }
     }
 
@@ -237,7 +237,7 @@ impl IncomingBody {
             return Ok(());
         }
         self.fail("body");
-        Err(Error::reset_body(&self.origin, self.bytes, missing_of))
+        Err(Error::closed_body(self.bytes, missing_of))
     }
 
     /// Ends the body as soon as nothing more can come, though the user does not poll for its end.

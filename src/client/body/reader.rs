@@ -151,7 +151,7 @@ impl BodyReader {
                 }
                 Err(error) => {
                     body.fail_decoding();
-                    let error = Error::compression(body.origin(), error);
+                    let error = Error::compression(error);
                     self.decoder = None;
                     return Poll::Ready(Some(Err(error)));
                 }

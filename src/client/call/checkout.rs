@@ -102,11 +102,10 @@ fn announce(call: &Call<'_>, lease: &mut Lease<Dialer>, at: Instant, queued_at: 
 
 /// Returns the error of a call that got no connection.
 fn no_lease(call: &Call<'_>, error: LeaseError<ConnectError>) -> Error {
-    let origin = &call.request.origin;
     match error {
-        LeaseError::CallerTimeout(limit) => Error::stalled(origin, call.trace.phase(), "no connection", limit),
-        LeaseError::Lost if Handle::try_current().is_err() => Error::no_runtime(origin),
-        error => Error::no_lease(origin, error),
+        LeaseError::CallerTimeout(limit) => Error::stalled(call.trace.phase(), "no connection", limit),
+        LeaseError::Lost if Handle::try_current().is_err() => Error::no_runtime(),
+        error => Error::no_lease(error),
     }
 }
 

@@ -63,7 +63,7 @@ pub(super) async fn exchange(call: &mut Call<'_>, lease: &mut Lease<Dialer>, sin
         }
         Err(Stalled { what, limit }) => {
             lease.retire_if_silent(progress);
-            Err(Error::stalled(&call.request.origin, call.trace.phase(), what, limit))
+            Err(Error::stalled(call.trace.phase(), what, limit))
         }
     }
 }

@@ -32,7 +32,7 @@ pub(super) async fn follow(call: &mut Call<'_>) -> Result<Response> {
     loop {
         let answer = retry::send(call).await?;
         if answer.status() == StatusCode::SWITCHING_PROTOCOLS {
-            return Err(Error::unexpected_upgrade(&call.request.origin));
+            return Err(Error::unexpected_upgrade());
         }
         match redirect_of(call, &answer, &mut redirects) {
             Ok(None) => return finish(call, answer, redirects),
@@ -58,9 +58,9 @@ fn redirect_of(call: &Call<'_>, answer: &Answer, redirects: &mut Vec<Url>) -> Re
     if !matches!(next, Ok(Some(_))) {
         redirects.pop();
     }
-    let refused = |error| Error::redirect(&request.origin, status, error);
+    let refused = |error| Error::redirect(status, error);
     let Some(next) = next.map_err(refused)? else { return Ok(None) };
-    let target = target_of(&next.url).map_err(|error| Error::redirect(&request.origin, status, error))?;
+    let target = target_of(&next.url).map_err(|error| refused(RedirectError::Path(error.to_string())))?;
     let keeps_body = next.method == request.method && status != StatusCode::SEE_OTHER;
     if keeps_body && !request.body_is_replayable() {
         return Err(refused(RedirectError::BodyIsGone));
@@ -90,7 +90,7 @@ fn finish(call: &mut Call<'_>, answer: Answer, redirects: Vec<Url>) -> Result<Re
     #[cfg(feature = "__compression")]
     let answer =
         if call.request.method == Method::HEAD { answer } else { answer.decompressed(call.request.decompression)? };
-    let url = call.request.finish();
+    let (method, url) = call.request.finish();
     call.trace.hand_over();
-    Ok(Response::new(answer, call.context_of(url), redirects))
+    Ok(Response::new(answer, call.context_of(method, url), redirects))
 }

@@ -23,7 +23,7 @@ pub(super) fn message(
     let spoken = conn.protocol().version();
     let version = request.options.version.unwrap_or(spoken);
     if (version == Version::HTTP_2) != (spoken == Version::HTTP_2) {
-        return Err(Error::other_version(&request.origin, spoken, version));
+        return Err(Error::other_version(spoken, version));
     }
     let trailer_names = request.body.trailers().map(names_of);
     let mut message = http::Request::new(OutgoingBody::new(request.body_to_send(), upload));

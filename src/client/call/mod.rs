@@ -26,9 +26,9 @@ mod state;
 
 use std::pin::pin;
 
-use http::HeaderMap;
 #[cfg(feature = "__compression")]
 use http::header::{ACCEPT_ENCODING, RANGE};
+use http::{HeaderMap, Uri};
 
 use self::state::{Call, CallTrace, CurrentRequest};
 #[cfg(feature = "__compression")]
@@ -62,10 +62,10 @@ pub(super) async fn run(client: &Inner, request: Box<Request>) -> Result<Respons
 /// Completes and checks the request, and starts the trace of its call.
 // Not a part of the future that `run` is: what a future holds is copied when it moves.
 fn begin(client: &Inner, mut request: Box<Request>) -> Result<Call<'_>> {
-    request.add_url_authorization()?;
-    add_default_headers(&mut request.headers, &client.defaults.headers)?;
-    check(&mut request)?;
-    let target = request.target()?;
+    let target = match complete(client, &mut request) {
+        Ok(target) => target,
+        Err(error) => return Err(error.of_request(&request.method, &request.url, client.defaults.hides_queries)),
+    };
     let trace = Trace::start(&client.hooks, request.options.observer.clone(), || RequestInfo {
         method: request.method.clone(),
         origin: request.origin.clone(),
@@ -95,6 +95,14 @@ fn begin(client: &Inner, mut request: Box<Request>) -> Result<Call<'_>> {
         is_new: true,
         drain_hold: None,
     })
+}
+
+/// Adds what the request leaves to the client, and refuses a request that must not be sent. Returns its target.
+fn complete(client: &Inner, request: &mut Request) -> Result<Uri> {
+    request.add_url_authorization()?;
+    add_default_headers(&mut request.headers, &client.defaults.headers)?;
+    check(request)?;
+    request.target()
 }
 
 /// Adds the client's default headers, each unless the request has one of the same name.

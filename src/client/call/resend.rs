@@ -106,15 +106,14 @@ fn fail(
     if let Some(resend) = resend {
         return Ok(resend);
     }
-    let origin = &call.request.origin;
     if let Some(cause) = body_error {
-        return Err(Error::upload(origin, cause));
+        return Err(Error::upload(cause));
     }
     let is_unsent = failed.unsent.is_some() || end == AttemptEnd::NotSent;
     Err(match (lease.conn().refusal(), failed.error) {
-        (Some(refusal), error) => Error::client_refused(origin, refusal, error),
-        (None, Some(error)) if !is_unsent => Error::exchange(origin, error, times.answered.is_some()),
-        (None, error) => Error::closed_before_send(origin, failed.ended_by.or(error.map(Arc::new))),
+        (Some(refusal), _) => Error::client_refused(refusal.clone()),
+        (None, Some(error)) if !is_unsent => Error::exchange(error, times.answered.is_some()),
+        (None, error) => Error::closed_before_send(failed.ended_by.or(error.map(Arc::new))),
     })
 }
 

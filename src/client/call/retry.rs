@@ -80,8 +80,8 @@ fn outcome_of(error: &Error) -> Outcome<'_> {
         ErrorKind::Resolve | ErrorKind::Connect | ErrorKind::Tls => Outcome::NotSent,
         ErrorKind::Timeout(Phase::Dns | Phase::Connect | Phase::Proxy | Phase::Tls) => Outcome::NotSent,
         ErrorKind::Timeout(Phase::Send | Phase::Wait | Phase::Receive) | ErrorKind::Exchange => Outcome::Unknown,
-        // `ErrorKind::Pool` among them: a retry would make a long queue longer. In `Phase::Backoff` only the call's deadline
-        // can pass, so there is no time for another attempt.
+        // `ErrorKind::Pool` and a timeout in the queue among them: a retry would make a long queue longer. In `Phase::Backoff`
+        // only the call's deadline can pass, so there is no time for another attempt.
         _ => Outcome::Final,
     }
 }

@@ -3,7 +3,7 @@
 use std::ops::{Deref, DerefMut};
 use std::time::Duration;
 
-use http::Uri;
+use http::{Method, Uri};
 use url::Url;
 
 use crate::client::body::Body;
@@ -50,13 +50,13 @@ impl Call<'_> {
 
     /// Returns the facts about the call that its errors show.
     pub(super) fn context(&self) -> error::Context {
-        self.context_of(self.request.url.clone())
+        self.context_of(self.request.method.clone(), self.request.url.clone())
     }
 
     /// Like [`Self::context`], for a call whose request is gone.
-    pub(super) fn context_of(&self, url: Url) -> error::Context {
+    pub(super) fn context_of(&self, method: Method, url: Url) -> error::Context {
         let until = self.deadline.map(|deadline| (deadline.at, deadline.limit));
-        error::Context { url, until, discreet: self.client.defaults.hides_queries }
+        error::Context { method, url, until, discreet: self.client.defaults.hides_queries }
     }
 
     /// Fails if the call's deadline has passed.
@@ -96,7 +96,7 @@ impl Call<'_> {
     /// Ends the trace at the call's deadline, and returns the error.
     pub(super) fn time_out(&self) -> Error {
         let limit = self.deadline.map_or(Duration::ZERO, |deadline| deadline.limit);
-        Error::timeout(&self.request.origin, self.trace.fail("timeout"), limit)
+        Error::timeout(self.trace.fail("timeout"), limit)
     }
 }
 
@@ -172,9 +172,10 @@ impl CurrentRequest {
         self.target = Some(target);
     }
 
-    /// Ends the request, and returns its URL for the response.
-    pub(super) fn finish(&mut self) -> Url {
-        self.request.take().expect("a call without a response has its request").url
+    /// Ends the request, and returns its method and URL for the response.
+    pub(super) fn finish(&mut self) -> (Method, Url) {
+        let request = self.request.take().expect("a call without a response has its request");
+        (request.method, request.url)
     }
 }
 

@@ -93,6 +93,9 @@ pub(super) fn lookup_error(error: NetError, name: &str, family: Family, server: 
     };
     let converted = ResolveError::new(kind, name, family).with_negative_ttl(negative_ttl);
     match error {
+        // The kind says all of it.
+        NetError::Timeout => converted,
+        NetError::Dns(_) if kind != ResolveErrorKind::Other => converted,
         // hickory hides the cause of this error from `source()`, for instance that there are no more sockets.
         NetError::Io(error) => converted.with_cause(match error.raw_os_error() {
             Some(code) => std::io::Error::from_raw_os_error(code),
@@ -103,7 +106,7 @@ pub(super) fn lookup_error(error: NetError, name: &str, family: Family, server: 
             Err(error) if is_local(&error) => {
                 ResolveError::new(ResolveErrorKind::Local, name, family).with_cause(error)
             }
-            _ => converted.with_cause(NetError::NoConnections),
+            _ => converted,
         },
         error => converted.with_cause(error),
     }

@@ -110,7 +110,10 @@ impl SearchResolver {
         drop(turn);
         match slow_turn {
             Ok(_slow_turn) => search.await,
-            Err(_) => Err(ResolveError::new(ResolveErrorKind::Timeout, name, family)),
+            Err(_) => {
+                let error = ResolveError::new(ResolveErrorKind::Timeout, name, family);
+                Err(error.with_cause("too many other lookups are slow"))
+            }
         }
     }
 

@@ -50,7 +50,7 @@ async fn an_error_status_whose_body_never_comes_is_returned_at_once() {
     assert_eq!(start.elapsed(), Duration::ZERO);
     assert_eq!(
         (error.body_start(), error.to_string().as_str()),
-        (&b""[..], "status 404 Not Found from http://api.test/")
+        (&b""[..], "GET http://api.test/: status 404 Not Found")
     );
 }
 
@@ -60,7 +60,7 @@ async fn the_start_of_a_body_that_comes_with_the_head_is_in_the_error() {
     let client = warm_client(&parts(&[(0, WHOLE)])).await;
     let start = Instant::now();
     let response = client.get(URL).send().await.unwrap();
-    let shown = "status 404 Not Found from http://api.test/, which says `no such one`";
+    let shown = "GET http://api.test/: status 404 Not Found, and the body begins with `no such one`";
     assert_eq!(response.error_for_status_ref().unwrap_err().to_string(), shown);
     assert_eq!(response.text().await.unwrap(), "no such one", "it can be read all the same");
     let error = client.get(URL).send().await.unwrap().error_for_status().unwrap_err();
@@ -142,7 +142,8 @@ async fn an_error_for_a_status_keeps_the_start_of_the_body_over_both_protocols()
         assert!(get(1).await.error_for_status_ref().is_err());
         let error = get(1).await.error_for_status_with_body().await.unwrap_err();
         assert_eq!(error.body_start(), b"no such field; ");
-        let expected = format!("status 422 Unprocessable Entity from {url}/1, which says `no such field; `");
+        let expected =
+            format!("GET {url}/1: status 422 Unprocessable Entity, and the body begins with `no such field; `");
         assert_eq!(error.to_string(), expected);
         let error = get(10_000).await.error_for_status_with_body().await.unwrap_err();
         assert_eq!(error.body_start().len(), 1_024);

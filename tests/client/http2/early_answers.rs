@@ -202,7 +202,10 @@ async fn hazard_a_reset_in_the_middle_of_a_body_is_an_error_during_the_upload() 
         } else {
             let error = ended.unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Body);
-            assert!(error.to_string().ends_with("the peer reset the stream before its end, after 4 bytes"), "{error}");
+            assert!(
+                error.to_string().ends_with("the server closed the stream before the body's end, after 4 bytes"),
+                "{error}"
+            );
         }
     }
 }

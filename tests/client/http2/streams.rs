@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use futures_util::future::join_all;
-use speeddial::trace::{Event, Limit};
+use speeddial::trace::{Event, Limit, Phase};
 use speeddial::{Body, ErrorKind, PoolConfig};
 use tokio::time::{Instant, sleep};
 
@@ -153,8 +153,8 @@ async fn hazard_a_peer_that_sends_no_settings_gets_one_request_at_a_time() {
     let client = client(&net, PoolConfig::new().wait_timeout(ms(500)), &Recorder::default());
     let call = async || client.get(URL).timeout(ms(1_000)).send().await.unwrap_err();
     let errors = join_all((0..6).map(|_| call())).await;
-    let timeouts = errors.iter().filter(|error| matches!(error.kind(), ErrorKind::Timeout(_))).count();
-    let queued = errors.iter().filter(|error| error.kind() == ErrorKind::Pool).count();
+    let timeouts = errors.iter().filter(|error| error.kind() == ErrorKind::Timeout(Phase::Wait)).count();
+    let queued = errors.iter().filter(|error| error.kind() == ErrorKind::Timeout(Phase::Queue)).count();
     assert_eq!((timeouts, queued, net.connections()), (1, 5, 1), "{errors:?}");
 }
 
@@ -178,7 +178,7 @@ async fn drain_waits_for_streams_in_flight_and_closes_every_socket() {
     let error = get(&client).await.unwrap_err();
     assert_eq!(
         (error.kind(), error.to_string()),
-        (ErrorKind::Pool, "call api.test:80: the pool is being drained".into())
+        (ErrorKind::Pool, "GET http://api.test/: the pool is being drained".into())
     );
     sleep(ms(1)).await;
     assert_eq!((net.open(), client.pool_stats().opened), (0, client.pool_stats().closed));

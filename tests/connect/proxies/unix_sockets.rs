@@ -115,7 +115,8 @@ async fn hazard_a_unix_socket_whose_backlog_stays_full_times_out_in_the_connect_
     let error = builder.build().unwrap().get("http://api.test/").send().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Timeout(speeddial::trace::Phase::Connect), "{error}");
     assert!(error.is_timeout() && error.is_connect());
-    let words = format!("{}: its backlog was full for 100ms", path.display());
+    let words = format!("connect to {} failed, in phase connect", path.display());
     assert!(error.to_string().contains(&words), "{error}");
+    assert!(format!("{error:#}").ends_with(": its backlog was full for 100ms"), "{error:#}");
     std::fs::remove_file(&path).unwrap();
 }

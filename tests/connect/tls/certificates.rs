@@ -143,7 +143,7 @@ async fn hazard_connections_are_shared_only_for_one_host_and_one_client() {
 async fn hazard_a_missing_protocol_or_intermediate_is_refused_with_its_reason() {
     let authority = Authority::new();
     let reason = refused(trusting(&authority), "api.test", authority.server(&["api.test"], &["spdy/3"])).await;
-    assert_eq!(reason, "no protocol (ALPN) in common");
+    assert_eq!(reason, "no protocol (ALPN) in common: received fatal alert: NoApplicationProtocol");
 
     let intermediate = authority.intermediate();
     let (certificate, key) = intermediate.sign(params(&["api.test"]));
@@ -186,7 +186,7 @@ async fn roots_that_could_not_be_loaded_are_loaded_for_a_later_handshake() {
         let client = builder(tls).pool(PoolConfig::new().max_idle(0)).build().unwrap();
         for _ in 0..2 {
             let error = get(&client, "api.test", server.address()).await.unwrap_err();
-            assert!(error.to_string().contains(words), "{error}");
+            assert!(format!("{error:#}").contains(words), "{error:#}");
         }
         std::fs::write(&file, authority.pem()).unwrap();
         get(&client, "api.test", server.address()).await.unwrap();

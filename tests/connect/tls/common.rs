@@ -76,8 +76,8 @@ pub(super) async fn refused(tls: TlsConfig, host: &str, config: Arc<ServerConfig
     assert!(error.is_tls() && error.is_connect() && !error.is_timeout(), "{error}");
     assert_eq!(error.kind(), ErrorKind::Tls);
     assert!(matches!(&error.attempts()[0].outcome, AttemptOutcome::Failed(_)), "{:?}", error.attempts());
-    let text = error.to_string();
-    let start = format!("connect to {host}:{}: 127.0.0.1: ", server.address().port());
+    let text = format!("{error:#}");
+    let start = format!("GET https://{host}:{}/a?b=c: TLS handshake with 127.0.0.1 failed: ", server.address().port());
     text.strip_prefix(&start).unwrap_or_else(|| panic!("{text}")).to_owned()
 }
 

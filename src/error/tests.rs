@@ -1,0 +1,79 @@
+use std::error::Error as _;
+use std::io;
+use std::sync::Arc;
+
+use super::*;
+use crate::connect::ConnectError;
+
+fn about(error: Error, url: &str, discreet: bool) -> Error {
+    let context = Context { method: Method::GET, url: Url::parse(url).unwrap(), until: None, discreet };
+    error.about(&context, Timings::new(clock::now()))
+}
+
+fn refused() -> ConnectError {
+    let address = ([192, 0, 2, 7], 443).into();
+    ConnectError::Unreachable(vec![(address, Arc::new(io::ErrorKind::ConnectionRefused.into()))])
+}
+
+#[test]
+fn an_error_is_one_word() {
+    assert_eq!(size_of::<Error>(), size_of::<usize>());
+}
+
+#[test]
+fn the_request_comes_before_the_clause_without_credentials_and_without_a_hidden_query() {
+    let status = |discreet| {
+        let error = Error::from_status(StatusCode::NOT_FOUND, None, Bytes::new());
+        about(error, "http://user:pass@host/x?token=secret#part", discreet).to_string()
+    };
+    assert_eq!(status(false), "GET http://host/x?token=secret: status 404 Not Found");
+    assert_eq!(status(true), "GET http://host/x: status 404 Not Found");
+}
+
+#[test]
+fn the_clause_of_a_status_shows_the_servers_own_phrase_in_one_line_of_80_characters() {
+    let status = |phrase| {
+        let status = StatusCode::from_u16(599).unwrap();
+        Error::from_status(status, phrase, Bytes::new()).to_string()
+    };
+    assert_eq!(status(Some("Out of\ttea")), "status 599 Out of tea");
+    assert_eq!(status(None), "status 599 <unknown status code>");
+    assert_eq!(status(Some(&"x".repeat(200))), format!("status 599 {}…", "x".repeat(80)));
+}
+
+#[test]
+fn the_alternate_form_is_the_chain_of_clauses() {
+    let error = about(Error::no_connection(refused()), "https://api.example.com/items", false);
+    assert_eq!(error.to_string(), "GET https://api.example.com/items: connect to 192.0.2.7 failed");
+    assert_eq!(format!("{error:#}"), format!("{error}: connection refused"));
+}
+
+#[test]
+fn the_error_of_the_operating_system_is_the_source_though_it_is_shared() {
+    let error = Error::no_connection(refused());
+    let io = error.source().unwrap().downcast_ref::<io::Error>().unwrap();
+    assert_eq!(io.kind(), io::ErrorKind::ConnectionRefused);
+}
+
+#[test]
+fn an_error_that_belongs_to_no_request_is_a_clause_alone() {
+    let error = Error::refused_request("no");
+    assert_eq!((error.to_string().as_str(), error.method(), error.uri()), ("no", None, None));
+}
+
+#[test]
+fn debug_is_a_struct_in_one_line() {
+    let error = about(Error::no_connection(refused()), "http://host/x", false);
+    let shown = "speeddial::Error { kind: Connect, method: GET, uri: http://host/x, \
+                 message: \"connect to 192.0.2.7 failed\", source: Kind(ConnectionRefused) }";
+    assert_eq!(format!("{error:?}"), shown);
+}
+
+#[test]
+fn a_time_limit_of_the_operating_system_is_a_timeout_of_no_phase() {
+    let address = ([192, 0, 2, 7], 443).into();
+    let late = ConnectError::Unreachable(vec![(address, Arc::new(io::ErrorKind::TimedOut.into()))]);
+    let error = Error::no_connection(late);
+    assert_eq!((error.kind(), error.is_timeout(), error.is_connect()), (ErrorKind::Connect, true, true));
+    assert!(!Error::no_connection(refused()).is_timeout());
+}
