@@ -184,7 +184,7 @@ async fn the_reason_phrase_is_the_servers_own() {
         let response = client_over(&net).get(URL).send().await.unwrap();
         assert_eq!(response.reason(), phrase, "{status_line}");
         let error = response.error_for_status().unwrap_err().to_string();
-        assert_eq!(error, format!("status {shown} from http://api.test/"), "{status_line}");
+        assert_eq!(error, format!("GET http://api.test/: status {shown}"), "{status_line}");
     }
 }
 
