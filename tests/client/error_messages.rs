@@ -1,11 +1,14 @@
 //! The most common failures, as the programs show them that print an error: `{}`, anyhow's `{:#}`, and `{:?}`.
 
+#[cfg(feature = "__tls")]
 use std::io::Write;
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use futures_util::{FutureExt, StreamExt};
-use speeddial::dns::{FixedResolver, HickoryResolver};
+#[cfg(feature = "__tls")]
+use speeddial::dns::FixedResolver;
+use speeddial::dns::HickoryResolver;
 use speeddial::trace::Phase;
 use speeddial::{Body, Client, ClientBuilder, Error, ErrorKind, PoolConfig};
 
@@ -15,6 +18,7 @@ use support::fake_dns::FakeDns;
 use support::http_server::HttpServer;
 use support::net_by_path::NetByPath;
 use support::scripted_net::ScriptedNet;
+#[cfg(feature = "__tls")]
 use support::scripted_peer::{ScriptedPeer, read_head};
 use support::{full, refusing, v4};
 
