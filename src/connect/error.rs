@@ -6,7 +6,8 @@
 //!
 //! 1. `Transport::connect` returns the error of the system call, and the race keeps it as that address's failure.
 //! 2. If any address failed so ([`is_exhaustion`], and `Connector::failed_by_exhaustion` in `mod.rs`, which rules out an
-//!    EADDRNOTAVAIL for want of a source address), the dial's error is [`ConnectError::Exhausted`]. The connection to a proxy and to a Unix domain socket, and the sockets of the DNS resolver, end in the variants that
+//!    EADDRNOTAVAIL for want of a source address), the dial's error is [`ConnectError::Exhausted`]. The connection to a proxy
+//!    and to a Unix domain socket, and the sockets of the DNS resolver, end in the variants that
 //!    [`ConnectError::is_exhausted`] lists.
 //! 3. The pool asks `Dial::is_exhausted`, which is [`ConnectError::is_exhausted`], for each dial that failed.
 //! 4. If it is true, the pool keeps the request in the queue, closes its least recently used idle connection, and opens
