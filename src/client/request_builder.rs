@@ -285,8 +285,8 @@ impl RequestBuilder {
     /// Sets an observer of this call, beside the client's observers. Replaces one that was set before.
     ///
     /// The observer gets the events of a dial when the call gets the connection or fails, each with the time at which
-    /// it happened. The client's observers get them at once. It gets no event of a connection after the call: other
-    /// calls may use the connection, and [`Event::Closed`](crate::trace::Event::Closed) is told to the client's observers.
+    /// it happened. The client's observers get them at once. After the call, only the client's observers get events of the
+    /// connection, such as [`Event::Closed`](crate::trace::Event::Closed), because other calls may use it.
     pub fn observer(self, observer: impl Observer) -> Self {
         self.with(|request| {
             request.options.observer = Some(ObserverHandle::of_call(observer));

@@ -142,8 +142,8 @@ impl Response {
     ///
     /// # Errors
     /// [`ErrorKind::Status`](crate::ErrorKind::Status) from 400 to 599, with the [start of the body](Error::body_start)
-    /// as far as it has arrived: mostly it comes together with the headers. Nothing is waited for; see
-    /// [`error_for_status_with_body`](Self::error_for_status_with_body). The rest of the response is dropped.
+    /// as far as it has arrived. The start of a body mostly arrives together with the headers, but not always:
+    /// [`error_for_status_with_body`](Self::error_for_status_with_body) waits for it. The rest of the response is dropped.
     pub fn error_for_status(mut self) -> Result<Self> {
         if !self.has_error_status() {
             return Ok(self);

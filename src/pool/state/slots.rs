@@ -133,7 +133,7 @@ impl Slots {
 
     /// Returns the host that a usable connection has to make room for, because it is that host's turn.
     ///
-    /// It is the other host's turn in three cases:
+    /// The other host has its turn in three cases:
     /// - it has fewer connections by more than one;
     /// - it has none, and its first request came before all of this host's or has waited for [`MAX_TURN_WAIT`];
     /// - this host has no waiting request, but requests that keep the connection busy without a pause.
