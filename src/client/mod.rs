@@ -4,14 +4,14 @@
 //!
 //! | files | what they hold |
 //! |---|---|
-//! | `builder.rs` | the settings, and how a client is made of them |
-//! | `request_builder.rs` | a request that is being put together, from `client.get(url)` to `send()` |
+//! | `builder/` | the settings, and how a client is made of them |
+//! | `request_builder/` | a request that is being put together, from `client.get(url)` to `send()` |
 //! | `connect_settings.rs` | the settings of how a client connects |
 //! | `handle.rs` | [`Client`]: sends requests, reports statistics, drains |
 //! | `layers.rs` | tower layers around the client |
 //! | `call/` | one call: redirects around retries around resends around one exchange on one connection |
 //! | `http_messages.rs` | requests and responses as those of the `http` crate, and back |
-//! | `response.rs`, `text.rs` | a response as its user reads it; the charset of its text |
+//! | `response/`, `text.rs` | a response as its user reads it; the charset of its text |
 //! | `answer.rs` | a response during its call, which may not be the last one |
 //! | `inner.rs` | what all calls of a client share |
 //! | `dns_watch.rs` | a task that tells the pool of changed DNS answers |

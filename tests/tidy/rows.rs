@@ -14,7 +14,7 @@ pub(super) enum Source {
 }
 use Source::{Const, Field, Text};
 
-const BUILDER: &str = "client/builder.rs";
+const BUILDER: &str = "client/builder/mod.rs";
 const CACHE: &str = "dns/cache/builder.rs";
 const HICKORY: &str = "dns/hickory/mod.rs";
 const RESOLVER: Place = (HICKORY, "pub struct HickoryResolver");

@@ -3,7 +3,7 @@
 use super::rows::Source::{Const, Field, Text};
 use super::rows::{Place, Row};
 
-const BUILDER: &str = "client/builder.rs";
+const BUILDER: &str = "client/builder/mod.rs";
 const POOL: &str = "pool/config.rs";
 const POOL_DEFAULT: &str = "impl Default for PoolConfig";
 const HOST_DEFAULT: &str = "impl Default for Limits";
@@ -11,7 +11,7 @@ const RETRY: &str = "client/retry_policy.rs";
 const RETRY_NEW: &str = "Self {\n            max_attempts";
 const TUNING: &str = "guide/tuning_the_pool.md";
 const SECURITY: &str = "../SECURITY.md";
-const STATUS_BODY: Place = ("client/response.rs", "pub async fn error_for_status_with_body(");
+const STATUS_BODY: Place = ("client/response/mod.rs", "pub async fn error_for_status_with_body(");
 const NEW_POLICY: Place = (RETRY, "pub fn new() -> Self");
 
 /// The rows from the pool to retries.
@@ -134,13 +134,13 @@ pub(super) const ROWS: &[Row] = &[
         &[Const(
             "client/body/upload.rs",
             "CONTINUE_TIMEOUT",
-            &[("client/request_builder.rs", "pub fn expect_continue(")],
+            &[("client/request_builder/mod.rs", "pub fn expect_continue(")],
         )],
     ),
     ("headers", &[]),
     (
         "number of request headers",
-        &[Const("client/request.rs", "MAX_HEADERS", &[("client/request_builder.rs", "pub fn header<")])],
+        &[Const("client/request.rs", "MAX_HEADERS", &[("client/request_builder/mod.rs", "pub fn header<")])],
     ),
     (
         "length of a URL",
@@ -202,14 +202,14 @@ pub(super) const ROWS: &[Row] = &[
         "start of an error's body",
         &[
             Const("error/shown.rs", "KEPT_BODY_BYTES", &[("error/mod.rs", "pub fn body_start("), STATUS_BODY]),
-            Const("client/response.rs", "START_TIMEOUT", &[STATUS_BODY]),
+            Const("client/response/mod.rs", "START_TIMEOUT", &[STATUS_BODY]),
         ],
     ),
     (
         "rest of a body that is dropped",
         &[
-            Const("client/body/return_guard.rs", "DRAIN_TIMEOUT", &[("client/response.rs", "pub struct Response {")]),
-            Const("client/body/return_guard.rs", "MAX_DRAINED", &[("client/response.rs", "pub struct Response {")]),
+            Const("client/body/return_guard.rs", "DRAIN_TIMEOUT", &[("client/response/mod.rs", "pub struct Response {")]),
+            Const("client/body/return_guard.rs", "MAX_DRAINED", &[("client/response/mod.rs", "pub struct Response {")]),
         ],
     ),
     ("connection after a response", &[Const("client/body/return_guard.rs", "READY_TIMEOUT", &[])]),
