@@ -27,7 +27,7 @@
 //! # The parts
 //! * [`Client`] sends a [`Request`] and returns a [`Response`]. [`ClientBuilder`] configures it, and [`Error`] is the error of
 //!   every call.
-//! * [`PoolConfig`] sets the limits of the connection pool, and [`RetryPolicy`] and [`RedirectPolicy`] the rules for further
+//! * [`PoolConfig`] sets the limits of the connection pool, and [`RetryPolicy`] and [`redirect::Policy`] the rules for further
 //!   requests of a call.
 //! * [`dns`] has the DNS cache, which can be used without a client, and the [`Resolve`](dns::Resolve) trait of the resolvers
 //!   below it.
@@ -116,8 +116,7 @@ pub use client::ClientService;
 #[cfg_attr(docsrs, doc(cfg(any(feature = "gzip", feature = "brotli", feature = "zstd", feature = "deflate"))))]
 pub use client::Decompression;
 pub use client::{
-    Body, Client, ClientBuilder, IntoUrl, Redirect, RedirectAction, RedirectPolicy, Request, RequestBuilder, Response,
-    RetryPolicy,
+    Body, Client, ClientBuilder, IntoUrl, Request, RequestBuilder, Response, RetryPolicy, redirect, retry,
 };
 pub use connect::{Addresses, Proxy, ProxyError};
 pub use error::{Error, ErrorKind, Result};

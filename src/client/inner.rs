@@ -10,7 +10,7 @@ use super::body::Decompression;
 use super::deadlines::{Deadlines, Timeouts};
 use super::dialer::Dialer;
 use super::dns_watch::DnsWatch;
-use super::redirect_policy::RedirectPolicy;
+use super::redirect_policy;
 use super::retry_policy::{Budget, RetryPolicy};
 use crate::clock::{self, Instant};
 use crate::dns::CachedResolver;
@@ -34,7 +34,7 @@ pub(super) struct Defaults {
     pub(super) base_url: Option<Url>,
     pub(super) timeouts: Timeouts,
     pub(super) headers: HeaderMap,
-    pub(super) redirects: RedirectPolicy,
+    pub(super) redirects: redirect_policy::Policy,
     pub(super) retries: Option<Retries>,
     /// True if errors and events leave the query out.
     pub(super) hides_queries: bool,

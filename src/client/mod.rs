@@ -53,8 +53,18 @@ pub use handle::Client;
 pub use into_url::IntoUrl;
 #[cfg(feature = "tower")]
 pub use layers::ClientService;
-pub use redirect_policy::{Redirect, RedirectAction, RedirectPolicy};
 pub use request::Request;
 pub use request_builder::RequestBuilder;
 pub use response::Response;
 pub use retry_policy::RetryPolicy;
+
+/// Policies for following redirects.
+pub mod redirect {
+    pub use super::redirect_policy::{Action, Attempt, Policy};
+}
+
+/// Policies for retrying calls under reqwest's names, and what a policy's classifier sees. The policy itself is
+/// [`RetryPolicy`](crate::RetryPolicy).
+pub mod retry {
+    pub use super::retry_policy::{Action, ReqRep, for_host, never};
+}

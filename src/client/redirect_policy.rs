@@ -11,27 +11,28 @@ use http::{HeaderMap, HeaderName, Method, StatusCode};
 use url::Url;
 
 use crate::credentials::Credentials;
+use crate::error::Cause;
 use crate::origin::{Origin, OriginError};
 
 /// A policy for following redirects. At most 10 are followed by default.
 ///
 /// ```
-/// use speeddial::{RedirectAction, RedirectPolicy};
+/// use speeddial::redirect;
 ///
-/// let within = RedirectPolicy::custom(|redirect| match redirect.next().host_str() {
-///     Some(host) if host.ends_with(".example.com") => RedirectAction::Follow,
-///     _ => RedirectAction::Stop,
+/// let within = redirect::Policy::custom(|attempt| match attempt.url().host_str() {
+///     Some(host) if host.ends_with(".example.com") => attempt.follow(),
+///     _ => attempt.stop(),
 /// });
 /// let client = speeddial::Client::builder().redirect(within).build();
 /// ```
 #[derive(Clone)]
-pub struct RedirectPolicy(PolicyKind);
+pub struct Policy(PolicyKind);
 
 #[derive(Clone)]
 enum PolicyKind {
     Limited(usize),
     SameOrigin,
-    Custom(Arc<dyn Fn(&Redirect<'_>) -> RedirectAction + Send + Sync>),
+    Custom(Arc<dyn Fn(Attempt<'_>) -> Action + Send + Sync>),
 }
 
 /// The most redirects that are followed by default.
@@ -39,7 +40,7 @@ const DEFAULT_LIMIT: usize = 10;
 /// The most redirects that are followed with a custom policy.
 const CUSTOM_LIMIT: usize = 100;
 
-impl RedirectPolicy {
+impl Policy {
     /// Follows no redirects. The call returns the redirect itself.
     pub fn none() -> Self {
         Self(PolicyKind::Limited(0))
@@ -57,66 +58,115 @@ impl RedirectPolicy {
     }
 
     /// Asks `decide` about each redirect. A call follows up to 100 redirects.
-    pub fn custom(decide: impl Fn(&Redirect<'_>) -> RedirectAction + Send + Sync + 'static) -> Self {
+    pub fn custom(decide: impl Fn(Attempt<'_>) -> Action + Send + Sync + 'static) -> Self {
         Self(PolicyKind::Custom(Arc::new(decide)))
+    }
+
+    /// Decides about a redirect as this policy does, for custom policies that build on another one.
+    ///
+    /// ```
+    /// use speeddial::redirect;
+    ///
+    /// let noted = redirect::Policy::custom(|attempt| {
+    ///     println!("{} leads to {}", attempt.status(), attempt.url());
+    ///     redirect::Policy::limited(3).redirect(attempt)
+    /// });
+    /// ```
+    pub fn redirect(&self, attempt: Attempt<'_>) -> Action {
+        match &self.0 {
+            PolicyKind::Limited(0) => attempt.stop(),
+            PolicyKind::Limited(max) => attempt.within(*max),
+            PolicyKind::SameOrigin if attempt.leaves_origin() => attempt.stop(),
+            PolicyKind::SameOrigin => attempt.within(DEFAULT_LIMIT),
+            PolicyKind::Custom(_) if attempt.previous.len() > CUSTOM_LIMIT => attempt.within(CUSTOM_LIMIT),
+            PolicyKind::Custom(decide) => decide(attempt),
+        }
     }
 }
 
-impl Default for RedirectPolicy {
+impl Default for Policy {
     fn default() -> Self {
         Self::limited(DEFAULT_LIMIT)
     }
 }
 
-impl fmt::Debug for RedirectPolicy {
+impl fmt::Debug for Policy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
-            PolicyKind::Limited(max) => write!(f, "RedirectPolicy(limited to {max})"),
-            PolicyKind::SameOrigin => f.write_str("RedirectPolicy(same origin)"),
-            PolicyKind::Custom(_) => f.write_str("RedirectPolicy(custom)"),
+            PolicyKind::Limited(max) => write!(f, "Policy(limited to {max})"),
+            PolicyKind::SameOrigin => f.write_str("Policy(same origin)"),
+            PolicyKind::Custom(_) => f.write_str("Policy(custom)"),
         }
     }
 }
 
-/// A redirect that a [`RedirectPolicy`] decides about.
-#[derive(Debug, Clone, Copy)]
-pub struct Redirect<'a> {
+/// A redirect that a [`Policy`] decides about: [`follow`](Self::follow), [`stop`](Self::stop) or [`error`](Self::error).
+#[derive(Debug)]
+pub struct Attempt<'a> {
     status: StatusCode,
     next: &'a Url,
-    chain: &'a [Url],
+    previous: &'a [Url],
 }
 
-impl Redirect<'_> {
+impl Attempt<'_> {
     /// Returns the status of the response that asks for the redirect.
     pub fn status(&self) -> StatusCode {
         self.status
     }
 
     /// Returns the URL that the redirect leads to.
-    pub fn next(&self) -> &Url {
+    pub fn url(&self) -> &Url {
         self.next
     }
 
     /// Returns the URLs that were requested so far, the first one first. The last one is that of the response.
-    pub fn chain(&self) -> &[Url] {
-        self.chain
+    pub fn previous(&self) -> &[Url] {
+        self.previous
+    }
+
+    /// Follows the redirect.
+    pub fn follow(self) -> Action {
+        Action(Decision::Follow)
+    }
+
+    /// Does not follow the redirect. The call returns it.
+    pub fn stop(self) -> Action {
+        Action(Decision::Stop)
+    }
+
+    /// Fails the call. `error` becomes the [`source`](std::error::Error::source) of its error.
+    pub fn error<E: Into<Box<dyn std::error::Error + Send + Sync>>>(self, error: E) -> Action {
+        Action(Decision::Fail(RedirectError::Refused(error.into())))
+    }
+
+    /// Follows the redirect if there were at most `max` before this one is counted.
+    fn within(self, max: usize) -> Action {
+        if self.previous.len() <= max {
+            return self.follow();
+        }
+        let is_loop = self.previous.iter().any(|known| without_fragment(known) == without_fragment(self.next));
+        Action(Decision::Fail(if is_loop { RedirectError::Loop(max) } else { RedirectError::TooMany(max) }))
+    }
+
+    fn leaves_origin(&self) -> bool {
+        self.previous.last().is_some_and(|from| from.origin() != self.next.origin())
     }
 }
 
-/// The decision about a redirect.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum RedirectAction {
-    /// Follow the redirect.
+/// The decision about a redirect, made by the methods of [`Attempt`].
+#[derive(Debug)]
+#[must_use = "a decision has an effect when the policy returns it"]
+pub struct Action(Decision);
+
+#[derive(Debug)]
+enum Decision {
     Follow,
-    /// Do not follow the redirect. The call returns it.
     Stop,
-    /// Fail the call for this reason.
-    Refuse(String),
+    Fail(RedirectError),
 }
 
 /// The reason why a redirect is not followed.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, thiserror::Error)]
 pub(super) enum RedirectError {
     #[error("its location is not a URL")]
     NotAUrl(#[from] url::ParseError),
@@ -132,8 +182,8 @@ pub(super) enum RedirectError {
     Loop(usize),
     #[error("the request's body must be sent again, and was a stream")]
     BodyIsGone,
-    #[error("{0}")]
-    Refused(String),
+    #[error("the policy refused it")]
+    Refused(#[source] Cause),
 }
 
 /// The request that a redirect leads to.
@@ -147,7 +197,7 @@ pub(super) struct NextRequest {
 /// Returns the request that a response leads to, or `None` if it is no redirect to be followed. `chain` are the URLs
 /// requested so far; the response is from the last one.
 pub(super) fn next_request(
-    policy: &RedirectPolicy,
+    policy: &Policy,
     chain: &[Url],
     method: &Method,
     status: StatusCode,
@@ -164,20 +214,10 @@ pub(super) fn next_request(
     }
     // Credentials in a location are the server's, not the user's. They are not sent, and the policy does not see them.
     drop(Credentials::take(&mut url));
-    let limit = match &policy.0 {
-        PolicyKind::Limited(max) => *max,
-        PolicyKind::SameOrigin if url.origin() != from.origin() => return Ok(None),
-        PolicyKind::SameOrigin => DEFAULT_LIMIT,
-        PolicyKind::Custom(_) if chain.len() > CUSTOM_LIMIT => CUSTOM_LIMIT,
-        PolicyKind::Custom(decide) => match decide(&Redirect { status, next: &url, chain }) {
-            RedirectAction::Follow => CUSTOM_LIMIT,
-            RedirectAction::Stop => return Ok(None),
-            RedirectAction::Refuse(why) => return Err(RedirectError::Refused(why)),
-        },
-    };
-    if chain.len() > limit {
-        let is_loop = chain.iter().any(|known| without_fragment(known) == without_fragment(&url));
-        return Err(if is_loop { RedirectError::Loop(limit) } else { RedirectError::TooMany(limit) });
+    match policy.redirect(Attempt { status, next: &url, previous: chain }).0 {
+        Decision::Follow => {}
+        Decision::Stop => return Ok(None),
+        Decision::Fail(error) => return Err(error),
     }
     let origin = Origin::from_url(&url)?;
     Ok(Some(NextRequest { url, origin, method: next_method(status, method) }))
@@ -232,14 +272,19 @@ mod tests {
         HeaderMap::from_iter([(LOCATION, HeaderValue::from_bytes(location.as_bytes()).unwrap())])
     }
 
-    fn get(policy: &RedirectPolicy, asked: &[&str], location: &str) -> Result<Option<String>, RedirectError> {
-        let next = next_request(policy, &chain(asked), &Method::GET, StatusCode::FOUND, &to(location))?;
-        Ok(next.map(|next| next.url.into()))
+    /// Returns the URL that is requested next, or the text of the error.
+    fn get(policy: &Policy, asked: &[&str], location: &str) -> Result<Option<String>, String> {
+        let next = next_request(policy, &chain(asked), &Method::GET, StatusCode::FOUND, &to(location));
+        match next {
+            Ok(next) => Ok(next.map(|next| next.url.into())),
+            Err(RedirectError::Refused(reason)) => Err(reason.to_string()),
+            Err(error) => Err(error.to_string()),
+        }
     }
 
     #[test]
     fn locations_are_resolved_against_the_url_of_the_response() {
-        let from = |location| get(&RedirectPolicy::default(), &["http://a.test/x/y?q=1#part"], location);
+        let from = |location| get(&Policy::default(), &["http://a.test/x/y?q=1#part"], location);
         let led = |url: &str| Ok(Some(url.to_owned()));
         assert_eq!(from("http://b.test/"), led("http://b.test/#part"));
         assert_eq!(from("z"), led("http://a.test/x/z#part"));
@@ -249,23 +294,22 @@ mod tests {
         assert_eq!(from(""), led("http://a.test/x/y?q=1#part"));
         assert_eq!(from("http://b.test\\@c.test/"), led("http://b.test/@c.test/#part"));
         assert_eq!(from("http://me:secret@b.test/"), led("http://b.test/#part"), "without credentials");
-        let hides = RedirectPolicy::custom(|redirect| RedirectAction::Refuse(redirect.next().to_string()));
+        let hides = Policy::custom(|attempt| {
+            let url = attempt.url().to_string();
+            attempt.error(url)
+        });
         let refused = get(&hides, &["http://a.test/"], "//me:secret@b.test/x");
-        assert_eq!(
-            refused,
-            Err(RedirectError::Refused("http://b.test/x".to_owned())),
-            "the policy does not see credentials"
-        );
-        assert!(matches!(from("javascript:alert(1)"), Err(RedirectError::NoOrigin(_))));
-        assert!(matches!(from("file:///etc/passwd"), Err(RedirectError::NoOrigin(_))));
-        assert!(matches!(from("http://b.test:99999/"), Err(RedirectError::NotAUrl(_))));
-        assert!(matches!(from("http://b.test:0/"), Err(RedirectError::NoOrigin(_))));
+        assert_eq!(refused, Err("http://b.test/x".to_owned()), "the policy does not see credentials");
+        assert!(from("javascript:alert(1)") == Err("nothing can be sent to its location".to_owned()));
+        assert!(from("file:///etc/passwd") == Err("nothing can be sent to its location".to_owned()));
+        assert!(from("http://b.test:99999/") == Err("its location is not a URL".to_owned()));
+        assert!(from("http://b.test:0/") == Err("nothing can be sent to its location".to_owned()));
     }
 
     #[test]
     fn only_some_statuses_redirect_and_only_with_a_location() {
         let asked = chain(&["http://a.test/"]);
-        let policy = RedirectPolicy::default();
+        let policy = Policy::default();
         let leads = |status, headers: &HeaderMap| {
             let status = StatusCode::from_u16(status).unwrap();
             next_request(&policy, &asked, &Method::GET, status, headers).unwrap().is_some()
@@ -296,31 +340,34 @@ mod tests {
     #[test]
     fn limits_hold_and_loops_are_reported() {
         let (a, b) = ("http://a.test/", "http://b.test/");
-        let two = RedirectPolicy::limited(2);
+        let two = Policy::limited(2);
         assert!(get(&two, &[a, b], "http://c.test/").is_ok_and(|next| next.is_some()));
-        assert_eq!(get(&two, &[a, b, "http://c.test/"], "http://d.test/"), Err(RedirectError::TooMany(2)));
-        assert_eq!(get(&two, &[a, b, a], b), Err(RedirectError::Loop(2)));
-        assert_eq!(get(&RedirectPolicy::none(), &[a], b), Ok(None));
+        assert_eq!(get(&two, &[a, b, "http://c.test/"], "http://d.test/"), Err("more than 2 redirects".to_owned()));
+        assert_eq!(get(&two, &[a, b, a], b), Err("a redirect loop, after 2 redirects".to_owned()));
+        assert_eq!(get(&Policy::none(), &[a], b), Ok(None));
         let many: Vec<_> = std::iter::repeat_n(a, 101).collect();
-        let always = RedirectPolicy::custom(|_| RedirectAction::Follow);
+        let always = Policy::custom(|attempt| attempt.follow());
         assert!(get(&always, &many[..100], b).is_ok());
-        assert_eq!(get(&always, &many, b), Err(RedirectError::TooMany(100)));
+        assert_eq!(get(&always, &many, b), Err("more than 100 redirects".to_owned()));
     }
 
     #[test]
     fn a_custom_policy_sees_the_chain() {
         let (a, b) = ("http://a.test/", "http://b.test/");
-        assert_eq!(get(&RedirectPolicy::same_origin(), &[a], b), Ok(None));
-        assert_eq!(get(&RedirectPolicy::same_origin(), &[a], "/x"), Ok(Some("http://a.test/x".to_owned())));
-        assert_eq!(get(&RedirectPolicy::same_origin(), &[a], "http://a.test:81/"), Ok(None));
-        let policy = RedirectPolicy::custom(|redirect| match redirect.chain().len() {
-            1 if redirect.status() == StatusCode::FOUND => RedirectAction::Follow,
-            2 => RedirectAction::Stop,
-            _ => RedirectAction::Refuse(format!("not to {}", redirect.next())),
+        assert_eq!(get(&Policy::same_origin(), &[a], b), Ok(None));
+        assert_eq!(get(&Policy::same_origin(), &[a], "/x"), Ok(Some("http://a.test/x".to_owned())));
+        assert_eq!(get(&Policy::same_origin(), &[a], "http://a.test:81/"), Ok(None));
+        let policy = Policy::custom(|attempt| match attempt.previous().len() {
+            1 if attempt.status() == StatusCode::FOUND => attempt.follow(),
+            2 => attempt.stop(),
+            _ => {
+                let why = format!("not to {}", attempt.url());
+                attempt.error(why)
+            }
         });
         assert!(get(&policy, &[a], b).is_ok_and(|next| next.is_some()));
         assert_eq!(get(&policy, &[a, b], b), Ok(None));
-        assert_eq!(get(&policy, &[a, b, a], b), Err(RedirectError::Refused("not to http://b.test/".to_owned())));
+        assert_eq!(get(&policy, &[a, b, a], b), Err("not to http://b.test/".to_owned()));
     }
 
     #[test]

@@ -1,11 +1,14 @@
 //! The user's policy for retrying calls, and the budget for retries that a client's calls share. A core.
 
+use std::fmt;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use http::header::RETRY_AFTER;
-use http::{HeaderMap, StatusCode};
+use http::{HeaderMap, Method, StatusCode, Uri};
 
 use crate::clock::Instant;
+use crate::error::Error;
 
 /// A policy for retrying calls that failed. A client has none by default; it only makes resends that are
 /// [always safe](crate::Client::execute).
@@ -32,9 +35,13 @@ use crate::clock::Instant;
 ///     .statuses([StatusCode::SERVICE_UNAVAILABLE]);
 /// let client = Client::builder().retry(policy).build();
 /// ```
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Clone)]
 pub struct RetryPolicy {
     max_attempts: u32,
+    /// Returns true for the host of a request that may be retried. `None` for any host.
+    hosts: Option<Arc<HostFn>>,
+    /// Decides in place of the rules about statuses, errors and idempotent requests.
+    classifier: Option<Arc<ClassifyFn>>,
     first_backoff: Duration,
     max_backoff: Duration,
     statuses: Vec<StatusCode>,
@@ -43,6 +50,97 @@ pub struct RetryPolicy {
     per_call: f64,
     /// The retries that each second adds to the budget.
     per_second: f64,
+}
+
+type HostFn = dyn Fn(&str) -> bool + Send + Sync;
+type ClassifyFn = dyn Fn(ReqRep<'_>) -> Action + Send + Sync;
+
+/// Creates a [`RetryPolicy`] for requests to one host; others are not retried. The name is reqwest's.
+///
+/// ```
+/// use speeddial::{Client, StatusCode, retry};
+///
+/// let policy = retry::for_host("api.example.com").classify_fn(|req_rep| match req_rep.status() {
+///     Some(StatusCode::SERVICE_UNAVAILABLE) => req_rep.retryable(),
+///     _ => req_rep.success(),
+/// });
+/// let client = Client::builder().retry(policy).build();
+/// ```
+pub fn for_host<S>(host: S) -> RetryPolicy
+where
+    S: for<'a> PartialEq<&'a str> + Send + Sync + 'static,
+{
+    RetryPolicy { hosts: Some(Arc::new(move |asked: &str| host == asked)), ..RetryPolicy::new() }
+}
+
+/// Creates a [`RetryPolicy`] that retries nothing. Resends that are [always safe](crate::Client::execute) are made all the
+/// same. The name is reqwest's.
+pub fn never() -> RetryPolicy {
+    RetryPolicy::new().attempts(1)
+}
+
+/// A request and its outcome, about which a [classifier](RetryPolicy::classify_fn) decides.
+#[derive(Debug)]
+pub struct ReqRep<'a> {
+    pub(super) method: &'a Method,
+    pub(super) uri: &'a Uri,
+    pub(super) result: Result<StatusCode, &'a Error>,
+}
+
+impl ReqRep<'_> {
+    /// Returns the request's method.
+    pub fn method(&self) -> &Method {
+        self.method
+    }
+
+    /// Returns the request's URI.
+    pub fn uri(&self) -> &Uri {
+        self.uri
+    }
+
+    /// Returns the response's status; `None` if there was no response.
+    pub fn status(&self) -> Option<StatusCode> {
+        self.result.ok()
+    }
+
+    /// Returns the error; `None` if there was a response.
+    pub fn error(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self.result {
+            Ok(_) => None,
+            Err(error) => Some(error),
+        }
+    }
+
+    /// Has the request retried, as far as the policy's other limits allow it.
+    pub fn retryable(self) -> Action {
+        Action { is_retryable: true }
+    }
+
+    /// Ends the call with this response or error.
+    pub fn success(self) -> Action {
+        Action { is_retryable: false }
+    }
+}
+
+/// The decision of a [classifier](RetryPolicy::classify_fn), made by the methods of [`ReqRep`].
+#[derive(Debug)]
+#[must_use = "a decision has an effect when the classifier returns it"]
+pub struct Action {
+    is_retryable: bool,
+}
+
+impl fmt::Debug for RetryPolicy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RetryPolicy")
+            .field("max_attempts", &self.max_attempts)
+            .field("first_backoff", &self.first_backoff)
+            .field("max_backoff", &self.max_backoff)
+            .field("statuses", &self.statuses)
+            .field("max_retry_after", &self.max_retry_after)
+            .field("per_call", &self.per_call)
+            .field("per_second", &self.per_second)
+            .finish_non_exhaustive()
+    }
 }
 
 /// The outcome of an attempt, as far as the policy depends on it.
@@ -54,7 +152,9 @@ pub(super) enum Outcome<'a> {
     NotSent,
     /// An error after something was sent; the server may have acted on the request.
     Unknown,
-    /// An error that another attempt would meet again.
+    /// An outcome that the policy's classifier wants to be retried, with the response's headers if there was one.
+    Retryable(Option<&'a HeaderMap>),
+    /// An error that another attempt would meet again, or an outcome that the classifier accepts.
     Final,
 }
 
@@ -91,6 +191,8 @@ impl RetryPolicy {
         ];
         Self {
             max_attempts: 3,
+            hosts: None,
+            classifier: None,
             first_backoff: Duration::from_millis(100),
             max_backoff: Duration::from_secs(10),
             statuses: statuses.to_vec(),
@@ -105,6 +207,13 @@ impl RetryPolicy {
     #[must_use]
     pub fn attempts(self, attempts: u32) -> Self {
         Self { max_attempts: attempts, ..self }
+    }
+
+    /// Sets the maximum number of retries of a call: [`attempts`](Self::attempts) without the first one. The name is
+    /// reqwest's.
+    #[must_use]
+    pub fn max_retries_per_request(self, max: u32) -> Self {
+        self.attempts(max.saturating_add(1))
     }
 
     /// Sets the backoff: from 100 ms up to 10 s by default. The wait before the second attempt is a random part of
@@ -135,6 +244,43 @@ impl RetryPolicy {
         Self { per_call: per_call.max(0.0), per_second: per_second.max(0.0), ..self }
     }
 
+    /// Sets the share of retries that each call adds to the [budget](Self::budget): 0.2 by default. Negative shares and
+    /// those that are not numbers count as 0. The name is reqwest's.
+    #[must_use]
+    pub fn max_extra_load(self, share: f32) -> Self {
+        let per_second = self.per_second;
+        self.budget(f64::from(share), per_second)
+    }
+
+    /// Takes the [budget](Self::budget) away, so that an outage may multiply the load on a server. The name is reqwest's.
+    #[must_use]
+    pub fn no_budget(self) -> Self {
+        Self { per_call: f64::INFINITY, ..self }
+    }
+
+    /// Sets the function that decides which outcomes are retried, in place of the rules about statuses, errors and
+    /// idempotent requests. The limits of attempts, the budget, and `Retry-After` apply all the same, and a body that is a
+    /// stream cannot be sent again. The name is reqwest's.
+    #[must_use]
+    pub fn classify_fn(self, classifier: impl Fn(ReqRep<'_>) -> Action + Send + Sync + 'static) -> Self {
+        Self { classifier: Some(Arc::new(classifier)), ..self }
+    }
+
+    /// Returns true if requests to this host may be retried.
+    pub(super) fn covers(&self, host: &str) -> bool {
+        self.hosts.as_ref().is_none_or(|covers| covers(host))
+    }
+
+    /// Returns true if a classifier decides about outcomes.
+    pub(super) fn has_classifier(&self) -> bool {
+        self.classifier.is_some()
+    }
+
+    /// Returns true if the policy's classifier wants this outcome to be retried.
+    pub(super) fn is_retryable(&self, outcome: ReqRep<'_>) -> bool {
+        self.classifier.as_ref().is_some_and(|classify| classify(outcome).is_retryable)
+    }
+
     /// Returns the wait before another attempt; `None` if there is to be none. `random` is from 0 to 1, `wall` is the
     /// time of day.
     pub(super) fn wait(
@@ -148,6 +294,7 @@ impl RetryPolicy {
             Outcome::Status(status, headers) if self.statuses.contains(&status) && call.is_idempotent => {
                 parse_retry_after(headers, wall)
             }
+            Outcome::Retryable(headers) => headers.and_then(|headers| parse_retry_after(headers, wall)),
             Outcome::NotSent => None,
             Outcome::Unknown if call.is_idempotent => None,
             _ => return None,
@@ -202,6 +349,9 @@ impl Budget {
 
     /// Takes a retry out. Returns false if there is none left.
     pub(super) fn withdraw(&mut self, policy: &RetryPolicy, now: Instant) -> bool {
+        if policy.per_call.is_infinite() {
+            return true;
+        }
         self.add(0.0, policy, now);
         if self.retries < 1.0 {
             return false;
@@ -290,6 +440,44 @@ mod tests {
         for nonsense in ["", "soon", "-1", "1.5", "99999999999999999999999"] {
             assert_eq!(busy(&with_retry_after(nonsense), EPOCH), Some(ms(100)), "{nonsense}");
         }
+    }
+
+    #[test]
+    fn a_classifier_decides_in_place_of_the_rules() {
+        let policy = for_host("a.test").classify_fn(|req_rep| match (req_rep.method().as_str(), req_rep.status()) {
+            ("POST", Some(StatusCode::CONFLICT)) => req_rep.retryable(),
+            _ => req_rep.success(),
+        });
+        let uri = Uri::from_static("http://a.test/");
+        let decides =
+            |method: Method, status| policy.is_retryable(ReqRep { method: &method, uri: &uri, result: Ok(status) });
+        assert!(decides(Method::POST, StatusCode::CONFLICT));
+        assert!(!decides(Method::GET, StatusCode::CONFLICT) && !decides(Method::POST, StatusCode::BAD_GATEWAY));
+        assert!(policy.covers("a.test") && !policy.covers("b.test") && RetryPolicy::new().covers("b.test"));
+        let post = CallSoFar { is_idempotent: false, ..FIRST };
+        let headers = with_retry_after("7");
+        assert_eq!(policy.wait(Outcome::Retryable(Some(&headers)), post, 1.0, EPOCH), Some(ms(7_000)));
+        assert_eq!(policy.wait(Outcome::Retryable(None), post, 1.0, EPOCH), Some(ms(100)));
+        let gone = CallSoFar { is_replayable: false, ..FIRST };
+        assert_eq!(policy.wait(Outcome::Retryable(None), gone, 1.0, EPOCH), None, "the body is gone");
+        assert_eq!(never().wait(Outcome::Retryable(None), FIRST, 1.0, EPOCH), None);
+    }
+
+    #[test]
+    fn a_budget_can_be_a_share_or_none() {
+        let start = crate::clock::now();
+        let granted = |policy: RetryPolicy| {
+            let mut budget = Budget::new(&policy, start);
+            (0..1_000)
+                .filter(|_| {
+                    budget.deposit(&policy, start);
+                    budget.withdraw(&policy, start)
+                })
+                .count()
+        };
+        assert_eq!(granted(RetryPolicy::new().no_budget()), 1_000);
+        assert_eq!(granted(RetryPolicy::new().max_extra_load(0.5)), 505, "a half, and the first five");
+        assert_eq!(granted(RetryPolicy::new().max_extra_load(f32::NAN).budget(-1.0, 0.0)), 0);
     }
 
     #[test]

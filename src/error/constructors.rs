@@ -122,6 +122,12 @@ impl Error {
         Self::new(ErrorKind::Redirect, what).with_told_cause(error)
     }
 
+    /// Returns the error of a redirect that the user's policy refused.
+    pub(crate) fn redirect_refused(status: StatusCode, reason: Cause) -> Self {
+        let what = format!("the redirect ({}) is refused by the redirect policy", status.as_u16());
+        Self::new(ErrorKind::Redirect, what).with_cause(reason)
+    }
+
     /// Returns the error of a connection that closed before the request was sent, because of `cause` if that is known.
     pub(crate) fn closed_before_send(cause: Option<Arc<hyper::Error>>) -> Self {
         let mut closed = Self::new(ErrorKind::Exchange, "the connection closed before the request was sent".to_owned());

@@ -12,7 +12,7 @@ use std::io;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{Method, StatusCode, Uri};
+use http::{Method, StatusCode};
 use url::Url;
 
 use crate::clock::{self, Instant};
@@ -54,7 +54,7 @@ struct Facts {
     /// True if the next dial would fail for the same reason, so that a retry is of no use.
     is_lasting: bool,
     method: Option<Method>,
-    uri: Option<Uri>,
+    url: Option<Url>,
     timings: Option<Timings>,
     cause: Option<Cause>,
     /// The beginning of the response's body, of an error made from a status.
@@ -143,8 +143,37 @@ impl Error {
     }
 
     /// Returns the request's URL without credentials and fragment; `None` if there was no valid URL.
-    pub fn uri(&self) -> Option<&Uri> {
-        self.0.uri.as_ref()
+    pub fn url(&self) -> Option<&Url> {
+        self.0.url.as_ref()
+    }
+
+    /// Returns the URL, to take parts of it out of the error's text.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() {
+    /// let mut error = speeddial::Client::new().get("http://127.0.0.1:1/?token=x").send().await.unwrap_err();
+    /// if let Some(url) = error.url_mut() {
+    ///     url.set_query(None);
+    /// }
+    /// assert!(error.to_string().starts_with("GET http://127.0.0.1:1/: "));
+    /// # }
+    /// ```
+    pub fn url_mut(&mut self) -> Option<&mut Url> {
+        self.0.url.as_mut()
+    }
+
+    /// Sets the URL.
+    #[must_use]
+    pub fn with_url(mut self, url: Url) -> Self {
+        self.0.url = Some(url);
+        self
+    }
+
+    /// Takes the URL off the error, if it is secret as a whole.
+    #[must_use]
+    pub fn without_url(mut self) -> Self {
+        self.0.url = None;
+        self
     }
 
     /// Returns the timings of the call until it failed; `None` if the call never began.
@@ -187,6 +216,16 @@ impl Error {
     /// Returns true if the caller's input is not valid: the URL, the request, or a setting of the client. Nothing was sent.
     pub fn is_builder(&self) -> bool {
         self.0.kind == ErrorKind::Request
+    }
+
+    /// Returns true if the request failed before the head of its response was there: it got no connection, could not be
+    /// sent, or was not answered. False for errors of the caller's input, of redirects and of bodies.
+    pub fn is_request(&self) -> bool {
+        match self.0.kind {
+            ErrorKind::Resolve | ErrorKind::Connect | ErrorKind::Tls | ErrorKind::Pool | ErrorKind::Exchange => true,
+            ErrorKind::Timeout(phase) => phase != Phase::Receive,
+            _ => false,
+        }
     }
 
     /// Returns true if the error was made from a response's status.
@@ -242,7 +281,7 @@ impl Error {
             tells_cause: false,
             is_lasting: false,
             method: None,
-            uri: None,
+            url: None,
             timings: None,
             cause: None,
             body_start: Bytes::new(),
@@ -269,15 +308,15 @@ impl Error {
 
     /// Adds the URL of a connection that belongs to no call.
     pub(crate) fn of_dial(mut self, url: &Url) -> Self {
-        self.0.uri = shown::uri(url, true);
+        self.0.url = Some(shown::url(url, true));
         self
     }
 
     /// Adds the request of a call that never began, unless that is known. The query is left out if `discreet`.
     pub(crate) fn of_request(mut self, method: &Method, url: &Url, discreet: bool) -> Self {
-        if self.0.uri.is_none() {
+        if self.0.url.is_none() {
             self.0.method = Some(method.clone());
-            self.0.uri = shown::uri(url, discreet);
+            self.0.url = Some(shown::url(url, discreet));
         }
         self
     }
@@ -289,7 +328,7 @@ impl Error {
             return self;
         }
         self.0.method = Some(context.method.clone());
-        self.0.uri = shown::uri(&context.url, context.discreet);
+        self.0.url = Some(shown::url(&context.url, context.discreet));
         self.0.remaining = context.until.map(|(until, _)| until.saturating_duration_since(clock::now()));
         let limit = context.until.map(|(_, limit)| limit);
         self.with_timings(timings, limit)
@@ -318,10 +357,10 @@ impl Error {
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Facts { method, uri, clause, .. } = &*self.0;
-        match (method, uri) {
-            (Some(method), Some(uri)) => write!(f, "{method} {uri}: {clause}")?,
-            (None, Some(uri)) => write!(f, "{uri}: {clause}")?,
+        let Facts { method, url, clause, .. } = &*self.0;
+        match (method, url) {
+            (Some(method), Some(url)) => write!(f, "{method} {url}: {clause}")?,
+            (None, Some(url)) => write!(f, "{url}: {clause}")?,
             (_, None) => f.write_str(clause)?,
         }
         if f.alternate() {
@@ -338,14 +377,14 @@ impl fmt::Display for Error {
 /// For `fn main() -> Result<(), Error>` and `unwrap`, which print it.
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Facts { kind, method, uri, clause, cause, .. } = &*self.0;
+        let Facts { kind, method, url, clause, cause, .. } = &*self.0;
         let mut shown = f.debug_struct("speeddial::Error");
         shown.field("kind", kind);
         if let Some(method) = method {
             shown.field("method", method);
         }
-        if let Some(uri) = uri {
-            shown.field("uri", uri);
+        if let Some(url) = url {
+            shown.field("url", &format_args!("{url}"));
         }
         shown.field("message", clause);
         if let Some(cause) = cause {

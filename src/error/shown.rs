@@ -1,6 +1,5 @@
 //! The parts of URLs and bodies that may be shown in an error message.
 
-use http::Uri;
 use url::Url;
 
 use crate::credentials::Credentials;
@@ -28,13 +27,13 @@ pub(super) fn without_credentials(url: &Url) -> Url {
 }
 
 /// Returns a URL as errors show it: without credentials and fragment, and without the query if `discreet`.
-pub(super) fn uri(url: &Url, discreet: bool) -> Option<Uri> {
+pub(super) fn url(url: &Url, discreet: bool) -> Url {
     let mut url = without_credentials(url);
     url.set_fragment(None);
     if discreet {
         url.set_query(None);
     }
-    url.as_str().parse().ok()
+    url
 }
 
 /// Returns a text that is not a valid URL without the parts that may be secrets: everything up to the last `@`, and the

@@ -58,13 +58,13 @@ fn the_error_of_the_operating_system_is_the_source_though_it_is_shared() {
 #[test]
 fn an_error_that_belongs_to_no_request_is_a_clause_alone() {
     let error = Error::refused_request("no");
-    assert_eq!((error.to_string().as_str(), error.method(), error.uri()), ("no", None, None));
+    assert_eq!((error.to_string().as_str(), error.method(), error.url()), ("no", None, None));
 }
 
 #[test]
 fn debug_is_a_struct_in_one_line() {
     let error = about(Error::no_connection(refused()), "http://host/x", false);
-    let shown = "speeddial::Error { kind: Connect, method: GET, uri: http://host/x, \
+    let shown = "speeddial::Error { kind: Connect, method: GET, url: http://host/x, \
                  message: \"connect to 192.0.2.7 failed\", source: Kind(ConnectionRefused) }";
     assert_eq!(format!("{error:?}"), shown);
 }

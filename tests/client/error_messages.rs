@@ -57,7 +57,7 @@ async fn a_refused_connection() {
         closed,
         "GET http://HOST/items?page=2: connect to 127.0.0.1 failed",
         "Connection refused (os error 111)",
-        "kind: Connect, method: GET, uri: http://HOST/items?page=2, message: \"connect to 127.0.0.1 failed\", \
+        "kind: Connect, method: GET, url: http://HOST/items?page=2, message: \"connect to 127.0.0.1 failed\", \
          source: Os { code: 111, kind: ConnectionRefused, message: \"Connection refused\" }",
     );
 }
@@ -71,7 +71,7 @@ async fn an_unknown_name() {
         dns.address(),
         "GET http://nowhere.test/items: resolve nowhere.test: the name does not exist",
         "",
-        "kind: Resolve, method: GET, uri: http://nowhere.test/items, \
+        "kind: Resolve, method: GET, url: http://nowhere.test/items, \
          message: \"resolve nowhere.test: the name does not exist\"",
     );
 }
@@ -210,7 +210,7 @@ async fn a_413_into_an_upload() {
         server.address(),
         "POST http://HOST/: status 413 Payload Too Large, and the body begins with `at most 1 MB`",
         "",
-        "kind: Status(413), method: POST, uri: http://HOST/, \
+        "kind: Status(413), method: POST, url: http://HOST/, \
          message: \"status 413 Payload Too Large, and the body begins with `at most 1 MB`\"",
     );
 }
@@ -230,7 +230,7 @@ async fn a_proxy_that_wants_credentials() {
         address,
         "GET https://api.test/: the proxy HOST: it answered 407 Proxy Authentication Required",
         "",
-        "kind: Connect, method: GET, uri: https://api.test/, \
+        "kind: Connect, method: GET, url: https://api.test/, \
          message: \"the proxy HOST: it answered 407 Proxy Authentication Required\", \
          source: Custom { kind: Other, error: \"it answered 407 Proxy Authentication Required\" }",
     );
@@ -248,7 +248,7 @@ async fn a_full_queue() {
         SocketAddr::from(([0; 4], 0)),
         "GET http://api.test/never: the queue is full: the host has all the connections it may have",
         "",
-        "kind: Pool, method: GET, uri: http://api.test/never, \
+        "kind: Pool, method: GET, url: http://api.test/never, \
          message: \"the queue is full: the host has all the connections it may have\"",
     );
 }
@@ -270,7 +270,7 @@ async fn a_decompression_bomb() {
         server.address(),
         "GET http://HOST/: the body cannot be decompressed: it becomes longer than 63 bytes",
         "",
-        "kind: Decode, method: GET, uri: http://HOST/, \
+        "kind: Decode, method: GET, url: http://HOST/, \
          message: \"the body cannot be decompressed: it becomes longer than 63 bytes\", source: TooLong(63)",
     );
 }
@@ -286,7 +286,7 @@ async fn a_json_body_of_another_type() {
         server.address(),
         "GET http://HOST/: the body is not the expected JSON at `items[0].id`, and begins with `{\"items\":[{\"id\":\"x\"}]}`",
         "invalid type: string \"x\", expected u64 at line 1 column 19",
-        "kind: Decode, method: GET, uri: http://HOST/, \
+        "kind: Decode, method: GET, url: http://HOST/, \
          message: \"the body is not the expected JSON at `items[0].id`, and begins with `{\\\"items\\\":[{\\\"id\\\":\\\"x\\\"}]}`\", \
          source: Error(\"invalid type: string \\\"x\\\", expected u64\", line: 1, column: 19)",
     );
@@ -303,7 +303,7 @@ async fn a_redirect_loop() {
         server.address(),
         "GET http://HOST/: the redirect (302) is not followed: a redirect loop, after 10 redirects",
         "",
-        "kind: Redirect, method: GET, uri: http://HOST/, \
+        "kind: Redirect, method: GET, url: http://HOST/, \
          message: \"the redirect (302) is not followed: a redirect loop, after 10 redirects\", source: Loop(10)",
     );
 }

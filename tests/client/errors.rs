@@ -89,7 +89,7 @@ async fn a_refused_port_is_a_connect_error() {
     let error = fails(&Client::new(), &format!("http://{closed}/")).await;
     let chain = format!("GET http://{closed}/: connect to 127.0.0.1 failed: Connection refused (os error 111)");
     check(&error, ErrorKind::Connect, &chain);
-    assert_eq!(error.uri().unwrap().to_string(), format!("http://{closed}/"));
+    assert_eq!(error.url().unwrap().to_string(), format!("http://{closed}/"));
     assert!(error.is_connect() && !error.is_dns());
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use speeddial::dns::FixedResolver;
 use speeddial::http::{HeaderMap, HeaderValue, Method};
-use speeddial::{Body, Client, ClientBuilder, ErrorKind, PoolConfig, RedirectAction, RedirectPolicy};
+use speeddial::{Body, Client, ClientBuilder, ErrorKind, PoolConfig, redirect};
 
 use support::full;
 use support::http_server::HttpServer;
@@ -200,16 +200,22 @@ async fn redirect_policies_decide() {
     let here = servers.url("a.test", 0);
     let there = servers.url("b.test", 1);
     let away = chain(302, &[here.clone(), there.clone()]);
-    let status = async |policy: RedirectPolicy, url: &str| {
+    let status = async |policy: redirect::Policy, url: &str| {
         let client = builder().redirect(policy).build().unwrap();
-        client.get(url).send().await.map(|response| response.status().as_u16()).map_err(|error| error.to_string())
+        client.get(url).send().await.map(|response| response.status().as_u16()).map_err(|error| format!("{error:#}"))
     };
-    assert_eq!(status(RedirectPolicy::none(), &away).await, Ok(302));
-    assert_eq!(status(RedirectPolicy::same_origin(), &away).await, Ok(302));
-    assert_eq!(status(RedirectPolicy::same_origin(), &chain(302, &[here.clone(), here.clone()])).await, Ok(200));
-    assert_eq!(status(RedirectPolicy::limited(1), &away).await, Ok(200));
-    let refuses = RedirectPolicy::custom(|redirect| RedirectAction::Refuse(format!("not {}", redirect.next().path())));
-    assert_eq!(status(refuses, &away).await, Err(format!("GET {away}: the redirect (302) is not followed: not /")));
+    assert_eq!(status(redirect::Policy::none(), &away).await, Ok(302));
+    assert_eq!(status(redirect::Policy::same_origin(), &away).await, Ok(302));
+    assert_eq!(status(redirect::Policy::same_origin(), &chain(302, &[here.clone(), here.clone()])).await, Ok(200));
+    assert_eq!(status(redirect::Policy::limited(1), &away).await, Ok(200));
+    let refuses = redirect::Policy::custom(|attempt| {
+        let why = format!("not {}", attempt.url().path());
+        attempt.error(why)
+    });
+    assert_eq!(
+        status(refuses, &away).await,
+        Err(format!("GET {away}: the redirect (302) is refused by the redirect policy: not /"))
+    );
 }
 
 #[tokio::test]

@@ -219,7 +219,7 @@ async fn credentials_in_a_url_are_sent_as_basic_authorization_and_never_shown() 
     assert!(error.is_builder() && format!("{error:#}").ends_with("a user's name has a colon in it"), "{error:#}");
     let (_kept, closed) = refusing();
     let error = client.get(format!("http://me:secret@{closed}/")).send().await.unwrap_err();
-    assert_eq!(error.uri().unwrap().to_string(), format!("http://{closed}/"));
+    assert_eq!(error.url().unwrap().to_string(), format!("http://{closed}/"));
     assert!(!format!("{error} {error:?}").contains("secret"), "{error:?}");
 }
 

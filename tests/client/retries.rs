@@ -321,7 +321,7 @@ async fn hide_queries_removes_the_query_from_errors_and_events() {
             Event::CallStart(target) => Some(target.target.to_string()),
             _ => None,
         });
-        (error.uri().unwrap().to_string(), target[0].clone(), format!("{error} {error:?}"))
+        (error.url().unwrap().to_string(), target[0].clone(), format!("{error} {error:?}"))
     };
     let (uri, target, _) = shown(false).await;
     assert_eq!((uri.as_str(), target.as_str()), ("http://a.test/x?token=secret", "/x?token=secret"));

@@ -208,7 +208,11 @@ pub(super) const ROWS: &[Row] = &[
     (
         "rest of a body that is dropped",
         &[
-            Const("client/body/return_guard.rs", "DRAIN_TIMEOUT", &[("client/response/mod.rs", "pub struct Response {")]),
+            Const(
+                "client/body/return_guard.rs",
+                "DRAIN_TIMEOUT",
+                &[("client/response/mod.rs", "pub struct Response {")],
+            ),
             Const("client/body/return_guard.rs", "MAX_DRAINED", &[("client/response/mod.rs", "pub struct Response {")]),
         ],
     ),

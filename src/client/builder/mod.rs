@@ -21,7 +21,7 @@ use super::inner::{Defaults, Inner, Retries};
 use super::into_url::IntoUrl;
 #[cfg(feature = "tower")]
 use super::layers::{self, ClientService, Wrap};
-use super::redirect_policy::RedirectPolicy;
+use super::redirect_policy;
 use super::request::Request;
 use super::retry_policy::RetryPolicy;
 use crate::connect::{Addresses, Connector, Proxies, Proxy, Versions};
@@ -93,7 +93,7 @@ impl Default for ClientBuilder {
                     ..Timeouts::default()
                 },
                 headers: HeaderMap::new(),
-                redirects: RedirectPolicy::default(),
+                redirects: redirect_policy::Policy::default(),
                 retries: None,
                 hides_queries: false,
                 #[cfg(feature = "__compression")]
@@ -353,7 +353,7 @@ impl ClientBuilder {
 
     /// Sets the policy for following redirects. By default at most 10 are followed. Authorization, cookies, and headers
     /// whose values are marked as sensitive (`HeaderValue::set_sensitive`) are not sent to another origin.
-    pub fn redirect(mut self, redirects: RedirectPolicy) -> Self {
+    pub fn redirect(mut self, redirects: redirect_policy::Policy) -> Self {
         self.defaults.redirects = redirects;
         self
     }

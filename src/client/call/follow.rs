@@ -58,7 +58,10 @@ fn redirect_of(call: &Call<'_>, answer: &Answer, redirects: &mut Vec<Url>) -> Re
     if !matches!(next, Ok(Some(_))) {
         redirects.pop();
     }
-    let refused = |error| Error::redirect(status, error);
+    let refused = |error| match error {
+        RedirectError::Refused(reason) => Error::redirect_refused(status, reason),
+        error => Error::redirect(status, error),
+    };
     let Some(next) = next.map_err(refused)? else { return Ok(None) };
     let target = target_of(&next.url).map_err(|error| refused(RedirectError::Path(error.to_string())))?;
     let keeps_body = next.method == request.method && status != StatusCode::SEE_OTHER;

@@ -2,13 +2,12 @@
 
 use std::time::Duration;
 
-use http::StatusCode;
 use tokio::runtime::Handle;
 
 use super::resend;
 use super::state::Call;
 use crate::client::answer::Answer;
-use crate::client::retry_policy::{CallSoFar, Outcome};
+use crate::client::retry_policy::{CallSoFar, Outcome, ReqRep, RetryPolicy};
 use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
 use crate::trace::{Phase, RepeatCause};
@@ -49,12 +48,20 @@ fn next_retry(call: &Call<'_>, result: &Result<Answer>) -> Option<Retry> {
     if result.is_err() && call.attempts.are_used_up() {
         return None; // the resends have failed as often as the call may
     }
-    let (outcome, cause) = match result {
-        Ok(answer) => {
-            let status: StatusCode = answer.status();
-            (Outcome::Status(status, answer.headers()), RepeatCause::Status(status))
+    if !retries.policy.covers(call.request.url.host_str().unwrap_or_default()) {
+        return None; // the policy is for another host
+    }
+    let cause = match result {
+        Ok(answer) => RepeatCause::Status(answer.status()),
+        Err(_) => RepeatCause::Failed,
+    };
+    let outcome = if retries.policy.has_classifier() {
+        classified(call, &retries.policy, result)
+    } else {
+        match result {
+            Ok(answer) => Outcome::Status(answer.status(), answer.headers()),
+            Err(error) => outcome_of(error),
         }
-        Err(error) => (outcome_of(error), RepeatCause::Failed),
     };
     let so_far = CallSoFar {
         attempts: 1 + call.retries + call.attempts.charged_resends(),
@@ -71,6 +78,18 @@ fn next_retry(call: &Call<'_>, result: &Result<Answer>) -> Option<Retry> {
         return None; // too many calls are retried already
     }
     Some(Retry { cause, wait })
+}
+
+/// Asks the policy's classifier about an outcome.
+fn classified<'a>(call: &Call<'_>, policy: &RetryPolicy, result: &'a Result<Answer>) -> Outcome<'a> {
+    let request = &call.request;
+    let uri = request.url.as_str().parse().unwrap_or_default();
+    let asked = ReqRep { method: &request.method, uri: &uri, result: result.as_ref().map(Answer::status) };
+    if policy.is_retryable(asked) {
+        Outcome::Retryable(result.as_ref().ok().map(Answer::headers))
+    } else {
+        Outcome::Final
+    }
 }
 
 /// Classifies an error for the retry policy.
