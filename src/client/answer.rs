@@ -1,10 +1,7 @@
 //! A response during its call: it may be the last one, or be followed by a redirect or a retry.
 
-#[cfg(feature = "tower")]
 use std::pin::Pin;
-#[cfg(feature = "tower")]
-use std::task::Waker;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
 use http::response::Parts;
@@ -12,14 +9,10 @@ use http::{HeaderMap, StatusCode};
 use http_body::Frame;
 use url::Url;
 
-#[cfg(feature = "tower")]
-use super::body::Body;
-use super::body::{BodyReader, IncomingBody};
+use super::body::{Body, BodyReader, IncomingBody};
 #[cfg(feature = "__compression")]
 use super::body::{Decoder, Decompression};
-#[cfg(any(feature = "__compression", feature = "tower"))]
-use crate::error::Error;
-use crate::error::{self, Result};
+use crate::error::{self, Error, Result};
 use crate::origin::Origin;
 use crate::trace::Trace;
 
@@ -113,17 +106,15 @@ impl Answer {
     }
 }
 
-/// A response's body: as received, or as a layer replaced it.
+/// A response's body: as received, or of a layer or a user.
 #[allow(clippy::large_enum_variant, reason = "the large one is the usual one")]
 pub(super) enum Content {
     Received(BodyReader),
-    #[cfg(feature = "tower")]
     Replaced(Body, BodyFacts),
 }
 
-/// The facts about a received body that are kept when a layer replaces it.
+/// The facts about a received body that are kept when a layer replaces it; also of a body that was not received.
 #[derive(Clone)]
-#[cfg_attr(not(feature = "tower"), expect(dead_code, reason = "only layers replace bodies"))]
 pub(super) struct BodyFacts {
     pub(super) origin: Origin,
     pub(super) trace: Trace,
@@ -137,7 +128,6 @@ impl Content {
     pub(super) fn origin(&self) -> &Origin {
         match self {
             Self::Received(reader) => reader.origin(),
-            #[cfg(feature = "tower")]
             Self::Replaced(_, facts) => &facts.origin,
         }
     }
@@ -145,7 +135,6 @@ impl Content {
     pub(super) fn trace(&self) -> &Trace {
         match self {
             Self::Received(reader) => reader.trace(),
-            #[cfg(feature = "tower")]
             Self::Replaced(_, facts) => &facts.trace,
         }
     }
@@ -154,14 +143,12 @@ impl Content {
     pub(super) fn read_arrived(&mut self) {
         match self {
             Self::Received(reader) => reader.read_arrived(),
-            #[cfg(feature = "tower")]
             Self::Replaced(body, facts) if facts.start.is_empty() => {
                 let mut cx = Context::from_waker(Waker::noop());
                 if let Poll::Ready(Some(Ok(first))) = http_body::Body::poll_frame(Pin::new(body), &mut cx) {
                     facts.start = first.into_data().unwrap_or_default();
                 }
             }
-            #[cfg(feature = "tower")]
             Self::Replaced(..) => {}
         }
     }
@@ -170,7 +157,6 @@ impl Content {
     pub(super) fn start(&self) -> Bytes {
         match self {
             Self::Received(reader) => reader.start(),
-            #[cfg(feature = "tower")]
             Self::Replaced(_, facts) => facts.start.clone(),
         }
     }
@@ -179,7 +165,6 @@ impl Content {
     pub(super) fn length(&self) -> Option<u64> {
         match self {
             Self::Received(reader) => reader.length(),
-            #[cfg(feature = "tower")]
             Self::Replaced(body, _) => body.content_length(),
         }
     }
@@ -188,7 +173,6 @@ impl Content {
     pub(super) fn reader(&mut self) -> Option<&mut BodyReader> {
         match self {
             Self::Received(reader) => Some(reader),
-            #[cfg(feature = "tower")]
             Self::Replaced(..) => None,
         }
     }
@@ -196,7 +180,6 @@ impl Content {
     pub(super) fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>>>> {
         match self {
             Self::Received(reader) => reader.poll_frame(cx),
-            #[cfg(feature = "tower")]
             Self::Replaced(body, _) => http_body::Body::poll_frame(Pin::new(body), cx)
                 .map(|frame| frame.map(|frame| frame.map_err(Error::other_body))),
         }

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use http::Method;
 use tokio::runtime::Handle;
 
 use super::call;
@@ -132,6 +133,26 @@ impl Client {
     pub fn dns_stats(&self) -> CacheStats {
         self.inner.resolver.stats()
     }
+}
+
+/// Sends a GET request with a client of its own.
+///
+/// Each call makes a new client, and with it a new connection and new DNS lookups. A program that sends more than one
+/// request keeps a [`Client`].
+///
+/// ```no_run
+/// # async fn run() -> speeddial::Result<()> {
+/// let text = speeddial::get("http://api.example.com/v1/items").await?.text().await?;
+/// # Ok(()) }
+/// ```
+///
+/// # Errors
+/// Those of [`Client::execute`], and [`ErrorKind::Request`](crate::ErrorKind::Request) if the URL is not valid.
+pub async fn get(url: impl IntoUrl) -> Result<Response, Error> {
+    let client = Client::new();
+    let url = url.into_url(None).map_err(|error| error.with_method(Method::GET))?;
+    let request = Request::new(Method::GET, url)?;
+    client.execute(request).await
 }
 
 impl fmt::Debug for Client {

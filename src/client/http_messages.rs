@@ -4,10 +4,10 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use http::Version;
+use http::{Method, Uri, Version};
 use http_body::{Frame, SizeHint};
+use url::Url;
 
-#[cfg(feature = "tower")]
 use super::answer::ResponseData;
 use super::answer::{BodyFacts, Content, FinishedCall};
 use super::body::{Body, BodyReader};
@@ -15,8 +15,8 @@ use super::into_url::IntoUrl;
 use super::request::{Options, Request};
 use super::response::Response;
 use crate::error::{self, Error, Result};
-#[cfg(feature = "tower")]
-use crate::{origin::Origin, trace::Trace};
+use crate::origin::Origin;
+use crate::trace::{Hooks, RequestInfo, Trace};
 
 /// Converts a request of the `http` crate. Its URI must be absolute. `HTTP/1.0` is required of the connection; any
 /// other version is ignored.
@@ -52,7 +52,6 @@ impl From<Request> for http::Request<Body> {
 
 /// The part of a [`Response`] that an `http::Response` has no room for, kept in its extensions.
 #[derive(Clone)]
-#[cfg_attr(not(feature = "tower"), expect(dead_code, reason = "only layers give a response back"))]
 struct ResponseExtension {
     call: FinishedCall,
     body: BodyFacts,
@@ -72,7 +71,6 @@ impl From<Response> for http::Response<Body> {
         };
         let body = match content {
             Content::Received(reader) => Body::wrap(ReceivedBody { reader, context: call.context.clone() }),
-            #[cfg(feature = "tower")]
             Content::Replaced(body, _) => body,
         };
         let mut head = data.head;
@@ -81,9 +79,55 @@ impl From<Response> for http::Response<Body> {
     }
 }
 
-/// Converts a response that layers returned. `answers_head` is true if the request was a HEAD. `begin` starts a trace for a
+/// The URL of a response that was made without one, as in reqwest.
+const NO_URL: &str = "http://no.url.provided.local/";
+
+/// The URL of a response that is made by hand, kept in its extensions.
+#[derive(Clone)]
+struct ResponseUrl(Url);
+
+/// Gives an `http::Response` the URL that the [`Response`] made of it will have. The name is reqwest's.
+///
+/// ```
+/// use speeddial::{Response, ResponseBuilderExt, Url, http};
+///
+/// let message = http::Response::builder().status(404).url(Url::parse("http://api.test/items/1")?).body("none")?;
+/// let response = Response::from(message);
+/// assert_eq!((response.status().as_u16(), response.url().path()), (404, "/items/1"));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub trait ResponseBuilderExt {
+    /// Sets the URL.
+    #[must_use]
+    fn url(self, url: Url) -> Self;
+}
+
+impl ResponseBuilderExt for http::response::Builder {
+    fn url(self, url: Url) -> Self {
+        self.extension(ResponseUrl(url))
+    }
+}
+
+/// Makes a response by hand, for tests of code that reads responses. Its URL is that of [`ResponseBuilderExt::url`], or
+/// `http://no.url.provided.local/`. Its timings have nothing but zeros.
+impl<B: Into<Body>> From<http::Response<B>> for Response {
+    fn from(message: http::Response<B>) -> Self {
+        let mut message = message.map(Into::into);
+        let given = message.extensions_mut().remove().map(|ResponseUrl(url)| url);
+        returned(message, false, || {
+            let placeholder = || Url::parse(NO_URL).expect("the placeholder is a URL");
+            let url = given.unwrap_or_else(placeholder);
+            let origin = Origin::from_url(&url).or_else(|_| Origin::from_url(&placeholder()));
+            let origin = origin.expect("the placeholder has an origin");
+            let asked = || RequestInfo { method: Method::GET, origin: origin.clone(), target: Uri::default() };
+            let trace = Trace::start(&Hooks::default(), None, asked);
+            (error::Context { method: Method::GET, url, until: None, discreet: false }, origin, trace)
+        })
+    }
+}
+
+/// Converts a response that layers returned, or that was made by hand. `answers_head` is true if the request was a HEAD. `begin` starts a trace for a
 /// response that a layer made itself, without a call.
-#[cfg(feature = "tower")]
 pub(super) fn returned(
     mut message: http::Response<Body>,
     answers_head: bool,

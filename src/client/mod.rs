@@ -49,7 +49,8 @@ pub use body::Body;
 #[cfg(feature = "__compression")]
 pub use body::Decompression;
 pub use builder::ClientBuilder;
-pub use handle::Client;
+pub use handle::{Client, get};
+pub use http_messages::ResponseBuilderExt;
 pub use into_url::IntoUrl;
 #[cfg(feature = "tower")]
 pub use layers::ClientService;

@@ -15,6 +15,17 @@ pub(super) fn decode(bytes: &[u8], headers: &HeaderMap) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
+/// Like [`decode`], with `default` in place of UTF-8.
+#[cfg(feature = "charset")]
+pub(super) fn decode_with_default(bytes: &[u8], headers: &HeaderMap, default: &str) -> String {
+    let default = encoding_rs::Encoding::for_label(default.as_bytes());
+    match (decode_by_mark(bytes), charset(headers).or(default)) {
+        (Some(text), _) => text,
+        (None, Some(encoding)) => encoding.decode_without_bom_handling(bytes).0.into_owned(),
+        (None, None) => String::from_utf8_lossy(bytes).into_owned(),
+    }
+}
+
 /// Decodes the text behind a byte order mark, which overrides the content type (WHATWG Encoding Standard, §6); `None`
 /// if there is no mark.
 fn decode_by_mark(bytes: &[u8]) -> Option<String> {
@@ -59,6 +70,19 @@ mod tests {
         assert_eq!(decode(b"\xfe\xff\x00\xe9", &latin1), "é");
         #[cfg(feature = "charset")]
         assert_eq!(decode(b"\xe9", &latin1), "é");
+    }
+
+    #[cfg(feature = "charset")]
+    #[test]
+    fn a_default_charset_counts_where_the_content_type_names_none() {
+        let of = |content_type: &'static str| {
+            HeaderMap::from_iter([(http::header::CONTENT_TYPE, http::HeaderValue::from_static(content_type))])
+        };
+        assert_eq!(decode_with_default(b"\xe9", &HeaderMap::new(), "latin1"), "é");
+        assert_eq!(decode_with_default(b"\xe9", &of("text/plain"), "iso-8859-1"), "é");
+        assert_eq!(decode_with_default("é".as_bytes(), &of("text/plain; charset=utf-8"), "latin1"), "é");
+        assert_eq!(decode_with_default(b"\xef\xbb\xbf\xc3\xa9", &HeaderMap::new(), "latin1"), "é");
+        assert_eq!(decode_with_default("é".as_bytes(), &HeaderMap::new(), "no charset"), "é");
     }
 
     #[test]

@@ -184,7 +184,6 @@ impl Trace {
     }
 
     /// Ends a call that a layer answered without sending a request.
-    #[cfg(feature = "tower")]
     pub(crate) fn answered_by_layer(&self, status: http::StatusCode, version: http::Version) {
         self.emit(Event::Headers { status, version });
         self.emit(Event::BodyEnd { bytes: 0 });

@@ -98,6 +98,11 @@ impl RequestBuilder {
         self.request.map(|request| *request)
     }
 
+    /// Returns the client, and the request without sending it.
+    pub fn build_split(self) -> (Client, Result<Request>) {
+        (self.client, self.request.map(|request| *request))
+    }
+
     /// Clones the builder; `None` if the body is a stream, or a part of the request is invalid.
     pub fn try_clone(&self) -> Option<Self> {
         let request = self.request.as_ref().ok()?.try_clone()?;

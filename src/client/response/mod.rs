@@ -89,6 +89,11 @@ impl Response {
         &self.data.head.headers
     }
 
+    /// Returns the headers, to change them: what was learned from them while the response arrived stays as it is.
+    pub fn headers_mut(&mut self) -> &mut HeaderMap {
+        &mut self.data.head.headers
+    }
+
     /// Returns the URLs that redirected to this response, the first one first; empty if there was no redirect.
     pub fn redirects(&self) -> &[Url] {
         &self.data.call().redirects
@@ -359,6 +364,17 @@ impl Response {
     pub async fn text(mut self) -> Result<String> {
         let bytes = self.collect(u64::MAX).await?;
         Ok(text::decode(&bytes, &self.data.head.headers))
+    }
+
+    /// Like [`text`](Self::text), with another charset than UTF-8 for a body whose content type names none (feature
+    /// `charset`). A charset that the WHATWG Encoding Standard does not know counts as UTF-8.
+    ///
+    /// # Errors
+    /// The errors of [`chunk`](Self::chunk).
+    #[cfg(feature = "charset")]
+    pub async fn text_with_charset(mut self, default_encoding: &str) -> Result<String> {
+        let bytes = self.collect(u64::MAX).await?;
+        Ok(text::decode_with_default(&bytes, &self.data.head.headers, default_encoding))
     }
 
     /// Reads the first piece of an error response's body ahead, if it has come with the head, so that
