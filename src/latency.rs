@@ -55,6 +55,12 @@ impl Latency {
         self.counts[bucket.min(self.counts.len() - 1)] += 1;
         self.nanos += time.as_nanos();
     }
+
+    /// Adds the durations of another histogram.
+    pub(crate) fn merge(&mut self, other: &Self) {
+        self.counts.iter_mut().zip(other.counts).for_each(|(sum, more)| *sum += more);
+        self.nanos += other.nanos;
+    }
 }
 
 /// Returns a number of nanoseconds as a duration, at most the longest there is.

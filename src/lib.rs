@@ -116,8 +116,8 @@ pub use client::ClientService;
 #[cfg_attr(docsrs, doc(cfg(any(feature = "gzip", feature = "brotli", feature = "zstd", feature = "deflate"))))]
 pub use client::Decompression;
 pub use client::{
-    Body, Client, ClientBuilder, IntoUrl, Request, RequestBuilder, Response, ResponseBuilderExt, RetryPolicy, get,
-    redirect, retry,
+    Body, Client, ClientBuilder, IntoUrl, Request, RequestBuilder, RequestOptions, Response, ResponseBuilderExt,
+    RetryPolicy, get, redirect, retry,
 };
 pub use connect::{Addresses, Proxy, ProxyError};
 pub use error::{Error, ErrorKind, Result};

@@ -5,7 +5,7 @@ use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
 use http::response::Parts;
-use http::{HeaderMap, StatusCode};
+use http::{Extensions, HeaderMap, StatusCode};
 use http_body::Frame;
 use url::Url;
 
@@ -96,6 +96,30 @@ impl Answer {
         }
     }
 
+    /// Limits the body to `max` bytes, after decompression.
+    ///
+    /// # Errors
+    /// The body is announced to be longer. The response is drained then.
+    pub(super) fn limited(mut self, max: u64) -> Result<Self> {
+        if self.0.content.length().is_some_and(|length| length > max) {
+            self.drain();
+            return Err(Error::long_body(max));
+        }
+        if let Some(reader) = self.0.content.reader() {
+            reader.limit(max);
+        }
+        Ok(self)
+    }
+
+    /// Adds the values that go along with the request. Those that came with the response take precedence.
+    pub(super) fn with_extensions(mut self, extensions: Extensions) -> Self {
+        if !extensions.is_empty() {
+            let own = std::mem::take(&mut self.0.head.extensions);
+            self.0.head.extensions = joined(extensions, own);
+        }
+        self
+    }
+
     /// Makes the response the last one of its call. From now on its body counts as read by the user.
     pub(super) fn finish(mut self, call: FinishedCall) -> Box<ResponseData> {
         self.0.call = Some(call);
@@ -104,6 +128,12 @@ impl Answer {
         }
         self.0
     }
+}
+
+/// Returns the values of a request and of its response. Those of the response take precedence.
+pub(super) fn joined(mut request: Extensions, response: Extensions) -> Extensions {
+    request.extend(response);
+    request
 }
 
 /// A response's body: as received, or of a layer or a user.

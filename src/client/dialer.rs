@@ -5,8 +5,8 @@ use std::sync::Arc;
 use tokio::task::AbortHandle;
 
 use super::body::OutgoingBody;
+use super::pool_key::PoolKey;
 use crate::connect::{Capacity, Conn, ConnectError, Connector, Opened, Protocol};
-use crate::origin::Origin;
 use crate::pool::{Addresses, Dial, Lease, Location, Slot, Speaks, Started};
 use crate::trace::{CloseCause, DialTrace, Family};
 
@@ -14,13 +14,13 @@ use crate::trace::{CloseCause, DialTrace, Family};
 pub(crate) struct Dialer(pub(super) Connector);
 
 impl Dial for Dialer {
-    type Key = Origin;
+    type Key = PoolKey;
     type Opened = Opened<OutgoingBody>;
     type Conn = Conn<OutgoingBody>;
     type Error = ConnectError;
 
-    async fn dial(&self, origin: &Origin, trace: &Arc<DialTrace>) -> Result<Opened<OutgoingBody>, ConnectError> {
-        self.0.open(origin, trace).await
+    async fn dial(&self, key: &PoolKey, trace: &Arc<DialTrace>) -> Result<Opened<OutgoingBody>, ConnectError> {
+        self.0.open(&key.origin, key.proxy.as_deref(), trace).await
     }
 
     fn start(
@@ -47,13 +47,14 @@ impl Dial for Dialer {
         conn.close();
     }
 
-    fn address(origin: &Origin) -> (String, u16) {
+    fn address(key: &PoolKey) -> (String, u16) {
+        let origin = &key.origin;
         // Only DNS knows the dot at the end of a fully qualified name.
         (origin.host().to_string().trim_end_matches('.').to_owned(), origin.port())
     }
 
-    fn speaks(&self, origin: &Origin) -> Speaks {
-        speaks(self.0.known_protocol(origin))
+    fn speaks(&self, key: &PoolKey) -> Speaks {
+        speaks(self.0.known_protocol(&key.origin))
     }
 
     fn is_exhausted(error: &ConnectError) -> bool {

@@ -1,5 +1,6 @@
 //! The client itself: a cheap handle on what all calls share.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
@@ -11,6 +12,7 @@ use super::inner::Inner;
 use super::into_url::IntoUrl;
 #[cfg(feature = "tower")]
 use super::layers::ClientService;
+use super::pool_key::PoolKey;
 use super::request::Request;
 use super::response::Response;
 use crate::dns::CacheStats;
@@ -78,7 +80,7 @@ impl Client {
 
     /// Returns the pool's statistics for each host that has connections or waiting requests.
     pub fn host_stats(&self) -> Vec<(Origin, HostStats)> {
-        self.inner.pool.host_stats()
+        by_origin(self.inner.pool.host_stats())
     }
 
     /// Opens connections to the origin of `url` until there are `count` of them, busy ones included, as far as the
@@ -94,7 +96,7 @@ impl Client {
             return Err(Error::no_runtime().of_dial(&url));
         }
         self.inner.dns_watch.ensure_running(&self.inner.resolver, &self.inner.pool);
-        let warm = self.inner.pool.warm_up(&origin, count).await;
+        let warm = self.inner.pool.warm_up(&origin.into(), count).await;
         warm.map_err(|error| Error::no_lease(error).of_dial(&url))
     }
 
@@ -153,6 +155,26 @@ pub async fn get(url: impl IntoUrl) -> Result<Response, Error> {
     let url = url.into_url(None).map_err(|error| error.with_method(Method::GET))?;
     let request = Request::new(Method::GET, url)?;
     client.execute(request).await
+}
+
+/// Adds up the statistics of the ways to an origin: requests with a proxy of their own have connections of their own.
+fn by_origin(all: Vec<(PoolKey, HostStats)>) -> Vec<(Origin, HostStats)> {
+    let (usual, own): (Vec<_>, Vec<_>) = all.into_iter().partition(|(key, _)| key.proxy.is_none());
+    let mut sums: Vec<_> = usual.into_iter().map(|(key, stats)| (key.origin, stats)).collect();
+    if own.is_empty() {
+        return sums;
+    }
+    let mut places: HashMap<_, _> = sums.iter().enumerate().map(|(at, (origin, _))| (origin.clone(), at)).collect();
+    for (PoolKey { origin, .. }, stats) in own {
+        match places.get(&origin) {
+            Some(at) => sums[*at].1.add(&stats),
+            None => {
+                places.insert(origin.clone(), sums.len());
+                sums.push((origin, stats));
+            }
+        }
+    }
+    sums
 }
 
 impl fmt::Debug for Client {

@@ -4,34 +4,63 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use http::{Method, Uri, Version};
+use http::{Extensions, Uri, Version};
 use http_body::{Frame, SizeHint};
 use url::Url;
 
-use super::answer::ResponseData;
-use super::answer::{BodyFacts, Content, FinishedCall};
+use super::answer::{BodyFacts, Content, FinishedCall, ResponseData, joined};
 use super::body::{Body, BodyReader};
 use super::into_url::IntoUrl;
-use super::request::{Options, Request};
+use super::request::Request;
+use super::request_options::{RequestOptions, checked_version};
 use super::response::Response;
 use crate::error::{self, Error, Result};
 use crate::origin::Origin;
-use crate::trace::{Hooks, RequestInfo, Trace};
+use crate::trace::Trace;
 
-/// Converts a request of the `http` crate. Its URI must be absolute. `HTTP/1.0` is required of the connection; any
-/// other version is ignored.
+/// Converts a request of the `http` crate. Its URI must be absolute;
+/// [`RequestBuilder::from_http`](crate::RequestBuilder::from_http) takes relative ones. `HTTP/1.0` is required of the
+/// connection; any other version is ignored. Settings are taken from a [`RequestOptions`] in the extensions. The other
+/// extensions go along with the request.
 impl<B: Into<Body>> TryFrom<http::Request<B>> for Request {
     type Error = Error;
 
     fn try_from(request: http::Request<B>) -> Result<Self> {
-        let (mut head, body) = request.into_parts();
-        let url = head.uri.to_string().into_url(None)?;
-        // A message that was made of a `Request` carries its settings.
-        let mut options = head.extensions.remove::<Options>().unwrap_or_default();
-        if options.version.is_none() && head.version == Version::HTTP_10 {
-            options.version = Some(Version::HTTP_10);
+        request_of(request, None)
+    }
+}
+
+/// Converts a request of the `http` crate. A relative URI is resolved against `base`.
+pub(super) fn request_of<B: Into<Body>>(message: http::Request<B>, base: Option<&Url>) -> Result<Request> {
+    let (mut head, body) = message.into_parts();
+    let request = match url_of(&head.uri, base) {
+        Ok(url) => Request::new(head.method, url)?,
+        Err(error) => return Err(error.with_method(head.method)),
+    };
+    // A message that was made of a `Request` carries its settings.
+    let mut options = head.extensions.remove::<RequestOptions>().unwrap_or_default();
+    if let Some(version) = options.version {
+        checked_version(version)?;
+    } else if head.version == Version::HTTP_10 {
+        options.version = Some(Version::HTTP_10);
+    }
+    // A server's request that is passed on has one. The response must not seem to offer that upgrade.
+    head.extensions.remove::<hyper::upgrade::OnUpgrade>();
+    Ok(Request { headers: head.headers, body: body.into(), options, extensions: head.extensions, ..request })
+}
+
+/// Returns the URL of a URI. A path is put in place of the base's: it is no reference, in which `//host` would name
+/// another host.
+fn url_of(uri: &Uri, base: Option<&Url>) -> Result<Url> {
+    match base {
+        Some(base) if uri.authority().is_none() && uri.path().starts_with('/') => {
+            let mut url = base.clone();
+            url.set_path(uri.path());
+            url.set_query(uri.query());
+            url.set_fragment(None);
+            Ok(url)
         }
-        Ok(Self { headers: head.headers, body: body.into(), options, ..Self::new(head.method, url)? })
+        _ => uri.to_string().into_url(None),
     }
 }
 
@@ -42,9 +71,11 @@ impl From<Request> for http::Request<Body> {
         let _ = request.add_url_authorization();
         let mut message = Self::new(request.body);
         *message.method_mut() = request.method;
-        *message.uri_mut() = request.url.as_str().parse().unwrap_or_default();
+        // The asterisk can be sent nowhere, unlike the default, a path.
+        *message.uri_mut() = request.url.as_str().parse().unwrap_or(Uri::from_static("*"));
         *message.headers_mut() = request.headers;
         *message.version_mut() = request.options.version.unwrap_or_default();
+        *message.extensions_mut() = request.extensions;
         message.extensions_mut().insert(request.options);
         message
     }
@@ -79,51 +110,13 @@ impl From<Response> for http::Response<Body> {
     }
 }
 
-/// The URL of a response that was made without one, as in reqwest.
-const NO_URL: &str = "http://no.url.provided.local/";
-
-/// The URL of a response that is made by hand, kept in its extensions.
-#[derive(Clone)]
-struct ResponseUrl(Url);
-
-/// Gives an `http::Response` the URL that the [`Response`] made of it will have. The name is reqwest's.
-///
-/// ```
-/// use speeddial::{Response, ResponseBuilderExt, Url, http};
-///
-/// let message = http::Response::builder().status(404).url(Url::parse("http://api.test/items/1")?).body("none")?;
-/// let response = Response::from(message);
-/// assert_eq!((response.status().as_u16(), response.url().path()), (404, "/items/1"));
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
-pub trait ResponseBuilderExt {
-    /// Sets the URL.
-    #[must_use]
-    fn url(self, url: Url) -> Self;
-}
-
-impl ResponseBuilderExt for http::response::Builder {
-    fn url(self, url: Url) -> Self {
-        self.extension(ResponseUrl(url))
-    }
-}
-
-/// Makes a response by hand, for tests of code that reads responses. Its URL is that of [`ResponseBuilderExt::url`], or
-/// `http://no.url.provided.local/`. Its timings have nothing but zeros.
-impl<B: Into<Body>> From<http::Response<B>> for Response {
-    fn from(message: http::Response<B>) -> Self {
-        let mut message = message.map(Into::into);
-        let given = message.extensions_mut().remove().map(|ResponseUrl(url)| url);
-        returned(message, false, || {
-            let placeholder = || Url::parse(NO_URL).expect("the placeholder is a URL");
-            let url = given.unwrap_or_else(placeholder);
-            let origin = Origin::from_url(&url).or_else(|_| Origin::from_url(&placeholder()));
-            let origin = origin.expect("the placeholder has an origin");
-            let asked = || RequestInfo { method: Method::GET, origin: origin.clone(), target: Uri::default() };
-            let trace = Trace::start(&Hooks::default(), None, asked);
-            (error::Context { method: Method::GET, url, until: None, discreet: false }, origin, trace)
-        })
-    }
+/// The call of a response that was made without one, by a layer or by hand.
+pub(super) struct MadeCall {
+    pub(super) context: error::Context,
+    pub(super) origin: Origin,
+    pub(super) trace: Trace,
+    /// The values that go along with the request.
+    pub(super) extensions: Extensions,
 }
 
 /// Converts a response that layers returned, or that was made by hand. `answers_head` is true if the request was a HEAD. `begin` starts a trace for a
@@ -131,11 +124,13 @@ impl<B: Into<Body>> From<http::Response<B>> for Response {
 pub(super) fn returned(
     mut message: http::Response<Body>,
     answers_head: bool,
-    begin: impl FnOnce() -> (error::Context, Origin, Trace),
+    begin: impl FnOnce() -> MadeCall,
 ) -> Response {
     let extension = message.extensions_mut().remove().unwrap_or_else(|| {
-        let (context, origin, trace) = begin();
+        let MadeCall { context, origin, trace, extensions } = begin();
         trace.answered_by_layer(message.status(), message.version());
+        let own = std::mem::take(message.extensions_mut());
+        *message.extensions_mut() = joined(extensions, own);
         let body = BodyFacts { origin, trace, start: Bytes::new(), answers_head };
         ResponseExtension { call: FinishedCall { context, redirects: Vec::new() }, body }
     });

@@ -24,6 +24,7 @@ pub(super) struct Inner {
     pub(super) resolver: CachedResolver,
     pub(super) hooks: Hooks,
     pub(super) defaults: Defaults,
+    pub(super) retry_budget: RetryBudget,
     pub(super) deadlines: Deadlines,
     pub(super) dns_watch: DnsWatch,
 }
@@ -35,7 +36,9 @@ pub(super) struct Defaults {
     pub(super) timeouts: Timeouts,
     pub(super) headers: HeaderMap,
     pub(super) redirects: redirect_policy::Policy,
-    pub(super) retries: Option<Retries>,
+    pub(super) retries: Option<RetryPolicy>,
+    /// The maximum length of a response's body in bytes.
+    pub(super) max_body_size: Option<u64>,
     /// True if errors and events leave the query out.
     pub(super) hides_queries: bool,
     #[cfg(feature = "__compression")]
@@ -52,30 +55,26 @@ impl Defaults {
     }
 }
 
-/// The retry policy of a client, and the budget that its calls share.
-pub(super) struct Retries {
-    pub(super) policy: RetryPolicy,
-    budget: Mutex<Budget>,
-}
+/// The budget for retries that a client's calls share; `None` until a call has a retry policy.
+pub(super) struct RetryBudget(Mutex<Option<Budget>>);
 
-impl Retries {
-    pub(super) fn new(policy: RetryPolicy) -> Self {
-        let budget = Mutex::new(Budget::new(&policy, clock::now()));
-        Self { policy, budget }
+impl RetryBudget {
+    pub(super) fn new(policy: Option<&RetryPolicy>) -> Self {
+        Self(Mutex::new(policy.map(|policy| Budget::new(policy, clock::now()))))
     }
 
-    /// Adds the share of a retry that each call brings.
-    pub(super) fn deposit(&self, now: Instant) {
-        self.lock().deposit(&self.policy, now);
+    /// Adds the share of a retry that each call with this policy brings.
+    pub(super) fn deposit(&self, policy: &RetryPolicy, now: Instant) {
+        self.lock().get_or_insert_with(|| Budget::new(policy, now)).deposit(policy, now);
     }
 
-    /// Takes a retry out of the budget. Returns false if there is none left.
-    pub(super) fn withdraw(&self, now: Instant) -> bool {
-        self.lock().withdraw(&self.policy, now)
+    /// Takes a retry out of the budget, for a call with this policy. Returns false if there is none left.
+    pub(super) fn withdraw(&self, policy: &RetryPolicy, now: Instant) -> bool {
+        self.lock().get_or_insert_with(|| Budget::new(policy, now)).withdraw(policy, now)
     }
 
     // A panic cannot leave the budget half changed, so a poisoned lock is as good as another.
-    fn lock(&self) -> MutexGuard<'_, Budget> {
-        lock(&self.budget)
+    fn lock(&self) -> MutexGuard<'_, Option<Budget>> {
+        lock(&self.0)
     }
 }

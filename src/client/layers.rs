@@ -12,6 +12,7 @@ use tower::util::BoxCloneSyncService;
 use tower::{Layer, Service, ServiceExt};
 
 use super::body::Body;
+use super::http_messages::MadeCall;
 use super::inner::Inner;
 use super::request::{Request, target_of};
 use super::response::Response;
@@ -51,7 +52,8 @@ impl ClientService {
         Self(BoxCloneSyncService::new(tower::service_fn(move |message: http::Request<Body>| {
             let inner = inner.clone();
             async move {
-                let response = call::run(&inner, Box::new(Request::try_from(message)?)).await?;
+                let request = http_messages::request_of(message, inner.defaults.base_url.as_ref())?;
+                let response = call::run(&inner, Box::new(request)).await?;
                 Ok::<_, Cause>(response.into())
             }
         })))
@@ -81,16 +83,23 @@ impl ClientService {
         let of_request = |error: Error| error.of_request(&method, &url, discreet);
         // Refused here: a message of the `http` crate would lose such a URL.
         request.target().map_err(of_request)?;
-        let origin = request.origin.clone();
+        let origin = request.origin().clone();
         let observer = request.options.observer.clone();
+        let extensions = request.extensions.clone();
         let result = self.oneshot((*request).into()).await;
         let response = result.map_err(|cause| of_request(Error::layer(cause)))?;
         Ok(http_messages::returned(response, answers_head, || {
             // A layer answered without a call. The response has timings all the same.
             let target = inner.defaults.shown(target_of(&url).unwrap_or_default());
-            let asked = || RequestInfo { method: method.clone(), origin: origin.clone(), target };
+            let asked = || RequestInfo {
+                method: method.clone(),
+                origin: origin.clone(),
+                target,
+                extensions: extensions.clone(),
+            };
             let trace = Trace::start(&inner.hooks, observer, asked);
-            (error::Context { method: method.clone(), url: url.clone(), until: None, discreet }, origin.clone(), trace)
+            let context = error::Context { method: method.clone(), url: url.clone(), until: None, discreet };
+            MadeCall { context, origin: origin.clone(), trace, extensions }
         }))
     }
 }

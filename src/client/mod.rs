@@ -10,6 +10,7 @@
 //! | `handle.rs` | [`Client`]: sends requests, reports statistics, drains |
 //! | `layers.rs` | tower layers around the client |
 //! | `call/` | one call: redirects around retries around resends around one exchange on one connection |
+//! | `response_by_hand.rs` | responses that users make for their tests |
 //! | `http_messages.rs` | requests and responses as those of the `http` crate, and back |
 //! | `response/`, `text.rs` | a response as its user reads it; the charset of its text |
 //! | `answer.rs` | a response during its call, which may not be the last one |
@@ -17,7 +18,8 @@
 //! | `dns_watch.rs` | a task that tells the pool of changed DNS answers |
 //! | `body/`: `reader.rs` and what it calls | bodies of responses, and the connection's way back to the pool |
 //! | `dialer.rs` | how the pool opens connections |
-//! | `request_checks.rs`, `request.rs`, `into_url.rs` | a request, and what must not be sent |
+//! | `request_checks.rs`, `request.rs`, `request_options.rs`, `into_url.rs` | a request, its settings, and what must not be sent |
+//! | `pool_key.rs` | which requests share connections |
 //! | `body/`: `outgoing.rs` and what it calls | bodies of requests |
 //! | `retry_policy.rs`, `redirect_policy.rs`, `safe_to_resend.rs`, `keep_alive.rs`, `deadlines.rs` | rules that know no connection; time limits |
 
@@ -36,11 +38,14 @@ mod into_url;
 mod keep_alive;
 #[cfg(feature = "tower")]
 mod layers;
+mod pool_key;
 mod redirect_policy;
 mod request;
 mod request_builder;
 mod request_checks;
+mod request_options;
 mod response;
+mod response_by_hand;
 mod retry_policy;
 mod safe_to_resend;
 mod text;
@@ -50,13 +55,14 @@ pub use body::Body;
 pub use body::Decompression;
 pub use builder::ClientBuilder;
 pub use handle::{Client, get};
-pub use http_messages::ResponseBuilderExt;
 pub use into_url::IntoUrl;
 #[cfg(feature = "tower")]
 pub use layers::ClientService;
 pub use request::Request;
 pub use request_builder::RequestBuilder;
+pub use request_options::RequestOptions;
 pub use response::Response;
+pub use response_by_hand::ResponseBuilderExt;
 pub use retry_policy::RetryPolicy;
 
 /// Policies for following redirects.

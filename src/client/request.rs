@@ -4,15 +4,15 @@ use std::fmt;
 
 use http::header::AUTHORIZATION;
 use http::uri::InvalidUri;
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri, Version};
+use http::{Extensions, HeaderMap, HeaderName, HeaderValue, Method, Uri};
 use url::{Position, Url};
 
 use super::body::Body;
-use super::deadlines::Timeouts;
+use super::pool_key::PoolKey;
+use super::request_options::RequestOptions;
 use crate::credentials::Credentials;
 use crate::error::{Error, Result};
 use crate::origin::Origin;
-use crate::trace::ObserverHandle;
 
 /// A request to be sent with [`Client::execute`](crate::Client::execute). It can be inspected, changed and kept. It can
 /// be cloned unless its body is a stream.
@@ -33,21 +33,15 @@ use crate::trace::ObserverHandle;
 pub struct Request {
     pub(super) method: Method,
     pub(super) url: Url,
-    pub(super) origin: Origin,
+    /// The origin, and during a call the way to it that the request chose.
+    pub(super) key: PoolKey,
     pub(super) headers: HeaderMap,
     /// The `Authorization` made of the URL's credentials, for headers that have none.
     pub(super) url_authorization: Option<HeaderValue>,
     pub(super) body: Body,
-    pub(super) options: Options,
-}
-
-/// The settings of one request, beside the message itself.
-#[derive(Clone, Default)]
-pub(super) struct Options {
-    pub(super) timeouts: Timeouts,
-    /// The HTTP version that the connection must speak; any if `None`.
-    pub(super) version: Option<Version>,
-    pub(super) observer: Option<ObserverHandle>,
+    pub(super) options: RequestOptions,
+    /// Values for layers, observers, and the reader of the response.
+    pub(super) extensions: Extensions,
 }
 
 impl fmt::Debug for Request {
@@ -55,7 +49,7 @@ impl fmt::Debug for Request {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Request")
             .field("method", &self.method)
-            .field("origin", &self.origin)
+            .field("origin", self.origin())
             .field("path", &self.url.path())
             .field("headers", &self.headers.keys().collect::<Vec<_>>())
             .field("body", &self.body)
@@ -84,11 +78,12 @@ impl Request {
         Ok(Self {
             method,
             url,
-            origin,
+            key: origin.into(),
             headers: HeaderMap::new(),
             url_authorization,
             body: Body::default(),
-            options: Options::default(),
+            options: RequestOptions::default(),
+            extensions: Extensions::new(),
         })
     }
 
@@ -104,7 +99,18 @@ impl Request {
 
     /// Returns the scheme, host and port that the request goes to.
     pub fn origin(&self) -> &Origin {
-        &self.origin
+        &self.key.origin
+    }
+
+    /// Returns the values that go along with the request: those of
+    /// [`RequestBuilder::extension`](crate::RequestBuilder::extension), and of an `http::Request` that it was made of.
+    pub fn extensions(&self) -> &Extensions {
+        &self.extensions
+    }
+
+    /// Returns the values that go along with the request, to change them.
+    pub fn extensions_mut(&mut self) -> &mut Extensions {
+        &mut self.extensions
     }
 
     /// Returns the request's own headers. The client's default headers, and those that HTTP needs, are added when it is
@@ -134,11 +140,12 @@ impl Request {
         Some(Self {
             method: self.method.clone(),
             url: self.url.clone(),
-            origin: self.origin.clone(),
+            key: self.key.clone(),
             headers: self.headers.clone(),
             url_authorization: self.url_authorization.clone(),
             body,
             options: self.options.clone(),
+            extensions: self.extensions.clone(),
         })
     }
 

@@ -202,6 +202,11 @@ impl RetryPolicy {
         }
     }
 
+    /// Retries nothing: for a request of a client that has a policy.
+    pub fn none() -> Self {
+        Self::new().attempts(1)
+    }
+
     /// Sets the maximum number of attempts of a call, the first one included. Three by default; 0 and 1 mean no retry.
     /// Resends count as attempts if the server turned the request away, or closed a new connection at once.
     #[must_use]
@@ -239,6 +244,9 @@ impl RetryPolicy {
     /// Sets the budget that a client's calls share: `per_call` retries for each call, for example 0.2, and `per_second`
     /// retries for each second. A client begins with the retries of one second, but with five at least unless both are
     /// 0. Up to 100 unused retries are kept.
+    ///
+    /// The budget is the client's, also for a policy that is [set for a request](crate::RequestBuilder::retry). Then these
+    /// are what that call adds, and 0 for both allows it no retry.
     #[must_use]
     pub fn budget(self, per_call: f64, per_second: f64) -> Self {
         Self { per_call: per_call.max(0.0), per_second: per_second.max(0.0), ..self }
@@ -279,6 +287,11 @@ impl RetryPolicy {
     /// Returns true if the policy's classifier wants this outcome to be retried.
     pub(super) fn is_retryable(&self, outcome: ReqRep<'_>) -> bool {
         self.classifier.as_ref().is_some_and(|classify| classify(outcome).is_retryable)
+    }
+
+    /// Returns true if calls with this policy add anything to the budget.
+    fn fills_budget(&self) -> bool {
+        self.per_call > 0.0 || self.per_second > 0.0
     }
 
     /// Returns the wait before another attempt; `None` if there is to be none. `random` is from 0 to 1, `wall` is the
@@ -337,14 +350,16 @@ const MIN_FIRST_SAVED: f64 = 5.0;
 
 impl Budget {
     pub(super) fn new(policy: &RetryPolicy, now: Instant) -> Self {
-        let grows = policy.per_call > 0.0 || policy.per_second > 0.0;
-        let retries = if grows { policy.per_second.clamp(MIN_FIRST_SAVED, MAX_SAVED) } else { 0.0 };
+        let retries = if policy.fills_budget() { policy.per_second.clamp(MIN_FIRST_SAVED, MAX_SAVED) } else { 0.0 };
         Self { retries, updated_at: now }
     }
 
     /// Adds the share of a retry that a new call brings.
     pub(super) fn deposit(&mut self, policy: &RetryPolicy, now: Instant) {
-        self.add(policy.per_call, policy, now);
+        // A policy without a budget takes nothing out, and so adds nothing.
+        if policy.per_call.is_finite() {
+            self.add(policy.per_call, policy, now);
+        }
     }
 
     /// Takes a retry out. Returns false if there is none left.
@@ -353,7 +368,8 @@ impl Budget {
             return true;
         }
         self.add(0.0, policy, now);
-        if self.retries < 1.0 {
+        // Calls with other policies may have filled the budget.
+        if self.retries < 1.0 || !policy.fills_budget() {
             return false;
         }
         self.retries -= 1.0;

@@ -70,6 +70,10 @@ pub(crate) enum ConnectError {
     /// The environment names an invalid proxy.
     #[error("the proxy of the environment cannot be used")]
     InvalidProxy(ProxyError),
+    /// The request names a proxy, and the client connects to a Unix domain socket.
+    #[cfg(unix)]
+    #[error("a proxy of the request has no effect beside the client's Unix domain socket")]
+    ProxyBesideUnixSocket,
     /// The client's address policy allows none of the host's addresses; this is one of them.
     #[error("the client may not connect to {0}")]
     Denied(IpAddr),
@@ -102,6 +106,8 @@ impl ConnectError {
     pub(crate) fn is_lasting(&self) -> bool {
         match self {
             Self::Denied(_) | Self::InvalidProxy(_) => true,
+            #[cfg(unix)]
+            Self::ProxyBesideUnixSocket => true,
             Self::Tls(failed) => match failed.last() {
                 Some((_, error)) => !is_broken(error),
                 None => true,
@@ -157,6 +163,8 @@ impl ConnectError {
                 failed.into_iter().next_back().map(|(_, error)| error.into())
             }
             Self::Denied(_) => None,
+            #[cfg(unix)]
+            Self::ProxyBesideUnixSocket => None,
             #[cfg(unix)]
             Self::Unix(_, error) => Some(error.into()),
             #[cfg(unix)]

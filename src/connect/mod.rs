@@ -2,7 +2,7 @@
 //!
 //! | step | file |
 //! |---|---|
-//! | which proxy, if any | `proxy.rs`, `no_proxy.rs` |
+//! | which proxy, if any | `proxy.rs`, `no_proxy.rs`; a request's own, `proxy_choice.rs` |
 //! | addresses of the host | `lookup.rs`, by the settings in `addresses.rs` |
 //! | the first address that connects | the `race` module |
 //! | the way through a proxy | `tunnel.rs`, `proxy_server.rs`; by CONNECT, `http_tunnel.rs`; by SOCKS5, `socks5.rs` |
@@ -36,6 +36,7 @@ mod no_proxy;
 mod part_wakers;
 mod protocol;
 mod proxy;
+mod proxy_choice;
 mod proxy_server;
 #[cfg(feature = "__tls")]
 mod proxy_tls;
@@ -70,6 +71,7 @@ pub(crate) use name_use::NameUse;
 pub(crate) use protocol::{Protocol, Versions};
 pub(crate) use proxy::Proxies;
 pub use proxy::Proxy;
+pub(crate) use proxy_choice::ProxyChoice;
 pub(crate) use proxy_server::Forwarding;
 use proxy_server::ProxyServer;
 use secure::{Security, is_of_proxy};
@@ -130,15 +132,16 @@ struct DialTime {
 }
 
 impl Connector {
-    /// Opens a connection to `origin` and begins to speak HTTP on it.
+    /// Opens a connection to `origin` and begins to speak HTTP on it. `choice` is used in place of the client's proxies.
     pub(crate) async fn open<B: Message>(
         &self,
         origin: &Origin,
+        choice: Option<&ProxyChoice>,
         trace: &Arc<DialTrace>,
     ) -> Result<Opened<B>, ConnectError> {
         let time = self.start(origin, trace);
         let opening = std::pin::pin!(async {
-            let connected = self.connect(origin, time, trace).await?;
+            let connected = self.connect(origin, choice, time, trace).await?;
             self.begin_http(connected, trace).await
         });
         self.within(time, opening, trace).await
@@ -152,7 +155,7 @@ impl Connector {
         trace: &Arc<DialTrace>,
     ) -> Result<ConnectedStream, ConnectError> {
         let time = self.start(origin, trace);
-        let connected = self.within(time, std::pin::pin!(self.connect(origin, time, trace)), trace).await?;
+        let connected = self.within(time, std::pin::pin!(self.connect(origin, None, time, trace)), trace).await?;
         trace.emit(Event::Opened { remote: connected.remote });
         Ok(connected)
     }
@@ -201,14 +204,22 @@ impl Connector {
     async fn connect(
         &self,
         origin: &Origin,
+        choice: Option<&ProxyChoice>,
         time: DialTime,
         trace: &DialTrace,
     ) -> Result<ConnectedStream, ConnectError> {
         #[cfg(unix)]
         if let Some(path) = &self.unix {
+            if choice.is_some_and(|choice| !choice.is_none()) {
+                return Err(ConnectError::ProxyBesideUnixSocket);
+            }
             return Box::pin(self.connect_by_unix_socket(path, origin, trace)).await;
         }
-        match self.proxies.find(origin).map_err(ConnectError::InvalidProxy)? {
+        let server = match choice {
+            Some(choice) => choice.find(origin),
+            None => self.proxies.find(origin),
+        };
+        match server.map_err(ConnectError::InvalidProxy)? {
             Some(server) => Box::pin(self.connect_by_proxy(&server, origin, time, trace)).await,
             None => self.connect_directly(origin, time, trace).await,
         }

@@ -21,11 +21,11 @@ use crate::origin::{Host, Origin};
 ///
 /// Go's `httpproxy` and curl differ in places; a host matches here if it matches in either (see the table in the
 /// tests).
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct NoProxy(Vec<Entry>);
 
 /// An entry of the list.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 struct Entry {
     hosts: Hosts,
     /// The only port that the entry matches; `None` for all ports.
@@ -33,7 +33,7 @@ struct Entry {
 }
 
 /// The hosts that an entry matches.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 enum Hosts {
     /// Every host.
     All,

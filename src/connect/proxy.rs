@@ -1,5 +1,7 @@
 //! The proxies of a client, from the user or the environment, and the choice of one for a request.
 
+use std::hash::{Hash, Hasher};
+
 use super::error::ProxyError;
 use super::no_proxy::NoProxy;
 use super::proxy_server::ProxyServer;
@@ -31,7 +33,7 @@ use crate::origin::{Host, Origin, Scheme};
 /// let client = speeddial::Client::builder().proxy(proxy).build()?;
 /// # Ok(()) }
 /// ```
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Proxy {
     http: Option<ProxyServer>,
     https: Option<ProxyServer>,
@@ -74,6 +76,14 @@ impl Proxy {
     pub fn no_proxy(mut self, hosts: &str) -> Self {
         self.no_proxy.add(hosts);
         self
+    }
+}
+
+// The excluded hosts are left out: few proxies differ in them alone.
+impl Hash for Proxy {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.http.hash(state);
+        self.https.hash(state);
     }
 }
 

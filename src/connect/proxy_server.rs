@@ -11,7 +11,7 @@ use crate::credentials::Credentials;
 use crate::origin::{Origin, Scheme};
 
 /// A proxy server and how it is spoken to.
-#[derive(Clone)]
+#[derive(Clone, PartialEq, Eq, Hash)]
 pub(crate) struct ProxyServer {
     /// The host and port of the server, and `https` if it is spoken to over TLS.
     pub(super) origin: Origin,
@@ -19,7 +19,7 @@ pub(crate) struct ProxyServer {
 }
 
 /// The protocol by which a proxy is asked to connect to an origin.
-#[derive(Clone)]
+#[derive(Clone, PartialEq, Eq, Hash)]
 pub(super) enum ProxyProtocol {
     /// HTTP/1.1: requests to `http` URLs are forwarded, others go through a CONNECT tunnel.
     Http {

@@ -272,6 +272,8 @@ fn connect_error_kind(error: &ConnectError) -> ErrorKind {
         };
     }
     match error {
+        #[cfg(unix)]
+        ConnectError::ProxyBesideUnixSocket => ErrorKind::Request,
         ConnectError::Tls(_) | ConnectError::TunnelTls(..) => ErrorKind::Tls,
         #[cfg(unix)]
         ConnectError::UnixTls(..) => ErrorKind::Tls,

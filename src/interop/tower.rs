@@ -3,18 +3,19 @@
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
+use futures_util::{FutureExt, TryFutureExt};
 use http_body::Body as HttpBody;
 use tower_service::Service;
 
-use crate::client::{Body, Client, Request};
+use crate::client::{Body, Client, RequestBuilder};
 use crate::error::Error;
 
 /// The client as a tower service for requests of the `http` crate, with any body of [`Bytes`].
 ///
-/// The service is always ready: a request for which there is no connection waits in the pool's queue. Trailers are passed on
-/// in both directions. A body of another type than [`Body`] is a stream and can be sent only once; use a [`Body`] for a request
+/// The service is always ready: a request for which there is no connection waits in the pool's queue. A URI without scheme and
+/// host is resolved against the client's [base](crate::ClientBuilder::base_url). Settings are taken from a
+/// [`RequestOptions`](crate::RequestOptions) in the extensions. Trailers are passed on in both directions. A body of another type than [`Body`] is a stream and can be sent only once; use a [`Body`] for a request
 /// that may have to be resent.
 ///
 /// ```
@@ -49,8 +50,7 @@ where
     }
 
     fn call(&mut self, request: http::Request<B>) -> Self::Future {
-        let client = self.clone();
-        let request = Request::try_from(request.map(Body::wrap));
-        async move { client.execute(request?).await.map(http::Response::from) }.boxed()
+        let request = RequestBuilder::from_http(self.clone(), request.map(Body::wrap));
+        request.send().map_ok(http::Response::from).boxed()
     }
 }

@@ -44,7 +44,7 @@ impl Tracing {
 }
 
 /// Creates the span of a call.
-fn span(RequestInfo { method, origin, target }: &RequestInfo) -> Span {
+fn span(RequestInfo { method, origin, target, .. }: &RequestInfo) -> Span {
     let scheme = scheme_name(origin.scheme());
     info_span!(
         "HTTP",

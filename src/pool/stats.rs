@@ -97,6 +97,25 @@ pub struct HostStats {
 }
 
 impl HostStats {
+    /// Adds the figures of another host, for example of the same origin behind a proxy.
+    pub(crate) fn add(&mut self, other: &Self) {
+        let sums = [
+            (&mut self.idle, other.idle),
+            (&mut self.in_use, other.in_use),
+            (&mut self.dialling, other.dialling),
+            (&mut self.leased, other.leased),
+            (&mut self.waiting, other.waiting),
+        ];
+        sums.into_iter().for_each(|(sum, more)| *sum += more);
+        self.opened += other.opened;
+        self.closed += other.closed;
+        self.reused += other.reused;
+        self.queue.add(&other.queue);
+        self.queue_time.merge(&other.queue_time);
+        self.hold_time.merge(&other.hold_time);
+        self.causes.iter_mut().zip(other.causes).for_each(|(sum, more)| *sum += more);
+    }
+
     pub(super) fn new(counters: &HostCounters) -> Self {
         let Totals { opened, closed, reused, waited, held, queue } = counters.totals;
         Self {

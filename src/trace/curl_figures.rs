@@ -71,7 +71,12 @@ mod tests {
     fn curls_figures_are_those_of_the_last_request_counted_from_the_calls_start() {
         let redirected = |method| Event::Redirected {
             status: StatusCode::FOUND,
-            to: Arc::new(RequestInfo { method, origin: origin("http://b.test/"), target: http::Uri::from_static("/") }),
+            to: Arc::new(RequestInfo {
+                method,
+                origin: origin("http://b.test/"),
+                target: http::Uri::from_static("/"),
+                extensions: http::Extensions::new(),
+            }),
         };
         let origin = origin("http://a.test/");
         let timings = folded(&[

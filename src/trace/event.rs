@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use http::{Method, StatusCode, Uri, Version};
+use http::{Extensions, Method, StatusCode, Uri, Version};
 
 use super::causes::{CloseCause, Limit, RepeatCause};
 use super::lookup::{DnsLookup, Family};
@@ -276,6 +276,8 @@ pub struct RequestInfo {
     pub origin: Origin,
     /// The path and query.
     pub target: Uri,
+    /// The values that go along with the request ([`RequestBuilder::extension`](crate::RequestBuilder::extension)).
+    pub extensions: Extensions,
 }
 
 impl fmt::Debug for RequestInfo {

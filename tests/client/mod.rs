@@ -14,6 +14,7 @@ mod http2;
 mod interop;
 mod quiet_streams;
 mod redirects;
+mod request_options;
 mod requests;
 mod retries;
 #[cfg(feature = "tower")]

@@ -31,6 +31,13 @@ impl Default for Decompression {
     }
 }
 
+/// `true` is [`Decompression::default`], `false` is [`Decompression::none`].
+impl From<bool> for Decompression {
+    fn from(is_enabled: bool) -> Self {
+        Self { is_enabled, ..Self::default() }
+    }
+}
+
 impl Decompression {
     /// Leaves bodies as they arrive, and sends no `Accept-Encoding`.
     pub fn none() -> Self {

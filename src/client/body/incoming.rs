@@ -117,10 +117,9 @@ impl IncomingBody {
         self.has_failed
     }
 
-    /// Ends the body because it cannot be decompressed.
-    #[cfg(feature = "__compression")]
-    pub(super) fn fail_decoding(&mut self) {
-        self.fail("decode");
+    /// Ends the body because the client does not take it: it cannot be decompressed, or is too long.
+    pub(super) fn fail_early(&mut self, why: &'static str) {
+        self.fail(why);
         // Also if the last byte has been read, and the connection is gone already.
         self.has_failed = true;
     }

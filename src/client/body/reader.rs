@@ -1,8 +1,6 @@
 //! A response's body as its user reads it: decompressed, with its first piece possibly read ahead.
 
-#[cfg(feature = "__compression")]
-use std::task::ready;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Waker, ready};
 
 use bytes::Bytes;
 use http_body::{Frame, SizeHint};
@@ -10,9 +8,7 @@ use http_body::{Frame, SizeHint};
 #[cfg(feature = "__compression")]
 use super::decode::{Decoder, Step};
 use super::incoming::IncomingBody;
-#[cfg(feature = "__compression")]
-use crate::error::Error;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::origin::Origin;
 use crate::trace::Trace;
 
@@ -23,6 +19,16 @@ pub(crate) struct BodyReader {
     start: Option<Box<Result<Frame<Bytes>>>>,
     #[cfg(feature = "__compression")]
     decoder: Option<Box<Decoder>>,
+    /// The limit of the body's length, if there is one.
+    limit: Option<Box<LengthLimit>>,
+}
+
+/// A limit of a body's length, as its user reads it.
+struct LengthLimit {
+    /// The most bytes that the body may have.
+    max: u64,
+    /// The bytes of `max` that were not received yet.
+    left: u64,
 }
 
 impl BodyReader {
@@ -32,6 +38,7 @@ impl BodyReader {
             start: None,
             #[cfg(feature = "__compression")]
             decoder: None,
+            limit: None,
         }
     }
 
@@ -39,6 +46,11 @@ impl BodyReader {
     #[cfg(feature = "__compression")]
     pub(crate) fn decode_with(&mut self, decoder: Option<Decoder>) {
         self.decoder = decoder.map(Box::new);
+    }
+
+    /// Limits the body to `max` bytes.
+    pub(crate) fn limit(&mut self, max: u64) {
+        self.limit = Some(Box::new(LengthLimit { max, left: max }));
     }
 
     /// Marks the body as the user's to read: dropping it from now on cancels the call.
@@ -71,7 +83,7 @@ impl BodyReader {
             return;
         }
         let mut cx = Context::from_waker(Waker::noop());
-        if let Poll::Ready(first) = self.poll_by(&mut cx, IncomingBody::poll_arrived) {
+        if let Poll::Ready(first) = self.poll_within(&mut cx, IncomingBody::poll_arrived) {
             self.start = first.map(Box::new);
         }
     }
@@ -118,7 +130,27 @@ impl BodyReader {
         if let Some(start) = self.start.take() {
             return Poll::Ready(Some(*start));
         }
-        self.poll_by(cx, IncomingBody::poll_frame)
+        self.poll_within(cx, IncomingBody::poll_frame)
+    }
+
+    /// Like [`Self::poll_by`], and fails if the body becomes longer than its limit.
+    fn poll_within(
+        &mut self,
+        cx: &mut Context<'_>,
+        poll_body: impl Fn(&mut IncomingBody, &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>>>>,
+    ) -> Poll<Option<Result<Frame<Bytes>>>> {
+        let frame = ready!(self.poll_by(cx, poll_body));
+        let (Some(limit), Some(Ok(received))) = (&mut self.limit, &frame) else { return Poll::Ready(frame) };
+        let length = received.data_ref().map_or(0, Bytes::len) as u64;
+        if let Some(left) = limit.left.checked_sub(length) {
+            limit.left = left;
+            return Poll::Ready(frame);
+        }
+        let error = Error::long_body(limit.max);
+        self.body.fail_early("body");
+        #[cfg(feature = "__compression")]
+        drop(self.decoder.take());
+        Poll::Ready(Some(Err(error)))
     }
 
     /// Polls for the next frame that was not read ahead. `poll_body` polls the body as it arrives.
@@ -150,7 +182,7 @@ impl BodyReader {
                     return Poll::Pending;
                 }
                 Err(error) => {
-                    body.fail_decoding();
+                    body.fail_early("decode");
                     let error = Error::compression(error);
                     self.decoder = None;
                     return Poll::Ready(Some(Err(error)));

@@ -1,5 +1,7 @@
 //! The settings of a client, and the making of a client from them.
 
+mod body_size;
+
 use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -17,7 +19,7 @@ use super::deadlines::{Deadlines, Timeouts};
 use super::dialer::Dialer;
 use super::dns_watch::DnsWatch;
 use super::handle::Client;
-use super::inner::{Defaults, Inner, Retries};
+use super::inner::{Defaults, Inner, RetryBudget};
 use super::into_url::IntoUrl;
 #[cfg(feature = "tower")]
 use super::layers::{self, ClientService, Wrap};
@@ -70,9 +72,7 @@ pub struct ClientBuilder {
     observers: Vec<ObserverHandle>,
     pool: PoolConfig,
     connect: ConnectSettings,
-    /// The settings of calls, without the retry policy.
     defaults: Defaults,
-    retry: Option<RetryPolicy>,
     #[cfg(feature = "tower")]
     layers: Vec<Wrap>,
 }
@@ -95,11 +95,11 @@ impl Default for ClientBuilder {
                 headers: HeaderMap::new(),
                 redirects: redirect_policy::Policy::default(),
                 retries: None,
+                max_body_size: None,
                 hides_queries: false,
                 #[cfg(feature = "__compression")]
                 decompression: Decompression::default(),
             },
-            retry: None,
             #[cfg(feature = "tower")]
             layers: Vec::new(),
         }
@@ -360,8 +360,9 @@ impl ClientBuilder {
 
     /// Sets the policy for retrying calls that failed. Without a policy, the client only makes resends that are [always
     /// safe](Client::execute).
-    pub fn retry(self, policy: RetryPolicy) -> Self {
-        Self { retry: Some(policy), ..self }
+    pub fn retry(mut self, policy: RetryPolicy) -> Self {
+        self.defaults.retries = Some(policy);
+        self
     }
 
     /// Leaves the queries of URLs out of errors and events, for URLs with secrets in them. Credentials are always left
@@ -376,8 +377,8 @@ impl ClientBuilder {
     /// request if the [default headers](Self::default_headers) have one of them.
     #[cfg(feature = "__compression")]
     #[cfg_attr(docsrs, doc(cfg(any(feature = "gzip", feature = "brotli", feature = "zstd", feature = "deflate"))))]
-    pub fn decompress(mut self, decompression: Decompression) -> Self {
-        self.defaults.decompression = decompression;
+    pub fn decompress(mut self, decompression: impl Into<Decompression>) -> Self {
+        self.defaults.decompression = decompression.into();
         self
     }
 
@@ -422,7 +423,8 @@ impl ClientBuilder {
         let dns_watch = DnsWatch::new(pool.follow_dns != FollowDns::Off);
         let pool = Pool::new(pool, Dialer(connector), hooks.clone());
         let deadlines = Deadlines::default();
-        let inner = Arc::new(Inner { pool, resolver, hooks, defaults, deadlines, dns_watch });
+        let retry_budget = RetryBudget::new(defaults.retries.as_ref());
+        let inner = Arc::new(Inner { pool, resolver, hooks, defaults, retry_budget, deadlines, dns_watch });
         #[cfg(feature = "tower")]
         let layered = layers.into_iter().fold(None, |service: Option<ClientService>, layer| {
             Some(layer(service.unwrap_or_else(|| ClientService::without_layers(&inner))))
@@ -452,8 +454,7 @@ impl ClientBuilder {
         let resolver = self.resolver.unwrap_or_else(|| system_resolver(self.connect.addresses, &hooks));
         let user_agent = self.defaults.headers.get(USER_AGENT).cloned();
         let connector = self.connect.into_connector(resolver.clone(), user_agent);
-        let defaults = Defaults { retries: self.retry.map(Retries::new), ..self.defaults };
-        Ok(Parts { connector, resolver, hooks, pool: self.pool, defaults })
+        Ok(Parts { connector, resolver, hooks, pool: self.pool, defaults: self.defaults })
     }
 
     /// Keeps the first invalid setting for [`build`](Self::build).

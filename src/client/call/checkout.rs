@@ -118,7 +118,7 @@ async fn check_out(
     queued_at: &mut Option<Instant>,
 ) -> Result<Lease<Dialer>, LeaseError<ConnectError>> {
     let Call { client, trace, .. } = call;
-    let (waiter, Queued { limit, position }) = match client.pool.checkout(&call.request.origin, wish, now) {
+    let (waiter, Queued { limit, position }) = match client.pool.checkout(&call.request.key, wish, now) {
         Checkout::Ready(lease) => return Ok(lease),
         Checkout::Refused(error) => return Err(error),
         Checkout::Wait(waiter, queued) => (waiter, queued),

@@ -2,9 +2,7 @@
 
 use std::sync::Arc;
 
-#[cfg(feature = "__compression")]
-use http::Method;
-use http::{StatusCode, Uri};
+use http::{Method, StatusCode, Uri};
 use url::Url;
 
 use super::retry;
@@ -26,7 +24,7 @@ struct Followed {
     keeps_body: bool,
 }
 
-/// Sends the request, and follows redirects as the client's policy says.
+/// Sends the request, and follows redirects as the request's or the client's policy says.
 pub(super) async fn follow(call: &mut Call<'_>) -> Result<Response> {
     let mut redirects = Vec::new();
     loop {
@@ -53,7 +51,7 @@ fn redirect_of(call: &Call<'_>, answer: &Answer, redirects: &mut Vec<Url>) -> Re
     }
     let request = &call.request;
     redirects.push(request.url.clone());
-    let policy = &call.client.defaults.redirects;
+    let policy = request.options.redirects().unwrap_or(&call.client.defaults.redirects);
     let next = next_request(policy, redirects, &request.method, status, answer.headers());
     if !matches!(next, Ok(Some(_))) {
         redirects.pop();
@@ -74,12 +72,13 @@ fn redirect_of(call: &Call<'_>, answer: &Answer, redirects: &mut Vec<Url>) -> Re
 /// Turns the call to its next request, and frees the connection of the last one as soon as possible.
 fn go_on(call: &mut Call<'_>, answer: Answer, followed: Followed) {
     let Followed { status, next, target, keeps_body } = followed;
-    let same_origin = next.origin == call.request.origin;
+    let same_origin = next.origin == call.request.key.origin;
     redirect_policy::strip(&mut call.request.headers, keeps_body, same_origin);
     let asked = RequestInfo {
         method: next.method.clone(),
         origin: next.origin.clone(),
         target: call.client.defaults.shown(target.clone()),
+        extensions: call.request.extensions.clone(),
     };
     call.request.redirect(next, target, keeps_body);
     call.trace.emit(Event::Redirected { status, to: Arc::new(asked) });
@@ -93,6 +92,11 @@ fn finish(call: &mut Call<'_>, answer: Answer, redirects: Vec<Url>) -> Result<Re
     #[cfg(feature = "__compression")]
     let answer =
         if call.request.method == Method::HEAD { answer } else { answer.decompressed(call.request.decompression)? };
+    let answer = match call.request.options.body_limit().or(call.client.defaults.max_body_size) {
+        Some(limit) if call.request.method != Method::HEAD => answer.limited(limit)?,
+        _ => answer,
+    };
+    let answer = answer.with_extensions(std::mem::take(&mut call.request.extensions));
     let (method, url) = call.request.finish();
     call.trace.hand_over();
     Ok(Response::new(answer, call.context_of(method, url), redirects))

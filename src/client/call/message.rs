@@ -45,7 +45,7 @@ pub(super) fn message(
     match (conn.protocol(), conn.forwarding()) {
         (Protocol::Http1, None) => *message.uri_mut() = target,
         (Protocol::Http1, Some(proxy)) => {
-            let host = || conn.host(|| request.origin.host_header());
+            let host = || conn.host(|| request.key.origin.host_header());
             *message.uri_mut() = absolute(request, target, conn.authority(host));
             if let Some(authorization) = &proxy.authorization {
                 let header = message.headers_mut().entry(PROXY_AUTHORIZATION);
@@ -56,7 +56,7 @@ pub(super) fn message(
             // The host of HTTP/1.1 is a part of the target here (RFC 9113 §8.3.1).
             let authority = match message.headers_mut().remove(HOST) {
                 Some(host) => host.as_bytes().try_into().ok(),
-                None => conn.authority(|| request.origin.host_header()),
+                None => conn.authority(|| request.key.origin.host_header()),
             };
             *message.uri_mut() = absolute(request, target, authority);
         }
@@ -95,9 +95,9 @@ const ANYTHING: HeaderValue = HeaderValue::from_static("*/*");
 /// Returns the headers of the message. Without an `Accept` of the request, they accept anything. Over HTTP/1.1 they name
 /// the origin's host, unless the request names one itself.
 fn headers(request: &mut Request, conn: &Conn<OutgoingBody>) -> HeaderMap {
-    let Request { headers, origin, .. } = request;
+    let Request { headers, key, .. } = request;
     let names_host = conn.protocol() == Protocol::Http1;
-    let host = || conn.host(|| origin.host_header());
+    let host = || conn.host(|| key.origin.host_header());
     if headers.is_empty() {
         let mut message_headers = HeaderMap::new();
         if names_host {
@@ -119,7 +119,7 @@ fn headers(request: &mut Request, conn: &Conn<OutgoingBody>) -> HeaderMap {
 fn absolute(request: &Request, target: Uri, authority: Option<Authority>) -> Uri {
     let Some(authority) = authority else { return target };
     let mut parts = target.into_parts();
-    parts.scheme = Some(match request.origin.scheme() {
+    parts.scheme = Some(match request.key.origin.scheme() {
         Scheme::Http => http::uri::Scheme::HTTP,
         Scheme::Https => http::uri::Scheme::HTTPS,
     });

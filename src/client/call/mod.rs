@@ -68,18 +68,18 @@ fn begin(client: &Inner, mut request: Box<Request>) -> Result<Call<'_>> {
     };
     let trace = Trace::start(&client.hooks, request.options.observer.clone(), || RequestInfo {
         method: request.method.clone(),
-        origin: request.origin.clone(),
+        origin: request.origin().clone(),
         target: client.defaults.shown(target.clone()),
+        extensions: request.extensions.clone(),
     });
     #[cfg(feature = "__compression")]
-    let decompression = accept_codings(&mut request, client.defaults.decompression);
+    let decompression = request.options.decompression().unwrap_or(client.defaults.decompression);
+    #[cfg(feature = "__compression")]
+    let decompression = accept_codings(&mut request, decompression);
     let timeouts = request.options.timeouts.or(&client.defaults.timeouts);
     let start = trace.start_time();
     let deadline = timeouts.total.and_then(|limit| start.checked_add(limit).map(|at| Deadline { at, limit }));
-    if let Some(retries) = &client.defaults.retries {
-        retries.deposit(start);
-    }
-    Ok(Call {
+    let call = Call {
         client,
         request: CurrentRequest::new(
             request,
@@ -94,7 +94,11 @@ fn begin(client: &Inner, mut request: Box<Request>) -> Result<Call<'_>> {
         attempts: Attempts::default(),
         is_new: true,
         drain_hold: None,
-    })
+    };
+    if let Some(policy) = call.retry_policy() {
+        client.retry_budget.deposit(policy, start);
+    }
+    Ok(call)
 }
 
 /// Adds what the request leaves to the client, and refuses a request that must not be sent. Returns its target.
@@ -102,6 +106,7 @@ fn complete(client: &Inner, request: &mut Request) -> Result<Uri> {
     request.add_url_authorization()?;
     add_default_headers(&mut request.headers, &client.defaults.headers)?;
     check(request)?;
+    request.key.proxy = request.options.proxy_choice().cloned();
     request.target()
 }
 

@@ -28,7 +28,7 @@ pub(super) async fn send(call: &mut Call<'_>) -> Result<Answer> {
     let mut failed_on = None;
     loop {
         let (mut lease, since) = checkout::lease(call, failed_on).await?;
-        if call.client.defaults.retries.is_none() {
+        if call.retry_policy().is_none() {
             call.drain_hold = None;
         }
         failed_on = Some(lease.conn().number());
@@ -78,7 +78,7 @@ fn answer(
     let guard = ReturnGuard::new(lease, upload, has_sent_body, keep_alive);
     let idle = call.timeouts.body_idle.unwrap_or(Duration::MAX);
     let limits = BodyLimits { deadline: call.deadline, idle };
-    let body = IncomingBody::new(incoming, guard, call.trace.clone(), limits, call.request.origin.clone());
+    let body = IncomingBody::new(incoming, guard, call.trace.clone(), limits, call.request.key.origin.clone());
     Answer::new(head, body, call.request.method == Method::HEAD)
 }
 
@@ -128,7 +128,7 @@ fn decide(call: &mut Call<'_>, attempt: Attempt) -> Option<Resend> {
     if call.deadline.is_some_and(|deadline| deadline.at <= at) {
         return None; // the call would time out while it waits
     }
-    if resend.is_charged && !call.client.pool.may_resend(&call.request.origin) {
+    if resend.is_charged && !call.client.pool.may_resend(&call.request.key) {
         return None;
     }
     Some(resend)

@@ -19,11 +19,11 @@ struct Retry {
     wait: Duration,
 }
 
-/// Sends the request, and retries it as the client's policy says.
+/// Sends the request, and retries it as the request's or the client's policy says.
 pub(super) async fn send(call: &mut Call<'_>) -> Result<Answer> {
     // A failed attempt returns its connection before it is known if there is a retry, and a drain must not end in
     // between.
-    if call.client.defaults.retries.is_some() {
+    if call.retry_policy().is_some() {
         call.hold_drain();
     }
     loop {
@@ -41,22 +41,22 @@ pub(super) async fn send(call: &mut Call<'_>) -> Result<Answer> {
 
 /// Returns the retry that the policy wants, if the deadline and the budget allow it.
 fn next_retry(call: &Call<'_>, result: &Result<Answer>) -> Option<Retry> {
-    let retries = call.client.defaults.retries.as_ref()?;
+    let policy = call.retry_policy()?;
     if Handle::try_current().is_err() {
         return None; // without a runtime there is no timer for the wait
     }
     if result.is_err() && call.attempts.are_used_up() {
         return None; // the resends have failed as often as the call may
     }
-    if !retries.policy.covers(call.request.url.host_str().unwrap_or_default()) {
+    if !policy.covers(call.request.url.host_str().unwrap_or_default()) {
         return None; // the policy is for another host
     }
     let cause = match result {
         Ok(answer) => RepeatCause::Status(answer.status()),
         Err(_) => RepeatCause::Failed,
     };
-    let outcome = if retries.policy.has_classifier() {
-        classified(call, &retries.policy, result)
+    let outcome = if policy.has_classifier() {
+        classified(call, policy, result)
     } else {
         match result {
             Ok(answer) => Outcome::Status(answer.status(), answer.headers()),
@@ -68,13 +68,13 @@ fn next_retry(call: &Call<'_>, result: &Result<Answer>) -> Option<Retry> {
         is_idempotent: call.is_idempotent(),
         is_replayable: call.request.body_is_replayable(),
     };
-    let wait = retries.policy.wait(outcome, so_far, fastrand::f64(), clock::wall())?;
+    let wait = policy.wait(outcome, so_far, fastrand::f64(), clock::wall())?;
     let now = clock::now();
     let at = now.checked_add(wait)?;
     if call.deadline.is_some_and(|deadline| deadline.at <= at) {
         return None; // the call would time out while it waits
     }
-    if !retries.withdraw(now) {
+    if !call.client.retry_budget.withdraw(policy, now) {
         return None; // too many calls are retried already
     }
     Some(Retry { cause, wait })

@@ -14,6 +14,7 @@ use crate::client::dialer::Dialer;
 use crate::client::inner::Inner;
 use crate::client::redirect_policy::NextRequest;
 use crate::client::request::Request;
+use crate::client::retry_policy::RetryPolicy;
 use crate::client::safe_to_resend::{Attempts, is_idempotent};
 use crate::clock::{self, Instant};
 use crate::error::{self, Error, Result};
@@ -46,6 +47,11 @@ impl Call<'_> {
     /// Returns true if sending the request twice has the effect of sending it once.
     pub(super) fn is_idempotent(&self) -> bool {
         is_idempotent(&self.request.method) || self.request.headers.contains_key("idempotency-key")
+    }
+
+    /// Returns the policy for retries, the request's own or the client's.
+    pub(super) fn retry_policy(&self) -> Option<&RetryPolicy> {
+        self.request.options.retries().or(self.client.defaults.retries.as_ref())
     }
 
     /// Returns the facts about the call that its errors show.
@@ -167,7 +173,7 @@ impl CurrentRequest {
             self.body_is_gone = false;
         }
         self.url = next.url;
-        self.origin = next.origin;
+        self.key.origin = next.origin;
         self.method = next.method;
         self.target = Some(target);
     }

@@ -1,5 +1,7 @@
 //! Requests that are being put together, from `client.get(url)` to `send()`.
 
+mod options;
+
 use std::fmt;
 use std::time::Duration;
 
@@ -11,6 +13,7 @@ use super::deadlines::Timeouts;
 use super::handle::Client;
 use super::into_url::IntoUrl;
 use super::request::{Request, add_header};
+use super::request_options::checked_version;
 use super::response::Response;
 use crate::credentials::Credentials;
 use crate::error::{Error, Result};
@@ -196,12 +199,9 @@ impl RequestBuilder {
     /// [`http1_only`](crate::ClientBuilder::http1_only),
     /// [`http2_prior_knowledge`](crate::ClientBuilder::http2_prior_knowledge).
     pub fn version(self, version: Version) -> Self {
-        self.with(|request| match version {
-            Version::HTTP_10 | Version::HTTP_11 | Version::HTTP_2 => {
-                request.options.version = Some(version);
-                Ok(())
-            }
-            _ => Err(Error::refused_request(format!("{version:?} is not supported"))),
+        self.with(|request| {
+            request.options.version = Some(checked_version(version)?);
+            Ok(())
         })
     }
 

@@ -1,6 +1,8 @@
 //! A response as its user reads it: the head at once, the body as it arrives. The body holds the connection until its
 //! end.
 
+mod extensions;
+
 use std::fmt;
 use std::future::poll_fn;
 use std::net::SocketAddr;

@@ -84,3 +84,15 @@ pub struct QueueStats {
     /// are not counted.
     pub refused: u64,
 }
+
+impl QueueStats {
+    /// Adds the figures of another queue.
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.entered += other.entered;
+        self.served += other.served;
+        self.failed += other.failed;
+        self.timed_out += other.timed_out;
+        self.cancelled += other.cancelled;
+        self.refused += other.refused;
+    }
+}

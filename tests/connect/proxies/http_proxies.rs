@@ -233,7 +233,7 @@ async fn hazard_a_proxy_that_refuses_or_answers_garbage_or_nothing_is_a_connect_
 
 /// Starts a proxy that opens tunnels for clients with credentials. Its answer and the first bytes of the origin, if the origin sends
 /// any by itself, go out in one write.
-async fn tunnel_proxy() -> SocketAddr {
+pub(super) async fn tunnel_proxy() -> SocketAddr {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(async move {

@@ -2,6 +2,7 @@
 
 mod common;
 mod http_proxies;
+mod per_request;
 mod socks_proxies;
 #[cfg(unix)]
 mod unix_sockets;

@@ -1,0 +1,215 @@
+//! The settings of one request, beside the message itself.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::Version;
+
+#[cfg(feature = "__compression")]
+use super::body::Decompression;
+use super::deadlines::Timeouts;
+use super::redirect_policy;
+use super::retry_policy::RetryPolicy;
+use crate::connect::{Proxy, ProxyChoice};
+use crate::error::{Error, Result};
+use crate::trace::{Observer, ObserverHandle};
+
+/// The settings of one request, for requests of the `http` crate: a value for their extensions. Each setting replaces
+/// the client's.
+///
+/// A client takes the settings out of the extensions of every `http::Request` that it is given, be it by
+/// [`RequestBuilder::from_http`](crate::RequestBuilder::from_http), by a conversion into a
+/// [`Request`](crate::Request), or as a tower service. In a tower layer, the extensions hold the settings that the
+/// request has so far: change those, because new ones would replace them all.
+///
+/// ```
+/// use std::time::Duration;
+/// use speeddial::{Client, RequestBuilder, RequestOptions, http, redirect};
+///
+/// let client = Client::builder().base_url("http://api.example.com/v1/").build()?;
+/// let mut message = http::Request::get("/v1/items").body("").expect("a valid message");
+/// let options = RequestOptions::new().timeout(Duration::from_secs(2)).redirect(redirect::Policy::none());
+/// message.extensions_mut().insert(options);
+/// let request = RequestBuilder::from_http(client, message);
+///
+/// // In a layer:
+/// # let mut message = http::Request::new(());
+/// let extensions = message.extensions_mut();
+/// let options = extensions.remove::<RequestOptions>().unwrap_or_default();
+/// extensions.insert(options.max_body_size(1 << 20));
+/// # Ok::<(), speeddial::Error>(())
+/// ```
+#[derive(Clone, Default)]
+pub struct RequestOptions {
+    pub(super) timeouts: Timeouts,
+    /// The HTTP version that the connection must speak; any if `None`.
+    pub(super) version: Option<Version>,
+    pub(super) observer: Option<ObserverHandle>,
+    /// The settings that few requests have. Boxed, because every request would have to make room for them.
+    rare: Option<Box<RareOptions>>,
+}
+
+/// The settings that few requests have. `None` leaves a setting to the client.
+#[derive(Clone, Default)]
+struct RareOptions {
+    redirects: Option<redirect_policy::Policy>,
+    retries: Option<RetryPolicy>,
+    proxy: Option<Arc<ProxyChoice>>,
+    max_body_size: Option<u64>,
+    #[cfg(feature = "__compression")]
+    decompression: Option<Decompression>,
+}
+
+impl RequestOptions {
+    /// Creates settings that leave everything to the client.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Sets the longest time the call may take, like [`RequestBuilder::timeout`](crate::RequestBuilder::timeout).
+    #[must_use]
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeouts.total = Some(timeout);
+        self
+    }
+
+    /// Sets the longest wait in the pool's queue, like
+    /// [`RequestBuilder::queue_timeout`](crate::RequestBuilder::queue_timeout).
+    #[must_use]
+    pub fn queue_timeout(mut self, timeout: Duration) -> Self {
+        self.timeouts.queue = Some(timeout);
+        self
+    }
+
+    /// Sets the longest wait for a new connection, like
+    /// [`RequestBuilder::connect_timeout`](crate::RequestBuilder::connect_timeout).
+    #[must_use]
+    pub fn connect_timeout(mut self, timeout: Duration) -> Self {
+        self.timeouts.connect = Some(timeout);
+        self
+    }
+
+    /// Sets the longest wait for the headers of the response, like
+    /// [`RequestBuilder::headers_timeout`](crate::RequestBuilder::headers_timeout).
+    #[must_use]
+    pub fn headers_timeout(mut self, timeout: Duration) -> Self {
+        self.timeouts.headers = Some(timeout);
+        self
+    }
+
+    /// Sets the longest time without progress of a body, like
+    /// [`RequestBuilder::body_idle_timeout`](crate::RequestBuilder::body_idle_timeout).
+    #[must_use]
+    pub fn body_idle_timeout(mut self, timeout: Duration) -> Self {
+        self.timeouts.body_idle = Some(timeout);
+        self
+    }
+
+    /// Requires an HTTP version, like [`RequestBuilder::version`](crate::RequestBuilder::version). Takes precedence over
+    /// the message's own version.
+    #[must_use]
+    pub fn version(self, version: Version) -> Self {
+        Self { version: Some(version), ..self }
+    }
+
+    /// Sets an observer of the call, like [`RequestBuilder::observer`](crate::RequestBuilder::observer).
+    #[must_use]
+    pub fn observer(self, observer: impl Observer) -> Self {
+        Self { observer: Some(ObserverHandle::of_call(observer)), ..self }
+    }
+
+    /// Sets the policy for following redirects, like [`RequestBuilder::redirect`](crate::RequestBuilder::redirect).
+    #[must_use]
+    pub fn redirect(mut self, policy: redirect_policy::Policy) -> Self {
+        self.rare_mut().redirects = Some(policy);
+        self
+    }
+
+    /// Sets the policy for retrying the call, like [`RequestBuilder::retry`](crate::RequestBuilder::retry).
+    #[must_use]
+    pub fn retry(mut self, policy: RetryPolicy) -> Self {
+        self.rare_mut().retries = Some(policy);
+        self
+    }
+
+    /// Turns decompression off or on, or sets its limits, like
+    /// [`RequestBuilder::decompress`](crate::RequestBuilder::decompress).
+    #[cfg(feature = "__compression")]
+    #[cfg_attr(docsrs, doc(cfg(any(feature = "gzip", feature = "brotli", feature = "zstd", feature = "deflate"))))]
+    #[must_use]
+    pub fn decompress(mut self, decompression: impl Into<Decompression>) -> Self {
+        self.rare_mut().decompression = Some(decompression.into());
+        self
+    }
+
+    /// Sets the proxy, like [`RequestBuilder::proxy`](crate::RequestBuilder::proxy).
+    #[must_use]
+    pub fn proxy(mut self, proxy: Proxy) -> Self {
+        self.rare_mut().proxy = Some(Arc::new(ProxyChoice::through(proxy)));
+        self
+    }
+
+    /// Uses no proxy, like [`RequestBuilder::no_proxy`](crate::RequestBuilder::no_proxy).
+    #[must_use]
+    pub fn no_proxy(mut self) -> Self {
+        self.rare_mut().proxy = Some(Arc::new(ProxyChoice::none()));
+        self
+    }
+
+    /// Sets the maximum length of the response's body in bytes, like
+    /// [`RequestBuilder::max_body_size`](crate::RequestBuilder::max_body_size).
+    #[must_use]
+    pub fn max_body_size(mut self, bytes: u64) -> Self {
+        self.rare_mut().max_body_size = Some(bytes);
+        self
+    }
+
+    /// Returns the policy for redirects; `None` to use the client's.
+    pub(super) fn redirects(&self) -> Option<&redirect_policy::Policy> {
+        self.rare.as_ref()?.redirects.as_ref()
+    }
+
+    /// Returns the policy for retries; `None` to use the client's.
+    pub(super) fn retries(&self) -> Option<&RetryPolicy> {
+        self.rare.as_ref()?.retries.as_ref()
+    }
+
+    /// Returns the choice of a proxy; `None` to use the client's proxies.
+    pub(super) fn proxy_choice(&self) -> Option<&Arc<ProxyChoice>> {
+        self.rare.as_ref()?.proxy.as_ref()
+    }
+
+    /// Returns the maximum length of the response's body; `None` to use the client's.
+    pub(super) fn body_limit(&self) -> Option<u64> {
+        self.rare.as_ref()?.max_body_size
+    }
+
+    /// Returns the settings for decompression; `None` to use the client's.
+    #[cfg(feature = "__compression")]
+    pub(super) fn decompression(&self) -> Option<Decompression> {
+        self.rare.as_ref()?.decompression
+    }
+
+    /// Returns the rare settings, to change them.
+    fn rare_mut(&mut self) -> &mut RareOptions {
+        self.rare.get_or_insert_default()
+    }
+}
+
+impl fmt::Debug for RequestOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RequestOptions")
+            .field("timeouts", &self.timeouts)
+            .field("version", &self.version)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Returns `version`, or an error if the client does not speak it.
+pub(super) fn checked_version(version: Version) -> Result<Version> {
+    match version {
+        Version::HTTP_10 | Version::HTTP_11 | Version::HTTP_2 => Ok(version),
+        _ => Err(Error::refused_request(format!("{version:?} is not supported"))),
+    }
+}
