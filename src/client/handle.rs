@@ -153,7 +153,7 @@ impl Client {
 pub async fn get(url: impl IntoUrl) -> Result<Response, Error> {
     let client = Client::new();
     let url = url.into_url(None).map_err(|error| error.with_method(Method::GET))?;
-    let request = Request::new(Method::GET, url)?;
+    let request = Request::new(Method::GET, url);
     client.execute(request).await
 }
 

@@ -34,7 +34,7 @@ impl<B: Into<Body>> TryFrom<http::Request<B>> for Request {
 pub(super) fn request_of<B: Into<Body>>(message: http::Request<B>, base: Option<&Url>) -> Result<Request> {
     let (mut head, body) = message.into_parts();
     let request = match url_of(&head.uri, base) {
-        Ok(url) => Request::new(head.method, url)?,
+        Ok(url) => Request::checked(head.method, url)?,
         Err(error) => return Err(error.with_method(head.method)),
     };
     // A message that was made of a `Request` carries its settings.
@@ -46,7 +46,7 @@ pub(super) fn request_of<B: Into<Body>>(message: http::Request<B>, base: Option<
     }
     // A server's request that is passed on has one. The response must not seem to offer that upgrade.
     head.extensions.remove::<hyper::upgrade::OnUpgrade>();
-    Ok(Request { headers: head.headers, body: body.into(), options, extensions: head.extensions, ..request })
+    Ok(Request { headers: head.headers, body: Some(body.into()), options, extensions: head.extensions, ..request })
 }
 
 /// Returns the URL of a URI. A path is put in place of the base's: it is no reference, in which `//host` would name
@@ -67,9 +67,10 @@ fn url_of(uri: &Uri, base: Option<&Url>) -> Result<Url> {
 /// Converts into a request of the `http` crate. The request's settings are kept in its extensions.
 impl From<Request> for http::Request<Body> {
     fn from(mut request: Request) -> Self {
-        // This fails if there are too many headers. Such a request is refused when it is sent.
+        // Both fail for a request that cannot be sent. It is refused when it is sent.
+        let _ = request.check_target();
         let _ = request.add_url_authorization();
-        let mut message = Self::new(request.body);
+        let mut message = Self::new(request.body.unwrap_or_default());
         *message.method_mut() = request.method;
         // The asterisk can be sent nowhere, unlike the default, a path.
         *message.uri_mut() = request.url.as_str().parse().unwrap_or(Uri::from_static("*"));

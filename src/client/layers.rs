@@ -75,15 +75,17 @@ impl ClientService {
     }
 
     /// Makes a call through the layers.
-    pub(super) async fn execute(self, inner: &Inner, request: Box<Request>) -> Result<Response> {
+    pub(super) async fn execute(self, inner: &Inner, mut request: Box<Request>) -> Result<Response> {
+        let checked = request.check_target();
         let method = request.method.clone();
         let answers_head = method == Method::HEAD;
         let url = request.url.clone();
         let discreet = inner.defaults.hides_queries;
         let of_request = |error: Error| error.of_request(&method, &url, discreet);
+        checked.map_err(of_request)?;
         // Refused here: a message of the `http` crate would lose such a URL.
         request.target().map_err(of_request)?;
-        let origin = request.origin().clone();
+        let origin = request.key().origin.clone();
         let observer = request.options.observer.clone();
         let extensions = request.extensions.clone();
         let result = self.oneshot((*request).into()).await;

@@ -1,10 +1,11 @@
 //! A request: method, URL, headers and body, parsed before anything is sent.
 
 use std::fmt;
+use std::time::Duration;
 
 use http::header::AUTHORIZATION;
 use http::uri::InvalidUri;
-use http::{Extensions, HeaderMap, HeaderName, HeaderValue, Method, Uri};
+use http::{Extensions, HeaderMap, HeaderName, HeaderValue, Method, Uri, Version};
 use url::{Position, Url};
 
 use super::body::Body;
@@ -33,12 +34,13 @@ use crate::origin::Origin;
 pub struct Request {
     pub(super) method: Method,
     pub(super) url: Url,
-    /// The origin, and during a call the way to it that the request chose.
-    pub(super) key: PoolKey,
+    /// The origin, and during a call the way to it that the request chose. `None` until method and URL are checked, and
+    /// after they were lent out to be changed.
+    pub(super) key: Option<PoolKey>,
     pub(super) headers: HeaderMap,
     /// The `Authorization` made of the URL's credentials, for headers that have none.
     pub(super) url_authorization: Option<HeaderValue>,
-    pub(super) body: Body,
+    pub(super) body: Option<Body>,
     pub(super) options: RequestOptions,
     /// Values for layers, observers, and the reader of the response.
     pub(super) extensions: Extensions,
@@ -49,7 +51,7 @@ impl fmt::Debug for Request {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Request")
             .field("method", &self.method)
-            .field("origin", self.origin())
+            .field("origin", &self.origin())
             .field("path", &self.url.path())
             .field("headers", &self.headers.keys().collect::<Vec<_>>())
             .field("body", &self.body)
@@ -58,33 +60,51 @@ impl fmt::Debug for Request {
 }
 
 impl Request {
-    /// Creates a request without headers and body. Credentials are taken off the URL and sent as basic authorization
+    /// Creates a request without headers and body.
+    ///
+    /// Method and URL are checked when the request is sent. Credentials in the URL are then sent as basic authorization
     /// (RFC 7617), unless the request's headers have an `Authorization`.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Request`](crate::ErrorKind::Request) if nothing can be sent to the URL, if it is longer than 65,534
-    /// bytes, or if the method is CONNECT.
-    ///
-    /// ```
-    /// let request = speeddial::Client::new().get("http://me:secret@127.0.0.1/x").build()?;
-    /// assert_eq!(request.url().as_str(), "http://127.0.0.1/x");
-    /// # Ok::<(), speeddial::Error>(())
-    /// ```
-    pub fn new(method: Method, mut url: Url) -> Result<Self> {
-        let (origin, url_authorization) = match checked(&method, &mut url) {
-            Ok(parts) => parts,
-            Err(error) => return Err(error.with_method(method)),
-        };
-        Ok(Self {
+    pub fn new(method: Method, url: Url) -> Self {
+        Self {
             method,
             url,
-            key: origin.into(),
+            key: None,
             headers: HeaderMap::new(),
-            url_authorization,
-            body: Body::default(),
+            url_authorization: None,
+            body: None,
             options: RequestOptions::default(),
             extensions: Extensions::new(),
-        })
+        }
+    }
+
+    /// Creates a request, and checks its method and URL.
+    ///
+    /// # Errors
+    /// Nothing can be sent to the URL, it is too long, or the method is CONNECT.
+    pub(super) fn checked(method: Method, url: Url) -> Result<Self> {
+        let mut request = Self::new(method, url);
+        match request.check_target() {
+            Ok(()) => Ok(request),
+            Err(error) => Err(error.with_method(request.method)),
+        }
+    }
+
+    /// Checks the method and the URL, unless they are known to be valid. Takes the credentials off the URL.
+    pub(super) fn check_target(&mut self) -> Result<()> {
+        if self.key.is_some() {
+            return Ok(());
+        }
+        let (origin, url_authorization) = checked(&self.method, &mut self.url)?;
+        self.key = Some(origin.into());
+        if url_authorization.is_some() {
+            self.url_authorization = url_authorization;
+        }
+        Ok(())
+    }
+
+    /// Returns the key of the connections that can serve the request.
+    pub(super) fn key(&self) -> &PoolKey {
+        self.key.as_ref().expect("the URL of a request is checked before it is sent")
     }
 
     /// Returns the method.
@@ -92,14 +112,56 @@ impl Request {
         &self.method
     }
 
-    /// Returns the URL, without the credentials it may have had.
+    /// Returns the method, to change it.
+    pub fn method_mut(&mut self) -> &mut Method {
+        self.key = None;
+        &mut self.method
+    }
+
+    /// Returns the URL. A request of a [`RequestBuilder`](crate::RequestBuilder) has no credentials in it any more.
+    ///
+    /// ```
+    /// let request = speeddial::Client::new().get("http://me:secret@127.0.0.1/x").build()?;
+    /// assert_eq!(request.url().as_str(), "http://127.0.0.1/x");
+    /// # Ok::<(), speeddial::Error>(())
+    /// ```
     pub fn url(&self) -> &Url {
         &self.url
     }
 
-    /// Returns the scheme, host and port that the request goes to.
-    pub fn origin(&self) -> &Origin {
-        &self.key.origin
+    /// Returns the URL, to change it. It is checked again when the request is sent.
+    pub fn url_mut(&mut self) -> &mut Url {
+        self.key = None;
+        &mut self.url
+    }
+
+    /// Returns the scheme, host and port that the request goes to; `None` if nothing can be sent to its URL.
+    pub fn origin(&self) -> Option<Origin> {
+        match &self.key {
+            Some(key) => Some(key.origin.clone()),
+            None => Origin::from_url(&self.url).ok(),
+        }
+    }
+
+    /// Returns the longest time that the call may take; `None` for the client's.
+    pub fn timeout(&self) -> Option<&Duration> {
+        self.options.timeouts.total.as_ref()
+    }
+
+    /// Returns the longest time that the call may take, to change it.
+    pub fn timeout_mut(&mut self) -> &mut Option<Duration> {
+        &mut self.options.timeouts.total
+    }
+
+    /// Returns the HTTP version that the connection must speak; HTTP/1.1 if any will do.
+    pub fn version(&self) -> Version {
+        self.options.version.unwrap_or_default()
+    }
+
+    /// Returns the HTTP version that the connection must speak, to change it; `None` if any will do. Versions other than
+    /// 1.0, 1.1 and 2 are refused when the request is sent.
+    pub fn version_mut(&mut self) -> &mut Option<Version> {
+        &mut self.options.version
     }
 
     /// Returns the values that go along with the request: those of
@@ -124,19 +186,22 @@ impl Request {
         &mut self.headers
     }
 
-    /// Returns the body.
-    pub fn body(&self) -> &Body {
-        &self.body
+    /// Returns the body; `None` if the request has none.
+    pub fn body(&self) -> Option<&Body> {
+        self.body.as_ref()
     }
 
     /// Returns the body, to change it.
-    pub fn body_mut(&mut self) -> &mut Body {
+    pub fn body_mut(&mut self) -> &mut Option<Body> {
         &mut self.body
     }
 
     /// Clones the request; `None` if its body is a stream.
     pub fn try_clone(&self) -> Option<Self> {
-        let body = self.body.try_clone()?;
+        let body = match &self.body {
+            Some(body) => Some(body.try_clone()?),
+            None => None,
+        };
         Some(Self {
             method: self.method.clone(),
             url: self.url.clone(),

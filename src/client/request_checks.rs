@@ -17,10 +17,10 @@ pub(super) fn check(request: &mut Request) -> Result<()> {
     if let Some(contradiction) = contradiction(request) {
         return Err(Error::refused_request(format!("the request has {contradiction}")));
     }
-    if request.body.is_streamed() {
+    if let Some(body) = request.body.as_mut().filter(|body| body.is_streamed()) {
         let announced = request.headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
         if let Some(length) = announced {
-            request.body.require_length(length);
+            body.require_length(length);
         }
     }
     Ok(())
@@ -29,9 +29,11 @@ pub(super) fn check(request: &mut Request) -> Result<()> {
 /// Returns the first part of a request that must not be sent, in the words of an error message.
 fn contradiction(request: &Request) -> Option<&'static str> {
     let Request { headers, body, .. } = request;
-    if headers.is_empty() && !body.is_streamed() {
+    if headers.is_empty() && !body.as_ref().is_some_and(Body::is_streamed) {
         return None;
     }
+    let no_body = Body::default();
+    let body = body.as_ref().unwrap_or(&no_body);
     let has_several = |name| headers.get_all(name).iter().nth(1).is_some();
     if headers.len() > MAX_HEADERS {
         Some("too many headers")

@@ -291,7 +291,7 @@ impl ClientBuilder {
     /// # Ok::<(), speeddial::Error>(())
     /// ```
     pub fn base_url(mut self, url: impl IntoUrl) -> Self {
-        match url.into_url(None).and_then(|url| Request::new(Method::GET, url.clone()).map(|_| url)) {
+        match url.into_url(None).and_then(|url| Request::checked(Method::GET, url.clone()).map(|_| url)) {
             Ok(url) => self.defaults.base_url = Some(url),
             Err(error) => self.refuse(error),
         }

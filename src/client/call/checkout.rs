@@ -35,7 +35,7 @@ const RECHECK_INTERVAL: Duration = Duration::from_millis(100);
 /// `failed_on`, it is neither that one nor an idle one, which might fail for the same reason.
 pub(super) async fn lease(call: &mut Call<'_>, failed_on: Option<u64>) -> Result<(Lease<Dialer>, Instant)> {
     // A request with a stream is sent once.
-    let is_repeatable = call.is_idempotent() && !call.request.body.is_streamed();
+    let is_repeatable = call.is_idempotent() && !call.request.has_streamed_body();
     // The start of a call is the current time until the call first waits: this saves reading the clock.
     let mut now = if call.is_new { Some(call.trace.start_time()) } else { None };
     let mut at_once = now;
@@ -118,7 +118,7 @@ async fn check_out(
     queued_at: &mut Option<Instant>,
 ) -> Result<Lease<Dialer>, LeaseError<ConnectError>> {
     let Call { client, trace, .. } = call;
-    let (waiter, Queued { limit, position }) = match client.pool.checkout(&call.request.key, wish, now) {
+    let (waiter, Queued { limit, position }) = match client.pool.checkout(call.request.key(), wish, now) {
         Checkout::Ready(lease) => return Ok(lease),
         Checkout::Refused(error) => return Err(error),
         Checkout::Wait(waiter, queued) => (waiter, queued),

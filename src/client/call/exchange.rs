@@ -9,7 +9,7 @@ use hyper::body::Incoming;
 
 use super::message;
 use super::state::{Call, CurrentRequest};
-use crate::client::body::{OutgoingBody, Upload};
+use crate::client::body::{Body, OutgoingBody, Upload};
 use crate::client::deadlines::{Deadlines, Timeouts};
 use crate::client::dialer::Dialer;
 use crate::clock::{self, Instant};
@@ -35,7 +35,7 @@ type SendResult = Result<http::Response<Incoming>, Box<SendError<OutgoingBody>>>
 /// A time limit passed, or the request cannot be sent on the connection. Other failures are in the result.
 pub(super) async fn exchange(call: &mut Call<'_>, lease: &mut Lease<Dialer>, since: Instant) -> Result<Exchanged> {
     let upload = message::upload(&call.request, lease.conn());
-    let body_length = call.request.body.content_length().unwrap_or(0);
+    let body_length = call.request.body.as_ref().map_or(Some(0), Body::content_length).unwrap_or(0);
     let message = message::message(&mut call.request, lease.conn(), upload.clone())?;
     let progress = lease.conn().progress();
     let mut exchange = Exchange {

@@ -72,7 +72,7 @@ fn redirect_of(call: &Call<'_>, answer: &Answer, redirects: &mut Vec<Url>) -> Re
 /// Turns the call to its next request, and frees the connection of the last one as soon as possible.
 fn go_on(call: &mut Call<'_>, answer: Answer, followed: Followed) {
     let Followed { status, next, target, keeps_body } = followed;
-    let same_origin = next.origin == call.request.key.origin;
+    let same_origin = next.origin == call.request.key().origin;
     redirect_policy::strip(&mut call.request.headers, keeps_body, same_origin);
     let asked = RequestInfo {
         method: next.method.clone(),

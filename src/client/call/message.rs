@@ -7,7 +7,7 @@ use http::uri::Authority;
 use http::{HeaderMap, HeaderValue, Method, Uri, Version};
 
 use super::state::CurrentRequest;
-use crate::client::body::{OutgoingBody, Upload};
+use crate::client::body::{Body, OutgoingBody, Upload};
 use crate::client::request::Request;
 use crate::connect::{Conn, Protocol};
 use crate::error::{Error, Result};
@@ -25,7 +25,7 @@ pub(super) fn message(
     if (version == Version::HTTP_2) != (spoken == Version::HTTP_2) {
         return Err(Error::other_version(spoken, version));
     }
-    let trailer_names = request.body.trailers().map(names_of);
+    let trailer_names = request.body.as_ref().and_then(Body::trailers).map(names_of);
     let mut message = http::Request::new(OutgoingBody::new(request.body_to_send(), upload));
     *message.version_mut() = version;
     *message.method_mut() = request.method.clone();
@@ -45,7 +45,7 @@ pub(super) fn message(
     match (conn.protocol(), conn.forwarding()) {
         (Protocol::Http1, None) => *message.uri_mut() = target,
         (Protocol::Http1, Some(proxy)) => {
-            let host = || conn.host(|| request.key.origin.host_header());
+            let host = || conn.host(|| request.key().origin.host_header());
             *message.uri_mut() = absolute(request, target, conn.authority(host));
             if let Some(authorization) = &proxy.authorization {
                 let header = message.headers_mut().entry(PROXY_AUTHORIZATION);
@@ -56,7 +56,7 @@ pub(super) fn message(
             // The host of HTTP/1.1 is a part of the target here (RFC 9113 §8.3.1).
             let authority = match message.headers_mut().remove(HOST) {
                 Some(host) => host.as_bytes().try_into().ok(),
-                None => conn.authority(|| request.key.origin.host_header()),
+                None => conn.authority(|| request.key().origin.host_header()),
             };
             *message.uri_mut() = absolute(request, target, authority);
         }
@@ -68,9 +68,7 @@ pub(super) fn message(
 /// is not known, and over HTTP/2, where the connection's bytes are not those of one request.
 pub(super) fn upload(request: &CurrentRequest, conn: &Conn<OutgoingBody>) -> Option<Arc<Upload>> {
     let Request { body, headers, .. } = &**request;
-    if body.is_empty() {
-        return None;
-    }
+    let body = body.as_ref().filter(|body| !body.is_empty())?;
     let expected = headers.get(EXPECT).map(HeaderValue::as_bytes);
     let expects_continue = expected.is_some_and(|expected| expected.eq_ignore_ascii_case(b"100-continue"));
     if expects_continue && can_expect_continue(request, conn) {
@@ -96,6 +94,7 @@ const ANYTHING: HeaderValue = HeaderValue::from_static("*/*");
 /// the origin's host, unless the request names one itself.
 fn headers(request: &mut Request, conn: &Conn<OutgoingBody>) -> HeaderMap {
     let Request { headers, key, .. } = request;
+    let key = key.as_ref().expect("the URL of a request is checked before it is sent");
     let names_host = conn.protocol() == Protocol::Http1;
     let host = || conn.host(|| key.origin.host_header());
     if headers.is_empty() {
@@ -119,7 +118,7 @@ fn headers(request: &mut Request, conn: &Conn<OutgoingBody>) -> HeaderMap {
 fn absolute(request: &Request, target: Uri, authority: Option<Authority>) -> Uri {
     let Some(authority) = authority else { return target };
     let mut parts = target.into_parts();
-    parts.scheme = Some(match request.key.origin.scheme() {
+    parts.scheme = Some(match request.key().origin.scheme() {
         Scheme::Http => http::uri::Scheme::HTTP,
         Scheme::Https => http::uri::Scheme::HTTPS,
     });

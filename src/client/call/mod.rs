@@ -37,6 +37,7 @@ use super::deadlines::Deadline;
 use super::inner::Inner;
 use super::request::{Request, add_header};
 use super::request_checks::check;
+use super::request_options::checked_version;
 use super::response::Response;
 use super::safe_to_resend::Attempts;
 use crate::error::Result;
@@ -68,7 +69,7 @@ fn begin(client: &Inner, mut request: Box<Request>) -> Result<Call<'_>> {
     };
     let trace = Trace::start(&client.hooks, request.options.observer.clone(), || RequestInfo {
         method: request.method.clone(),
-        origin: request.origin().clone(),
+        origin: request.key().origin.clone(),
         target: client.defaults.shown(target.clone()),
         extensions: request.extensions.clone(),
     });
@@ -103,10 +104,16 @@ fn begin(client: &Inner, mut request: Box<Request>) -> Result<Call<'_>> {
 
 /// Adds what the request leaves to the client, and refuses a request that must not be sent. Returns its target.
 fn complete(client: &Inner, request: &mut Request) -> Result<Uri> {
+    request.check_target()?;
     request.add_url_authorization()?;
     add_default_headers(&mut request.headers, &client.defaults.headers)?;
     check(request)?;
-    request.key.proxy = request.options.proxy_choice().cloned();
+    if let Some(version) = request.options.version {
+        checked_version(version)?;
+    }
+    if let Some(key) = &mut request.key {
+        key.proxy = request.options.proxy_choice().cloned();
+    }
     request.target()
 }
 

@@ -74,11 +74,11 @@ fn answer(
         Protocol::Http1 => KeepAlive::of(&head.headers),
         Protocol::Http2 => KeepAlive::default(),
     };
-    let has_sent_body = upload.is_some() || !call.request.body.is_empty();
+    let has_sent_body = upload.is_some() || call.request.has_body();
     let guard = ReturnGuard::new(lease, upload, has_sent_body, keep_alive);
     let idle = call.timeouts.body_idle.unwrap_or(Duration::MAX);
     let limits = BodyLimits { deadline: call.deadline, idle };
-    let body = IncomingBody::new(incoming, guard, call.trace.clone(), limits, call.request.key.origin.clone());
+    let body = IncomingBody::new(incoming, guard, call.trace.clone(), limits, call.request.key().origin.clone());
     Answer::new(head, body, call.request.method == Method::HEAD)
 }
 
@@ -128,7 +128,7 @@ fn decide(call: &mut Call<'_>, attempt: Attempt) -> Option<Resend> {
     if call.deadline.is_some_and(|deadline| deadline.at <= at) {
         return None; // the call would time out while it waits
     }
-    if resend.is_charged && !call.client.pool.may_resend(&call.request.key) {
+    if resend.is_charged && !call.client.pool.may_resend(call.request.key()) {
         return None;
     }
     Some(resend)

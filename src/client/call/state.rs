@@ -144,7 +144,12 @@ impl CurrentRequest {
 
     /// Returns true if the request has a body, or had one that is gone.
     pub(super) fn has_body(&self) -> bool {
-        !self.body.is_empty() || self.body_is_gone
+        self.body.as_ref().is_some_and(|body| !body.is_empty()) || self.body_is_gone
+    }
+
+    /// Returns true if the body is a stream.
+    pub(super) fn has_streamed_body(&self) -> bool {
+        self.body.as_ref().is_some_and(Body::is_streamed)
     }
 
     /// Returns true if the body can be sent once more: it is no stream that was read.
@@ -154,26 +159,30 @@ impl CurrentRequest {
 
     /// Returns the body for one attempt. Bytes are shared with the next attempt, a stream is gone.
     pub(super) fn body_to_send(&mut self) -> Body {
-        self.body.try_clone().unwrap_or_else(|| {
-            self.body_is_gone = true;
-            std::mem::take(&mut self.body)
-        })
+        let Some(body) = &self.body else { return Body::default() };
+        if let Some(copy) = body.try_clone() {
+            return copy;
+        }
+        self.body_is_gone = true;
+        self.body.take().unwrap_or_default()
     }
 
     /// Puts a stream back that was not read after all.
     pub(super) fn put_back(&mut self, body: Body) {
-        self.body = body;
+        self.body = Some(body);
         self.body_is_gone = false;
     }
 
     /// Becomes the request that a redirect leads to.
     pub(super) fn redirect(&mut self, next: NextRequest, target: Uri, keeps_body: bool) {
         if !keeps_body {
-            self.body = Body::default();
+            self.body = None;
             self.body_is_gone = false;
         }
         self.url = next.url;
-        self.key.origin = next.origin;
+        if let Some(key) = &mut self.key {
+            key.origin = next.origin;
+        }
         self.method = next.method;
         self.target = Some(target);
     }

@@ -57,7 +57,7 @@ impl Client {
     pub fn request(&self, method: Method, url: impl IntoUrl) -> RequestBuilder {
         let url = url.into_url(self.inner.defaults.base_url.as_ref());
         let request = match url {
-            Ok(url) => Request::new(method, url).map(Box::new),
+            Ok(url) => Request::checked(method, url).map(Box::new),
             Err(error) => Err(error.with_method(method)),
         };
         RequestBuilder { client: self.clone(), request }
@@ -149,7 +149,7 @@ impl RequestBuilder {
     /// Sets the body.
     pub fn body(self, body: impl Into<Body>) -> Self {
         self.with(|request| {
-            request.body = body.into();
+            request.body = Some(body.into());
             Ok(())
         })
     }
@@ -322,7 +322,7 @@ impl RequestBuilder {
 /// Sets the body, and its content type unless there is one.
 #[cfg(any(feature = "form", feature = "json"))]
 fn set_body(request: &mut Request, body: Body, content_type: &'static str) {
-    request.body = body;
+    request.body = Some(body);
     request.headers.entry(http::header::CONTENT_TYPE).or_insert(HeaderValue::from_static(content_type));
 }
 
