@@ -12,7 +12,7 @@ use crate::origin::Origin;
 pub(crate) struct ProxyChoice {
     /// The proxy; `None` to use none.
     proxy: Option<Proxy>,
-    /// The same as `proxy`, in the form that answers which server a request goes through.
+    /// The rules of `proxy`, by which the server for a request is found.
     rules: Proxies,
 }
 

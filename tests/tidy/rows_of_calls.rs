@@ -197,7 +197,7 @@ pub(super) const ROWS: &[Row] = &[
         ],
     ),
     ("codings of one body", &[Const("client/body/decode.rs", "MAX_CODINGS", &[(SECURITY, "| decompressed body")])]),
-    ("length of a body", &[]),
+    ("length of a body", &[Text("", BUILDER, "max_body_size: None")]),
     (
         "start of an error's body",
         &[
@@ -269,7 +269,7 @@ pub(super) const ROWS: &[Row] = &[
             Const("pool/state/conduct.rs", "RESENDS_PER_SECOND", &[]),
         ],
     ),
-    ("retries by policy", &[Text("", BUILDER, "retry: None")]),
+    ("retries by policy", &[Text("", BUILDER, "retries: None")]),
     (
         "`RetryPolicy::new()`",
         &[

@@ -90,6 +90,13 @@ async fn only_requests_with_equal_proxies_share_connections() {
     let [(origin, stats)] = &stats[..] else { panic!("one origin: {stats:?}") };
     assert_eq!((origin.to_string().as_str(), stats.opened, stats.idle, stats.reused), ("api.test:80", 7, 7, 15));
     assert_eq!(stats.hold_time.count(), 22);
+    for login in ["me:secret@", "me:other@"] {
+        text(client.get("http://other.test/").proxy(at(one.address(), login))).await;
+    }
+    let stats = client.host_stats();
+    let other =
+        stats.iter().find(|(origin, _)| origin.to_string() == "other.test:80").expect("an origin behind proxies");
+    assert_eq!((stats.len(), other.1.opened), (2, 2));
 }
 
 #[tokio::test]
