@@ -34,6 +34,7 @@
 //! * [`transport`] has the [`Transport`](transport::Transport) trait, which connects an address to a byte stream.
 //! * `tls` (features `tls` and `tls-ring`) configures trust and client certificates. [`Proxy`] and [`Addresses`] choose the way
 //!   to a server.
+//! * `cookie` (feature `cookies`) has the cookie store.
 //! * [`trace`] has the events of calls and connections, the [`Observer`](trace::Observer) trait that receives them, and the
 //!   [`Timings`](trace::Timings) of each call.
 //! * `interop` has adapters: the connector and the DNS cache for other clients (features `hyper-util`, `reqwest`), and
@@ -74,6 +75,9 @@
 #![cfg_attr(docsrs, doc(auto_cfg(hide(feature = "__tls", feature = "__compression", feature = "__bench"))))]
 
 mod clock;
+#[cfg(feature = "cookies")]
+#[cfg_attr(docsrs, doc(cfg(feature = "cookies")))]
+pub mod cookie;
 mod credentials;
 mod latency;
 mod list;

@@ -1,5 +1,7 @@
 //! The state that all clones of a client share: its pool, its resolver, and the defaults of its calls.
 
+#[cfg(feature = "cookies")]
+use std::sync::Arc;
 use std::sync::{Mutex, MutexGuard};
 
 use http::{HeaderMap, Uri};
@@ -13,6 +15,8 @@ use super::dns_watch::DnsWatch;
 use super::redirect_policy;
 use super::retry_policy::{Budget, RetryPolicy};
 use crate::clock::{self, Instant};
+#[cfg(feature = "cookies")]
+use crate::cookie::CookieStore;
 use crate::dns::CachedResolver;
 use crate::pool::Pool;
 use crate::sync::lock;
@@ -39,6 +43,8 @@ pub(super) struct Defaults {
     pub(super) retries: Option<RetryPolicy>,
     /// The maximum length of a response's body in bytes.
     pub(super) max_body_size: Option<u64>,
+    #[cfg(feature = "cookies")]
+    pub(super) cookies: Option<Arc<dyn CookieStore>>,
     /// True if errors and events leave the query out.
     pub(super) hides_queries: bool,
     #[cfg(feature = "__compression")]

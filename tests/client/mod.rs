@@ -2,6 +2,8 @@
 
 mod bodies;
 mod calls;
+#[cfg(feature = "cookies")]
+mod cookies;
 mod deadlines;
 mod error_messages;
 mod errors;

@@ -17,7 +17,7 @@ use std::path::Path;
 const LAYERS: [&[&str]; 7] = [
     &["clock", "credentials", "latency", "list", "origin", "sync", "trust"],
     &["trace"],
-    &["transport", "dns", "race", "tls", "pool"],
+    &["transport", "dns", "race", "tls", "pool", "cookie"],
     &["connect"],
     &["error"],
     &["client"],
@@ -25,7 +25,7 @@ const LAYERS: [&[&str]; 7] = [
 ];
 
 /// Files that must call themselves cores, so that the rule for cores cannot be lost with a comment.
-const CORES: [&str; 46] = [
+const CORES: [&str; 49] = [
     "client/body/coding.rs",
     "client/body/decode.rs",
     "client/body/decompression.rs",
@@ -37,6 +37,9 @@ const CORES: [&str; 46] = [
     "connect/h2_pings.rs",
     "connect/interim.rs",
     "connect/no_proxy.rs",
+    "cookie/attributes.rs",
+    "cookie/rules.rs",
+    "cookie/sites.rs",
     "dns/cache/state/config.rs",
     "dns/cache/state/entries.rs",
     "dns/cache/state/family_state.rs",
@@ -137,7 +140,7 @@ fn no_two_files_import_each_other() {
 }
 
 /// The skins of a call, from the outside inwards. Each may call those behind it.
-const CALL: [&str; 8] = ["mod", "follow", "retry", "resend", "checkout", "exchange", "message", "state"];
+const CALL: [&str; 9] = ["mod", "follow", "retry", "resend", "checkout", "exchange", "message", "cookies", "state"];
 /// The most lines of a skin.
 const LONGEST_SKIN: usize = 250;
 /// The pool's core, from the top down: the events, what they have in common, and the parts, which are below both.

@@ -7,6 +7,7 @@ const BUILDER: &str = "client/builder/mod.rs";
 const POOL: &str = "pool/config.rs";
 const POOL_DEFAULT: &str = "impl Default for PoolConfig";
 const HOST_DEFAULT: &str = "impl Default for Limits";
+const JAR: Place = ("cookie/jar.rs", "pub struct Jar(");
 const RETRY: &str = "client/retry_policy.rs";
 const RETRY_NEW: &str = "Self {\n            max_attempts";
 const TUNING: &str = "guide/tuning_the_pool.md";
@@ -244,6 +245,14 @@ pub(super) const ROWS: &[Row] = &[
         &[Const("client/redirect_policy.rs", "CUSTOM_LIMIT", &[("client/redirect_policy.rs", "pub fn custom(")])],
     ),
     ("secrets", &[]),
+    ("`cookie_store`", &[Text("", "client/builder/mod.rs", "cookies: None,")]),
+    ("name and value of a cookie", &[Const("cookie/rules.rs", "MAX_PAIR", &[JAR, (SECURITY, "| cookies of")])]),
+    ("`Path` and `Domain` of a cookie", &[Const("cookie/rules.rs", "MAX_ATTRIBUTE", &[JAR])]),
+    ("lifetime of a cookie", &[Const("cookie/rules.rs", "MAX_LIFETIME", &[JAR])]),
+    ("cookies taken from one response", &[Const("cookie/jar.rs", "MAX_PER_RESPONSE", &[JAR])]),
+    ("cookies of a site", &[Const("cookie/sites.rs", "MAX_PER_SITE", &[JAR, (SECURITY, "| cookies of")])]),
+    ("cookies of a jar", &[Const("cookie/sites.rs", "MAX_COOKIES", &[JAR, (SECURITY, "| cookies of")])]),
+    ("`Cookie` header", &[Const("cookie/sites.rs", "MAX_HEADER", &[JAR])]),
     (
         "resends of a request that the server did not process",
         &[

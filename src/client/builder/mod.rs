@@ -1,6 +1,8 @@
 //! The settings of a client, and the making of a client from them.
 
 mod body_size;
+#[cfg(feature = "cookies")]
+mod cookies;
 
 use std::fmt;
 use std::net::IpAddr;
@@ -94,6 +96,8 @@ impl Default for ClientBuilder {
                 },
                 headers: HeaderMap::new(),
                 redirects: redirect_policy::Policy::default(),
+                #[cfg(feature = "cookies")]
+                cookies: None,
                 retries: None,
                 max_body_size: None,
                 hides_queries: false,

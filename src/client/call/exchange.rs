@@ -36,7 +36,7 @@ type SendResult = Result<http::Response<Incoming>, Box<SendError<OutgoingBody>>>
 pub(super) async fn exchange(call: &mut Call<'_>, lease: &mut Lease<Dialer>, since: Instant) -> Result<Exchanged> {
     let upload = message::upload(&call.request, lease.conn());
     let body_length = call.request.body.as_ref().map_or(Some(0), Body::content_length).unwrap_or(0);
-    let message = message::message(&mut call.request, lease.conn(), upload.clone())?;
+    let message = message::message(call, lease.conn(), upload.clone())?;
     let progress = lease.conn().progress();
     let mut exchange = Exchange {
         since,

@@ -6,7 +6,7 @@ use http::header::{ACCEPT, CONTENT_LENGTH, EXPECT, HOST, PROXY_AUTHORIZATION, TR
 use http::uri::Authority;
 use http::{HeaderMap, HeaderValue, Method, Uri, Version};
 
-use super::state::CurrentRequest;
+use super::state::{Call, CurrentRequest};
 use crate::client::body::{Body, OutgoingBody, Upload};
 use crate::client::request::Request;
 use crate::connect::{Conn, Protocol};
@@ -15,10 +15,11 @@ use crate::origin::Scheme;
 
 /// Makes the message for one attempt. A body of bytes is shared with the next attempt, a stream is gone.
 pub(super) fn message(
-    request: &mut CurrentRequest,
+    call: &mut Call<'_>,
     conn: &Conn<OutgoingBody>,
     upload: Option<Arc<Upload>>,
 ) -> Result<http::Request<OutgoingBody>> {
+    let request = &mut call.request;
     let target = request.take_target()?;
     let spoken = conn.protocol().version();
     let version = request.options.version.unwrap_or(spoken);
@@ -61,6 +62,8 @@ pub(super) fn message(
             *message.uri_mut() = absolute(request, target, authority);
         }
     }
+    #[cfg(feature = "cookies")]
+    super::cookies::add(call, message.headers_mut());
     Ok(message)
 }
 

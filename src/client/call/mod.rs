@@ -13,10 +13,13 @@
 //! | `checkout.rs` | gets a live connection from the pool | |
 //! | `exchange.rs` | sends the request on it, waits for the head of the response | |
 //! | `message.rs` | makes the message that is sent | |
+//! | `cookies.rs` | asks the cookie store for a message, and tells it of a response | |
 //!
 //! `state.rs` holds what the skins share: the request as it is now, the trace, the time limits, the count of attempts.
 
 mod checkout;
+#[cfg(feature = "cookies")]
+mod cookies;
 mod exchange;
 mod follow;
 mod message;

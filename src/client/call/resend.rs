@@ -33,6 +33,10 @@ pub(super) async fn send(call: &mut Call<'_>) -> Result<Answer> {
         }
         failed_on = Some(lease.conn().number());
         let Exchanged { result, upload, times } = exchange::exchange(call, &mut lease, since).await?;
+        #[cfg(feature = "cookies")]
+        if let Ok(response) = &result {
+            super::cookies::keep(call, response.headers());
+        }
         let resend = match result {
             Ok(response) if is_unsolicited_408(&response) => {
                 let attempt = attempt(call, &lease, AttemptEnd::IdleTimeout);

@@ -1,6 +1,8 @@
 //! A response as its user reads it: the head at once, the body as it arrives. The body holds the connection until its
 //! end.
 
+#[cfg(feature = "cookies")]
+mod cookies;
 mod extensions;
 
 use std::fmt;

@@ -1,0 +1,26 @@
+//! The client's cookie store: the cookies of each message that is sent, and what each response sets.
+
+use http::HeaderMap;
+use http::header::{COOKIE, SET_COOKIE};
+
+use super::state::Call;
+
+/// Adds the store's cookies for the current URL to the headers of a message, unless the user has set a `Cookie`.
+pub(super) fn add(call: &Call<'_>, headers: &mut HeaderMap) {
+    let Some(store) = &call.client.defaults.cookies else { return };
+    if headers.contains_key(COOKIE) {
+        return;
+    }
+    if let Some(cookies) = store.cookies(&call.request.url) {
+        headers.insert(COOKIE, cookies);
+    }
+}
+
+/// Stores the cookies that a response from the current URL sets.
+pub(super) fn keep(call: &Call<'_>, headers: &HeaderMap) {
+    let Some(store) = &call.client.defaults.cookies else { return };
+    let mut set = headers.get_all(SET_COOKIE).iter().peekable();
+    if set.peek().is_some() {
+        store.set_cookies(&mut set, &call.request.url);
+    }
+}
