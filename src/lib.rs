@@ -119,6 +119,8 @@ pub use client::ClientService;
 #[cfg(feature = "__compression")]
 #[cfg_attr(docsrs, doc(cfg(any(feature = "gzip", feature = "brotli", feature = "zstd", feature = "deflate"))))]
 pub use client::Decompression;
+#[cfg(feature = "multipart")]
+pub use client::multipart;
 pub use client::{
     Body, Client, ClientBuilder, IntoUrl, Request, RequestBuilder, RequestOptions, Response, ResponseBuilderExt,
     RetryPolicy, get, redirect, retry,

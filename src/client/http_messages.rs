@@ -120,6 +120,14 @@ pub(super) struct MadeCall {
     pub(super) extensions: Extensions,
 }
 
+/// Passes the body of a response on, for example as the body of another request: with its length, if that is known, and
+/// its trailers, and decompressed if the response would be. The body holds the connection it comes from until its end.
+impl From<Response> for Body {
+    fn from(response: Response) -> Self {
+        http::Response::from(response).into_body()
+    }
+}
+
 /// Converts a response that layers returned, or that was made by hand. `answers_head` is true if the request was a HEAD. `begin` starts a trace for a
 /// response that a layer made itself, without a call.
 pub(super) fn returned(

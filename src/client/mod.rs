@@ -53,6 +53,8 @@ mod text;
 pub use body::Body;
 #[cfg(feature = "__compression")]
 pub use body::Decompression;
+#[cfg(feature = "multipart")]
+pub use body::multipart;
 pub use builder::ClientBuilder;
 pub use handle::{Client, get};
 pub use into_url::IntoUrl;

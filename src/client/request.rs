@@ -196,7 +196,7 @@ impl Request {
         &mut self.body
     }
 
-    /// Clones the request; `None` if its body is a stream.
+    /// Clones the request; `None` if its body is a stream, which can be read only once.
     pub fn try_clone(&self) -> Option<Self> {
         let body = match &self.body {
             Some(body) => Some(body.try_clone()?),

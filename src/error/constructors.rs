@@ -144,7 +144,9 @@ impl Error {
 
     /// Returns the error of a request whose body failed while it was sent.
     pub(crate) fn upload(cause: Cause) -> Self {
-        Self::new(ErrorKind::Exchange, "the body of the request failed".to_owned()).with_cause(cause)
+        let mut failed = Self::new(ErrorKind::Exchange, "the body of the request failed".to_owned());
+        failed.0.is_lasting = true;
+        failed.with_cause(cause)
     }
 
     /// Returns the error of a layer, or the client's own error if the layer passed it on.

@@ -51,7 +51,7 @@ struct Facts {
     clause: String,
     /// True if the clause says what the cause says, so that [`source`](std::error::Error::source) begins below it.
     tells_cause: bool,
-    /// True if the next dial would fail for the same reason, so that a retry is of no use.
+    /// True if the next attempt would fail for the same reason, so that a retry is of no use.
     is_lasting: bool,
     method: Option<Method>,
     url: Option<Url>,
@@ -268,8 +268,8 @@ impl Error {
         &self.0.body_start
     }
 
-    /// Returns true if the next dial would fail for the same reason: a denied address, a refused certificate, an unusable
-    /// proxy.
+    /// Returns true if the next attempt would fail for the same reason: a denied address, a refused certificate, an
+    /// unusable proxy, a file that is gone.
     pub(crate) fn is_lasting(&self) -> bool {
         self.0.is_lasting
     }

@@ -97,6 +97,11 @@ impl IncomingBody {
         self.bytes
     }
 
+    /// Returns the length of the whole body, if it is announced.
+    pub(super) fn announced(&self) -> Option<u64> {
+        self.announced
+    }
+
     /// Returns the number of bytes that are not read yet, if it is known.
     pub(super) fn remaining(&self) -> Option<u64> {
         self.open.as_ref().map_or(Some(0), |open| open.incoming.size_hint().exact())

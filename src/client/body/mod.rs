@@ -2,7 +2,10 @@
 //!
 //! | file | what it holds |
 //! |---|---|
+//! | `multipart/` | forms of several parts as bodies |
+//! | `file.rs`, `joined.rs` | bodies that are files, and bodies made of several others |
 //! | `mod.rs`, `streamed.rs` | [`Body`] as a user makes it: bytes or a stream, and trailers |
+//! | `progress.rs` | the callback for the bytes that were sent or received |
 //! | `outgoing.rs`, `upload.rs` | a request's body as hyper reads it; how far it got |
 //! | `reader.rs` | a response's body as its user reads it: decompressed |
 //! | `incoming.rs` | a response's body as it arrives, within its time limits |
@@ -15,8 +18,14 @@ mod coding;
 mod decode;
 #[cfg(feature = "__compression")]
 mod decompression;
+mod file;
 mod incoming;
+#[cfg(feature = "multipart")]
+mod joined;
+#[cfg(feature = "multipart")]
+pub mod multipart;
 mod outgoing;
+mod progress;
 mod reader;
 mod return_guard;
 mod streamed;
@@ -25,6 +34,7 @@ mod upload;
 use std::any::Any;
 use std::fmt;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
@@ -42,11 +52,12 @@ pub(super) use reader::BodyReader;
 pub(super) use return_guard::ReturnGuard;
 pub(super) use upload::Upload;
 
+use self::progress::Progress;
 use self::streamed::{Pieces, Streamed, Wrapped};
 use crate::error::Cause;
 
-/// The body of a message: bytes, which are sent with their length and can be sent again, or a stream, which can be read
-/// once.
+/// The body of a message: bytes or a file, which are sent with their length and can be sent again, or a stream, which
+/// can be read once.
 ///
 /// ```
 /// use speeddial::Body;
@@ -69,7 +80,7 @@ impl Body {
     /// Wraps another type of body, with its length if its size hint is exact, and with its trailers if it has any.
     pub fn wrap<B>(body: B) -> Self
     where
-        B: http_body::Body<Data = Bytes, Error: Into<Cause>> + Send + 'static,
+        B: http_body::Body<Data: Into<Bytes>, Error: Into<Cause>> + Send + 'static,
     {
         // A body of this type is taken as it is, so that bytes stay bytes.
         let mut body = Some(body);
@@ -116,11 +127,45 @@ impl Body {
         Self(BodyKind::Streamed(streamed))
     }
 
-    /// Returns the bytes of the body; `None` if it is a stream.
+    /// Calls `callback` for each piece of the body that is handed to the connection, with the bytes handed over so far,
+    /// the piece included, and the length of the body if it is known. Replaces a callback that was set before.
+    ///
+    /// Pieces have at most 64 KiB, and the connection takes the next one when the server has read most of the last ones.
+    /// If the body is sent again, after a redirect or in a resend or retry, the count begins at 0 again. An empty body
+    /// has no pieces. The callback runs in the connection's task, so it should be quick. If it panics, the panic is
+    /// caught, the body is sent on, and the callback is not called again.
+    ///
+    /// ```
+    /// use speeddial::Body;
+    ///
+    /// let body = Body::from(vec![0; 1_000_000]).on_progress(|sent, total| match total {
+    ///     Some(total) => println!("{sent} of {total} bytes"),
+    ///     None => println!("{sent} bytes"),
+    /// });
+    /// assert_eq!(body.content_length(), Some(1_000_000));
+    /// ```
+    #[must_use]
+    pub fn on_progress<F>(self, callback: F) -> Self
+    where
+        F: FnMut(u64, Option<u64>) + Send + 'static,
+    {
+        let mut streamed = match self.0 {
+            BodyKind::Streamed(streamed) => streamed,
+            BodyKind::Bytes(bytes) if bytes.is_empty() => return bytes.into(),
+            BodyKind::Bytes(bytes) => {
+                let length = bytes.len() as u64;
+                Streamed::replayable(Arc::new(bytes), Some(length))
+            }
+        };
+        streamed.set_progress(Progress::new(callback));
+        Self(BodyKind::Streamed(streamed))
+    }
+
+    /// Returns the bytes of the body; `None` if it is a file or a stream.
     pub fn as_bytes(&self) -> Option<&[u8]> {
         match &self.0 {
             BodyKind::Bytes(bytes) => Some(bytes),
-            BodyKind::Streamed(_) => None,
+            BodyKind::Streamed(streamed) => streamed.as_bytes(),
         }
     }
 
@@ -132,11 +177,13 @@ impl Body {
         }
     }
 
-    /// Clones the body; `None` if it is a stream.
+    /// Clones the body; `None` if it is a stream, which can be read only once.
+    ///
+    /// The clone of a [file](Self::file) reads the file anew, from where the body began.
     pub fn try_clone(&self) -> Option<Self> {
         match &self.0 {
             BodyKind::Bytes(bytes) => Some(bytes.clone().into()),
-            BodyKind::Streamed(_) => None,
+            BodyKind::Streamed(streamed) => streamed.try_clone().map(|clone| Self(BodyKind::Streamed(clone))),
         }
     }
 
@@ -147,6 +194,14 @@ impl Body {
 
     pub(super) fn is_streamed(&self) -> bool {
         matches!(self.0, BodyKind::Streamed(_))
+    }
+
+    /// Returns true if the body can be sent more than once.
+    pub(super) fn is_replayable(&self) -> bool {
+        match &self.0 {
+            BodyKind::Bytes(_) => true,
+            BodyKind::Streamed(streamed) => streamed.is_replayable(),
+        }
     }
 
     /// Returns the trailers that were set with [`with_trailers`](Self::with_trailers).

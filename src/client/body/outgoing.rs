@@ -18,8 +18,6 @@ pub(crate) struct OutgoingBody(Option<Box<Carried>>);
 
 struct Carried {
     body: Body,
-    /// The rest of a long piece of a stream.
-    rest: Bytes,
     /// The record of the body's progress, if it is kept.
     upload: Option<Arc<Upload>>,
 }
@@ -27,9 +25,6 @@ struct Carried {
 /// The length of the pieces in which bytes are handed over if their progress is recorded. The next one is read when the
 /// server has taken the last one.
 const PIECE: usize = 16 * 1024;
-
-/// The longest piece of a stream that is handed over at once. A longer one would hide the progress of a slow server.
-const STREAMED_PIECE: usize = 64 * 1024;
 
 impl OutgoingBody {
     /// Creates a body to be sent. Its progress is recorded in `upload`, if there is one.
@@ -41,7 +36,7 @@ impl OutgoingBody {
             Some(upload) => upload.hold_back(body),
             None => body,
         };
-        Self(Some(Box::new(Carried { body, rest: Bytes::new(), upload })))
+        Self(Some(Box::new(Carried { body, upload })))
     }
 
     /// Creates a body without bytes.
@@ -68,17 +63,12 @@ impl http_body::Body for OutgoingBody {
             Err(error) => return Poll::Ready(Some(Err(error))),
         }
         upload.begin();
-        let piece = match carried.rest.len() {
-            0 => carried.body.split(PIECE),
-            left => Some(carried.rest.split_to(left.min(STREAMED_PIECE))),
-        };
-        let frame = match piece {
+        let frame = match carried.body.split(PIECE) {
             Some(piece) => Some(Ok(Frame::data(piece))),
             None => {
                 let polled = Pin::new(&mut carried.body).poll_frame(cx);
                 upload.set_starved(polled.is_pending());
-                let rest = &mut carried.rest;
-                ready!(polled).map(|frame| frame.map(|frame| shorten(frame, rest)))
+                ready!(polled)
             }
         };
         // hyper fails the request and says so in its own words. The body's error is kept for the call's error.
@@ -88,7 +78,7 @@ impl http_body::Body for OutgoingBody {
                 Cause::from("the request's body could not be read")
             })
         });
-        let is_read = carried.rest.is_empty() && http_body::Body::is_end_stream(&carried.body);
+        let is_read = http_body::Body::is_end_stream(&carried.body);
         let (bytes, is_last) = match &frame {
             None => (0, true),
             Some(Ok(frame)) => (frame.data_ref().map_or(0, Bytes::len), is_read),
@@ -111,12 +101,11 @@ impl http_body::Body for OutgoingBody {
 
 impl Carried {
     fn is_over(&self) -> bool {
-        self.rest.is_empty() && self.look(http_body::Body::is_end_stream)
+        self.look(http_body::Body::is_end_stream)
     }
 
     fn size_hint(&self) -> SizeHint {
-        let hint = self.look(http_body::Body::size_hint);
-        hint.exact().map_or(hint, |left| SizeHint::with_exact(left + self.rest.len() as u64))
+        self.look(http_body::Body::size_hint)
     }
 
     /// Calls `look` with the body, which is in the upload while it is held back.
@@ -133,20 +122,8 @@ impl Drop for Carried {
         if let Some(upload) = &self.upload {
             // Over HTTP/1.1 hyper does not poll behind the last byte of a body with a length, so the end may not have
             // been seen.
-            upload.end(self.rest.is_empty() && http_body::Body::size_hint(&self.body).exact() == Some(0));
+            upload.end(http_body::Body::size_hint(&self.body).exact() == Some(0));
         }
-    }
-}
-
-/// Shortens a frame to [`STREAMED_PIECE`], and leaves the remainder in `rest`.
-fn shorten(frame: Frame<Bytes>, rest: &mut Bytes) -> Frame<Bytes> {
-    match frame.into_data() {
-        Ok(mut data) if data.len() > STREAMED_PIECE => {
-            *rest = data.split_off(STREAMED_PIECE);
-            Frame::data(data)
-        }
-        Ok(data) => Frame::data(data),
-        Err(frame) => frame,
     }
 }
 

@@ -8,6 +8,7 @@ use http_body::{Frame, SizeHint};
 #[cfg(feature = "__compression")]
 use super::decode::{Decoder, Step};
 use super::incoming::IncomingBody;
+use super::progress::Progress;
 use crate::error::{Error, Result};
 use crate::origin::Origin;
 use crate::trace::Trace;
@@ -21,6 +22,7 @@ pub(crate) struct BodyReader {
     decoder: Option<Box<Decoder>>,
     /// The limit of the body's length, if there is one.
     limit: Option<Box<LengthLimit>>,
+    progress: Option<Box<Progress>>,
 }
 
 /// A limit of a body's length, as its user reads it.
@@ -39,7 +41,13 @@ impl BodyReader {
             #[cfg(feature = "__compression")]
             decoder: None,
             limit: None,
+            progress: None,
         }
+    }
+
+    /// Calls `callback` with the bytes received so far, before they are decompressed, and the announced length.
+    pub(crate) fn on_progress(&mut self, callback: impl FnMut(u64, Option<u64>) + Send + 'static) {
+        self.progress = Some(Box::new(Progress::new(callback)));
     }
 
     /// Decompresses the body with `decoder`, if there is one.
@@ -127,10 +135,14 @@ impl BodyReader {
     }
 
     pub(crate) fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>>>> {
-        if let Some(start) = self.start.take() {
-            return Poll::Ready(Some(*start));
+        let polled = match self.start.take() {
+            Some(start) => Poll::Ready(Some(*start)),
+            None => self.poll_within(cx, IncomingBody::poll_frame),
+        };
+        if let Some(progress) = &mut self.progress {
+            progress.tell(self.body.bytes(), self.body.announced());
         }
-        self.poll_within(cx, IncomingBody::poll_frame)
+        polled
     }
 
     /// Like [`Self::poll_by`], and fails if the body becomes longer than its limit.

@@ -1,7 +1,7 @@
-//! Bodies that are read once: a stream of pieces or another body, held to its length, with trailers behind it.
+//! Bodies that are read piece by piece: held to their length, with trailers behind them. Some can be read again.
 
 use std::pin::Pin;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
@@ -9,15 +9,16 @@ use futures_util::TryStream;
 use http::HeaderMap;
 use http_body::{Frame, SizeHint};
 
+use super::progress::Progress;
 use crate::error::Cause;
 
-/// A body that can be read once.
+/// A body that is read piece by piece.
 pub(super) struct Streamed {
     // Never locked: the mutex makes frames that are only `Send` a field that is also `Sync`.
     frames: Mutex<Pin<Box<dyn Frames>>>,
     /// The length that the body must have, if one was announced.
     length: Option<u64>,
-    /// The bytes that were handed out so far.
+    /// The bytes that were handed out so far, and those of `rest`.
     bytes: u64,
     trailers: Option<HeaderMap>,
     /// True if the frames may end with trailers.
@@ -28,15 +29,34 @@ pub(super) struct Streamed {
     is_read: bool,
     /// True if the body has ended, trailers included.
     is_ended: bool,
+    /// The rest of a long piece.
+    rest: Bytes,
+    /// The content that the frames come from, if it can be read again.
+    content: Option<Arc<dyn Replayable>>,
+    progress: Option<Progress>,
 }
 
 /// Any source of frames, with its error type erased.
-trait Frames: http_body::Body<Data = Bytes, Error = Cause> + Send {}
+pub(super) trait Frames: http_body::Body<Data = Bytes, Error = Cause> + Send {}
 
 impl<B: http_body::Body<Data = Bytes, Error = Cause> + Send> Frames for B {}
 
+/// Content that can be read any number of times.
+pub(super) trait Replayable: Send + Sync {
+    /// Returns the content from its start. Nothing is opened or read before the frames are polled.
+    fn frames(self: Arc<Self>) -> Pin<Box<dyn Frames>>;
+
+    /// Returns the content if it is in memory in one piece.
+    fn as_bytes(&self) -> Option<&[u8]> {
+        None
+    }
+}
+
 /// The most empty pieces that are skipped in a row before other tasks run.
 pub(super) const MAX_SKIPPED: usize = 64;
+
+/// The longest piece that is handed out at once. A longer one would hide the progress of a slow server.
+const LONGEST_PIECE: usize = 64 * 1024;
 
 /// A body has another length than was announced.
 #[derive(Debug, thiserror::Error)]
@@ -55,8 +75,19 @@ impl Streamed {
         length: Option<u64>,
         may_have_trailers: bool,
     ) -> Box<Self> {
+        Self::of_frames(Box::pin(frames), length, may_have_trailers)
+    }
+
+    /// Creates a body that can be read again.
+    pub(super) fn replayable(content: Arc<dyn Replayable>, length: Option<u64>) -> Box<Self> {
+        let mut streamed = Self::of_frames(content.clone().frames(), length, false);
+        streamed.content = Some(content);
+        streamed
+    }
+
+    fn of_frames(frames: Pin<Box<dyn Frames>>, length: Option<u64>, may_have_trailers: bool) -> Box<Self> {
         Box::new(Self {
-            frames: Mutex::new(Box::pin(frames)),
+            frames: Mutex::new(frames),
             length,
             bytes: 0,
             trailers: None,
@@ -64,7 +95,30 @@ impl Streamed {
             last: None,
             is_read: false,
             is_ended: false,
+            rest: Bytes::new(),
+            content: None,
+            progress: None,
         })
+    }
+
+    /// Returns the body from its start; `None` if it can be read only once.
+    pub(super) fn try_clone(&self) -> Option<Box<Self>> {
+        let mut clone = Self::replayable(self.content.clone()?, self.length);
+        clone.trailers.clone_from(&self.trailers);
+        clone.progress = self.progress.as_ref().map(Progress::restarted);
+        Some(clone)
+    }
+
+    pub(super) fn is_replayable(&self) -> bool {
+        self.content.is_some()
+    }
+
+    pub(super) fn as_bytes(&self) -> Option<&[u8]> {
+        self.content.as_ref()?.as_bytes()
+    }
+
+    pub(super) fn set_progress(&mut self, progress: Progress) {
+        self.progress = Some(progress);
     }
 
     pub(super) fn length(&self) -> Option<u64> {
@@ -85,18 +139,40 @@ impl Streamed {
     }
 
     pub(super) fn is_end_stream(&self) -> bool {
-        self.is_ended || (self.length == Some(0) && self.trailers.is_none())
+        self.rest.is_empty() && (self.is_ended || (self.length == Some(0) && self.trailers.is_none()))
     }
 
     pub(super) fn size_hint(&self) -> SizeHint {
         match self.length {
             // With an exact length, hyper sends no chunks over HTTP/1.1, and so no trailers.
-            Some(length) if self.trailers.is_none() => SizeHint::with_exact(length.saturating_sub(self.bytes)),
+            Some(length) if self.trailers.is_none() => SizeHint::with_exact(length.saturating_sub(self.handed_out())),
             _ => SizeHint::default(),
         }
     }
 
+    /// Returns the number of bytes that were handed out.
+    fn handed_out(&self) -> u64 {
+        self.bytes - self.rest.len() as u64
+    }
+
     pub(super) fn poll_frame(&mut self, cx: &mut Context<'_>) -> PolledFrame {
+        if self.rest.is_empty() {
+            let Some(frame) = ready!(self.poll_whole(cx)?) else { return Poll::Ready(None) };
+            match frame.into_data() {
+                Ok(data) => self.rest = data,
+                Err(other) => return Poll::Ready(Some(Ok(other))),
+            }
+        }
+        let piece = self.rest.split_to(self.rest.len().min(LONGEST_PIECE));
+        let handed_out = self.handed_out();
+        if let Some(progress) = &mut self.progress {
+            progress.tell(handed_out, self.length);
+        }
+        Poll::Ready(Some(Ok(Frame::data(piece))))
+    }
+
+    /// Polls for the next frame, however long it is.
+    fn poll_whole(&mut self, cx: &mut Context<'_>) -> PolledFrame {
         if self.is_ended {
             return Poll::Ready(None);
         }
@@ -187,12 +263,12 @@ impl Streamed {
 /// A body of another type, with its error type erased.
 pub(super) struct Wrapped<B>(pub(super) Pin<Box<B>>);
 
-impl<B: http_body::Body<Data = Bytes, Error: Into<Cause>>> http_body::Body for Wrapped<B> {
+impl<B: http_body::Body<Data: Into<Bytes>, Error: Into<Cause>>> http_body::Body for Wrapped<B> {
     type Data = Bytes;
     type Error = Cause;
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> PolledFrame {
-        self.0.as_mut().poll_frame(cx).map_err(Into::into)
+        self.0.as_mut().poll_frame(cx).map_ok(|frame| frame.map_data(Into::into)).map_err(Into::into)
     }
 }
 
@@ -206,5 +282,16 @@ impl<S: TryStream<Ok: Into<Bytes>, Error: Into<Cause>>> http_body::Body for Piec
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> PolledFrame {
         let piece = ready!(self.0.as_mut().try_poll_next(cx));
         Poll::Ready(piece.map(|piece| piece.map(|piece| Frame::data(piece.into())).map_err(Into::into)))
+    }
+}
+
+impl Replayable for Bytes {
+    fn frames(self: Arc<Self>) -> Pin<Box<dyn Frames>> {
+        let piece = futures_util::stream::iter([Ok::<_, Cause>(Self::clone(&self))]);
+        Box::pin(Pieces(Box::pin(piece)))
+    }
+
+    fn as_bytes(&self) -> Option<&[u8]> {
+        Some(self)
     }
 }

@@ -8,6 +8,7 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 
 use super::state::Call;
+use crate::client::body::Body;
 use crate::client::deadlines::Timeouts;
 use crate::client::dialer::Dialer;
 use crate::client::inner::Inner;
@@ -34,8 +35,8 @@ const RECHECK_INTERVAL: Duration = Duration::from_millis(100);
 /// Gets a live connection, and the time from which on the call has it. If the last attempt failed on the connection
 /// `failed_on`, it is neither that one nor an idle one, which might fail for the same reason.
 pub(super) async fn lease(call: &mut Call<'_>, failed_on: Option<u64>) -> Result<(Lease<Dialer>, Instant)> {
-    // A request with a stream is sent once.
-    let is_repeatable = call.is_idempotent() && !call.request.has_streamed_body();
+    // A request with a stream that can be read once is sent once.
+    let is_repeatable = call.is_idempotent() && call.request.body.as_ref().is_none_or(Body::is_replayable);
     // The start of a call is the current time until the call first waits: this saves reading the clock.
     let mut now = if call.is_new { Some(call.trace.start_time()) } else { None };
     let mut at_once = now;

@@ -147,11 +147,6 @@ impl CurrentRequest {
         self.body.as_ref().is_some_and(|body| !body.is_empty()) || self.body_is_gone
     }
 
-    /// Returns true if the body is a stream.
-    pub(super) fn has_streamed_body(&self) -> bool {
-        self.body.as_ref().is_some_and(Body::is_streamed)
-    }
-
     /// Returns true if the body can be sent once more: it is no stream that was read.
     pub(super) fn body_is_replayable(&self) -> bool {
         !self.body_is_gone

@@ -1,5 +1,7 @@
 //! Requests that are being put together, from `client.get(url)` to `send()`.
 
+#[cfg(feature = "multipart")]
+mod multipart;
 mod options;
 
 use std::fmt;
@@ -106,7 +108,7 @@ impl RequestBuilder {
         (self.client, self.request.map(|request| *request))
     }
 
-    /// Clones the builder; `None` if the body is a stream, or a part of the request is invalid.
+    /// Clones the builder; `None` if the body is a stream that can be read once, or a part of the request is invalid.
     pub fn try_clone(&self) -> Option<Self> {
         let request = self.request.as_ref().ok()?.try_clone()?;
         Some(Self { client: self.client.clone(), request: Ok(Box::new(request)) })

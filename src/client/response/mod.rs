@@ -4,6 +4,7 @@
 #[cfg(feature = "cookies")]
 mod cookies;
 mod extensions;
+mod progress;
 
 use std::fmt;
 use std::future::poll_fn;

@@ -1,5 +1,8 @@
 //! The server, the clients and the streams that the tests of bodies share.
 
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+
 use futures_util::stream;
 use http_body_util::BodyExt;
 use speeddial::Client;
@@ -56,4 +59,39 @@ pub(super) fn pieces(
     pieces: &[&'static str],
 ) -> stream::Iter<std::vec::IntoIter<Result<&'static str, std::io::Error>>> {
     stream::iter(pieces.iter().map(|piece| Ok(*piece)).collect::<Pieces>())
+}
+
+/// A file in a folder of its own, which is removed with the value.
+pub(super) struct Scratch(PathBuf);
+
+impl Scratch {
+    pub(super) fn new(content: impl AsRef<[u8]>) -> Self {
+        Self::named("file", content)
+    }
+
+    pub(super) fn named(name: &str, content: impl AsRef<[u8]>) -> Self {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let folder = std::env::temp_dir().join(format!("speeddial-{}-bodies-{number}", std::process::id()));
+        std::fs::create_dir(&folder).unwrap();
+        std::fs::write(folder.join(name), content).unwrap();
+        Self(folder.join(name))
+    }
+
+    /// Creates a file of zeros that take no room.
+    pub(super) fn sparse(length: u64) -> Self {
+        let scratch = Self::new("");
+        std::fs::OpenOptions::new().write(true).open(&scratch.0).unwrap().set_len(length).unwrap();
+        scratch
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = self.0.parent().map(std::fs::remove_dir_all);
+    }
 }

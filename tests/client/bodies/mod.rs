@@ -5,6 +5,10 @@ mod common;
 mod decompression;
 mod early_answers;
 mod error_statuses;
+mod files;
+#[cfg(feature = "multipart")]
+mod forms;
 mod lengths;
+mod progress;
 mod reading;
 mod sending;

@@ -1,0 +1,299 @@
+//! Bodies that are files. They are read in large pieces on tokio's threads for blocking work, and anew for each attempt.
+
+use std::fs::{File, Metadata};
+use std::io::{self, Seek};
+use std::path::{Path, PathBuf};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use bytes::{Bytes, BytesMut};
+use http_body::Frame;
+use tokio::io::AsyncReadExt;
+use tokio::runtime::Handle;
+use tokio::task::JoinHandle;
+
+use super::streamed::{Frames, Replayable, Streamed};
+use super::{Body, BodyKind};
+use crate::error::Cause;
+
+/// The bytes that are read at once. One piece is read ahead while the last one is sent.
+const PIECE: usize = 128 * 1024;
+
+impl Body {
+    /// Creates a body that is the file at `path`, of the length that the file has now.
+    ///
+    /// The file is opened when the body is sent, and once more each time it is sent again: after a redirect with 307 or
+    /// 308, in a resend, and in a retry. If it has grown meanwhile, only the bytes of the first length are sent. The
+    /// request fails if the file is shorter by then, or gone. What cannot be read twice, such as a named pipe, is
+    /// opened at once and becomes a stream of unknown length.
+    ///
+    /// # Errors
+    /// The file cannot be opened, or is a directory. The error names the path.
+    ///
+    /// ```no_run
+    /// # async fn run(client: speeddial::Client) -> Result<(), Box<dyn std::error::Error>> {
+    /// let body = speeddial::Body::file("backup.tar").await?;
+    /// client.put("http://store.example/backup.tar").body(body).send().await?.error_for_status()?;
+    /// # Ok(()) }
+    /// ```
+    pub async fn file(path: impl AsRef<Path>) -> io::Result<Self> {
+        let path = path.as_ref().to_owned();
+        let opened = tokio::task::spawn_blocking(move || look_at(path)).await;
+        match opened.map_err(io::Error::other)?? {
+            Looked::File(content) => Ok(of_content(content)),
+            Looked::Pipe(pipe) => Ok(Self::of_pipe(pipe.into())),
+        }
+    }
+
+    /// Creates a body of what is left to be read from a file that can be read once.
+    fn of_pipe(pipe: tokio::fs::File) -> Self {
+        Self::wrap_stream(futures_util::stream::try_unfold(pipe, |mut pipe| async {
+            let mut piece = BytesMut::with_capacity(PIECE);
+            let read = pipe.read_buf(&mut piece).await?;
+            Ok::<_, io::Error>((read > 0).then(|| (piece.freeze(), pipe)))
+        }))
+    }
+}
+
+/// Creates a body of the rest of an open file, from its current position on.
+///
+/// The length is known, and the body can be sent again, because the file is read by position: neither its clones nor
+/// other handles on the file are moved. Pipes and devices become streams of unknown length. So does a file with a read
+/// or write under way. The metadata of the file is read here, without waiting.
+impl From<tokio::fs::File> for Body {
+    fn from(file: tokio::fs::File) -> Self {
+        let file = match file.try_into_std() {
+            Ok(file) => file,
+            Err(busy) => return Self::of_pipe(busy),
+        };
+        match look_at_open(&file) {
+            Ok(Some((start, length))) => of_content(FileContent { place: Place::Open(Arc::new(file), start), length }),
+            Ok(None) | Err(_) => Self::of_pipe(file.into()),
+        }
+    }
+}
+
+/// Creates the body of a file; bytes if the file is empty.
+fn of_content(content: FileContent) -> Body {
+    match content.length {
+        Some(0) => Body::default(),
+        length => Body(BodyKind::Streamed(Streamed::replayable(Arc::new(content), length))),
+    }
+}
+
+/// The thing at a path.
+enum Looked {
+    File(FileContent),
+    /// It is open, because it may not be possible to open it twice.
+    Pipe(File),
+}
+
+/// Opens the thing at a path, and looks what it is.
+fn look_at(path: PathBuf) -> io::Result<Looked> {
+    let failed = |error: io::Error| io::Error::new(error.kind(), FileError::Open(path.clone(), error));
+    let file = File::open(&path).map_err(failed)?;
+    let metadata = file.metadata().map_err(failed)?;
+    if metadata.is_dir() {
+        return Err(io::Error::new(io::ErrorKind::IsADirectory, FileError::Directory(path)));
+    }
+    if !metadata.is_file() {
+        return Ok(Looked::Pipe(file));
+    }
+    let length = length(&file, &metadata, 0);
+    Ok(Looked::File(FileContent { place: Place::Path(path), length }))
+}
+
+/// Returns the position of an open file, and the length of the rest if it is known; `None` if it is not seekable.
+fn look_at_open(mut file: &File) -> io::Result<Option<(u64, Option<u64>)>> {
+    let metadata = file.metadata()?;
+    if !metadata.is_file() {
+        return Ok(None);
+    }
+    let start = file.stream_position()?;
+    Ok(Some((start, length(file, &metadata, start))))
+}
+
+/// Returns the length of a file from `start` on. It is not known of the files of `/proc`, which say 0.
+fn length(file: &File, metadata: &Metadata, start: u64) -> Option<u64> {
+    let says_nothing = metadata.len() == 0 && matches!(read_at(file, 1, start), Ok(piece) if !piece.is_empty());
+    if says_nothing { None } else { Some(metadata.len().saturating_sub(start)) }
+}
+
+/// A file as the content of a body.
+struct FileContent {
+    place: Place,
+    /// The bytes to be read; `None` for all up to the end.
+    length: Option<u64>,
+}
+
+/// The place of a file.
+enum Place {
+    Path(PathBuf),
+    /// An open file, from this position on.
+    Open(Arc<File>, u64),
+}
+
+impl Place {
+    /// Opens the file, and returns it with the position of the first byte.
+    fn open(&self, announced: Option<u64>) -> Result<(Arc<File>, u64), FileError> {
+        let path = match self {
+            Self::Open(file, start) => return Ok((file.clone(), *start)),
+            Self::Path(path) => path,
+        };
+        let opened = File::open(path).and_then(|file| Ok((file.metadata()?, file)));
+        let (metadata, file) = opened.map_err(|error| FileError::Open(path.clone(), error))?;
+        // Before anything is sent that would be cut off.
+        match announced {
+            Some(announced) if metadata.len() < announced => Err(self.shrunk(metadata.len(), announced)),
+            _ => Ok((Arc::new(file), 0)),
+        }
+    }
+
+    fn shrunk(&self, left: u64, announced: u64) -> FileError {
+        FileError::Shrunk { file: self.name(), left, announced }
+    }
+
+    /// Returns the file's name for messages.
+    fn name(&self) -> String {
+        match self {
+            Self::Path(path) => path.display().to_string(),
+            Self::Open(..) => "the file".to_owned(),
+        }
+    }
+}
+
+/// A file that cannot be sent.
+#[derive(Debug, thiserror::Error)]
+enum FileError {
+    #[error("{} cannot be opened", .0.display())]
+    Open(PathBuf, #[source] io::Error),
+    #[error("{} is a directory", .0.display())]
+    Directory(PathBuf),
+    #[error("{0} cannot be read")]
+    Read(String, #[source] io::Error),
+    #[error("{file} has shrunk: it has {left} of the announced {announced} bytes")]
+    Shrunk { file: String, left: u64, announced: u64 },
+    #[error("{0} was not read, because the runtime has ended or there is none")]
+    NoRuntime(String),
+}
+
+impl Replayable for FileContent {
+    fn frames(self: Arc<Self>) -> Pin<Box<dyn Frames>> {
+        Box::pin(FileFrames { content: self, opened: None, read: 0, reading: None })
+    }
+}
+
+/// A file that is being read.
+struct FileFrames {
+    content: Arc<FileContent>,
+    /// The file and the position of its first byte, once a byte was read.
+    opened: Option<(Arc<File>, u64)>,
+    /// The bytes that were read.
+    read: u64,
+    /// The read that is under way. Dropped, it goes on to its end and then closes the file.
+    reading: Option<JoinHandle<Result<ReadPiece, FileError>>>,
+}
+
+/// A piece of a file, with the file and the position of its first byte.
+struct ReadPiece {
+    opened: (Arc<File>, u64),
+    piece: Vec<u8>,
+}
+
+impl FileFrames {
+    /// Returns the bytes that are still to be read.
+    fn left(&self) -> u64 {
+        self.content.length.map_or(u64::MAX, |length| length - self.read)
+    }
+
+    /// Starts to read the next piece, unless that was done before or all is read.
+    fn read_on(&mut self) {
+        if self.reading.is_some() || self.left() == 0 {
+            return;
+        }
+        let Ok(runtime) = Handle::try_current() else { return };
+        let content = self.content.clone();
+        let opened = self.opened.clone();
+        let offset = self.read;
+        let size = self.left().min(PIECE as u64) as usize;
+        self.reading = Some(runtime.spawn_blocking(move || content.read(opened, offset, size)));
+    }
+}
+
+impl FileFrames {
+    /// Waits for the next piece; empty at the end of the file.
+    fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Result<Vec<u8>, FileError>> {
+        self.read_on();
+        let read = match &mut self.reading {
+            Some(reading) => ready!(Pin::new(reading).poll(cx)).ok(),
+            None => None,
+        };
+        self.reading = None;
+        let no_runtime = || Err(FileError::NoRuntime(self.content.place.name()));
+        let ReadPiece { opened, piece } = read.unwrap_or_else(no_runtime)?;
+        self.read += piece.len() as u64;
+        self.opened = Some(opened);
+        Poll::Ready(Ok(piece))
+    }
+}
+
+impl FileContent {
+    /// Reads up to `size` bytes, `offset` bytes behind the first one. Opens the file if that was not done before.
+    fn read(&self, opened: Option<(Arc<File>, u64)>, offset: u64, size: usize) -> Result<ReadPiece, FileError> {
+        let opened = match opened {
+            Some(opened) => opened,
+            None => self.place.open(self.length)?,
+        };
+        let (file, start) = &opened;
+        let piece = read_at(file, size, start.saturating_add(offset));
+        let piece = piece.map_err(|error| FileError::Read(self.place.name(), error))?;
+        match self.length {
+            Some(length) if piece.is_empty() => {
+                let left = file.metadata().map_or(offset, |metadata| metadata.len().saturating_sub(*start));
+                Err(self.place.shrunk(left, length))
+            }
+            _ => Ok(ReadPiece { opened, piece }),
+        }
+    }
+}
+
+impl http_body::Body for FileFrames {
+    type Data = Bytes;
+    type Error = Cause;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Cause>>> {
+        if self.left() == 0 {
+            return Poll::Ready(None);
+        }
+        let piece = ready!(self.poll_piece(cx))?;
+        if piece.is_empty() {
+            return Poll::Ready(None);
+        }
+        self.read_on();
+        Poll::Ready(Some(Ok(Frame::data(piece.into()))))
+    }
+}
+
+/// Reads up to `size` bytes at a position, without moving the file's own position. Returns none at the end.
+#[cfg(unix)]
+fn read_at(file: &File, size: usize, position: u64) -> io::Result<Vec<u8>> {
+    let mut piece = Vec::with_capacity(size);
+    // Not through the standard library, which would have to fill the piece with zeros first.
+    rustix::io::retry_on_intr(|| rustix::io::pread(file, rustix::buffer::spare_capacity(&mut piece), position))?;
+    piece.truncate(size);
+    Ok(piece)
+}
+
+/// Reads up to `size` bytes at a position. Returns none at the end.
+#[cfg(windows)]
+fn read_at(file: &File, size: usize, position: u64) -> io::Result<Vec<u8>> {
+    let mut piece = vec![0; size];
+    let read = std::os::windows::fs::FileExt::seek_read(file, &mut piece, position)?;
+    piece.truncate(read);
+    Ok(piece)
+}
+
+#[cfg(test)]
+#[path = "file_tests.rs"]
+mod tests;
