@@ -1,4 +1,5 @@
-//! tower layers around the client: a time limit, and a header of our own. The client is a tower service, too.
+//! tower layers around the client and around each attempt: time limits, a header of our own, a line for each attempt. The client is
+//! a tower service, too.
 //!
 //! `cargo run --features tower --example layers`; it asks `practice_server`, or the URL that it is given.
 
@@ -20,7 +21,15 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
             request
         })
     });
-    let mut client = Client::builder().layer(tenant).layer(TimeoutLayer::new(Duration::from_secs(5))).build()?;
+    // Around each attempt, redirects and retries among them. The client's layers are around the whole call.
+    let logged = tower::layer::layer_fn(|inner: speeddial::AttemptService| {
+        inner.map_request(|request: Request<Body>| {
+            println!("attempt: {} {}", request.method(), request.uri());
+            request
+        })
+    });
+    let client = Client::builder().layer(tenant).layer(TimeoutLayer::new(Duration::from_secs(5)));
+    let mut client = client.attempt_layer(logged).attempt_layer(TimeoutLayer::new(Duration::from_secs(2))).build()?;
     println!("{}", client.get(format!("{server}/hello")).send().await?.text().await?);
 
     let request = Request::get(format!("{server}/hello")).body(Body::default())?;

@@ -45,6 +45,7 @@
 //! * [Moving from reqwest](guide::moving_from_reqwest)
 //! * [Every default with its reason](guide::defaults)
 //! * [Timeouts](guide::timeouts); [uploads and streams](guide::uploads_and_streams): large bodies, long polls, quiet streams
+//! * [Middleware](guide::middleware): tokens, signatures, layers around calls and attempts
 //! * [Tuning the pool](guide::tuning_the_pool); [load balancers](guide::load_balancers); [gRPC](guide::grpc)
 //! * [DNS in containers](guide::dns_in_containers); [proxies and sidecars](guide::proxies_and_sidecars)
 //! * [Trust stores](guide::trust_stores): certificates in minimal images, your own authorities; [FIPS](guide::fips)
@@ -114,17 +115,17 @@ pub mod interop;
 
 pub mod guide;
 
-#[cfg(feature = "tower")]
-pub use client::ClientService;
 #[cfg(feature = "__compression")]
 #[cfg_attr(docsrs, doc(cfg(any(feature = "gzip", feature = "brotli", feature = "zstd", feature = "deflate"))))]
 pub use client::Decompression;
 #[cfg(feature = "multipart")]
 pub use client::multipart;
 pub use client::{
-    Body, Client, ClientBuilder, IntoUrl, Request, RequestBuilder, RequestOptions, Response, ResponseBuilderExt,
-    RetryPolicy, get, redirect, retry,
+    AttemptHead, Body, Client, ClientBuilder, IntoUrl, Request, RequestBuilder, RequestOptions, Response,
+    ResponseBuilderExt, RetryPolicy, Token, TokenSource, get, redirect, retry,
 };
+#[cfg(feature = "tower")]
+pub use client::{AttemptService, ClientService};
 pub use connect::{Addresses, Proxy, ProxyError};
 pub use error::{Error, ErrorKind, Result};
 pub use latency::Latency;

@@ -9,6 +9,8 @@ use http::{Extensions, HeaderMap, StatusCode};
 use http_body::Frame;
 use url::Url;
 
+#[cfg(feature = "tower")]
+use super::body::LayeredBody;
 use super::body::{Body, BodyReader, IncomingBody};
 #[cfg(feature = "__compression")]
 use super::body::{Decoder, Decompression};
@@ -55,6 +57,25 @@ impl Answer {
         Self(Box::new(ResponseData { head, call: None, content, trailers: None, answers_head, is_partly_read: false }))
     }
 
+    /// Makes an answer of a response that came through layers around the attempt.
+    #[cfg(feature = "tower")]
+    pub(super) fn layered(head: Parts, body: Body, facts: BodyFacts) -> Self {
+        let answers_head = facts.answers_head;
+        let content = Content::Replaced(body, facts);
+        Self(Box::new(ResponseData { head, call: None, content, trailers: None, answers_head, is_partly_read: false }))
+    }
+
+    /// Makes the response that layers around the attempt get, and a handle to its body.
+    #[cfg(feature = "tower")]
+    pub(super) fn into_layered(self) -> (http::Response<Body>, LayeredBody) {
+        let ResponseData { head, content, .. } = *self.0;
+        let Content::Received(reader) = content else {
+            unreachable!("the innermost service has received the response")
+        };
+        let (received, body) = LayeredBody::new(reader);
+        (http::Response::from_parts(head, body), received)
+    }
+
     pub(super) fn status(&self) -> StatusCode {
         self.0.head.status
     }
@@ -67,6 +88,10 @@ impl Answer {
     pub(super) fn drain(mut self) {
         if let Some(reader) = self.0.content.reader() {
             reader.drain();
+        }
+        #[cfg(feature = "tower")]
+        if let Content::Replaced(_, facts) = &self.0.content {
+            facts.received.iter().for_each(LayeredBody::drain);
         }
     }
 
@@ -111,6 +136,16 @@ impl Answer {
         Ok(self)
     }
 
+    /// Limits the body that layers around the attempt get. One that is announced to be longer is left to
+    /// [`limited`](Self::limited).
+    #[cfg(feature = "tower")]
+    pub(super) fn limited_for_layers(mut self, max: Option<u64>) -> Self {
+        if let (Some(max), Some(reader)) = (max, self.0.content.reader()) {
+            reader.limit(max);
+        }
+        self
+    }
+
     /// Adds the values that go along with the request. Those that came with the response take precedence.
     pub(super) fn with_extensions(mut self, extensions: Extensions) -> Self {
         if !extensions.is_empty() {
@@ -125,6 +160,13 @@ impl Answer {
         self.0.call = Some(call);
         if let Some(reader) = self.0.content.reader() {
             reader.begin();
+        }
+        #[cfg(feature = "tower")]
+        if let Content::Replaced(_, facts) = &mut self.0.content {
+            let is_received = facts.received.take().is_some_and(|received| received.begin());
+            if !is_received {
+                facts.trace.answered_by_layer(self.0.head.status, self.0.head.version);
+            }
         }
         self.0
     }
@@ -152,6 +194,9 @@ pub(super) struct BodyFacts {
     pub(super) start: Bytes,
     /// True if the request was a HEAD.
     pub(super) answers_head: bool,
+    /// The body as it was received, within the layers around an attempt.
+    #[cfg(feature = "tower")]
+    pub(super) received: Option<LayeredBody>,
 }
 
 impl Content {

@@ -100,6 +100,8 @@ impl From<Response> for http::Response<Body> {
             trace: content.trace().clone(),
             start: content.start(),
             answers_head: data.answers_head,
+            #[cfg(feature = "tower")]
+            received: None,
         };
         let body = match content {
             Content::Received(reader) => Body::wrap(ReceivedBody { reader, context: call.context.clone() }),
@@ -140,7 +142,14 @@ pub(super) fn returned(
         trace.answered_by_layer(message.status(), message.version());
         let own = std::mem::take(message.extensions_mut());
         *message.extensions_mut() = joined(extensions, own);
-        let body = BodyFacts { origin, trace, start: Bytes::new(), answers_head };
+        let body = BodyFacts {
+            origin,
+            trace,
+            start: Bytes::new(),
+            answers_head,
+            #[cfg(feature = "tower")]
+            received: None,
+        };
         ResponseExtension { call: FinishedCall { context, redirects: Vec::new() }, body }
     });
     let (head, body) = message.into_parts();

@@ -2,11 +2,16 @@
 
 #[cfg(feature = "cookies")]
 use std::sync::Arc;
+#[cfg(feature = "tower")]
+use std::sync::Weak;
 use std::sync::{Mutex, MutexGuard};
 
 use http::{HeaderMap, Uri};
 use url::Url;
 
+use super::attempt_head::BeforeAttempt;
+#[cfg(feature = "tower")]
+use super::attempt_service::AttemptService;
 #[cfg(feature = "__compression")]
 use super::body::Decompression;
 use super::deadlines::{Deadlines, Timeouts};
@@ -14,6 +19,7 @@ use super::dialer::Dialer;
 use super::dns_watch::DnsWatch;
 use super::redirect_policy;
 use super::retry_policy::{Budget, RetryPolicy};
+use super::token::TokenSource;
 use crate::clock::{self, Instant};
 #[cfg(feature = "cookies")]
 use crate::cookie::CookieStore;
@@ -31,6 +37,16 @@ pub(super) struct Inner {
     pub(super) retry_budget: RetryBudget,
     pub(super) deadlines: Deadlines,
     pub(super) dns_watch: DnsWatch,
+    /// The layers around each single attempt, if there are any.
+    #[cfg(feature = "tower")]
+    pub(super) attempt_layers: Option<AttemptLayers>,
+}
+
+/// The service of an attempt within its layers, and the client that it belongs to.
+#[cfg(feature = "tower")]
+pub(super) struct AttemptLayers {
+    pub(super) service: AttemptService,
+    pub(super) client: Weak<Inner>,
 }
 
 /// The settings of a call where its request has none of its own.
@@ -45,6 +61,10 @@ pub(super) struct Defaults {
     pub(super) max_body_size: Option<u64>,
     #[cfg(feature = "cookies")]
     pub(super) cookies: Option<Arc<dyn CookieStore>>,
+    /// The functions that change the head of each attempt.
+    pub(super) before_attempt: Vec<BeforeAttempt>,
+    /// The sources of bearer tokens, each for its own origins.
+    pub(super) token_sources: Vec<TokenSource>,
     /// True if errors and events leave the query out.
     pub(super) hides_queries: bool,
     #[cfg(feature = "__compression")]

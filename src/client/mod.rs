@@ -17,6 +17,7 @@
 //! | `inner.rs` | what all calls of a client share |
 //! | `dns_watch.rs` | a task that tells the pool of changed DNS answers |
 //! | `body/`: `reader.rs` and what it calls | bodies of responses, and the connection's way back to the pool |
+//! | `attempt_head.rs`, `attempt_service.rs`, `token/` | functions before each attempt; layers around it; bearer tokens |
 //! | `dialer.rs` | how the pool opens connections |
 //! | `request_checks.rs`, `request.rs`, `request_options.rs`, `into_url.rs` | a request, its settings, and what must not be sent |
 //! | `pool_key.rs` | which requests share connections |
@@ -24,6 +25,9 @@
 //! | `retry_policy.rs`, `redirect_policy.rs`, `safe_to_resend.rs`, `keep_alive.rs`, `deadlines.rs` | rules that know no connection; time limits |
 
 mod answer;
+mod attempt_head;
+#[cfg(feature = "tower")]
+mod attempt_service;
 mod body;
 mod builder;
 mod call;
@@ -49,7 +53,11 @@ mod response_by_hand;
 mod retry_policy;
 mod safe_to_resend;
 mod text;
+mod token;
 
+pub use attempt_head::AttemptHead;
+#[cfg(feature = "tower")]
+pub use attempt_service::AttemptService;
 pub use body::Body;
 #[cfg(feature = "__compression")]
 pub use body::Decompression;
@@ -66,6 +74,7 @@ pub use request_options::RequestOptions;
 pub use response::Response;
 pub use response_by_hand::ResponseBuilderExt;
 pub use retry_policy::RetryPolicy;
+pub use token::{Token, TokenSource};
 
 /// Policies for following redirects.
 pub mod redirect {

@@ -214,6 +214,21 @@ impl Request {
         })
     }
 
+    /// Returns the request with other headers and another body.
+    #[cfg(feature = "tower")]
+    pub(super) fn with(&self, headers: HeaderMap, body: Body) -> Self {
+        Self {
+            method: self.method.clone(),
+            url: self.url.clone(),
+            key: self.key.clone(),
+            headers,
+            url_authorization: None,
+            body: Some(body),
+            options: self.options.clone(),
+            extensions: self.extensions.clone(),
+        }
+    }
+
     /// Adds the authorization of the URL's credentials, unless the headers have one.
     pub(super) fn add_url_authorization(&mut self) -> Result<()> {
         match self.url_authorization.take() {

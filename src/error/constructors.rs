@@ -136,6 +136,12 @@ impl Error {
         closed
     }
 
+    /// Returns the error of a request to which the server answered with a 408, because the connection was idle for too long.
+    pub(crate) fn timed_out_idle() -> Self {
+        let what = "the server timed out the idle connection (408) before the request came";
+        Self::new(ErrorKind::Exchange, what.to_owned())
+    }
+
     /// Returns the error of a 101 response to a request that asked for no other protocol.
     pub(crate) fn unexpected_upgrade() -> Self {
         let what = "the server switches to another protocol (101), which the request did not ask for";
@@ -152,9 +158,27 @@ impl Error {
     /// Returns the error of a layer, or the client's own error if the layer passed it on.
     #[cfg(feature = "tower")]
     pub(crate) fn layer(cause: Cause) -> Self {
+        Self::of_middleware("a layer around the client failed", cause)
+    }
+
+    /// Returns the error of a function of `before_attempt`.
+    pub(crate) fn before_attempt(cause: Cause) -> Self {
+        Self::of_middleware("a function of `before_attempt` failed", cause)
+    }
+
+    /// Returns the error of a request that needs a token and gets none.
+    pub(crate) fn token(cause: Arc<dyn std::error::Error + Send + Sync>) -> Self {
+        let mut failed = Self::new(ErrorKind::Layer, "the token source has no token".to_owned()).with_cause(cause);
+        // The source has a backoff of its own.
+        failed.0.is_lasting = true;
+        failed
+    }
+
+    /// Returns the error of the user's code around a request, or the client's own error if the code passed it on.
+    fn of_middleware(what: &str, cause: Cause) -> Self {
         match cause.downcast() {
             Ok(own) => *own,
-            Err(cause) => Self::new(ErrorKind::Layer, "a layer around the client failed".to_owned()).with_cause(cause),
+            Err(cause) => Self::new(ErrorKind::Layer, what.to_owned()).with_cause(cause),
         }
     }
 }

@@ -96,7 +96,8 @@ pub enum ErrorKind {
     Body,
     /// The response's body could not be decoded, for example as JSON.
     Decode,
-    /// A layer around the client failed (feature `tower`).
+    /// The caller's own code around requests failed: a layer (feature `tower`), a function of
+    /// [`before_attempt`](crate::ClientBuilder::before_attempt), or a [`TokenSource`](crate::TokenSource).
     Layer,
     /// A time limit of the client passed in this phase: that of the call, the queue, DNS, connecting, TLS, the response's
     /// headers, or a body.
@@ -268,8 +269,8 @@ impl Error {
         &self.0.body_start
     }
 
-    /// Returns true if the next attempt would fail for the same reason: a denied address, a refused certificate, an
-    /// unusable proxy, a file that is gone.
+    /// Returns true if the next attempt would fail for the same reason: a denied address, a refused certificate, an unusable
+    /// proxy, a file that is gone, a token source without a token.
     pub(crate) fn is_lasting(&self) -> bool {
         self.0.is_lasting
     }

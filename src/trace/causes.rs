@@ -135,6 +135,8 @@ pub enum RepeatCause {
     TimedOutIdle,
     /// The response had this status, which the client's [`RetryPolicy`](crate::RetryPolicy) retries.
     Status(StatusCode),
+    /// The server rejected the token (401), and the [`TokenSource`](crate::TokenSource) has another one.
+    Unauthorized,
     /// There was no response, which the client's [`RetryPolicy`](crate::RetryPolicy) retries.
     Failed,
 }
@@ -148,6 +150,7 @@ impl RepeatCause {
             Self::Closed => "closed",
             Self::TimedOutIdle => "timed out idle",
             Self::Status(_) => "status",
+            Self::Unauthorized => "unauthorized",
             Self::Failed => "failed",
         }
     }
@@ -165,6 +168,7 @@ impl RepeatCause {
             Self::Closed => "the request is idempotent, and the reused connection had been idle",
             Self::TimedOutIdle => "the peer closed the idle connection before the request came",
             Self::Status(_) => "the request is idempotent",
+            Self::Unauthorized => "the server rejected the token, and the next attempt has another one",
             Self::Failed => "the request is idempotent, or was not sent",
         }
     }

@@ -14,11 +14,13 @@ mod grpc;
 mod http2;
 #[cfg(all(feature = "hyper-util", feature = "reqwest", feature = "__tls"))]
 mod interop;
+mod middleware;
 mod quiet_streams;
 mod redirects;
 mod request_options;
 mod requests;
 mod retries;
+mod tokens;
 #[cfg(feature = "tower")]
 mod tower;
 mod uploads;

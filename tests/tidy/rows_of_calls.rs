@@ -10,6 +10,8 @@ const HOST_DEFAULT: &str = "impl Default for Limits";
 const JAR: Place = ("cookie/jar.rs", "pub struct Jar(");
 const RETRY: &str = "client/retry_policy.rs";
 const RETRY_NEW: &str = "Self {\n            max_attempts";
+const TOKEN: &str = "client/token/state.rs";
+const TOKEN_SOURCE: Place = ("client/token/source.rs", "pub struct TokenSource");
 const TUNING: &str = "guide/tuning_the_pool.md";
 const SECURITY: &str = "../SECURITY.md";
 const STATUS_BODY: Place = ("client/response/mod.rs", "pub async fn error_for_status_with_body(");
@@ -301,4 +303,15 @@ pub(super) const ROWS: &[Row] = &[
             Const(RETRY, "MAX_SAVED", &[(RETRY, "pub fn budget(")]),
         ],
     ),
+    ("token of a `TokenSource`", &[]),
+    (
+        "refresh of a token in use",
+        &[Const(TOKEN, "REFRESH_AHEAD", &[]), Text("", TOKEN, "life - (life / 10).min(REFRESH_AHEAD)")],
+    ),
+    ("time of a refresh", &[Const("client/token/driver.rs", "REFRESH_TIMEOUT", &[TOKEN_SOURCE])]),
+    (
+        "pause after a refresh that failed",
+        &[Const(TOKEN, "FIRST_PAUSE", &[]), Const(TOKEN, "LONGEST_PAUSE", &[TOKEN_SOURCE])],
+    ),
+    ("pause before a refresh if the new token is rejected as well", &[Const(TOKEN, "REJECTION_PAUSE", &[])]),
 ];

@@ -71,10 +71,15 @@ impl IncomingBody {
         }
     }
 
-    /// Marks the body as the user's to read. A body without bytes is over at once.
+    /// Marks the body as the user's to read. A body without bytes is over at once, and so is the call of one that a layer
+    /// has read to its end.
     pub(super) fn begin(&mut self) {
         self.is_begun = true;
-        self.finish_at_end(None);
+        match self.open {
+            Some(_) => self.finish_at_end(None),
+            None if self.has_failed => drop(self.trace.fail("body")),
+            None => self.trace.emit(Event::BodyEnd { bytes: self.bytes }),
+        }
     }
 
     /// Discards the rest of the body, and frees its connection as soon as possible.
@@ -255,7 +260,10 @@ impl IncomingBody {
     /// Ends the body and its call, and returns the connection.
     fn finish(&mut self, now: Instant) {
         if let Some(open) = self.open.take() {
-            self.trace.emit_at(now, Event::BodyEnd { bytes: self.bytes });
+            // The call goes on if a layer around an attempt reads its response.
+            if self.is_begun {
+                self.trace.emit_at(now, Event::BodyEnd { bytes: self.bytes });
+            }
             open.guard.finish(now);
         }
     }
@@ -264,7 +272,9 @@ impl IncomingBody {
     fn fail(&mut self, why: &'static str) {
         if let Some(OpenBody { incoming, guard }) = self.open.take() {
             self.has_failed = true;
-            self.trace.fail(why);
+            if self.is_begun {
+                self.trace.fail(why);
+            }
             guard.fail(incoming);
         }
     }

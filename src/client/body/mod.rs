@@ -7,6 +7,7 @@
 //! | `mod.rs`, `streamed.rs` | [`Body`] as a user makes it: bytes or a stream, and trailers |
 //! | `progress.rs` | the callback for the bytes that were sent or received |
 //! | `outgoing.rs`, `upload.rs` | a request's body as hyper reads it; how far it got |
+//! | `layered.rs`, `loan.rs` | bodies within the layers around an attempt |
 //! | `reader.rs` | a response's body as its user reads it: decompressed |
 //! | `incoming.rs` | a response's body as it arrives, within its time limits |
 //! | `return_guard.rs` | the connection's way back into the pool |
@@ -22,6 +23,10 @@ mod file;
 mod incoming;
 #[cfg(feature = "multipart")]
 mod joined;
+#[cfg(feature = "tower")]
+mod layered;
+#[cfg(feature = "tower")]
+mod loan;
 #[cfg(feature = "multipart")]
 pub mod multipart;
 mod outgoing;
@@ -47,6 +52,10 @@ pub(super) use decode::Decoder;
 #[cfg(feature = "__compression")]
 pub use decompression::Decompression;
 pub(super) use incoming::IncomingBody;
+#[cfg(feature = "tower")]
+pub(super) use layered::LayeredBody;
+#[cfg(feature = "tower")]
+pub(super) use loan::Loan;
 pub(crate) use outgoing::OutgoingBody;
 pub(super) use reader::BodyReader;
 pub(super) use return_guard::ReturnGuard;

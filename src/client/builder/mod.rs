@@ -1,5 +1,6 @@
 //! The settings of a client, and the making of a client from them.
 
+mod attempts;
 mod body_size;
 #[cfg(feature = "cookies")]
 mod cookies;
@@ -13,9 +14,13 @@ use http::header::USER_AGENT;
 use http::{HeaderMap, HeaderValue, Method};
 
 #[cfg(feature = "tower")]
+use super::attempt_service::WrapAttempt;
+#[cfg(feature = "tower")]
 use super::body::Body;
 #[cfg(feature = "__compression")]
 use super::body::Decompression;
+#[cfg(feature = "tower")]
+use super::call;
 use super::connect_settings::ConnectSettings;
 use super::deadlines::{Deadlines, Timeouts};
 use super::dialer::Dialer;
@@ -77,6 +82,8 @@ pub struct ClientBuilder {
     defaults: Defaults,
     #[cfg(feature = "tower")]
     layers: Vec<Wrap>,
+    #[cfg(feature = "tower")]
+    attempt_layers: Vec<WrapAttempt>,
 }
 
 impl Default for ClientBuilder {
@@ -100,12 +107,16 @@ impl Default for ClientBuilder {
                 cookies: None,
                 retries: None,
                 max_body_size: None,
+                before_attempt: Vec::new(),
+                token_sources: Vec::new(),
                 hides_queries: false,
                 #[cfg(feature = "__compression")]
                 decompression: Decompression::default(),
             },
             #[cfg(feature = "tower")]
             layers: Vec::new(),
+            #[cfg(feature = "tower")]
+            attempt_layers: Vec::new(),
         }
     }
 }
@@ -423,12 +434,24 @@ impl ClientBuilder {
     pub fn build(mut self) -> Result<Client> {
         #[cfg(feature = "tower")]
         let layers = std::mem::take(&mut self.layers);
+        #[cfg(feature = "tower")]
+        let attempt_layers = std::mem::take(&mut self.attempt_layers);
         let Parts { connector, resolver, hooks, pool, defaults } = self.into_parts()?;
         let dns_watch = DnsWatch::new(pool.follow_dns != FollowDns::Off);
         let pool = Pool::new(pool, Dialer(connector), hooks.clone());
         let deadlines = Deadlines::default();
         let retry_budget = RetryBudget::new(defaults.retries.as_ref());
-        let inner = Arc::new(Inner { pool, resolver, hooks, defaults, retry_budget, deadlines, dns_watch });
+        let inner = Arc::new_cyclic(|_inner| Inner {
+            pool,
+            resolver,
+            hooks,
+            defaults,
+            retry_budget,
+            deadlines,
+            dns_watch,
+            #[cfg(feature = "tower")]
+            attempt_layers: call::within(attempt_layers, _inner),
+        });
         #[cfg(feature = "tower")]
         let layered = layers.into_iter().fold(None, |service: Option<ClientService>, layer| {
             Some(layer(service.unwrap_or_else(|| ClientService::without_layers(&inner))))
@@ -448,7 +471,8 @@ impl ClientBuilder {
     }
 
     /// Checks the settings, and makes the parts of a client of them.
-    fn into_parts(self) -> Result<Parts> {
+    fn into_parts(mut self) -> Result<Parts> {
+        self.bind_token_sources();
         if let Some(invalid) = self.invalid {
             return Err(invalid);
         }

@@ -38,10 +38,9 @@ pub(super) async fn lease(call: &mut Call<'_>, failed_on: Option<u64>) -> Result
     // A request with a stream that can be read once is sent once.
     let is_repeatable = call.is_idempotent() && call.request.body.as_ref().is_none_or(Body::is_replayable);
     // The start of a call is the current time until the call first waits: this saves reading the clock.
-    let mut now = if call.is_new { Some(call.trace.start_time()) } else { None };
+    let mut now = call.new_at.take();
     let mut at_once = now;
     let mut queued_at = None;
-    call.is_new = false;
     let mut lease = loop {
         let despite_drain = now.is_none();
         let asked_at = now.take().unwrap_or_else(clock::now);

@@ -1,17 +1,20 @@
 //! The client's cookie store: the cookies of each message that is sent, and what each response sets.
 
+use std::sync::Arc;
+
 use http::HeaderMap;
 use http::header::{COOKIE, SET_COOKIE};
+use url::Url;
 
 use super::state::Call;
+use crate::cookie::CookieStore;
 
-/// Adds the store's cookies for the current URL to the headers of a message, unless the user has set a `Cookie`.
-pub(super) fn add(call: &Call<'_>, headers: &mut HeaderMap) {
-    let Some(store) = &call.client.defaults.cookies else { return };
+/// Adds the store's cookies for a URL to the headers of a message, unless the user has set a `Cookie`.
+pub(super) fn add(store: &Arc<dyn CookieStore>, url: &Url, headers: &mut HeaderMap) {
     if headers.contains_key(COOKIE) {
         return;
     }
-    if let Some(cookies) = store.cookies(&call.request.url) {
+    if let Some(cookies) = store.cookies(url) {
         headers.insert(COOKIE, cookies);
     }
 }

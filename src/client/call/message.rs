@@ -6,7 +6,10 @@ use http::header::{ACCEPT, CONTENT_LENGTH, EXPECT, HOST, PROXY_AUTHORIZATION, TR
 use http::uri::Authority;
 use http::{HeaderMap, HeaderValue, Method, Uri, Version};
 
+#[cfg(feature = "cookies")]
+use super::cookies;
 use super::state::{Call, CurrentRequest};
+use crate::client::attempt_head::{AttemptHead, prepare};
 use crate::client::body::{Body, OutgoingBody, Upload};
 use crate::client::request::Request;
 use crate::connect::{Conn, Protocol};
@@ -19,7 +22,7 @@ pub(super) fn message(
     conn: &Conn<OutgoingBody>,
     upload: Option<Arc<Upload>>,
 ) -> Result<http::Request<OutgoingBody>> {
-    let request = &mut call.request;
+    let Call { request, client, authorization, .. } = call;
     let target = request.take_target()?;
     let spoken = conn.protocol().version();
     let version = request.options.version.unwrap_or(spoken);
@@ -43,6 +46,17 @@ pub(super) fn message(
     if !has_body && anticipates_content(&request.method) {
         message.headers_mut().entry(CONTENT_LENGTH).or_insert(HeaderValue::from_static("0"));
     }
+    #[cfg(feature = "cookies")]
+    if let Some(store) = &client.defaults.cookies {
+        cookies::add(store, &request.url, message.headers_mut());
+    }
+    if let Some(authorization) = authorization {
+        authorization.add_to(message.headers_mut());
+    }
+    let functions = &client.defaults.before_attempt;
+    if !functions.is_empty() {
+        prepare(functions, &mut head_of(request, message.headers_mut()))?;
+    }
     match (conn.protocol(), conn.forwarding()) {
         (Protocol::Http1, None) => *message.uri_mut() = target,
         (Protocol::Http1, Some(proxy)) => {
@@ -62,9 +76,17 @@ pub(super) fn message(
             *message.uri_mut() = absolute(request, target, authority);
         }
     }
-    #[cfg(feature = "cookies")]
-    super::cookies::add(call, message.headers_mut());
     Ok(message)
+}
+
+/// Returns the head of an attempt, for functions that change it.
+fn head_of<'a>(request: &'a CurrentRequest, headers: &'a mut HeaderMap) -> AttemptHead<'a> {
+    let body = match &request.body {
+        Some(body) => body.as_bytes(),
+        None if request.body_is_replayable() => Some(&b""[..]),
+        None => None,
+    };
+    AttemptHead { method: &request.method, url: &request.url, headers, body }
 }
 
 /// Creates the record of the body's progress, if one is needed: for `Expect: 100-continue`, for a stream, whose length
@@ -135,7 +157,7 @@ fn anticipates_content(method: &Method) -> bool {
 }
 
 /// Returns the value of a `Trailer` header (RFC 9110 §6.6.2).
-fn names_of(trailers: &HeaderMap) -> HeaderValue {
+pub(super) fn names_of(trailers: &HeaderMap) -> HeaderValue {
     let names: Vec<_> = trailers.keys().map(http::HeaderName::as_str).collect();
     HeaderValue::try_from(names.join(", ")).expect("names of headers are visible ASCII")
 }

@@ -9,6 +9,8 @@
 //! | `mod.rs` | checks the request, starts and ends the trace, keeps the deadline | |
 //! | `follow.rs` | follows redirects | `redirect_policy.rs` |
 //! | `retry.rs` | retries as the user's policy says | `retry_policy.rs` |
+//! | `authorize.rs` | gets the token for the attempts, and sends the request again after a 401 | `token/state.rs` |
+//! | `layered.rs` | runs each attempt within its tower layers, if there are any | |
 //! | `resend.rs` | resends when that is safe in any case | `safe_to_resend.rs` |
 //! | `checkout.rs` | gets a live connection from the pool | |
 //! | `exchange.rs` | sends the request on it, waits for the head of the response | |
@@ -16,15 +18,20 @@
 //! | `cookies.rs` | asks the cookie store for a message, and tells it of a response | |
 //!
 //! `state.rs` holds what the skins share: the request as it is now, the trace, the time limits, the count of attempts.
+//! Within layers, each attempt is a call of its own, which `single.rs` keeps from resending.
 
+mod authorize;
 mod checkout;
 #[cfg(feature = "cookies")]
 mod cookies;
 mod exchange;
 mod follow;
+#[cfg(feature = "tower")]
+mod layered;
 mod message;
 mod resend;
 mod retry;
+mod single;
 mod state;
 
 use std::pin::pin;
@@ -33,6 +40,8 @@ use std::pin::pin;
 use http::header::{ACCEPT_ENCODING, RANGE};
 use http::{HeaderMap, Uri};
 
+#[cfg(feature = "tower")]
+pub(super) use self::layered::within;
 use self::state::{Call, CallTrace, CurrentRequest};
 #[cfg(feature = "__compression")]
 use super::body::Decompression;
@@ -43,6 +52,7 @@ use super::request_checks::check;
 use super::request_options::checked_version;
 use super::response::Response;
 use super::safe_to_resend::Attempts;
+use super::token::Authorization;
 use crate::error::Result;
 use crate::trace::{RequestInfo, Trace};
 
@@ -83,6 +93,9 @@ fn begin(client: &Inner, mut request: Box<Request>) -> Result<Call<'_>> {
     let timeouts = request.options.timeouts.or(&client.defaults.timeouts);
     let start = trace.start_time();
     let deadline = timeouts.total.and_then(|limit| start.checked_add(limit).map(|at| Deadline { at, limit }));
+    let sources = &client.defaults.token_sources;
+    let authorization =
+        if sources.is_empty() { None } else { Authorization::of(sources, &request.headers, &request.key().origin) };
     let call = Call {
         client,
         request: CurrentRequest::new(
@@ -96,7 +109,9 @@ fn begin(client: &Inner, mut request: Box<Request>) -> Result<Call<'_>> {
         deadline,
         retries: 0,
         attempts: Attempts::default(),
-        is_new: true,
+        new_at: Some(start),
+        authorization,
+        single: None,
         drain_hold: None,
     };
     if let Some(policy) = call.retry_policy() {

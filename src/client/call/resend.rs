@@ -25,7 +25,7 @@ use crate::trace::{CloseCause, Event};
 
 /// Sends the request until the server has answered it, or may have acted on it.
 pub(super) async fn send(call: &mut Call<'_>) -> Result<Answer> {
-    let mut failed_on = None;
+    let mut failed_on = call.single.as_ref().and_then(|single| single.failed_on);
     loop {
         let (mut lease, since) = checkout::lease(call, failed_on).await?;
         if call.retry_policy().is_none() {
@@ -45,6 +45,9 @@ pub(super) async fn send(call: &mut Call<'_>) -> Result<Answer> {
                         // Before hyper notices that the response is dropped, and closes the connection.
                         lease.retire(CloseCause::PeerAnnounced);
                         lease.foresee_end();
+                        if leave_resend(call, resend, &lease) {
+                            return Err(Error::timed_out_idle());
+                        }
                         resend
                     }
                     None => return Ok(answer(call, lease, response, upload, times)),
@@ -107,7 +110,9 @@ fn fail(
     } else if !lease.conn().is_ready() {
         lease.retire(CloseCause::Peer);
     }
-    if let Some(resend) = resend {
+    if let Some(resend) = resend
+        && !leave_resend(call, resend, lease)
+    {
         return Ok(resend);
     }
     if let Some(cause) = body_error {
@@ -138,6 +143,21 @@ fn decide(call: &mut Call<'_>, attempt: Attempt) -> Option<Resend> {
     Some(resend)
 }
 
+/// Leaves a resend to the call around the layers, if this call is one attempt of it. Returns false if this call makes the
+/// resend itself.
+fn leave_resend(call: &mut Call<'_>, resend: Resend, lease: &Lease<Dialer>) -> bool {
+    let Some(single) = &mut call.single else { return false };
+    single.failed_on = Some(lease.conn().number());
+    single.resend = Some(resend);
+    call.hold_drain();
+    true
+}
+
+/// Returns true if the call, or the one around the layers, can send its body once more.
+fn body_is_replayable(call: &Call<'_>) -> bool {
+    call.single.as_ref().map_or_else(|| call.request.body_is_replayable(), |single| single.body_is_replayable())
+}
+
 /// Describes an attempt without an answer for the table in `safe_to_resend.rs`.
 fn attempt(call: &Call<'_>, lease: &Lease<Dialer>, end: AttemptEnd) -> Attempt {
     let is_proven = is_proven(lease);
@@ -147,7 +167,7 @@ fn attempt(call: &Call<'_>, lease: &Lease<Dialer>, end: AttemptEnd) -> Attempt {
         on_reused_connection: !lease.is_fresh() || is_proven,
         on_proven_connection: is_proven,
         is_idempotent: call.is_idempotent(),
-        body_is_replayable: call.request.body_is_replayable(),
+        body_is_replayable: body_is_replayable(call),
     }
 }
 

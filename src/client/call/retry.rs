@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use tokio::runtime::Handle;
 
-use super::resend;
 use super::state::Call;
+use super::{authorize, resend};
 use crate::client::answer::Answer;
 use crate::client::retry_policy::{CallSoFar, Outcome, ReqRep, RetryPolicy};
 use crate::clock;
@@ -27,7 +27,10 @@ pub(super) async fn send(call: &mut Call<'_>) -> Result<Answer> {
         call.hold_drain();
     }
     loop {
-        let result = resend::send(call).await;
+        let result = match call.has_middleware() {
+            false => resend::send(call).await,
+            true => Box::pin(authorize::send(call)).await,
+        };
         let Some(retry) = next_retry(call, &result) else { return result };
         call.retries += 1;
         // Before the event: observers see the connection returned, then the retry.
@@ -96,6 +99,8 @@ fn classified<'a>(call: &Call<'_>, policy: &RetryPolicy, result: &'a Result<Answ
 fn outcome_of(error: &Error) -> Outcome<'_> {
     match error.kind() {
         _ if error.is_lasting() => Outcome::Final,
+        // The time limit of a layer around the attempt.
+        ErrorKind::Layer if error.is_timeout() => Outcome::Unknown,
         ErrorKind::Resolve | ErrorKind::Connect | ErrorKind::Tls => Outcome::NotSent,
         ErrorKind::Timeout(Phase::Dns | Phase::Connect | Phase::Proxy | Phase::Tls) => Outcome::NotSent,
         ErrorKind::Timeout(Phase::Send | Phase::Wait | Phase::Receive) | ErrorKind::Exchange => Outcome::Unknown,

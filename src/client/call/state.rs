@@ -6,6 +6,7 @@ use std::time::Duration;
 use http::{Method, Uri};
 use url::Url;
 
+use super::single::SingleAttempt;
 use crate::client::body::Body;
 #[cfg(feature = "__compression")]
 use crate::client::body::Decompression;
@@ -16,6 +17,7 @@ use crate::client::redirect_policy::NextRequest;
 use crate::client::request::Request;
 use crate::client::retry_policy::RetryPolicy;
 use crate::client::safe_to_resend::{Attempts, is_idempotent};
+use crate::client::token::Authorization;
 use crate::clock::{self, Instant};
 use crate::error::{self, Error, Result};
 use crate::pool::DrainHold;
@@ -32,8 +34,12 @@ pub(super) struct Call<'a> {
     pub(super) retries: u32,
     /// The attempts at the current request, retries included.
     pub(super) attempts: Attempts,
-    /// True until the call asks the pool for its first connection.
-    pub(super) is_new: bool,
+    /// The current time, if it is known, until the call asks the pool for its first connection.
+    pub(super) new_at: Option<Instant>,
+    /// The call's use of the client's token sources, if it needs a token.
+    pub(super) authorization: Option<Box<Authorization>>,
+    /// Set if the call is one attempt of another call.
+    pub(super) single: Option<Box<SingleAttempt>>,
     /// Makes a drain of the pool wait for the call while it has no connection and will want another one.
     pub(super) drain_hold: Option<DrainHold<Dialer>>,
 }
@@ -42,6 +48,15 @@ impl Call<'_> {
     /// Makes a drain of the pool wait for the call.
     pub(super) fn hold_drain(&mut self) {
         self.drain_hold.get_or_insert_with(|| self.client.pool.hold_drain());
+    }
+
+    /// Returns true if attempts get a token, or are within layers.
+    pub(super) fn has_middleware(&self) -> bool {
+        #[cfg(feature = "tower")]
+        let has_layers = self.client.attempt_layers.is_some();
+        #[cfg(not(feature = "tower"))]
+        let has_layers = false;
+        has_layers || self.authorization.is_some()
     }
 
     /// Returns true if sending the request twice has the effect of sending it once.

@@ -1,0 +1,78 @@
+//! The service that layers around each single attempt wrap (feature `tower`).
+
+use std::fmt;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use futures_util::future::BoxFuture;
+use http_body::Body as HttpBody;
+use tower::util::BoxCloneSyncService;
+use tower::{Layer, Service, ServiceExt};
+
+use super::body::Body;
+use crate::error::{Cause, Result};
+
+/// The service that a layer of [`ClientBuilder::attempt_layer`](crate::ClientBuilder::attempt_layer) wraps: one attempt,
+/// from the wait for a connection to the head of the response, with the layers that were added before.
+#[derive(Clone)]
+pub struct AttemptService(BoxCloneSyncService<http::Request<Body>, http::Response<Body>, Cause>);
+
+impl fmt::Debug for AttemptService {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("AttemptService")
+    }
+}
+
+impl Service<http::Request<Body>> for AttemptService {
+    type Response = http::Response<Body>;
+    type Error = Cause;
+    type Future = BoxFuture<'static, Result<http::Response<Body>, Cause>>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Cause>> {
+        self.0.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: http::Request<Body>) -> Self::Future {
+        self.0.call(request)
+    }
+}
+
+impl AttemptService {
+    /// Creates the innermost service of a function that makes one attempt.
+    pub(super) fn without_layers<R>(attempt: fn(http::Request<Body>) -> R) -> Self
+    where
+        R: Future<Output = Result<http::Response<Body>, Cause>> + Send + 'static,
+    {
+        Self(BoxCloneSyncService::new(tower::service_fn(attempt)))
+    }
+
+    /// Wraps the service in a layer.
+    fn wrapped<L, B>(self, layer: &L) -> Self
+    where
+        L: Layer<
+                Self,
+                Service: Service<http::Request<Body>, Response = http::Response<B>> + Clone + Send + Sync + 'static,
+            >,
+        <L::Service as Service<http::Request<Body>>>::Error: Into<Cause>,
+        <L::Service as Service<http::Request<Body>>>::Future: Send + 'static,
+        B: HttpBody<Data = Bytes, Error: Into<Cause>> + Send + 'static,
+    {
+        let service = layer.layer(self).map_response(|response: http::Response<B>| response.map(Body::wrap));
+        Self(BoxCloneSyncService::new(service.map_err(Into::into)))
+    }
+}
+
+/// A function that wraps an attempt in one layer.
+pub(super) type WrapAttempt = Box<dyn FnOnce(AttemptService) -> AttemptService + Send + Sync>;
+
+/// Erases the type of a layer, so that the builder can keep layers of any type.
+pub(super) fn wrap<L, B>(layer: L) -> WrapAttempt
+where
+    L: Layer<AttemptService> + Send + Sync + 'static,
+    L::Service: Service<http::Request<Body>, Response = http::Response<B>> + Clone + Send + Sync + 'static,
+    <L::Service as Service<http::Request<Body>>>::Error: Into<Cause>,
+    <L::Service as Service<http::Request<Body>>>::Future: Send + 'static,
+    B: HttpBody<Data = Bytes, Error: Into<Cause>> + Send + 'static,
+{
+    Box::new(move |inner: AttemptService| inner.wrapped(&layer))
+}

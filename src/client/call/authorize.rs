@@ -1,0 +1,80 @@
+//! Bearer tokens: gets the token for a request, and sends the request again if the server rejects it.
+
+use std::time::Duration;
+
+use http::StatusCode;
+
+#[cfg(feature = "tower")]
+use super::layered;
+use super::resend;
+use super::state::Call;
+use crate::client::answer::Answer;
+use crate::client::token::TokenSource;
+use crate::clock;
+use crate::error::Result;
+use crate::trace::{Event, RepeatCause};
+
+/// Sends the request with the token of its origin, if that has one. After a 401 it is sent once more with a newer token.
+pub(super) async fn send(call: &mut Call<'_>) -> Result<Answer> {
+    let sources = &call.client.defaults.token_sources;
+    let origin = &call.request.key().origin;
+    let Some(source) = call.authorization.as_mut().and_then(|authorization| authorization.source(sources, origin))
+    else {
+        return attempt(call).await;
+    };
+    loop {
+        let number = add_token(call, source).await?;
+        let answer = attempt(call).await?;
+        if answer.status() != StatusCode::UNAUTHORIZED || !may_repeat(call, source, number) {
+            return Ok(answer);
+        }
+        call.hold_drain();
+        // Before the event: observers see the connection returned, then the next attempt.
+        answer.drain();
+        call.repeat(RepeatCause::Unauthorized, Duration::ZERO).await?;
+    }
+}
+
+/// Sends the request, within its layers if there are any.
+async fn attempt(call: &mut Call<'_>) -> Result<Answer> {
+    #[cfg(feature = "tower")]
+    if call.client.attempt_layers.is_some() {
+        return layered::send(call).await;
+    }
+    resend::send(call).await
+}
+
+/// Adds the token to the headers of the next attempts, and returns its number. The wait for a refresh counts as backoff.
+async fn add_token(call: &mut Call<'_>, source: &TokenSource) -> Result<u64> {
+    let now = call.new_at.unwrap_or_else(clock::now);
+    let token = match source.at_hand(now) {
+        Some(token) => token?,
+        None => {
+            call.trace.emit_at(now, Event::BackoffStart { wait: Duration::ZERO });
+            let token = source.get().await?;
+            let now = clock::now();
+            call.check_deadline(now)?;
+            call.trace.emit_at(now, Event::BackoffEnd);
+            call.new_at = call.new_at.map(|_| now);
+            token
+        }
+    };
+    let number = token.number;
+    if let Some(authorization) = &mut call.authorization {
+        authorization.set(token);
+    }
+    Ok(number)
+}
+
+/// Takes note that the token with this number was rejected. Returns true if the request is sent again with a newer one.
+fn may_repeat(call: &mut Call<'_>, source: &TokenSource, number: u64) -> bool {
+    let is_replayable = call.request.body_is_replayable();
+    let Some(authorization) = call.authorization.as_mut().filter(|authorization| !authorization.is_repeated) else {
+        return false; // the second 401 is the caller's, and says nothing about the newer token
+    };
+    if !source.reject(number) || !is_replayable {
+        return false;
+    }
+    authorization.is_repeated = true;
+    true
+}

@@ -1,0 +1,242 @@
+//! Layers around each single attempt (feature `tower`).
+//!
+//! An attempt has to own what it uses, because layers may keep it, move it to another task, or make two of it. So the
+//! request that the layers get carries an [`AttemptContext`], of which the innermost service makes a call of its own, for
+//! one attempt. What that call leaves behind is for the call around the layers: the resend that may follow, and the body.
+
+use std::sync::{Arc, Mutex, Weak};
+
+use bytes::Bytes;
+use http::Method;
+use http::header::TRAILER;
+use tower::ServiceExt;
+
+use super::message::names_of;
+use super::resend;
+use super::single::SingleAttempt;
+use super::state::{Call, CallTrace, CurrentRequest};
+use crate::client::answer::{Answer, BodyFacts};
+use crate::client::attempt_service::{AttemptService, WrapAttempt};
+#[cfg(feature = "__compression")]
+use crate::client::body::Decompression;
+use crate::client::body::{Body, LayeredBody, Loan};
+use crate::client::deadlines::{Deadline, Timeouts};
+use crate::client::dialer::Dialer;
+use crate::client::inner::{AttemptLayers, Inner};
+use crate::client::request::Request;
+use crate::client::request_checks::check;
+use crate::client::safe_to_resend::{Attempts, Resend};
+use crate::clock;
+use crate::error::{Cause, Error, Result};
+use crate::pool::DrainHold;
+use crate::sync::lock;
+use crate::trace::Trace;
+
+/// The most responses of one attempt of which the call keeps track, because a layer may return any of them.
+const MAX_BODIES: usize = 16;
+
+/// The call that an attempt belongs to, as an extension of the request that the layers get.
+#[derive(Clone)]
+struct AttemptContext(Arc<AttemptedCall>);
+
+/// The part of a call that its attempts need.
+struct AttemptedCall {
+    client: Arc<Inner>,
+    trace: Trace,
+    timeouts: Timeouts,
+    deadline: Option<Deadline>,
+    #[cfg(feature = "__compression")]
+    decompression: Decompression,
+    /// The call's stream, if that is its body.
+    loan: Option<Loan>,
+    left: Mutex<Left>,
+}
+
+/// The state that the attempts inside of the layers leave to the call.
+#[derive(Default)]
+struct Left {
+    /// True until the call asks the pool for its first connection.
+    is_new: bool,
+    attempts: Attempts,
+    failed_on: Option<u64>,
+    /// The resend that may follow the last failure.
+    resend: Option<Resend>,
+    drain_hold: Option<DrainHold<Dialer>>,
+    /// The bodies of the responses, the first one first.
+    bodies: Vec<LayeredBody>,
+}
+
+/// Puts an attempt within its layers. Returns `None` if there are none.
+pub(in crate::client) fn within(layers: Vec<WrapAttempt>, client: &Weak<Inner>) -> Option<AttemptLayers> {
+    if layers.is_empty() {
+        return None;
+    }
+    let innermost = AttemptService::without_layers(attempt);
+    let service = layers.into_iter().fold(innermost, |service, layer| layer(service));
+    Some(AttemptLayers { service, client: client.clone() })
+}
+
+/// Sends the request through the layers until there is a response, or an error that is not followed by a resend.
+pub(super) async fn send(call: &mut Call<'_>) -> Result<Answer> {
+    let mut failed_on = None;
+    loop {
+        let layers = call.client.attempt_layers.as_ref().expect("the caller has checked it");
+        let (context, message) = begin(call, layers, failed_on);
+        let result = layers.service.clone().oneshot(message).await;
+        let left = context.end(call);
+        match result {
+            Ok(response) => {
+                if call.retry_policy().is_none() {
+                    call.drain_hold = None;
+                }
+                return Ok(answer(call, response, &left.bodies));
+            }
+            Err(cause) => {
+                // An error that a layer made in place of the attempt's own is final.
+                let may_resend = cause.is::<Error>() && call.request.body_is_replayable();
+                let Some(resend) = left.resend.filter(|_| may_resend) else { return Err(Error::layer(cause)) };
+                failed_on = left.failed_on;
+                call.attempts.count_resend(resend);
+                call.repeat(resend.cause, resend.wait).await?;
+            }
+        }
+    }
+}
+
+/// Begins an attempt: makes the message that the layers get, and the context in it.
+fn begin(call: &mut Call<'_>, layers: &AttemptLayers, failed_on: Option<u64>) -> (AttemptContext, http::Request<Body>) {
+    let mut headers = call.request.headers.clone();
+    if let Some(trailers) = call.request.body.as_ref().and_then(Body::trailers) {
+        headers.entry(TRAILER).or_insert_with(|| names_of(trailers));
+    }
+    if let Some(authorization) = &call.authorization {
+        authorization.add_to(&mut headers);
+    }
+    let mut body = call.request.body_to_send();
+    let mut loan = None;
+    if !call.request.body_is_replayable() {
+        let (lent, borrowed) = Loan::new(body);
+        loan = Some(lent);
+        body = borrowed;
+    }
+    let context = AttemptContext(Arc::new(AttemptedCall {
+        client: layers.client.upgrade().expect("a call keeps its client"),
+        trace: (*call.trace).clone(),
+        timeouts: call.timeouts,
+        deadline: call.deadline,
+        #[cfg(feature = "__compression")]
+        decompression: call.request.decompression,
+        loan,
+        left: Mutex::new(Left {
+            is_new: call.new_at.take().is_some(),
+            attempts: call.attempts,
+            failed_on,
+            ..Left::default()
+        }),
+    }));
+    let mut message: http::Request<Body> = call.request.with(headers, body).into();
+    message.extensions_mut().insert(context.clone());
+    (context, message)
+}
+
+/// Makes the answer of the response that the layers returned.
+fn answer(call: &Call<'_>, response: http::Response<Body>, bodies: &[LayeredBody]) -> Answer {
+    let (head, body) = response.into_parts();
+    let facts = BodyFacts {
+        origin: call.request.key().origin.clone(),
+        trace: (*call.trace).clone(),
+        start: Bytes::new(),
+        answers_head: call.request.method == Method::HEAD,
+        // A layer that made two attempts dropped the body of the other one.
+        received: bodies.iter().rev().find(|body| body.is_alive()).cloned(),
+    };
+    Answer::layered(head, body, facts)
+}
+
+/// Makes one attempt: the innermost service.
+async fn attempt(mut message: http::Request<Body>) -> Result<http::Response<Body>, Cause> {
+    let Some(context) = message.extensions_mut().remove::<AttemptContext>() else {
+        let what = "a layer around an attempt made a request without the extensions of the one that it got";
+        return Err(Error::refused_request(what).into());
+    };
+    let mut request = Box::new(Request::try_from(message)?);
+    request.add_url_authorization()?;
+    check(&mut request)?;
+    if let Some(key) = &mut request.key {
+        key.proxy = request.options.proxy_choice().cloned();
+    }
+    let mut call = context.call(request)?;
+    let result = resend::send(&mut call).await;
+    context.keep(&mut call);
+    let request = &call.request;
+    let discreet = call.client.defaults.hides_queries;
+    let answer = result.map_err(|error| error.of_request(&request.method, &request.url, discreet))?;
+    #[cfg(feature = "__compression")]
+    let answer = if request.method == Method::HEAD { answer } else { answer.decompressed(request.decompression)? };
+    let limit = request.options.body_limit().or(call.client.defaults.max_body_size);
+    let (response, body) = answer.limited_for_layers(limit.filter(|_| request.method != Method::HEAD)).into_layered();
+    let mut left = lock(&context.0.left);
+    if left.bodies.len() == MAX_BODIES {
+        left.bodies.retain(LayeredBody::is_alive);
+    }
+    left.bodies.push(body);
+    Ok(response)
+}
+
+impl AttemptContext {
+    /// Makes a call of its own for one attempt.
+    fn call(&self, request: Box<Request>) -> Result<Call<'_>> {
+        let shared = &*self.0;
+        let target = request.target()?;
+        let mut trace = CallTrace::new(shared.trace.clone());
+        trace.hand_over();
+        let mut left = lock(&shared.left);
+        let is_new = std::mem::take(&mut left.is_new);
+        Ok(Call {
+            client: &shared.client,
+            request: CurrentRequest::new(
+                request,
+                target,
+                #[cfg(feature = "__compression")]
+                shared.decompression,
+            ),
+            trace,
+            timeouts: shared.timeouts,
+            deadline: shared.deadline,
+            retries: 0,
+            attempts: left.attempts,
+            new_at: is_new.then(clock::now),
+            authorization: None,
+            single: Some(Box::new(SingleAttempt {
+                failed_on: left.failed_on,
+                resend: None,
+                loan: shared.loan.clone(),
+            })),
+            drain_hold: None,
+        })
+    }
+
+    /// Keeps what an attempt leaves to the call around the layers.
+    fn keep(&self, call: &mut Call<'_>) {
+        let mut left = lock(&self.0.left);
+        left.attempts = call.attempts;
+        left.drain_hold = call.drain_hold.take().or(left.drain_hold.take());
+        if let Some(single) = call.single.take() {
+            left.failed_on = single.failed_on;
+            left.resend = single.resend;
+        }
+    }
+
+    /// Ends the attempts inside of the layers: takes back the body if it was not read, and returns what else they left.
+    fn end(self, call: &mut Call<'_>) -> Left {
+        if let Some(body) = self.0.loan.clone().and_then(Loan::take_back) {
+            call.request.put_back(body);
+        }
+        let mut left = std::mem::take(&mut *lock(&self.0.left));
+        call.attempts = left.attempts;
+        if let Some(hold) = left.drain_hold.take() {
+            call.drain_hold.get_or_insert(hold);
+        }
+        left
+    }
+}

@@ -1,0 +1,173 @@
+//! The token that all calls share, and the tasks that refresh it.
+
+use std::panic::AssertUnwindSafe;
+use std::pin::pin;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use http::HeaderValue;
+use tokio::runtime::Handle;
+use tokio::sync::Notify;
+
+use super::bearer::Token;
+use super::state::{Numbered, TokenAnswer, TokenState};
+use crate::clock::{Instant, Timed, TimerTask, before, now};
+use crate::error::{Cause, Error, Result};
+use crate::sync::lock;
+
+/// The longest time that a refresh may take.
+pub(crate) const REFRESH_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// The most refreshes that a caller waits for. More than one end without a result for it only if their runtimes end, or if
+/// servers reject each token at once.
+const MAX_WAITS: u32 = 8;
+
+/// The value of an `Authorization` header, with the number of its token.
+pub(crate) type Bearer = Numbered<HeaderValue>;
+
+/// An error that all callers share which waited for the same refresh.
+type SharedCause = Arc<dyn std::error::Error + Send + Sync>;
+
+/// The user's function that gets a new token.
+pub(super) type Fetch = Box<dyn Fn() -> BoxFuture<'static, Result<Token, Cause>> + Send + Sync>;
+
+/// The reason why a refresh brought no token, if the user's function did not say one.
+#[derive(Debug, thiserror::Error)]
+enum RefreshError {
+    #[error("the token source brought no token within {REFRESH_TIMEOUT:?}")]
+    TimedOut,
+    #[error("the token source panicked")]
+    Panicked,
+    #[error("the refresh was given up, because its runtime ended")]
+    Lost,
+}
+
+/// The token and its refreshes. A refresh is a task of its own, so no caller can cancel it.
+pub(super) struct SharedToken {
+    fetch: Fetch,
+    state: Mutex<TokenState<HeaderValue, SharedCause>>,
+    /// Notified at the end of a refresh.
+    ended: Notify,
+    timer_task: TimerTask,
+}
+
+impl SharedToken {
+    pub(super) fn new(fetch: Fetch) -> Self {
+        Self { fetch, state: Mutex::new(TokenState::new()), ended: Notify::new(), timer_task: TimerTask::default() }
+    }
+
+    /// Returns the token, or the error of the last refresh; `None` if a refresh has to be waited for.
+    pub(super) fn at_hand(self: &Arc<Self>, now: Instant) -> Option<Result<Bearer>> {
+        match self.ask(now, None) {
+            TokenAnswer::Token(token) => Some(Ok(token)),
+            TokenAnswer::Failed(error) => Some(Err(Error::token(error))),
+            TokenAnswer::Wait(_) => None,
+        }
+    }
+
+    /// Waits for the token.
+    pub(super) async fn get(self: &Arc<Self>) -> Result<Bearer> {
+        let mut waited_for = None;
+        for _ in 0..MAX_WAITS {
+            let mut ended = pin!(self.ended.notified());
+            // Enabled before the state is read, so that no notification is missed in between.
+            ended.as_mut().enable();
+            match self.ask(now(), waited_for) {
+                TokenAnswer::Token(token) => return Ok(token),
+                TokenAnswer::Failed(error) => return Err(Error::token(error)),
+                TokenAnswer::Wait(_) if Handle::try_current().is_err() => return Err(Error::no_runtime()),
+                TokenAnswer::Wait(refresh) => {
+                    ended.await;
+                    waited_for = Some(refresh);
+                }
+            }
+        }
+        Err(Error::token(Arc::new(RefreshError::Lost)))
+    }
+
+    /// Takes note that a server rejected the token with this number. Returns true if another attempt gets a newer one.
+    pub(super) fn reject(&self, number: u64) -> bool {
+        lock(&self.state).reject(now(), number)
+    }
+
+    /// Asks the core, and starts the refresh that it wants.
+    fn ask(self: &Arc<Self>, now: Instant, waited_for: Option<u64>) -> TokenAnswer<HeaderValue, SharedCause> {
+        let step = lock(&self.state).get(now, waited_for);
+        if let Some(number) = step.start {
+            self.start(number);
+        }
+        step.answer
+    }
+
+    /// Starts a refresh in a task.
+    fn start(self: &Arc<Self>, number: u64) {
+        let refresh = Refresh { shared: self.clone(), number, is_over: false };
+        // Without a runtime the refresh is lost, and given up as such.
+        if let Ok(runtime) = Handle::try_current() {
+            runtime.spawn(refresh.run());
+        }
+    }
+
+    /// Gets a new token.
+    async fn fetch(&self) -> Result<(HeaderValue, Option<Duration>), SharedCause> {
+        let fetching = AssertUnwindSafe(async { (self.fetch)().await }).catch_unwind();
+        let until = now().checked_add(REFRESH_TIMEOUT);
+        match before(until, pin!(fetching)).await {
+            Some(Ok(Ok(token))) => token.into_parts().map_err(|error| Arc::new(error) as SharedCause),
+            Some(Ok(Err(error))) => Err(error.into()),
+            Some(Err(_panic)) => Err(Arc::new(RefreshError::Panicked)),
+            None => Err(Arc::new(RefreshError::TimedOut)),
+        }
+    }
+}
+
+impl Timed for SharedToken {
+    fn timer_task(&self) -> &TimerTask {
+        &self.timer_task
+    }
+
+    /// Refreshes the token ahead of its end.
+    fn handle_timeout(self: &Arc<Self>, now: Instant) -> Option<Instant> {
+        let (start, next) = {
+            let mut state = lock(&self.state);
+            (state.handle_timeout(now), state.next_timeout(now))
+        };
+        if let Some(number) = start {
+            self.start(number);
+        }
+        next
+    }
+}
+
+/// A refresh under way. Dropped before its end, because its runtime ended, it is given up, and its callers ask again.
+struct Refresh {
+    shared: Arc<SharedToken>,
+    number: u64,
+    is_over: bool,
+}
+
+impl Refresh {
+    async fn run(mut self) {
+        let result = self.shared.fetch().await;
+        self.is_over = true;
+        let now = now();
+        let next = {
+            let mut state = lock(&self.shared.state);
+            state.end(now, self.number, result);
+            state.next_timeout(now)
+        };
+        self.shared.ended.notify_waiters();
+        TimerTask::set(&self.shared, next);
+    }
+}
+
+impl Drop for Refresh {
+    fn drop(&mut self) {
+        if !self.is_over {
+            lock(&self.shared.state).lose(self.number);
+            self.shared.ended.notify_waiters();
+        }
+    }
+}

@@ -1,0 +1,360 @@
+//! The state of a token: fresh, due for a refresh, expired, or rejected; and of its refresh: running, or backing off after
+//! a failure. A core.
+//!
+//! | the token is | a caller | a refresh |
+//! |---|---|---|
+//! | fresh | gets it | is not begun |
+//! | due: in the last part of its life | gets it | begins in the background, unless the last one failed a moment ago |
+//! | missing, expired or rejected | waits for the refresh | begins, unless one is running |
+//! | the same, and the last refresh failed a moment ago | gets the error of that refresh | is not begun |
+//!
+//! A caller that waited gets what its refresh brought, even if that has expired meanwhile. So a token without any life
+//! serves those who waited for it, and a caller never waits for two refreshes that ended.
+
+use std::time::Duration;
+
+use crate::clock::Instant;
+
+/// The longest time before a token's expiry at which it is refreshed. A token with a short life is refreshed when a tenth
+/// of its life is left.
+pub(crate) const REFRESH_AHEAD: Duration = Duration::from_secs(60);
+/// The pause after a failed refresh. It doubles with each further failure.
+pub(crate) const FIRST_PAUSE: Duration = Duration::from_secs(1);
+/// The longest pause after a failed refresh.
+pub(crate) const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+/// The age that a token must have to be replaced because a server rejected it, if the token before it was rejected too. A
+/// server that rejects every token does not cause a refresh with each request.
+pub(crate) const REJECTION_PAUSE: Duration = Duration::from_secs(5);
+
+/// A value with the number of the refresh that brought it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Numbered<V> {
+    pub(crate) value: V,
+    pub(crate) number: u64,
+}
+
+/// The token and its refresh. `V` is the token's value, `E` the error of a refresh.
+#[derive(Debug)]
+pub(super) struct TokenState<V, E> {
+    token: Option<Current<V>>,
+    /// The number of refreshes that were begun.
+    begun: u64,
+    /// The number of the refresh that is running.
+    running: Option<u64>,
+    /// The number of the last refresh that ended with a token or an error.
+    ended: u64,
+    /// The last refresh's failure.
+    failure: Option<Failure<E>>,
+    /// The refreshes that failed in a row.
+    failures: u32,
+    /// True if the last token was rejected by a server.
+    was_rejected: bool,
+}
+
+#[derive(Debug)]
+struct Current<V> {
+    token: Numbered<V>,
+    since: Instant,
+    /// The time from which on it is refreshed if it is used.
+    due: Option<Instant>,
+    expires: Option<Instant>,
+    is_used: bool,
+    /// True if it replaced a token that a server rejected.
+    replaced_rejected: bool,
+}
+
+#[derive(Debug)]
+struct Failure<E> {
+    error: E,
+    /// The time before which no refresh is begun.
+    until: Instant,
+}
+
+/// The answer to a caller that needs a token.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum TokenAnswer<V, E> {
+    Token(Numbered<V>),
+    /// The caller waits for the end of this refresh.
+    Wait(u64),
+    Failed(E),
+}
+
+/// The answer to a caller, and the refresh that is to be started.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct TokenStep<V, E> {
+    pub(super) answer: TokenAnswer<V, E>,
+    pub(super) start: Option<u64>,
+}
+
+impl<V: Clone, E: Clone> TokenState<V, E> {
+    pub(super) fn new() -> Self {
+        Self { token: None, begun: 0, running: None, ended: 0, failure: None, failures: 0, was_rejected: false }
+    }
+
+    /// Answers a caller that needs a token. `waited_for` is the refresh whose end it has waited for.
+    pub(super) fn get(&mut self, now: Instant, waited_for: Option<u64>) -> TokenStep<V, E> {
+        let has_waited = waited_for.is_some_and(|number| number <= self.ended);
+        if has_waited && let Some(failure) = &self.failure {
+            return TokenStep { answer: TokenAnswer::Failed(failure.error.clone()), start: None };
+        }
+        let is_backing_off = self.is_backing_off(now);
+        if let Some(current) = self.token.as_mut().filter(|current| has_waited || !current.is_expired(now)) {
+            current.is_used = true;
+            let token = current.token.clone();
+            let refreshes = current.is_due(now) && !has_waited && self.running.is_none() && !is_backing_off;
+            let start = if refreshes { Some(self.begin()) } else { None };
+            return TokenStep { answer: TokenAnswer::Token(token), start };
+        }
+        if let Some(number) = self.running {
+            return TokenStep { answer: TokenAnswer::Wait(number), start: None };
+        }
+        if let Some(failure) = self.failure.as_ref().filter(|_| is_backing_off) {
+            return TokenStep { answer: TokenAnswer::Failed(failure.error.clone()), start: None };
+        }
+        let number = self.begin();
+        TokenStep { answer: TokenAnswer::Wait(number), start: Some(number) }
+    }
+
+    /// Takes the result of a refresh: a token with the length of its life, or an error.
+    pub(super) fn end(&mut self, now: Instant, number: u64, result: Result<(V, Option<Duration>), E>) {
+        if self.running != Some(number) {
+            return;
+        }
+        self.running = None;
+        self.ended = number;
+        match result {
+            Ok((value, life)) => {
+                self.failure = None;
+                self.failures = 0;
+                let token = Numbered { value, number };
+                let replaced_rejected = std::mem::take(&mut self.was_rejected);
+                self.token = Some(Current::new(token, now, life, replaced_rejected));
+            }
+            Err(error) => {
+                let doublings = self.failures.min(16);
+                self.failures += 1;
+                let pause = FIRST_PAUSE.saturating_mul(1 << doublings).min(LONGEST_PAUSE);
+                self.failure = Some(Failure { error, until: now + pause });
+            }
+        }
+    }
+
+    /// Forgets a refresh that was lost with its runtime. The next caller begins another one.
+    pub(super) fn lose(&mut self, number: u64) {
+        if self.running == Some(number) {
+            self.running = None;
+        }
+    }
+
+    /// Takes note that a server rejected the token with this number. Returns true if another attempt is of use: it gets a
+    /// newer token.
+    pub(super) fn reject(&mut self, now: Instant, number: u64) -> bool {
+        let Some(current) = self.token.as_ref().filter(|current| current.token.number == number) else {
+            return true; // there is a newer one, or another request has had it rejected
+        };
+        if current.replaced_rejected && now.saturating_duration_since(current.since) < REJECTION_PAUSE {
+            return false;
+        }
+        self.token = None;
+        self.was_rejected = true;
+        true
+    }
+
+    /// Handles the timeout that is due. Returns the refresh that is to be started, if the token was used in its life.
+    pub(super) fn handle_timeout(&mut self, now: Instant) -> Option<u64> {
+        let current = self.token.as_ref()?;
+        let is_wanted = current.is_used && current.is_due(now) && !current.is_expired(now);
+        if !is_wanted || self.running.is_some() || self.is_backing_off(now) {
+            return None;
+        }
+        Some(self.begin())
+    }
+
+    /// Returns the time of the next refresh ahead.
+    pub(super) fn next_timeout(&self, now: Instant) -> Option<Instant> {
+        let current = self.token.as_ref().filter(|_| self.running.is_none())?;
+        let at = current.due?.max(self.failure.as_ref().map_or(now, |failure| failure.until));
+        // A token that was not used until then is refreshed at its next use.
+        if at > now && !current.is_expired(at) { Some(at) } else { None }
+    }
+
+    fn begin(&mut self) -> u64 {
+        self.begun += 1;
+        self.running = Some(self.begun);
+        self.begun
+    }
+
+    fn is_backing_off(&self, now: Instant) -> bool {
+        self.failure.as_ref().is_some_and(|failure| now < failure.until)
+    }
+}
+
+impl<V> Current<V> {
+    fn new(token: Numbered<V>, now: Instant, life: Option<Duration>, replaced_rejected: bool) -> Self {
+        let expires = life.and_then(|life| now.checked_add(life));
+        let due = life.and_then(|life| now.checked_add(life - (life / 10).min(REFRESH_AHEAD)));
+        Self { token, since: now, due, expires, is_used: false, replaced_rejected }
+    }
+
+    fn is_due(&self, now: Instant) -> bool {
+        self.due.is_some_and(|due| due <= now)
+    }
+
+    fn is_expired(&self, now: Instant) -> bool {
+        self.expires.is_some_and(|expires| expires <= now)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock;
+
+    type Tested = TokenState<&'static str, &'static str>;
+
+    fn secs(secs: u64) -> Duration {
+        Duration::from_secs(secs)
+    }
+
+    fn token(value: &'static str, number: u64) -> TokenStep<&'static str, &'static str> {
+        TokenStep { answer: TokenAnswer::Token(Numbered { value, number }), start: None }
+    }
+
+    fn waits(number: u64, starts: bool) -> TokenStep<&'static str, &'static str> {
+        TokenStep { answer: TokenAnswer::Wait(number), start: starts.then_some(number) }
+    }
+
+    fn fails(error: &'static str) -> TokenStep<&'static str, &'static str> {
+        TokenStep { answer: TokenAnswer::Failed(error), start: None }
+    }
+
+    /// Returns a state whose first refresh has brought a token at `now`.
+    fn with_token(now: Instant, life: Option<Duration>) -> Tested {
+        let mut state = Tested::new();
+        assert_eq!(state.get(now, None), waits(1, true));
+        state.end(now, 1, Ok(("one", life)));
+        state
+    }
+
+    #[test]
+    fn callers_share_one_refresh() {
+        let t0 = clock::now();
+        let mut state = Tested::new();
+        assert_eq!(state.get(t0, None), waits(1, true));
+        assert_eq!(state.get(t0, None), waits(1, false));
+        assert_eq!(state.get(t0, Some(1)), waits(1, false), "a wake without an end");
+        state.end(t0, 1, Ok(("one", None)));
+        assert_eq!(state.get(t0, Some(1)), token("one", 1));
+        assert_eq!(state.get(t0 + secs(1_000_000), None), token("one", 1), "a token without an end stays");
+        assert_eq!(state.next_timeout(t0), None);
+    }
+
+    #[test]
+    fn a_token_is_refreshed_before_its_end_and_its_callers_do_not_wait() {
+        let t0 = clock::now();
+        for (life, due) in [(100, 90), (3_600, 3_540)] {
+            let mut state = with_token(t0, Some(secs(life)));
+            assert_eq!(state.next_timeout(t0), Some(t0 + secs(due)));
+            assert_eq!(state.get(t0 + secs(due) - Duration::from_nanos(1), None), token("one", 1));
+            let ahead = state.get(t0 + secs(due), None);
+            assert_eq!(ahead, TokenStep { start: Some(2), ..token("one", 1) });
+            assert_eq!(state.get(t0 + secs(life - 1), None), token("one", 1), "while the refresh runs");
+            assert_eq!(state.get(t0 + secs(life), None), waits(2, false), "it has expired meanwhile");
+            state.end(t0 + secs(life), 2, Ok(("two", Some(secs(life)))));
+            assert_eq!(state.get(t0 + secs(life), Some(2)), token("two", 2));
+        }
+    }
+
+    #[test]
+    fn the_timer_refreshes_only_a_token_that_was_used() {
+        let t0 = clock::now();
+        let mut unused = with_token(t0, Some(secs(100)));
+        let due = t0 + secs(90);
+        assert_eq!((unused.handle_timeout(due), unused.next_timeout(due)), (None, None));
+        assert_eq!(unused.get(due, None).start, Some(2), "a late use refreshes it all the same");
+        let mut used = with_token(t0, Some(secs(100)));
+        used.get(t0, None);
+        assert_eq!(used.handle_timeout(due - secs(1)), None);
+        assert_eq!((used.handle_timeout(due), used.handle_timeout(due)), (Some(2), None));
+        assert_eq!(used.next_timeout(due), None, "until the refresh ends");
+        used.end(due, 2, Err("down"));
+        assert_eq!(used.next_timeout(due), Some(due + FIRST_PAUSE));
+        assert_eq!(used.get(due, None), token("one", 1), "it is valid for ten more seconds");
+        assert_eq!(used.handle_timeout(due + FIRST_PAUSE), Some(3));
+    }
+
+    #[test]
+    fn a_failure_is_shared_for_a_moment_that_doubles() {
+        let mut now = clock::now();
+        let mut state = Tested::new();
+        for pause in [1, 2, 4, 8, 16, 30, 30] {
+            let number = state.begun + 1;
+            assert_eq!(state.get(now, None), waits(number, true));
+            state.end(now, number, Err("down"));
+            assert_eq!(state.get(now, Some(number)), fails("down"));
+            assert_eq!(state.get(now + secs(pause) - Duration::from_nanos(1), None), fails("down"));
+            now += secs(pause);
+        }
+        assert_eq!(state.get(now, None), waits(8, true));
+        state.end(now, 8, Ok(("one", None)));
+        assert_eq!(state.get(now, None), token("one", 8));
+        assert!(state.reject(now, 8));
+        assert_eq!(state.get(now, None), waits(9, true));
+        state.end(now, 9, Err("down"));
+        assert_eq!(state.get(now + FIRST_PAUSE, None), waits(10, true), "a success ends the row of failures");
+    }
+
+    #[test]
+    fn a_token_without_life_serves_those_who_waited() {
+        let t0 = clock::now();
+        let mut state = with_token(t0, Some(Duration::ZERO));
+        assert_eq!(state.get(t0, Some(1)), token("one", 1));
+        assert_eq!(state.get(t0, None), waits(2, true));
+        assert_eq!(state.get(t0 + secs(9), Some(1)), token("one", 1), "a caller that was woken late");
+    }
+
+    #[test]
+    fn only_the_current_token_can_be_rejected() {
+        let t0 = clock::now();
+        let mut state = with_token(t0, None);
+        assert!(state.reject(t0, 1) && state.reject(t0, 1), "all who had it get the next one");
+        assert_eq!(state.get(t0, None), waits(2, true));
+        assert!(state.reject(t0, 1));
+        assert_eq!(state.get(t0, None), waits(2, false), "the refresh that runs is good enough");
+        state.end(t0, 2, Ok(("two", None)));
+        assert!(state.reject(t0, 1));
+        assert_eq!(state.get(t0, None), token("two", 2));
+    }
+
+    #[test]
+    fn a_server_that_rejects_all_tokens_does_not_cause_a_refresh_each_time() {
+        let t0 = clock::now();
+        let mut state = with_token(t0, None);
+        assert!(state.reject(t0, 1));
+        state.get(t0, None);
+        state.end(t0, 2, Ok(("two", None)));
+        assert!(!state.reject(t0, 2));
+        assert_eq!(state.get(t0, None), token("two", 2), "it stays in use");
+        assert!(state.reject(t0 + REJECTION_PAUSE, 2));
+        assert_eq!(state.get(t0 + REJECTION_PAUSE, None), waits(3, true));
+    }
+
+    #[test]
+    fn a_lost_refresh_is_begun_anew() {
+        let t0 = clock::now();
+        let mut state = Tested::new();
+        state.get(t0, None);
+        state.lose(1);
+        assert_eq!(state.get(t0, Some(1)), waits(2, true));
+        state.end(t0, 1, Ok(("late", None)));
+        state.lose(1);
+        assert_eq!(state.get(t0, None), waits(2, false), "the lost one has no say");
+    }
+
+    #[test]
+    fn a_life_without_end_is_no_overflow() {
+        let t0 = clock::now();
+        let mut state = with_token(t0, Some(Duration::MAX));
+        assert_eq!(state.get(t0 + secs(1 << 30), None), token("one", 1));
+    }
+}
