@@ -120,9 +120,11 @@ pub mod guide;
 pub use client::Decompression;
 #[cfg(feature = "multipart")]
 pub use client::multipart;
+#[cfg(feature = "sse")]
+pub use client::sse;
 pub use client::{
     AttemptHead, Body, Client, ClientBuilder, IntoUrl, Request, RequestBuilder, RequestOptions, Response,
-    ResponseBuilderExt, RetryPolicy, Token, TokenSource, get, redirect, retry,
+    ResponseBuilderExt, RetryPolicy, SendAll, Token, TokenSource, get, redirect, retry,
 };
 #[cfg(feature = "tower")]
 pub use client::{AttemptService, ClientService};

@@ -5,6 +5,7 @@
 //! | files | what they hold |
 //! |---|---|
 //! | `builder/` | the settings, and how a client is made of them |
+//! | `send_all.rs`, `sse/` | many requests as one stream; server-sent events |
 //! | `request_builder/` | a request that is being put together, from `client.get(url)` to `send()` |
 //! | `connect_settings.rs` | the settings of how a client connects |
 //! | `handle.rs` | [`Client`]: sends requests, reports statistics, drains |
@@ -52,6 +53,9 @@ mod response;
 mod response_by_hand;
 mod retry_policy;
 mod safe_to_resend;
+mod send_all;
+#[cfg(feature = "sse")]
+pub mod sse;
 mod text;
 mod token;
 
@@ -74,6 +78,7 @@ pub use request_options::RequestOptions;
 pub use response::Response;
 pub use response_by_hand::ResponseBuilderExt;
 pub use retry_policy::RetryPolicy;
+pub use send_all::SendAll;
 pub use token::{Token, TokenSource};
 
 /// Policies for following redirects.

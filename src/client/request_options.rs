@@ -45,6 +45,9 @@ pub struct RequestOptions {
     pub(super) timeouts: Timeouts,
     /// The HTTP version that the connection must speak; any if `None`.
     pub(super) version: Option<Version>,
+    /// True if the response is a stream that may be quiet: the call's timeout ends with the head, and only a body idle
+    /// timeout of the request itself applies to the body.
+    pub(super) is_quiet_stream: bool,
     pub(super) observer: Option<ObserverHandle>,
     /// The settings that few requests have. Boxed, because every request would have to make room for them.
     rare: Option<Box<RareOptions>>,

@@ -326,7 +326,7 @@ impl RetryPolicy {
 }
 
 /// Parses a `Retry-After` header: seconds, or a date.
-fn parse_retry_after(headers: &HeaderMap, wall: SystemTime) -> Option<Duration> {
+pub(super) fn parse_retry_after(headers: &HeaderMap, wall: SystemTime) -> Option<Duration> {
     let text = headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
     match text.parse::<u64>() {
         Ok(seconds) => Some(Duration::from_secs(seconds)),

@@ -81,7 +81,11 @@ impl Error {
                 Self::stalled(Phase::Queue, &format!("{limit}, and no connection became free"), waited)
             }
             LeaseError::CallerTimeout(limit) => Self::stalled(Phase::Queue, "no connection", limit),
-            LeaseError::Refused(Limit::Draining) => Self::new(ErrorKind::Pool, Limit::Draining.to_string()),
+            LeaseError::Refused(Limit::Draining) => {
+                let mut refused = Self::new(ErrorKind::Pool, Limit::Draining.to_string());
+                refused.0.is_lasting = true;
+                refused
+            }
             LeaseError::Refused(limit) => Self::new(ErrorKind::Pool, format!("the queue is full: {limit}")),
         }
     }
@@ -250,6 +254,28 @@ impl Error {
             format!("the body is not the expected JSON{place}, and begins with `{}`", beginning(body))
         };
         Self::new(ErrorKind::Decode, what).with_cause(error)
+    }
+
+    /// Returns the error of a body that is read as an event stream, and has another content type or none.
+    #[cfg(feature = "sse")]
+    pub(crate) fn not_events(content_type: Option<&[u8]>) -> Self {
+        let found = match content_type {
+            Some(text) => format!("the content type is `{}`", beginning(text)),
+            None => "there is no content type".to_owned(),
+        };
+        Self::new(ErrorKind::Decode, format!("the body is not an event stream: {found}"))
+    }
+
+    /// Returns the error of an event stream that exceeds a limit.
+    #[cfg(feature = "sse")]
+    pub(crate) fn long_event(error: impl std::error::Error + Send + Sync + 'static) -> Self {
+        Self::new(ErrorKind::Decode, error.to_string()).with_told_cause(error)
+    }
+
+    /// Returns the error of an event stream that ended without having begun.
+    #[cfg(feature = "sse")]
+    pub(crate) fn no_events() -> Self {
+        Self::new(ErrorKind::Body, "the event stream ended, and nothing of it had arrived".to_owned())
     }
 
     /// Returns the error for a response's status. `phrase` is the server's own reason phrase, and `start` the beginning of

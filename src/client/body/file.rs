@@ -85,7 +85,7 @@ fn of_content(content: FileContent) -> Body {
 /// The thing at a path.
 enum Looked {
     File(FileContent),
-    /// It is open, because it may not be possible to open it twice.
+    /// A pipe or device, already open: it may not be possible to open it twice.
     Pipe(File),
 }
 

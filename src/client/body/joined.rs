@@ -60,7 +60,7 @@ impl Joiner {
         Body(BodyKind::Streamed(if bodies.iter().all(Body::is_replayable) {
             Streamed::replayable(Arc::new(Several(bodies)), length)
         } else {
-            Streamed::new(Joined::new(bodies.into_iter()), length, false)
+            Streamed::new(JoinedFrames::new(bodies.into_iter()), length, false)
         }))
     }
 }
@@ -73,19 +73,19 @@ impl Replayable for Several {
         // Each body is cloned when its turn comes.
         let numbers = 0..self.0.len();
         let rest = numbers.map(move |number| self.0[number].try_clone().expect("all of them can be read again"));
-        Box::pin(Joined::new(rest))
+        Box::pin(JoinedFrames::new(rest))
     }
 }
 
 /// The frames of several bodies.
-struct Joined<I> {
+struct JoinedFrames<I> {
     rest: I,
     current: Option<Body>,
     /// A long piece that waits for the short ones before it.
     long_piece: Option<Bytes>,
 }
 
-impl<I: Iterator<Item = Body>> Joined<I> {
+impl<I: Iterator<Item = Body>> JoinedFrames<I> {
     fn new(rest: I) -> Self {
         Self { rest, current: None, long_piece: None }
     }
@@ -131,7 +131,7 @@ impl<I: Iterator<Item = Body>> Joined<I> {
     }
 }
 
-impl<I: Iterator<Item = Body> + Unpin> http_body::Body for Joined<I> {
+impl<I: Iterator<Item = Body> + Unpin> http_body::Body for JoinedFrames<I> {
     type Data = Bytes;
     type Error = Cause;
 

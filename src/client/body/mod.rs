@@ -61,7 +61,7 @@ pub(super) use reader::BodyReader;
 pub(super) use return_guard::ReturnGuard;
 pub(super) use upload::Upload;
 
-use self::progress::Progress;
+use self::progress::ProgressCallback;
 use self::streamed::{Pieces, Streamed, Wrapped};
 use crate::error::Cause;
 
@@ -166,7 +166,7 @@ impl Body {
                 Streamed::replayable(Arc::new(bytes), Some(length))
             }
         };
-        streamed.set_progress(Progress::new(callback));
+        streamed.set_progress(ProgressCallback::new(callback));
         Self(BodyKind::Streamed(streamed))
     }
 

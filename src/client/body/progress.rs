@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use crate::sync::lock;
 
 /// A callback for the bytes of a body, and the bytes that it knows of. Clones for further attempts share the callback.
-pub(super) struct Progress {
+pub(super) struct ProgressCallback {
     /// `None` while the callback runs, and after it has panicked.
     callback: Arc<Mutex<Option<Callback>>>,
     /// The bytes that the callback was last told of.
@@ -16,7 +16,7 @@ pub(super) struct Progress {
 /// The arguments are the bytes so far, and the length of the body if it is known.
 type Callback = Box<dyn FnMut(u64, Option<u64>) + Send>;
 
-impl Progress {
+impl ProgressCallback {
     pub(super) fn new(callback: impl FnMut(u64, Option<u64>) + Send + 'static) -> Self {
         Self { callback: Arc::new(Mutex::new(Some(Box::new(callback)))), told: 0 }
     }
@@ -58,7 +58,7 @@ mod tests {
     fn a_callback_is_told_of_new_bytes_only() {
         let told = Arc::new(Mutex::new(Vec::new()));
         let seen = told.clone();
-        let mut progress = Progress::new(move |bytes, total| lock(&seen).push((bytes, total)));
+        let mut progress = ProgressCallback::new(move |bytes, total| lock(&seen).push((bytes, total)));
         for bytes in [0, 5, 5, 8] {
             progress.tell(bytes, Some(8));
         }
@@ -70,7 +70,7 @@ mod tests {
     fn a_callback_that_panics_is_not_called_again() {
         let calls = Arc::new(AtomicUsize::new(0));
         let seen = calls.clone();
-        let mut progress = Progress::new(move |_, _| {
+        let mut progress = ProgressCallback::new(move |_, _| {
             seen.fetch_add(1, Ordering::Relaxed);
             std::panic::resume_unwind(Box::new(()));
         });

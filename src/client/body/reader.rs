@@ -8,7 +8,7 @@ use http_body::{Frame, SizeHint};
 #[cfg(feature = "__compression")]
 use super::decode::{Decoder, Step};
 use super::incoming::IncomingBody;
-use super::progress::Progress;
+use super::progress::ProgressCallback;
 use crate::error::{Error, Result};
 use crate::origin::Origin;
 use crate::trace::Trace;
@@ -22,7 +22,7 @@ pub(crate) struct BodyReader {
     decoder: Option<Box<Decoder>>,
     /// The limit of the body's length, if there is one.
     limit: Option<Box<LengthLimit>>,
-    progress: Option<Box<Progress>>,
+    progress: Option<Box<ProgressCallback>>,
 }
 
 /// A limit of a body's length, as its user reads it.
@@ -47,7 +47,7 @@ impl BodyReader {
 
     /// Calls `callback` with the bytes received so far, before they are decompressed, and the announced length.
     pub(crate) fn on_progress(&mut self, callback: impl FnMut(u64, Option<u64>) + Send + 'static) {
-        self.progress = Some(Box::new(Progress::new(callback)));
+        self.progress = Some(Box::new(ProgressCallback::new(callback)));
     }
 
     /// Decompresses the body with `decoder`, if there is one.

@@ -9,7 +9,7 @@ use futures_util::TryStream;
 use http::HeaderMap;
 use http_body::{Frame, SizeHint};
 
-use super::progress::Progress;
+use super::progress::ProgressCallback;
 use crate::error::Cause;
 
 /// A body that is read piece by piece.
@@ -33,7 +33,7 @@ pub(super) struct Streamed {
     rest: Bytes,
     /// The content that the frames come from, if it can be read again.
     content: Option<Arc<dyn Replayable>>,
-    progress: Option<Progress>,
+    progress: Option<ProgressCallback>,
 }
 
 /// Any source of frames, with its error type erased.
@@ -105,7 +105,7 @@ impl Streamed {
     pub(super) fn try_clone(&self) -> Option<Box<Self>> {
         let mut clone = Self::replayable(self.content.clone()?, self.length);
         clone.trailers.clone_from(&self.trailers);
-        clone.progress = self.progress.as_ref().map(Progress::restarted);
+        clone.progress = self.progress.as_ref().map(ProgressCallback::restarted);
         Some(clone)
     }
 
@@ -117,7 +117,7 @@ impl Streamed {
         self.content.as_ref()?.as_bytes()
     }
 
-    pub(super) fn set_progress(&mut self, progress: Progress) {
+    pub(super) fn set_progress(&mut self, progress: ProgressCallback) {
         self.progress = Some(progress);
     }
 

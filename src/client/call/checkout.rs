@@ -8,7 +8,6 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 
 use super::state::Call;
-use crate::client::body::Body;
 use crate::client::deadlines::Timeouts;
 use crate::client::dialer::Dialer;
 use crate::client::inner::Inner;
@@ -36,7 +35,7 @@ const RECHECK_INTERVAL: Duration = Duration::from_millis(100);
 /// `failed_on`, it is neither that one nor an idle one, which might fail for the same reason.
 pub(super) async fn lease(call: &mut Call<'_>, failed_on: Option<u64>) -> Result<(Lease<Dialer>, Instant)> {
     // A request with a stream that can be read once is sent once.
-    let is_repeatable = call.is_idempotent() && call.request.body.as_ref().is_none_or(Body::is_replayable);
+    let is_repeatable = call.is_idempotent() && !call.request.has_single_use_body();
     // The start of a call is the current time until the call first waits: this saves reading the clock.
     let mut now = call.new_at.take();
     let mut at_once = now;

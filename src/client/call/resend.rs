@@ -2,7 +2,6 @@
 
 use std::io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, NotConnected, TimedOut, UnexpectedEof};
 use std::sync::Arc;
-use std::time::Duration;
 
 use http::{Method, StatusCode, Version};
 use hyper::body::Incoming;
@@ -13,7 +12,6 @@ use super::exchange::{self, Exchanged};
 use super::state::Call;
 use crate::client::answer::Answer;
 use crate::client::body::{IncomingBody, OutgoingBody, ReturnGuard, Upload};
-use crate::client::deadlines::BodyLimits;
 use crate::client::dialer::Dialer;
 use crate::client::keep_alive::KeepAlive;
 use crate::client::safe_to_resend::{Attempt, AttemptEnd, Resend};
@@ -83,9 +81,8 @@ fn answer(
     };
     let has_sent_body = upload.is_some() || call.request.has_body();
     let guard = ReturnGuard::new(lease, upload, has_sent_body, keep_alive);
-    let idle = call.timeouts.body_idle.unwrap_or(Duration::MAX);
-    let limits = BodyLimits { deadline: call.deadline, idle };
-    let body = IncomingBody::new(incoming, guard, call.trace.clone(), limits, call.request.key().origin.clone());
+    let body =
+        IncomingBody::new(incoming, guard, call.trace.clone(), call.body_limits(), call.request.key().origin.clone());
     Answer::new(head, body, call.request.method == Method::HEAD)
 }
 

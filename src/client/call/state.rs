@@ -10,7 +10,7 @@ use super::single::SingleAttempt;
 use crate::client::body::Body;
 #[cfg(feature = "__compression")]
 use crate::client::body::Decompression;
-use crate::client::deadlines::{Deadline, Timeouts};
+use crate::client::deadlines::{BodyLimits, Deadline, Timeouts};
 use crate::client::dialer::Dialer;
 use crate::client::inner::Inner;
 use crate::client::redirect_policy::NextRequest;
@@ -78,6 +78,17 @@ impl Call<'_> {
     pub(super) fn context_of(&self, method: Method, url: Url) -> error::Context {
         let until = self.deadline.map(|deadline| (deadline.at, deadline.limit));
         error::Context { method, url, until, discreet: self.client.defaults.hides_queries }
+    }
+
+    /// Returns the time limits for reading the response's body.
+    pub(super) fn body_limits(&self) -> BodyLimits {
+        let mut deadline = self.deadline;
+        let mut idle = self.timeouts.body_idle;
+        if self.request.options.is_quiet_stream {
+            deadline = None;
+            idle = self.request.options.timeouts.body_idle;
+        }
+        BodyLimits { deadline, idle: idle.unwrap_or(Duration::MAX) }
     }
 
     /// Fails if the call's deadline has passed.
@@ -160,6 +171,11 @@ impl CurrentRequest {
     /// Returns true if the request has a body, or had one that is gone.
     pub(super) fn has_body(&self) -> bool {
         self.body.as_ref().is_some_and(|body| !body.is_empty()) || self.body_is_gone
+    }
+
+    /// Returns true if the body is a stream that can be read once.
+    pub(super) fn has_single_use_body(&self) -> bool {
+        self.body.as_ref().is_some_and(|body| !body.is_replayable())
     }
 
     /// Returns true if the body can be sent once more: it is no stream that was read.

@@ -84,9 +84,9 @@ impl Client {
 #[derive(Debug)]
 #[must_use = "a request does nothing until it is sent"]
 pub struct RequestBuilder {
-    client: Client,
+    pub(super) client: Client,
     /// Boxed, because every method moves it.
-    request: Result<Box<Request>>,
+    pub(super) request: Result<Box<Request>>,
 }
 
 impl RequestBuilder {

@@ -219,12 +219,12 @@ impl Response {
     }
 
     /// Returns the error for the status. `start` is the beginning of the body.
-    fn status_error(&self, start: Bytes) -> Error {
+    pub(super) fn status_error(&self, start: Bytes) -> Error {
         self.about(Error::from_status(self.status(), self.own_reason(), start))
     }
 
     /// Adds the URL and the timings of the call to an error.
-    fn about(&self, error: Error) -> Error {
+    pub(super) fn about(&self, error: Error) -> Error {
         error.about(&self.data.call().context, self.data.content.trace().timings())
     }
 
@@ -239,7 +239,7 @@ impl Response {
         poll_fn(|cx| self.poll_chunk(cx)).await
     }
 
-    fn poll_chunk(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Bytes>>> {
+    pub(super) fn poll_chunk(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Bytes>>> {
         loop {
             match ready!(self.data.content.poll_frame(cx)).transpose() {
                 Err(error) => return Poll::Ready(Err(self.about(error))),

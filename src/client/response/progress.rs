@@ -29,7 +29,6 @@ impl Response {
     {
         match &mut self.data.content {
             Content::Received(reader) => reader.on_progress(callback),
-            #[cfg(feature = "tower")]
             Content::Replaced(body, _) => *body = std::mem::take(body).on_progress(callback),
         }
         self

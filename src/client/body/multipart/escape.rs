@@ -7,7 +7,7 @@ use percent_encoding::{AsciiSet, CONTROLS, NON_ALPHANUMERIC, utf8_percent_encode
 /// The encoding of the names of parts.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) enum NameEncoding {
-    /// That of browsers, which servers expect.
+    /// The encoding of browsers, which servers expect.
     #[default]
     Browsers,
     /// Percent encoding of what a segment of a URL's path must not have.

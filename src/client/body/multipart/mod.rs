@@ -45,7 +45,7 @@ use crate::error::{Error, Result};
 ///
 /// let form = Form::new().text("name", "value").text("other", "value");
 /// let request = speeddial::Client::new().post("http://127.0.0.1/").multipart(form).build().unwrap();
-/// assert!(request.body().content_length().is_some() && request.try_clone().is_some());
+/// assert!(request.body().unwrap().content_length().is_some() && request.try_clone().is_some());
 /// ```
 pub struct Form {
     boundary: String,
