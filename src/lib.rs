@@ -124,7 +124,7 @@ pub use client::multipart;
 pub use client::sse;
 pub use client::{
     AttemptHead, Body, Client, ClientBuilder, IntoUrl, Request, RequestBuilder, RequestOptions, Response,
-    ResponseBuilderExt, RetryPolicy, SendAll, Token, TokenSource, get, redirect, retry,
+    ResponseBuilderExt, RetryPolicy, SendAll, Token, TokenSource, Upgraded, get, redirect, retry,
 };
 #[cfg(feature = "tower")]
 pub use client::{AttemptService, ClientService};

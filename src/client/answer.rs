@@ -14,6 +14,7 @@ use super::body::LayeredBody;
 use super::body::{Body, BodyReader, IncomingBody};
 #[cfg(feature = "__compression")]
 use super::body::{Decoder, Decompression};
+use super::upgraded::PendingUpgrade;
 use crate::error::{self, Error, Result};
 use crate::origin::Origin;
 use crate::trace::Trace;
@@ -78,6 +79,11 @@ impl Answer {
 
     pub(super) fn status(&self) -> StatusCode {
         self.0.head.status
+    }
+
+    /// Returns true if the connection switches to another protocol, as the request asked.
+    pub(super) fn is_upgrade(&self) -> bool {
+        self.0.head.extensions.get::<PendingUpgrade>().is_some()
     }
 
     pub(super) fn headers(&self) -> &HeaderMap {

@@ -15,6 +15,7 @@
 //! | `http_messages.rs` | requests and responses as those of the `http` crate, and back |
 //! | `response/`, `text.rs` | a response as its user reads it; the charset of its text |
 //! | `answer.rs` | a response during its call, which may not be the last one |
+//! | `upgraded.rs` | the byte stream of another protocol after an upgrade |
 //! | `inner.rs` | what all calls of a client share |
 //! | `dns_watch.rs` | a task that tells the pool of changed DNS answers |
 //! | `body/`: `reader.rs` and what it calls | bodies of responses, and the connection's way back to the pool |
@@ -58,6 +59,7 @@ mod send_all;
 pub mod sse;
 mod text;
 mod token;
+mod upgraded;
 
 pub use attempt_head::AttemptHead;
 #[cfg(feature = "tower")]
@@ -80,6 +82,7 @@ pub use response_by_hand::ResponseBuilderExt;
 pub use retry_policy::RetryPolicy;
 pub use send_all::SendAll;
 pub use token::{Token, TokenSource};
+pub use upgraded::Upgraded;
 
 /// Policies for following redirects.
 pub mod redirect {

@@ -80,7 +80,7 @@ impl Request {
     /// Creates a request, and checks its method and URL.
     ///
     /// # Errors
-    /// Nothing can be sent to the URL, it is too long, or the method is CONNECT.
+    /// Nothing can be sent to the URL, or it is too long.
     pub(super) fn checked(method: Method, url: Url) -> Result<Self> {
         let mut request = Self::new(method, url);
         match request.check_target() {
@@ -94,7 +94,7 @@ impl Request {
         if self.key.is_some() {
             return Ok(());
         }
-        let (origin, url_authorization) = checked(&self.method, &mut self.url)?;
+        let (origin, url_authorization) = checked(&mut self.url)?;
         self.key = Some(origin.into());
         if url_authorization.is_some() {
             self.url_authorization = url_authorization;
@@ -245,12 +245,9 @@ impl Request {
     }
 }
 
-/// Checks a request's method and URL. Takes the credentials off the URL, and returns its origin and the `Authorization` that
+/// Checks a request's URL. Takes the credentials off the URL, and returns its origin and the `Authorization` that
 /// the credentials make.
-fn checked(method: &Method, url: &mut Url) -> Result<(Origin, Option<HeaderValue>)> {
-    if *method == Method::CONNECT {
-        return Err(Error::refused_request("CONNECT is for proxies, not for requests"));
-    }
+fn checked(url: &mut Url) -> Result<(Origin, Option<HeaderValue>)> {
     let origin = Origin::from_url(url).map_err(|error| Error::no_origin(url, error))?;
     if url.as_str().len() > MAX_URL_LENGTH {
         return Err(Error::refused_request(format!("the URL to {origin} is longer than {MAX_URL_LENGTH} bytes")));

@@ -4,7 +4,7 @@
 use std::net::Ipv6Addr;
 
 use http::header::{AUTHORIZATION, CONNECTION, CONTENT_LENGTH, HOST, TRANSFER_ENCODING, UPGRADE};
-use http::{HeaderMap, HeaderName, HeaderValue, Version};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Version};
 
 use super::body::Body;
 use super::into_url::is_port;
@@ -14,7 +14,8 @@ use crate::error::{Error, Result};
 /// Refuses a request whose headers contradict each other, its body, or the client's hold on the connection. Holds a
 /// body that is a stream to the length that the headers announce.
 pub(super) fn check(request: &mut Request) -> Result<()> {
-    if let Some(contradiction) = contradiction(request) {
+    request.options.asks_upgrade = !request.headers.is_empty() && request.headers.contains_key(UPGRADE);
+    if let Some(contradiction) = contradiction(request).or_else(|| connect_contradiction(request)) {
         return Err(Error::refused_request(format!("the request has {contradiction}")));
     }
     if let Some(body) = request.body.as_mut().filter(|body| body.is_streamed()) {
@@ -47,11 +48,11 @@ fn contradiction(request: &Request) -> Option<&'static str> {
         Some("a content-length beside trailers, for which the body has to be sent in chunks")
     } else if headers.contains_key(TRANSFER_ENCODING) {
         Some("a transfer-encoding header: the body's framing is the client's to choose")
-    } else if headers.get_all(CONNECTION).iter().any(|value| !is_about_closing(value)) {
-        Some("a connection header that says more than close or keep-alive: the connection is the client's")
-    } else if headers.contains_key(UPGRADE) {
-        // It belongs to the connection (RFC 9110 §7.6.1), and the client does not carry upgrades out.
-        Some("a header for the connection, which is the client's")
+    } else if has_unknown_connection_option(headers, request.options.asks_upgrade) {
+        Some("a connection header that says more than close, keep-alive or upgrade: the connection is the client's")
+    } else if request.options.asks_upgrade && !has_connection_option(headers, "upgrade") {
+        // Intermediaries would pass it on, though it is for them (RFC 9110 §7.8).
+        Some("an upgrade header without `connection: upgrade`")
     } else if request.options.version == Some(Version::HTTP_10) && needs_chunks(body) {
         Some("a body that cannot be sent over HTTP/1.0: its length is not known, or it has trailers")
     } else if body.trailers().is_some_and(|trailers| trailers.keys().any(is_no_trailer)) {
@@ -98,11 +99,29 @@ fn is_uri_host(host: &str) -> bool {
     }
 }
 
-/// Returns true if a `Connection` header has no option but `close`, `keep-alive` and `te`.
-fn is_about_closing(value: &HeaderValue) -> bool {
-    let known = ["close", "keep-alive", "te"];
+/// Returns the first part of a CONNECT request that must not be sent, or of another one that pretends to be one.
+fn connect_contradiction(request: &Request) -> Option<&'static str> {
+    if request.method != Method::CONNECT {
+        return request.options.protocol.as_ref().map(|_| "a protocol, which only a CONNECT request can ask for");
+    }
+    let has_body = request.body.as_ref().is_some_and(|body| !body.is_empty());
+    if has_body { Some("a body: what follows a CONNECT is another protocol") } else { None }
+}
+
+/// Returns true if a `Connection` header has an option other than `close`, `keep-alive`, `te`, and `upgrade` if the request
+/// asks for one.
+fn has_unknown_connection_option(headers: &HeaderMap, asks_upgrade: bool) -> bool {
+    let known = ["close", "keep-alive", "te", "upgrade"];
+    let known = if asks_upgrade { &known[..] } else { &known[..3] };
     let is_known = |option: &str| known.iter().any(|known| option.trim().eq_ignore_ascii_case(known));
-    value.to_str().is_ok_and(|value| value.split(',').all(is_known))
+    let is_all_known = |value: &HeaderValue| value.to_str().is_ok_and(|value| value.split(',').all(is_known));
+    !headers.get_all(CONNECTION).iter().all(is_all_known)
+}
+
+/// Returns true if a `Connection` header has this option.
+fn has_connection_option(headers: &HeaderMap, option: &str) -> bool {
+    let has_option = |value: &str| value.split(',').any(|other| other.trim().eq_ignore_ascii_case(option));
+    headers.get_all(CONNECTION).iter().any(|value| value.to_str().is_ok_and(has_option))
 }
 
 /// Returns true if a field frames, routes or authorizes the message, so that it must not come after the body
@@ -113,8 +132,6 @@ fn is_no_trailer(name: &HeaderName) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use http::Method;
-
     use super::*;
     use crate::client::{Client, RequestBuilder};
 
@@ -130,7 +147,38 @@ mod tests {
         assert_eq!(refused(client.get("http://host/").header("content-length", "1")), wrong);
         assert!(refused(post().header("transfer-encoding", "chunked")).is_err());
         assert!(refused(post().header("host", "a").header("host", "b")).is_err());
-        assert!(client.request(Method::CONNECT, "http://host/").build().is_err());
+    }
+
+    #[test]
+    fn an_upgrade_is_asked_for_by_two_headers() {
+        let client = Client::new();
+        let is_sent = |request: RequestBuilder| check(&mut request.build().unwrap()).is_ok();
+        let get = || client.get("http://host/");
+        for connection in ["upgrade", "Upgrade", "keep-alive, Upgrade"] {
+            assert!(is_sent(get().header("upgrade", "x").header("connection", connection)), "{connection}");
+            assert!(!is_sent(get().header("connection", connection)), "{connection} without an upgrade header");
+        }
+        assert!(!is_sent(get().header("upgrade", "x")));
+        assert!(!is_sent(get().header("upgrade", "x").header("connection", "keep-alive")));
+        assert!(!is_sent(get().header("upgrade", "x").header("connection", "upgrade, x")));
+        let mut request = get().header("upgrade", "x").header("connection", "upgrade").build().unwrap();
+        assert!(check(&mut request).is_ok() && request.options.asks_upgrade);
+        request.headers_mut().clear();
+        assert!(check(&mut request).is_ok() && !request.options.asks_upgrade);
+    }
+
+    #[test]
+    fn a_connect_request_has_no_body_and_no_other_method_has_a_protocol() {
+        let client = Client::new();
+        let is_sent = |request: RequestBuilder| check(&mut request.build().unwrap()).is_ok();
+        let connect = || client.request(Method::CONNECT, "http://host/");
+        assert!(is_sent(connect()) && is_sent(connect().protocol("websocket")));
+        assert!(!is_sent(connect().body("x")) && !is_sent(connect().body("x").header("content-length", "1")));
+        assert!(!is_sent(connect().header("content-length", "1")));
+        assert!(!is_sent(client.get("http://host/").protocol("websocket")));
+        for wrong in ["", "web socket", "x\r\ny: z", "\u{e9}"] {
+            assert!(connect().protocol(wrong).build().is_err(), "{wrong:?}");
+        }
     }
 
     #[test]

@@ -48,6 +48,10 @@ pub struct RequestOptions {
     /// True if the response is a stream that may be quiet: the call's timeout ends with the head, and only a body idle
     /// timeout of the request itself applies to the body.
     pub(super) is_quiet_stream: bool,
+    /// The protocol that an extended CONNECT asks for (RFC 8441).
+    pub(super) protocol: Option<Box<str>>,
+    /// True if the request has an `Upgrade` header. Known once the request is checked.
+    pub(super) asks_upgrade: bool,
     pub(super) observer: Option<ObserverHandle>,
     /// The settings that few requests have. Boxed, because every request would have to make room for them.
     rare: Option<Box<RareOptions>>,

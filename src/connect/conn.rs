@@ -349,6 +349,15 @@ impl<B: Message> Conn<B> {
         self.0.responses.load(Ordering::Relaxed) > 0
     }
 
+    /// Waits for the server's settings. Returns true if they allow extended CONNECT (RFC 8441 §3), and `None` if the
+    /// connection ended before they came. An HTTP/1.1 connection has none and does not allow it.
+    pub(crate) async fn is_extended_connect_supported(&self) -> Option<bool> {
+        match &self.0.info.frames {
+            Some(frames) => frames.extended_connect.is_supported().await,
+            None => Some(false),
+        }
+    }
+
     /// Returns true if the server has sent GOAWAY.
     pub(crate) fn is_going_away(&self) -> bool {
         self.0.info.frames.as_ref().is_some_and(|frames| frames.is_going_away())

@@ -16,6 +16,7 @@ use futures_util::{FutureExt, StreamExt};
 use hyper::client::conn::http2;
 use hyper::rt::Executor;
 use hyper_util::rt::TokioIo;
+use tokio::runtime::Handle;
 
 use super::h2_timer::H2Timer;
 use super::h2_watch::FrameRecord;
@@ -134,7 +135,10 @@ impl<B: Message> Parts<B> {
             }
             self.requests = None;
             drop(lock(&self.sender).take());
+            self.frames.extended_connect.note_end();
         } else if streams != self.reported_streams {
+            // The server's first settings always change the number that was assumed.
+            self.frames.extended_connect.note(requests.is_extended_connect_protocol_enabled());
             self.reported_streams = streams;
             on_capacity(Capacity::Streams(streams));
         }
@@ -149,6 +153,7 @@ impl<B: Message> Parts<B> {
 impl<B: Message> Drop for Parts<B> {
     fn drop(&mut self) {
         drop(lock(&self.sender).take());
+        self.frames.extended_connect.note_end();
         // Without these two, the futures that wait for responses learn that none will come.
         self.socket = None;
         self.requests = None;
@@ -161,7 +166,7 @@ impl<B: Message> Drop for Parts<B> {
         self.poll_responses(&mut Context::from_waker(Waker::noop()));
         let rest = std::mem::take(&mut self.responses);
         if !rest.is_empty()
-            && let Ok(runtime) = tokio::runtime::Handle::try_current()
+            && let Ok(runtime) = Handle::try_current()
         {
             runtime.spawn(rest.for_each(|()| ready(())));
         }
@@ -196,7 +201,10 @@ impl<F: Future<Output = ()> + Send + 'static> Executor<F> for H2Executor {
             spawned.responses.push(future);
         } else {
             drop(spawned);
-            tokio::spawn(future);
+            // There is none if the connection is dropped together with its runtime, and finds the answer to a CONNECT.
+            if let Ok(runtime) = Handle::try_current() {
+                runtime.spawn(future);
+            }
         }
     }
 }

@@ -16,6 +16,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::frames::{FrameEvent, FrameScanner};
 use super::h2_pings::Traffic;
+use super::h2_settings::ExtendedConnect;
 use super::interim::MAX_INTERIM;
 use super::io::too_many_interim;
 use crate::clock::{Instant, nanos, now};
@@ -37,6 +38,8 @@ pub(super) struct FrameRecord {
     asked: AtomicU64,
     /// The time at which the peer last made room for more bytes, after there was none.
     made_room: AtomicU64,
+    /// The server's setting for extended CONNECT.
+    pub(super) extended_connect: ExtendedConnect,
 }
 
 /// The bit that every recorded GOAWAY has, so that it is not 0.
@@ -58,6 +61,7 @@ impl FrameRecord {
             heard: AtomicU64::new(0),
             asked: AtomicU64::new(0),
             made_room: AtomicU64::new(0),
+            extended_connect: ExtendedConnect::default(),
         }
     }
 

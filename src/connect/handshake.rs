@@ -77,7 +77,8 @@ async fn http1<B: Message>(connected: ConnectedStream, max_headers: Option<usize
     if let Some(max_headers) = max_headers {
         builder.max_headers(max_headers.min(MAX_HEADERS));
     }
-    let (sender, mut connection) = builder.handshake(TokioIo::new(stream)).await?;
+    let (sender, connection) = builder.handshake(TokioIo::new(stream)).await?;
+    let mut connection = connection.with_upgrades();
     let record = io.clone();
     let serving = async move {
         // hyper gives the error to the request that it ended. Without such a request, it is the connection's own result.
@@ -85,6 +86,9 @@ async fn http1<B: Message>(connected: ConnectedStream, max_headers: Option<usize
         if let Err(error) = (&mut connection).await {
             record.note_end(error);
         }
+        drop(connection);
+        // After a switch of protocols the socket is open until the user of the new protocol drops it.
+        record.closed().await;
     };
     let serving = Serving::Http1(serving.boxed());
     Ok(Opened::new(Sender::Http1(Mutex::new(Some(sender))), serving, io, info))

@@ -13,7 +13,7 @@ pub(super) struct InterimCounter {
 /// The position in what a server sends.
 #[derive(Debug, Clone, Copy)]
 enum Position {
-    /// In a status line, of which this many bytes have come.
+    /// In a status line, of which this many bytes have come. After [`DIGIT`] they are those of an interim response.
     StatusLine(u8),
     /// In the rest of an interim response.
     Head { line_is_empty: bool },
@@ -23,6 +23,8 @@ enum Position {
 
 /// The index of the status code's first digit in a status line: `HTTP/1.1 200`.
 const DIGIT: u8 = 9;
+const SECOND_DIGIT: u8 = DIGIT + 1;
+const THIRD_DIGIT: u8 = DIGIT + 2;
 
 impl Default for InterimCounter {
     fn default() -> Self {
@@ -55,8 +57,13 @@ impl InterimCounter {
                 (Position::Response, _) => break,
                 // Empty lines before a response are skipped (RFC 9112 §2.2).
                 (Position::StatusLine(0), b'\r' | b'\n') => Position::StatusLine(0),
-                (Position::StatusLine(DIGIT), b'1') => Position::Head { line_is_empty: false },
+                (Position::StatusLine(DIGIT), b'1') => Position::StatusLine(SECOND_DIGIT),
                 (Position::StatusLine(DIGIT), _) => Position::Response,
+                (Position::StatusLine(SECOND_DIGIT), b'0') => Position::StatusLine(THIRD_DIGIT),
+                // A 101 (Switching Protocols) is the response itself. What follows it is not HTTP.
+                (Position::StatusLine(THIRD_DIGIT), b'1') => Position::Response,
+                (Position::StatusLine(SECOND_DIGIT | THIRD_DIGIT), b'\n') => Position::Head { line_is_empty: true },
+                (Position::StatusLine(SECOND_DIGIT | THIRD_DIGIT), _) => Position::Head { line_is_empty: false },
                 (Position::StatusLine(bytes), _) => Position::StatusLine(bytes + 1),
                 (Position::Head { line_is_empty: true }, b'\n') => {
                     self.count += 1;
@@ -95,6 +102,17 @@ mod tests {
             assert_eq!(counted(&["\r\n", hints, "\r\n", response].concat(), size), (1, true), "{size}");
             assert_eq!(counted(&[&hints.repeat(20), response].concat(), size), (20, true), "{size}");
             assert!(!counted(&[&go_on.repeat(21), response].concat(), size).1, "{size}");
+        }
+    }
+
+    #[test]
+    fn bytes_behind_a_switch_of_protocols_are_not_counted() {
+        let switch = "HTTP/1.1 101 Switching Protocols\r\nupgrade: x\r\n\r\n";
+        let looks_like_heads = "HTTP/1.1 100 Continue\r\n\r\n".repeat(100);
+        for size in [1, 2, 10, 11, 12, 1_000] {
+            assert_eq!(counted(&[switch, &looks_like_heads].concat(), size), (0, true), "{size}");
+            let hints = "HTTP/1.1 103 Early Hints\r\n\r\n";
+            assert_eq!(counted(&[hints, hints, switch, &looks_like_heads].concat(), size), (2, true), "{size}");
         }
     }
 }

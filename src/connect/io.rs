@@ -2,6 +2,7 @@
 //! has failed.
 
 use std::io::{self, IoSlice};
+use std::ops::Deref;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -35,8 +36,9 @@ pub(super) enum WritesAfterFailure {
 /// A server that answers in the middle of a request and closes makes the next write fail. hyper would then drop what it
 /// has not read yet, the answer. So an error of a write is kept back until there is nothing more to read.
 pub(super) struct RecordedStream {
+    // In this order: the stream is closed before that is noted.
     stream: Box<dyn Stream>,
-    record: Arc<IoRecord>,
+    record: Recorder,
     writes_after_failure: WritesAfterFailure,
     interim: InterimCounter,
     /// Boxed because few streams ever have one.
@@ -47,7 +49,12 @@ impl RecordedStream {
     pub(super) fn new(stream: Box<dyn Stream>, writes_after_failure: WritesAfterFailure) -> (Self, Arc<IoRecord>) {
         let record = IoRecord::new();
         let interim = InterimCounter::default();
-        (Self { stream, record: record.clone(), writes_after_failure, interim, failure: None }, record)
+        (Self { stream, record: Recorder(record.clone()), writes_after_failure, interim, failure: None }, record)
+    }
+
+    /// Returns the stream below, for another protocol than HTTP. Its errors are its own, and only its close is recorded.
+    pub(super) fn into_plain(self) -> PlainStream {
+        PlainStream { stream: self.stream, _record: self.record }
     }
 
     /// Records the result of a write of `bytes` bytes.
@@ -109,6 +116,30 @@ impl RecordedStream {
         }
         Ok(())
     }
+}
+
+/// The record of a stream, which is told of the stream's close.
+struct Recorder(Arc<IoRecord>);
+
+impl Deref for Recorder {
+    type Target = IoRecord;
+
+    fn deref(&self) -> &IoRecord {
+        &self.0
+    }
+}
+
+impl Drop for Recorder {
+    fn drop(&mut self) {
+        self.0.note_closed();
+    }
+}
+
+/// A stream that was recorded before, and of which only the close is recorded.
+pub(crate) struct PlainStream {
+    // In this order: the stream is closed before that is noted.
+    pub(super) stream: Box<dyn Stream>,
+    _record: Recorder,
 }
 
 /// Returns the error for more than [`MAX_INTERIM`] interim responses.

@@ -3,6 +3,8 @@
 use std::io;
 use std::sync::{Arc, Mutex, OnceLock};
 
+use tokio::sync::Notify;
+
 use crate::clock::{Instant, now};
 use crate::sync::lock;
 #[cfg(feature = "__tls")]
@@ -19,6 +21,8 @@ pub(super) struct IoRecord {
     refusal: OnceLock<Arc<io::Error>>,
     /// The error that ended the connection. Shared, because many requests may find the connection ended.
     end: OnceLock<Arc<hyper::Error>>,
+    /// Notified when the stream is closed.
+    closed: Notify,
 }
 
 /// The times of the current exchange. Over HTTP/2 the bytes of many requests are mixed, so they say nothing of one.
@@ -74,6 +78,16 @@ impl IoRecord {
     /// Keeps the error that ended the connection, for requests that the connection has not taken.
     pub(super) fn note_end(&self, error: hyper::Error) {
         let _ = self.end.set(Arc::new(error));
+    }
+
+    /// Notes that the stream is closed.
+    pub(super) fn note_closed(&self) {
+        self.closed.notify_one();
+    }
+
+    /// Waits until the stream is closed. For one caller, because it is told once.
+    pub(super) async fn closed(&self) {
+        self.closed.notified().await;
     }
 
     /// Notes that bytes were written.

@@ -9,7 +9,8 @@
 //! | TLS | `secure.rs`; with a proxy, `proxy_tls.rs` |
 //! | HTTP/1.1 or HTTP/2 | `protocol.rs`, `handshake.rs` |
 //! | the open connection | `conn.rs`, and its task in `serve.rs` |
-//! | the HTTP/2 task | `h2_runtime.rs`, `h2_timer.rs`, `h2_pings.rs`, `part_wakers.rs` |
+//! | the HTTP/2 task | `h2_runtime.rs`, `h2_timer.rs`, `h2_pings.rs`, `h2_settings.rs`, `part_wakers.rs` |
+//! | the bytes of another protocol after an upgrade | `upgraded.rs` |
 //! | the bytes of a connection | `io.rs`, `io_record.rs`, `interim.rs`, `h2_watch.rs`, `frames.rs` |
 //! | failures | `error.rs`, `tunnel_error.rs`, `timeout.rs` |
 
@@ -22,6 +23,7 @@ mod error;
 mod frames;
 mod h2_pings;
 mod h2_runtime;
+mod h2_settings;
 mod h2_timer;
 mod h2_watch;
 mod handshake;
@@ -47,6 +49,7 @@ mod streams;
 mod timeout;
 mod tunnel;
 mod tunnel_error;
+mod upgraded;
 
 use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
@@ -80,6 +83,7 @@ pub(crate) use serve::Opened;
 pub(crate) use streams::Capacity;
 use tunnel::{ProxyRoute, hosts_for};
 use tunnel_error::TunnelError;
+pub(crate) use upgraded::UpgradedStream;
 
 use crate::clock::{self, Instant};
 use crate::dns::CachedResolver;

@@ -152,6 +152,41 @@ impl Error {
         Self::new(ErrorKind::Exchange, what.to_owned())
     }
 
+    /// Returns the error of an `upgrade` on a response with this status that switches to no other protocol.
+    pub(crate) fn no_upgrade(status: StatusCode) -> Self {
+        let what = format!("the response ({}) switches to no other protocol", status.as_u16());
+        Self::new(ErrorKind::Upgrade, what)
+    }
+
+    /// Returns the error of a second `upgrade`, on a copy of the response.
+    pub(crate) fn upgrade_is_taken() -> Self {
+        Self::new(ErrorKind::Upgrade, "the stream of the other protocol was taken before".to_owned())
+    }
+
+    /// Returns the error of a connection that failed while it switched to another protocol.
+    pub(crate) fn upgrade(error: hyper::Error) -> Self {
+        let what = "the connection failed while it switched to the other protocol";
+        Self::new(ErrorKind::Upgrade, what.to_owned()).with_cause(error)
+    }
+
+    /// Returns the error of a request that was not written to its end while the other protocol was waited for.
+    pub(crate) fn upgrade_is_late(after: Duration) -> Self {
+        let what = format!("the request was not written to its end within {after:?} after the server agreed to switch");
+        Self::new(ErrorKind::Upgrade, what)
+    }
+
+    /// Returns the error of an `Upgrade` header for a connection that speaks HTTP/2.
+    pub(crate) fn no_upgrade_over_http2() -> Self {
+        let what = "the connection speaks HTTP/2, which has no upgrade header: use a client with http1_only, or an \
+                    extended CONNECT";
+        Self::new(ErrorKind::Upgrade, what.to_owned())
+    }
+
+    /// Returns the error of an extended CONNECT that cannot be sent.
+    pub(crate) fn no_extended_connect(why: &str) -> Self {
+        Self::new(ErrorKind::Upgrade, format!("an extended CONNECT cannot be sent: {why}"))
+    }
+
     /// Returns the error of a request whose body failed while it was sent.
     pub(crate) fn upload(cause: Cause) -> Self {
         let mut failed = Self::new(ErrorKind::Exchange, "the body of the request failed".to_owned());

@@ -99,6 +99,8 @@ pub enum ErrorKind {
     /// The caller's own code around requests failed: a layer (feature `tower`), a function of
     /// [`before_attempt`](crate::ClientBuilder::before_attempt), or a [`TokenSource`](crate::TokenSource).
     Layer,
+    /// The connection cannot switch, or has not switched, to another protocol.
+    Upgrade,
     /// A time limit of the client passed in this phase: that of the call, the queue, DNS, connecting, TLS, the response's
     /// headers, or a body.
     Timeout(Phase),
@@ -119,6 +121,7 @@ impl ErrorKind {
             Self::Redirect => "redirect",
             Self::Body => "body",
             Self::Decode => "decode",
+            Self::Upgrade => "upgrade",
             Self::Layer => "layer",
             Self::Timeout(_) => "timeout",
             Self::Status(_) => "status",
@@ -242,6 +245,12 @@ impl Error {
     /// Returns true if the response's body could not be read.
     pub fn is_body(&self) -> bool {
         self.0.kind == ErrorKind::Body
+    }
+
+    /// Returns true if the connection cannot switch, or has not switched, to another protocol:
+    /// [`Response::upgrade`](crate::Response::upgrade).
+    pub fn is_upgrade(&self) -> bool {
+        self.0.kind == ErrorKind::Upgrade
     }
 
     /// Returns true if the response's body could not be decoded.

@@ -125,6 +125,13 @@ impl<D: Dial> Lease<D> {
         }
     }
 
+    /// Tells observers that the stream of another protocol, which the connection or its HTTP/2 stream had switched to, was dropped.
+    pub(crate) fn announce_upgrade_end(&self, received: u64, sent: u64) {
+        if let (Some(token), Some(own)) = (&self.token, &self.observed) {
+            trace::upgrade_ended(&self.driver.hooks, own.as_ref(), token.connection(), received, sent);
+        }
+    }
+
     /// Notes that the server closed the reused connection under the request.
     pub(crate) fn mark_cut(&mut self) {
         self.end = LeaseEnd::Cut { idle: self.idle };

@@ -15,9 +15,18 @@ pub(crate) fn connection_closed(hooks: &Hooks, connection: u64, cause: CloseCaus
 
 /// Tells the observers, and the call's own one, that a request released its connection.
 pub(crate) fn connection_released(hooks: &Hooks, own: Option<&ObserverHandle>, connection: u64, kept: bool) {
+    tell_end_of_use(hooks, own, connection, || Event::Released { kept });
+}
+
+/// Tells the observers, and the call's own one, that the stream of another protocol was dropped.
+pub(crate) fn upgrade_ended(hooks: &Hooks, own: Option<&ObserverHandle>, connection: u64, received: u64, sent: u64) {
+    tell_end_of_use(hooks, own, connection, || Event::UpgradeEnd { received, sent });
+}
+
+fn tell_end_of_use(hooks: &Hooks, own: Option<&ObserverHandle>, connection: u64, event: impl FnOnce() -> Event) {
     let own = own.filter(|own| own.wants().intersects(Wants::CONNECTIONS));
     if own.is_some() || hooks.wants().intersects(Wants::CONNECTIONS) {
-        tell_connection(hooks, own, connection, now(), Event::Released { kept });
+        tell_connection(hooks, own, connection, now(), event());
     }
 }
 

@@ -73,6 +73,9 @@ pub enum CloseCause {
     RequestLimit,
     /// The address of the connection left the DNS answers for its host.
     AddressMoved,
+    /// The connection switched to another protocol ([`Response::upgrade`](crate::Response::upgrade)), and the stream of
+    /// that was dropped.
+    Upgraded,
     /// The program closed the idle connections, drained the pool, dropped the client, or ended the runtime on which the
     /// connection was opened.
     Program,
@@ -80,7 +83,7 @@ pub enum CloseCause {
 
 impl CloseCause {
     /// All causes.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Peer,
         Self::PeerAnnounced,
         Self::Unfinished,
@@ -91,6 +94,7 @@ impl CloseCause {
         Self::Lifetime,
         Self::RequestLimit,
         Self::AddressMoved,
+        Self::Upgraded,
         Self::Program,
     ];
 
@@ -107,6 +111,7 @@ impl CloseCause {
             Self::Lifetime => "lifetime",
             Self::RequestLimit => "request limit",
             Self::AddressMoved => "address moved",
+            Self::Upgraded => "upgraded",
             Self::Program => "program",
         }
     }

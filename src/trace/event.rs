@@ -236,6 +236,15 @@ pub enum Event {
     /// The connection could not be opened because the process or the system has no free descriptor or port. Its request
     /// waits on.
     DialPostponed,
+    /// The stream of another protocol, which the connection or one of its HTTP/2 streams had switched to, was dropped.
+    /// [`Released`](Self::Released) follows.
+    #[non_exhaustive]
+    UpgradeEnd {
+        /// The number of bytes that were read from the stream.
+        received: u64,
+        /// The number of bytes that were written to the stream.
+        sent: u64,
+    },
     /// A request released the connection.
     #[non_exhaustive]
     Released {

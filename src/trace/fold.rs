@@ -150,6 +150,7 @@ impl Timings {
             | Event::DnsCancelled { .. }
             | Event::ProxyEnd
             | Event::HandshakeStart { .. }
+            | Event::UpgradeEnd { .. }
             | Event::Released { .. }
             | Event::DialFailed
             | Event::Retired { .. }

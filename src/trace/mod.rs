@@ -43,7 +43,7 @@ pub use svg::{comparison_svg, waterfall_svg};
 pub use timings::Timings;
 pub use waterfall::Waterfall;
 
-pub(crate) use announce::{config_skipped, connection_closed, connection_released, connection_retired};
+pub(crate) use announce::{config_skipped, connection_closed, connection_released, connection_retired, upgrade_ended};
 pub(crate) use call_trace::Trace;
 pub(crate) use dial_trace::DialTrace;
 pub(crate) use hooks::{Hooks, ObserverHandle};

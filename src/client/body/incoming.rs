@@ -57,8 +57,17 @@ impl IncomingBody {
     ) -> Self {
         // A response to HEAD announces a length and has no body.
         let announced = incoming.size_hint().exact().filter(|_| !incoming.is_end_stream());
+        Self::with(Some(OpenBody { incoming, guard }), announced, trace, limits, origin)
+    }
+
+    /// Creates the body of a response that switches to another protocol. It is empty, and does not hold the connection.
+    pub(crate) fn of_upgrade(trace: Trace, limits: BodyLimits, origin: Origin) -> Self {
+        Self::with(None, None, trace, limits, origin)
+    }
+
+    fn with(open: Option<OpenBody>, announced: Option<u64>, trace: Trace, limits: BodyLimits, origin: Origin) -> Self {
         Self {
-            open: Some(OpenBody { incoming, guard }),
+            open,
             is_begun: false,
             has_failed: false,
             trace,

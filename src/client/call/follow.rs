@@ -29,7 +29,7 @@ pub(super) async fn follow(call: &mut Call<'_>) -> Result<Response> {
     let mut redirects = Vec::new();
     loop {
         let answer = retry::send(call).await?;
-        if answer.status() == StatusCode::SWITCHING_PROTOCOLS {
+        if answer.status() == StatusCode::SWITCHING_PROTOCOLS && !answer.is_upgrade() {
             return Err(Error::unexpected_upgrade());
         }
         match redirect_of(call, &answer, &mut redirects) {
@@ -46,7 +46,8 @@ pub(super) async fn follow(call: &mut Call<'_>) -> Result<Response> {
 /// Returns the redirect that a response asks for, if it is to be followed, and adds the request's URL to `redirects`.
 fn redirect_of(call: &Call<'_>, answer: &Answer, redirects: &mut Vec<Url>) -> Result<Option<Followed>> {
     let status = answer.status();
-    if !status.is_redirection() {
+    // A CONNECT asks for one place, and another one would need another tunnel.
+    if !status.is_redirection() || call.request.method == Method::CONNECT {
         return Ok(None);
     }
     let request = &call.request;

@@ -23,7 +23,7 @@ pub(super) fn message(
     upload: Option<Arc<Upload>>,
 ) -> Result<http::Request<OutgoingBody>> {
     let Call { request, client, authorization, .. } = call;
-    let target = request.take_target()?;
+    let target = if is_tunnel(request) { ask_for_tunnel(request)? } else { request.take_target()? };
     let spoken = conn.protocol().version();
     let version = request.options.version.unwrap_or(spoken);
     if (version == Version::HTTP_2) != (spoken == Version::HTTP_2) {
@@ -74,6 +74,9 @@ pub(super) fn message(
                 None => conn.authority(|| request.key().origin.host_header()),
             };
             *message.uri_mut() = absolute(request, target, authority);
+            if let Some(protocol) = &request.options.protocol {
+                message.extensions_mut().insert(hyper::ext::Protocol::from(&**protocol));
+            }
         }
     }
     Ok(message)
@@ -87,6 +90,21 @@ fn head_of<'a>(request: &'a CurrentRequest, headers: &'a mut HeaderMap) -> Attem
         None => None,
     };
     AttemptHead { method: &request.method, url: &request.url, headers, body }
+}
+
+/// Returns true if the request asks for a tunnel to its URL's host: a CONNECT without a protocol.
+fn is_tunnel(request: &Request) -> bool {
+    request.method == Method::CONNECT && request.options.protocol.is_none()
+}
+
+/// Returns the target of a request for a tunnel, which is a host and a port (RFC 9112 §3.2.3). The `Host` says the same, unless
+/// the request has one.
+fn ask_for_tunnel(request: &mut Request) -> Result<Uri> {
+    let place = request.key().origin.to_string();
+    let cannot_be_sent = "the URL's host cannot be sent";
+    let host = HeaderValue::try_from(&place).map_err(|error| Error::invalid_header(cannot_be_sent, error))?;
+    request.headers.entry(HOST).or_insert(host);
+    Uri::try_from(place).map_err(|error| Error::invalid_request(cannot_be_sent, error))
 }
 
 /// Creates the record of the body's progress, if one is needed: for `Expect: 100-continue`, for a stream, whose length
@@ -139,9 +157,9 @@ fn headers(request: &mut Request, conn: &Conn<OutgoingBody>) -> HeaderMap {
     headers.clone()
 }
 
-/// Adds the scheme and the authority to a target.
+/// Adds the scheme and the authority to a target, unless it is a tunnel's, which is complete.
 fn absolute(request: &Request, target: Uri, authority: Option<Authority>) -> Uri {
-    let Some(authority) = authority else { return target };
+    let Some(authority) = authority.filter(|_| target.authority().is_none()) else { return target };
     let mut parts = target.into_parts();
     parts.scheme = Some(match request.key().origin.scheme() {
         Scheme::Http => http::uri::Scheme::HTTP,

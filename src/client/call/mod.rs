@@ -2,7 +2,7 @@
 //! user.
 //!
 //! The call is an onion. Each file is a skin and calls only files further in: `resend.rs` calls `checkout.rs` and then
-//! `exchange.rs`, which calls `message.rs`; each of the others calls the next one.
+//! `exchange.rs`, which calls `message.rs`; `upgrade.rs` is called by `resend.rs`; each of the others calls the next one.
 //!
 //! | file | what it does | decides by |
 //! |---|---|---|
@@ -14,6 +14,7 @@
 //! | `resend.rs` | resends when that is safe in any case | `safe_to_resend.rs` |
 //! | `checkout.rs` | gets a live connection from the pool | |
 //! | `exchange.rs` | sends the request on it, waits for the head of the response | |
+//! | `upgrade.rs` | what a switch to another protocol needs, and whether the response is one | |
 //! | `message.rs` | makes the message that is sent | |
 //! | `cookies.rs` | asks the cookie store for a message, and tells it of a response | |
 //!
@@ -33,6 +34,7 @@ mod resend;
 mod retry;
 mod single;
 mod state;
+mod upgrade;
 
 use std::pin::pin;
 

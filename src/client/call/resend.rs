@@ -10,6 +10,7 @@ use tokio::runtime::Handle;
 use super::checkout;
 use super::exchange::{self, Exchanged};
 use super::state::Call;
+use super::upgrade;
 use crate::client::answer::Answer;
 use crate::client::body::{IncomingBody, OutgoingBody, ReturnGuard, Upload};
 use crate::client::dialer::Dialer;
@@ -30,6 +31,9 @@ pub(super) async fn send(call: &mut Call<'_>) -> Result<Answer> {
             call.drain_hold = None;
         }
         failed_on = Some(lease.conn().number());
+        if call.request.asks_to_switch() {
+            upgrade::check(call, &lease, since).await?;
+        }
         let Exchanged { result, upload, times } = exchange::exchange(call, &mut lease, since).await?;
         #[cfg(feature = "cookies")]
         if let Ok(response) = &result {
@@ -66,23 +70,31 @@ pub(super) async fn send(call: &mut Call<'_>) -> Result<Answer> {
 fn answer(
     call: &Call<'_>,
     lease: Lease<Dialer>,
-    response: http::Response<Incoming>,
+    mut response: http::Response<Incoming>,
     upload: Option<Arc<Upload>>,
     times: ExchangeTimes,
 ) -> Answer {
-    let (head, incoming) = response.into_parts();
     let protocol = lease.conn().protocol();
     // Over HTTP/2 the head arrives in one piece, and the time is known.
     let received_at = times.answered.filter(|_| protocol == Protocol::Http2).unwrap_or_else(clock::now);
-    call.trace.emit_at(received_at, Event::Headers { status: head.status, version: head.version });
+    let (status, version) = (response.status(), response.version());
+    call.trace.emit_at(received_at, Event::Headers { status, version });
+    let origin = call.request.key().origin.clone();
+    if call.request.asks_to_switch()
+        && let Some(switch) = upgrade::switch_of(call, &mut response)
+    {
+        upgrade::attach(&mut response, switch, lease);
+        let body = IncomingBody::of_upgrade(call.trace.clone(), call.body_limits(), origin);
+        return Answer::new(response.into_parts().0, body, false);
+    }
+    let (head, incoming) = response.into_parts();
     let keep_alive = match protocol {
         Protocol::Http1 => KeepAlive::of(&head.headers),
         Protocol::Http2 => KeepAlive::default(),
     };
     let has_sent_body = upload.is_some() || call.request.has_body();
     let guard = ReturnGuard::new(lease, upload, has_sent_body, keep_alive);
-    let body =
-        IncomingBody::new(incoming, guard, call.trace.clone(), call.body_limits(), call.request.key().origin.clone());
+    let body = IncomingBody::new(incoming, guard, call.trace.clone(), call.body_limits(), origin);
     Answer::new(head, body, call.request.method == Method::HEAD)
 }
 

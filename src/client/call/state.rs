@@ -178,6 +178,11 @@ impl CurrentRequest {
         self.body.as_ref().is_some_and(|body| !body.is_replayable())
     }
 
+    /// Returns true if the request asks the server to switch to another protocol.
+    pub(super) fn asks_to_switch(&self) -> bool {
+        self.options.asks_upgrade || self.method == Method::CONNECT
+    }
+
     /// Returns true if the body can be sent once more: it is no stream that was read.
     pub(super) fn body_is_replayable(&self) -> bool {
         !self.body_is_gone

@@ -3,6 +3,7 @@
 #[cfg(feature = "multipart")]
 mod multipart;
 mod options;
+mod upgrade;
 
 use std::fmt;
 use std::time::Duration;

@@ -5,6 +5,7 @@
 mod cookies;
 mod extensions;
 mod progress;
+mod upgrade;
 
 use std::fmt;
 use std::future::poll_fn;

@@ -1,0 +1,61 @@
+//! Requests that ask the server to switch to another protocol: what their connection must be able to do, and the answers that
+//! switch.
+
+use std::pin::pin;
+
+use http::{Method, Response, StatusCode};
+use hyper::body::Incoming;
+use hyper::upgrade::OnUpgrade;
+
+use super::state::Call;
+use crate::client::dialer::Dialer;
+use crate::client::upgraded::PendingUpgrade;
+use crate::clock::Instant;
+use crate::connect::Protocol;
+use crate::error::{Error, Result};
+use crate::pool::Lease;
+
+/// Checks that the request's way to switch protocols exists on its connection, which the call has had since `since`. For an
+/// extended CONNECT, waits for the server's settings.
+///
+/// # Errors
+/// It does not exist, or the settings did not come in time.
+pub(super) async fn check(call: &Call<'_>, lease: &Lease<Dialer>, since: Instant) -> Result<()> {
+    let options = &call.request.options;
+    let spoken = lease.conn().protocol();
+    if options.asks_upgrade && spoken == Protocol::Http2 {
+        return Err(Error::no_upgrade_over_http2());
+    }
+    if options.protocol.is_none() {
+        return Ok(());
+    }
+    if spoken == Protocol::Http1 {
+        return Err(Error::no_extended_connect("the connection speaks HTTP/1.1"));
+    }
+    let limit = call.timeouts.headers;
+    let until = limit.and_then(|limit| since.checked_add(limit));
+    let supported = pin!(lease.conn().is_extended_connect_supported());
+    match call.client.deadlines.before(until, supported).await {
+        Some(Some(false)) => Err(Error::no_extended_connect("the server's settings do not allow it")),
+        // The connection has ended, as the exchange will notice.
+        Some(Some(true) | None) => Ok(()),
+        None => Err(Error::stalled(call.trace.phase(), "no HTTP/2 settings", limit.unwrap_or_default())),
+    }
+}
+
+/// Returns hyper's handle on the other protocol if the response switches to one, as the request asked.
+pub(super) fn switch_of(call: &Call<'_>, response: &mut Response<Incoming>) -> Option<OnUpgrade> {
+    let has_agreed = match response.status() {
+        StatusCode::SWITCHING_PROTOCOLS => call.request.options.asks_upgrade,
+        status => call.request.method == Method::CONNECT && status.is_success(),
+    };
+    if !has_agreed {
+        return None;
+    }
+    response.extensions_mut().remove()
+}
+
+/// Puts the stream of the other protocol into the response, for its user to take.
+pub(super) fn attach(response: &mut Response<Incoming>, switch: OnUpgrade, lease: Lease<Dialer>) {
+    response.extensions_mut().insert(PendingUpgrade::new(switch, lease));
+}

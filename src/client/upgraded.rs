@@ -1,0 +1,195 @@
+//! The byte stream of another protocol after an upgrade, with the connection that it keeps.
+
+use std::fmt;
+use std::io::{self, IoSlice};
+use std::pin::{Pin, pin};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use hyper::upgrade::OnUpgrade;
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
+use tokio::runtime::Handle;
+
+use super::dialer::Dialer;
+use crate::clock;
+use crate::connect::{Protocol, UpgradedStream};
+use crate::error::{Error, Result};
+use crate::pool::Lease;
+use crate::sync::lock;
+use crate::trace::CloseCause;
+
+/// The longest that the rest of the request may be written after the server has agreed to switch protocols.
+const HANDOVER_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// The longest that the server may take to read what was written to an HTTP/2 stream before it was dropped.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The byte stream of another protocol, from [`Response::upgrade`](crate::Response::upgrade).
+///
+/// It keeps its connection, and the connection's place in the pool, until it is dropped. Over HTTP/2 it keeps one stream of the
+/// connection, and other requests go on beside it. No time limit of the client applies to it.
+///
+/// [`shutdown`](tokio::io::AsyncWriteExt::shutdown) ends what is sent, and the server's side can still be read. Dropping it closes
+/// both sides. Over HTTP/1.1 the socket is closed at once. Over HTTP/2 the server has up to 5 s to read what was
+/// written before.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
+/// # let url = format!("http://{}/", listener.local_addr()?);
+/// # tokio::spawn(async move {
+/// #     let (mut socket, _) = listener.accept().await?;
+/// #     socket.read(&mut [0; 1024]).await?;
+/// #     socket.write_all(b"HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: echo\r\n\r\n").await?;
+/// #     let (mut reader, mut writer) = socket.split();
+/// #     tokio::io::copy(&mut reader, &mut writer).await
+/// # });
+/// use tokio::io::{AsyncReadExt, AsyncWriteExt};
+///
+/// let request = speeddial::Client::new().get(&url).header("connection", "upgrade").header("upgrade", "echo");
+/// let mut stream = request.send().await?.upgrade().await?;
+/// stream.write_all(b"hello").await?;
+/// let mut echo = [0; 5];
+/// stream.read_exact(&mut echo).await?;
+/// assert_eq!(&echo, b"hello");
+/// # Ok(()) }
+/// ```
+pub struct Upgraded {
+    /// `None` only while it is dropped.
+    open: Option<OpenStream>,
+}
+
+/// A stream that is not closed.
+struct OpenStream {
+    // In this order: the connection is released after its socket is closed.
+    stream: UpgradedStream,
+    lease: Lease<Dialer>,
+    received: u64,
+    sent: u64,
+}
+
+impl Upgraded {
+    fn open(&mut self) -> &mut OpenStream {
+        self.open.as_mut().expect("the stream is open until it is dropped")
+    }
+}
+
+impl Drop for Upgraded {
+    fn drop(&mut self) {
+        let Some(open) = self.open.take() else { return };
+        open.lease.announce_upgrade_end(open.received, open.sent);
+        if open.stream.is_http2() {
+            open.lease.conn().runtime().spawn(open.finish());
+        }
+    }
+}
+
+impl OpenStream {
+    /// Gives the server some time to read what was written to an HTTP/2 stream, and closes it.
+    async fn finish(self) {
+        // Dropped in the reverse order: the stream counts until it is closed.
+        let mut lease = self.lease;
+        let mut stream = self.stream;
+        let until = clock::now().checked_add(CLOSE_TIMEOUT);
+        if clock::before(until, pin!(stream.shutdown())).await.is_none() {
+            // hyper's task still holds the stream and waits for the server. The connection ends with its last request.
+            lease.retire(CloseCause::Peer);
+        }
+    }
+}
+
+impl fmt::Debug for Upgraded {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = f.debug_struct("Upgraded");
+        if let Some(open) = &self.open {
+            shown.field("connection", &open.lease.conn().number());
+            shown.field("received", &open.received).field("sent", &open.sent);
+        }
+        shown.finish()
+    }
+}
+
+impl AsyncRead for Upgraded {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let open = self.open();
+        let before = buf.filled().len();
+        let read = Pin::new(&mut open.stream).poll_read(cx, buf);
+        open.received += (buf.filled().len() - before) as u64;
+        read
+    }
+}
+
+impl AsyncWrite for Upgraded {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        let open = self.open();
+        let written = Pin::new(&mut open.stream).poll_write(cx, buf);
+        open.count(written)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let open = self.open();
+        let written = Pin::new(&mut open.stream).poll_write_vectored(cx, bufs);
+        open.count(written)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.open.as_ref().is_some_and(|open| open.stream.is_write_vectored())
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.open().stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.open().stream).poll_shutdown(cx)
+    }
+}
+
+impl OpenStream {
+    /// Counts the bytes of a write, and passes its result on.
+    fn count(&mut self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+        if let Poll::Ready(Ok(bytes)) = &written {
+            self.sent += *bytes as u64;
+        }
+        written
+    }
+}
+
+/// A switch of protocols that the server has agreed to, and whose stream may be taken. It is kept in the response's extensions.
+/// Dropped with the last clone of them, it closes the connection, or the HTTP/2 stream.
+#[derive(Clone)]
+pub(super) struct PendingUpgrade(Arc<Mutex<Option<AgreedSwitch>>>);
+
+struct AgreedSwitch {
+    // In this order: the connection is released after its socket is closed.
+    switch: OnUpgrade,
+    lease: Lease<Dialer>,
+}
+
+impl PendingUpgrade {
+    pub(super) fn new(switch: OnUpgrade, mut lease: Lease<Dialer>) -> Self {
+        if lease.conn().protocol() == Protocol::Http1 {
+            lease.retire(CloseCause::Upgraded);
+            lease.foresee_end();
+        }
+        Self(Arc::new(Mutex::new(Some(AgreedSwitch { switch, lease }))))
+    }
+
+    /// Takes the stream.
+    ///
+    /// # Errors
+    /// The connection failed, the rest of the request could not be written in time, or the stream was taken before.
+    pub(super) async fn take(self) -> Result<Upgraded> {
+        let agreed = lock(&self.0).take();
+        let Some(AgreedSwitch { switch, lease }) = agreed else { return Err(Error::upgrade_is_taken()) };
+        let until = clock::now().checked_add(HANDOVER_TIMEOUT).filter(|_| Handle::try_current().is_ok());
+        let stream = clock::before(until, pin!(UpgradedStream::take(switch))).await;
+        let stream = stream.ok_or_else(|| Error::upgrade_is_late(HANDOVER_TIMEOUT))?.map_err(Error::upgrade)?;
+        Ok(Upgraded { open: Some(OpenStream { stream, lease, received: 0, sent: 0 }) })
+    }
+}

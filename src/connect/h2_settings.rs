@@ -1,0 +1,80 @@
+//! The server's setting for extended CONNECT (RFC 8441 §3), for requests that have to know it before they are sent.
+
+use std::sync::Mutex;
+
+use tokio::sync::Notify;
+
+use crate::sync::lock;
+
+/// What is known of the server's SETTINGS_ENABLE_CONNECT_PROTOCOL.
+#[derive(Debug, Default)]
+pub(super) struct ExtendedConnect {
+    support: Mutex<Support>,
+    /// Notified when `support` is no longer unknown.
+    known: Notify,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+enum Support {
+    /// The server's settings have not come.
+    #[default]
+    Unknown,
+    Known(bool),
+    /// The connection ended before they came.
+    Never,
+}
+
+impl ExtendedConnect {
+    /// Notes what the server's settings say.
+    pub(super) fn note(&self, is_supported: bool) {
+        *lock(&self.support) = Support::Known(is_supported);
+        self.known.notify_waiters();
+    }
+
+    /// Notes that no more settings will come.
+    pub(super) fn note_end(&self) {
+        let mut support = lock(&self.support);
+        if matches!(*support, Support::Unknown) {
+            *support = Support::Never;
+        }
+        drop(support);
+        self.known.notify_waiters();
+    }
+
+    /// Waits for the server's settings. Returns true if they allow extended CONNECT, and `None` if the connection ended
+    /// before they came.
+    pub(super) async fn is_supported(&self) -> Option<bool> {
+        loop {
+            let known = self.known.notified();
+            let support = *lock(&self.support);
+            match support {
+                Support::Unknown => known.await,
+                Support::Known(is_supported) => return Some(is_supported),
+                Support::Never => return None,
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_request_waits_for_the_settings_or_the_end_of_the_connection() {
+        let setting = ExtendedConnect::default();
+        let mut waiting = Box::pin(setting.is_supported());
+        assert_eq!(waiting.as_mut().now_or_never(), None);
+        setting.note(true);
+        assert_eq!(waiting.now_or_never(), Some(Some(true)));
+        setting.note_end();
+        assert_eq!(setting.is_supported().now_or_never(), Some(Some(true)), "the end changes nothing");
+        let setting = ExtendedConnect::default();
+        let mut waiting = Box::pin(setting.is_supported());
+        assert_eq!(waiting.as_mut().now_or_never(), None);
+        setting.note_end();
+        assert_eq!(waiting.now_or_never(), Some(None));
+    }
+}

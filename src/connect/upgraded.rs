@@ -1,0 +1,103 @@
+//! The byte stream of another protocol, once a connection or an HTTP/2 stream has switched to it.
+
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::{Buf, Bytes};
+use hyper::upgrade::OnUpgrade;
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use super::io::{PlainStream, RecordedStream};
+
+/// The most bytes that one write hands to HTTP/2, which copies them.
+const MAX_WRITE: usize = 64 * 1024;
+
+/// The byte stream of another protocol than HTTP.
+pub(crate) enum UpgradedStream {
+    Http1 {
+        /// The bytes that came right behind the head of the response.
+        start: Bytes,
+        stream: PlainStream,
+    },
+    Http2(TokioIo<hyper::upgrade::Upgraded>),
+}
+
+impl UpgradedStream {
+    /// Waits until hyper hands the stream over: over HTTP/1.1 when the whole request was written, over HTTP/2 at once.
+    pub(crate) async fn take(switch: OnUpgrade) -> hyper::Result<Self> {
+        // Not hyper's own stream: what lies between it and the socket is for HTTP.
+        Ok(match switch.await?.downcast::<TokioIo<RecordedStream>>() {
+            Ok(parts) => Self::Http1 { start: parts.read_buf, stream: parts.io.into_inner().into_plain() },
+            Err(stream) => Self::Http2(TokioIo::new(stream)),
+        })
+    }
+
+    /// Returns true if the stream is one of an HTTP/2 connection.
+    pub(crate) fn is_http2(&self) -> bool {
+        matches!(self, Self::Http2(_))
+    }
+}
+
+impl AsyncRead for UpgradedStream {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        match &mut *self {
+            Self::Http1 { start, .. } if !start.is_empty() => {
+                let length = start.len().min(buf.remaining());
+                buf.put_slice(&start[..length]);
+                start.advance(length);
+                if start.is_empty() {
+                    *start = Bytes::new(); // frees hyper's buffer
+                }
+                Poll::Ready(Ok(()))
+            }
+            Self::Http1 { stream, .. } => Pin::new(&mut stream.stream).poll_read(cx, buf),
+            Self::Http2(stream) => Pin::new(stream).poll_read(cx, buf),
+        }
+    }
+}
+
+impl AsyncWrite for UpgradedStream {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        match &mut *self {
+            Self::Http1 { stream, .. } => Pin::new(&mut stream.stream).poll_write(cx, buf),
+            Self::Http2(stream) => Pin::new(stream).poll_write(cx, &buf[..buf.len().min(MAX_WRITE)]),
+        }
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        match &mut *self {
+            Self::Http1 { stream, .. } => Pin::new(&mut stream.stream).poll_write_vectored(cx, bufs),
+            Self::Http2(_) => {
+                let first = bufs.iter().find(|buf| !buf.is_empty());
+                self.poll_write(cx, first.map_or(&[][..], |first| first))
+            }
+        }
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        match self {
+            Self::Http1 { stream, .. } => stream.stream.is_write_vectored(),
+            Self::Http2(_) => false,
+        }
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match &mut *self {
+            Self::Http1 { stream, .. } => Pin::new(&mut stream.stream).poll_flush(cx),
+            Self::Http2(stream) => Pin::new(stream).poll_flush(cx),
+        }
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match &mut *self {
+            Self::Http1 { stream, .. } => Pin::new(&mut stream.stream).poll_shutdown(cx),
+            Self::Http2(stream) => Pin::new(stream).poll_shutdown(cx),
+        }
+    }
+}
