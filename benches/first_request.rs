@@ -116,7 +116,7 @@ fn run(client: &str, url: &str) {
 
 fn with_speeddial(runtime: &Runtime, url: &str) -> Took {
     let names = FixedResolver::new().with(NAME, [Ipv4Addr::LOCALHOST.into()]);
-    let client = speeddial::Client::builder().resolver(names).no_proxy().build().expect("a client");
+    let client = speeddial::Client::builder().dns_resolver(names).no_proxy().build().expect("a client");
     measure(runtime, async {
         client.get(url).send().await.expect("a response").bytes().await.expect("a body");
     })

@@ -134,7 +134,7 @@ fn client(options: &Options, dns: Option<SocketAddr>) -> speeddial::Result<Clien
     }
     let builder = Client::builder().pool(pool);
     match dns {
-        Some(server) => builder.resolver(HickoryResolver::with_servers([server])),
+        Some(server) => builder.dns_resolver(HickoryResolver::with_servers([server])),
         None => builder,
     }
     .build()

@@ -114,7 +114,7 @@ fn client(options: &Options, counts: Arc<Counts>) -> speeddial::Result<Client> {
         builder = builder.timeout(Duration::from_millis(timeout));
     }
     if let Some(server) = options.dns {
-        builder = builder.resolver(HickoryResolver::with_servers([server]));
+        builder = builder.dns_resolver(HickoryResolver::with_servers([server]));
     }
     builder.build()
 }

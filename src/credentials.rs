@@ -7,7 +7,7 @@ use url::Url;
 
 /// A user name and a password, as bytes, because a URL can encode any bytes. There is no `Debug`, so that no log shows
 /// them.
-#[derive(Clone, PartialEq, Eq, Hash)]
+#[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Credentials {
     username: Vec<u8>,
     password: Vec<u8>,

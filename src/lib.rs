@@ -128,7 +128,9 @@ pub use client::{
 };
 #[cfg(feature = "tower")]
 pub use client::{AttemptService, ClientService};
-pub use connect::{Addresses, Proxy, ProxyError};
+pub use connect::{Addresses, NoProxy, Proxy, ProxyError};
+#[cfg(feature = "tower")]
+pub use connect::{ConnectorService, DialRequest, DialedStream};
 pub use error::{Error, ErrorKind, Result};
 pub use latency::Latency;
 pub use origin::{Host, Origin, OriginError, Scheme};

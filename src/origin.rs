@@ -112,6 +112,11 @@ impl Origin {
         }
     }
 
+    /// Returns true if the port is the usual one of the scheme.
+    pub(crate) fn has_default_port(&self) -> bool {
+        self.port == self.scheme.default_port()
+    }
+
     /// Returns the scheme.
     pub fn scheme(&self) -> Scheme {
         self.scheme

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::ServerCertVerifier;
 use rustls::crypto::CryptoProvider;
-use rustls::pki_types::CertificateDer;
+use rustls::pki_types::{CertificateDer, CertificateRevocationListDer};
 use rustls::{Error, RootCertStore};
 use rustls_platform_verifier::Verifier;
 
@@ -39,12 +39,14 @@ pub(crate) fn has_platform_roots(provider: Arc<CryptoProvider>) -> bool {
     Verifier::new(provider).is_ok()
 }
 
-/// Makes a verifier that trusts these certificate authorities alone.
+/// Makes a verifier that trusts these certificate authorities alone. With lists of `revoked` certificates, the
+/// certificates of a chain must all be of authorities with a list, and in none of them.
 pub(crate) fn verifier(
     roots: RootCertStore,
+    revoked: Vec<CertificateRevocationListDer<'static>>,
     provider: Arc<CryptoProvider>,
 ) -> Result<Arc<dyn ServerCertVerifier>, Error> {
-    let built = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider).build();
+    let built = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider).with_crls(revoked).build();
     Ok(built.map_err(|error| Error::General(error.to_string()))?)
 }
 

@@ -11,7 +11,7 @@ use crate::pool::{Addresses, Dial, Lease, Location, Slot, Speaks, Started};
 use crate::trace::{CloseCause, DialTrace, Family};
 
 /// Opens the pool's connections.
-pub(crate) struct Dialer(pub(super) Connector);
+pub(crate) struct Dialer(pub(super) Arc<Connector>);
 
 impl Dial for Dialer {
     type Key = PoolKey;
@@ -20,7 +20,7 @@ impl Dial for Dialer {
     type Error = ConnectError;
 
     async fn dial(&self, key: &PoolKey, trace: &Arc<DialTrace>) -> Result<Opened<OutgoingBody>, ConnectError> {
-        self.0.open(&key.origin, key.proxy.as_deref(), trace).await
+        self.0.open(&key.origin, key.proxy.as_ref(), trace).await
     }
 
     fn start(

@@ -67,6 +67,13 @@ pub(super) struct Defaults {
     pub(super) token_sources: Vec<TokenSource>,
     /// True if errors and events leave the query out.
     pub(super) hides_queries: bool,
+    /// True if requests to `http` URLs are refused.
+    pub(super) https_only: bool,
+    /// True if a redirected request names the URL that redirected it.
+    pub(super) sends_referer: bool,
+    /// True if responses have the result of the TLS handshake among their extensions.
+    #[cfg(feature = "__tls")]
+    pub(super) adds_tls_info: bool,
     #[cfg(feature = "__compression")]
     pub(super) decompression: Decompression,
 }

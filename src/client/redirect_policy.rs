@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use http::header::{
     AUTHORIZATION, CONTENT_ENCODING, CONTENT_LANGUAGE, CONTENT_LENGTH, CONTENT_LOCATION, CONTENT_TYPE, COOKIE, EXPECT,
-    HOST, LOCATION, PROXY_AUTHORIZATION, TRAILER, WWW_AUTHENTICATE,
+    HOST, LOCATION, PROXY_AUTHORIZATION, REFERER, TRAILER, WWW_AUTHENTICATE,
 };
-use http::{HeaderMap, HeaderName, Method, StatusCode};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use url::Url;
 
 use crate::credentials::Credentials;
@@ -180,6 +180,8 @@ pub(super) enum RedirectError {
     TooMany(usize),
     #[error("a redirect loop, after {0} redirects")]
     Loop(usize),
+    #[error("it leads to an http URL, and the client sends requests to https URLs only")]
+    NotHttps,
     #[error("the request's body must be sent again, and was a stream")]
     BodyIsGone,
     #[error("the policy refused it")]
@@ -258,9 +260,23 @@ pub(super) fn strip(headers: &mut HeaderMap, keeps_body: bool, same_origin: bool
     }
 }
 
+/// Names the URL that redirected the request in a `Referer` header, without credentials and fragment. To a URL without
+/// TLS there is no `Referer` from one with TLS (RFC 9110 §10.1.3).
+pub(super) fn set_referer(headers: &mut HeaderMap, from: &Url, to: &Url) {
+    headers.remove(REFERER);
+    if from.scheme() == "https" && to.scheme() == "http" {
+        return;
+    }
+    let mut from = from.clone();
+    drop(Credentials::take(&mut from));
+    from.set_fragment(None);
+    if let Ok(value) = HeaderValue::from_str(from.as_str()) {
+        headers.insert(REFERER, value);
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use http::HeaderValue;
 
     use super::*;
 

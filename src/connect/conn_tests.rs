@@ -14,7 +14,8 @@ use http_body_util::{BodyExt, Empty, Full};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::connected::ConnectedStream;
-use super::handshake::{HttpConfig, handshake};
+use super::handshake::handshake;
+use super::http_config::HttpConfig;
 use super::message::{ExchangeTimes, SendError};
 use super::protocol::Protocol;
 use super::streams::Capacity;

@@ -35,6 +35,12 @@ pub enum ProxyError {
     /// The URL's scheme is none of `http`, `https`, `socks5` and `socks5h`.
     #[error("`{0}` is not the scheme of a proxy")]
     Scheme(String),
+    /// The named setting is about HTTP proxies, and the proxy is a SOCKS5 one.
+    #[error("{0} has no effect with a SOCKS5 proxy, which is sent no HTTP")]
+    NotHttp(&'static str),
+    /// The header frames or routes a message, so it is not for the user to add.
+    #[error("the header `{0}` cannot be added to the requests to a proxy")]
+    Header(http::HeaderName),
 }
 
 /// The reason why no connection could be opened. `Display` is one clause, without the error that
@@ -83,6 +89,10 @@ pub(crate) enum ConnectError {
     /// The connect timeout passed in this phase. The addresses had failed until then.
     #[error("no connection within {after:?}{}", so_far(.failed))]
     Timeout { after: Duration, phase: Phase, failed: Vec<FailedAddress> },
+    /// A layer of the user around the dial failed.
+    #[cfg(feature = "tower")]
+    #[error("a connector layer failed")]
+    Layer(Box<dyn std::error::Error + Send + Sync>),
     /// The HTTP handshake failed.
     #[error("the HTTP handshake failed")]
     Handshake(hyper::Error),
@@ -172,6 +182,8 @@ impl ConnectError {
             Self::Proxy(_, error) | Self::TunnelTls(_, error) => Some(error.into()),
             Self::InvalidProxy(error) => Some(error.into()),
             Self::ProxyUnreachable(_, error) => error.into_cause(),
+            #[cfg(feature = "tower")]
+            Self::Layer(error) => Some(error),
             Self::Handshake(error) => Some(error.into()),
         }
     }

@@ -12,31 +12,14 @@ use hyper_util::rt::TokioIo;
 
 use super::conn::{ConnInfo, Sender};
 use super::connected::ConnectedStream;
-use super::h2_pings::PingConfig;
 use super::h2_runtime::{H2Connection, H2Executor};
 use super::h2_timer::{ANSWER_TIMEOUT, H2Timer};
 use super::h2_watch::WatchedStream;
+use super::http_config::{Http1Config, Http2Config, HttpConfig};
 use super::io::{RecordedStream, WritesAfterFailure};
 use super::message::Message;
 use super::protocol::Protocol;
 use super::serve::{Opened, Serving};
-
-/// The settings of HTTP on a connection.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct HttpConfig {
-    pub(crate) pings: PingConfig,
-    /// The most headers of an HTTP/1.1 response; `None` for hyper's own limit of 100.
-    pub(crate) max_headers: Option<usize>,
-}
-
-/// The most bytes of a response head.
-///
-/// hyper keeps the buffer that it has once grown for a long HTTP/1.1 body, so this is also the most that an idle
-/// connection costs.
-const MAX_HEAD: usize = 64 * 1024;
-
-/// The most headers that fit into [`MAX_HEAD`], at three bytes each. hyper allocates room for as many as are allowed.
-const MAX_HEADERS: usize = MAX_HEAD / 3;
 
 /// The stream limit that hyper assumes before the server has announced its own: a number that no server announces. The
 /// pool sends one request until then.
@@ -45,13 +28,6 @@ const UNANNOUNCED_STREAMS: usize = usize::MAX / 2;
 /// The number of cancelled streams that are remembered. Frames that the server still sends for a forgotten one are a
 /// connection error.
 const REMEMBERED_RESETS: usize = 1_024;
-
-/// The bytes of one response body that the server may send before they are read.
-const STREAM_WINDOW: u32 = 1 << 20;
-
-/// The bytes of all response bodies of a connection that the server may send before they are read: enough that a few
-/// slow readers do not hold up the others.
-const CONNECTION_WINDOW: u32 = 1 << 26;
 
 /// Longer than a process runs. hyper adds ping times to the current time without a check for overflow.
 const FOREVER: Duration = Duration::from_secs(30 * 365 * 24 * 60 * 60);
@@ -63,20 +39,17 @@ pub(super) async fn handshake<B: Message>(
     config: HttpConfig,
 ) -> hyper::Result<Opened<B>> {
     match protocol {
-        Protocol::Http1 => http1(connected, config.max_headers).await,
+        Protocol::Http1 => http1(connected, config.http1).await,
         // Boxed because the future is large and HTTP/1.1 has no need of it.
-        Protocol::Http2 => Box::pin(http2(connected, config.pings)).await,
+        Protocol::Http2 => Box::pin(http2(connected, config.http2)).await,
     }
 }
 
-async fn http1<B: Message>(connected: ConnectedStream, max_headers: Option<usize>) -> hyper::Result<Opened<B>> {
+async fn http1<B: Message>(connected: ConnectedStream, config: Http1Config) -> hyper::Result<Opened<B>> {
     let (stream, info) = ConnInfo::take_from(connected);
     let (stream, io) = RecordedStream::new(stream, WritesAfterFailure::Wait);
     let mut builder = http1::Builder::new();
-    builder.max_buf_size(MAX_HEAD);
-    if let Some(max_headers) = max_headers {
-        builder.max_headers(max_headers.min(MAX_HEADERS));
-    }
+    config.apply(&mut builder);
     let (sender, connection) = builder.handshake(TokioIo::new(stream)).await?;
     let mut connection = connection.with_upgrades();
     let record = io.clone();
@@ -94,16 +67,16 @@ async fn http1<B: Message>(connected: ConnectedStream, max_headers: Option<usize
     Ok(Opened::new(Sender::Http1(Mutex::new(Some(sender))), serving, io, info))
 }
 
-async fn http2<B: Message>(connected: ConnectedStream, pings: PingConfig) -> hyper::Result<Opened<B>> {
+async fn http2<B: Message>(connected: ConnectedStream, config: Http2Config) -> hyper::Result<Opened<B>> {
     let (stream, mut info) = ConnInfo::take_from(connected);
     let (stream, frames) = WatchedStream::new(stream);
     let (stream, io) = RecordedStream::new(Box::new(stream), WritesAfterFailure::Discard);
     let executor = H2Executor::default();
-    let timer = match pings.interval {
+    let timer = match config.pings.interval {
         Some(_) => H2Timer::for_fixed_pings(),
         None => H2Timer::for_pings_in_doubt(frames.clone()),
     };
-    let builder = http2_builder(&executor, &timer, pings);
+    let builder = http2_builder(&executor, &timer, config);
     let (sender, requests) = builder.handshake(TokioIo::new(stream)).await?;
     let sender = Arc::new(Mutex::new(Some(sender)));
     let connection =
@@ -113,14 +86,13 @@ async fn http2<B: Message>(connected: ConnectedStream, pings: PingConfig) -> hyp
     Ok(Opened::new(sender, Serving::Http2(Box::new(connection)), io, info))
 }
 
-fn http2_builder(executor: &H2Executor, timer: &H2Timer, pings: PingConfig) -> http2::Builder<H2Executor> {
+fn http2_builder(executor: &H2Executor, timer: &H2Timer, config: Http2Config) -> http2::Builder<H2Executor> {
     let mut builder = http2::Builder::new(executor.clone());
+    config.apply(&mut builder);
+    let pings = config.pings;
     builder
         .timer(timer.clone())
         .initial_max_send_streams(UNANNOUNCED_STREAMS)
-        .max_header_list_size(MAX_HEAD as u32)
-        .initial_stream_window_size(STREAM_WINDOW)
-        .initial_connection_window_size(CONNECTION_WINDOW)
         .max_concurrent_reset_streams(REMEMBERED_RESETS)
         .max_local_error_reset_streams(None);
     match pings.interval {

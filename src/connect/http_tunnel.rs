@@ -6,8 +6,8 @@ use std::pin::pin;
 use std::time::Duration;
 
 use base64::prelude::{BASE64_STANDARD, Engine as _};
-use http::HeaderValue;
 use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, TRANSFER_ENCODING};
+use http::{HeaderMap, HeaderValue};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 use super::interim::MAX_INTERIM;
@@ -31,11 +31,13 @@ const REST_TIMEOUT: Duration = Duration::from_millis(200);
 /// The most characters of a reason or a body that are shown.
 const SHOWN: usize = 200;
 
-/// The headers of the request that are about the client.
-#[derive(Clone, Copy)]
+/// The headers of the request beside the host.
+#[derive(Clone, Copy, Default)]
 pub(super) struct ConnectHeaders<'a> {
     pub(super) authorization: Option<&'a HeaderValue>,
     pub(super) user_agent: Option<&'a HeaderValue>,
+    /// The headers that the user has added.
+    pub(super) added: Option<&'a HeaderMap>,
 }
 
 /// Asks the proxy at the other end of `stream` for a tunnel to a host. After that the stream leads there.
@@ -91,6 +93,9 @@ fn request(host: &Host, port: u16, headers: ConnectHeaders<'_>) -> Vec<u8> {
         if let Some(value) = value {
             request.extend([name.as_bytes(), b": ", value.as_bytes(), b"\r\n"].concat());
         }
+    }
+    for (name, value) in headers.added.into_iter().flatten() {
+        request.extend([name.as_str().as_bytes(), b": ", value.as_bytes(), b"\r\n"].concat());
     }
     request.extend(b"\r\n");
     request
@@ -247,8 +252,8 @@ mod tests {
         let authorization = credentials.map(|(user, password)| Credentials::new(user, password).basic().unwrap());
         let agent = HeaderValue::from_static("me/1.0");
         let headers = match &authorization {
-            Some(_) => ConnectHeaders { authorization: authorization.as_ref(), user_agent: Some(&agent) },
-            None => ConnectHeaders { authorization: None, user_agent: None },
+            Some(_) => ConnectHeaders { authorization: authorization.as_ref(), user_agent: Some(&agent), added: None },
+            None => ConnectHeaders::default(),
         };
         let result = connect(&mut client, &Host::Name("api.test".into()), 443, headers).await;
         let mut unread = Vec::new();
@@ -394,7 +399,7 @@ mod tests {
             (None, "unanswered: broken pipe"),
         ];
         for (left, expected) in cases {
-            let headers = ConnectHeaders { authorization: None, user_agent: None };
+            let headers = ConnectHeaders::default();
             let error = connect(&mut Unwritable(left), &Host::Name("api.test".into()), 443, headers).await.unwrap_err();
             assert_eq!(text(error), expected);
         }
@@ -405,7 +410,7 @@ mod tests {
         let (mut client, mut proxy) = tokio::io::duplex(1024);
         proxy.write_all(b"HTTP/1.1 403 No\r\ncontent-length: 100\r\n\r\nbecause").await.unwrap();
         let start = clock::now();
-        let headers = ConnectHeaders { authorization: None, user_agent: None };
+        let headers = ConnectHeaders::default();
         let error = connect(&mut client, &Host::Name("api.test".into()), 443, headers).await.unwrap_err();
         assert_eq!(text(error), "it answered 403 No: because");
         assert_eq!(clock::now() - start, REST_TIMEOUT);

@@ -1,6 +1,6 @@
 //! The addresses of a host that may be dialled, family by family as DNS answers.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -12,6 +12,7 @@ use futures_util::future::{BoxFuture, Either};
 
 use super::addresses::AddressPolicy;
 use super::error::ConnectError;
+use super::pins::{Pins, ips_of};
 use crate::clock::{self, Instant};
 use crate::dns::{Answer, CachedResolver, ResolveError, ResolveErrorKind};
 use crate::origin::Host;
@@ -26,6 +27,7 @@ type FamilyAddresses = (Family, Arc<[IpAddr]>, Instant);
 pub(super) struct Lookup<'a> {
     resolver: &'a CachedResolver,
     policy: &'a AddressPolicy,
+    pins: &'a Pins,
     trace: &'a DialTrace,
     /// The failure of a family that explains most.
     failed: Mutex<Option<Arc<ResolveError>>>,
@@ -78,10 +80,16 @@ pub(super) fn families_of(host: &Host, wanted: &'static [Family]) -> &'static [F
 }
 
 impl<'a> Lookup<'a> {
-    pub(super) fn new(resolver: &'a CachedResolver, policy: &'a AddressPolicy, trace: &'a DialTrace) -> Self {
+    pub(super) fn new(
+        resolver: &'a CachedResolver,
+        policy: &'a AddressPolicy,
+        pins: &'a Pins,
+        trace: &'a DialTrace,
+    ) -> Self {
         Self {
             resolver,
             policy,
+            pins,
             trace,
             failed: Mutex::default(),
             denied: Mutex::default(),
@@ -95,7 +103,11 @@ impl<'a> Lookup<'a> {
         match host {
             Host::Ip(ip) => Answers([Some(PendingAnswer::Known(self.literal(*ip, now))), None]),
             Host::Name(name) => {
-                let lookup = |family: &Family| self.family(name, *family, now);
+                let pinned = self.pins.of(host);
+                let lookup = |family: &Family| match pinned {
+                    Some(pinned) => PendingAnswer::Known(self.pinned(name, pinned, *family, now)),
+                    None => self.family(name, *family, now),
+                };
                 Answers([families.first().map(lookup), families.get(1).map(lookup)])
             }
         }
@@ -109,6 +121,19 @@ impl<'a> Lookup<'a> {
         let lookup = DnsLookup::answered(name.clone(), family, addresses.clone(), Duration::MAX, Source::Literal);
         self.trace.emit_both_at(now, Event::DnsStart { name, family }, Event::DnsEnd(lookup));
         (family, self.allowed(addresses, |_| true), now)
+    }
+
+    /// Returns the answer for a name whose addresses the user has set.
+    fn pinned(&self, name: &Arc<str>, pinned: &[SocketAddr], family: Family, now: Instant) -> FamilyAddresses {
+        let ips = ips_of(pinned, family);
+        let outcome = match ips.is_empty() {
+            true => Err(ResolveError::new(ResolveErrorKind::NoData, name, family)),
+            false => Ok(Answer::new(ips.to_vec(), Duration::MAX, Source::Pinned)),
+        };
+        let (lookup, addresses) = self.answered(name, family, outcome, now);
+        let start = Event::DnsStart { name: name.clone(), family };
+        self.trace.emit_both_at(now, start, Event::DnsEnd(lookup));
+        addresses
     }
 
     fn family<'l>(&'l self, name: &'l Arc<str>, family: Family, now: Instant) -> PendingAnswer<'l> {

@@ -2,16 +2,17 @@
 //!
 //! | step | file |
 //! |---|---|
-//! | which proxy, if any | `proxy.rs`, `no_proxy.rs`; a request's own, `proxy_choice.rs` |
-//! | addresses of the host | `lookup.rs`, by the settings in `addresses.rs` |
+//! | which proxy, if any | `proxy.rs`, `proxy_extras.rs`, `no_proxy.rs`; a request's own, `proxy_choice.rs` |
+//! | addresses of the host | `lookup.rs`, by the settings in `addresses.rs`; those that the user has set, `pins.rs` |
 //! | the first address that connects | the `race` module |
 //! | the way through a proxy | `tunnel.rs`, `proxy_server.rs`; by CONNECT, `http_tunnel.rs`; by SOCKS5, `socks5.rs` |
 //! | TLS | `secure.rs`; with a proxy, `proxy_tls.rs` |
-//! | HTTP/1.1 or HTTP/2 | `protocol.rs`, `handshake.rs` |
+//! | HTTP/1.1 or HTTP/2 | `protocol.rs`, `handshake.rs`, by the settings in `http_config.rs` |
 //! | the open connection | `conn.rs`, and its task in `serve.rs` |
 //! | the HTTP/2 task | `h2_runtime.rs`, `h2_timer.rs`, `h2_pings.rs`, `h2_settings.rs`, `part_wakers.rs` |
 //! | the bytes of another protocol after an upgrade | `upgraded.rs` |
-//! | the bytes of a connection | `io.rs`, `io_record.rs`, `interim.rs`, `h2_watch.rs`, `frames.rs` |
+//! | the bytes of a connection | `verbose.rs`, `io.rs`, `io_record.rs`, `interim.rs`, `h2_watch.rs`, `frames.rs` |
+//! | tower layers around a dial | `connector_layers.rs` |
 //! | failures | `error.rs`, `tunnel_error.rs`, `timeout.rs` |
 
 mod addresses;
@@ -19,6 +20,8 @@ mod conn;
 #[cfg(test)]
 mod conn_tests;
 mod connected;
+#[cfg(feature = "tower")]
+mod connector_layers;
 mod error;
 mod frames;
 mod h2_pings;
@@ -27,6 +30,7 @@ mod h2_settings;
 mod h2_timer;
 mod h2_watch;
 mod handshake;
+mod http_config;
 mod http_tunnel;
 mod interim;
 mod io;
@@ -36,9 +40,11 @@ mod message;
 mod name_use;
 mod no_proxy;
 mod part_wakers;
+mod pins;
 mod protocol;
 mod proxy;
 mod proxy_choice;
+mod proxy_extras;
 mod proxy_server;
 #[cfg(feature = "__tls")]
 mod proxy_tls;
@@ -50,27 +56,35 @@ mod timeout;
 mod tunnel;
 mod tunnel_error;
 mod upgraded;
+#[cfg(feature = "tracing")]
+mod verbose;
 
 use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+#[cfg(feature = "tower")]
+use futures_util::future::BoxFuture;
 use http::HeaderValue;
 
 pub(crate) use addresses::AddressPolicy;
 pub use addresses::Addresses;
 pub(crate) use conn::Conn;
 use connected::ConnectedStream;
+#[cfg(feature = "tower")]
+pub use connector_layers::{ConnectorService, DialRequest, DialedStream};
 pub(crate) use error::ConnectError;
 pub use error::ProxyError;
 use error::{is_exhaustion, is_no_route};
 pub(crate) use h2_runtime::note_has_body;
-pub(crate) use handshake::HttpConfig;
 use handshake::handshake;
+pub(crate) use http_config::HttpConfig;
 use lookup::{Answers, Lookup, families_of};
 pub(crate) use message::{ExchangeTimes, Message, SendError};
 pub(crate) use name_use::NameUse;
+pub use no_proxy::NoProxy;
+pub(crate) use pins::Pins;
 pub(crate) use protocol::{Protocol, Versions};
 pub(crate) use proxy::Proxies;
 pub use proxy::Proxy;
@@ -81,7 +95,7 @@ use secure::{Security, is_of_proxy};
 pub(crate) use secure::{clause_after_handshake, tls_reason};
 pub(crate) use serve::Opened;
 pub(crate) use streams::Capacity;
-use tunnel::{ProxyRoute, hosts_for};
+use tunnel::{ProxyRoute, hosts_for, with_ports};
 use tunnel_error::TunnelError;
 pub(crate) use upgraded::UpgradedStream;
 
@@ -109,6 +123,7 @@ pub(crate) struct Connector {
     pub(crate) versions: Versions,
     pub(crate) addresses: Addresses,
     pub(crate) policy: AddressPolicy,
+    pub(crate) pins: Pins,
     pub(crate) scores: Scores,
     /// TLS with origins.
     #[cfg(feature = "__tls")]
@@ -120,6 +135,12 @@ pub(crate) struct Connector {
     /// requests.
     pub(crate) for_other_pools: bool,
     pub(crate) http: HttpConfig,
+    /// True if the bytes of connections are logged.
+    #[cfg(feature = "tracing")]
+    pub(crate) verbose: bool,
+    /// The user's layers around each dial; `None` if there are none.
+    #[cfg(feature = "tower")]
+    pub(crate) layered: Option<ConnectorService>,
     /// The longest that a dial may take, from the lookup to the HTTP handshake.
     pub(crate) timeout: Duration,
     /// The longest that a TLS handshake with one address may take.
@@ -138,14 +159,14 @@ struct DialTime {
 impl Connector {
     /// Opens a connection to `origin` and begins to speak HTTP on it. `choice` is used in place of the client's proxies.
     pub(crate) async fn open<B: Message>(
-        &self,
+        self: &Arc<Self>,
         origin: &Origin,
-        choice: Option<&ProxyChoice>,
+        choice: Option<&Arc<ProxyChoice>>,
         trace: &Arc<DialTrace>,
     ) -> Result<Opened<B>, ConnectError> {
         let time = self.start(origin, trace);
         let opening = std::pin::pin!(async {
-            let connected = self.connect(origin, choice, time, trace).await?;
+            let connected = self.connect_in_layers(origin, choice, time, trace).await?;
             self.begin_http(connected, trace).await
         });
         self.within(time, opening, trace).await
@@ -154,12 +175,13 @@ impl Connector {
     /// Connects to `origin` for the pool of another crate, which speaks HTTP by itself.
     #[cfg(feature = "hyper-util")]
     pub(crate) async fn open_stream(
-        &self,
+        self: &Arc<Self>,
         origin: &Origin,
         trace: &Arc<DialTrace>,
     ) -> Result<ConnectedStream, ConnectError> {
         let time = self.start(origin, trace);
-        let connected = self.within(time, std::pin::pin!(self.connect(origin, None, time, trace)), trace).await?;
+        let opening = std::pin::pin!(self.connect_in_layers(origin, None, time, trace));
+        let connected = self.within(time, opening, trace).await?;
         trace.emit(Event::Opened { remote: connected.remote });
         Ok(connected)
     }
@@ -202,6 +224,30 @@ impl Connector {
         timeout::timed_out(trace.events(), self.timeout)
     }
 
+    /// Connects to `origin` through the user's layers, if there are any.
+    async fn connect_in_layers(
+        self: &Arc<Self>,
+        origin: &Origin,
+        choice: Option<&Arc<ProxyChoice>>,
+        time: DialTime,
+        trace: &Arc<DialTrace>,
+    ) -> Result<ConnectedStream, ConnectError> {
+        #[cfg(feature = "tower")]
+        if let Some(layered) = &self.layered {
+            let dial = {
+                let connector = self.clone();
+                let origin = origin.clone();
+                let choice = choice.cloned();
+                let trace = trace.clone();
+                move || -> BoxFuture<'static, _> {
+                    Box::pin(async move { connector.connect(&origin, choice.as_deref(), time, &trace).await })
+                }
+            };
+            return Box::pin(layered.clone().open(DialRequest::new(origin.clone(), dial))).await;
+        }
+        self.connect(origin, choice.map(Arc::as_ref), time, trace).await
+    }
+
     /// Connects to `origin` by the way that the settings name: a Unix domain socket, a proxy, or its own addresses.
     ///
     /// The first two are boxed because few dials need them, and the future of all other dials would be as large.
@@ -236,7 +282,7 @@ impl Connector {
         time: DialTime,
         trace: &DialTrace,
     ) -> Result<ConnectedStream, ConnectError> {
-        let lookup = Lookup::new(&self.resolver, &self.policy, trace);
+        let lookup = Lookup::new(&self.resolver, &self.policy, &self.pins, trace);
         let route_to = |ip| self.route_to(SocketAddr::new(ip, origin.port()));
         let mut race = self.race(origin, &lookup, &route_to, time, trace);
         let mut has_tls_failed = false;
@@ -283,7 +329,7 @@ impl Connector {
         let proxy = &server.origin;
         // The policy is about origins. A proxy that the user names may have any address.
         let policy = AddressPolicy::default();
-        let lookup = Lookup::new(&self.resolver, &policy, trace);
+        let lookup = Lookup::new(&self.resolver, &policy, &self.pins, trace);
         let route_to = |ip| self.route_to(SocketAddr::new(ip, proxy.port()));
         let mut race = self.race(proxy, &lookup, &route_to, time, trace);
         let mut tunnel_error = None;
@@ -352,6 +398,11 @@ impl Connector {
     ) -> Result<Opened<B>, ConnectError> {
         let protocol = self.protocol(&connected);
         let remote = connected.remote;
+        #[cfg(feature = "tracing")]
+        let connected = match self.verbose {
+            true => ConnectedStream { stream: verbose::verbose(connected.stream), ..connected },
+            false => connected,
+        };
         let start = trace.emit(Event::HandshakeStart { version: protocol.version() });
         let opened = handshake(connected, protocol, self.http).await.map_err(ConnectError::Handshake)?;
         let end = match protocol {
@@ -374,16 +425,16 @@ impl Connector {
         let hosts = match host {
             Host::Ip(ip) if !self.policy.allows(*ip) => return Err(ConnectError::Denied(*ip)),
             Host::Name(_) if server.wants_addresses() => {
-                let lookup = Lookup::new(&self.resolver, &self.policy, trace);
-                hosts_for(&lookup, host, self.families_of(origin)).await?
+                let lookup = Lookup::new(&self.resolver, &self.policy, &self.pins, trace);
+                let hosts = hosts_for(&lookup, host, self.families_of(origin)).await?;
+                with_ports(hosts, origin.port(), &self.pins.sockets(origin))
             }
-            _ => vec![host.clone()],
+            _ => vec![(host.clone(), origin.port())],
         };
         Ok(ProxyRoute {
             server,
             forwarding: self.forwarding(server, origin),
             hosts,
-            port: origin.port(),
             user_agent: self.user_agent.as_ref(),
             security: self.proxy_security(),
             transport: &*self.transport,
@@ -398,7 +449,7 @@ impl Connector {
         if self.versions == Versions::Http2 {
             return None;
         }
-        if self.for_other_pools && forwarding.authorization.is_some() {
+        if self.for_other_pools && (forwarding.authorization.is_some() || !forwarding.headers.is_empty()) {
             return None;
         }
         Some(forwarding)
@@ -422,8 +473,15 @@ impl Connector {
             }
             _ => None,
         };
-        let order =
-            AddressOrder { families, port: target.port(), host, scores: &self.scores, source_of: route_to, turn };
+        let order = AddressOrder {
+            families,
+            port: target.port(),
+            pinned: self.pins.sockets(target),
+            host,
+            scores: &self.scores,
+            source_of: route_to,
+            turn,
+        };
         let config = race::Config { deadline: time.end, ..race::Config::default() };
         Race::new(config, order, answers, |address| self.transport.connect(address), time.start, trace)
     }
@@ -455,8 +513,12 @@ impl Connector {
         })
     }
 
-    /// Returns the record by which the connection keeps the target's name in the DNS cache; `None` for an IP address.
+    /// Returns the record by which the connection keeps the target's name in the DNS cache; `None` for an IP address, and
+    /// for a name whose addresses the user has set.
     fn name_use(&self, target: &Origin, time: DialTime) -> Option<NameUse> {
+        if self.pins.of(target.host()).is_some() {
+            return None;
+        }
         name_of(target).map(|name| NameUse::new(&self.resolver, name, self.families_of(target), time.start))
     }
 

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use crate::origin::{Host, Origin};
 
-/// A list of hosts that are reached without a proxy.
+/// A list of hosts that are reached without a proxy, for [`Proxy::no_proxy`](crate::Proxy::no_proxy).
 ///
 /// Entries are separated by commas or spaces. An entry is one of these:
 ///
@@ -17,12 +17,21 @@ use crate::origin::{Host, Origin};
 /// | `*.name` | the subdomains of a name |
 ///
 /// An entry that ends in a port (`name:8080`, `[::1]:8080`) matches that port alone. Upper and lower case, and a dot at
-/// the end of a name, make no difference. Any other entry matches nothing.
+/// the end of a name, make no difference. Any other entry matches nothing. This is the syntax of the variable
+/// `NO_PROXY`, and not that of [`PoolConfig::for_host`](crate::PoolConfig::for_host), where a name stands for itself
+/// alone and `.name` for its subdomains.
 ///
-/// Go's `httpproxy` and curl differ in places; a host matches here if it matches in either (see the table in the
-/// tests).
+/// Go's `httpproxy` and curl differ in places; a host matches here if it matches in either.
+///
+/// ```
+/// use speeddial::{NoProxy, Proxy};
+///
+/// let hosts = NoProxy::from_string("localhost,.internal,10.0.0.0/8");
+/// let proxy = Proxy::all("http://proxy.internal:3128")?.no_proxy(hosts);
+/// # Ok::<(), speeddial::ProxyError>(())
+/// ```
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct NoProxy(Vec<Entry>);
+pub struct NoProxy(Vec<Entry>);
 
 /// An entry of the list.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -46,15 +55,28 @@ enum Hosts {
 }
 
 impl NoProxy {
+    /// Reads the environment variable `NO_PROXY`, or else `no_proxy`. Returns `None` if there is neither.
+    pub fn from_env() -> Option<Self> {
+        Self::from_variables(|name| std::env::var_os(name).map(|text| text.to_string_lossy().into_owned()))
+    }
+
+    /// Reads a list, always with a result, which is an `Option` only as [`Proxy::no_proxy`](crate::Proxy::no_proxy) takes
+    /// one. Invalid entries are left out.
+    pub fn from_string(no_proxy_list: &str) -> Option<Self> {
+        Some(Self::parse(no_proxy_list))
+    }
+
+    /// Reads the variables. An empty one does not hide the one in the other case, as in Go.
+    pub(super) fn from_variables(variable: impl Fn(&str) -> Option<String>) -> Option<Self> {
+        let given: Vec<String> = ["NO_PROXY", "no_proxy"].into_iter().filter_map(variable).collect();
+        let list = given.iter().find(|list| !list.trim().is_empty()).or(given.first())?;
+        Some(Self::parse(list))
+    }
+
     /// Parses a list. Invalid entries are left out.
     pub(super) fn parse(list: &str) -> Self {
         let entries = list.split(|separator: char| separator == ',' || separator.is_whitespace());
         Self(entries.filter_map(Entry::parse).collect())
-    }
-
-    /// Adds the entries of another list.
-    pub(super) fn add(&mut self, list: &str) {
-        self.0.extend(Self::parse(list).0);
     }
 
     /// Returns true if `origin` is in the list.
@@ -229,6 +251,18 @@ mod tests {
             assert_eq!(contains(list, url), *ours, "`{list}`: {url}");
             assert_eq!(*ours, *go || *curl, "`{list}`: {url}");
         }
+    }
+
+    #[test]
+    fn the_list_of_the_environment_is_the_one_that_is_not_empty() {
+        let read = |upper: Option<&str>, lower: Option<&str>| {
+            let of = |name: &str| if name == "NO_PROXY" { upper } else { lower };
+            NoProxy::from_variables(|name| of(name).map(str::to_owned))
+        };
+        assert_eq!(read(None, None), None);
+        assert_eq!(read(Some(""), None), Some(NoProxy::default()));
+        assert_eq!(read(Some(" "), Some("a.test")), NoProxy::from_string("a.test"));
+        assert_eq!(read(Some("b.test"), Some("a.test")), NoProxy::from_string("b.test"));
     }
 
     #[test]

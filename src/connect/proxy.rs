@@ -1,9 +1,15 @@
 //! The proxies of a client, from the user or the environment, and the choice of one for a request.
 
+use std::fmt;
 use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+
+use http::{HeaderMap, HeaderValue};
+use url::Url;
 
 use super::error::ProxyError;
 use super::no_proxy::NoProxy;
+use super::proxy_extras::ProxyExtras;
 use super::proxy_server::ProxyServer;
 use crate::origin::{Host, Origin, Scheme};
 
@@ -26,65 +32,172 @@ use crate::origin::{Host, Origin, Scheme};
 /// there: the name of a proxy is no pattern for the connections through it.
 ///
 /// ```
-/// use speeddial::Proxy;
+/// use speeddial::{NoProxy, Proxy};
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// let proxy = Proxy::all("http://user:password@proxy.internal:3128")?.no_proxy("localhost,.internal,10.0.0.0/8");
+/// let proxy = Proxy::all("http://proxy.internal:3128")?.basic_auth("user", "password");
+/// let proxy = proxy.no_proxy(NoProxy::from_string("localhost,.internal,10.0.0.0/8"));
 /// let client = speeddial::Client::builder().proxy(proxy).build()?;
 /// # Ok(()) }
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Proxy {
-    http: Option<ProxyServer>,
-    https: Option<ProxyServer>,
+    servers: Servers,
+    extras: ProxyExtras,
     no_proxy: NoProxy,
 }
 
+/// The servers of a proxy.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Servers {
+    /// The same server for all requests of a scheme.
+    Fixed { http: Option<ProxyServer>, https: Option<ProxyServer> },
+    /// The server that a function of the user chooses.
+    Custom(Choose),
+}
+
+// Few proxies differ in more than their servers.
+impl Hash for Proxy {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        if let Servers::Fixed { http, https } = &self.servers {
+            http.iter().chain(https).for_each(|server| server.origin.hash(state));
+        }
+    }
+}
+
+/// The user's function from the URL of an origin to its proxy.
+#[derive(Clone)]
+struct Choose(Arc<dyn Fn(&Url) -> Option<Result<ProxyServer, ProxyError>> + Send + Sync>);
+
+impl PartialEq for Choose {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl Eq for Choose {}
+
+impl fmt::Debug for Choose {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("function")
+    }
+}
+
 impl Proxy {
-    /// Creates a proxy for all requests.
+    /// Creates a proxy for all requests. `url` is a `&str`, a `String` or a [`Url`].
     ///
     /// # Errors
     /// [`ProxyError`] if `url` is not the URL of a proxy.
-    pub fn all(url: &str) -> Result<Self, ProxyError> {
-        let server = ProxyServer::parse(url)?;
-        Ok(Self { http: Some(server.clone()), https: Some(server), no_proxy: NoProxy::default() })
+    pub fn all(url: impl AsRef<str>) -> Result<Self, ProxyError> {
+        let server = ProxyServer::parse(url.as_ref())?;
+        Ok(Self::of(Servers::Fixed { http: Some(server.clone()), https: Some(server) }))
     }
 
     /// Creates a proxy for requests to `http` URLs.
     ///
     /// # Errors
     /// [`ProxyError`] if `url` is not the URL of a proxy.
-    pub fn http(url: &str) -> Result<Self, ProxyError> {
-        Ok(Self { http: Some(ProxyServer::parse(url)?), https: None, no_proxy: NoProxy::default() })
+    pub fn http(url: impl AsRef<str>) -> Result<Self, ProxyError> {
+        Ok(Self::of(Servers::Fixed { http: Some(ProxyServer::parse(url.as_ref())?), https: None }))
     }
 
     /// Creates a proxy for requests to `https` URLs.
     ///
     /// # Errors
     /// [`ProxyError`] if `url` is not the URL of a proxy.
-    pub fn https(url: &str) -> Result<Self, ProxyError> {
-        Ok(Self { http: None, https: Some(ProxyServer::parse(url)?), no_proxy: NoProxy::default() })
+    pub fn https(url: impl AsRef<str>) -> Result<Self, ProxyError> {
+        Ok(Self::of(Servers::Fixed { http: None, https: Some(ProxyServer::parse(url.as_ref())?) }))
     }
 
-    /// Excludes hosts from the proxy, as `NO_PROXY` does. Hosts of several calls add up.
+    /// Creates a proxy that `choose` chooses: it returns the URL of a proxy, or `None` for requests that the next proxy of
+    /// the client is asked about.
     ///
-    /// The list is separated by commas or spaces. An entry is `*` for all hosts, an address, a network (`10.0.0.0/8`),
-    /// a name, which includes its subdomains, or `*.name` for the subdomains alone. An entry that ends in a port
-    /// (`name:8080`, `[::1]:8080`) excludes that port alone. Other entries exclude nothing. This is the syntax of the
-    /// variable, and not that of [`PoolConfig::for_host`](crate::PoolConfig::for_host), where a name stands for itself
-    /// alone and `.name` for its subdomains.
-    pub fn no_proxy(mut self, hosts: &str) -> Self {
-        self.no_proxy.add(hosts);
+    /// It is called when a connection is opened, not for each request, and gets the URL of the origin: scheme, host and
+    /// port, and `/` as its path. If it returns what is not the URL of a proxy, the request fails.
+    ///
+    /// ```
+    /// use speeddial::Proxy;
+    ///
+    /// let proxy = Proxy::custom(|url| match url.host_str() {
+    ///     Some("api.example.com") => Some("http://proxy.internal:3128"),
+    ///     _ => None,
+    /// });
+    /// ```
+    pub fn custom<F, U>(choose: F) -> Self
+    where
+        F: Fn(&Url) -> Option<U> + Send + Sync + 'static,
+        U: AsRef<str>,
+    {
+        let choose = move |url: &Url| choose(url).map(|proxy| ProxyServer::parse(proxy.as_ref()));
+        Self::of(Servers::Custom(Choose(Arc::new(choose))))
+    }
+
+    /// Sets the user name and the password for the proxy, in place of those in its URL. An HTTP proxy gets them as basic
+    /// authorization.
+    ///
+    /// # Errors
+    /// [`build`](crate::ClientBuilder::build) refuses what the proxy cannot be sent: a user name with a colon for an HTTP
+    /// proxy, more than 255 bytes for SOCKS5.
+    pub fn basic_auth(mut self, username: &str, password: &str) -> Self {
+        self.extras.set_basic_auth(username, password);
         self
+    }
+
+    /// Sets the `Proxy-Authorization` header for an HTTP proxy, in place of the credentials in its URL.
+    ///
+    /// # Errors
+    /// [`build`](crate::ClientBuilder::build) refuses it for a SOCKS5 proxy.
+    pub fn custom_http_auth(mut self, header_value: HeaderValue) -> Self {
+        self.extras.set_header_auth(header_value);
+        self
+    }
+
+    /// Sets headers for an HTTP proxy. They go with the request for a tunnel, and with each request that the proxy
+    /// forwards, unless that has one of the same name. A `User-Agent` among them takes the place of the client's default
+    /// one in the request for a tunnel. None by default.
+    ///
+    /// # Errors
+    /// [`build`](crate::ClientBuilder::build) refuses them for a SOCKS5 proxy, and headers that frame or route a message
+    /// (`Host`, `Content-Length`, …).
+    pub fn headers(mut self, headers: HeaderMap) -> Self {
+        self.extras.set_headers(headers);
+        self
+    }
+
+    /// Sets the hosts that are reached without the proxy, in place of those set before. None by default.
+    pub fn no_proxy(mut self, no_proxy: Option<NoProxy>) -> Self {
+        self.no_proxy = no_proxy.unwrap_or_default();
+        self
+    }
+
+    fn of(servers: Servers) -> Self {
+        Self { servers, extras: ProxyExtras::default(), no_proxy: NoProxy::default() }
+    }
+
+    /// Checks what can be known before there is a request.
+    pub(crate) fn check(&self) -> Result<(), ProxyError> {
+        let Servers::Fixed { http, https } = &self.servers else { return Ok(()) };
+        let mut servers = http.iter().chain(https);
+        servers.try_for_each(|server| self.extras.apply(server.clone()).map(drop))
+    }
+
+    /// Returns the server for requests to `origin`; `None` if the proxy is not for them.
+    fn find(&self, origin: &Origin) -> Option<Result<ProxyServer, ProxyError>> {
+        if self.no_proxy.contains(origin) {
+            return None;
+        }
+        let server = match &self.servers {
+            Servers::Fixed { http, .. } if origin.scheme() == Scheme::Http => Ok(http.clone()?),
+            Servers::Fixed { https, .. } => Ok(https.clone()?),
+            Servers::Custom(choose) => choose.0(&url_of(origin)?)?,
+        };
+        Some(server.and_then(|server| self.extras.apply(server)))
     }
 }
 
-// The excluded hosts are left out: few proxies differ in them alone.
-impl Hash for Proxy {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        self.http.hash(state);
-        self.https.hash(state);
-    }
+/// Returns the URL of an origin.
+fn url_of(origin: &Origin) -> Option<Url> {
+    Url::parse(&format!("{}://{origin}/", origin.scheme())).ok()
 }
 
 /// The proxies of a client.
@@ -94,10 +207,10 @@ pub(crate) enum Proxies {
     /// The proxies of the environment. Requests to this machine itself never use them.
     Environment(Box<ProxyRules>),
     /// The proxies of the user, in the order in which they were added.
-    Given(Vec<ProxyRules>),
+    Given(Vec<Proxy>),
 }
 
-/// The proxies for requests to `http` and to `https` URLs.
+/// The environment's proxies for requests to `http` and to `https` URLs.
 ///
 /// An invalid proxy of the environment is kept as its error: its requests must fail rather than go out without a proxy.
 pub(crate) struct ProxyRules {
@@ -146,7 +259,7 @@ impl Proxies {
         if http.is_none() && https.is_none() {
             return Self::None;
         }
-        let no_proxy = NoProxy::parse(&first(&["NO_PROXY", "no_proxy"]).unwrap_or_default());
+        let no_proxy = NoProxy::from_variables(variable).unwrap_or_default();
         Self::Environment(Box::new(ProxyRules { http, https, no_proxy }))
     }
 
@@ -158,11 +271,9 @@ impl Proxies {
 
     /// Adds a proxy of the user after those added before. The environment's proxies are no longer used.
     pub(crate) fn add(&mut self, proxy: Proxy) {
-        let Proxy { http, https, no_proxy } = proxy;
-        let rules = ProxyRules { http: http.map(Ok), https: https.map(Ok), no_proxy };
         match self {
-            Self::Given(all) => all.push(rules),
-            Self::None | Self::Environment(_) => *self = Self::Given(vec![rules]),
+            Self::Given(all) => all.push(proxy),
+            Self::None | Self::Environment(_) => *self = Self::Given(vec![proxy]),
         }
     }
 
@@ -172,13 +283,12 @@ impl Proxies {
     /// [`ProxyError`] if that proxy is invalid. Without it the requests might be visible to the network that it hides
     /// them from.
     pub(super) fn find(&self, origin: &Origin) -> Result<Option<ProxyServer>, ProxyError> {
-        let all: &[ProxyRules] = match self {
-            Self::None => &[],
-            Self::Environment(_) if is_this_machine(origin.host()) => &[],
-            Self::Environment(rules) => std::slice::from_ref(rules.as_ref()),
-            Self::Given(all) => all,
-        };
-        all.iter().find_map(|rules| rules.find(origin)).cloned().transpose()
+        match self {
+            Self::None => Ok(None),
+            Self::Environment(_) if is_this_machine(origin.host()) => Ok(None),
+            Self::Environment(rules) => rules.find(origin).cloned().transpose(),
+            Self::Given(all) => all.iter().find_map(|proxy| proxy.find(origin)).transpose(),
+        }
     }
 }
 
@@ -194,8 +304,6 @@ fn is_this_machine(host: &Host) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use url::Url;
-
     use super::*;
 
     fn origin(url: &str) -> Origin {
@@ -259,9 +367,12 @@ mod tests {
 
     #[test]
     fn the_first_proxy_that_does_not_exclude_the_host_is_used() {
-        let first = Proxy::http("one.test:1").unwrap().no_proxy("b.test");
-        let proxies =
-            given([first, Proxy::all("two.test:2").unwrap().no_proxy("c.test"), Proxy::all("three.test:3").unwrap()]);
+        let first = Proxy::http("one.test:1").unwrap().no_proxy(NoProxy::from_string("b.test"));
+        let proxies = given([
+            first,
+            Proxy::all("two.test:2").unwrap().no_proxy(NoProxy::from_string("c.test")),
+            Proxy::all("three.test:3").unwrap(),
+        ]);
         assert_eq!(found(&proxies, "http://a.test/").as_deref(), Some("one.test:1"));
         assert_eq!(found(&proxies, "http://b.test/").as_deref(), Some("two.test:2"));
         assert_eq!(found(&proxies, "http://c.test/").as_deref(), Some("one.test:1"));
@@ -269,12 +380,50 @@ mod tests {
     }
 
     #[test]
-    fn excluded_hosts_of_several_calls_add_up() {
-        let proxies = given([Proxy::all("one.test:1").unwrap().no_proxy("a.test").no_proxy("b.test,10.0.0.0/8")]);
-        for direct in ["http://a.test/", "http://b.test/", "http://10.1.2.3/"] {
+    fn the_last_list_of_excluded_hosts_counts() {
+        let hosts = |list| NoProxy::from_string(list);
+        let proxy = Proxy::all("one.test:1").unwrap().no_proxy(hosts("a.test")).no_proxy(hosts("b.test,10.0.0.0/8"));
+        let proxies = given([proxy.clone()]);
+        for direct in ["http://b.test/", "http://10.1.2.3/"] {
             assert_eq!(found(&proxies, direct), None, "{direct}");
         }
-        assert_eq!(found(&proxies, "http://c.test/").as_deref(), Some("one.test:1"));
+        assert_eq!(found(&proxies, "http://a.test/").as_deref(), Some("one.test:1"));
+        assert_eq!(found(&given([proxy.no_proxy(None)]), "http://b.test/").as_deref(), Some("one.test:1"));
+    }
+
+    #[test]
+    fn a_function_chooses_by_the_url_of_the_origin() {
+        let custom = Proxy::custom(|url| match url.as_str() {
+            "http://a.test/" => Some("one.test:1".to_owned()),
+            "http://a.test:81/" => Some("no proxy".to_owned()),
+            _ => None,
+        });
+        let proxies = given([custom.no_proxy(NoProxy::from_string("c.test")), Proxy::all("two.test:2").unwrap()]);
+        assert_eq!(found(&proxies, "http://a.test/path?q=1").as_deref(), Some("one.test:1"));
+        assert_eq!(found(&proxies, "http://b.test/").as_deref(), Some("two.test:2"));
+        assert!(proxies.find(&origin("http://a.test:81/")).is_err());
+        let url = Proxy::all(Url::parse("http://three.test:3").unwrap()).unwrap();
+        assert_eq!(found(&given([url]), "http://a.test/").as_deref(), Some("three.test:3"));
+    }
+
+    #[test]
+    fn additions_that_the_proxy_has_no_place_for_are_refused() {
+        let header =
+            |name: &'static str| HeaderMap::from_iter([(name.parse().unwrap(), HeaderValue::from_static("1"))]);
+        let socks = || Proxy::all("socks5://proxy.test").unwrap();
+        let http = || Proxy::all("http://proxy.test").unwrap();
+        assert_eq!(socks().headers(header("x")).check(), Err(ProxyError::NotHttp("headers")));
+        let custom = socks().custom_http_auth(HeaderValue::from_static("Bearer secret"));
+        assert_eq!(custom.check(), Err(ProxyError::NotHttp("custom_http_auth")));
+        assert!(socks().basic_auth("me:x", "secret").check().is_ok());
+        assert!(socks().basic_auth(&"x".repeat(256), "").check().is_err());
+        assert!(http().basic_auth("me:x", "secret").check().is_err());
+        assert!(http().basic_auth("me", "secret").headers(header("x")).check().is_ok());
+        for name in ["host", "content-length", "transfer-encoding", "connection"] {
+            assert!(matches!(http().headers(header(name)).check(), Err(ProxyError::Header(known)) if known == name));
+        }
+        let text = format!("{:?}", http().basic_auth("me", "secret").headers(header("x-secret-key")));
+        assert!(!text.contains("me") && text.contains("x-secret-key") && !text.contains("\"1\""), "{text}");
     }
 
     fn from_variables(variables: &[(&str, &str)]) -> Proxies {
@@ -335,7 +484,9 @@ mod tests {
 
     #[test]
     fn a_proxy_is_found_by_scheme_and_host() {
-        let proxies = given([Proxy::all("http://user:secret@proxy.test:3128").unwrap().no_proxy(".local,10.0.0.0/8")]);
+        let proxies = given([Proxy::all("http://user:secret@proxy.test:3128")
+            .unwrap()
+            .no_proxy(NoProxy::from_string(".local,10.0.0.0/8"))]);
         let found = |proxies: &Proxies, url| proxies.find(&origin(url)).unwrap();
         let server = found(&proxies, "http://api.test/").unwrap();
         assert_eq!(server.origin.to_string(), "proxy.test:3128");

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use http::HeaderValue;
+use http::{HeaderMap, HeaderValue};
 use url::Url;
 
 use super::error::ProxyError;
@@ -11,7 +11,7 @@ use crate::credentials::Credentials;
 use crate::origin::{Origin, Scheme};
 
 /// A proxy server and how it is spoken to.
-#[derive(Clone, PartialEq, Eq, Hash)]
+#[derive(Clone, PartialEq, Eq)]
 pub(crate) struct ProxyServer {
     /// The host and port of the server, and `https` if it is spoken to over TLS.
     pub(super) origin: Origin,
@@ -19,12 +19,14 @@ pub(crate) struct ProxyServer {
 }
 
 /// The protocol by which a proxy is asked to connect to an origin.
-#[derive(Clone, PartialEq, Eq, Hash)]
+#[derive(Clone, PartialEq, Eq)]
 pub(super) enum ProxyProtocol {
     /// HTTP/1.1: requests to `http` URLs are forwarded, others go through a CONNECT tunnel.
     Http {
         /// The value of the `Proxy-Authorization` header.
         authorization: Option<HeaderValue>,
+        /// The headers that the user adds.
+        headers: HeaderMap,
     },
     /// SOCKS5 (RFC 1928).
     Socks5 {
@@ -40,6 +42,8 @@ pub(super) enum ProxyProtocol {
 pub(crate) struct Forwarding {
     /// The value of the `Proxy-Authorization` header that each request needs.
     pub(crate) authorization: Option<HeaderValue>,
+    /// The headers that each request gets unless it has one of the same name.
+    pub(crate) headers: HeaderMap,
 }
 
 impl ProxyServer {
@@ -71,8 +75,8 @@ impl ProxyServer {
     /// Returns how the proxy forwards requests to `origin`; `None` if they go through a tunnel.
     pub(super) fn forwards(&self, origin: &Origin) -> Option<Forwarding> {
         match &self.protocol {
-            ProxyProtocol::Http { authorization } if origin.scheme() == Scheme::Http => {
-                Some(Forwarding { authorization: authorization.clone() })
+            ProxyProtocol::Http { authorization, headers } if origin.scheme() == Scheme::Http => {
+                Some(Forwarding { authorization: authorization.clone(), headers: headers.clone() })
             }
             _ => None,
         }
@@ -86,11 +90,16 @@ impl ProxyServer {
 
 impl ProxyProtocol {
     fn http(credentials: Option<Credentials>) -> Result<Self, ProxyError> {
-        let authorization = credentials.as_ref().map(Credentials::basic).transpose();
-        Ok(Self::Http { authorization: authorization.map_err(|error| ProxyError::Url(error.to_string()))? })
+        Ok(Self::Http { authorization: Self::basic(credentials.as_ref())?, headers: HeaderMap::new() })
     }
 
-    fn socks5(credentials: Option<Credentials>, resolves_names: bool) -> Result<Self, ProxyError> {
+    /// Returns the value of the `Proxy-Authorization` header.
+    pub(super) fn basic(credentials: Option<&Credentials>) -> Result<Option<HeaderValue>, ProxyError> {
+        let authorization = credentials.map(Credentials::basic).transpose();
+        authorization.map_err(|error| ProxyError::Url(error.to_string()))
+    }
+
+    pub(super) fn socks5(credentials: Option<Credentials>, resolves_names: bool) -> Result<Self, ProxyError> {
         let longest = credentials.as_ref().map_or(0, |both| both.username().len().max(both.password().len()));
         if longest > socks5::MAX_TEXT {
             let what = format!("its user name or password is longer than the {} bytes of SOCKS5", socks5::MAX_TEXT);

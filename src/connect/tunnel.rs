@@ -5,6 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use futures_util::StreamExt;
 use http::HeaderValue;
+use http::header::USER_AGENT;
 
 use super::error::ConnectError;
 use super::http_tunnel::{self, ConnectHeaders};
@@ -24,10 +25,8 @@ pub(super) struct ProxyRoute<'a> {
     pub(super) server: &'a ProxyServer,
     /// Set if the proxy forwards the origin's requests one by one; otherwise it is asked for a tunnel.
     pub(super) forwarding: Option<Forwarding>,
-    /// The origin's host as the proxy is asked for it: its name, or its addresses in the order to try them.
-    pub(super) hosts: Vec<Host>,
-    /// The origin's port.
-    pub(super) port: u16,
+    /// The origin's host and port as the proxy is asked for them: its name, or its addresses in the order to try them.
+    pub(super) hosts: Vec<(Host, u16)>,
     /// The client's default `User-Agent`, which HTTP proxies are told.
     pub(super) user_agent: Option<&'a HeaderValue>,
     /// TLS with the proxy itself.
@@ -67,8 +66,8 @@ impl ProxyRoute<'_> {
         loop {
             let probe = Probe::of(&*stream);
             let mut secured = self.secure(stream).await?;
-            let Some(host) = hosts.next() else { return Ok((secured, probe)) };
-            match self.request_tunnel(&mut secured, host).await {
+            let Some((host, port)) = hosts.next() else { return Ok((secured, probe)) };
+            match self.request_tunnel(&mut secured, host, *port).await {
                 Ok(()) => return Ok((secured, probe)),
                 Err(TunnelError::HostRefused(_)) if hosts.peek().is_some() => {
                     stream = self.transport.connect(remote).await.map_err(TunnelError::Unanswered)?;
@@ -84,14 +83,18 @@ impl ProxyRoute<'_> {
     }
 
     /// Asks the proxy at the other end of `stream` to connect to `host`, in its own protocol.
-    async fn request_tunnel(&self, stream: &mut Box<dyn Stream>, host: &Host) -> Result<(), TunnelError> {
+    async fn request_tunnel(&self, stream: &mut Box<dyn Stream>, host: &Host, port: u16) -> Result<(), TunnelError> {
         match &self.server.protocol {
-            ProxyProtocol::Http { authorization } => {
-                let headers = ConnectHeaders { authorization: authorization.as_ref(), user_agent: self.user_agent };
-                http_tunnel::connect(stream, host, self.port, headers).await
+            ProxyProtocol::Http { authorization, headers } => {
+                let headers = ConnectHeaders {
+                    authorization: authorization.as_ref(),
+                    user_agent: self.user_agent.filter(|_| !headers.contains_key(USER_AGENT)),
+                    added: Some(headers),
+                };
+                http_tunnel::connect(stream, host, port, headers).await
             }
             ProxyProtocol::Socks5 { credentials, .. } => {
-                socks5::connect(stream, host, self.port, credentials.as_ref()).await
+                socks5::connect(stream, host, port, credentials.as_ref()).await
             }
         }
     }
@@ -117,6 +120,17 @@ pub(super) async fn hosts_for(
     }
     let hosts = taking_turns(&known, config.max_in_flight);
     if hosts.is_empty() { Err(lookup.explain(Vec::new())) } else { Ok(hosts) }
+}
+
+/// Adds the port to each host: that of the origin, or those with which the user has set the address.
+pub(super) fn with_ports(hosts: Vec<Host>, port: u16, pinned: &[SocketAddr]) -> Vec<(Host, u16)> {
+    let ports_of = |host: &Host| match host {
+        Host::Ip(ip) if !pinned.is_empty() => {
+            pinned.iter().filter(|address| address.ip() == *ip).map(SocketAddr::port).collect()
+        }
+        _ => vec![port],
+    };
+    hosts.into_iter().flat_map(|host| ports_of(&host).into_iter().map(move |port| (host.clone(), port))).collect()
 }
 
 /// Takes the first address of each family, then the second of each, and so on, up to `max` addresses.

@@ -13,7 +13,7 @@ use super::{Answer, Family, Resolve, ResolveError, ResolveErrorKind, Resolving, 
 /// use speeddial::dns::FixedResolver;
 ///
 /// let resolver = FixedResolver::new().with("api.test", ["127.0.0.1".parse()?]);
-/// let client = speeddial::Client::builder().resolver(resolver).build();
+/// let client = speeddial::Client::builder().dns_resolver(resolver).build();
 /// # Ok::<(), std::net::AddrParseError>(())
 /// ```
 #[derive(Debug, Clone)]

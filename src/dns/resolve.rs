@@ -9,8 +9,8 @@ use crate::trace::Family;
 
 /// Resolves a name to the addresses of one family. The DNS cache takes its answers from here.
 ///
-/// Implement it to take addresses from any other place. [`ClientBuilder::resolver`](crate::ClientBuilder::resolver) puts
-/// the cache in front of it.
+/// Implement it to take addresses from any other place. [`ClientBuilder::dns_resolver`](crate::ClientBuilder::dns_resolver)
+/// puts the cache in front of it.
 ///
 /// ```
 /// use std::{net::Ipv4Addr, sync::Arc, time::Duration};

@@ -11,10 +11,12 @@ use url::Url;
 use super::explain::explain;
 use super::shown::{KEPT_BODY_BYTES, beginning, redacted, url_without_scheme, without_credentials};
 use super::{Cause, Error, ErrorKind};
-use crate::connect::{ConnectError, clause_after_handshake};
+use crate::connect::{ConnectError, ProxyError, clause_after_handshake};
 use crate::dns::{ResolveError, ResolveErrorKind};
 use crate::origin::OriginError;
 use crate::pool::LeaseError;
+#[cfg(feature = "__tls")]
+use crate::tls::TlsConfigError;
 use crate::trace::{Limit, Phase};
 
 /// Requests and clients that are not valid.
@@ -50,6 +52,11 @@ impl Error {
         Self::new(ErrorKind::Request, what.into())
     }
 
+    /// Returns the error of a request to an `http` URL by a client for `https` alone.
+    pub(crate) fn not_https() -> Self {
+        Self::refused_request("the client sends requests to https URLs only")
+    }
+
     /// Returns the error of a call that was made outside of a tokio runtime.
     pub(crate) fn no_runtime() -> Self {
         Self::refused_request("there is no tokio runtime, which connections and time limits need")
@@ -64,6 +71,21 @@ impl Error {
     pub(crate) fn other_version(spoken: http::Version, insisted: http::Version) -> Self {
         let what = format!("the connection speaks {spoken:?}, and the request insists on {insisted:?}");
         Self::refused_request(what)
+    }
+}
+
+/// A proxy that a client cannot be built with.
+impl From<ProxyError> for Error {
+    fn from(error: ProxyError) -> Self {
+        Self::config(error)
+    }
+}
+
+/// Settings of TLS that a client cannot be built with.
+#[cfg(feature = "__tls")]
+impl From<TlsConfigError> for Error {
+    fn from(error: TlsConfigError) -> Self {
+        Self::config(error)
     }
 }
 

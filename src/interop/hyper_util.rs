@@ -54,7 +54,7 @@ pub struct Connector {
 }
 
 struct ConnectorInner {
-    connector: connect::Connector,
+    connector: Arc<connect::Connector>,
     hooks: Hooks,
     /// The number of dials so far.
     dials: AtomicU64,
@@ -85,7 +85,7 @@ impl Connector {
     /// The errors of [`ClientBuilder::build`].
     pub fn new(builder: ClientBuilder) -> Result<Self> {
         let (connector, hooks) = builder.into_connector()?;
-        Ok(Self { inner: Arc::new(ConnectorInner { connector, hooks, dials: AtomicU64::new(0) }) })
+        Ok(Self { inner: Arc::new(ConnectorInner { connector: Arc::new(connector), hooks, dials: AtomicU64::new(0) }) })
     }
 
     async fn connect(self, uri: Uri) -> Result<ConnectedStream> {

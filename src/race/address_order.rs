@@ -39,6 +39,8 @@ impl Scores {
 pub(crate) struct AddressOrder<'a> {
     pub(crate) families: &'a [Family],
     pub(crate) port: u16,
+    /// The addresses with ports that the user has set for the host; empty if they come from DNS.
+    pub(crate) pinned: Vec<SocketAddr>,
     /// The name of the host; `None` for a literal address.
     pub(crate) host: Option<&'a Arc<str>>,
     pub(crate) scores: &'a Scores,
@@ -99,9 +101,14 @@ impl AddressOrder<'_> {
         addresses: &[IpAddr],
     ) -> impl Iterator<Item = (SocketAddr, Standing)> {
         let scores = self.scores.lock();
-        addresses.iter().map(move |ip| {
-            let address = SocketAddr::new(*ip, self.port);
-            (address, scores.standing(now, address))
-        })
+        let sockets = addresses.iter().flat_map(|ip| self.sockets(*ip));
+        sockets.map(move |address| (address, scores.standing(now, address)))
+    }
+
+    /// Returns an address with each of its ports.
+    fn sockets(&self, ip: IpAddr) -> impl Iterator<Item = SocketAddr> {
+        let usual = if self.pinned.is_empty() { Some(SocketAddr::new(ip, self.port)) } else { None };
+        let pinned = self.pinned.iter().copied().filter(move |address| address.ip() == ip);
+        usual.into_iter().chain(pinned)
     }
 }

@@ -43,7 +43,15 @@ fn short(ip: IpAddr) -> String {
 }
 
 fn order<'a>(families: &'a [Family], scores: &'a Scores) -> AddressOrder<'a> {
-    AddressOrder { families, port: 80, host: None, scores, source_of: &|_| SourceAddress::Unknown, turn: None }
+    AddressOrder {
+        families,
+        port: 80,
+        pinned: Vec::new(),
+        host: None,
+        scores,
+        source_of: &|_| SourceAddress::Unknown,
+        turn: None,
+    }
 }
 
 /// Runs a race in paused time, and returns its timeline.

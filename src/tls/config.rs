@@ -6,14 +6,14 @@ use std::sync::Arc;
 use rustls::client::Resumption;
 use rustls::client::danger::ServerCertVerifier;
 use rustls::crypto::CryptoProvider;
-use rustls::pki_types::{CertificateDer, ServerName};
-use rustls::{ClientConfig, RootCertStore, SupportedProtocolVersion};
+use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, ServerName};
+use rustls::{ClientConfig, KeyLogFile, RootCertStore, SupportedProtocolVersion};
 
 use super::error::TlsConfigError;
 use super::identity::Identity;
-use super::pem::{certificates, private_key};
 use super::roots::check_roots;
-use super::verify::{AcceptAny, Pinned, sha256_of};
+use super::verify::{AcceptAny, AnyName, Pinned, sha256_of};
+use super::version::{Version, spoken};
 use crate::trust;
 
 /// The TLS settings of a client.
@@ -38,10 +38,10 @@ use crate::trust;
 /// is built: then encrypted DNS and other crates use it as well.
 ///
 /// ```
-/// use speeddial::tls::{TlsConfig, TlsVersion};
+/// use speeddial::tls::{TlsConfig, Version};
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// let tls = TlsConfig::new().min_version(TlsVersion::Tls13);
+/// let tls = TlsConfig::new().min_version(Version::TLS_1_3);
 /// let client = speeddial::Client::builder().tls(tls).build()?;
 /// # Ok(()) }
 /// ```
@@ -49,25 +49,36 @@ use crate::trust;
 pub struct TlsConfig {
     /// The user's own rustls configuration, which replaces most of the other settings.
     pub(super) client_config: Option<Arc<ClientConfig>>,
-    roots: Roots,
-    extra_roots: Vec<CertificateDer<'static>>,
-    identity: Option<Arc<Identity>>,
+    pub(super) roots: Roots,
+    pub(super) extra_roots: Vec<CertificateDer<'static>>,
+    /// The certificates that authorities have revoked.
+    pub(super) revoked: Vec<CertificateRevocationListDer<'static>>,
+    pub(super) identity: Option<Identity>,
     /// The SHA-256 of the public keys that are accepted; empty if any is.
-    pins: Vec<[u8; 32]>,
+    pub(super) pins: Vec<[u8; 32]>,
     /// The name to ask servers for instead of the URL's host.
     pub(super) server_name: Option<ServerName<'static>>,
-    min_version: TlsVersion,
-    alpn: Option<Vec<Vec<u8>>>,
+    /// The lowest version of TLS; 1.2 if `None`.
+    pub(super) min_version: Option<Version>,
+    /// The highest version of TLS; 1.3 if `None`.
+    pub(super) max_version: Option<Version>,
+    pub(super) alpn: Option<Vec<Vec<u8>>>,
     /// The number of hosts whose sessions are kept.
-    session_hosts: Option<usize>,
+    pub(super) session_hosts: Option<usize>,
     pub(super) accepts_any_cert: bool,
+    /// True if a certificate may be valid for another name.
+    pub(super) accepts_any_name: bool,
+    /// True if servers are not told the name that is asked for (SNI).
+    pub(super) hides_name: bool,
+    /// True if keys are written to the file of the environment variable `SSLKEYLOGFILE`.
+    pub(super) logs_keys: bool,
     /// True if nothing is prepared before the first handshake.
     pub(super) prepared_late: bool,
 }
 
 /// The certificate authorities that are trusted.
 #[derive(Debug, Clone, Copy, Default)]
-enum Roots {
+pub(super) enum Roots {
     /// The platform's authorities and the added ones.
     #[default]
     Platform,
@@ -76,17 +87,6 @@ enum Roots {
     Webpki,
     /// Only the added authorities.
     Added,
-}
-
-/// A version of TLS.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[non_exhaustive]
-pub enum TlsVersion {
-    /// TLS 1.2 (RFC 5246).
-    #[default]
-    Tls12,
-    /// TLS 1.3 (RFC 8446).
-    Tls13,
 }
 
 /// The default number of hosts whose sessions are kept for resumption.
@@ -99,126 +99,6 @@ const MAX_SESSION_HOSTS: usize = 1_000_000;
 const SESSIONS_PER_HOST: usize = 8;
 
 impl TlsConfig {
-    /// Creates the default settings.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// Also trusts these certificate authorities: one or more certificates in PEM.
-    ///
-    /// # Errors
-    /// [`TlsConfigError::Pem`] if there is no certificate or it is no valid PEM, [`TlsConfigError::Root`] if a
-    /// certificate in it cannot be read.
-    pub fn add_roots_pem(mut self, pem: &[u8]) -> Result<Self, TlsConfigError> {
-        let roots = certificates(pem)?;
-        check_roots(&roots)?;
-        self.extra_roots.extend(roots);
-        Ok(self)
-    }
-
-    /// Also trusts this certificate authority: a certificate in DER.
-    ///
-    /// [`build`](crate::ClientBuilder::build) fails if the certificate cannot be read.
-    pub fn add_root_der(mut self, der: impl Into<Vec<u8>>) -> Self {
-        self.extra_roots.push(CertificateDer::from(der.into()));
-        self
-    }
-
-    /// Trusts the added certificate authorities alone, rather than those of the platform.
-    ///
-    /// [`build`](crate::ClientBuilder::build) fails if none was added.
-    pub fn only_added_roots(mut self) -> Self {
-        self.roots = Roots::Added;
-        self
-    }
-
-    /// Trusts Mozilla's certificate authorities, compiled in, rather than those of the platform.
-    #[cfg(feature = "webpki-roots")]
-    pub fn webpki_roots(mut self) -> Self {
-        self.roots = Roots::Webpki;
-        self
-    }
-
-    /// Sends this certificate to servers that ask for one (mTLS): the chain in PEM, the client's own certificate first,
-    /// and its private key in PEM.
-    ///
-    /// # Errors
-    /// [`TlsConfigError::Pem`] if either is missing or invalid. [`TlsConfigError::EncryptedKey`],
-    /// [`TlsConfigError::KeyMismatch`] or [`TlsConfigError::ChainOrder`] if they cannot be used together.
-    /// [`TlsConfigError::Refused`] for a kind of key or certificate that rustls does not support.
-    pub fn identity_pem(mut self, chain: &[u8], key: &[u8]) -> Result<Self, TlsConfigError> {
-        let key = private_key(key)?;
-        self.identity = Some(Arc::new(Identity::new(certificates(chain)?, key)?));
-        Ok(self)
-    }
-
-    /// Pins a public key: only servers whose own certificate has one of the pinned keys are accepted. The certificate
-    /// must be valid as well, unless [any is accepted](Self::danger_accept_invalid_certs). The pins are not applied to
-    /// `https` proxies.
-    ///
-    /// `pin` is the SHA-256 of the key's SubjectPublicKeyInfo (RFC 7469 §2.4).
-    pub fn pin_spki_sha256(mut self, pin: [u8; 32]) -> Self {
-        self.pins.push(pin);
-        self
-    }
-
-    /// Asks servers for this name (SNI) and requires certificates for it, instead of the URL's host.
-    ///
-    /// # Errors
-    /// [`TlsConfigError::ServerName`] if it is neither a host name nor an IP address.
-    pub fn server_name(mut self, name: &str) -> Result<Self, TlsConfigError> {
-        let name = ServerName::try_from(name.to_owned()).map_err(|_| TlsConfigError::ServerName(name.to_owned()))?;
-        self.server_name = Some(name);
-        Ok(self)
-    }
-
-    /// Sets the lowest version of TLS that the client speaks. TLS 1.2 by default.
-    pub fn min_version(mut self, version: TlsVersion) -> Self {
-        self.min_version = version;
-        self
-    }
-
-    /// Sets the protocols that are offered to servers (ALPN, RFC 7301), the preferred one first. By default those that
-    /// the client speaks: `h2` and `http/1.1`.
-    ///
-    /// [`build`](crate::ClientBuilder::build) fails for a version of HTTP that the client's version settings exclude,
-    /// and for a name that is empty or longer than 255 bytes.
-    pub fn alpn(mut self, protocols: impl IntoIterator<Item = impl Into<Vec<u8>>>) -> Self {
-        self.alpn = Some(protocols.into_iter().map(Into::into).collect());
-        self
-    }
-
-    /// Sets the number of hosts whose sessions are kept for resumption, at most 1,000,000. 1,024 by default; 0 turns
-    /// resumption off.
-    pub fn session_cache(mut self, hosts: usize) -> Self {
-        self.session_hosts = Some(hosts);
-        self
-    }
-
-    /// Sets whether any certificate is accepted, also an expired or forged one, and one of another host. False by
-    /// default; for tests only.
-    ///
-    /// **An attacker on the network can then read and change everything.**
-    /// [`TlsFacts::verified`](crate::trace::TlsFacts::verified) is `false` on such connections.
-    ///
-    /// Pinned keys still apply: a server whose key is not pinned is refused, even with a valid certificate. A choice of
-    /// trusted authorities would have no effect, so [`build`](crate::ClientBuilder::build) fails with both.
-    pub fn danger_accept_invalid_certs(mut self, accept: bool) -> Self {
-        self.accepts_any_cert = accept;
-        self
-    }
-
-    /// Sets whether the first handshake is prepared in the background when a client is built. True by default.
-    ///
-    /// A thread collects entropy for the random generator (once in a process) and reads the trusted certificates, which
-    /// takes tens of milliseconds of processor time. It ends when that is done, and does nothing for a client that was
-    /// dropped. With `false` the first handshake does this work; choose it for clients that make no HTTPS requests, and
-    /// in processes that fork.
-    pub fn prepare_in_background(mut self, prepare: bool) -> Self {
-        self.prepared_late = !prepare;
-        self
-    }
-
     /// Returns the settings for `https` proxies: without the server name and the pinned keys, which are those of other
     /// servers, and without HTTP/2.
     pub(crate) fn for_proxies(&self) -> Self {
@@ -228,6 +108,11 @@ impl TlsConfig {
             Arc::new(config)
         });
         Self { client_config, server_name: None, pins: Vec::new(), alpn: None, ..self.clone() }
+    }
+
+    /// Returns true if a server's certificate has to be valid for the server.
+    pub(super) fn verifies_servers(&self) -> bool {
+        !self.accepts_any_cert && !self.accepts_any_name
     }
 
     /// Checks all that can be known before the first handshake. `alpn` lists the protocols that the client speaks. The
@@ -246,6 +131,9 @@ impl TlsConfig {
         if matches!(self.roots, Roots::Added) && self.extra_roots.is_empty() {
             return Err(TlsConfigError::NoRoots);
         }
+        if self.versions().is_empty() {
+            return Err(TlsConfigError::NoVersion);
+        }
         if let Some(hosts) = self.session_hosts.filter(|hosts| *hosts > MAX_SESSION_HOSTS) {
             return Err(TlsConfigError::SessionCache(hosts));
         }
@@ -257,7 +145,10 @@ impl TlsConfig {
         if !self.pins.is_empty() {
             sha256_of(&provider)?;
         }
-        ClientConfig::builder_with_provider(provider).with_protocol_versions(self.versions())?;
+        ClientConfig::builder_with_provider(provider.clone()).with_protocol_versions(&self.versions())?;
+        if !self.revoked.is_empty() {
+            self.verifier(&provider)?;
+        }
         Ok(())
     }
 
@@ -269,17 +160,33 @@ impl TlsConfig {
             roots,
             ("a client certificate", self.identity.is_some()),
             ("a pinned key", !self.pins.is_empty()),
-            ("a minimum version", self.min_version != TlsVersion::default()),
+            ("a list of revoked certificates", !self.revoked.is_empty()),
+            ("a lowest version", self.min_version.is_some()),
+            ("a highest version", self.max_version.is_some()),
+            ("leaving out the server's name (SNI)", self.hides_name),
+            ("writing keys to SSLKEYLOGFILE", self.logs_keys),
             ("a choice of protocols (ALPN)", self.alpn.is_some()),
             ("a size of the session cache", self.session_hosts.is_some()),
             ("accepting invalid certificates", self.accepts_any_cert),
+            ("accepting certificates of other hosts", self.accepts_any_name),
+        ];
+        let beside_invalid_certs = [
+            roots,
+            ("a list of revoked certificates", !self.revoked.is_empty()),
+            ("accepting certificates of other hosts", self.accepts_any_name),
+        ];
+        let beside_platform_roots = [
+            ("a list of revoked certificates", !self.revoked.is_empty()),
+            ("accepting certificates of other hosts", self.accepts_any_name),
         ];
         let first_set =
             |settings: &[(&'static str, bool)]| settings.iter().find(|(_, is_set)| *is_set).map(|(what, _)| *what);
         if self.client_config.is_some() {
             first_set(&beside_client_config).map_or(Ok(()), |what| Err(TlsConfigError::BesideClientConfig(what)))
         } else if self.accepts_any_cert {
-            first_set(&[roots]).map_or(Ok(()), |what| Err(TlsConfigError::BesideInvalidCerts(what)))
+            first_set(&beside_invalid_certs).map_or(Ok(()), |what| Err(TlsConfigError::BesideInvalidCerts(what)))
+        } else if matches!(self.roots, Roots::Platform) {
+            first_set(&beside_platform_roots).map_or(Ok(()), |what| Err(TlsConfigError::BesidePlatformRoots(what)))
         } else {
             Ok(())
         }
@@ -313,12 +220,16 @@ impl TlsConfig {
         if !self.pins.is_empty() {
             verifier = Arc::new(Pinned::new(verifier, self.pins.clone(), provider)?);
         }
-        let builder = ClientConfig::builder_with_provider(provider.clone()).with_protocol_versions(self.versions())?;
+        let builder = ClientConfig::builder_with_provider(provider.clone()).with_protocol_versions(&self.versions())?;
         let builder = builder.dangerous().with_custom_certificate_verifier(verifier);
         let mut config = match &self.identity {
-            Some(identity) => builder.with_client_auth_cert(identity.chain.clone(), identity.key.clone_key())?,
+            Some(identity) => builder.with_client_auth_cert(identity.chain(), identity.key())?,
             None => builder.with_no_client_auth(),
         };
+        config.enable_sni = !self.hides_name;
+        if self.logs_keys {
+            config.key_log = Arc::new(KeyLogFile::new());
+        }
         config.alpn_protocols = match &self.alpn {
             Some(protocols) => protocols.clone(),
             None => owned(alpn),
@@ -331,12 +242,8 @@ impl TlsConfig {
     }
 
     /// Returns the versions of TLS that the client speaks.
-    fn versions(&self) -> &'static [&'static SupportedProtocolVersion] {
-        const BOTH: &[&SupportedProtocolVersion] = &[&rustls::version::TLS13, &rustls::version::TLS12];
-        match self.min_version {
-            TlsVersion::Tls12 => BOTH,
-            TlsVersion::Tls13 => &BOTH[..1],
-        }
+    fn versions(&self) -> Vec<&'static SupportedProtocolVersion> {
+        spoken(self.min_version, self.max_version)
     }
 
     /// Returns true if the platform's certificates are to be trusted beside the added ones and cannot be read now.
@@ -351,17 +258,25 @@ impl TlsConfig {
         &self,
         provider: &Arc<CryptoProvider>,
     ) -> Result<Arc<dyn ServerCertVerifier>, TlsConfigError> {
-        let provider = provider.clone();
-        Ok(match (self.accepts_any_cert, self.roots) {
-            (true, _) => Arc::new(AcceptAny::new(provider)),
-            (false, Roots::Platform) => trust::platform_verifier(self.extra_roots.iter().cloned(), provider)?,
-            (false, Roots::Added) => trust::verifier(self.with_added(RootCertStore::empty())?, provider)?,
+        let verifier = match (self.accepts_any_cert, self.roots) {
+            (true, _) => return Ok(Arc::new(AcceptAny::new(provider.clone()))),
+            (false, Roots::Platform) => trust::platform_verifier(self.extra_roots.iter().cloned(), provider.clone())?,
+            (false, Roots::Added) => self.own_verifier(RootCertStore::empty(), provider)?,
             #[cfg(feature = "webpki-roots")]
             (false, Roots::Webpki) => {
-                let roots = webpki_roots::TLS_SERVER_ROOTS.iter().cloned().collect();
-                trust::verifier(self.with_added(roots)?, provider)?
+                self.own_verifier(webpki_roots::TLS_SERVER_ROOTS.iter().cloned().collect(), provider)?
             }
-        })
+        };
+        Ok(if self.accepts_any_name { Arc::new(AnyName(verifier)) } else { verifier })
+    }
+
+    /// Makes a verifier that trusts `roots` and the user's certificate authorities, but no revoked certificate.
+    fn own_verifier(
+        &self,
+        roots: RootCertStore,
+        provider: &Arc<CryptoProvider>,
+    ) -> Result<Arc<dyn ServerCertVerifier>, TlsConfigError> {
+        Ok(trust::verifier(self.with_added(roots)?, self.revoked.clone(), provider.clone())?)
     }
 
     /// Adds the user's certificate authorities to `roots`.
@@ -402,6 +317,9 @@ impl fmt::Debug for TlsConfig {
             .field("pins", &self.pins.len())
             .field("server_name", &self.server_name)
             .field("min_version", &self.min_version)
+            .field("max_version", &self.max_version)
+            .field("revocation_lists", &self.revoked.len())
+            .field("danger_accept_invalid_hostnames", &self.accepts_any_name)
             .field("danger_accept_invalid_certs", &self.accepts_any_cert)
             .finish_non_exhaustive()
     }
@@ -454,7 +372,7 @@ mod tests {
         let error = pinned.check_provider(sha384()).unwrap_err().to_string();
         assert!(error.contains("the crypto provider has no SHA-256"), "{error}");
         assert!(pinned.check_provider(sha256()).is_ok() && TlsConfig::new().check_provider(sha384()).is_ok());
-        let new = TlsConfig::new().min_version(TlsVersion::Tls13);
+        let new = TlsConfig::new().min_version(Version::TLS_1_3);
         let error = new.check_provider(tls12()).unwrap_err().to_string();
         assert!(error.contains("no usable cipher suites configured"), "{error}");
         assert!(new.check_provider(sha256()).is_ok() && TlsConfig::new().check_provider(tls12()).is_ok());

@@ -44,6 +44,13 @@ pub enum TlsConfigError {
     /// [`TlsConfig::danger_accept_invalid_certs`]: super::TlsConfig::danger_accept_invalid_certs
     #[error("{0} has no effect while any certificate is accepted")]
     BesideInvalidCerts(&'static str),
+    /// The named setting would have no effect beside the platform's certificate authorities, whose verifier does not have
+    /// it.
+    #[error("{0} needs trusted roots of your own, because the platform's verifier does not have that setting")]
+    BesidePlatformRoots(&'static str),
+    /// Between the lowest and the highest version of TLS is none that the client speaks.
+    #[error("the versions of TLS leave neither 1.2 nor 1.3, which are those that the client speaks")]
+    NoVersion,
     /// The protocols to offer include a version of HTTP that the client's version settings exclude.
     #[error("the protocols offered (ALPN) include `{0}`, which the client's version settings exclude")]
     Alpn(String),

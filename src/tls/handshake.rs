@@ -68,7 +68,7 @@ impl Tls {
             cipher_suite: name(connection.negotiated_cipher_suite().and_then(|suite| suite.suite().as_str())),
             alpn: connection.alpn_protocol().map(|protocol| String::from_utf8_lossy(protocol).into()),
             resumed: connection.handshake_kind() == Some(HandshakeKind::Resumed),
-            verified: !self.config.settings.accepts_any_cert,
+            verified: self.config.settings.verifies_servers(),
             peer_certificates: certificates.iter().map(|der| Bytes::copy_from_slice(der)).collect(),
         }
     }

@@ -1,20 +1,61 @@
 //! The client's own certificate: a chain and a private key that belong together.
 
+use std::fmt;
+use std::sync::Arc;
+
 use rustls::Error;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::ParsedCertificate;
 use webpki::EndEntityCert;
 
 use super::error::TlsConfigError;
+use super::pem::{certificates, private_key};
 use crate::trust;
 
+/// The client's own certificate and private key, which it shows to servers that ask for one (mTLS).
+///
+/// ```
+/// use speeddial::tls::Identity;
+///
+/// fn client() -> Result<speeddial::Client, Box<dyn std::error::Error>> {
+///     let identity = Identity::from_pem(&std::fs::read("/etc/ssl/client.pem")?)?;
+///     Ok(speeddial::Client::builder().identity(identity).build()?)
+/// }
+/// ```
+#[derive(Clone)]
+pub struct Identity(Arc<Parts>);
+
 /// A chain that begins with the client's certificate, and the private key of that certificate.
-pub(super) struct Identity {
-    pub(super) chain: Vec<CertificateDer<'static>>,
-    pub(super) key: PrivateKeyDer<'static>,
+struct Parts {
+    chain: Vec<CertificateDer<'static>>,
+    key: PrivateKeyDer<'static>,
+}
+
+impl fmt::Debug for Identity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Identity").field("certificates", &self.0.chain.len()).finish_non_exhaustive()
+    }
 }
 
 impl Identity {
+    /// Reads a private key and a chain of certificates, the client's own first, from one text in PEM.
+    ///
+    /// # Errors
+    /// [`TlsConfigError::Pem`] if either is missing or invalid. [`TlsConfigError::EncryptedKey`],
+    /// [`TlsConfigError::KeyMismatch`] or [`TlsConfigError::ChainOrder`] if they cannot be used together.
+    /// [`TlsConfigError::Refused`] for a kind of key or certificate that rustls does not support.
+    pub fn from_pem(pem: &[u8]) -> Result<Self, TlsConfigError> {
+        Self::new(certificates(pem)?, private_key(pem)?)
+    }
+
+    pub(super) fn chain(&self) -> Vec<CertificateDer<'static>> {
+        self.0.chain.clone()
+    }
+
+    pub(super) fn key(&self) -> PrivateKeyDer<'static> {
+        self.0.key.clone_key()
+    }
+
     /// Checks the parts as a server would. `chain` must not be empty.
     ///
     /// # Errors
@@ -25,7 +66,7 @@ impl Identity {
     ) -> Result<Self, TlsConfigError> {
         check_key(&chain, &key)?;
         check_order(&chain)?;
-        Ok(Self { chain, key })
+        Ok(Self(Arc::new(Parts { chain, key })))
     }
 }
 

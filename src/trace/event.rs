@@ -307,7 +307,8 @@ pub struct TlsFacts {
     pub alpn: Option<Arc<str>>,
     /// True if an earlier session was resumed.
     pub resumed: bool,
-    /// True if the server's certificate was verified: the configuration does not turn verification off.
+    /// True if the server's certificate was verified: the configuration does not turn verification off, neither that of
+    /// the certificate nor that of its name.
     ///
     /// A verifier in a `rustls::ClientConfig` that the caller made is assumed to verify.
     pub verified: bool,

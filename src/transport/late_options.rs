@@ -45,9 +45,23 @@ pub(super) struct LateOptions {
     silence: Option<SilenceOptions>,
 }
 
+/// The keepalive probes of a connection.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Probes {
+    /// The time of silence before the first probe.
+    pub(super) time: Duration,
+    /// The time between two probes.
+    pub(super) interval: Duration,
+    /// The number of probes without an answer after which the connection is given up; [`KEEPALIVE_PROBES`] if `None`.
+    pub(super) retries: Option<u32>,
+}
+
 /// The options about peers that fall silent.
 struct SilenceOptions {
     keepalive: Option<Millis>,
+    /// The time between two probes; `keepalive` if `None`.
+    interval: Option<Millis>,
+    retries: u8,
     user_timeout: Option<Millis>,
     stage: Stage,
     /// The time at which to look at the socket next; `None` if nothing is to be done until the next write.
@@ -83,10 +97,10 @@ fn duration(time: Millis) -> Duration {
 }
 
 impl LateOptions {
-    pub(super) fn new(nodelay: bool, keepalive: Option<Duration>, user_timeout: Option<Duration>) -> Self {
+    pub(super) fn new(nodelay: bool, probes: Option<Probes>, user_timeout: Option<Duration>) -> Self {
         // The system takes a timeout of 0 for its own default.
         let user_timeout = user_timeout.filter(|timeout| cfg!(target_os = "linux") && timeout.as_millis() > 0);
-        let silence = SilenceOptions::new(keepalive.map(millis), user_timeout.map(millis));
+        let silence = SilenceOptions::new(probes, user_timeout.map(millis));
         Self { nodelay, has_written: false, unlimited: Some(UNLIMITED_BYTES), silence }
     }
 
@@ -155,12 +169,21 @@ pub(super) enum Waits {
 
 impl SilenceOptions {
     /// Creates the options; `None` if neither is wanted.
-    fn new(keepalive: Option<Millis>, user_timeout: Option<Millis>) -> Option<Self> {
-        if keepalive.is_none() && user_timeout.is_none() {
+    fn new(probes: Option<Probes>, user_timeout: Option<Millis>) -> Option<Self> {
+        if probes.is_none() && user_timeout.is_none() {
             return None;
         }
-        let stage = Stage::Unset;
-        Some(Self { keepalive, user_timeout, stage, next_look: None, timer: Timer::default(), waker: None })
+        let retries = probes.and_then(|probes| probes.retries).unwrap_or(KEEPALIVE_PROBES);
+        Some(Self {
+            keepalive: probes.map(|probes| millis(probes.time)),
+            interval: probes.map(|probes| millis(probes.interval)),
+            retries: retries.try_into().unwrap_or(u8::MAX),
+            user_timeout,
+            stage: Stage::Unset,
+            next_look: None,
+            timer: Timer::default(),
+            waker: None,
+        })
     }
 
     /// Becomes ready when it is time to look at the socket: after half of the shortest time. Ready at once on systems other
@@ -238,11 +261,12 @@ impl SilenceOptions {
 
     /// Sets the options.
     fn set(&self, socket: &SockRef<'_>) {
-        if let Some(every) = self.keepalive.map(duration) {
-            let mut keepalive = TcpKeepalive::new().with_time(every).with_interval(every);
+        if let Some(time) = self.keepalive.map(duration) {
+            let interval = self.interval.map_or(time, duration);
+            let mut keepalive = TcpKeepalive::new().with_time(time).with_interval(interval);
             // With a user timeout, Linux goes by that and does not count probes (RFC 5482 §4.1).
             if self.user_timeout.is_none() {
-                keepalive = keepalive.with_retries(KEEPALIVE_PROBES);
+                keepalive = keepalive.with_retries(self.retries.into());
             }
             let _ = socket.set_tcp_keepalive(&keepalive);
         }

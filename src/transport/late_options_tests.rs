@@ -262,3 +262,22 @@ async fn a_write_restarts_a_timer_at_rest() {
     assert_eq!((set().user_timeout, exchange.is_finished()), (None, false), "it is not silent");
     exchange.abort();
 }
+
+#[tokio::test]
+async fn a_number_of_probes_takes_the_place_of_the_default_user_timeout() {
+    let seconds = Duration::from_secs;
+    let options = async |transport: TcpTransport| {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let stream = transport.dial(listener.local_addr().unwrap()).await.unwrap();
+        transport.late_options().silence.expect("probes are sent").set(&SockRef::from(&stream));
+        let socket = SockRef::from(&stream);
+        let times = (socket.tcp_keepalive_time().unwrap(), socket.tcp_keepalive_interval().unwrap());
+        (times, socket.tcp_keepalive_retries().unwrap(), socket.tcp_user_timeout().unwrap())
+    };
+    let (times, _, timeout) = options(TcpTransport::new().keepalive_interval(Some(seconds(4)))).await;
+    assert_eq!((times, timeout), ((KEEPALIVE, seconds(4)), Some(USER_TIMEOUT)));
+    let probes = TcpTransport::new().keepalive(Some(seconds(60))).keepalive_retries(Some(7));
+    assert_eq!(options(probes.clone()).await, ((seconds(60), seconds(60)), 7, None));
+    let (_, _, timeout) = options(probes.user_timeout(Some(seconds(9)))).await;
+    assert_eq!(timeout, Some(seconds(9)), "Linux goes by it alone");
+}

@@ -7,7 +7,7 @@ use std::time::Duration;
 use socket2::{Domain, Socket, Type};
 use tokio::net::{TcpSocket, TcpStream};
 
-use super::late_options::LateOptions;
+use super::late_options::{LateOptions, Probes};
 use super::tcp_stream::ProbedTcpStream;
 use super::traits::{Connecting, Stream, Transport};
 
@@ -32,7 +32,11 @@ use super::traits::{Connecting, Stream, Transport};
 pub struct TcpTransport {
     nodelay: bool,
     keepalive: Option<Duration>,
-    user_timeout: Option<Duration>,
+    /// The time between probes; that before the first if `None`.
+    keepalive_interval: Option<Duration>,
+    keepalive_retries: Option<u32>,
+    /// The user timeout; the default if `None`.
+    user_timeout: Option<Option<Duration>>,
     send_buffer: Option<u32>,
     receive_buffer: Option<u32>,
     local_v4: Option<Ipv4Addr>,
@@ -52,7 +56,9 @@ impl Default for TcpTransport {
         Self {
             nodelay: true,
             keepalive: Some(KEEPALIVE),
-            user_timeout: Some(USER_TIMEOUT),
+            keepalive_interval: None,
+            keepalive_retries: None,
+            user_timeout: None,
             send_buffer: None,
             receive_buffer: None,
             local_v4: None,
@@ -76,8 +82,8 @@ impl TcpTransport {
         self
     }
 
-    /// Sets the time of silence after which the peer is probed, which is also the time between probes. 15 s by default;
-    /// `None` sends no probes.
+    /// Sets the time of silence after which the peer is probed, which is also the time between probes unless there is a
+    /// [`keepalive_interval`](Self::keepalive_interval). 15 s by default; `None` sends no probes.
     ///
     /// After 3 probes without an answer the connection is given up. On Linux a [user timeout](Self::user_timeout) takes
     /// the place of that number: the first probe that is due after so much silence, with an earlier one unanswered, gives
@@ -87,13 +93,28 @@ impl TcpTransport {
         self
     }
 
+    /// Sets the time between two [keepalive](Self::keepalive) probes. `None` by default: the same as the silence before the
+    /// first.
+    pub fn keepalive_interval(mut self, interval: Option<Duration>) -> Self {
+        self.keepalive_interval = interval;
+        self
+    }
+
+    /// Sets the number of [keepalive](Self::keepalive) probes without an answer after which a connection is given up, at
+    /// most 127. `None` by default: 3, and on Linux the [user timeout](Self::user_timeout) in place of a number. Setting a
+    /// number turns the default user timeout off, because Linux does not count probes beside one.
+    pub fn keepalive_retries(mut self, retries: Option<u32>) -> Self {
+        self.keepalive_retries = retries;
+        self
+    }
+
     /// Sets the longest time that sent data, or a [keepalive](Self::keepalive) probe, may stay unacknowledged before the
     /// connection is given up (RFC 5482). Only Linux has it.
     ///
     /// 30 s by default; `None` leaves it to the system, which waits about a quarter of an hour. A peer that
     /// acknowledges data but reads none of it is not given up; the time limits of requests are for that.
     pub fn user_timeout(mut self, timeout: Option<Duration>) -> Self {
-        self.user_timeout = timeout;
+        self.user_timeout = Some(timeout);
         self
     }
 
@@ -117,6 +138,11 @@ impl TcpTransport {
             IpAddr::V6(ip) => self.local_v6 = Some(ip),
         }
         self
+    }
+
+    /// Leaves the local addresses of both families to the system.
+    pub(crate) fn any_local_address(self) -> Self {
+        Self { local_v4: None, local_v6: None, ..self }
     }
 
     /// Sets the network interface that connections go through (`SO_BINDTODEVICE`). Only Linux has it.
@@ -177,7 +203,33 @@ impl TcpTransport {
 
     /// Returns the options that are set later.
     pub(super) fn late_options(&self) -> LateOptions {
-        LateOptions::new(self.nodelay, self.keepalive, self.user_timeout)
+        let probes = self.keepalive.map(|time| Probes {
+            time,
+            interval: self.keepalive_interval.unwrap_or(time),
+            retries: self.keepalive_retries,
+        });
+        let user_timeout = match (self.user_timeout, self.keepalive_retries) {
+            (Some(given), _) => given,
+            (None, Some(_)) => None,
+            (None, None) => Some(USER_TIMEOUT),
+        };
+        LateOptions::new(self.nodelay, probes, user_timeout)
+    }
+
+    /// Returns what is wrong with the settings, by their names in the client's builder.
+    pub(crate) fn contradiction(&self) -> Option<&'static str> {
+        let has_user_timeout = cfg!(target_os = "linux") && matches!(self.user_timeout, Some(Some(_)));
+        if self.keepalive.is_none() && self.keepalive_interval.is_some() {
+            Some("tcp_keepalive_interval has no effect without tcp_keepalive")
+        } else if self.keepalive.is_none() && self.keepalive_retries.is_some() {
+            Some("tcp_keepalive_retries has no effect without tcp_keepalive")
+        } else if self.keepalive_retries.is_some() && has_user_timeout {
+            Some("tcp_keepalive_retries has no effect beside tcp_user_timeout, by which Linux goes instead")
+        } else if self.keepalive_retries.is_some_and(|retries| !(1..=127).contains(&retries)) {
+            Some("tcp_keepalive_retries must be 1 to 127")
+        } else {
+            None
+        }
     }
 }
 

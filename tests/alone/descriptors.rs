@@ -154,7 +154,7 @@ mod unix {
             let pool = PoolConfig::new().wait_timeout(wait);
             let client = builder().pool(pool.clone()).build().unwrap();
             let servers = HickoryResolver::with_servers([std::net::SocketAddr::from(([127, 0, 0, 1], 9))]);
-            let named = builder().pool(pool).resolver(servers).build().unwrap();
+            let named = builder().pool(pool).dns_resolver(servers).build().unwrap();
             allow(64);
             let mut taken = Vec::new();
             while let Ok(file) = std::fs::File::open("/dev/null") {

@@ -65,7 +65,7 @@ async fn storm(http2: bool) {
     let tasks_before = metrics.num_alive_tasks();
 
     let pool = PoolConfig::new().max_connections_per_host(16).idle_timeout(Duration::from_millis(200));
-    let builder = Client::builder().no_proxy().resolver(resolver).pool(pool);
+    let builder = Client::builder().no_proxy().dns_resolver(resolver).pool(pool);
     let client = if http2 { builder.http2_prior_knowledge() } else { builder }.build().unwrap();
     let workers: Vec<_> = (0..IN_FLIGHT)
         .map(|seed| {

@@ -74,7 +74,7 @@ async fn the_host_header_is_the_urls_unless_one_is_given() {
     let host = client.get(&url).header("host", "other.test").send().await.unwrap().text().await.unwrap();
     assert_eq!(host, "other.test");
     let names = FixedResolver::new().with("api.test.", [[127, 0, 0, 1].into()]);
-    let client = Client::builder().resolver(names).no_proxy().build().unwrap();
+    let client = Client::builder().dns_resolver(names).no_proxy().build().unwrap();
     let port = server.address().port();
     let url = format!("http://api.test.:{port}/");
     let host = client.get(&url).send().await.unwrap().text().await.unwrap();

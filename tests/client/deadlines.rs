@@ -24,7 +24,7 @@ async fn hazard_ten_thousand_calls_with_random_deadlines_end_in_time_and_name_th
     let hosts = ["a.test", "b.test", "refused.test", "silent.test", "tired.test", "mixed.test"];
     let net = NetByPath::default();
     let pool = PoolConfig::new().max_connections_per_host(6).wait_timeout(Duration::from_millis(150));
-    let builder = Client::builder().resolver(names).transport(net.clone()).no_proxy().pool(pool);
+    let builder = Client::builder().dns_resolver(names).transport(net.clone()).no_proxy().pool(pool);
     let client =
         builder.retry(RetryPolicy::new().backoff(Duration::from_millis(20), Duration::from_millis(80))).build();
     let client = client.unwrap();
@@ -102,7 +102,7 @@ async fn a_connection_that_arrives_after_the_deadline_is_not_used() {
     let seen = Recorder::default();
     let net = FakeNet::new([(v4(1), Host::Serves { connect: 0, think: 0, body: 0 })]);
     let names = FixedResolver::new().with("a.test", [v4(1)]);
-    let builder = Client::builder().resolver(names).transport(net).no_proxy().observer(seen.clone());
+    let builder = Client::builder().dns_resolver(names).transport(net).no_proxy().observer(seen.clone());
     let client = builder.pool(PoolConfig::new().max_connections_per_host(1)).build().unwrap();
     let first = client.get("http://a.test/").send().await.unwrap();
     let queued = client.post("http://a.test/").body("x").timeout(Duration::from_millis(50)).send();

@@ -46,7 +46,7 @@ fn plain() -> ClientBuilder {
 
 /// Returns a client for paused time, whose host serves, and whose DNS takes `dns_delay` milliseconds.
 fn in_memory(dns_delay: u64) -> ClientBuilder {
-    plain().resolver(FakeDns::v4(dns_delay, v4(1), 60)).transport(NetByPath::default())
+    plain().dns_resolver(FakeDns::v4(dns_delay, v4(1), 60)).transport(NetByPath::default())
 }
 
 #[tokio::test]
@@ -65,7 +65,7 @@ async fn a_refused_connection() {
 #[tokio::test]
 async fn an_unknown_name() {
     let dns = DnsServer::start(zone).unwrap();
-    let client = plain().resolver(HickoryResolver::with_servers([dns.address()])).build().unwrap();
+    let client = plain().dns_resolver(HickoryResolver::with_servers([dns.address()])).build().unwrap();
     shows(
         client.get("http://nowhere.test/items").send().await.unwrap_err(),
         dns.address(),
@@ -89,7 +89,7 @@ async fn an_expired_certificate() {
     let config = config.with_single_cert(vec![certificate], key).unwrap();
     let server = support::tls_server::TlsServer::start(config.into()).await;
     let names = FixedResolver::new().with("api.test", [server.address().ip()]);
-    let client = plain().resolver(names).tls(authority.client()).build().unwrap();
+    let client = plain().dns_resolver(names).tls(authority.client()).build().unwrap();
     let error = client.get(format!("https://api.test:{}/", server.address().port())).send().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Tls);
     let shown = format!("{error:#}");

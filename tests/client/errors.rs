@@ -55,7 +55,7 @@ async fn an_unknown_scheme_is_a_request_error() {
 #[tokio::test]
 async fn a_name_that_does_not_exist_is_a_resolve_error() {
     let dns = DnsServer::start(zone).unwrap();
-    let client = Client::builder().resolver(HickoryResolver::with_servers([dns.address()])).build().unwrap();
+    let client = Client::builder().dns_resolver(HickoryResolver::with_servers([dns.address()])).build().unwrap();
     let error = fails(&client, "http://nowhere.test/").await;
     check(&error, ErrorKind::Resolve, "GET http://nowhere.test/: resolve nowhere.test: the name does not exist");
     assert!(error.is_dns() && error.is_connect() && !error.is_timeout());
@@ -64,7 +64,7 @@ async fn a_name_that_does_not_exist_is_a_resolve_error() {
 #[tokio::test]
 async fn a_host_that_is_no_valid_name_is_the_callers_mistake() {
     let dns = DnsServer::start(zone).unwrap();
-    let client = Client::builder().resolver(HickoryResolver::with_servers([dns.address()])).build().unwrap();
+    let client = Client::builder().dns_resolver(HickoryResolver::with_servers([dns.address()])).build().unwrap();
     let error = fails(&client, "http://a{b}.test/").await;
     check(&error, ErrorKind::Request, "cannot send to `http://a{b}.test/`: `a{b}.test` is not a valid host name");
     let long = format!("{}.test", "a".repeat(64));
@@ -77,7 +77,7 @@ async fn a_host_that_is_no_valid_name_is_the_callers_mistake() {
 #[tokio::test]
 async fn a_failed_dns_server_is_not_reported_as_a_name_that_does_not_exist() {
     let dns = DnsServer::start(zone).unwrap();
-    let client = Client::builder().resolver(HickoryResolver::with_servers([dns.address()])).build().unwrap();
+    let client = Client::builder().dns_resolver(HickoryResolver::with_servers([dns.address()])).build().unwrap();
     let error = fails(&client, "http://fails.test/").await;
     assert_eq!(error.kind(), ErrorKind::Resolve);
     assert!(error.to_string().ends_with("the DNS server failed (SERVFAIL)"), "{error}");
@@ -97,7 +97,7 @@ async fn a_refused_port_is_a_connect_error() {
 async fn several_addresses_that_refuse_are_all_listed() {
     let (_kept, closed) = refusing();
     let addresses = ["127.0.0.1", "127.0.0.2", "127.0.0.3"].map(|ip| ip.parse().unwrap());
-    let client = Client::builder().resolver(FixedResolver::new().with("api.test", addresses)).build().unwrap();
+    let client = Client::builder().dns_resolver(FixedResolver::new().with("api.test", addresses)).build().unwrap();
     let error = fails(&client, &format!("http://api.test:{}/", closed.port())).await;
     let port = closed.port();
     let message = format!("GET http://api.test:{port}/: connect: 3 addresses failed, last 127.0.0.3");
@@ -271,7 +271,7 @@ impl AsyncWrite for ResetStream {
 async fn a_connection_that_fails_before_it_takes_its_request_keeps_the_cause() {
     let builder = || {
         let resolver = FixedResolver::new().with("api.test", ["192.0.2.1".parse().unwrap()]);
-        Client::builder().no_proxy().resolver(resolver).transport(Resets)
+        Client::builder().no_proxy().dns_resolver(resolver).transport(Resets)
     };
     for client in [builder().build().unwrap(), builder().http2_prior_knowledge().build().unwrap()] {
         let error = client.post("http://api.test/").body("x").send().await.unwrap_err();
@@ -295,15 +295,15 @@ async fn a_limit_of_zero_connections_is_refused() {
 #[tokio::test]
 async fn a_name_with_only_unusable_addresses_is_a_connect_error() {
     let resolver = FixedResolver::new().with("api.test", ["0.0.0.0", "224.0.0.1"].map(|ip| ip.parse().unwrap()));
-    let client = Client::builder().resolver(resolver).build().unwrap();
+    let client = Client::builder().dns_resolver(resolver).build().unwrap();
     let error = fails(&client, "http://api.test:1/").await;
     check(&error, ErrorKind::Connect, "GET http://api.test:1/: the host has no address to connect to");
 }
 
 #[test]
 fn a_limit_of_zero_response_headers_is_refused() {
-    let error = Client::builder().max_response_headers(0).build().unwrap_err();
-    assert!(error.is_builder() && error.to_string().contains("max_response_headers must not be 0"), "{error}");
+    let error = Client::builder().http1_max_headers(0).build().unwrap_err();
+    assert!(error.is_builder() && error.to_string().contains("http1_max_headers must not be 0"), "{error}");
 }
 
 #[test]

@@ -14,6 +14,7 @@ mod grpc;
 mod http2;
 #[cfg(all(feature = "hyper-util", feature = "reqwest", feature = "__tls"))]
 mod interop;
+mod knobs;
 mod middleware;
 mod quiet_streams;
 mod redirects;

@@ -23,7 +23,7 @@ fn seconds(seconds: u64) -> Duration {
 
 fn builder(net: &ScriptedNet, http2: bool) -> ClientBuilder {
     let builder = Client::builder().no_proxy().transport(net.clone());
-    let builder = builder.resolver(FixedResolver::new().with("a.test", [v4(1)]));
+    let builder = builder.dns_resolver(FixedResolver::new().with("a.test", [v4(1)]));
     if http2 { builder.http2_prior_knowledge() } else { builder }
 }
 

@@ -75,7 +75,7 @@ fn chain(status: u16, urls: &[String]) -> String {
 fn builder() -> ClientBuilder {
     let names = ["a.test", "b.test", "sub.a.test"];
     let resolver = names.iter().fold(FixedResolver::new(), |all, name| all.with(name, [[127, 0, 0, 1].into()]));
-    Client::builder().resolver(resolver).no_proxy()
+    Client::builder().dns_resolver(resolver).no_proxy()
 }
 
 const SECRETS: [&str; 4] = ["authorization", "cookie", "proxy-authorization", "x-api-key"];

@@ -227,7 +227,10 @@ struct Tenant(u32);
 
 /// Notes the tenants of the requests that it is told.
 #[derive(Clone, Default)]
-struct Tenants(Arc<Mutex<Vec<(&'static str, Option<u32>)>>>);
+struct Tenants(Arc<Mutex<Vec<Told>>>);
+
+/// An event, and the tenant of its request.
+type Told = (&'static str, Option<u32>);
 
 impl Observer for Tenants {
     fn observe(&self, record: &Record) {

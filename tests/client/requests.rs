@@ -153,7 +153,10 @@ async fn a_json_error_shows_the_position_and_the_start_of_the_body() {
 }
 
 fn in_memory() -> ClientBuilder {
-    Client::builder().resolver(FixedResolver::new().with("a.test", [v4(1)])).transport(NetByPath::default()).no_proxy()
+    Client::builder()
+        .dns_resolver(FixedResolver::new().with("a.test", [v4(1)]))
+        .transport(NetByPath::default())
+        .no_proxy()
 }
 
 #[tokio::test(start_paused = true)]
@@ -267,8 +270,8 @@ async fn response_headers_are_accepted_up_to_a_limit() {
     });
     for (limit, is_taken) in [(None, false), (Some(400), false), (Some(401), true), (Some(usize::MAX), true)] {
         let resolver = FixedResolver::new().with("a.test", [v4(1)]);
-        let builder = Client::builder().resolver(resolver).transport(net.clone()).no_proxy();
-        let builder = limit.into_iter().fold(builder, |builder, limit| builder.max_response_headers(limit));
+        let builder = Client::builder().dns_resolver(resolver).transport(net.clone()).no_proxy();
+        let builder = limit.into_iter().fold(builder, |builder, limit| builder.http1_max_headers(limit));
         let sent = builder.build().unwrap().get("http://a.test/").send().await;
         assert_eq!(sent.map(|response| response.headers().len()).ok(), is_taken.then_some(401), "{limit:?}");
     }

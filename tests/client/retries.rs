@@ -62,7 +62,7 @@ const IN_AN_HOUR: &str = "HTTP/1.1 429 Slow down\r\nretry-after: 3600\r\ncontent
 
 fn builder(transport: impl Transport) -> ClientBuilder {
     let resolver = FixedResolver::new().with("a.test", [v4(1)]).with("dead.test", [v4(3)]).with("silent.test", [v4(4)]);
-    Client::builder().resolver(resolver).transport(transport).no_proxy()
+    Client::builder().dns_resolver(resolver).transport(transport).no_proxy()
 }
 
 const URL: &str = "http://a.test/x";

@@ -17,7 +17,7 @@ use support::ok_server;
 async fn tonic_uses_the_client_as_its_channel_with_trailers() {
     let port = grpc().await;
     let resolver = FixedResolver::new().with("api.test", [[127, 0, 0, 1].into()]);
-    let client = Client::builder().resolver(resolver).no_proxy().http2_prior_knowledge().build().unwrap();
+    let client = Client::builder().dns_resolver(resolver).no_proxy().http2_prior_knowledge().build().unwrap();
     let origin = format!("http://api.test:{port}").parse().unwrap();
     let mut grpc = tonic::client::Grpc::with_origin(client.clone(), origin);
     for text in ["hello", "again"] {

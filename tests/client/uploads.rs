@@ -78,7 +78,7 @@ fn server(reads: UploadServer) -> ScriptedNet {
 
 fn builder(transport: &ScriptedNet, http2: bool) -> ClientBuilder {
     let builder = Client::builder().no_proxy().transport(transport.clone());
-    let builder = builder.resolver(FixedResolver::new().with("a.test", [v4(1)]));
+    let builder = builder.dns_resolver(FixedResolver::new().with("a.test", [v4(1)]));
     if http2 { builder.http2_prior_knowledge() } else { builder }
 }
 
@@ -185,7 +185,7 @@ impl Transport for NetThatNeverReads {
 #[tokio::test(start_paused = true)]
 async fn hazard_the_headers_timeout_ends_a_request_whose_head_the_peer_does_not_read() {
     let resolver = FixedResolver::new().with("a.test", [v4(1)]);
-    let client = Client::builder().no_proxy().transport(NetThatNeverReads).resolver(resolver).build().unwrap();
+    let client = Client::builder().no_proxy().transport(NetThatNeverReads).dns_resolver(resolver).build().unwrap();
     let start = Instant::now();
     let sent = tokio::time::timeout(seconds(1_000), client.get(URL).send()).await.expect("it ends");
     let error = sent.unwrap_err();

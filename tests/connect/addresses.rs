@@ -31,7 +31,7 @@ fn dual() -> FakeDns {
 async fn only_the_chosen_family_is_resolved_and_dialled() {
     for (addresses, expected) in [(Addresses::Both, v6()), (Addresses::V4Only, v4(1)), (Addresses::V6Only, v6())] {
         let dns = dual();
-        let client = Client::builder().addresses(addresses).resolver(dns.clone());
+        let client = Client::builder().addresses(addresses).dns_resolver(dns.clone());
         let client = client.transport(FakeNet::new([(v4(1), SERVES), (v6(), SERVES)])).build().unwrap();
         let response = client.get("http://api.test/").send().await.unwrap();
         assert_eq!(response.remote_addr().unwrap().ip(), expected, "{addresses:?}");
@@ -45,7 +45,7 @@ async fn a_name_in_use_is_refreshed_only_in_the_clients_families() {
     for (addresses, families) in [(Addresses::Both, 2), (Addresses::V4Only, 1), (Addresses::V6Only, 1)] {
         // With a TTL of zero the cache keeps no answer, and asks again for names of open connections.
         let dns = FakeDns { ttl: Duration::ZERO, ..dual() };
-        let client = Client::builder().addresses(addresses).resolver(dns.clone());
+        let client = Client::builder().addresses(addresses).dns_resolver(dns.clone());
         let client = client.transport(FakeNet::new([(v4(1), SERVES), (v6(), SERVES)])).build().unwrap();
         let get = async || client.get("http://api.test/").send().await.unwrap().bytes().await.unwrap();
         get().await;
@@ -62,7 +62,8 @@ async fn a_name_in_use_is_refreshed_only_in_the_clients_families() {
 async fn connections_can_be_spread_over_all_addresses() {
     let ips = [v4(1), v4(2), v4(3), v6()];
     let resolver = FixedResolver::new().with("api.test", ips).with("other.test", ips);
-    let client = Client::builder().addresses(Addresses::Spread).resolver(resolver).pool(PoolConfig::new().max_idle(0));
+    let client =
+        Client::builder().addresses(Addresses::Spread).dns_resolver(resolver).pool(PoolConfig::new().max_idle(0));
     let client = client.transport(FakeNet::new(ips.map(|ip| (ip, SERVES)))).build().unwrap();
     let mut counts = [0; 4];
     for _ in 0..12 {
@@ -83,7 +84,7 @@ async fn requests_keep_to_one_of_the_spread_addresses_unless_connections_end() {
         [(PoolConfig::new(), [12, 0, 0]), (PoolConfig::new().max_requests_per_connection(2), [4, 4, 4])]
     {
         let builder = Client::builder().no_proxy().addresses(Addresses::Spread).pool(pool);
-        let builder = builder.resolver(FixedResolver::new().with("api.test", ips));
+        let builder = builder.dns_resolver(FixedResolver::new().with("api.test", ips));
         let client = builder.transport(FakeNet::new(ips.map(|ip| (ip, SERVES)))).build().unwrap();
         let mut counts = [0; 3];
         for _ in 0..12 {
@@ -104,7 +105,7 @@ async fn hazard_private_addresses_are_refused_when_they_are_denied() {
         .with("private.test", [[10, 0, 0, 1].into()])
         .with("mapped.test", [mapped])
         .with("mixed.test", [[10, 0, 0, 1].into(), [9, 9, 9, 9].into()]);
-    let client = Client::builder().resolver(names).transport(net.clone()).deny_private_addresses().build().unwrap();
+    let client = Client::builder().dns_resolver(names).transport(net.clone()).deny_private_addresses().build().unwrap();
     for url in ["http://private.test/", "http://mapped.test/", "http://10.0.0.1/", "http://[::ffff:10.0.0.1]/"] {
         let error = client.get(url).send().await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Connect, "{url}: {error}");
@@ -165,7 +166,7 @@ async fn hazard_a_redirect_to_a_private_address_is_refused_when_they_are_denied(
         stream.write_all(moved).await.unwrap();
     });
     let names = FixedResolver::new().with("api.test", [[9, 9, 9, 9].into()]);
-    let client = Client::builder().resolver(names).transport(net.clone()).deny_private_addresses().build().unwrap();
+    let client = Client::builder().dns_resolver(names).transport(net.clone()).deny_private_addresses().build().unwrap();
     let error = client.get("http://api.test/").send().await.unwrap_err();
     assert!(error.to_string().contains("may not connect to 169.254.169.254"), "{error}");
     assert_eq!(net.connections(), 1, "only the first request was sent");
@@ -175,7 +176,7 @@ async fn hazard_a_redirect_to_a_private_address_is_refused_when_they_are_denied(
 async fn a_rule_for_addresses_sees_a_mapped_ipv4_address_as_ipv4() {
     let mapped: IpAddr = "::ffff:10.0.0.1".parse().unwrap();
     let names = FixedResolver::new().with("mapped.test", [mapped]);
-    let client = Client::builder().resolver(names).transport(FakeNet::new([(mapped, SERVES)]));
+    let client = Client::builder().dns_resolver(names).transport(FakeNet::new([(mapped, SERVES)]));
     let client = client.allow_addresses(|ip| ip != IpAddr::from([10, 0, 0, 1])).build().unwrap();
     for url in ["http://mapped.test/", "http://[::ffff:10.0.0.1]/"] {
         let error = client.get(url).send().await.unwrap_err();
@@ -201,7 +202,7 @@ async fn the_source_address_decides_which_family_is_dialled_first() {
     // A private IPv6 source address matches no global address (RFC 6724 rule 5).
     for (source, expected) in [("fd00::9", v4(1)), ("2001:db8::9", v6())] {
         let net = NetWithSource(FakeNet::new([(v4(1), SERVES), (v6(), SERVES)]), source.parse().unwrap());
-        let client = Client::builder().resolver(dual()).transport(net).build().unwrap();
+        let client = Client::builder().dns_resolver(dual()).transport(net).build().unwrap();
         let response = client.get("http://api.test/").send().await.unwrap();
         assert_eq!(response.remote_addr().unwrap().ip(), expected, "from {source}");
     }
@@ -232,7 +233,7 @@ async fn hazard_a_name_that_moves_to_a_private_address_is_refused() {
     let noted = seen.clone();
     let public = IpAddr::from([9, 9, 9, 9]);
     let client =
-        Client::builder().resolver(RebindingResolver::default()).transport(net).pool(PoolConfig::new().max_idle(0));
+        Client::builder().dns_resolver(RebindingResolver::default()).transport(net).pool(PoolConfig::new().max_idle(0));
     let client = client.allow_addresses(move |ip| {
         noted.lock().unwrap().push(ip);
         ip == public
@@ -247,7 +248,7 @@ async fn hazard_a_name_that_moves_to_a_private_address_is_refused() {
 #[tokio::test(start_paused = true)]
 async fn the_second_connection_to_a_host_whose_first_address_is_dead_goes_to_the_good_one_at_once() {
     let dns = FakeDns { v4: (0, Ok(vec![v4(1), v4(2)])), ..FakeDns::v4(0, v4(1), 60) };
-    let client = Client::builder().resolver(dns).pool(PoolConfig::new().max_idle(0));
+    let client = Client::builder().dns_resolver(dns).pool(PoolConfig::new().max_idle(0));
     let client = client.transport(FakeNet::new([(v4(1), Host::Silent), (v4(2), SERVES)])).build().unwrap();
     for connect in [260, 10, 10] {
         let response = client.get("http://api.test/").send().await.unwrap();
@@ -260,7 +261,7 @@ async fn the_second_connection_to_a_host_whose_first_address_is_dead_goes_to_the
 /// Returns a client that opens a connection for each request, within 200 ms, and dials these addresses in this order.
 fn client_with_short_timeout(hosts: &[(IpAddr, Host)]) -> Client {
     let resolver = FixedResolver::new().with("api.test", hosts.iter().map(|(ip, _)| *ip));
-    let builder = Client::builder().resolver(resolver).transport(FakeNet::new(hosts.to_vec()));
+    let builder = Client::builder().dns_resolver(resolver).transport(FakeNet::new(hosts.to_vec()));
     builder.connect_timeout(Duration::from_millis(200)).pool(PoolConfig::new().max_idle(0)).build().unwrap()
 }
 
@@ -303,7 +304,7 @@ async fn hazard_the_last_of_many_addresses_is_reached() {
             (1..count).map(|number: u32| (Ipv4Addr::from_bits(0x0a00_0000 + number).into(), dead)).collect();
         hosts.push((v4(1), SERVES));
         let resolver = FixedResolver::new().with("api.test", hosts.iter().map(|(ip, _)| *ip));
-        let client = Client::builder().resolver(resolver).transport(FakeNet::new(hosts)).build().unwrap();
+        let client = Client::builder().dns_resolver(resolver).transport(FakeNet::new(hosts)).build().unwrap();
         let response =
             client.get("http://api.test/").send().await.unwrap_or_else(|error| panic!("of {count}: {error}"));
         assert_eq!(response.remote_addr().unwrap().ip(), v4(1), "of {count}");

@@ -321,7 +321,8 @@ async fn hazard_each_hostile_http2_response_is_handled_and_the_client_goes_on() 
             }
         });
         let resolver = FixedResolver::new().with("api.test", [v4(1)]);
-        let builder = Client::builder().resolver(resolver).transport(net.clone()).no_proxy().http2_prior_knowledge();
+        let builder =
+            Client::builder().dns_resolver(resolver).transport(net.clone()).no_proxy().http2_prior_knowledge();
         let client = builder.timeout(Duration::from_millis(400)).build().unwrap();
         let start = tokio::time::Instant::now();
         if let Err(what) = check_outcome(read(client.get("http://api.test/")).await, expected) {

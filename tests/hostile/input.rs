@@ -40,7 +40,7 @@ fn client() -> Client {
     let resolver = ["a.test", "xn--bcher-kva.test", "my_svc.test", "faß.test", "xn--fa-hia.test"]
         .iter()
         .fold(resolver, |all, name| all.with(name, [[127, 0, 0, 1].into()]));
-    Client::builder().resolver(resolver).no_proxy().build().unwrap()
+    Client::builder().dns_resolver(resolver).no_proxy().build().unwrap()
 }
 
 async fn seen(request: RequestBuilder) -> Vec<String> {

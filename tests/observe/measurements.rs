@@ -17,7 +17,7 @@ use support::v4;
 async fn calls(observer: impl Observer) -> Client {
     let names = FixedResolver::new().with("a.test", [v4(1)]).with("b.test", [v4(2)]).with("e.test", [v4(3)]);
     let pool = PoolConfig::new().max_connections_per_host(1);
-    let builder = Client::builder().resolver(names).transport(NetByPath::default()).no_proxy().pool(pool);
+    let builder = Client::builder().dns_resolver(names).transport(NetByPath::default()).no_proxy().pool(pool);
     let client = builder.observer(observer).build().unwrap();
     for path in ["ok", "ok?token=secret", "away", "stale"] {
         let response = client.post(format!("http://a.test/{path}")).body("1234");
@@ -111,7 +111,7 @@ async fn metrics_of(calls: impl AsyncFnOnce(Metrics)) -> BTreeMap<String, f64> {
 
 fn builder() -> speeddial::ClientBuilder {
     let names = FixedResolver::new().with("a.test", [v4(1)]);
-    Client::builder().resolver(names).transport(NetByPath::default()).no_proxy()
+    Client::builder().dns_resolver(names).transport(NetByPath::default()).no_proxy()
 }
 
 #[tokio::test(start_paused = true)]

@@ -29,7 +29,7 @@ fn names() -> FixedResolver {
 }
 
 fn builder(net: &NetByPath) -> ClientBuilder {
-    Client::builder().resolver(names()).transport(net.clone()).no_proxy()
+    Client::builder().dns_resolver(names()).transport(net.clone()).no_proxy()
 }
 
 async fn get(client: &Client, url: &str) -> speeddial::Result<Timings> {
@@ -83,13 +83,13 @@ async fn in_memory(seen: &Seen) {
     // A call that is dropped while its name is looked up.
     let dns = FakeDns::v4(30, v4(1), 60);
     let slow =
-        Client::builder().resolver(dns).transport(net.clone()).no_proxy().observer(seen.clone()).build().unwrap();
+        Client::builder().dns_resolver(dns).transport(net.clone()).no_proxy().observer(seen.clone()).build().unwrap();
     assert!(tokio::time::timeout(Duration::from_millis(10), get(&slow, "http://a.test/ok")).await.is_err());
     // The answer for IPv6 comes after the dial has used the one for IPv4.
     let mut dns = FakeDns::v4(0, v4(1), 60);
     dns.v6 = (5_000, dns.v6.1);
     let late =
-        Client::builder().resolver(dns).transport(net.clone()).no_proxy().observer(seen.clone()).build().unwrap();
+        Client::builder().dns_resolver(dns).transport(net.clone()).no_proxy().observer(seen.clone()).build().unwrap();
     get(&late, "http://a.test/ok").await.unwrap();
     // The peer sends GOAWAY in the middle of a request.
     let wire = ScriptedNet::new(|_, stream| async move {
@@ -99,7 +99,7 @@ async fn in_memory(seen: &Seen) {
         tokio::time::sleep(Duration::from_millis(20)).await;
         peer.answer(stream).await.unwrap();
     });
-    let multiplexed = Client::builder().resolver(names()).transport(wire).no_proxy().http2_prior_knowledge();
+    let multiplexed = Client::builder().dns_resolver(names()).transport(wire).no_proxy().http2_prior_knowledge();
     get(&multiplexed.observer(seen.clone()).build().unwrap(), "http://a.test/").await.unwrap();
 }
 
@@ -132,7 +132,8 @@ async fn on_sockets(seen: &Seen) {
             .with("a.test", [Ipv4Addr::LOCALHOST.into()])
             .with("other.test", [Ipv4Addr::LOCALHOST.into()]);
         let trust = speeddial::tls::TlsConfig::new().add_root_der(authority.certificate().to_vec()).only_added_roots();
-        let client = Client::builder().resolver(names).tls(trust).no_proxy().observer(seen.clone()).build().unwrap();
+        let client =
+            Client::builder().dns_resolver(names).tls(trust).no_proxy().observer(seen.clone()).build().unwrap();
         let port = server.address().port();
         get(&client, &format!("https://a.test:{port}/")).await.unwrap();
         assert!(get(&client, &format!("https://other.test:{port}/")).await.is_err());

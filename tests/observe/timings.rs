@@ -14,7 +14,7 @@ use support::v4;
 const URL: &str = "http://api.test/";
 
 fn builder(dns: FakeDns, host: Host) -> ClientBuilder {
-    Client::builder().resolver(dns).transport(FakeNet::new([(v4(1), host)]))
+    Client::builder().dns_resolver(dns).transport(FakeNet::new([(v4(1), host)]))
 }
 
 async fn call(client: &Client) -> Timings {
@@ -132,7 +132,7 @@ async fn a_connect_timeout_names_the_phase_and_the_addresses_that_failed_before(
 
     let names = FixedResolver::new().with("api.test", [v4(1), v4(2)]);
     let net = FakeNet::new([(v4(1), Host::Refuses(5)), (v4(2), Host::Silent)]);
-    let client = Client::builder().resolver(names).transport(net).connect_timeout(limit).build().unwrap();
+    let client = Client::builder().dns_resolver(names).transport(net).connect_timeout(limit).build().unwrap();
     let error = client.get(URL).send().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Timeout(Phase::Connect), "{error}");
     assert!(
@@ -149,7 +149,7 @@ async fn every_attempt_is_in_the_timings() {
     let mut dns = FakeDns::v4(5, v4(1), 60);
     dns.v4.1 = Ok(vec![v4(9), v4(1)]);
     let net = FakeNet::new([(v4(9), Host::Silent), (v4(1), Host::Serves { connect: 20, think: 0, body: 0 })]);
-    let client = Client::builder().resolver(dns).transport(net).build().unwrap();
+    let client = Client::builder().dns_resolver(dns).transport(net).build().unwrap();
     let timings = call(&client).await;
     assert_eq!(in_ms(&timings), [0, 5, 270, 0, 0, 0, 0, 275]);
     let attempts: Vec<_> = timings.attempts().iter().map(|attempt| format!("{attempt:?}")).collect();
@@ -209,7 +209,7 @@ async fn a_dropped_call_ends_in_the_trace_and_leaks_nothing() {
     let recorder = Recorder::default();
     let net = FakeNet::new([(v4(1), Host::Serves { connect: 20, think: 50, body: 10 })]);
     let dns = FakeDns::v4(30, v4(1), 60);
-    let client = Client::builder().resolver(dns).transport(net.clone()).observer(recorder.clone()).build().unwrap();
+    let client = Client::builder().dns_resolver(dns).transport(net.clone()).observer(recorder.clone()).build().unwrap();
     for dropped_after in (0..170).step_by(5) {
         let call = async { client.get(URL).send().await?.bytes().await };
         let _ = tokio::time::timeout(Duration::from_millis(dropped_after), call).await;

@@ -22,7 +22,7 @@ pub(super) const fn ms(ms: u64) -> Duration {
 /// Returns a client over `net`, where it finds api.test.
 pub(super) fn client(net: &ScriptedNet, pool: PoolConfig, recorder: &Recorder) -> Client {
     let resolver = FixedResolver::new().with("api.test", [v4(1)]);
-    let builder = Client::builder().no_proxy().resolver(resolver).transport(net.clone());
+    let builder = Client::builder().no_proxy().dns_resolver(resolver).transport(net.clone());
     builder.pool(pool).observer(recorder.clone()).build().unwrap()
 }
 

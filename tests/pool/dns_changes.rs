@@ -38,7 +38,7 @@ async fn rotating_dns_answers_close_no_connection() {
     for answers in [vec![vec![1], vec![2]], vec![vec![1, 2], vec![3, 4], vec![5, 6]], twenty] {
         let net = ScriptedNet::new(|_, stream| serve(stream, 5));
         let resolver = ChangingResolver { answers, queries: AtomicUsize::new(0) };
-        let client = Client::builder().no_proxy().resolver(resolver).transport(net.clone()).build().unwrap();
+        let client = Client::builder().no_proxy().dns_resolver(resolver).transport(net.clone()).build().unwrap();
         for _ in 0..3_000 {
             get(&client, URL).await.unwrap();
             sleep(ms(95)).await;
@@ -57,7 +57,7 @@ async fn connections_follow_a_moved_name_as_configured() {
         let resolver = ChangingResolver { answers, queries: AtomicUsize::new(0) };
         let pool = PoolConfig::new().follow_dns(follow);
         let recorder = Recorder::default();
-        let builder = Client::builder().no_proxy().resolver(resolver).transport(net.clone()).pool(pool);
+        let builder = Client::builder().no_proxy().dns_resolver(resolver).transport(net.clone()).pool(pool);
         let client = builder.observer(recorder.clone()).build().unwrap();
         let start = Instant::now();
         let mut moved = None;

@@ -33,7 +33,7 @@ async fn drain_lets_five_hundred_requests_end_and_refuses_new_ones() {
 
 #[tokio::test(start_paused = true)]
 async fn drain_cancels_a_dial_that_no_request_waits_for() {
-    let client = Client::builder().no_proxy().resolver(FixedResolver::new().with("api.test", [v4(1)]));
+    let client = Client::builder().no_proxy().dns_resolver(FixedResolver::new().with("api.test", [v4(1)]));
     let client = client.transport(FakeNet::new([(v4(1), Host::Silent)])).build().unwrap();
     assert!(timeout(ms(100), get(&client, URL)).await.is_err());
     assert_eq!(client.pool_stats().dialling, 1);

@@ -70,7 +70,7 @@ async fn hazard_three_thousand_idle_hosts_are_forgotten() {
     let names: Vec<_> = (0..3_000).map(|number| format!("h{number}.test")).collect();
     let resolver = names.iter().fold(FixedResolver::new(), |resolver, name| resolver.with(name, [v4(1)]));
     let pool = PoolConfig::new().max_connections(4_096).max_idle(4_096).idle_timeout(ms(500));
-    let client = Client::builder().no_proxy().resolver(resolver).transport(net.clone()).pool(pool).build().unwrap();
+    let client = Client::builder().no_proxy().dns_resolver(resolver).transport(net.clone()).pool(pool).build().unwrap();
     let urls: Vec<_> = names.iter().map(|name| format!("http://{name}/")).collect();
     for answer in join_all(urls.iter().map(|url| get(&client, url))).await {
         assert_eq!(answer.unwrap(), "ok");
@@ -96,7 +96,7 @@ async fn the_limits_of_a_suffix_are_those_of_each_origin_below_it() {
     let net = ScriptedNet::new(|_, stream| serve(stream, 10));
     let resolver = FixedResolver::new().with("a.example.test", [v4(1)]).with("b.example.test", [v4(1)]);
     let pool = PoolConfig::new().for_host(".example.test", HostLimits::new().max_connections(2));
-    let client = Client::builder().no_proxy().resolver(resolver).transport(net.clone()).pool(pool).build().unwrap();
+    let client = Client::builder().no_proxy().dns_resolver(resolver).transport(net.clone()).pool(pool).build().unwrap();
     let origins = ["http://a.example.test/", "http://b.example.test/", "http://a.example.test:8080/"];
     for answer in join_all((0..30).map(|number| get(&client, origins[number % 3]))).await {
         assert_eq!(answer.unwrap(), "ok");
@@ -163,7 +163,7 @@ async fn hazard_a_dial_without_a_free_descriptor_or_port_is_postponed() {
         let network = NetWithoutSockets { net: net.clone(), errno: errno_of, failures_left, has_source };
         let recorder = Recorder::default();
         let resolver = FixedResolver::new().with("api.test", [v4(1)]);
-        let builder = Client::builder().no_proxy().resolver(resolver).transport(network).observer(recorder.clone());
+        let builder = Client::builder().no_proxy().dns_resolver(resolver).transport(network).observer(recorder.clone());
         let client = builder.build().unwrap();
         let answers = join_all((0..20).map(|_| get(&client, URL))).await;
         let failed = answers.iter().filter(|answer| answer.is_err()).count();

@@ -116,7 +116,7 @@ async fn limits_of_the_wait_do_not_count_while_a_connection_is_being_opened_for_
     let net = FakeNet::new([(v4(1), Host::Serves { connect: 1_500, think: 0, body: 0 })]);
     let resolver = FixedResolver::new().with("api.test", [v4(1)]);
     let pool = PoolConfig::new().max_connections_per_host(1).wait_timeout(ms(200));
-    let client = Client::builder().no_proxy().resolver(resolver).transport(net).pool(pool).build().unwrap();
+    let client = Client::builder().no_proxy().dns_resolver(resolver).transport(net).pool(pool).build().unwrap();
     let start = Instant::now();
     let call = |change: fn(RequestBuilder) -> RequestBuilder| {
         let request = change(client.get(URL));

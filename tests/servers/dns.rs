@@ -274,7 +274,8 @@ async fn assert_pool_follows(kind: &'static Software) {
     let at = |last| Zone { host: Ipv4Addr::new(127, 0, 0, last), ttl: 2 };
     let Some(mut server) = Server::start(kind, "pool", &at(1)).await else { return };
     let (port, [old, new]) = http_servers([at(1).host, at(2).host]);
-    let client = Client::builder().no_proxy().addresses(Addresses::V4Only).resolver(server.resolver()).build().unwrap();
+    let client =
+        Client::builder().no_proxy().addresses(Addresses::V4Only).dns_resolver(server.resolver()).build().unwrap();
     let url = format!("http://host.test:{port}/");
     let burst = async || {
         let get = async || client.get(&url).send().await?.text().await;

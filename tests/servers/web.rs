@@ -135,7 +135,7 @@ impl Nginx {
 fn builder() -> ClientBuilder {
     let local = [[127, 0, 0, 1].into()];
     let resolver = FixedResolver::new().with("nginx.test", local).with("haproxy.test", local);
-    Client::builder().resolver(resolver).no_proxy().pool(PoolConfig::new().max_connections_per_host(16))
+    Client::builder().dns_resolver(resolver).no_proxy().pool(PoolConfig::new().max_connections_per_host(16))
 }
 
 #[tokio::test]

@@ -15,6 +15,7 @@ pub(super) enum Source {
 use Source::{Const, Field, Text};
 
 const BUILDER: &str = "client/builder/mod.rs";
+const TLS_KNOBS: &str = "client/builder/tls_knobs.rs";
 const CACHE: &str = "dns/cache/builder.rs";
 const HICKORY: &str = "dns/hickory/mod.rs";
 const RESOLVER: Place = (HICKORY, "pub struct HickoryResolver");
@@ -199,14 +200,14 @@ pub(super) const ROWS: &[Row] = &[
     ("TCP Fast Open (Linux)", &[Text("", "transport/tcp.rs", "fast_open: false")]),
     ("cryptography", &[]),
     ("trusted certificates", &[Text("", "tls/config.rs", "#[default]\n    Platform")]),
-    ("lowest version", &[Text("", "tls/config.rs", "#[default]\n    Tls12")]),
-    ("`tls_timeout`", &[Const("client/connect_settings.rs", "TLS_TIMEOUT", &[(BUILDER, "pub fn tls_timeout(")])]),
+    ("lowest version", &[Text("", "tls/version.rs", "(Version::TLS_1_2, &rustls::version::TLS12)]")]),
+    ("`tls_timeout`", &[Const("client/connect_settings.rs", "TLS_TIMEOUT", &[(TLS_KNOBS, "pub fn tls_timeout(")])]),
     (
         "sessions kept for resumption",
         &[Const(
             "tls/config.rs",
             "SESSION_HOSTS",
-            &[("tls/config.rs", "pub fn session_cache("), ("tls/config.rs", "pub struct TlsConfig")],
+            &[("tls/setters.rs", "pub fn session_cache("), ("tls/config.rs", "pub struct TlsConfig")],
         )],
     ),
     ("`prepare_in_background`", &[Text("", "tls/config.rs", "prepared_late: bool")]),

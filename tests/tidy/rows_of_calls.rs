@@ -4,6 +4,7 @@ use super::rows::Source::{Const, Field, Text};
 use super::rows::{Place, Row};
 
 const BUILDER: &str = "client/builder/mod.rs";
+const HTTP_KNOBS: &str = "client/builder/http_knobs.rs";
 const POOL: &str = "pool/config.rs";
 const POOL_DEFAULT: &str = "impl Default for PoolConfig";
 const HOST_DEFAULT: &str = "impl Default for Limits";
@@ -97,17 +98,17 @@ pub(super) const ROWS: &[Row] = &[
             &[(POOL, "pub fn max_http2_connections_per_host("), (TUNING, "counts streams")],
         )],
     ),
-    ("receive window of a stream", &[Const("connect/handshake.rs", "STREAM_WINDOW", &[(SECURITY, "| unread data")])]),
+    ("receive window of a stream", &[Const("connect/http_config.rs", "STREAM_WINDOW", &[(SECURITY, "| unread data")])]),
     (
         "receive window of a connection",
-        &[Const("connect/handshake.rs", "CONNECTION_WINDOW", &[(SECURITY, "| unread data")])],
+        &[Const("connect/http_config.rs", "CONNECTION_WINDOW", &[(SECURITY, "| unread data")])],
     ),
     (
         "pings while a request is under way",
         &[
-            Const("connect/h2_pings.rs", "SILENCE", &[(BUILDER, "pub fn http2_keep_alive_interval(")]),
-            Const("connect/h2_pings.rs", "MAX_PINGS", &[(BUILDER, "pub fn http2_keep_alive_interval(")]),
-            Const("connect/h2_pings.rs", "PING_TIMEOUT", &[(BUILDER, "pub fn http2_keep_alive_interval(")]),
+            Const("connect/h2_pings.rs", "SILENCE", &[(HTTP_KNOBS, "pub fn http2_keep_alive_interval(")]),
+            Const("connect/h2_pings.rs", "MAX_PINGS", &[(HTTP_KNOBS, "pub fn http2_keep_alive_interval(")]),
+            Const("connect/h2_pings.rs", "PING_TIMEOUT", &[(HTTP_KNOBS, "pub fn http2_keep_alive_interval(")]),
         ],
     ),
     ("`http2_keep_alive_interval`", &[Text("", "connect/h2_pings.rs", "Self { interval: None")]),
@@ -117,7 +118,7 @@ pub(super) const ROWS: &[Row] = &[
             "connect/h2_pings.rs",
             "impl Default for PingConfig",
             "timeout",
-            &[(BUILDER, "pub fn http2_keep_alive_timeout(")],
+            &[(HTTP_KNOBS, "pub fn http2_keep_alive_timeout(")],
         )],
     ),
     ("`http2_keep_alive_while_idle`", &[Text("", "connect/h2_pings.rs", "while_idle: false }")]),
@@ -149,20 +150,20 @@ pub(super) const ROWS: &[Row] = &[
         "length of a URL",
         &[Const("client/request.rs", "MAX_URL_LENGTH", &[("client/request.rs", "pub fn new(method: Method")])],
     ),
-    ("`max_response_headers`", &[Text("100", "connect/handshake.rs", "hyper's own limit of 100")]),
+    ("`http1_max_headers`", &[Text("100", "connect/http_config.rs", "hyper's own limit of 100")]),
     (
         "length of a response's headers",
         &[Const(
-            "connect/handshake.rs",
+            "connect/http_config.rs",
             "MAX_HEAD",
-            &[(BUILDER, "pub fn max_response_headers("), (SECURITY, "| head of a response")],
+            &[(HTTP_KNOBS, "pub fn http1_max_headers("), (SECURITY, "| head of a response")],
         )],
     ),
     (
         "interim responses (1xx) to a request",
         &[Const("connect/interim.rs", "MAX_INTERIM", &[(SECURITY, "| interim responses")])],
     ),
-    ("decompression", &[Text("", "client/body/decompression.rs", "Self { is_enabled: true")]),
+    ("decompression", &[Text("", "client/body/decompression.rs", "Self { codings: ALL")]),
     (
         "`max_bytes` of a decompressed body",
         &[Field(

@@ -62,13 +62,14 @@ impl Decoder {
     /// Creates a decoder for a response, and removes the headers that describe the compressed form. Returns `None` and
     /// leaves the headers if the body has no coding, or an unknown one.
     pub(crate) fn of(headers: &mut HeaderMap, limits: Decompression) -> Result<Option<Self>, DecodeError> {
-        if !limits.is_enabled || !headers.contains_key(CONTENT_ENCODING) {
+        if !headers.contains_key(CONTENT_ENCODING) {
             return Ok(None);
         }
         let values = headers.get_all(CONTENT_ENCODING).iter().map(|value| value.to_str().unwrap_or("?"));
         let named = values.flat_map(|value| value.split(',')).map(str::trim);
         let named = named.filter(|name| !name.is_empty() && !name.eq_ignore_ascii_case("identity"));
-        let codings: Option<Vec<_>> = named.take(MAX_CODINGS + 1).map(Coding::named).collect();
+        let accepted = |name: &str| Coding::named(name).filter(|coding| limits.accepts(*coding));
+        let codings: Option<Vec<_>> = named.take(MAX_CODINGS + 1).map(accepted).collect();
         let Some(codings) = codings.filter(|codings| !codings.is_empty()) else { return Ok(None) };
         if codings.len() > MAX_CODINGS {
             return Err(DecodeError::TooManyCodings);

@@ -2,6 +2,8 @@
 
 use http::HeaderValue;
 
+use super::coding::Coding;
+
 /// The limits for decompressing response bodies.
 ///
 /// Requests without an `Accept-Encoding` or `Range`, of their own or from the client's default headers, accept the
@@ -20,28 +22,29 @@ use http::HeaderValue;
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Decompression {
-    pub(super) is_enabled: bool,
+    /// The codings that are decompressed: the bits of [`bit`].
+    codings: u8,
     pub(super) max_bytes: u64,
     pub(super) max_ratio: u64,
 }
 
 impl Default for Decompression {
     fn default() -> Self {
-        Self { is_enabled: true, max_bytes: 1 << 30, max_ratio: 250 }
+        Self { codings: ALL, max_bytes: 1 << 30, max_ratio: 250 }
     }
 }
 
 /// `true` is [`Decompression::default`], `false` is [`Decompression::none`].
 impl From<bool> for Decompression {
     fn from(is_enabled: bool) -> Self {
-        Self { is_enabled, ..Self::default() }
+        if is_enabled { Self::default() } else { Self::none() }
     }
 }
 
 impl Decompression {
     /// Leaves bodies as they arrive, and sends no `Accept-Encoding`.
     pub fn none() -> Self {
-        Self { is_enabled: false, ..Self::default() }
+        Self { codings: 0, ..Self::default() }
     }
 
     /// Sets the maximum length of a decompressed body in bytes. 1 GiB by default; `u64::MAX` for no limit.
@@ -57,10 +60,35 @@ impl Decompression {
         Self { max_ratio: ratio, ..self }
     }
 
+    /// Decompresses a coding, or leaves its bodies as they arrive.
+    pub(crate) fn with(self, coding: Coding, enable: bool) -> Self {
+        let codings = if enable { self.codings | bit(coding) } else { self.codings & !bit(coding) };
+        Self { codings, ..self }
+    }
+
+    /// Returns true if bodies in this coding are decompressed.
+    pub(super) fn accepts(&self, coding: Coding) -> bool {
+        self.codings & bit(coding) != 0
+    }
+
     /// Returns the `Accept-Encoding` of a request; `None` if nothing is decompressed.
     pub(crate) fn accepted(&self) -> Option<HeaderValue> {
-        if self.is_enabled { Some(HeaderValue::from_static(ACCEPTED)) } else { None }
+        if self.codings == ALL {
+            return Some(HeaderValue::from_static(ACCEPTED));
+        }
+        let names = ACCEPTED.split(", ").filter(|name| Coding::named(name).is_some_and(|coding| self.accepts(coding)));
+        let names: Vec<_> = names.collect();
+        // Names of codings are valid, so that only the lack of any gives no value.
+        if names.is_empty() { None } else { HeaderValue::try_from(names.join(", ")).ok() }
     }
+}
+
+/// All codings.
+const ALL: u8 = u8::MAX;
+
+/// Returns the bit of a coding.
+fn bit(coding: Coding) -> u8 {
+    1 << coding as u8
 }
 
 /// The codings of the crate's features, the best first.
@@ -82,3 +110,24 @@ const ACCEPTED: &str =
         (false, false, true, false) => "gzip",
         _ => "deflate",
     };
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codings_that_are_excluded_are_not_accepted() {
+        let all = Decompression::default();
+        assert_eq!(all.accepted().unwrap(), ACCEPTED);
+        let codings = [Coding::Gzip, Coding::Brotli, Coding::Zstd, Coding::Deflate];
+        assert_eq!(codings.iter().fold(all, |less, coding| less.with(*coding, false)).accepted(), None);
+        for coding in codings {
+            let without = all.with(coding, false).accepted().map(|value| value.to_str().unwrap().to_owned());
+            let named = without.iter().flat_map(|names| names.split(", ")).filter_map(Coding::named);
+            assert!(named.clone().all(|named| named != coding), "{coding}: {without:?}");
+            let only = Decompression::none().with(coding, true).accepted();
+            assert!(only.is_none_or(|only| Coding::named(only.to_str().unwrap()) == Some(coding)), "{coding}");
+            assert_eq!(all.with(coding, false).with(coding, true).accepted(), all.accepted());
+        }
+    }
+}

@@ -48,6 +48,8 @@ use http::HeaderMap;
 use http_body::{Frame, SizeHint};
 
 #[cfg(feature = "__compression")]
+pub(crate) use coding::Coding;
+#[cfg(feature = "__compression")]
 pub(super) use decode::Decoder;
 #[cfg(feature = "__compression")]
 pub use decompression::Decompression;

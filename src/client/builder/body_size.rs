@@ -8,7 +8,7 @@ impl ClientBuilder {
     ///
     /// A longer body is an error of the kind [`ErrorKind::Body`](crate::ErrorKind::Body): of
     /// [`send`](crate::RequestBuilder::send) if its length is announced, else of the read that would exceed the limit.
-    /// Decompression has a limit of its own, [`Decompression`](crate::Decompression).
+    /// Decompression has limits of its own.
     ///
     /// ```
     /// let client = speeddial::Client::builder().max_body_size(10 << 20).build()?;

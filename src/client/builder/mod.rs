@@ -1,9 +1,16 @@
 //! The settings of a client, and the making of a client from them.
 
 mod attempts;
+mod body_knobs;
 mod body_size;
 #[cfg(feature = "cookies")]
 mod cookies;
+mod dns_knobs;
+mod http_knobs;
+mod pool_knobs;
+mod tcp_knobs;
+#[cfg(feature = "__tls")]
+mod tls_knobs;
 
 use std::fmt;
 use std::net::IpAddr;
@@ -33,12 +40,12 @@ use super::layers::{self, ClientService, Wrap};
 use super::redirect_policy;
 use super::request::Request;
 use super::retry_policy::RetryPolicy;
-use crate::connect::{Addresses, Connector, Proxies, Proxy, Versions};
-use crate::dns::{CachedResolver, Family, HickoryResolver, Resolve};
+use crate::connect::{Addresses, Connector, Proxies, Proxy};
+#[cfg(feature = "tower")]
+use crate::connect::{ConnectorService, DialRequest, DialedStream};
+use crate::dns::{CachedResolver, Family, HickoryResolver, SystemResolver};
 use crate::error::{Error, Result};
 use crate::pool::{FollowDns, Pool, PoolConfig};
-#[cfg(feature = "__tls")]
-use crate::tls::TlsConfig;
 use crate::trace::{Hooks, Observer, ObserverHandle};
 use crate::transport::Transport;
 
@@ -76,8 +83,15 @@ pub struct ClientBuilder {
     /// The first invalid setting, which [`build`](Self::build) reports.
     invalid: Option<Error>,
     resolver: Option<CachedResolver>,
+    /// True if hickory-resolver looks names up, false if the platform does; `None` if neither was chosen.
+    hickory: Option<bool>,
     observers: Vec<ObserverHandle>,
     pool: PoolConfig,
+    /// The setting of `pool` that was changed last by a method of the builder.
+    pool_knob: Option<&'static str>,
+    /// True if a coding of bodies was chosen or excluded.
+    #[cfg(feature = "__compression")]
+    chooses_codings: bool,
     connect: ConnectSettings,
     defaults: Defaults,
     #[cfg(feature = "tower")]
@@ -91,8 +105,12 @@ impl Default for ClientBuilder {
         Self {
             invalid: None,
             resolver: None,
+            hickory: None,
             observers: Vec::new(),
             pool: PoolConfig::default(),
+            pool_knob: None,
+            #[cfg(feature = "__compression")]
+            chooses_codings: false,
             connect: ConnectSettings::default(),
             defaults: Defaults {
                 base_url: None,
@@ -110,6 +128,10 @@ impl Default for ClientBuilder {
                 before_attempt: Vec::new(),
                 token_sources: Vec::new(),
                 hides_queries: false,
+                https_only: false,
+                sends_referer: false,
+                #[cfg(feature = "__tls")]
+                adds_tls_info: false,
                 #[cfg(feature = "__compression")]
                 decompression: Decompression::default(),
             },
@@ -132,15 +154,9 @@ impl fmt::Debug for ClientBuilder {
 }
 
 impl ClientBuilder {
-    /// Sets the resolver that looks up names. The client puts a DNS cache of its own in front of it.
-    /// [`HickoryResolver::system`] by default.
-    pub fn resolver(self, resolver: impl Resolve) -> Self {
-        self.dns_cache(CachedResolver::new(resolver))
-    }
-
-    /// Sets the DNS cache, which other clients may share.
-    pub fn dns_cache(self, cache: CachedResolver) -> Self {
-        Self { resolver: Some(cache), ..self }
+    /// Creates a builder with default settings, like [`Client::builder`].
+    pub fn new() -> Self {
+        Self::default()
     }
 
     /// Sets the transport that opens byte streams to addresses. TCP by default.
@@ -155,11 +171,6 @@ impl ClientBuilder {
         self
     }
 
-    /// Sets the limits of the connection pool. [`PoolConfig`] has the defaults.
-    pub fn pool(self, pool: PoolConfig) -> Self {
-        Self { pool, ..self }
-    }
-
     /// Sets the longest time that opening a connection may take, from the DNS lookup to the handshake. 10 s by default.
     ///
     /// The addresses of a name share this time. If it is short or there are many, the next address is tried sooner than
@@ -169,31 +180,19 @@ impl ClientBuilder {
         self
     }
 
-    /// Sets the TLS settings: the trusted certificate authorities, the client's own certificate, the versions of TLS.
-    /// [`TlsConfig`] has the defaults.
-    #[cfg(feature = "__tls")]
-    #[cfg_attr(docsrs, doc(cfg(any(feature = "tls", feature = "tls-ring"))))]
-    pub fn tls(mut self, tls: impl Into<TlsConfig>) -> Self {
-        self.connect.tls = tls.into();
-        self
-    }
-
-    /// Sets the longest time that the TLS handshake with one address may take before the next address is tried. 5 s by
-    /// default. While there are other addresses, it is at most half of the rest of the connect timeout.
-    #[cfg(feature = "__tls")]
-    #[cfg_attr(docsrs, doc(cfg(any(feature = "tls", feature = "tls-ring"))))]
-    pub fn tls_timeout(mut self, timeout: Duration) -> Self {
-        self.connect.tls_timeout = timeout;
-        self
-    }
-
     /// Adds a proxy, and turns those of the environment off.
     ///
     /// A request goes through the first added proxy that applies to it, and directly if none does. By default the
     /// environment's proxies are used: `HTTP_PROXY`, `HTTPS_PROXY` and `ALL_PROXY`, except for hosts in `NO_PROXY` and
     /// for the local machine, as in Go.
+    ///
+    /// # Errors
+    /// [`build`](Self::build) refuses a proxy with settings that its protocol has no place for.
     pub fn proxy(mut self, proxy: Proxy) -> Self {
-        self.connect.proxies.add(proxy);
+        match proxy.check() {
+            Ok(()) => self.connect.proxies.add(proxy),
+            Err(error) => self.refuse(error.into()),
+        }
         self
     }
 
@@ -242,52 +241,6 @@ impl ClientBuilder {
     /// [`deny_private_addresses`](Self::deny_private_addresses) if that is set.
     pub fn allow_addresses(mut self, allows: impl Fn(IpAddr) -> bool + Send + Sync + 'static) -> Self {
         self.connect.address_policy.add(allows);
-        self
-    }
-
-    /// Uses HTTP/1.1 only, even with servers that prefer HTTP/2.
-    pub fn http1_only(mut self) -> Self {
-        self.connect.versions = Versions::Http1;
-        self
-    }
-
-    /// Uses HTTP/2 without negotiation, even without TLS (RFC 9113 §3.3).
-    pub fn http2_prior_knowledge(mut self) -> Self {
-        self.connect.versions = Versions::Http2;
-        self
-    }
-
-    /// Sets the interval after which an HTTP/2 server is pinged if no piece of a response arrived, while requests are
-    /// under way. `None` by default; zero is the same.
-    ///
-    /// There is no such timer by default because servers count pings: grpc-go closes a connection at the fourth ping
-    /// within minutes. Without it, a server is pinged if nothing arrived for 10 s in which a request was under way, at
-    /// most two times between two pieces of responses, and the connection is closed if nothing arrives for 15 s after
-    /// that.
-    pub fn http2_keep_alive_interval(mut self, interval: impl Into<Option<Duration>>) -> Self {
-        self.connect.http.pings.interval = interval.into().filter(|interval| !interval.is_zero());
-        self
-    }
-
-    /// Sets the longest time a server may take to answer a ping of
-    /// [`http2_keep_alive_interval`](Self::http2_keep_alive_interval) before its connection is closed. 20 s by default.
-    pub fn http2_keep_alive_timeout(mut self, timeout: Duration) -> Self {
-        self.connect.http.pings.timeout = timeout;
-        self
-    }
-
-    /// Sets whether pings of [`http2_keep_alive_interval`](Self::http2_keep_alive_interval) are also sent while no
-    /// request is under way. False by default.
-    pub fn http2_keep_alive_while_idle(mut self, while_idle: bool) -> Self {
-        self.connect.http.pings.while_idle = while_idle;
-        self
-    }
-
-    /// Sets the maximum number of headers of a response over HTTP/1.1; a response with more is an error. 100 by
-    /// default. A client that sets it pays two more allocations for each response. In any case, also over HTTP/2, all
-    /// headers of a response together may have at most 64 KiB.
-    pub fn max_response_headers(mut self, count: usize) -> Self {
-        self.connect.http.max_headers = Some(count);
         self
     }
 
@@ -343,6 +296,12 @@ impl ClientBuilder {
         self
     }
 
+    /// Sets the longest silence of a server: [`headers_timeout`](Self::headers_timeout) and
+    /// [`body_idle_timeout`](Self::body_idle_timeout) at once. The latter counts for the request's body as well.
+    pub fn read_timeout(self, timeout: Duration) -> Self {
+        self.headers_timeout(timeout).body_idle_timeout(timeout)
+    }
+
     /// Adds default headers. A request gets each of them that it has not set itself. There are none by default; without
     /// an `Accept` among them or its own headers, a request is sent with `Accept: */*`. Headers whose values are marked
     /// as sensitive (`HeaderValue::set_sensitive`) are not sent to another origin after a redirect.
@@ -356,8 +315,12 @@ impl ClientBuilder {
     ///
     /// # Errors
     /// [`build`](Self::build) refuses a name that is no valid header value.
-    pub fn user_agent(mut self, name: &str) -> Self {
-        match HeaderValue::from_str(name) {
+    pub fn user_agent<V>(mut self, value: V) -> Self
+    where
+        V: TryInto<HeaderValue>,
+        V::Error: Into<http::Error>,
+    {
+        match value.try_into() {
             Ok(value) => {
                 self.defaults.headers.insert(USER_AGENT, value);
             }
@@ -393,6 +356,10 @@ impl ClientBuilder {
     #[cfg(feature = "__compression")]
     #[cfg_attr(docsrs, doc(cfg(any(feature = "gzip", feature = "brotli", feature = "zstd", feature = "deflate"))))]
     pub fn decompress(mut self, decompression: impl Into<Decompression>) -> Self {
+        if self.chooses_codings {
+            let what = "build a client: decompress() would replace the choice of codings; call it first";
+            self.refuse(Error::refused_request(what));
+        }
         self.defaults.decompression = decompression.into();
         self
     }
@@ -423,6 +390,47 @@ impl ClientBuilder {
         self
     }
 
+    /// Sets whether the bytes of connections are logged, decrypted, as trace events of the target `speeddial::wire`
+    /// (feature `tracing`). False by default; for debugging, because the log then holds passwords and bodies. A connection
+    /// is logged if the target was enabled when it was opened.
+    #[cfg(feature = "tracing")]
+    pub fn connection_verbose(mut self, verbose: bool) -> Self {
+        self.connect.verbose = verbose;
+        self
+    }
+
+    /// Puts a tower layer around the opening of each connection (feature `tower`): the lookup of the name, TCP, the way
+    /// through a proxy, TLS. A layer that is added later is further out; the
+    /// [`connect_timeout`](Self::connect_timeout) is around all of them.
+    ///
+    /// A dial whose layers wait holds its slot in the pool, and its request may meanwhile get a connection that became
+    /// free. An error of a layer has the kind [`ErrorKind::Connect`](crate::ErrorKind::Connect), unless it is the
+    /// connector's own.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tower::limit::ConcurrencyLimitLayer;
+    /// use tower::timeout::TimeoutLayer;
+    ///
+    /// let client = speeddial::Client::builder()
+    ///     .connector_layer(TimeoutLayer::new(Duration::from_secs(2)))
+    ///     .connector_layer(ConcurrencyLimitLayer::new(4))
+    ///     .build()?;
+    /// # Ok::<(), speeddial::Error>(())
+    /// ```
+    #[cfg(feature = "tower")]
+    pub fn connector_layer<L>(mut self, layer: L) -> Self
+    where
+        L: tower::Layer<ConnectorService>,
+        L::Service: tower::Service<DialRequest, Response = DialedStream> + Clone + Send + Sync + 'static,
+        <L::Service as tower::Service<DialRequest>>::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+        <L::Service as tower::Service<DialRequest>>::Future: Send + 'static,
+    {
+        let layered = self.connect.layered.take().unwrap_or_else(ConnectorService::without_layers);
+        self.connect.layered = Some(layered.wrapped(&layer));
+        self
+    }
+
     /// Builds the client. This needs no tokio runtime and waits for no file: a thread prepares TLS in the background.
     /// The client uses the rustls crypto provider that the process has installed by now, or else that of this crate's
     /// features.
@@ -438,7 +446,7 @@ impl ClientBuilder {
         let attempt_layers = std::mem::take(&mut self.attempt_layers);
         let Parts { connector, resolver, hooks, pool, defaults } = self.into_parts()?;
         let dns_watch = DnsWatch::new(pool.follow_dns != FollowDns::Off);
-        let pool = Pool::new(pool, Dialer(connector), hooks.clone());
+        let pool = Pool::new(pool, Dialer(Arc::new(connector)), hooks.clone());
         let deadlines = Deadlines::default();
         let retry_budget = RetryBudget::new(defaults.retries.as_ref());
         let inner = Arc::new_cyclic(|_inner| Inner {
@@ -479,7 +487,15 @@ impl ClientBuilder {
         self.pool.check().map_err(Error::config)?;
         self.connect.check()?;
         let hooks = Hooks::new(self.observers);
-        let resolver = self.resolver.unwrap_or_else(|| system_resolver(self.connect.addresses, &hooks));
+        let resolver = match (self.resolver, self.hickory) {
+            (Some(_), Some(true)) => {
+                let what = "build a client: hickory_dns(true) has no effect beside another resolver";
+                return Err(Error::refused_request(what));
+            }
+            (Some(resolver), _) => resolver,
+            (None, Some(false)) => CachedResolver::new(SystemResolver::new(dns_knobs::PLATFORM_TTL)),
+            (None, _) => system_resolver(self.connect.addresses, &hooks),
+        };
         let user_agent = self.defaults.headers.get(USER_AGENT).cloned();
         let connector = self.connect.into_connector(resolver.clone(), user_agent);
         Ok(Parts { connector, resolver, hooks, pool: self.pool, defaults: self.defaults })

@@ -13,6 +13,7 @@ use crate::client::request::target_of;
 use crate::client::response::Response;
 use crate::client::safe_to_resend::Attempts;
 use crate::error::{Error, Result};
+use crate::origin::Scheme;
 use crate::trace::{Event, RequestInfo};
 
 /// A redirect that is followed.
@@ -62,6 +63,9 @@ fn redirect_of(call: &Call<'_>, answer: &Answer, redirects: &mut Vec<Url>) -> Re
         error => Error::redirect(status, error),
     };
     let Some(next) = next.map_err(refused)? else { return Ok(None) };
+    if call.client.defaults.https_only && next.origin.scheme() == Scheme::Http {
+        return Err(refused(RedirectError::NotHttps));
+    }
     let target = target_of(&next.url).map_err(|error| refused(RedirectError::Path(error.to_string())))?;
     let keeps_body = next.method == request.method && status != StatusCode::SEE_OTHER;
     if keeps_body && !request.body_is_replayable() {
@@ -75,6 +79,10 @@ fn go_on(call: &mut Call<'_>, answer: Answer, followed: Followed) {
     let Followed { status, next, target, keeps_body } = followed;
     let same_origin = next.origin == call.request.key().origin;
     redirect_policy::strip(&mut call.request.headers, keeps_body, same_origin);
+    if call.client.defaults.sends_referer {
+        let request = &mut *call.request;
+        redirect_policy::set_referer(&mut request.headers, &request.url, &next.url);
+    }
     let asked = RequestInfo {
         method: next.method.clone(),
         origin: next.origin.clone(),

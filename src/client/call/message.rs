@@ -66,6 +66,7 @@ pub(super) fn message(
                 let header = message.headers_mut().entry(PROXY_AUTHORIZATION);
                 header.or_insert_with(|| authorization.clone());
             }
+            add_missing(message.headers_mut(), &proxy.headers);
         }
         (Protocol::Http2, _) => {
             // The host of HTTP/1.1 is a part of the target here (RFC 9113 §8.3.1).
@@ -155,6 +156,15 @@ fn headers(request: &mut Request, conn: &Conn<OutgoingBody>) -> HeaderMap {
     }
     headers.entry(ACCEPT).or_insert(ANYTHING);
     headers.clone()
+}
+
+/// Adds the headers of `added` whose names are not among `headers`.
+fn add_missing(headers: &mut HeaderMap, added: &HeaderMap) {
+    for name in added.keys() {
+        if !headers.contains_key(name) {
+            headers.extend(added.get_all(name).iter().map(|value| (name.clone(), value.clone())));
+        }
+    }
 }
 
 /// Adds the scheme and the authority to a target, unless it is a tunnel's, which is complete.

@@ -55,7 +55,8 @@ use super::request_options::checked_version;
 use super::response::Response;
 use super::safe_to_resend::Attempts;
 use super::token::Authorization;
-use crate::error::Result;
+use crate::error::{Error, Result};
+use crate::origin::Scheme;
 use crate::trace::{RequestInfo, Trace};
 
 /// Makes a call: returns its response, or the error that ended it.
@@ -133,6 +134,9 @@ fn complete(client: &Inner, request: &mut Request) -> Result<Uri> {
     }
     if let Some(key) = &mut request.key {
         key.proxy = request.options.proxy_choice().cloned();
+    }
+    if client.defaults.https_only && request.key().origin.scheme() == Scheme::Http {
+        return Err(Error::not_https());
     }
     request.target()
 }

@@ -20,6 +20,8 @@ use crate::clock;
 use crate::connect::{Conn, ExchangeTimes, Protocol, SendError};
 use crate::error::{Error, Result, io_cause};
 use crate::pool::Lease;
+#[cfg(feature = "__tls")]
+use crate::tls::TlsInfo;
 use crate::trace::{CloseCause, Event};
 
 /// Sends the request until the server has answered it, or may have acted on it.
@@ -77,6 +79,12 @@ fn answer(
     let protocol = lease.conn().protocol();
     // Over HTTP/2 the head arrives in one piece, and the time is known.
     let received_at = times.answered.filter(|_| protocol == Protocol::Http2).unwrap_or_else(clock::now);
+    #[cfg(feature = "__tls")]
+    if call.client.defaults.adds_tls_info
+        && let Some(facts) = lease.conn().tls()
+    {
+        response.extensions_mut().insert(TlsInfo::new(facts.clone()));
+    }
     let (status, version) = (response.status(), response.version());
     call.trace.emit_at(received_at, Event::Headers { status, version });
     let origin = call.request.key().origin.clone();

@@ -19,7 +19,7 @@ pub(super) const URL: &str = "http://api.test/";
 /// Returns a client over a network in memory.
 pub(super) fn client_over(net: &ScriptedNet) -> Client {
     let resolver = FixedResolver::new().with("api.test", [v4(1)]);
-    Client::builder().no_proxy().resolver(resolver).transport(net.clone()).build().unwrap()
+    Client::builder().no_proxy().dns_resolver(resolver).transport(net.clone()).build().unwrap()
 }
 
 /// Reads the head of a request. Returns false if the client closed instead.

@@ -33,7 +33,7 @@ async fn limits_of_streams_and_of_requests_spread_http2_calls_over_all_addresses
     let names = FixedResolver::new().with("api.test", [1, 2, 3, 4].map(v4));
     let client = |pool: PoolConfig| {
         let builder = Client::builder().no_proxy().http2_prior_knowledge().transport(net.clone());
-        builder.resolver(names.clone()).addresses(Addresses::Spread).pool(pool).build().unwrap()
+        builder.dns_resolver(names.clone()).addresses(Addresses::Spread).pool(pool).build().unwrap()
     };
     let at_once = async |client: &Client, calls: usize| {
         let calls = (0..calls).map(|_| async { client.get(URL).send().await.unwrap() });

@@ -20,7 +20,7 @@ pub(super) const URL: &str = "http://api.test/";
 /// Returns a client that uses HTTP/2 over `net`, where it finds api.test.
 pub(super) fn client(net: &ScriptedNet, pool: PoolConfig, recorder: &Recorder) -> Client {
     let resolver = FixedResolver::new().with("api.test", [v4(1)]);
-    let builder = Client::builder().no_proxy().http2_prior_knowledge().resolver(resolver).transport(net.clone());
+    let builder = Client::builder().no_proxy().http2_prior_knowledge().dns_resolver(resolver).transport(net.clone());
     builder.pool(pool).observer(recorder.clone()).build().unwrap()
 }
 

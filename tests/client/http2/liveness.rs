@@ -237,7 +237,7 @@ async fn hazard_a_black_holed_connection_with_a_waiting_request_is_replaced_with
 async fn pings_are_sent_by_a_timer_when_an_interval_is_set() {
     let (net, log) = strike_counting_net();
     let resolver = FixedResolver::new().with("api.test", [v4(1)]);
-    let builder = Client::builder().no_proxy().http2_prior_knowledge().resolver(resolver).transport(net.clone());
+    let builder = Client::builder().no_proxy().http2_prior_knowledge().dns_resolver(resolver).transport(net.clone());
     let client = builder.http2_keep_alive_interval(Duration::from_secs(30)).build().unwrap();
     let quiet = client.get(URL).body_idle_timeout(Duration::MAX).send().await.unwrap();
     assert!(tokio::time::timeout(Duration::from_secs(200), quiet.text()).await.is_err());
@@ -264,7 +264,7 @@ async fn a_ping_interval_of_zero_sends_no_pings_by_a_timer() {
         }
     });
     let resolver = FixedResolver::new().with("api.test", [v4(1)]);
-    let builder = Client::builder().no_proxy().http2_prior_knowledge().resolver(resolver).transport(net.clone());
+    let builder = Client::builder().no_proxy().http2_prior_knowledge().dns_resolver(resolver).transport(net.clone());
     let client = builder.http2_keep_alive_interval(Duration::ZERO).build().unwrap();
     let quiet = client.get(URL).body_idle_timeout(Duration::MAX).send().await.unwrap();
     assert!(tokio::time::timeout(Duration::from_secs(200), quiet.text()).await.is_err(), "the response must stay open");
@@ -284,7 +284,8 @@ async fn the_longest_ping_interval_and_timeout_are_accepted() {
             let _ = peer.next().await;
         });
         let resolver = FixedResolver::new().with("api.test", [v4(1)]);
-        let builder = Client::builder().no_proxy().http2_prior_knowledge().resolver(resolver).transport(net.clone());
+        let builder =
+            Client::builder().no_proxy().http2_prior_knowledge().dns_resolver(resolver).transport(net.clone());
         let builder = builder.http2_keep_alive_interval(interval).http2_keep_alive_timeout(timeout);
         assert_eq!(get(&builder.build().unwrap()).await.unwrap(), "ok", "{interval:?}, {timeout:?}");
     }

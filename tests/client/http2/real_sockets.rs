@@ -10,7 +10,7 @@ use support::http_server::{HttpServer, describe};
 use support::refusing;
 
 fn builder() -> ClientBuilder {
-    Client::builder().resolver(FixedResolver::new().with("api.test", [Ipv4Addr::LOCALHOST.into()]))
+    Client::builder().dns_resolver(FixedResolver::new().with("api.test", [Ipv4Addr::LOCALHOST.into()]))
 }
 
 #[tokio::test]

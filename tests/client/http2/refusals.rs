@@ -220,7 +220,7 @@ async fn hazard_a_kept_connection_that_ends_without_close_notify_costs_no_get() 
         }
     });
     let resolver = FixedResolver::new().with("api.test", [v4(1)]);
-    let builder = Client::builder().no_proxy().http2_prior_knowledge().resolver(resolver);
+    let builder = Client::builder().no_proxy().http2_prior_knowledge().dns_resolver(resolver);
     let client = builder.transport(UncleanNet(net.clone())).build().unwrap();
     for connections in [1, 2, 2] {
         assert_eq!(get(&client).await.unwrap(), "ok");
@@ -265,7 +265,7 @@ fn refusing_net(how: Refusal) -> (ScriptedNet, Arc<AtomicUsize>) {
 
 fn client_with_policy(net: &ScriptedNet, policy: Option<RetryPolicy>) -> Client {
     let resolver = FixedResolver::new().with("api.test", [v4(1)]);
-    let builder = Client::builder().no_proxy().http2_prior_knowledge().resolver(resolver).transport(net.clone());
+    let builder = Client::builder().no_proxy().http2_prior_knowledge().dns_resolver(resolver).transport(net.clone());
     policy.into_iter().fold(builder, |builder, policy| builder.retry(policy)).build().unwrap()
 }
 

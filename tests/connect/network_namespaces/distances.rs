@@ -36,7 +36,8 @@ async fn black_hole_then_far() {
         }
     });
     let resolver = FixedResolver::new().with("far.test", [[10, 9, 0, 7].into(), [10, 9, 0, 2].into()]);
-    let client = Client::builder().resolver(resolver).no_proxy().pool(PoolConfig::new().max_idle(0)).build().unwrap();
+    let client =
+        Client::builder().dns_resolver(resolver).no_proxy().pool(PoolConfig::new().max_idle(0)).build().unwrap();
     // The second connection dials the address first that has answered.
     for (least, most, first) in [(640, 850, 7), (390, 600, 2)] {
         let response = client.get(format!("http://far.test:{port}/")).send().await.unwrap();

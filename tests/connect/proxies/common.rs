@@ -16,7 +16,7 @@ pub(super) fn behind(proxy: Proxy) -> ClientBuilder {
     let names = FixedResolver::new()
         .with("proxy.test", [Ipv4Addr::LOCALHOST.into()])
         .with("api.test", [Ipv4Addr::LOCALHOST.into()]);
-    Client::builder().resolver(names).proxy(proxy)
+    Client::builder().dns_resolver(names).proxy(proxy)
 }
 
 /// A proxy in a process of its own, which ends when this value is dropped.

@@ -8,7 +8,7 @@ use std::time::Duration;
 use speeddial::http::StatusCode;
 #[cfg(feature = "__tls")]
 use speeddial::trace::Phase;
-use speeddial::{ErrorKind, HostLimits, PoolConfig, Proxy};
+use speeddial::{ErrorKind, HostLimits, NoProxy, PoolConfig, Proxy};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -51,7 +51,7 @@ async fn hosts_excluded_from_the_proxy_are_connected_to_directly() {
     let server = ok_server();
     let url = format!("http://{}/", server.address());
     let all = Proxy::all(&format!("http://{}", proxy.address())).unwrap();
-    let client = behind(all.clone().no_proxy("127.0.0.0/8")).build().unwrap();
+    let client = behind(all.clone().no_proxy(NoProxy::from_string("127.0.0.0/8"))).build().unwrap();
     assert_eq!(client.get(&url).send().await.unwrap().text().await.unwrap(), "ok");
     let client = behind(all).no_proxy().build().unwrap();
     assert_eq!(client.get(&url).send().await.unwrap().text().await.unwrap(), "ok");
@@ -65,8 +65,8 @@ async fn a_request_uses_the_first_proxy_whose_rules_match() {
     let server = ok_server();
     let http = |proxy: &HttpServer| Proxy::http(&format!("http://{}", proxy.address())).unwrap();
     let https = Proxy::https("http://127.0.0.1:9").unwrap();
-    let builder = behind(http(&first).no_proxy("second.test,127.0.0.1")).proxy(https);
-    let client = builder.proxy(http(&second).no_proxy("127.0.0.1")).build().unwrap();
+    let builder = behind(http(&first).no_proxy(NoProxy::from_string("second.test,127.0.0.1"))).proxy(https);
+    let client = builder.proxy(http(&second).no_proxy(NoProxy::from_string("127.0.0.1"))).build().unwrap();
     let seen = async |url: &str| client.get(url).send().await.unwrap().text().await.unwrap();
     assert_eq!(seen("http://api.test/").await, "http://api.test/ api.test none");
     assert_eq!((first.connections(), second.connections()), (1, 0));

@@ -157,7 +157,7 @@ async fn a_socks_proxy_is_asked_for_each_address_of_the_origin() {
     let (server, (proxy, hosts)) = (ok_server(), socks_proxy(Ipv4Addr::LOCALHOST, &[REFUSED]).await);
     let v6: IpAddr = "2001:db8::1".parse().unwrap();
     let names = FixedResolver::new().with("api.test", [v6, REFUSED]);
-    let client = Client::builder().resolver(names).proxy(Proxy::all(&format!("socks5://{proxy}")).unwrap());
+    let client = Client::builder().dns_resolver(names).proxy(Proxy::all(&format!("socks5://{proxy}")).unwrap());
     let client = client.build().unwrap();
     for _ in 0..3 {
         // The check before a reuse must find the connection alive.
@@ -185,7 +185,7 @@ impl Resolve for NoV6 {
 #[tokio::test]
 async fn hazard_a_family_without_a_dns_answer_does_not_block_a_socks_proxy() {
     let (server, (proxy, _)) = (ok_server(), socks_proxy(Ipv4Addr::LOCALHOST, &[]).await);
-    let client = Client::builder().resolver(NoV6).proxy(Proxy::all(&format!("socks5://{proxy}")).unwrap());
+    let client = Client::builder().dns_resolver(NoV6).proxy(Proxy::all(&format!("socks5://{proxy}")).unwrap());
     let client = client.build().unwrap();
     let response = client.get(format!("http://api.test:{}/", server.address().port())).send().await.unwrap();
     let timings = response.timings();
@@ -212,7 +212,7 @@ async fn a_proxy_whose_first_address_closes_is_reached_at_the_next_address() {
     let names = FixedResolver::new().with("proxy.test", [dead.into(), Ipv4Addr::LOCALHOST.into()]);
     let proxy = Proxy::all(&format!("socks5h://proxy.test:{}", proxy.port())).unwrap();
     let pool = PoolConfig::new().max_requests_per_connection(1);
-    let client = Client::builder().resolver(names).proxy(proxy).pool(pool).build().unwrap();
+    let client = Client::builder().dns_resolver(names).proxy(proxy).pool(pool).build().unwrap();
     for _ in 0..3 {
         let response = client.get(format!("http://api.test:{}/", server.address().port())).send().await.unwrap();
         assert_eq!(response.text().await.unwrap(), "ok");

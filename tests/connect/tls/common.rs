@@ -23,7 +23,7 @@ pub(super) fn builder(tls: TlsConfig) -> ClientBuilder {
     let names = ["api.test", "api.test.", "other.test", "sub.api.test"];
     let resolver =
         names.iter().fold(FixedResolver::new(), |fixed, name| fixed.with(name, [Ipv4Addr::LOCALHOST.into()]));
-    Client::builder().resolver(resolver).tls(tls)
+    Client::builder().dns_resolver(resolver).tls(tls)
 }
 
 /// Returns a configuration that trusts only `authority`.

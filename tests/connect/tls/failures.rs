@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use rustls::ServerConfig;
 use speeddial::dns::FixedResolver;
-use speeddial::tls::{TlsConfig, TlsVersion};
+use speeddial::tls::{TlsConfig, Version};
 use speeddial::trace::{AttemptOutcome, Phase};
 use speeddial::transport::{Connecting, Stream, Transport};
 use speeddial::{Client, ErrorKind, PoolConfig, RetryPolicy};
@@ -147,7 +147,7 @@ async fn hazard_a_server_with_only_tls_1_0_or_1_1_is_refused() {
                 assert!(error.to_string().contains("no version or cipher of TLS in common"), "{version}: {error}");
             }
         }
-        let only13 = builder(trusting(&authority).min_version(TlsVersion::Tls13)).build().unwrap();
+        let only13 = builder(trusting(&authority).min_version(Version::TLS_1_3)).build().unwrap();
         assert!(get(&only13, "api.test", (Ipv4Addr::LOCALHOST, server.2).into()).await.unwrap_err().is_tls());
     }
 }
@@ -168,7 +168,7 @@ async fn after_a_failed_handshake_the_other_addresses_are_tried() {
     let port = good.address().port();
     let bad = TlsServer::at([127, 0, 0, 2].into(), port, Authority::new().server(&["api.test"], ALPN)).await;
     let resolver = FixedResolver::new().with("api.test", [[127, 0, 0, 2].into(), [127, 0, 0, 1].into()]);
-    let client = Client::builder().resolver(resolver).tls(trusting(&authority)).build().unwrap();
+    let client = Client::builder().dns_resolver(resolver).tls(trusting(&authority)).build().unwrap();
     let start = Instant::now();
     let (_, timings) = get(&client, "api.test", good.address()).await.unwrap();
     assert_eq!(timings.remote_addr(), Some(good.address()));
@@ -202,7 +202,7 @@ async fn a_stalled_handshake_leaves_the_other_addresses_a_part_of_the_connect_ti
     let authority = Authority::new();
     let acceptor = tokio_rustls::TlsAcceptor::from(authority.server(&["api.test"], &["http/1.1"]));
     let resolver = FixedResolver::new().with("api.test", [v4(1), v4(2)]);
-    let builder = Client::builder().resolver(resolver).transport(StallingNet(acceptor)).tls(trusting(&authority));
+    let builder = Client::builder().dns_resolver(resolver).transport(StallingNet(acceptor)).tls(trusting(&authority));
     let builder = builder.connect_timeout(Duration::from_millis(200)).pool(PoolConfig::new().max_idle(0));
     let client = builder.build().unwrap();
     // 10 ms to connect, half of the remaining 190 ms for the handshake, and 10 ms to connect to the second address, which is dialled
@@ -285,7 +285,7 @@ async fn a_slow_handshake_is_awaited_even_with_many_addresses() {
     let authority = Authority::new();
     let acceptor = tokio_rustls::TlsAcceptor::from(authority.server(&["api.test"], &["http/1.1"]));
     let resolver = FixedResolver::new().with("api.test", [v4(1), v4(2), v4(3), v4(4)]);
-    let builder = Client::builder().resolver(resolver).transport(OverloadedNet(acceptor)).tls(trusting(&authority));
+    let builder = Client::builder().dns_resolver(resolver).transport(OverloadedNet(acceptor)).tls(trusting(&authority));
     let start = tokio::time::Instant::now();
     let (text, _) = get(&builder.build().unwrap(), "api.test", (v4(1), 443).into()).await.unwrap();
     assert_eq!((text.as_str(), start.elapsed().as_secs()), ("ok", 3));

@@ -7,7 +7,7 @@ use std::time::Duration;
 use rustls::ServerConfig;
 use speeddial::dns::FixedResolver;
 use speeddial::http::Version;
-use speeddial::tls::{TlsConfig, TlsVersion};
+use speeddial::tls::{TlsConfig, Version as TlsVersion};
 use speeddial::trace::Phase;
 use speeddial::{Client, PoolConfig};
 
@@ -79,7 +79,7 @@ async fn versions_of_http_and_tls_can_be_chosen() {
     let server = TlsServer::start(authority.server(&["api.test"], ALPN)).await;
     let client = builder(trusting(&authority)).http1_only().build().unwrap();
     assert!(get(&client, "api.test", server.address()).await.unwrap().0.starts_with("HTTP/1.1"));
-    let only13 = builder(trusting(&authority).min_version(TlsVersion::Tls13)).build().unwrap();
+    let only13 = builder(trusting(&authority).min_version(TlsVersion::TLS_1_3)).build().unwrap();
     assert!(get(&only13, "api.test", server.address()).await.is_ok());
     let response = only13.get(format!("https://api.test:{}/", server.address().port())).send().await.unwrap();
     assert_eq!(response.version(), Version::HTTP_2);
@@ -156,7 +156,8 @@ async fn settings_that_a_rustls_configuration_would_override_are_refused() {
     let whole = || TlsConfig::from(rustls_config());
     let pinned = whole().pin_spki_sha256([0; 32]);
     let anyone = whole().danger_accept_invalid_certs(true);
-    for tls in [pinned, anyone, whole().session_cache(1), whole().min_version(TlsVersion::Tls13), whole().alpn(["h2"])]
+    for tls in
+        [pinned, anyone, whole().session_cache(1), whole().min_version(TlsVersion::TLS_1_3), whole().alpn(["h2"])]
     {
         let error = builder(tls).build().unwrap_err();
         assert!(
@@ -182,7 +183,7 @@ async fn the_session_cache_resumes_as_many_hosts_as_its_size() {
     for (cache, resumed) in [(3, 3), (2, 0)] {
         let tls = trusting(&authority).session_cache(cache);
         let pool = PoolConfig::new().max_requests_per_connection(1);
-        let client = Client::builder().tls(tls).resolver(names.clone()).pool(pool).build().unwrap();
+        let client = Client::builder().tls(tls).dns_resolver(names.clone()).pool(pool).build().unwrap();
         let mut seen = 0;
         for host in hosts.iter().chain(&hosts) {
             let url = format!("https://{host}:{}/", server.address().port());

@@ -180,7 +180,7 @@ async fn hazard_a_thousand_addresses_are_kept_and_unusable_ones_are_not_dialled(
         }
         packet(&response)
     });
-    let client = speeddial::Client::builder().resolver(resolver(&[&server])).build().unwrap();
+    let client = speeddial::Client::builder().dns_resolver(resolver(&[&server])).build().unwrap();
     let error = client.get("http://a.test/").send().await.unwrap_err();
     assert!(error.is_connect() || error.is_dns(), "{error}");
     assert!(error.to_string().contains("the host has no address to connect to"), "nothing was dialled: {error}");

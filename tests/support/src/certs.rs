@@ -3,7 +3,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
+use rcgen::{
+    BasicConstraints, CertificateParams, CertificateRevocationListParams, CertifiedIssuer, DnType, IsCa, KeyIdMethod,
+    KeyPair, RevokedCertParams,
+};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
 
@@ -59,6 +62,26 @@ impl Authority {
     /// Signs a certificate for the names and uses of `params` and for `key`, and returns it in PEM.
     pub fn sign_pem(&self, params: CertificateParams, key: &KeyPair) -> String {
         params.signed_by(key, &self.issuer).unwrap().pem()
+    }
+
+    /// Signs a list that revokes the certificates with these serial numbers, and returns it in PEM.
+    pub fn revocation_list(&self, serials: &[u64]) -> String {
+        let day = |year| rcgen::date_time_ymd(year, 1, 1);
+        let revoked = |serial: &u64| RevokedCertParams {
+            serial_number: (*serial).into(),
+            revocation_time: day(2001),
+            reason_code: None,
+            invalidity_date: None,
+        };
+        let params = CertificateRevocationListParams {
+            this_update: day(2001),
+            next_update: day(2090),
+            crl_number: 1.into(),
+            issuing_distribution_point: None,
+            revoked_certs: serials.iter().map(revoked).collect(),
+            key_identifier_method: KeyIdMethod::Sha256,
+        };
+        params.signed_by(&self.issuer).unwrap().pem().unwrap()
     }
 
     /// Returns the configuration of a server with a certificate for `names` that accepts the protocols `alpn`.

@@ -190,15 +190,20 @@ impl Write for Socket {
 
 /// Reads the head of a request. Returns false if the client closed instead.
 pub fn read_head(socket: &mut impl Read) -> bool {
+    read_head_text(socket).is_some()
+}
+
+/// Reads the head of a request and returns it. Returns `None` if the client closed instead.
+pub fn read_head_text(socket: &mut impl Read) -> Option<String> {
     let mut head = Vec::new();
     let mut byte = [0];
     while !head.ends_with(b"\r\n\r\n") {
         match socket.read(&mut byte) {
             Ok(1) => head.push(byte[0]),
-            _ => return false,
+            _ => return None,
         }
     }
-    true
+    Some(String::from_utf8_lossy(&head).into_owned())
 }
 
 /// Answers requests without a body with "ok" until the client closes.

@@ -1,0 +1,72 @@
+//! The choice of the codings in which response bodies are decompressed.
+
+use super::ClientBuilder;
+#[cfg(feature = "__compression")]
+use crate::client::body::Coding;
+
+/// Each of these is for one coding. [`decompress`](ClientBuilder::decompress) sets all at once, so it comes before them;
+/// [`build`](ClientBuilder::build) refuses it after one of them.
+impl ClientBuilder {
+    /// Sets whether gzip is accepted and decompressed (feature `gzip`). True by default.
+    #[cfg(feature = "gzip")]
+    pub fn gzip(self, enable: bool) -> Self {
+        self.with_coding(Coding::Gzip, enable)
+    }
+
+    /// Sets whether brotli is accepted and decompressed (feature `brotli`). True by default.
+    #[cfg(feature = "brotli")]
+    pub fn brotli(self, enable: bool) -> Self {
+        self.with_coding(Coding::Brotli, enable)
+    }
+
+    /// Sets whether zstd is accepted and decompressed (feature `zstd`). True by default.
+    #[cfg(feature = "zstd")]
+    pub fn zstd(self, enable: bool) -> Self {
+        self.with_coding(Coding::Zstd, enable)
+    }
+
+    /// Sets whether deflate is accepted and decompressed (feature `deflate`). True by default.
+    #[cfg(feature = "deflate")]
+    pub fn deflate(self, enable: bool) -> Self {
+        self.with_coding(Coding::Deflate, enable)
+    }
+
+    /// Leaves gzip bodies as they arrive, also if another crate turned the feature `gzip` on.
+    pub fn no_gzip(self) -> Self {
+        #[cfg(feature = "gzip")]
+        return self.gzip(false);
+        #[cfg(not(feature = "gzip"))]
+        self
+    }
+
+    /// Leaves brotli bodies as they arrive, also if another crate turned the feature `brotli` on.
+    pub fn no_brotli(self) -> Self {
+        #[cfg(feature = "brotli")]
+        return self.brotli(false);
+        #[cfg(not(feature = "brotli"))]
+        self
+    }
+
+    /// Leaves zstd bodies as they arrive, also if another crate turned the feature `zstd` on.
+    pub fn no_zstd(self) -> Self {
+        #[cfg(feature = "zstd")]
+        return self.zstd(false);
+        #[cfg(not(feature = "zstd"))]
+        self
+    }
+
+    /// Leaves deflate bodies as they arrive, also if another crate turned the feature `deflate` on.
+    pub fn no_deflate(self) -> Self {
+        #[cfg(feature = "deflate")]
+        return self.deflate(false);
+        #[cfg(not(feature = "deflate"))]
+        self
+    }
+
+    #[cfg(feature = "__compression")]
+    fn with_coding(mut self, coding: Coding, enable: bool) -> Self {
+        self.defaults.decompression = self.defaults.decompression.with(coding, enable);
+        self.chooses_codings = true;
+        self
+    }
+}

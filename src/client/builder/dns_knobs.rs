@@ -1,0 +1,66 @@
+//! The settings of how names become addresses.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use super::ClientBuilder;
+use crate::dns::{CachedResolver, Resolve};
+
+/// The TTL of answers of the platform's resolver, which reports none.
+pub(super) const PLATFORM_TTL: Duration = Duration::from_secs(30);
+
+impl ClientBuilder {
+    /// Sets the resolver that looks up names: a [`Resolve`], or an `Arc` of one. The client puts a DNS cache of its own
+    /// in front of it. [`HickoryResolver::system`](crate::dns::HickoryResolver::system) by default.
+    pub fn dns_resolver(self, resolver: impl Resolve) -> Self {
+        self.dns_cache(CachedResolver::new(resolver))
+    }
+
+    /// Sets the DNS cache, which other clients may share.
+    pub fn dns_cache(self, cache: CachedResolver) -> Self {
+        Self { resolver: Some(cache), ..self }
+    }
+
+    /// Sets whether names are looked up by hickory-resolver, which queries DNS servers by itself. True by default. With
+    /// `false` the platform's `getaddrinfo` is asked, by a [`SystemResolver`](crate::dns::SystemResolver) whose answers
+    /// are kept for 30 s.
+    ///
+    /// # Errors
+    /// [`build`](Self::build) refuses `true` beside a [resolver](Self::dns_resolver) or [cache](Self::dns_cache) that was
+    /// set.
+    pub fn hickory_dns(self, enable: bool) -> Self {
+        Self { hickory: Some(enable), ..self }
+    }
+
+    /// Has names looked up by the platform, not by hickory-resolver: [`hickory_dns(false)`](Self::hickory_dns).
+    pub fn no_hickory_dns(self) -> Self {
+        self.hickory_dns(false)
+    }
+
+    /// Sets the address of a name, for which the resolver is then not asked. A name with several addresses is set by
+    /// [`resolve_to_addrs`](Self::resolve_to_addrs).
+    ///
+    /// If the URL names a port other than the usual one of its scheme, that port is connected to. Otherwise it is the
+    /// port of `address`, or the usual one if that is 0. The `Host` header and TLS keep the name of the URL.
+    ///
+    /// The names of proxies have such addresses too. A proxy that looks names up by itself does not see them.
+    ///
+    /// # Errors
+    /// [`build`](Self::build) refuses it beside a Unix domain socket.
+    ///
+    /// ```
+    /// let staging = "192.0.2.7:8443".parse()?;
+    /// let client = speeddial::Client::builder().resolve("api.example.com", staging).build();
+    /// # Ok::<(), std::net::AddrParseError>(())
+    /// ```
+    pub fn resolve(self, domain: &str, address: SocketAddr) -> Self {
+        self.resolve_to_addrs(domain, &[address])
+    }
+
+    /// Sets the addresses of a name, like [`resolve`](Self::resolve), in place of those that were set for it before. The
+    /// client races them as it races those of DNS.
+    pub fn resolve_to_addrs(mut self, domain: &str, addresses: &[SocketAddr]) -> Self {
+        self.connect.pins.set(domain, addresses);
+        self
+    }
+}
