@@ -9,6 +9,8 @@
 
 #![allow(clippy::print_stdout, reason = "printing is what it is for")]
 
+#[path = "page/machine.rs"]
+mod machine;
 mod page;
 mod peers;
 
@@ -101,20 +103,6 @@ fn version(package: &str) -> String {
     format!("{package} {}", versions.next().map_or("?", |(version, _)| version))
 }
 
-/// Returns the number of cores and the name of the processor, as the system reports them.
-fn machine() -> String {
-    let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let name = info.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    format!("{cores} cores of {}", name.map_or("an unknown processor", |(_, name)| name))
-}
-
-/// Returns the date of the system's clock.
-fn today() -> String {
-    let date = httpdate::fmt_http_date(std::time::SystemTime::now());
-    date.split(' ').skip(1).take(3).collect::<Vec<_>>().join(" ")
-}
-
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let arguments: Vec<_> = std::env::args().skip(1).collect();
     let has = |flag: &str| arguments.iter().any(|argument| argument == flag);
@@ -133,8 +121,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         "{}\n{}, {}; {versions}; medians of nine alternating rounds (`cargo bench --bench compare`; `-- --write` writes this table \
          and `docs/compare.svg`).\n",
         table(&results),
-        machine(),
-        today(),
+        machine::name(),
+        machine::today(),
     );
     println!("{text}");
     if has("--write") {

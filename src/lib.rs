@@ -27,8 +27,8 @@
 //! # The parts
 //! * [`Client`] sends a [`Request`] and returns a [`Response`]. [`ClientBuilder`] configures it, and [`Error`] is the error of
 //!   every call.
-//! * [`PoolConfig`] sets the limits of the connection pool, and [`RetryPolicy`] and [`redirect::Policy`] the rules for further
-//!   requests of a call.
+//! * [`PoolConfig`] sets the limits of the connection pool, and [`RetryPolicy`], [`HedgePolicy`] and [`redirect::Policy`] the rules
+//!   for further requests of a call.
 //! * [`dns`] has the DNS cache, which can be used without a client, and the [`Resolve`](dns::Resolve) trait of the resolvers
 //!   below it.
 //! * [`transport`] has the [`Transport`](transport::Transport) trait, which connects an address to a byte stream.
@@ -57,7 +57,8 @@
 //! The source files that a request passes, for readers of the code:
 //!
 //! 1. `client/call/mod.rs` sets the deadline and starts the trace. The call then passes `follow.rs` (redirects), `retry.rs` (the
-//!    user's retry policy) and `resend.rs` (repeats that are always safe), each of which runs the next one once or more often.
+//!    user's retry policy), `hedge.rs` (a second attempt while the first one waits) and `resend.rs` (repeats that are always
+//!    safe), each of which runs the next one once or more often.
 //! 2. `client/call/checkout.rs` leases a connection from `pool/mod.rs`. An idle connection is leased at once: a warm request
 //!    goes on with step 5.
 //! 3. If there is none the request is queued, and `pool/driver.rs` begins a dial if the limits in `pool/state/` allow one.
@@ -123,7 +124,7 @@ pub use client::multipart;
 #[cfg(feature = "sse")]
 pub use client::sse;
 pub use client::{
-    AttemptHead, Body, Client, ClientBuilder, IntoUrl, Request, RequestBuilder, RequestOptions, Response,
+    AttemptHead, Body, Client, ClientBuilder, HedgePolicy, IntoUrl, Request, RequestBuilder, RequestOptions, Response,
     ResponseBuilderExt, RetryPolicy, SendAll, Token, TokenSource, Upgraded, get, redirect, retry,
 };
 #[cfg(feature = "tower")]

@@ -17,6 +17,7 @@ use super::body::Decompression;
 use super::deadlines::{Deadlines, Timeouts};
 use super::dialer::Dialer;
 use super::dns_watch::DnsWatch;
+use super::hedging::Hedging;
 use super::redirect_policy;
 use super::retry_policy::{Budget, RetryPolicy};
 use super::token::TokenSource;
@@ -65,6 +66,7 @@ pub(super) struct Defaults {
     pub(super) before_attempt: Vec<BeforeAttempt>,
     /// The sources of bearer tokens, each for its own origins.
     pub(super) token_sources: Vec<TokenSource>,
+    pub(super) hedging: Option<Hedging>,
     /// True if errors and events leave the query out.
     pub(super) hides_queries: bool,
     /// True if requests to `http` URLs are refused.

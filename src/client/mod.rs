@@ -16,7 +16,7 @@
 //! | `response/`, `text.rs` | a response as its user reads it; the charset of its text |
 //! | `answer.rs` | a response during its call, which may not be the last one |
 //! | `upgraded.rs` | the byte stream of another protocol after an upgrade |
-//! | `inner.rs` | what all calls of a client share |
+//! | `inner.rs`, `hedging.rs` | what all calls of a client share |
 //! | `dns_watch.rs` | a task that tells the pool of changed DNS answers |
 //! | `body/`: `reader.rs` and what it calls | bodies of responses, and the connection's way back to the pool |
 //! | `attempt_head.rs`, `attempt_service.rs`, `token/` | functions before each attempt; layers around it; bearer tokens |
@@ -24,7 +24,7 @@
 //! | `request_checks.rs`, `request.rs`, `request_options.rs`, `into_url.rs` | a request, its settings, and what must not be sent |
 //! | `pool_key.rs` | which requests share connections |
 //! | `body/`: `outgoing.rs` and what it calls | bodies of requests |
-//! | `retry_policy.rs`, `redirect_policy.rs`, `safe_to_resend.rs`, `keep_alive.rs`, `deadlines.rs` | rules that know no connection; time limits |
+//! | `retry_policy.rs`, `hedge_policy.rs`, `redirect_policy.rs`, `safe_to_resend.rs`, `keep_alive.rs`, `deadlines.rs` | rules that know no connection; time limits |
 
 mod answer;
 mod attempt_head;
@@ -38,6 +38,8 @@ mod deadlines;
 mod dialer;
 mod dns_watch;
 mod handle;
+mod hedge_policy;
+mod hedging;
 mod http_messages;
 mod inner;
 mod into_url;
@@ -71,6 +73,7 @@ pub use body::Decompression;
 pub use body::multipart;
 pub use builder::ClientBuilder;
 pub use handle::{Client, get};
+pub use hedge_policy::HedgePolicy;
 pub use into_url::IntoUrl;
 #[cfg(feature = "tower")]
 pub use layers::ClientService;

@@ -104,6 +104,11 @@ const MAX_RUNTIMES_ENDED: u32 = 32;
 const FIRST_BACKOFF: Duration = Duration::from_millis(150);
 
 impl Attempts {
+    /// Creates the record of a call that makes one attempt, and no resend.
+    pub(super) fn single() -> Self {
+        Self { unanswered: MAX_ATTEMPTS - 1, ..Self::default() }
+    }
+
     /// Counts an attempt without an answer. Returns the resend that may follow it, or `None` if the request must not be
     /// resent. `random` is from 0 to 1.
     pub(super) fn record(&mut self, attempt: Attempt, random: f64) -> Option<Resend> {
@@ -240,6 +245,13 @@ mod tests {
         assert!(attempts.want_a_dial() && !attempts.next_is_the_last());
         attempts.record(STALE, 1.0);
         assert!(attempts.next_is_the_last());
+    }
+
+    #[test]
+    fn a_single_attempt_is_not_resent() {
+        for end in [AttemptEnd::NotSent, AttemptEnd::Refused, AttemptEnd::IdleTimeout, AttemptEnd::ClosedSilently] {
+            assert_eq!(Attempts::single().record(Attempt { end, ..STALE }, 1.0), None);
+        }
     }
 
     #[test]

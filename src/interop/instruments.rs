@@ -15,6 +15,7 @@ pub(super) enum Instrument {
     PhaseDuration,
     Retries,
     Redirects,
+    Hedges,
     DialFailures,
     ClosedConnections,
 }
@@ -36,7 +37,7 @@ const LONG_SECONDS: &[f64] = &[0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 1
 const BYTES: &[f64] = &[0.0, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9];
 
 impl Instrument {
-    pub(super) const ALL: [Self; 13] = [
+    pub(super) const ALL: [Self; 14] = [
         Self::RequestDuration,
         Self::TimeInQueue,
         Self::RequestBodySize,
@@ -48,6 +49,7 @@ impl Instrument {
         Self::PhaseDuration,
         Self::Retries,
         Self::Redirects,
+        Self::Hedges,
         Self::DialFailures,
         Self::ClosedConnections,
     ];
@@ -76,6 +78,11 @@ impl Instrument {
             }
             Self::Retries => ("speeddial.request.retries", "{retry}", "Requests that were sent again."),
             Self::Redirects => ("speeddial.request.redirects", "{redirect}", "Redirects that were followed."),
+            Self::Hedges => (
+                "speeddial.request.hedges",
+                "{request}",
+                "Requests that were sent once more before they were answered.",
+            ),
             Self::DialFailures => {
                 ("speeddial.connection.failures", "{connection}", "Connections that could not be opened.")
             }
@@ -93,7 +100,9 @@ impl Instrument {
             Self::ConnectionDuration => InstrumentKind::Histogram(LONG_SECONDS),
             Self::RequestBodySize | Self::ResponseBodySize => InstrumentKind::Histogram(BYTES),
             Self::ActiveRequests | Self::OpenConnections => InstrumentKind::UpDownCounter,
-            Self::Retries | Self::Redirects | Self::DialFailures | Self::ClosedConnections => InstrumentKind::Counter,
+            Self::Retries | Self::Redirects | Self::Hedges | Self::DialFailures | Self::ClosedConnections => {
+                InstrumentKind::Counter
+            }
         }
     }
 }

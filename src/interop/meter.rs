@@ -95,11 +95,17 @@ impl<S: Sink> Observer for Meter<S> {
         for hop in timings.hops() {
             let (instrument, reason) = match hop.end {
                 HopEnd::Repeated(cause) => (Instrument::Retries, ("speeddial.retry.cause", text(cause.as_str()))),
+                // Counted below, with those that another attempt won over.
+                HopEnd::Hedged => continue,
                 HopEnd::Redirected(status) => {
                     (Instrument::Redirects, ("http.response.status_code", status_value(status)))
                 }
             };
             self.sink.add(instrument, 1, with(server_attributes(origin), reason));
+        }
+        for hedge in timings.hedges() {
+            let outcome = ("speeddial.hedge.outcome", text(hedge.outcome.as_str()));
+            self.sink.add(Instrument::Hedges, 1, with(server_attributes(origin), outcome));
         }
         for phase in Phase::ALL {
             let spent = timings.spent(phase);
@@ -274,7 +280,7 @@ mod tests {
 
     use super::super::instruments::InstrumentKind;
     use super::*;
-    use crate::trace::{CloseCause, samples};
+    use crate::trace::{CloseCause, RequestInfo, samples};
 
     /// A sink that adds values up, by instrument and attributes.
     #[derive(Default)]
@@ -342,5 +348,17 @@ mod tests {
             1.0
         );
         assert!(meter.connections().is_empty());
+    }
+
+    #[test]
+    fn a_hedge_is_counted_by_its_outcome() {
+        let sums = Arc::new(Sums::default());
+        let meter = Meter::new(sums.clone());
+        let origin = Origin::from_url(&url::Url::parse("http://api.test:81/").unwrap()).unwrap();
+        let request = RequestInfo { method: Method::GET, origin, target: "/".parse().unwrap() };
+        meter.ended(&EndedCall { number: 1, request: &request, timings: &samples::hedged_call() });
+        meter.ended(&EndedCall { number: 2, request: &request, timings: &samples::retried_call() });
+        assert_eq!(sums.sum(Instrument::Hedges, "server.port=81 url.scheme=http speeddial.hedge.outcome=won"), 1.0);
+        assert_eq!((sums.sum(Instrument::Hedges, ""), sums.sum(Instrument::Retries, "")), (1.0, 2.0));
     }
 }

@@ -95,6 +95,8 @@ impl Observer for Tracing {
                 let verb = if cause.is_retry() { "retried" } else { "resent" };
                 debug!(parent: &span, %cause, safe = cause.why_safe(), "{verb}");
             }
+            Event::Hedged { after } => debug!(parent: &span, after_us = after.as_micros() as u64, "hedged"),
+            Event::HedgeEnd { outcome } => debug!(parent: &span, %outcome, "hedge over"),
             Event::BackoffStart { wait } => debug!(parent: &span, wait_us = wait.as_micros() as u64, "backing off"),
             Event::BackoffEnd => debug!(parent: &span, "backoff over"),
             Event::Redirected { status, to } => {

@@ -44,7 +44,7 @@ pub(crate) use slot::CapacityReporter;
 pub(crate) use slot::Slot;
 pub use state::QueueStats;
 use state::{Acquired, WarmUp};
-pub(crate) use state::{Addresses, Location, Queued, Speaks, Wish};
+pub(crate) use state::{Addresses, HedgedConn, Location, Queued, Speaks, Wish};
 pub use stats::{HostStats, PoolStats};
 
 use crate::clock::{Instant, now};

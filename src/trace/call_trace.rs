@@ -2,11 +2,14 @@
 
 use std::fmt;
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
 
 use super::dial_trace::DialTrace;
 use super::event::{Event, Record, RequestInfo, Subject, TlsFacts};
 use super::hooks::{Hooks, ObserverHandle};
+use super::hops::HedgeOutcome;
 use super::observer::{EndedCall, Wants};
 use super::phase::Phase;
 use super::timings::Timings;
@@ -29,6 +32,18 @@ struct TracedCall {
     number: u64,
     start: Instant,
     timings: Mutex<Timings>,
+    /// True for a second attempt at the call's request, whose end is not the end of the call.
+    is_second: AtomicBool,
+    /// True for an attempt that has lost: observers are told no more of it.
+    is_silent: AtomicBool,
+}
+
+/// The connection that a call's request got last, if it has got one since it was sent again.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct LastLease {
+    pub(crate) since: Instant,
+    pub(crate) connection: u64,
+    pub(crate) remote: Option<SocketAddr>,
 }
 
 impl Trace {
@@ -39,7 +54,17 @@ impl Trace {
         let timings = Mutex::new(Timings::new(start));
         let wants = own.as_ref().map_or(Wants::NOTHING, ObserverHandle::wants).union(hooks.wants());
         let request = wants.intersects(Wants::CALLS.union(Wants::ENDS)).then(|| Arc::new(request()));
-        let trace = Self(Arc::new(TracedCall { hooks: hooks.clone(), own, wants, request, number, start, timings }));
+        let trace = Self(Arc::new(TracedCall {
+            hooks: hooks.clone(),
+            own,
+            wants,
+            request,
+            number,
+            start,
+            timings,
+            is_second: AtomicBool::new(false),
+            is_silent: AtomicBool::new(false),
+        }));
         if let Some(request) = trace.0.request.as_ref().filter(|_| wants.intersects(Wants::CALLS)) {
             trace.tell(Wants::CALLS, start, Event::CallStart(request.clone()));
         }
@@ -125,7 +150,9 @@ impl Trace {
     }
 
     fn tell_end(&self) {
-        let Some(request) = &self.0.request else { return };
+        let Some(request) = self.0.request.as_ref().filter(|_| !self.0.is_silent.load(Ordering::Relaxed)) else {
+            return;
+        };
         let call = EndedCall { number: self.0.number, request, timings: &self.timings() };
         self.0.hooks.tell_end(self.0.own.as_ref(), &call);
     }
@@ -144,6 +171,9 @@ impl Trace {
     }
 
     fn tell(&self, what: Wants, at: Instant, event: Event) {
+        if self.0.is_silent.load(Ordering::Relaxed) {
+            return;
+        }
         let record = Record { subject: Subject::Call(self.0.number), at: at.into_std(), event };
         self.0.hooks.tell(self.0.own.as_ref(), what, &record);
     }
@@ -153,6 +183,9 @@ impl Trace {
     /// The client's observers were told these events as they happened; the call's own observer is told them now.
     pub(crate) fn adopt(&self, dial: &Arc<DialTrace>) {
         self.lock().adopt(dial);
+        if self.0.is_silent.load(Ordering::Relaxed) {
+            return;
+        }
         if let Some(own) = self.0.own.as_ref().filter(|own| own.wants().intersects(Wants::CONNECTIONS)) {
             let subject = Subject::Connection(dial.connection());
             for (at, event) in dial.events() {
@@ -167,10 +200,57 @@ impl Trace {
             let timings = self.lock();
             (timings.phase(), timings.is_complete())
         };
-        if !is_over {
+        if !is_over && !self.0.is_second.load(Ordering::Relaxed) {
             self.emit(Event::CallFailed { phase, why });
         }
         phase
+    }
+
+    /// Begins a second attempt at the call's request at `at`, while the first one waits, and returns its trace. `after` is
+    /// the time for which the first one has had its connection.
+    ///
+    /// Each attempt has timings of its own. Observers are told of both.
+    pub(crate) fn begin_hedge(&self, at: Instant, after: Duration) -> Self {
+        let TracedCall { hooks, own, wants, request, number, start, .. } = &*self.0;
+        let second = Self(Arc::new(TracedCall {
+            hooks: hooks.clone(),
+            own: own.clone(),
+            wants: *wants,
+            request: request.clone(),
+            number: *number,
+            start: *start,
+            timings: Mutex::new(self.lock().begin_hedge(at)),
+            is_second: AtomicBool::new(true),
+            is_silent: AtomicBool::new(false),
+        }));
+        self.notify_at(Some(at), Wants::CALLS, || Event::Hedged { after });
+        second
+    }
+
+    /// Makes the trace of the second attempt that of the call. The first attempt, whose trace is `first`, is over.
+    pub(crate) fn take_over(&self, first: &Self) {
+        self.0.is_second.store(false, Ordering::Relaxed);
+        let first = first.timings();
+        self.lock().settle_hedge(&first);
+    }
+
+    /// Enters the result of the second attempt, in the trace of the call.
+    pub(crate) fn end_hedge(&self, outcome: HedgeOutcome) {
+        self.lock().end_hedge(outcome);
+        self.notify(Wants::CALLS, || Event::HedgeEnd { outcome });
+    }
+
+    /// Tells observers no more of this attempt.
+    pub(crate) fn silence(&self) {
+        self.0.is_silent.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns the connection that the current request has, or had when it was over.
+    pub(crate) fn last_lease(&self) -> Option<LastLease> {
+        let timings = self.lock();
+        let request = &timings.request;
+        let since = request.milestones.leased?;
+        Some(LastLease { since, connection: request.connection?, remote: request.remote })
     }
 
     /// Returns the phase that the call is in.

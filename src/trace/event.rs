@@ -11,6 +11,7 @@ use bytes::Bytes;
 use http::{Extensions, Method, StatusCode, Uri, Version};
 
 use super::causes::{CloseCause, Limit, RepeatCause};
+use super::hops::HedgeOutcome;
 use super::lookup::{DnsLookup, Family};
 use super::phase::Phase;
 use crate::origin::Origin;
@@ -117,6 +118,23 @@ pub enum Event {
     },
     /// The wait before the next attempt is over.
     BackoffEnd,
+    /// The answer was late, and the call sends its request once more, on another connection, while it goes on waiting for
+    /// the first one ([`HedgePolicy`](crate::HedgePolicy)).
+    ///
+    /// Until [`HedgeEnd`](Self::HedgeEnd) observers are told the events of both attempts. Those of one attempt are in
+    /// order; [`Leased`](Self::Leased) has the connection of each.
+    #[non_exhaustive]
+    Hedged {
+        /// The time for which the first attempt has had its connection.
+        after: Duration,
+    },
+    /// One of the two attempts at a request has been answered, or the second one has failed. If both were still waiting,
+    /// the other one is cancelled, and no more events of it are told.
+    #[non_exhaustive]
+    HedgeEnd {
+        /// The result of the second attempt.
+        outcome: HedgeOutcome,
+    },
     /// The call follows a redirect.
     #[non_exhaustive]
     Redirected {

@@ -140,7 +140,10 @@ impl Timings {
                 }
                 self.complete = true;
             }
-            Event::CallStart(_)
+            // Each attempt of a hedged request has timings of its own: see `hedges.rs`.
+            Event::Hedged { .. }
+            | Event::HedgeEnd { .. }
+            | Event::CallStart(_)
             | Event::DnsEnd(_)
             | Event::AttemptEnd { error: Some(_), .. }
             | Event::AttemptCancelled { .. }
@@ -160,7 +163,7 @@ impl Timings {
     }
 
     /// Ends the current request. The call goes on with another one.
-    fn end_request(&mut self, end: HopEnd) {
+    pub(super) fn end_request(&mut self, end: HopEnd) {
         if self.complete {
             return;
         }
@@ -174,7 +177,7 @@ impl Timings {
         self.go_to(Phase::Queue);
     }
 
-    fn advance(&mut self, at: Instant) {
+    pub(super) fn advance(&mut self, at: Instant) {
         // The end of a call is final: an event that comes later, as when its body is dropped, adds no time.
         if at > self.last && !self.complete {
             self.last = at;
@@ -193,7 +196,7 @@ impl Timings {
         }
     }
 
-    fn history_mut(&mut self) -> &mut History {
+    pub(super) fn history_mut(&mut self) -> &mut History {
         self.history.get_or_insert_with(|| Box::new(History::EMPTY))
     }
 }

@@ -1,5 +1,6 @@
-//! The history of a call: its lookups, the addresses dialled for it, and its requests before the last one.
+//! The history of a call: its lookups, the addresses dialled for it, its requests before the last one, and its hedges.
 
+use std::fmt;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -13,7 +14,8 @@ use super::phase::Phase;
 use super::spent::PhaseTimes;
 use crate::clock::Instant;
 
-/// A request of a call before its last one. It was sent again, or its response was a redirect.
+/// A request of a call before its last one. It was sent again, or its response was a redirect, or a second attempt was
+/// answered first.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Hop {
@@ -45,6 +47,55 @@ pub enum HopEnd {
     Repeated(RepeatCause),
     /// The response had this status and named another URL.
     Redirected(StatusCode),
+    /// The answer was late, and the request was sent once more, on another connection, whose answer counts. The time is
+    /// that until the second attempt began.
+    Hedged,
+}
+
+/// A second attempt at a request of a call, made because the answer to the first attempt was late
+/// ([`HedgePolicy`](crate::HedgePolicy)).
+///
+/// The call's times are those of the attempt that counted. If that was the second one, the first one is among the call's
+/// [`hops`](super::Timings::hops), and ends there as the second one begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Hedge {
+    /// The time from the call's start until the second attempt began.
+    pub started: Duration,
+    /// The result.
+    pub outcome: HedgeOutcome,
+}
+
+/// The result of a second attempt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum HedgeOutcome {
+    /// Neither attempt has ended, or the call ended before one of them did.
+    Pending,
+    /// The second attempt was answered first, or was the only one that was answered.
+    Won,
+    /// The first attempt was answered first.
+    Lost,
+    /// The second attempt failed, or was answered with status 429 or 5xx while the first one went on.
+    Failed,
+}
+
+impl HedgeOutcome {
+    /// Returns the outcome's name in lower case.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Pending => "pending",
+            Self::Won => "won",
+            Self::Lost => "lost",
+            Self::Failed => "failed",
+        }
+    }
+}
+
+impl fmt::Display for HedgeOutcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
 }
 
 /// One address that was dialled for a call.
@@ -84,6 +135,7 @@ pub(super) struct History {
     lookups: Vec<DnsLookup>,
     attempts: Vec<Attempt>,
     hops: Vec<Hop>,
+    hedges: Vec<Hedge>,
     /// The number of `lookups` made for earlier requests.
     lookups_before: usize,
     /// The number of `attempts` made for earlier requests.
@@ -91,8 +143,14 @@ pub(super) struct History {
 }
 
 impl History {
-    pub(super) const EMPTY: Self =
-        Self { lookups: Vec::new(), attempts: Vec::new(), hops: Vec::new(), lookups_before: 0, attempts_before: 0 };
+    pub(super) const EMPTY: Self = Self {
+        lookups: Vec::new(),
+        attempts: Vec::new(),
+        hops: Vec::new(),
+        hedges: Vec::new(),
+        lookups_before: 0,
+        attempts_before: 0,
+    };
 
     pub(super) fn lookups(&self) -> &[DnsLookup] {
         &self.lookups
@@ -104,6 +162,10 @@ impl History {
 
     pub(super) fn hops(&self) -> &[Hop] {
         &self.hops
+    }
+
+    pub(super) fn hedges(&self) -> &[Hedge] {
+        &self.hedges
     }
 
     /// Returns the time from the call's start until the last request began.
@@ -174,6 +236,26 @@ impl History {
         self.hops.push(hop);
         self.lookups_before = self.lookups.len();
         self.attempts_before = self.attempts.len();
+    }
+
+    pub(super) fn add_hedge(&mut self, hedge: Hedge) {
+        self.hedges.push(hedge);
+    }
+
+    /// Enters the result of the last hedge.
+    pub(super) fn end_hedge(&mut self, outcome: HedgeOutcome) {
+        if let Some(hedge) = self.hedges.last_mut() {
+            hedge.outcome = outcome;
+        }
+    }
+
+    /// Corrects the time that an earlier request took to be sent: the rest of it was spent waiting. Returns the rest.
+    pub(super) fn settle_hop(&mut self, index: usize, sending: Duration) -> Duration {
+        let spent = &mut self.hops[index].spent;
+        let rest = spent[Phase::Send as usize].saturating_sub(sending);
+        spent[Phase::Send as usize] -= rest;
+        spent[Phase::Wait as usize] += rest;
+        rest
     }
 }
 

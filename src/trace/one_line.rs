@@ -45,7 +45,11 @@ fn write_line(timings: &Timings, failure: Option<&str>, f: &mut fmt::Formatter<'
             HopEnd::Redirected(status) => write!(f, ", redirected ({})", status.as_u16())?,
             HopEnd::Repeated(cause) if cause.is_retry() => write!(f, ", retried ({cause})")?,
             HopEnd::Repeated(cause) => write!(f, ", resent ({cause})")?,
+            HopEnd::Hedged => {} // with its result below
         }
+    }
+    for hedge in timings.hedges() {
+        write!(f, ", hedged ({})", hedge.outcome)?;
     }
     if let Some(why) = failure {
         write!(f, ", failed ({why})")?;
@@ -69,7 +73,7 @@ fn phases_in_line(timings: &Timings) -> impl Iterator<Item = Phase> {
 mod tests {
     use super::super::causes::RepeatCause;
     use super::super::event::Event;
-    use super::super::samples::{SENT, cold_call, folded, leased, retried_call};
+    use super::super::samples::{SENT, cold_call, folded, hedged_call, leased, retried_call};
 
     #[test]
     fn the_line_names_the_phases_that_took_time() {
@@ -84,6 +88,12 @@ mod tests {
         let line = "100 ms = backoff 70.0 ms + queue 10.0 ms + wait 15.0 ms + receive 5.00 ms, retried (status 503), \
                     retried (status 503), reused 192.0.2.1:80";
         assert_eq!(retried_call().to_string(), line);
+    }
+
+    #[test]
+    fn the_line_has_the_result_of_a_hedge() {
+        let line = "65.0 ms = queue 10.0 ms + wait 50.0 ms + receive 5.00 ms, hedged (won), new 192.0.2.1:80";
+        assert_eq!(hedged_call().to_string(), line);
     }
 
     #[test]

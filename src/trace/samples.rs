@@ -8,6 +8,7 @@ use http::StatusCode;
 
 use super::causes::{Limit, RepeatCause};
 use super::event::Event;
+use super::hops::HedgeOutcome;
 use super::lookup::{DnsLookup, Family, Source};
 use super::timings::Timings;
 
@@ -88,4 +89,20 @@ pub(crate) fn cold_call() -> Timings {
         (80, Event::FirstByte),
         (100, Event::BodyEnd { bytes: 2 }),
     ])
+}
+
+/// Returns the timings of a call whose answer is late after 30 ms, and whose second attempt waits in the queue for 10 ms and
+/// is answered 20 ms later.
+pub(crate) fn hedged_call() -> Timings {
+    let mut first = folded(&[(0, leased(3))]);
+    let start = first.start();
+    let mut second = first.begin_hedge(start + ms(30));
+    second.fold(start + ms(40), &leased(0));
+    second.fold(start + ms(40), &SENT);
+    second.fold(start + ms(60), &Event::FirstByte);
+    first.fold(start, &SENT);
+    second.settle_hedge(&first);
+    second.end_hedge(HedgeOutcome::Won);
+    second.fold(start + ms(65), &Event::BodyEnd { bytes: 2 });
+    second
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::ser::{Serialize, SerializeStruct, Serializer};
 
 use super::event::TlsFacts;
-use super::hops::{Attempt, AttemptOutcome, Hop, HopEnd};
+use super::hops::{Attempt, AttemptOutcome, Hedge, Hop, HopEnd};
 use super::lookup::DnsLookup;
 use super::phase::Phase;
 use super::timings::Timings;
@@ -27,7 +27,7 @@ impl<F: Fn(Phase) -> Duration> Serialize for NanosByPhase<F> {
 /// Serializes the total, the phases, curl's figures, the call's result, and its lookups, attempts and earlier requests.
 impl Serialize for Timings {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut timings = serializer.serialize_struct("Timings", 25)?;
+        let mut timings = serializer.serialize_struct("Timings", 26)?;
         timings.serialize_field("total_ns", &nanos(self.total()))?;
         timings.serialize_field("spent_ns", &NanosByPhase(|phase| self.spent(phase)))?;
         for (name, figure) in [
@@ -57,6 +57,7 @@ impl Serialize for Timings {
         timings.serialize_field("lookups", self.lookups())?;
         timings.serialize_field("attempts", self.attempts())?;
         timings.serialize_field("hops", self.hops())?;
+        timings.serialize_field("hedges", self.hedges())?;
         timings.end()
     }
 }
@@ -97,16 +98,27 @@ impl Serialize for Hop {
         let (status, repeated) = match self.end {
             HopEnd::Redirected(status) => (Some(status.as_u16()), None),
             HopEnd::Repeated(cause) => (None, Some(cause.as_str())),
+            HopEnd::Hedged => (None, None),
         };
-        let mut hop = serializer.serialize_struct("Hop", 7)?;
+        let mut hop = serializer.serialize_struct("Hop", 8)?;
         hop.serialize_field("started_ns", &nanos(self.started))?;
         hop.serialize_field("elapsed_ns", &nanos(self.elapsed))?;
         hop.serialize_field("spent_ns", &NanosByPhase(|phase| self.spent(phase)))?;
         hop.serialize_field("redirected", &status)?;
         hop.serialize_field("repeated", &repeated)?;
+        hop.serialize_field("hedged", &(self.end == HopEnd::Hedged))?;
         hop.serialize_field("reused", &self.reused)?;
         hop.serialize_field("remote_addr", &self.remote)?;
         hop.end()
+    }
+}
+
+impl Serialize for Hedge {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut hedge = serializer.serialize_struct("Hedge", 2)?;
+        hedge.serialize_field("started_ns", &nanos(self.started))?;
+        hedge.serialize_field("outcome", self.outcome.as_str())?;
+        hedge.end()
     }
 }
 

@@ -42,13 +42,26 @@ impl Spent {
     pub(super) fn leave(&mut self, phase: Phase, at: Instant) {
         let count = usize::from(self.count);
         if count == USUAL_PHASES {
-            self.sums = Some(Box::new(self.until(phase, at)));
-            self.since = at;
-            self.count = 0;
+            self.add_up(phase, at);
         } else {
             self.phases[count] = phase;
             self.left_at[count] = at;
             self.count += 1;
+        }
+    }
+
+    /// Adds up what a call that is in `phase` at `now` has spent so far.
+    pub(super) fn add_up(&mut self, phase: Phase, now: Instant) {
+        self.sums = Some(Box::new(self.until(phase, now)));
+        self.since = now;
+        self.count = 0;
+    }
+
+    /// Counts a part of the time that was [added up](Self::add_up) for another phase.
+    pub(super) fn shift(&mut self, from: Phase, to: Phase, time: Duration) {
+        if let Some(sums) = &mut self.sums {
+            sums[from as usize] -= time;
+            sums[to as usize] += time;
         }
     }
 

@@ -252,7 +252,7 @@ fn escaped(text: &str) -> String {
 mod tests {
     use super::super::causes::RepeatCause;
     use super::super::event::Event;
-    use super::super::samples::{SENT, folded, leased, retried_call};
+    use super::super::samples::{SENT, folded, hedged_call, leased, retried_call};
     use super::*;
 
     fn resent_call() -> Timings {
@@ -297,6 +297,14 @@ mod tests {
         assert_eq!(names, ["wait", "backoff", "wait", "backoff", "queue", "wait", "receive"]);
         assert_eq!(rects(&svg)[3], ("backoff", 385.0, 225.0), "450 points are 100 ms");
         assert!(svg.contains(">backoff</text>") && !resent_call().to_svg().contains("backoff"));
+    }
+
+    #[test]
+    fn the_first_attempt_of_a_hedged_request_has_a_bar_of_its_own() {
+        let svg = hedged_call().to_svg();
+        let names: Vec<_> = rects(&svg).into_iter().map(|(name, ..)| name).collect();
+        assert_eq!(names, ["wait", "queue", "wait", "receive"]);
+        assert!(svg.contains(">hedge</text>"), "{svg}");
     }
 
     #[test]

@@ -158,6 +158,7 @@ pub(super) fn hop_row(hop: &Hop, room: usize) -> (String, String) {
         HopEnd::Redirected(status) => (status.as_u16().to_string(), "redirected".to_owned()),
         HopEnd::Repeated(cause) if cause.is_retry() => ("retry".to_owned(), cause.to_string()),
         HopEnd::Repeated(cause) => ("resend".to_owned(), cause.to_string()),
+        HopEnd::Hedged => ("hedge".to_owned(), "no answer yet".to_owned()),
     };
     let end = Some(end);
     let remote = hop.remote.map(|remote| remote.to_string());
@@ -186,7 +187,7 @@ pub(super) fn phase_note(timings: &Timings, phase: Phase, room: usize) -> String
         Phase::Connect if timings.reused() => "reused connection".to_owned(),
         Phase::Connect => connect_note(timings, room),
         Phase::Tls => timings.tls_facts().map(|facts| tls_note(facts, room)).unwrap_or_default(),
-        Phase::Wait => timings.status().map(|status| format!("status {}", status.as_u16())).unwrap_or_default(),
+        Phase::Wait => wait_note(timings, room),
         Phase::Receive if timings.is_complete() && timings.failure().is_none() => size(timings.received_bytes()),
         _ => String::new(),
     }
@@ -214,6 +215,13 @@ fn tls_note(facts: &TlsFacts, room: usize) -> String {
     let resumed = facts.resumed.then(|| "resumed".to_owned());
     let alpn = facts.alpn.as_deref().map(str::to_owned);
     fit(room, [[unverified.clone(), version.clone(), alpn, resumed], [unverified, version, None, None]])
+}
+
+/// Returns the status, and the result of the last hedge.
+fn wait_note(timings: &Timings, room: usize) -> String {
+    let status = timings.status().map(|status| format!("status {}", status.as_u16()));
+    let hedge = timings.hedges().last().map(|hedge| format!("hedge {}", hedge.outcome));
+    fit(room, [[status, hedge]])
 }
 
 /// Returns the address of a new connection, and the number of addresses that failed before.
@@ -246,7 +254,7 @@ fn limit_note(limit: Limit) -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    use super::super::samples::{cold_call, retried_call};
+    use super::super::samples::{cold_call, hedged_call, retried_call};
     use super::*;
 
     #[test]
@@ -263,6 +271,14 @@ mod tests {
   receive   20.0 ms                     █████  2 B
   total      100 ms"
         );
+    }
+
+    #[test]
+    fn the_first_attempt_of_a_hedged_request_is_a_row_until_the_second_one_begins() {
+        let text = hedged_call().waterfall().width(80).color(false).to_string();
+        let rows: Vec<_> = text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
+        assert_eq!(rows[0], "hedge 30.0 ms ███████████ no answer yet, 192.0.2.1:80");
+        assert!(rows.iter().any(|row| row.starts_with("wait 20.0 ms") && row.ends_with("hedge won")), "{text}");
     }
 
     #[test]

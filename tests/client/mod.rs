@@ -11,6 +11,7 @@ mod errors;
 mod from_reqwest;
 #[cfg(any(feature = "tower", feature = "hyper-util"))]
 mod grpc;
+mod hedges;
 mod http2;
 #[cfg(all(feature = "hyper-util", feature = "reqwest", feature = "__tls"))]
 mod interop;

@@ -430,6 +430,7 @@ async fn timings_can_be_serialized() {
     assert_eq!(spent.values().map(|nanos| nanos.as_u64().unwrap()).sum::<u64>(), 90_000_000);
     assert_eq!((&value["status"], &value["received_bytes"]), (&200.into(), &5.into()));
     assert_eq!((&value["hops"][0]["redirected"], &value["hops"][0]["elapsed_ns"]), (&307.into(), &20_000_000.into()));
+    assert_eq!((&value["hops"][0]["hedged"], &value["hedges"]), (&false.into(), &serde_json::json!([])));
     assert_eq!(value["attempts"][0]["outcome"], "failed");
     assert_eq!(value["attempts"][0]["error"], "connection refused");
     assert_eq!(value["lookups"][0]["name"], "c.test");

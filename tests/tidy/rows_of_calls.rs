@@ -13,10 +13,14 @@ const RETRY: &str = "client/retry_policy.rs";
 const RETRY_NEW: &str = "Self {\n            max_attempts";
 const TOKEN: &str = "client/token/state.rs";
 const TOKEN_SOURCE: Place = ("client/token/source.rs", "pub struct TokenSource");
+const HEDGE: &str = "client/hedge_policy.rs";
+const HEDGE_NEW: &str = "Self { quantile: 0.95";
 const TUNING: &str = "guide/tuning_the_pool.md";
 const SECURITY: &str = "../SECURITY.md";
 const STATUS_BODY: Place = ("client/response/mod.rs", "pub async fn error_for_status_with_body(");
 const NEW_POLICY: Place = (RETRY, "pub fn new() -> Self");
+const NEW_HEDGES: Place = (HEDGE, "pub fn new() -> Self");
+const HEDGES: Place = (HEDGE, "pub struct HedgePolicy");
 
 /// The rows from the pool to retries.
 pub(super) const ROWS: &[Row] = &[
@@ -315,4 +319,19 @@ pub(super) const ROWS: &[Row] = &[
         &[Const(TOKEN, "FIRST_PAUSE", &[]), Const(TOKEN, "LONGEST_PAUSE", &[TOKEN_SOURCE])],
     ),
     ("pause before a refresh if the new token is rejected as well", &[Const(TOKEN, "REJECTION_PAUSE", &[])]),
+    ("hedging", &[Text("", BUILDER, "hedging: None")]),
+    (
+        "`HedgePolicy::new()`",
+        &[
+            Text("95", HEDGE, HEDGE_NEW),
+            Const(HEDGE, "WINDOW", &[HEDGES]),
+            Field(HEDGE, HEDGE_NEW, "floor", &[NEW_HEDGES, (HEDGE, "pub fn floor(")]),
+            Field(HEDGE, HEDGE_NEW, "min_samples", &[NEW_HEDGES, (HEDGE, "pub fn min_samples(")]),
+            Const(HEDGE, "MAX_ORIGINS", &[HEDGES]),
+        ],
+    ),
+    (
+        "hedges of an origin",
+        &[Text("5", HEDGE, "budget: 0.05"), Const(HEDGE, "MAX_SAVED", &[(HEDGE, "pub fn budget(")])],
+    ),
 ];

@@ -6,6 +6,7 @@ mod body_size;
 #[cfg(feature = "cookies")]
 mod cookies;
 mod dns_knobs;
+mod hedge;
 mod http_knobs;
 mod pool_knobs;
 mod tcp_knobs;
@@ -127,6 +128,7 @@ impl Default for ClientBuilder {
                 max_body_size: None,
                 before_attempt: Vec::new(),
                 token_sources: Vec::new(),
+                hedging: None,
                 hides_queries: false,
                 https_only: false,
                 sends_referer: false,

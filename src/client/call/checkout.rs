@@ -45,7 +45,7 @@ pub(super) async fn lease(call: &mut Call<'_>, failed_on: Option<u64>) -> Result
         let asked_at = now.take().unwrap_or_else(clock::now);
         call.check_deadline(asked_at)?;
         let own_dial = failed_on.is_some() && call.attempts.want_a_dial();
-        let wish = Wish { failed_on, despite_drain, send_once: !is_repeatable, own_dial };
+        let wish = Wish { failed_on, despite_drain, send_once: !is_repeatable, own_dial, hedged: call.hedged };
         let mut lease = check_out(call, wish, asked_at, &mut queued_at).await;
         for _ in 0..MAX_LOST_DIALS {
             if !matches!(lease, Err(LeaseError::Lost)) || Handle::try_current().is_err() {

@@ -28,7 +28,7 @@ use crate::client::request_checks::check;
 use crate::client::safe_to_resend::{Attempts, Resend};
 use crate::clock;
 use crate::error::{Cause, Error, Result};
-use crate::pool::DrainHold;
+use crate::pool::{DrainHold, HedgedConn};
 use crate::sync::lock;
 use crate::trace::Trace;
 
@@ -49,6 +49,8 @@ struct AttemptedCall {
     decompression: Decompression,
     /// The call's stream, if that is its body.
     loan: Option<Loan>,
+    /// The connection of the other attempt, if this is a hedge.
+    hedged: Option<HedgedConn>,
     left: Mutex<Left>,
 }
 
@@ -127,6 +129,7 @@ fn begin(call: &mut Call<'_>, layers: &AttemptLayers, failed_on: Option<u64>) ->
         #[cfg(feature = "__compression")]
         decompression: call.request.decompression,
         loan,
+        hedged: call.hedged,
         left: Mutex::new(Left {
             is_new: call.new_at.take().is_some(),
             attempts: call.attempts,
@@ -213,6 +216,7 @@ impl AttemptContext {
                 loan: shared.loan.clone(),
             })),
             drain_hold: None,
+            hedged: shared.hedged,
         })
     }
 

@@ -9,6 +9,7 @@
 //! | `mod.rs` | checks the request, starts and ends the trace, keeps the deadline | |
 //! | `follow.rs` | follows redirects | `redirect_policy.rs` |
 //! | `retry.rs` | retries as the user's policy says | `retry_policy.rs` |
+//! | `hedge.rs` | sends a second time if the answer is late | `hedge_policy.rs` |
 //! | `authorize.rs` | gets the token for the attempts, and sends the request again after a 401 | `token/state.rs` |
 //! | `layered.rs` | runs each attempt within its tower layers, if there are any | |
 //! | `resend.rs` | resends when that is safe in any case | `safe_to_resend.rs` |
@@ -27,6 +28,7 @@ mod checkout;
 mod cookies;
 mod exchange;
 mod follow;
+mod hedge;
 #[cfg(feature = "tower")]
 mod layered;
 mod message;
@@ -116,6 +118,7 @@ fn begin(client: &Inner, mut request: Box<Request>) -> Result<Call<'_>> {
         authorization,
         single: None,
         drain_hold: None,
+        hedged: None,
     };
     if let Some(policy) = call.retry_policy() {
         client.retry_budget.deposit(policy, start);

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use tokio::runtime::Handle;
 
+use super::hedge;
 use super::state::Call;
-use super::{authorize, resend};
 use crate::client::answer::Answer;
 use crate::client::retry_policy::{CallSoFar, Outcome, ReqRep, RetryPolicy};
 use crate::clock;
@@ -27,10 +27,7 @@ pub(super) async fn send(call: &mut Call<'_>) -> Result<Answer> {
         call.hold_drain();
     }
     loop {
-        let result = match call.has_middleware() {
-            false => resend::send(call).await,
-            true => Box::pin(authorize::send(call)).await,
-        };
+        let result = hedge::send(call).await;
         let Some(retry) = next_retry(call, &result) else { return result };
         call.retries += 1;
         // Before the event: observers see the connection returned, then the retry.

@@ -20,7 +20,7 @@ use crate::client::safe_to_resend::{Attempts, is_idempotent};
 use crate::client::token::Authorization;
 use crate::clock::{self, Instant};
 use crate::error::{self, Error, Result};
-use crate::pool::DrainHold;
+use crate::pool::{DrainHold, HedgedConn};
 use crate::trace::{Event, RepeatCause, Trace};
 
 /// A call under way.
@@ -42,6 +42,8 @@ pub(super) struct Call<'a> {
     pub(super) single: Option<Box<SingleAttempt>>,
     /// Makes a drain of the pool wait for the call while it has no connection and will want another one.
     pub(super) drain_hold: Option<DrainHold<Dialer>>,
+    /// The connection of the first attempt, if this is a second one.
+    pub(super) hedged: Option<HedgedConn>,
 }
 
 impl Call<'_> {
@@ -158,6 +160,17 @@ impl CurrentRequest {
             #[cfg(feature = "__compression")]
             decompression,
         }
+    }
+
+    /// Clones the request for a second attempt; `None` if its body is a stream.
+    pub(super) fn try_clone(&self) -> Option<Self> {
+        Some(Self {
+            request: Some(Box::new(Request::try_clone(self)?)),
+            target: None,
+            body_is_gone: false,
+            #[cfg(feature = "__compression")]
+            decompression: self.decompression,
+        })
     }
 
     /// Returns the path and query as they go into the request line.

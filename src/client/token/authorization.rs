@@ -8,6 +8,7 @@ use super::source::TokenSource;
 use crate::origin::Origin;
 
 /// The use that a call makes of the client's token sources.
+#[derive(Clone)]
 pub(crate) struct Authorization {
     /// The origin of the call's first request.
     first: Origin,

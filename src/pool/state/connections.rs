@@ -10,7 +10,7 @@ use slab::Slab;
 use super::conn::{BY_AGE, BY_HOST, Conn, Listed, OpenConn, Stage, jittered};
 use super::counters::{Counters, Totals};
 use super::host::Host;
-use super::types::{ConnId, Grant, LeaseEnd, LeaseToken, Opened, PoolTypes};
+use super::types::{ConnId, Grant, HedgedConn, LeaseEnd, LeaseToken, Opened, PoolTypes};
 use crate::clock::Instant;
 use crate::list::List;
 use crate::trace::CloseCause;
@@ -36,6 +36,18 @@ pub(super) struct Search<R> {
     pub(super) failed_on: Option<u64>,
     /// The time for which a used HTTP/1 connection must have been idle to serve the request.
     pub(super) rest: Option<Duration>,
+    /// The connection on which the first attempt at the request waits.
+    pub(super) hedged: Option<HedgedConn>,
+}
+
+impl<R> Search<R> {
+    /// Returns true unless the connection is that of the first attempt, or leads to the address that is to be avoided.
+    fn allows<T: PoolTypes>(&self, conn: &Conn<T>) -> bool {
+        let Some(hedged) = self.hedged else { return true };
+        let location = conn.open().location.as_ref();
+        let is_same_ip = hedged.ip.is_some() && location.map(|location| location.ip) == hedged.ip;
+        conn.serial != hedged.number && !is_same_ip
+    }
 }
 
 /// The most connections examined for one of the request's own runtime. Mostly there is one runtime.
@@ -115,7 +127,9 @@ impl<T: PoolTypes> Connections<T> {
 
     /// Finds a busy connection.
     fn find_shared(&self, host: &Host<T::Key>, search: &Search<T::Runtime>) -> Option<usize> {
-        self.nearest(&host.conns.shared, search.runtime, |conn| Some(conn.serial) != search.failed_on)
+        self.nearest(&host.conns.shared, search.runtime, |conn| {
+            Some(conn.serial) != search.failed_on && search.allows(conn)
+        })
     }
 
     /// Finds an idle connection.
@@ -129,7 +143,7 @@ impl<T: PoolTypes> Connections<T> {
             let idle_for = |rest| now.saturating_duration_since(open.used_at) >= rest;
             let has_rested = open.is_http2 || search.rest.is_none_or(idle_for);
             // A connection whose peer allows no request at the moment stays idle.
-            open.streams.allowed > 0 && has_rested && Some(conn.serial) != search.failed_on
+            open.streams.allowed > 0 && has_rested && Some(conn.serial) != search.failed_on && search.allows(conn)
         })
     }
 

@@ -48,6 +48,7 @@ impl<T: PoolTypes> State<T> {
         let is_used = open.requests > 0;
         Offer {
             conn: id,
+            number: self.conns[id].serial,
             runtime: open.runtime,
             is_used_http1: is_used && !open.is_http2,
             is_just_given_back: is_used && open.is_http2 && open.streams.taken == 0 && !self.drain.is_draining,
@@ -267,8 +268,11 @@ impl<T: PoolTypes> State<T> {
     /// Closes the least recently used idle connection, if there is one.
     pub(super) fn close_oldest(&mut self, cause: CloseCause) {
         if let Some(oldest) = self.conns.oldest_idle() {
+            let host = self.conns[oldest].host;
             self.end(oldest, cause);
             self.close(oldest);
+            // A request may have waited for it: its peer had not said yet that it takes any.
+            self.slots.update_contender(&mut self.hosts, host);
         }
     }
 

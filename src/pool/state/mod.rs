@@ -79,8 +79,8 @@ pub(crate) use self::parts::State;
 use self::queue::{Needs, WaitingRequest};
 use self::timers::Timer;
 pub(crate) use self::types::{
-    AbandonCause, Acquired, Addresses, ConnId, Effect, Grant, LeaseEnd, LeaseToken, Location, Opened, Permit,
-    PoolTypes, Profile, Queued, Speaks, WaitFailure, WaiterId, WarmUp, Wish,
+    AbandonCause, Acquired, Addresses, ConnId, Effect, Grant, HedgedConn, LeaseEnd, LeaseToken, Location, Opened,
+    Permit, PoolTypes, Profile, Queued, Speaks, WaitFailure, WaiterId, WarmUp, Wish,
 };
 use crate::clock::Instant;
 use crate::trace::{CloseCause, Limit};
@@ -108,14 +108,26 @@ impl<T: PoolTypes> State<T> {
         }
         let host = self.host(now, key);
         let rest = self.rest_for(now, host, wish);
-        let search = Search { runtime, own_runtime_only: wish.own_dial, failed_on: wish.failed_on, rest };
+        let Wish { failed_on, hedged, .. } = wish;
+        let search = Search { runtime, own_runtime_only: wish.own_dial, failed_on, rest, hedged };
         let mut found = self.find_conn(now, host, search);
+        if found.is_none()
+            && let Some(hedged) = hedged
+        {
+            let any_address = HedgedConn { ip: None, ..hedged };
+            found = self.find_conn(now, host, Search { hedged: Some(any_address), ..search });
+        }
         if found.is_none() && (rest.is_some() || wish.own_dial) && self.refusal(host).is_some() {
             // A connection that has not rested, or is another runtime's, is better than none.
             found = self.find_conn(now, host, Search { own_runtime_only: false, rest: None, ..search });
         }
         if let Some(id) = found {
             return Acquired::Ready(self.lease_found(now, host, id));
+        }
+        if hedged.is_some() && !self.may_dial_for_hedge(host) {
+            let limit = self.slots.binding_limit(&self.hosts[host]);
+            self.prune(host);
+            return Acquired::Refused(limit);
         }
         if let Some(limit) = self.refusal(host) {
             self.conns.count(&mut self.hosts[host], |totals| totals.queue.refused += 1);
@@ -125,7 +137,8 @@ impl<T: PoolTypes> State<T> {
         let is_resend = wish.failed_on.is_some();
         let position = self.hosts[host].queue.length_before(is_resend);
         let only_runtime = if wish.own_dial { Some(runtime) } else { None };
-        let needs = Needs { is_resend, refuses_used: is_resend || rest.is_some(), only_runtime };
+        let not_on = hedged.map(|hedged| hedged.number);
+        let needs = Needs { is_resend, refuses_used: is_resend || rest.is_some(), only_runtime, not_on };
         let id = self.enqueue(now, host, needs, waiter());
         // An effect may have answered it already.
         let limit = match self.waiters.get(id) {
@@ -188,7 +201,8 @@ impl<T: PoolTypes> State<T> {
             self.pairs(host).claim(unclaimed);
             self.slots.update_contender(&mut self.hosts, host);
         }
-        if needs.only_runtime.is_some() && self.waiters[index].dial.is_none() && self.may_dial_extra(host) {
+        let wants_own_dial = needs.only_runtime.is_some() || needs.not_on.is_some();
+        if wants_own_dial && self.waiters[index].dial.is_none() && self.may_dial_extra(host) {
             self.dial_for_first(now, host);
         }
         if self.waiters[index].dial.is_none() && needs.refuses_used {
@@ -204,6 +218,16 @@ impl<T: PoolTypes> State<T> {
     /// Returns true if an HTTP/2 host may be dialled for one request, though another dial would do for it.
     fn may_dial_extra(&self, host: usize) -> bool {
         self.slots.has_room() && self.hosts[host].may_dial_extra() && !self.drain.is_draining
+    }
+
+    /// Returns true if a connection can be opened for the second attempt at a request without making other requests wait.
+    fn may_dial_for_hedge(&self, host: usize) -> bool {
+        let entry = &self.hosts[host];
+        if self.drain.is_draining || entry.queue.first_undialled().is_some() {
+            return false;
+        }
+        let wants_dial = entry.wanted_dials(1) > 0 || entry.may_dial_extra();
+        !entry.dials.unclaimed.is_empty() || (self.slots.has_room() && wants_dial)
     }
 
     /// Ends a lease.
@@ -291,6 +315,7 @@ impl<T: PoolTypes> State<T> {
         self.conns.count(&mut self.hosts[host], |totals| totals.opened += 1);
         let offer = queue::Offer {
             conn: id,
+            number: permit.0.serial,
             runtime: opened.runtime,
             is_used_http1: false,
             is_just_given_back: false,

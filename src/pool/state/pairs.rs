@@ -97,7 +97,7 @@ mod tests {
             let (waiters, conns) = (Waiters::new(usize::MAX), Connections::new(usize::MAX));
             let mut parts = Self { host: Host::new(now, 1, profile, None), waiters, conns };
             for number in 0..requests {
-                let needs = Needs { is_resend: false, refuses_used: false, only_runtime: None };
+                let needs = Needs { is_resend: false, refuses_used: false, only_runtime: None, not_on: None };
                 let waiter = WaitingRequest::new(now, 0, number as u64, needs, number as u32);
                 parts.waiters.push(&mut parts.host.queue, waiter);
             }
@@ -132,7 +132,14 @@ mod tests {
     #[test]
     fn a_faster_dial_is_given_to_the_first_request_and_the_two_swap() {
         let mut parts = Parts::new(2, 2);
-        let offer = Offer { conn: 1, runtime: 0, is_used_http1: false, is_just_given_back: false, is_draining: false };
+        let offer = Offer {
+            conn: 1,
+            number: 1,
+            runtime: 0,
+            is_used_http1: false,
+            is_just_given_back: false,
+            is_draining: false,
+        };
         parts.pairs().give_to_first(&offer);
         assert_eq!(parts.paired(2), [Some(1), Some(0)]);
         assert_eq!((parts.waiters[0].dial, parts.waiters[1].dial), (Some(1), Some(0)));

@@ -42,6 +42,8 @@ pub(super) struct Needs<R> {
     pub(super) refuses_used: bool,
     /// The only runtime whose connections the request takes while it has a dial.
     pub(super) only_runtime: Option<R>,
+    /// The number of the only connection that the request never takes: another attempt at it waits there.
+    pub(super) not_on: Option<u64>,
 }
 
 /// The queue of one host.
@@ -58,6 +60,8 @@ pub(super) struct Queue {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Offer<R> {
     pub(super) conn: usize,
+    /// The connection's number.
+    pub(super) number: u64,
     pub(super) runtime: R,
     /// True if the connection speaks HTTP/1 and has carried requests.
     pub(super) is_used_http1: bool,
@@ -93,7 +97,7 @@ impl<T: PoolTypes> WaitingRequest<T> {
     /// Returns true if the request takes the connection that is offered.
     fn takes(&self, offer: &Offer<T::Runtime>) -> bool {
         let is_used = offer.is_used_http1 || (offer.is_just_given_back && self.dial.is_some());
-        if self.needs.refuses_used && is_used {
+        if (self.needs.refuses_used && is_used) || self.needs.not_on == Some(offer.number) {
             return false;
         }
         !self.waits_for_own_dial(offer)
@@ -288,9 +292,9 @@ mod tests {
     use super::super::tests::TestTypes;
     use super::*;
 
-    const ANY: Needs<u64> = Needs { is_resend: false, refuses_used: false, only_runtime: None };
+    const ANY: Needs<u64> = Needs { is_resend: false, refuses_used: false, only_runtime: None, not_on: None };
     const USED_HTTP1: Offer<u64> =
-        Offer { conn: 0, runtime: 0, is_used_http1: true, is_just_given_back: false, is_draining: false };
+        Offer { conn: 0, number: 0, runtime: 0, is_used_http1: true, is_just_given_back: false, is_draining: false };
 
     /// A queue of requests with these needs, numbered from 0.
     fn queue(needs: &[Needs<u64>]) -> (Waiters<TestTypes>, Queue) {
@@ -345,7 +349,9 @@ mod tests {
         assert_eq!(waiters.first_taker(&line, &offer), Some(0), "without a dial it takes any");
         waiters.pair_first(&mut line, 7);
         assert_eq!(waiters.first_taker(&line, &offer), None);
-        for taken in [Offer { runtime: 3, ..offer }, Offer { conn: 7, ..offer }, Offer { is_draining: true, ..offer }] {
+        for taken in
+            [Offer { runtime: 3, ..offer }, Offer { conn: 7, number: 7, ..offer }, Offer { is_draining: true, ..offer }]
+        {
             assert_eq!(waiters.first_taker(&line, &taken), Some(0), "{taken:?}");
         }
     }

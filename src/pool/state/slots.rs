@@ -195,7 +195,7 @@ mod tests {
         for (number, usable) in (0..).zip(usable) {
             let host = hosts.insert(Host::new(now, number, profile, None));
             hosts[host].conns.usable = *usable;
-            let needs = Needs { is_resend: false, refuses_used: false, only_runtime: None };
+            let needs = Needs { is_resend: false, refuses_used: false, only_runtime: None, not_on: None };
             let waiter = WaitingRequest::new(now, host, u64::from(number), needs, 0);
             waiters.push(&mut hosts[host].queue, waiter);
             slots.update_contender(&mut hosts, host);

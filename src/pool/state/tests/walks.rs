@@ -46,6 +46,8 @@ struct Walk {
     refusing: HashSet<u32>,
     /// The requests that may wait for a connection of their own runtime.
     own: HashSet<u32>,
+    /// The second attempts at requests, and the connections that they never take.
+    hedges: HashMap<u32, u64>,
     waiters: u32,
     /// The requests that entered the queue and left it.
     queue: QueueStats,
@@ -91,6 +93,7 @@ impl Walk {
             waiting: BTreeMap::new(),
             refusing: HashSet::new(),
             own: HashSet::new(),
+            hedges: HashMap::new(),
             waiters: 0,
             queue: QueueStats::default(),
             had_no_descriptors: false,
@@ -127,11 +130,14 @@ impl Walk {
         self.waiters += 1;
         let waiter = self.waiters;
         let failed_on = (self.random.u8(..8) == 0).then(|| self.random.u64(..50));
+        let oldest = self.sockets.keys().min().copied();
+        let hedged = oldest.filter(|_| failed_on.is_none() && self.random.u8(..8) == 0);
+        let hedged = hedged.map(|number| HedgedConn { number, ip: None });
+        let is_hedge = hedged.is_some();
         if failed_on.is_some() {
             self.refusing.insert(waiter);
         }
-        let overtakes =
-            self.waiting.get(&host).is_some_and(|queue| !queue.iter().all(|(w, ..)| self.refusing.contains(w)));
+        let overtakes = self.waiting.get(&host).is_some_and(|queue| !queue.iter().all(|(w, ..)| self.may_refuse(*w)));
         // A resend goes in front of the first request without a dial.
         let undialled = |(_, id, _): &(u32, WaiterId, Instant)| self.pool.dial_of(*id).is_none();
         let queue = self.waiting.entry(host).or_default();
@@ -141,6 +147,7 @@ impl Walk {
             despite_drain: false,
             send_once: self.random.bool(),
             own_dial: failed_on.is_some() && self.random.bool(),
+            hedged,
         };
         let runtime = self.random.u64(..3);
         match self.pool.checkout(self.now, &host, wish, runtime, || waiter) {
@@ -152,8 +159,10 @@ impl Walk {
                     "seed {}",
                     self.seed
                 );
+                assert!(hedged.is_none_or(|hedged| hedged.number != conn), "seed {}: the same connection", self.seed);
                 self.lease(token, conn);
             }
+            Acquired::Refused(_) if is_hedge => {}
             Acquired::Wait(id, _) => {
                 self.queue.entered += 1;
                 if self.pool.waiters.get(id).is_some_and(|waiter| waiter.needs.refuses_used) {
@@ -161,6 +170,9 @@ impl Walk {
                 }
                 if wish.own_dial {
                     self.own.insert(waiter);
+                }
+                if let Some(hedged) = hedged {
+                    self.hedges.insert(waiter, hedged.number);
                 }
                 let queue = self.waiting.entry(host).or_default();
                 match behind.filter(|_| failed_on.is_some()) {
@@ -173,6 +185,11 @@ impl Walk {
                 assert!(limit != Limit::Opening && self.is_full(host), "seed {}: refused without need", self.seed);
             }
         }
+    }
+
+    /// Returns true if a request in the queue may leave a free connection to others.
+    fn may_refuse(&self, waiter: u32) -> bool {
+        self.refusing.contains(&waiter) || self.hedges.contains_key(&waiter)
     }
 
     fn is_full(&self, host: u8) -> bool {
@@ -312,8 +329,12 @@ impl Walk {
                     let queue = self.waiting.get_mut(&host).unwrap();
                     let position = queue.iter().position(|(other, ..)| *other == waiter).unwrap();
                     let refuses = |(other, ..): &(u32, WaiterId, Instant)| self.refusing.contains(other);
-                    let steps_back = |other| ((used || given_back) && refuses(other)) || self.own.contains(&other.0);
+                    let steps_back = |other: &(u32, WaiterId, Instant)| {
+                        let is_hedged_there = self.hedges.get(&other.0) == Some(&conn);
+                        ((used || given_back) && refuses(other)) || self.own.contains(&other.0) || is_hedged_there
+                    };
                     let is_first = queue.iter().take(position).all(steps_back);
+                    assert_ne!(self.hedges.get(&waiter), Some(&conn), "seed {}: the same connection", self.seed);
                     assert!(
                         is_first && !(used && refuses(&queue[position])),
                         "seed {}: not the first in line",
@@ -416,11 +437,14 @@ impl Walk {
         assert_eq!(entry.conns.shared.len(), shared, "seed {seed}: shared");
         let idle = sockets().filter(is_usable).filter(|s| s.taken == 0 && s.streams > 0).count();
         let queue = self.waiting.get(&host).into_iter().flatten();
-        let all_refuse = queue.map(|(waiter, ..)| waiter).all(|waiter| self.refusing.contains(waiter));
+        let all_refuse = queue.map(|(waiter, ..)| waiter).all(|waiter| self.may_refuse(*waiter));
         assert!(idle + shared == 0 || all_refuse, "seed {seed}: waits beside a connection with a free stream");
         let is_other_coming = dialling > 0 || entry.conns.slots > entry.conns.usable || entry.wanted_dials(0) > 0;
+        // A second attempt waits on for as long as the first one does.
+        let may_wait = |(waiter, ..): &(u32, WaiterId, Instant)| self.hedges.contains_key(waiter);
+        let is_hedged = self.waiting.get(&host).into_iter().flatten().any(may_wait);
         assert!(
-            shared == 0 || undialled == 0 || is_other_coming,
+            shared == 0 || undialled == 0 || is_other_coming || is_hedged,
             "seed {seed}: refuses the last connection there will be"
         );
         self.check_dials(host, index, undialled, counters);

@@ -1,0 +1,170 @@
+//! Hedging: a request whose answer is late is sent once more, on another connection, and the first answer counts.
+//!
+//! Both attempts are made by the same task, so whatever ends the call ends both. The second one is a call of its own: it has
+//! a clone of the request, a count of attempts that allows no resend, and a trace with timings of its own. If its answer
+//! counts, its trace becomes that of the call.
+
+use std::pin::{Pin, pin};
+use std::time::Duration;
+
+use futures_util::future::{Either, select};
+use http::StatusCode;
+
+use super::state::{Call, CallTrace};
+use super::{authorize, resend};
+use crate::client::answer::Answer;
+use crate::client::body::Body;
+use crate::client::hedging::Hedging;
+use crate::client::inner::Inner;
+use crate::client::safe_to_resend::Attempts;
+use crate::clock;
+use crate::error::Result;
+use crate::pool::HedgedConn;
+use crate::trace::{HedgeOutcome, LastLease, Trace};
+
+/// Sends the request, and once more if the client's policy says so.
+pub(super) async fn send(call: &mut Call<'_>) -> Result<Answer> {
+    let client = call.client;
+    match &client.defaults.hedging {
+        // Boxed, because few clients have a policy, and the future of each call would be larger for it.
+        Some(hedging) if call.is_idempotent() && call.request.body.as_ref().is_none_or(Body::is_replayable) => {
+            Box::pin(send_measured(call, hedging)).await
+        }
+        _ => attempt(call).await,
+    }
+}
+
+/// Makes an attempt: with a token and within layers, if there are any.
+async fn attempt(call: &mut Call<'_>) -> Result<Answer> {
+    // Boxed, because few clients have either.
+    if call.has_middleware() { Box::pin(authorize::send(call)).await } else { resend::send(call).await }
+}
+
+/// Sends a request that may be hedged, and measures how long its answer takes.
+async fn send_measured(call: &mut Call<'_>, hedging: &Hedging) -> Result<Answer> {
+    let origin = call.request.key().origin.clone();
+    let trace = Trace::clone(&call.trace);
+    let wait = hedging.begin(&origin);
+    let result = match wait.and_then(|wait| Some((second_attempt(call)?, wait))) {
+        Some((second, wait)) => send_twice(call, second, hedging, wait).await,
+        None => attempt(call).await,
+    };
+    // Also if the second attempt won: the first one would have taken longer still.
+    if let (Ok(_), Some(lease)) = (&result, trace.last_lease()) {
+        hedging.record(&origin, clock::now().saturating_duration_since(lease.since));
+    }
+    result
+}
+
+/// Makes a second attempt at the request, to be sent later; `None` if its body cannot be sent twice.
+fn second_attempt<'a>(call: &Call<'a>) -> Option<Call<'a>> {
+    Some(Call {
+        client: call.client,
+        request: call.request.try_clone()?,
+        trace: trace_of_attempt(&call.trace),
+        timeouts: call.timeouts,
+        deadline: call.deadline,
+        retries: call.retries,
+        attempts: Attempts::single(),
+        new_at: None,
+        authorization: call.authorization.clone(),
+        single: None,
+        drain_hold: None,
+        hedged: None,
+    })
+}
+
+/// Returns a trace for an attempt whose end is not the end of the call.
+fn trace_of_attempt(trace: &Trace) -> CallTrace {
+    let mut trace = CallTrace::new(trace.clone());
+    trace.hand_over();
+    trace
+}
+
+/// Sends the request. If it has no answer after `wait`, makes the second attempt as well, if the budget allows it.
+async fn send_twice<'a>(
+    call: &mut Call<'a>,
+    mut second: Call<'a>,
+    hedging: &Hedging,
+    wait: Duration,
+) -> Result<Answer> {
+    let trace = Trace::clone(&call.trace);
+    let second_trace;
+    let mut sending_second;
+    let won = {
+        let mut first = pin!(attempt(call));
+        let lease = match send_until_late(second.client, first.as_mut(), &trace, wait).await {
+            Either::Left(result) => return result,
+            Either::Right(lease) => lease,
+        };
+        if !hedging.withdraw(&second.request.key().origin) {
+            return first.await;
+        }
+        let now = clock::now();
+        second_trace = trace.begin_hedge(now, now.saturating_duration_since(lease.since));
+        second.trace = trace_of_attempt(&second_trace);
+        second.hedged = Some(HedgedConn { number: lease.connection, ip: lease.remote.map(|remote| remote.ip()) });
+        sending_second = Box::pin(async move { attempt(&mut second).await });
+        match select(first.as_mut(), sending_second.as_mut()).await {
+            Either::Left((Ok(answer), _)) => {
+                trace.end_hedge(HedgeOutcome::Lost);
+                second_trace.silence();
+                return Ok(answer);
+            }
+            // The second attempt goes on.
+            Either::Left((Err(_), _)) => None,
+            Either::Right((Ok(answer), _)) if !is_refusal(&answer) => {
+                trace.silence();
+                Some(answer)
+            }
+            Either::Right((result, _)) => {
+                second_trace.silence();
+                trace.end_hedge(HedgeOutcome::Failed);
+                if let Ok(answer) = result {
+                    answer.drain();
+                }
+                return first.await;
+            }
+        }
+    };
+    // The first attempt has been dropped: its connection is closed, or its stream reset, and its times are recorded.
+    second_trace.take_over(&trace);
+    call.trace.hand_over();
+    call.trace = CallTrace::new(second_trace);
+    let result = match won {
+        Some(answer) => Ok(answer),
+        None => sending_second.await,
+    };
+    call.trace.end_hedge(if result.is_ok() { HedgeOutcome::Won } else { HedgeOutcome::Failed });
+    result
+}
+
+/// Waits for the first attempt until it has had its connection for `wait`. Returns its result if it is over by then, and
+/// its connection otherwise.
+async fn send_until_late(
+    client: &Inner,
+    mut first: Pin<&mut impl Future<Output = Result<Answer>>>,
+    trace: &Trace,
+    wait: Duration,
+) -> Either<Result<Answer>, LastLease> {
+    let mut now = clock::now();
+    loop {
+        // Without a connection yet, it cannot be late before this time.
+        let lease = trace.last_lease();
+        let late_at = lease.map_or(now, |lease| lease.since).checked_add(wait);
+        if let (Some(lease), Some(late_at)) = (lease, late_at)
+            && late_at <= now
+        {
+            return Either::Right(lease);
+        }
+        if let Some(result) = client.deadlines.before(late_at, first.as_mut()).await {
+            return Either::Left(result);
+        }
+        now = clock::now();
+    }
+}
+
+/// Returns true for an answer that does not end the wait for the first attempt: the server has no time, or has failed.
+fn is_refusal(answer: &Answer) -> bool {
+    answer.status() == StatusCode::TOO_MANY_REQUESTS || answer.status().is_server_error()
+}
