@@ -1,4 +1,4 @@
-//! What the user adds to a proxy beside its URL: credentials and headers.
+//! The additions of the user to a proxy's URL: credentials and headers.
 
 use std::fmt;
 

@@ -30,6 +30,10 @@ pub(super) type Row = (&'static str, &'static [Source]);
 pub(super) const ROWS: &[Row] = &[
     ("resolver", &[Const("dns/hickory/watched_file.rs", "CHECK_INTERVAL", &[(HICKORY, "pub fn system()")])]),
     (
+        "TTL of the platform's answers, with `hickory_dns(false)`",
+        &[Const(BUILDER, "PLATFORM_TTL", &[("client/builder/dns_knobs.rs", "pub fn hickory_dns(")])],
+    ),
+    (
         "time of one try of a server",
         &[Const("dns/hickory/limits.rs", "DEFAULT_TRY_TIMEOUT", &[(HICKORY, "pub fn with_try_timeout("), RESOLVER])],
     ),
@@ -178,6 +182,8 @@ pub(super) const ROWS: &[Row] = &[
             Const("transport/late_options.rs", "KEEPALIVE_PROBES", &[("transport/tcp.rs", "pub fn keepalive(")]),
         ],
     ),
+    ("`keepalive_interval`", &[Text("", "transport/tcp.rs", "keepalive_interval: None")]),
+    ("`keepalive_retries`", &[Text("", "transport/tcp.rs", "keepalive_retries: None")]),
     (
         "`user_timeout` (Linux)",
         &[Const(
@@ -201,6 +207,10 @@ pub(super) const ROWS: &[Row] = &[
     ("cryptography", &[]),
     ("trusted certificates", &[Text("", "tls/config.rs", "#[default]\n    Platform")]),
     ("lowest version", &[Text("", "tls/version.rs", "(Version::TLS_1_2, &rustls::version::TLS12)]")]),
+    ("highest version", &[Text("", "tls/version.rs", "[(Version::TLS_1_3, &rustls::version::TLS13)")]),
+    ("server name (SNI), `tls_sni`", &[Text("", "tls/config.rs", "hides_name: bool")]),
+    ("lists of revoked certificates, `tls_crls_only`", &[]),
+    ("`tls_sslkeylogfile`", &[Text("", "tls/config.rs", "logs_keys: bool")]),
     ("`tls_timeout`", &[Const("client/connect_settings.rs", "TLS_TIMEOUT", &[(TLS_KNOBS, "pub fn tls_timeout(")])]),
     (
         "sessions kept for resumption",

@@ -115,6 +115,8 @@ pub(super) const ROWS: &[Row] = &[
             Const("connect/h2_pings.rs", "PING_TIMEOUT", &[(HTTP_KNOBS, "pub fn http2_keep_alive_interval(")]),
         ],
     ),
+    ("`http2_adaptive_window`", &[Text("", "connect/http_config.rs", "derive(Debug, Clone, Copy, Default)")]),
+    ("`http2_max_frame_size`", &[Text("16,384", "client/builder/http_knobs.rs", "16,384 by default, also for `None`")]),
     ("`http2_keep_alive_interval`", &[Text("", "connect/h2_pings.rs", "Self { interval: None")]),
     (
         "`http2_keep_alive_timeout`",
@@ -154,6 +156,8 @@ pub(super) const ROWS: &[Row] = &[
         "length of a URL",
         &[Const("client/request.rs", "MAX_URL_LENGTH", &[("client/request.rs", "pub fn new(method: Method")])],
     ),
+    ("tolerance for wrong heads over HTTP/1.1, `http09_responses`", &[]),
+    ("`https_only`", &[Text("", BUILDER, "https_only: false")]),
     ("`http1_max_headers`", &[Text("100", "connect/http_config.rs", "hyper's own limit of 100")]),
     (
         "length of a response's headers",
@@ -172,7 +176,7 @@ pub(super) const ROWS: &[Row] = &[
         "`max_bytes` of a decompressed body",
         &[Field(
             "client/body/decompression.rs",
-            "Self { is_enabled: true",
+            "Self { codings: ALL",
             "max_bytes",
             &[
                 ("client/body/decompression.rs", "pub struct Decompression"),
@@ -186,7 +190,7 @@ pub(super) const ROWS: &[Row] = &[
         &[
             Field(
                 "client/body/decompression.rs",
-                "Self { is_enabled: true",
+                "Self { codings: ALL",
                 "max_ratio",
                 &[
                     ("client/body/decompression.rs", "pub struct Decompression"),
@@ -251,6 +255,7 @@ pub(super) const ROWS: &[Row] = &[
         "redirects with a policy of your own",
         &[Const("client/redirect_policy.rs", "CUSTOM_LIMIT", &[("client/redirect_policy.rs", "pub fn custom(")])],
     ),
+    ("`referer`", &[Text("", BUILDER, "sends_referer: false")]),
     ("secrets", &[]),
     ("`cookie_store`", &[Text("", "client/builder/mod.rs", "cookies: None,")]),
     ("name and value of a cookie", &[Const("cookie/rules.rs", "MAX_PAIR", &[JAR, (SECURITY, "| cookies of")])]),

@@ -1,13 +1,9 @@
 //! The settings of how names become addresses.
 
 use std::net::SocketAddr;
-use std::time::Duration;
 
 use super::ClientBuilder;
 use crate::dns::{CachedResolver, Resolve};
-
-/// The TTL of answers of the platform's resolver, which reports none.
-pub(super) const PLATFORM_TTL: Duration = Duration::from_secs(30);
 
 impl ClientBuilder {
     /// Sets the resolver that looks up names: a [`Resolve`], or an `Arc` of one. The client puts a DNS cache of its own

@@ -54,6 +54,9 @@ use crate::transport::Transport;
 /// ever.
 const SILENCE_TIMEOUT: Duration = Duration::from_secs(300);
 
+/// The TTL of answers of the platform's resolver, which reports none.
+const PLATFORM_TTL: Duration = Duration::from_secs(30);
+
 impl Client {
     /// Creates a client with default settings, which resolves names as the system's configuration says.
     pub fn new() -> Self {
@@ -299,7 +302,7 @@ impl ClientBuilder {
     }
 
     /// Sets the longest silence of a server: [`headers_timeout`](Self::headers_timeout) and
-    /// [`body_idle_timeout`](Self::body_idle_timeout) at once. The latter counts for the request's body as well.
+    /// [`body_idle_timeout`](Self::body_idle_timeout) at once. The second one is a limit for the request's body as well.
     pub fn read_timeout(self, timeout: Duration) -> Self {
         self.headers_timeout(timeout).body_idle_timeout(timeout)
     }
@@ -495,7 +498,7 @@ impl ClientBuilder {
                 return Err(Error::refused_request(what));
             }
             (Some(resolver), _) => resolver,
-            (None, Some(false)) => CachedResolver::new(SystemResolver::new(dns_knobs::PLATFORM_TTL)),
+            (None, Some(false)) => CachedResolver::new(SystemResolver::new(PLATFORM_TTL)),
             (None, _) => system_resolver(self.connect.addresses, &hooks),
         };
         let user_agent = self.defaults.headers.get(USER_AGENT).cloned();
