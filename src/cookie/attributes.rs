@@ -1,4 +1,4 @@
-//! The lifetime of a cookie: `Max-Age` and `Expires` of a `Set-Cookie` header (RFC 6265bis §5.6.1 to §5.6.2). A core.
+//! The lifetime of a cookie: `Max-Age` and `Expires` of a `Set-Cookie` header (RFC 6265bis §5.6.1, §5.6.2). A core.
 //!
 //! The cookie crate reads dates in four formats. Servers send many more, often to delete a cookie, and one that is not understood
 //! would keep the cookie.
@@ -41,7 +41,7 @@ struct Date {
     year: Option<u64>,
 }
 
-/// Parses a date as browsers do (RFC 6265bis §5.6.1): the first time, day, month and year in the text, in any order and whatever
+/// Parses a date as browsers do (RFC 6265bis §5.1.1): the first time, day, month and year in the text, in any order and whatever
 /// is between them. The time zone is taken to be UTC.
 fn parse_date(text: &str) -> Option<SystemTime> {
     let mut date = Date::default();

@@ -46,6 +46,12 @@ const MAX_PER_RESPONSE: usize = 180;
 /// // The header that a request to this URL is sent with.
 /// assert_eq!(jar.cookies(&url).unwrap(), "session=abc");
 /// assert!(jar.cookies(&"http://api.example.com/v1/".parse()?).is_none());
+///
+/// # #[cfg(feature = "serde")] {
+/// let saved = serde_json::to_string(&*jar)?;
+/// let loaded: Jar = serde_json::from_str(&saved)?;
+/// assert_eq!(loaded.len(), 1);
+/// # }
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Default)]

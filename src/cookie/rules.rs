@@ -44,7 +44,7 @@ impl StoredCookie {
     }
 
     /// Returns true if `other`, which came from a URL that is not trustworthy, must not be stored beside this secure cookie: it
-    /// would be sent in its place (RFC 6265bis §5.7, step 16).
+    /// would be sent in its place (RFC 6265bis §5.7).
     pub(super) fn is_guarded_against(&self, other: &Self) -> bool {
         self.is_secure
             && self.name == other.name
@@ -69,6 +69,9 @@ pub(super) fn accept(header: &str, url: &Url, now: SystemTime) -> Option<StoredC
     }
     if raw.domain().is_some_and(|domain| domain.len() > MAX_ATTRIBUTE) {
         raw.unset_domain();
+    }
+    if raw.domain().is_some_and(|domain| !domain.is_ascii()) {
+        return None;
     }
     let is_secure = raw.secure() == Some(true);
     if (is_secure && !is_trustworthy(url)) || !keeps_promise_of_name(&raw) {

@@ -16,6 +16,7 @@ impl ClientBuilder {
     /// let client = speeddial::Client::builder().cookie_store(true).build()?;
     /// # Ok::<(), speeddial::Error>(())
     /// ```
+    #[cfg_attr(docsrs, doc(cfg(feature = "cookies")))]
     pub fn cookie_store(mut self, enable: bool) -> Self {
         self.defaults.cookies = if enable { Some(Arc::new(Jar::default())) } else { None };
         self
@@ -34,6 +35,7 @@ impl ClientBuilder {
     /// let client = Client::builder().cookie_provider(jar.clone()).build()?;
     /// # Ok::<(), speeddial::Error>(())
     /// ```
+    #[cfg_attr(docsrs, doc(cfg(feature = "cookies")))]
     pub fn cookie_provider<C: CookieStore + 'static>(mut self, cookie_store: Arc<C>) -> Self {
         self.defaults.cookies = Some(cookie_store);
         self

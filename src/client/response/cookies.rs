@@ -10,6 +10,7 @@ impl Response {
     /// UTF-8 or have no name are left out. Whether the client's store has taken a cookie makes no difference.
     ///
     /// Responses that were redirects set cookies as well, which are in the client's store only.
+    #[cfg_attr(docsrs, doc(cfg(feature = "cookies")))]
     pub fn cookies(&self) -> impl Iterator<Item = Cookie<'_>> {
         self.headers().get_all(SET_COOKIE).iter().filter_map(Cookie::parse)
     }
