@@ -287,7 +287,6 @@ impl Error {
     }
 
     /// Returns the error of a body that a layer wrapped, or the client's own error if the layer passed it on.
-    #[cfg(feature = "tower")]
     pub(crate) fn other_body(cause: Cause) -> Self {
         match cause.downcast() {
             Ok(own) => *own,
