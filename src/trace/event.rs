@@ -110,10 +110,10 @@ pub enum Event {
         /// The reason.
         cause: RepeatCause,
     },
-    /// The call waits before its next attempt.
+    /// The call waits before its next attempt: for a backoff, or for a token, which takes an unknown time.
     #[non_exhaustive]
     BackoffStart {
-        /// The intended length of the wait.
+        /// The intended length of the wait; zero for a token.
         wait: Duration,
     },
     /// The wait before the next attempt is over.

@@ -6,7 +6,8 @@ use std::fmt;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Phase {
-    /// The wait between two attempts at a request: the backoff before a retry or a resend.
+    /// The wait before an attempt at a request: the backoff before a retry or a resend, and the wait for a token of a
+    /// [`TokenSource`](crate::TokenSource).
     Backoff,
     /// The wait for a connection, without the time in which the connection that the request got was being opened.
     Queue,

@@ -111,7 +111,7 @@ impl Timings {
         self.all_spent()[phase as usize]
     }
 
-    /// Returns the time spent waiting between attempts: the backoffs before retries and resends.
+    /// Returns the time spent waiting before attempts: the backoffs before retries and resends, and the wait for a token.
     pub fn backoff(&self) -> Duration {
         self.spent(Phase::Backoff)
     }
