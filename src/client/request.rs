@@ -62,7 +62,7 @@ impl fmt::Debug for Request {
 impl Request {
     /// Creates a request without headers and body.
     ///
-    /// Method and URL are checked when the request is sent. Credentials in the URL are then sent as basic authorization
+    /// The URL is checked when the request is sent. Credentials in the URL are then sent as basic authorization
     /// (RFC 7617), unless the request's headers have an `Authorization`.
     pub fn new(method: Method, url: Url) -> Self {
         Self {
@@ -77,7 +77,7 @@ impl Request {
         }
     }
 
-    /// Creates a request, and checks its method and URL.
+    /// Creates a request, and checks its URL.
     ///
     /// # Errors
     /// Nothing can be sent to the URL, or it is too long.
@@ -89,7 +89,7 @@ impl Request {
         }
     }
 
-    /// Checks the method and the URL, unless they are known to be valid. Takes the credentials off the URL.
+    /// Checks the URL, unless it is known to be valid. Takes the credentials off the URL.
     pub(super) fn check_target(&mut self) -> Result<()> {
         if self.key.is_some() {
             return Ok(());

@@ -48,8 +48,6 @@ pub struct RequestOptions {
     /// True if the response is a stream that may be quiet: the call's timeout ends with the head, and only a body idle
     /// timeout of the request itself applies to the body.
     pub(super) is_quiet_stream: bool,
-    /// The protocol that an extended CONNECT asks for (RFC 8441).
-    pub(super) protocol: Option<Box<str>>,
     /// True if the request has an `Upgrade` header. Known once the request is checked.
     pub(super) asks_upgrade: bool,
     pub(super) observer: Option<ObserverHandle>,
@@ -64,6 +62,8 @@ struct RareOptions {
     retries: Option<RetryPolicy>,
     proxy: Option<Arc<ProxyChoice>>,
     max_body_size: Option<u64>,
+    /// The protocol that an extended CONNECT asks for (RFC 8441).
+    protocol: Option<Box<str>>,
     #[cfg(feature = "__compression")]
     decompression: Option<Decompression>,
 }
@@ -190,6 +190,18 @@ impl RequestOptions {
     /// Returns the maximum length of the response's body; `None` to use the client's.
     pub(super) fn body_limit(&self) -> Option<u64> {
         self.rare.as_ref()?.max_body_size
+    }
+
+    /// Makes a CONNECT request an extended one, like [`RequestBuilder::protocol`](crate::RequestBuilder::protocol).
+    #[must_use]
+    pub fn protocol(mut self, name: &str) -> Self {
+        self.rare_mut().protocol = Some(name.into());
+        self
+    }
+
+    /// Returns the protocol that an extended CONNECT asks for.
+    pub(super) fn extended_protocol(&self) -> Option<&str> {
+        self.rare.as_ref()?.protocol.as_deref()
     }
 
     /// Returns the settings for decompression; `None` to use the client's.

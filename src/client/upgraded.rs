@@ -183,13 +183,17 @@ impl PendingUpgrade {
     /// Takes the stream.
     ///
     /// # Errors
-    /// The connection failed, the rest of the request could not be written in time, or the stream was taken before.
+    /// The connection failed, a part of the request was not written, or the stream was taken before.
     pub(super) async fn take(self) -> Result<Upgraded> {
         let agreed = lock(&self.0).take();
         let Some(AgreedSwitch { switch, lease }) = agreed else { return Err(Error::upgrade_is_taken()) };
         let until = clock::now().checked_add(HANDOVER_TIMEOUT).filter(|_| Handle::try_current().is_ok());
         let stream = clock::before(until, pin!(UpgradedStream::take(switch))).await;
         let stream = stream.ok_or_else(|| Error::upgrade_is_late(HANDOVER_TIMEOUT))?.map_err(Error::upgrade)?;
+        // hyper forgets the bytes that wait to be written when it hands the stream over.
+        if lease.conn().written().is_some_and(|(_, nothing_waits)| !nothing_waits) {
+            return Err(Error::upgrade_is_early());
+        }
         Ok(Upgraded { open: Some(OpenStream { stream, lease, received: 0, sent: 0 }) })
     }
 }

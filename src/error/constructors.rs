@@ -197,6 +197,12 @@ impl Error {
         Self::new(ErrorKind::Upgrade, what)
     }
 
+    /// Returns the error of a server that agreed to switch to another protocol before it had read the request.
+    pub(crate) fn upgrade_is_early() -> Self {
+        let what = "the server agreed to switch to the other protocol before the request was written to its end";
+        Self::new(ErrorKind::Upgrade, what.to_owned())
+    }
+
     /// Returns the error of an `Upgrade` header for a connection that speaks HTTP/2.
     pub(crate) fn no_upgrade_over_http2() -> Self {
         let what = "the connection speaks HTTP/2, which has no upgrade header: use a client with http1_only, or an \

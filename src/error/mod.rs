@@ -96,11 +96,11 @@ pub enum ErrorKind {
     Body,
     /// The response's body could not be decoded, for example as JSON.
     Decode,
+    /// The connection cannot switch, or has not switched, to another protocol.
+    Upgrade,
     /// The caller's own code around requests failed: a layer (feature `tower`), a function of
     /// [`before_attempt`](crate::ClientBuilder::before_attempt), or a [`TokenSource`](crate::TokenSource).
     Layer,
-    /// The connection cannot switch, or has not switched, to another protocol.
-    Upgrade,
     /// A time limit of the client passed in this phase: that of the call, the queue, DNS, connecting, TLS, the response's
     /// headers, or a body.
     Timeout(Phase),

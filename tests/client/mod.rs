@@ -25,4 +25,5 @@ mod retries;
 mod tokens;
 #[cfg(feature = "tower")]
 mod tower;
+mod upgrades;
 mod uploads;

@@ -75,8 +75,8 @@ pub(super) fn message(
                 None => conn.authority(|| request.key().origin.host_header()),
             };
             *message.uri_mut() = absolute(request, target, authority);
-            if let Some(protocol) = &request.options.protocol {
-                message.extensions_mut().insert(hyper::ext::Protocol::from(&**protocol));
+            if let Some(protocol) = request.options.extended_protocol() {
+                message.extensions_mut().insert(hyper::ext::Protocol::from(protocol));
             }
         }
     }
@@ -95,7 +95,7 @@ fn head_of<'a>(request: &'a CurrentRequest, headers: &'a mut HeaderMap) -> Attem
 
 /// Returns true if the request asks for a tunnel to its URL's host: a CONNECT without a protocol.
 fn is_tunnel(request: &Request) -> bool {
-    request.method == Method::CONNECT && request.options.protocol.is_none()
+    request.method == Method::CONNECT && request.options.extended_protocol().is_none()
 }
 
 /// Returns the target of a request for a tunnel, which is a host and a port (RFC 9112 §3.2.3). The `Host` says the same, unless

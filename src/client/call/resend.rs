@@ -87,13 +87,10 @@ fn answer(
     }
     let (status, version) = (response.status(), response.version());
     call.trace.emit_at(received_at, Event::Headers { status, version });
-    let origin = call.request.key().origin.clone();
     if call.request.asks_to_switch()
         && let Some(switch) = upgrade::switch_of(call, &mut response)
     {
-        upgrade::attach(&mut response, switch, lease);
-        let body = IncomingBody::of_upgrade(call.trace.clone(), call.body_limits(), origin);
-        return Answer::new(response.into_parts().0, body, false);
+        return upgrade::answer(call, lease, response, switch);
     }
     let (head, incoming) = response.into_parts();
     let keep_alive = match protocol {
@@ -102,6 +99,7 @@ fn answer(
     };
     let has_sent_body = upload.is_some() || call.request.has_body();
     let guard = ReturnGuard::new(lease, upload, has_sent_body, keep_alive);
+    let origin = call.request.key().origin.clone();
     let body = IncomingBody::new(incoming, guard, call.trace.clone(), call.body_limits(), origin);
     Answer::new(head, body, call.request.method == Method::HEAD)
 }

@@ -8,6 +8,8 @@ use hyper::body::Incoming;
 use hyper::upgrade::OnUpgrade;
 
 use super::state::Call;
+use crate::client::answer::Answer;
+use crate::client::body::IncomingBody;
 use crate::client::dialer::Dialer;
 use crate::client::upgraded::PendingUpgrade;
 use crate::clock::Instant;
@@ -26,7 +28,7 @@ pub(super) async fn check(call: &Call<'_>, lease: &Lease<Dialer>, since: Instant
     if options.asks_upgrade && spoken == Protocol::Http2 {
         return Err(Error::no_upgrade_over_http2());
     }
-    if options.protocol.is_none() {
+    if options.extended_protocol().is_none() {
         return Ok(());
     }
     if spoken == Protocol::Http1 {
@@ -55,7 +57,10 @@ pub(super) fn switch_of(call: &Call<'_>, response: &mut Response<Incoming>) -> O
     response.extensions_mut().remove()
 }
 
-/// Puts the stream of the other protocol into the response, for its user to take.
-pub(super) fn attach(response: &mut Response<Incoming>, switch: OnUpgrade, lease: Lease<Dialer>) {
-    response.extensions_mut().insert(PendingUpgrade::new(switch, lease));
+/// Makes the answer of a response that switches to another protocol. It has the stream of that for its user to take.
+pub(super) fn answer(call: &Call<'_>, lease: Lease<Dialer>, response: Response<Incoming>, switch: OnUpgrade) -> Answer {
+    let mut head = response.into_parts().0;
+    head.extensions.insert(PendingUpgrade::new(switch, lease));
+    let origin = call.request.key().origin.clone();
+    Answer::new(head, IncomingBody::of_upgrade(call.trace.clone(), call.body_limits(), origin), false)
 }

@@ -1,7 +1,6 @@
 //! Requests that ask for another protocol.
 
 use super::RequestBuilder;
-use crate::error::Error;
 
 impl RequestBuilder {
     /// Makes a CONNECT request an extended one (RFC 8441): over HTTP/2, it asks the server to speak this protocol on the request's
@@ -22,10 +21,7 @@ impl RequestBuilder {
     /// ```
     pub fn protocol(self, name: &str) -> Self {
         self.with(|request| {
-            if name.is_empty() || !name.bytes().all(|byte| byte.is_ascii_graphic()) {
-                return Err(Error::refused_request("the name of the protocol is not visible ASCII"));
-            }
-            request.options.protocol = Some(name.into());
+            request.options = std::mem::take(&mut request.options).protocol(name);
             Ok(())
         })
     }

@@ -14,7 +14,8 @@ impl Response {
     ///
     /// # Errors
     /// [`ErrorKind::Upgrade`](crate::ErrorKind::Upgrade) if the response switches to no other protocol, if the
-    /// connection failed, or if the rest of the request could not be written within 60 s.
+    /// connection failed, or if the server agreed before it had read the request's body and the rest of that could not be
+    /// written.
     pub async fn upgrade(mut self) -> Result<Upgraded> {
         let upgraded = match self.data.head.extensions.remove::<PendingUpgrade>() {
             Some(pending) => pending.take().await,

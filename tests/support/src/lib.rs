@@ -5,6 +5,7 @@
 //! | an HTTP server on loopback, HTTP/1.1 or HTTP/2, that answers by a handler | [`http_server`], or [`ok_server`] |
 //! | an HTTPS server on loopback; the protocol by ALPN | `tls_server` |
 //! | a peer on loopback that breaks off, stalls or lies: HTTP/1.1 bytes by a script, with or without TLS | [`scripted_peer`] |
+//! | a server on loopback that switches to other protocols | [`upgrade_server`] |
 //! | an HTTP/2 server on loopback that ends its connections | [`h2_server`] |
 //! | certificates for one test | `certs` |
 //! | an address that refuses connections | [`refusing`] |
@@ -41,6 +42,7 @@ pub mod scripted_peer;
 #[cfg(feature = "tls-servers")]
 pub mod tls_server;
 mod udp_server;
+pub mod upgrade_server;
 
 use std::convert::Infallible;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
