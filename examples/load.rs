@@ -6,19 +6,21 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::pin::pin;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use clap::Parser;
+use futures_util::StreamExt;
 use hdrhistogram::Histogram;
 use http_body_util::{BodyExt, Full};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
 use speeddial::dns::{HickoryResolver, Source};
 use speeddial::trace::{Event, Observer, Record, Timings};
-use speeddial::{Client, ErrorKind, Latency, PoolConfig};
+use speeddial::{Client, ErrorKind, Latency, PoolConfig, Response};
 use support::http_server::HttpServer;
 
 /// Loads a server with requests and measures them
@@ -30,7 +32,7 @@ struct Options {
     /// Number of requests
     #[arg(short = 'n', value_name = "TOTAL", default_value_t = 10_000)]
     total: u64,
-    /// Number of requests in flight
+    /// Number of requests in flight, up to their responses' headers
     #[arg(short = 'c', value_name = "CONCURRENCY", default_value_t = 64, value_parser = clap::value_parser!(u64).range(1..))]
     concurrency: u64,
     /// Timeout of a request [default: none]
@@ -316,38 +318,45 @@ fn phase_timeout(phase: speeddial::trace::Phase) -> &'static str {
 async fn load(options: &Options, client: &Client, url: &str) -> Result<Report, Box<dyn std::error::Error>> {
     let progress = if options.json { ProgressBar::hidden() } else { ProgressBar::new(options.total) };
     progress.set_style(ProgressStyle::with_template("{bar:40} {pos}/{len}  {per_sec}  {eta} left")?);
-    let left = Arc::new(AtomicU64::new(options.total));
+    let tasks = std::thread::available_parallelism().map_or(1, |threads| threads.get() as u64);
+    let tasks = tasks.min(options.concurrency).min(options.total);
     let start = Instant::now();
-    let workers: Vec<_> = (0..options.concurrency.min(options.total))
-        .map(|_| tokio::spawn(work(client.clone(), url.to_owned(), left.clone(), progress.clone())))
+    let share = |all: u64, task: u64| (all / tasks + u64::from(task < all % tasks)) as usize;
+    let tasks: Vec<_> = (0..tasks)
+        .map(|task| (share(options.total, task), share(options.concurrency, task)))
+        .map(|(total, concurrency)| {
+            tokio::spawn(work(client.clone(), url.to_owned(), total, concurrency, progress.clone()))
+        })
         .collect();
     let mut report = Report::new()?;
-    for worker in workers {
-        report.merge(worker.await??)?;
+    for task in tasks {
+        report.merge(task.await??)?;
     }
     report.elapsed = start.elapsed();
     progress.finish_and_clear();
     Ok(report)
 }
 
-/// Makes requests, one after the other, until the total is reached.
+/// Makes `total` requests, up to `concurrency` of them at a time. Bodies are read beside the next requests.
 async fn work(
     client: Client,
     url: String,
-    left: Arc<AtomicU64>,
+    total: usize,
+    concurrency: usize,
     progress: ProgressBar,
 ) -> Result<Report, hdrhistogram::CreationError> {
     let mut report = Report::new()?;
-    let one_less = |left: u64| left.checked_sub(1);
-    while left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_less).is_ok() {
-        report.add(exchange(&client, &url).await);
+    let requests = std::iter::repeat_with(|| client.get(&url)).take(total);
+    let responses = client.send_all(requests).concurrency(concurrency);
+    let mut outcomes = pin!(responses.map(async |(_, response)| read(response?).await).buffer_unordered(concurrency));
+    while let Some(outcome) = outcomes.next().await {
+        report.add(outcome);
         progress.inc(1);
     }
     Ok(report)
 }
 
-async fn exchange(client: &Client, url: &str) -> speeddial::Result<(usize, Timings)> {
-    let response = client.get(url).send().await?;
+async fn read(response: Response) -> speeddial::Result<(usize, Timings)> {
     let handle = response.timings_handle();
     let body = response.bytes().await?;
     Ok((body.len(), handle.timings()))

@@ -29,6 +29,7 @@
 //!   every call.
 //! * [`PoolConfig`] sets the limits of the connection pool, and [`RetryPolicy`], [`HedgePolicy`] and [`redirect::Policy`] the rules
 //!   for further requests of a call.
+//! * [`SendAll`] is many requests as a stream of responses. `sse` (feature `sse`) has server-sent events.
 //! * [`dns`] has the DNS cache, which can be used without a client, and the [`Resolve`](dns::Resolve) trait of the resolvers
 //!   below it.
 //! * [`transport`] has the [`Transport`](transport::Transport) trait, which connects an address to a byte stream.

@@ -7,6 +7,8 @@ mod cookies;
 mod deadlines;
 mod error_messages;
 mod errors;
+#[cfg(feature = "sse")]
+mod event_streams;
 #[cfg(all(feature = "charset", feature = "form", feature = "json", feature = "query"))]
 mod from_reqwest;
 #[cfg(any(feature = "tower", feature = "hyper-util"))]
@@ -22,6 +24,7 @@ mod redirects;
 mod request_options;
 mod requests;
 mod retries;
+mod send_all;
 mod tokens;
 #[cfg(feature = "tower")]
 mod tower;

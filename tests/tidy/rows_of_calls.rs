@@ -16,6 +16,11 @@ const TOKEN_SOURCE: Place = ("client/token/source.rs", "pub struct TokenSource")
 const HEDGE: &str = "client/hedge_policy.rs";
 const HEDGE_NEW: &str = "Self { quantile: 0.95";
 const TUNING: &str = "guide/tuning_the_pool.md";
+const RECONNECTION: &str = "client/sse/reconnection.rs";
+const PARSER: &str = "client/sse/parser.rs";
+const EVENT_SOURCE: &str = "client/sse/event_source.rs";
+const SOURCE: Place = (EVENT_SOURCE, "pub struct EventSource");
+const SEND_ALL: &str = "client/send_all.rs";
 const SECURITY: &str = "../SECURITY.md";
 const STATUS_BODY: Place = ("client/response/mod.rs", "pub async fn error_for_status_with_body(");
 const NEW_POLICY: Place = (RETRY, "pub fn new() -> Self");
@@ -238,6 +243,59 @@ pub(super) const ROWS: &[Row] = &[
         ],
     ),
     ("answer to a request that could not be sent whole", &[Const("connect/io.rs", "LAST_READ_TIMEOUT", &[])]),
+    ("`retry` of an event source", &[Const(RECONNECTION, "FIRST_RETRY", &[(EVENT_SOURCE, "pub fn retry("), SOURCE])]),
+    (
+        "`retry_limits`",
+        &[
+            Const(
+                RECONNECTION,
+                "MIN_RETRY",
+                &[(EVENT_SOURCE, "pub fn retry_limits("), (SECURITY, "| wait before the next connection")],
+            ),
+            Const(
+                RECONNECTION,
+                "MAX_RETRY",
+                &[(EVENT_SOURCE, "pub fn retry_limits("), (SECURITY, "| wait before the next connection")],
+            ),
+        ],
+    ),
+    (
+        "`max_backoff`",
+        &[
+            Const(RECONNECTION, "MAX_BACKOFF", &[(EVENT_SOURCE, "pub fn max_backoff(")]),
+            Const(RECONNECTION, "MIN_BACKOFF", &[]),
+        ],
+    ),
+    ("`max_failures`", &[Text("", RECONNECTION, "max_failures: u32::MAX")]),
+    (
+        "`max_line`",
+        &[Const(
+            PARSER,
+            "MAX_LINE",
+            &[
+                (EVENT_SOURCE, "pub fn max_line("),
+                ("client/sse/events.rs", "pub fn max_line("),
+                (SECURITY, "| line, and data"),
+            ],
+        )],
+    ),
+    (
+        "`max_event`",
+        &[Const(
+            PARSER,
+            "MAX_EVENT",
+            &[
+                (EVENT_SOURCE, "pub fn max_event("),
+                ("client/sse/events.rs", "pub fn max_event("),
+                (SECURITY, "| line, and data"),
+            ],
+        )],
+    ),
+    ("time limits of an event source", &[]),
+    (
+        "`concurrency` of `send_all`",
+        &[Const(SEND_ALL, "DEFAULT_CONCURRENCY", &[(SEND_ALL, "pub fn send_all<"), (SEND_ALL, "pub fn concurrency(")])],
+    ),
     (
         "redirects",
         &[Const(
