@@ -64,8 +64,7 @@ impl HedgePolicy {
     /// longer than 95 % of the origin's answers took. From 0.5 to 0.999; other values become the nearest of these.
     #[must_use]
     pub fn quantile(self, quantile: f64) -> Self {
-        // Not `clamp`, which leaves NaN as it is.
-        Self { quantile: quantile.max(0.5).min(0.999), ..self }
+        Self { quantile: within(quantile, 0.5, 0.999), ..self }
     }
 
     /// Sets the shortest wait before a request is hedged, however fast the origin is. 10 ms by default.
@@ -78,7 +77,7 @@ impl HedgePolicy {
     /// more requests, even when it is overloaded. From 0 to 1. Up to 10 unused hedges of an origin are kept.
     #[must_use]
     pub fn budget(self, share: f64) -> Self {
-        Self { budget: share.max(0.0).min(1.0), ..self }
+        Self { budget: within(share, 0.0, 1.0), ..self }
     }
 
     /// Sets the number of answers of an origin that are measured before one of its requests is hedged. 20 by default; from
@@ -87,6 +86,11 @@ impl HedgePolicy {
     pub fn min_samples(self, count: usize) -> Self {
         Self { min_samples: count.clamp(1, WINDOW), ..self }
     }
+}
+
+/// Returns the number from `low` to `high` that is nearest to `value`; `low` for NaN.
+fn within(value: f64, low: f64, high: f64) -> f64 {
+    if value > low { value.min(high) } else { low }
 }
 
 /// The answers of an origin that its quantile is computed from.

@@ -17,8 +17,9 @@ use super::streamed::{Frames, Replayable, Streamed};
 use super::{Body, BodyKind};
 use crate::error::Cause;
 
-/// The bytes that are read at once. One piece is read ahead while the last one is sent.
-const PIECE: usize = 128 * 1024;
+/// The bytes that are read at once. One piece is read ahead while the last one is sent. With fewer than 64 KiB, the hops
+/// between threads cost more than the reads.
+const PIECE: usize = 256 * 1024;
 
 impl Body {
     /// Creates a body that is the file at `path`, of the length that the file has now.

@@ -35,7 +35,8 @@
 //!    dial is unclaimed, unless the pool drains (restored by `pass_on` and `claim`).
 //! 4. Lists: an open connection that takes requests stands in the idle list of its host and of the pool if it has none, and in the
 //!    shared list if it has some and a free stream; idle lists are sorted by the last use (restored by `settle`).
-//! 5. Delivery: no request waits beside a connection with a free stream, unless it refuses used connections (restored by `settle`).
+//! 5. Delivery: no request waits beside a connection with a free stream, unless it refuses used connections, or another attempt at
+//!    it waits on that one (restored by `settle`).
 //! 6. Turns: while the total has room, no host has a request that it would dial for (restored by `fill`).
 //! 7. Records: a host has a record if and only if it has connections or requests (restored by `prune`).
 //!

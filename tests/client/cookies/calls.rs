@@ -331,10 +331,10 @@ async fn hazard_no_byte_in_a_set_cookie_spoils_the_next_request() {
     let jar = Arc::new(Jar::default());
     let client = peer.client().cookie_provider(jar.clone()).build().unwrap();
     let mut refused = Vec::new();
-    for template in 0..WITH_A_BYTE.len() {
+    for (template, text) in WITH_A_BYTE.iter().enumerate() {
         for byte in 0..=255_u8 {
             jar.clear();
-            let cell = format!("{:?} with byte {byte}", WITH_A_BYTE[template]);
+            let cell = format!("{text:?} with byte {byte}");
             if client.get(format!("{}set/{template}/{byte}", peer.url())).send().await.is_err() {
                 assert!(jar.is_empty(), "{cell}: nothing is stored of a head that is no HTTP");
                 refused.push(byte);
