@@ -141,6 +141,9 @@ pub use pool::{FollowDns, HostLimits, HostStats, PoolConfig, PoolConfigError, Po
 #[cfg(feature = "__bench")]
 #[doc(hidden)]
 pub use pool::benched::{BenchedLease, BenchedPool};
+#[cfg(feature = "__tls")]
+#[cfg_attr(docsrs, doc(cfg(any(feature = "tls", feature = "tls-ring"))))]
+pub use tls::{Certificate, Identity};
 #[cfg(feature = "__bench")]
 #[doc(hidden)]
 pub use trace::benched::{BenchedHooks, time_warm_request};

@@ -37,7 +37,7 @@ async fn main() -> Result<()> {
     let plain = server(Over::Http1).await;
     let plain_http2 = server(Over::Http2).await;
     let secure = server(Over::Tls(config)).await;
-    let proxy = Proxy::all(&format!("http://{}", proxy().await?))?;
+    let proxy = Proxy::all(format!("http://{}", proxy().await?))?;
     let behind_proxy = || client().proxy(proxy.clone());
 
     let [ws, ws_http2] = [&plain, &plain_http2].map(|server| format!("http://{}/chat", server.address()));

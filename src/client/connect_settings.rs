@@ -48,7 +48,7 @@ pub(super) struct ConnectSettings {
     pub(super) tls: TlsConfig,
     /// The setting of `tls` that was changed last by a method of the builder.
     #[cfg(feature = "__tls")]
-    pub(super) tls_knob: Option<&'static str>,
+    pub(super) tls_setting: Option<&'static str>,
     #[cfg(feature = "__tls")]
     pub(super) tls_timeout: Duration,
 }
@@ -74,7 +74,7 @@ impl Default for ConnectSettings {
             #[cfg(feature = "__tls")]
             tls: TlsConfig::new(),
             #[cfg(feature = "__tls")]
-            tls_knob: None,
+            tls_setting: None,
             #[cfg(feature = "__tls")]
             tls_timeout: TLS_TIMEOUT,
         }

@@ -89,11 +89,11 @@ pub use upgraded::Upgraded;
 
 /// Policies for following redirects.
 pub mod redirect {
-    pub use super::redirect_policy::{Action, Attempt, Policy};
+    pub use crate::client::redirect_policy::{Action, Attempt, Policy};
 }
 
 /// Policies for retrying calls under reqwest's names, and what a policy's classifier sees. The policy itself is
 /// [`RetryPolicy`](crate::RetryPolicy).
 pub mod retry {
-    pub use super::retry_policy::{Action, ReqRep, for_host, never};
+    pub use crate::client::retry_policy::{Action, ReqRep, RetryPolicy as Builder, for_host, never};
 }

@@ -62,8 +62,9 @@ impl fmt::Debug for Request {
 impl Request {
     /// Creates a request without headers and body.
     ///
-    /// The URL is checked when the request is sent. Credentials in the URL are then sent as basic authorization
-    /// (RFC 7617), unless the request's headers have an `Authorization`.
+    /// The URL is checked when the request is sent: one without a host, or of more than 65,534 bytes, is refused.
+    /// Credentials in the URL are then sent as basic authorization (RFC 7617), unless the request's headers have an
+    /// `Authorization`.
     pub fn new(method: Method, url: Url) -> Self {
         Self {
             method,

@@ -6,7 +6,7 @@ use tokio::sync::Notify;
 
 use crate::sync::lock;
 
-/// What is known of the server's SETTINGS_ENABLE_CONNECT_PROTOCOL.
+/// The server's SETTINGS_ENABLE_CONNECT_PROTOCOL, as far as it is known.
 #[derive(Debug, Default)]
 pub(super) struct ExtendedConnect {
     support: Mutex<Support>,

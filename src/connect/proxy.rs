@@ -48,6 +48,7 @@ pub struct Proxy {
 }
 
 /// The servers of a proxy.
+#[allow(clippy::large_enum_variant, reason = "there are few proxies, and nearly all are of the larger variant")]
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Servers {
     /// One server for all requests of a scheme.
@@ -67,7 +68,9 @@ impl Hash for Proxy {
 
 /// The user's function from the URL of an origin to its proxy.
 #[derive(Clone)]
-struct Choose(Arc<dyn Fn(&Url) -> Option<Result<ProxyServer, ProxyError>> + Send + Sync>);
+struct Choose(Arc<ChooseFn>);
+
+type ChooseFn = dyn Fn(&Url) -> Option<Result<ProxyServer, ProxyError>> + Send + Sync;
 
 impl PartialEq for Choose {
     fn eq(&self, other: &Self) -> bool {
@@ -333,13 +336,13 @@ mod tests {
     fn credentials_that_socks5_has_no_room_for_are_refused() {
         let (most, more) = ("x".repeat(255), "x".repeat(256));
         for scheme in ["socks5", "socks5h"] {
-            assert!(Proxy::all(&format!("{scheme}://{most}:{most}@proxy")).is_ok());
+            assert!(Proxy::all(format!("{scheme}://{most}:{most}@proxy")).is_ok());
             for (user, password) in [(&more, &most), (&most, &more)] {
-                let error = Proxy::all(&format!("{scheme}://{user}:{password}@proxy")).unwrap_err().to_string();
+                let error = Proxy::all(format!("{scheme}://{user}:{password}@proxy")).unwrap_err().to_string();
                 assert!(error.contains("longer than the 255 bytes of SOCKS5") && !error.contains("xx"), "{error}");
             }
         }
-        assert!(Proxy::all(&format!("http://{more}:{more}@proxy")).is_ok());
+        assert!(Proxy::all(format!("http://{more}:{more}@proxy")).is_ok());
     }
 
     #[test]
@@ -504,7 +507,7 @@ mod tests {
     #[test]
     fn a_socks_proxy_has_port_1080_and_may_want_addresses() {
         for (scheme, addresses) in [("socks5", true), ("socks5h", false)] {
-            let proxies = given([Proxy::https(&format!("{scheme}://proxy.test")).unwrap()]);
+            let proxies = given([Proxy::https(format!("{scheme}://proxy.test")).unwrap()]);
             let server = proxies.find(&origin("https://api.test/")).unwrap().unwrap();
             assert_eq!((server.origin.port(), server.wants_addresses()), (1_080, addresses));
             assert!(server.forwards(&origin("https://api.test/")).is_none());

@@ -58,6 +58,7 @@ impl Hash for ProxyChoice {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::connect::NoProxy;
 
     fn through(url: &str) -> ProxyChoice {
         ProxyChoice::through(Proxy::all(url).unwrap())
@@ -65,7 +66,8 @@ mod tests {
 
     #[test]
     fn choices_are_equal_if_server_protocol_credentials_and_rules_are() {
-        let without = |hosts| ProxyChoice::through(Proxy::all("http://proxy.test").unwrap().no_proxy(hosts));
+        let proxy = || Proxy::all("http://proxy.test").unwrap();
+        let without = |hosts| ProxyChoice::through(proxy().no_proxy(NoProxy::from_string(hosts)));
         assert!(through("http://me:secret@proxy.test:80") == through("me:secret@PROXY.test"));
         assert!(without("a.test, b.test") == without("a.test,b.test"));
         assert!(ProxyChoice::none() == ProxyChoice::none());

@@ -45,7 +45,17 @@ impl Identity {
     /// [`TlsConfigError::KeyMismatch`] or [`TlsConfigError::ChainOrder`] if they cannot be used together.
     /// [`TlsConfigError::Refused`] for a kind of key or certificate that rustls does not support.
     pub fn from_pem(pem: &[u8]) -> Result<Self, TlsConfigError> {
-        Self::new(certificates(pem)?, private_key(pem)?)
+        Self::from_pkcs8_pem(pem, pem)
+    }
+
+    /// Reads a chain of certificates, the client's own first, and its private key, from two texts in PEM. The key may also be in
+    /// one of the older forms, PKCS #1 and SEC 1.
+    ///
+    /// # Errors
+    /// As [`from_pem`](Self::from_pem).
+    pub fn from_pkcs8_pem(chain: &[u8], key: &[u8]) -> Result<Self, TlsConfigError> {
+        let key = private_key(key)?;
+        Self::new(certificates(chain)?, key)
     }
 
     pub(super) fn chain(&self) -> Vec<CertificateDer<'static>> {

@@ -6,7 +6,7 @@ use super::certificate::{Certificate, CertificateRevocationList};
 use super::config::{Roots, TlsConfig};
 use super::error::TlsConfigError;
 use super::identity::Identity;
-use super::pem::{certificates, private_key};
+use super::pem::certificates;
 use super::roots::check_roots;
 use super::version::Version;
 
@@ -65,8 +65,7 @@ impl TlsConfig {
     /// [`TlsConfigError::KeyMismatch`] or [`TlsConfigError::ChainOrder`] if they cannot be used together.
     /// [`TlsConfigError::Refused`] for a kind of key or certificate that rustls does not support.
     pub fn identity_pem(mut self, chain: &[u8], key: &[u8]) -> Result<Self, TlsConfigError> {
-        let key = private_key(key)?;
-        self.identity = Some(Identity::new(certificates(chain)?, key)?);
+        self.identity = Some(Identity::from_pkcs8_pem(chain, key)?);
         Ok(self)
     }
 

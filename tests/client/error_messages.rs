@@ -223,7 +223,7 @@ async fn a_proxy_that_wants_credentials() {
         let _ = socket.write_all(b"HTTP/1.1 407 Proxy Authentication Required\r\ncontent-length: 0\r\n\r\n");
     });
     let address = proxy.url().trim_start_matches("http://").trim_end_matches('/').parse().unwrap();
-    let client = Client::builder().proxy(speeddial::Proxy::all(&proxy.url()).unwrap()).build().unwrap();
+    let client = Client::builder().proxy(speeddial::Proxy::all(proxy.url()).unwrap()).build().unwrap();
     let error = client.get("https://api.test/").send().await.unwrap_err();
     shows(
         error,

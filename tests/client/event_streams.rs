@@ -27,7 +27,7 @@ fn seconds(seconds: u64) -> Duration {
 }
 
 fn builder(net: &ScriptedNet) -> ClientBuilder {
-    Client::builder().no_proxy().transport(net.clone()).resolver(FixedResolver::new().with("a.test", [v4(1)]))
+    Client::builder().no_proxy().transport(net.clone()).dns_resolver(FixedResolver::new().with("a.test", [v4(1)]))
 }
 
 fn source(net: &ScriptedNet) -> EventSource {

@@ -123,7 +123,7 @@ fn eager() -> HedgePolicy {
 
 fn builder(transport: impl Transport) -> ClientBuilder {
     let resolver = FixedResolver::new().with("a.test", [v4(1)]);
-    Client::builder().resolver(resolver).transport(transport).no_proxy().hedge(eager())
+    Client::builder().dns_resolver(resolver).transport(transport).no_proxy().hedge(eager())
 }
 
 /// Makes the request from which the client learns how long answers take.

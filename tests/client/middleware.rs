@@ -9,13 +9,12 @@ use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use speeddial::dns::FixedResolver;
 use speeddial::http::{HeaderValue, StatusCode};
-use speeddial::trace::{HopEnd, RepeatCause};
 use speeddial::{AttemptHead, Body, Client, ErrorKind, RetryPolicy};
 use tokio::io::AsyncWriteExt;
 
 use support::http_server::HttpServer;
 use support::scripted_net::ScriptedNet;
-use support::{full, ok_server, read_request_head, v4};
+use support::{full, read_request_head, v4};
 
 type Request = hyper::Request<Incoming>;
 type Response = hyper::Response<support::ServerBody>;
@@ -161,7 +160,7 @@ fn closing_net() -> ScriptedNet {
 #[tokio::test(start_paused = true)]
 async fn a_function_is_called_for_each_resend() {
     let resolver = FixedResolver::new().with("a.test", [v4(1)]);
-    let builder = Client::builder().resolver(resolver).transport(closing_net()).no_proxy();
+    let builder = Client::builder().dns_resolver(resolver).transport(closing_net()).no_proxy();
     let client = builder.before_attempt(numbers()).build().unwrap();
     let text = async || client.get("http://a.test/").send().await.unwrap().text().await.unwrap();
     assert_eq!(text().await, "0");
@@ -175,7 +174,9 @@ mod layers {
     use bytes::Bytes;
     use futures_util::future::BoxFuture;
     use futures_util::{FutureExt, TryStreamExt};
+    use speeddial::trace::{HopEnd, RepeatCause};
     use speeddial::{AttemptService, ClientBuilder, Token, TokenSource};
+    use support::ok_server;
     use tokio::io::AsyncReadExt;
     use tower::layer::layer_fn;
     use tower::{Layer, Service, ServiceBuilder, ServiceExt, service_fn};
@@ -278,7 +279,7 @@ mod layers {
     async fn a_layer_is_around_each_resend() {
         let client = || {
             let resolver = FixedResolver::new().with("a.test", [v4(1)]);
-            let builder = Client::builder().resolver(resolver).transport(closing_net()).no_proxy();
+            let builder = Client::builder().dns_resolver(resolver).transport(closing_net()).no_proxy();
             builder.attempt_layer(numbered()).build().unwrap()
         };
         let get = async |client: &Client| client.get("http://a.test/").send().await.unwrap();
@@ -414,7 +415,7 @@ mod layers {
         assert_eq!(error.kind(), ErrorKind::Layer);
         assert!(format!("{error:#}").ends_with("/refused: a layer around the client failed: not today"), "{error:#}");
         let error = fail("http://127.0.0.1:1/".to_owned()).await;
-        assert!(error.is_connect() && !error.attempts().is_empty() && error.uri().is_some(), "{error:?}");
+        assert!(error.is_connect() && !error.attempts().is_empty() && error.url().is_some(), "{error:?}");
         let error = fail(url(&server, "/bare")).await;
         assert!(error.is_builder() && error.to_string().contains("extensions"), "{error}");
         assert!(fail(url(&server, "/framed")).await.is_builder());
@@ -425,13 +426,13 @@ mod layers {
     async fn bodies_may_be_changed_on_the_way_there_and_back() {
         let changes = around(|inner: AttemptService, request: http::Request<Body>| async move {
             let request = request.map(|body| {
-                Body::wrap(body.map_frame(|frame| frame.map_data(|data| data.to_ascii_uppercase().into())))
+                Body::wrap(body.map_frame(|frame| frame.map_data(|data| Bytes::from(data.to_ascii_uppercase()))))
             });
             let response = inner.oneshot(request).await?;
             let bytes = response.headers().get("x-none").is_none();
             assert!(bytes);
             Ok(response.map(|body| {
-                Body::wrap(body.map_frame(|frame| frame.map_data(|data| [b"<", &data[..], b">"].concat().into())))
+                Body::wrap(body.map_frame(|frame| frame.map_data(|data| Bytes::from([b"<", &data[..], b">"].concat()))))
             }))
         });
         let (server, _) = server();
@@ -513,7 +514,7 @@ mod layers {
                 Body::sized(length, pieces)
             }))
         });
-        let builder = Client::builder().resolver(resolver).transport(net_for_put(Arc::clone(&got))).no_proxy();
+        let builder = Client::builder().dns_resolver(resolver).transport(net_for_put(Arc::clone(&got))).no_proxy();
         let client = builder.attempt_layer(upper).build().unwrap();
         client.get("http://a.test/").send().await.unwrap().text().await.unwrap();
         let pieces = futures_util::stream::iter([Ok::<_, Infallible>("payload")]);
@@ -567,7 +568,7 @@ mod layers {
         });
         let resolver = FixedResolver::new().with("a.test", [v4(1)]);
         let limit = ServiceBuilder::new().timeout(Duration::from_secs(2)).into_inner();
-        let builder = Client::builder().resolver(resolver).transport(net.clone()).no_proxy().attempt_layer(limit);
+        let builder = Client::builder().dns_resolver(resolver).transport(net.clone()).no_proxy().attempt_layer(limit);
         let client = builder.retry(retries()).build().unwrap();
         let start = tokio::time::Instant::now();
         let response = client.get("http://a.test/").send().await.unwrap();
@@ -600,7 +601,7 @@ mod layers {
         let spawns =
             around(|inner: AttemptService, request| async move { tokio::spawn(inner.oneshot(request)).await? });
         let resolver = FixedResolver::new().with("a.test", [v4(1)]);
-        let builder = Client::builder().resolver(resolver).transport(net.clone()).no_proxy();
+        let builder = Client::builder().dns_resolver(resolver).transport(net.clone()).no_proxy();
         let client = builder.attempt_layer(slow).attempt_layer(spawns).build().unwrap();
         for after in 0..100 {
             let get = async { client.get("http://a.test/").send().await.unwrap().text().await.unwrap() };

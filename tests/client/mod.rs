@@ -9,7 +9,19 @@ mod error_messages;
 mod errors;
 #[cfg(feature = "sse")]
 mod event_streams;
-#[cfg(all(feature = "charset", feature = "form", feature = "json", feature = "query"))]
+#[cfg(all(
+    feature = "charset",
+    feature = "cookies",
+    feature = "form",
+    feature = "gzip",
+    feature = "brotli",
+    feature = "zstd",
+    feature = "deflate",
+    feature = "json",
+    feature = "multipart",
+    feature = "query",
+    feature = "__tls"
+))]
 mod from_reqwest;
 #[cfg(any(feature = "tower", feature = "hyper-util"))]
 mod grpc;
@@ -17,7 +29,6 @@ mod hedges;
 mod http2;
 #[cfg(all(feature = "hyper-util", feature = "reqwest", feature = "__tls"))]
 mod interop;
-mod knobs;
 mod middleware;
 mod quiet_streams;
 mod redirects;
@@ -25,6 +36,7 @@ mod request_options;
 mod requests;
 mod retries;
 mod send_all;
+mod settings;
 mod tokens;
 #[cfg(feature = "tower")]
 mod tower;

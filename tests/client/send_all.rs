@@ -47,7 +47,7 @@ fn server() -> (Client, ScriptedNet, InFlight) {
         }
     });
     let resolver = FixedResolver::new().with("a.test", [v4(1)]);
-    let client = Client::builder().no_proxy().transport(net.clone()).resolver(resolver).build().unwrap();
+    let client = Client::builder().no_proxy().transport(net.clone()).dns_resolver(resolver).build().unwrap();
     (client, net, in_flight)
 }
 

@@ -204,7 +204,7 @@ fn net() -> ScriptedNet {
 
 fn paused(source: TokenSource) -> ClientBuilder {
     let resolver = FixedResolver::new().with("a.test", [v4(1)]);
-    Client::builder().resolver(resolver).transport(net()).no_proxy().token_source(source)
+    Client::builder().dns_resolver(resolver).transport(net()).no_proxy().token_source(source)
 }
 
 const URL: &str = "http://a.test/";
@@ -307,7 +307,7 @@ async fn a_failure_is_shared_and_not_kept_for_long() {
 
 #[tokio::test(start_paused = true)]
 async fn a_refresh_that_never_ends_is_bounded_by_the_callers_deadlines_and_by_its_own() {
-    let source = TokenSource::new(|| std::future::pending::<Result<Token, Infallible>>());
+    let source = TokenSource::new(std::future::pending::<Result<Token, Infallible>>);
     let client = paused(source).build().unwrap();
     let start = Instant::now();
     let patient = client.get(URL).send();

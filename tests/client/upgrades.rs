@@ -73,7 +73,7 @@ async fn settled(client: &Client) {
 /// Waits until the pool has no connection.
 async fn emptied(client: &Client) {
     let emptied = async {
-        while connections(&client) > 0 {
+        while connections(client) > 0 {
             tokio::task::yield_now().await;
         }
     };

@@ -4,7 +4,7 @@ use super::rows::Source::{Const, Field, Text};
 use super::rows::{Place, Row};
 
 const BUILDER: &str = "client/builder/mod.rs";
-const HTTP_KNOBS: &str = "client/builder/http_knobs.rs";
+const HTTP_KNOBS: &str = "client/builder/http_settings.rs";
 const POOL: &str = "pool/config.rs";
 const POOL_DEFAULT: &str = "impl Default for PoolConfig";
 const HOST_DEFAULT: &str = "impl Default for Limits";
@@ -121,7 +121,10 @@ pub(super) const ROWS: &[Row] = &[
         ],
     ),
     ("`http2_adaptive_window`", &[Text("", "connect/http_config.rs", "derive(Debug, Clone, Copy, Default)")]),
-    ("`http2_max_frame_size`", &[Text("16,384", "client/builder/http_knobs.rs", "16,384 by default, also for `None`")]),
+    (
+        "`http2_max_frame_size`",
+        &[Text("16,384", "client/builder/http_settings.rs", "16,384 by default, also for `None`")],
+    ),
     ("`http2_keep_alive_interval`", &[Text("", "connect/h2_pings.rs", "Self { interval: None")]),
     (
         "`http2_keep_alive_timeout`",
@@ -302,7 +305,7 @@ pub(super) const ROWS: &[Row] = &[
             "client/redirect_policy.rs",
             "DEFAULT_LIMIT",
             &[
-                ("client/redirect_policy.rs", "pub struct RedirectPolicy"),
+                ("client/redirect_policy.rs", "pub struct Policy("),
                 ("client/redirect_policy.rs", "pub fn same_origin("),
                 (BUILDER, "pub fn redirect("),
                 (SECURITY, "| redirects"),

@@ -55,8 +55,7 @@ impl Joiner {
         if let [Body(BodyKind::Bytes(_))] = &bodies[..] {
             return bodies.remove(0);
         }
-        let lengths = bodies.iter().map(Body::content_length);
-        let length = lengths.fold(Some(0), |sum: Option<u64>, length| sum?.checked_add(length?));
+        let length = bodies.iter().try_fold(0_u64, |sum, body| sum.checked_add(body.content_length()?));
         Body(BodyKind::Streamed(if bodies.iter().all(Body::is_replayable) {
             Streamed::replayable(Arc::new(Several(bodies)), length)
         } else {

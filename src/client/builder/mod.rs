@@ -1,17 +1,17 @@
 //! The settings of a client, and the making of a client from them.
 
 mod attempts;
-mod body_knobs;
 mod body_size;
+mod coding_settings;
 #[cfg(feature = "cookies")]
 mod cookies;
-mod dns_knobs;
+mod dns_settings;
 mod hedge;
-mod http_knobs;
-mod pool_knobs;
-mod tcp_knobs;
+mod http_settings;
+mod pool_settings;
+mod tcp_settings;
 #[cfg(feature = "__tls")]
-mod tls_knobs;
+mod tls_settings;
 
 use std::fmt;
 use std::net::IpAddr;
@@ -92,7 +92,7 @@ pub struct ClientBuilder {
     observers: Vec<ObserverHandle>,
     pool: PoolConfig,
     /// The setting of `pool` that was changed last by a method of the builder.
-    pool_knob: Option<&'static str>,
+    pool_setting: Option<&'static str>,
     /// True if a coding of bodies was chosen or excluded.
     #[cfg(feature = "__compression")]
     chooses_codings: bool,
@@ -112,7 +112,7 @@ impl Default for ClientBuilder {
             hickory: None,
             observers: Vec::new(),
             pool: PoolConfig::default(),
-            pool_knob: None,
+            pool_setting: None,
             #[cfg(feature = "__compression")]
             chooses_codings: false,
             connect: ConnectSettings::default(),

@@ -7,8 +7,9 @@ use std::time::Duration;
 use http::StatusCode;
 use hyper::body::Incoming;
 
+use super::current_request::CurrentRequest;
 use super::message;
-use super::state::{Call, CurrentRequest};
+use super::state::Call;
 use crate::client::body::{Body, OutgoingBody, Upload};
 use crate::client::deadlines::{Deadlines, Timeouts};
 use crate::client::dialer::Dialer;

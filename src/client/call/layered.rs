@@ -11,10 +11,11 @@ use http::Method;
 use http::header::TRAILER;
 use tower::ServiceExt;
 
+use super::current_request::CurrentRequest;
 use super::message::names_of;
 use super::resend;
 use super::single::SingleAttempt;
-use super::state::{Call, CallTrace, CurrentRequest};
+use super::state::{Call, CallTrace};
 use crate::client::answer::{Answer, BodyFacts};
 use crate::client::attempt_service::{AttemptService, WrapAttempt};
 #[cfg(feature = "__compression")]

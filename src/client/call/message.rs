@@ -8,7 +8,8 @@ use http::{HeaderMap, HeaderValue, Method, Uri, Version};
 
 #[cfg(feature = "cookies")]
 use super::cookies;
-use super::state::{Call, CurrentRequest};
+use super::current_request::CurrentRequest;
+use super::state::Call;
 use crate::client::attempt_head::{AttemptHead, prepare};
 use crate::client::body::{Body, OutgoingBody, Upload};
 use crate::client::request::Request;

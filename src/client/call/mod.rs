@@ -19,13 +19,15 @@
 //! | `message.rs` | makes the message that is sent | |
 //! | `cookies.rs` | asks the cookie store for a message, and tells it of a response | |
 //!
-//! `state.rs` holds what the skins share: the request as it is now, the trace, the time limits, the count of attempts.
+//! `state.rs` holds what the skins share: the trace, the time limits, the count of attempts, and the request as it is now
+//! (`current_request.rs`).
 //! Within layers, each attempt is a call of its own, which `single.rs` keeps from resending.
 
 mod authorize;
 mod checkout;
 #[cfg(feature = "cookies")]
 mod cookies;
+mod current_request;
 mod exchange;
 mod follow;
 mod hedge;
@@ -44,9 +46,10 @@ use std::pin::pin;
 use http::header::{ACCEPT_ENCODING, RANGE};
 use http::{HeaderMap, Uri};
 
+use self::current_request::CurrentRequest;
 #[cfg(feature = "tower")]
 pub(super) use self::layered::within;
-use self::state::{Call, CallTrace, CurrentRequest};
+use self::state::{Call, CallTrace};
 #[cfg(feature = "__compression")]
 use super::body::Decompression;
 use super::deadlines::Deadline;

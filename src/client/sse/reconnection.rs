@@ -73,9 +73,10 @@ pub(super) enum Verdict {
 /// The way in which a connection was lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Lost {
-    /// It had brought bytes, or had been open for long.
+    /// The connection had brought bytes, or had been open for long.
     AfterUse,
-    /// It could not be opened, or ended soon and brought nothing. The next one follows no sooner than after this time.
+    /// The connection could not be opened, or ended soon and brought nothing. The next one follows no sooner than after
+    /// this time.
     Failed(Option<Duration>),
 }
 

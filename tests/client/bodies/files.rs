@@ -74,7 +74,7 @@ async fn a_file_survives_redirects_and_retries() {
         let server = recording_server(http2, seen.clone(), move |path| match path {
             "/moved" => 307,
             "/gone" => 308,
-            _ if busy.fetch_add(1, Ordering::SeqCst) % 2 == 0 => 503,
+            _ if busy.fetch_add(1, Ordering::SeqCst).is_multiple_of(2) => 503,
             _ => 200,
         });
         let retries = RetryPolicy::new().backoff(Duration::from_millis(1), Duration::from_millis(1));

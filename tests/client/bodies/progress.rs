@@ -15,7 +15,10 @@ use support::http_server::HttpServer;
 
 /// The calls of a callback.
 #[derive(Clone, Default)]
-struct Told(Arc<Mutex<Vec<(u64, Option<u64>)>>>);
+struct Told(Arc<Mutex<Vec<Progress>>>);
+
+/// The bytes so far, and the total.
+type Progress = (u64, Option<u64>);
 
 impl Told {
     fn callback(&self) -> impl FnMut(u64, Option<u64>) + Send + 'static {

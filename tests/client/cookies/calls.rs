@@ -84,7 +84,7 @@ fn answer(
 fn builder() -> ClientBuilder {
     let names = ["a.test", "b.test", "sub.a.test"];
     let resolver = names.iter().fold(FixedResolver::new(), |all, name| all.with(name, [[127, 0, 0, 1].into()]));
-    Client::builder().resolver(resolver).no_proxy()
+    Client::builder().dns_resolver(resolver).no_proxy()
 }
 
 async fn get(client: &Client, url: &str) -> String {
@@ -362,7 +362,7 @@ async fn hazard_thousands_of_cookies_in_one_response_are_bounded() {
         let response = format!("HTTP/1.1 200 OK\r\n{cookies}content-length: 0\r\n\r\n").into_bytes();
         let (peer, _) = peer(vec![response, fine.clone()]);
         let jar = Arc::new(Jar::default());
-        let client = peer.client().max_response_headers(20_000).cookie_provider(jar.clone()).build().unwrap();
+        let client = peer.client().http1_max_headers(20_000).cookie_provider(jar.clone()).build().unwrap();
         assert_eq!(client.get(peer.url()).send().await.is_ok(), is_response, "{count}");
         assert_eq!(jar.len(), if is_response { 180 } else { 0 }, "{count}");
         assert_eq!(client.get(peer.url()).send().await.unwrap().status().as_u16(), 200, "{count}");

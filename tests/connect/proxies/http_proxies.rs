@@ -34,7 +34,7 @@ fn echo() -> HttpServer {
 async fn a_plain_request_is_forwarded_in_absolute_form() {
     let proxy = echo();
     let port = proxy.address().port();
-    let client = behind(Proxy::all(&format!("http://me:secret@proxy.test:{port}")).unwrap()).build().unwrap();
+    let client = behind(Proxy::all(format!("http://me:secret@proxy.test:{port}")).unwrap()).build().unwrap();
     let response = client.get("http://api.test/a?b=c").send().await.unwrap();
     let timings = response.timings();
     assert_eq!(timings.remote_addr(), Some(proxy.address()));
@@ -50,7 +50,7 @@ async fn hosts_excluded_from_the_proxy_are_connected_to_directly() {
     let proxy = echo();
     let server = ok_server();
     let url = format!("http://{}/", server.address());
-    let all = Proxy::all(&format!("http://{}", proxy.address())).unwrap();
+    let all = Proxy::all(format!("http://{}", proxy.address())).unwrap();
     let client = behind(all.clone().no_proxy(NoProxy::from_string("127.0.0.0/8"))).build().unwrap();
     assert_eq!(client.get(&url).send().await.unwrap().text().await.unwrap(), "ok");
     let client = behind(all).no_proxy().build().unwrap();
@@ -63,7 +63,7 @@ async fn a_request_uses_the_first_proxy_whose_rules_match() {
     let first = echo();
     let second = echo();
     let server = ok_server();
-    let http = |proxy: &HttpServer| Proxy::http(&format!("http://{}", proxy.address())).unwrap();
+    let http = |proxy: &HttpServer| Proxy::http(format!("http://{}", proxy.address())).unwrap();
     let https = Proxy::https("http://127.0.0.1:9").unwrap();
     let builder = behind(http(&first).no_proxy(NoProxy::from_string("second.test,127.0.0.1"))).proxy(https);
     let client = builder.proxy(http(&second).no_proxy(NoProxy::from_string("127.0.0.1"))).build().unwrap();
@@ -89,7 +89,7 @@ async fn a_request_uses_the_first_proxy_whose_rules_match() {
 #[tokio::test]
 async fn a_rule_for_addresses_applies_to_the_origin_and_not_to_the_proxy() {
     let proxy = echo();
-    let all = Proxy::all(&format!("http://{}", proxy.address())).unwrap();
+    let all = Proxy::all(format!("http://{}", proxy.address())).unwrap();
     let client = behind(all).deny_private_addresses().build().unwrap();
     assert!(client.get("http://public.example/").send().await.is_ok());
     let error = client.get("http://10.0.0.1/").send().await.unwrap_err();
@@ -123,7 +123,7 @@ async fn limits_for_a_host_are_about_the_host_of_the_url_and_not_the_proxy() {
 #[tokio::test]
 async fn hazard_a_proxy_that_refuses_connections_is_a_connect_error() {
     let (_kept, refused) = refusing();
-    let client = behind(Proxy::all(&format!("http://me:secret@{refused}")).unwrap()).build().unwrap();
+    let client = behind(Proxy::all(format!("http://me:secret@{refused}")).unwrap()).build().unwrap();
     let error = client.get("http://api.test/").send().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Connect);
     let expected = format!("GET http://api.test/: the proxy {refused}: connect to 127.0.0.1 failed");
@@ -142,7 +142,7 @@ async fn tinyproxy_forwards_and_tunnels() {
         assert_eq!(response.status(), StatusCode::OK, "{credentials:?}");
         assert_eq!(response.text().await.unwrap(), "ok");
         if credentials.is_some() {
-            let client = behind(Proxy::all(&format!("http://me:wrong@{}", proxy.address)).unwrap()).build().unwrap();
+            let client = behind(Proxy::all(format!("http://me:wrong@{}", proxy.address)).unwrap()).build().unwrap();
             let response = client.get(format!("http://{}/", server.address())).send().await.unwrap();
             assert!(response.status().is_client_error(), "{}", response.status());
         }
@@ -154,7 +154,7 @@ async fn tinyproxy_forwards_and_tunnels() {
 async fn http2_by_prior_knowledge_goes_through_a_tunnel() {
     let Some(proxy) = ProxyProcess::tinyproxy(Some(("me", "secret"))).await else { return };
     let server = HttpServer::start_as(true, describe).unwrap();
-    let proxy = Proxy::all(&format!("http://me:secret@{}", proxy.address)).unwrap();
+    let proxy = Proxy::all(format!("http://me:secret@{}", proxy.address)).unwrap();
     let client = behind(proxy).http2_prior_knowledge().build().unwrap();
     let response = client.get(format!("http://{}/", server.address())).send().await.unwrap();
     assert!(response.timings().proxy() > Duration::ZERO);
@@ -170,7 +170,7 @@ async fn tinyproxy_tunnels_https() {
     for credentials in [None, Some(("me", "secret"))] {
         let Some(proxy) = ProxyProcess::tinyproxy(credentials).await else { return };
         let login = credentials.map_or(String::new(), |(user, password)| format!("{user}:{password}@"));
-        let client = behind(Proxy::all(&format!("http://{login}{}", proxy.address)).unwrap()).tls(tls.clone());
+        let client = behind(Proxy::all(format!("http://{login}{}", proxy.address)).unwrap()).tls(tls.clone());
         let client = client.build().unwrap();
         let url = format!("https://127.0.0.1:{}/", server.address().port());
         let response = client.get(&url).send().await.unwrap();
@@ -178,7 +178,7 @@ async fn tinyproxy_tunnels_https() {
         assert!(timings.proxy() > Duration::ZERO && timings.tls() > Duration::ZERO);
         assert_eq!(response.status(), StatusCode::OK);
         if credentials.is_some() {
-            let client = behind(Proxy::all(&format!("http://{}", proxy.address)).unwrap()).tls(tls.clone());
+            let client = behind(Proxy::all(format!("http://{}", proxy.address)).unwrap()).tls(tls.clone());
             let error = client.build().unwrap().get(&url).send().await.unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Connect);
             let expected = format!("GET {url}: the proxy {}: it answered 407 ", proxy.address);
@@ -219,7 +219,7 @@ async fn hazard_a_proxy_that_refuses_or_answers_garbage_or_nothing_is_a_connect_
     ];
     for (case, answer, words) in cases {
         let proxy = scripted_proxy(answer).await;
-        let client = behind(Proxy::all(&format!("http://{proxy}")).unwrap());
+        let client = behind(Proxy::all(format!("http://{proxy}")).unwrap());
         let client = client.connect_timeout(Duration::from_millis(500)).build().unwrap();
         let error = client.get("https://api.test/").send().await.unwrap_err();
         assert!(error.is_connect(), "{case}: {error}");
@@ -263,7 +263,7 @@ async fn a_tunnel_opens_with_any_2xx_after_interim_responses_and_the_proxy_is_to
         b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 102 Processing\r\n\r\nHTTP/1.1 201 Created\r\ncontent-length: 5\r\n\r\n";
     let server = HttpServer::start_as(true, describe).unwrap();
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
-    let proxy = Proxy::all(&format!("http://me:secret@{}", listener.local_addr().unwrap())).unwrap();
+    let proxy = Proxy::all(format!("http://me:secret@{}", listener.local_addr().unwrap())).unwrap();
     let origin = server.address();
     let asked = tokio::spawn(async move {
         let (mut socket, _) = listener.accept().await.unwrap();
@@ -299,7 +299,7 @@ async fn bytes_directly_after_a_proxys_answer_belong_to_the_origin() {
         socket.write_all(&[0, 0, 1, 1, 5, 0, 0, 0, 1, 0x88]).await?;
         socket.read_to_end(&mut seen).await.map(drop)
     });
-    let proxy = Proxy::all(&format!("http://me:secret@{}", tunnel_proxy().await)).unwrap();
+    let proxy = Proxy::all(format!("http://me:secret@{}", tunnel_proxy().await)).unwrap();
     let client = behind(proxy).http2_prior_knowledge().timeout(Duration::from_secs(20)).build().unwrap();
     let response = client.get(format!("http://127.0.0.1:{port}/")).send().await.unwrap();
     assert_eq!(response.status(), StatusCode::OK);
@@ -312,7 +312,7 @@ async fn hyper_utils_client_tunnels_through_a_proxy_that_wants_credentials() {
     use hyper_util::client::legacy;
 
     let server = ok_server();
-    let proxy = Proxy::all(&format!("http://me:secret@{}", tunnel_proxy().await)).unwrap();
+    let proxy = Proxy::all(format!("http://me:secret@{}", tunnel_proxy().await)).unwrap();
     let connector = speeddial::interop::Connector::new(behind(proxy)).unwrap();
     let client =
         legacy::Client::builder(hyper_util::rt::TokioExecutor::new()).build::<_, Empty<bytes::Bytes>>(connector);
@@ -349,7 +349,7 @@ async fn a_proxy_can_be_reached_over_tls() {
     let authority = Authority::new();
     let server = TlsServer::start(authority.server(&["127.0.0.1"], &["h2"])).await;
     let proxy = tls_proxy(authority.server(&["proxy.test"], &[])).await;
-    let proxy = Proxy::all(&format!("https://proxy.test:{}", proxy.port())).unwrap();
+    let proxy = Proxy::all(format!("https://proxy.test:{}", proxy.port())).unwrap();
     let client = behind(proxy.clone()).tls(authority.client()).build().unwrap();
     let response = client.get(format!("https://127.0.0.1:{}/", server.address().port())).send().await.unwrap();
     let timings = response.timings();
@@ -376,7 +376,7 @@ async fn a_proxy_over_tls_forwards_plain_requests_and_gets_its_credentials() {
         stream.write_all(head.as_bytes()).await?;
         stream.flush().await
     });
-    let proxy = Proxy::all(&format!("https://me:secret@proxy.test:{port}")).unwrap();
+    let proxy = Proxy::all(format!("https://me:secret@proxy.test:{port}")).unwrap();
     let client = behind(proxy).tls(authority.client()).build().unwrap();
     let seen = client.get("http://api.test/a").send().await.unwrap().text().await.unwrap();
     assert!(seen.starts_with("GET http://api.test/a HTTP/1.1\r\n"), "{seen}");
@@ -400,7 +400,7 @@ async fn a_proxy_that_wants_a_client_certificate_is_told_from_a_server_that_does
             rustls::ServerConfig::builder_with_provider(provider()).with_protocol_versions(&[version]).unwrap();
         let config = config.with_client_cert_verifier(verifier.clone()).with_single_cert(vec![certificate], key);
         let proxy = tls_proxy(Arc::new(config.unwrap())).await;
-        let proxy = Proxy::all(&format!("https://proxy.test:{}", proxy.port())).unwrap();
+        let proxy = Proxy::all(format!("https://proxy.test:{}", proxy.port())).unwrap();
         let client = behind(proxy).tls(authority.client()).build().unwrap();
         for url in ["https://api.test/", "http://api.test/"] {
             let error = format!("{:#}", client.get(url).send().await.unwrap_err());

@@ -2,7 +2,9 @@
 
 use std::net::SocketAddr;
 
-use speeddial::{Client, Error, ErrorKind, HostLimits, PoolConfig, Proxy, RequestBuilder, RequestOptions, http};
+use speeddial::{
+    Client, Error, ErrorKind, HostLimits, NoProxy, PoolConfig, Proxy, RequestBuilder, RequestOptions, http,
+};
 
 use super::common::behind;
 use support::http_server::HttpServer;
@@ -24,7 +26,7 @@ fn proxy(name: &'static str) -> HttpServer {
 }
 
 fn at(address: SocketAddr, login: &str) -> Proxy {
-    Proxy::all(&format!("http://{login}{address}")).unwrap()
+    Proxy::all(format!("http://{login}{address}")).unwrap()
 }
 
 async fn text(request: RequestBuilder) -> String {
@@ -43,8 +45,12 @@ async fn a_requests_proxy_replaces_the_clients() {
     assert_eq!(text(get().proxy(at(own.address(), ""))).await, format!("own {url} none"));
     assert_eq!(text(get().no_proxy()).await, "ok");
     assert_eq!(text(get().proxy(at(own.address(), "")).no_proxy()).await, "ok", "the last one counts");
-    assert_eq!(text(get().proxy(at(own.address(), "").no_proxy("127.0.0.1"))).await, "ok", "not the client's proxy");
-    let https = Proxy::https(&format!("http://{}", own.address())).unwrap();
+    assert_eq!(
+        text(get().proxy(at(own.address(), "").no_proxy(NoProxy::from_string("127.0.0.1")))).await,
+        "ok",
+        "not the client's proxy"
+    );
+    let https = Proxy::https(format!("http://{}", own.address())).unwrap();
     assert_eq!(text(get().proxy(https)).await, "ok", "it is for other URLs");
     assert_eq!(text(get()).await, format!("client's {url} none"), "other requests keep the client's proxy");
     assert_eq!((clients.connections(), own.connections()), (1, 1));
@@ -70,8 +76,8 @@ async fn only_requests_with_equal_proxies_share_connections() {
         ("two http://api.test/ none", &|| get().proxy(at(two.address(), ""))),
         ("one http://api.test/ Basic bWU6c2VjcmV0", &|| get().proxy(at(one.address(), "me:secret@"))),
         ("one http://api.test/ Basic bWU6b3RoZXI=", &|| get().proxy(at(one.address(), "me:other@"))),
-        ("one http://api.test/ none", &|| get().proxy(at(one.address(), "").no_proxy("b.test"))),
-        ("one http://api.test/ none", &|| get().proxy(Proxy::http(&format!("http://proxy.test:{port}")).unwrap())),
+        ("one http://api.test/ none", &|| get().proxy(at(one.address(), "").no_proxy(NoProxy::from_string("b.test")))),
+        ("one http://api.test/ none", &|| get().proxy(Proxy::http(format!("http://proxy.test:{port}")).unwrap())),
     ];
     for round in 0..3 {
         for (index, (expected, request)) in ways.iter().enumerate() {
@@ -82,7 +88,7 @@ async fn only_requests_with_equal_proxies_share_connections() {
     }
     // The same proxy, written in another way.
     let credentials = http::HeaderValue::from_static("Basic bWU6c2VjcmV0");
-    let same = Proxy::all(&format!("me:secret@{}", one.address())).unwrap();
+    let same = Proxy::all(format!("me:secret@{}", one.address())).unwrap();
     assert_eq!(text(get().proxy(same)).await, format!("one http://api.test/ {}", credentials.to_str().unwrap()));
     assert_eq!(client.pool_stats().opened, ways.len() as u64);
     // The statistics are by origin.

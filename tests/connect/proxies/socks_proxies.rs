@@ -26,7 +26,7 @@ async fn microsocks_gets_addresses_for_socks5_and_names_for_socks5h() {
             ("socks5h", "api.test", false),
             ("socks5", "unknown.test", false),
         ] {
-            let client = behind(Proxy::all(&format!("{scheme}://{login}{}", proxy.address)).unwrap()).build().unwrap();
+            let client = behind(Proxy::all(format!("{scheme}://{login}{}", proxy.address)).unwrap()).build().unwrap();
             let outcome = client.get(format!("http://{host}:{port}/")).send().await;
             assert_eq!(outcome.is_ok(), works, "{scheme} {host}: {outcome:?}");
             match outcome {
@@ -38,7 +38,7 @@ async fn microsocks_gets_addresses_for_socks5_and_names_for_socks5h() {
             }
         }
         if credentials.is_some() {
-            let client = behind(Proxy::all(&format!("socks5://me:wrong@{}", proxy.address)).unwrap()).build().unwrap();
+            let client = behind(Proxy::all(format!("socks5://me:wrong@{}", proxy.address)).unwrap()).build().unwrap();
             let error = client.get(format!("http://api.test:{port}/")).send().await.unwrap_err();
             assert!(error.to_string().contains(&format!("the proxy {}", proxy.address)), "{error}");
         }
@@ -49,7 +49,7 @@ async fn microsocks_gets_addresses_for_socks5_and_names_for_socks5h() {
 async fn microsocks_without_users_serves_a_client_with_credentials() {
     let server = ok_server();
     let Some(proxy) = ProxyProcess::microsocks(None).await else { return };
-    let client = behind(Proxy::all(&format!("socks5://me:secret@{}", proxy.address)).unwrap()).build().unwrap();
+    let client = behind(Proxy::all(format!("socks5://me:secret@{}", proxy.address)).unwrap()).build().unwrap();
     let response = client.get(format!("http://api.test:{}/", server.address().port())).send().await.unwrap();
     assert_eq!(response.text().await.unwrap(), "ok");
 }
@@ -74,7 +74,7 @@ async fn hazard_a_socks_proxy_that_closes_after_any_byte_of_its_answers_is_a_con
                 }
             }
         });
-        let client = behind(Proxy::all(&format!("socks5h://me:secret@{proxy}")).unwrap()).build().unwrap();
+        let client = behind(Proxy::all(format!("socks5h://me:secret@{proxy}")).unwrap()).build().unwrap();
         let error = client.get("http://api.test/").send().await.unwrap_err();
         let when = if length == 0 { "without an answer" } else { "in the middle of its answer" };
         assert_eq!(error.kind(), ErrorKind::Connect, "after {length} bytes: {error}");
@@ -89,7 +89,7 @@ async fn hazard_a_socks_proxy_that_closes_after_any_byte_of_its_answers_is_a_con
 async fn a_socks_proxys_refusal_is_told_by_its_meaning_and_the_host_it_was_asked_for() {
     const REFUSED: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
     let (proxy, _) = socks_proxy(Ipv4Addr::LOCALHOST, &[REFUSED]).await;
-    let client = behind(Proxy::all(&format!("socks5://{proxy}")).unwrap()).build().unwrap();
+    let client = behind(Proxy::all(format!("socks5://{proxy}")).unwrap()).build().unwrap();
     let error = client.get("http://192.0.2.1/").send().await.unwrap_err().to_string();
     let what = format!("the proxy {proxy}: no connection to 192.0.2.1: host unreachable (SOCKS5 reply 4)");
     assert!(error.contains(&what), "{error}");
@@ -105,7 +105,7 @@ async fn hazard_a_socks_proxy_that_answers_garbage_is_a_connect_error() {
             socket.read_buf(&mut Vec::new()).await.unwrap();
             socket.write_all(answer).await.unwrap();
         });
-        let client = behind(Proxy::all(&format!("socks5://{proxy}")).unwrap());
+        let client = behind(Proxy::all(format!("socks5://{proxy}")).unwrap());
         let client = client.connect_timeout(Duration::from_millis(500)).build().unwrap();
         let error = client.get("http://api.test/").send().await.unwrap_err();
         assert!(error.is_connect(), "{answer:?}: {error}");
@@ -157,7 +157,7 @@ async fn a_socks_proxy_is_asked_for_each_address_of_the_origin() {
     let (server, (proxy, hosts)) = (ok_server(), socks_proxy(Ipv4Addr::LOCALHOST, &[REFUSED]).await);
     let v6: IpAddr = "2001:db8::1".parse().unwrap();
     let names = FixedResolver::new().with("api.test", [v6, REFUSED]);
-    let client = Client::builder().dns_resolver(names).proxy(Proxy::all(&format!("socks5://{proxy}")).unwrap());
+    let client = Client::builder().dns_resolver(names).proxy(Proxy::all(format!("socks5://{proxy}")).unwrap());
     let client = client.build().unwrap();
     for _ in 0..3 {
         // The check before a reuse must find the connection alive.
@@ -185,7 +185,7 @@ impl Resolve for NoV6 {
 #[tokio::test]
 async fn hazard_a_family_without_a_dns_answer_does_not_block_a_socks_proxy() {
     let (server, (proxy, _)) = (ok_server(), socks_proxy(Ipv4Addr::LOCALHOST, &[]).await);
-    let client = Client::builder().dns_resolver(NoV6).proxy(Proxy::all(&format!("socks5://{proxy}")).unwrap());
+    let client = Client::builder().dns_resolver(NoV6).proxy(Proxy::all(format!("socks5://{proxy}")).unwrap());
     let client = client.build().unwrap();
     let response = client.get(format!("http://api.test:{}/", server.address().port())).send().await.unwrap();
     let timings = response.timings();
@@ -210,7 +210,7 @@ async fn a_proxy_whose_first_address_closes_is_reached_at_the_next_address() {
         }
     });
     let names = FixedResolver::new().with("proxy.test", [dead.into(), Ipv4Addr::LOCALHOST.into()]);
-    let proxy = Proxy::all(&format!("socks5h://proxy.test:{}", proxy.port())).unwrap();
+    let proxy = Proxy::all(format!("socks5h://proxy.test:{}", proxy.port())).unwrap();
     let pool = PoolConfig::new().max_requests_per_connection(1);
     let client = Client::builder().dns_resolver(names).proxy(proxy).pool(pool).build().unwrap();
     for _ in 0..3 {
@@ -223,7 +223,7 @@ async fn a_proxy_whose_first_address_closes_is_reached_at_the_next_address() {
 #[tokio::test]
 async fn hazard_a_socks_proxy_that_stays_silent_times_out_in_the_proxy_phase() {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
-    let client = behind(Proxy::all(&format!("socks5h://{}", listener.local_addr().unwrap())).unwrap());
+    let client = behind(Proxy::all(format!("socks5h://{}", listener.local_addr().unwrap())).unwrap());
     let client = client.connect_timeout(Duration::from_millis(200)).build().unwrap();
     let error = client.get("http://api.test/").send().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Timeout(speeddial::trace::Phase::Proxy), "{error}");

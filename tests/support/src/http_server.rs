@@ -111,7 +111,7 @@ where
         let socket = TokioIo::new(socket);
         match http2 {
             true => drop(tokio::spawn(http2::Builder::new(TokioExecutor::new()).serve_connection(socket, service))),
-            false => drop(tokio::spawn(http1::Builder::new().serve_connection(socket, service))),
+            false => drop(tokio::spawn(http1::Builder::new().serve_connection(socket, service).with_upgrades())),
         }
     }
 }

@@ -17,11 +17,28 @@ impl ClientBuilder {
     /// [`build`](Self::build) refuses it after one of the settings that it would replace, such as
     /// [`tls_version_min`](Self::tls_version_min).
     pub fn tls(mut self, tls: impl Into<TlsConfig>) -> Self {
-        if let Some(name) = self.connect.tls_knob {
+        if let Some(name) = self.connect.tls_setting {
             self.refuse(Error::refused_request(format!("build a client: tls() would replace {name}; call it first")));
         }
         self.connect.tls = tls.into();
         self
+    }
+
+    /// Sets the TLS settings: [`tls`](Self::tls) by reqwest's name. It takes a `rustls::ClientConfig`, and every other form that
+    /// `tls` takes.
+    ///
+    /// # Errors
+    /// As [`tls`](Self::tls).
+    pub fn tls_backend_preconfigured(self, tls: impl Into<TlsConfig>) -> Self {
+        self.tls(tls)
+    }
+
+    /// Sets the TLS settings: [`tls_backend_preconfigured`](Self::tls_backend_preconfigured) by its older name.
+    ///
+    /// # Errors
+    /// As [`tls`](Self::tls).
+    pub fn use_preconfigured_tls(self, tls: impl Into<TlsConfig>) -> Self {
+        self.tls(tls)
     }
 
     /// Sets the longest time that the TLS handshake with one address may take before the next address is tried. 5 s by
@@ -159,7 +176,7 @@ impl ClientBuilder {
 
     fn with_tls(mut self, name: &'static str, set: impl FnOnce(TlsConfig) -> TlsConfig) -> Self {
         self.connect.tls = set(std::mem::take(&mut self.connect.tls));
-        self.connect.tls_knob = Some(name);
+        self.connect.tls_setting = Some(name);
         self
     }
 }

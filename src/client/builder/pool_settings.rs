@@ -13,7 +13,7 @@ impl ClientBuilder {
     /// [`build`](Self::build) refuses it after [`pool_idle_timeout`](Self::pool_idle_timeout) or
     /// [`pool_max_idle_per_host`](Self::pool_max_idle_per_host), which it would replace.
     pub fn pool(mut self, pool: PoolConfig) -> Self {
-        if let Some(name) = self.pool_knob {
+        if let Some(name) = self.pool_setting {
             self.refuse(Error::refused_request(format!("build a client: pool() would replace {name}; call it first")));
         }
         Self { pool, ..self }
@@ -23,13 +23,13 @@ impl ClientBuilder {
     /// but those that servers announce or show.
     pub fn pool_idle_timeout(self, timeout: impl Into<Option<Duration>>) -> Self {
         let pool = self.pool.clone().idle_timeout(timeout.into().unwrap_or(Duration::MAX));
-        Self { pool, pool_knob: Some("pool_idle_timeout"), ..self }
+        Self { pool, pool_setting: Some("pool_idle_timeout"), ..self }
     }
 
     /// Sets the most idle connections of a host: [`PoolConfig::max_idle_per_host`]. No limit by default, but
     /// [`PoolConfig::max_idle`] bounds them in total.
     pub fn pool_max_idle_per_host(self, max: usize) -> Self {
         let pool = self.pool.clone().max_idle_per_host(max);
-        Self { pool, pool_knob: Some("pool_max_idle_per_host"), ..self }
+        Self { pool, pool_setting: Some("pool_max_idle_per_host"), ..self }
     }
 }

@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::sync::mpsc::{Receiver, channel};
 
-use speeddial::http::header::{HeaderMap, HeaderValue, PROXY_AUTHORIZATION, USER_AGENT};
+use speeddial::http::header::{HeaderMap, HeaderValue, PROXY_AUTHORIZATION};
 use speeddial::{Client, NoProxy, Proxy, ProxyError};
 
 use super::assert_refused;
@@ -61,7 +61,7 @@ async fn credentials_and_headers_go_with_forwarded_requests() {
 #[tokio::test]
 async fn credentials_and_headers_go_with_the_request_for_a_tunnel() {
     let mut added = headers(&[("x-a", "1")]);
-    added.insert(USER_AGENT, HeaderValue::from_static("tunnel"));
+    added.insert("user-agent", HeaderValue::from_static("tunnel"));
     let head = seen("https://api.test/x", |proxy| proxy.basic_auth("me", "secret").headers(added)).await;
     assert!(head.starts_with("CONNECT api.test:443 HTTP/1.1\r\n"), "{head}");
     assert!(

@@ -31,7 +31,8 @@ async fn get(client: ClientBuilder, host: &str, server: &TlsServer) -> speeddial
 async fn the_versions_of_tls_have_bounds() {
     let authority = Authority::new();
     let server = TlsServer::start(authority.server(&["api.test"], &[])).await;
-    let cases: [(fn(ClientBuilder) -> ClientBuilder, _); 5] = [
+    type Setting = fn(ClientBuilder) -> ClientBuilder;
+    let cases: [(Setting, _); 5] = [
         (|client| client, Version::TLS_1_3),
         (|client| client.tls_version_max(Version::TLS_1_2), Version::TLS_1_2),
         (|client| client.max_tls_version(Version::TLS_1_2).min_tls_version(Version::TLS_1_0), Version::TLS_1_2),

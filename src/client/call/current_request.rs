@@ -1,0 +1,131 @@
+//! The request of a call, as redirects and attempts change it.
+
+use std::ops::{Deref, DerefMut};
+
+use http::{Method, Uri};
+use url::Url;
+
+use crate::client::body::Body;
+#[cfg(feature = "__compression")]
+use crate::client::body::Decompression;
+use crate::client::redirect_policy::NextRequest;
+use crate::client::request::Request;
+use crate::error::Result;
+
+/// The request of a call, as redirects have changed it so far.
+pub(super) struct CurrentRequest {
+    /// `None` once the call has its response.
+    request: Option<Box<Request>>,
+    /// The parsed target for the next attempt. Later ones parse it again, because keeping a copy costs more.
+    target: Option<Uri>,
+    /// True if the body was a stream, and has been read.
+    body_is_gone: bool,
+    /// The settings for decompressing the response.
+    #[cfg(feature = "__compression")]
+    pub(super) decompression: Decompression,
+}
+
+impl CurrentRequest {
+    pub(super) fn new(
+        request: Box<Request>,
+        target: Uri,
+        #[cfg(feature = "__compression")] decompression: Decompression,
+    ) -> Self {
+        Self {
+            request: Some(request),
+            target: Some(target),
+            body_is_gone: false,
+            #[cfg(feature = "__compression")]
+            decompression,
+        }
+    }
+
+    /// Clones the request for a second attempt; `None` if its body is a stream.
+    pub(super) fn try_clone(&self) -> Option<Self> {
+        Some(Self {
+            request: Some(Box::new(Request::try_clone(self)?)),
+            target: None,
+            body_is_gone: false,
+            #[cfg(feature = "__compression")]
+            decompression: self.decompression,
+        })
+    }
+
+    /// Returns the path and query as they go into the request line.
+    pub(super) fn take_target(&mut self) -> Result<Uri> {
+        match self.target.take() {
+            Some(target) => Ok(target),
+            None => self.target(),
+        }
+    }
+
+    /// Returns true if the request has a body, or had one that is gone.
+    pub(super) fn has_body(&self) -> bool {
+        self.body.as_ref().is_some_and(|body| !body.is_empty()) || self.body_is_gone
+    }
+
+    /// Returns true if the body is a stream that can be read once.
+    pub(super) fn has_single_use_body(&self) -> bool {
+        self.body.as_ref().is_some_and(|body| !body.is_replayable())
+    }
+
+    /// Returns true if the request asks the server to switch to another protocol.
+    pub(super) fn asks_to_switch(&self) -> bool {
+        self.options.asks_upgrade || self.method == Method::CONNECT
+    }
+
+    /// Returns true if the body can be sent once more: it is no stream that was read.
+    pub(super) fn body_is_replayable(&self) -> bool {
+        !self.body_is_gone
+    }
+
+    /// Returns the body for one attempt. Bytes are shared with the next attempt, a stream is gone.
+    pub(super) fn body_to_send(&mut self) -> Body {
+        let Some(body) = &self.body else { return Body::default() };
+        if let Some(copy) = body.try_clone() {
+            return copy;
+        }
+        self.body_is_gone = true;
+        self.body.take().unwrap_or_default()
+    }
+
+    /// Puts a stream back that was not read after all.
+    pub(super) fn put_back(&mut self, body: Body) {
+        self.body = Some(body);
+        self.body_is_gone = false;
+    }
+
+    /// Becomes the request that a redirect leads to.
+    pub(super) fn redirect(&mut self, next: NextRequest, target: Uri, keeps_body: bool) {
+        if !keeps_body {
+            self.body = None;
+            self.body_is_gone = false;
+        }
+        self.url = next.url;
+        if let Some(key) = &mut self.key {
+            key.origin = next.origin;
+        }
+        self.method = next.method;
+        self.target = Some(target);
+    }
+
+    /// Ends the request, and returns its method and URL for the response.
+    pub(super) fn finish(&mut self) -> (Method, Url) {
+        let request = self.request.take().expect("a call without a response has its request");
+        (request.method, request.url)
+    }
+}
+
+impl Deref for CurrentRequest {
+    type Target = Request;
+
+    fn deref(&self) -> &Request {
+        self.request.as_deref().expect("a call without a response has its request")
+    }
+}
+
+impl DerefMut for CurrentRequest {
+    fn deref_mut(&mut self) -> &mut Request {
+        self.request.as_deref_mut().expect("a call without a response has its request")
+    }
+}
