@@ -46,7 +46,7 @@ pub(super) fn request_of<B: Into<Body>>(message: http::Request<B>, base: Option<
     }
     // A server's request that is passed on has one. The response must not seem to offer that upgrade.
     head.extensions.remove::<hyper::upgrade::OnUpgrade>();
-    Ok(Request { headers: head.headers, body: Some(body.into()), options, extensions: head.extensions, ..request })
+    Ok(Request { headers: head.headers, body: Some(body.into()), options, extensions: head.extensions, ..*request })
 }
 
 /// Returns the URL of a URI. A path is put in place of the base's: it is no reference, in which `//host` would name

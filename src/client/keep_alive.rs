@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use http::header::CONNECTION;
-use http::{HeaderMap, HeaderName};
+use http::{HeaderMap, HeaderValue};
 
 /// The announcements of the `Connection` and `Keep-Alive` headers of HTTP/1.1 (RFC 9112 §9.6, RFC 2068 §19.7.1).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -14,9 +14,6 @@ pub(super) struct KeepAlive {
     pub(super) is_last: bool,
 }
 
-// A constant, so that it is not parsed for each response.
-const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
-
 /// The time by which the client closes an idle connection before the server does, or half of the server's timeout if
 /// that is shorter.
 const MARGIN: Duration = Duration::from_secs(1);
@@ -24,25 +21,39 @@ const MARGIN: Duration = Duration::from_secs(1);
 impl KeepAlive {
     /// Reads the headers of a response. Invalid parts are ignored.
     pub(super) fn of(headers: &HeaderMap) -> Self {
-        let is_close = |option: &[u8]| option.trim_ascii().eq_ignore_ascii_case(b"close");
-        let is_last =
-            headers.get_all(CONNECTION).iter().any(|value| value.as_bytes().split(|b| *b == b',').any(is_close));
-        let mut keep_alive = Self { idle: None, is_last };
-        let Some(text) = headers.get(KEEP_ALIVE).and_then(|value| value.to_str().ok()) else { return keep_alive };
-        for parameter in text.split(',') {
+        let mut keep_alive = Self::default();
+        // Responses have few headers: to look at each of them costs less than to look two up.
+        for (name, value) in headers {
+            if *name == CONNECTION {
+                keep_alive.is_last |= is_close(value);
+            } else if name.as_str() == "keep-alive" {
+                keep_alive.read(value);
+            }
+        }
+        keep_alive
+    }
+
+    /// Reads the parameters of a `Keep-Alive` header.
+    fn read(&mut self, value: &HeaderValue) {
+        for parameter in value.to_str().unwrap_or_default().split(',') {
             let Some((name, value)) = parameter.split_once('=') else { continue };
             let Ok(number) = value.trim().trim_matches('"').parse::<u32>() else { continue };
             match name.trim() {
                 name if name.eq_ignore_ascii_case("timeout") => {
                     let timeout = Duration::from_secs(number.into());
-                    keep_alive.idle = Some(timeout - MARGIN.min(timeout / 2));
+                    self.idle = Some(timeout - MARGIN.min(timeout / 2));
                 }
-                name if name.eq_ignore_ascii_case("max") => keep_alive.is_last |= number == 0,
+                name if name.eq_ignore_ascii_case("max") => self.is_last |= number == 0,
                 _ => {}
             }
         }
-        keep_alive
     }
+}
+
+/// Returns true if a `Connection` header has the option `close`.
+fn is_close(value: &HeaderValue) -> bool {
+    let is_close = |option: &[u8]| option.trim_ascii().eq_ignore_ascii_case(b"close");
+    value.as_bytes().split(|byte| *byte == b',').any(is_close)
 }
 
 #[cfg(test)]

@@ -66,12 +66,16 @@ impl Request {
     /// Credentials in the URL are then sent as basic authorization (RFC 7617), unless the request's headers have an
     /// `Authorization`.
     pub fn new(method: Method, url: Url) -> Self {
+        Self::of_parts(method, url, None, None)
+    }
+
+    fn of_parts(method: Method, url: Url, key: Option<PoolKey>, url_authorization: Option<HeaderValue>) -> Self {
         Self {
             method,
             url,
-            key: None,
+            key,
             headers: HeaderMap::new(),
-            url_authorization: None,
+            url_authorization,
             body: None,
             options: RequestOptions::default(),
             extensions: Extensions::new(),
@@ -82,11 +86,12 @@ impl Request {
     ///
     /// # Errors
     /// Nothing can be sent to the URL, or it is too long.
-    pub(super) fn checked(method: Method, url: Url) -> Result<Self> {
-        let mut request = Self::new(method, url);
-        match request.check_target() {
-            Ok(()) => Ok(request),
-            Err(error) => Err(error.with_method(request.method)),
+    pub(super) fn checked(method: Method, mut url: Url) -> Result<Box<Self>> {
+        match checked(&mut url) {
+            Ok((origin, authorization)) => {
+                Ok(Box::new(Self::of_parts(method, url, Some(origin.into()), authorization)))
+            }
+            Err(error) => Err(error.with_method(method)),
         }
     }
 

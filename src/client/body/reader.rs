@@ -135,14 +135,23 @@ impl BodyReader {
     }
 
     pub(crate) fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>>>> {
-        let polled = match self.start.take() {
-            Some(start) => Poll::Ready(Some(*start)),
-            None => self.poll_within(cx, IncomingBody::poll_frame),
-        };
+        if let Some(start) = self.start.take() {
+            self.report_progress();
+            return Poll::Ready(Some(*start));
+        }
+        if self.progress.is_none() {
+            return self.poll_within(cx, IncomingBody::poll_frame);
+        }
+        let polled = self.poll_within(cx, IncomingBody::poll_frame);
+        self.report_progress();
+        polled
+    }
+
+    /// Tells the callback for progress what has been received, if there is one.
+    fn report_progress(&mut self) {
         if let Some(progress) = &mut self.progress {
             progress.tell(self.body.bytes(), self.body.announced());
         }
-        polled
     }
 
     /// Like [`Self::poll_by`], and fails if the body becomes longer than its limit.
@@ -151,6 +160,9 @@ impl BodyReader {
         cx: &mut Context<'_>,
         poll_body: impl Fn(&mut IncomingBody, &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>>>>,
     ) -> Poll<Option<Result<Frame<Bytes>>>> {
+        if self.limit.is_none() {
+            return self.poll_by(cx, poll_body);
+        }
         let frame = ready!(self.poll_by(cx, poll_body));
         let (Some(limit), Some(Ok(received))) = (&mut self.limit, &frame) else { return Poll::Ready(frame) };
         let length = received.data_ref().map_or(0, Bytes::len) as u64;

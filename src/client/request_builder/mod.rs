@@ -60,7 +60,7 @@ impl Client {
     pub fn request(&self, method: Method, url: impl IntoUrl) -> RequestBuilder {
         let url = url.into_url(self.inner.defaults.base_url.as_ref());
         let request = match url {
-            Ok(url) => Request::checked(method, url).map(Box::new),
+            Ok(url) => Request::checked(method, url),
             Err(error) => Err(error.with_method(method)),
         };
         RequestBuilder { client: self.clone(), request }
