@@ -113,7 +113,7 @@ impl From<Response> for http::Response<Body> {
     }
 }
 
-/// The call of a response that was made without one, by a layer or by hand.
+/// The facts of a call for a response that no call returned: one made by a layer or by hand.
 pub(super) struct MadeCall {
     pub(super) context: error::Context,
     pub(super) origin: Origin,
@@ -130,8 +130,8 @@ impl From<Response> for Body {
     }
 }
 
-/// Converts a response that layers returned, or that was made by hand. `answers_head` is true if the request was a HEAD. `begin` starts a trace for a
-/// response that a layer made itself, without a call.
+/// Converts a response that layers returned, or that was made by hand. `answers_head` is true if the request was a HEAD.
+/// `begin` starts a trace for a response that a layer made itself, without a call.
 pub(super) fn returned(
     mut message: http::Response<Body>,
     answers_head: bool,

@@ -9,22 +9,19 @@ use std::time::Duration;
 use crate::clock::Instant;
 
 /// The user's settings for pings.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct PingConfig {
     /// The time without a frame of a response after which a ping is sent; `None` to ping only when a connection is in
     /// doubt.
     pub(crate) interval: Option<Duration>,
-    /// The longest wait for the answer to a ping that the interval caused.
-    pub(crate) timeout: Duration,
+    /// The longest wait for the answer to a ping that the interval caused; [`INTERVAL_PING_TIMEOUT`] if `None`.
+    pub(crate) timeout: Option<Duration>,
     /// True if pings at the interval are also sent while no request is under way.
     pub(crate) while_idle: bool,
 }
 
-impl Default for PingConfig {
-    fn default() -> Self {
-        Self { interval: None, timeout: Duration::from_secs(20), while_idle: false }
-    }
-}
+/// The default of [`PingConfig::timeout`], as in hyper and reqwest.
+pub(super) const INTERVAL_PING_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// The time without a byte from the server, while a request is under way, after which the server is pinged.
 pub(super) const SILENCE: Duration = Duration::from_secs(10);

@@ -12,6 +12,7 @@ use hyper_util::rt::TokioIo;
 
 use super::conn::{ConnInfo, Sender};
 use super::connected::ConnectedStream;
+use super::h2_pings::INTERVAL_PING_TIMEOUT;
 use super::h2_runtime::{H2Connection, H2Executor};
 use super::h2_timer::{ANSWER_TIMEOUT, H2Timer};
 use super::h2_watch::WatchedStream;
@@ -98,7 +99,7 @@ fn http2_builder(executor: &H2Executor, timer: &H2Timer, config: Http2Config) ->
     match pings.interval {
         Some(interval) => builder
             .keep_alive_interval(interval.min(FOREVER))
-            .keep_alive_timeout(pings.timeout.min(FOREVER))
+            .keep_alive_timeout(pings.timeout.unwrap_or(INTERVAL_PING_TIMEOUT).min(FOREVER))
             .keep_alive_while_idle(pings.while_idle),
         // The connection's timer decides when to ping and when to give up.
         None => {

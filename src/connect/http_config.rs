@@ -73,7 +73,7 @@ const FRAME_SIZES: std::ops::RangeInclusive<u32> = 16_384..=16_777_215;
 impl HttpConfig {
     /// Returns what is wrong with the settings, in the words of an error message.
     pub(crate) fn contradiction(&self) -> Option<&'static str> {
-        let Http2Config { stream_window, connection_window, adaptive_window, .. } = self.http2;
+        let Http2Config { stream_window, connection_window, adaptive_window, pings, .. } = self.http2;
         let is_outside = |value: Option<u32>, min, max| value.is_some_and(|value| !(min..=max).contains(&value));
         if self.http1.max_headers == Some(0) {
             Some("http1_max_headers must not be 0, or no response could be read")
@@ -87,6 +87,10 @@ impl HttpConfig {
             Some("http2_max_frame_size must be 16,384 to 16,777,215 bytes")
         } else if self.http2.max_header_list_size == Some(0) {
             Some("http2_max_header_list_size must not be 0, or no response could be read")
+        } else if pings.interval.is_none() && pings.timeout.is_some() {
+            Some("http2_keep_alive_timeout has no effect without http2_keep_alive_interval")
+        } else if pings.interval.is_none() && pings.while_idle {
+            Some("http2_keep_alive_while_idle has no effect without http2_keep_alive_interval")
         } else {
             None
         }
@@ -126,6 +130,8 @@ impl Http2Config {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     #[test]
@@ -154,5 +160,18 @@ mod tests {
         };
         assert_eq!(found(both), Some("http2_adaptive_window"));
         assert_eq!(found(|config| config.adaptive_window = true), None);
+    }
+
+    #[test]
+    fn settings_of_pings_that_are_not_sent_are_found() {
+        let found = |interval, timeout, while_idle| {
+            let mut config = HttpConfig::default();
+            config.http2.pings = PingConfig { interval, timeout, while_idle };
+            config.contradiction().map(|what| what.split(' ').next().unwrap())
+        };
+        let second = Some(Duration::from_secs(1));
+        assert_eq!(found(None, second, false), Some("http2_keep_alive_timeout"));
+        assert_eq!(found(None, None, true), Some("http2_keep_alive_while_idle"));
+        assert_eq!(found(second, second, true), None);
     }
 }

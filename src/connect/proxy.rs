@@ -140,7 +140,7 @@ impl Proxy {
     ///
     /// # Errors
     /// [`build`](crate::ClientBuilder::build) refuses what the proxy cannot be sent: a user name with a colon for an HTTP
-    /// proxy, more than 255 bytes for SOCKS5.
+    /// proxy, more than 255 bytes for SOCKS5. With [`custom`](Self::custom), the request fails instead.
     pub fn basic_auth(mut self, username: &str, password: &str) -> Self {
         self.extras.set_basic_auth(username, password);
         self
@@ -149,7 +149,8 @@ impl Proxy {
     /// Sets the `Proxy-Authorization` header for an HTTP proxy, in place of the credentials in its URL.
     ///
     /// # Errors
-    /// [`build`](crate::ClientBuilder::build) refuses it for a SOCKS5 proxy.
+    /// [`build`](crate::ClientBuilder::build) refuses it for a SOCKS5 proxy. With [`custom`](Self::custom), the request
+    /// fails instead.
     pub fn custom_http_auth(mut self, header_value: HeaderValue) -> Self {
         self.extras.set_header_auth(header_value);
         self
@@ -160,8 +161,8 @@ impl Proxy {
     /// one in the request for a tunnel. None by default.
     ///
     /// # Errors
-    /// [`build`](crate::ClientBuilder::build) refuses them for a SOCKS5 proxy, and headers that frame or route a message
-    /// (`Host`, `Content-Length`, …).
+    /// [`build`](crate::ClientBuilder::build) refuses headers that frame or route a message (`Host`, `Content-Length`,
+    /// …), and any for a SOCKS5 proxy. With [`custom`](Self::custom) and a SOCKS5 proxy, the request fails instead.
     pub fn headers(mut self, headers: HeaderMap) -> Self {
         self.extras.set_headers(headers);
         self
@@ -179,6 +180,7 @@ impl Proxy {
 
     /// Checks what can be known before there is a request.
     pub(crate) fn check(&self) -> Result<(), ProxyError> {
+        self.extras.check_headers()?;
         let Servers::Fixed { http, https } = &self.servers else { return Ok(()) };
         let mut servers = http.iter().chain(https);
         servers.try_for_each(|server| self.extras.apply(server.clone()).map(drop))
@@ -423,7 +425,9 @@ mod tests {
         assert!(http().basic_auth("me:x", "secret").check().is_err());
         assert!(http().basic_auth("me", "secret").headers(header("x")).check().is_ok());
         for name in ["host", "content-length", "transfer-encoding", "connection"] {
-            assert!(matches!(http().headers(header(name)).check(), Err(ProxyError::Header(known)) if known == name));
+            for proxy in [http(), socks(), Proxy::custom(|_| None::<String>)] {
+                assert!(matches!(proxy.headers(header(name)).check(), Err(ProxyError::Header(known)) if known == name));
+            }
         }
         let text = format!("{:?}", http().basic_auth("my-user", "my-password").headers(header("x-key")));
         assert!(!text.contains("my-") && text.contains("x-key") && !text.contains("\"1\""), "{text}");

@@ -42,14 +42,20 @@ impl ProxyExtras {
         self.headers = headers;
     }
 
+    /// Checks that no header frames or routes a message.
+    pub(super) fn check_headers(&self) -> Result<(), ProxyError> {
+        match OWN_HEADERS.iter().find(|name| self.headers.contains_key(*name)) {
+            Some(name) => Err(ProxyError::Header(name.clone())),
+            None => Ok(()),
+        }
+    }
+
     /// Returns the server with these additions.
     ///
     /// # Errors
     /// [`ProxyError`] for what the server's protocol has no place for.
     pub(super) fn apply(&self, mut server: ProxyServer) -> Result<ProxyServer, ProxyError> {
-        if let Some(name) = OWN_HEADERS.iter().find(|name| self.headers.contains_key(*name)) {
-            return Err(ProxyError::Header(name.clone()));
-        }
+        self.check_headers()?;
         match &mut server.protocol {
             ProxyProtocol::Http { authorization, headers } => {
                 let mut added = self.headers.clone();

@@ -166,10 +166,10 @@ impl Error {
         self.0.url.as_mut()
     }
 
-    /// Sets the URL.
+    /// Sets the URL, without credentials and fragment.
     #[must_use]
     pub fn with_url(mut self, url: Url) -> Self {
-        self.0.url = Some(url);
+        self.0.url = Some(shown::url(&url, false));
         self
     }
 

@@ -31,6 +31,14 @@ fn the_request_comes_before_the_clause_without_credentials_and_without_a_hidden_
 }
 
 #[test]
+fn a_url_that_is_set_is_shown_without_credentials() {
+    let url = Url::parse("http://user:pass@host/x?q=1#part").unwrap();
+    let error = Error::refused_request("no").with_url(url);
+    assert_eq!(error.to_string(), "http://host/x?q=1: no");
+    assert_eq!(error.url().unwrap().as_str(), "http://host/x?q=1");
+}
+
+#[test]
 fn the_clause_of_a_status_shows_the_servers_own_phrase_in_one_line_of_80_characters() {
     let status = |phrase| {
         let status = StatusCode::from_u16(599).unwrap();

@@ -78,8 +78,9 @@ pub struct ConnectedStream {
 impl Connector {
     /// Creates a connector with the builder's settings for connections.
     ///
-    /// Settings for calls have no effect: the pool, layers, headers, redirects, retries, and all time limits except those of
-    /// connecting. A default `User-Agent` is sent to HTTP proxies with CONNECT.
+    /// Settings for calls have no effect: the pool, layers around calls and attempts, headers, cookies, tokens, redirects,
+    /// retries, hedging, `https_only`, and all time limits except those of connecting. A default `User-Agent` is sent to
+    /// HTTP proxies with CONNECT.
     ///
     /// # Errors
     /// The errors of [`ClientBuilder::build`].

@@ -170,11 +170,7 @@ impl TlsConfig {
             ("accepting invalid certificates", self.accepts_any_cert),
             ("accepting certificates of other hosts", self.accepts_any_name),
         ];
-        let beside_invalid_certs = [
-            roots,
-            ("a list of revoked certificates", !self.revoked.is_empty()),
-            ("accepting certificates of other hosts", self.accepts_any_name),
-        ];
+        let beside_invalid_certs = [roots, ("a list of revoked certificates", !self.revoked.is_empty())];
         let beside_platform_roots = [
             ("a list of revoked certificates", !self.revoked.is_empty()),
             ("accepting certificates of other hosts", self.accepts_any_name),

@@ -7,7 +7,7 @@ pub enum TlsConfigError {
     /// The text is not PEM, or it does not contain what was expected.
     #[error("{what}: {why}")]
     Pem {
-        /// The expected content: `private key` or `certificates`.
+        /// The expected content: `private key`, `certificates` or `certificate revocation lists`.
         what: &'static str,
         /// The error in it.
         why: String,

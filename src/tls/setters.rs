@@ -1,4 +1,4 @@
-//! The settings of TLS, as their user makes them.
+//! The methods that set a [`TlsConfig`].
 
 use rustls::pki_types::{CertificateDer, ServerName};
 
@@ -172,7 +172,7 @@ impl TlsConfig {
     ///
     /// [`build`](crate::ClientBuilder::build) fails unless the platform's authorities are turned off
     /// ([`only_added_roots`](Self::only_added_roots), `webpki_roots`), because not every platform verifies certificates
-    /// without the name.
+    /// without the name, or [any certificate is accepted](Self::danger_accept_invalid_certs).
     pub fn danger_accept_invalid_hostnames(mut self, accept: bool) -> Self {
         self.accepts_any_name = accept;
         self

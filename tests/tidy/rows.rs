@@ -15,7 +15,7 @@ pub(super) enum Source {
 use Source::{Const, Field, Text};
 
 const BUILDER: &str = "client/builder/mod.rs";
-const TLS_KNOBS: &str = "client/builder/tls_settings.rs";
+const TLS_KNOBS: &str = "client/builder/tls.rs";
 const CACHE: &str = "dns/cache/builder.rs";
 const HICKORY: &str = "dns/hickory/mod.rs";
 const RESOLVER: Place = (HICKORY, "pub struct HickoryResolver");
@@ -31,7 +31,7 @@ pub(super) const ROWS: &[Row] = &[
     ("resolver", &[Const("dns/hickory/watched_file.rs", "CHECK_INTERVAL", &[(HICKORY, "pub fn system()")])]),
     (
         "TTL of the platform's answers, with `hickory_dns(false)`",
-        &[Const(BUILDER, "PLATFORM_TTL", &[("client/builder/dns_settings.rs", "pub fn hickory_dns(")])],
+        &[Const(BUILDER, "PLATFORM_TTL", &[("client/builder/dns.rs", "pub fn hickory_dns(")])],
     ),
     (
         "time of one try of a server",

@@ -4,7 +4,8 @@ use super::rows::Source::{Const, Field, Text};
 use super::rows::{Place, Row};
 
 const BUILDER: &str = "client/builder/mod.rs";
-const HTTP_KNOBS: &str = "client/builder/http_settings.rs";
+const HTTP_KNOBS: &str = "client/builder/http_versions.rs";
+const PING_CONFIG: &str = "derive(Debug, Clone, Copy, Default)]\npub(crate) struct PingConfig";
 const POOL: &str = "pool/config.rs";
 const POOL_DEFAULT: &str = "impl Default for PoolConfig";
 const HOST_DEFAULT: &str = "impl Default for Limits";
@@ -121,21 +122,13 @@ pub(super) const ROWS: &[Row] = &[
         ],
     ),
     ("`http2_adaptive_window`", &[Text("", "connect/http_config.rs", "derive(Debug, Clone, Copy, Default)")]),
-    (
-        "`http2_max_frame_size`",
-        &[Text("16,384", "client/builder/http_settings.rs", "16,384 by default, also for `None`")],
-    ),
-    ("`http2_keep_alive_interval`", &[Text("", "connect/h2_pings.rs", "Self { interval: None")]),
+    ("`http2_max_frame_size`", &[Text("16,384", HTTP_KNOBS, "16,384 by default, also for `None`")]),
+    ("`http2_keep_alive_interval`", &[Text("", "connect/h2_pings.rs", PING_CONFIG)]),
     (
         "`http2_keep_alive_timeout`",
-        &[Field(
-            "connect/h2_pings.rs",
-            "impl Default for PingConfig",
-            "timeout",
-            &[(HTTP_KNOBS, "pub fn http2_keep_alive_timeout(")],
-        )],
+        &[Const("connect/h2_pings.rs", "INTERVAL_PING_TIMEOUT", &[(HTTP_KNOBS, "pub fn http2_keep_alive_timeout(")])],
     ),
-    ("`http2_keep_alive_while_idle`", &[Text("", "connect/h2_pings.rs", "while_idle: false }")]),
+    ("`http2_keep_alive_while_idle`", &[Text("", "connect/h2_pings.rs", PING_CONFIG)]),
     (
         "a server that asks for calm (ENHANCE_YOUR_CALM)",
         &[Const("pool/state/conduct.rs", "FIRST_PAUSE", &[]), Const("pool/state/conduct.rs", "LONGEST_PAUSE", &[])],

@@ -2,16 +2,16 @@
 
 mod attempts;
 mod body_size;
-mod coding_settings;
+mod codings;
 #[cfg(feature = "cookies")]
 mod cookies;
-mod dns_settings;
+mod dns;
 mod hedge;
-mod http_settings;
-mod pool_settings;
-mod tcp_settings;
+mod http_versions;
+mod pool;
+mod tcp;
 #[cfg(feature = "__tls")]
-mod tls_settings;
+mod tls;
 
 use std::fmt;
 use std::net::IpAddr;
@@ -86,7 +86,8 @@ impl Default for Client {
 pub struct ClientBuilder {
     /// The first invalid setting, which [`build`](Self::build) reports.
     invalid: Option<Error>,
-    resolver: Option<CachedResolver>,
+    /// The resolver, and the setting that chose it.
+    resolver: Option<(&'static str, CachedResolver)>,
     /// True if hickory-resolver looks names up, false if the platform does; `None` if neither was chosen.
     hickory: Option<bool>,
     observers: Vec<ObserverHandle>,
@@ -212,8 +213,8 @@ impl ClientBuilder {
     /// [`connect_timeout`](Self::connect_timeout).
     ///
     /// # Errors
-    /// [`build`](Self::build) refuses settings that would have no effect beside it: a transport, a proxy, a choice of
-    /// addresses, or a rule for them.
+    /// [`build`](Self::build) refuses settings that would have no effect beside it: a transport, a setting of TCP, a
+    /// proxy, a resolver, a choice of addresses, an address for a name, or a rule for addresses.
     #[cfg(unix)]
     pub fn unix_socket(mut self, path: impl AsRef<std::path::Path>) -> Self {
         self.connect.unix_socket = Some(path.as_ref().into());
@@ -256,7 +257,8 @@ impl ClientBuilder {
     /// URLs.
     ///
     /// # Errors
-    /// [`build`](Self::build) refuses text that is no URL, and a URL that nothing can be sent to.
+    /// [`build`](Self::build) refuses text that is no URL, a URL that nothing can be sent to, and an `http` URL beside
+    /// [`https_only`](Self::https_only).
     ///
     /// ```
     /// let client = speeddial::Client::builder().base_url("http://api.example.com/v1/").build()?;
@@ -491,13 +493,14 @@ impl ClientBuilder {
         }
         self.pool.check().map_err(Error::config)?;
         self.connect.check()?;
+        self.check_resolver()?;
+        if self.defaults.https_only && self.defaults.base_url.as_ref().is_some_and(|base| base.scheme() == "http") {
+            let what = "build a client: base_url is an http URL, to which https_only lets no request go";
+            return Err(Error::refused_request(what));
+        }
         let hooks = Hooks::new(self.observers);
         let resolver = match (self.resolver, self.hickory) {
-            (Some(_), Some(true)) => {
-                let what = "build a client: hickory_dns(true) has no effect beside another resolver";
-                return Err(Error::refused_request(what));
-            }
-            (Some(resolver), _) => resolver,
+            (Some((_, resolver)), _) => resolver,
             (None, Some(false)) => CachedResolver::new(SystemResolver::new(PLATFORM_TTL)),
             (None, _) => system_resolver(self.connect.addresses, &hooks),
         };

@@ -85,8 +85,8 @@ impl RequestBuilder {
     /// the environment included: if `proxy` does not apply to a URL, no proxy is used for it.
     ///
     /// The request shares connections only with requests for which an equal proxy was set, with the same credentials
-    /// and the same excluded hosts. The limits of a host count for each of the proxies by itself; the limits in total
-    /// are for all of them.
+    /// and the same excluded hosts. A [`Proxy::custom`] is equal to its clones alone: make it once and clone it. The
+    /// limits of a host count for each of the proxies by itself; the limits in total are for all of them.
     ///
     /// # Errors
     /// [`send`](Self::send) fails if the client connects to a Unix domain socket.

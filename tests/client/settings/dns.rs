@@ -3,7 +3,7 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
-use speeddial::dns::{FixedResolver, Resolve};
+use speeddial::dns::{CachedResolver, FixedResolver, Resolve};
 use speeddial::trace::Source;
 use speeddial::{Client, ClientBuilder, Proxy};
 
@@ -57,7 +57,29 @@ async fn the_rules_for_addresses_apply_to_those_of_the_user() {
     assert!(error.is_connect(), "{error}");
     assert_eq!(server.connections(), 0);
     #[cfg(unix)]
-    assert_refused(builder().resolve("api.test", server.address()).unix_socket("/tmp/x"), "an address for a name");
+    {
+        let pinned = Client::builder().resolve("api.test", server.address()).unix_socket("/tmp/x");
+        assert_refused(pinned, "an address for a name");
+    }
+}
+
+#[test]
+fn a_resolver_that_would_not_be_asked_is_refused() {
+    let new = Client::builder;
+    let cache = || CachedResolver::new(FixedResolver::new());
+    assert_refused(new().dns_cache(cache()).dns_resolver(FixedResolver::new()), "dns_resolver would replace dns_cache");
+    assert_refused(new().dns_resolver(FixedResolver::new()).dns_cache(cache()), "dns_cache would replace dns_resolver");
+    assert!(builder().dns_resolver(FixedResolver::new()).build().is_ok(), "the last one counts, as in reqwest");
+    assert_refused(new().dns_cache(cache()).hickory_dns(true), "hickory_dns(true) has no effect beside another");
+    #[cfg(unix)]
+    {
+        let socket = || new().unix_socket("/tmp/x");
+        let ignored = |name: &str| format!("{name} has no effect beside a Unix domain socket");
+        assert_refused(socket().dns_resolver(FixedResolver::new()), &ignored("dns_resolver"));
+        assert_refused(socket().dns_cache(cache()), &ignored("dns_cache"));
+        assert_refused(socket().hickory_dns(true), &ignored("hickory_dns(true)"));
+        assert!(socket().no_hickory_dns().build().is_ok());
+    }
 }
 
 #[tokio::test]

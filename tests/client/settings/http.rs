@@ -2,6 +2,7 @@
 
 use std::io::{Read, Write};
 use std::sync::mpsc;
+use std::time::Duration;
 
 use speeddial::http::{Version, header};
 use speeddial::{Client, ClientBuilder, ErrorKind};
@@ -171,6 +172,28 @@ async fn a_client_for_https_alone_sends_no_http_request_and_follows_no_redirect_
     assert_eq!(server.connections(), 0);
     let client = Client::builder().no_proxy().https_only(true).https_only(false).build().unwrap();
     assert!(client.get(&url).send().await.is_ok());
+}
+
+#[test]
+fn settings_of_http_that_cannot_be_meant_together_are_refused() {
+    let new = Client::builder;
+    let both = "http1_only contradicts http2_prior_knowledge";
+    assert_refused(new().http1_only().http2_prior_knowledge(), both);
+    assert_refused(new().http2_prior_knowledge().http1_only(), both);
+    assert!(new().http1_only().http1_only().build().is_ok());
+    let second = Duration::from_secs(1);
+    assert_refused(new().http2_keep_alive_timeout(second), "http2_keep_alive_timeout has no effect without");
+    assert_refused(new().http2_keep_alive_while_idle(true), "http2_keep_alive_while_idle has no effect without");
+    let pings = new().http2_keep_alive_timeout(second).http2_keep_alive_while_idle(true);
+    assert!(pings.http2_keep_alive_interval(second).build().is_ok());
+    assert!(new().http2_keep_alive_while_idle(false).build().is_ok());
+    let base = "base_url is an http URL, to which https_only lets no request go";
+    assert_refused(new().base_url("http://api.test").https_only(true), base);
+    assert!(new().base_url("http://api.test").https_only(true).https_only(false).build().is_ok());
+
+    // A program may set what one version alone needs, and choose the version elsewhere.
+    assert!(new().http1_only().http2_adaptive_window(true).build().is_ok());
+    assert!(new().http2_prior_knowledge().http1_title_case_headers().http09_responses().build().is_ok());
 }
 
 #[cfg(feature = "__tls")]

@@ -4,17 +4,24 @@ use std::net::SocketAddr;
 
 use super::ClientBuilder;
 use crate::dns::{CachedResolver, Resolve};
+use crate::error::{Error, Result};
 
 impl ClientBuilder {
     /// Sets the resolver that looks up names: a [`Resolve`], or an `Arc` of one. The client puts a DNS cache of its own
     /// in front of it. [`HickoryResolver::system`](crate::dns::HickoryResolver::system) by default.
+    ///
+    /// # Errors
+    /// [`build`](Self::build) refuses it beside a [cache](Self::dns_cache) and beside a Unix domain socket.
     pub fn dns_resolver(self, resolver: impl Resolve) -> Self {
-        self.dns_cache(CachedResolver::new(resolver))
+        self.with_resolver("dns_resolver", CachedResolver::new(resolver))
     }
 
-    /// Sets the DNS cache, which other clients may share.
+    /// Sets the DNS cache with its resolver, which other clients may share.
+    ///
+    /// # Errors
+    /// [`build`](Self::build) refuses it beside a [resolver](Self::dns_resolver) and beside a Unix domain socket.
     pub fn dns_cache(self, cache: CachedResolver) -> Self {
-        Self { resolver: Some(cache), ..self }
+        self.with_resolver("dns_cache", cache)
     }
 
     /// Sets whether names are looked up by hickory-resolver, which queries DNS servers by itself. True by default. With
@@ -23,7 +30,7 @@ impl ClientBuilder {
     ///
     /// # Errors
     /// [`build`](Self::build) refuses `true` beside a [resolver](Self::dns_resolver) or [cache](Self::dns_cache) that was
-    /// set.
+    /// set, and beside a Unix domain socket.
     pub fn hickory_dns(self, enable: bool) -> Self {
         Self { hickory: Some(enable), ..self }
     }
@@ -57,6 +64,36 @@ impl ClientBuilder {
     /// client races them as it races those of DNS.
     pub fn resolve_to_addrs(mut self, domain: &str, addresses: &[SocketAddr]) -> Self {
         self.connect.pins.set(domain, addresses);
+        self
+    }
+
+    /// Refuses a choice of the resolver that another setting leaves without effect.
+    pub(super) fn check_resolver(&self) -> Result<()> {
+        let wants_hickory = self.hickory == Some(true);
+        if wants_hickory && self.resolver.is_some() {
+            let what = "build a client: hickory_dns(true) has no effect beside another resolver";
+            return Err(Error::refused_request(what));
+        }
+        #[cfg(unix)]
+        if self.connect.unix_socket.is_some() {
+            let given = self.resolver.as_ref().map(|(name, _)| *name);
+            if let Some(name) = given.or(wants_hickory.then_some("hickory_dns(true)")) {
+                let what = format!("build a client: {name} has no effect beside a Unix domain socket");
+                return Err(Error::refused_request(what));
+            }
+        }
+        Ok(())
+    }
+
+    /// Sets the resolver. `name` is the setting that does so.
+    fn with_resolver(mut self, name: &'static str, resolver: CachedResolver) -> Self {
+        if let Some((other, _)) = &self.resolver
+            && *other != name
+        {
+            let what = format!("build a client: {name} would replace {other}; choose one of them");
+            self.refuse(Error::refused_request(what));
+        }
+        self.resolver = Some((name, resolver));
         self
     }
 }

@@ -4,10 +4,14 @@ use std::time::Duration;
 
 use super::ClientBuilder;
 use crate::connect::Versions;
+use crate::error::Error;
 
 impl ClientBuilder {
     /// Sets whether only `https` URLs are requested. False by default. A request to an `http` URL is an error, and so is
     /// a redirect to one.
+    ///
+    /// # Errors
+    /// [`build`](Self::build) refuses it beside a [`base_url`](Self::base_url) of the scheme `http`.
     pub fn https_only(mut self, enabled: bool) -> Self {
         self.defaults.https_only = enabled;
         self
@@ -24,16 +28,20 @@ impl ClientBuilder {
         self
     }
 
-    /// Uses HTTP/1.1 only, even with servers that prefer HTTP/2.
-    pub fn http1_only(mut self) -> Self {
-        self.connect.versions = Versions::Http1;
-        self
+    /// Uses HTTP/1.1 only, even with servers that prefer HTTP/2. Settings of HTTP/2 then have no effect.
+    ///
+    /// # Errors
+    /// [`build`](Self::build) refuses it beside [`http2_prior_knowledge`](Self::http2_prior_knowledge).
+    pub fn http1_only(self) -> Self {
+        self.with_versions(Versions::Http1)
     }
 
-    /// Uses HTTP/2 without negotiation, even without TLS (RFC 9113 §3.3).
-    pub fn http2_prior_knowledge(mut self) -> Self {
-        self.connect.versions = Versions::Http2;
-        self
+    /// Uses HTTP/2 without negotiation, even without TLS (RFC 9113 §3.3). Settings of HTTP/1.1 then have no effect.
+    ///
+    /// # Errors
+    /// [`build`](Self::build) refuses it beside [`http1_only`](Self::http1_only).
+    pub fn http2_prior_knowledge(self) -> Self {
+        self.with_versions(Versions::Http2)
     }
 
     /// Sends the names of headers in title case (`Content-Type`) over HTTP/1.1, for servers that wrongly insist on it. By
@@ -147,15 +155,29 @@ impl ClientBuilder {
 
     /// Sets the longest time a server may take to answer a ping of
     /// [`http2_keep_alive_interval`](Self::http2_keep_alive_interval) before its connection is closed. 20 s by default.
+    ///
+    /// # Errors
+    /// [`build`](Self::build) refuses it without an interval.
     pub fn http2_keep_alive_timeout(mut self, timeout: Duration) -> Self {
-        self.connect.http.http2.pings.timeout = timeout;
+        self.connect.http.http2.pings.timeout = Some(timeout);
         self
     }
 
     /// Sets whether pings of [`http2_keep_alive_interval`](Self::http2_keep_alive_interval) are also sent while no
     /// request is under way. False by default.
+    ///
+    /// # Errors
+    /// [`build`](Self::build) refuses `true` without an interval.
     pub fn http2_keep_alive_while_idle(mut self, while_idle: bool) -> Self {
         self.connect.http.http2.pings.while_idle = while_idle;
+        self
+    }
+
+    fn with_versions(mut self, versions: Versions) -> Self {
+        if self.connect.versions != Versions::Any && self.connect.versions != versions {
+            self.refuse(Error::refused_request("build a client: http1_only contradicts http2_prior_knowledge"));
+        }
+        self.connect.versions = versions;
         self
     }
 }

@@ -96,7 +96,8 @@ impl ClientBuilder {
     ///
     /// # Errors
     /// [`build`](Self::build) fails unless the trusted authorities are the client's own
-    /// ([`tls_certs_only`](Self::tls_certs_only)).
+    /// ([`tls_certs_only`](Self::tls_certs_only)), or any certificate is accepted
+    /// ([`tls_danger_accept_invalid_certs`](Self::tls_danger_accept_invalid_certs)).
     pub fn tls_danger_accept_invalid_hostnames(self, accept_invalid_hostname: bool) -> Self {
         self.with_tls("tls_danger_accept_invalid_hostnames", |tls| {
             tls.danger_accept_invalid_hostnames(accept_invalid_hostname)
