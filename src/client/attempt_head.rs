@@ -57,7 +57,8 @@ impl AttemptHead<'_> {
         self.headers
     }
 
-    /// Returns the bytes of the body, for a digest of them; `None` if the body is a stream.
+    /// Returns the bytes of the body, for a digest of them; `None` if it is a file, a stream, or a form with a part of
+    /// more than 4 KiB.
     pub fn body(&self) -> Option<&[u8]> {
         self.body
     }

@@ -26,7 +26,8 @@ const MAX_PER_RESPONSE: usize = 180;
 /// * A site has at most 180 cookies, and the jar 3,000. A site is the domain right below a public suffix, with all its sub-domains.
 ///   Expired cookies make room first; within a site, then those without `Secure`; then those that were not set or sent for the
 ///   longest time.
-/// * A `Cookie` header has at most 16 KiB. Cookies that do not fit in are not sent: the newest ones of the shortest path.
+/// * A `Cookie` header has at most 8,000 bytes. If not all cookies fit in, those without `Domain` take precedence, then older ones:
+///   another host of the site can set cookies for the common domain only, so it cannot crowd out those of the host alone.
 ///
 /// # Saving
 /// With the feature `serde`, a jar can be serialized and deserialized: as a list of URLs and the `Set-Cookie` headers that they

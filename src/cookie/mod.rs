@@ -17,15 +17,15 @@
 //! # Rules of the jar
 //! A [`Jar`] follows RFC 6265bis:
 //!
-//! * `Domain` may name the host or a domain above it, but no public suffix such as `com`, `co.uk` or `github.io`. The list of
-//!   suffixes is compiled in (crate `psl`). Without `Domain`, and for IP addresses, the cookie belongs to the host alone.
+//! * `Domain` may name the host or a domain above it, but no public suffix such as `com`, `co.uk` or `github.io`, nor a domain
+//!   above the host's public suffix. The list of suffixes is compiled in (crate `psl`). Without `Domain`, and for IP addresses, the cookie belongs to the host alone.
 //! * `Path` restricts a cookie to a path and what is below it. Ports and, except for `Secure`, schemes make no difference.
 //! * `Secure` cookies are stored from and sent to https URLs only, and `localhost` and loopback addresses, as in browsers. A
 //!   response over http cannot replace one.
 //! * `Max-Age` takes precedence over `Expires`. A cookie without either is kept as long as the jar.
 //! * A name that begins with `__Secure-` needs `Secure`; one that begins with `__Host-` also needs `Path=/` and no `Domain`.
 //! * Cookies with control characters, with bytes that are not UTF-8, or without a name are not stored.
-//! * `HttpOnly` and `SameSite` have no effect: the one is about scripts of a page, the other about links on pages of other sites.
+//! * `HttpOnly` and `SameSite` have no effect: `HttpOnly` concerns scripts, `SameSite` requests started by other sites.
 //!
 //! Servers decide what they set, so a jar is bounded in number and size: see [`Jar`].
 

@@ -45,7 +45,7 @@ impl StoredCookie {
 
     /// Returns true if `other`, which came from a URL that is not trustworthy, must not be stored beside this secure cookie: it
     /// would be sent in its place (RFC 6265bis §5.7).
-    pub(super) fn is_guarded_against(&self, other: &Self) -> bool {
+    pub(super) fn blocks_insecure_overwrite_by(&self, other: &Self) -> bool {
         self.is_secure
             && self.name == other.name
             && (is_below(&self.domain, &other.domain) || is_below(&other.domain, &self.domain))
@@ -74,7 +74,7 @@ pub(super) fn accept(header: &str, url: &Url, now: SystemTime) -> Option<StoredC
         return None;
     }
     let is_secure = raw.secure() == Some(true);
-    if (is_secure && !is_trustworthy(url)) || !keeps_promise_of_name(&raw) {
+    if (is_secure && !is_trustworthy(url)) || !satisfies_name_prefix(&raw) {
         return None;
     }
     // Checks that the domain is the host's or above it. It reads the lifetime as well, which is not used.
@@ -115,8 +115,8 @@ pub(super) fn site(url: &Url) -> Option<&str> {
     }
 }
 
-/// Returns true if the cookie has what the prefix of its name promises (RFC 6265bis §4.1.3).
-fn keeps_promise_of_name(raw: &RawCookie<'_>) -> bool {
+/// Returns true if the cookie has the attributes that the prefix of its name requires (RFC 6265bis §4.1.3).
+fn satisfies_name_prefix(raw: &RawCookie<'_>) -> bool {
     let has_prefix =
         |prefix: &str| raw.name().get(..prefix.len()).is_some_and(|start| start.eq_ignore_ascii_case(prefix));
     let is_secure = raw.secure() == Some(true);
@@ -127,7 +127,8 @@ fn keeps_promise_of_name(raw: &RawCookie<'_>) -> bool {
 }
 
 /// Returns the domain of a cookie: the host alone if the domain is a public suffix and the host itself, or an IP address. `None`
-/// if it is the public suffix of other hosts as well.
+/// if it is the public suffix of other hosts as well, or lies above one: `windows.net` is not a public suffix, but
+/// `blob.core.windows.net` is, so a site below that one does not belong to `windows.net`.
 fn without_public_suffix(domain: CookieDomain, url: &Url) -> Option<CookieDomain> {
     let CookieDomain::Suffix(name) = &domain else { return Some(domain) };
     let host = url.host()?;
@@ -141,6 +142,9 @@ fn without_public_suffix(domain: CookieDomain, url: &Url) -> Option<CookieDomain
     let suffix = psl::List.suffix(name.as_bytes());
     if suffix.is_none_or(|suffix| suffix.as_bytes() == name.as_bytes()) {
         return CookieDomain::host_only(url).ok().filter(|_| is_own);
+    }
+    if site(url).is_none_or(|site| name.len() < site.len()) {
+        return None;
     }
     Some(domain)
 }

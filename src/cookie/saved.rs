@@ -26,7 +26,8 @@ impl SavedCookie {
             "/".to_owned()
         } else {
             // A path that comes from a URL may have a semicolon, which an attribute cannot have.
-            format!("{}/", path.trim_end_matches('/'))
+            // The path of a cookie is that of its URL up to the last slash, which is added here.
+            if path == "/" { path.to_owned() } else { format!("{path}/") }
         };
         if let CookieDomain::Suffix(domain) = &cookie.domain {
             set_cookie += &format!("; Domain={domain}");

@@ -4,6 +4,7 @@ use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::time::SystemTime;
 
+use cookie_store::CookieDomain;
 use url::Url;
 
 use super::rules::{StoredCookie, is_trustworthy, site};
@@ -12,8 +13,11 @@ use super::rules::{StoredCookie, is_trustworthy, site};
 const MAX_PER_SITE: usize = 180;
 /// The most cookies of a jar.
 const MAX_COOKIES: usize = 3000;
-/// The most bytes of a `Cookie` header.
-const MAX_HEADER: usize = 16 * 1024;
+/// The most bytes of a `Cookie` header. Some servers accept lines of 8 KiB, others 16 KiB for all headers together.
+const MAX_HEADER: usize = 8_000;
+
+/// The text between two cookies of a header.
+const SEPARATOR: &str = "; ";
 
 /// The cookies of a jar.
 ///
@@ -55,8 +59,9 @@ impl Sites {
         let mut entries = self.sites.remove(site).unwrap_or_default();
         self.count -= entries.len();
         entries.retain(|entry| !entry.cookie.is_expired(now));
-        let is_guarded = !is_trustworthy(url) && entries.iter().any(|entry| entry.cookie.is_guarded_against(&cookie));
-        if !is_guarded {
+        let is_blocked =
+            !is_trustworthy(url) && entries.iter().any(|entry| entry.cookie.blocks_insecure_overwrite_by(&cookie));
+        if !is_blocked {
             put(&mut entries, cookie, self.ticks, now);
             make_room(&mut entries);
         }
@@ -70,7 +75,7 @@ impl Sites {
     }
 
     /// Returns the `Cookie` header of a request to `url`, if there are cookies for it: those of longer paths first, then older
-    /// ones first (RFC 6265bis §5.8.3).
+    /// ones first (RFC 6265bis §5.8.3). Not all of them may fit in: see [`choose`].
     pub(super) fn header(&mut self, url: &Url, now: SystemTime) -> Option<String> {
         let site = site(url)?;
         let entries = self.sites.get_mut(site)?;
@@ -78,10 +83,10 @@ impl Sites {
         entries.retain(|entry| !entry.cookie.is_expired(now));
         self.count += entries.len();
         self.ticks += 1;
-        let mut matching: Vec<_> = entries.iter_mut().filter(|entry| entry.cookie.matches(url)).collect();
-        matching.sort_unstable_by_key(|entry| (Reverse(entry.cookie.path.len()), entry.created));
+        let mut sent = choose(entries.iter_mut().filter(|entry| entry.cookie.matches(url)).collect());
+        sent.sort_unstable_by_key(|entry| (Reverse(entry.cookie.path.len()), entry.created));
         let mut header = String::new();
-        for entry in matching {
+        for entry in sent {
             entry.used = self.ticks;
             append(&mut header, &entry.cookie);
         }
@@ -143,12 +148,26 @@ fn make_room(entries: &mut Vec<Entry>) {
     }
 }
 
-/// Adds a cookie to a header, unless the header would become too long.
+/// Returns the cookies that fit into a header. Those that only the host itself can have set are taken first, then older ones:
+/// otherwise a sub-domain could crowd out the session of another host, with cookies of longer paths for their common domain.
+fn choose(mut matching: Vec<&mut Entry>) -> Vec<&mut Entry> {
+    let is_for_domain = |entry: &Entry| matches!(entry.cookie.domain, CookieDomain::Suffix(_));
+    matching.sort_unstable_by_key(|entry| (is_for_domain(entry), entry.created));
+    // Each cookie counts with a separator, also the first one.
+    let mut room = MAX_HEADER + SEPARATOR.len();
+    matching.retain(|entry| {
+        let length = entry.cookie.name.len() + "=".len() + entry.cookie.value.len() + SEPARATOR.len();
+        let fits = length <= room;
+        if fits {
+            room -= length;
+        }
+        fits
+    });
+    matching
+}
+
+/// Adds a cookie to a header.
 fn append(header: &mut String, cookie: &StoredCookie) {
-    let separator = if header.is_empty() { "" } else { "; " };
-    let parts = [separator, &cookie.name, "=", &cookie.value];
-    let length: usize = parts.iter().map(|part| part.len()).sum();
-    if header.len() + length <= MAX_HEADER {
-        header.extend(parts);
-    }
+    let separator = if header.is_empty() { "" } else { SEPARATOR };
+    header.extend([separator, &cookie.name, "=", &cookie.value]);
 }

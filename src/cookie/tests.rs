@@ -150,17 +150,56 @@ fn a_jar_has_at_most_3000_cookies_and_the_least_used_go() {
 }
 
 #[test]
-fn a_header_is_never_longer_than_16_kib_and_the_first_cookies_stay() {
+fn a_header_is_never_longer_than_8_000_bytes_and_the_oldest_cookies_stay() {
     let mut jar = Timed::new();
     jar.set(HOME, "session=1");
     jar.set(HOME, "small=1; Path=/x");
     for index in 0..178 {
-        jar.set(HOME, &format!("a{index}={}", "v".repeat(4_000)));
+        jar.set(HOME, &format!("a{index:03}={}", "v".repeat(90)));
     }
+    // 18 bytes, and 97 for each of the others with its separator.
     let header = jar.header("https://www.example.com/x");
-    assert!((12_000..=16 * 1024).contains(&header.len()), "{}", header.len());
-    assert!(header.starts_with("small=1; session=1; a0="));
-    assert!(header.split("; ").all(|pair| pair.contains('=')));
+    assert_eq!((header.len(), header.matches("; ").count()), (18 + 82 * 97, 83));
+    assert!(header.starts_with("small=1; session=1; a000=v") && header.contains("; a081=v"), "{header}");
+    jar.set(HOME, &format!("fit={}; Path=/fit", "v".repeat(3_995)));
+    jar.set(HOME, &format!("full={}; Path=/fit", "v".repeat(3_994)));
+    for index in 0..178 {
+        jar.set(HOME, &format!("a{index:03}=; Max-Age=0"));
+    }
+    jar.set(HOME, "session=; Max-Age=0");
+    assert_eq!(jar.header("https://www.example.com/fit").len(), 8_000, "the limit itself");
+}
+
+#[test]
+fn a_sub_domain_cannot_crowd_a_session_out_of_the_header() {
+    let mut jar = Timed::new();
+    jar.set("https://evil.example.com/", "older=1; Domain=example.com");
+    jar.set(HOME, "session=1; Secure");
+    for index in 0..5 {
+        let cookie = format!("a{index}={}; Domain=example.com; Path=/api", "v".repeat(4_000));
+        jar.set("https://evil.example.com/", &cookie);
+    }
+    let header = jar.header("https://www.example.com/api");
+    assert!(header.starts_with("a0=v") && header.ends_with("v; older=1; session=1"), "{header}");
+    // The session of the whole domain is older than what crowds it.
+    jar.set("https://login.example.net/", "session=1; Domain=example.net");
+    for index in 0..5 {
+        let cookie = format!("a{index}={}; Domain=example.net; Path=/api", "v".repeat(4_000));
+        jar.set("https://evil.example.net/", &cookie);
+    }
+    assert!(jar.header("https://www.example.net/api").ends_with("; session=1"));
+}
+
+#[test]
+fn a_cookie_never_leaves_the_site_that_set_it() {
+    let jar = Jar::default();
+    jar.add_cookie_str("s=1; Domain=windows.net", &url("https://evil.blob.core.windows.net/"));
+    jar.add_cookie_str("s=1; Domain=windows.net", &url("https://blob.core.windows.net/"));
+    assert_eq!((jar.len(), jar.cookies(&url("https://x.windows.net/"))), (0, None));
+    jar.add_cookie_str("a=1; Domain=a.blob.core.windows.net", &url("https://b.a.blob.core.windows.net/"));
+    jar.add_cookie_str("b=1; Domain=windows.net", &url("https://management.core.windows.net/"));
+    assert_eq!(jar.cookies(&url("https://a.blob.core.windows.net/")).unwrap(), "a=1");
+    assert_eq!(jar.cookies(&url("https://x.windows.net/")).unwrap(), "b=1");
 }
 
 #[test]
@@ -212,8 +251,8 @@ fn walk_cookies_go_where_a_list_without_sites_says() {
             list.retain(|cookie| !cookie.is_expired(jar.now));
             if let (Some(cookie), Some(same)) = (jar.accept(&at, &text), jar.accept(&at, &text)) {
                 jar.sites.set(cookie, &url(&at), jar.now);
-                let is_guarded = !is_trustworthy && list.iter().any(|old| old.is_guarded_against(&same));
-                if !is_guarded {
+                let is_blocked = !is_trustworthy && list.iter().any(|old| old.blocks_insecure_overwrite_by(&same));
+                if !is_blocked {
                     match list.iter().position(|old| old.is_replaced_by(&same)) {
                         Some(index) if same.is_expired(jar.now) => drop(list.remove(index)),
                         Some(index) => list[index] = same,
@@ -245,17 +284,21 @@ fn a_jar_that_was_saved_and_loaded_sends_the_same() {
         ("http://www.example.com/", "wide=é; Domain=example.com"),
         ("http://[::1]:3000/", "six=1; Secure"),
         ("http://192.0.2.1/x/", "four="),
+        ("https://www.example.com/a//x", "slashes=1"),
+        ("https://evil.blob.core.windows.net/", "refused=1; Domain=windows.net"),
         ("http://www.example.com/", "gone=1; Max-Age=0"),
     ] {
         jar.add_cookie_str(cookie, &url(from));
     }
     let text = serde_json::to_string(&jar).unwrap();
     let loaded: Jar = serde_json::from_str(&text).unwrap();
-    assert_eq!((jar.len(), loaded.len()), (7, 7), "{text}");
+    assert_eq!((jar.len(), loaded.len()), (8, 8), "{text}");
     for to in [
         "https://www.example.com/a;b/c",
         "https://www.example.com/",
         "http://www.example.com/a/",
+        "https://www.example.com/a",
+        "https://x.windows.net/",
         "http://sub.example.com/",
         "http://[::1]/",
         "http://192.0.2.1/x",

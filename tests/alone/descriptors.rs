@@ -24,7 +24,7 @@ mod unix {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     use speeddial::dns::HickoryResolver;
     use speeddial::trace::Phase;
-    use speeddial::{Client, ClientBuilder, ErrorKind, PoolConfig};
+    use speeddial::{Body, Client, ClientBuilder, ErrorKind, PoolConfig};
 
     use support::http_server::HttpServer;
 
@@ -34,8 +34,9 @@ mod unix {
             Some("defaults") => defaults(),
             Some("beyond") => beyond(),
             Some("none") => none(),
+            Some("files") => files(),
             // `cargo test` may pass a filter.
-            _ => ["defaults", "beyond", "none"].into_iter().for_each(run),
+            _ => ["defaults", "beyond", "none", "files"].into_iter().for_each(run),
         }
     }
 
@@ -48,7 +49,11 @@ mod unix {
 
     fn serve() {
         let body = || Full::new("ok".into()).map_err(|error| match error {}).boxed();
-        let server = HttpServer::start(move |_| async move { hyper::Response::new(body()) }).unwrap();
+        let server = HttpServer::start(move |request: hyper::Request<hyper::body::Incoming>| async move {
+            let _ = request.into_body().collect().await;
+            hyper::Response::new(body())
+        });
+        let server = server.unwrap();
         println!("{}", server.address());
         // The server ends with the process that started it.
         let _ = std::io::stdin().read(&mut [0]);
@@ -145,6 +150,33 @@ mod unix {
         });
     }
 
+    /// Opens files until there are no more descriptors.
+    fn take_all() -> Vec<std::fs::File> {
+        std::iter::from_fn(|| std::fs::File::open("/dev/null").ok()).collect()
+    }
+
+    /// There is a connection, and no descriptor for the file that is sent on it: the body waits for one.
+    fn files() {
+        let (_server, url) = server();
+        let path = std::env::temp_dir().join(format!("speeddial-{}-descriptors", std::process::id()));
+        std::fs::write(&path, vec![b'x'; 1_000_000]).unwrap();
+        runtime().block_on(async {
+            let client = builder().build().unwrap();
+            client.get(&url).send().await.unwrap().text().await.unwrap();
+            allow(64);
+            let taken = take_all();
+            let body = Body::file(&path).await.unwrap();
+            assert_eq!(body.content_length(), Some(1_000_000));
+            assert!(Body::file("/dev/null").await.is_err(), "a device has to be opened");
+            let mut upload = tokio::spawn(client.put(&url).body(body).send());
+            let early = tokio::time::timeout(Duration::from_millis(300), &mut upload).await;
+            assert!(early.is_err(), "without a descriptor: {early:?}");
+            drop(taken);
+            assert_eq!(upload.await.unwrap().unwrap().text().await.unwrap(), "ok");
+        });
+        std::fs::remove_file(path).unwrap();
+    }
+
     /// There are no descriptors at all: requests fail only after the queue timeout, and succeed once descriptors are free again.
     fn none() {
         let (_server, url) = server();
@@ -156,10 +188,7 @@ mod unix {
             let servers = HickoryResolver::with_servers([std::net::SocketAddr::from(([127, 0, 0, 1], 9))]);
             let named = builder().pool(pool).dns_resolver(servers).build().unwrap();
             allow(64);
-            let mut taken = Vec::new();
-            while let Ok(file) = std::fs::File::open("/dev/null") {
-                taken.push(file);
-            }
+            let taken = take_all();
             let start = Instant::now();
             let error = client.get(&url).send().await.unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Timeout(Phase::Queue), "{error}");

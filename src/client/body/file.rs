@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use http_body::Frame;
@@ -13,21 +14,31 @@ use tokio::io::AsyncReadExt;
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 
+use super::file_place::{FileError, FileId, Place, is_out_of_descriptors};
 use super::streamed::{Frames, Replayable, Streamed};
 use super::{Body, BodyKind};
+use crate::clock::{Instant, Timer, now};
 use crate::error::Cause;
 
 /// The bytes that are read at once. One piece is read ahead while the last one is sent. With fewer than 64 KiB, the hops
 /// between threads cost more than the reads.
 const PIECE: usize = 256 * 1024;
 
+/// The time after which a file is opened again if there was no descriptor for it.
+const OPEN_AGAIN_AFTER: Duration = Duration::from_millis(100);
+
 impl Body {
     /// Creates a body that is the file at `path`, of the length that the file has now.
     ///
     /// The file is opened when the body is sent, and once more each time it is sent again: after a redirect with 307 or
     /// 308, in a resend, and in a retry. If it has grown meanwhile, only the bytes of the first length are sent. The
-    /// request fails if the file is shorter by then, or gone. What cannot be read twice, such as a named pipe, is
-    /// opened at once and becomes a stream of unknown length.
+    /// request fails if the file is shorter by then, or gone, or if a file of another length has taken its place. If
+    /// the process has no descriptor left for the file, the body waits for one, within the
+    /// [`body_idle_timeout`](crate::ClientBuilder::body_idle_timeout).
+    ///
+    /// What cannot be read twice, such as a named pipe, is opened at once and becomes a stream of unknown length. A
+    /// named pipe is waited for until a program writes to it. The wait occupies one of tokio's threads for blocking
+    /// work, also after the future was dropped.
     ///
     /// # Errors
     /// The file cannot be opened, or is a directory. The error names the path.
@@ -40,10 +51,10 @@ impl Body {
     /// ```
     pub async fn file(path: impl AsRef<Path>) -> io::Result<Self> {
         let path = path.as_ref().to_owned();
-        let opened = tokio::task::spawn_blocking(move || look_at(path)).await;
+        let opened = tokio::task::spawn_blocking(move || inspect_path(path)).await;
         match opened.map_err(io::Error::other)?? {
-            Looked::File(content) => Ok(of_content(content)),
-            Looked::Pipe(pipe) => Ok(Self::of_pipe(pipe.into())),
+            PathKind::File(content) => Ok(from_file_content(content)),
+            PathKind::Pipe(pipe) => Ok(Self::of_pipe(pipe.into())),
         }
     }
 
@@ -59,24 +70,28 @@ impl Body {
 
 /// Creates a body of the rest of an open file, from its current position on.
 ///
-/// The length is known, and the body can be sent again, because the file is read by position: neither its clones nor
-/// other handles on the file are moved. Pipes and devices become streams of unknown length. So does a file with a read
-/// or write under way. The metadata of the file is read here, without waiting.
+/// The length is known, and the body can be sent again, because the file is read by position: clones of the body do not
+/// disturb each other. The position of other handles on the file stays what it is, except on Windows. Pipes and devices
+/// become streams of unknown length. So does a file with a read or write still under way. Bytes that a cancelled read
+/// has taken may not be part of the body, so `seek` before if a read was cancelled. The metadata of the file is read
+/// here, without waiting.
 impl From<tokio::fs::File> for Body {
     fn from(file: tokio::fs::File) -> Self {
         let file = match file.try_into_std() {
             Ok(file) => file,
             Err(busy) => return Self::of_pipe(busy),
         };
-        match look_at_open(&file) {
-            Ok(Some((start, length))) => of_content(FileContent { place: Place::Open(Arc::new(file), start), length }),
+        match inspect_open(&file) {
+            Ok(Some((start, length))) => {
+                from_file_content(FileContent { place: Place::Open(Arc::new(file), start), length })
+            }
             Ok(None) | Err(_) => Self::of_pipe(file.into()),
         }
     }
 }
 
 /// Creates the body of a file; bytes if the file is empty.
-fn of_content(content: FileContent) -> Body {
+fn from_file_content(content: FileContent) -> Body {
     match content.length {
         Some(0) => Body::default(),
         length => Body(BodyKind::Streamed(Streamed::replayable(Arc::new(content), length))),
@@ -84,29 +99,51 @@ fn of_content(content: FileContent) -> Body {
 }
 
 /// The thing at a path.
-enum Looked {
+enum PathKind {
     File(FileContent),
     /// A pipe or device, already open: it may not be possible to open it twice.
     Pipe(File),
 }
 
-/// Opens the thing at a path, and looks what it is.
-fn look_at(path: PathBuf) -> io::Result<Looked> {
+/// Opens the thing at a path to find out what it is.
+fn inspect_path(path: PathBuf) -> io::Result<PathKind> {
     let failed = |error: io::Error| io::Error::new(error.kind(), FileError::Open(path.clone(), error));
-    let file = File::open(&path).map_err(failed)?;
+    let file = match File::open(&path) {
+        Ok(file) => file,
+        Err(error) => match inspect_unopened(&path, &error) {
+            Some(content) => return Ok(PathKind::File(content)),
+            None => return Err(failed(error)),
+        },
+    };
     let metadata = file.metadata().map_err(failed)?;
     if metadata.is_dir() {
         return Err(io::Error::new(io::ErrorKind::IsADirectory, FileError::Directory(path)));
     }
     if !metadata.is_file() {
-        return Ok(Looked::Pipe(file));
+        return Ok(PathKind::Pipe(file));
     }
     let length = length(&file, &metadata, 0);
-    Ok(Looked::File(FileContent { place: Place::Path(path), length }))
+    let id = FileId::of(&metadata);
+    Ok(PathKind::File(FileContent { place: Place::Path(path, id), length }))
+}
+
+/// Returns the file at a path if it could not be opened only because there was no descriptor for it. There may be one when
+/// the body is sent.
+fn inspect_unopened(path: &Path, error: &io::Error) -> Option<FileContent> {
+    if !is_out_of_descriptors(error) {
+        return None;
+    }
+    let metadata = std::fs::metadata(path).ok()?;
+    // A file that says 0 would have to be read: see `length`.
+    if !metadata.is_file() || metadata.len() == 0 {
+        return None;
+    }
+    let place = Place::Path(path.to_owned(), FileId::of(&metadata));
+    Some(FileContent { place, length: Some(metadata.len()) })
 }
 
 /// Returns the position of an open file, and the length of the rest if it is known; `None` if it is not seekable.
-fn look_at_open(mut file: &File) -> io::Result<Option<(u64, Option<u64>)>> {
+fn inspect_open(mut file: &File) -> io::Result<Option<(u64, Option<u64>)>> {
     let metadata = file.metadata()?;
     if !metadata.is_file() {
         return Ok(None);
@@ -128,72 +165,31 @@ struct FileContent {
     length: Option<u64>,
 }
 
-/// The place of a file.
-enum Place {
-    Path(PathBuf),
-    /// An open file, from this position on.
-    Open(Arc<File>, u64),
-}
-
-impl Place {
-    /// Opens the file, and returns it with the position of the first byte.
-    fn open(&self, announced: Option<u64>) -> Result<(Arc<File>, u64), FileError> {
-        let path = match self {
-            Self::Open(file, start) => return Ok((file.clone(), *start)),
-            Self::Path(path) => path,
-        };
-        let opened = File::open(path).and_then(|file| Ok((file.metadata()?, file)));
-        let (metadata, file) = opened.map_err(|error| FileError::Open(path.clone(), error))?;
-        // Before anything is sent that would be cut off.
-        match announced {
-            Some(announced) if metadata.len() < announced => Err(self.shrunk(metadata.len(), announced)),
-            _ => Ok((Arc::new(file), 0)),
-        }
-    }
-
-    fn shrunk(&self, left: u64, announced: u64) -> FileError {
-        FileError::Shrunk { file: self.name(), left, announced }
-    }
-
-    /// Returns the file's name for messages.
-    fn name(&self) -> String {
-        match self {
-            Self::Path(path) => path.display().to_string(),
-            Self::Open(..) => "the file".to_owned(),
-        }
-    }
-}
-
-/// A file that cannot be sent.
-#[derive(Debug, thiserror::Error)]
-enum FileError {
-    #[error("{} cannot be opened", .0.display())]
-    Open(PathBuf, #[source] io::Error),
-    #[error("{} is a directory", .0.display())]
-    Directory(PathBuf),
-    #[error("{0} cannot be read")]
-    Read(String, #[source] io::Error),
-    #[error("{file} has shrunk: it has {left} of the announced {announced} bytes")]
-    Shrunk { file: String, left: u64, announced: u64 },
-    #[error("{0} was not read, because the runtime has ended or there is none")]
-    NoRuntime(String),
-}
-
 impl Replayable for FileContent {
     fn frames(self: Arc<Self>) -> Pin<Box<dyn Frames>> {
-        Box::pin(FileFrames { content: self, opened: None, read: 0, reading: None })
+        Box::pin(FileFrames {
+            content: self,
+            opened: None,
+            read: 0,
+            reading: None,
+            open_again_at: None,
+            timer: Timer::default(),
+        })
     }
 }
 
 /// A file that is being read.
 struct FileFrames {
     content: Arc<FileContent>,
-    /// The file and the position of its first byte, once a byte was read.
+    /// The file and the position of its first byte, once the first read has ended.
     opened: Option<(Arc<File>, u64)>,
     /// The bytes that were read.
     read: u64,
     /// The read that is under way. Dropped, it goes on to its end and then closes the file.
     reading: Option<JoinHandle<Result<ReadPiece, FileError>>>,
+    /// The time at which the file is opened again, while there is no descriptor for it.
+    open_again_at: Option<Instant>,
+    timer: Timer,
 }
 
 /// A piece of a file, with the file and the position of its first byte.
@@ -223,19 +219,41 @@ impl FileFrames {
 }
 
 impl FileFrames {
-    /// Waits for the next piece; empty at the end of the file.
+    /// Waits for the next piece; empty at the end of the file. Waits for a descriptor, if there is none for the file.
     fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Result<Vec<u8>, FileError>> {
+        loop {
+            if let Some(at) = self.open_again_at {
+                ready!(self.timer.poll_until(cx, at));
+                self.open_again_at = None;
+            }
+            match ready!(self.poll_read(cx)) {
+                Ok(ReadPiece { opened, piece }) => {
+                    self.read += piece.len() as u64;
+                    self.opened = Some(opened);
+                    return Poll::Ready(Ok(piece));
+                }
+                Err(error) if error.is_out_of_descriptors() => self.open_again_at = Some(now() + OPEN_AGAIN_AFTER),
+                Err(error) => return Poll::Ready(Err(error)),
+            }
+        }
+    }
+
+    /// Waits for a read.
+    fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<Result<ReadPiece, FileError>> {
         self.read_on();
         let read = match &mut self.reading {
-            Some(reading) => ready!(Pin::new(reading).poll(cx)).ok(),
-            None => None,
+            Some(reading) => ready!(Pin::new(reading).poll(cx)),
+            None => return Poll::Ready(Err(FileError::NoRuntime(self.content.place.name()))),
         };
         self.reading = None;
-        let no_runtime = || Err(FileError::NoRuntime(self.content.place.name()));
-        let ReadPiece { opened, piece } = read.unwrap_or_else(no_runtime)?;
-        self.read += piece.len() as u64;
-        self.opened = Some(opened);
-        Poll::Ready(Ok(piece))
+        Poll::Ready(read.unwrap_or_else(|error| {
+            let name = self.content.place.name();
+            Err(if error.is_panic() {
+                FileError::Read(name, io::Error::other(error))
+            } else {
+                FileError::NoRuntime(name)
+            })
+        }))
     }
 }
 

@@ -143,6 +143,42 @@ async fn a_file_that_is_gone_or_a_folder_is_an_error() {
     );
 }
 
+#[cfg(unix)]
+#[tokio::test]
+async fn a_file_of_another_length_in_its_place_is_an_error() {
+    let file = Scratch::new("0123456789");
+    let bodies = [file.body().await, file.body().await, file.body().await];
+    let open = Body::from(file.opened().await);
+    let replaced = format!("{} was replaced after the body was created", file.0.display());
+    let contents = ["longer than the first", "short", "abcdefghij"];
+    let expected = [Err(replaced.clone()), Err(replaced), Ok("abcdefghij".into())];
+    for ((body, content), expected) in bodies.into_iter().zip(contents).zip(expected) {
+        let other = Scratch::new(content);
+        std::fs::rename(&other.0, &file.0).unwrap();
+        assert_eq!(read(body).await, expected);
+    }
+    assert_eq!(read(open).await.unwrap(), "0123456789", "an open file stays");
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn a_named_pipe_is_read_once_and_not_opened_in_place_of_a_file() {
+    let file = Scratch::new("0123456789");
+    let body = file.body().await;
+    std::fs::remove_file(&file.0).unwrap();
+    assert!(std::process::Command::new("mkfifo").arg(&file.0).status().unwrap().success());
+    // Without a program that writes to the pipe. To open it would never end.
+    let replaced = format!("{} was replaced after the body was created", file.0.display());
+    assert_eq!(read(body).await, Err(replaced));
+
+    let path = file.0.clone();
+    let writer = std::thread::spawn(move || std::fs::write(path, "through a pipe"));
+    let body = file.body().await;
+    assert!(body.content_length().is_none() && body.try_clone().is_none());
+    assert_eq!(read(body).await.unwrap(), "through a pipe");
+    writer.join().unwrap().unwrap();
+}
+
 #[cfg(target_os = "linux")]
 #[tokio::test]
 async fn files_that_do_not_say_their_length_are_read_to_their_end() {

@@ -3,7 +3,7 @@
 //! | file | what it holds |
 //! |---|---|
 //! | `multipart/` | forms of several parts as bodies |
-//! | `file.rs`, `joined.rs` | bodies that are files, and bodies made of several others |
+//! | `file.rs`, `file_place.rs`, `joined.rs` | bodies that are files, and bodies made of several others |
 //! | `mod.rs`, `streamed.rs` | [`Body`] as a user makes it: bytes or a stream, and trailers |
 //! | `progress.rs` | the callback for the bytes that were sent or received |
 //! | `outgoing.rs`, `upload.rs` | a request's body as hyper reads it; how far it got |
@@ -20,6 +20,7 @@ mod decode;
 #[cfg(feature = "__compression")]
 mod decompression;
 mod file;
+mod file_place;
 mod incoming;
 #[cfg(feature = "multipart")]
 mod joined;
@@ -142,9 +143,10 @@ impl Body {
     /// the piece included, and the length of the body if it is known. Replaces a callback that was set before.
     ///
     /// Pieces have at most 64 KiB, and the connection takes the next one when the server has read most of the last ones.
-    /// If the body is sent again, after a redirect or in a resend or retry, the count begins at 0 again. An empty body
-    /// has no pieces. The callback runs in the connection's task, so it should be quick. If it panics, the panic is
-    /// caught, the body is sent on, and the callback is not called again.
+    /// If the body is sent again, after a redirect or in a resend or retry, the count begins at 0 again. Of attempts that
+    /// overlap (hedging, or clones of the request), the one that began last counts, and the others are not reported.
+    /// An empty body has no pieces. The callback runs in the connection's task, so it should be quick. If it panics, the
+    /// panic is caught, the body is sent on, and the callback is not called again.
     ///
     /// ```
     /// use speeddial::Body;
@@ -172,7 +174,7 @@ impl Body {
         Self(BodyKind::Streamed(streamed))
     }
 
-    /// Returns the bytes of the body; `None` if it is a file or a stream.
+    /// Returns the bytes of the body; `None` if it is a file, a stream, or a form with a part of more than 4 KiB.
     pub fn as_bytes(&self) -> Option<&[u8]> {
         match &self.0 {
             BodyKind::Bytes(bytes) => Some(bytes),

@@ -150,7 +150,7 @@ impl BodyReader {
     /// Tells the callback for progress what has been received, if there is one.
     fn report_progress(&mut self) {
         if let Some(progress) = &mut self.progress {
-            progress.tell(self.body.bytes(), self.body.announced());
+            progress.report(self.body.bytes(), self.body.announced());
         }
     }
 

@@ -166,7 +166,7 @@ impl Streamed {
         let piece = self.rest.split_to(self.rest.len().min(LONGEST_PIECE));
         let handed_out = self.handed_out();
         if let Some(progress) = &mut self.progress {
-            progress.tell(handed_out, self.length);
+            progress.report(handed_out, self.length);
         }
         Poll::Ready(Some(Ok(Frame::data(piece))))
     }

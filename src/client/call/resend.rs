@@ -37,10 +37,6 @@ pub(super) async fn send(call: &mut Call<'_>) -> Result<Answer> {
             upgrade::check(call, &lease, since).await?;
         }
         let Exchanged { result, upload, times } = exchange::exchange(call, &mut lease, since).await?;
-        #[cfg(feature = "cookies")]
-        if let Ok(response) = &result {
-            super::cookies::keep(call, response.headers());
-        }
         let resend = match result {
             Ok(response) if is_unsolicited_408(&response) => {
                 let attempt = attempt(call, &lease, AttemptEnd::IdleTimeout);
@@ -68,7 +64,7 @@ pub(super) async fn send(call: &mut Call<'_>) -> Result<Answer> {
     }
 }
 
-/// Makes the answer of a response, with the connection in its body.
+/// Makes the answer of a response, with the connection in its body. Stores the cookies that it sets.
 fn answer(
     call: &Call<'_>,
     lease: Lease<Dialer>,
@@ -76,6 +72,8 @@ fn answer(
     upload: Option<Arc<Upload>>,
     times: ExchangeTimes,
 ) -> Answer {
+    #[cfg(feature = "cookies")]
+    super::cookies::keep(call, response.headers());
     let protocol = lease.conn().protocol();
     // Over HTTP/2 the head arrives in one piece, and the time is known.
     let received_at = times.answered.filter(|_| protocol == Protocol::Http2).unwrap_or_else(clock::now);

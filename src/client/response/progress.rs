@@ -8,8 +8,8 @@ impl Response {
     /// the length of the body if it is announced. Replaces a callback that was set before.
     ///
     /// The bytes are those that the server sent: of a compressed body those before decompression, so that they can be
-    /// compared with the length. A body that a tower layer replaced is counted as the layer passes it on. An empty
-    /// body has no pieces. The callback runs where the body is read, so it should be quick. If it panics, the panic is
+    /// compared with the length. With tower layers they are those that the layers pass on, decompressed; the length of a
+    /// decompressed body is not known. An empty body has no pieces. The callback runs where the body is read, so it should be quick. If it panics, the panic is
     /// caught, the body can be read on, and the callback is not called again.
     ///
     /// ```no_run

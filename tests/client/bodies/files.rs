@@ -168,6 +168,26 @@ async fn a_file_that_is_gone_when_it_is_sent_again_is_named_and_not_retried() {
     }
 }
 
+#[cfg(unix)]
+#[tokio::test]
+async fn a_file_that_is_replaced_between_attempts_is_not_sent_cut_off() {
+    for (http2, client) in clients() {
+        let file = Scratch::new("v1");
+        let (path, next) = (file.path().to_owned(), file.path().with_extension("next"));
+        std::fs::write(&next, "version 2").unwrap();
+        let seen = Seen::default();
+        let server = recording_server(http2, seen.clone(), move |_| {
+            std::fs::rename(&next, &path).unwrap();
+            307
+        });
+        let url = format!("http://{}/moved", server.address());
+        let error = client.put(&url).body(Body::file(file.path()).await.unwrap()).send().await.unwrap_err();
+        let expected = format!("{} was replaced after the body was created", file.path().display());
+        assert!(format!("{error:#}").ends_with(&expected), "{error:#}");
+        assert_eq!(seen.lock().unwrap()[0].2, b"v1");
+    }
+}
+
 /// Returns the number of open handles on a file.
 #[cfg(target_os = "linux")]
 fn handles(path: &PathBuf) -> usize {

@@ -147,6 +147,22 @@ async fn hazard_names_cannot_add_headers_or_parts() {
     }
     assert!(Part::text("x").mime_str("text/plain\r\nx-evil: 1").is_err());
 
+    // With percent encoding a name may be a value without quotes.
+    for encode in [Form::percent_encode_noop, Form::percent_encode_path_segment, Form::percent_encode_attr_chars] {
+        for name in hostile.into_iter().chain(["ü;filename=evil.sh", "ü; filename=\"evil.sh\"", "ü,filename=evil.sh"])
+        {
+            let form = encode(Form::new()).part(name, Part::text("1"));
+            let bytes: Vec<bytes::Bytes> = form.into_stream().try_collect().await.unwrap();
+            let text = String::from_utf8(bytes.concat()).unwrap();
+            let lines: Vec<_> = text.split("\r\n").collect();
+            let parameters = lines[1].strip_prefix("Content-Disposition: form-data; name").unwrap();
+            // What is not within quotes.
+            let bare: String = parameters.split('"').step_by(2).collect();
+            assert!(!bare.contains([';', ',', ' ']) && bare.matches('=').count() == 1, "{parameters}");
+            assert_eq!((lines.len(), &lines[2..4]), (6, &["", "1"][..]), "{text}");
+        }
+    }
+
     // A parameter within quotes, which the parser above would read as one.
     let name = "a\"; filename=\"evil.sh\r\n";
     let form = Form::new().part(name, Part::text("1").file_name(name));

@@ -102,6 +102,35 @@ async fn the_progress_of_an_upload_that_is_sent_again_begins_at_0_again() {
 }
 
 #[tokio::test]
+async fn the_progress_of_clones_that_are_sent_at_once_is_that_of_the_last_one() {
+    let told = Told::default();
+    let first = Body::from(vec![b'x'; 3 * 65_536]).on_progress(told.callback());
+    let second = first.try_clone().unwrap();
+    let mut bodies = [first, second];
+    for number in [0, 1, 0, 0, 1, 1] {
+        bodies[number].frame().await.unwrap().unwrap();
+    }
+    let bytes: Vec<_> = told.take().into_iter().map(|(bytes, _)| bytes / 65_536).collect();
+    assert_eq!(bytes, [1, 1, 2, 3]);
+}
+
+#[cfg(all(feature = "gzip", feature = "tower"))]
+#[tokio::test]
+async fn the_progress_of_a_compressed_download_behind_a_layer_counts_what_is_read() {
+    let compressed = include_bytes!("x.gz");
+    let server = HttpServer::start(move |_| async move {
+        let response = hyper::Response::builder().header("content-encoding", "gzip");
+        response.body(full(&compressed[..])).unwrap()
+    })
+    .unwrap();
+    let client = Client::builder().no_proxy().layer(tower::layer::util::Identity::new()).build().unwrap();
+    let told = Told::default();
+    let response = client.get(format!("http://{}/", server.address())).send().await.unwrap();
+    assert_eq!(response.on_progress(told.callback()).bytes().await.unwrap().len(), 100_000);
+    assert_rises(&told.take(), 100_000, None);
+}
+
+#[tokio::test]
 async fn a_callback_that_panics_fails_nothing() {
     for (http2, client) in clients() {
         let server = body_mirror(http2);

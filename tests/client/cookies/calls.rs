@@ -286,6 +286,45 @@ fn peer(responses: Vec<Vec<u8>>) -> (ScriptedPeer, Arc<Mutex<Vec<String>>>) {
 }
 
 #[tokio::test]
+async fn a_408_that_answers_no_request_sets_no_cookies() {
+    let answer = b"HTTP/1.1 200 OK\r\nset-cookie: a=1\r\ncontent-length: 0\r\n\r\n";
+    let head = "HTTP/1.1 408 Request Timeout\r\nset-cookie: late=1\r\ncontent-length: 0\r\n";
+    // The server closes the kept connection, and the request is sent again.
+    let idle = format!("{head}connection: close\r\n\r\n").into_bytes();
+    // The connection stays open, so this is an answer.
+    let of_service = format!("{head}\r\n").into_bytes();
+    let (peer, seen) = peer(vec![answer.to_vec(), idle, of_service, answer.to_vec()]);
+    let client = peer.client().cookie_store(true).build().unwrap();
+    let mut statuses = Vec::new();
+    for _ in 0..3 {
+        let response = client.get(peer.url()).send().await.unwrap();
+        statuses.push(response.status().as_u16());
+        response.bytes().await.unwrap();
+    }
+    assert_eq!(statuses, [200, 408, 200]);
+    assert_eq!(*seen.lock().unwrap(), ["", "a=1", "a=1", "a=1; late=1"]);
+}
+
+#[tokio::test]
+async fn a_full_jar_is_not_too_much_for_a_server() {
+    for http2 in [false, true] {
+        let server = Server::start(http2);
+        let builder = if http2 { builder().http2_prior_knowledge() } else { builder() };
+        let jar = Arc::new(Jar::default());
+        let url = server.url("a.test", "/", &[]);
+        for index in 0..180 {
+            jar.add_cookie_str(&format!("a{index}={}", "v".repeat(4_000)), &url.parse().unwrap());
+            jar.add_cookie_str(&format!("b{index}={}", "v".repeat(50)), &url.parse().unwrap());
+        }
+        let client = builder.cookie_provider(jar).build().unwrap();
+        let response = client.get(&url).send().await.unwrap();
+        assert_eq!(response.status().as_u16(), 200, "http2: {http2}");
+        let sent = server.take().concat();
+        assert!((7_900..8_050).contains(&sent.len()), "http2: {http2}, {} bytes", sent.len());
+    }
+}
+
+#[tokio::test]
 async fn an_interim_response_sets_no_cookies() {
     let early = b"HTTP/1.1 103 Early Hints\r\nset-cookie: early=1\r\n\r\n";
     let answer = b"HTTP/1.1 200 OK\r\nset-cookie: a=1\r\ncontent-length: 0\r\n\r\n";

@@ -5,14 +5,17 @@ use std::borrow::Cow;
 use percent_encoding::{AsciiSet, CONTROLS, NON_ALPHANUMERIC, utf8_percent_encode};
 
 /// The encoding of the names of parts.
+///
+/// The two percent encodings differ in the names that they encode. A name that is encoded is written with
+/// [`ATTR_CHARS`] in both: the value has no quotes, so a semicolon in it would begin the next parameter.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) enum NameEncoding {
     /// The encoding of browsers, which servers expect.
     #[default]
     Browsers,
-    /// Percent encoding of what a segment of a URL's path must not have.
+    /// Percent encoding of names with something that a segment of a URL's path must not have.
     PathSegment,
-    /// Percent encoding of what is no `attr-char` of RFC 8187.
+    /// Percent encoding of names with something that is no `attr-char` of RFC 8187.
     AttrChars,
 }
 
@@ -27,6 +30,7 @@ const PATH_SEGMENT: &AsciiSet = &CONTROLS
     .add(b'<')
     .add(b'>')
     .add(b'?')
+    .add(b'^')
     .add(b'`')
     .add(b'{')
     .add(b'}');
@@ -56,7 +60,7 @@ pub(super) fn name_parameter(name: &str, encoding: NameEncoding) -> String {
     };
     match Cow::from(utf8_percent_encode(name, set)) {
         Cow::Borrowed(name) => format!("name=\"{name}\""),
-        Cow::Owned(encoded) => format!("name*=utf-8''{encoded}"),
+        Cow::Owned(_) => format!("name*=utf-8''{}", utf8_percent_encode(name, ATTR_CHARS)),
     }
 }
 
@@ -100,23 +104,32 @@ mod tests {
     fn percent_encoded_names_are_extended_parameters() {
         let name = "start%'\"\r\nßend";
         let path_segment = name_parameter(name, NameEncoding::PathSegment);
-        assert_eq!(path_segment, "name*=utf-8''start%25'%22%0D%0A%C3%9Fend");
-        assert_eq!(name_parameter(name, NameEncoding::AttrChars), "name*=utf-8''start%25%27%22%0D%0A%C3%9Fend");
+        assert_eq!(path_segment, "name*=utf-8''start%25%27%22%0D%0A%C3%9Fend");
+        assert_eq!(name_parameter(name, NameEncoding::AttrChars), path_segment);
+        assert_eq!(name_parameter("a;b", NameEncoding::PathSegment), "name=\"a;b\"");
+        assert_eq!(name_parameter("a;b", NameEncoding::AttrChars), "name*=utf-8''a%3Bb");
         for encoding in [NameEncoding::PathSegment, NameEncoding::AttrChars] {
             assert_eq!(name_parameter("plain", encoding), "name=\"plain\"");
         }
     }
 
     #[test]
-    fn no_name_ends_its_line_or_its_quotes() {
-        for code in 0..=0x7f_u8 {
-            let name = format!("a{}b", char::from(code));
-            for encoding in [NameEncoding::Browsers, NameEncoding::PathSegment, NameEncoding::AttrChars] {
+    fn no_name_ends_its_line_or_its_value() {
+        // The characters of a value without quotes (RFC 8187 §3.2.1).
+        let is_value_char = |c: char| c.is_ascii_alphanumeric() || "!#$&+-.^_`|~%".contains(c);
+        let encodings = [NameEncoding::Browsers, NameEncoding::PathSegment, NameEncoding::AttrChars];
+        for (code, encoding) in (0..=0x7f_u8).flat_map(|code| encodings.map(|encoding| (code, encoding))) {
+            for name in [format!("a{}b", char::from(code)), format!("ü{}filename=evil.sh", char::from(code))] {
                 let parameter = name_parameter(&name, encoding);
-                assert!(!parameter.contains(['\r', '\n']), "{parameter:?}");
-                assert!(matches!(parameter.matches('"').count(), 0 | 2), "{parameter:?}");
+                match parameter.strip_prefix("name*=utf-8''") {
+                    Some(value) => assert!(value.chars().all(is_value_char), "{parameter:?}"),
+                    None => {
+                        let value = parameter.strip_prefix("name=\"").and_then(|rest| rest.strip_suffix('"'));
+                        assert!(!value.expect("quotes").contains(['\r', '\n', '"']), "{parameter:?}");
+                    }
+                }
+                assert_eq!(file_name_parameter(&name).matches(['\r', '\n', '"']).count(), 2);
             }
-            assert_eq!(file_name_parameter(&name).matches(['\r', '\n', '"']).count(), 2);
         }
     }
 }

@@ -93,16 +93,17 @@ impl Form {
         self
     }
 
-    /// Percent-encodes the names of parts, apart from what a segment of a URL's path may have. A name in which
-    /// something is encoded becomes an extended parameter (`name*=utf-8''…`, RFC 8187), which many servers cannot read.
+    /// Percent-encodes the names of parts that have something that a segment of a URL's path may not have. Such a name
+    /// becomes an extended parameter (`name*=utf-8''…`, RFC 8187), which many servers cannot read. In it, all is encoded
+    /// that is no `attr-char`.
     #[must_use]
     pub fn percent_encode_path_segment(mut self) -> Self {
         self.encoding = NameEncoding::PathSegment;
         self
     }
 
-    /// Percent-encodes the names of parts, apart from `attr-char`s (RFC 8187 §3.2.1), as
-    /// [`percent_encode_path_segment`](Self::percent_encode_path_segment) does with another set.
+    /// Percent-encodes the names of parts that have something other than `attr-char`s (RFC 8187 §3.2.1), in the same
+    /// way as [`percent_encode_path_segment`](Self::percent_encode_path_segment).
     #[must_use]
     pub fn percent_encode_attr_chars(mut self) -> Self {
         self.encoding = NameEncoding::AttrChars;
