@@ -62,6 +62,8 @@ struct RareOptions {
     retries: Option<RetryPolicy>,
     proxy: Option<Arc<ProxyChoice>>,
     max_body_size: Option<u64>,
+    /// True if the request is not hedged, whatever the client's policy.
+    is_unhedged: bool,
     /// The protocol that an extended CONNECT asks for (RFC 8441).
     protocol: Option<Box<str>>,
     #[cfg(feature = "__compression")]
@@ -170,6 +172,18 @@ impl RequestOptions {
     pub fn max_body_size(mut self, bytes: u64) -> Self {
         self.rare_mut().max_body_size = Some(bytes);
         self
+    }
+
+    /// Allows or forbids that the request is hedged, like [`RequestBuilder::hedge`](crate::RequestBuilder::hedge).
+    #[must_use]
+    pub fn hedge(mut self, is_allowed: bool) -> Self {
+        self.rare_mut().is_unhedged = !is_allowed;
+        self
+    }
+
+    /// Returns true if the request may be hedged, as far as its own settings say.
+    pub(super) fn allows_hedge(&self) -> bool {
+        self.rare.as_ref().is_none_or(|rare| !rare.is_unhedged)
     }
 
     /// Returns the policy for redirects; `None` to use the client's.

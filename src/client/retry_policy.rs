@@ -269,6 +269,10 @@ impl RetryPolicy {
     /// Sets the function that decides which outcomes are retried, in place of the rules about statuses, errors and
     /// idempotent requests. The limits of attempts, the budget, and `Retry-After` apply all the same, and a body that is a
     /// stream cannot be sent again. The name is reqwest's.
+    ///
+    /// It is not asked about errors that another attempt would meet again: a certificate that is not valid, a body that
+    /// failed, a token that cannot be had, an error of a function of
+    /// [`before_attempt`](crate::ClientBuilder::before_attempt), or a client that is drained.
     #[must_use]
     pub fn classify_fn(self, classifier: impl Fn(ReqRep<'_>) -> Action + Send + Sync + 'static) -> Self {
         Self { classifier: Some(Arc::new(classifier)), ..self }

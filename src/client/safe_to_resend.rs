@@ -104,9 +104,9 @@ const MAX_RUNTIMES_ENDED: u32 = 32;
 const FIRST_BACKOFF: Duration = Duration::from_millis(150);
 
 impl Attempts {
-    /// Creates the record of a call that makes one attempt, and no resend.
-    pub(super) fn single() -> Self {
-        Self { unanswered: MAX_ATTEMPTS - 1, ..Self::default() }
+    /// Creates the record of a call whose first attempt without an answer is its last.
+    pub(super) fn without_resends() -> Self {
+        Self { unanswered: MAX_ATTEMPTS - 1, runtimes_ended: MAX_RUNTIMES_ENDED, ..Self::default() }
     }
 
     /// Counts an attempt without an answer. Returns the resend that may follow it, or `None` if the request must not be
@@ -248,9 +248,12 @@ mod tests {
     }
 
     #[test]
-    fn a_single_attempt_is_not_resent() {
-        for end in [AttemptEnd::NotSent, AttemptEnd::Refused, AttemptEnd::IdleTimeout, AttemptEnd::ClosedSilently] {
-            assert_eq!(Attempts::single().record(Attempt { end, ..STALE }, 1.0), None);
+    fn a_record_without_resends_allows_none() {
+        let lost = AttemptEnd::RuntimeEnded { unsent: true };
+        let ends =
+            [AttemptEnd::NotSent, AttemptEnd::Refused, AttemptEnd::IdleTimeout, AttemptEnd::ClosedSilently, lost];
+        for end in ends {
+            assert_eq!(Attempts::without_resends().record(Attempt { end, ..STALE }, 1.0), None, "{end:?}");
         }
     }
 

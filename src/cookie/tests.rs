@@ -175,8 +175,9 @@ fn a_sub_domain_cannot_crowd_a_session_out_of_the_header() {
     let mut jar = Timed::new();
     jar.set("https://evil.example.com/", "older=1; Domain=example.com");
     jar.set(HOME, "session=1; Secure");
+    // Five cookies that leave no room for another one.
     for index in 0..5 {
-        let cookie = format!("a{index}={}; Domain=example.com; Path=/api", "v".repeat(4_000));
+        let cookie = format!("a{index}={}; Domain=example.com; Path=/api", "v".repeat(1_594));
         jar.set("https://evil.example.com/", &cookie);
     }
     let header = jar.header("https://www.example.com/api");
@@ -184,7 +185,7 @@ fn a_sub_domain_cannot_crowd_a_session_out_of_the_header() {
     // The session of the whole domain is older than what crowds it.
     jar.set("https://login.example.net/", "session=1; Domain=example.net");
     for index in 0..5 {
-        let cookie = format!("a{index}={}; Domain=example.net; Path=/api", "v".repeat(4_000));
+        let cookie = format!("a{index}={}; Domain=example.net; Path=/api", "v".repeat(1_594));
         jar.set("https://evil.example.net/", &cookie);
     }
     assert!(jar.header("https://www.example.net/api").ends_with("; session=1"));

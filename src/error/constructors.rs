@@ -230,7 +230,9 @@ impl Error {
 
     /// Returns the error of a function of `before_attempt`.
     pub(crate) fn before_attempt(cause: Cause) -> Self {
-        Self::of_middleware("a function of `before_attempt` failed", cause)
+        let mut failed = Self::of_middleware("a function of `before_attempt` failed", cause);
+        failed.0.is_lasting = true;
+        failed
     }
 
     /// Returns the error of a request that needs a token and gets none.

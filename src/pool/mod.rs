@@ -44,11 +44,11 @@ pub(crate) use slot::CapacityReporter;
 pub(crate) use slot::Slot;
 pub use state::QueueStats;
 use state::{Acquired, WarmUp};
-pub(crate) use state::{Addresses, HedgedConn, Location, Queued, Speaks, Wish};
+pub(crate) use state::{Addresses, FirstAttemptConn, Location, Queued, Speaks, Wish};
 pub use stats::{HostStats, PoolStats};
 
 use crate::clock::{Instant, now};
-use crate::trace::Hooks;
+use crate::trace::{Hooks, Limit};
 
 /// A pool of connections. Clones share it.
 pub(crate) struct Pool<D: Dial> {
@@ -142,6 +142,24 @@ impl<D: Dial> Pool<D> {
     pub(crate) fn hold_drain(&self) -> DrainHold<D> {
         self.driver.step(|state| state.hold_drain());
         DrainHold(self.driver.clone())
+    }
+
+    /// Like [`Self::hold_drain`], for a call that has had no connection.
+    ///
+    /// # Errors
+    /// The pool drains already.
+    pub(crate) fn hold_drain_for_new(&self) -> Result<DrainHold<D>, LeaseError<D::Error>> {
+        if !self.driver.step(|state| state.hold_drain_for_new()) {
+            return Err(LeaseError::Refused(Limit::Draining));
+        }
+        Ok(DrainHold(self.driver.clone()))
+    }
+
+    /// Returns true if a second attempt at a request would have a connection, or a dial of its own, at once. `avoid` is the
+    /// connection of the first attempt.
+    pub(crate) fn has_room_for_hedge(&self, key: &D::Key, avoid: FirstAttemptConn) -> bool {
+        let runtime = current_runtime();
+        self.driver.step(|state| state.has_room_for_hedge(now(), key, avoid, runtime))
     }
 
     /// Reports a new DNS answer for a name.

@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use speeddial::dns::FixedResolver;
 use speeddial::http::StatusCode;
-use speeddial::trace::{Event, HedgeOutcome, HopEnd, Phase, Timings};
+use speeddial::trace::{Event, HedgeOutcome, HopEnd, Phase, RepeatCause, Timings};
 use speeddial::transport::{Connecting, Transport};
-use speeddial::{Body, Client, ClientBuilder, ErrorKind, HedgePolicy, PoolConfig, RetryPolicy};
+use speeddial::{Body, Client, ClientBuilder, ErrorKind, HedgePolicy, PoolConfig, RetryPolicy, Token, TokenSource};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 use tokio::time::{Instant, sleep};
 
@@ -31,6 +31,8 @@ enum Act {
     Answer(u64),
     Busy(u64),
     Redirect(u64),
+    /// Rejects the request's token.
+    Deny(u64),
     /// Closes the connection in the middle of the head of its answer.
     Cut(u64),
     Never,
@@ -39,7 +41,9 @@ enum Act {
 impl Act {
     fn after(self) -> Duration {
         match self {
-            Self::Answer(after) | Self::Busy(after) | Self::Redirect(after) | Self::Cut(after) => ms(after),
+            Self::Answer(after) | Self::Busy(after) | Self::Redirect(after) | Self::Deny(after) | Self::Cut(after) => {
+                ms(after)
+            }
             Self::Never => ms(1_000_000),
         }
     }
@@ -49,6 +53,7 @@ impl Act {
             Self::Answer(_) | Self::Never => b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok",
             Self::Busy(_) => b"HTTP/1.1 503 Busy\r\ncontent-length: 0\r\n\r\n",
             Self::Redirect(_) => b"HTTP/1.1 302 Found\r\nlocation: /there\r\ncontent-length: 0\r\n\r\n",
+            Self::Deny(_) => b"HTTP/1.1 401 Unauthorized\r\ncontent-length: 0\r\n\r\n",
             Self::Cut(_) => b"HTTP/1.1 2",
         }
     }
@@ -292,13 +297,26 @@ async fn a_second_attempt_without_a_connection_leaves_the_first_one_alone() {
     let timings = client.get(URL).send().await.unwrap().timings();
     assert_eq!((timings.total(), outcomes(&timings)), (ms(60), vec![HedgeOutcome::Failed]));
     adds_up(&timings);
-    // The limit of connections is reached: it does not wait in the queue.
-    let (net, log) = server(&acts);
-    let client = builder(net.clone()).pool(PoolConfig::new().max_connections_per_host(1)).build().unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn where_the_pool_has_no_room_no_second_attempt_is_made() {
+    let (net, log) = server(&[Act::Answer(20), Act::Answer(60), Act::Answer(60), Act::Never, Act::Answer(60)]);
+    let recorder = Recorder::default();
+    let policy = eager().budget(0.5);
+    let pool = PoolConfig::new().max_connections_per_host(2);
+    let client = builder(net.clone()).hedge(policy).pool(pool).observer(recorder.clone()).build().unwrap();
     warm(&client, &log).await;
+    let one = || async { client.get(URL).send().await.unwrap().timings() };
+    let (first, second) = tokio::join!(one(), one());
+    for timings in [first, second] {
+        assert_eq!((outcomes(&timings), timings.total() >= ms(60)), (vec![], true), "{timings}");
+    }
+    let hedges = || recorder.count(|event| matches!(event, Event::Hedged { .. }));
+    assert_eq!((net.connections(), client.pool_stats().waiting, hedges()), (2, 0, 0));
+    // The budget of the three requests is left.
     let timings = client.get(URL).send().await.unwrap().timings();
-    assert_eq!((timings.total(), outcomes(&timings)), (ms(60), vec![HedgeOutcome::Failed]));
-    assert_eq!((net.connections(), client.pool_stats().waiting), (1, 0));
+    assert_eq!((outcomes(&timings), hedges()), (vec![HedgeOutcome::Won], 1), "{timings}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -336,7 +354,10 @@ async fn a_redirect_that_answers_a_second_attempt_is_followed() {
 #[tokio::test(start_paused = true)]
 async fn only_idempotent_requests_with_bodies_of_bytes_are_sent_twice() {
     let stream = || Body::sized(1, futures_util::stream::iter([Ok::<_, io::Error>("x")]));
-    for (name, hedges) in [("get", 1), ("put", 1), ("key", 1), ("post", 0), ("stream", 0)] {
+    let twice = ["get", "put", "key", "delete", "get if-none-match"];
+    let once =
+        ["post", "stream", "opted out", "upgrade", "put if-match", "put if-none-match", "delete if-unmodified-since"];
+    for (name, hedges) in twice.map(|name| (name, 1)).into_iter().chain(once.map(|name| (name, 0))) {
         let (net, log) = server(&[Act::Answer(20), Act::Answer(60)]);
         let recorder = Recorder::default();
         let client = builder(net).observer(recorder.clone()).build().unwrap();
@@ -345,12 +366,143 @@ async fn only_idempotent_requests_with_bodies_of_bytes_are_sent_twice() {
             "get" => client.get(URL),
             "put" => client.put(URL).body("x"),
             "key" => client.post(URL).body("x").header("idempotency-key", "\"8e03978e\""),
+            "delete" => client.delete(URL),
+            "get if-none-match" => client.get(URL).header("if-none-match", "\"1\""),
             "post" => client.post(URL).body("x"),
+            "opted out" => client.get(URL).hedge(false),
+            "upgrade" => client.get(URL).header("connection", "upgrade").header("upgrade", "x"),
+            "put if-match" => client.put(URL).body("x").header("if-match", "\"1\""),
+            "put if-none-match" => client.put(URL).body("x").header("if-none-match", "*"),
+            "delete if-unmodified-since" => {
+                client.delete(URL).header("if-unmodified-since", "Mon, 23 Nov 2026 14:00:00 GMT")
+            }
             _ => client.put(URL).body(stream()),
         };
         let timings = request.send().await.unwrap().timings();
         assert_eq!((timings.hedges().len(), timings.total()), (hedges, ms(60)), "{name}");
         assert_eq!(recorder.count(|event| matches!(event, Event::Hedged { .. })), hedges, "{name}");
+    }
+}
+
+#[cfg(feature = "sse")]
+#[tokio::test(start_paused = true)]
+async fn an_event_source_is_not_hedged() {
+    let (net, log) = server(&[Act::Answer(20), Act::Answer(60)]);
+    let recorder = Recorder::default();
+    let client = builder(net).observer(recorder.clone()).build().unwrap();
+    warm(&client, &log).await;
+    let mut events = client.get(URL).event_source().unwrap();
+    let error = futures_util::StreamExt::next(&mut events).await.unwrap().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Decode, "the answer is no event stream");
+    assert_eq!(recorder.count(|event| matches!(event, Event::Hedged { .. })), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_policy_without_a_floor_waits_for_the_connection() {
+    let (net, log) = server(&[Act::Answer(0), Act::Answer(40), Act::Answer(20)]);
+    let client = builder(net).hedge(eager().floor(Duration::ZERO)).build().unwrap();
+    warm(&client, &log).await;
+    client.close_idle();
+    let timings = client.get(URL).send().await.unwrap().timings();
+    assert!(timings.total() <= ms(50) && timings.hedges()[0].started >= ms(10), "{timings:?}");
+    adds_up(&timings);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_second_attempt_replaces_a_rejected_token_of_its_own() {
+    let refreshes = Arc::new(AtomicUsize::new(0));
+    let counted = refreshes.clone();
+    let source = TokenSource::new(move || {
+        let number = counted.fetch_add(1, Ordering::SeqCst) + 1;
+        async move {
+            sleep(ms(5)).await;
+            Ok::<_, io::Error>(Token::new(format!("t{number}")))
+        }
+    });
+    let (net, log) = server(&[Act::Answer(20), Act::Never, Act::Deny(20), Act::Answer(20)]);
+    let client = builder(net).token_source(source).build().unwrap();
+    warm(&client, &log).await;
+    let response = client.get(URL).send().await.unwrap();
+    let timings = response.timings();
+    let ends: Vec<_> = timings.hops().iter().map(|hop| hop.end).collect();
+    assert_eq!(ends, [HopEnd::Hedged, HopEnd::Repeated(RepeatCause::Unauthorized)]);
+    // Hedged at 20 ms, connected at 30 ms, rejected at 50 ms, with a new token at 55 ms.
+    assert_eq!((timings.total(), outcomes(&timings)), (ms(75), vec![HedgeOutcome::Won]), "{timings:?}");
+    assert_eq!((response.text().await.unwrap(), refreshes.load(Ordering::SeqCst)), ("ok".to_owned(), 2));
+    adds_up(&timings);
+    assert_eq!(in_use(&client).await, (0, 1));
+    tokio::time::timeout(ms(100), client.drain()).await.unwrap();
+}
+
+#[cfg(feature = "tower")]
+mod layers {
+    use speeddial::AttemptService;
+    use tower::layer::layer_fn;
+    use tower::{ServiceExt, service_fn};
+
+    use super::*;
+
+    /// Returns a client whose attempts each wait so many milliseconds in a layer; later ones as long as the last one.
+    fn delayed(net: ScriptedNet, waits: &[u64]) -> (Client, Arc<AtomicUsize>) {
+        let waits: Arc<[u64]> = waits.into();
+        let attempts = Arc::new(AtomicUsize::new(0));
+        let counted = attempts.clone();
+        let layer = layer_fn(move |inner: AttemptService| {
+            let waits = waits.clone();
+            let counted = counted.clone();
+            service_fn(move |request| {
+                let number = counted.fetch_add(1, Ordering::SeqCst);
+                let wait = ms(waits[number.min(waits.len() - 1)]);
+                let inner = inner.clone();
+                async move {
+                    sleep(wait).await;
+                    inner.oneshot(request).await
+                }
+            })
+        });
+        (builder(net).attempt_layer(layer).build().unwrap(), attempts)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn each_of_two_attempts_has_its_layers() {
+        let (net, log) = server(&[Act::Answer(20), Act::Never, Act::Answer(20)]);
+        let (client, attempts) = delayed(net, &[0, 0, 5]);
+        warm(&client, &log).await;
+        let response = client.get(URL).send().await.unwrap();
+        let timings = response.timings();
+        // Hedged at 20 ms, out of the layer at 25 ms, connected at 35 ms.
+        assert_eq!((timings.total(), outcomes(&timings)), (ms(55), vec![HedgeOutcome::Won]), "{timings:?}");
+        adds_up(&timings);
+        assert_eq!((response.text().await.unwrap(), attempts.load(Ordering::SeqCst)), ("ok".to_owned(), 3));
+        assert_eq!(in_use(&client).await, (0, 1));
+        // The first attempt wins while the second one is in its layer.
+        let (net, log) = server(&[Act::Answer(20), Act::Answer(30)]);
+        let (client, _) = delayed(net.clone(), &[0, 0, 50]);
+        warm(&client, &log).await;
+        let timings = client.get(URL).send().await.unwrap().timings();
+        assert_eq!((timings.total(), outcomes(&timings)), (ms(30), vec![HedgeOutcome::Lost]));
+        assert_eq!((in_use(&client).await, net.connections()), ((0, 1), 1));
+        tokio::time::timeout(ms(100), client.drain()).await.unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_drain_waits_for_a_second_attempt_in_a_layer() {
+        // Hedged at 20 ms. The first attempt fails at 40 ms, the second one is in its layer until 70 ms.
+        let (net, log) = server(&[Act::Answer(20), Act::Cut(40), Act::Answer(20)]);
+        let (client, _) = delayed(net, &[0, 0, 50]);
+        warm(&client, &log).await;
+        let start = Instant::now();
+        let call = async {
+            let _ = client.get(URL).send().await;
+            start.elapsed()
+        };
+        let drain = async {
+            sleep(ms(30)).await;
+            client.drain().await;
+            start.elapsed()
+        };
+        let (called, drained) = tokio::join!(call, drain);
+        assert!(called >= ms(70) && drained >= called, "{called:?} {drained:?}");
     }
 }
 
@@ -434,6 +586,22 @@ async fn a_drain_waits_for_the_attempt_that_is_left() {
     assert_eq!(tokio::join!(call, drain), ("ok".to_owned(), ms(80)));
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_drain_waits_for_a_second_attempt_that_is_being_connected() {
+    // The second attempt is being connected from 20 ms to 30 ms.
+    let (net, log) = server(&[Act::Answer(20), Act::Cut(25), Act::Answer(20)]);
+    let client = builder(net).build().unwrap();
+    warm(&client, &log).await;
+    let start = Instant::now();
+    let call = async { client.get(URL).send().await.unwrap().text().await.unwrap() };
+    let drain = async {
+        sleep(ms(22)).await;
+        client.drain().await;
+        start.elapsed()
+    };
+    assert_eq!(tokio::join!(call, drain), ("ok".to_owned(), ms(50)));
+}
+
 /// Returns an HTTP/2 server whose connections answer their first request after 20 ms and later ones after 100 ms.
 fn http2_server() -> (ScriptedNet, Log) {
     let log = Log::new();
@@ -502,7 +670,7 @@ async fn over_http2_the_second_attempt_is_on_another_connection() {
     let client = builder(net.clone()).http2_prior_knowledge().pool(pool).build().unwrap();
     warm(&client, &log).await;
     let timings = client.get(URL).send().await.unwrap().timings();
-    assert_eq!((timings.total(), outcomes(&timings)), (ms(100), vec![HedgeOutcome::Failed]));
+    assert_eq!((timings.total(), outcomes(&timings)), (ms(100), vec![]));
     assert_eq!((net.connections(), log.lines()), (1, vec!["0 0 asked".to_owned()]));
 }
 

@@ -133,6 +133,25 @@ async fn an_error_of_a_function_ends_the_call_before_anything_is_sent() {
 }
 
 #[tokio::test]
+async fn an_error_of_a_function_is_not_retried() {
+    let (server, _) = server();
+    let url = format!("http://{}/", server.address());
+    let any = || retries().classify_fn(|req_rep| req_rep.retryable());
+    for policy in [retries(), any()] {
+        let calls = Arc::new(AtomicUsize::new(0));
+        let counted = calls.clone();
+        let fails = move |_: &mut AttemptHead<'_>| {
+            counted.fetch_add(1, Ordering::SeqCst);
+            Err::<(), _>(std::io::Error::from(std::io::ErrorKind::TimedOut))
+        };
+        let client = Client::builder().no_proxy().retry(policy).before_attempt(fails).build().unwrap();
+        let error = client.get(&url).send().await.unwrap_err();
+        assert!(error.kind() == ErrorKind::Layer && error.is_timeout(), "{error}");
+        assert_eq!(calls.load(Ordering::SeqCst), 1);
+    }
+}
+
+#[tokio::test]
 async fn a_function_is_called_over_http2_as_well() {
     let server = HttpServer::start_as(true, answer_with_number).unwrap();
     let client = Client::builder().no_proxy().http2_prior_knowledge().before_attempt(numbers()).build().unwrap();
@@ -174,8 +193,8 @@ mod layers {
     use bytes::Bytes;
     use futures_util::future::BoxFuture;
     use futures_util::{FutureExt, TryStreamExt};
-    use speeddial::trace::{HopEnd, RepeatCause};
-    use speeddial::{AttemptService, ClientBuilder, Token, TokenSource};
+    use speeddial::trace::{HopEnd, Phase, RepeatCause};
+    use speeddial::{AttemptService, ClientBuilder, RequestOptions, Token, TokenSource};
     use support::ok_server;
     use tokio::io::AsyncReadExt;
     use tower::layer::layer_fn;
@@ -615,13 +634,173 @@ mod layers {
         client.drain().await;
     }
 
-    #[tokio::test]
+    /// Returns a client whose network redirects `/from`, and answers anything else with 200, at once.
+    fn client_of_redirects() -> ClientBuilder {
+        let net = ScriptedNet::new(|_, mut stream| async move {
+            while let Some(head) = read_request_head(&mut stream).await {
+                let response: &[u8] = if head.starts_with("GET /from") {
+                    b"HTTP/1.1 302 Found\r\nlocation: /to\r\ncontent-length: 2\r\n\r\nno"
+                } else {
+                    b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
+                };
+                let _ = stream.write_all(response).await;
+            }
+        });
+        let resolver = FixedResolver::new().with("a.test", [v4(1)]);
+        Client::builder().dns_resolver(resolver).transport(net).no_proxy()
+    }
+
+    /// Makes a call and, 25 ms later, drains the client. Returns the call's text, and the milliseconds that the call and
+    /// the drain took.
+    async fn call_and_drain(client: &Client, url: &str) -> (String, u128, u128) {
+        let start = tokio::time::Instant::now();
+        let call = async {
+            let text = client.get(url).send().await.unwrap().text().await.unwrap();
+            (text, start.elapsed().as_millis())
+        };
+        let drain = async {
+            tokio::time::sleep(Duration::from_millis(25)).await;
+            client.drain().await;
+            start.elapsed().as_millis()
+        };
+        let ((text, called), drained) = tokio::join!(call, drain);
+        (text, called, drained)
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn a_drain_waits_for_a_layer_between_two_attempts() {
+        let slow = around(|inner: AttemptService, request| async move {
+            let (head, body) = inner.oneshot(request).await?.into_parts();
+            // From here on the connection is idle.
+            let bytes = body.collect().await?.to_bytes();
+            if head.status == StatusCode::FOUND {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+            Ok(http::Response::from_parts(head, Body::from(bytes)))
+        });
+        let client = client_of_redirects().attempt_layer(slow).build().unwrap();
+        // It is dialled twice, because the drain closes the idle connection.
+        assert_eq!(call_and_drain(&client, "http://a.test/from").await, ("ok".to_owned(), 70, 70));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_drain_waits_for_a_layer_before_the_first_attempt_and_refuses_later_calls() {
+        let calls = Arc::new(AtomicUsize::new(0));
+        let counted = calls.clone();
+        let slow = around(move |inner: AttemptService, request| {
+            counted.fetch_add(1, Ordering::SeqCst);
+            async move {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+                inner.oneshot(request).await
+            }
+        });
+        let client = client_of_redirects().attempt_layer(slow).build().unwrap();
+        assert_eq!(call_and_drain(&client, "http://a.test/").await, ("ok".to_owned(), 60, 60));
+        let error = client.get("http://a.test/").send().await.unwrap_err();
+        assert_eq!((error.kind(), calls.load(Ordering::SeqCst)), (ErrorKind::Pool, 1));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_attempt_that_outlives_its_call_is_refused_by_a_pool_that_drains() {
+        let (late, mut lates) = tokio::sync::mpsc::unbounded_channel();
+        let leaves = around(move |inner: AttemptService, request: http::Request<Body>| {
+            let late = late.clone();
+            async move {
+                let mut copy = http::Request::new(Body::default());
+                *copy.uri_mut() = request.uri().clone();
+                *copy.extensions_mut() = request.extensions().clone();
+                let service = inner.clone();
+                tokio::spawn(async move {
+                    tokio::time::sleep(Duration::from_millis(50)).await;
+                    let _ = late.send(service.oneshot(copy).await);
+                });
+                inner.oneshot(request).await
+            }
+        });
+        let client = client_of_redirects().attempt_layer(leaves).build().unwrap();
+        assert_eq!(call_and_drain(&client, "http://a.test/").await, ("ok".to_owned(), 10, 25));
+        let error = lates.recv().await.unwrap().unwrap_err();
+        assert_eq!(error.downcast::<speeddial::Error>().unwrap().kind(), ErrorKind::Pool);
+        assert_eq!(client.pool_stats().opened, 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_call_is_not_resent_if_a_layer_dropped_a_later_attempt() {
+        // Counts the POSTs. The first one is answered as if the connection had been idle for too long, later ones never.
+        let posts = Arc::new(AtomicUsize::new(0));
+        let counted = posts.clone();
+        let net = ScriptedNet::new(move |_, mut stream| {
+            let posts = counted.clone();
+            async move {
+                while let Some(head) = read_request_head(&mut stream).await {
+                    let is_get = head.starts_with("GET");
+                    let response: &[u8] = if is_get {
+                        b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
+                    } else if posts.fetch_add(1, Ordering::SeqCst) == 0 {
+                        b"HTTP/1.1 408 Timeout\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
+                    } else {
+                        let _ = stream.read_to_end(&mut Vec::new()).await;
+                        return;
+                    };
+                    let _ = stream.write_all(response).await;
+                    if !is_get {
+                        return;
+                    }
+                }
+            }
+        });
+        let twice = around(|inner: AttemptService, request: http::Request<Body>| async move {
+            let copy = |body: Body| {
+                let mut copy = http::Request::new(body);
+                *copy.method_mut() = request.method().clone();
+                *copy.uri_mut() = request.uri().clone();
+                *copy.extensions_mut() = request.extensions().clone();
+                copy
+            };
+            let first = inner.clone().oneshot(copy(Body::from("x"))).await;
+            if first.is_err() {
+                let second = inner.oneshot(copy(Body::from("x")));
+                assert!(tokio::time::timeout(Duration::from_millis(50), second).await.is_err());
+            }
+            first
+        });
+        let resolver = FixedResolver::new().with("a.test", [v4(1)]);
+        let builder = Client::builder().dns_resolver(resolver).transport(net).no_proxy();
+        let client = builder.attempt_layer(twice).build().unwrap();
+        client.get("http://a.test/").send().await.unwrap().text().await.unwrap();
+        let error = client.post("http://a.test/").body("x").send().await.unwrap_err();
+        assert!(error.kind() == ErrorKind::Exchange && error.to_string().contains("408"), "{error}");
+        assert_eq!(posts.load(Ordering::SeqCst), 2, "those of the layer");
+    }
+
+    #[tokio::test]
+    async fn a_layer_cannot_lead_a_client_for_https_to_an_http_url() {
         let server = ok_server();
-        let client = builder().attempt_layer(numbered()).build().unwrap();
-        assert_eq!(client.get(url(&server, "/")).send().await.unwrap().text().await.unwrap(), "ok");
-        client.drain().await;
-        let error = client.get(url(&server, "/")).send().await.unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Pool);
+        let to: http::Uri = url(&server, "/").parse().unwrap();
+        let moves = around(move |inner: AttemptService, mut request: http::Request<Body>| {
+            *request.uri_mut() = to.clone();
+            inner.oneshot(request)
+        });
+        let client = builder().https_only(true).attempt_layer(moves).build().unwrap();
+        let error = client.get("https://127.0.0.1:1/").send().await.unwrap_err();
+        assert!(error.is_builder() && error.to_string().contains("https URLs only"), "{error}");
+        assert_eq!(client.pool_stats().opened, 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_layer_may_change_the_time_limits_of_an_attempt() {
+        let net =
+            ScriptedNet::new(|_, mut stream| async move { while read_request_head(&mut stream).await.is_some() {} });
+        let hurries = around(|inner: AttemptService, mut request: http::Request<Body>| {
+            let options = request.extensions_mut().remove::<RequestOptions>().unwrap_or_default();
+            request.extensions_mut().insert(options.headers_timeout(Duration::from_millis(50)));
+            inner.oneshot(request)
+        });
+        let resolver = FixedResolver::new().with("a.test", [v4(1)]);
+        let builder = Client::builder().dns_resolver(resolver).transport(net).no_proxy();
+        let client = builder.attempt_layer(hurries).build().unwrap();
+        let start = tokio::time::Instant::now();
+        let error = client.get("http://a.test/").headers_timeout(Duration::from_secs(9)).send().await.unwrap_err();
+        assert_eq!((error.kind(), start.elapsed().as_millis()), (ErrorKind::Timeout(Phase::Wait), 60), "{error}");
     }
 }

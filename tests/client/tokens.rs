@@ -41,7 +41,8 @@ impl Api {
                 let is_allowed = number.is_some_and(|number| number >= first);
                 let text = authorization.unwrap_or("none").to_owned();
                 let mut response = hyper::Response::new(full(text));
-                if let Some(to) = request.uri().query().and_then(|query| query.strip_prefix("to=")) {
+                let to = request.uri().query().and_then(|query| query.strip_prefix("to="));
+                if let Some(to) = to.filter(|_| is_allowed || request.uri().path() != "/guarded") {
                     *response.status_mut() = hyper::StatusCode::TEMPORARY_REDIRECT;
                     response.headers_mut().insert("location", to.parse().unwrap());
                 } else if !is_allowed && request.uri().path() != "/open" {
@@ -330,9 +331,13 @@ async fn an_error_of_a_source_is_not_retried() {
         async { Err(std::io::Error::from(std::io::ErrorKind::TimedOut)) }
     });
     let client = paused(source).retry(RetryPolicy::new().backoff(ms(5_000), ms(5_000))).build().unwrap();
-    let error = client.get(URL).send().await.unwrap_err();
-    assert!(error.kind() == ErrorKind::Layer && error.is_timeout(), "{error}");
-    assert_eq!(count.load(Ordering::SeqCst), 1);
+    let own = RetryPolicy::new().backoff(ms(5_000), ms(5_000)).classify_fn(|req_rep| req_rep.retryable());
+    for (request, calls) in [(client.get(URL), 1), (client.get(URL).retry(own), 2)] {
+        let error = request.send().await.unwrap_err();
+        assert!(error.kind() == ErrorKind::Layer && error.is_timeout(), "{error}");
+        assert_eq!(count.load(Ordering::SeqCst), calls);
+        sleep(ms(1_000)).await;
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -354,6 +359,99 @@ async fn a_refresh_that_panics_fails_its_callers_and_the_next_one_works() {
         sleep(Duration::from_secs(pause)).await;
     }
     assert_eq!(call(&client).await.0, "Bearer t1");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_retry_has_the_token_and_a_401_after_it_is_repeated() {
+    let statuses = Arc::new(Mutex::new(vec![200, 401, 503]));
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let log = seen.clone();
+    let net = ScriptedNet::new(move |_, mut stream| {
+        let statuses = statuses.clone();
+        let log = log.clone();
+        async move {
+            while let Some(head) = read_request_head(&mut stream).await {
+                let token = head.lines().find_map(|line| line.strip_prefix("authorization: ")).unwrap_or("none");
+                log.lock().unwrap().push(token.to_owned());
+                let status = statuses.lock().unwrap().pop().unwrap();
+                let response = format!("HTTP/1.1 {status} X\r\ncontent-length: 0\r\n\r\n");
+                let _ = stream.write_all(response.as_bytes()).await;
+            }
+        }
+    });
+    let (source, _) = numbered(ms(500), HOUR);
+    let client = paused(source).transport(net).retry(RetryPolicy::new()).build().unwrap();
+    let response = client.get(URL).send().await.unwrap();
+    let ends: Vec<_> = response.timings().hops().iter().map(|hop| hop.end).collect();
+    let status = RepeatCause::Status(speeddial::StatusCode::SERVICE_UNAVAILABLE);
+    assert_eq!(ends, [HopEnd::Repeated(status), HopEnd::Repeated(RepeatCause::Unauthorized)]);
+    assert_eq!(*seen.lock().unwrap(), ["Bearer t1", "Bearer t1", "Bearer t2"]);
+    client.drain().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_drain_waits_for_a_call_that_waits_for_its_token_and_refuses_later_ones() {
+    let (source, _) = numbered(ms(500), HOUR);
+    let client = paused(source).build().unwrap();
+    let start = Instant::now();
+    let later = async {
+        sleep(ms(200)).await;
+        let error = client.get(URL).send().await.unwrap_err();
+        (error.kind(), start.elapsed())
+    };
+    let drain = async {
+        sleep(ms(100)).await;
+        client.drain().await;
+        start.elapsed()
+    };
+    let (call, later, drained) = futures_util::join!(call(&client), later, drain);
+    assert_eq!(call, ("Bearer t1".to_owned(), ms(510)));
+    assert_eq!(later, (ErrorKind::Pool, ms(200)), "before it waits for anything");
+    assert_eq!(drained, ms(510));
+}
+
+#[tokio::test]
+async fn each_origin_of_a_call_may_reject_its_token_once() {
+    let first = Api::start();
+    let second = Api::start();
+    let source = |api: &Api| {
+        let (source, refreshes) = numbered(Duration::ZERO, HOUR);
+        (source.for_origin(api.url("/")).unwrap(), refreshes)
+    };
+    let (one, of_first) = source(&first);
+    let (other, of_second) = source(&second);
+    let client = Client::builder().no_proxy().token_source(one).token_source(other).build().unwrap();
+    for api in [&first, &second] {
+        assert_eq!(client.get(api.url("/")).send().await.unwrap().status().as_u16(), 200);
+        api.accepted.store(2, Ordering::SeqCst);
+    }
+    let url = first.url(&format!("/guarded?to={}", second.url("/")));
+    let response = client.get(url).send().await.unwrap();
+    let ends: Vec<_> = response.timings().hops().iter().map(|hop| hop.end).collect();
+    let rejected = HopEnd::Repeated(RepeatCause::Unauthorized);
+    assert_eq!(ends, [rejected, HopEnd::Redirected(speeddial::StatusCode::TEMPORARY_REDIRECT), rejected]);
+    assert_eq!((response.status().as_u16(), response.text().await.unwrap().as_str()), (200, "Bearer t2"));
+    assert_eq!((of_first.load(Ordering::SeqCst), of_second.load(Ordering::SeqCst)), (2, 2));
+}
+
+#[test]
+fn a_refresh_on_a_runtime_that_is_not_driven_is_begun_anew_on_another_one() {
+    let (source, refreshes) = numbered(ms(20), HOUR);
+    let client = paused(source).build().unwrap();
+    let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let first = runtime();
+    first.block_on(async {
+        assert!(futures_util::poll!(Box::pin(client.get(URL).send())).is_pending());
+        while refreshes.load(Ordering::SeqCst) == 0 {
+            tokio::task::yield_now().await;
+        }
+    });
+    // Its block_on has ended, and it is kept.
+    let second = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
+    let (token, took) = second.block_on(call(&client));
+    assert_eq!((token.as_str(), refreshes.load(Ordering::SeqCst)), ("Bearer t2", 2));
+    assert!(took < Duration::from_secs(35), "{took:?}");
+    drop(first);
 }
 
 #[test]

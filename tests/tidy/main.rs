@@ -145,7 +145,7 @@ fn no_two_files_import_each_other() {
 }
 
 /// The skins of a call, from the outside inwards. Each may call those behind it.
-const CALL: [&str; 14] = [
+const CALL: [&str; 15] = [
     "mod",
     "follow",
     "retry",
@@ -158,6 +158,7 @@ const CALL: [&str; 14] = [
     "upgrade",
     "message",
     "cookies",
+    "admit",
     "state",
     "current_request",
 ];

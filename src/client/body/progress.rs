@@ -80,11 +80,10 @@ fn call_back(shared: &Mutex<SharedCallback>) {
 /// Takes the callback out, so that it does not run under the lock, together with what it is to be called with.
 fn take_call(shared: &Mutex<SharedCallback>) -> Option<(Callback, Progress)> {
     let mut shared = lock(shared);
-    if shared.callback.is_none() {
-        return None;
-    }
-    let progress = shared.unreported.take()?;
-    Some((shared.callback.take()?, progress))
+    let progress = shared.unreported?;
+    let callback = shared.callback.take()?;
+    shared.unreported = None;
+    Some((callback, progress))
 }
 
 #[cfg(test)]

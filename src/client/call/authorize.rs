@@ -14,7 +14,8 @@ use crate::clock;
 use crate::error::Result;
 use crate::trace::{Event, RepeatCause};
 
-/// Sends the request with the token of its origin, if that has one. After a 401 it is sent once more with a newer token.
+/// Sends the request with the token of its origin, if that has one. After an origin's first 401 it is sent once more with a
+/// newer token.
 pub(super) async fn send(call: &mut Call<'_>) -> Result<Answer> {
     let sources = &call.client.defaults.token_sources;
     let origin = &call.request.key().origin;
@@ -46,16 +47,17 @@ async fn attempt(call: &mut Call<'_>) -> Result<Answer> {
 
 /// Adds the token to the headers of the next attempts, and returns its number. The wait for a refresh counts as backoff.
 async fn add_token(call: &mut Call<'_>, source: &TokenSource) -> Result<u64> {
-    let now = call.new_at.unwrap_or_else(clock::now);
+    let now = call.now.unwrap_or_else(clock::now);
     let token = match source.at_hand(now) {
         Some(token) => token?,
         None => {
+            call.enter()?;
             call.trace.emit_at(now, Event::BackoffStart { wait: Duration::ZERO });
             let token = source.get().await?;
             let now = clock::now();
             call.check_deadline(now)?;
             call.trace.emit_at(now, Event::BackoffEnd);
-            call.new_at = call.new_at.map(|_| now);
+            call.now = Some(now);
             token
         }
     };
@@ -69,12 +71,14 @@ async fn add_token(call: &mut Call<'_>, source: &TokenSource) -> Result<u64> {
 /// Takes note that the token with this number was rejected. Returns true if the request is sent again with a newer one.
 fn may_repeat(call: &mut Call<'_>, source: &TokenSource, number: u64) -> bool {
     let is_replayable = call.request.body_is_replayable();
-    let Some(authorization) = call.authorization.as_mut().filter(|authorization| !authorization.is_repeated) else {
+    let origin = &call.request.key().origin;
+    let Some(authorization) = call.authorization.as_mut() else { return false };
+    if authorization.repeated_at.as_ref() == Some(origin) {
         return false; // the second 401 is the caller's, and says nothing about the newer token
-    };
+    }
     if !source.reject(number) || !is_replayable {
         return false;
     }
-    authorization.is_repeated = true;
+    authorization.repeated_at = Some(origin.clone());
     true
 }

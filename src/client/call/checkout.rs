@@ -36,16 +36,15 @@ const RECHECK_INTERVAL: Duration = Duration::from_millis(100);
 pub(super) async fn lease(call: &mut Call<'_>, failed_on: Option<u64>) -> Result<(Lease<Dialer>, Instant)> {
     // A request with a stream that can be read once is sent once.
     let is_repeatable = call.is_idempotent() && !call.request.has_single_use_body();
-    // The start of a call is the current time until the call first waits: this saves reading the clock.
-    let mut now = call.new_at.take();
+    let mut now = call.now.take();
     let mut at_once = now;
     let mut queued_at = None;
     let mut lease = loop {
-        let despite_drain = now.is_none();
+        let despite_drain = !std::mem::take(&mut call.is_new);
         let asked_at = now.take().unwrap_or_else(clock::now);
         call.check_deadline(asked_at)?;
         let own_dial = failed_on.is_some() && call.attempts.want_a_dial();
-        let wish = Wish { failed_on, despite_drain, send_once: !is_repeatable, own_dial, hedged: call.hedged };
+        let wish = Wish { failed_on, despite_drain, send_once: !is_repeatable, own_dial, avoid: call.avoid };
         let mut lease = check_out(call, wish, asked_at, &mut queued_at).await;
         for _ in 0..MAX_LOST_DIALS {
             if !matches!(lease, Err(LeaseError::Lost)) || Handle::try_current().is_err() {

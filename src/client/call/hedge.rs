@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use futures_util::future::{Either, select};
 use http::StatusCode;
+use http::header::{IF_MATCH, IF_NONE_MATCH, IF_UNMODIFIED_SINCE};
 
 use super::state::{Call, CallTrace};
 use super::{authorize, resend};
@@ -16,22 +17,42 @@ use crate::client::answer::Answer;
 use crate::client::body::Body;
 use crate::client::hedging::Hedging;
 use crate::client::inner::Inner;
+use crate::client::request::Request;
 use crate::client::safe_to_resend::Attempts;
 use crate::clock;
 use crate::error::Result;
-use crate::pool::HedgedConn;
+use crate::pool::FirstAttemptConn;
 use crate::trace::{HedgeOutcome, LastLease, Trace};
+
+/// The shortest time after which it is checked if the first attempt has its connection.
+const SHORTEST_RECHECK: Duration = Duration::from_millis(1);
 
 /// Sends the request, and once more if the client's policy says so.
 pub(super) async fn send(call: &mut Call<'_>) -> Result<Answer> {
     let client = call.client;
     match &client.defaults.hedging {
         // Boxed, because few clients have a policy, and the future of each call would be larger for it.
-        Some(hedging) if call.is_idempotent() && call.request.body.as_ref().is_none_or(Body::is_replayable) => {
-            Box::pin(send_measured(call, hedging)).await
-        }
+        Some(hedging) if may_be_sent_twice(call) => Box::pin(send_measured(call, hedging)).await,
         _ => attempt(call).await,
     }
+}
+
+/// Returns true if the request may be sent a second time while it waits for its answer.
+fn may_be_sent_twice(call: &Call<'_>) -> bool {
+    let request = &call.request;
+    let is_long_lived = request.asks_to_switch() || request.options.is_quiet_stream;
+    call.is_idempotent()
+        && request.options.allows_hedge()
+        && request.body.as_ref().is_none_or(Body::is_replayable)
+        && !is_long_lived
+        && !is_conditional_write(request)
+}
+
+/// Returns true for a write under a condition (RFC 9110 §13.1). The first attempt that the server processes makes the condition
+/// false for the second one, whose answer says that nothing was written.
+fn is_conditional_write(request: &Request) -> bool {
+    let conditions = [IF_MATCH, IF_NONE_MATCH, IF_UNMODIFIED_SINCE];
+    !request.method.is_safe() && conditions.iter().any(|name| request.headers.contains_key(name))
 }
 
 /// Makes an attempt: with a token and within layers, if there are any.
@@ -58,30 +79,16 @@ async fn send_measured(call: &mut Call<'_>, hedging: &Hedging) -> Result<Answer>
 
 /// Makes a second attempt at the request, to be sent later; `None` if its body cannot be sent twice.
 fn second_attempt<'a>(call: &Call<'a>) -> Option<Call<'a>> {
-    Some(Call {
-        client: call.client,
-        request: call.request.try_clone()?,
-        trace: trace_of_attempt(&call.trace),
-        timeouts: call.timeouts,
-        deadline: call.deadline,
-        retries: call.retries,
-        attempts: Attempts::single(),
-        new_at: None,
-        authorization: call.authorization.clone(),
-        single: None,
-        drain_hold: None,
-        hedged: None,
-    })
+    let request = call.request.try_clone()?;
+    let trace = Trace::clone(&call.trace);
+    let mut second = Call::for_attempt(call.client, request, trace, call.timeouts, call.deadline);
+    second.attempts = Attempts::without_resends();
+    second.authorization = call.authorization.clone();
+    Some(second)
 }
 
-/// Returns a trace for an attempt whose end is not the end of the call.
-fn trace_of_attempt(trace: &Trace) -> CallTrace {
-    let mut trace = CallTrace::new(trace.clone());
-    trace.hand_over();
-    trace
-}
-
-/// Sends the request. If it has no answer after `wait`, makes the second attempt as well, if the budget allows it.
+/// Sends the request. If it has no answer after `wait`, makes the second attempt as well, if the pool and the budget have room
+/// for it.
 async fn send_twice<'a>(
     call: &mut Call<'a>,
     mut second: Call<'a>,
@@ -97,13 +104,17 @@ async fn send_twice<'a>(
             Either::Left(result) => return result,
             Either::Right(lease) => lease,
         };
-        if !hedging.withdraw(&second.request.key().origin) {
+        let key = second.request.key();
+        let avoid = FirstAttemptConn { number: lease.connection, ip: lease.remote.map(|remote| remote.ip()) };
+        if !second.client.pool.has_room_for_hedge(key, avoid) || !hedging.withdraw(&key.origin) {
             return first.await;
         }
         let now = clock::now();
         second_trace = trace.begin_hedge(now, now.saturating_duration_since(lease.since));
-        second.trace = trace_of_attempt(&second_trace);
-        second.hedged = Some(HedgedConn { number: lease.connection, ip: lease.remote.map(|remote| remote.ip()) });
+        second.trace = CallTrace::of_attempt(second_trace.clone());
+        second.avoid = Some(avoid);
+        // It may wait for a token, or in a layer, while the first attempt fails.
+        second.hold_drain();
         sending_second = Box::pin(async move { attempt(&mut second).await });
         match select(first.as_mut(), sending_second.as_mut()).await {
             Either::Left((Ok(answer), _)) => {
@@ -149,9 +160,12 @@ async fn send_until_late(
 ) -> Either<Result<Answer>, LastLease> {
     let mut now = clock::now();
     loop {
-        // Without a connection yet, it cannot be late before this time.
         let lease = trace.last_lease();
-        let late_at = lease.map_or(now, |lease| lease.since).checked_add(wait);
+        let late_at = match lease {
+            Some(lease) => lease.since.checked_add(wait),
+            // Without a connection yet, it cannot be late before this time.
+            None => now.checked_add(wait.max(SHORTEST_RECHECK)),
+        };
         if let (Some(lease), Some(late_at)) = (lease, late_at)
             && late_at <= now
         {

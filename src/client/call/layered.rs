@@ -7,29 +7,29 @@
 use std::sync::{Arc, Mutex, Weak};
 
 use bytes::Bytes;
-use http::Method;
 use http::header::TRAILER;
+use http::{Method, Uri};
 use tower::ServiceExt;
 
+use super::admit::admit;
 use super::current_request::CurrentRequest;
 use super::message::names_of;
 use super::resend;
 use super::single::SingleAttempt;
-use super::state::{Call, CallTrace};
+use super::state::Call;
 use crate::client::answer::{Answer, BodyFacts};
 use crate::client::attempt_service::{AttemptService, WrapAttempt};
 #[cfg(feature = "__compression")]
 use crate::client::body::Decompression;
 use crate::client::body::{Body, LayeredBody, Loan};
-use crate::client::deadlines::{Deadline, Timeouts};
+use crate::client::deadlines::Deadline;
 use crate::client::dialer::Dialer;
 use crate::client::inner::{AttemptLayers, Inner};
 use crate::client::request::Request;
-use crate::client::request_checks::check;
 use crate::client::safe_to_resend::{Attempts, Resend};
 use crate::clock;
 use crate::error::{Cause, Error, Result};
-use crate::pool::{DrainHold, HedgedConn};
+use crate::pool::{DrainHold, FirstAttemptConn};
 use crate::sync::lock;
 use crate::trace::Trace;
 
@@ -44,28 +44,37 @@ struct AttemptContext(Arc<AttemptedCall>);
 struct AttemptedCall {
     client: Arc<Inner>,
     trace: Trace,
-    timeouts: Timeouts,
     deadline: Option<Deadline>,
     #[cfg(feature = "__compression")]
     decompression: Decompression,
     /// The call's stream, if that is its body.
     loan: Option<Loan>,
-    /// The connection of the other attempt, if this is a hedge.
-    hedged: Option<HedgedConn>,
+    /// The connection of the first attempt, if this is a second one that is made while the first one waits.
+    avoid: Option<FirstAttemptConn>,
     left: Mutex<Left>,
 }
 
 /// The state that the attempts inside of the layers leave to the call.
 #[derive(Default)]
 struct Left {
-    /// True until the call asks the pool for its first connection.
-    is_new: bool,
     attempts: Attempts,
+    /// The attempts that have begun and not ended. One that a layer drops does not end.
+    unfinished: u32,
     failed_on: Option<u64>,
     /// The resend that may follow the last failure.
     resend: Option<Resend>,
+    /// Makes a drain of the pool wait for the layers; `None` once they have returned. An attempt that is begun later still is
+    /// one that a pool that drains refuses.
     drain_hold: Option<DrainHold<Dialer>>,
     /// The bodies of the responses, the first one first.
+    bodies: Vec<LayeredBody>,
+}
+
+/// The result of the attempts inside of the layers, beside what the layers returned.
+struct Ended {
+    failed_on: Option<u64>,
+    /// The resend that may follow.
+    resend: Option<Resend>,
     bodies: Vec<LayeredBody>,
 }
 
@@ -82,23 +91,20 @@ pub(in crate::client) fn within(layers: Vec<WrapAttempt>, client: &Weak<Inner>) 
 /// Sends the request through the layers until there is a response, or an error that is not followed by a resend.
 pub(super) async fn send(call: &mut Call<'_>) -> Result<Answer> {
     let mut failed_on = None;
+    // Layers may wait, and may read a body to its end, so the call's hold stays until the call ends.
+    call.enter()?;
     loop {
         let layers = call.client.attempt_layers.as_ref().expect("the caller has checked it");
         let (context, message) = begin(call, layers, failed_on);
         let result = layers.service.clone().oneshot(message).await;
-        let left = context.end(call);
+        let ended = context.end(call);
         match result {
-            Ok(response) => {
-                if call.retry_policy().is_none() {
-                    call.drain_hold = None;
-                }
-                return Ok(answer(call, response, &left.bodies));
-            }
+            Ok(response) => return Ok(answer(call, response, &ended.bodies)),
             Err(cause) => {
                 // An error that a layer made in place of the attempt's own is final.
                 let may_resend = cause.is::<Error>() && call.request.body_is_replayable();
-                let Some(resend) = left.resend.filter(|_| may_resend) else { return Err(Error::layer(cause)) };
-                failed_on = left.failed_on;
+                let Some(resend) = ended.resend.filter(|_| may_resend) else { return Err(Error::layer(cause)) };
+                failed_on = ended.failed_on;
                 call.attempts.count_resend(resend);
                 call.repeat(resend.cause, resend.wait).await?;
             }
@@ -108,6 +114,7 @@ pub(super) async fn send(call: &mut Call<'_>) -> Result<Answer> {
 
 /// Begins an attempt: makes the message that the layers get, and the context in it.
 fn begin(call: &mut Call<'_>, layers: &AttemptLayers, failed_on: Option<u64>) -> (AttemptContext, http::Request<Body>) {
+    call.now = None;
     let mut headers = call.request.headers.clone();
     if let Some(trailers) = call.request.body.as_ref().and_then(Body::trailers) {
         headers.entry(TRAILER).or_insert_with(|| names_of(trailers));
@@ -125,16 +132,15 @@ fn begin(call: &mut Call<'_>, layers: &AttemptLayers, failed_on: Option<u64>) ->
     let context = AttemptContext(Arc::new(AttemptedCall {
         client: layers.client.upgrade().expect("a call keeps its client"),
         trace: (*call.trace).clone(),
-        timeouts: call.timeouts,
         deadline: call.deadline,
         #[cfg(feature = "__compression")]
         decompression: call.request.decompression,
         loan,
-        hedged: call.hedged,
+        avoid: call.avoid,
         left: Mutex::new(Left {
-            is_new: call.new_at.take().is_some(),
             attempts: call.attempts,
             failed_on,
+            drain_hold: call.drain_hold.take(),
             ..Left::default()
         }),
     }));
@@ -165,11 +171,8 @@ async fn attempt(mut message: http::Request<Body>) -> Result<http::Response<Body
     };
     let mut request = Box::new(Request::try_from(message)?);
     request.add_url_authorization()?;
-    check(&mut request)?;
-    if let Some(key) = &mut request.key {
-        key.proxy = request.options.proxy_choice().cloned();
-    }
-    let mut call = context.call(request)?;
+    let target = admit(&context.0.client, &mut request)?;
+    let mut call = context.call(request, target);
     let result = resend::send(&mut call).await;
     context.keep(&mut call);
     let request = &call.request;
@@ -189,43 +192,33 @@ async fn attempt(mut message: http::Request<Body>) -> Result<http::Response<Body
 
 impl AttemptContext {
     /// Makes a call of its own for one attempt.
-    fn call(&self, request: Box<Request>) -> Result<Call<'_>> {
+    fn call(&self, request: Box<Request>, target: Uri) -> Call<'_> {
         let shared = &*self.0;
-        let target = request.target()?;
-        let mut trace = CallTrace::new(shared.trace.clone());
-        trace.hand_over();
+        // A layer may have changed the settings of the request.
+        let timeouts = request.options.timeouts.or(&shared.client.defaults.timeouts);
+        let request = CurrentRequest::new(
+            request,
+            target,
+            #[cfg(feature = "__compression")]
+            shared.decompression,
+        );
+        let mut call = Call::for_attempt(&shared.client, request, shared.trace.clone(), timeouts, shared.deadline);
         let mut left = lock(&shared.left);
-        let is_new = std::mem::take(&mut left.is_new);
-        Ok(Call {
-            client: &shared.client,
-            request: CurrentRequest::new(
-                request,
-                target,
-                #[cfg(feature = "__compression")]
-                shared.decompression,
-            ),
-            trace,
-            timeouts: shared.timeouts,
-            deadline: shared.deadline,
-            retries: 0,
-            attempts: left.attempts,
-            new_at: is_new.then(clock::now),
-            authorization: None,
-            single: Some(Box::new(SingleAttempt {
-                failed_on: left.failed_on,
-                resend: None,
-                loan: shared.loan.clone(),
-            })),
-            drain_hold: None,
-            hedged: shared.hedged,
-        })
+        left.unfinished += 1;
+        call.attempts = left.attempts;
+        call.now = Some(clock::now());
+        call.is_new = left.drain_hold.is_none();
+        call.avoid = shared.avoid;
+        let single = SingleAttempt { failed_on: left.failed_on, resend: None, loan: shared.loan.clone() };
+        call.single = Some(Box::new(single));
+        call
     }
 
     /// Keeps what an attempt leaves to the call around the layers.
     fn keep(&self, call: &mut Call<'_>) {
         let mut left = lock(&self.0.left);
+        left.unfinished -= 1;
         left.attempts = call.attempts;
-        left.drain_hold = call.drain_hold.take().or(left.drain_hold.take());
         if let Some(single) = call.single.take() {
             left.failed_on = single.failed_on;
             left.resend = single.resend;
@@ -233,15 +226,15 @@ impl AttemptContext {
     }
 
     /// Ends the attempts inside of the layers: takes back the body if it was not read, and returns what else they left.
-    fn end(self, call: &mut Call<'_>) -> Left {
+    fn end(self, call: &mut Call<'_>) -> Ended {
         if let Some(body) = self.0.loan.clone().and_then(Loan::take_back) {
             call.request.put_back(body);
         }
-        let mut left = std::mem::take(&mut *lock(&self.0.left));
+        let mut left = lock(&self.0.left);
         call.attempts = left.attempts;
-        if let Some(hold) = left.drain_hold.take() {
-            call.drain_hold.get_or_insert(hold);
-        }
-        left
+        call.drain_hold = left.drain_hold.take();
+        // The server may have processed an attempt that a layer dropped, or left to another task.
+        let resend = left.resend.take().filter(|_| left.unfinished == 0);
+        Ended { failed_on: left.failed_on, resend, bodies: std::mem::take(&mut left.bodies) }
     }
 }

@@ -6,7 +6,7 @@
 //!
 //! | file | what it does | decides by |
 //! |---|---|---|
-//! | `mod.rs` | checks the request, starts and ends the trace, keeps the deadline | |
+//! | `mod.rs` | completes the request, starts and ends the trace, keeps the deadline | |
 //! | `follow.rs` | follows redirects | `redirect_policy.rs` |
 //! | `retry.rs` | retries as the user's policy says | `retry_policy.rs` |
 //! | `hedge.rs` | sends a second time if the answer is late | `hedge_policy.rs` |
@@ -18,11 +18,13 @@
 //! | `upgrade.rs` | what a switch to another protocol needs, and whether the response is one | |
 //! | `message.rs` | makes the message that is sent | |
 //! | `cookies.rs` | asks the cookie store for a message, and tells it of a response | |
+//! | `admit.rs` | refuses a request that the client must not send: the call's own, and each that layers make | |
 //!
 //! `state.rs` holds what the skins share: the trace, the time limits, the count of attempts, and the request as it is now
 //! (`current_request.rs`).
 //! Within layers, each attempt is a call of its own, which `single.rs` keeps from resending.
 
+mod admit;
 mod authorize;
 mod checkout;
 #[cfg(feature = "cookies")]
@@ -46,6 +48,7 @@ use std::pin::pin;
 use http::header::{ACCEPT_ENCODING, RANGE};
 use http::{HeaderMap, Uri};
 
+use self::admit::admit;
 use self::current_request::CurrentRequest;
 #[cfg(feature = "tower")]
 pub(super) use self::layered::within;
@@ -55,13 +58,10 @@ use super::body::Decompression;
 use super::deadlines::Deadline;
 use super::inner::Inner;
 use super::request::{Request, add_header};
-use super::request_checks::check;
-use super::request_options::checked_version;
 use super::response::Response;
 use super::safe_to_resend::Attempts;
 use super::token::Authorization;
-use crate::error::{Error, Result};
-use crate::origin::Scheme;
+use crate::error::Result;
 use crate::trace::{RequestInfo, Trace};
 
 /// Makes a call: returns its response, or the error that ended it.
@@ -117,11 +117,12 @@ fn begin(client: &Inner, mut request: Box<Request>) -> Result<Call<'_>> {
         deadline,
         retries: 0,
         attempts: Attempts::default(),
-        new_at: Some(start),
+        now: Some(start),
+        is_new: true,
         authorization,
         single: None,
         drain_hold: None,
-        hedged: None,
+        avoid: None,
     };
     if let Some(policy) = call.retry_policy() {
         client.retry_budget.deposit(policy, start);
@@ -134,17 +135,7 @@ fn complete(client: &Inner, request: &mut Request) -> Result<Uri> {
     request.check_target()?;
     request.add_url_authorization()?;
     add_default_headers(&mut request.headers, &client.defaults.headers)?;
-    check(request)?;
-    if let Some(version) = request.options.version {
-        checked_version(version)?;
-    }
-    if let Some(key) = &mut request.key {
-        key.proxy = request.options.proxy_choice().cloned();
-    }
-    if client.defaults.https_only && request.key().origin.scheme() == Scheme::Http {
-        return Err(Error::not_https());
-    }
-    request.target()
+    admit(client, request)
 }
 
 /// Adds the client's default headers, each unless the request has one of the same name.

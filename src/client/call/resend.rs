@@ -162,7 +162,6 @@ fn leave_resend(call: &mut Call<'_>, resend: Resend, lease: &Lease<Dialer>) -> b
     let Some(single) = &mut call.single else { return false };
     single.failed_on = Some(lease.conn().number());
     single.resend = Some(resend);
-    call.hold_drain();
     true
 }
 

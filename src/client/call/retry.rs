@@ -55,13 +55,11 @@ fn next_retry(call: &Call<'_>, result: &Result<Answer>) -> Option<Retry> {
         Ok(answer) => RepeatCause::Status(answer.status()),
         Err(_) => RepeatCause::Failed,
     };
-    let outcome = if policy.has_classifier() {
-        classified(call, policy, result)
-    } else {
-        match result {
-            Ok(answer) => Outcome::Status(answer.status(), answer.headers()),
-            Err(error) => outcome_of(error),
-        }
+    let outcome = match result {
+        Err(error) if error.is_lasting() => return None,
+        _ if policy.has_classifier() => classified(call, policy, result),
+        Ok(answer) => Outcome::Status(answer.status(), answer.headers()),
+        Err(error) => outcome_of(error),
     };
     let so_far = CallSoFar {
         attempts: 1 + call.retries + call.attempts.charged_resends(),
@@ -95,7 +93,6 @@ fn classified<'a>(call: &Call<'_>, policy: &RetryPolicy, result: &'a Result<Answ
 /// Classifies an error for the retry policy.
 fn outcome_of(error: &Error) -> Outcome<'_> {
     match error.kind() {
-        _ if error.is_lasting() => Outcome::Final,
         // The time limit of a layer around the attempt.
         ErrorKind::Layer if error.is_timeout() => Outcome::Unknown,
         ErrorKind::Resolve | ErrorKind::Connect | ErrorKind::Tls => Outcome::NotSent,

@@ -16,7 +16,7 @@ use crate::client::safe_to_resend::{Attempts, is_idempotent};
 use crate::client::token::Authorization;
 use crate::clock::{self, Instant};
 use crate::error::{self, Error, Result};
-use crate::pool::{DrainHold, HedgedConn};
+use crate::pool::{DrainHold, FirstAttemptConn};
 use crate::trace::{Event, RepeatCause, Trace};
 
 /// A call under way.
@@ -30,19 +30,61 @@ pub(super) struct Call<'a> {
     pub(super) retries: u32,
     /// The attempts at the current request, retries included.
     pub(super) attempts: Attempts,
-    /// The current time, if it is known, until the call asks the pool for its first connection.
-    pub(super) new_at: Option<Instant>,
+    /// The current time, if it is known. It saves reading the clock until the call first waits.
+    pub(super) now: Option<Instant>,
+    /// True until the call asks the pool for its first connection, or makes a drain wait for it. Until then, a pool that
+    /// drains refuses it.
+    pub(super) is_new: bool,
     /// The call's use of the client's token sources, if it needs a token.
     pub(super) authorization: Option<Box<Authorization>>,
     /// Set if the call is one attempt of another call.
     pub(super) single: Option<Box<SingleAttempt>>,
     /// Makes a drain of the pool wait for the call while it has no connection and will want another one.
     pub(super) drain_hold: Option<DrainHold<Dialer>>,
-    /// The connection of the first attempt, if this is a second one.
-    pub(super) hedged: Option<HedgedConn>,
+    /// The connection of the first attempt, if this is a second one that is made while the first one waits.
+    pub(super) avoid: Option<FirstAttemptConn>,
 }
 
-impl Call<'_> {
+impl<'a> Call<'a> {
+    /// Creates a call that makes attempts for another call: its end is not that of the other one.
+    pub(super) fn for_attempt(
+        client: &'a Inner,
+        request: CurrentRequest,
+        trace: Trace,
+        timeouts: Timeouts,
+        deadline: Option<Deadline>,
+    ) -> Self {
+        Self {
+            client,
+            request,
+            trace: CallTrace::of_attempt(trace),
+            timeouts,
+            deadline,
+            retries: 0,
+            attempts: Attempts::default(),
+            now: None,
+            is_new: false,
+            authorization: None,
+            single: None,
+            drain_hold: None,
+            avoid: None,
+        }
+    }
+
+    /// Begins a part of the call that may wait before there is a connection: makes a drain of the pool wait for the call.
+    ///
+    /// # Errors
+    /// The call is new, and the pool drains already.
+    pub(super) fn enter(&mut self) -> Result<()> {
+        if std::mem::take(&mut self.is_new) {
+            let hold = self.client.pool.hold_drain_for_new().map_err(Error::no_lease)?;
+            self.drain_hold.get_or_insert(hold);
+        } else {
+            self.hold_drain();
+        }
+        Ok(())
+    }
+
     /// Makes a drain of the pool wait for the call.
     pub(super) fn hold_drain(&mut self) {
         self.drain_hold.get_or_insert_with(|| self.client.pool.hold_drain());
@@ -133,17 +175,23 @@ impl Call<'_> {
 /// The trace of a call. Dropped before the call has a response, it ends as cancelled.
 pub(super) struct CallTrace {
     trace: Trace,
-    is_over: bool,
+    /// True if the end of the trace is left to the response's body, or to another attempt.
+    is_handed_over: bool,
 }
 
 impl CallTrace {
     pub(super) fn new(trace: Trace) -> Self {
-        Self { trace, is_over: false }
+        Self { trace, is_handed_over: false }
+    }
+
+    /// Makes the trace of an attempt whose end is not the end of the call.
+    pub(super) fn of_attempt(trace: Trace) -> Self {
+        Self { trace, is_handed_over: true }
     }
 
     /// Leaves the end of the trace to the response's body.
     pub(super) fn hand_over(&mut self) {
-        self.is_over = true;
+        self.is_handed_over = true;
     }
 }
 
@@ -157,7 +205,7 @@ impl Deref for CallTrace {
 
 impl Drop for CallTrace {
     fn drop(&mut self) {
-        if !self.is_over {
+        if !self.is_handed_over {
             self.trace.fail("cancelled");
         }
     }

@@ -122,6 +122,16 @@ impl RequestBuilder {
         self.set(|options| options.max_body_size(bytes))
     }
 
+    /// Forbids with `false` that the request is sent a second time while it waits for its answer, whatever the client's
+    /// [`HedgePolicy`](crate::HedgePolicy). Allowed by default, as far as there is such a policy.
+    ///
+    /// ```
+    /// let request = speeddial::Client::new().delete("http://api.example.com/v1/items/1").hedge(false);
+    /// ```
+    pub fn hedge(self, is_allowed: bool) -> Self {
+        self.set(|options| options.hedge(is_allowed))
+    }
+
     /// Adds a value that goes along with the request, and replaces one of the same type. It is never sent.
     ///
     /// Layers find it in the extensions of the `http::Request`, observers in those of

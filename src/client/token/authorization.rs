@@ -16,9 +16,10 @@ pub(crate) struct Authorization {
     token: Option<Bearer>,
     /// True if the call was redirected to an origin without a token. It gets none from then on, because that origin chose
     /// the requests that follow.
-    is_over: bool,
-    /// True if the request was sent again with another token.
-    pub(crate) is_repeated: bool,
+    has_left_its_origins: bool,
+    /// The origin that was sent a request again with another token. After a redirect to another origin that may happen once
+    /// more.
+    pub(crate) repeated_at: Option<Origin>,
 }
 
 impl Authorization {
@@ -27,14 +28,15 @@ impl Authorization {
         if headers.contains_key(AUTHORIZATION) || !sources.iter().any(|source| source.covers(origin, origin)) {
             return None;
         }
-        Some(Box::new(Self { first: origin.clone(), token: None, is_over: false, is_repeated: false }))
+        Some(Box::new(Self { first: origin.clone(), token: None, has_left_its_origins: false, repeated_at: None }))
     }
 
     /// Returns the source of the token for a request to `origin`.
     pub(crate) fn source<'a>(&mut self, sources: &'a [TokenSource], origin: &Origin) -> Option<&'a TokenSource> {
         self.token = None;
-        let source = sources.iter().find(|source| source.covers(origin, &self.first)).filter(|_| !self.is_over);
-        self.is_over = source.is_none();
+        let covering = sources.iter().find(|source| source.covers(origin, &self.first));
+        let source = covering.filter(|_| !self.has_left_its_origins);
+        self.has_left_its_origins = source.is_none();
         source
     }
 

@@ -12,16 +12,13 @@ use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
 use super::bearer::Token;
-use super::state::{Numbered, TokenAnswer, TokenState};
+use super::state::{Numbered, REFRESH_TIMEOUT, TokenAnswer, TokenState};
 use crate::clock::{Instant, Timed, TimerTask, before, now};
 use crate::error::{Cause, Error, Result};
 use crate::sync::lock;
 
-/// The longest time that a refresh may take.
-pub(crate) const REFRESH_TIMEOUT: Duration = Duration::from_secs(30);
-
-/// The most refreshes that a caller waits for. More than one end without a result for it only if their runtimes end, or if
-/// servers reject each token at once.
+/// The most refreshes that a caller waits for. More than one end without a result for it only if their runtimes end or are not
+/// driven, or if servers reject each token at once.
 const MAX_WAITS: u32 = 8;
 
 /// The value of an `Authorization` header, with the number of its token.
@@ -40,7 +37,7 @@ enum RefreshError {
     TimedOut,
     #[error("the token source panicked")]
     Panicked,
-    #[error("the refresh was given up, because its runtime ended")]
+    #[error("the refresh was given up, because its runtime ended or is not driven")]
     Lost,
 }
 
@@ -63,7 +60,7 @@ impl SharedToken {
         match self.ask(now, None) {
             TokenAnswer::Token(token) => Some(Ok(token)),
             TokenAnswer::Failed(error) => Some(Err(Error::token(error))),
-            TokenAnswer::Wait(_) => None,
+            TokenAnswer::Wait { .. } => None,
         }
     }
 
@@ -77,9 +74,10 @@ impl SharedToken {
             match self.ask(now(), waited_for) {
                 TokenAnswer::Token(token) => return Ok(token),
                 TokenAnswer::Failed(error) => return Err(Error::token(error)),
-                TokenAnswer::Wait(_) if Handle::try_current().is_err() => return Err(Error::no_runtime()),
-                TokenAnswer::Wait(refresh) => {
-                    ended.await;
+                TokenAnswer::Wait { .. } if Handle::try_current().is_err() => return Err(Error::no_runtime()),
+                TokenAnswer::Wait { refresh, until } => {
+                    // The task of the refresh has a time limit of its own, which passes only if its runtime is driven.
+                    before(Some(until), ended).await;
                     waited_for = Some(refresh);
                 }
             }

@@ -8,13 +8,17 @@
 //! | missing, expired or rejected | waits for the refresh | begins, unless one is running |
 //! | the same, and the last refresh failed a moment ago | gets the error of that refresh | is not begun |
 //!
-//! A caller that waited gets what its refresh brought, even if that has expired meanwhile. So a token without any life
-//! serves those who waited for it, and a caller never waits for two refreshes that ended.
+//! A caller that waited gets the token that its refresh returned, even if that has expired by then. So it waits for one
+//! finished refresh at most.
+//!
+//! A refresh that does not end is lost: its runtime is not driven. It is forgotten after [`LOST_AFTER`].
 
 use std::time::Duration;
 
 use crate::clock::Instant;
 
+/// The longest time that a refresh may take.
+pub(crate) const REFRESH_TIMEOUT: Duration = Duration::from_secs(30);
 /// The longest time before a token's expiry at which it is refreshed. A token with a short life is refreshed when a tenth
 /// of its life is left.
 pub(crate) const REFRESH_AHEAD: Duration = Duration::from_secs(60);
@@ -25,6 +29,10 @@ pub(crate) const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 /// The age that a token must have to be replaced because a server rejected it, if the token before it was rejected too. A
 /// server that rejects every token does not cause a refresh with each request.
 pub(crate) const REJECTION_PAUSE: Duration = Duration::from_secs(5);
+
+/// The time after which a refresh that has not ended is taken for lost. It is longer than a refresh may take, so that one that
+/// takes too long ends with its error first.
+pub(super) const LOST_AFTER: Duration = Duration::from_secs(REFRESH_TIMEOUT.as_secs() + 1);
 
 /// A value with the number of the refresh that brought it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -39,8 +47,8 @@ pub(super) struct TokenState<V, E> {
     token: Option<Current<V>>,
     /// The number of refreshes that were begun.
     begun: u64,
-    /// The number of the refresh that is running.
-    running: Option<u64>,
+    /// The refresh that is running.
+    running: Option<Running>,
     /// The number of the last refresh that ended with a token or an error.
     ended: u64,
     /// The last refresh's failure.
@@ -49,6 +57,13 @@ pub(super) struct TokenState<V, E> {
     failures: u32,
     /// True if the last token was rejected by a server.
     was_rejected: bool,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Running {
+    number: u64,
+    /// The time at which it is taken for lost.
+    lost_at: Instant,
 }
 
 #[derive(Debug)]
@@ -74,8 +89,11 @@ struct Failure<E> {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum TokenAnswer<V, E> {
     Token(Numbered<V>),
-    /// The caller waits for the end of this refresh.
-    Wait(u64),
+    /// The caller waits for the end of this refresh, and asks again at `until` if it has not ended by then.
+    Wait {
+        refresh: u64,
+        until: Instant,
+    },
     Failed(E),
 }
 
@@ -93,6 +111,7 @@ impl<V: Clone, E: Clone> TokenState<V, E> {
 
     /// Answers a caller that needs a token. `waited_for` is the refresh whose end it has waited for.
     pub(super) fn get(&mut self, now: Instant, waited_for: Option<u64>) -> TokenStep<V, E> {
+        self.forget_lost(now);
         let has_waited = waited_for.is_some_and(|number| number <= self.ended);
         if has_waited && let Some(failure) = &self.failure {
             return TokenStep { answer: TokenAnswer::Failed(failure.error.clone()), start: None };
@@ -102,22 +121,22 @@ impl<V: Clone, E: Clone> TokenState<V, E> {
             current.is_used = true;
             let token = current.token.clone();
             let refreshes = current.is_due(now) && !has_waited && self.running.is_none() && !is_backing_off;
-            let start = if refreshes { Some(self.begin()) } else { None };
+            let start = if refreshes { Some(self.begin(now).number) } else { None };
             return TokenStep { answer: TokenAnswer::Token(token), start };
         }
-        if let Some(number) = self.running {
-            return TokenStep { answer: TokenAnswer::Wait(number), start: None };
+        if let Some(running) = self.running {
+            return TokenStep { answer: running.wait(), start: None };
         }
         if let Some(failure) = self.failure.as_ref().filter(|_| is_backing_off) {
             return TokenStep { answer: TokenAnswer::Failed(failure.error.clone()), start: None };
         }
-        let number = self.begin();
-        TokenStep { answer: TokenAnswer::Wait(number), start: Some(number) }
+        let running = self.begin(now);
+        TokenStep { answer: running.wait(), start: Some(running.number) }
     }
 
     /// Takes the result of a refresh: a token with the length of its life, or an error.
     pub(super) fn end(&mut self, now: Instant, number: u64, result: Result<(V, Option<Duration>), E>) {
-        if self.running != Some(number) {
+        if self.running.is_none_or(|running| running.number != number) {
             return;
         }
         self.running = None;
@@ -141,7 +160,7 @@ impl<V: Clone, E: Clone> TokenState<V, E> {
 
     /// Forgets a refresh that was lost with its runtime. The next caller begins another one.
     pub(super) fn lose(&mut self, number: u64) {
-        if self.running == Some(number) {
+        if self.running.is_some_and(|running| running.number == number) {
             self.running = None;
         }
     }
@@ -162,12 +181,13 @@ impl<V: Clone, E: Clone> TokenState<V, E> {
 
     /// Handles the timeout that is due. Returns the refresh that is to be started, if the token was used in its life.
     pub(super) fn handle_timeout(&mut self, now: Instant) -> Option<u64> {
+        self.forget_lost(now);
         let current = self.token.as_ref()?;
         let is_wanted = current.is_used && current.is_due(now) && !current.is_expired(now);
         if !is_wanted || self.running.is_some() || self.is_backing_off(now) {
             return None;
         }
-        Some(self.begin())
+        Some(self.begin(now).number)
     }
 
     /// Returns the time of the next refresh ahead.
@@ -178,14 +198,26 @@ impl<V: Clone, E: Clone> TokenState<V, E> {
         if at > now && !current.is_expired(at) { Some(at) } else { None }
     }
 
-    fn begin(&mut self) -> u64 {
+    fn begin(&mut self, now: Instant) -> Running {
         self.begun += 1;
-        self.running = Some(self.begun);
-        self.begun
+        let running = Running { number: self.begun, lost_at: now + LOST_AFTER };
+        self.running = Some(running);
+        running
+    }
+
+    /// Forgets a refresh that should have ended long ago.
+    fn forget_lost(&mut self, now: Instant) {
+        self.running = self.running.filter(|running| now < running.lost_at);
     }
 
     fn is_backing_off(&self, now: Instant) -> bool {
         self.failure.as_ref().is_some_and(|failure| now < failure.until)
+    }
+}
+
+impl Running {
+    fn wait<V, E>(self) -> TokenAnswer<V, E> {
+        TokenAnswer::Wait { refresh: self.number, until: self.lost_at }
     }
 }
 
@@ -220,8 +252,10 @@ mod tests {
         TokenStep { answer: TokenAnswer::Token(Numbered { value, number }), start: None }
     }
 
-    fn waits(number: u64, starts: bool) -> TokenStep<&'static str, &'static str> {
-        TokenStep { answer: TokenAnswer::Wait(number), start: starts.then_some(number) }
+    /// The answer to a caller that waits for the refresh `number`, which began at `since`.
+    fn waits(since: Instant, number: u64, starts: bool) -> TokenStep<&'static str, &'static str> {
+        let answer = TokenAnswer::Wait { refresh: number, until: since + LOST_AFTER };
+        TokenStep { answer, start: starts.then_some(number) }
     }
 
     fn fails(error: &'static str) -> TokenStep<&'static str, &'static str> {
@@ -231,7 +265,7 @@ mod tests {
     /// Returns a state whose first refresh has brought a token at `now`.
     fn with_token(now: Instant, life: Option<Duration>) -> Tested {
         let mut state = Tested::new();
-        assert_eq!(state.get(now, None), waits(1, true));
+        assert_eq!(state.get(now, None), waits(now, 1, true));
         state.end(now, 1, Ok(("one", life)));
         state
     }
@@ -240,9 +274,9 @@ mod tests {
     fn callers_share_one_refresh() {
         let t0 = clock::now();
         let mut state = Tested::new();
-        assert_eq!(state.get(t0, None), waits(1, true));
-        assert_eq!(state.get(t0, None), waits(1, false));
-        assert_eq!(state.get(t0, Some(1)), waits(1, false), "a wake without an end");
+        assert_eq!(state.get(t0, None), waits(t0, 1, true));
+        assert_eq!(state.get(t0, None), waits(t0, 1, false));
+        assert_eq!(state.get(t0, Some(1)), waits(t0, 1, false), "a wake without an end");
         state.end(t0, 1, Ok(("one", None)));
         assert_eq!(state.get(t0, Some(1)), token("one", 1));
         assert_eq!(state.get(t0 + secs(1_000_000), None), token("one", 1), "a token without an end stays");
@@ -259,7 +293,7 @@ mod tests {
             let ahead = state.get(t0 + secs(due), None);
             assert_eq!(ahead, TokenStep { start: Some(2), ..token("one", 1) });
             assert_eq!(state.get(t0 + secs(life - 1), None), token("one", 1), "while the refresh runs");
-            assert_eq!(state.get(t0 + secs(life), None), waits(2, false), "it has expired meanwhile");
+            assert_eq!(state.get(t0 + secs(life), None), waits(t0 + secs(due), 2, false), "it has expired meanwhile");
             state.end(t0 + secs(life), 2, Ok(("two", Some(secs(life)))));
             assert_eq!(state.get(t0 + secs(life), Some(2)), token("two", 2));
         }
@@ -289,19 +323,23 @@ mod tests {
         let mut state = Tested::new();
         for pause in [1, 2, 4, 8, 16, 30, 30] {
             let number = state.begun + 1;
-            assert_eq!(state.get(now, None), waits(number, true));
+            assert_eq!(state.get(now, None), waits(now, number, true));
             state.end(now, number, Err("down"));
             assert_eq!(state.get(now, Some(number)), fails("down"));
             assert_eq!(state.get(now + secs(pause) - Duration::from_nanos(1), None), fails("down"));
             now += secs(pause);
         }
-        assert_eq!(state.get(now, None), waits(8, true));
+        assert_eq!(state.get(now, None), waits(now, 8, true));
         state.end(now, 8, Ok(("one", None)));
         assert_eq!(state.get(now, None), token("one", 8));
         assert!(state.reject(now, 8));
-        assert_eq!(state.get(now, None), waits(9, true));
+        assert_eq!(state.get(now, None), waits(now, 9, true));
         state.end(now, 9, Err("down"));
-        assert_eq!(state.get(now + FIRST_PAUSE, None), waits(10, true), "a success ends the row of failures");
+        assert_eq!(
+            state.get(now + FIRST_PAUSE, None),
+            waits(now + FIRST_PAUSE, 10, true),
+            "a success ends the row of failures"
+        );
     }
 
     #[test]
@@ -309,7 +347,7 @@ mod tests {
         let t0 = clock::now();
         let mut state = with_token(t0, Some(Duration::ZERO));
         assert_eq!(state.get(t0, Some(1)), token("one", 1));
-        assert_eq!(state.get(t0, None), waits(2, true));
+        assert_eq!(state.get(t0, None), waits(t0, 2, true));
         assert_eq!(state.get(t0 + secs(9), Some(1)), token("one", 1), "a caller that was woken late");
     }
 
@@ -318,9 +356,9 @@ mod tests {
         let t0 = clock::now();
         let mut state = with_token(t0, None);
         assert!(state.reject(t0, 1) && state.reject(t0, 1), "all who had it get the next one");
-        assert_eq!(state.get(t0, None), waits(2, true));
+        assert_eq!(state.get(t0, None), waits(t0, 2, true));
         assert!(state.reject(t0, 1));
-        assert_eq!(state.get(t0, None), waits(2, false), "the refresh that runs is good enough");
+        assert_eq!(state.get(t0, None), waits(t0, 2, false), "the refresh that runs is good enough");
         state.end(t0, 2, Ok(("two", None)));
         assert!(state.reject(t0, 1));
         assert_eq!(state.get(t0, None), token("two", 2));
@@ -336,7 +374,7 @@ mod tests {
         assert!(!state.reject(t0, 2));
         assert_eq!(state.get(t0, None), token("two", 2), "it stays in use");
         assert!(state.reject(t0 + REJECTION_PAUSE, 2));
-        assert_eq!(state.get(t0 + REJECTION_PAUSE, None), waits(3, true));
+        assert_eq!(state.get(t0 + REJECTION_PAUSE, None), waits(t0 + REJECTION_PAUSE, 3, true));
     }
 
     #[test]
@@ -345,10 +383,26 @@ mod tests {
         let mut state = Tested::new();
         state.get(t0, None);
         state.lose(1);
-        assert_eq!(state.get(t0, Some(1)), waits(2, true));
+        assert_eq!(state.get(t0, Some(1)), waits(t0, 2, true));
         state.end(t0, 1, Ok(("late", None)));
         state.lose(1);
-        assert_eq!(state.get(t0, None), waits(2, false), "the lost one has no say");
+        assert_eq!(state.get(t0, None), waits(t0, 2, false), "the lost one has no say");
+    }
+
+    #[test]
+    fn a_refresh_that_does_not_end_is_lost_in_the_end() {
+        let t0 = clock::now();
+        let mut state = with_token(t0, Some(secs(100)));
+        let due = t0 + secs(90);
+        assert_eq!(state.get(due, None).start, Some(2));
+        let expired = t0 + secs(100);
+        assert_eq!(state.get(expired, None), waits(due, 2, false));
+        let lost_at = due + LOST_AFTER;
+        assert_eq!(state.get(lost_at - Duration::from_nanos(1), None), waits(due, 2, false));
+        assert_eq!(state.get(lost_at, Some(2)), waits(lost_at, 3, true));
+        state.end(lost_at, 2, Ok(("late", None)));
+        state.end(lost_at, 3, Ok(("three", None)));
+        assert_eq!(state.get(lost_at, Some(3)), token("three", 3));
     }
 
     #[test]

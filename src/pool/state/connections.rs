@@ -10,7 +10,7 @@ use slab::Slab;
 use super::conn::{BY_AGE, BY_HOST, Conn, Listed, OpenConn, Stage, jittered};
 use super::counters::{Counters, Totals};
 use super::host::Host;
-use super::types::{ConnId, Grant, HedgedConn, LeaseEnd, LeaseToken, Opened, PoolTypes};
+use super::types::{ConnId, FirstAttemptConn, Grant, LeaseEnd, LeaseToken, Opened, PoolTypes};
 use crate::clock::Instant;
 use crate::list::List;
 use crate::trace::CloseCause;
@@ -37,16 +37,16 @@ pub(super) struct Search<R> {
     /// The time for which a used HTTP/1 connection must have been idle to serve the request.
     pub(super) rest: Option<Duration>,
     /// The connection on which the first attempt at the request waits.
-    pub(super) hedged: Option<HedgedConn>,
+    pub(super) avoid: Option<FirstAttemptConn>,
 }
 
 impl<R> Search<R> {
     /// Returns true unless the connection is that of the first attempt, or leads to the address that is to be avoided.
     fn allows<T: PoolTypes>(&self, conn: &Conn<T>) -> bool {
-        let Some(hedged) = self.hedged else { return true };
+        let Some(avoid) = self.avoid else { return true };
         let location = conn.open().location.as_ref();
-        let is_same_ip = hedged.ip.is_some() && location.map(|location| location.ip) == hedged.ip;
-        conn.serial != hedged.number && !is_same_ip
+        let is_same_ip = avoid.ip.is_some() && location.map(|location| location.ip) == avoid.ip;
+        conn.serial != avoid.number && !is_same_ip
     }
 }
 

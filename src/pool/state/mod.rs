@@ -80,7 +80,7 @@ pub(crate) use self::parts::State;
 use self::queue::{Needs, WaitingRequest};
 use self::timers::Timer;
 pub(crate) use self::types::{
-    AbandonCause, Acquired, Addresses, ConnId, Effect, Grant, HedgedConn, LeaseEnd, LeaseToken, Location, Opened,
+    AbandonCause, Acquired, Addresses, ConnId, Effect, FirstAttemptConn, Grant, LeaseEnd, LeaseToken, Location, Opened,
     Permit, PoolTypes, Profile, Queued, Speaks, WaitFailure, WaiterId, WarmUp, Wish,
 };
 use crate::clock::Instant;
@@ -109,15 +109,9 @@ impl<T: PoolTypes> State<T> {
         }
         let host = self.host(now, key);
         let rest = self.rest_for(now, host, wish);
-        let Wish { failed_on, hedged, .. } = wish;
-        let search = Search { runtime, own_runtime_only: wish.own_dial, failed_on, rest, hedged };
-        let mut found = self.find_conn(now, host, search);
-        if found.is_none()
-            && let Some(hedged) = hedged
-        {
-            let any_address = HedgedConn { ip: None, ..hedged };
-            found = self.find_conn(now, host, Search { hedged: Some(any_address), ..search });
-        }
+        let Wish { failed_on, avoid, .. } = wish;
+        let search = Search { runtime, own_runtime_only: wish.own_dial, failed_on, rest, avoid };
+        let mut found = self.find_apart(now, host, search);
         if found.is_none() && (rest.is_some() || wish.own_dial) && self.refusal(host).is_some() {
             // A connection that has not rested, or is another runtime's, is better than none.
             found = self.find_conn(now, host, Search { own_runtime_only: false, rest: None, ..search });
@@ -125,7 +119,7 @@ impl<T: PoolTypes> State<T> {
         if let Some(id) = found {
             return Acquired::Ready(self.lease_found(now, host, id));
         }
-        if hedged.is_some() && !self.may_dial_for_hedge(host) {
+        if avoid.is_some() && !self.may_dial_for_hedge(host) {
             let limit = self.slots.binding_limit(&self.hosts[host]);
             self.prune(host);
             return Acquired::Refused(limit);
@@ -138,7 +132,7 @@ impl<T: PoolTypes> State<T> {
         let is_resend = wish.failed_on.is_some();
         let position = self.hosts[host].queue.length_before(is_resend);
         let only_runtime = if wish.own_dial { Some(runtime) } else { None };
-        let not_on = hedged.map(|hedged| hedged.number);
+        let not_on = avoid.map(|avoid| avoid.number);
         let needs = Needs { is_resend, refuses_used: is_resend || rest.is_some(), only_runtime, not_on };
         let id = self.enqueue(now, host, needs, waiter());
         // An effect may have answered it already.
@@ -219,6 +213,30 @@ impl<T: PoolTypes> State<T> {
     /// Returns true if an HTTP/2 host may be dialled for one request, though another dial would do for it.
     fn may_dial_extra(&self, host: usize) -> bool {
         self.slots.has_room() && self.hosts[host].may_dial_extra() && !self.drain.is_draining
+    }
+
+    /// Finds a connection. A second attempt gets one to another address than the first one, if there is one.
+    fn find_apart(&mut self, now: Instant, host: usize, search: Search<T::Runtime>) -> Option<usize> {
+        let found = self.find_conn(now, host, search);
+        let Some(avoid) = search.avoid.filter(|_| found.is_none()) else { return found };
+        let any_address = FirstAttemptConn { ip: None, ..avoid };
+        self.find_conn(now, host, Search { avoid: Some(any_address), ..search })
+    }
+
+    /// Returns true if a second attempt at a request would have a connection, or a dial of its own, at once.
+    pub(crate) fn has_room_for_hedge(
+        &mut self,
+        now: Instant,
+        key: &T::Key,
+        avoid: FirstAttemptConn,
+        runtime: T::Runtime,
+    ) -> bool {
+        let host = self.host(now, key);
+        let avoid = Some(avoid);
+        let search = Search { runtime, own_runtime_only: false, failed_on: None, rest: None, avoid };
+        let has_room = self.find_apart(now, host, search).is_some() || self.may_dial_for_hedge(host);
+        self.prune(host);
+        has_room
     }
 
     /// Returns true if a connection can be opened for the second attempt at a request without making other requests wait.
@@ -529,6 +547,15 @@ impl<T: PoolTypes> State<T> {
     /// Keeps a drain from completing while a call will want another connection.
     pub(crate) fn hold_drain(&mut self) {
         self.drain.holds += 1;
+    }
+
+    /// Like [`hold_drain`](Self::hold_drain), for a new call. Returns false if the pool drains already.
+    pub(crate) fn hold_drain_for_new(&mut self) -> bool {
+        if self.drain.is_draining {
+            return false;
+        }
+        self.hold_drain();
+        true
     }
 
     /// Ends what [`hold_drain`](Self::hold_drain) began.

@@ -130,7 +130,7 @@ pub(crate) struct Wish {
     /// Until that dial ends, the request takes only connections of its own runtime.
     pub(crate) own_dial: bool,
     /// The connection of the first attempt, if the request is a second one made while that waits.
-    pub(crate) hedged: Option<HedgedConn>,
+    pub(crate) avoid: Option<FirstAttemptConn>,
 }
 
 /// The connection on which the first attempt at a request waits for its answer.
@@ -138,7 +138,7 @@ pub(crate) struct Wish {
 /// The second attempt gets another connection: if one is free, to another address, or else to any; or else a new one. It does not
 /// wait for anything but its dial.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct HedgedConn {
+pub(crate) struct FirstAttemptConn {
     /// The connection's number.
     pub(crate) number: u64,
     /// The address of its peer, if another one is preferred.

@@ -197,7 +197,7 @@ async fn request(pool: Pool<World>, world: World, key: &'static str) {
     let start = now();
     let failed_on = world.random(|random| (random.u8(..10) == 0).then(|| random.u64(..30)));
     let send_once = world.random(fastrand::Rng::bool);
-    let wish = Wish { failed_on, despite_drain: failed_on.is_some(), send_once, own_dial: false, hedged: None };
+    let wish = Wish { failed_on, despite_drain: failed_on.is_some(), send_once, own_dial: false, avoid: None };
     let lease = match pool.checkout(&key, wish, now()) {
         Checkout::Ready(lease) => Ok(lease),
         Checkout::Wait(waiter, _) => waiter.await.lease,

@@ -8,8 +8,9 @@ fn a_drain_aborts_unclaimed_dials_and_waits_for_calls_that_hold_it() {
     let (first, second) = (pool.wait(now, 1, 0), pool.wait(now, 1, 1));
     let (one, other) = (pool.permit(), pool.permit());
     pool.abandon(now, first, AbandonCause::Cancelled);
-    pool.hold_drain();
+    assert!(pool.hold_drain_for_new());
     pool.drain(now);
+    assert!(!pool.hold_drain_for_new());
     assert!(matches!(pool.next_effect(), Some(Effect::AbortDial(id)) if id == one.id()));
     pool.abandon(now, second, AbandonCause::Cancelled);
     assert!(matches!(pool.next_effect(), Some(Effect::AbortDial(id)) if id == other.id()));

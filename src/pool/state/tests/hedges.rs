@@ -4,10 +4,15 @@ use super::*;
 
 fn hedged(number: u64, ip: Option<u8>) -> Wish {
     let ip = ip.map(|last| IpAddr::from([192, 0, 2, last]));
-    Wish { despite_drain: true, hedged: Some(HedgedConn { number, ip }), ..Wish::default() }
+    Wish { despite_drain: true, avoid: Some(FirstAttemptConn { number, ip }), ..Wish::default() }
 }
 
 impl Pool {
+    /// Returns true if there is room for a second attempt, whose first one waits on the connection `number`.
+    fn has_room(&mut self, now: Instant, host: u8, number: u64) -> bool {
+        self.has_room_for_hedge(now, &host, FirstAttemptConn { number, ip: None }, 0)
+    }
+
     /// Opens an HTTP/1 connection to the address that ends in `ip`, for a request.
     fn lease_of(&mut self, now: Instant, host: u8, ip: u8) -> LeaseToken {
         self.wait(now, host, 0);
@@ -17,6 +22,20 @@ impl Pool {
         self.dial_succeeded(now, permit, Opened { location: Some(location), ..http1(conn) });
         self.delivered().1
     }
+}
+
+#[test]
+fn there_is_room_for_a_hedge_where_it_would_not_be_refused() {
+    let (mut pool, now) = pool(PoolConfig::new().max_connections_per_host(2));
+    assert!(pool.has_room(now, 1, 0) && pool.host_counters().next().is_none(), "no record is left behind");
+    let first = pool.lease_of(now, 1, 1);
+    let number = first.connection();
+    assert!(pool.has_room(now, 1, number), "for a dial");
+    let other = pool.lease_of(now, 1, 1);
+    assert!(!pool.has_room(now, 1, number));
+    pool.release(now, other, KEPT);
+    assert!(pool.has_room(now, 1, number), "on the idle connection");
+    assert!(pool.next_effect().is_none());
 }
 
 #[test]
@@ -78,6 +97,7 @@ fn a_hedge_is_refused_where_other_requests_would_wait_for_it() {
     let (mut full, now) = pool(PoolConfig::new().max_connections_per_host(1));
     let first = full.lease_of(now, 1, 1);
     let number = first.connection();
+    assert!(!full.has_room(now, 1, number));
     let refused = full.checkout(now, &1, hedged(number, None), 0, || 1);
     assert!(matches!(refused, Acquired::Refused(Limit::ConnectionsPerHost)), "{refused:?}");
     assert_eq!((full.counters().waiting, full.counters().totals.queue.refused), (0, 0), "it is no refused request");
@@ -88,11 +108,13 @@ fn a_hedge_is_refused_where_other_requests_would_wait_for_it() {
     let number = permit.id().serial;
     full.dialed_http2(now, permit, 100);
     let _first = full.delivered();
+    assert!(!full.has_room(now, MANY, number));
     let refused = full.checkout(now, &MANY, hedged(number, None), 0, || 1);
     assert!(matches!(refused, Acquired::Refused(Limit::Streams)), "{refused:?}");
     // While the pool drains.
     let (mut draining, now) = pool(PoolConfig::new());
     let first = draining.lease_of(now, 1, 1);
     draining.drain(now);
+    assert!(!draining.has_room(now, 1, first.connection()));
     assert!(matches!(draining.checkout(now, &1, hedged(first.connection(), None), 0, || 1), Acquired::Refused(_)));
 }

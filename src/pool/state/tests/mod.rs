@@ -152,4 +152,4 @@ const MANY: u8 = 100;
 /// A host whose protocol is not known beforehand.
 const UNKNOWN: u8 = 200;
 /// The demands of a request that must not be sent twice.
-const ONCE: Wish = Wish { failed_on: None, despite_drain: false, send_once: true, own_dial: false, hedged: None };
+const ONCE: Wish = Wish { failed_on: None, despite_drain: false, send_once: true, own_dial: false, avoid: None };

@@ -132,7 +132,7 @@ impl Walk {
         let failed_on = (self.random.u8(..8) == 0).then(|| self.random.u64(..50));
         let oldest = self.sockets.keys().min().copied();
         let hedged = oldest.filter(|_| failed_on.is_none() && self.random.u8(..8) == 0);
-        let hedged = hedged.map(|number| HedgedConn { number, ip: None });
+        let hedged = hedged.map(|number| FirstAttemptConn { number, ip: None });
         let is_hedge = hedged.is_some();
         if failed_on.is_some() {
             self.refusing.insert(waiter);
@@ -147,7 +147,7 @@ impl Walk {
             despite_drain: false,
             send_once: self.random.bool(),
             own_dial: failed_on.is_some() && self.random.bool(),
-            hedged,
+            avoid: hedged,
         };
         let runtime = self.random.u64(..3);
         match self.pool.checkout(self.now, &host, wish, runtime, || waiter) {
