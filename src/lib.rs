@@ -30,6 +30,7 @@
 //! * [`PoolConfig`] sets the limits of the connection pool, and [`RetryPolicy`], [`HedgePolicy`] and [`redirect::Policy`] the rules
 //!   for further requests of a call.
 //! * [`SendAll`] is many requests as a stream of responses. `sse` (feature `sse`) has server-sent events.
+//! * [`Upgraded`] is the byte stream of another protocol, such as WebSocket, after an upgrade or a CONNECT.
 //! * [`dns`] has the DNS cache, which can be used without a client, and the [`Resolve`](dns::Resolve) trait of the resolvers
 //!   below it.
 //! * [`transport`] has the [`Transport`](transport::Transport) trait, which connects an address to a byte stream.
@@ -47,6 +48,7 @@
 //! * [Every default with its reason](guide::defaults)
 //! * [Timeouts](guide::timeouts); [uploads and streams](guide::uploads_and_streams): large bodies, long polls, quiet streams
 //! * [Middleware](guide::middleware): tokens, signatures, layers around calls and attempts
+//! * [Upgrades](guide::upgrades): WebSocket, CONNECT, other protocols
 //! * [Tuning the pool](guide::tuning_the_pool); [load balancers](guide::load_balancers); [gRPC](guide::grpc)
 //! * [DNS in containers](guide::dns_in_containers); [proxies and sidecars](guide::proxies_and_sidecars)
 //! * [Trust stores](guide::trust_stores): certificates in minimal images, your own authorities; [FIPS](guide::fips)

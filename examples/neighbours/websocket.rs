@@ -15,6 +15,7 @@ use speeddial::{Client, ClientBuilder, Method, Proxy, Upgraded};
 use support::ServerBody;
 use support::certs::Authority;
 use support::upgrade_server::{Over, ServerStream, UpgradeServer, agree};
+use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::handshake::client::generate_key;
@@ -46,6 +47,7 @@ async fn main() -> Result<()> {
     over_http2("ws, HTTP/2", client().http2_prior_knowledge(), &ws_http2).await?;
     over_http1("wss, HTTP/1.1", client().http1_only(), &wss).await?;
     over_http2("wss, HTTP/2", client(), &wss).await?;
+    over_http1("ws, HTTP/1.1, through a proxy", behind_proxy(), &ws).await?;
     over_http1("wss, HTTP/1.1, through a proxy", behind_proxy().http1_only(), &wss).await?;
     over_http2("wss, HTTP/2, through a proxy", behind_proxy(), &wss).await?;
     Ok(())
@@ -117,7 +119,7 @@ async fn echo(stream: ServerStream) {
     }
 }
 
-/// Starts a proxy that opens tunnels, and returns its address.
+/// Starts a proxy that opens tunnels and forwards upgrades, and returns its address.
 async fn proxy() -> Result<SocketAddr> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let address = listener.local_addr()?;
@@ -126,11 +128,18 @@ async fn proxy() -> Result<SocketAddr> {
             tokio::spawn(async move {
                 let head = support::read_request_head(&mut client).await.unwrap_or_default();
                 let target = head.split(' ').nth(1).unwrap_or_default();
-                if let Ok(mut server) = TcpStream::connect(target).await {
-                    tokio::io::AsyncWriteExt::write_all(&mut client, b"HTTP/1.1 200 OK\r\n\r\n").await?;
-                    tokio::io::copy_bidirectional(&mut client, &mut server).await?;
+                // `http://HOST/PATH` of a request that is forwarded, or `HOST:PORT` of a tunnel.
+                let (place, path) = match target.strip_prefix("http://") {
+                    Some(forwarded) => forwarded.split_at(forwarded.find('/').unwrap_or(forwarded.len())),
+                    None => (target, ""),
+                };
+                let mut server = TcpStream::connect(place).await?;
+                if head.starts_with("CONNECT") {
+                    client.write_all(b"HTTP/1.1 200 OK\r\n\r\n").await?;
+                } else {
+                    server.write_all(head.replacen(target, path, 1).as_bytes()).await?;
                 }
-                Ok::<_, std::io::Error>(())
+                tokio::io::copy_bidirectional(&mut client, &mut server).await
             });
         }
     });

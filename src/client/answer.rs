@@ -120,7 +120,8 @@ impl Answer {
                 Ok(self)
             }
             Err(error) => {
-                let error = Error::compression(error);
+                let is_lasting = error.is_lasting();
+                let error = Error::compression(error, is_lasting);
                 self.drain();
                 Err(error)
             }

@@ -1,5 +1,6 @@
 //! The pool's `Dial` trait, implemented by the client's connector.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use tokio::task::AbortHandle;
@@ -19,8 +20,13 @@ impl Dial for Dialer {
     type Conn = Conn<OutgoingBody>;
     type Error = ConnectError;
 
-    async fn dial(&self, key: &PoolKey, trace: &Arc<DialTrace>) -> Result<Opened<OutgoingBody>, ConnectError> {
-        self.0.open(&key.origin, key.proxy.as_ref(), trace).await
+    async fn dial(
+        &self,
+        key: &PoolKey,
+        avoid: Option<IpAddr>,
+        trace: &Arc<DialTrace>,
+    ) -> Result<Opened<OutgoingBody>, ConnectError> {
+        self.0.open(&key.origin, key.proxy.as_ref(), avoid, trace).await
     }
 
     fn start(

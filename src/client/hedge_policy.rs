@@ -14,13 +14,19 @@ use crate::origin::Origin;
 /// from making that worse.
 ///
 /// * Only idempotent requests are hedged: by their method (RFC 9110 §9.2.2) or by an `Idempotency-Key` header. A body that
-///   is a stream is sent once.
+///   is a stream is sent once. Upgrades and event sources are not hedged, and
+///   [`RequestBuilder::hedge`](crate::RequestBuilder::hedge) excludes a request.
+/// * Writes under a condition (`If-Match`, `If-None-Match`, `If-Unmodified-Since`) are not hedged: the attempt that the server
+///   processes first makes the condition false for the other one.
+/// * A `DELETE` that is hedged may get the answer 404, although the resource was there: the other attempt has deleted it.
 /// * The wait is measured from the time at which the request has its connection. The time of opening a connection and of
 ///   waiting in the queue does not count.
 /// * The wait is the [quantile](Self::quantile) of the times that the origin took for its last 256 answers to such requests.
 ///   The 1,024 origins that were used last are remembered.
-/// * The second attempt takes an idle connection, if there is one to another address, or a new one. Over HTTP/2 it never
-///   takes the connection of the first attempt. Where the limits of the pool allow no other connection, it is not made.
+/// * The second attempt never takes the connection of the first one. It takes an idle connection, or over HTTP/2 one with a
+///   free stream: one to another address if there is one, or else one to the same address. If there is none, it opens a
+///   connection, to another address if the name has one. Where the limits of the pool allow no other connection, it is not
+///   made, and costs nothing of the budget.
 /// * An answer of the second attempt with status 429 or 5xx does not count while the first attempt goes on. If one attempt
 ///   fails, the other goes on.
 /// * An HTTP/1.1 connection closes when the attempt on it is cancelled. Over HTTP/2 only the stream is reset.

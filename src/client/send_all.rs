@@ -64,6 +64,9 @@ impl Client {
 /// }
 /// # }
 /// ```
+///
+/// The limits add up: these are up to 16 calls, and beside them 16 responses that are being read. Each of the 32 has a
+/// connection, or a stream of one.
 #[must_use = "a stream does nothing until it is polled"]
 pub struct SendAll<I> {
     client: Client,
@@ -94,7 +97,11 @@ impl<I> SendAll<I> {
     }
 
     /// Returns the responses in the order of the requests, and not in that in which they come. A response that waits for an
-    /// earlier one counts as a call.
+    /// earlier one counts as a call, and keeps its connection.
+    ///
+    /// So the pool has to have as many connections, or streams, as there may be calls. With fewer, responses that wait can hold them
+    /// all while an earlier call needs another one, for a redirect or a retry: it then fails after the pool's
+    /// [`wait_timeout`](crate::PoolConfig::wait_timeout).
     pub fn in_order(mut self) -> Self {
         if let Calls::AsCompleted(calls) = self.calls {
             let mut calls: Vec<_> = calls.into_iter().collect();

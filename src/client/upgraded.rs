@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use hyper::upgrade::OnUpgrade;
-use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::runtime::Handle;
 
 use super::dialer::Dialer;
@@ -22,8 +22,12 @@ use crate::trace::CloseCause;
 /// The longest that the rest of the request may be written after the server has agreed to switch protocols.
 const HANDOVER_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// The longest that the server may take to read what was written to an HTTP/2 stream before it was dropped.
+/// The longest that the server may take to read what was written to an HTTP/2 stream before it was dropped, and to end its side.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The most bytes of an HTTP/2 stream that are read after it was dropped. It is twice the default receive window: a server that
+/// has sent so much has been told of the end.
+const MAX_DISCARDED: u64 = 2 << 20;
 
 /// The byte stream of another protocol, from [`Response::upgrade`](crate::Response::upgrade).
 ///
@@ -31,8 +35,13 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 /// connection, and other requests go on beside it. No time limit of the client applies to it.
 ///
 /// [`shutdown`](tokio::io::AsyncWriteExt::shutdown) ends what is sent, and the server's side can still be read. Dropping it closes
-/// both sides. Over HTTP/1.1 the socket is closed at once. Over HTTP/2 the server has up to 5 s to read what was
-/// written before.
+/// both sides. Over HTTP/1.1 the socket is closed at once. Over HTTP/2 the stream goes on in the background until the server has
+/// ended its side: what was written arrives, unless that takes longer than 5 s, the server sends more than 2 MiB, or
+/// the runtime ends before. The stream is reset then.
+///
+/// A read that returns 0 bytes does not prove that nothing is missing: an HTTP/2 stream that the server resets with CANCEL or
+/// NO_ERROR looks the same as one that it ended, and a proxy may have closed a connection. Only the other protocol knows its
+/// own end, such as the close frame of WebSocket.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -92,9 +101,17 @@ impl OpenStream {
         let mut lease = self.lease;
         let mut stream = self.stream;
         let until = clock::now().checked_add(CLOSE_TIMEOUT);
-        if clock::before(until, pin!(stream.shutdown())).await.is_none() {
+        let ended = clock::before(until, pin!(stream.shutdown())).await;
+        match ended {
+            // What was written may still be in h2, which discards it if the stream is dropped before the server has ended its
+            // side.
+            Some(Ok(())) => {
+                let mut rest = stream.take(MAX_DISCARDED);
+                clock::before(until, pin!(tokio::io::copy(&mut rest, &mut tokio::io::sink()))).await;
+            }
+            Some(Err(_)) => {}
             // hyper's task still holds the stream and waits for the server. The connection ends with its last request.
-            lease.retire(CloseCause::Peer);
+            None => lease.retire(CloseCause::Peer),
         }
     }
 }
@@ -160,24 +177,26 @@ impl OpenStream {
     }
 }
 
-/// A switch of protocols that the server has agreed to, and whose stream may be taken. It is kept in the response's extensions.
+/// An upgrade that the server has agreed to, and whose stream may be taken. It is kept in the response's extensions.
 /// Dropped with the last clone of them, it closes the connection, or the HTTP/2 stream.
 #[derive(Clone)]
-pub(super) struct PendingUpgrade(Arc<Mutex<Option<AgreedSwitch>>>);
+pub(super) struct PendingUpgrade(Arc<Mutex<Option<AgreedUpgrade>>>);
 
-struct AgreedSwitch {
+struct AgreedUpgrade {
     // In this order: the connection is released after its socket is closed.
-    switch: OnUpgrade,
+    upgrade: OnUpgrade,
     lease: Lease<Dialer>,
+    is_early: bool,
 }
 
 impl PendingUpgrade {
-    pub(super) fn new(switch: OnUpgrade, mut lease: Lease<Dialer>) -> Self {
+    /// `is_early` is true if the server agreed while it still had to ask for the request's body, which is never sent.
+    pub(super) fn new(upgrade: OnUpgrade, mut lease: Lease<Dialer>, is_early: bool) -> Self {
         if lease.conn().protocol() == Protocol::Http1 {
             lease.retire(CloseCause::Upgraded);
             lease.foresee_end();
         }
-        Self(Arc::new(Mutex::new(Some(AgreedSwitch { switch, lease }))))
+        Self(Arc::new(Mutex::new(Some(AgreedUpgrade { upgrade, lease, is_early }))))
     }
 
     /// Takes the stream.
@@ -186,12 +205,16 @@ impl PendingUpgrade {
     /// The connection failed, a part of the request was not written, or the stream was taken before.
     pub(super) async fn take(self) -> Result<Upgraded> {
         let agreed = lock(&self.0).take();
-        let Some(AgreedSwitch { switch, lease }) = agreed else { return Err(Error::upgrade_is_taken()) };
+        let Some(AgreedUpgrade { upgrade, lease, is_early }) = agreed else { return Err(Error::upgrade_is_taken()) };
+        if is_early {
+            return Err(Error::upgrade_is_early());
+        }
         let until = clock::now().checked_add(HANDOVER_TIMEOUT).filter(|_| Handle::try_current().is_ok());
-        let stream = clock::before(until, pin!(UpgradedStream::take(switch))).await;
+        let stream = clock::before(until, pin!(UpgradedStream::take(upgrade))).await;
         let stream = stream.ok_or_else(|| Error::upgrade_is_late(HANDOVER_TIMEOUT))?.map_err(Error::upgrade)?;
         // hyper forgets the bytes that wait to be written when it hands the stream over.
-        if lease.conn().written().is_some_and(|(_, nothing_waits)| !nothing_waits) {
+        let is_written = lease.conn().written().is_some_and(|(_, nothing_waits)| nothing_waits);
+        if lease.conn().protocol() == Protocol::Http1 && !is_written {
             return Err(Error::upgrade_is_early());
         }
         Ok(Upgraded { open: Some(OpenStream { stream, lease, received: 0, sent: 0 }) })

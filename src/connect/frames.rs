@@ -21,6 +21,8 @@ pub(super) enum FrameEvent {
     Progress,
     /// A message head that does not end its stream, whose number is given: a response's, or an interim response's.
     Head(u32),
+    /// The acknowledgement of settings. The side that sends it has applied the settings of the other one.
+    SettingsAck,
     /// A GOAWAY with the last stream that the server may have processed, and the error code.
     GoAway { last_stream: u32, code: u32 },
 }
@@ -33,11 +35,12 @@ const GOAWAY_HEAD: usize = HEAD + 8;
 const DATA: u8 = 0;
 const HEADERS: u8 = 1;
 const RST_STREAM: u8 = 3;
+const SETTINGS: u8 = 4;
 const PING: u8 = 6;
 const GOAWAY: u8 = 7;
 /// A flag of DATA and HEADERS.
 const END_STREAM: u8 = 1;
-/// A flag of PING.
+/// A flag of SETTINGS and PING.
 const ACK: u8 = 1;
 
 /// The length of what a client sends before its first frame (RFC 9113 §3.4).
@@ -90,6 +93,7 @@ impl FrameScanner {
             HEADERS => Some(FrameEvent::Head(self.field(HEAD - 4) & !(1 << 31))),
             RST_STREAM => Some(FrameEvent::Progress),
             PING if flags & ACK != 0 => Some(FrameEvent::Progress),
+            SETTINGS if flags & ACK != 0 => Some(FrameEvent::SettingsAck),
             GOAWAY if self.filled == GOAWAY_HEAD => {
                 // The first bit of a stream's number is reserved.
                 Some(FrameEvent::GoAway { last_stream: self.field(HEAD) & !(1 << 31), code: self.field(HEAD + 4) })
@@ -108,8 +112,6 @@ impl FrameScanner {
 mod tests {
     use super::*;
 
-    const SETTINGS: u8 = 4;
-
     fn frame(kind: u8, flags: u8, payload: &[u8]) -> Vec<u8> {
         [&[0, 0, payload.len() as u8, kind, flags, 0, 0, 0, 1][..], payload].concat()
     }
@@ -126,6 +128,7 @@ mod tests {
     fn frames_are_found_in_pieces_of_any_size() {
         let stream = [
             frame(SETTINGS, 0, &[0, 3, 0, 0, 0, 100]),
+            frame(SETTINGS, ACK, b""),
             frame(DATA, 0, b"a piece"),
             frame(GOAWAY, 0, &[0, 0, 0, 9, 0, 0, 0, 0xb, b'c', b'a', b'l', b'm']),
             frame(DATA, END_STREAM, b""),
@@ -133,7 +136,8 @@ mod tests {
         .concat();
         for size in 1..=stream.len() {
             let goaway = FrameEvent::GoAway { last_stream: 9, code: 0xb };
-            assert_eq!(events(&stream, size), [FrameEvent::Message, goaway, FrameEvent::Message], "{size}");
+            let expected = [FrameEvent::SettingsAck, FrameEvent::Message, goaway, FrameEvent::Message];
+            assert_eq!(events(&stream, size), expected, "{size}");
         }
     }
 

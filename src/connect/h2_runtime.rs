@@ -136,11 +136,14 @@ impl<B: Message> Parts<B> {
             self.requests = None;
             drop(lock(&self.sender).take());
             self.frames.extended_connect.note_end();
-        } else if streams != self.reported_streams {
-            // The server's first settings always change the number that was assumed.
-            self.frames.extended_connect.note(requests.is_extended_connect_protocol_enabled());
-            self.reported_streams = streams;
-            on_capacity(Capacity::Streams(streams));
+        } else {
+            if self.frames.extended_connect.has_changed() {
+                self.frames.extended_connect.note(requests.is_extended_connect_protocol_enabled());
+            }
+            if streams != self.reported_streams {
+                self.reported_streams = streams;
+                on_capacity(Capacity::Streams(streams));
+            }
         }
         self.responses.extend(lock(&self.executor.0).responses.drain(..));
     }

@@ -1,6 +1,7 @@
 //! The server's setting for extended CONNECT (RFC 8441 §3), for requests that have to know it before they are sent.
 
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio::sync::Notify;
 
@@ -12,6 +13,8 @@ pub(super) struct ExtendedConnect {
     support: Mutex<Support>,
     /// Notified when `support` is no longer unknown.
     known: Notify,
+    /// True if `support` may be out of date.
+    has_changed: AtomicBool,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -25,8 +28,19 @@ enum Support {
 }
 
 impl ExtendedConnect {
+    /// Notes that the server has sent settings. It may allow extended CONNECT at any time (RFC 8441 §3).
+    pub(super) fn note_change(&self) {
+        self.has_changed.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns true if the server has sent settings since the last call of [`note`](Self::note).
+    pub(super) fn has_changed(&self) -> bool {
+        self.has_changed.load(Ordering::Relaxed)
+    }
+
     /// Notes what the server's settings say.
     pub(super) fn note(&self, is_supported: bool) {
+        self.has_changed.store(false, Ordering::Relaxed);
         *lock(&self.support) = Support::Known(is_supported);
         self.known.notify_waiters();
     }

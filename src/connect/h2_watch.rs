@@ -120,7 +120,7 @@ impl FrameRecord {
                 self.progress.fetch_add(1, Ordering::Relaxed);
                 self.responses.fetch_add(1, Ordering::Relaxed);
             }
-            FrameEvent::Head(_) => {}
+            FrameEvent::Head(_) | FrameEvent::SettingsAck => {}
             FrameEvent::Progress => {
                 self.progress.fetch_add(1, Ordering::Relaxed);
             }
@@ -169,10 +169,10 @@ impl WatchedStream {
 
     fn note_sent(&mut self, bytes: &[u8]) {
         let Self { sent, record, .. } = self;
-        sent.read(bytes, |event| {
-            if event == FrameEvent::Message {
-                record.note_request_sent();
-            }
+        sent.read(bytes, |event| match event {
+            FrameEvent::Message => record.note_request_sent(),
+            FrameEvent::SettingsAck => record.extended_connect.note_change(),
+            _ => {}
         });
     }
 }

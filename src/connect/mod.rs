@@ -148,28 +148,32 @@ pub(crate) struct Connector {
     pub(crate) tls_timeout: Duration,
 }
 
-/// The time limits of a dial.
+/// The time limits of a dial, and the address that it avoids.
 #[derive(Clone, Copy)]
-struct DialTime {
+struct DialTerms {
     start: Instant,
     /// The time at which the connect timeout passes; `None` if that is too far away for the clock.
     end: Option<Instant>,
+    /// The address that is dialled after others, which do well as far as is known.
+    avoid: Option<IpAddr>,
 }
 
 impl Connector {
-    /// Opens a connection to `origin` and begins to speak HTTP on it. `choice` is used in place of the client's proxies.
+    /// Opens a connection to `origin` and begins to speak HTTP on it. `choice` is used in place of the client's proxies. The
+    /// address `avoid` is dialled after others.
     pub(crate) async fn open<B: Message>(
         self: &Arc<Self>,
         origin: &Origin,
         choice: Option<&Arc<ProxyChoice>>,
+        avoid: Option<IpAddr>,
         trace: &Arc<DialTrace>,
     ) -> Result<Opened<B>, ConnectError> {
-        let time = self.start(origin, trace);
+        let terms = self.start(origin, avoid, trace);
         let opening = std::pin::pin!(async {
-            let connected = self.connect_in_layers(origin, choice, time, trace).await?;
+            let connected = self.connect_in_layers(origin, choice, terms, trace).await?;
             self.begin_http(connected, trace).await
         });
-        self.within(time, opening, trace).await
+        self.within(terms, opening, trace).await
     }
 
     /// Connects to `origin` for the pool of another crate, which speaks HTTP by itself.
@@ -179,9 +183,9 @@ impl Connector {
         origin: &Origin,
         trace: &Arc<DialTrace>,
     ) -> Result<ConnectedStream, ConnectError> {
-        let time = self.start(origin, trace);
-        let opening = std::pin::pin!(self.connect_in_layers(origin, None, time, trace));
-        let connected = self.within(time, opening, trace).await?;
+        let terms = self.start(origin, None, trace);
+        let opening = std::pin::pin!(self.connect_in_layers(origin, None, terms, trace));
+        let connected = self.within(terms, opening, trace).await?;
         trace.emit(Event::Opened { remote: connected.remote });
         Ok(connected)
     }
@@ -197,19 +201,19 @@ impl Connector {
     }
 
     /// Traces the start of a dial, and starts its time.
-    fn start(&self, origin: &Origin, trace: &DialTrace) -> DialTime {
+    fn start(&self, origin: &Origin, avoid: Option<IpAddr>, trace: &DialTrace) -> DialTerms {
         let start = trace.emit(Event::DialStart { origin: origin.clone() });
-        DialTime { start, end: start.checked_add(self.timeout) }
+        DialTerms { start, end: start.checked_add(self.timeout), avoid }
     }
 
     /// Waits for a dial until the connect timeout passes.
     async fn within<T>(
         &self,
-        time: DialTime,
+        terms: DialTerms,
         dial: Pin<&mut impl Future<Output = Result<T, ConnectError>>>,
         trace: &DialTrace,
     ) -> Result<T, ConnectError> {
-        match clock::before(time.end, dial).await {
+        match clock::before(terms.end, dial).await {
             Some(opened) => opened,
             None => Err(self.timed_out(trace)),
         }
@@ -229,7 +233,7 @@ impl Connector {
         self: &Arc<Self>,
         origin: &Origin,
         choice: Option<&Arc<ProxyChoice>>,
-        time: DialTime,
+        terms: DialTerms,
         trace: &Arc<DialTrace>,
     ) -> Result<ConnectedStream, ConnectError> {
         #[cfg(feature = "tower")]
@@ -240,12 +244,12 @@ impl Connector {
                 let choice = choice.cloned();
                 let trace = trace.clone();
                 move || -> BoxFuture<'static, _> {
-                    Box::pin(async move { connector.connect(&origin, choice.as_deref(), time, &trace).await })
+                    Box::pin(async move { connector.connect(&origin, choice.as_deref(), terms, &trace).await })
                 }
             };
             return Box::pin(layered.clone().open(DialRequest::new(origin.clone(), dial))).await;
         }
-        self.connect(origin, choice.map(Arc::as_ref), time, trace).await
+        self.connect(origin, choice.map(Arc::as_ref), terms, trace).await
     }
 
     /// Connects to `origin` by the way that the settings name: a Unix domain socket, a proxy, or its own addresses.
@@ -255,7 +259,7 @@ impl Connector {
         &self,
         origin: &Origin,
         choice: Option<&ProxyChoice>,
-        time: DialTime,
+        terms: DialTerms,
         trace: &DialTrace,
     ) -> Result<ConnectedStream, ConnectError> {
         #[cfg(unix)]
@@ -270,8 +274,8 @@ impl Connector {
             None => self.proxies.find(origin),
         };
         match server.map_err(ConnectError::InvalidProxy)? {
-            Some(server) => Box::pin(self.connect_by_proxy(&server, origin, time, trace)).await,
-            None => self.connect_directly(origin, time, trace).await,
+            Some(server) => Box::pin(self.connect_by_proxy(&server, origin, terms, trace)).await,
+            None => self.connect_directly(origin, terms, trace).await,
         }
     }
 
@@ -279,12 +283,12 @@ impl Connector {
     async fn connect_directly(
         &self,
         origin: &Origin,
-        time: DialTime,
+        terms: DialTerms,
         trace: &DialTrace,
     ) -> Result<ConnectedStream, ConnectError> {
         let lookup = Lookup::new(&self.resolver, &self.policy, &self.pins, trace);
         let route_to = |ip| self.route_to(SocketAddr::new(ip, origin.port()));
-        let mut race = self.race(origin, &lookup, &route_to, time, trace);
+        let mut race = self.race(origin, &lookup, &route_to, terms, trace);
         let mut has_tls_failed = false;
         while let Some((remote, stream)) = race.next().await {
             let probe = Probe::of(&*stream);
@@ -296,7 +300,7 @@ impl Connector {
                 Ok((stream, tls)) => {
                     race.confirm();
                     let remote = Some(remote);
-                    let name_use = self.name_use(origin, time);
+                    let name_use = self.name_use(origin, terms);
                     return Ok(ConnectedStream { stream, tls, remote, forwarding: None, name_use, probe });
                 }
                 Err(error) => {
@@ -321,17 +325,17 @@ impl Connector {
         &self,
         server: &ProxyServer,
         origin: &Origin,
-        time: DialTime,
+        terms: DialTerms,
         trace: &DialTrace,
     ) -> Result<ConnectedStream, ConnectError> {
         let route = self.proxy_route(server, origin, trace).await?;
-        let time = DialTime { start: clock::now(), ..time };
+        let terms = DialTerms { start: clock::now(), ..terms };
         let proxy = &server.origin;
         // The policy is about origins. A proxy that the user names may have any address.
         let policy = AddressPolicy::default();
         let lookup = Lookup::new(&self.resolver, &policy, &self.pins, trace);
         let route_to = |ip| self.route_to(SocketAddr::new(ip, proxy.port()));
-        let mut race = self.race(proxy, &lookup, &route_to, time, trace);
+        let mut race = self.race(proxy, &lookup, &route_to, terms, trace);
         let mut tunnel_error = None;
         while let Some((remote, stream)) = race.next().await {
             match route.open(remote, stream).await {
@@ -348,7 +352,7 @@ impl Connector {
                         }
                     })?;
                     let remote = Some(remote);
-                    let name_use = self.name_use(proxy, time);
+                    let name_use = self.name_use(proxy, terms);
                     let forwarding = route.forwarding;
                     return Ok(ConnectedStream { stream, tls, remote, forwarding, name_use, probe });
                 }
@@ -461,15 +465,15 @@ impl Connector {
         target: &'a Origin,
         lookup: &'a Lookup<'a>,
         route_to: &'a (dyn Fn(IpAddr) -> SourceAddress + Sync),
-        time: DialTime,
+        terms: DialTerms,
         trace: &'a DialTrace,
     ) -> Race<'a, Answers<'a>, impl Fn(SocketAddr) -> Connecting<'a>, Connecting<'a>> {
         let families = self.families_of(target);
-        let answers = lookup.answers(target.host(), families, time.start);
+        let answers = lookup.answers(target.host(), families, terms.start);
         let host = name_of(target);
         let turn = match host {
             Some(host) if self.addresses == Addresses::Spread => {
-                Some(self.scores.count_race(time.start, host, target.port()))
+                Some(self.scores.count_race(terms.start, host, target.port()))
             }
             _ => None,
         };
@@ -481,9 +485,10 @@ impl Connector {
             scores: &self.scores,
             source_of: route_to,
             turn,
+            avoid: terms.avoid,
         };
-        let config = race::Config { deadline: time.end, ..race::Config::default() };
-        Race::new(config, order, answers, |address| self.transport.connect(address), time.start, trace)
+        let config = race::Config { deadline: terms.end, ..race::Config::default() };
+        Race::new(config, order, answers, |address| self.transport.connect(address), terms.start, trace)
     }
 
     /// Returns the families in which the addresses of `target` are looked up.
@@ -515,11 +520,11 @@ impl Connector {
 
     /// Returns the record by which the connection keeps the target's name in the DNS cache; `None` for an IP address, and
     /// for a name whose addresses the user has set.
-    fn name_use(&self, target: &Origin, time: DialTime) -> Option<NameUse> {
+    fn name_use(&self, target: &Origin, terms: DialTerms) -> Option<NameUse> {
         if self.pins.of(target.host()).is_some() {
             return None;
         }
-        name_of(target).map(|name| NameUse::new(&self.resolver, name, self.families_of(target), time.start))
+        name_of(target).map(|name| NameUse::new(&self.resolver, name, self.families_of(target), terms.start))
     }
 
     /// Returns the TLS settings for origins.

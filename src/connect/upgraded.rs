@@ -26,9 +26,9 @@ pub(crate) enum UpgradedStream {
 
 impl UpgradedStream {
     /// Waits until hyper hands the stream over: over HTTP/1.1 when the whole request was written, over HTTP/2 at once.
-    pub(crate) async fn take(switch: OnUpgrade) -> hyper::Result<Self> {
+    pub(crate) async fn take(upgrade: OnUpgrade) -> hyper::Result<Self> {
         // Not hyper's own stream: what lies between it and the socket is for HTTP.
-        Ok(match switch.await?.downcast::<TokioIo<RecordedStream>>() {
+        Ok(match upgrade.await?.downcast::<TokioIo<RecordedStream>>() {
             Ok(parts) => Self::Http1 { start: parts.read_buf, stream: parts.io.into_inner().into_plain() },
             Err(stream) => Self::Http2(TokioIo::new(stream)),
         })

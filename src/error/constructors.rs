@@ -302,10 +302,12 @@ impl Error {
         }
     }
 
-    /// Returns the error of a body that cannot be decompressed.
+    /// Returns the error of a body that cannot be decompressed. `is_lasting` is true if the next one cannot be either.
     #[cfg(feature = "__compression")]
-    pub(crate) fn compression(error: impl std::error::Error + Send + Sync + 'static) -> Self {
-        Self::new(ErrorKind::Decode, format!("the body cannot be decompressed: {error}")).with_told_cause(error)
+    pub(crate) fn compression(error: impl std::error::Error + Send + Sync + 'static, is_lasting: bool) -> Self {
+        let mut failed = Self::new(ErrorKind::Decode, format!("the body cannot be decompressed: {error}"));
+        failed.0.is_lasting = is_lasting;
+        failed.with_told_cause(error)
     }
 
     /// Returns the error of a body that is not the expected JSON. `path` is the place in the document.
@@ -327,13 +329,17 @@ impl Error {
             Some(text) => format!("the content type is `{}`", beginning(text)),
             None => "there is no content type".to_owned(),
         };
-        Self::new(ErrorKind::Decode, format!("the body is not an event stream: {found}"))
+        let mut refused = Self::new(ErrorKind::Decode, format!("the body is not an event stream: {found}"));
+        refused.0.is_lasting = true;
+        refused
     }
 
     /// Returns the error of an event stream that exceeds a limit.
     #[cfg(feature = "sse")]
     pub(crate) fn long_event(error: impl std::error::Error + Send + Sync + 'static) -> Self {
-        Self::new(ErrorKind::Decode, error.to_string()).with_told_cause(error)
+        let mut refused = Self::new(ErrorKind::Decode, error.to_string());
+        refused.0.is_lasting = true;
+        refused.with_told_cause(error)
     }
 
     /// Returns the error of an event stream that ended without having begun.

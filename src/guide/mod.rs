@@ -9,6 +9,7 @@
 //! * [Uploads and streams](uploads_and_streams): large bodies, long polls, quiet streams
 //! * [Tuning the pool](tuning_the_pool)
 //! * [gRPC](grpc): tonic, pings, balancing
+//! * [Upgrades](upgrades): WebSocket, CONNECT, other protocols
 //! * [Middleware](middleware): tokens, signatures, layers
 //!
 //! The surroundings:
@@ -47,6 +48,9 @@ pub mod tuning_the_pool {}
 
 #[doc = include_str!("grpc.md")]
 pub mod grpc {}
+
+#[doc = include_str!("upgrades.md")]
+pub mod upgrades {}
 
 #[doc = include_str!("middleware.md")]
 pub mod middleware {}

@@ -1,5 +1,6 @@
 //! The pool without sockets, for the benchmarks.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,7 +23,7 @@ impl Dial for Nothing {
     type Conn = Arc<Slot>;
     type Error = ();
 
-    async fn dial(&self, _: &Self::Key, _: &Arc<DialTrace>) -> Result<(), ()> {
+    async fn dial(&self, _: &Self::Key, _: Option<IpAddr>, _: &Arc<DialTrace>) -> Result<(), ()> {
         Ok(())
     }
 

@@ -1,6 +1,7 @@
 //! The seam between the pool and what it pools: a trait that opens, serves and closes connections.
 
 use std::hash::Hash;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use tokio::task::AbortHandle;
@@ -19,10 +20,11 @@ pub(crate) trait Dial: Send + Sync + Sized + 'static {
     type Conn: Clone + Send + 'static;
     type Error: Send + 'static;
 
-    /// Opens a connection. `trace` records the phases.
+    /// Opens a connection, to an address other than `avoid` if that can be done as well. `trace` records the phases.
     fn dial(
         &self,
         key: &Self::Key,
+        avoid: Option<IpAddr>,
         trace: &Arc<DialTrace>,
     ) -> impl Future<Output = Result<Self::Opened, Self::Error>> + Send;
 

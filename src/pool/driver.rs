@@ -5,6 +5,7 @@
 
 use std::cell::Cell;
 use std::marker::PhantomData;
+use std::net::IpAddr;
 use std::sync::{Arc, Weak};
 
 use tokio::runtime::{self, Handle};
@@ -64,15 +65,24 @@ pub(super) type Answer<D> = Result<Grant<PooledConn<<D as Dial>::Conn>>, WaitFai
 /// The driver's side of a request that waits.
 pub(super) struct WaiterHandle<D: Dial> {
     answer: oneshot::Sender<Answer<D>>,
+    wish: DialWish,
+}
+
+/// The demands of a request on a dial that is made for it.
+#[derive(Clone, Default)]
+pub(super) struct DialWish {
     /// The runtime the request waits on, where dials for it run.
     runtime: Option<Handle>,
+    /// The address that is dialled after others.
+    avoid: Option<IpAddr>,
 }
 
 impl<D: Dial> WaiterHandle<D> {
-    /// Makes a handle on a request of the current runtime, and the receiver of its answer.
-    pub(super) fn new() -> (Self, oneshot::Receiver<Answer<D>>) {
+    /// Makes a handle on a request of the current runtime, and the receiver of its answer. Dials for it avoid an address.
+    pub(super) fn new(avoid: Option<IpAddr>) -> (Self, oneshot::Receiver<Answer<D>>) {
         let (answer, receiver) = oneshot::channel();
-        (Self { answer, runtime: Handle::try_current().ok() }, receiver)
+        let wish = DialWish { runtime: Handle::try_current().ok(), avoid };
+        (Self { answer, wish }, receiver)
     }
 }
 
@@ -93,8 +103,8 @@ struct Performing {
 /// An effect that was taken from the core.
 struct TakenEffect<D: Dial> {
     effect: Effect<Driven<D>>,
-    /// The runtime for a dial, if its request has one.
-    runtime: Option<Handle>,
+    /// The demands on a dial.
+    wish: DialWish,
     /// True if there are further effects.
     has_more: bool,
 }
@@ -159,8 +169,8 @@ impl<D: Dial> Driver<D> {
         let none = Performing { pool, has_more: false };
         let _outer = RestorePerforming(PERFORMING.replace(none));
         loop {
-            let TakenEffect { effect, runtime, has_more } = next;
-            self.perform(effect, runtime);
+            let TakenEffect { effect, wish, has_more } = next;
+            self.perform(effect, wish);
             let caused = PERFORMING.replace(none);
             if !has_more && !caused.has_more {
                 return;
@@ -173,23 +183,21 @@ impl<D: Dial> Driver<D> {
 
     /// Takes an effect, and stops before it is performed.
     #[cfg(test)]
-    pub(super) fn take_effect_for_test(&self) -> Option<(Effect<Driven<D>>, Option<Handle>)> {
-        Self::take_effect(&mut self.lock()).map(|taken| (taken.effect, taken.runtime))
+    pub(super) fn take_effect_for_test(&self) -> Option<(Effect<Driven<D>>, DialWish)> {
+        Self::take_effect(&mut self.lock()).map(|taken| (taken.effect, taken.wish))
     }
 
     fn take_effect(state: &mut Core<D>) -> Option<TakenEffect<D>> {
         let effect = state.next_effect()?;
-        let runtime = match &effect {
-            Effect::Dial(permit, _) => state.waiter_of(permit).and_then(|waiter| waiter.runtime.clone()),
-            _ => None,
-        };
-        Some(TakenEffect { effect, runtime, has_more: state.has_effects() })
+        let waiter = if let Effect::Dial(permit, _) = &effect { state.waiter_of(permit) } else { None };
+        let wish = waiter.map_or_else(DialWish::default, |waiter| waiter.wish.clone());
+        Some(TakenEffect { effect, wish, has_more: state.has_effects() })
     }
 
     /// Performs an effect.
-    pub(super) fn perform(self: &Arc<Self>, effect: Effect<Driven<D>>, runtime: Option<Handle>) {
+    pub(super) fn perform(self: &Arc<Self>, effect: Effect<Driven<D>>, wish: DialWish) {
         match effect {
-            Effect::Dial(permit, key) => self.dial(permit, key, runtime),
+            Effect::Dial(permit, key) => self.dial(permit, key, wish),
             Effect::Close(pooled) => D::close(&pooled.conn),
             Effect::Deliver { waiter, grant } => {
                 // A request that left in the meantime passes the connection on.
@@ -231,14 +239,15 @@ impl<D: Dial> Driver<D> {
 // Dials: how they begin and end.
 impl<D: Dial> Driver<D> {
     /// Begins a dial, in a task that will serve the connection.
-    fn dial(self: &Arc<Self>, permit: Permit, key: D::Key, runtime: Option<Handle>) {
+    fn dial(self: &Arc<Self>, permit: Permit, key: D::Key, wish: DialWish) {
         let id = permit.id();
         let trace = DialTrace::new(&self.hooks, id.serial);
         self.dials.insert(trace.clone());
         let guard = DialGuard { driver: Arc::downgrade(self), permit: Some(permit), trace };
         // Without a runtime the dial is lost at once: the guard is dropped, and its request told.
-        if let Some(runtime) = runtime.or_else(|| Handle::try_current().ok()) {
-            let task = ConnectionTask::new(Self::run_dial(guard, self.dialer.clone(), key));
+        if let Some(runtime) = wish.runtime.or_else(|| Handle::try_current().ok()) {
+            let dial = Self::run_dial(guard, self.dialer.clone(), key, wish.avoid);
+            let task = ConnectionTask::new(dial);
             let task = runtime.spawn(task).abort_handle();
             self.dials.set_task(id, task);
         }
@@ -260,8 +269,9 @@ impl<D: Dial> Driver<D> {
         mut guard: DialGuard<D>,
         dialer: Arc<D>,
         key: D::Key,
+        avoid: Option<IpAddr>,
     ) -> Option<impl Future<Output = ()> + Send + Unpin + use<D>> {
-        let outcome = dialer.dial(&key, &guard.trace).await;
+        let outcome = dialer.dial(&key, avoid, &guard.trace).await;
         let task = guard.task().await;
         let Some(driver) = guard.driver.upgrade() else {
             // The trace says that the connection opened, so it also says that it closed.
@@ -345,7 +355,7 @@ impl<D: Dial> Timed for Driver<D> {
 
     fn other_runtime(&self, not: runtime::Id) -> Option<Handle> {
         let state = self.lock();
-        let mut runtimes = state.waiters().filter_map(|waiter| waiter.runtime.as_ref());
+        let mut runtimes = state.waiters().filter_map(|waiter| waiter.wish.runtime.as_ref());
         runtimes.find(|runtime| runtime.id() != not).cloned()
     }
 

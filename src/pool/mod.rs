@@ -72,7 +72,7 @@ impl<D: Dial> Pool<D> {
         let runtime = current_runtime();
         let acquired = self.driver.step(|state| {
             state.checkout(now, key, wish, runtime, || {
-                let (handle, answer) = WaiterHandle::new();
+                let (handle, answer) = WaiterHandle::new(wish.avoid.and_then(|first| first.ip));
                 receiver = Some(answer);
                 handle
             })

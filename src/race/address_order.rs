@@ -48,6 +48,8 @@ pub(crate) struct AddressOrder<'a> {
     pub(crate) source_of: &'a (dyn Fn(IpAddr) -> SourceAddress + Sync),
     /// The number of races before this one, if all addresses are to be dialled first equally often.
     pub(crate) turn: Option<usize>,
+    /// The address that is dialled after those that are fine.
+    pub(crate) avoid: Option<IpAddr>,
 }
 
 /// A family's addresses in the order of RFC 6724.
@@ -102,7 +104,11 @@ impl AddressOrder<'_> {
     ) -> impl Iterator<Item = (SocketAddr, Standing)> {
         let scores = self.scores.lock();
         let sockets = addresses.iter().flat_map(|ip| self.sockets(*ip));
-        sockets.map(move |address| (address, scores.standing(now, address)))
+        sockets.map(move |address| {
+            let standing = scores.standing(now, address);
+            let is_avoided = self.avoid == Some(address.ip());
+            (address, if is_avoided { standing.max(Standing::Slow) } else { standing })
+        })
     }
 
     /// Returns an address with each of its ports.

@@ -51,6 +51,7 @@ fn order<'a>(families: &'a [Family], scores: &'a Scores) -> AddressOrder<'a> {
         scores,
         source_of: &|_| SourceAddress::Unknown,
         turn: None,
+        avoid: None,
     }
 }
 
@@ -351,6 +352,20 @@ async fn at_most_32_addresses_are_sorted() {
     let mut race = Race::new(Config::default(), order, answers, dial, now(), &trace);
     race.next().await.unwrap();
     assert_eq!(asked.load(std::sync::atomic::Ordering::Relaxed), 32);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_address_that_is_avoided_comes_after_those_that_are_fine_and_before_those_that_failed() {
+    let scores = Scores::default();
+    scores.lock().record_failure(now(), SocketAddr::new(v4(3), 80));
+    let order = AddressOrder { avoid: Some(v4(1)), ..order(&[Family::V4], &scores) };
+    let standings = |ips: &[IpAddr]| {
+        let with_standings = order.with_standings(now(), ips).map(|(_, standing)| standing);
+        with_standings.collect::<Vec<_>>()
+    };
+    assert_eq!(standings(&[v4(1), v4(2), v4(3)]), [Standing::Slow, Standing::Fine, Standing::Failed]);
+    scores.lock().record_failure(now(), SocketAddr::new(v4(1), 80));
+    assert_eq!(standings(&[v4(1)]), [Standing::Failed]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -19,26 +19,26 @@ use support::scripted_net::ScriptedNet;
 use support::scripted_peer::{ScriptedPeer, Socket, Stack};
 use support::{full, read_request_head, v4};
 
-const URL: &str = "http://a.test/events";
-const HEAD: &str = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n";
+pub(super) const URL: &str = "http://a.test/events";
+pub(super) const HEAD: &str = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n";
 
-fn seconds(seconds: u64) -> Duration {
+pub(super) fn seconds(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
 }
 
-fn builder(net: &ScriptedNet) -> ClientBuilder {
+pub(super) fn builder(net: &ScriptedNet) -> ClientBuilder {
     Client::builder().no_proxy().transport(net.clone()).dns_resolver(FixedResolver::new().with("a.test", [v4(1)]))
 }
 
-fn source(net: &ScriptedNet) -> EventSource {
+pub(super) fn source(net: &ScriptedNet) -> EventSource {
     builder(net).build().unwrap().get(URL).event_source().unwrap()
 }
 
 /// The requests of a server: the time of each in milliseconds, and its head.
-type Seen = Arc<Mutex<Vec<(u64, String)>>>;
+pub(super) type Seen = Arc<Mutex<Vec<(u64, String)>>>;
 
 /// Returns a server that gives the n-th connection the n-th answer and closes it, and later ones the last answer.
-fn server(answers: Vec<String>) -> (ScriptedNet, Seen) {
+pub(super) fn server(answers: Vec<String>) -> (ScriptedNet, Seen) {
     let seen = Seen::default();
     let log = seen.clone();
     let start = Instant::now();
@@ -55,12 +55,12 @@ fn server(answers: Vec<String>) -> (ScriptedNet, Seen) {
     (net, seen)
 }
 
-fn header<'a>(head: &'a str, name: &str) -> Option<&'a str> {
+pub(super) fn header<'a>(head: &'a str, name: &str) -> Option<&'a str> {
     head.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "))
 }
 
 /// Returns a response whose body ends with its connection.
-fn events(body: &str) -> String {
+pub(super) fn events(body: &str) -> String {
     format!("{HEAD}\r\n{body}")
 }
 
@@ -135,7 +135,7 @@ async fn failures_are_repeated_with_a_growing_wait_for_ever_or_until_a_limit() {
         assert_eq!((error.kind() == ErrorKind::Exchange, net.connections()), (is_error, 4), "{error}");
         assert!(source.next().await.is_none());
     }
-    // A connection that is quiet and ends after a while is none.
+    // A connection that is quiet and ends after a while is no failure.
     let net = ScriptedNet::new(|_, mut stream| async move {
         read_request_head(&mut stream).await;
         let _ = stream.write_all(events("").as_bytes()).await;

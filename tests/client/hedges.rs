@@ -319,6 +319,29 @@ async fn where_the_pool_has_no_room_no_second_attempt_is_made() {
     assert_eq!((outcomes(&timings), hedges()), (vec![HedgeOutcome::Won], 1), "{timings}");
 }
 
+/// Two servers: the first one has the address that ends in 1.
+#[derive(Clone)]
+struct TwoServers(ScriptedNet, ScriptedNet);
+
+impl Transport for TwoServers {
+    fn connect(&self, address: SocketAddr) -> Connecting<'_> {
+        if address.ip() == v4(1) { self.0.connect(address) } else { self.1.connect(address) }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_connection_for_a_second_attempt_leads_to_another_address_if_there_is_one() {
+    let (stalls, log) = server(&[Act::Answer(20), Act::Never]);
+    let (answers, _) = server(&[Act::Answer(20)]);
+    let resolver = FixedResolver::new().with("a.test", [v4(1), v4(2)]);
+    let client = builder(TwoServers(stalls, answers)).dns_resolver(resolver).build().unwrap();
+    warm(&client, &log).await;
+    let response = client.get(URL).send().await.unwrap();
+    let timings = response.timings();
+    assert_eq!((timings.total(), outcomes(&timings)), (ms(50), vec![HedgeOutcome::Won]), "{timings}");
+    assert_eq!(response.remote_addr().map(|address| address.ip()), Some(v4(2)));
+}
+
 #[tokio::test(start_paused = true)]
 async fn an_answer_that_refuses_the_second_attempt_does_not_count() {
     let (net, log) = server(&[Act::Answer(20), Act::Answer(90), Act::Busy(10)]);

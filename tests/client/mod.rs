@@ -1,6 +1,8 @@
 //! Requests, responses and their bodies; HTTP/2; errors; redirects, retries and deadlines; the client under other crates.
 
 mod bodies;
+#[cfg(feature = "sse")]
+mod broken_event_streams;
 mod calls;
 #[cfg(feature = "cookies")]
 mod cookies;
@@ -40,5 +42,6 @@ mod settings;
 mod tokens;
 #[cfg(feature = "tower")]
 mod tower;
+mod upgraded_streams;
 mod upgrades;
 mod uploads;

@@ -16,22 +16,22 @@ use support::recorder::Recorder;
 use support::scripted_peer::{ScriptedPeer, read_head};
 use support::upgrade_server::{Over, ServerStream, UpgradeServer, agree, echo};
 
-const SWITCH: &[u8] = b"HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: echo\r\n\r\n";
+pub(super) const SWITCH: &[u8] = b"HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: echo\r\n\r\n";
 
-fn client() -> ClientBuilder {
+pub(super) fn client() -> ClientBuilder {
     Client::builder().no_proxy()
 }
 
 /// Asks for an upgrade over HTTP/1.1.
-fn upgrading(client: &Client, url: &str) -> RequestBuilder {
+pub(super) fn upgrading(client: &Client, url: &str) -> RequestBuilder {
     client.get(url).header("connection", "Upgrade").header("upgrade", "echo")
 }
 
-fn url(address: SocketAddr, path: &str) -> String {
+pub(super) fn url(address: SocketAddr, path: &str) -> String {
     format!("http://{address}{path}")
 }
 
-async fn upgraded(request: RequestBuilder) -> Upgraded {
+pub(super) async fn upgraded(request: RequestBuilder) -> Upgraded {
     request.send().await.unwrap().upgrade().await.unwrap()
 }
 
@@ -58,7 +58,7 @@ fn connections(client: &Client) -> usize {
 }
 
 /// Waits until no connection is used or opened.
-async fn settled(client: &Client) {
+pub(super) async fn settled(client: &Client) {
     let settled = async {
         while {
             let stats = client.pool_stats();
@@ -71,7 +71,7 @@ async fn settled(client: &Client) {
 }
 
 /// Waits until the pool has no connection.
-async fn emptied(client: &Client) {
+pub(super) async fn emptied(client: &Client) {
     let emptied = async {
         while connections(client) > 0 {
             tokio::task::yield_now().await;
@@ -605,9 +605,13 @@ async fn upgrades_work_over_tls() {
 async fn upgrades_pass_through_layers() {
     let server = UpgradeServer::echo(Over::Http1).await;
     let layer = tower::util::MapResponseLayer::new(|response| response);
-    let client = client().layer(layer).build().unwrap();
+    let client = client().layer(layer.clone()).attempt_layer(layer.clone()).build().unwrap();
     echoes(upgraded(upgrading(&client, &url(server.address(), "/"))).await).await;
     emptied(&client).await;
+    let server = UpgradeServer::echo(Over::Http2).await;
+    let client = self::client().attempt_layer(layer).http2_prior_knowledge().build().unwrap();
+    echoes(upgraded(client.request(Method::CONNECT, url(server.address(), "/")).protocol("websocket")).await).await;
+    settled(&client).await;
 }
 
 #[test]

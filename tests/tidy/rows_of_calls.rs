@@ -22,6 +22,8 @@ const PARSER: &str = "client/sse/parser.rs";
 const EVENT_SOURCE: &str = "client/sse/event_source.rs";
 const SOURCE: Place = (EVENT_SOURCE, "pub struct EventSource");
 const SEND_ALL: &str = "client/send_all.rs";
+const UPGRADED: &str = "client/upgraded.rs";
+const UPGRADED_STREAM: Place = (UPGRADED, "pub struct Upgraded {");
 const SECURITY: &str = "../SECURITY.md";
 const STATUS_BODY: Place = ("client/response/mod.rs", "pub async fn error_for_status_with_body(");
 const NEW_POLICY: Place = (RETRY, "pub fn new() -> Self");
@@ -287,11 +289,29 @@ pub(super) const ROWS: &[Row] = &[
             ],
         )],
     ),
+    (
+        "ID and type of an event",
+        &[Const(
+            PARSER,
+            "MAX_ID",
+            &[SOURCE, ("client/sse/events.rs", "pub struct Events"), (SECURITY, "| line, and data")],
+        )],
+    ),
+    ("length of all events", &[]),
     ("time limits of an event source", &[]),
     (
         "`concurrency` of `send_all`",
         &[Const(SEND_ALL, "DEFAULT_CONCURRENCY", &[(SEND_ALL, "pub fn send_all<"), (SEND_ALL, "pub fn concurrency(")])],
     ),
+    (
+        "rest of the request after the server agreed to an upgrade",
+        &[Const(UPGRADED, "HANDOVER_TIMEOUT", &[("client/response/upgrade.rs", "pub async fn upgrade(")])],
+    ),
+    (
+        "HTTP/2 stream that is dropped",
+        &[Const(UPGRADED, "CLOSE_TIMEOUT", &[UPGRADED_STREAM]), Const(UPGRADED, "MAX_DISCARDED", &[UPGRADED_STREAM])],
+    ),
+    ("time limits of an upgraded stream", &[]),
     (
         "redirects",
         &[Const(

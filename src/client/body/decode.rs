@@ -35,6 +35,14 @@ pub(crate) enum DecodeError {
     Bomb(u64),
 }
 
+impl DecodeError {
+    /// Returns true if the server's next response would most likely fail as well. A body that was cut, or grew beyond a limit, may
+    /// be another one the next time.
+    pub(crate) fn is_lasting(&self) -> bool {
+        matches!(self, Self::TooManyCodings | Self::Invalid(..))
+    }
+}
+
 /// The result of one step of decompression.
 pub(crate) enum Step {
     /// The next piece of the body.

@@ -207,7 +207,8 @@ impl BodyReader {
                 }
                 Err(error) => {
                     body.fail_early("decode");
-                    let error = Error::compression(error);
+                    let is_lasting = error.is_lasting();
+                    let error = Error::compression(error, is_lasting);
                     self.decoder = None;
                     return Poll::Ready(Some(Err(error)));
                 }

@@ -87,6 +87,11 @@ impl ClientBuilder {
     /// the client's, and is final; but a time limit of a layer is retried by the client's [`RetryPolicy`](crate::RetryPolicy)
     /// as its own limits are. A request that a layer makes must keep the extensions of the one that it got.
     ///
+    /// The extensions hold the request's [`RequestOptions`](crate::RequestOptions). Those that are for one attempt can be
+    /// changed: the version, the proxy, the maximum length of the body, and the time limits for the queue, the connection,
+    /// the headers and the body. The others belong to the call around the attempts, and a change has no effect: `timeout`,
+    /// `redirect`, `retry`, `decompress`, `hedge` and `observer`.
+    ///
     /// A body that is a stream is sent once. If nothing of it was read, the next attempt has it again, whatever the layer
     /// made of it.
     ///

@@ -8,7 +8,7 @@ impl ClientBuilder {
     ///
     /// A longer body is an error of the kind [`ErrorKind::Body`](crate::ErrorKind::Body): of
     /// [`send`](crate::RequestBuilder::send) if its length is announced, else of the read that would exceed the limit.
-    /// Decompression has limits of its own.
+    /// Decompression has limits of its own. An event source (feature `sse`), whose stream has no end, is not limited.
     ///
     /// ```
     /// let client = speeddial::Client::builder().max_body_size(10 << 20).build()?;

@@ -70,7 +70,7 @@ impl CurrentRequest {
     }
 
     /// Returns true if the request asks the server to switch to another protocol.
-    pub(super) fn asks_to_switch(&self) -> bool {
+    pub(super) fn asks_for_upgrade(&self) -> bool {
         self.options.asks_upgrade || self.method == Method::CONNECT
     }
 

@@ -40,7 +40,7 @@ pub(super) async fn send(call: &mut Call<'_>) -> Result<Answer> {
 /// Returns true if the request may be sent a second time while it waits for its answer.
 fn may_be_sent_twice(call: &Call<'_>) -> bool {
     let request = &call.request;
-    let is_long_lived = request.asks_to_switch() || request.options.is_quiet_stream;
+    let is_long_lived = request.asks_for_upgrade() || request.options.is_quiet_stream;
     call.is_idempotent()
         && request.options.allows_hedge()
         && request.body.as_ref().is_none_or(Body::is_replayable)

@@ -16,6 +16,7 @@ use crate::client::body::{IncomingBody, OutgoingBody, ReturnGuard, Upload};
 use crate::client::dialer::Dialer;
 use crate::client::keep_alive::KeepAlive;
 use crate::client::safe_to_resend::{Attempt, AttemptEnd, Resend};
+use crate::client::upgraded::PendingUpgrade;
 use crate::clock;
 use crate::connect::{Conn, ExchangeTimes, Protocol, SendError};
 use crate::error::{Error, Result, io_cause};
@@ -33,7 +34,7 @@ pub(super) async fn send(call: &mut Call<'_>) -> Result<Answer> {
             call.drain_hold = None;
         }
         failed_on = Some(lease.conn().number());
-        if call.request.asks_to_switch() {
+        if call.request.asks_for_upgrade() {
             upgrade::check(call, &lease, since).await?;
         }
         let Exchanged { result, upload, times } = exchange::exchange(call, &mut lease, since).await?;
@@ -85,10 +86,11 @@ fn answer(
     }
     let (status, version) = (response.status(), response.version());
     call.trace.emit_at(received_at, Event::Headers { status, version });
-    if call.request.asks_to_switch()
-        && let Some(switch) = upgrade::switch_of(call, &mut response)
+    if call.request.asks_for_upgrade()
+        && let Some(upgrade) = upgrade::upgrade_of(call, &mut response)
     {
-        return upgrade::answer(call, lease, response, switch);
+        let is_early = upload.is_some_and(|upload| upload.is_unwanted());
+        return upgrade::answer(call, response, PendingUpgrade::new(upgrade, lease, is_early));
     }
     let (head, incoming) = response.into_parts();
     let keep_alive = match protocol {

@@ -45,8 +45,8 @@ pub(super) async fn check(call: &Call<'_>, lease: &Lease<Dialer>, since: Instant
     }
 }
 
-/// Returns hyper's handle on the other protocol if the response switches to one, as the request asked.
-pub(super) fn switch_of(call: &Call<'_>, response: &mut Response<Incoming>) -> Option<OnUpgrade> {
+/// Returns hyper's handle on the upgrade if the response switches to another protocol, as the request asked.
+pub(super) fn upgrade_of(call: &Call<'_>, response: &mut Response<Incoming>) -> Option<OnUpgrade> {
     let has_agreed = match response.status() {
         StatusCode::SWITCHING_PROTOCOLS => call.request.options.asks_upgrade,
         status => call.request.method == Method::CONNECT && status.is_success(),
@@ -58,9 +58,9 @@ pub(super) fn switch_of(call: &Call<'_>, response: &mut Response<Incoming>) -> O
 }
 
 /// Makes the answer of a response that switches to another protocol. It has the stream of that for its user to take.
-pub(super) fn answer(call: &Call<'_>, lease: Lease<Dialer>, response: Response<Incoming>, switch: OnUpgrade) -> Answer {
+pub(super) fn answer(call: &Call<'_>, response: Response<Incoming>, upgrade: PendingUpgrade) -> Answer {
     let mut head = response.into_parts().0;
-    head.extensions.insert(PendingUpgrade::new(switch, lease));
+    head.extensions.insert(upgrade);
     let origin = call.request.key().origin.clone();
     Answer::new(head, IncomingBody::of_upgrade(call.trace.clone(), call.body_limits(), origin), false)
 }

@@ -1,4 +1,4 @@
-//! The switch of a response's connection to another protocol.
+//! The upgrade of a response's connection to another protocol.
 
 use super::Response;
 use crate::client::upgraded::{PendingUpgrade, Upgraded};
@@ -14,8 +14,9 @@ impl Response {
     ///
     /// # Errors
     /// [`ErrorKind::Upgrade`](crate::ErrorKind::Upgrade) if the response switches to no other protocol, if the
-    /// connection failed, or if the server agreed before it had read the request's body and the rest of that could not be
-    /// written.
+    /// connection failed, or if the server agreed before it had read the request's body, and the rest of that is not written
+    /// within 60 s, or is not sent at all because the server did not ask for it
+    /// ([`expect_continue`](crate::RequestBuilder::expect_continue)).
     pub async fn upgrade(mut self) -> Result<Upgraded> {
         let upgraded = match self.data.head.extensions.remove::<PendingUpgrade>() {
             Some(pending) => pending.take().await,

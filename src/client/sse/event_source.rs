@@ -15,10 +15,12 @@ use http::{HeaderName, HeaderValue};
 use super::event::Event;
 use super::events::Events;
 use super::parser::ParserLimits;
-use super::reconnection::{Lost, Reconnection, Verdict, judge};
+use super::reconnection::{ConnectionEnd, Reconnection, Verdict, judge};
 use crate::client::handle::Client;
+use crate::client::inner::Inner;
 use crate::client::request::Request;
 use crate::client::request_builder::RequestBuilder;
+use crate::client::request_options::RequestOptions;
 use crate::client::response::Response;
 use crate::clock::{self, Instant, Timer};
 use crate::error::{Error, ErrorKind, Result};
@@ -43,6 +45,7 @@ impl RequestBuilder {
         let id = request.headers.remove(LAST_EVENT_ID);
         let last_event_id = id.map_or_else(String::new, |id| String::from_utf8_lossy(id.as_bytes()).into_owned());
         request.options.is_quiet_stream = true;
+        lift_limits_of_length(&mut request.options, &client.inner);
         Ok(EventSource {
             client,
             request,
@@ -66,7 +69,7 @@ impl RequestBuilder {
 ///
 /// # When it goes on
 /// After a response that ended or broke off, after a failure of the network, and after the statuses 429, 500, 502, 503 and
-/// 504, the request is sent again with the ID of the last event. Of these only the events are seen: see
+/// 504, the request is sent again with the ID of the last event. The stream reports none of this: see
 /// [`last_error`](Self::last_error).
 ///
 /// The wait before that is the reconnection time, 3 s or what the server has set with `retry:`, and up to half of it more,
@@ -77,8 +80,8 @@ impl RequestBuilder {
 /// Without an error after a 204 (No Content). With an error:
 ///
 /// - [`ErrorKind::Status`](crate::ErrorKind::Status): a status other than 200 and those above.
-/// - [`ErrorKind::Decode`](crate::ErrorKind::Decode): the content type is not `text/event-stream`, a line or an event is too
-///   long, or the body cannot be decompressed.
+/// - [`ErrorKind::Decode`](crate::ErrorKind::Decode): the content type is not `text/event-stream`; a line or an event is
+///   too long, or an ID or a type longer than 4 KiB; or the body is not valid in its content coding.
 /// - Any other kind if the next connection would fail as well: the request is refused, a redirect cannot be followed, a
 ///   certificate is not trusted, the client is drained.
 /// - The error of the last connection, if too many have [failed](Self::max_failures). There is no limit by default.
@@ -87,6 +90,11 @@ impl RequestBuilder {
 /// The `timeout` of the request or of the client applies to each connection until the head of its response. A quiet stream
 /// is not ended, unless the request itself has a [`body_idle_timeout`](RequestBuilder::body_idle_timeout): then it is opened
 /// again.
+///
+/// # Limits of length
+/// [`max_line`](Self::max_line) and [`max_event`](Self::max_event) bound the memory. All events together may have any length: the
+/// client's `max_body_size` and the limits of its decompression do not apply, but the request's own do. The stream that
+/// exceeds them is opened again.
 ///
 /// ```no_run
 /// # async fn run(client: speeddial::Client) -> speeddial::Result<()> {
@@ -166,14 +174,14 @@ impl EventSource {
         self
     }
 
-    /// Sets the number of failures in a row after which the stream goes on. One more ends it with the error. No limit by
-    /// default, as in the standard.
+    /// Sets the most failures in a row; the next one ends the stream with its error. No limit by default, as in the
+    /// standard.
     pub fn max_failures(mut self, max: u32) -> Self {
         self.reconnection.set_max_failures(max);
         self
     }
 
-    /// Sets the length of the longest line in bytes. 1 MiB by default.
+    /// Sets the length of the longest line in bytes. 16 MiB by default.
     pub fn max_line(mut self, bytes: usize) -> Self {
         self.limits.line = bytes;
         self
@@ -284,10 +292,10 @@ impl EventSource {
             self.reconnection.retry_from_server(retry);
         }
         let open_for = clock::now().saturating_duration_since(since);
-        let lost = self.reconnection.judge_end(events.has_brought(), open_for);
+        let end = self.reconnection.judge_end(events.has_brought(), open_for);
         match error {
             Some(error) if is_final(&error) => self.close(Some(error)),
-            error => self.wait(lost, error),
+            error => self.wait(end, error),
         }
     }
 
@@ -296,12 +304,12 @@ impl EventSource {
         if is_final(&error) {
             return self.close(Some(error));
         }
-        self.wait(Lost::Failed(retry_after), Some(error))
+        self.wait(ConnectionEnd::Failed(retry_after), Some(error))
     }
 
     /// Begins the wait before the next connection, unless too many have failed.
-    fn wait(&mut self, lost: Lost, error: Option<Error>) -> Step {
-        match self.reconnection.next_wait(lost, fastrand::f64()) {
+    fn wait(&mut self, end: ConnectionEnd, error: Option<Error>) -> Step {
+        match self.reconnection.next_wait(end, fastrand::f64()) {
             Some(wait) => {
                 self.state = State::Waiting(clock::now().checked_add(wait));
                 self.last_error = error;
@@ -324,9 +332,23 @@ impl EventSource {
     }
 }
 
+/// Lifts the client's limits for the length of a body, which an event stream reaches in time. The parser's limits bound the
+/// memory.
+#[cfg_attr(not(feature = "__compression"), expect(unused_variables, reason = "nothing is decompressed"))]
+fn lift_limits_of_length(options: &mut RequestOptions, client: &Inner) {
+    if options.body_limit().is_none() {
+        *options = mem::take(options).max_body_size(u64::MAX);
+    }
+    #[cfg(feature = "__compression")]
+    if options.decompression().is_none() {
+        let limited = client.defaults.decompression;
+        *options = mem::take(options).decompress(limited.max_bytes(u64::MAX).max_ratio(u64::MAX));
+    }
+}
+
 /// Returns true if the next connection would fail for the same reason.
 fn is_final(error: &Error) -> bool {
-    error.is_lasting() || matches!(error.kind(), ErrorKind::Request | ErrorKind::Redirect | ErrorKind::Decode)
+    error.is_lasting() || matches!(error.kind(), ErrorKind::Request | ErrorKind::Redirect)
 }
 
 impl Stream for EventSource {

@@ -44,8 +44,8 @@ impl Response {
 /// The stream ends with the body, and after its first error. An event that is not complete by then is not handed out.
 ///
 /// # Errors
-/// - [`ErrorKind::Decode`](crate::ErrorKind::Decode): the content type is not `text/event-stream`, a line or an event is
-///   too long, or the body cannot be decompressed.
+/// - [`ErrorKind::Decode`](crate::ErrorKind::Decode): the content type is not `text/event-stream`; a line or an event is
+///   too long, or an ID or a type longer than 4 KiB; or the body cannot be decompressed.
 /// - The errors of [`Response::chunk`].
 ///
 /// ```no_run
@@ -79,7 +79,7 @@ impl Events {
         Self { response: Some(response), unparsed: Bytes::new(), parser, has_brought: false }
     }
 
-    /// Sets the length of the longest line in bytes. 1 MiB by default.
+    /// Sets the length of the longest line in bytes. 16 MiB by default.
     pub fn max_line(mut self, bytes: usize) -> Self {
         self.parser.limits_mut().line = bytes;
         self

@@ -3,8 +3,8 @@
 //! Bytes come in pieces of any size. A line ends with CR, LF or CRLF; an empty line ends a block of lines, which is an
 //! event if it has data. What follows the last empty line is not an event.
 //!
-//! Two limits keep the memory bounded: one for a line, and one for the data of an event. An ID and a type are parts of a
-//! line.
+//! Three limits keep the memory bounded: one for a line, one for the data of an event, and one for its ID and its type. The
+//! last one also bounds the work, because an ID is repeated in every event until another one comes.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -18,10 +18,12 @@ pub(super) struct ParserLimits {
     pub(super) event: usize,
 }
 
-/// The limit of a line.
-const MAX_LINE: usize = 1024 * 1024;
+/// The limit of a line. Events with much data mostly have it in one line.
+const MAX_LINE: usize = 16 * 1024 * 1024;
 /// The limit of an event's data.
 const MAX_EVENT: usize = 16 * 1024 * 1024;
+/// The limit of an ID, and of a type. Servers accept a `Last-Event-ID` header of this length.
+const MAX_ID: usize = 4 * 1024;
 
 impl Default for ParserLimits {
     fn default() -> Self {
@@ -36,6 +38,8 @@ pub(super) enum ParseError {
     LongLine(usize),
     #[error("the data of an event is longer than {0} bytes")]
     LongEvent(usize),
+    #[error("the {0} of an event is longer than {MAX_ID} bytes")]
+    LongField(&'static str),
 }
 
 /// The parser of one event stream.
@@ -160,9 +164,9 @@ impl Parser {
 
     fn handle_field(&mut self, name: &[u8], value: &[u8]) -> Result<(), ParseError> {
         match name {
-            b"event" => self.block.event = text(value).into_owned(),
+            b"event" => self.block.event = short_text("type", value)?,
             b"data" => self.add_data(&text(value))?,
-            b"id" if !value.contains(&0) => self.block.id = Some(text(value).into_owned()),
+            b"id" if !value.contains(&0) => self.block.id = Some(short_text("ID", value)?),
             b"retry" => {
                 if let Some(retry) = milliseconds(value) {
                     self.retry = Some(retry);
@@ -199,6 +203,14 @@ impl Parser {
 
 fn text(bytes: &[u8]) -> Cow<'_, str> {
     String::from_utf8_lossy(bytes)
+}
+
+/// Returns the text of an ID or a type.
+fn short_text(name: &'static str, bytes: &[u8]) -> Result<String, ParseError> {
+    if bytes.len() > MAX_ID {
+        return Err(ParseError::LongField(name));
+    }
+    Ok(text(bytes).into_owned())
 }
 
 /// Parses a number of milliseconds, which consists of nothing but digits. A number with more than 19 of them is taken as

@@ -202,12 +202,24 @@ fn a_line_and_an_event_have_limits() {
 }
 
 #[test]
+fn an_id_and_a_type_have_a_limit_because_each_event_repeats_the_id() {
+    for (name, shown) in [("id", "ID"), ("event", "type")] {
+        let with = |length: usize| format!("{name}:{}\ndata:x\n\n", "1".repeat(length)).into_bytes();
+        for size in [1, 1_000, 10_000] {
+            assert_eq!(parse(with(4_096).chunks(size)).unwrap().len(), 1);
+            assert_eq!(parse(with(4_097).chunks(size)), Err(ParseError::LongField(shown)), "in pieces of {size}");
+        }
+    }
+    assert_eq!(ParseError::LongField("ID").to_string(), "the ID of an event is longer than 4096 bytes");
+}
+
+#[test]
 fn memory_is_bounded_whatever_comes() {
     let mut parser = Parser::new(String::new());
     let piece = vec![b'x'; 64 * 1024];
-    let endless = std::iter::repeat_n(piece.as_slice(), 100);
-    assert_eq!(parse_with(&mut parser, endless), Err(ParseError::LongLine(1024 * 1024)));
-    assert!(parser.line.capacity() <= 2 * 1024 * 1024);
+    let endless = std::iter::repeat_n(piece.as_slice(), 1_000);
+    assert_eq!(parse_with(&mut parser, endless), Err(ParseError::LongLine(16 * 1024 * 1024)));
+    assert!(parser.line.capacity() <= 32 * 1024 * 1024);
     let mut parser = Parser::new(String::new());
     let line = [b"data:".as_slice(), &piece[5..], b"\n"].concat();
     let endless = std::iter::repeat_n(line.as_slice(), 1_000);

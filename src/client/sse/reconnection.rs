@@ -70,11 +70,11 @@ pub(super) enum Verdict {
     Refused,
 }
 
-/// The way in which a connection was lost.
+/// The end of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Lost {
+pub(super) enum ConnectionEnd {
     /// The connection had brought bytes, or had been open for long.
-    AfterUse,
+    Useful,
     /// The connection could not be opened, or ended soon and brought nothing. The next one follows no sooner than after
     /// this time.
     Failed(Option<Duration>),
@@ -115,20 +115,20 @@ impl Reconnection {
         self.retry = retry.clamp(self.min_retry, self.max_retry);
     }
 
-    /// Judges how a connection was lost that was opened, and closed `open_for` later. `has_brought` is true if anything of
+    /// Judges the end of a connection that was opened, and closed `open_for` later. `has_brought` is true if anything of
     /// its body arrived.
-    pub(super) fn judge_end(&self, has_brought: bool, open_for: Duration) -> Lost {
-        if has_brought || open_for >= self.max_backoff { Lost::AfterUse } else { Lost::Failed(None) }
+    pub(super) fn judge_end(&self, has_brought: bool, open_for: Duration) -> ConnectionEnd {
+        if has_brought || open_for >= self.max_backoff { ConnectionEnd::Useful } else { ConnectionEnd::Failed(None) }
     }
 
     /// Returns the wait before the next connection; `None` if too many have failed. `random` is from 0 to 1.
-    pub(super) fn next_wait(&mut self, lost: Lost, random: f64) -> Option<Duration> {
-        let at_least = match lost {
-            Lost::AfterUse => {
+    pub(super) fn next_wait(&mut self, end: ConnectionEnd, random: f64) -> Option<Duration> {
+        let at_least = match end {
+            ConnectionEnd::Useful => {
                 self.failures = 0;
                 Duration::ZERO
             }
-            Lost::Failed(retry_after) => {
+            ConnectionEnd::Failed(retry_after) => {
                 self.failures = self.failures.saturating_add(1);
                 if self.failures > self.max_failures {
                     return None;
@@ -164,17 +164,17 @@ mod tests {
         Duration::from_millis(ms)
     }
 
-    fn waits(reconnection: &mut Reconnection, lost: Lost) -> (u128, u128) {
+    fn waits(reconnection: &mut Reconnection, end: ConnectionEnd) -> (u128, u128) {
         let mut other = reconnection.clone();
-        let least = reconnection.next_wait(lost, 0.0).unwrap().as_millis();
-        (least, other.next_wait(lost, 1.0).unwrap().as_millis())
+        let least = reconnection.next_wait(end, 0.0).unwrap().as_millis();
+        (least, other.next_wait(end, 1.0).unwrap().as_millis())
     }
 
     #[test]
     fn the_wait_doubles_with_failures_and_falls_back_after_use() {
         let mut reconnection = Reconnection::default();
-        assert_eq!(waits(&mut reconnection, Lost::AfterUse), (3_000, 4_500));
-        let failed = Lost::Failed(None);
+        assert_eq!(waits(&mut reconnection, ConnectionEnd::Useful), (3_000, 4_500));
+        let failed = ConnectionEnd::Failed(None);
         let doubling = [(); 7].map(|()| waits(&mut reconnection, failed));
         let expected =
             [(3_000, 6_000), (6_000, 12_000), (12_000, 24_000), (24_000, 48_000), (30_000, 60_000), (30_000, 60_000)];
@@ -182,7 +182,7 @@ mod tests {
         for _ in 0..100 {
             assert_eq!(waits(&mut reconnection, failed), (30_000, 60_000), "and no overflow");
         }
-        assert_eq!(waits(&mut reconnection, Lost::AfterUse), (3_000, 4_500));
+        assert_eq!(waits(&mut reconnection, ConnectionEnd::Useful), (3_000, 4_500));
         assert_eq!(waits(&mut reconnection, failed), (3_000, 6_000));
     }
 
@@ -191,44 +191,48 @@ mod tests {
         let mut reconnection = Reconnection::default();
         for (asked, waited) in [(500, 500), (0, 100), (99, 100), (300_000, 300_000), (u64::MAX, 300_000)] {
             reconnection.retry_from_server(ms(asked));
-            let (least, most) = waits(&mut reconnection, Lost::AfterUse);
+            let (least, most) = waits(&mut reconnection, ConnectionEnd::Useful);
             assert_eq!((least, most), (waited, waited + waited / 2), "{asked}");
             // A reconnection time beyond the longest backoff is kept to as well.
-            assert!(waits(&mut reconnection, Lost::Failed(None)).0 >= waited);
+            assert!(waits(&mut reconnection, ConnectionEnd::Failed(None)).0 >= waited);
         }
         reconnection.set_retry_limits(Duration::ZERO, Duration::MAX);
         reconnection.retry_from_server(Duration::ZERO);
-        assert_eq!(waits(&mut reconnection, Lost::AfterUse), (0, 0));
-        assert_eq!(waits(&mut reconnection, Lost::Failed(None)), (100, 200), "failures are never repeated at once");
+        assert_eq!(waits(&mut reconnection, ConnectionEnd::Useful), (0, 0));
+        assert_eq!(
+            waits(&mut reconnection, ConnectionEnd::Failed(None)),
+            (100, 200),
+            "failures are never repeated at once"
+        );
         reconnection.retry_from_server(Duration::MAX);
-        assert_eq!(reconnection.next_wait(Lost::AfterUse, 1.0), Some(Duration::MAX));
+        assert_eq!(reconnection.next_wait(ConnectionEnd::Useful, 1.0), Some(Duration::MAX));
         reconnection.set_retry_limits(ms(50), ms(10));
         reconnection.retry_from_server(ms(20));
-        assert_eq!(waits(&mut reconnection, Lost::AfterUse).0, 50, "limits in the wrong order are no panic");
+        assert_eq!(waits(&mut reconnection, ConnectionEnd::Useful).0, 50, "limits in the wrong order are no panic");
     }
 
     #[test]
     fn retry_after_is_waited_for_up_to_a_limit() {
         let mut reconnection = Reconnection::default();
-        assert_eq!(reconnection.next_wait(Lost::Failed(Some(ms(1))), 0.0), Some(ms(3_000)));
-        assert_eq!(reconnection.next_wait(Lost::Failed(Some(ms(100_000))), 1.0), Some(ms(100_000)));
-        assert_eq!(reconnection.next_wait(Lost::Failed(Some(ms(900_000))), 1.0), Some(ms(300_000)));
+        assert_eq!(reconnection.next_wait(ConnectionEnd::Failed(Some(ms(1))), 0.0), Some(ms(3_000)));
+        assert_eq!(reconnection.next_wait(ConnectionEnd::Failed(Some(ms(100_000))), 1.0), Some(ms(100_000)));
+        assert_eq!(reconnection.next_wait(ConnectionEnd::Failed(Some(ms(900_000))), 1.0), Some(ms(300_000)));
     }
 
     #[test]
     fn failures_in_a_row_end_the_stream() {
         let mut reconnection = Reconnection::default();
         reconnection.set_max_failures(2);
-        let failed = Lost::Failed(None);
+        let failed = ConnectionEnd::Failed(None);
         for _ in 0..2 {
             assert!(reconnection.next_wait(failed, 0.5).is_some() && reconnection.next_wait(failed, 0.5).is_some());
-            assert!(reconnection.next_wait(Lost::AfterUse, 0.5).is_some());
+            assert!(reconnection.next_wait(ConnectionEnd::Useful, 0.5).is_some());
         }
         assert!(reconnection.next_wait(failed, 0.5).is_some() && reconnection.next_wait(failed, 0.5).is_some());
         assert_eq!(reconnection.next_wait(failed, 0.5), None);
         reconnection.set_max_failures(0);
         assert_eq!(
-            (reconnection.next_wait(Lost::AfterUse, 0.0).is_some(), reconnection.next_wait(failed, 0.0)),
+            (reconnection.next_wait(ConnectionEnd::Useful, 0.0).is_some(), reconnection.next_wait(failed, 0.0)),
             (true, None)
         );
     }
@@ -236,9 +240,9 @@ mod tests {
     #[test]
     fn a_connection_without_a_byte_is_a_failure_unless_it_was_open_for_long() {
         let reconnection = Reconnection::default();
-        assert_eq!(reconnection.judge_end(true, Duration::ZERO), Lost::AfterUse);
-        assert_eq!(reconnection.judge_end(false, ms(59_999)), Lost::Failed(None));
-        assert_eq!(reconnection.judge_end(false, ms(60_000)), Lost::AfterUse);
+        assert_eq!(reconnection.judge_end(true, Duration::ZERO), ConnectionEnd::Useful);
+        assert_eq!(reconnection.judge_end(false, ms(59_999)), ConnectionEnd::Failed(None));
+        assert_eq!(reconnection.judge_end(false, ms(60_000)), ConnectionEnd::Useful);
     }
 
     #[test]

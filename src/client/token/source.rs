@@ -20,12 +20,15 @@ use crate::origin::Origin;
 /// left, at most a minute, so that no request waits for it.
 ///
 /// If a server answers 401, the request is sent once more with a new token, unless its body is a stream that was read.
-/// All requests that had the rejected token share one refresh. A second 401 is returned to the caller. A server that
-/// rejects every token causes a refresh every five seconds at most.
+/// All requests that had the rejected token share one refresh. A second 401 of the same origin is returned to the caller. A
+/// server that rejects every token causes a refresh every five seconds at most.
 ///
 /// A refresh that fails, panics, or takes longer than 30 s fails the requests that wait for it. The next one begins after
 /// a pause of one second, which doubles up to 30 s with each further failure; requests that need a token in between fail
 /// with the same error. While the old token is valid, it is used on.
+///
+/// A refresh is lost if its runtime ends or is not driven. A request on another runtime begins it anew, in the latter case
+/// after 31 s.
 ///
 /// A request with an `Authorization` of its own keeps it. The token goes to one origin only, or to those of
 /// [`for_origin`](Self::for_origin), and never along with a redirect to another one.

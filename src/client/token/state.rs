@@ -292,10 +292,10 @@ mod tests {
             assert_eq!(state.get(t0 + secs(due) - Duration::from_nanos(1), None), token("one", 1));
             let ahead = state.get(t0 + secs(due), None);
             assert_eq!(ahead, TokenStep { start: Some(2), ..token("one", 1) });
-            assert_eq!(state.get(t0 + secs(life - 1), None), token("one", 1), "while the refresh runs");
-            assert_eq!(state.get(t0 + secs(life), None), waits(t0 + secs(due), 2, false), "it has expired meanwhile");
-            state.end(t0 + secs(life), 2, Ok(("two", Some(secs(life)))));
-            assert_eq!(state.get(t0 + secs(life), Some(2)), token("two", 2));
+            let later = t0 + secs(due + 5);
+            assert_eq!(state.get(later, None), token("one", 1), "while the refresh runs");
+            state.end(later, 2, Ok(("two", Some(secs(life)))));
+            assert_eq!(state.get(later, None), token("two", 2));
         }
     }
 
@@ -396,7 +396,7 @@ mod tests {
         let due = t0 + secs(90);
         assert_eq!(state.get(due, None).start, Some(2));
         let expired = t0 + secs(100);
-        assert_eq!(state.get(expired, None), waits(due, 2, false));
+        assert_eq!(state.get(expired, None), waits(due, 2, false), "the token has expired meanwhile");
         let lost_at = due + LOST_AFTER;
         assert_eq!(state.get(lost_at - Duration::from_nanos(1), None), waits(due, 2, false));
         assert_eq!(state.get(lost_at, Some(2)), waits(lost_at, 3, true));

@@ -2,6 +2,7 @@
 
 mod walks;
 
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
@@ -50,7 +51,7 @@ impl Dial for Script {
     type Conn = Conn;
     type Error = &'static str;
 
-    async fn dial(&self, key: &Self::Key, _: &Arc<DialTrace>) -> Result<Socket, &'static str> {
+    async fn dial(&self, key: &Self::Key, _: Option<IpAddr>, _: &Arc<DialTrace>) -> Result<Socket, &'static str> {
         let delay = if *key == "slow" { 100 } else { 10 };
         tokio::time::sleep(Duration::from_millis(delay)).await;
         assert_ne!(*key, "panic", "as scripted");
@@ -339,18 +340,18 @@ async fn cancels_on_every_side_leave_the_counters_at_zero() {
 async fn a_dial_that_is_aborted_before_it_has_begun_keeps_no_drain_waiting() {
     let (pool, script) = pool(PoolConfig::new());
     let driver = pool.driver.clone();
-    let (handle, _answer) = WaiterHandle::new();
+    let (handle, _answer) = WaiterHandle::new(None);
     let acquired = driver.lock().checkout(now(), &"slow", Wish::default(), current_runtime(), || handle);
     let Acquired::Wait(request, _) = acquired else { panic!("expected to wait") };
     // One thread takes the dial from the core, and is stopped before it performs it.
-    let (dial, runtime) = driver.take_effect_for_test().expect("a dial");
+    let (dial, wish) = driver.take_effect_for_test().expect("a dial");
     // Another thread abandons the request, and drains the pool.
     drop(driver.step(|state| state.abandon(now(), request, AbandonCause::Cancelled)));
     let start = now();
     let mut draining = Box::pin(pool.drain());
     assert!((&mut draining).now_or_never().is_none(), "the dial has not ended");
     // The first thread goes on.
-    driver.perform(dial, runtime);
+    driver.perform(dial, wish);
     draining.await;
     assert_eq!((now() - start, script.open.load(Ordering::SeqCst)), (Duration::ZERO, 0));
     assert!(is_empty(&pool));

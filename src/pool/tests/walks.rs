@@ -2,6 +2,7 @@
 //! announcements that change, over HTTP/1 and HTTP/2.
 
 use std::collections::HashMap;
+use std::net::IpAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::*;
@@ -111,7 +112,7 @@ impl Dial for World {
     type Conn = Conn;
     type Error = &'static str;
 
-    async fn dial(&self, key: &Self::Key, _: &Arc<DialTrace>) -> Result<&'static str, &'static str> {
+    async fn dial(&self, key: &Self::Key, _: Option<IpAddr>, _: &Arc<DialTrace>) -> Result<&'static str, &'static str> {
         let (delay, outcome) = self.random(|random| (random.u64(..40), random.u8(..20)));
         tokio::time::sleep(Duration::from_millis(if outcome == 0 { 1_500 } else { delay })).await;
         match outcome {
