@@ -56,8 +56,10 @@ pub(crate) struct Lease<D: Dial> {
     is_freed: bool,
     /// The end of the lease that is reported if the lease is dropped now.
     end: LeaseEnd,
-    /// The call's own observer, once observers were told of the lease. They are told of its end as well.
-    observed: Option<Option<ObserverHandle>>,
+    /// True once observers were told of the lease. They are told of its end as well.
+    is_observed: bool,
+    /// The call's own observer, if it has one and was told of the lease.
+    own_observer: Option<ObserverHandle>,
 }
 
 impl<D: Dial> Lease<D> {
@@ -72,7 +74,8 @@ impl<D: Dial> Lease<D> {
             idle,
             is_freed: freed,
             end: LeaseEnd::Unused,
-            observed: None,
+            is_observed: false,
+            own_observer: None,
         }
     }
 
@@ -102,7 +105,8 @@ impl<D: Dial> Lease<D> {
 
     /// Notes that observers were told of the lease, the call's `own` among them. They will be told of its end.
     pub(crate) fn mark_observed(&mut self, own: Option<&ObserverHandle>) {
-        self.observed = Some(own.cloned());
+        self.is_observed = true;
+        self.own_observer = own.cloned();
     }
 
     /// Notes that the connection is used, and serves the next request however this one ends.
@@ -127,8 +131,10 @@ impl<D: Dial> Lease<D> {
 
     /// Tells observers that the stream of another protocol, which the connection or its HTTP/2 stream had switched to, was dropped.
     pub(crate) fn announce_upgrade_end(&self, received: u64, sent: u64) {
-        if let (Some(token), Some(own)) = (&self.token, &self.observed) {
-            trace::upgrade_ended(&self.driver.hooks, own.as_ref(), token.connection(), received, sent);
+        if let Some(token) = &self.token
+            && self.is_observed
+        {
+            trace::upgrade_ended(&self.driver.hooks, self.own_observer.as_ref(), token.connection(), received, sent);
         }
     }
 
@@ -156,9 +162,9 @@ impl<D: Dial> Lease<D> {
 
     fn release(&mut self, now: Instant) {
         let Some(token) = self.token.take() else { return };
-        if let Some(own) = &self.observed {
+        if self.is_observed {
             let is_kept = matches!(self.end, LeaseEnd::Kept { .. } | LeaseEnd::Unused);
-            trace::connection_released(&self.driver.hooks, own.as_ref(), token.connection(), is_kept);
+            trace::connection_released(&self.driver.hooks, self.own_observer.as_ref(), token.connection(), is_kept);
         }
         self.driver.step(|state| state.release(now, token, self.end));
     }

@@ -8,6 +8,7 @@ use std::time::Duration;
 use futures_util::{StreamExt, TryStreamExt};
 use speeddial::sse::ReadyState;
 use speeddial::{Error, ErrorKind};
+#[cfg(feature = "gzip")]
 use tokio::io::AsyncWriteExt;
 use tokio::time::{sleep, timeout};
 

@@ -457,6 +457,40 @@ async fn a_second_attempt_replaces_a_rejected_token_of_its_own() {
     tokio::time::timeout(ms(100), client.drain()).await.unwrap();
 }
 
+#[cfg(feature = "cookies")]
+#[tokio::test(start_paused = true)]
+async fn both_attempts_have_the_cookies_and_that_which_answers_sets_them() {
+    let heads = Arc::new(Mutex::new(Vec::new()));
+    let log = heads.clone();
+    let net = ScriptedNet::new(move |number, mut stream| {
+        let heads = log.clone();
+        async move {
+            while let Some(head) = read_request_head(&mut stream).await {
+                let cookie = head.lines().find_map(|line| line.strip_prefix("cookie: ")).unwrap_or("none");
+                let count = {
+                    let mut heads = heads.lock().unwrap();
+                    heads.push(cookie.to_owned());
+                    heads.len()
+                };
+                // The second request is answered late.
+                sleep(if count == 2 { ms(1_000) } else { ms(20) }).await;
+                let response = format!("HTTP/1.1 200 OK\r\nset-cookie: n={number}\r\ncontent-length: 2\r\n\r\nok");
+                if stream.write_all(response.as_bytes()).await.is_err() {
+                    return;
+                }
+            }
+        }
+    });
+    let client = builder(net).cookie_store(true).build().unwrap();
+    for outcome in [vec![], vec![HedgeOutcome::Won], vec![]] {
+        let response = client.get(URL).send().await.unwrap();
+        assert_eq!(outcomes(&response.timings()), outcome);
+        response.text().await.unwrap();
+        sleep(ms(100)).await;
+    }
+    assert_eq!(*heads.lock().unwrap(), ["none", "n=0", "n=0", "n=1"]);
+}
+
 #[cfg(feature = "tower")]
 mod layers {
     use speeddial::AttemptService;

@@ -392,7 +392,10 @@ pub(super) const ROWS: &[Row] = &[
         "refresh of a token in use",
         &[Const(TOKEN, "REFRESH_AHEAD", &[]), Text("", TOKEN, "life - (life / 10).min(REFRESH_AHEAD)")],
     ),
-    ("time of a refresh", &[Const("client/token/driver.rs", "REFRESH_TIMEOUT", &[TOKEN_SOURCE])]),
+    (
+        "time of a refresh",
+        &[Const(TOKEN, "REFRESH_TIMEOUT", &[TOKEN_SOURCE]), Const(TOKEN, "LOST_AFTER", &[TOKEN_SOURCE])],
+    ),
     (
         "pause after a refresh that failed",
         &[Const(TOKEN, "FIRST_PAUSE", &[]), Const(TOKEN, "LONGEST_PAUSE", &[TOKEN_SOURCE])],

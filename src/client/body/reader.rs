@@ -155,6 +155,7 @@ impl BodyReader {
     }
 
     /// Like [`Self::poll_by`], and fails if the body becomes longer than its limit.
+    #[inline]
     fn poll_within(
         &mut self,
         cx: &mut Context<'_>,
@@ -178,6 +179,7 @@ impl BodyReader {
     }
 
     /// Polls for the next frame that was not read ahead. `poll_body` polls the body as it arrives.
+    #[inline]
     fn poll_by(
         &mut self,
         cx: &mut Context<'_>,

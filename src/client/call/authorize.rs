@@ -47,20 +47,20 @@ async fn attempt(call: &mut Call<'_>) -> Result<Answer> {
 
 /// Adds the token to the headers of the next attempts, and returns its number. The wait for a refresh counts as backoff.
 async fn add_token(call: &mut Call<'_>, source: &TokenSource) -> Result<u64> {
-    let now = call.now.unwrap_or_else(clock::now);
+    let mut now = call.now.take().unwrap_or_else(clock::now);
     let token = match source.at_hand(now) {
         Some(token) => token?,
         None => {
             call.enter()?;
             call.trace.emit_at(now, Event::BackoffStart { wait: Duration::ZERO });
             let token = source.get().await?;
-            let now = clock::now();
+            now = clock::now();
             call.check_deadline(now)?;
             call.trace.emit_at(now, Event::BackoffEnd);
-            call.now = Some(now);
             token
         }
     };
+    call.now = Some(now);
     let number = token.number;
     if let Some(authorization) = &mut call.authorization {
         authorization.set(token);

@@ -113,8 +113,6 @@ async fn send_twice<'a>(
         second_trace = trace.begin_hedge(now, now.saturating_duration_since(lease.since));
         second.trace = CallTrace::of_attempt(second_trace.clone());
         second.avoid = Some(avoid);
-        // It may wait for a token, or in a layer, while the first attempt fails.
-        second.hold_drain();
         sending_second = Box::pin(async move { attempt(&mut second).await });
         match select(first.as_mut(), sending_second.as_mut()).await {
             Either::Left((Ok(answer), _)) => {

@@ -39,7 +39,8 @@ pub(super) fn message(
         message.headers_mut().entry(TRAILER).or_insert(names);
     }
     let has_body = request.has_body();
-    if !request.headers.is_empty() && !(has_body && can_expect_continue(request, conn)) {
+    let may_expect = request.headers.is_empty() || (has_body && can_expect_continue(request, conn));
+    if !may_expect {
         // Without content it must not be sent (RFC 9110 §10.1.1), and without interim responses its answer is never
         // seen.
         message.headers_mut().remove(EXPECT);

@@ -104,7 +104,11 @@ fn begin(client: &Inner, mut request: Box<Request>) -> Result<Call<'_>> {
     let sources = &client.defaults.token_sources;
     let authorization =
         if sources.is_empty() { None } else { Authorization::of(sources, &request.headers, &request.key().origin) };
-    let call = Call {
+    if let Some(policy) = request.options.retries().or(client.defaults.retries.as_ref()) {
+        client.retry_budget.deposit(policy, start);
+    }
+    // Not bound to a name: it would be copied from there.
+    Ok(Call {
         client,
         request: CurrentRequest::new(
             request,
@@ -123,11 +127,7 @@ fn begin(client: &Inner, mut request: Box<Request>) -> Result<Call<'_>> {
         single: None,
         drain_hold: None,
         avoid: None,
-    };
-    if let Some(policy) = call.retry_policy() {
-        client.retry_budget.deposit(policy, start);
-    }
-    Ok(call)
+    })
 }
 
 /// Adds what the request leaves to the client, and refuses a request that must not be sent. Returns its target.

@@ -35,11 +35,11 @@ impl Default for ParserLimits {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(super) enum ParseError {
     #[error("a line of the event stream is longer than {0} bytes")]
-    LongLine(usize),
+    Line(usize),
     #[error("the data of an event is longer than {0} bytes")]
-    LongEvent(usize),
+    Event(usize),
     #[error("the {0} of an event is longer than {MAX_ID} bytes")]
-    LongField(&'static str),
+    Field(&'static str),
 }
 
 /// The parser of one event stream.
@@ -126,7 +126,7 @@ impl Parser {
 
     fn check_line(&self, more: usize) -> Result<(), ParseError> {
         if self.line.len() + more > self.limits.line {
-            return Err(ParseError::LongLine(self.limits.line));
+            return Err(ParseError::Line(self.limits.line));
         }
         Ok(())
     }
@@ -181,7 +181,7 @@ impl Parser {
     fn add_data(&mut self, text: &str) -> Result<(), ParseError> {
         let data = &mut self.block.data;
         if data.len() + text.len() > self.limits.event {
-            return Err(ParseError::LongEvent(self.limits.event));
+            return Err(ParseError::Event(self.limits.event));
         }
         data.push_str(text);
         data.push('\n');
@@ -208,7 +208,7 @@ fn text(bytes: &[u8]) -> Cow<'_, str> {
 /// Returns the text of an ID or a type.
 fn short_text(name: &'static str, bytes: &[u8]) -> Result<String, ParseError> {
     if bytes.len() > MAX_ID {
-        return Err(ParseError::LongField(name));
+        return Err(ParseError::Field(name));
     }
     Ok(text(bytes).into_owned())
 }

@@ -191,13 +191,13 @@ fn a_line_and_an_event_have_limits() {
         let fits = parse_with(&mut parser(105, 1_000), long(100).chunks(size)).unwrap();
         assert_eq!(fits[0].data.len(), 100);
         let failed = parse_with(&mut parser(105, 1_000), long(101).chunks(size));
-        assert_eq!(failed, Err(ParseError::LongLine(105)));
+        assert_eq!(failed, Err(ParseError::Line(105)));
         let comment = [b":".as_slice(), &[b' '; 200]].concat();
-        assert_eq!(parse_with(&mut parser(105, 1_000), comment.chunks(size)), Err(ParseError::LongLine(105)));
+        assert_eq!(parse_with(&mut parser(105, 1_000), comment.chunks(size)), Err(ParseError::Line(105)));
         let block = b"data:1234567\n".repeat(10);
-        assert_eq!(parse_with(&mut parser(105, 75), block.chunks(size)), Err(ParseError::LongEvent(75)));
+        assert_eq!(parse_with(&mut parser(105, 75), block.chunks(size)), Err(ParseError::Event(75)));
         let empty = b"data\n".repeat(100);
-        assert_eq!(parse_with(&mut parser(105, 75), empty.chunks(size)), Err(ParseError::LongEvent(75)));
+        assert_eq!(parse_with(&mut parser(105, 75), empty.chunks(size)), Err(ParseError::Event(75)));
     }
 }
 
@@ -207,10 +207,10 @@ fn an_id_and_a_type_have_a_limit_because_each_event_repeats_the_id() {
         let with = |length: usize| format!("{name}:{}\ndata:x\n\n", "1".repeat(length)).into_bytes();
         for size in [1, 1_000, 10_000] {
             assert_eq!(parse(with(4_096).chunks(size)).unwrap().len(), 1);
-            assert_eq!(parse(with(4_097).chunks(size)), Err(ParseError::LongField(shown)), "in pieces of {size}");
+            assert_eq!(parse(with(4_097).chunks(size)), Err(ParseError::Field(shown)), "in pieces of {size}");
         }
     }
-    assert_eq!(ParseError::LongField("ID").to_string(), "the ID of an event is longer than 4096 bytes");
+    assert_eq!(ParseError::Field("ID").to_string(), "the ID of an event is longer than 4096 bytes");
 }
 
 #[test]
@@ -218,12 +218,12 @@ fn memory_is_bounded_whatever_comes() {
     let mut parser = Parser::new(String::new());
     let piece = vec![b'x'; 64 * 1024];
     let endless = std::iter::repeat_n(piece.as_slice(), 1_000);
-    assert_eq!(parse_with(&mut parser, endless), Err(ParseError::LongLine(16 * 1024 * 1024)));
+    assert_eq!(parse_with(&mut parser, endless), Err(ParseError::Line(16 * 1024 * 1024)));
     assert!(parser.line.capacity() <= 32 * 1024 * 1024);
     let mut parser = Parser::new(String::new());
     let line = [b"data:".as_slice(), &piece[5..], b"\n"].concat();
     let endless = std::iter::repeat_n(line.as_slice(), 1_000);
-    assert_eq!(parse_with(&mut parser, endless), Err(ParseError::LongEvent(16 * 1024 * 1024)));
+    assert_eq!(parse_with(&mut parser, endless), Err(ParseError::Event(16 * 1024 * 1024)));
     assert!(parser.block.data.capacity() <= 32 * 1024 * 1024);
     // An endless block without data keeps its last type and ID only.
     let mut parser = Parser::new(String::new());

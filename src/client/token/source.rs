@@ -27,8 +27,8 @@ use crate::origin::Origin;
 /// a pause of one second, which doubles up to 30 s with each further failure; requests that need a token in between fail
 /// with the same error. While the old token is valid, it is used on.
 ///
-/// A refresh is lost if its runtime ends or is not driven. A request on another runtime begins it anew, in the latter case
-/// after 31 s.
+/// A refresh is lost if its runtime ends, or if that is not driven for 31 s. The requests that wait for it on other runtimes
+/// begin another one.
 ///
 /// A request with an `Authorization` of its own keeps it. The token goes to one origin only, or to those of
 /// [`for_origin`](Self::for_origin), and never along with a redirect to another one.

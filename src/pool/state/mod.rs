@@ -313,6 +313,7 @@ impl<T: PoolTypes> State<T> {
     }
 
     /// Returns the index of a host, adding a record if it has none.
+    #[inline]
     fn host(&mut self, now: Instant, key: &T::Key) -> usize {
         if let Some(host) = self.hosts.find(key) {
             return host;
