@@ -107,6 +107,9 @@ impl Answer {
     /// The body has too many content codings. The response is drained then.
     #[cfg(feature = "__compression")]
     pub(super) fn decompressed(mut self, decompression: Decompression) -> Result<Self> {
+        if decompression.is_none() {
+            return Ok(self);
+        }
         let ResponseData { head, content, .. } = &mut *self.0;
         let Some(reader) = content.reader() else { return Ok(self) };
         // The headers of a response without a body describe the body that another request would get. They stay as they

@@ -70,7 +70,7 @@ impl Decoder {
     /// Creates a decoder for a response, and removes the headers that describe the compressed form. Returns `None` and
     /// leaves the headers if the body has no coding, or an unknown one.
     pub(crate) fn of(headers: &mut HeaderMap, limits: Decompression) -> Result<Option<Self>, DecodeError> {
-        if limits.is_none() || !headers.contains_key(CONTENT_ENCODING) {
+        if !headers.contains_key(CONTENT_ENCODING) {
             return Ok(None);
         }
         let values = headers.get_all(CONTENT_ENCODING).iter().map(|value| value.to_str().unwrap_or("?"));

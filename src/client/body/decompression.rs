@@ -67,7 +67,7 @@ impl Decompression {
     }
 
     /// Returns true if nothing is decompressed.
-    pub(super) fn is_none(&self) -> bool {
+    pub(crate) fn is_none(&self) -> bool {
         self.codings == 0
     }
 

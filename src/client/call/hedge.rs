@@ -33,7 +33,9 @@ pub(super) async fn send(call: &mut Call<'_>) -> Result<Answer> {
     match &client.defaults.hedging {
         // Boxed, because few clients have a policy, and the future of each call would be larger for it.
         Some(hedging) if may_be_sent_twice(call) => Box::pin(send_measured(call, hedging)).await,
-        _ => attempt(call).await,
+        // As `attempt`, which would be one more future around that of each call.
+        _ if call.has_middleware() => Box::pin(authorize::send(call)).await,
+        _ => resend::send(call).await,
     }
 }
 

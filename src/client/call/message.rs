@@ -144,7 +144,7 @@ fn headers(request: &mut Request, conn: &Conn<OutgoingBody>) -> HeaderMap {
     let names_host = conn.protocol() == Protocol::Http1;
     let host = || conn.host(|| key.origin.host_header());
     if headers.is_empty() {
-        let mut message_headers = HeaderMap::new();
+        let mut message_headers = HeaderMap::with_capacity(4);
         if names_host {
             message_headers.insert(HOST, host());
         }
