@@ -4,7 +4,7 @@ use super::ClientBuilder;
 #[cfg(feature = "__compression")]
 use crate::client::body::Coding;
 
-/// Each of these is for one coding. [`decompress`](ClientBuilder::decompress) sets all at once, so it comes before them;
+/// Each of these is for one coding. `decompress` sets all at once, so it comes before them;
 /// [`build`](ClientBuilder::build) refuses it after one of them.
 impl ClientBuilder {
     /// Sets whether gzip is accepted and decompressed (feature `gzip`). True by default.
