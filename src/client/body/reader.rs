@@ -62,6 +62,7 @@ impl BodyReader {
     }
 
     /// Marks the body as the user's to read: dropping it from now on cancels the call.
+    #[inline]
     pub(crate) fn begin(&mut self) {
         self.body.begin();
     }
@@ -179,7 +180,7 @@ impl BodyReader {
     }
 
     /// Polls for the next frame that was not read ahead. `poll_body` polls the body as it arrives.
-    #[inline]
+    #[inline(always)]
     fn poll_by(
         &mut self,
         cx: &mut Context<'_>,

@@ -20,6 +20,7 @@ pub(super) fn add(store: &Arc<dyn CookieStore>, url: &Url, headers: &mut HeaderM
 }
 
 /// Stores the cookies that a response from the current URL sets.
+#[inline]
 pub(super) fn keep(call: &Call<'_>, headers: &HeaderMap) {
     let Some(store) = &call.client.defaults.cookies else { return };
     let mut set = headers.get_all(SET_COOKIE).iter().peekable();

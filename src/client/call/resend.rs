@@ -30,7 +30,7 @@ pub(super) async fn send(call: &mut Call<'_>) -> Result<Answer> {
     let mut failed_on = call.single.as_ref().and_then(|single| single.failed_on);
     loop {
         let (mut lease, since) = checkout::lease(call, failed_on).await?;
-        if call.retry_policy().is_none() {
+        if call.drain_hold.is_some() && call.retry_policy().is_none() {
             call.drain_hold = None;
         }
         failed_on = Some(lease.conn().number());
