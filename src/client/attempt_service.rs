@@ -6,16 +6,16 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use http_body::Body as HttpBody;
-use tower::util::BoxCloneSyncService;
-use tower::{Layer, Service, ServiceExt};
+use tower::{Layer, Service};
 
 use super::body::Body;
+use super::boxed_service::{BoxedService, boxed};
 use crate::error::{Cause, Result};
 
 /// The service that a layer of [`ClientBuilder::attempt_layer`](crate::ClientBuilder::attempt_layer) wraps: one attempt,
 /// from the wait for a connection to the head of the response, with the layers that were added before.
 #[derive(Clone)]
-pub struct AttemptService(BoxCloneSyncService<http::Request<Body>, http::Response<Body>, Cause>);
+pub struct AttemptService(BoxedService);
 
 impl fmt::Debug for AttemptService {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -43,22 +43,7 @@ impl AttemptService {
     where
         R: Future<Output = Result<http::Response<Body>, Cause>> + Send + 'static,
     {
-        Self(BoxCloneSyncService::new(tower::service_fn(attempt)))
-    }
-
-    /// Wraps the service in a layer.
-    fn wrapped<L, B>(self, layer: &L) -> Self
-    where
-        L: Layer<
-                Self,
-                Service: Service<http::Request<Body>, Response = http::Response<B>> + Clone + Send + Sync + 'static,
-            >,
-        <L::Service as Service<http::Request<Body>>>::Error: Into<Cause>,
-        <L::Service as Service<http::Request<Body>>>::Future: Send + 'static,
-        B: HttpBody<Data = Bytes, Error: Into<Cause>> + Send + 'static,
-    {
-        let service = layer.layer(self).map_response(|response: http::Response<B>| response.map(Body::wrap));
-        Self(BoxCloneSyncService::new(service.map_err(Into::into)))
+        Self(BoxedService::new(tower::service_fn(attempt)))
     }
 }
 
@@ -74,5 +59,5 @@ where
     <L::Service as Service<http::Request<Body>>>::Future: Send + 'static,
     B: HttpBody<Data = Bytes, Error: Into<Cause>> + Send + 'static,
 {
-    Box::new(move |inner: AttemptService| inner.wrapped(&layer))
+    Box::new(move |inner: AttemptService| AttemptService(boxed(layer.layer(inner))))
 }

@@ -8,10 +8,10 @@ use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use http::Method;
 use http_body::Body as HttpBody;
-use tower::util::BoxCloneSyncService;
 use tower::{Layer, Service, ServiceExt};
 
 use super::body::Body;
+use super::boxed_service::{BoxedService, boxed};
 use super::http_messages::MadeCall;
 use super::inner::Inner;
 use super::request::{Request, target_of};
@@ -23,7 +23,7 @@ use crate::trace::{RequestInfo, Trace};
 /// The service that a layer wraps: the client with its connections, redirects and retries, and with the layers that
 /// were added before.
 #[derive(Clone)]
-pub struct ClientService(BoxCloneSyncService<http::Request<Body>, http::Response<Body>, Cause>);
+pub struct ClientService(BoxedService);
 
 impl fmt::Debug for ClientService {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -49,7 +49,7 @@ impl ClientService {
     /// Creates the innermost service: the client without layers.
     pub(super) fn without_layers(inner: &Arc<Inner>) -> Self {
         let inner = inner.clone();
-        Self(BoxCloneSyncService::new(tower::service_fn(move |message: http::Request<Body>| {
+        Self(BoxedService::new(tower::service_fn(move |message: http::Request<Body>| {
             let inner = inner.clone();
             async move {
                 let request = http_messages::request_of(message, inner.defaults.base_url.as_ref())?;
@@ -57,21 +57,6 @@ impl ClientService {
                 Ok::<_, Cause>(response.into())
             }
         })))
-    }
-
-    /// Wraps the service in a layer.
-    fn wrapped<L, B>(self, layer: &L) -> Self
-    where
-        L: Layer<
-                Self,
-                Service: Service<http::Request<Body>, Response = http::Response<B>> + Clone + Send + Sync + 'static,
-            >,
-        <L::Service as Service<http::Request<Body>>>::Error: Into<Cause>,
-        <L::Service as Service<http::Request<Body>>>::Future: Send + 'static,
-        B: HttpBody<Data = Bytes, Error: Into<Cause>> + Send + 'static,
-    {
-        let service = layer.layer(self).map_response(|response: http::Response<B>| response.map(Body::wrap));
-        Self(BoxCloneSyncService::new(service.map_err(Into::into)))
     }
 
     /// Makes a call through the layers.
@@ -118,5 +103,5 @@ where
     <L::Service as Service<http::Request<Body>>>::Future: Send + 'static,
     B: HttpBody<Data = Bytes, Error: Into<Cause>> + Send + 'static,
 {
-    Box::new(move |inner: ClientService| inner.wrapped(&layer))
+    Box::new(move |inner: ClientService| ClientService(boxed(layer.layer(inner))))
 }

@@ -19,7 +19,7 @@
 //! | `inner.rs`, `hedging.rs` | what all calls of a client share |
 //! | `dns_watch.rs` | a task that tells the pool of changed DNS answers |
 //! | `body/`: `reader.rs` and what it calls | bodies of responses, and the connection's way back to the pool |
-//! | `attempt_head.rs`, `attempt_service.rs`, `token/` | functions before each attempt; layers around it; bearer tokens |
+//! | `attempt_head.rs`, `attempt_service.rs`, `boxed_service.rs`, `token/` | functions before each attempt; layers around it; bearer tokens |
 //! | `dialer.rs` | how the pool opens connections |
 //! | `request_checks.rs`, `request.rs`, `request_options.rs`, `into_url.rs` | a request, its settings, and what must not be sent |
 //! | `pool_key.rs` | which requests share connections |
@@ -31,6 +31,8 @@ mod attempt_head;
 #[cfg(feature = "tower")]
 mod attempt_service;
 mod body;
+#[cfg(feature = "tower")]
+mod boxed_service;
 mod builder;
 mod call;
 mod connect_settings;

@@ -224,11 +224,11 @@ fn quiet_net(after: u64) -> ScriptedNet {
 }
 
 fn builders(net: &ScriptedNet) -> Vec<ClientBuilder> {
-    #[allow(unused_mut, reason = "without the feature there are no layers")]
-    let mut builders = vec![builder(net)];
     #[cfg(feature = "tower")]
-    builders.push(builder(net).layer(::tower::layer::util::Identity::new()));
-    builders
+    let layered = [builder(net).layer(::tower::layer::util::Identity::new())];
+    #[cfg(not(feature = "tower"))]
+    let layered = [];
+    [builder(net)].into_iter().chain(layered).collect()
 }
 
 #[tokio::test(start_paused = true)]

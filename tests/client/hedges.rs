@@ -628,35 +628,32 @@ async fn a_call_dropped_at_any_time_releases_both_attempts() {
     }
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_drain_waits_for_the_attempt_that_is_left() {
-    let (net, log) = server(&[Act::Answer(20), Act::Cut(40), Act::Answer(50)]);
+/// Makes a hedged call after a warm one, and drains the client meanwhile. Returns the call's body, and when the drain ended.
+async fn drained(acts: &[Act], drained_at: u64) -> (String, Duration) {
+    let (net, log) = server(acts);
     let client = builder(net).build().unwrap();
     warm(&client, &log).await;
     let start = Instant::now();
     let call = async { client.get(URL).send().await.unwrap().text().await.unwrap() };
     let drain = async {
-        sleep(ms(35)).await;
+        sleep(ms(drained_at)).await;
         client.drain().await;
         start.elapsed()
     };
-    assert_eq!(tokio::join!(call, drain), ("ok".to_owned(), ms(80)));
+    tokio::join!(call, drain)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_drain_waits_for_the_attempt_that_is_left() {
+    let acts = [Act::Answer(20), Act::Cut(40), Act::Answer(50)];
+    assert_eq!(drained(&acts, 35).await, ("ok".to_owned(), ms(80)));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_drain_waits_for_a_second_attempt_that_is_being_connected() {
     // The second attempt is being connected from 20 ms to 30 ms.
-    let (net, log) = server(&[Act::Answer(20), Act::Cut(25), Act::Answer(20)]);
-    let client = builder(net).build().unwrap();
-    warm(&client, &log).await;
-    let start = Instant::now();
-    let call = async { client.get(URL).send().await.unwrap().text().await.unwrap() };
-    let drain = async {
-        sleep(ms(22)).await;
-        client.drain().await;
-        start.elapsed()
-    };
-    assert_eq!(tokio::join!(call, drain), ("ok".to_owned(), ms(50)));
+    let acts = [Act::Answer(20), Act::Cut(25), Act::Answer(20)];
+    assert_eq!(drained(&acts, 22).await, ("ok".to_owned(), ms(50)));
 }
 
 /// Returns an HTTP/2 server whose connections answer their first request after 20 ms and later ones after 100 ms.

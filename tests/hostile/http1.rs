@@ -9,7 +9,7 @@ use speeddial::{Client, PoolConfig};
 
 use super::common::After::{self, Close, Hold, Repeat, Reset, Serve};
 use super::common::{BODY, EITHER, EXCHANGE, Expected, TIMEOUT, check_outcome, read};
-use support::scripted_peer::ScriptedPeer;
+use support::scripted_peer::{ScriptedPeer, read_head_text};
 
 /// A row of the table.
 struct Case {
@@ -208,15 +208,7 @@ fn http1_cases() -> Vec<Case> {
 
 /// Reads a request and returns its target.
 fn read_target(socket: &mut TcpStream) -> Option<String> {
-    let mut head = Vec::new();
-    let mut byte = [0];
-    while !head.ends_with(b"\r\n\r\n") {
-        match socket.read(&mut byte) {
-            Ok(1) => head.push(byte[0]),
-            _ => return None,
-        }
-    }
-    let head = String::from_utf8(head).ok()?;
+    let head = read_head_text(socket)?;
     let length = head.lines().find_map(|line| line.strip_prefix("content-length: ")?.parse().ok()).unwrap_or(0);
     socket.read_exact(&mut vec![0; length]).ok()?;
     Some(head.split(' ').nth(1)?.to_owned())

@@ -378,10 +378,14 @@ impl ClientBuilder {
     /// [`ErrorKind::Layer`](crate::ErrorKind::Layer), unless it is one of the client's.
     ///
     /// ```
-    /// use std::time::Duration;
-    /// use tower::limit::ConcurrencyLimitLayer;
+    /// use speeddial::{Body, Client, http::{HeaderValue, Request}};
+    /// use tower::util::MapRequestLayer;
     ///
-    /// let client = speeddial::Client::builder().layer(ConcurrencyLimitLayer::new(10)).build()?;
+    /// let marked = MapRequestLayer::new(|mut request: Request<Body>| {
+    ///     request.headers_mut().insert("x-caller", HeaderValue::from_static("billing"));
+    ///     request
+    /// });
+    /// let client = Client::builder().layer(marked).build()?;
     /// # Ok::<(), speeddial::Error>(())
     /// ```
     #[cfg(feature = "tower")]
@@ -416,13 +420,10 @@ impl ClientBuilder {
     ///
     /// ```
     /// use std::time::Duration;
-    /// use tower::limit::ConcurrencyLimitLayer;
     /// use tower::timeout::TimeoutLayer;
     ///
-    /// let client = speeddial::Client::builder()
-    ///     .connector_layer(TimeoutLayer::new(Duration::from_secs(2)))
-    ///     .connector_layer(ConcurrencyLimitLayer::new(4))
-    ///     .build()?;
+    /// let limit = TimeoutLayer::new(Duration::from_secs(2));
+    /// let client = speeddial::Client::builder().connector_layer(limit).build()?;
     /// # Ok::<(), speeddial::Error>(())
     /// ```
     #[cfg(feature = "tower")]

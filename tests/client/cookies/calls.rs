@@ -12,7 +12,7 @@ use speeddial::{Client, ClientBuilder, RetryPolicy, Url};
 use super::header;
 use support::full;
 use support::http_server::HttpServer;
-use support::scripted_peer::ScriptedPeer;
+use support::scripted_peer::{ScriptedPeer, read_head_text};
 
 /// A request, as a server received it: host, path, and `Cookie` headers.
 type Seen = (String, String, String);
@@ -123,7 +123,7 @@ async fn a_resend_sends_the_cookies_of_its_own_time() {
     let (late, record) = (jar.clone(), seen.clone());
     let peer = ScriptedPeer::start(move |number, mut socket| {
         for request in 0.. {
-            let Some(head) = read_head(&mut socket) else { return };
+            let Some(head) = read_head_text(&mut socket) else { return };
             record.lock().unwrap().push(cookie_of(&head));
             if (number, request) == (0, 1) {
                 late.add_cookie_str("late=1", &"http://127.0.0.1/".parse().unwrap());
@@ -246,19 +246,6 @@ async fn the_cookies_of_a_response_are_those_of_its_headers() {
     assert!(!format!("{a:?}").contains('1'), "no value: {a:?}");
 }
 
-/// Reads the head of a request; `None` if the client closed instead.
-fn read_head(socket: &mut impl Read) -> Option<String> {
-    let mut head = Vec::new();
-    let mut byte = [0];
-    while !head.ends_with(b"\r\n\r\n") {
-        match socket.read(&mut byte) {
-            Ok(1) => head.push(byte[0]),
-            _ => return None,
-        }
-    }
-    Some(String::from_utf8(head).unwrap())
-}
-
 /// Returns the `Cookie` header of a request's head.
 fn cookie_of(head: &str) -> String {
     let header = head.lines().find_map(|line| line.strip_prefix("cookie: "));
@@ -270,7 +257,7 @@ fn peer(responses: Vec<Vec<u8>>) -> (ScriptedPeer, Arc<Mutex<Vec<String>>>) {
     let seen = Arc::new(Mutex::new(Vec::new()));
     let record = seen.clone();
     let peer = ScriptedPeer::start(move |_, mut socket| {
-        while let Some(head) = read_head(&mut socket) {
+        while let Some(head) = read_head_text(&mut socket) {
             let number = {
                 let mut seen = record.lock().unwrap();
                 seen.push(cookie_of(&head));
@@ -360,7 +347,7 @@ async fn hazard_no_byte_in_a_set_cookie_spoils_the_next_request() {
     let sent = Arc::new(Mutex::new(String::new()));
     let record = sent.clone();
     let peer = ScriptedPeer::start(move |_, mut socket| {
-        while let Some(head) = read_head(&mut socket) {
+        while let Some(head) = read_head_text(&mut socket) {
             *record.lock().unwrap() = cookie_of(&head);
             if socket.write_all(&response_with_byte(&head)).is_err() {
                 return;
@@ -415,7 +402,7 @@ async fn a_call_that_is_dropped_has_stored_all_cookies_of_a_response_or_none() {
         let start = head.as_bytes()[..length].to_vec();
         let (sent, heard) = std::sync::mpsc::channel();
         let peer = ScriptedPeer::start(move |_, mut socket| {
-            read_head(&mut socket);
+            read_head_text(&mut socket);
             socket.write_all(&start).unwrap();
             sent.send(()).unwrap();
             let _ = socket.read(&mut [0]); // until the client closes
