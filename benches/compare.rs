@@ -9,9 +9,7 @@
 
 #![allow(clippy::print_stdout, reason = "printing is what it is for")]
 
-#[path = "page/machine.rs"]
 mod machine;
-mod page;
 mod peers;
 
 use std::fmt::Write as _;
@@ -20,6 +18,7 @@ use std::time::Duration;
 use peers::work::{Bench, Work, possible};
 use peers::{CLIENTS, Took, median};
 use plotters::prelude::*;
+use support::page;
 
 /// Runs `rounds` rounds of each client, in turn, and returns the median of each, per request.
 fn compare(work: Work, rounds: usize, each: usize) -> [Took; 4] {

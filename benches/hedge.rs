@@ -5,9 +5,7 @@
 
 #![allow(clippy::print_stdout, reason = "printing is what it is for")]
 
-#[path = "page/machine.rs"]
 mod machine;
-mod page;
 
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::sync::Arc;
@@ -16,8 +14,8 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 use speeddial::{Client, HedgePolicy};
-use support::full;
 use support::http_server::HttpServer;
+use support::{full, page};
 use tokio::runtime::Builder;
 
 /// The requests in flight.

@@ -18,6 +18,7 @@
 //! | paused time: a script for each connection, frame by frame for HTTP/2 | [`scripted_net`], with [`h2_peer`] |
 //! | a connection that answers at once, to measure the client alone | [`canned`] |
 //! | the events of a client | [`recorder`] |
+//! | figures written into BENCHMARKS.md | [`page`] |
 //!
 //! Paused time must not be used with real sockets: tokio moves the clock ahead while a socket is awaited.
 
@@ -35,6 +36,7 @@ pub mod h2_peer;
 pub mod h2_server;
 pub mod http_server;
 pub mod net_by_path;
+pub mod page;
 pub mod recorder;
 pub mod scripted_dns;
 pub mod scripted_net;

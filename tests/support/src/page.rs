@@ -3,10 +3,10 @@
 use std::fs;
 use std::io;
 
-const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../BENCHMARKS.md");
+const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../BENCHMARKS.md");
 
 /// Replaces the text between `<!-- name -->` and `<!-- /name -->`.
-pub(crate) fn write(name: &str, text: &str) -> io::Result<()> {
+pub fn write(name: &str, text: &str) -> io::Result<()> {
     let start = format!("<!-- {name} -->\n");
     let end = format!("<!-- /{name} -->\n");
     let page = fs::read_to_string(PAGE)?;

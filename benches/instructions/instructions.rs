@@ -5,8 +5,6 @@
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "printing is what it is for")]
 
-mod page;
-
 use std::collections::BTreeMap;
 use std::process::Command;
 
@@ -19,7 +17,7 @@ use hyper_util::rt::TokioIo;
 use speeddial::dns::{CachedResolver, Family, FixedResolver};
 use speeddial::trace::{EndedCall, Observer, Record, Wants};
 use speeddial::{BenchedHooks, BenchedPool, Origin, time_warm_request};
-use support::canned;
+use support::{canned, page};
 
 /// An observer that receives every event and ignores it.
 struct Ignores;
@@ -63,7 +61,9 @@ fn main() {
         return run(subject, rounds.parse().expect("a number"));
     }
     if cfg!(debug_assertions) {
-        println!("!! SKIPPED: this code is not optimised; `cargo bench --bench instructions` counts");
+        println!(
+            "!! SKIPPED: this code is not optimised; `cargo bench --features __bench --bench instructions` counts"
+        );
         return;
     }
     if Command::new("valgrind").arg("--version").output().is_err() {
