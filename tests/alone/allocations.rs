@@ -107,7 +107,7 @@ fn a_cached_name_costs_at_most_400_bytes() {
 }
 
 #[test]
-fn a_million_names_leave_nothing_behind() {
+fn names_that_were_looked_up_leave_nothing_behind() {
     let runtime = runtime();
     let cache = CachedResolver::new(Instantly);
     let look_up = |numbers: std::ops::Range<usize>| {
@@ -119,8 +119,10 @@ fn a_million_names_leave_nothing_behind() {
             });
         })
     };
+    // A build without optimisation takes a minute for a million.
+    let names = if cfg!(debug_assertions) { 200_000 } else { 1_000_000 };
     look_up(0..2_000);
-    let grown = look_up(2_000..1_000_000).bytes_current;
+    let grown = look_up(2_000..names).bytes_current;
     assert!(grown.abs() < 64 * 1024, "{grown} bytes more than after 2,000 names");
     assert_eq!(cache.stats().names, 1_024);
 }
