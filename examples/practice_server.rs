@@ -9,6 +9,8 @@
 //! | `PUT /echo` | the body that was sent |
 //! | `GET /busy` | 503 for every other request |
 //! | `GET /slow` | an answer after 30 ms |
+//! | `GET /late` | an answer at once, and every 30th after 300 ms |
+//! | `GET /moved` | a redirect to `/` |
 //! | `GET /hello` | a greeting to the `x-tenant` of the request |
 //! | `POST /echo.Echo/Say` (gRPC) | the message that was sent |
 
@@ -24,7 +26,7 @@ use futures_util::stream;
 use http_body_util::combinators::BoxBody;
 use http_body_util::{BodyExt, Full, StreamBody};
 use hyper::body::{Frame, Incoming};
-use hyper::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
+use hyper::header::{CONTENT_TYPE, HeaderMap, HeaderValue, LOCATION};
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioExecutor, TokioIo};
@@ -53,6 +55,7 @@ async fn accept(listener: tokio::net::TcpListener) {
 
 async fn answer(request: Request<Incoming>) -> Result<Response<Body>, Infallible> {
     static BUSY: AtomicUsize = AtomicUsize::new(0);
+    static LATE: AtomicUsize = AtomicUsize::new(0);
     let (head, body) = request.into_parts();
     let body = body.collect().await.map(|all| all.to_bytes()).unwrap_or_default();
     let response = match (&head.method, head.uri.path()) {
@@ -65,6 +68,17 @@ async fn answer(request: Request<Incoming>) -> Result<Response<Body>, Infallible
         (_, "/slow") => {
             tokio::time::sleep(Duration::from_millis(30)).await;
             text("done")
+        }
+        (_, "/late") => {
+            if LATE.fetch_add(1, Ordering::Relaxed) % 30 == 29 {
+                tokio::time::sleep(Duration::from_millis(300)).await;
+            }
+            text("done")
+        }
+        (_, "/moved") => {
+            let mut response = with_status(StatusCode::FOUND, "");
+            response.headers_mut().insert(LOCATION, HeaderValue::from_static("/"));
+            response
         }
         (_, "/hello") => {
             let tenant = head.headers.get("x-tenant").and_then(|tenant| tenant.to_str().ok());

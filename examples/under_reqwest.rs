@@ -1,6 +1,6 @@
 //! speeddial's DNS cache under reqwest.
 //!
-//! `cargo run --features reqwest --example under_reqwest`; it asks `practice_server`, or the URL that it is given.
+//! `cargo run --features reqwest-0-13 --example under_reqwest`; it asks `practice_server`, or the URL that it is given.
 
 #![allow(clippy::print_stdout, reason = "an example prints")]
 

@@ -39,8 +39,9 @@
 //! * `cookie` (feature `cookies`) has the cookie store.
 //! * [`trace`] has the events of calls and connections, the [`Observer`](trace::Observer) trait that receives them, and the
 //!   [`Timings`](trace::Timings) of each call.
-//! * `interop` has adapters: the connector and the DNS cache for other clients (features `hyper-util`, `reqwest`), and
-//!   measurements and spans (features `metrics`, `opentelemetry`, `tracing`). With the feature `tower` a [`Client`] is a
+//! * `interop` has adapters: the client under other crates (features `aws`, `object-store-0-14`, `opendal-0-59`, `oauth2`,
+//!   `opentelemetry-http-0-33`), the connector and the DNS cache for other clients (`hyper-util`, `reqwest-0-13`, `aws`), and
+//!   measurements and spans (`metrics-0-24`, `opentelemetry-0-33`, `tracing`). With the feature `tower` a [`Client`] is a
 //!   `tower::Service`.
 //!
 //! # Guides
@@ -109,10 +110,10 @@ mod client;
 
 #[cfg(any(
     feature = "hyper-util",
-    feature = "reqwest",
+    feature = "reqwest-0-13",
     feature = "tower",
-    feature = "metrics",
-    feature = "opentelemetry",
+    feature = "metrics-0-24",
+    feature = "opentelemetry-0-33",
     feature = "tracing"
 ))]
 pub mod interop;

@@ -100,6 +100,15 @@ pub(super) fn prepare(functions: &[BeforeAttempt], head: &mut AttemptHead<'_>) -
     Ok(())
 }
 
+/// Adds headers of observers, each unless the request has one of the same name, or it would frame the message.
+pub(super) fn add_observed(headers: &mut HeaderMap, added: HeaderMap) {
+    for (name, value) in &added {
+        if !FRAMING.contains(name) && headers.len() < MAX_HEADERS {
+            headers.entry(name).or_insert_with(|| value.clone());
+        }
+    }
+}
+
 /// Returns the headers that frame the message.
 fn framing(headers: &HeaderMap) -> Vec<(HeaderName, HeaderValue)> {
     let values = |name: &HeaderName| headers.get_all(name).iter().cloned().collect::<Vec<_>>();

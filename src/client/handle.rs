@@ -126,7 +126,7 @@ impl Client {
     }
 
     /// Returns a reference that does not keep the client alive.
-    #[cfg(feature = "opentelemetry")]
+    #[cfg(feature = "opentelemetry-0-33")]
     pub(crate) fn downgrade(&self) -> WeakClient {
         WeakClient(Arc::downgrade(&self.inner))
     }
@@ -184,10 +184,10 @@ impl fmt::Debug for Client {
 }
 
 /// A reference to a client that does not keep it alive.
-#[cfg(feature = "opentelemetry")]
+#[cfg(feature = "opentelemetry-0-33")]
 pub(crate) struct WeakClient(std::sync::Weak<Inner>);
 
-#[cfg(feature = "opentelemetry")]
+#[cfg(feature = "opentelemetry-0-33")]
 impl WeakClient {
     pub(crate) fn upgrade(&self) -> Option<Client> {
         let inner = self.0.upgrade()?;

@@ -1,11 +1,14 @@
-//! Attributes by [OpenTelemetry's conventions](https://opentelemetry.io/docs/specs/semconv/http/) for HTTP clients.
+//! Attributes by [OpenTelemetry's conventions](https://opentelemetry.io/docs/specs/semconv/http/) for HTTP clients, version
+//! 1.42.0.
 
 use std::borrow::Cow;
 
 use http::{Method, Version};
 
 use crate::origin::{Host, Origin, Scheme};
-use crate::trace::Timings;
+#[cfg(any(feature = "opentelemetry-0-33", feature = "tracing"))]
+use crate::trace::RequestInfo;
+use crate::trace::{EndedRequest, RequestEnd, Timings};
 
 /// The value of `http.request.method` for a method that the conventions do not know.
 const OTHER_METHOD: &str = "_OTHER";
@@ -28,18 +31,25 @@ pub(super) fn method_name(method: &Method) -> &'static str {
 }
 
 /// Returns the value of `http.request.method_original`: the method, if the conventions do not know it.
-#[cfg(feature = "tracing")]
+#[cfg(any(feature = "opentelemetry-0-33", feature = "tracing"))]
 pub(super) fn original_method(method: &Method) -> Option<&str> {
     if method_name(method) == OTHER_METHOD { Some(method.as_str()) } else { None }
 }
 
 /// Returns the name of a request's span: its method, or `HTTP` for one that the conventions do not know.
-#[cfg(feature = "tracing")]
+#[cfg(any(feature = "opentelemetry-0-33", feature = "tracing"))]
 pub(super) fn span_name(method: &Method) -> &'static str {
     match method_name(method) {
         OTHER_METHOD => "HTTP",
         name => name,
     }
+}
+
+/// Returns the value of `url.full`, without credentials and query, which may hold secrets.
+#[cfg(any(feature = "opentelemetry-0-33", feature = "tracing"))]
+pub(super) fn full_url(request: &RequestInfo) -> String {
+    let RequestInfo { origin, target, .. } = request;
+    format!("{}://{origin}{}", scheme_name(origin.scheme()), target.path())
 }
 
 /// Returns the value of `server.address`: a name, or an address, which has no brackets here.
@@ -69,11 +79,26 @@ pub(super) fn scheme_name(scheme: Scheme) -> &'static str {
     }
 }
 
-/// Returns the value of `error.type`: the kind of a failure, or a status of 400 or above.
-pub(super) fn error_type(timings: &Timings) -> Option<Cow<'static, str>> {
+/// Returns the value of `error.type` of a request: the kind of its failure, a status of 400 or above, or the reason why it
+/// was sent again.
+pub(super) fn error_type(request: &EndedRequest<'_>) -> Option<Cow<'static, str>> {
+    let repeated = match request.end {
+        RequestEnd::Repeated(cause) => Some(Cow::Borrowed(cause.as_str())),
+        RequestEnd::Superseded => Some(Cow::Borrowed("cancelled")),
+        _ => None,
+    };
+    failure_or_status(request.timings, request.failure).or(repeated)
+}
+
+/// Returns the value of `error.type` of a call: the kind of its failure, or a status of 400 or above.
+pub(super) fn error_type_of_call(timings: &Timings) -> Option<Cow<'static, str>> {
+    failure_or_status(timings, timings.failure())
+}
+
+fn failure_or_status(timings: &Timings, failure: Option<&'static str>) -> Option<Cow<'static, str>> {
     // A caller that has seen the headers and drops the body has not failed.
     let has_headers = timings.status().is_some();
-    if let Some(why) = timings.failure()
+    if let Some(why) = failure
         && !(why == "cancelled" && has_headers)
     {
         return Some(Cow::Borrowed(why));
@@ -97,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    #[cfg(feature = "tracing")]
+    #[cfg(any(feature = "opentelemetry-0-33", feature = "tracing"))]
     fn an_unknown_method_is_other_with_its_name_beside_it() {
         let names = |method: &str| {
             let method = Method::from_bytes(method.as_bytes()).unwrap();
@@ -113,7 +138,7 @@ mod tests {
     fn a_dropped_body_is_no_error_and_a_dropped_call_is_one() {
         let cancelled = || Event::CallFailed { phase: Phase::Receive, why: "cancelled" };
         let headers = |status| Event::Headers { status, version: Version::HTTP_11 };
-        let error_type = |events: &[(u64, Event)]| error_type(&samples::folded(events)).map(Cow::into_owned);
+        let error_type = |events: &[(u64, Event)]| error_type_of_call(&samples::folded(events)).map(Cow::into_owned);
         assert_eq!(error_type(&[(1, cancelled())]).as_deref(), Some("cancelled"));
         assert_eq!(error_type(&[(1, headers(StatusCode::OK)), (2, cancelled())]), None);
         assert_eq!(error_type(&[(1, headers(StatusCode::NOT_FOUND)), (2, cancelled())]).as_deref(), Some("404"));

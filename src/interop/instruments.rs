@@ -1,5 +1,6 @@
 //! The instruments of the measurements, by the names and units of
-//! [OpenTelemetry's conventions](https://opentelemetry.io/docs/specs/semconv/http/http-metrics/) for HTTP clients.
+//! [OpenTelemetry's conventions](https://opentelemetry.io/docs/specs/semconv/http/http-metrics/) for HTTP clients, version
+//! 1.42.0.
 
 /// A measurement. Name, unit, description and kind are those of the conventions, where they define it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -14,6 +15,7 @@ pub(super) enum Instrument {
     DnsLookupDuration,
     PhaseDuration,
     Retries,
+    CallDuration,
     Redirects,
     Hedges,
     DialFailures,
@@ -37,7 +39,7 @@ const LONG_SECONDS: &[f64] = &[0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 1
 const BYTES: &[f64] = &[0.0, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9];
 
 impl Instrument {
-    pub(super) const ALL: [Self; 14] = [
+    pub(super) const ALL: [Self; 15] = [
         Self::RequestDuration,
         Self::TimeInQueue,
         Self::RequestBodySize,
@@ -48,6 +50,7 @@ impl Instrument {
         Self::DnsLookupDuration,
         Self::PhaseDuration,
         Self::Retries,
+        Self::CallDuration,
         Self::Redirects,
         Self::Hedges,
         Self::DialFailures,
@@ -76,6 +79,11 @@ impl Instrument {
             Self::PhaseDuration => {
                 ("speeddial.request.phase.duration", "s", "The time requests spent in each of their phases.")
             }
+            Self::CallDuration => (
+                "speeddial.call.duration",
+                "s",
+                "Duration of calls, with all their requests and the waits between them.",
+            ),
             Self::Retries => ("speeddial.request.retries", "{retry}", "Requests that were sent again."),
             Self::Redirects => ("speeddial.request.redirects", "{redirect}", "Redirects that were followed."),
             Self::Hedges => (
@@ -94,9 +102,11 @@ impl Instrument {
 
     pub(super) fn kind(self) -> InstrumentKind {
         match self {
-            Self::RequestDuration | Self::TimeInQueue | Self::DnsLookupDuration | Self::PhaseDuration => {
-                InstrumentKind::Histogram(SECONDS)
-            }
+            Self::RequestDuration
+            | Self::TimeInQueue
+            | Self::DnsLookupDuration
+            | Self::PhaseDuration
+            | Self::CallDuration => InstrumentKind::Histogram(SECONDS),
             Self::ConnectionDuration => InstrumentKind::Histogram(LONG_SECONDS),
             Self::RequestBodySize | Self::ResponseBodySize => InstrumentKind::Histogram(BYTES),
             Self::ActiveRequests | Self::OpenConnections => InstrumentKind::UpDownCounter,

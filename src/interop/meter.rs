@@ -5,15 +5,19 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::{Mutex, MutexGuard};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use http::{Method, StatusCode, Version};
+use http::{StatusCode, Version};
 
-use super::conventions::{error_type, method_name, protocol_version, scheme_name, server_address};
+use super::conventions::{error_type, error_type_of_call, method_name, protocol_version, scheme_name, server_address};
 use super::instruments::Instrument;
+use super::known_names::KnownNames;
 use crate::origin::Origin;
 use crate::sync::lock;
-use crate::trace::{DnsLookup, EndedCall, Event, Family, HopEnd, Observer, Phase, Record, Source, Subject, Wants};
+use crate::trace::{
+    DnsLookup, EndedCall, EndedRequest, Event, Family, Observer, Phase, Record, RequestEnd, RequestInfo, Source,
+    StartedRequest, Subject, UrlTemplate, Wants,
+};
 
 /// The value of an attribute.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -34,9 +38,22 @@ pub(super) trait Sink: Send + Sync + 'static {
     fn add(&self, instrument: Instrument, by: i64, attributes: Attributes);
 }
 
-/// An observer that measures the calls, connections and lookups of one client.
+/// A user's function that returns more attributes for the measurements of a request.
+type MoreAttributes = Box<dyn Fn(&RequestInfo) -> Vec<(&'static str, String)> + Send + Sync>;
+
+/// The value of attributes for the names beyond the limit.
+const OTHER: &str = "_OTHER";
+
+/// An observer that measures the requests, connections and lookups of one client.
 pub(super) struct Meter<S> {
     sink: S,
+    /// Origins, names that are looked up, and addresses of peers.
+    hosts: KnownNames,
+    names: KnownNames,
+    peers: KnownNames,
+    more_attributes: Option<MoreAttributes>,
+    /// The attributes of the requests that are active, by call and number.
+    active: Mutex<HashMap<(u64, u32), Attributes>>,
     /// The connections that are open or being opened, by number.
     connections: Mutex<HashMap<u64, ConnectionState>>,
 }
@@ -55,7 +72,31 @@ struct ConnectionState {
 
 impl<S> Meter<S> {
     pub(super) fn new(sink: S) -> Self {
-        Self { sink, connections: Mutex::default() }
+        Self {
+            sink,
+            hosts: KnownNames::default(),
+            names: KnownNames::default(),
+            peers: KnownNames::default(),
+            more_attributes: None,
+            active: Mutex::default(),
+            connections: Mutex::default(),
+        }
+    }
+
+    /// Sets the highest number of origins, of names that are looked up, and of peers' addresses that are told apart.
+    pub(super) fn max_hosts(mut self, limit: usize) -> Self {
+        self.hosts = KnownNames::new(limit);
+        self.names = KnownNames::new(limit);
+        self.peers = KnownNames::new(limit);
+        self
+    }
+
+    pub(super) fn attributes(
+        mut self,
+        of: impl Fn(&RequestInfo) -> Vec<(&'static str, String)> + Send + Sync + 'static,
+    ) -> Self {
+        self.more_attributes = Some(Box::new(of));
+        self
     }
 
     // Each step leaves a sound state behind, so a poisoned lock still guards one.
@@ -66,73 +107,87 @@ impl<S> Meter<S> {
 
 impl<S: Sink> Observer for Meter<S> {
     fn wants(&self) -> Wants {
-        Wants::CALLS.union(Wants::CONNECTIONS).union(Wants::ENDS)
+        self.wants_of_call().union(Wants::CALLS).union(Wants::CONNECTIONS)
     }
 
     fn wants_of_call(&self) -> Wants {
         // A connection serves other calls too, and only the client's observers are told of its end: an observer of one call
         // would count connections that never close.
-        Wants::CALLS.union(Wants::ENDS)
+        Wants::REQUESTS.union(Wants::ENDS)
     }
 
     fn observe(&self, record: &Record) {
-        match record.subject {
-            Subject::Call(_) => self.observe_call(&record.event),
-            Subject::Connection(number) => self.observe_connection(number, record),
-            Subject::Resolver => {}
+        match (record.subject, &record.event) {
+            (Subject::Call(_), Event::Leased { connection, .. }) => {
+                self.change_requests(*connection, |requests| requests + 1);
+            }
+            (Subject::Connection(number), _) => self.observe_connection(number, record),
+            _ => {}
         }
     }
 
-    fn ended(&self, call: &EndedCall<'_>) {
-        let origin = &call.request.origin;
-        let timings = call.timings;
-        let mut about = request_attributes(&call.request.method, origin);
+    fn request_started(&self, request: &StartedRequest<'_>) {
+        let about = self.request_attributes(request.request);
+        self.sink.add(Instrument::ActiveRequests, 1, about.clone());
+        lock(&self.active).insert((request.call, request.number), about);
+    }
+
+    fn request_ended(&self, ended: &EndedRequest<'_>) {
+        let EndedRequest { request, timings, .. } = ended;
+        let active = lock(&self.active).remove(&(request.call, request.number));
+        let Some(mut about) = active else { return };
         self.sink.add(Instrument::ActiveRequests, -1, about.clone());
-        if let Some(version) = timings.version() {
-            about.push(("network.protocol.version", text(protocol_version(version))));
+        let server = self.server_attributes(&request.request.origin);
+        let repeated = match ended.end {
+            RequestEnd::Repeated(cause) => Some((Instrument::Retries, ("speeddial.retry.cause", text(cause.as_str())))),
+            RequestEnd::Redirected(status) => {
+                Some((Instrument::Redirects, ("http.response.status_code", status_value(status))))
+            }
+            _ => None,
+        };
+        if let Some((instrument, reason)) = repeated {
+            self.sink.add(instrument, 1, with(server.clone(), reason));
         }
-        self.sink.record(Instrument::TimeInQueue, timings.queue().as_secs_f64(), about.clone());
-        for hop in timings.hops() {
-            let (instrument, reason) = match hop.end {
-                HopEnd::Repeated(cause) => (Instrument::Retries, ("speeddial.retry.cause", text(cause.as_str()))),
-                // Counted below, with those that another attempt won over.
-                HopEnd::Hedged => continue,
-                HopEnd::Redirected(status) => {
-                    (Instrument::Redirects, ("http.response.status_code", status_value(status)))
-                }
-            };
-            self.sink.add(instrument, 1, with(server_attributes(origin), reason));
+        // The backoff before a request is no part of it.
+        for phase in Phase::ALL.into_iter().filter(|phase| *phase != Phase::Backoff) {
+            self.measure_phase(phase, ended.spent(phase), server.clone());
         }
-        for hedge in timings.hedges() {
-            let outcome = ("speeddial.hedge.outcome", text(hedge.outcome.as_str()));
-            self.sink.add(Instrument::Hedges, 1, with(server_attributes(origin), outcome));
+        about.extend(UrlTemplate::of(request).map(|template| ("url.template", Value::Text(template))));
+        if let Some(of) = &self.more_attributes {
+            about.extend(of(request.request).into_iter().map(|(name, value)| (name, text(value))));
         }
-        for phase in Phase::ALL {
-            let spent = timings.spent(phase);
-            if !spent.is_zero() {
-                let about = with(server_attributes(origin), ("speeddial.phase", text(phase.as_str())));
-                self.sink.record(Instrument::PhaseDuration, spent.as_secs_f64(), about);
+        about.extend(timings.version().map(|version| ("network.protocol.version", text(protocol_version(version)))));
+        self.sink.record(Instrument::TimeInQueue, ended.spent(Phase::Queue).as_secs_f64(), about.clone());
+        about.extend(timings.status().map(|status| ("http.response.status_code", status_value(status))));
+        about.extend(error_type(ended).map(|error| ("error.type", Value::Text(error))));
+        if ended.failure.is_none() && timings.status().is_some() {
+            self.sink.record(Instrument::RequestBodySize, timings.sent_bytes() as f64, about.clone());
+            if ended.end == RequestEnd::Answered {
+                self.sink.record(Instrument::ResponseBodySize, timings.received_bytes() as f64, about.clone());
             }
         }
-        about.extend(timings.status().map(|status| ("http.response.status_code", status_value(status))));
-        about.extend(error_type(timings).map(|error| ("error.type", Value::Text(error))));
-        if timings.failure().is_none() {
-            self.sink.record(Instrument::RequestBodySize, timings.sent_bytes() as f64, about.clone());
-            self.sink.record(Instrument::ResponseBodySize, timings.received_bytes() as f64, about.clone());
+        self.sink.record(Instrument::RequestDuration, ended.elapsed().as_secs_f64(), about);
+    }
+
+    fn ended(&self, call: &EndedCall<'_>) {
+        let timings = call.timings;
+        let mut about = self.request_attributes(call.request);
+        about.extend(error_type_of_call(timings).map(|error| ("error.type", Value::Text(error))));
+        self.sink.record(Instrument::CallDuration, timings.total().as_secs_f64(), about);
+        let server = self.server_attributes(&call.request.origin);
+        for hedge in timings.hedges() {
+            let outcome = ("speeddial.hedge.outcome", text(hedge.outcome.as_str()));
+            self.sink.add(Instrument::Hedges, 1, with(server.clone(), outcome));
         }
-        self.sink.record(Instrument::RequestDuration, timings.total().as_secs_f64(), about);
+        self.measure_phase(Phase::Backoff, timings.backoff(), server);
     }
 }
 
 impl<S: Sink> Meter<S> {
-    fn observe_call(&self, event: &Event) {
-        match event {
-            Event::CallStart(request) => {
-                let about = request_attributes(&request.method, &request.origin);
-                self.sink.add(Instrument::ActiveRequests, 1, about);
-            }
-            Event::Leased { connection, .. } => self.change_requests(*connection, |requests| requests + 1),
-            _ => {}
+    fn measure_phase(&self, phase: Phase, spent: Duration, server: Attributes) {
+        if !spent.is_zero() {
+            let about = with(server, ("speeddial.phase", text(phase.as_str())));
+            self.sink.record(Instrument::PhaseDuration, spent.as_secs_f64(), about);
         }
     }
 
@@ -155,7 +210,7 @@ impl<S: Sink> Meter<S> {
             Event::Opened { remote } => self.open(number, *remote, record.at),
             Event::DialFailed => {
                 let failed = self.connections().remove(&number);
-                let about = failed.map(|connection| server_attributes(&connection.origin)).unwrap_or_default();
+                let about = failed.map(|connection| self.server_attributes(&connection.origin)).unwrap_or_default();
                 self.sink.add(Instrument::DialFailures, 1, about);
             }
             Event::DialPostponed => drop(self.connections().remove(&number)),
@@ -177,7 +232,7 @@ impl<S: Sink> Meter<S> {
         let Some(started) = started else { return };
         let record_type = if lookup.family == Family::V4 { "A" } else { "AAAA" };
         let mut about = vec![
-            ("dns.question.name", text(lookup.name.to_string())),
+            ("dns.question.name", self.names.limited(&lookup.name)),
             ("dns.question.type", text(record_type)),
             ("speeddial.dns.source", text(lookup.source.as_str())),
         ];
@@ -191,7 +246,7 @@ impl<S: Sink> Meter<S> {
         let about = self.connections().get_mut(&number).map(|connection| {
             connection.remote = remote;
             connection.opened = Some(at);
-            connection.attributes()
+            self.connection_attributes(connection)
         });
         if let Some(about) = about {
             self.sink.add(Instrument::OpenConnections, 1, about);
@@ -203,14 +258,14 @@ impl<S: Sink> Meter<S> {
         let (before, after) = {
             let mut connections = self.connections();
             let Some(connection) = connections.get_mut(&number) else { return };
-            let before = connection.attributes();
+            let before = self.connection_attributes(connection);
             let was_idle = connection.requests == 0;
             connection.requests = change(connection.requests);
             let is_idle = connection.requests == 0;
             if was_idle == is_idle {
                 return;
             }
-            (before, connection.attributes())
+            (before, self.connection_attributes(connection))
         };
         self.sink.add(Instrument::OpenConnections, -1, before);
         self.sink.add(Instrument::OpenConnections, 1, after);
@@ -219,11 +274,51 @@ impl<S: Sink> Meter<S> {
     fn close(&self, number: u64, cause: &'static str, at: Instant) {
         let Some(connection) = self.connections().remove(&number) else { return };
         let Some(opened) = connection.opened else { return };
-        self.sink.add(Instrument::OpenConnections, -1, connection.attributes());
+        self.sink.add(Instrument::OpenConnections, -1, self.connection_attributes(&connection));
         let lived = at.saturating_duration_since(opened);
-        self.sink.record(Instrument::ConnectionDuration, lived.as_secs_f64(), connection.attributes_without_state());
-        let about = with(server_attributes(&connection.origin), ("speeddial.close.cause", text(cause)));
+        self.sink.record(
+            Instrument::ConnectionDuration,
+            lived.as_secs_f64(),
+            self.attributes_without_state(&connection),
+        );
+        let about = with(self.server_attributes(&connection.origin), ("speeddial.close.cause", text(cause)));
         self.sink.add(Instrument::ClosedConnections, 1, about);
+    }
+
+    /// Returns the attributes of an origin. Those beyond the limit of hosts have the same ones.
+    fn server_attributes(&self, origin: &Origin) -> Attributes {
+        let scheme = ("url.scheme", text(scheme_name(origin.scheme())));
+        if !self.hosts.knows(&origin.to_string()) {
+            return vec![("server.address", text(OTHER)), scheme];
+        }
+        let port = ("server.port", Value::Number(origin.port().into()));
+        vec![("server.address", text(server_address(origin))), port, scheme]
+    }
+
+    fn request_attributes(&self, request: &RequestInfo) -> Attributes {
+        let mut about = vec![("http.request.method", text(method_name(&request.method)))];
+        about.extend(self.server_attributes(&request.origin));
+        about
+    }
+
+    fn attributes_without_state(&self, connection: &ConnectionState) -> Attributes {
+        let mut about = self.server_attributes(&connection.origin);
+        about.push(("network.protocol.version", text(protocol_version(connection.version))));
+        let peer = connection.remote.map(|remote| self.peers.limited(&remote.ip().to_string()));
+        about.extend(peer.map(|peer| ("network.peer.address", peer)));
+        about
+    }
+
+    fn connection_attributes(&self, connection: &ConnectionState) -> Attributes {
+        let state = if connection.requests == 0 { "idle" } else { "active" };
+        with(self.attributes_without_state(connection), ("http.connection.state", text(state)))
+    }
+}
+
+impl KnownNames {
+    /// Returns a name as the value of an attribute, or `_OTHER` for a name beyond the limit.
+    fn limited(&self, name: &str) -> Value {
+        if self.knows(name) { text(name.to_owned()) } else { text(OTHER) }
     }
 }
 
@@ -232,32 +327,6 @@ impl ConnectionState {
     fn new(origin: Origin) -> Self {
         Self { origin, version: Version::HTTP_11, remote: None, opened: None, requests: 0, lookups: [None; 2] }
     }
-
-    fn attributes_without_state(&self) -> Attributes {
-        let mut about = server_attributes(&self.origin);
-        about.push(("network.protocol.version", text(protocol_version(self.version))));
-        about.extend(self.remote.map(|remote| ("network.peer.address", text(remote.ip().to_string()))));
-        about
-    }
-
-    fn attributes(&self) -> Attributes {
-        let state = if self.requests == 0 { "idle" } else { "active" };
-        with(self.attributes_without_state(), ("http.connection.state", text(state)))
-    }
-}
-
-fn server_attributes(origin: &Origin) -> Attributes {
-    vec![
-        ("server.address", text(server_address(origin))),
-        ("server.port", Value::Number(origin.port().into())),
-        ("url.scheme", text(scheme_name(origin.scheme()))),
-    ]
-}
-
-fn request_attributes(method: &Method, origin: &Origin) -> Attributes {
-    let mut about = vec![("http.request.method", text(method_name(method)))];
-    about.extend(server_attributes(origin));
-    about
 }
 
 fn with(mut attributes: Attributes, attribute: (&'static str, Value)) -> Attributes {
@@ -351,12 +420,12 @@ mod tests {
     }
 
     #[test]
-    fn a_hedge_is_counted_by_its_outcome() {
+    fn a_hedge_is_counted_by_its_outcome_and_a_retry_by_its_cause() {
         let sums = Arc::new(Sums::default());
         let meter = Meter::new(sums.clone());
         let origin = Origin::from_url(&url::Url::parse("http://api.test:81/").unwrap()).unwrap();
         let request = RequestInfo {
-            method: Method::GET,
+            method: http::Method::GET,
             origin,
             target: "/".parse().unwrap(),
             extensions: http::Extensions::new(),
@@ -364,6 +433,18 @@ mod tests {
         meter.ended(&EndedCall { number: 1, request: &request, timings: &samples::hedged_call() });
         meter.ended(&EndedCall { number: 2, request: &request, timings: &samples::retried_call() });
         assert_eq!(sums.sum(Instrument::Hedges, "server.port=81 url.scheme=http speeddial.hedge.outcome=won"), 1.0);
-        assert_eq!((sums.sum(Instrument::Hedges, ""), sums.sum(Instrument::Retries, "")), (1.0, 2.0));
+        assert_eq!(sums.sum(Instrument::Hedges, ""), 1.0);
+        let started = crate::clock::now().into_std();
+        let request = StartedRequest { call: 2, number: 0, is_redirected: false, started, request: &request };
+        let end = RequestEnd::Repeated(crate::trace::RepeatCause::Closed);
+        let ended = started + Duration::from_secs(2);
+        let timings = samples::folded(&[(0, samples::leased(3))]);
+        meter.request_started(&request);
+        assert_eq!(sums.sum(Instrument::ActiveRequests, ""), 1.0);
+        meter.request_ended(&EndedRequest { request, ended, end, failure: None, timings: &timings });
+        assert_eq!(sums.sum(Instrument::ActiveRequests, ""), 0.0);
+        assert_eq!(sums.sum(Instrument::Retries, "server.port=81 url.scheme=http speeddial.retry.cause=closed"), 1.0);
+        assert_eq!(sums.sum(Instrument::RequestDuration, "error.type=closed"), 2.0);
+        assert!(lock(&meter.active).is_empty());
     }
 }

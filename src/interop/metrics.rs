@@ -6,19 +6,35 @@ use super::instruments::{Instrument, InstrumentKind};
 use super::meter::{Attributes, Meter, Sink, Value};
 use super::readings::READINGS;
 use crate::client::Client;
-use crate::trace::{EndedCall, Observer, Record, Wants};
+use crate::trace::{EndedCall, EndedRequest, Observer, Record, RequestInfo, StartedRequest, Wants};
 
 /// Measures the calls, connections and lookups of one client for the [`metrics`](https://docs.rs/metrics) facade.
 ///
 /// Names, units and attributes are those of the
-/// [OpenTelemetry conventions](https://opentelemetry.io/docs/specs/semconv/http/http-metrics/) for HTTP clients. Each client
+/// [OpenTelemetry conventions](https://opentelemetry.io/docs/specs/semconv/http/http-metrics/) for HTTP clients, version 1.42.0. Each client
 /// needs an observer of its own, because connections of several clients have the same numbers.
 ///
-/// Histograms: `http.client.request.duration`, `http.client.request.time_in_queue`, `http.client.connection.duration`,
-/// `dns.lookup.duration`, `speeddial.request.phase.duration` (seconds), `http.client.request.body.size`,
-/// `http.client.response.body.size` (bytes). Gauges: `http.client.active_requests`, `http.client.open_connections`. Counters:
-/// `speeddial.request.retries`, `speeddial.request.redirects`, `speeddial.connection.failures`,
-/// `speeddial.connection.closed`. [`report`](Self::report) adds the figures of the pool and the DNS cache.
+/// | name | measured |
+/// |---|---|
+/// | `http.client.request.duration` (s) | each request of a call, with its own host: after a redirect the other host, and each resend, retry and hedge apart, without the backoff between them |
+/// | `http.client.request.time_in_queue` (s) | the wait of each request for a connection |
+/// | `http.client.request.body.size`, `http.client.response.body.size` (By) | bodies of requests that were answered, as they went over the connection |
+/// | `http.client.active_requests` | requests that have begun and not ended |
+/// | `http.client.open_connections` | connections by state, `active` or `idle` |
+/// | `http.client.connection.duration` (s) | the time for which a connection was open |
+/// | `dns.lookup.duration` (s) | each lookup, also one that the cache answered |
+/// | `speeddial.call.duration` (s) | each call with all its requests and the waits between them, with its first host |
+/// | `speeddial.request.phase.duration` (s) | the phases of each request; `backoff` for each call |
+/// | `speeddial.request.retries`, `.redirects`, `.hedges` | requests that were followed by another one, by the reason |
+/// | `speeddial.connection.failures`, `speeddial.connection.closed` | dials that failed; connections that were closed, by cause |
+///
+/// [`report`](Self::report) adds the figures of the pool and the DNS cache: `speeddial.pool.*` and `speeddial.dns.cache.*`.
+///
+/// The first 200 hosts are told apart ([`max_hosts`](Self::max_hosts)); the others have the `server.address` `_OTHER` and no port. So have
+/// names that are looked up, and addresses of peers. A [`UrlTemplate`](crate::trace::UrlTemplate) among a request's extensions becomes
+/// `url.template`, and [`attributes`](Self::attributes) adds your own.
+///
+/// Requests end when the call's future is dropped, too, with the `error.type` `cancelled`.
 ///
 /// Given to a request ([`RequestBuilder::observer`](crate::RequestBuilder::observer)), it measures that call, and neither
 /// connections nor lookups: `http.client.open_connections`, `http.client.connection.duration`, `dns.lookup.duration`,
@@ -60,6 +76,21 @@ impl Metrics {
             });
         }
         Self(Meter::new(Facade))
+    }
+
+    /// Sets the highest number of hosts that are told apart. 200 by default.
+    ///
+    /// The first ones keep their names for as long as the observer lives. The same limit applies to the names that are looked up,
+    /// and to the addresses of peers.
+    pub fn max_hosts(self, limit: usize) -> Self {
+        Self(self.0.max_hosts(limit))
+    }
+
+    /// Adds attributes to the measurements of each request: its duration, its time in the queue, and the sizes of its bodies.
+    ///
+    /// The function gets the request when it is over. Keep the number of different values small.
+    pub fn attributes(self, of: impl Fn(&RequestInfo) -> Vec<(&'static str, String)> + Send + Sync + 'static) -> Self {
+        Self(self.0.attributes(of))
     }
 
     /// Reports the figures of the client's pool and DNS cache: `speeddial.pool.*` and `speeddial.dns.cache.*`.
@@ -113,6 +144,14 @@ impl Observer for Metrics {
 
     fn ended(&self, call: &EndedCall<'_>) {
         self.0.ended(call);
+    }
+
+    fn request_started(&self, request: &StartedRequest<'_>) {
+        self.0.request_started(request);
+    }
+
+    fn request_ended(&self, request: &EndedRequest<'_>) {
+        self.0.request_ended(request);
     }
 }
 

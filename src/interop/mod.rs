@@ -4,33 +4,52 @@
 // Each item has a label of its own: with the automatic ones they would repeat the features of the whole module.
 #![cfg_attr(docsrs, doc(auto_cfg = false))]
 
-#[cfg(any(feature = "metrics", feature = "opentelemetry", feature = "tracing"))]
+#[cfg(feature = "aws")]
+mod aws;
+#[cfg(any(feature = "metrics-0-24", feature = "opentelemetry-0-33", feature = "tracing"))]
 mod conventions;
 #[cfg(feature = "hyper-util")]
 mod hyper_util;
-#[cfg(any(feature = "metrics", feature = "opentelemetry"))]
+#[cfg(any(feature = "metrics-0-24", feature = "opentelemetry-0-33"))]
 mod instruments;
-#[cfg(any(feature = "metrics", feature = "opentelemetry"))]
+#[cfg(any(feature = "metrics-0-24", feature = "opentelemetry-0-33"))]
+mod known_names;
+#[cfg(any(feature = "metrics-0-24", feature = "opentelemetry-0-33"))]
 mod meter;
-#[cfg(feature = "metrics")]
+#[cfg(feature = "metrics-0-24")]
 mod metrics;
-#[cfg(feature = "opentelemetry")]
+#[cfg(feature = "oauth2")]
+mod oauth2;
+#[cfg(feature = "object-store-0-14")]
+mod object_store;
+#[cfg(feature = "opendal-0-59")]
+mod opendal;
+#[cfg(feature = "opentelemetry-0-33")]
 mod opentelemetry;
-#[cfg(any(feature = "metrics", feature = "opentelemetry"))]
+#[cfg(feature = "opentelemetry-http-0-33")]
+mod opentelemetry_http;
+#[cfg(feature = "opentelemetry-0-33")]
+mod opentelemetry_metrics;
+#[cfg(any(feature = "opentelemetry-0-33", feature = "tracing"))]
+mod propagation;
+#[cfg(any(feature = "metrics-0-24", feature = "opentelemetry-0-33"))]
 mod readings;
-#[cfg(feature = "reqwest")]
+#[cfg(feature = "reqwest-0-13")]
 mod reqwest;
 #[cfg(feature = "tower")]
 mod tower;
 #[cfg(feature = "tracing")]
 mod tracing;
 
-#[cfg(feature = "metrics")]
-#[cfg_attr(docsrs, doc(cfg(feature = "metrics")))]
+#[cfg(feature = "metrics-0-24")]
+#[cfg_attr(docsrs, doc(cfg(feature = "metrics-0-24")))]
 pub use self::metrics::Metrics;
-#[cfg(feature = "opentelemetry")]
-#[cfg_attr(docsrs, doc(cfg(feature = "opentelemetry")))]
-pub use self::opentelemetry::OpenTelemetry;
+#[cfg(feature = "opentelemetry-0-33")]
+#[cfg_attr(docsrs, doc(cfg(feature = "opentelemetry-0-33")))]
+pub use self::opentelemetry::{OpenTelemetry, PhaseDetail};
+#[cfg(feature = "opentelemetry-0-33")]
+#[cfg_attr(docsrs, doc(cfg(feature = "opentelemetry-0-33")))]
+pub use self::opentelemetry_metrics::OpenTelemetryMetrics;
 #[cfg(feature = "tracing")]
 #[cfg_attr(docsrs, doc(cfg(feature = "tracing")))]
 pub use self::tracing::Tracing;

@@ -1,146 +1,288 @@
-//! Measurements for OpenTelemetry.
+//! Calls and their requests as spans of OpenTelemetry.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
+use std::sync::Mutex;
+use std::time::{Duration, Instant, SystemTime};
 
-use opentelemetry::KeyValue;
-use opentelemetry::metrics::{Counter, Histogram, Meter, UpDownCounter};
+use http::{HeaderMap, HeaderName, HeaderValue};
+use opentelemetry::global::{self, BoxedTracer};
+use opentelemetry::propagation::{Injector, TextMapPropagator};
+use opentelemetry::trace::{Span, SpanBuilder, SpanKind, Status, TraceContextExt, Tracer};
+use opentelemetry::{Context, InstrumentationScope, KeyValue};
 
-use super::instruments::{Instrument, InstrumentKind};
-use super::meter::{self, Attributes, Sink, Value};
-use super::readings::READINGS;
-use crate::client::Client;
-use crate::trace::{EndedCall, Observer, Record, Wants};
+use super::conventions::{
+    error_type, error_type_of_call, full_url, method_name, original_method, protocol_version, scheme_name,
+    server_address, span_name,
+};
+use super::propagation;
+use crate::clock;
+use crate::sync::lock;
+use crate::trace::{
+    EndedCall, EndedRequest, Event, Observer, Phase, Record, RequestEnd, RequestInfo, StartedRequest, Subject,
+    UrlTemplate, Wants,
+};
 
-/// Measures the calls, connections and lookups of one client with an OpenTelemetry [`Meter`].
+/// Makes each call of one client a span of OpenTelemetry, and each of its requests a span in it.
 ///
-/// Names, units, attributes and bucket boundaries are those of the
-/// [conventions](https://opentelemetry.io/docs/specs/semconv/http/http-metrics/) for HTTP clients. Each client needs an
-/// observer of its own, because connections of several clients have the same numbers.
+/// Names and attributes are those of the [conventions](https://opentelemetry.io/docs/specs/semconv/http/http-spans/) for HTTP
+/// clients, version 1.42.0. Each client needs an observer of its own, because calls of several clients have the same numbers.
 ///
-/// Histograms: `http.client.request.duration`, `http.client.request.time_in_queue`, `http.client.connection.duration`,
-/// `dns.lookup.duration`, `speeddial.request.phase.duration` (seconds), `http.client.request.body.size`,
-/// `http.client.response.body.size` (bytes). Counters that go up and down: `http.client.active_requests`,
-/// `http.client.open_connections`. Counters: `speeddial.request.retries`, `speeddial.request.redirects`,
-/// `speeddial.connection.failures`, `speeddial.connection.closed`. [`watch`](Self::watch) adds the figures of the pool and the
-/// DNS cache.
+/// | span | kind | attributes |
+/// |---|---|---|
+/// | the call, from its start to the end of the response's body; its parent is the context in which it is sent | internal | `http.request.method`, `url.full`, `server.address`, `server.port`, `http.response.status_code`, `error.type` |
+/// | a request: the first one, and one for each redirect, resend, retry and hedge | client | those, and `url.scheme`, `url.template`, `http.request.resend_count`, `network.protocol.version`, `network.peer.address`, `network.peer.port` |
 ///
-/// Given to a request ([`RequestBuilder::observer`](crate::RequestBuilder::observer)), it measures that call, and neither
-/// connections nor lookups: `http.client.open_connections`, `http.client.connection.duration`, `dns.lookup.duration`,
-/// `speeddial.connection.failures` and `speeddial.connection.closed` need an observer of the client. Other calls use the same
-/// connections, and may open and close them.
+/// A method that the conventions do not know is `_OTHER`, with the method itself in `http.request.method_original`. `url.full` has
+/// no credentials and no query, which may hold secrets. A [`UrlTemplate`] among the request's extensions becomes `url.template`
+/// and part of the span's name. The phases of a request are events of its span, or spans in it ([`phases`](Self::phases)).
+///
+/// Each request gets the headers of the propagator, so that the server's spans join the trace: the global propagator, or the one
+/// that is [given](Self::propagator). A `traceparent` that the request has already is kept, and so is every other header.
+///
+/// Spans end when the call's future is dropped, too, with the `error.type` `cancelled`.
 ///
 /// ```
 /// use speeddial::interop::OpenTelemetry;
 ///
-/// let meter = opentelemetry::global::meter("my-service");
-/// let client = speeddial::Client::builder().observer(OpenTelemetry::new(&meter)).build()?;
-/// OpenTelemetry::watch(&meter, &client);
+/// let client = speeddial::Client::builder().observer(OpenTelemetry::new()).build()?;
 /// # Ok::<(), speeddial::Error>(())
 /// ```
-pub struct OpenTelemetry(meter::Meter<Instruments>);
+pub struct OpenTelemetry {
+    tracer: BoxedTracer,
+    propagator: Option<Box<dyn TextMapPropagator + Send + Sync>>,
+    phases: PhaseDetail,
+    calls: Mutex<HashMap<u64, OpenSpan>>,
+    requests: Mutex<HashMap<(u64, u32), OpenSpan>>,
+}
 
-/// The instruments of a meter as a sink.
-#[derive(Default)]
-struct Instruments {
-    histograms: HashMap<Instrument, Histogram<f64>>,
-    up_down_counters: HashMap<Instrument, UpDownCounter<i64>>,
-    counters: HashMap<Instrument, Counter<u64>>,
+/// The detail in which the phases of a request are traced.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum PhaseDetail {
+    /// Phases are left out.
+    None,
+    /// Each phase is an event at its start, with the attribute `speeddial.phase.duration` in seconds.
+    #[default]
+    Events,
+    /// Each phase is a span in that of the request.
+    Spans,
+}
+
+/// A span that has not ended.
+struct OpenSpan {
+    context: Context,
+    started: SystemTime,
+    /// The same time by the clock that measures durations.
+    started_at: Instant,
 }
 
 impl OpenTelemetry {
-    /// Creates the observer, with instruments of `meter`.
-    pub fn new(meter: &Meter) -> Self {
-        let mut instruments = Instruments::default();
-        for instrument in Instrument::ALL {
-            let (name, unit, description) = instrument.description();
-            match instrument.kind() {
-                InstrumentKind::Histogram(boundaries) => {
-                    let histogram = meter.f64_histogram(name).with_unit(unit).with_description(description);
-                    instruments.histograms.insert(instrument, histogram.with_boundaries(boundaries.to_vec()).build());
-                }
-                InstrumentKind::UpDownCounter => {
-                    let counter = meter.i64_up_down_counter(name).with_unit(unit).with_description(description);
-                    instruments.up_down_counters.insert(instrument, counter.build());
-                }
-                InstrumentKind::Counter => {
-                    let counter = meter.u64_counter(name).with_unit(unit).with_description(description);
-                    instruments.counters.insert(instrument, counter.build());
-                }
-            }
-        }
-        Self(meter::Meter::new(instruments))
+    /// Creates the observer, with a tracer of the global provider that is installed now.
+    pub fn new() -> Self {
+        let scope = InstrumentationScope::builder("speeddial")
+            .with_version(env!("CARGO_PKG_VERSION"))
+            .with_schema_url("https://opentelemetry.io/schemas/1.42.0")
+            .build();
+        Self::with_boxed(global::tracer_with_scope(scope))
     }
 
-    /// Adds the figures of the client's pool and DNS cache to `meter`: `speeddial.pool.*` and `speeddial.dns.cache.*`.
-    ///
-    /// The figures are read each time the meter is collected. The meter does not keep the client alive.
-    pub fn watch(meter: &Meter, client: &Client) {
-        for reading in &READINGS {
-            let client = client.downgrade();
-            let read = reading.read;
-            let value = move || client.upgrade().map(|client| read(&client));
-            // The instruments live as long as the meter's provider.
-            if reading.grows {
-                let counter = meter.u64_observable_counter(reading.name).with_description(reading.description);
-                let _ = counter
-                    .with_callback(move |reader| value().into_iter().for_each(|figure| reader.observe(figure, &[])))
-                    .build();
-            } else {
-                let gauge = meter.u64_observable_gauge(reading.name).with_description(reading.description);
-                let _ = gauge
-                    .with_callback(move |reader| value().into_iter().for_each(|figure| reader.observe(figure, &[])))
-                    .build();
-            }
+    /// Creates the observer, with a tracer of its own.
+    pub fn with_tracer<T>(tracer: T) -> Self
+    where
+        T: Tracer + Send + Sync + 'static,
+        T::Span: Span + Send + Sync + 'static,
+    {
+        Self::with_boxed(BoxedTracer::new(Box::new(tracer)))
+    }
+
+    fn with_boxed(tracer: BoxedTracer) -> Self {
+        Self {
+            tracer,
+            propagator: None,
+            phases: PhaseDetail::default(),
+            calls: Mutex::default(),
+            requests: Mutex::default(),
         }
+    }
+
+    /// Sets the propagator that adds headers to requests, in place of the global one.
+    pub fn propagator(mut self, propagator: impl TextMapPropagator + Send + Sync + 'static) -> Self {
+        self.propagator = Some(Box::new(propagator));
+        self
+    }
+
+    /// Sets the detail in which the phases of requests are traced. [`PhaseDetail::Events`] by default.
+    pub fn phases(mut self, detail: PhaseDetail) -> Self {
+        self.phases = detail;
+        self
+    }
+
+    /// Starts a span with the attributes that a call and a request have in common.
+    fn start(
+        &self,
+        request: &RequestInfo,
+        kind: SpanKind,
+        name: String,
+        parent: &Context,
+        (started, started_at): (SystemTime, Instant),
+    ) -> OpenSpan {
+        let mut attributes = vec![
+            KeyValue::new("http.request.method", method_name(&request.method)),
+            KeyValue::new("url.full", full_url(request)),
+            KeyValue::new("server.address", server_address(&request.origin)),
+            KeyValue::new("server.port", i64::from(request.origin.port())),
+        ];
+        let original = original_method(&request.method);
+        attributes.extend(original.map(|method| KeyValue::new("http.request.method_original", method.to_owned())));
+        let builder = SpanBuilder::from_name(name).with_kind(kind).with_start_time(started).with_attributes(attributes);
+        let span = builder.start_with_context(&self.tracer, parent);
+        OpenSpan { context: parent.with_span(span), started, started_at }
+    }
+
+    /// Adds the phases of a request to its span.
+    fn add_phases(&self, open: &OpenSpan, request: &EndedRequest<'_>) {
+        let end = open.started + request.elapsed();
+        let mut at = open.started;
+        // The backoff before a request is no part of it.
+        for phase in Phase::ALL.into_iter().filter(|phase| *phase != Phase::Backoff) {
+            // Behind a layer that repeats requests, the phases are those of all of them.
+            let rest = end.duration_since(at).unwrap_or_default();
+            let spent = request.spent(phase).min(rest);
+            if spent.is_zero() {
+                continue;
+            }
+            match self.phases {
+                PhaseDetail::None => return,
+                PhaseDetail::Events => {
+                    let duration = KeyValue::new("speeddial.phase.duration", spent.as_secs_f64());
+                    open.context.span().add_event_with_timestamp(phase.as_str(), at, vec![duration]);
+                }
+                PhaseDetail::Spans => {
+                    let builder = SpanBuilder::from_name(phase.as_str()).with_start_time(at);
+                    let mut span = builder.start_with_context(&self.tracer, &open.context);
+                    span.end_with_timestamp(at + spent);
+                }
+            }
+            at += spent;
+        }
+    }
+}
+
+impl OpenSpan {
+    /// Ends the span, as failed if there is an `error.type`.
+    fn end(self, elapsed: Duration, error_type: Option<Cow<'static, str>>) {
+        let span = self.context.span();
+        if let Some(error_type) = error_type {
+            span.set_attribute(KeyValue::new("error.type", error_type.clone()));
+            // A status says enough by itself.
+            let is_status = error_type.starts_with(|first: char| first.is_ascii_digit());
+            span.set_status(Status::error(if is_status { Cow::Borrowed("") } else { error_type }));
+        }
+        span.end_with_timestamp(self.started + elapsed);
+    }
+}
+
+impl Default for OpenTelemetry {
+    fn default() -> Self {
+        Self::new()
     }
 }
 
 impl std::fmt::Debug for OpenTelemetry {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("OpenTelemetry")
+        f.debug_struct("OpenTelemetry").field("phases", &self.phases).finish_non_exhaustive()
     }
 }
 
 impl Observer for OpenTelemetry {
     fn wants(&self) -> Wants {
-        self.0.wants()
-    }
-
-    fn wants_of_call(&self) -> Wants {
-        self.0.wants_of_call()
+        Wants::CALLS.union(Wants::REQUESTS).union(Wants::ENDS)
     }
 
     fn observe(&self, record: &Record) {
-        self.0.observe(record);
+        if let (Subject::Call(call), Event::CallStart(request)) = (record.subject, &record.event) {
+            let name = span_name(&request.method).to_owned();
+            let times = (clock::wall(), record.at);
+            let span = self.start(request, SpanKind::Internal, name, &Context::current(), times);
+            lock(&self.calls).insert(call, span);
+        }
+    }
+
+    fn request_started(&self, request: &StartedRequest<'_>) {
+        let call = lock(&self.calls).get(&request.call).map(|call| {
+            // Not the system's clock, which may have been set since the call began.
+            let after = request.started.saturating_duration_since(call.started_at);
+            (call.context.clone(), call.started + after)
+        });
+        let (parent, started) = call.unwrap_or_else(|| (Context::current(), clock::wall()));
+        let template = UrlTemplate::of(request);
+        let method = span_name(&request.request.method);
+        let name = template.as_ref().map_or_else(|| method.to_owned(), |template| format!("{method} {template}"));
+        let open = self.start(request.request, SpanKind::Client, name, &parent, (started, request.started));
+        let span = open.context.span();
+        span.set_attribute(KeyValue::new("url.scheme", scheme_name(request.request.origin.scheme())));
+        if let Some(template) = template {
+            span.set_attribute(KeyValue::new("url.template", template));
+        }
+        if request.number > 0 {
+            span.set_attribute(KeyValue::new("http.request.resend_count", i64::from(request.number)));
+        }
+        drop(span);
+        lock(&self.requests).insert((request.call, request.number), open);
+    }
+
+    fn propagate(&self, request: &StartedRequest<'_>, headers: &HeaderMap) -> HeaderMap {
+        let open = lock(&self.requests).get(&(request.call, request.number)).map(|open| open.context.clone());
+        let Some(context) = open else { return HeaderMap::new() };
+        let mut added = AddedHeaders(HeaderMap::new());
+        match &self.propagator {
+            Some(propagator) => propagator.inject_context(&context, &mut added),
+            None => global::get_text_map_propagator(|propagator| propagator.inject_context(&context, &mut added)),
+        }
+        propagation::without_known(added.0, headers)
+    }
+
+    fn request_ended(&self, request: &EndedRequest<'_>) {
+        let open = lock(&self.requests).remove(&(request.request.call, request.request.number));
+        let Some(open) = open else { return };
+        let timings = request.timings;
+        self.add_phases(&open, request);
+        let span = open.context.span();
+        if let Some(status) = timings.status() {
+            span.set_attribute(KeyValue::new("http.response.status_code", i64::from(status.as_u16())));
+        }
+        if let Some(version) = timings.version() {
+            span.set_attribute(KeyValue::new("network.protocol.version", protocol_version(version)));
+        }
+        if let Some(remote) = timings.remote_addr() {
+            span.set_attribute(KeyValue::new("network.peer.address", remote.ip().to_string()));
+            span.set_attribute(KeyValue::new("network.peer.port", i64::from(remote.port())));
+        }
+        if request.end == RequestEnd::Superseded {
+            span.set_attribute(KeyValue::new("speeddial.superseded", true));
+        }
+        drop(span);
+        open.end(request.elapsed(), error_type(request));
     }
 
     fn ended(&self, call: &EndedCall<'_>) {
-        self.0.ended(call);
+        let Some(open) = lock(&self.calls).remove(&call.number) else { return };
+        if let Some(status) = call.timings.status() {
+            let status = KeyValue::new("http.response.status_code", i64::from(status.as_u16()));
+            open.context.span().set_attribute(status);
+        }
+        open.end(call.timings.total(), error_type_of_call(call.timings));
     }
 }
 
-fn key_values(attributes: Attributes) -> Vec<KeyValue> {
-    let key_value = |(name, value)| match value {
-        Value::Text(text) => KeyValue::new(name, text),
-        Value::Number(number) => KeyValue::new(name, number),
-    };
-    attributes.into_iter().map(key_value).collect()
-}
+/// The headers that a propagator adds.
+struct AddedHeaders(HeaderMap);
 
-impl Sink for Instruments {
-    fn record(&self, instrument: Instrument, value: f64, attributes: Attributes) {
-        if let Some(histogram) = self.histograms.get(&instrument) {
-            histogram.record(value, &key_values(attributes));
-        }
-    }
-
-    fn add(&self, instrument: Instrument, by: i64, attributes: Attributes) {
-        let attributes = key_values(attributes);
-        if let Some(counter) = self.up_down_counters.get(&instrument) {
-            counter.add(by, &attributes);
-        }
-        if let Some(counter) = self.counters.get(&instrument) {
-            counter.add(by.unsigned_abs(), &attributes);
+impl Injector for AddedHeaders {
+    fn set(&mut self, key: &str, value: String) {
+        if let (Ok(name), Ok(value)) = (HeaderName::try_from(key), HeaderValue::try_from(value)) {
+            self.0.insert(name, value);
         }
     }
 }

@@ -7,7 +7,7 @@ use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use crate::dns::CachedResolver;
 
 /// The DNS cache as a resolver for reqwest's `ClientBuilder::dns_resolver`. It answers with the addresses of both families.
-#[cfg_attr(docsrs, doc(cfg(feature = "reqwest")))]
+#[cfg_attr(docsrs, doc(cfg(feature = "reqwest-0-13")))]
 impl Resolve for CachedResolver {
     fn resolve(&self, name: Name) -> Resolving {
         let cache = self.clone();

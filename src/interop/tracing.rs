@@ -1,24 +1,38 @@
 //! Calls as spans of the `tracing` crate.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard};
 
+use http::HeaderMap;
 use tracing::field::Empty;
 use tracing::{Span, debug, info_span, warn};
 
 use super::conventions::{
-    error_type, method_name, original_method, protocol_version, scheme_name, server_address, span_name,
+    error_type, error_type_of_call, full_url, method_name, original_method, protocol_version, scheme_name,
+    server_address, span_name,
 };
+use super::propagation;
 use crate::sync::lock;
-use crate::trace::{AttemptOutcome, EndedCall, Event, Observer, Phase, Record, RequestInfo, Subject, Wants};
+use crate::trace::{
+    AttemptOutcome, EndedCall, EndedRequest, Event, Observer, Phase, Record, RequestEnd, RequestInfo, StartedRequest,
+    Subject, UrlTemplate, Wants,
+};
 
-/// Makes each call of one client a span, and its steps events in the span.
+/// A user's function that adds the headers of a span's trace.
+type Propagate = Box<dyn Fn(&Span, &mut HeaderMap) + Send + Sync>;
+
+/// Makes each call of one client a span, each of its requests a span in it, and its steps events in the call's span.
 ///
-/// Names are those of the [OpenTelemetry conventions](https://opentelemetry.io/docs/specs/semconv/http/http-spans/). Each client
-/// needs an observer of its own, because calls of several clients have the same numbers.
+/// Names are those of the [OpenTelemetry conventions](https://opentelemetry.io/docs/specs/semconv/http/http-spans/), version 1.42.0.
+/// Each client needs an observer of its own, because calls of several clients have the same numbers.
 ///
-/// The span's name is `HTTP` and its level is info. Its parent is the span in which the request is sent, and it ends with the
-/// call. Events have the level debug: the steps of the call as they happen; at its end each lookup, each address that was
+/// The spans have the level info. The name of the call's span is `HTTP`; its parent is the span in which the call is sent, and it
+/// ends with the call. The name of a request's span is `HTTP request`, and its `otel.kind` is `client`; there is one for the first
+/// request and one for each redirect, resend, retry and hedge. Both end when the call's future is dropped, too. A
+/// [`UrlTemplate`] among a request's extensions becomes `url.template` and part of `otel.name`.
+///
+/// Events have the level debug: the steps of the call as they happen; at its end each lookup, each address that was
 /// dialled, and each phase with its microseconds. Queries of URLs are left out, because they may hold secrets. A word of
 /// resolv.conf that is not understood is an event of level warn.
 ///
@@ -26,9 +40,11 @@ use crate::trace::{AttemptOutcome, EndedCall, Event, Observer, Phase, Record, Re
 /// let client = speeddial::Client::builder().observer(speeddial::interop::Tracing::new()).build()?;
 /// # Ok::<(), speeddial::Error>(())
 /// ```
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct Tracing {
-    spans: Mutex<HashMap<u64, Span>>,
+    calls: Mutex<HashMap<u64, Span>>,
+    requests: Mutex<HashMap<(u64, u32), Span>>,
+    propagate: Option<Propagate>,
 }
 
 impl Tracing {
@@ -37,36 +53,98 @@ impl Tracing {
         Self::default()
     }
 
+    /// Sets a function that adds headers to each request, so that the server's spans join the trace. None by default.
+    ///
+    /// The function gets the request's span. Headers that the request has already are kept, a `traceparent` among them. With
+    /// the crates `tracing-opentelemetry` and `opentelemetry-http` it is:
+    ///
+    /// ```ignore
+    /// Tracing::new().propagator(|span, headers| {
+    ///     let context = span.context(); // of tracing_opentelemetry::OpenTelemetrySpanExt
+    ///     opentelemetry::global::get_text_map_propagator(|propagator| {
+    ///         propagator.inject_context(&context, &mut opentelemetry_http::HeaderInjector(headers));
+    ///     });
+    /// })
+    /// ```
+    pub fn propagator(mut self, propagate: impl Fn(&Span, &mut HeaderMap) + Send + Sync + 'static) -> Self {
+        self.propagate = Some(Box::new(propagate));
+        self
+    }
+
     // Each step leaves a sound state behind, so a poisoned lock still guards one.
-    fn spans(&self) -> MutexGuard<'_, HashMap<u64, Span>> {
-        lock(&self.spans)
+    fn calls(&self) -> MutexGuard<'_, HashMap<u64, Span>> {
+        lock(&self.calls)
+    }
+
+    fn requests(&self) -> MutexGuard<'_, HashMap<(u64, u32), Span>> {
+        lock(&self.requests)
+    }
+}
+
+impl std::fmt::Debug for Tracing {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Tracing").field("propagates", &self.propagate.is_some()).finish_non_exhaustive()
     }
 }
 
 /// Creates the span of a call.
-fn span(RequestInfo { method, origin, target, .. }: &RequestInfo) -> Span {
-    let scheme = scheme_name(origin.scheme());
+fn call_span(request: &RequestInfo) -> Span {
+    let RequestInfo { method, origin, .. } = request;
     info_span!(
         "HTTP",
-        otel.kind = "client",
+        otel.kind = "internal",
         otel.name = span_name(method),
+        otel.status_code = Empty,
         http.request.method = method_name(method),
         http.request.method_original = original_method(method),
         server.address = %server_address(origin),
         server.port = origin.port(),
-        url.full = format!("{scheme}://{origin}{}", target.path()),
+        url.full = full_url(request),
         http.response.status_code = Empty,
-        http.request.resend_count = Empty,
-        network.protocol.version = Empty,
-        network.peer.address = Empty,
-        network.peer.port = Empty,
         error.type = Empty,
     )
 }
 
+/// Creates the span of a request in that of its call.
+fn request_span(parent: &Span, started: &StartedRequest<'_>) -> Span {
+    let RequestInfo { method, origin, .. } = started.request;
+    let template = UrlTemplate::of(started);
+    let name = span_name(method);
+    let name = template.as_ref().map_or_else(|| name.to_owned(), |template| format!("{name} {template}"));
+    info_span!(
+        parent: parent,
+        "HTTP request",
+        otel.kind = "client",
+        otel.name = name,
+        otel.status_code = Empty,
+        http.request.method = method_name(method),
+        http.request.method_original = original_method(method),
+        http.request.resend_count = Some(started.number).filter(|number| *number > 0),
+        server.address = %server_address(origin),
+        server.port = origin.port(),
+        url.scheme = scheme_name(origin.scheme()),
+        url.full = full_url(started.request),
+        url.template = template.as_deref(),
+        http.response.status_code = Empty,
+        network.protocol.version = Empty,
+        network.peer.address = Empty,
+        network.peer.port = Empty,
+        error.type = Empty,
+        speeddial.superseded = Empty,
+    )
+}
+
+/// Records the `error.type` of a span, and that it failed.
+fn record_error(span: &Span, error_type: Option<Cow<'static, str>>) {
+    if let Some(error_type) = error_type {
+        span.record("error.type", &*error_type);
+        span.record("otel.status_code", "ERROR");
+    }
+}
+
 impl Observer for Tracing {
     fn wants(&self) -> Wants {
-        Wants::CALLS.union(Wants::INTERIM).union(Wants::ENDS).union(Wants::RESOLVER)
+        Wants::CALLS.union(Wants::INTERIM).union(Wants::REQUESTS).union(Wants::ENDS).union(Wants::RESOLVER)
     }
 
     fn observe(&self, record: &Record) {
@@ -75,11 +153,11 @@ impl Observer for Tracing {
         }
         let Subject::Call(number) = record.subject else { return };
         if let Event::CallStart(request) = &record.event {
-            let span = span(request);
-            self.spans().insert(number, span);
+            let span = call_span(request);
+            self.calls().insert(number, span);
             return;
         }
-        let span = self.spans().get(&number).cloned();
+        let span = self.calls().get(&number).cloned();
         let Some(span) = span else { return };
         match &record.event {
             Event::Queued { limit, position } => debug!(parent: &span, position, %limit, "queued"),
@@ -111,7 +189,7 @@ impl Observer for Tracing {
     }
 
     fn ended(&self, call: &EndedCall<'_>) {
-        let span = self.spans().remove(&call.number);
+        let span = self.calls().remove(&call.number);
         let Some(span) = span else { return };
         let timings = call.timings;
         for lookup in timings.lookups() {
@@ -137,6 +215,31 @@ impl Observer for Tracing {
         if let Some(status) = timings.status() {
             span.record("http.response.status_code", status.as_u16());
         }
+        record_error(&span, error_type_of_call(timings));
+    }
+
+    fn request_started(&self, request: &StartedRequest<'_>) {
+        let parent = self.calls().get(&request.call).cloned();
+        let span = request_span(&parent.unwrap_or_else(Span::current), request);
+        self.requests().insert((request.call, request.number), span);
+    }
+
+    fn propagate(&self, request: &StartedRequest<'_>, headers: &HeaderMap) -> HeaderMap {
+        let mut added = HeaderMap::new();
+        let span = self.requests().get(&(request.call, request.number)).cloned();
+        if let (Some(propagate), Some(span)) = (&self.propagate, span) {
+            propagate(&span, &mut added);
+        }
+        propagation::without_known(added, headers)
+    }
+
+    fn request_ended(&self, request: &EndedRequest<'_>) {
+        let span = self.requests().remove(&(request.request.call, request.request.number));
+        let Some(span) = span else { return };
+        let timings = request.timings;
+        if let Some(status) = timings.status() {
+            span.record("http.response.status_code", status.as_u16());
+        }
         if let Some(version) = timings.version() {
             span.record("network.protocol.version", protocol_version(version));
         }
@@ -144,12 +247,9 @@ impl Observer for Tracing {
             span.record("network.peer.address", remote.ip().to_string());
             span.record("network.peer.port", remote.port());
         }
-        let resends = timings.hops().len();
-        if resends > 0 {
-            span.record("http.request.resend_count", resends);
+        if request.end == RequestEnd::Superseded {
+            span.record("speeddial.superseded", true);
         }
-        if let Some(error) = error_type(timings) {
-            span.record("error.type", &*error);
-        }
+        record_error(&span, error_type(request));
     }
 }

@@ -6,12 +6,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
+use http::HeaderMap;
+
 use super::dial_trace::DialTrace;
 use super::event::{Event, Record, RequestInfo, Subject, TlsFacts};
 use super::hooks::{Hooks, ObserverHandle};
 use super::hops::HedgeOutcome;
 use super::observer::{EndedCall, Wants};
 use super::phase::Phase;
+use super::requests::{EndedRequest, RequestEnd, Requests};
 use super::timings::Timings;
 use crate::clock::{Instant, now};
 use crate::sync::lock;
@@ -36,6 +39,8 @@ struct TracedCall {
     is_second: AtomicBool,
     /// True for an attempt that has lost: observers are told no more of it.
     is_silent: AtomicBool,
+    /// The request that is under way. `None` if no observer wants requests.
+    requests: Option<Box<Requests>>,
 }
 
 /// The connection that a call's request got last, if it has got one since it was sent again.
@@ -54,6 +59,7 @@ impl Trace {
         let timings = Mutex::new(Timings::new(start));
         let wants = own.as_ref().map_or(Wants::NOTHING, ObserverHandle::wants).union(hooks.wants());
         let request = wants.intersects(Wants::CALLS.union(Wants::ENDS)).then(|| Arc::new(request()));
+        let requests = wants.intersects(Wants::REQUESTS).then(|| Box::new(Requests::new()));
         let trace = Self(Arc::new(TracedCall {
             hooks: hooks.clone(),
             own,
@@ -64,6 +70,7 @@ impl Trace {
             timings,
             is_second: AtomicBool::new(false),
             is_silent: AtomicBool::new(false),
+            requests,
         }));
         if let Some(request) = trace.0.request.as_ref().filter(|_| wants.intersects(Wants::CALLS)) {
             trace.tell(Wants::CALLS, start, Event::CallStart(request.clone()));
@@ -97,6 +104,12 @@ impl Trace {
     // event is not constructed at all if there is no observer.
     #[inline(always)]
     pub(crate) fn emit_at(&self, at: Instant, event: Event) {
+        // Before the fold, which resets what is known of the last request.
+        match &event {
+            Event::Repeated { cause } => self.0.end_request(at, RequestEnd::Repeated(*cause)),
+            Event::Redirected { status, .. } => self.0.end_request(at, RequestEnd::Redirected(*status)),
+            _ => {}
+        }
         let was_complete = {
             let mut timings = self.lock();
             let was_complete = timings.is_complete();
@@ -141,6 +154,15 @@ impl Trace {
     #[cold]
     fn tell_of(&self, at: Instant, event: Event, was_complete: bool) {
         let is_last = matches!(event, Event::BodyEnd { .. } | Event::CallFailed { .. }) && !was_complete;
+        if is_last {
+            match event {
+                Event::CallFailed { why, .. } => {
+                    self.note_failure(why);
+                    self.0.end_request(at, RequestEnd::Failed);
+                }
+                _ => self.0.end_request(at, RequestEnd::Answered),
+            }
+        }
         if self.is_wanted(Wants::CALLS) {
             self.tell(Wants::CALLS, at, event);
         }
@@ -155,6 +177,40 @@ impl Trace {
         };
         let call = EndedCall { number: self.0.number, request, timings: &self.timings() };
         self.0.hooks.tell_end(self.0.own.as_ref(), &call);
+    }
+
+    /// Begins a request of the call. `info` is called only if an observer wants requests.
+    pub(crate) fn begin_request(&self, info: impl FnOnce() -> RequestInfo) {
+        if let Some(requests) = &self.0.requests {
+            self.tell_request(requests, info());
+        }
+    }
+
+    #[cold]
+    fn tell_request(&self, requests: &Requests, info: RequestInfo) {
+        // A layer around attempts may have made one before.
+        self.0.end_request(now(), RequestEnd::Answered);
+        {
+            let timings = self.lock();
+            // What follows the last event is a part of the request's phases.
+            requests.begin(info, timings.last, &timings);
+        }
+        if let Some(open) = requests.open() {
+            self.0.hooks.tell_start(self.0.own.as_ref(), &open.described(self.0.number));
+        }
+    }
+
+    /// Notes that the request that is under way has failed, for its end, which follows.
+    pub(crate) fn note_failure(&self, why: &'static str) {
+        if let Some(requests) = &self.0.requests {
+            requests.note_failure(why);
+        }
+    }
+
+    /// Returns the headers that observers want to add to the request that is under way, which has `headers`.
+    pub(crate) fn headers_to_add(&self, headers: &HeaderMap) -> Option<HeaderMap> {
+        let open = self.0.requests.as_ref()?.open()?;
+        Some(self.0.hooks.propagate(self.0.own.as_ref(), &open.described(self.0.number), headers))
     }
 
     /// Tells observers an event that happens now and is not part of the timings. `event` is called only if an observer
@@ -211,7 +267,7 @@ impl Trace {
     ///
     /// Each attempt has timings of its own. Observers are told of both.
     pub(crate) fn begin_hedge(&self, at: Instant, after: Duration) -> Self {
-        let TracedCall { hooks, own, wants, request, number, start, .. } = &*self.0;
+        let TracedCall { hooks, own, wants, request, number, start, requests, .. } = &*self.0;
         let second = Self(Arc::new(TracedCall {
             hooks: hooks.clone(),
             own: own.clone(),
@@ -222,6 +278,7 @@ impl Trace {
             timings: Mutex::new(self.lock().begin_hedge(at)),
             is_second: AtomicBool::new(true),
             is_silent: AtomicBool::new(false),
+            requests: requests.as_ref().map(|requests| Box::new(requests.beside())),
         }));
         self.notify_at(Some(at), Wants::CALLS, || Event::Hedged { after });
         second
@@ -242,6 +299,7 @@ impl Trace {
 
     /// Tells observers no more of this attempt.
     pub(crate) fn silence(&self) {
+        self.0.end_request(now(), RequestEnd::Superseded);
         self.0.is_silent.store(true, Ordering::Relaxed);
     }
 
@@ -284,6 +342,45 @@ impl Trace {
     // A fold leaves no half-done state behind, so a poisoned lock still guards a sound value.
     fn lock(&self) -> MutexGuard<'_, Timings> {
         lock(&self.0.timings)
+    }
+}
+
+impl TracedCall {
+    /// Tells observers that the request that is under way has ended, if there is one.
+    #[inline]
+    fn end_request(&self, at: Instant, end: RequestEnd) {
+        if let Some(requests) = &self.requests {
+            self.tell_request_end(requests, at, end);
+        }
+    }
+
+    #[cold]
+    fn tell_request_end(&self, requests: &Requests, at: Instant, end: RequestEnd) {
+        let (Some(open), failure) = requests.end() else { return };
+        let mut timings = {
+            let mut timings = lock(&self.timings);
+            timings.list_dial();
+            timings.clone()
+        };
+        timings.advance(at);
+        let ended = EndedRequest {
+            request: open.described(self.number),
+            ended: at.into_std(),
+            end,
+            failure,
+            timings: &timings,
+        };
+        self.hooks.tell_request_end(self.own.as_ref(), &ended);
+    }
+}
+
+impl Drop for TracedCall {
+    fn drop(&mut self) {
+        // The second attempt of a call that was dropped.
+        if let Some(requests) = &self.requests {
+            requests.note_failure("cancelled");
+            self.tell_request_end(requests, now(), RequestEnd::Failed);
+        }
     }
 }
 

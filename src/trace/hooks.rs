@@ -5,8 +5,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use http::HeaderMap;
+
 use super::event::Record;
 use super::observer::{EndedCall, Observer, Wants};
+use super::requests::{EndedRequest, StartedRequest};
 
 /// An observer with the [`Wants`] that it was asked for once. Clones share the observer.
 #[derive(Clone)]
@@ -36,6 +39,18 @@ impl ObserverHandle {
 
     fn tell_end(&self, call: &EndedCall<'_>) {
         let _ = catch_unwind(AssertUnwindSafe(|| self.observer.ended(call)));
+    }
+
+    fn tell_start(&self, request: &StartedRequest<'_>) {
+        let _ = catch_unwind(AssertUnwindSafe(|| self.observer.request_started(request)));
+    }
+
+    fn tell_request_end(&self, request: &EndedRequest<'_>) {
+        let _ = catch_unwind(AssertUnwindSafe(|| self.observer.request_ended(request)));
+    }
+
+    fn propagate(&self, request: &StartedRequest<'_>, headers: &HeaderMap) -> HeaderMap {
+        catch_unwind(AssertUnwindSafe(|| self.observer.propagate(request, headers))).unwrap_or_default()
     }
 }
 
@@ -76,6 +91,32 @@ impl Hooks {
     /// Delivers the end of a call to the observers that want it. The observer of the call comes last.
     pub(super) fn tell_end(&self, own: Option<&ObserverHandle>, call: &EndedCall<'_>) {
         self.wanting(own, Wants::ENDS).for_each(|observer| observer.tell_end(call));
+    }
+
+    /// Delivers the start of a request to the observers that want requests.
+    pub(super) fn tell_start(&self, own: Option<&ObserverHandle>, request: &StartedRequest<'_>) {
+        self.wanting(own, Wants::REQUESTS).for_each(|observer| observer.tell_start(request));
+    }
+
+    /// Delivers the end of a request to the observers that want requests.
+    pub(super) fn tell_request_end(&self, own: Option<&ObserverHandle>, request: &EndedRequest<'_>) {
+        self.wanting(own, Wants::REQUESTS).for_each(|observer| observer.tell_request_end(request));
+    }
+
+    /// Returns the headers that the observers want to add to a request with `headers`. The first one that adds a header wins.
+    pub(super) fn propagate(
+        &self,
+        own: Option<&ObserverHandle>,
+        request: &StartedRequest<'_>,
+        headers: &HeaderMap,
+    ) -> HeaderMap {
+        let mut added = HeaderMap::new();
+        for observer in self.wanting(own, Wants::REQUESTS) {
+            for (name, value) in &observer.propagate(request, headers) {
+                added.entry(name).or_insert_with(|| value.clone());
+            }
+        }
+        added
     }
 
     fn wanting<'a>(&'a self, own: Option<&'a ObserverHandle>, what: Wants) -> impl Iterator<Item = &'a ObserverHandle> {

@@ -23,6 +23,7 @@ mod milestones;
 mod observer;
 mod one_line;
 mod phase;
+mod requests;
 #[cfg(test)]
 pub(crate) mod samples;
 #[cfg(feature = "serde")]
@@ -40,6 +41,7 @@ pub use hops::{Attempt, AttemptOutcome, Hedge, HedgeOutcome, Hop, HopEnd};
 pub use lookup::{DnsLookup, Family, Source};
 pub use observer::{EndedCall, Observer, Wants};
 pub use phase::Phase;
+pub use requests::{EndedRequest, RequestEnd, StartedRequest, UrlTemplate};
 pub use svg::{comparison_svg, waterfall_svg};
 pub use timings::Timings;
 pub use waterfall::Waterfall;

@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
+use http::HeaderMap;
+
 use super::event::{Record, RequestInfo};
+use super::requests::{EndedRequest, StartedRequest};
 use super::timings::Timings;
 
 /// Receives the events of a client's calls and connections.
@@ -51,6 +54,30 @@ pub trait Observer: Send + Sync + 'static {
     fn ended(&self, call: &EndedCall<'_>) {
         let _ = call;
     }
+
+    /// Takes a request of a call that begins now, before it waits for a connection. Does nothing by default.
+    ///
+    /// A call has one request, and one more for each redirect, resend, retry and hedge. [`request_ended`](Self::request_ended)
+    /// follows in any case, also if the call's future is dropped.
+    fn request_started(&self, request: &StartedRequest<'_>) {
+        let _ = request;
+    }
+
+    /// Returns headers to add to a request that is about to be sent with `headers`: those that join the server's trace with
+    /// the client's. None by default.
+    ///
+    /// A header that the request has already is kept, and not replaced. Headers that frame the message or belong to its
+    /// connection, such as `Content-Length` and `Host`, are left out. Functions of
+    /// [`ClientBuilder::before_attempt`](crate::ClientBuilder::before_attempt) see the added headers, and may sign them.
+    fn propagate(&self, request: &StartedRequest<'_>, headers: &HeaderMap) -> HeaderMap {
+        let _ = (request, headers);
+        HeaderMap::new()
+    }
+
+    /// Takes a request of a call that is over. Does nothing by default.
+    fn request_ended(&self, request: &EndedRequest<'_>) {
+        let _ = request;
+    }
 }
 
 impl<O: Observer + ?Sized> Observer for Arc<O> {
@@ -68,6 +95,18 @@ impl<O: Observer + ?Sized> Observer for Arc<O> {
 
     fn ended(&self, call: &EndedCall<'_>) {
         (**self).ended(call);
+    }
+
+    fn request_started(&self, request: &StartedRequest<'_>) {
+        (**self).request_started(request);
+    }
+
+    fn propagate(&self, request: &StartedRequest<'_>, headers: &HeaderMap) -> HeaderMap {
+        (**self).propagate(request, headers)
+    }
+
+    fn request_ended(&self, request: &EndedRequest<'_>) {
+        (**self).request_ended(request);
     }
 }
 
@@ -106,8 +145,11 @@ impl Wants {
     pub const ENDS: Self = Self(16);
     /// The events of the DNS resolver: [`Event::ConfigSkipped`](super::Event::ConfigSkipped).
     pub const RESOLVER: Self = Self(32);
+    /// The start and the end of each request of a call, and the headers to add to it: [`Observer::request_started`],
+    /// [`Observer::propagate`], [`Observer::request_ended`].
+    pub const REQUESTS: Self = Self(64);
     /// All events.
-    pub const EVERYTHING: Self = Self(63);
+    pub const EVERYTHING: Self = Self(127);
 
     /// Returns the union of both.
     pub const fn union(self, other: Self) -> Self {

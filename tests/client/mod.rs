@@ -29,7 +29,7 @@ mod from_reqwest;
 mod grpc;
 mod hedges;
 mod http2;
-#[cfg(all(feature = "hyper-util", feature = "reqwest", feature = "__tls"))]
+#[cfg(all(feature = "hyper-util", feature = "reqwest-0-13", feature = "__tls"))]
 mod interop;
 mod middleware;
 mod quiet_streams;

@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use speeddial::dns::FixedResolver;
-use speeddial::interop::{Metrics, OpenTelemetry, Tracing};
-use speeddial::trace::Observer;
+use speeddial::interop::{Metrics, OpenTelemetryMetrics, Tracing};
+use speeddial::trace::{Observer, RequestInfo, UrlTemplate};
 use speeddial::{Client, PoolConfig, RetryPolicy};
 
 use support::net_by_path::NetByPath;
@@ -63,7 +63,12 @@ async fn metrics_have_the_names_units_and_attributes_of_the_conventions() {
         "http.client.request.duration [seconds] http.request.method=POST {server} network.protocol.version=1.1 \
          http.response.status_code=200"
     );
-    assert_eq!(histogram(&durations), [20.0, 10.0, 70.0], "cold, warm, and redirected to another host");
+    assert_eq!(histogram(&durations), [20.0, 10.0], "cold and warm");
+    let redirected = durations.replace("status_code=200", "status_code=307");
+    assert_eq!(histogram(&redirected), [0.0]);
+    assert_eq!(histogram(&durations.replace("a.test", "b.test")), [70.0], "the other host has its own time");
+    let calls = format!("speeddial.call.duration [seconds] http.request.method=POST {server}");
+    assert_eq!(histogram(&calls), [20.0, 10.0, 70.0], "cold, warm, and redirected to another host");
     let failed = "http.client.request.duration [seconds] http.request.method=GET server.address=e.test server.port=80 \
                   url.scheme=http error.type=connect";
     assert_eq!(histogram(failed), [10.0]);
@@ -155,9 +160,47 @@ async fn a_backoff_is_a_phase_of_the_measurements_and_no_time_in_the_queue() {
     let backoff = of("speeddial.request.phase.duration", "speeddial.phase=backoff");
     assert!(backoff > 0.0 && backoff <= 0.101, "{measured:#?}");
     assert_eq!(of("http.client.request.time_in_queue", ""), 0.0);
-    let total = of("http.client.request.duration", "error.type=timeout");
-    assert!((total - backoff - 2.0 * (0.010 + 0.050)).abs() < 1e-6, "{measured:#?}");
+    let requests = of("http.client.request.duration", "error.type=timeout");
+    assert!((requests - 2.0 * (0.010 + 0.050)).abs() < 1e-6, "{measured:#?}");
+    let total = of("speeddial.call.duration", "error.type=timeout");
+    assert!((total - backoff - requests).abs() < 1e-6, "{measured:#?}");
 }
+
+#[tokio::test(start_paused = true)]
+async fn hosts_beyond_the_limit_are_told_as_one_and_attributes_are_added() {
+    let measured = metrics_of(async |metrics| {
+        let tenant = |request: &RequestInfo| {
+            let tenant = request.extensions.get::<Tenant>().map_or("none", |tenant| tenant.0);
+            vec![("tenant", tenant.to_owned())]
+        };
+        let names = ["a", "b", "c"].map(|name| format!("{name}.test"));
+        let resolver = names.iter().fold(FixedResolver::new(), |resolver, name| resolver.with(name, [v4(1)]));
+        let builder = Client::builder().dns_resolver(resolver).transport(NetByPath::default()).no_proxy();
+        let client = builder.observer(metrics.max_hosts(2).attributes(tenant)).build().unwrap();
+        for name in &names {
+            let template = UrlTemplate::new("/{word}");
+            let request = client.get(format!("http://{name}/ok")).extension(template).extension(Tenant("blue"));
+            request.send().await.unwrap().bytes().await.unwrap();
+        }
+        client.close_idle();
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    })
+    .await;
+    let more = "url.template=/{word} tenant=blue network.protocol.version=1.1 http.response.status_code=200";
+    for about in ["a.test server.port=80", "b.test server.port=80", "_OTHER"] {
+        let start = format!("http.request.method=GET server.address={about} url.scheme=http");
+        assert_eq!(measured[&format!("http.client.active_requests {start}")], 0.0);
+        assert!((measured[&format!("http.client.request.duration {start} {more}")] - 0.020).abs() < 1e-6);
+        let open = format!("http.client.open_connections server.address={about} ");
+        assert!(measured.iter().filter(|(key, _)| key.starts_with(&open)).all(|(_, open)| *open == 0.0));
+    }
+    assert!(measured.keys().any(|key| key.starts_with("dns.lookup.duration dns.question.name=_OTHER ")));
+    assert!(measured.keys().all(|key| !key.contains("c.test")), "{measured:#?}");
+}
+
+/// An extension of requests.
+#[derive(Clone)]
+struct Tenant(&'static str);
 
 #[tokio::test(start_paused = true)]
 async fn an_ipv6_host_has_no_brackets_and_an_unknown_method_is_other() {
@@ -193,8 +236,8 @@ async fn opentelemetry_receives_the_same_measurements() {
     let exporter = InMemoryMetricExporter::default();
     let provider = SdkMeterProvider::builder().with_reader(PeriodicReader::builder(exporter.clone()).build()).build();
     let meter = provider.meter("test");
-    let client = calls(OpenTelemetry::new(&meter)).await;
-    OpenTelemetry::watch(&meter, &client);
+    let client = calls(OpenTelemetryMetrics::new(&meter)).await;
+    OpenTelemetryMetrics::watch(&meter, &client);
     provider.force_flush().unwrap();
     let mut measured = BTreeMap::new();
     for resource in exporter.get_finished_metrics().unwrap() {
@@ -220,8 +263,9 @@ async fn opentelemetry_receives_the_same_measurements() {
         }
     }
     let of = |name: &str| *measured.get(name).unwrap_or_else(|| panic!("no {name}: {measured:#?}"));
-    assert_eq!(of("http.client.request.duration [s]"), 6.0);
-    assert_eq!(of("http.client.request.time_in_queue [s]"), 6.0);
+    assert_eq!(of("http.client.request.duration [s]"), 8.0, "six calls, a redirect and a resend");
+    assert_eq!(of("http.client.request.time_in_queue [s]"), 8.0);
+    assert_eq!(of("speeddial.call.duration [s]"), 6.0);
     assert_eq!(of("http.client.active_requests [{request}]"), 0.0);
     assert_eq!(of("http.client.open_connections [{connection}]"), 0.0);
     assert!(of("http.client.connection.duration [s]") >= 3.0);

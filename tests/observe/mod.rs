@@ -1,7 +1,10 @@
 //! Timings, events, measurements, and the `httpstat` example that shows them.
 
 mod httpstat;
-#[cfg(all(feature = "metrics", feature = "opentelemetry", feature = "tracing"))]
+#[cfg(all(feature = "metrics-0-24", feature = "opentelemetry-0-33", feature = "tracing"))]
 mod measurements;
 mod observers;
+mod requests;
 mod timings;
+#[cfg(feature = "opentelemetry-0-33")]
+mod traces;

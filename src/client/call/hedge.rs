@@ -123,12 +123,19 @@ async fn send_twice<'a>(
                 return Ok(answer);
             }
             // The second attempt goes on.
-            Either::Left((Err(_), _)) => None,
+            Either::Left((Err(error), _)) => {
+                trace.note_failure(error.kind().as_str());
+                trace.silence();
+                None
+            }
             Either::Right((Ok(answer), _)) if !is_refusal(&answer) => {
                 trace.silence();
                 Some(answer)
             }
             Either::Right((result, _)) => {
+                if let Err(error) = &result {
+                    second_trace.note_failure(error.kind().as_str());
+                }
                 second_trace.silence();
                 trace.end_hedge(HedgeOutcome::Failed);
                 if let Ok(answer) = result {

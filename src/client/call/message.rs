@@ -10,7 +10,7 @@ use http::{HeaderMap, HeaderValue, Method, Uri, Version};
 use super::cookies;
 use super::current_request::CurrentRequest;
 use super::state::Call;
-use crate::client::attempt_head::{AttemptHead, prepare};
+use crate::client::attempt_head::{AttemptHead, add_observed, prepare};
 use crate::client::body::{Body, OutgoingBody, Upload};
 use crate::client::request::Request;
 use crate::connect::{Conn, Protocol};
@@ -23,7 +23,7 @@ pub(super) fn message(
     conn: &Conn<OutgoingBody>,
     upload: Option<Arc<Upload>>,
 ) -> Result<http::Request<OutgoingBody>> {
-    let Call { request, client, authorization, .. } = call;
+    let Call { request, client, authorization, trace, .. } = call;
     let target = if is_tunnel(request) { ask_for_tunnel(request)? } else { request.take_target()? };
     let spoken = conn.protocol().version();
     let version = request.options.version.unwrap_or(spoken);
@@ -54,6 +54,9 @@ pub(super) fn message(
     }
     if let Some(authorization) = authorization {
         authorization.add_to(message.headers_mut());
+    }
+    if let Some(added) = trace.headers_to_add(message.headers()) {
+        add_observed(message.headers_mut(), added);
     }
     let functions = &client.defaults.before_attempt;
     if !functions.is_empty() {

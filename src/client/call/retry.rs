@@ -33,7 +33,7 @@ pub(super) async fn send(call: &mut Call<'_>) -> Result<Answer> {
         // Before the event: observers see the connection returned, then the retry.
         match result {
             Ok(answer) => answer.drain(),
-            Err(error) => drop(error),
+            Err(error) => call.trace.note_failure(error.kind().as_str()),
         }
         call.repeat(retry.cause, retry.wait).await?;
     }

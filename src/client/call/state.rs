@@ -17,7 +17,7 @@ use crate::client::token::Authorization;
 use crate::clock::{self, Instant};
 use crate::error::{self, Error, Result};
 use crate::pool::{DrainHold, FirstAttemptConn};
-use crate::trace::{Event, RepeatCause, Trace};
+use crate::trace::{Event, RepeatCause, RequestInfo, Trace};
 
 /// A call under way.
 pub(super) struct Call<'a> {
@@ -102,6 +102,17 @@ impl<'a> Call<'a> {
     /// Returns true if sending the request twice has the effect of sending it once.
     pub(super) fn is_idempotent(&self) -> bool {
         is_idempotent(&self.request.method) || self.request.headers.contains_key("idempotency-key")
+    }
+
+    /// Describes the current request to observers.
+    pub(super) fn info(&self) -> RequestInfo {
+        let request = &self.request;
+        RequestInfo {
+            method: request.method.clone(),
+            origin: request.key().origin.clone(),
+            target: self.client.defaults.shown(request.target().unwrap_or_default()),
+            extensions: request.extensions.clone(),
+        }
     }
 
     /// Returns the policy for retries, the request's own or the client's.

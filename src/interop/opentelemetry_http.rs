@@ -1,0 +1,1 @@
+//! The client under exporters of OpenTelemetry.

@@ -1,0 +1,184 @@
+//! Measurements for OpenTelemetry.
+
+use std::collections::HashMap;
+
+use opentelemetry::KeyValue;
+use opentelemetry::metrics::{Counter, Histogram, Meter, UpDownCounter};
+
+use super::instruments::{Instrument, InstrumentKind};
+use super::meter::{self, Attributes, Sink, Value};
+use super::readings::READINGS;
+use crate::client::Client;
+use crate::trace::{EndedCall, EndedRequest, Observer, Record, RequestInfo, StartedRequest, Wants};
+
+/// Measures the calls, connections and lookups of one client with an OpenTelemetry [`Meter`].
+///
+/// Names, units, attributes and bucket boundaries are those of the
+/// [conventions](https://opentelemetry.io/docs/specs/semconv/http/http-metrics/) for HTTP clients, version 1.42.0. Each client needs an
+/// observer of its own, because connections of several clients have the same numbers.
+///
+/// | name | measured |
+/// |---|---|
+/// | `http.client.request.duration` (s) | each request of a call, with its own host: after a redirect the other host, and each resend, retry and hedge apart, without the backoff between them |
+/// | `http.client.request.time_in_queue` (s) | the wait of each request for a connection |
+/// | `http.client.request.body.size`, `http.client.response.body.size` (By) | bodies of requests that were answered, as they went over the connection |
+/// | `http.client.active_requests` | requests that have begun and not ended |
+/// | `http.client.open_connections` | connections by state, `active` or `idle` |
+/// | `http.client.connection.duration` (s) | the time for which a connection was open |
+/// | `dns.lookup.duration` (s) | each lookup, also one that the cache answered |
+/// | `speeddial.call.duration` (s) | each call with all its requests and the waits between them, with its first host |
+/// | `speeddial.request.phase.duration` (s) | the phases of each request; `backoff` for each call |
+/// | `speeddial.request.retries`, `.redirects`, `.hedges` | requests that were followed by another one, by the reason |
+/// | `speeddial.connection.failures`, `speeddial.connection.closed` | dials that failed; connections that were closed, by cause |
+///
+/// [`watch`](Self::watch) adds the figures of the pool and the DNS cache: `speeddial.pool.*` and `speeddial.dns.cache.*`.
+///
+/// The first 200 hosts are told apart ([`max_hosts`](Self::max_hosts)); the others have the `server.address` `_OTHER` and no port. So have
+/// names that are looked up, and addresses of peers. A [`UrlTemplate`](crate::trace::UrlTemplate) among a request's extensions becomes
+/// `url.template`, and [`attributes`](Self::attributes) adds your own.
+///
+/// Requests end when the call's future is dropped, too, with the `error.type` `cancelled`.
+///
+/// Given to a request ([`RequestBuilder::observer`](crate::RequestBuilder::observer)), it measures that call, and neither
+/// connections nor lookups: `http.client.open_connections`, `http.client.connection.duration`, `dns.lookup.duration`,
+/// `speeddial.connection.failures` and `speeddial.connection.closed` need an observer of the client. Other calls use the same
+/// connections, and may open and close them.
+///
+/// ```
+/// use speeddial::interop::OpenTelemetryMetrics;
+///
+/// let meter = opentelemetry::global::meter("my-service");
+/// let client = speeddial::Client::builder().observer(OpenTelemetryMetrics::new(&meter)).build()?;
+/// OpenTelemetryMetrics::watch(&meter, &client);
+/// # Ok::<(), speeddial::Error>(())
+/// ```
+pub struct OpenTelemetryMetrics(meter::Meter<Instruments>);
+
+/// The instruments of a meter as a sink.
+#[derive(Default)]
+struct Instruments {
+    histograms: HashMap<Instrument, Histogram<f64>>,
+    up_down_counters: HashMap<Instrument, UpDownCounter<i64>>,
+    counters: HashMap<Instrument, Counter<u64>>,
+}
+
+impl OpenTelemetryMetrics {
+    /// Creates the observer, with instruments of `meter`.
+    pub fn new(meter: &Meter) -> Self {
+        let mut instruments = Instruments::default();
+        for instrument in Instrument::ALL {
+            let (name, unit, description) = instrument.description();
+            match instrument.kind() {
+                InstrumentKind::Histogram(boundaries) => {
+                    let histogram = meter.f64_histogram(name).with_unit(unit).with_description(description);
+                    instruments.histograms.insert(instrument, histogram.with_boundaries(boundaries.to_vec()).build());
+                }
+                InstrumentKind::UpDownCounter => {
+                    let counter = meter.i64_up_down_counter(name).with_unit(unit).with_description(description);
+                    instruments.up_down_counters.insert(instrument, counter.build());
+                }
+                InstrumentKind::Counter => {
+                    let counter = meter.u64_counter(name).with_unit(unit).with_description(description);
+                    instruments.counters.insert(instrument, counter.build());
+                }
+            }
+        }
+        Self(meter::Meter::new(instruments))
+    }
+
+    /// Sets the highest number of hosts that are told apart. 200 by default.
+    ///
+    /// The first ones keep their names for as long as the observer lives. The same limit applies to the names that are looked up,
+    /// and to the addresses of peers.
+    pub fn max_hosts(self, limit: usize) -> Self {
+        Self(self.0.max_hosts(limit))
+    }
+
+    /// Adds attributes to the measurements of each request: its duration, its time in the queue, and the sizes of its bodies.
+    ///
+    /// The function gets the request when it is over. Keep the number of different values small.
+    pub fn attributes(self, of: impl Fn(&RequestInfo) -> Vec<(&'static str, String)> + Send + Sync + 'static) -> Self {
+        Self(self.0.attributes(of))
+    }
+
+    /// Adds the figures of the client's pool and DNS cache to `meter`: `speeddial.pool.*` and `speeddial.dns.cache.*`.
+    ///
+    /// The figures are read each time the meter is collected. The meter does not keep the client alive.
+    pub fn watch(meter: &Meter, client: &Client) {
+        for reading in &READINGS {
+            let client = client.downgrade();
+            let read = reading.read;
+            let value = move || client.upgrade().map(|client| read(&client));
+            // The instruments live as long as the meter's provider.
+            if reading.grows {
+                let counter = meter.u64_observable_counter(reading.name).with_description(reading.description);
+                let _ = counter
+                    .with_callback(move |reader| value().into_iter().for_each(|figure| reader.observe(figure, &[])))
+                    .build();
+            } else {
+                let gauge = meter.u64_observable_gauge(reading.name).with_description(reading.description);
+                let _ = gauge
+                    .with_callback(move |reader| value().into_iter().for_each(|figure| reader.observe(figure, &[])))
+                    .build();
+            }
+        }
+    }
+}
+
+impl std::fmt::Debug for OpenTelemetryMetrics {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("OpenTelemetryMetrics")
+    }
+}
+
+impl Observer for OpenTelemetryMetrics {
+    fn wants(&self) -> Wants {
+        self.0.wants()
+    }
+
+    fn wants_of_call(&self) -> Wants {
+        self.0.wants_of_call()
+    }
+
+    fn observe(&self, record: &Record) {
+        self.0.observe(record);
+    }
+
+    fn ended(&self, call: &EndedCall<'_>) {
+        self.0.ended(call);
+    }
+
+    fn request_started(&self, request: &StartedRequest<'_>) {
+        self.0.request_started(request);
+    }
+
+    fn request_ended(&self, request: &EndedRequest<'_>) {
+        self.0.request_ended(request);
+    }
+}
+
+fn key_values(attributes: Attributes) -> Vec<KeyValue> {
+    let key_value = |(name, value)| match value {
+        Value::Text(text) => KeyValue::new(name, text),
+        Value::Number(number) => KeyValue::new(name, number),
+    };
+    attributes.into_iter().map(key_value).collect()
+}
+
+impl Sink for Instruments {
+    fn record(&self, instrument: Instrument, value: f64, attributes: Attributes) {
+        if let Some(histogram) = self.histograms.get(&instrument) {
+            histogram.record(value, &key_values(attributes));
+        }
+    }
+
+    fn add(&self, instrument: Instrument, by: i64, attributes: Attributes) {
+        let attributes = key_values(attributes);
+        if let Some(counter) = self.up_down_counters.get(&instrument) {
+            counter.add(by, &attributes);
+        }
+        if let Some(counter) = self.counters.get(&instrument) {
+            counter.add(by.unsigned_abs(), &attributes);
+        }
+    }
+}

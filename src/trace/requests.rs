@@ -1,0 +1,227 @@
+//! The requests of a call, each from its start to its end, for observers that measure or trace every one of them.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant as StdInstant};
+
+use http::StatusCode;
+use parking_lot::Mutex;
+
+use super::causes::RepeatCause;
+use super::event::RequestInfo;
+use super::hops::HopEnd;
+use super::phase::Phase;
+use super::timings::Timings;
+use crate::clock::Instant;
+
+/// A request of a call that has just begun: the first one, or one that follows a redirect, a failure or a late answer.
+#[derive(Debug, Clone, Copy)]
+#[non_exhaustive]
+pub struct StartedRequest<'a> {
+    /// The call's number, as in [`Subject::Call`](super::Subject::Call).
+    pub call: u64,
+    /// The number of requests of the call that began before this one.
+    pub number: u32,
+    /// True if a redirect led to the request, so that its URL is not the one that the call began with.
+    pub is_redirected: bool,
+    /// The time at which the request began, before it waited for a connection.
+    pub started: StdInstant,
+    /// The request.
+    pub request: &'a RequestInfo,
+}
+
+/// A request of a call that is over.
+#[derive(Debug, Clone, Copy)]
+#[non_exhaustive]
+pub struct EndedRequest<'a> {
+    /// The request.
+    pub request: StartedRequest<'a>,
+    /// The time at which the request ended.
+    pub ended: StdInstant,
+    /// The way in which the request ended.
+    pub end: RequestEnd,
+    /// The [kind](crate::ErrorKind::as_str) of the error with which the request failed, also if it was sent again then;
+    /// `cancelled` if it was dropped before it was answered; `None` if it did not fail.
+    pub failure: Option<&'static str>,
+    /// The timings of the call so far. Their status, version, addresses and lengths are those of this request.
+    pub timings: &'a Timings,
+}
+
+impl EndedRequest<'_> {
+    /// Returns the duration of the request, without a backoff before it.
+    pub fn elapsed(&self) -> Duration {
+        self.ended.saturating_duration_since(self.request.started)
+    }
+
+    /// Returns the time that the request spent in one phase. [`Phase::Backoff`] is the wait before the request.
+    pub fn spent(&self, phase: Phase) -> Duration {
+        self.timings.spent_last(phase)
+    }
+}
+
+/// The end of a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum RequestEnd {
+    /// The response was read to its end, or it was left to a layer that made another request.
+    Answered,
+    /// The response named another URL, and the call went there.
+    Redirected(StatusCode),
+    /// The request is sent again, for this reason.
+    Repeated(RepeatCause),
+    /// The request was sent twice, and the answer of the other one counts.
+    Superseded,
+    /// The request failed, or was cancelled.
+    Failed,
+}
+
+/// The template of a request's URL, such as `/users/{id}`: an extension of requests for measurements and spans.
+///
+/// URLs have too many values for measurements. Their template is the attribute `url.template` of OpenTelemetry's conventions, and
+/// a part of the names of spans. A request that follows a redirect has no template.
+///
+/// ```
+/// use speeddial::trace::UrlTemplate;
+///
+/// let client = speeddial::Client::new();
+/// let request = client.get("http://127.0.0.1/users/7").extension(UrlTemplate::new("/users/{id}"));
+/// # drop(request);
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UrlTemplate(Cow<'static, str>);
+
+impl UrlTemplate {
+    /// Creates a template.
+    pub fn new(template: impl Into<Cow<'static, str>>) -> Self {
+        Self(template.into())
+    }
+
+    /// Returns the template as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// Returns the template of a request, if it has one.
+    #[cfg(any(test, feature = "metrics-0-24", feature = "opentelemetry-0-33", feature = "tracing"))]
+    pub(crate) fn of(request: &StartedRequest<'_>) -> Option<Cow<'static, str>> {
+        let template = request.request.extensions.get::<Self>().filter(|_| !request.is_redirected)?;
+        Some(template.0.clone())
+    }
+}
+
+/// The request of a call that is under way, for observers that want requests.
+///
+/// The two attempts of a hedged request have one of these each, and count together.
+pub(super) struct Requests {
+    /// The number of requests that have begun.
+    count: Arc<AtomicU32>,
+    open: Mutex<Option<Arc<OpenRequest>>>,
+    /// The kind of the error with which the request that is under way has failed.
+    failure: Mutex<Option<&'static str>>,
+}
+
+/// A request that is under way.
+#[derive(Debug)]
+pub(super) struct OpenRequest {
+    pub(super) info: RequestInfo,
+    pub(super) number: u32,
+    pub(super) is_redirected: bool,
+    pub(super) started: Instant,
+}
+
+impl Requests {
+    pub(super) fn new() -> Self {
+        Self { count: Arc::default(), open: Mutex::default(), failure: Mutex::default() }
+    }
+
+    /// Creates the place for the second attempt at a request, which counts together with the first one.
+    pub(super) fn beside(&self) -> Self {
+        Self { count: self.count.clone(), ..Self::new() }
+    }
+
+    /// Begins a request. The one before has to be over.
+    pub(super) fn begin(&self, info: RequestInfo, started: Instant, timings: &Timings) {
+        let number = self.count.fetch_add(1, Ordering::Relaxed);
+        let is_redirected = timings.hops().iter().any(|hop| matches!(hop.end, HopEnd::Redirected(_)));
+        *self.open.lock() = Some(Arc::new(OpenRequest { info, number, is_redirected, started }));
+    }
+
+    /// Returns the request that is under way.
+    pub(super) fn open(&self) -> Option<Arc<OpenRequest>> {
+        self.open.lock().clone()
+    }
+
+    /// Notes that the request that is under way has failed.
+    pub(super) fn note_failure(&self, why: &'static str) {
+        self.failure.lock().get_or_insert(why);
+    }
+
+    /// Takes the request that is under way, and its failure.
+    pub(super) fn end(&self) -> (Option<Arc<OpenRequest>>, Option<&'static str>) {
+        (self.open.lock().take(), self.failure.lock().take())
+    }
+}
+
+impl OpenRequest {
+    pub(super) fn described(&self, call: u64) -> StartedRequest<'_> {
+        let Self { info, number, is_redirected, started } = self;
+        StartedRequest {
+            call,
+            number: *number,
+            is_redirected: *is_redirected,
+            started: started.into_std(),
+            request: info,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::{Extensions, Method};
+
+    use super::super::samples;
+    use super::*;
+    use crate::origin::Origin;
+
+    fn info(template: Option<&'static str>) -> RequestInfo {
+        let mut extensions = Extensions::new();
+        if let Some(template) = template {
+            extensions.insert(UrlTemplate::new(template));
+        }
+        let origin = Origin::from_url(&url::Url::parse("http://a.test/").unwrap()).unwrap();
+        RequestInfo { method: Method::GET, origin, target: "/".parse().unwrap(), extensions }
+    }
+
+    #[test]
+    fn requests_are_numbered_with_those_of_the_second_attempt() {
+        let requests = Requests::new();
+        let second = requests.beside();
+        let timings = samples::cold_call();
+        let at = crate::clock::now();
+        let number = |requests: &Requests| requests.open().map(|open| open.number);
+        requests.begin(info(None), at, &timings);
+        second.begin(info(None), at, &timings);
+        assert_eq!([number(&requests), number(&second)], [Some(0), Some(1)]);
+        requests.note_failure("timeout");
+        requests.note_failure("cancelled");
+        let (ended, failure) = requests.end();
+        assert_eq!((ended.unwrap().number, failure), (0, Some("timeout")));
+        assert_eq!(number(&requests), None);
+        requests.begin(info(None), at, &timings);
+        assert_eq!(number(&requests), Some(2));
+    }
+
+    #[test]
+    fn a_redirected_request_has_no_template() {
+        let started = crate::clock::now().into_std();
+        let template = |template, is_redirected| {
+            let request = info(template);
+            let started = StartedRequest { call: 1, number: 0, is_redirected, started, request: &request };
+            UrlTemplate::of(&started).map(Cow::into_owned)
+        };
+        assert_eq!(template(Some("/users/{id}"), false).as_deref(), Some("/users/{id}"));
+        assert_eq!(template(Some("/users/{id}"), true), None);
+        assert_eq!(template(None, false), None);
+    }
+}

@@ -1,0 +1,1 @@
+//! The client under the AWS SDKs.

@@ -1,0 +1,1 @@
+//! The client under oauth2 and under crates that take a tower service, and the DNS cache under other clients.

@@ -1,0 +1,1 @@
+//! The client under object_store and opendal.

@@ -1,0 +1,1 @@
+//! Traces that join, and exporters of OpenTelemetry.
