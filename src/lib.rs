@@ -50,6 +50,7 @@
 //! * [Timeouts](guide::timeouts); [uploads and streams](guide::uploads_and_streams): large bodies, long polls, quiet streams
 //! * [Middleware](guide::middleware): tokens, signatures, layers around calls and attempts
 //! * [Upgrades](guide::upgrades): WebSocket, CONNECT, other protocols
+//! * [Under other crates](guide::under_other_crates): AWS SDKs, object_store, kube, exporters of OpenTelemetry, hyper-util, reqwest
 //! * [Tuning the pool](guide::tuning_the_pool); [load balancers](guide::load_balancers); [gRPC](guide::grpc)
 //! * [DNS in containers](guide::dns_in_containers); [proxies and sidecars](guide::proxies_and_sidecars)
 //! * [Trust stores](guide::trust_stores): certificates in minimal images, your own authorities; [FIPS](guide::fips)
@@ -109,7 +110,12 @@ mod error;
 mod client;
 
 #[cfg(any(
+    feature = "aws",
     feature = "hyper-util",
+    feature = "oauth2",
+    feature = "object-store-0-14",
+    feature = "opendal-0-59",
+    feature = "opentelemetry-http-0-33",
     feature = "reqwest-0-13",
     feature = "tower",
     feature = "metrics-0-24",

@@ -3,6 +3,8 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
+#[cfg(feature = "opentelemetry-http-0-33")]
+use std::time::Duration;
 
 use http::Method;
 use tokio::runtime::Handle;
@@ -15,6 +17,8 @@ use super::layers::ClientService;
 use super::pool_key::PoolKey;
 use super::request::Request;
 use super::response::Response;
+#[cfg(feature = "oauth2")]
+use super::retry_policy::RetryPolicy;
 use crate::dns::CacheStats;
 use crate::error::{Error, Result};
 use crate::origin::Origin;
@@ -129,6 +133,24 @@ impl Client {
     #[cfg(feature = "opentelemetry-0-33")]
     pub(crate) fn downgrade(&self) -> WeakClient {
         WeakClient(Arc::downgrade(&self.inner))
+    }
+
+    /// Returns the limit of a response's body for requests without one of their own.
+    #[cfg(any(feature = "oauth2", feature = "opentelemetry-http-0-33"))]
+    pub(crate) fn default_max_body_size(&self) -> Option<u64> {
+        self.inner.defaults.max_body_size
+    }
+
+    /// Returns the time limit of calls whose request has none of its own.
+    #[cfg(feature = "opentelemetry-http-0-33")]
+    pub(crate) fn default_timeout(&self) -> Option<Duration> {
+        self.inner.defaults.timeouts.total
+    }
+
+    /// Returns the retry policy of requests without one of their own.
+    #[cfg(feature = "oauth2")]
+    pub(crate) fn default_retries(&self) -> Option<RetryPolicy> {
+        self.inner.defaults.retries.clone()
     }
 
     /// Returns the DNS cache's size and counters.

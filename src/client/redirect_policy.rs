@@ -82,6 +82,12 @@ impl Policy {
             PolicyKind::Custom(decide) => decide(attempt),
         }
     }
+
+    /// Returns true if the policy is the one by default.
+    #[cfg(feature = "hyper-util")]
+    pub(super) fn is_default(&self) -> bool {
+        matches!(self.0, PolicyKind::Limited(DEFAULT_LIMIT))
+    }
 }
 
 impl Default for Policy {

@@ -95,6 +95,46 @@ impl HttpConfig {
             None
         }
     }
+
+    /// Returns each setting's name, and true if it was set.
+    #[cfg(feature = "hyper-util")]
+    pub(crate) fn set(&self) -> [(&'static str, bool); 14] {
+        // Every field is named, so that the compiler asks about each new one.
+        let Self { http1, http2 } = self;
+        let Http1Config {
+            max_headers,
+            title_case_headers,
+            allow_multiline_headers,
+            ignore_invalid_headers,
+            allow_spaces_after_names,
+            http09_responses,
+        } = *http1;
+        let Http2Config {
+            pings,
+            stream_window,
+            connection_window,
+            adaptive_window,
+            max_frame_size,
+            max_header_list_size,
+        } = *http2;
+        let PingConfig { interval, timeout, while_idle } = pings;
+        [
+            ("http1_max_headers", max_headers.is_some()),
+            ("http1_title_case_headers", title_case_headers),
+            ("http1_allow_obsolete_multiline_headers_in_responses", allow_multiline_headers),
+            ("http1_ignore_invalid_headers_in_responses", ignore_invalid_headers),
+            ("http1_allow_spaces_after_header_name_in_responses", allow_spaces_after_names),
+            ("http09_responses", http09_responses),
+            ("http2_keep_alive_interval", interval.is_some()),
+            ("http2_keep_alive_timeout", timeout.is_some()),
+            ("http2_keep_alive_while_idle", while_idle),
+            ("http2_initial_stream_window_size", stream_window.is_some()),
+            ("http2_initial_connection_window_size", connection_window.is_some()),
+            ("http2_adaptive_window", adaptive_window),
+            ("http2_max_frame_size", max_frame_size.is_some()),
+            ("http2_max_header_list_size", max_header_list_size.is_some()),
+        ]
+    }
 }
 
 impl Http1Config {

@@ -4,11 +4,14 @@ use std::time::Duration;
 
 use super::{Answer, Family, Resolve, ResolveError, ResolveErrorKind, Resolving, Source};
 
+/// The TTL of answers by default, as the platform reports none.
+const PLATFORM_TTL: Duration = Duration::from_secs(30);
+
 /// Resolves names with the platform's `getaddrinfo`, on tokio's threads for blocking work.
 ///
 /// The platform has sources other than DNS (LDAP, mDNS, WINS). It has limits, too:
 ///
-/// * It reports no TTL, so the caller sets one for all answers.
+/// * It reports no TTL. All answers have the one that the caller sets, or 30 s.
 /// * It does not distinguish a name that does not exist from a failed lookup, so the cache keeps neither as "does not exist".
 /// * A lookup that is cancelled occupies its thread until the platform answers.
 ///
@@ -44,6 +47,13 @@ impl SystemResolver {
             return Err(ResolveError::new(ResolveErrorKind::NoData, name, family));
         }
         Ok(Answer::new(addresses, self.ttl, Source::Miss))
+    }
+}
+
+/// A resolver whose answers have a TTL of 30 s.
+impl Default for SystemResolver {
+    fn default() -> Self {
+        Self::new(PLATFORM_TTL)
     }
 }
 

@@ -11,6 +11,7 @@
 //! * [gRPC](grpc): tonic, pings, balancing
 //! * [Upgrades](upgrades): WebSocket, CONNECT, other protocols
 //! * [Middleware](middleware): tokens, signatures, layers
+//! * [Under other crates](under_other_crates): the client, the connector or the DNS cache below SDKs, exporters and other clients
 //!
 //! The surroundings:
 //!
@@ -54,6 +55,10 @@ pub mod upgrades {}
 
 #[doc = include_str!("middleware.md")]
 pub mod middleware {}
+
+// Its examples are tested in `tests/neighbours/guide.rs`, where they find the other crates.
+#[cfg_attr(not(doctest), doc = include_str!("under_other_crates.md"))]
+pub mod under_other_crates {}
 
 #[doc = include_str!("load_balancers.md")]
 pub mod load_balancers {}

@@ -76,14 +76,26 @@ pub struct ConnectedStream {
 }
 
 impl Connector {
-    /// Creates a connector with the builder's settings for connections.
-    ///
-    /// Settings for calls have no effect: the pool, layers around calls and attempts, headers, cookies, tokens, redirects,
-    /// retries, hedging, `https_only`, and all time limits except those of connecting. A default `User-Agent` is sent to
-    /// HTTP proxies with CONNECT.
+    /// Creates a connector with the builder's settings for connections: names and addresses, time limits of dials, TCP, proxies,
+    /// TLS, layers around the connector, and observers, which are told of dials and lookups. A default
+    /// `User-Agent` is sent to HTTP proxies with CONNECT, and to no other server.
     ///
     /// # Errors
-    /// The errors of [`ClientBuilder::build`].
+    /// The errors of [`ClientBuilder::build`]. Besides, [`ErrorKind::Request`](crate::ErrorKind::Request) if settings differ from
+    /// their defaults that are for calls, which the other library makes; the error names them all. Those are the pool, the
+    /// [base URL](ClientBuilder::base_url), time limits other than those of connecting, headers, cookies, tokens, redirects,
+    /// retries, hedging, layers around calls and attempts, [`https_only`](ClientBuilder::https_only), the limit of bodies, and
+    /// decompression. Among the settings of HTTP only [`http1_only`](ClientBuilder::http1_only) and
+    /// [`http2_prior_knowledge`](ClientBuilder::http2_prior_knowledge) are used, for the protocols that TLS offers.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use speeddial::{Client, RetryPolicy, interop::Connector};
+    ///
+    /// let builder = Client::builder().connect_timeout(Duration::from_secs(3)).retry(RetryPolicy::new());
+    /// let error = Connector::new(builder).unwrap_err();
+    /// assert!(error.is_builder() && error.to_string().ends_with("it has no use for `retry`"));
+    /// ```
     pub fn new(builder: ClientBuilder) -> Result<Self> {
         let (connector, hooks) = builder.into_connector()?;
         Ok(Self { inner: Arc::new(ConnectorInner { connector: Arc::new(connector), hooks, dials: AtomicU64::new(0) }) })

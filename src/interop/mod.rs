@@ -50,6 +50,9 @@ pub use self::opentelemetry::{OpenTelemetry, PhaseDetail};
 #[cfg(feature = "opentelemetry-0-33")]
 #[cfg_attr(docsrs, doc(cfg(feature = "opentelemetry-0-33")))]
 pub use self::opentelemetry_metrics::OpenTelemetryMetrics;
+#[cfg(feature = "opentelemetry-http-0-33")]
+#[cfg_attr(docsrs, doc(cfg(feature = "opentelemetry-http-0-33")))]
+pub use self::opentelemetry_http::OpenTelemetryHttp;
 #[cfg(feature = "tracing")]
 #[cfg_attr(docsrs, doc(cfg(feature = "tracing")))]
 pub use self::tracing::Tracing;

@@ -21,7 +21,7 @@ use super::host_pattern::HostPattern;
 /// let client = speeddial::Client::builder().pool(pool).build()?;
 /// # Ok::<(), speeddial::Error>(())
 /// ```
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PoolConfig {
     pub(crate) max_connections: usize,
     pub(crate) max_idle: usize,
@@ -35,7 +35,7 @@ pub struct PoolConfig {
 }
 
 /// The limits of one host and of each of its connections.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Limits {
     pub(crate) max_connections: usize,
     pub(crate) max_idle: usize,

@@ -2,17 +2,18 @@
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, Empty, Full};
 use hyper_util::client::legacy;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
-use speeddial::Client;
 use speeddial::dns::{CachedResolver, FixedResolver};
 use speeddial::interop::Connector;
 use speeddial::tls::TlsConfig;
 use speeddial::trace::Event;
+use speeddial::{Client, ClientBuilder, ErrorKind, HedgePolicy, PoolConfig, RetryPolicy, Token, TokenSource, redirect};
 use tonic::Request;
 
 use crate::client::grpc::{Raw, grpc};
@@ -120,7 +121,7 @@ async fn in_front_of(port: u16, config: Arc<rustls::ServerConfig>) -> u16 {
 }
 
 /// Makes two calls over one channel and returns true if both succeed.
-async fn is_heard(port: u16, builder: speeddial::ClientBuilder) -> bool {
+async fn is_heard(port: u16, builder: ClientBuilder) -> bool {
     let endpoint = tonic::transport::Endpoint::from_shared(format!("https://api.test:{port}")).unwrap();
     let Ok(channel) = endpoint.connect_with_connector(Connector::new(builder).unwrap()).await else { return false };
     let mut grpc = tonic::client::Grpc::new(channel);
@@ -146,4 +147,134 @@ async fn tonic_goes_through_the_connector_over_tls_when_http2_is_negotiated() {
         assert!(is_heard(front, builder().http2_prior_knowledge()).await, "{alpn:?}");
         assert_eq!(is_heard(front, builder()).await, by_default, "{alpn:?}: the server has the choice");
     }
+}
+
+/// Returns the name of each setting of calls, and a builder with that setting alone.
+fn settings_of_calls() -> Vec<(&'static str, ClientBuilder)> {
+    let new = Client::builder;
+    let second = Duration::from_secs(1);
+    let header = [(http::header::ACCEPT, http::HeaderValue::from_static("text/plain"))];
+    let token = || TokenSource::new(|| async { Ok::<_, speeddial::Error>(Token::new("secret")) });
+    vec![
+        ("base_url", new().base_url("http://api.test/")),
+        ("timeout", new().timeout(second)),
+        ("queue_timeout", new().queue_timeout(second)),
+        ("headers_timeout", new().headers_timeout(second)),
+        ("body_idle_timeout", new().body_idle_timeout(second)),
+        ("default_headers", new().default_headers(header.into_iter().collect())),
+        ("redirect", new().redirect(redirect::Policy::none())),
+        ("redirect", new().redirect(redirect::Policy::same_origin())),
+        ("retry", new().retry(RetryPolicy::new())),
+        ("max_body_size", new().max_body_size(1)),
+        ("before_attempt", new().before_attempt(|_| Ok::<_, speeddial::Error>(()))),
+        ("token_source", new().token_source(token())),
+        ("hedge", new().hedge(HedgePolicy::new())),
+        ("hide_queries", new().hide_queries()),
+        ("https_only", new().https_only(true)),
+        ("referer", new().referer(true)),
+        ("tls_info", new().tls_info(true)),
+        ("pool", new().pool(PoolConfig::new().max_idle(1))),
+        ("pool", new().pool(PoolConfig::new().max_idle_per_host(1))),
+        ("pool_idle_timeout", new().pool_idle_timeout(second)),
+        ("pool_max_idle_per_host", new().pool_max_idle_per_host(1)),
+        ("http1_max_headers", new().http1_max_headers(10)),
+        ("http1_title_case_headers", new().http1_title_case_headers()),
+        (
+            "http1_allow_obsolete_multiline_headers_in_responses",
+            new().http1_allow_obsolete_multiline_headers_in_responses(true),
+        ),
+        ("http1_ignore_invalid_headers_in_responses", new().http1_ignore_invalid_headers_in_responses(true)),
+        (
+            "http1_allow_spaces_after_header_name_in_responses",
+            new().http1_allow_spaces_after_header_name_in_responses(true),
+        ),
+        ("http09_responses", new().http09_responses()),
+        ("http2_keep_alive_interval", new().http2_keep_alive_interval(second)),
+        ("http2_initial_stream_window_size", new().http2_initial_stream_window_size(1 << 20)),
+        ("http2_initial_connection_window_size", new().http2_initial_connection_window_size(1 << 20)),
+        ("http2_adaptive_window", new().http2_adaptive_window(true)),
+        ("http2_max_frame_size", new().http2_max_frame_size(1 << 20)),
+        ("http2_max_header_list_size", new().http2_max_header_list_size(1 << 20)),
+        #[cfg(feature = "cookies")]
+        ("cookie_store", new().cookie_store(true)),
+        #[cfg(feature = "cookies")]
+        ("cookie_provider", new().cookie_provider(Arc::new(speeddial::cookie::Jar::default()))),
+        #[cfg(feature = "gzip")]
+        ("decompress", new().decompress(false)),
+        #[cfg(feature = "gzip")]
+        ("gzip", new().no_gzip()),
+        #[cfg(feature = "brotli")]
+        ("brotli", new().brotli(false)),
+        #[cfg(feature = "zstd")]
+        ("zstd", new().no_zstd()),
+        #[cfg(feature = "deflate")]
+        ("deflate", new().no_deflate()),
+        #[cfg(feature = "tower")]
+        ("layer", new().layer(tower::layer::util::Identity::new())),
+        #[cfg(feature = "tower")]
+        ("attempt_layer", new().attempt_layer(tower::layer::util::Identity::new())),
+        #[cfg(feature = "tracing")]
+        ("connection_verbose", new().connection_verbose(true)),
+    ]
+}
+
+#[tokio::test]
+async fn a_connector_refuses_each_setting_that_only_calls_would_use() {
+    for (name, builder) in settings_of_calls() {
+        let error = Connector::new(builder).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Request);
+        assert_eq!(error.to_string(), format!("build a connector: it has no use for `{name}`"));
+    }
+}
+
+#[tokio::test]
+async fn a_connector_names_all_settings_that_it_has_no_use_for() {
+    let second = Duration::from_secs(1);
+    let pool = PoolConfig::new().max_connections(1);
+    let builder = Client::builder().pool(pool).pool_idle_timeout(second).read_timeout(second).retry(RetryPolicy::new());
+    assert_eq!(
+        Connector::new(builder).unwrap_err().to_string(),
+        "build a connector: it has no use for `headers_timeout`, `body_idle_timeout`, `retry`, `pool` and `pool_idle_timeout`"
+    );
+    // A setting that is not valid is the error in any case.
+    let error = Connector::new(Client::builder().base_url("no url")).unwrap_err();
+    assert!(!error.to_string().contains("build a connector"), "{error}");
+}
+
+#[tokio::test]
+async fn a_connector_takes_all_settings_of_connections_and_defaults_that_are_repeated() {
+    let second = Duration::from_secs(1);
+    let authority = Authority::new();
+    let root = speeddial::tls::Certificate::from_der(authority.certificate()).unwrap();
+    let builder = Client::builder()
+        .connect_timeout(second)
+        .tls_timeout(second)
+        .dns_cache(cache())
+        .resolve("pinned.test", (Ipv4Addr::LOCALHOST, 0).into())
+        .addresses(speeddial::Addresses::V4Only)
+        .deny_private_addresses()
+        .allow_addresses(|_| true)
+        .tcp_nodelay(false)
+        .tcp_keepalive(second)
+        .local_address(std::net::IpAddr::from(Ipv4Addr::LOCALHOST))
+        .proxy(speeddial::Proxy::http("http://proxy.test/").unwrap())
+        .tls_certs_only([root])
+        .tls_version_min(speeddial::tls::Version::TLS_1_3)
+        .http1_only()
+        .user_agent("tests")
+        .observer(Recorder::default());
+    #[cfg(feature = "tower")]
+    let builder = builder.connector_layer(tower::timeout::TimeoutLayer::new(second));
+    // No change.
+    let builder = builder
+        .https_only(false)
+        .referer(false)
+        .read_timeout(Duration::from_secs(300))
+        .redirect(redirect::Policy::default())
+        .pool(PoolConfig::new());
+    Connector::new(builder).unwrap();
+    Connector::new(Client::builder().no_proxy().transport(speeddial::transport::TcpTransport::new())).unwrap();
+    Connector::new(Client::builder().hickory_dns(false).http2_prior_knowledge()).unwrap();
+    #[cfg(unix)]
+    Connector::new(Client::builder().unix_socket("/run/none.sock")).unwrap();
 }

@@ -1,1 +1,3 @@
 //! Traces that join, and exporters of OpenTelemetry.
+
+mod exporting;

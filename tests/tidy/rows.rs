@@ -31,7 +31,11 @@ pub(super) const ROWS: &[Row] = &[
     ("resolver", &[Const("dns/hickory/watched_file.rs", "CHECK_INTERVAL", &[(HICKORY, "pub fn system()")])]),
     (
         "TTL of the platform's answers, with `hickory_dns(false)`",
-        &[Const(BUILDER, "PLATFORM_TTL", &[("client/builder/dns.rs", "pub fn hickory_dns(")])],
+        &[Const(
+            "dns/system.rs",
+            "PLATFORM_TTL",
+            &[("client/builder/dns.rs", "pub fn hickory_dns("), ("dns/system.rs", "pub struct SystemResolver")],
+        )],
     ),
     (
         "time of one try of a server",

@@ -19,6 +19,7 @@ impl ClientBuilder {
     #[cfg_attr(docsrs, doc(cfg(feature = "cookies")))]
     pub fn cookie_store(mut self, enable: bool) -> Self {
         self.defaults.cookies = if enable { Some(Arc::new(Jar::default())) } else { None };
+        self.cookie_setting = if enable { Some("cookie_store") } else { None };
         self
     }
 
@@ -38,6 +39,7 @@ impl ClientBuilder {
     #[cfg_attr(docsrs, doc(cfg(feature = "cookies")))]
     pub fn cookie_provider<C: CookieStore + 'static>(mut self, cookie_store: Arc<C>) -> Self {
         self.defaults.cookies = Some(cookie_store);
+        self.cookie_setting = Some("cookie_provider");
         self
     }
 }

@@ -3,6 +3,8 @@
 mod attempts;
 mod body_size;
 mod codings;
+#[cfg(feature = "hyper-util")]
+mod connector;
 #[cfg(feature = "cookies")]
 mod cookies;
 mod dns;
@@ -54,9 +56,6 @@ use crate::transport::Transport;
 /// ever.
 const SILENCE_TIMEOUT: Duration = Duration::from_secs(300);
 
-/// The TTL of answers of the platform's resolver, which reports none.
-const PLATFORM_TTL: Duration = Duration::from_secs(30);
-
 impl Client {
     /// Creates a client with default settings, which resolves names as the system's configuration says.
     pub fn new() -> Self {
@@ -97,6 +96,9 @@ pub struct ClientBuilder {
     /// True if a coding of bodies was chosen or excluded.
     #[cfg(feature = "__compression")]
     chooses_codings: bool,
+    /// The setting that chose the cookie store, if there is one.
+    #[cfg(feature = "cookies")]
+    cookie_setting: Option<&'static str>,
     connect: ConnectSettings,
     defaults: Defaults,
     #[cfg(feature = "tower")]
@@ -116,6 +118,8 @@ impl Default for ClientBuilder {
             pool_setting: None,
             #[cfg(feature = "__compression")]
             chooses_codings: false,
+            #[cfg(feature = "cookies")]
+            cookie_setting: None,
             connect: ConnectSettings::default(),
             defaults: Defaults {
                 base_url: None,
@@ -479,13 +483,6 @@ impl ClientBuilder {
         })
     }
 
-    /// Builds only the connector, for clients of other crates.
-    #[cfg(feature = "hyper-util")]
-    pub(crate) fn into_connector(self) -> Result<(Connector, Hooks)> {
-        let Parts { connector, hooks, .. } = self.into_parts()?;
-        Ok((Connector { for_other_pools: true, ..connector }, hooks))
-    }
-
     /// Checks the settings, and makes the parts of a client of them.
     fn into_parts(mut self) -> Result<Parts> {
         self.bind_token_sources();
@@ -502,7 +499,7 @@ impl ClientBuilder {
         let hooks = Hooks::new(self.observers);
         let resolver = match (self.resolver, self.hickory) {
             (Some((_, resolver)), _) => resolver,
-            (None, Some(false)) => CachedResolver::new(SystemResolver::new(PLATFORM_TTL)),
+            (None, Some(false)) => CachedResolver::new(SystemResolver::default()),
             (None, _) => system_resolver(self.connect.addresses, &hooks),
         };
         let user_agent = self.defaults.headers.get(USER_AGENT).cloned();

@@ -46,7 +46,23 @@ impl HttpServer {
         H: Fn(Request<Incoming>) -> F + Clone + Send + 'static,
         F: Future<Output = Response<ServerBody>> + Send + 'static,
     {
-        let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+        Self::serve(std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?, http2, handler)
+    }
+
+    /// Like [`Self::start`], at an address that the caller chooses: that of a server which stopped, or a second one of a name.
+    pub fn start_at<H, F>(address: SocketAddr, handler: H) -> io::Result<Self>
+    where
+        H: Fn(Request<Incoming>) -> F + Clone + Send + 'static,
+        F: Future<Output = Response<ServerBody>> + Send + 'static,
+    {
+        Self::serve(std::net::TcpListener::bind(address)?, false, handler)
+    }
+
+    fn serve<H, F>(listener: std::net::TcpListener, http2: bool, handler: H) -> io::Result<Self>
+    where
+        H: Fn(Request<Incoming>) -> F + Clone + Send + 'static,
+        F: Future<Output = Response<ServerBody>> + Send + 'static,
+    {
         listener.set_nonblocking(true)?;
         let address = listener.local_addr()?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
