@@ -109,6 +109,12 @@ impl Client {
         self.inner.pool.close_idle();
     }
 
+    /// Gives the connection with this number no more requests, and closes it when those that it carries are over.
+    #[cfg(feature = "aws")]
+    pub(crate) fn retire_connection(&self, number: u64) {
+        self.inner.pool.retire(number);
+    }
+
     /// Shuts the client down gracefully, and waits until all its sockets are closed.
     ///
     /// New calls are refused from now on. Calls under way go on to their end, those that wait for their next attempt
@@ -130,7 +136,7 @@ impl Client {
     }
 
     /// Returns a reference that does not keep the client alive.
-    #[cfg(feature = "opentelemetry-0-33")]
+    #[cfg(any(feature = "aws", feature = "opentelemetry-0-33"))]
     pub(crate) fn downgrade(&self) -> WeakClient {
         WeakClient(Arc::downgrade(&self.inner))
     }
@@ -206,10 +212,11 @@ impl fmt::Debug for Client {
 }
 
 /// A reference to a client that does not keep it alive.
-#[cfg(feature = "opentelemetry-0-33")]
+#[derive(Clone)]
+#[cfg(any(feature = "aws", feature = "opentelemetry-0-33"))]
 pub(crate) struct WeakClient(std::sync::Weak<Inner>);
 
-#[cfg(feature = "opentelemetry-0-33")]
+#[cfg(any(feature = "aws", feature = "opentelemetry-0-33"))]
 impl WeakClient {
     pub(crate) fn upgrade(&self) -> Option<Client> {
         let inner = self.0.upgrade()?;

@@ -24,6 +24,7 @@
 //! | `request_checks.rs`, `request.rs`, `request_options.rs`, `into_url.rs` | a request, its settings, and what must not be sent |
 //! | `pool_key.rs` | which requests share connections |
 //! | `body/`: `outgoing.rs` and what it calls | bodies of requests |
+//! | `lease_notes.rs` | the connections that a call had, for another library |
 //! | `retry_policy.rs`, `hedge_policy.rs`, `redirect_policy.rs`, `safe_to_resend.rs`, `keep_alive.rs`, `deadlines.rs` | rules that know no connection; time limits |
 
 mod answer;
@@ -48,6 +49,8 @@ mod into_url;
 mod keep_alive;
 #[cfg(feature = "tower")]
 mod layers;
+#[cfg(feature = "aws")]
+mod lease_notes;
 mod pool_key;
 mod redirect_policy;
 mod request;
@@ -74,11 +77,15 @@ pub use body::Decompression;
 #[cfg(feature = "multipart")]
 pub use body::multipart;
 pub use builder::ClientBuilder;
+#[cfg(feature = "aws")]
+pub(crate) use handle::WeakClient;
 pub use handle::{Client, get};
 pub use hedge_policy::HedgePolicy;
 pub use into_url::IntoUrl;
 #[cfg(feature = "tower")]
 pub use layers::ClientService;
+#[cfg(feature = "aws")]
+pub(crate) use lease_notes::{LeaseNotes, NotedConn};
 pub use request::Request;
 pub use request_builder::RequestBuilder;
 pub use request_options::RequestOptions;

@@ -245,8 +245,24 @@ impl Request {
         }
     }
 
+    /// Sends the path and query of `uri`, which the URL was parsed from, as they are written, as long as the URL stays the
+    /// same.
+    ///
+    /// A parsed URL has no dot segments. The name of an object may have some, and a signature is over what was written.
+    #[cfg(feature = "aws")]
+    pub(crate) fn keep_target(&mut self, uri: &Uri) {
+        let parsed = &self.url[Position::BeforePath..Position::AfterQuery];
+        if let Some(written) = uri.path_and_query().filter(|written| written.as_str() != parsed) {
+            self.options.keep_target(written.clone().into(), parsed);
+        }
+    }
+
     /// Returns the path and query as they go into the request line (RFC 9112 §3.2.1).
     pub(super) fn target(&self) -> Result<Uri> {
+        #[cfg(feature = "aws")]
+        if let Some(written) = self.options.written_target(&self.url[Position::BeforePath..Position::AfterQuery]) {
+            return Ok(written.clone());
+        }
         target_of(&self.url).map_err(|error| Error::invalid_request("the URL's path cannot be sent", error))
     }
 }

@@ -4,11 +4,15 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+#[cfg(feature = "aws")]
+use http::Uri;
 use http::Version;
 
 #[cfg(feature = "__compression")]
 use super::body::Decompression;
 use super::deadlines::Timeouts;
+#[cfg(feature = "aws")]
+use super::lease_notes::LeaseNotes;
 use super::redirect_policy;
 use super::retry_policy::RetryPolicy;
 use crate::connect::{Proxy, ProxyChoice};
@@ -68,6 +72,12 @@ struct RareOptions {
     protocol: Option<Box<str>>,
     #[cfg(feature = "__compression")]
     decompression: Option<Decompression>,
+    /// The notes of the connections that the call gets, if another library wants to know them.
+    #[cfg(feature = "aws")]
+    lease_notes: Option<LeaseNotes>,
+    /// The path and query as the caller wrote them, and as they are in the URL that was parsed from them.
+    #[cfg(feature = "aws")]
+    written_target: Option<(Uri, Box<str>)>,
 }
 
 impl RequestOptions {
@@ -224,9 +234,67 @@ impl RequestOptions {
         self.rare.as_ref()?.decompression
     }
 
+    /// Fills settings that are not set with those of `defaults`.
+    #[cfg(feature = "aws")]
+    pub(crate) fn or(mut self, defaults: Self) -> Self {
+        self.timeouts = self.timeouts.or(&defaults.timeouts);
+        self.version = self.version.or(defaults.version);
+        self.observer = self.observer.or(defaults.observer);
+        self.rare = match (self.rare, defaults.rare) {
+            (Some(own), Some(defaults)) => Some(Box::new(own.or(*defaults))),
+            (own, defaults) => own.or(defaults),
+        };
+        self
+    }
+
+    /// Has the connections that the call gets noted.
+    #[cfg(feature = "aws")]
+    pub(crate) fn lease_notes(mut self, notes: LeaseNotes) -> Self {
+        self.rare_mut().lease_notes = Some(notes);
+        self
+    }
+
+    /// Returns the notes of the connections that the call gets.
+    #[cfg(feature = "aws")]
+    pub(super) fn notes(&self) -> Option<&LeaseNotes> {
+        self.rare.as_ref()?.lease_notes.as_ref()
+    }
+
+    /// Keeps a target as it was written, beside the path and query that the URL made of it.
+    #[cfg(feature = "aws")]
+    pub(super) fn keep_target(&mut self, written: Uri, parsed: &str) {
+        self.rare_mut().written_target = Some((written, parsed.into()));
+    }
+
+    /// Returns the target as it was written, if `parsed` is still the URL's path and query.
+    #[cfg(feature = "aws")]
+    pub(super) fn written_target(&self, parsed: &str) -> Option<&Uri> {
+        let (written, of) = self.rare.as_ref()?.written_target.as_ref()?;
+        Some(written).filter(|_| **of == *parsed)
+    }
+
     /// Returns the rare settings, to change them.
     fn rare_mut(&mut self) -> &mut RareOptions {
         self.rare.get_or_insert_default()
+    }
+}
+
+#[cfg(feature = "aws")]
+impl RareOptions {
+    /// Fills settings that are not set with those of `defaults`.
+    fn or(self, defaults: Self) -> Self {
+        Self {
+            redirects: self.redirects.or(defaults.redirects),
+            retries: self.retries.or(defaults.retries),
+            proxy: self.proxy.or(defaults.proxy),
+            max_body_size: self.max_body_size.or(defaults.max_body_size),
+            is_unhedged: self.is_unhedged || defaults.is_unhedged,
+            protocol: self.protocol.or(defaults.protocol),
+            #[cfg(feature = "__compression")]
+            decompression: self.decompression.or(defaults.decompression),
+            lease_notes: self.lease_notes.or(defaults.lease_notes),
+            written_target: self.written_target.or(defaults.written_target),
+        }
     }
 }
 

@@ -284,6 +284,12 @@ impl Error {
         self.0.is_lasting
     }
 
+    /// Returns the error that this one was made of, though its text may be part of this one's.
+    #[cfg(feature = "aws")]
+    pub(crate) fn cause(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.0.cause.as_deref().map(|cause| unshared(cause))
+    }
+
     fn new(kind: ErrorKind, clause: String) -> Self {
         Self(Box::new(Facts {
             kind,

@@ -1,1 +1,409 @@
 //! The client under the AWS SDKs, and the DNS cache under their own client.
+
+use std::borrow::Cow;
+use std::error::Error as StdError;
+use std::io;
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use aws_smithy_runtime_api::client::connection::{CaptureSmithyConnection, ConnectionId, ConnectionMetadata};
+use aws_smithy_runtime_api::client::connector_metadata::ConnectorMetadata;
+use aws_smithy_runtime_api::client::dns::{DnsFuture, ResolveDns, ResolveDnsError};
+use aws_smithy_runtime_api::client::http::telemetry::{
+    CaptureHttpAttemptTelemetry, ConnectionAcquisitionTelemetry, ConnectionUsage,
+};
+use aws_smithy_runtime_api::client::http::{
+    HttpClient, HttpConnector, HttpConnectorFuture, HttpConnectorSettings, SharedHttpConnector,
+};
+use aws_smithy_runtime_api::client::orchestrator::{HttpRequest, HttpResponse};
+use aws_smithy_runtime_api::client::result::ConnectorError;
+use aws_smithy_runtime_api::client::runtime_components::RuntimeComponents;
+use aws_smithy_types::body::SdkBody;
+use aws_smithy_types::retry::ErrorKind as Retryable;
+use bytes::Bytes;
+use http_body::Body as HttpBody;
+
+use crate::client::redirect;
+use crate::client::{Body, Client, LeaseNotes, NotedConn, Request, RequestOptions, Response, RetryPolicy, WeakClient};
+use crate::clock;
+use crate::dns::CachedResolver;
+use crate::error::{Error, ErrorKind, io_cause};
+
+/// The longest body in memory that is taken from the SDK at once. A longer one is read as it is sent, so that the SDK sees the
+/// upload's progress.
+const MAX_TAKEN_AT_ONCE: usize = 64 * 1024;
+
+/// A [`Client`] under the AWS SDKs for Rust: for `http_client` of `aws_config` and of each SDK's `Config`.
+///
+/// ```
+/// use speeddial::{Client, PoolConfig, interop::Aws};
+///
+/// let pool = PoolConfig::new().max_connections_per_host(128);
+/// let http_client = Aws::new(Client::builder().pool(pool).build()?);
+///
+/// // let config = aws_config::defaults(BehaviorVersion::latest()).http_client(http_client).load().await;
+/// // let dynamodb = aws_sdk_dynamodb::Client::new(&config);
+/// # let _ = aws_smithy_runtime_api::client::http::SharedHttpClient::new(http_client);
+/// # Ok::<(), speeddial::Error>(())
+/// ```
+///
+/// Clones share the client, and so do all SDK clients that are given one of them: its DNS cache, its connections under their
+/// limits, and its observers. SDK crates can be built without a client of their own: `default-features = false` with the features
+/// `behavior-version-latest` and `rt-tokio`.
+///
+/// # Retries
+/// | failure | what happens |
+/// |---|---|
+/// | a kept connection that closed, a refused HTTP/2 stream: the server did nothing about the request | the client sends it again, as [`Client::execute`] says. The SDK does not notice |
+/// | 500, 502, 503, 504, throttling, a timeout, a connection that failed | the SDK retries, by its `RetryConfig`. The client's [`RetryPolicy`] does not apply |
+/// | a poisoned connection, after a failure that the SDK takes for a passing one | it gets no more requests, and closes when those that it carries are over |
+///
+/// The client's other rules for calls apply, except that redirects are not followed and bodies are not decompressed: signatures and
+/// checksums are over what is sent. Do not give it tokens or functions that change requests, which the SDK has signed.
+/// A [`RequestOptions`] among the extensions of the SDK's request, from an interceptor, takes precedence over all of this.
+///
+/// # Time limits
+/// The SDK's connect timeout (3.1 s by default) is the request's [`connect_timeout`](RequestOptions::connect_timeout). Its read
+/// timeout (none by default) is the time from the start of an attempt, the wait for a connection included, to the headers of the
+/// response, as in the SDK's own client. The wait for a connection under the pool's limits is bounded by
+/// [`PoolConfig::wait_timeout`](crate::PoolConfig::wait_timeout). Timers are tokio's, whatever the SDK's `sleep_impl`.
+///
+/// # Errors
+/// | the SDK's `DispatchFailure` | the client's error |
+/// |---|---|
+/// | `is_timeout()` | a time limit passed |
+/// | `is_io()` | no connection could be opened, its name not be resolved, or the connection failed |
+/// | `is_user()` | the request cannot be sent, or its body failed |
+/// | `is_other()`, which the SDK retries | the server closed the connection without a response; the pool's queue is full |
+/// | `is_other()`, which the SDK does not retry | anything else |
+///
+/// The [`Error`] is among the sources.
+///
+/// # Versions
+/// The traits are those of aws-smithy-runtime-api 1.x, the version of every current SDK crate, whichever `http` version its other
+/// features are for. That crate and the SDKs need a newer Rust than this crate does.
+#[derive(Debug, Clone)]
+pub struct Aws {
+    client: Client,
+    connect_timeout: Option<Duration>,
+    read_timeout: Option<Duration>,
+}
+
+impl Aws {
+    /// Puts a client under the SDK.
+    pub fn new(client: Client) -> Self {
+        Self { client, connect_timeout: None, read_timeout: None }
+    }
+
+    /// Returns the client, for example for its statistics.
+    pub fn client(&self) -> &Client {
+        &self.client
+    }
+
+    /// Sends one attempt of the SDK, and returns its response with the body still to be read.
+    async fn send(self, request: HttpRequest) -> Result<HttpResponse, ConnectorError> {
+        let conns = Conns { notes: LeaseNotes::default(), client: self.client.downgrade() };
+        let message = request.try_into_http1x().map_err(|error| ConnectorError::user(error.into()))?;
+        if let Some(capture) = message.extensions().get::<CaptureSmithyConnection>() {
+            let conns = conns.clone();
+            capture.set_connection_retriever(move || conns.metadata());
+        }
+        let telemetry = message.extensions().get::<CaptureHttpAttemptTelemetry>().cloned();
+        let start = clock::now();
+        let sent = match self.request(message, &conns) {
+            Ok(request) => self.send_in_time(request).await,
+            Err(error) => Err(Failure::Client(error)),
+        };
+        if let Some(telemetry) = telemetry {
+            telemetry.record_connector_call_duration(start.elapsed());
+            conns.record(&telemetry);
+        }
+        let response = sent.map_err(|failure| conns.add_to(failure.into()))?;
+        conns.answered(&response);
+        let response = http::Response::from(response).map(SdkBody::from_body_1_x);
+        HttpResponse::try_from(response).map_err(|error| conns.add_to(ConnectorError::other(error.into(), None)))
+    }
+
+    /// Makes a request of the SDK's message.
+    fn request(&self, mut message: http::Request<SdkBody>, conns: &Conns) -> Result<Request, Error> {
+        let mut defaults = RequestOptions::new()
+            .redirect(redirect::Policy::none())
+            .retry(RetryPolicy::none())
+            .lease_notes(conns.notes.clone());
+        #[cfg(feature = "__compression")]
+        {
+            defaults = defaults.decompress(false);
+        }
+        if let Some(timeout) = self.connect_timeout {
+            defaults = defaults.connect_timeout(timeout);
+        }
+        let own = message.extensions_mut().remove::<RequestOptions>().unwrap_or_default();
+        message.extensions_mut().insert(own.or(defaults));
+        let uri = message.uri().clone();
+        let mut request = Request::try_from(message.map(outgoing))?;
+        request.keep_target(&uri);
+        Ok(request)
+    }
+
+    /// Sends the request, and waits for the head of its response within the SDK's read timeout.
+    async fn send_in_time(&self, request: Request) -> Result<Response, Failure> {
+        let limit = self.read_timeout.unwrap_or(Duration::MAX);
+        let until = clock::now().checked_add(limit);
+        match clock::before(until, pin!(self.client.execute(request))).await {
+            Some(result) => result.map_err(Failure::Client),
+            None => Err(Failure::Late(ReadTimeout(limit))),
+        }
+    }
+}
+
+impl HttpClient for Aws {
+    fn http_connector(&self, settings: &HttpConnectorSettings, _: &RuntimeComponents) -> SharedHttpConnector {
+        let client = self.client.clone();
+        let (connect_timeout, read_timeout) = (settings.connect_timeout(), settings.read_timeout());
+        SharedHttpConnector::new(Self { client, connect_timeout, read_timeout })
+    }
+
+    fn connector_metadata(&self) -> Option<ConnectorMetadata> {
+        Some(ConnectorMetadata::new(env!("CARGO_PKG_NAME"), Some(Cow::Borrowed(env!("CARGO_PKG_VERSION")))))
+    }
+}
+
+/// Sends requests without the SDK's time limits; [`HttpClient::http_connector`] returns a connector with them.
+impl HttpConnector for Aws {
+    fn call(&self, request: HttpRequest) -> HttpConnectorFuture {
+        HttpConnectorFuture::new(self.clone().send(request))
+    }
+}
+
+/// Makes a body of the SDK's. One that the SDK can make again can be sent again.
+fn outgoing(mut body: SdkBody) -> Body {
+    let in_memory = body.bytes().map(<[u8]>::len);
+    if in_memory.is_some_and(|length| length <= MAX_TAKEN_AT_ONCE) {
+        return taken(&mut body).into();
+    }
+    if body.try_clone().is_none() {
+        return Body::wrap(body);
+    }
+    let length = HttpBody::size_hint(&body).exact();
+    Body::made_by(length, move || body.try_clone().expect("a body that could be cloned before"))
+}
+
+/// Takes the bytes of a body in memory. It is read to its end: the SDK may have wrapped it to see how the upload goes on, and would
+/// take one that nothing reads for a stalled one.
+fn taken(body: &mut SdkBody) -> Bytes {
+    let mut pieces = Vec::new();
+    let mut cx = Context::from_waker(Waker::noop());
+    while let Poll::Ready(Some(Ok(frame))) = Pin::new(&mut *body).poll_frame(&mut cx) {
+        pieces.extend(frame.into_data());
+    }
+    let whole = body.bytes().unwrap_or_default();
+    match pieces.pop() {
+        Some(piece) if piece.len() == whole.len() => piece,
+        _ => Bytes::copy_from_slice(whole),
+    }
+}
+
+/// The connections that an attempt of the SDK had.
+#[derive(Clone)]
+struct Conns {
+    notes: LeaseNotes,
+    /// Weak, because the SDK keeps this longer than the attempt.
+    client: WeakClient,
+}
+
+impl Conns {
+    /// Returns the last connection as the SDK knows it: it can poison the connection.
+    fn metadata(&self) -> Option<ConnectionMetadata> {
+        let NotedConn { number, remote, is_forwarded, .. } = self.notes.last()?;
+        let client = self.client.clone();
+        let poison = move || {
+            if let Some(client) = client.upgrade() {
+                client.retire_connection(number);
+            }
+        };
+        let mut metadata = ConnectionMetadata::builder()
+            .connection_id(ConnectionId::new(number))
+            .proxied(is_forwarded)
+            .poison_fn(poison);
+        metadata.set_remote_addr(remote);
+        Some(metadata.build())
+    }
+
+    /// Notes which of two attempts at a time was answered.
+    fn answered(&self, response: &Response) {
+        if self.notes.has_several()
+            && let Some(number) = response.timings().connection()
+        {
+            self.notes.put_last(number);
+        }
+    }
+
+    /// Tells the SDK how it came to its connection.
+    fn record(&self, telemetry: &CaptureHttpAttemptTelemetry) {
+        if let (Some(conn), Some(metadata)) = (self.notes.last(), self.metadata()) {
+            let usage = if conn.requests == 0 { ConnectionUsage::Fresh } else { ConnectionUsage::Reused };
+            let acquisition = ConnectionAcquisitionTelemetry::new(conn.waited, usage);
+            telemetry.record_connection_selection(acquisition, metadata);
+        }
+    }
+
+    /// Adds the connection on which an attempt failed to its error.
+    fn add_to(&self, error: ConnectorError) -> ConnectorError {
+        match self.metadata() {
+            Some(metadata) => error.with_connection(metadata),
+            None => error.never_connected(),
+        }
+    }
+}
+
+/// The reason why an attempt of the SDK has no response.
+enum Failure {
+    Client(Error),
+    Late(ReadTimeout),
+}
+
+/// The SDK's read timeout passed.
+#[derive(Debug, thiserror::Error)]
+#[error("no response headers within {0:?}, the read timeout of the SDK")]
+struct ReadTimeout(Duration);
+
+impl From<Failure> for ConnectorError {
+    fn from(failure: Failure) -> Self {
+        let error = match failure {
+            Failure::Late(error) => return Self::timeout(error.into()),
+            Failure::Client(error) => error,
+        };
+        match error.kind() {
+            _ if error.is_timeout() => Self::timeout(error.into()),
+            ErrorKind::Request => Self::user(error.into()),
+            ErrorKind::Resolve | ErrorKind::Connect | ErrorKind::Tls => Self::io(error.into()),
+            // The body of the request failed, or the server refused the client's certificate.
+            ErrorKind::Exchange if error.is_lasting() => Self::user(error.into()),
+            ErrorKind::Exchange => match error.cause().map_or(Broken::Connection, broken) {
+                Broken::Connection => Self::io(error.into()),
+                Broken::Response => Self::other(error.into(), Some(Retryable::TransientError)),
+                Broken::Protocol => Self::other(error.into(), None),
+            },
+            ErrorKind::Pool if !error.is_lasting() => Self::other(error.into(), Some(Retryable::TransientError)),
+            _ => Self::other(error.into(), None),
+        }
+    }
+}
+
+/// The part of an exchange that failed.
+#[derive(Debug, PartialEq)]
+enum Broken {
+    /// The connection, or the server did nothing about the request.
+    Connection,
+    /// The response: the connection closed before it.
+    Response,
+    /// The server's HTTP.
+    Protocol,
+}
+
+/// Returns what the cause of a failed exchange says was broken, as the SDK's own client takes it.
+fn broken(cause: &(dyn StdError + 'static)) -> Broken {
+    let mut next = Some(cause);
+    while let Some(error) = next {
+        if error.is::<io::Error>() {
+            return Broken::Connection;
+        }
+        if let Some(hyper) = error.downcast_ref::<hyper::Error>() {
+            if hyper.is_closed() || hyper.is_canceled() || hyper.is_user() || io_cause(hyper).is_some() {
+                return Broken::Connection;
+            }
+            if hyper.is_incomplete_message() {
+                return Broken::Response;
+            }
+        }
+        if let Some(h2) = error.downcast_ref::<h2::Error>()
+            && (h2.is_go_away() || h2.reason() == Some(h2::Reason::REFUSED_STREAM))
+        {
+            return Broken::Connection;
+        }
+        next = error.source();
+    }
+    Broken::Protocol
+}
+
+/// The DNS cache as a resolver for the SDK's own client: aws-smithy-http-client's `build_with_resolver` and `dns_resolver`. It
+/// answers with the addresses of both families.
+#[cfg_attr(docsrs, doc(cfg(feature = "aws")))]
+impl ResolveDns for CachedResolver {
+    fn resolve_dns<'a>(&'a self, name: &'a str) -> DnsFuture<'a> {
+        DnsFuture::new(async move { self.lookup_both(name).await.map_err(ResolveDnsError::new) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use http_body::Frame;
+
+    use super::*;
+    use crate::trace::Phase;
+
+    /// A body that counts how often its end was read. The SDK's own wrapper, which watches uploads, waits for that.
+    struct Watched(SdkBody, Arc<AtomicUsize>);
+
+    impl HttpBody for Watched {
+        type Data = Bytes;
+        type Error = Box<dyn StdError + Send + Sync>;
+
+        fn poll_frame(
+            mut self: Pin<&mut Self>,
+            cx: &mut Context<'_>,
+        ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+            let polled = Pin::new(&mut self.0).poll_frame(cx);
+            self.1.fetch_add(usize::from(matches!(polled, Poll::Ready(None))), Ordering::Relaxed);
+            polled
+        }
+    }
+
+    #[test]
+    fn a_short_body_in_memory_is_taken_at_once_to_the_end_of_what_the_sdk_wrapped_around_it() {
+        let ends = Arc::new(AtomicUsize::new(0));
+        let watch = ends.clone();
+        let watched = move |body| SdkBody::from_body_1_x(Watched(body, watch.clone()));
+        let body = SdkBody::from("hello").map_preserve_contents(watched);
+        assert!(body.is_streaming());
+        let body = outgoing(body);
+        assert_eq!(body.as_bytes(), Some(&b"hello"[..]));
+        assert_ne!(ends.load(Ordering::Relaxed), 0);
+        assert_eq!(outgoing(SdkBody::empty()).as_bytes(), Some(&b""[..]));
+    }
+
+    #[test]
+    fn a_body_can_be_sent_again_if_the_sdk_can_make_it_again() {
+        let long = outgoing(SdkBody::from(vec![7; 100_000]));
+        assert!(long.as_bytes().is_none(), "read as it is sent");
+        assert_eq!((long.content_length(), long.try_clone().is_some()), (Some(100_000), true));
+        let once = SdkBody::from_body_1_x(Body::from("hello"));
+        assert!(outgoing(once).try_clone().is_none());
+    }
+
+    #[test]
+    fn the_sdk_gets_the_kind_of_error_that_its_own_client_has() {
+        let kind = |error: Error| {
+            let error = ConnectorError::from(Failure::Client(error));
+            (error.is_timeout(), error.is_user(), error.is_io(), error.as_other())
+        };
+        let second = Duration::from_secs(1);
+        let closed = || io::Error::from(io::ErrorKind::ConnectionReset);
+        let (timeout, user, io) = ((true, false, false, None), (false, true, false, None), (false, false, true, None));
+        assert_eq!(kind(Error::timeout(Phase::Connect, second)), timeout);
+        assert_eq!(kind(Error::stalled(Phase::Wait, "no response headers", second)), timeout);
+        assert_eq!(kind(Error::refused_request("no")), user);
+        assert_eq!(kind(Error::upload(closed().into())), user);
+        assert_eq!(kind(Error::closed_before_send(None)), io);
+        assert_eq!(kind(Error::long_body(1)), (false, false, false, None));
+        assert_eq!(broken(&closed()), Broken::Connection);
+        assert_eq!(broken(&h2::Error::from(h2::Reason::REFUSED_STREAM)), Broken::Connection);
+        assert_eq!(broken(&h2::Error::from(h2::Reason::PROTOCOL_ERROR)), Broken::Protocol);
+        let late = ConnectorError::from(Failure::Late(ReadTimeout(second)));
+        assert!(late.is_timeout());
+    }
+}

@@ -41,6 +41,9 @@ mod tower;
 #[cfg(feature = "tracing")]
 mod tracing;
 
+#[cfg(feature = "aws")]
+#[cfg_attr(docsrs, doc(cfg(feature = "aws")))]
+pub use self::aws::Aws;
 #[cfg(feature = "metrics-0-24")]
 #[cfg_attr(docsrs, doc(cfg(feature = "metrics-0-24")))]
 pub use self::metrics::Metrics;

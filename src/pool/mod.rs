@@ -48,6 +48,8 @@ pub(crate) use state::{Addresses, FirstAttemptConn, Location, Queued, Speaks, Wi
 pub use stats::{HostStats, PoolStats};
 
 use crate::clock::{Instant, now};
+#[cfg(feature = "aws")]
+use crate::trace::CloseCause;
 use crate::trace::{Hooks, Limit};
 
 /// A pool of connections. Clones share it.
@@ -118,6 +120,12 @@ impl<D: Dial> Pool<D> {
     /// Closes the idle connections.
     pub(crate) fn close_idle(&self) {
         self.driver.step(|state| state.close_idle(now()));
+    }
+
+    /// Gives the connection with this number no more requests, and closes it when those that it carries are over.
+    #[cfg(feature = "aws")]
+    pub(crate) fn retire(&self, number: u64) {
+        self.driver.step(|state| state.retire_number(now(), number, CloseCause::Program));
     }
 
     /// Serves no new call from now on. Completes when the calls in progress are over and every socket is closed.

@@ -54,7 +54,10 @@ fn benches_name_a_section_of_the_benchmarks() {
     let paths = manifest.lines().filter_map(|line| line.strip_prefix("path = \"")?.strip_suffix('"'));
     let mut benches: Vec<_> = paths.map(|path| format!("../benches/{path}")).collect();
     assert!(benches.len() > 8, "{benches:?}");
-    benches.extend(["../benches/instructions/instructions.rs", "alone/allocations.rs"].map(str::to_owned));
+    benches.extend(
+        ["../benches/instructions/instructions.rs", "alone/allocations.rs", "neighbours/dynamodb.rs"]
+            .map(str::to_owned),
+    );
     for bench in benches {
         let source = fs::read_to_string(&bench).unwrap();
         let head: Vec<_> = source.lines().map_while(|line| line.strip_prefix("//!")).map(str::trim).collect();

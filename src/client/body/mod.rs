@@ -124,6 +124,15 @@ impl Body {
         Self(BodyKind::Streamed(Streamed::new(Pieces(Box::pin(pieces)), Some(length), false)))
     }
 
+    /// Creates a body that can be read again, of a type for which `make` makes a new one each time. It may have trailers.
+    #[cfg(feature = "aws")]
+    pub(crate) fn made_by<B>(length: Option<u64>, make: impl Fn() -> B + Send + Sync + 'static) -> Self
+    where
+        B: http_body::Body<Data: Into<Bytes>, Error: Into<Cause>> + Send + 'static,
+    {
+        Self(BodyKind::Streamed(Streamed::made_by(length, make)))
+    }
+
     /// Sets the trailers that follow the body (RFC 9110 §6.5), in place of any it had. Over HTTP/1.1 a body with
     /// trailers is sent in chunks. Many servers ignore trailers.
     #[must_use]
@@ -354,6 +363,20 @@ mod tests {
         assert_eq!(read(4, &["he", "llo"]).await, Err("the body has more than the announced 4 bytes".to_owned()));
         assert_eq!(read(6, &["he", "llo"]).await, Err("the body has 5 of the announced 6 bytes".to_owned()));
         assert_eq!(read(0, &[]).await, Ok("".into()));
+    }
+
+    #[tokio::test]
+    #[cfg(feature = "aws")]
+    async fn a_body_that_a_function_makes_is_read_from_its_start_each_time_with_its_trailers() {
+        let trailers = || HeaderMap::from_iter([(http::header::ETAG, HeaderValue::from_static("\"x\""))]);
+        let body = Body::made_by(Some(5), move || Body::wrap_stream(pieces(&["he", "llo"])).with_trailers(trailers()));
+        assert!(body.is_replayable() && body.as_bytes().is_none());
+        for body in [body.try_clone().unwrap(), body] {
+            assert_eq!(body.content_length(), Some(5));
+            let read = BodyExt::collect(body).await.unwrap();
+            assert_eq!(read.trailers(), Some(&trailers()));
+            assert_eq!(read.to_bytes(), "hello");
+        }
     }
 
     #[tokio::test]

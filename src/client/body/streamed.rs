@@ -85,6 +85,17 @@ impl Streamed {
         streamed
     }
 
+    /// Creates a body that can be read again, of a type for which `make` makes a new one each time. It may have trailers.
+    #[cfg(feature = "aws")]
+    pub(super) fn made_by<B>(length: Option<u64>, make: impl Fn() -> B + Send + Sync + 'static) -> Box<Self>
+    where
+        B: http_body::Body<Data: Into<Bytes>, Error: Into<Cause>> + Send + 'static,
+    {
+        let mut streamed = Self::replayable(Arc::new(MadeBy(make)), length);
+        streamed.may_have_trailers = true;
+        streamed
+    }
+
     fn of_frames(frames: Pin<Box<dyn Frames>>, length: Option<u64>, may_have_trailers: bool) -> Box<Self> {
         Box::new(Self {
             frames: Mutex::new(frames),
@@ -105,6 +116,7 @@ impl Streamed {
     pub(super) fn try_clone(&self) -> Option<Box<Self>> {
         let mut clone = Self::replayable(self.content.clone()?, self.length);
         clone.trailers.clone_from(&self.trailers);
+        clone.may_have_trailers = self.may_have_trailers;
         clone.progress = self.progress.as_ref().map(ProgressCallback::restarted);
         Some(clone)
     }
@@ -282,6 +294,21 @@ impl<S: TryStream<Ok: Into<Bytes>, Error: Into<Cause>>> http_body::Body for Piec
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> PolledFrame {
         let piece = ready!(self.0.as_mut().try_poll_next(cx));
         Poll::Ready(piece.map(|piece| piece.map(|piece| Frame::data(piece.into())).map_err(Into::into)))
+    }
+}
+
+/// Content that a function makes anew each time it is read.
+#[cfg(feature = "aws")]
+struct MadeBy<F>(F);
+
+#[cfg(feature = "aws")]
+impl<B, F> Replayable for MadeBy<F>
+where
+    B: http_body::Body<Data: Into<Bytes>, Error: Into<Cause>> + Send + 'static,
+    F: Fn() -> B + Send + Sync,
+{
+    fn frames(self: Arc<Self>) -> Pin<Box<dyn Frames>> {
+        Box::pin(Wrapped(Box::pin((self.0)())))
     }
 }
 

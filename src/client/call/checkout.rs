@@ -11,6 +11,8 @@ use super::state::Call;
 use crate::client::deadlines::Timeouts;
 use crate::client::dialer::Dialer;
 use crate::client::inner::Inner;
+#[cfg(feature = "aws")]
+use crate::client::lease_notes::NotedConn;
 use crate::clock::{self, Instant};
 use crate::connect::ConnectError;
 use crate::error::{Error, Result};
@@ -96,6 +98,16 @@ fn announce(call: &Call<'_>, lease: &mut Lease<Dialer>, at: Instant, queued_at: 
         freed: lease.is_freed(),
     };
     call.trace.emit_at(at, event);
+    #[cfg(feature = "aws")]
+    if let Some(notes) = call.request.options.notes() {
+        notes.add(NotedConn {
+            number: conn.number(),
+            remote: conn.remote(),
+            is_forwarded: conn.forwarding().is_some(),
+            requests: lease.requests(),
+            waited,
+        });
+    }
 }
 
 /// Returns the error of a call that got no connection.

@@ -467,6 +467,15 @@ impl<T: PoolTypes> State<T> {
         self.finish(now, host);
     }
 
+    /// Like [`retire`](Self::retire), for the connection with this number. Does nothing if that is gone.
+    #[cfg(feature = "aws")]
+    pub(crate) fn retire_number(&mut self, now: Instant, number: u64, cause: CloseCause) {
+        let found = self.conns.iter().find(|(_, conn)| conn.serial == number);
+        if let Some(id) = found.map(|(index, conn)| conn.id(index)) {
+            self.retire(now, id, cause);
+        }
+    }
+
     /// Retires a connection whose peer asked for fewer requests (GOAWAY with ENHANCE_YOUR_CALM, RFC 9113 §7), and dials its host
     /// no more for a while. `random`, from 0 to 1, spreads the pauses of many clients.
     pub(crate) fn back_off(&mut self, now: Instant, id: ConnId, random: f64) {

@@ -153,6 +153,26 @@ fn a_connection_that_the_peer_retires_finishes_its_requests() {
 }
 
 #[test]
+#[cfg(feature = "aws")]
+fn a_connection_that_is_retired_by_its_number_closes_at_once_if_it_is_idle_and_else_after_its_request() {
+    let (mut pool, now) = pool(PoolConfig::new());
+    let ids = pool.open_idle(now, 1, 2);
+    let (held, conn) = pool.ready(now, 1);
+    let busy = held.connection();
+    let idle = ids.iter().find(|id| id.serial != busy).unwrap();
+    pool.retire_number(now, idle.serial, CloseCause::Program);
+    assert_ne!(pool.closes(), conn);
+    assert_eq!(pool.socket_closed(now, *idle), CloseCause::Program);
+    pool.retire_number(now, busy, CloseCause::Program);
+    assert!(matches!(pool.next_effect(), Some(Effect::Retired(id, CloseCause::Program)) if id.serial == busy));
+    assert!(pool.next_effect().is_none(), "its request goes on");
+    pool.release(now, held, KEPT);
+    assert_eq!(pool.closes(), conn);
+    pool.retire_number(now, 1_000, CloseCause::Program);
+    assert!(pool.next_effect().is_none(), "there is no such connection");
+}
+
+#[test]
 fn a_connection_ends_with_its_lifetime_give_or_take_a_tenth() {
     let (mut pool, now) = pool(PoolConfig::new().lifetime(ms(1_000)));
     pool.open_idle(now, 1, 1);

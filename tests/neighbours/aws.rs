@@ -1,1 +1,0 @@
-//! The client under the AWS SDKs.
