@@ -119,6 +119,8 @@ mod client;
     feature = "reqwest-0-13",
     feature = "tower",
     feature = "metrics-0-24",
+    feature = "object-store-0-14",
+    feature = "opendal-0-59",
     feature = "opentelemetry-0-33",
     feature = "tracing"
 ))]

@@ -249,7 +249,7 @@ impl Request {
     /// same.
     ///
     /// A parsed URL has no dot segments. The name of an object may have some, and a signature is over what was written.
-    #[cfg(feature = "aws")]
+    #[cfg(feature = "__adapter")]
     pub(crate) fn keep_target(&mut self, uri: &Uri) {
         let parsed = &self.url[Position::BeforePath..Position::AfterQuery];
         if let Some(written) = uri.path_and_query().filter(|written| written.as_str() != parsed) {
@@ -259,7 +259,7 @@ impl Request {
 
     /// Returns the path and query as they go into the request line (RFC 9112 §3.2.1).
     pub(super) fn target(&self) -> Result<Uri> {
-        #[cfg(feature = "aws")]
+        #[cfg(feature = "__adapter")]
         if let Some(written) = self.options.written_target(&self.url[Position::BeforePath..Position::AfterQuery]) {
             return Ok(written.clone());
         }

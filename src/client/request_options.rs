@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-#[cfg(feature = "aws")]
+#[cfg(feature = "__adapter")]
 use http::Uri;
 use http::Version;
 
@@ -76,7 +76,7 @@ struct RareOptions {
     #[cfg(feature = "aws")]
     lease_notes: Option<LeaseNotes>,
     /// The path and query as the caller wrote them, and as they are in the URL that was parsed from them.
-    #[cfg(feature = "aws")]
+    #[cfg(feature = "__adapter")]
     written_target: Option<(Uri, Box<str>)>,
 }
 
@@ -235,7 +235,7 @@ impl RequestOptions {
     }
 
     /// Fills settings that are not set with those of `defaults`.
-    #[cfg(feature = "aws")]
+    #[cfg(feature = "__adapter")]
     pub(crate) fn or(mut self, defaults: Self) -> Self {
         self.timeouts = self.timeouts.or(&defaults.timeouts);
         self.version = self.version.or(defaults.version);
@@ -261,13 +261,13 @@ impl RequestOptions {
     }
 
     /// Keeps a target as it was written, beside the path and query that the URL made of it.
-    #[cfg(feature = "aws")]
+    #[cfg(feature = "__adapter")]
     pub(super) fn keep_target(&mut self, written: Uri, parsed: &str) {
         self.rare_mut().written_target = Some((written, parsed.into()));
     }
 
     /// Returns the target as it was written, if `parsed` is still the URL's path and query.
-    #[cfg(feature = "aws")]
+    #[cfg(feature = "__adapter")]
     pub(super) fn written_target(&self, parsed: &str) -> Option<&Uri> {
         let (written, of) = self.rare.as_ref()?.written_target.as_ref()?;
         Some(written).filter(|_| **of == *parsed)
@@ -279,7 +279,7 @@ impl RequestOptions {
     }
 }
 
-#[cfg(feature = "aws")]
+#[cfg(feature = "__adapter")]
 impl RareOptions {
     /// Fills settings that are not set with those of `defaults`.
     fn or(self, defaults: Self) -> Self {
@@ -292,6 +292,7 @@ impl RareOptions {
             protocol: self.protocol.or(defaults.protocol),
             #[cfg(feature = "__compression")]
             decompression: self.decompression.or(defaults.decompression),
+            #[cfg(feature = "aws")]
             lease_notes: self.lease_notes.or(defaults.lease_notes),
             written_target: self.written_target.or(defaults.written_target),
         }

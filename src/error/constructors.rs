@@ -10,7 +10,7 @@ use url::Url;
 
 use super::explain::explain;
 use super::shown::{KEPT_BODY_BYTES, beginning, redacted, url_without_scheme, without_credentials};
-use super::{Cause, Error, ErrorKind};
+use super::{Cause, Error, ErrorKind, FailureClass};
 use crate::connect::{ConnectError, ProxyError, clause_after_handshake};
 use crate::dns::{ResolveError, ResolveErrorKind};
 use crate::origin::OriginError;
@@ -286,7 +286,7 @@ impl Error {
 
     /// Returns the error of a body that is longer than its reader allows.
     pub(crate) fn long_body(limit: u64) -> Self {
-        Self::new(ErrorKind::Body, format!("the body is longer than {limit} bytes"))
+        Self::new(ErrorKind::Body, format!("the body is longer than {limit} bytes")).with_class(FailureClass::Final)
     }
 
     /// Returns the error of a writer that a body is copied to.

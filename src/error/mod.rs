@@ -1,10 +1,13 @@
 //! The error of a call, in one type for the whole client.
 //!
 //! `constructors.rs` makes it of the layers' own errors, `explain.rs` puts hyper's errors in words and finds what the chain of
-//! sources goes on with, and `shown.rs` keeps secrets and long texts out of messages.
+//! sources goes on with, `classify.rs` says what it means for sending the request again, and `shown.rs` keeps secrets and long texts
+//! out of messages.
 
+mod classify;
 mod constructors;
 mod explain;
+mod failure_class;
 mod shown;
 
 use std::fmt;
@@ -20,6 +23,7 @@ use crate::trace::{Attempt, Phase, Timings};
 
 pub(crate) use explain::io_cause;
 use explain::{below, unshared};
+pub(crate) use failure_class::FailureClass;
 pub(crate) use shown::KEPT_BODY_BYTES;
 
 /// A result whose error is [`Error`] by default.
@@ -53,6 +57,8 @@ struct Facts {
     tells_cause: bool,
     /// True if the next attempt would fail for the same reason, so that a retry is of no use.
     is_lasting: bool,
+    /// What is known beyond the kind about sending the request again.
+    class: Option<FailureClass>,
     method: Option<Method>,
     url: Option<Url>,
     timings: Option<Timings>,
@@ -296,6 +302,7 @@ impl Error {
             clause,
             tells_cause: false,
             is_lasting: false,
+            class: None,
             method: None,
             url: None,
             timings: None,

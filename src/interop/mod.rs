@@ -22,6 +22,8 @@ mod metrics;
 mod oauth2;
 #[cfg(feature = "object-store-0-14")]
 mod object_store;
+#[cfg(feature = "object-store-0-14")]
+mod object_store_options;
 #[cfg(feature = "opendal-0-59")]
 mod opendal;
 #[cfg(feature = "opentelemetry-0-33")]
@@ -36,6 +38,8 @@ mod propagation;
 mod readings;
 #[cfg(feature = "reqwest-0-13")]
 mod reqwest;
+#[cfg(any(feature = "object-store-0-14", feature = "opendal-0-59"))]
+mod storage;
 #[cfg(feature = "tower")]
 mod tower;
 #[cfg(feature = "tracing")]
@@ -47,15 +51,21 @@ pub use self::aws::Aws;
 #[cfg(feature = "metrics-0-24")]
 #[cfg_attr(docsrs, doc(cfg(feature = "metrics-0-24")))]
 pub use self::metrics::Metrics;
+#[cfg(feature = "object-store-0-14")]
+#[cfg_attr(docsrs, doc(cfg(feature = "object-store-0-14")))]
+pub use self::object_store::ObjectStore;
+#[cfg(feature = "opendal-0-59")]
+#[cfg_attr(docsrs, doc(cfg(feature = "opendal-0-59")))]
+pub use self::opendal::OpenDal;
 #[cfg(feature = "opentelemetry-0-33")]
 #[cfg_attr(docsrs, doc(cfg(feature = "opentelemetry-0-33")))]
 pub use self::opentelemetry::{OpenTelemetry, PhaseDetail};
-#[cfg(feature = "opentelemetry-0-33")]
-#[cfg_attr(docsrs, doc(cfg(feature = "opentelemetry-0-33")))]
-pub use self::opentelemetry_metrics::OpenTelemetryMetrics;
 #[cfg(feature = "opentelemetry-http-0-33")]
 #[cfg_attr(docsrs, doc(cfg(feature = "opentelemetry-http-0-33")))]
 pub use self::opentelemetry_http::OpenTelemetryHttp;
+#[cfg(feature = "opentelemetry-0-33")]
+#[cfg_attr(docsrs, doc(cfg(feature = "opentelemetry-0-33")))]
+pub use self::opentelemetry_metrics::OpenTelemetryMetrics;
 #[cfg(feature = "tracing")]
 #[cfg_attr(docsrs, doc(cfg(feature = "tracing")))]
 pub use self::tracing::Tracing;

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{Duration, Instant as StdInstant};
+use std::time::Duration;
 
 use http::StatusCode;
 use parking_lot::Mutex;
@@ -26,7 +26,7 @@ pub struct StartedRequest<'a> {
     /// True if a redirect led to the request, so that its URL is not the one that the call began with.
     pub is_redirected: bool,
     /// The time at which the request began, before it waited for a connection.
-    pub started: StdInstant,
+    pub started: std::time::Instant,
     /// The request.
     pub request: &'a RequestInfo,
 }
@@ -38,7 +38,7 @@ pub struct EndedRequest<'a> {
     /// The request.
     pub request: StartedRequest<'a>,
     /// The time at which the request ended.
-    pub ended: StdInstant,
+    pub ended: std::time::Instant,
     /// The way in which the request ended.
     pub end: RequestEnd,
     /// The [kind](crate::ErrorKind::as_str) of the error with which the request failed, also if it was sent again then;

@@ -125,7 +125,7 @@ impl Body {
     }
 
     /// Creates a body that can be read again, of a type for which `make` makes a new one each time. It may have trailers.
-    #[cfg(feature = "aws")]
+    #[cfg(feature = "__adapter")]
     pub(crate) fn made_by<B>(length: Option<u64>, make: impl Fn() -> B + Send + Sync + 'static) -> Self
     where
         B: http_body::Body<Data: Into<Bytes>, Error: Into<Cause>> + Send + 'static,
@@ -366,7 +366,7 @@ mod tests {
     }
 
     #[tokio::test]
-    #[cfg(feature = "aws")]
+    #[cfg(feature = "__adapter")]
     async fn a_body_that_a_function_makes_is_read_from_its_start_each_time_with_its_trailers() {
         let trailers = || HeaderMap::from_iter([(http::header::ETAG, HeaderValue::from_static("\"x\""))]);
         let body = Body::made_by(Some(5), move || Body::wrap_stream(pieces(&["he", "llo"])).with_trailers(trailers()));

@@ -19,7 +19,7 @@ use crate::client::safe_to_resend::{Attempt, AttemptEnd, Resend};
 use crate::client::upgraded::PendingUpgrade;
 use crate::clock;
 use crate::connect::{Conn, ExchangeTimes, Protocol, SendError};
-use crate::error::{Error, Result, io_cause};
+use crate::error::{Error, FailureClass, Result, io_cause};
 use crate::pool::Lease;
 #[cfg(feature = "__tls")]
 use crate::tls::TlsInfo;
@@ -135,11 +135,12 @@ fn fail(
         return Err(Error::upload(cause));
     }
     let is_unsent = failed.unsent.is_some() || end == AttemptEnd::NotSent;
-    Err(match (lease.conn().refusal(), failed.error) {
+    let error = match (lease.conn().refusal(), failed.error) {
         (Some(refusal), _) => Error::client_refused(refusal.clone()),
         (None, Some(error)) if !is_unsent => Error::exchange(error, times.answered.is_some()),
         (None, error) => Error::closed_before_send(failed.ended_by.or(error.map(Arc::new))),
-    })
+    };
+    Err(if is_unsent || end == AttemptEnd::Refused { error.with_class(FailureClass::Unprocessed) } else { error })
 }
 
 /// Counts an attempt without an answer, and returns the resend that follows it. Returns `None` if a resend is not safe,

@@ -1,1 +1,0 @@
-//! The client under object_store and opendal.
