@@ -9,28 +9,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime};
 
-use opentelemetry::propagation::{Extractor, TextMapPropagator};
+use opentelemetry::propagation::TextMapPropagator;
 use opentelemetry::trace::{FutureExt, SpanId, SpanKind, TraceContextExt, Tracer, TracerProvider};
 use opentelemetry::{Context, global};
+use opentelemetry_http::HeaderExtractor;
 use opentelemetry_sdk::propagation::TraceContextPropagator;
 use opentelemetry_sdk::trace::{InMemorySpanExporter, SdkTracer, SdkTracerProvider, SpanData};
-use speeddial::http::{HeaderMap, Response};
+use speeddial::http::Response;
 use speeddial::interop::{OpenTelemetry, PhaseDetail};
 use speeddial::{Client, RetryPolicy};
 use support::full;
 use support::http_server::HttpServer;
-
-struct Headers<'a>(&'a HeaderMap);
-
-impl Extractor for Headers<'_> {
-    fn get(&self, key: &str) -> Option<&str> {
-        self.0.get(key)?.to_str().ok()
-    }
-
-    fn keys(&self) -> Vec<&str> {
-        self.0.keys().map(|name| name.as_str()).collect()
-    }
-}
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -63,7 +52,7 @@ fn serve(tracer: SdkTracer) -> std::io::Result<HttpServer> {
     HttpServer::start(move |request| {
         let (tracer, count) = (tracer.clone(), count.clone());
         async move {
-            let parent = TraceContextPropagator::new().extract(&Headers(request.headers()));
+            let parent = TraceContextPropagator::new().extract(&HeaderExtractor(request.headers()));
             let builder = tracer.span_builder(format!("serve {}", request.uri().path())).with_kind(SpanKind::Server);
             let _span = parent.with_span(tracer.build_with_context(builder, &parent));
             tokio::time::sleep(Duration::from_millis(3)).await;

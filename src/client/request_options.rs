@@ -235,7 +235,7 @@ impl RequestOptions {
     }
 
     /// Fills settings that are not set with those of `defaults`.
-    #[cfg(feature = "__adapter")]
+    #[cfg(any(feature = "aws", feature = "object-store-0-14"))]
     pub(crate) fn or(mut self, defaults: Self) -> Self {
         self.timeouts = self.timeouts.or(&defaults.timeouts);
         self.version = self.version.or(defaults.version);
@@ -279,7 +279,7 @@ impl RequestOptions {
     }
 }
 
-#[cfg(feature = "__adapter")]
+#[cfg(any(feature = "aws", feature = "object-store-0-14"))]
 impl RareOptions {
     /// Fills settings that are not set with those of `defaults`.
     fn or(self, defaults: Self) -> Self {

@@ -7,15 +7,6 @@ use super::{Error, ErrorKind, FailureClass};
 use crate::trace::{HopEnd, Phase, RepeatCause};
 
 impl Error {
-    /// Adds what is known beyond the kind about sending the request again.
-    pub(crate) fn with_class(mut self, class: FailureClass) -> Self {
-        self.0.class = Some(class);
-        self
-    }
-}
-
-#[cfg(any(feature = "object-store-0-14", feature = "opendal-0-59"))]
-impl Error {
     /// Returns what the failure means for sending the request again.
     pub(crate) fn class(&self) -> FailureClass {
         match self.class_of_last_attempt() {
@@ -68,7 +59,7 @@ impl Error {
     }
 }
 
-#[cfg(all(test, any(feature = "object-store-0-14", feature = "opendal-0-59")))]
+#[cfg(test)]
 mod tests {
     use std::time::Duration;
 

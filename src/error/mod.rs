@@ -4,6 +4,7 @@
 //! sources goes on with, `classify.rs` says what it means for sending the request again, and `shown.rs` keeps secrets and long texts
 //! out of messages.
 
+#[cfg(any(feature = "object-store-0-14", feature = "opendal-0-59"))]
 mod classify;
 mod constructors;
 mod explain;
@@ -57,7 +58,7 @@ struct Facts {
     tells_cause: bool,
     /// True if the next attempt would fail for the same reason, so that a retry is of no use.
     is_lasting: bool,
-    /// What is known beyond the kind about sending the request again.
+    /// The class of the failure, if more is known than the kind says.
     class: Option<FailureClass>,
     method: Option<Method>,
     url: Option<Url>,
@@ -294,6 +295,12 @@ impl Error {
     #[cfg(feature = "aws")]
     pub(crate) fn cause(&self) -> Option<&(dyn std::error::Error + 'static)> {
         self.0.cause.as_deref().map(|cause| unshared(cause))
+    }
+
+    /// Adds the class of the failure, which says more than the kind.
+    pub(crate) fn with_class(mut self, class: FailureClass) -> Self {
+        self.0.class = Some(class);
+        self
     }
 
     fn new(kind: ErrorKind, clause: String) -> Self {

@@ -49,8 +49,8 @@ const MAX_TAKEN_AT_ONCE: usize = 64 * 1024;
 /// ```
 ///
 /// Clones share the client, and so do all SDK clients that are given one of them: its DNS cache, its connections under their
-/// limits, and its observers. SDK crates can be built without a client of their own: `default-features = false` with the features
-/// `behavior-version-latest` and `rt-tokio`.
+/// limits, and its observers. SDK crates can be built without a client of their own: `default-features = false` with the
+/// features `behavior-version-latest` and `rt-tokio`.
 ///
 /// # Retries
 /// | failure | what happens |
@@ -59,9 +59,10 @@ const MAX_TAKEN_AT_ONCE: usize = 64 * 1024;
 /// | 500, 502, 503, 504, throttling, a timeout, a connection that failed | the SDK retries, by its `RetryConfig`. The client's [`RetryPolicy`] does not apply |
 /// | a poisoned connection, after a failure that the SDK takes for a passing one | it gets no more requests, and closes when those that it carries are over |
 ///
-/// The client's other rules for calls apply, except that redirects are not followed and bodies are not decompressed: signatures and
-/// checksums are over what is sent. Do not give it tokens or functions that change requests, which the SDK has signed.
-/// A [`RequestOptions`] among the extensions of the SDK's request, from an interceptor, takes precedence over all of this.
+/// The client's other rules for calls apply, except that redirects are not followed and bodies are not decompressed: signatures
+/// and checksums are over what is sent. Do not give it tokens or functions that change requests, which the SDK has signed. A
+/// setting of a [`RequestOptions`] among the extensions of the SDK's request, from an interceptor, takes precedence over all of
+/// this.
 ///
 /// # Time limits
 /// The SDK's connect timeout (3.1 s by default) is the request's [`connect_timeout`](RequestOptions::connect_timeout). Its read
@@ -81,8 +82,8 @@ const MAX_TAKEN_AT_ONCE: usize = 64 * 1024;
 /// The [`Error`] is among the sources.
 ///
 /// # Versions
-/// The traits are those of aws-smithy-runtime-api 1.x, the version of every current SDK crate, whichever `http` version its other
-/// features are for. That crate and the SDKs need a newer Rust than this crate does.
+/// The traits are those of aws-smithy-runtime-api 1.x, from 1.20 on, which is the version of every current SDK crate. A new SDK
+/// crate works with this feature as long as that crate stays at 1. It needs a newer Rust than this crate does: 1.94.1 for 1.20.
 #[derive(Debug, Clone)]
 pub struct Aws {
     client: Client,
@@ -189,8 +190,8 @@ fn outgoing(mut body: SdkBody) -> Body {
     Body::made_by(length, move || body.try_clone().expect("a body that could be cloned before"))
 }
 
-/// Takes the bytes of a body in memory. It is read to its end: the SDK may have wrapped it to see how the upload goes on, and would
-/// take one that nothing reads for a stalled one.
+/// Takes the bytes of a body in memory. It is read to its end: the SDK may have wrapped it to see how the upload goes on, and
+/// would take one that nothing reads for a stalled one.
 fn taken(body: &mut SdkBody) -> Bytes {
     let mut pieces = Vec::new();
     let mut cx = Context::from_waker(Waker::noop());

@@ -70,6 +70,38 @@ struct ConnectionState {
     lookups: [Option<Instant>; 2],
 }
 
+/// Makes a type around a meter an observer: one that measures for a metrics library.
+macro_rules! observes_by_meter {
+    ($adapter:ty) => {
+        impl $crate::trace::Observer for $adapter {
+            fn wants(&self) -> $crate::trace::Wants {
+                self.0.wants()
+            }
+
+            fn wants_of_call(&self) -> $crate::trace::Wants {
+                self.0.wants_of_call()
+            }
+
+            fn observe(&self, record: &$crate::trace::Record) {
+                self.0.observe(record);
+            }
+
+            fn ended(&self, call: &$crate::trace::EndedCall<'_>) {
+                self.0.ended(call);
+            }
+
+            fn request_started(&self, request: &$crate::trace::StartedRequest<'_>) {
+                self.0.request_started(request);
+            }
+
+            fn request_ended(&self, request: &$crate::trace::EndedRequest<'_>) {
+                self.0.request_ended(request);
+            }
+        }
+    };
+}
+pub(super) use observes_by_meter;
+
 impl<S> Meter<S> {
     pub(super) fn new(sink: S) -> Self {
         Self {

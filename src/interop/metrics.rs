@@ -3,10 +3,10 @@
 use metrics::{Key, KeyName, Label, Level, Metadata, Unit, with_recorder};
 
 use super::instruments::{Instrument, InstrumentKind};
-use super::meter::{Attributes, Meter, Sink, Value};
+use super::meter::{Attributes, Meter, Sink, Value, observes_by_meter};
 use super::readings::READINGS;
 use crate::client::Client;
-use crate::trace::{EndedCall, EndedRequest, Observer, Record, RequestInfo, StartedRequest, Wants};
+use crate::trace::RequestInfo;
 
 /// Measures the calls, connections and lookups of one client for the [`metrics`](https://docs.rs/metrics) facade.
 ///
@@ -129,31 +129,7 @@ impl std::fmt::Debug for Metrics {
     }
 }
 
-impl Observer for Metrics {
-    fn wants(&self) -> Wants {
-        self.0.wants()
-    }
-
-    fn wants_of_call(&self) -> Wants {
-        self.0.wants_of_call()
-    }
-
-    fn observe(&self, record: &Record) {
-        self.0.observe(record);
-    }
-
-    fn ended(&self, call: &EndedCall<'_>) {
-        self.0.ended(call);
-    }
-
-    fn request_started(&self, request: &StartedRequest<'_>) {
-        self.0.request_started(request);
-    }
-
-    fn request_ended(&self, request: &EndedRequest<'_>) {
-        self.0.request_ended(request);
-    }
-}
+observes_by_meter!(Metrics);
 
 fn key(instrument: Instrument, attributes: Attributes) -> Key {
     let label = |(name, value)| match value {

@@ -1,5 +1,5 @@
-//! Adapters for other crates: the connector and the DNS cache for other HTTP clients, and measurements and spans made
-//! from this crate's events.
+//! Adapters for other crates: the client below SDKs and exporters, the connector and the DNS cache for other HTTP clients, and
+//! measurements and spans made from this crate's events.
 
 // Each item has a label of its own: with the automatic ones they would repeat the features of the whole module.
 #![cfg_attr(docsrs, doc(auto_cfg = false))]

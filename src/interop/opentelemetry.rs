@@ -73,7 +73,7 @@ pub enum PhaseDetail {
 struct OpenSpan {
     context: Context,
     started: SystemTime,
-    /// The same time by the clock that measures durations.
+    /// The start by the clock that measures durations.
     started_at: Instant,
 }
 
@@ -228,7 +228,6 @@ impl Observer for OpenTelemetry {
         if request.number > 0 {
             span.set_attribute(KeyValue::new("http.request.resend_count", i64::from(request.number)));
         }
-        drop(span);
         lock(&self.requests).insert((request.call, request.number), open);
     }
 
@@ -262,7 +261,6 @@ impl Observer for OpenTelemetry {
         if request.end == RequestEnd::Superseded {
             span.set_attribute(KeyValue::new("speeddial.superseded", true));
         }
-        drop(span);
         open.end(request.elapsed(), error_type(request));
     }
 

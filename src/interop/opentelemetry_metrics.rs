@@ -6,10 +6,10 @@ use opentelemetry::KeyValue;
 use opentelemetry::metrics::{Counter, Histogram, Meter, UpDownCounter};
 
 use super::instruments::{Instrument, InstrumentKind};
-use super::meter::{self, Attributes, Sink, Value};
+use super::meter::{self, Attributes, Sink, Value, observes_by_meter};
 use super::readings::READINGS;
 use crate::client::Client;
-use crate::trace::{EndedCall, EndedRequest, Observer, Record, RequestInfo, StartedRequest, Wants};
+use crate::trace::RequestInfo;
 
 /// Measures the calls, connections and lookups of one client with an OpenTelemetry [`Meter`].
 ///
@@ -131,31 +131,7 @@ impl std::fmt::Debug for OpenTelemetryMetrics {
     }
 }
 
-impl Observer for OpenTelemetryMetrics {
-    fn wants(&self) -> Wants {
-        self.0.wants()
-    }
-
-    fn wants_of_call(&self) -> Wants {
-        self.0.wants_of_call()
-    }
-
-    fn observe(&self, record: &Record) {
-        self.0.observe(record);
-    }
-
-    fn ended(&self, call: &EndedCall<'_>) {
-        self.0.ended(call);
-    }
-
-    fn request_started(&self, request: &StartedRequest<'_>) {
-        self.0.request_started(request);
-    }
-
-    fn request_ended(&self, request: &EndedRequest<'_>) {
-        self.0.request_ended(request);
-    }
-}
+observes_by_meter!(OpenTelemetryMetrics);
 
 fn key_values(attributes: Attributes) -> Vec<KeyValue> {
     let key_value = |(name, value)| match value {

@@ -245,7 +245,7 @@ async fn a_connector_names_all_settings_that_it_has_no_use_for() {
 async fn a_connector_takes_all_settings_of_connections_and_defaults_that_are_repeated() {
     let second = Duration::from_secs(1);
     let authority = Authority::new();
-    let root = speeddial::tls::Certificate::from_der(authority.certificate()).unwrap();
+    let root = speeddial::tls::Certificate::from_der(&authority.certificate()).unwrap();
     let builder = Client::builder()
         .connect_timeout(second)
         .tls_timeout(second)

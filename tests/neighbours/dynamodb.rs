@@ -1,8 +1,8 @@
 //! Measures speeddial under the AWS SDK beside the SDK's own client: the claim of BENCHMARKS.md, section The AWS SDK.
 //!
-//! A fake DynamoDB runs in a process of its own and answers each request after 4 ms. Each client runs in a process of its own, which
-//! may have 1,024 descriptors: 1,000 tasks update 100 items each, one after the other, with the SDK's retries as they are by
-//! default. A client is stopped after 5 minutes.
+//! A fake DynamoDB runs in a process of its own and answers each request after 4 ms. Each client runs in a process of its own,
+//! which may have 1,024 descriptors: 1,000 tasks update 100 items each, one after the other, with the SDK's retries as they are
+//! by default. A client is stopped after 5 minutes.
 //!
 //! Prints a table. `-- --write` writes it into BENCHMARKS.md. `-- --test` runs 50 tasks with 2 updates each.
 
@@ -20,8 +20,8 @@ use std::fmt::Write as _;
 use std::io::{BufRead, BufReader, Lines, Write};
 use std::net::Ipv4Addr;
 use std::process::{Child, ChildStdout, Command, Stdio};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use aws_sdk_dynamodb::Client;
@@ -92,8 +92,8 @@ struct Counts {
     requests: AtomicUsize,
 }
 
-/// Serves as DynamoDB. Prints its port, and for each line of its input the counts since the last one: connections opened, the
-/// highest number open at once, and requests.
+/// Serves as DynamoDB. Prints its port, and for each line of its input the counts so far: connections opened, the highest
+/// number open at once, and requests.
 async fn serve() {
     limit_descriptors(1 << 16);
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
@@ -102,8 +102,8 @@ async fn serve() {
     let counting = counts.clone();
     std::thread::spawn(move || {
         for _ in std::io::stdin().lines().map_while(Result::ok) {
-            let take = |count: &AtomicUsize| count.swap(0, Ordering::SeqCst);
-            println!("{} {} {}", take(&counting.opened), take(&counting.most), take(&counting.requests));
+            let read = |count: &AtomicUsize| count.load(Ordering::SeqCst);
+            println!("{} {} {}", read(&counting.opened), read(&counting.most), read(&counting.requests));
         }
         std::process::exit(0);
     });
@@ -134,7 +134,7 @@ fn process_time() -> Duration {
 }
 
 /// Does the work of one client. Prints the failed updates, those that were not made, and the wall time and the CPU time in
-/// milliseconds.
+/// milliseconds; and in a second line the first failure, if there is one.
 async fn update_all(number: usize, port: &str, tasks: usize, each: usize) {
     limit_descriptors(DESCRIPTORS);
     let config = Config::builder()
@@ -145,17 +145,21 @@ async fn update_all(number: usize, port: &str, tasks: usize, each: usize) {
         .http_client(http_client(number));
     let client = Client::from_conf(config.build());
     let (failed, made) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let first_failure = Arc::new(OnceLock::new());
     let (start, cpu) = (Instant::now(), process_time());
     let tasks_running = join_all((0..tasks).map(|task| {
-        let (client, failed, made) = (client.clone(), failed.clone(), made.clone());
+        let (client, failed, made, first_failure) =
+            (client.clone(), failed.clone(), made.clone(), first_failure.clone());
         tokio::spawn(async move {
             for item in 0..each {
                 let key = AttributeValue::S(format!("{task}-{item}"));
                 let update = client.update_item().table_name("counters").key("id", key);
                 let update = update.update_expression("ADD hits :one");
                 let update = update.expression_attribute_values(":one", AttributeValue::N("1".to_owned()));
-                let is_failed = update.send().await.is_err();
-                failed.fetch_add(usize::from(is_failed), Ordering::SeqCst);
+                if let Err(error) = update.send().await {
+                    failed.fetch_add(1, Ordering::SeqCst);
+                    first_failure.get_or_init(|| chain(&error));
+                }
                 made.fetch_add(1, Ordering::SeqCst);
             }
         })
@@ -164,8 +168,15 @@ async fn update_all(number: usize, port: &str, tasks: usize, each: usize) {
     let (wall, cpu) = (start.elapsed(), process_time() - cpu);
     let [failed, made] = [failed, made].map(|count| count.load(Ordering::SeqCst));
     println!("{failed} {} {} {}", tasks * each - made, wall.as_millis(), cpu.as_millis());
+    println!("{}", first_failure.get().map_or("", String::as_str));
     // Tasks that still wait are not waited for.
     std::process::exit(0);
+}
+
+/// Returns an error and its sources in one line.
+fn chain(error: &dyn std::error::Error) -> String {
+    let sources = std::iter::successors(error.source(), |source| source.source());
+    sources.fold(error.to_string(), |chain, source| format!("{chain}: {source}"))
 }
 
 /// The fake, in a process that ends with this value.
@@ -183,7 +194,7 @@ impl Fake {
         Self { process, answers, port }
     }
 
-    /// Returns the connections opened, the most open at once and the requests since the last call.
+    /// Returns the connections opened, the most open at once and the requests so far.
     fn counts(&mut self) -> [usize; 3] {
         writeln!(self.process.stdin.as_ref().unwrap()).unwrap();
         numbers(&self.answers.next().unwrap().unwrap())
@@ -208,21 +219,34 @@ fn numbers<const N: usize>(line: &str) -> [usize; N] {
     numbers.try_into().unwrap()
 }
 
-/// Runs a client, and returns its row of the table.
-fn run(number: usize, fake: &mut Fake, tasks: usize, each: usize) -> String {
+/// Runs a client, and returns its row of the table, and its first failure.
+fn run(number: usize, tasks: usize, each: usize) -> (String, Option<String>) {
+    // One for each client, so that the last one's connections are gone.
+    let mut fake = Fake::start();
     let arguments = ["client", &number.to_string(), &fake.port, &tasks.to_string(), &each.to_string()];
     let output = this_program(&arguments).output().unwrap();
     assert!(output.status.success(), "{}: {}", CLIENTS[number], String::from_utf8_lossy(&output.stderr));
-    let [failed, not_made, wall, cpu] = numbers(String::from_utf8_lossy(&output.stdout).trim());
+    let printed = String::from_utf8_lossy(&output.stdout);
+    let (figures, first_failure) = printed.trim_end().split_once('\n').unwrap_or((printed.trim_end(), ""));
+    let [failed, not_made, wall, cpu] = numbers(figures);
     let [opened, most, requests] = fake.counts();
     assert!(requests + failed + not_made >= tasks * each, "each update that did not fail is a request");
     let stopped = if not_made > 0 { format!(", stopped with {not_made} not made") } else { String::new() };
-    format!(
+    let row = format!(
         "| {} | {failed}{stopped} | {requests} | {:.1} s | {opened} | {most} | {:.1} s |",
         CLIENTS[number],
         wall as f64 / 1e3,
         cpu as f64 / 1e3,
-    )
+    );
+    let failure = format!("The first failure of {}: `{}`.", CLIENTS[number], first_failure.trim());
+    (row, Some(failure).filter(|_| failed > 0))
+}
+
+/// Returns the package and the version of it that Cargo.lock names.
+fn version(package: &str) -> String {
+    let (_, rest) =
+        include_str!("../../Cargo.lock").split_once(&format!("name = \"{package}\"\nversion = \"")).unwrap();
+    format!("{package} {}", rest.split('"').next().unwrap_or_default())
 }
 
 fn main() {
@@ -242,15 +266,19 @@ fn main() {
         "| HTTP client | failed updates | requests at the server | wall time | connections opened | most open at once | CPU time of \
          the client |\n|---|---|---|---|---|---|---|\n",
     );
-    let mut fake = Fake::start();
+    let mut failures = Vec::new();
     for number in 0..CLIENTS.len() {
-        let row = run(number, &mut fake, tasks, each);
+        let (row, failure) = run(number, tasks, each);
         println!("{row}");
         let _ = writeln!(table, "{row}");
+        failures.extend(failure);
     }
+    if !failures.is_empty() {
+        let _ = writeln!(table, "\n{}", failures.join(" "));
+    }
+    let versions = ["aws-sdk-dynamodb", "aws-smithy-runtime", "aws-smithy-http-client"].map(version).join(", ");
     let text = format!(
-        "{table}\n{}, {}; {tasks} tasks with {each} updates each, {DESCRIPTORS} descriptors; aws-sdk-dynamodb 1.136, \
-         aws-smithy-http-client 1.5.2 (`cargo bench -p speeddial-neighbour-tests --bench dynamodb`; `-- --write` writes this table).\n",
+        "{table}\n{}, {}; {tasks} tasks with {each} updates each, {DESCRIPTORS} descriptors; {versions} (`cargo bench -p speeddial-neighbour-tests --bench dynamodb`; `-- --write` writes this table).\n",
         machine::name(),
         machine::today(),
     );

@@ -6,30 +6,19 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use opentelemetry::baggage::BaggageExt;
-use opentelemetry::propagation::{Extractor, TextMapCompositePropagator, TextMapPropagator};
+use opentelemetry::propagation::{TextMapCompositePropagator, TextMapPropagator};
 use opentelemetry::trace::{FutureExt, SpanId, SpanKind, Status, TraceContextExt, Tracer, TracerProvider};
 use opentelemetry::{Context, KeyValue};
+use opentelemetry_http::HeaderExtractor;
 use opentelemetry_sdk::propagation::{BaggagePropagator, TraceContextPropagator};
 use opentelemetry_sdk::trace::{InMemorySpanExporter, SdkTracerProvider, SpanData};
-use speeddial::http::{HeaderMap, Method, Response};
+use speeddial::http::{Method, Response};
 use speeddial::interop::{OpenTelemetry, PhaseDetail};
 use speeddial::trace::UrlTemplate;
 use speeddial::{Client, ClientBuilder, RetryPolicy};
 
 use support::full;
 use support::http_server::HttpServer;
-
-struct Headers<'a>(&'a HeaderMap);
-
-impl Extractor for Headers<'_> {
-    fn get(&self, key: &str) -> Option<&str> {
-        self.0.get(key)?.to_str().ok()
-    }
-
-    fn keys(&self) -> Vec<&str> {
-        self.0.keys().map(|name| name.as_str()).collect()
-    }
-}
 
 fn propagator() -> TextMapCompositePropagator {
     TextMapCompositePropagator::new(vec![Box::new(TraceContextPropagator::new()), Box::new(BaggagePropagator::new())])
@@ -52,7 +41,7 @@ impl Traced {
         let server = HttpServer::start(move |request| {
             let (tracer, count) = (tracer.clone(), count.clone());
             async move {
-                let parent = propagator().extract(&Headers(request.headers()));
+                let parent = propagator().extract(&HeaderExtractor(request.headers()));
                 let path = request.uri().path().to_owned();
                 let user = parent.baggage().get("user").map(|user| user.as_str().to_owned());
                 let builder = tracer.span_builder(format!("serve {path}")).with_kind(SpanKind::Server);

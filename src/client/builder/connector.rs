@@ -149,10 +149,11 @@ fn unused_of_connections(connect: &ConnectSettings) -> Vec<&'static str> {
         #[cfg(feature = "__tls")]
             tls_timeout: _,
     } = connect;
-    let mut unused = chosen(http.set());
-    #[cfg(feature = "tracing")]
-    unused.extend(chosen([("connection_verbose", *verbose)]));
-    unused
+    let log = chosen([
+        #[cfg(feature = "tracing")]
+        ("connection_verbose", *verbose),
+    ]);
+    [chosen(http.set()), log].concat()
 }
 
 /// Returns the names of the settings of decompression. `by_coding` is true if a single coding was chosen or excluded.

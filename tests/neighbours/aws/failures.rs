@@ -1,5 +1,7 @@
 //! Failures as the SDK sees them: which of them it retries, and on which connections.
 
+use std::time::Duration;
+
 use aws_sdk_dynamodb::config::retry::{ReconnectMode, RetryConfig};
 use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
 use aws_smithy_http_client::tls::{Provider, rustls_provider::CryptoMode};
@@ -9,7 +11,7 @@ use speeddial::dns::FixedResolver;
 use speeddial::interop::Aws;
 use speeddial::{Client, RetryPolicy};
 
-use crate::fakes::{Service, dynamodb, json, update};
+use crate::fakes::{Service, dynamodb, json, s3, update};
 
 /// The answer of a throttled DynamoDB.
 const THROTTLED: &str =
@@ -18,6 +20,7 @@ const THROTTLED: &str =
 /// Returns a client with a retry policy of its own.
 fn retrying() -> Aws {
     let retries = RetryPolicy::new().attempts(5).statuses([StatusCode::SERVICE_UNAVAILABLE]);
+    let retries = retries.backoff(Duration::from_millis(1), Duration::from_millis(1)).no_budget();
     Aws::new(Client::builder().retry(retries).build().unwrap())
 }
 
@@ -31,8 +34,20 @@ async fn a_failed_call_is_retried_by_the_sdk_alone() {
         let service = Service::start(move |_, _| json(status, body));
         let config = dynamodb(retrying(), &service.url()).retry_config(RetryConfig::disabled());
         update(config).await.unwrap_err();
-        assert_eq!(service.received().len(), 1, "{status}: the client's own policy does not apply");
+        assert_eq!(service.received().len(), 1, "{status}");
     }
+}
+
+#[tokio::test]
+async fn the_clients_own_retry_policy_does_not_apply() {
+    let service = Service::start(|_, _| json(503, ""));
+    let aws = retrying();
+    let config = s3(aws.clone(), &service.url()).retry_config(RetryConfig::disabled());
+    let client = aws_sdk_s3::Client::from_conf(config.build());
+    client.get_object().bucket("bucket").key("key").send().await.unwrap_err();
+    assert_eq!(service.received().len(), 1);
+    let got = aws.client().get(service.url()).send().await.unwrap();
+    assert_eq!((got.status().as_u16(), service.received().len()), (503, 1 + 5), "it applies to other calls");
 }
 
 #[tokio::test]
@@ -50,7 +65,7 @@ async fn a_poisoned_connection_carries_no_further_request() {
         let service = Service::start(|number, _| json(if number == 0 { 503 } else { 200 }, "{}"));
         let aws = Aws::new(Client::new());
         let retries = RetryConfig::standard().with_reconnect_mode(mode);
-        let retries = retries.with_initial_backoff(std::time::Duration::from_millis(1));
+        let retries = retries.with_initial_backoff(Duration::from_millis(1));
         update(dynamodb(aws.clone(), &service.url()).retry_config(retries)).await.unwrap();
         let stats = aws.client().pool_stats();
         assert_eq!((service.received().len(), service.connections(), stats.idle), (2, connections, 1), "{mode:?}");
@@ -79,7 +94,7 @@ async fn a_refused_connection_is_an_io_error_and_the_sdk_retries_it() {
     let (_socket, address) = support::refusing();
     let recorder = support::recorder::Recorder::default();
     let aws = Aws::new(Client::builder().no_proxy().observer(recorder.clone()).build().unwrap());
-    let retries = RetryConfig::standard().with_initial_backoff(std::time::Duration::from_millis(1));
+    let retries = RetryConfig::standard().with_initial_backoff(Duration::from_millis(1));
     let error = update(dynamodb(aws, &format!("http://{address}")).retry_config(retries)).await.unwrap_err();
     let SdkError::DispatchFailure(failure) = &error else { panic!("{error:?}") };
     assert!(failure.is_io() && format!("{failure:?}").contains("NeverConnected"), "{error:?}");

@@ -1,4 +1,5 @@
-//! Kept connections that the peer closes: the client sends the request again, and the SDK, whose retries are off, does not notice.
+//! Kept connections that the peer closes: the client sends the request again, and the SDK, whose retries are off, does not
+//! notice.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
