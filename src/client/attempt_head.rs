@@ -100,11 +100,14 @@ pub(super) fn prepare(functions: &[BeforeAttempt], head: &mut AttemptHead<'_>) -
     Ok(())
 }
 
-/// Adds headers of observers, each unless the request has one of the same name, or it would frame the message.
+/// Adds headers of observers, except those of a name that the request has, and those that would frame the message.
 pub(super) fn add_observed(headers: &mut HeaderMap, added: HeaderMap) {
-    for (name, value) in &added {
-        if !FRAMING.contains(name) && headers.len() < MAX_HEADERS {
-            headers.entry(name).or_insert_with(|| value.clone());
+    let missing = added.keys().filter(|name| !headers.contains_key(*name) && !FRAMING.contains(name));
+    for name in missing.cloned().collect::<Vec<_>>() {
+        for value in added.get_all(&name) {
+            if headers.len() < MAX_HEADERS {
+                headers.append(name.clone(), value.clone());
+            }
         }
     }
 }

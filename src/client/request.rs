@@ -252,13 +252,15 @@ impl Request {
     #[cfg(feature = "__adapter")]
     pub(crate) fn keep_target(&mut self, uri: &Uri) {
         let parsed = &self.url[Position::BeforePath..Position::AfterQuery];
-        if let Some(written) = uri.path_and_query().filter(|written| written.as_str() != parsed) {
+        if let Some(written) =
+            uri.path_and_query().filter(|written| written.as_str() != parsed && written.as_str().starts_with('/'))
+        {
             self.options.keep_target(written.clone().into(), parsed);
         }
     }
 
     /// Returns the path and query as they go into the request line (RFC 9112 §3.2.1).
-    pub(super) fn target(&self) -> Result<Uri> {
+    pub(crate) fn target(&self) -> Result<Uri> {
         #[cfg(feature = "__adapter")]
         if let Some(written) = self.options.written_target(&self.url[Position::BeforePath..Position::AfterQuery]) {
             return Ok(written.clone());

@@ -78,6 +78,9 @@ struct RareOptions {
     /// The path and query as the caller wrote them, and as they are in the URL that was parsed from them.
     #[cfg(feature = "__adapter")]
     written_target: Option<(Uri, Box<str>)>,
+    /// True if the request may fail by its own condition if it is sent twice.
+    #[cfg(feature = "__adapter")]
+    is_conditional_write: bool,
 }
 
 impl RequestOptions {
@@ -273,6 +276,29 @@ impl RequestOptions {
         Some(written).filter(|_| **of == *parsed)
     }
 
+    /// Forgets the target as it was written.
+    #[cfg(feature = "__adapter")]
+    pub(super) fn forget_target(&mut self) {
+        if let Some(rare) = &mut self.rare {
+            rare.written_target = None;
+        }
+    }
+
+    /// Has the request sent again only if the server cannot have acted on it, whatever its method.
+    #[cfg(feature = "__adapter")]
+    pub(crate) fn conditional_write(mut self, is_conditional: bool) -> Self {
+        if is_conditional {
+            self.rare_mut().is_conditional_write = true;
+        }
+        self
+    }
+
+    /// Returns true if the request may fail by its own condition if it is sent twice.
+    #[cfg(feature = "__adapter")]
+    pub(super) fn is_conditional_write(&self) -> bool {
+        self.rare.as_ref().is_some_and(|rare| rare.is_conditional_write)
+    }
+
     /// Returns the rare settings, to change them.
     fn rare_mut(&mut self) -> &mut RareOptions {
         self.rare.get_or_insert_default()
@@ -295,6 +321,7 @@ impl RareOptions {
             #[cfg(feature = "aws")]
             lease_notes: self.lease_notes.or(defaults.lease_notes),
             written_target: self.written_target.or(defaults.written_target),
+            is_conditional_write: self.is_conditional_write || defaults.is_conditional_write,
         }
     }
 }

@@ -24,8 +24,11 @@ use aws_smithy_types::retry::ErrorKind as Retryable;
 use bytes::Bytes;
 use http_body::Body as HttpBody;
 
+use tokio::runtime::Handle;
+
+use super::library;
 use crate::client::redirect;
-use crate::client::{Body, Client, LeaseNotes, NotedConn, Request, RequestOptions, Response, RetryPolicy, WeakClient};
+use crate::client::{Body, Client, LeaseNotes, NotedConn, Request, RequestOptions, Response, WeakClient};
 use crate::clock;
 use crate::dns::CachedResolver;
 use crate::error::{Error, ErrorKind, io_cause};
@@ -55,8 +58,8 @@ const MAX_TAKEN_AT_ONCE: usize = 64 * 1024;
 /// # Retries
 /// | failure | what happens |
 /// |---|---|
-/// | a kept connection that closed, a refused HTTP/2 stream: the server did nothing about the request | the client sends it again, as [`Client::execute`] says. The SDK does not notice |
-/// | 500, 502, 503, 504, throttling, a timeout, a connection that failed | the SDK retries, by its `RetryConfig`. The client's [`RetryPolicy`] does not apply |
+/// | a kept connection that closed, a refused HTTP/2 stream | the client sends the request again if that is safe, as [`Client::execute`] says, and a write with a condition (`if_none_match`) only if the server did nothing about it. The SDK does not notice |
+/// | 500, 502, 503, 504, throttling, a timeout, a connection that failed | the SDK retries, by its `RetryConfig`. The client's [`RetryPolicy`](crate::RetryPolicy) does not apply |
 /// | a poisoned connection, after a failure that the SDK takes for a passing one | it gets no more requests, and closes when those that it carries are over |
 ///
 /// The client's other rules for calls apply, except that redirects are not followed and bodies are not decompressed: signatures
@@ -116,41 +119,40 @@ impl Aws {
             Ok(request) => self.send_in_time(request).await,
             Err(error) => Err(Failure::Client(error)),
         };
+        match &sent {
+            Ok(response) => conns.answered(response),
+            // An HTTP/2 connection would stay, and may be dead.
+            Err(Failure::Late(_)) => conns.retire_last(),
+            Err(Failure::Client(_)) => {}
+        }
         if let Some(telemetry) = telemetry {
             telemetry.record_connector_call_duration(start.elapsed());
             conns.record(&telemetry);
         }
         let response = sent.map_err(|failure| conns.add_to(failure.into()))?;
-        conns.answered(&response);
         let response = http::Response::from(response).map(SdkBody::from_body_1_x);
         HttpResponse::try_from(response).map_err(|error| conns.add_to(ConnectorError::other(error.into(), None)))
     }
 
     /// Makes a request of the SDK's message.
     fn request(&self, mut message: http::Request<SdkBody>, conns: &Conns) -> Result<Request, Error> {
-        let mut defaults = RequestOptions::new()
+        let mut defaults = library::left_to_library(RequestOptions::new())
             .redirect(redirect::Policy::none())
-            .retry(RetryPolicy::none())
             .lease_notes(conns.notes.clone());
-        #[cfg(feature = "__compression")]
-        {
-            defaults = defaults.decompress(false);
-        }
         if let Some(timeout) = self.connect_timeout {
             defaults = defaults.connect_timeout(timeout);
         }
         let own = message.extensions_mut().remove::<RequestOptions>().unwrap_or_default();
         message.extensions_mut().insert(own.or(defaults));
-        let uri = message.uri().clone();
-        let mut request = Request::try_from(message.map(outgoing))?;
-        request.keep_target(&uri);
-        Ok(request)
+        let (head, body) = message.into_parts();
+        library::request(head, outgoing(body))
     }
 
     /// Sends the request, and waits for the head of its response within the SDK's read timeout.
     async fn send_in_time(&self, request: Request) -> Result<Response, Failure> {
         let limit = self.read_timeout.unwrap_or(Duration::MAX);
-        let until = clock::now().checked_add(limit);
+        // Without a runtime there is no timer, and the call fails for the same reason.
+        let until = Handle::try_current().ok().and_then(|_| clock::now().checked_add(limit));
         match clock::before(until, pin!(self.client.execute(request))).await {
             Some(result) => result.map_err(Failure::Client),
             None => Err(Failure::Late(ReadTimeout(limit))),
@@ -237,6 +239,13 @@ impl Conns {
             && let Some(number) = response.timings().connection()
         {
             self.notes.put_last(number);
+        }
+    }
+
+    /// Gives the last connection no more requests.
+    fn retire_last(&self) {
+        if let (Some(conn), Some(client)) = (self.notes.last(), self.client.upgrade()) {
+            client.retire_connection(conn.number);
         }
     }
 

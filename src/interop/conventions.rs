@@ -2,6 +2,7 @@
 //! 1.42.0.
 
 use std::borrow::Cow;
+use std::sync::OnceLock;
 
 use http::{Method, Version};
 
@@ -10,24 +11,28 @@ use crate::origin::{Host, Origin, Scheme};
 use crate::trace::RequestInfo;
 use crate::trace::{EndedRequest, RequestEnd, Timings};
 
-/// The value of `http.request.method` for a method that the conventions do not know.
+/// The value of `http.request.method` for a method that is not known.
 const OTHER_METHOD: &str = "_OTHER";
+/// The methods that the conventions know.
+const KNOWN_METHODS: &str = "CONNECT,DELETE,GET,HEAD,OPTIONS,PATCH,POST,PUT,QUERY,TRACE";
+/// The variable that replaces the list of known methods, as the conventions name it.
+const METHODS_VARIABLE: &str = "OTEL_INSTRUMENTATION_HTTP_KNOWN_METHODS";
 
-/// Returns the name of a method, or `_OTHER` for one that the conventions do not know, so that the number of attributes stays
-/// bounded.
+/// Returns the name of a method, or `_OTHER` for one that is not known, so that the number of attributes stays bounded.
 pub(super) fn method_name(method: &Method) -> &'static str {
-    match method.as_str() {
-        "GET" => "GET",
-        "HEAD" => "HEAD",
-        "POST" => "POST",
-        "PUT" => "PUT",
-        "DELETE" => "DELETE",
-        "OPTIONS" => "OPTIONS",
-        "TRACE" => "TRACE",
-        "PATCH" => "PATCH",
-        "QUERY" => "QUERY",
-        _ => OTHER_METHOD,
-    }
+    static KNOWN: OnceLock<Vec<String>> = OnceLock::new();
+    let known = KNOWN.get_or_init(|| methods_of(std::env::var(METHODS_VARIABLE).ok()));
+    name_among(known, method)
+}
+
+/// Returns the known methods: those of the variable, which are separated by commas, or those of the conventions.
+fn methods_of(variable: Option<String>) -> Vec<String> {
+    let list = variable.filter(|list| !list.is_empty()).unwrap_or_else(|| KNOWN_METHODS.to_owned());
+    list.split(',').map(|method| method.trim().to_owned()).collect()
+}
+
+fn name_among(known: &'static [String], method: &Method) -> &'static str {
+    known.iter().find(|known| **known == method.as_str()).map_or(OTHER_METHOD, |known| known.as_str())
 }
 
 /// Returns the value of `http.request.method_original`: the method, if the conventions do not know it.
@@ -49,7 +54,10 @@ pub(super) fn span_name(method: &Method) -> &'static str {
 #[cfg(any(feature = "opentelemetry-0-33", feature = "tracing"))]
 pub(super) fn full_url(request: &RequestInfo) -> String {
     let RequestInfo { origin, target, .. } = request;
-    format!("{}://{origin}{}", scheme_name(origin.scheme()), target.path())
+    // The conventions leave out the port that the scheme has by default.
+    let host = origin.host_header();
+    let host = host.to_str().unwrap_or_default();
+    format!("{}://{host}{}", scheme_name(origin.scheme()), target.path())
 }
 
 /// Returns the value of `server.address`: a name, or an address, which has no brackets here.
@@ -84,7 +92,6 @@ pub(super) fn scheme_name(scheme: Scheme) -> &'static str {
 pub(super) fn error_type(request: &EndedRequest<'_>) -> Option<Cow<'static, str>> {
     let repeated = match request.end {
         RequestEnd::Repeated(cause) => Some(Cow::Borrowed(cause.as_str())),
-        RequestEnd::Superseded => Some(Cow::Borrowed("cancelled")),
         _ => None,
     };
     failure_or_status(request.timings, request.failure).or(repeated)
@@ -132,6 +139,20 @@ mod tests {
         assert_eq!(names("QUERY"), ("QUERY", None, "QUERY"));
         assert_eq!(names("PURGE"), ("_OTHER", Some("PURGE".to_owned()), "HTTP"));
         assert_eq!(names("get"), ("_OTHER", Some("get".to_owned()), "HTTP"), "methods are case-sensitive");
+    }
+
+    #[test]
+    fn the_known_methods_can_be_replaced() {
+        let known = |variable: Option<&str>| -> &'static [String] {
+            Box::leak(methods_of(variable.map(str::to_owned)).into_boxed_slice())
+        };
+        let purge = Method::from_bytes(b"PURGE").unwrap();
+        for list in [None, Some("")] {
+            assert_eq!([Method::GET, purge.clone()].map(|method| name_among(known(list), &method)), ["GET", "_OTHER"]);
+        }
+        let own = known(Some("PURGE, GET"));
+        let names = [Method::GET, purge, Method::POST].map(|method| name_among(own, &method));
+        assert_eq!(names, ["GET", "PURGE", "_OTHER"]);
     }
 
     #[test]

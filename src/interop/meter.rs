@@ -159,7 +159,8 @@ impl<S: Sink> Observer for Meter<S> {
     }
 
     fn request_started(&self, request: &StartedRequest<'_>) {
-        let about = self.request_attributes(request.request);
+        let mut about = self.request_attributes(request.request);
+        about.extend(UrlTemplate::of(request).map(|template| ("url.template", Value::Text(template))));
         self.sink.add(Instrument::ActiveRequests, 1, about.clone());
         lock(&self.active).insert((request.call, request.number), about);
     }
@@ -184,7 +185,6 @@ impl<S: Sink> Observer for Meter<S> {
         for phase in Phase::ALL.into_iter().filter(|phase| *phase != Phase::Backoff) {
             self.measure_phase(phase, ended.spent(phase), server.clone());
         }
-        about.extend(UrlTemplate::of(request).map(|template| ("url.template", Value::Text(template))));
         if let Some(of) = &self.more_attributes {
             about.extend(of(request.request).into_iter().map(|(name, value)| (name, text(value))));
         }
@@ -192,11 +192,12 @@ impl<S: Sink> Observer for Meter<S> {
         self.sink.record(Instrument::TimeInQueue, ended.spent(Phase::Queue).as_secs_f64(), about.clone());
         about.extend(timings.status().map(|status| ("http.response.status_code", status_value(status))));
         about.extend(error_type(ended).map(|error| ("error.type", Value::Text(error))));
-        if ended.failure.is_none() && timings.status().is_some() {
+        // A caller that has seen the headers may drop the response's body.
+        if timings.status().is_some() && matches!(ended.failure, None | Some("cancelled")) {
             self.sink.record(Instrument::RequestBodySize, timings.sent_bytes() as f64, about.clone());
-            if ended.end == RequestEnd::Answered {
-                self.sink.record(Instrument::ResponseBodySize, timings.received_bytes() as f64, about.clone());
-            }
+        }
+        if ended.end == RequestEnd::Answered {
+            self.sink.record(Instrument::ResponseBodySize, timings.received_bytes() as f64, about.clone());
         }
         self.sink.record(Instrument::RequestDuration, ended.elapsed().as_secs_f64(), about);
     }

@@ -14,6 +14,8 @@ mod hyper_util;
 mod instruments;
 #[cfg(any(feature = "metrics-0-24", feature = "opentelemetry-0-33"))]
 mod known_names;
+#[cfg(feature = "__adapter")]
+mod library;
 #[cfg(any(feature = "metrics-0-24", feature = "opentelemetry-0-33"))]
 mod meter;
 #[cfg(feature = "metrics-0-24")]
@@ -38,8 +40,6 @@ mod propagation;
 mod readings;
 #[cfg(feature = "reqwest-0-13")]
 mod reqwest;
-#[cfg(any(feature = "object-store-0-14", feature = "opendal-0-59"))]
-mod storage;
 #[cfg(feature = "tower")]
 mod tower;
 #[cfg(feature = "tracing")]

@@ -14,8 +14,8 @@ use object_store::client::{
     HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpResponse, HttpResponseBody, HttpService,
 };
 
+use super::library;
 use super::object_store_options::StoreOptions;
-use super::storage;
 use crate::client::{Body, Client, Request, RequestOptions};
 use crate::error::{Cause, Error, FailureClass, Result};
 
@@ -64,7 +64,7 @@ use crate::error::{Cause, Error, FailureClass, Result};
 /// object_store retries by its `RetryConfig`. The client's [`RetryPolicy`](crate::RetryPolicy) does not apply to these requests,
 /// because the attempts of both would multiply. [Resends that are always safe](Client::execute) are made all the same: a
 /// connection that the server closes between two requests is no error. A payload of several pieces in memory can be resent
-/// like any other. A write with a condition (`PutMode::Create`, `PutMode::Update`) is not resent once its body was read: the
+/// like any other. A write with a condition (`PutMode::Create`, `PutMode::Update`) is resent only if the server did nothing about it: the
 /// second copy could fail because of the first one.
 ///
 /// The kind of an error, by which object_store decides:
@@ -134,9 +134,9 @@ impl ObjectStore {
             }
             options = options.or(store.request.clone());
         }
-        head.extensions.insert(storage::left_to_library(options));
-        let body = storage::request_body(&head, body.as_bytes().cloned(), body);
-        storage::request(head, body)
+        head.extensions.insert(library::left_to_library(options));
+        let body = library::request_body(body.as_bytes().cloned(), body);
+        library::request(head, body)
     }
 }
 

@@ -9,9 +9,9 @@ use futures_util::Stream;
 use http::{Method, Uri};
 use http_body::{Body as HttpBodyTrait, Frame, SizeHint};
 use opendal_core::raw::{parse_content_encoding, parse_content_length};
-use opendal_core::{Buffer, ErrorKind, HttpBody, HttpTransport, HttpUri};
+use opendal_core::{Buffer, ErrorKind, HttpBody, HttpTransport};
 
-use super::storage;
+use super::library;
 use crate::client::{Body, Client, RequestOptions};
 use crate::error::{Error, FailureClass};
 
@@ -42,7 +42,7 @@ use crate::error::{Error, FailureClass};
 /// opendal retries if the operator has its `RetryLayer`. The client's [`RetryPolicy`](crate::RetryPolicy) does not apply to these
 /// requests, because the attempts of both would multiply. [Resends that are always safe](Client::execute) are made all the same:
 /// a connection that the server closes between two requests is no error. A buffer of several pieces can be resent like any other.
-/// A write with a condition (`if_not_exists`, `if_match`) is not resent once its body was read: the second copy could fail
+/// A write with a condition (`if_not_exists`, `if_match`) is resent only if the server did nothing about it: the second copy could fail
 /// because of the first one.
 ///
 /// Errors have the kind `ConfigInvalid` if the request or the client's settings are not valid, and `Unexpected` otherwise. They
@@ -72,12 +72,12 @@ impl HttpTransport for OpenDal {
         let (mut head, buffer) = message.into_parts();
         let uri = head.uri.clone();
         let answers_head = head.method == Method::HEAD;
-        head.extensions.insert(storage::left_to_library(RequestOptions::new()));
+        head.extensions.insert(library::left_to_library(RequestOptions::new()));
         let piece = (!buffer.is_empty()).then(|| buffer.current());
         let in_one_piece = piece.filter(|piece| piece.len() == buffer.len());
-        let body = storage::request_body(&head, in_one_piece, BufferBody(buffer));
+        let body = library::request_body(in_one_piece, BufferBody(buffer));
         let failed = |error| failed("send http request", "speeddial::send", &uri, error);
-        let request = storage::request(head, body).map_err(failed)?;
+        let request = library::request(head, body).map_err(failed)?;
         let response = self.client.execute(request).await.map_err(failed)?;
         let (mut head, body) = http::Response::from(response).into_parts();
         // The length of a coded body is another one than that of the object, and a HEAD has no body.
@@ -149,7 +149,14 @@ fn failed(what: &str, operation: &'static str, uri: &Uri, error: Error) -> opend
     );
     opendal_core::Error::new(kind, what)
         .with_operation(operation)
-        .with_context("url", HttpUri::new(uri.to_string()).redacted_uri())
+        .with_context("url", shown(uri))
         .with_temporary(is_temporary)
         .set_source(error.without_url())
+}
+
+/// Returns a URL as errors show it: without the query, which may hold a signature.
+fn shown(uri: &Uri) -> String {
+    let scheme = uri.scheme_str().unwrap_or_default();
+    let authority = uri.authority().map_or("", |authority| authority.as_str());
+    format!("{scheme}://{authority}{}", uri.path())
 }

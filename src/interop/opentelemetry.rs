@@ -33,14 +33,18 @@ use crate::trace::{
 /// | the call, from its start to the end of the response's body; its parent is the context in which it is sent | internal | `http.request.method`, `url.full`, `server.address`, `server.port`, `http.response.status_code`, `error.type` |
 /// | a request: the first one, and one for each redirect, resend, retry and hedge | client | those, and `url.scheme`, `url.template`, `http.request.resend_count`, `network.protocol.version`, `network.peer.address`, `network.peer.port` |
 ///
-/// A method that the conventions do not know is `_OTHER`, with the method itself in `http.request.method_original`. `url.full` has
+/// A method that the conventions do not know is `_OTHER`, with the method itself in `http.request.method_original`; the environment
+/// variable `OTEL_INSTRUMENTATION_HTTP_KNOWN_METHODS` replaces their list, separated by commas. `url.full` has
 /// no credentials and no query, which may hold secrets. A [`UrlTemplate`] among the request's extensions becomes `url.template`
 /// and part of the span's name. The phases of a request are events of its span, or spans in it ([`phases`](Self::phases)).
 ///
 /// Each request gets the headers of the propagator, so that the server's spans join the trace: the global propagator, or the one
-/// that is [given](Self::propagator). A `traceparent` that the request has already is kept, and so is every other header.
+/// that is [given](Self::propagator). A `traceparent` that the request has already is kept, and so is every other header. Baggage
+/// goes to every server, also to that of a redirect: put no secrets into it, or give a propagator without it.
 ///
-/// Spans end when the call's future is dropped, too, with the `error.type` `cancelled`.
+/// Spans end when the call's future is dropped, too, with the `error.type` `cancelled` if there was no response yet. The span of a
+/// request whose place another one took (the other one of a hedged request, or that of a layer) has `speeddial.superseded`. Behind a
+/// layer that makes several attempts at a request, the phases are those of all of them.
 ///
 /// ```
 /// use speeddial::interop::OpenTelemetry;
@@ -279,7 +283,10 @@ struct AddedHeaders(HeaderMap);
 
 impl Injector for AddedHeaders {
     fn set(&mut self, key: &str, value: String) {
-        if let (Ok(name), Ok(value)) = (HeaderName::try_from(key), HeaderValue::try_from(value)) {
+        // An empty `tracestate` says nothing.
+        if let (Ok(name), Ok(value)) = (HeaderName::try_from(key), HeaderValue::try_from(value))
+            && !value.is_empty()
+        {
             self.0.insert(name, value);
         }
     }

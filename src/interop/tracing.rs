@@ -29,7 +29,8 @@ type Propagate = Box<dyn Fn(&Span, &mut HeaderMap) + Send + Sync>;
 ///
 /// The spans have the level info. The name of the call's span is `HTTP`; its parent is the span in which the call is sent, and it
 /// ends with the call. The name of a request's span is `HTTP request`, and its `otel.kind` is `client`; there is one for the first
-/// request and one for each redirect, resend, retry and hedge. Both end when the call's future is dropped, too. A
+/// request and one for each redirect, resend, retry and hedge. Both end when the call's future is dropped, too. A request whose
+/// place another one took has `speeddial.superseded`. A
 /// [`UrlTemplate`] among a request's extensions becomes `url.template` and part of `otel.name`.
 ///
 /// Events have the level debug: the steps of the call as they happen; at its end each lookup, each address that was

@@ -14,7 +14,7 @@ use super::hooks::{Hooks, ObserverHandle};
 use super::hops::HedgeOutcome;
 use super::observer::{EndedCall, Wants};
 use super::phase::Phase;
-use super::requests::{EndedRequest, RequestEnd, Requests};
+use super::requests::{EndedRequest, ObservedRequest, OpenRequest, RequestEnd, Requests};
 use super::timings::Timings;
 use crate::clock::{Instant, now};
 use crate::sync::lock;
@@ -180,24 +180,27 @@ impl Trace {
     }
 
     /// Begins a request of the call. `info` is called only if an observer wants requests.
-    pub(crate) fn begin_request(&self, info: impl FnOnce() -> RequestInfo) {
-        if let Some(requests) = &self.0.requests {
-            self.tell_request(requests, info());
-        }
+    pub(crate) fn begin_request(&self, info: impl FnOnce() -> RequestInfo) -> Option<ObservedRequest> {
+        let requests = self.0.requests.as_ref()?;
+        self.tell_request(requests, info())
     }
 
     #[cold]
-    fn tell_request(&self, requests: &Requests, info: RequestInfo) {
-        // A layer around attempts may have made one before.
-        self.0.end_request(now(), RequestEnd::Answered);
-        {
+    fn tell_request(&self, requests: &Requests, info: RequestInfo) -> Option<ObservedRequest> {
+        let now = now();
+        let (open, replaced) = {
             let timings = self.lock();
-            // What follows the last event is a part of the request's phases.
-            requests.begin(info, timings.last, &timings);
+            // A layer may go on with an attempt after its call.
+            if timings.is_complete() || self.0.is_silent.load(Ordering::Relaxed) {
+                return None;
+            }
+            requests.begin(info, now, &timings)
+        };
+        if let Some(replaced) = replaced {
+            self.0.tell_replaced(now, &replaced);
         }
-        if let Some(open) = requests.open() {
-            self.0.hooks.tell_start(self.0.own.as_ref(), &open.described(self.0.number));
-        }
+        self.0.hooks.tell_start(self.0.own.as_ref(), &open.described(self.0.number));
+        Some(ObservedRequest(open))
     }
 
     /// Notes that the request that is under way has failed, for its end, which follows.
@@ -207,10 +210,14 @@ impl Trace {
         }
     }
 
-    /// Returns the headers that observers want to add to the request that is under way, which has `headers`.
-    pub(crate) fn headers_to_add(&self, headers: &HeaderMap) -> Option<HeaderMap> {
-        let open = self.0.requests.as_ref()?.open()?;
-        Some(self.0.hooks.propagate(self.0.own.as_ref(), &open.described(self.0.number), headers))
+    /// Ends the request that is under way, because the other attempt at it counts.
+    pub(crate) fn supersede_request(&self) {
+        self.0.end_request(now(), RequestEnd::Superseded);
+    }
+
+    /// Returns the headers that observers want to add to a request with `headers`.
+    pub(crate) fn headers_to_add(&self, request: &ObservedRequest, headers: &HeaderMap) -> HeaderMap {
+        self.0.hooks.propagate(self.0.own.as_ref(), &request.0.described(self.0.number), headers)
     }
 
     /// Tells observers an event that happens now and is not part of the timings. `event` is called only if an observer
@@ -299,7 +306,6 @@ impl Trace {
 
     /// Tells observers no more of this attempt.
     pub(crate) fn silence(&self) {
-        self.0.end_request(now(), RequestEnd::Superseded);
         self.0.is_silent.store(true, Ordering::Relaxed);
     }
 
@@ -323,6 +329,9 @@ impl Trace {
 
     /// Ends a call that a layer answered without sending a request.
     pub(crate) fn answered_by_layer(&self, status: http::StatusCode, version: http::Version) {
+        if let Some(replaced) = self.0.requests.as_ref().and_then(|requests| requests.end()) {
+            self.0.tell_replaced(now(), &replaced);
+        }
         self.emit(Event::Headers { status, version });
         self.emit(Event::BodyEnd { bytes: 0 });
     }
@@ -349,14 +358,21 @@ impl TracedCall {
     /// Tells observers that the request that is under way has ended, if there is one.
     #[inline]
     fn end_request(&self, at: Instant, end: RequestEnd) {
-        if let Some(requests) = &self.requests {
-            self.tell_request_end(requests, at, end);
+        if let Some(requests) = &self.requests
+            && let Some(open) = requests.end()
+        {
+            self.tell_request_end(at, end, &open);
         }
     }
 
+    /// Tells observers the end of a request that another one, or an answer of a layer, took the place of.
+    fn tell_replaced(&self, at: Instant, open: &OpenRequest) {
+        let end = if open.failure().is_some() { RequestEnd::Failed } else { RequestEnd::Superseded };
+        self.tell_request_end(at, end, open);
+    }
+
     #[cold]
-    fn tell_request_end(&self, requests: &Requests, at: Instant, end: RequestEnd) {
-        let (Some(open), failure) = requests.end() else { return };
+    fn tell_request_end(&self, at: Instant, end: RequestEnd, open: &OpenRequest) {
         let mut timings = {
             let mut timings = lock(&self.timings);
             timings.list_dial();
@@ -367,7 +383,7 @@ impl TracedCall {
             request: open.described(self.number),
             ended: at.into_std(),
             end,
-            failure,
+            failure: open.failure(),
             timings: &timings,
         };
         self.hooks.tell_request_end(self.own.as_ref(), &ended);
@@ -376,10 +392,14 @@ impl TracedCall {
 
 impl Drop for TracedCall {
     fn drop(&mut self) {
-        // The second attempt of a call that was dropped.
         if let Some(requests) = &self.requests {
-            requests.note_failure("cancelled");
-            self.tell_request_end(requests, now(), RequestEnd::Failed);
+            if *self.is_silent.get_mut() {
+                self.end_request(now(), RequestEnd::Superseded);
+            } else {
+                // The second attempt of a call that was dropped.
+                requests.note_failure("cancelled");
+                self.end_request(now(), RequestEnd::Failed);
+            }
         }
     }
 }

@@ -103,24 +103,33 @@ impl Hooks {
         self.wanting(own, Wants::REQUESTS).for_each(|observer| observer.tell_request_end(request));
     }
 
-    /// Returns the headers that the observers want to add to a request with `headers`. The first one that adds a header wins.
+    /// Returns the headers that the observers want to add to a request with `headers`. Each sees those of the observers before it.
     pub(super) fn propagate(
         &self,
         own: Option<&ObserverHandle>,
         request: &StartedRequest<'_>,
         headers: &HeaderMap,
     ) -> HeaderMap {
-        let mut added = HeaderMap::new();
+        let mut all: Option<HeaderMap> = None;
         for observer in self.wanting(own, Wants::REQUESTS) {
-            for (name, value) in &observer.propagate(request, headers) {
-                added.entry(name).or_insert_with(|| value.clone());
+            let added = observer.propagate(request, all.as_ref().unwrap_or(headers));
+            if !added.is_empty() {
+                add_missing(all.get_or_insert_with(|| headers.clone()), &added);
             }
         }
-        added
+        all.unwrap_or_default()
     }
 
     fn wanting<'a>(&'a self, own: Option<&'a ObserverHandle>, what: Wants) -> impl Iterator<Item = &'a ObserverHandle> {
         self.0.list.iter().chain(own).filter(move |observer| observer.wants.intersects(what))
+    }
+}
+
+/// Adds the headers of `added` whose names are not among `headers`.
+fn add_missing(headers: &mut HeaderMap, added: &HeaderMap) {
+    let missing: Vec<_> = added.keys().filter(|name| !headers.contains_key(*name)).collect();
+    for name in missing {
+        headers.extend(added.get_all(name).iter().map(|value| (name.clone(), value.clone())));
     }
 }
 

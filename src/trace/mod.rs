@@ -41,6 +41,7 @@ pub use hops::{Attempt, AttemptOutcome, Hedge, HedgeOutcome, Hop, HopEnd};
 pub use lookup::{DnsLookup, Family, Source};
 pub use observer::{EndedCall, Observer, Wants};
 pub use phase::Phase;
+pub(crate) use requests::ObservedRequest;
 pub use requests::{EndedRequest, RequestEnd, StartedRequest, UrlTemplate};
 pub use svg::{comparison_svg, waterfall_svg};
 pub use timings::Timings;

@@ -57,8 +57,9 @@ pub trait Observer: Send + Sync + 'static {
 
     /// Takes a request of a call that begins now, before it waits for a connection. Does nothing by default.
     ///
-    /// A call has one request, and one more for each redirect, resend, retry and hedge. [`request_ended`](Self::request_ended)
-    /// follows in any case, also if the call's future is dropped.
+    /// A call has one request, and one more for each redirect, resend, retry and hedge; none if it fails before, or a layer answers
+    /// it. [`request_ended`](Self::request_ended) follows in any case, also if the call's future is dropped. The end of a hedged
+    /// request may come after that of its call.
     fn request_started(&self, request: &StartedRequest<'_>) {
         let _ = request;
     }

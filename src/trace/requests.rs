@@ -42,7 +42,7 @@ pub struct EndedRequest<'a> {
     /// The way in which the request ended.
     pub end: RequestEnd,
     /// The [kind](crate::ErrorKind::as_str) of the error with which the request failed, also if it was sent again then;
-    /// `cancelled` if it was dropped before it was answered; `None` if it did not fail.
+    /// `cancelled` if it, or its response, was dropped; `None` if it did not fail.
     pub failure: Option<&'static str>,
     /// The timings of the call so far. Their status, version, addresses and lengths are those of this request.
     pub timings: &'a Timings,
@@ -64,15 +64,16 @@ impl EndedRequest<'_> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RequestEnd {
-    /// The response was read to its end, or it was left to a layer that made another request.
+    /// The response was read to its end.
     Answered,
     /// The response named another URL, and the call went there.
     Redirected(StatusCode),
     /// The request is sent again, for this reason.
     Repeated(RepeatCause),
-    /// The request was sent twice, and the answer of the other one counts.
+    /// Another request took its place: the other one of a hedged request was answered, or a layer around attempts made
+    /// another one.
     Superseded,
-    /// The request failed, or was cancelled.
+    /// The request failed or was cancelled, or its response was dropped.
     Failed,
 }
 
@@ -117,8 +118,6 @@ pub(super) struct Requests {
     /// The number of requests that have begun.
     count: Arc<AtomicU32>,
     open: Mutex<Option<Arc<OpenRequest>>>,
-    /// The kind of the error with which the request that is under way has failed.
-    failure: Mutex<Option<&'static str>>,
 }
 
 /// A request that is under way.
@@ -128,11 +127,24 @@ pub(super) struct OpenRequest {
     pub(super) number: u32,
     pub(super) is_redirected: bool,
     pub(super) started: Instant,
+    /// The kind of the error with which the request has failed.
+    failure: Mutex<Option<&'static str>>,
+}
+
+/// A request that observers were told of, for the attempt that makes it.
+pub(crate) struct ObservedRequest(pub(super) Arc<OpenRequest>);
+
+impl ObservedRequest {
+    /// Notes that the request has failed, for its end, which follows.
+    #[cfg(feature = "tower")]
+    pub(crate) fn note_failure(&self, why: &'static str) {
+        self.0.note_failure(why);
+    }
 }
 
 impl Requests {
     pub(super) fn new() -> Self {
-        Self { count: Arc::default(), open: Mutex::default(), failure: Mutex::default() }
+        Self { count: Arc::default(), open: Mutex::default() }
     }
 
     /// Creates the place for the second attempt at a request, which counts together with the first one.
@@ -140,11 +152,22 @@ impl Requests {
         Self { count: self.count.clone(), ..Self::new() }
     }
 
-    /// Begins a request. The one before has to be over.
-    pub(super) fn begin(&self, info: RequestInfo, started: Instant, timings: &Timings) {
+    /// Begins a request. Returns it, and the one whose place it takes: a layer around attempts may make a request before the
+    /// last one is over.
+    pub(super) fn begin(
+        &self,
+        info: RequestInfo,
+        now: Instant,
+        timings: &Timings,
+    ) -> (Arc<OpenRequest>, Option<Arc<OpenRequest>>) {
         let number = self.count.fetch_add(1, Ordering::Relaxed);
         let is_redirected = timings.hops().iter().any(|hop| matches!(hop.end, HopEnd::Redirected(_)));
-        *self.open.lock() = Some(Arc::new(OpenRequest { info, number, is_redirected, started }));
+        let mut place = self.open.lock();
+        // The time since the last event is a part of the request's phases.
+        let started = if place.is_some() { now } else { timings.last };
+        let open = Arc::new(OpenRequest { info, number, is_redirected, started, failure: Mutex::default() });
+        let replaced = place.replace(open.clone());
+        (open, replaced)
     }
 
     /// Returns the request that is under way.
@@ -154,18 +177,28 @@ impl Requests {
 
     /// Notes that the request that is under way has failed.
     pub(super) fn note_failure(&self, why: &'static str) {
-        self.failure.lock().get_or_insert(why);
+        if let Some(open) = self.open() {
+            open.note_failure(why);
+        }
     }
 
-    /// Takes the request that is under way, and its failure.
-    pub(super) fn end(&self) -> (Option<Arc<OpenRequest>>, Option<&'static str>) {
-        (self.open.lock().take(), self.failure.lock().take())
+    /// Takes the request that is under way.
+    pub(super) fn end(&self) -> Option<Arc<OpenRequest>> {
+        self.open.lock().take()
     }
 }
 
 impl OpenRequest {
+    fn note_failure(&self, why: &'static str) {
+        self.failure.lock().get_or_insert(why);
+    }
+
+    pub(super) fn failure(&self) -> Option<&'static str> {
+        *self.failure.lock()
+    }
+
     pub(super) fn described(&self, call: u64) -> StartedRequest<'_> {
-        let Self { info, number, is_redirected, started } = self;
+        let Self { info, number, is_redirected, started, failure: _ } = self;
         StartedRequest {
             call,
             number: *number,
@@ -200,16 +233,19 @@ mod tests {
         let timings = samples::cold_call();
         let at = crate::clock::now();
         let number = |requests: &Requests| requests.open().map(|open| open.number);
-        requests.begin(info(None), at, &timings);
-        second.begin(info(None), at, &timings);
+        assert!(requests.begin(info(None), at, &timings).1.is_none());
+        assert!(second.begin(info(None), at, &timings).1.is_none());
         assert_eq!([number(&requests), number(&second)], [Some(0), Some(1)]);
         requests.note_failure("timeout");
         requests.note_failure("cancelled");
-        let (ended, failure) = requests.end();
-        assert_eq!((ended.unwrap().number, failure), (0, Some("timeout")));
+        let ended = requests.end().unwrap();
+        assert_eq!((ended.number, ended.failure()), (0, Some("timeout")));
         assert_eq!(number(&requests), None);
         requests.begin(info(None), at, &timings);
         assert_eq!(number(&requests), Some(2));
+        // A layer makes another request before that one is over.
+        let (begun, replaced) = requests.begin(info(None), at, &timings);
+        assert_eq!((begun.number, replaced.unwrap().number), (3, 2));
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use std::future::Future;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -10,7 +11,9 @@ use http_body_util::{BodyExt, Empty};
 use hyper_util::client::legacy;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
-use speeddial::dns::{CachedResolver, Family, HickoryResolver, ResolveErrorKind, SystemResolver};
+use speeddial::dns::{
+    CachedResolver, Family, HickoryResolver, Resolve, ResolveError, ResolveErrorKind, Resolving, Source, SystemResolver,
+};
 use support::dns_server::{DnsServer, add_address};
 use support::ok_server;
 
@@ -173,4 +176,42 @@ async fn getaddrinfo_gives_an_error_for_a_name_that_does_not_exist() {
     let error = cache.lookup(&name, Family::V4).await.unwrap_err();
     assert!(!matches!(error.kind(), ResolveErrorKind::NoData), "{error:?}");
     assert!(Reqwest::with(&cache).get(&name, 80).await.is_err());
+}
+
+/// The platform's resolver, which can be made to fail.
+struct Platform {
+    resolver: SystemResolver,
+    is_down: Arc<AtomicBool>,
+}
+
+impl Resolve for Platform {
+    fn resolve<'a>(&'a self, name: &'a str, family: Family) -> Resolving<'a> {
+        if self.is_down.load(Ordering::SeqCst) {
+            return Box::pin(std::future::ready(Err(ResolveError::new(ResolveErrorKind::ServFail, name, family))));
+        }
+        self.resolver.resolve(name, family)
+    }
+}
+
+#[tokio::test]
+async fn getaddrinfos_answers_are_served_stale_and_a_pin_comes_before_them() {
+    let is_down = Arc::new(AtomicBool::new(false));
+    let resolver = Platform { resolver: SystemResolver::new(Duration::from_millis(10)), is_down: is_down.clone() };
+    let cache = CachedResolver::new(resolver);
+    let first = cache.lookup("localhost", Family::V4).await.unwrap();
+    is_down.store(true, Ordering::SeqCst);
+    let expired = async {
+        loop {
+            let answer = cache.lookup("localhost", Family::V4).await.unwrap();
+            if answer.source() == Source::Stale {
+                return answer;
+            }
+            tokio::task::yield_now().await;
+        }
+    };
+    let stale = tokio::time::timeout(Duration::from_secs(30), expired).await.unwrap();
+    assert_eq!(stale.addresses(), first.addresses());
+    let pinned = IpAddr::from([127, 0, 0, 9]);
+    cache.pin("localhost", [pinned]);
+    assert_eq!(cache.lookup("localhost", Family::V4).await.unwrap().addresses()[..], [pinned]);
 }

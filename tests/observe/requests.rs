@@ -20,15 +20,24 @@ const AWAY: &str = "HTTP/1.1 302 Found\r\nlocation: http://b.test/there\r\nconte
 
 /// Lines about the requests of calls, in the order in which the observer was told.
 #[derive(Clone, Default)]
-struct Lines(Arc<Mutex<Vec<String>>>);
+struct Lines {
+    lines: Arc<Mutex<Vec<String>>>,
+    /// True if a layer makes several attempts, whose phases are not told apart.
+    in_layers: bool,
+}
 
 impl Lines {
+    #[cfg(feature = "tower")]
+    fn in_layers() -> Self {
+        Self { in_layers: true, ..Self::default() }
+    }
+
     fn add(&self, line: String) {
-        self.0.lock().unwrap().push(line);
+        self.lines.lock().unwrap().push(line);
     }
 
     fn take(&self) -> Vec<String> {
-        std::mem::take(&mut self.0.lock().unwrap())
+        std::mem::take(&mut self.lines.lock().unwrap())
     }
 }
 
@@ -60,6 +69,12 @@ impl Observer for Lines {
         let failure = request.failure.map(|failure| format!(" {failure}")).unwrap_or_default();
         let status = request.timings.status().map_or("-".to_owned(), |status| status.as_u16().to_string());
         let elapsed = request.elapsed().as_millis();
+        if self.in_layers {
+            return self.add(format!("end {} {end}{failure} {status} {elapsed}", request.request.number));
+        }
+        let [send, wait] = [Phase::Send, Phase::Wait].map(|phase| request.spent(phase));
+        assert!(send.is_zero(), "a request is sent at once here: {send:?}");
+        assert!(request.end != RequestEnd::Superseded || !wait.is_zero(), "it waited for its answer");
         let in_phases: Duration = Phase::ALL.iter().map(|phase| request.spent(*phase)).sum();
         assert_eq!(in_phases - request.spent(Phase::Backoff), request.elapsed());
         self.add(format!("end {} {end}{failure} {status} {elapsed}", request.request.number));
@@ -116,6 +131,7 @@ async fn a_redirect_is_a_request_of_its_own_host() {
     ];
     assert_eq!(lines.take(), expected);
     let heads = heads.lock().unwrap();
+    assert_eq!(heads.len(), 2);
     for (number, head) in heads.iter().enumerate() {
         assert!(head.contains(&format!("x-number: {number}\r\n")), "{head}");
         assert!(head.contains("accept: */*\r\n") && !head.contains("none"), "the request's own header is kept: {head}");
@@ -247,4 +263,65 @@ async fn spans_of_tracing_can_be_put_into_headers() {
     let heads = heads.lock().unwrap();
     assert!(heads[0].contains("traceparent: HTTP request\r\ntracestate: a=1\r\n"), "{}", heads[0]);
     assert!(heads[1].contains("traceparent: own\r\n") && !heads[1].contains("tracestate"), "{}", heads[1]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn functions_before_attempts_see_the_headers_of_observers() {
+    let (net, heads) = net(&[(0, OK)]);
+    let lines = Lines::default();
+    let client = builder(net, &lines).before_attempt(|head: &mut speeddial::AttemptHead<'_>| {
+        let signed = format!("signed {}", head.headers()["x-number"].to_str()?);
+        head.headers_mut().insert("x-signature", signed.parse()?);
+        Ok::<_, Box<dyn std::error::Error + Send + Sync>>(())
+    });
+    get(&client.build().unwrap()).await.unwrap();
+    assert!(heads.lock().unwrap()[0].contains("x-signature: signed 0\r\n"));
+}
+
+/// Sends each attempt up to three times, until one is answered with success.
+#[cfg(feature = "tower")]
+#[derive(Clone)]
+struct Thrice;
+
+#[cfg(feature = "tower")]
+impl tower::retry::Policy<Message, speeddial::http::Response<speeddial::Body>, Cause> for Thrice {
+    type Future = std::future::Ready<()>;
+
+    fn retry(&mut self, _: &mut Message, result: &mut Answer) -> Option<Self::Future> {
+        let is_done = result.as_ref().is_ok_and(|response| response.status().is_success());
+        if is_done { None } else { Some(std::future::ready(())) }
+    }
+
+    fn clone_request(&mut self, message: &Message) -> Option<Message> {
+        let mut copy = speeddial::http::Request::new(speeddial::Body::default());
+        *copy.uri_mut() = message.uri().clone();
+        *copy.headers_mut() = message.headers().clone();
+        *copy.extensions_mut() = message.extensions().clone();
+        Some(copy)
+    }
+}
+
+#[cfg(feature = "tower")]
+type Cause = Box<dyn std::error::Error + Send + Sync>;
+#[cfg(feature = "tower")]
+type Message = speeddial::http::Request<speeddial::Body>;
+#[cfg(feature = "tower")]
+type Answer = Result<speeddial::http::Response<speeddial::Body>, Cause>;
+
+#[cfg(feature = "tower")]
+#[tokio::test(start_paused = true)]
+async fn each_attempt_of_a_layer_is_a_request_that_ends() {
+    let (net, heads) = net(&[(5, ""), (5, BUSY), (5, OK)]);
+    let lines = Lines::in_layers();
+    let client = builder(net, &lines).attempt_layer(tower::retry::RetryLayer::new(Thrice)).build().unwrap();
+    get(&client).await.unwrap();
+    let told = lines.take();
+    let starts: Vec<_> = told.iter().filter_map(|line| line.strip_prefix("start ")?.split(' ').next()).collect();
+    assert_eq!(starts, ["0", "1", "2"], "{told:?}");
+    let ends: Vec<_> = told.iter().filter_map(|line| line.strip_prefix("end ")?.rsplit_once(' ')).collect();
+    let ends: Vec<_> = ends.into_iter().map(|(end, _)| end).collect();
+    assert_eq!(ends, ["0 failed exchange -", "1 superseded 503", "2 answered 200"], "{told:?}");
+    for (number, head) in heads.lock().unwrap().iter().enumerate() {
+        assert!(head.contains(&format!("x-number: {number}\r\n")), "{head}");
+    }
 }

@@ -22,6 +22,7 @@ const PARSER: &str = "client/sse/parser.rs";
 const EVENT_SOURCE: &str = "client/sse/event_source.rs";
 const SOURCE: Place = (EVENT_SOURCE, "pub struct EventSource");
 const SEND_ALL: &str = "client/send_all.rs";
+const EXPORTERS: &str = "interop/opentelemetry_http.rs";
 const UPGRADED: &str = "client/upgraded.rs";
 const UPGRADED_STREAM: Place = (UPGRADED, "pub struct Upgraded {");
 const SECURITY: &str = "../SECURITY.md";
@@ -415,5 +416,35 @@ pub(super) const ROWS: &[Row] = &[
     (
         "hedges of an origin",
         &[Text("5", HEDGE, "budget: 0.05"), Const(HEDGE, "MAX_SAVED", &[(HEDGE, "pub fn budget(")])],
+    ),
+    (
+        "`max_hosts`",
+        &[Const(
+            "interop/known_names.rs",
+            "MAX_NAMES",
+            &[
+                ("interop/metrics.rs", "pub fn max_hosts("),
+                ("interop/opentelemetry_metrics.rs", "pub fn max_hosts("),
+                ("interop/metrics.rs", "pub struct Metrics("),
+                ("interop/opentelemetry_metrics.rs", "pub struct OpenTelemetryMetrics("),
+            ],
+        )],
+    ),
+    ("phases of a request in a trace", &[]),
+    (
+        "answer to an exporter of OpenTelemetry",
+        &[Const(EXPORTERS, "MAX_BODY_SIZE", &[(EXPORTERS, "pub struct OpenTelemetryHttp")])],
+    ),
+    (
+        "time of an exporter's request, if the client has no `timeout`",
+        &[Const(EXPORTERS, "TIMEOUT", &[(EXPORTERS, "pub struct OpenTelemetryHttp")])],
+    ),
+    (
+        "answer to oauth2, if the client has no `max_body_size`",
+        &[Const(
+            "interop/oauth2.rs",
+            "MAX_BODY_SIZE",
+            &[("interop/oauth2.rs", "impl<'c> AsyncHttpClient<'c> for Client")],
+        )],
     ),
 ];

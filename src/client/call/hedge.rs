@@ -125,7 +125,6 @@ async fn send_twice<'a>(
             // The second attempt goes on.
             Either::Left((Err(error), _)) => {
                 trace.note_failure(error.kind().as_str());
-                trace.silence();
                 None
             }
             Either::Right((Ok(answer), _)) if !is_refusal(&answer) => {
@@ -137,6 +136,7 @@ async fn send_twice<'a>(
                     second_trace.note_failure(error.kind().as_str());
                 }
                 second_trace.silence();
+                second_trace.supersede_request();
                 trace.end_hedge(HedgeOutcome::Failed);
                 if let Ok(answer) = result {
                     answer.drain();
@@ -146,6 +146,7 @@ async fn send_twice<'a>(
         }
     };
     // The first attempt has been dropped: its connection is closed, or its stream reset, and its times are recorded.
+    trace.supersede_request();
     second_trace.take_over(&trace);
     call.trace.hand_over();
     call.trace = CallTrace::new(second_trace);

@@ -174,6 +174,9 @@ async fn attempt(mut message: http::Request<Body>) -> Result<http::Response<Body
     let target = admit(&context.0.client, &mut request)?;
     let mut call = context.call(request, target);
     let result = resend::send(&mut call).await;
+    if let (Err(error), Some(observed)) = (&result, &call.observed) {
+        observed.note_failure(error.kind().as_str());
+    }
     context.keep(&mut call);
     let request = &call.request;
     let discreet = call.client.defaults.hides_queries;

@@ -23,7 +23,7 @@ pub(super) fn message(
     conn: &Conn<OutgoingBody>,
     upload: Option<Arc<Upload>>,
 ) -> Result<http::Request<OutgoingBody>> {
-    let Call { request, client, authorization, trace, .. } = call;
+    let Call { request, client, authorization, trace, observed, .. } = call;
     let target = if is_tunnel(request) { ask_for_tunnel(request)? } else { request.take_target()? };
     let spoken = conn.protocol().version();
     let version = request.options.version.unwrap_or(spoken);
@@ -55,7 +55,8 @@ pub(super) fn message(
     if let Some(authorization) = authorization {
         authorization.add_to(message.headers_mut());
     }
-    if let Some(added) = trace.headers_to_add(message.headers()) {
+    if let Some(observed) = observed {
+        let added = trace.headers_to_add(observed, message.headers());
         add_observed(message.headers_mut(), added);
     }
     let functions = &client.defaults.before_attempt;

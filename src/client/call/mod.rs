@@ -124,6 +124,7 @@ fn begin(client: &Inner, mut request: Box<Request>) -> Result<Call<'_>> {
         now: Some(start),
         is_new: true,
         authorization,
+        observed: None,
         single: None,
         drain_hold: None,
         avoid: None,

@@ -29,7 +29,7 @@ use crate::trace::{CloseCause, Event};
 pub(super) async fn send(call: &mut Call<'_>) -> Result<Answer> {
     let mut failed_on = call.single.as_ref().and_then(|single| single.failed_on);
     loop {
-        call.trace.begin_request(|| call.info());
+        call.observed = call.trace.begin_request(|| call.info());
         let (mut lease, since) = checkout::lease(call, failed_on).await?;
         if call.drain_hold.is_some() && call.retry_policy().is_none() {
             call.drain_hold = None;

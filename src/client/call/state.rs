@@ -17,7 +17,7 @@ use crate::client::token::Authorization;
 use crate::clock::{self, Instant};
 use crate::error::{self, Error, Result};
 use crate::pool::{DrainHold, FirstAttemptConn};
-use crate::trace::{Event, RepeatCause, RequestInfo, Trace};
+use crate::trace::{Event, ObservedRequest, RepeatCause, RequestInfo, Trace};
 
 /// A call under way.
 pub(super) struct Call<'a> {
@@ -37,6 +37,8 @@ pub(super) struct Call<'a> {
     pub(super) is_new: bool,
     /// The call's use of the client's token sources, if it needs a token.
     pub(super) authorization: Option<Box<Authorization>>,
+    /// The request that is under way, if observers were told of it.
+    pub(super) observed: Option<ObservedRequest>,
     /// Set if the call is one attempt of another call.
     pub(super) single: Option<Box<SingleAttempt>>,
     /// Makes a drain of the pool wait for the call while it has no connection and will want another one.
@@ -65,6 +67,7 @@ impl<'a> Call<'a> {
             now: None,
             is_new: false,
             authorization: None,
+            observed: None,
             single: None,
             drain_hold: None,
             avoid: None,
@@ -101,6 +104,10 @@ impl<'a> Call<'a> {
 
     /// Returns true if sending the request twice has the effect of sending it once.
     pub(super) fn is_idempotent(&self) -> bool {
+        #[cfg(feature = "__adapter")]
+        if self.request.options.is_conditional_write() {
+            return false;
+        }
         is_idempotent(&self.request.method) || self.request.headers.contains_key("idempotency-key")
     }
 

@@ -6,6 +6,7 @@ use std::net::TcpStream;
 use std::sync::mpsc;
 
 use aws_sdk_dynamodb::config::retry::RetryConfig;
+use aws_sdk_s3::error::SdkError;
 use aws_sdk_s3::primitives::ByteStream;
 use speeddial::Client;
 use speeddial::interop::Aws;
@@ -58,21 +59,27 @@ async fn an_update_goes_out_on_a_new_connection_if_the_kept_one_was_closed() {
     assert_eq!(peer.connections(), 4);
 }
 
+/// Returns a peer that closes its first connection under the second request, and the connections and body lengths of requests.
+fn closing_peer() -> (ScriptedPeer, mpsc::Receiver<(usize, usize)>) {
+    let (sender, bodies) = mpsc::channel();
+    let peer = ScriptedPeer::start(move |number, mut socket| {
+        let answered = if number == 0 { 1 } else { usize::MAX };
+        for at in 0.. {
+            let Some(body) = read_request(&mut socket) else { return };
+            sender.send((number, body.len())).unwrap();
+            if at == answered {
+                return; // closes the socket under the request
+            }
+            answer(&mut socket);
+        }
+    });
+    (peer, bodies)
+}
+
 #[tokio::test]
 async fn a_body_that_can_be_read_again_is_sent_again_if_the_kept_connection_closes_under_it() {
     for length in [1_000, 200_000] {
-        let (sender, bodies) = mpsc::channel();
-        let peer = ScriptedPeer::start(move |number, mut socket| {
-            let answered = if number == 0 { 1 } else { usize::MAX };
-            for at in 0.. {
-                let Some(body) = read_request(&mut socket) else { return };
-                sender.send((number, body.len())).unwrap();
-                if at == answered {
-                    return; // closes the socket under the request
-                }
-                answer(&mut socket);
-            }
-        });
+        let (peer, bodies) = closing_peer();
         let config = s3(Aws::new(Client::new()), &peers_url(&peer)).retry_config(RetryConfig::disabled());
         let client = aws_sdk_s3::Client::from_conf(config.build());
         for _ in 0..2 {
@@ -82,4 +89,18 @@ async fn a_body_that_can_be_read_again_is_sent_again_if_the_kept_connection_clos
         let received: Vec<_> = bodies.try_iter().collect();
         assert_eq!(received, [(0, length), (0, length), (1, length)]);
     }
+}
+
+#[tokio::test]
+async fn a_write_with_a_condition_is_not_sent_again_by_the_client() {
+    let (peer, bodies) = closing_peer();
+    let config = s3(Aws::new(Client::new()), &peers_url(&peer)).retry_config(RetryConfig::disabled());
+    let client = aws_sdk_s3::Client::from_conf(config.build());
+    let put =
+        || client.put_object().bucket("bucket").key("key").if_none_match("*").body(ByteStream::from_static(b"new"));
+    put().send().await.unwrap();
+    // The peer may have made the object before it closed the connection, and would refuse a second copy.
+    let error = put().send().await.unwrap_err();
+    assert!(matches!(error, SdkError::DispatchFailure(_)), "{error:?}");
+    assert_eq!(bodies.try_iter().collect::<Vec<_>>(), [(0, 3), (0, 3)]);
 }
