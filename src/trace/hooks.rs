@@ -112,9 +112,11 @@ impl Hooks {
     ) -> HeaderMap {
         let mut all: Option<HeaderMap> = None;
         for observer in self.wanting(own, Wants::REQUESTS) {
-            let added = observer.propagate(request, all.as_ref().unwrap_or(headers));
+            let mut added = observer.propagate(request, all.as_ref().unwrap_or(headers));
             if !added.is_empty() {
-                add_missing(all.get_or_insert_with(|| headers.clone()), &added);
+                let all = all.get_or_insert_with(|| headers.clone());
+                all.keys().for_each(|name| drop(added.remove(name)));
+                all.extend(added);
             }
         }
         all.unwrap_or_default()
@@ -122,14 +124,6 @@ impl Hooks {
 
     fn wanting<'a>(&'a self, own: Option<&'a ObserverHandle>, what: Wants) -> impl Iterator<Item = &'a ObserverHandle> {
         self.0.list.iter().chain(own).filter(move |observer| observer.wants.intersects(what))
-    }
-}
-
-/// Adds the headers of `added` whose names are not among `headers`.
-fn add_missing(headers: &mut HeaderMap, added: &HeaderMap) {
-    let missing: Vec<_> = added.keys().filter(|name| !headers.contains_key(*name)).collect();
-    for name in missing {
-        headers.extend(added.get_all(name).iter().map(|value| (name.clone(), value.clone())));
     }
 }
 
