@@ -202,7 +202,7 @@ impl Connector {
 
     /// Traces the start of a dial, and starts its time.
     fn start(&self, origin: &Origin, avoid: Option<IpAddr>, trace: &DialTrace) -> DialTerms {
-        let start = trace.emit(Event::DialStart { origin: origin.clone() });
+        let start = trace.emit(Event::DialStart { origin: origin.clone(), host: trace.host() });
         DialTerms { start, end: start.checked_add(self.timeout), avoid }
     }
 

@@ -10,7 +10,7 @@ use crate::trace::{Event, Phase};
 pub(super) fn timed_out(events: Vec<(Instant, Event)>, after: Duration) -> ConnectError {
     let phase = last_phase(&events);
     let failed = events.into_iter().filter_map(|(_, event)| match event {
-        Event::AttemptEnd { address, error: Some(error) } => Some((address, error)),
+        Event::AttemptEnd { address, error: Some(error), .. } => Some((address, error)),
         Event::TlsFailed { address, error } => Some((address?, error)),
         _ => None,
     });
@@ -80,7 +80,7 @@ mod tests {
     fn the_phase_is_that_of_the_last_events() {
         let address = SocketAddr::from(([192, 0, 2, 1], 443));
         let start = || Event::AttemptStart { address };
-        let end = || Event::AttemptEnd { address, error: None };
+        let end = || Event::AttemptEnd { address, error: None, resent_syns: 0 };
         let tls = || Event::TlsStart { address: Some(address) };
         let tls_failed = || {
             let error = Arc::new(std::io::Error::from(std::io::ErrorKind::TimedOut));

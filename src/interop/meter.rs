@@ -226,7 +226,7 @@ impl<S: Sink> Meter<S> {
 
     fn observe_connection(&self, number: u64, record: &Record) {
         match &record.event {
-            Event::DialStart { origin } => {
+            Event::DialStart { origin, .. } => {
                 self.connections().insert(number, ConnectionState::new(origin.clone()));
             }
             Event::DnsStart { family, .. } => {
@@ -431,7 +431,7 @@ mod tests {
         let connection = Subject::Connection(samples::CONNECTION);
         let call = Subject::Call(1);
         let open = |state: &str| sums.sum(Instrument::OpenConnections, &format!("http.connection.state={state}"));
-        tell(0, connection, Event::DialStart { origin });
+        tell(0, connection, Event::DialStart { origin, host: Default::default() });
         tell(1, connection, Event::HandshakeStart { version: Version::HTTP_2 });
         tell(1, connection, Event::Opened { remote: None });
         assert_eq!((open("idle"), open("active")), (1.0, 0.0));

@@ -161,7 +161,7 @@ impl Observer for Tracing {
         let span = self.calls().get(&number).cloned();
         let Some(span) = span else { return };
         match &record.event {
-            Event::Queued { limit, position } => debug!(parent: &span, position, %limit, "queued"),
+            Event::Queued { limit, position, .. } => debug!(parent: &span, position, %limit, "queued"),
             Event::Leased { connection, requests, freed, .. } => {
                 debug!(parent: &span, connection, requests, freed, "leased");
             }

@@ -18,7 +18,7 @@ use super::dialling::{ConnectionTask, DialsInFlight};
 use super::slot::{Slot, SlotOwner};
 use super::state::{ConnId, Effect, Grant, LeaseEnd, Opened, Permit, PoolTypes, Profile, State, WaitFailure, WaiterId};
 use crate::clock::{Instant, Timed, TimerTask, now};
-use crate::trace::{self, CloseCause, DialTrace, Event, Hooks};
+use crate::trace::{self, CloseCause, DialTrace, Event, Hooks, HostAtDial};
 
 /// The pool's core behind its lock, with everything that its effects need.
 pub(super) struct Driver<D: Dial> {
@@ -68,20 +68,22 @@ pub(super) struct WaiterHandle<D: Dial> {
     wish: DialWish,
 }
 
-/// The demands of a request on a dial that is made for it.
+/// The demands of a request on a dial that is made for it, and the state of its host's connections.
 #[derive(Clone, Default)]
 pub(super) struct DialWish {
     /// The runtime the request waits on, where dials for it run.
     runtime: Option<Handle>,
     /// The address that is dialled after others.
     avoid: Option<IpAddr>,
+    /// The state of the host's connections when the dial begins.
+    host: HostAtDial,
 }
 
 impl<D: Dial> WaiterHandle<D> {
     /// Makes a handle on a request of the current runtime, and the receiver of its answer. Dials for it avoid an address.
     pub(super) fn new(avoid: Option<IpAddr>) -> (Self, oneshot::Receiver<Answer<D>>) {
         let (answer, receiver) = oneshot::channel();
-        let wish = DialWish { runtime: Handle::try_current().ok(), avoid };
+        let wish = DialWish { runtime: Handle::try_current().ok(), avoid, host: HostAtDial::default() };
         (Self { answer, wish }, receiver)
     }
 }
@@ -190,7 +192,10 @@ impl<D: Dial> Driver<D> {
     fn take_effect(state: &mut Core<D>) -> Option<TakenEffect<D>> {
         let effect = state.next_effect()?;
         let waiter = if let Effect::Dial(permit, _) = &effect { state.waiter_of(permit) } else { None };
-        let wish = waiter.map_or_else(DialWish::default, |waiter| waiter.wish.clone());
+        let mut wish = waiter.map_or_else(DialWish::default, |waiter| waiter.wish.clone());
+        if let Effect::Dial(permit, _) = &effect {
+            wish.host = state.note_dial(now(), permit);
+        }
         Some(TakenEffect { effect, wish, has_more: state.has_effects() })
     }
 
@@ -241,7 +246,7 @@ impl<D: Dial> Driver<D> {
     /// Begins a dial, in a task that will serve the connection.
     fn dial(self: &Arc<Self>, permit: Permit, key: D::Key, wish: DialWish) {
         let id = permit.id();
-        let trace = DialTrace::new(&self.hooks, id.serial);
+        let trace = DialTrace::of_host(&self.hooks, id.serial, wish.host);
         self.dials.insert(trace.clone());
         let guard = DialGuard { driver: Arc::downgrade(self), permit: Some(permit), trace };
         // Without a runtime the dial is lost at once: the guard is dropped, and its request told.

@@ -219,7 +219,7 @@ async fn only_dropped_attempts_are_reported_as_cancelled() {
     assert_eq!(race.next().await.unwrap().0.ip(), v4(2));
     drop(race);
     let events: Vec<_> = trace.events().into_iter().map(|(_, event)| event).collect();
-    let [_, _, Event::AttemptEnd { address: won, error: None }, Event::AttemptCancelled { address: given_up }] =
+    let [_, _, Event::AttemptEnd { address: won, error: None, .. }, Event::AttemptCancelled { address: given_up }] =
         &events[..]
     else {
         panic!("{events:?}")

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use super::announce::tell_connection;
 use super::event::Event;
 use super::hooks::Hooks;
+use super::host_at_dial::HostAtDial;
 use super::observer::Wants;
 use super::timings::DialEvents;
 use crate::clock::{Instant, now};
@@ -15,6 +16,7 @@ use crate::sync::lock;
 pub(crate) struct DialTrace {
     hooks: Hooks,
     connection: u64,
+    host: HostAtDial,
     events: Mutex<Vec<(Instant, Event)>>,
 }
 
@@ -22,8 +24,16 @@ pub(crate) struct DialTrace {
 const USUAL_EVENTS: usize = 9;
 
 impl DialTrace {
+    /// Creates the trace of a dial to a host of whose connections nothing is known.
+    #[cfg(any(test, feature = "hyper-util"))]
     pub(crate) fn new(hooks: &Hooks, connection: u64) -> Arc<Self> {
-        Arc::new(Self { hooks: hooks.clone(), connection, events: Mutex::new(Vec::with_capacity(USUAL_EVENTS)) })
+        Self::of_host(hooks, connection, HostAtDial::default())
+    }
+
+    /// Creates the trace of a dial to a host whose connections are in the state `host`.
+    pub(crate) fn of_host(hooks: &Hooks, connection: u64, host: HostAtDial) -> Arc<Self> {
+        let events = Mutex::new(Vec::with_capacity(USUAL_EVENTS));
+        Arc::new(Self { hooks: hooks.clone(), connection, host, events })
     }
 
     /// Takes an event that happens now, and returns its time.
@@ -56,6 +66,11 @@ impl DialTrace {
     /// Returns the number of the connection that is being opened.
     pub(crate) fn connection(&self) -> u64 {
         self.connection
+    }
+
+    /// Returns the state of the host's connections when the dial began.
+    pub(crate) fn host(&self) -> HostAtDial {
+        self.host
     }
 
     /// Returns the time of the dial's first event.

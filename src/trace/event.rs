@@ -12,6 +12,7 @@ use http::{Extensions, Method, StatusCode, Uri, Version};
 
 use super::causes::{CloseCause, Limit, RepeatCause};
 use super::hops::HedgeOutcome;
+use super::host_at_dial::{HostAtDial, Usage};
 use super::lookup::{DnsLookup, Family};
 use super::phase::Phase;
 use crate::origin::Origin;
@@ -55,6 +56,11 @@ pub enum Event {
         limit: Limit,
         /// The number of requests to the same host that were in the queue before this one.
         position: usize,
+        /// The origin whose connection the request waits for.
+        origin: Origin,
+        /// The number of connections, dials or streams that count against the limit, and the limit itself; `None` for a limit
+        /// that is no number.
+        usage: Option<Usage>,
     },
     /// The call got a connection.
     #[non_exhaustive]
@@ -169,6 +175,8 @@ pub enum Event {
     DialStart {
         /// The origin to connect to.
         origin: Origin,
+        /// The state of the host's connections, from which follows why another one is opened.
+        host: HostAtDial,
     },
     /// A DNS lookup began.
     #[non_exhaustive]
@@ -199,6 +207,9 @@ pub enum Event {
         address: SocketAddr,
         /// The reason for the failure; `None` if the address connected.
         error: Option<Arc<io::Error>>,
+        /// The number of times that the operating system sent the first packet (SYN) again, because no answer came. Known on
+        /// Linux only; 0 elsewhere.
+        resent_syns: u32,
     },
     /// An attempt to dial an address was cancelled, because another address was faster or the time ran out.
     #[non_exhaustive]

@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use super::dial_trace::DialTrace;
 use super::event::Event;
-use super::hops::{AttemptOutcome, History, Hop, HopEnd};
+use super::hops::{AttemptOutcome, DialFacts, History, Hop, HopEnd};
 use super::milestones::Milestones;
 use super::phase::Phase;
-use super::timings::{DialEvents, LastRequest, Timings, UnlistedDial};
+use super::timings::{DialEvents, LastRequest, QueueEntry, Timings, UnlistedDial};
 use crate::clock::Instant;
 #[cfg(feature = "hyper-util")]
 use crate::clock::now;
@@ -50,15 +50,24 @@ impl Timings {
     #[inline(always)]
     fn fold_history(&mut self, at: Instant, event: &Event) {
         match event {
-            Event::DnsEnd(lookup) => self.history_mut().add_lookup(lookup.clone()),
+            Event::DialStart { origin, host } => {
+                self.history_mut().set_dial(DialFacts { origin: origin.clone(), host: *host });
+            }
+            Event::DnsStart { family, .. } => {
+                let at = at.max(self.start);
+                self.history_mut().start_lookup(*family, at);
+            }
+            Event::DnsEnd(lookup) => self.history_mut().add_lookup(at, lookup.clone()),
             Event::AttemptStart { address } => {
                 let start = self.start;
                 self.history_mut().start_attempt(at, start, *address);
             }
-            Event::AttemptEnd { address, error } => {
+            Event::AttemptEnd { address, error, resent_syns } => {
                 let outcome =
                     error.as_ref().map_or(AttemptOutcome::Connected, |error| AttemptOutcome::Failed(error.clone()));
-                self.history_mut().end_attempt(at, *address, outcome);
+                let history = self.history_mut();
+                history.note_resent_syns(*address, *resent_syns);
+                history.end_attempt(at, *address, outcome);
             }
             Event::AttemptCancelled { address } => {
                 self.history_mut().end_attempt(at, *address, AttemptOutcome::Cancelled)
@@ -94,8 +103,9 @@ impl Timings {
             // The next address is dialled.
             Event::TlsFailed { .. } => self.go_to(Phase::Connect),
             Event::Opened { .. } | Event::DialPostponed => self.go_to(Phase::Queue),
-            Event::Queued { limit, .. } => {
-                self.request.limit = Some(*limit);
+            Event::Queued { limit, origin, usage, .. } => {
+                let entry = QueueEntry { limit: *limit, origin: origin.clone(), usage: *usage };
+                self.request.queued = Some(Box::new(entry));
                 // The dial for this call was lost, and the call waits for another one.
                 if self.phase != Phase::Queue {
                     self.go_to(Phase::Queue);
@@ -123,10 +133,25 @@ impl Timings {
                 self.request.milestones.answered = Some(at);
                 self.go_to(Phase::Receive);
             }
-            Event::Headers { status, version } => self.request.head = Some((*status, *version)),
+            Event::Headers { status, version } => {
+                self.request.head = Some((*status, *version));
+                self.request.milestones.head_read = Some(at);
+            }
             Event::Repeated { cause } => self.end_request(HopEnd::Repeated(*cause)),
-            Event::BackoffStart { .. } => self.go_to(Phase::Backoff),
-            Event::BackoffEnd => self.go_to(Phase::Queue),
+            Event::BackoffStart { wait } => {
+                self.go_to(Phase::Backoff);
+                if wait.is_zero() {
+                    let since = self.last;
+                    self.history_mut().begin_token_wait(since);
+                }
+            }
+            Event::BackoffEnd => {
+                let until = self.last;
+                if let Some(history) = &mut self.history {
+                    history.end_token_wait(until);
+                }
+                self.go_to(Phase::Queue);
+            }
             Event::Redirected { status, .. } => self.end_request(HopEnd::Redirected(*status)),
             Event::BodyEnd { bytes } => {
                 if !self.complete {
@@ -224,7 +249,7 @@ mod tests {
         let timings = folded(&[
             (1, dns_start(Family::V4)),
             (11, Event::AttemptStart { address: address() }),
-            (31, Event::AttemptEnd { address: address(), error: None }),
+            (31, Event::AttemptEnd { address: address(), error: None, resent_syns: 0 }),
             (31, Event::Opened { remote: Some(address()) }),
             (32, leased(0)),
             (35, SENT),
@@ -265,7 +290,7 @@ mod tests {
         for (dial, address) in dials.iter().zip(addresses) {
             dial.emit_at(start + ms(1), Event::AttemptStart { address });
             timings.adopt(dial);
-            dial.emit_at(start + ms(3), Event::AttemptEnd { address, error: None });
+            dial.emit_at(start + ms(3), Event::AttemptEnd { address, error: None, resent_syns: 0 });
         }
         assert_eq!((timings.phase(), timings.total()), (Phase::Connect, ms(1)));
         // The attempts stay with their request when the call goes on.

@@ -7,12 +7,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::StatusCode;
+use smallvec::SmallVec;
 
 use super::causes::RepeatCause;
-use super::lookup::DnsLookup;
+use super::host_at_dial::HostAtDial;
+use super::lookup::{DnsLookup, Family};
 use super::phase::Phase;
 use super::spent::PhaseTimes;
 use crate::clock::Instant;
+use crate::origin::Origin;
 
 /// A request of a call before its last one. It was sent again, or its response was a redirect, or a second attempt was
 /// answered first.
@@ -110,6 +113,9 @@ pub struct Attempt {
     pub elapsed: Duration,
     /// The result.
     pub outcome: AttemptOutcome,
+    /// The number of times that the operating system sent the first packet (SYN) again, because no answer came. Known on Linux
+    /// only; 0 elsewhere.
+    pub resent_syns: u32,
     started_at: Instant,
 }
 
@@ -140,6 +146,25 @@ pub(super) struct History {
     lookups_before: usize,
     /// The number of `attempts` made for earlier requests.
     attempts_before: usize,
+    /// The lookups under way, with the time at which each began to belong to the call.
+    lookups_under_way: SmallVec<[(Family, Instant); 2]>,
+    /// The dial of the last request's own connection.
+    dial: Option<DialFacts>,
+    /// The time spent waiting for tokens.
+    token_wait: Duration,
+    /// The start of the wait for a token that is going on.
+    token_wait_since: Option<Instant>,
+    /// The time for which the last request's body had nothing to be sent.
+    body_starved: Duration,
+    /// True if a TLS handshake of the last request's dial failed.
+    tls_failed: bool,
+}
+
+/// The dial of a request's own connection.
+#[derive(Debug, Clone)]
+pub(super) struct DialFacts {
+    pub(super) origin: Origin,
+    pub(super) host: HostAtDial,
 }
 
 impl History {
@@ -150,6 +175,12 @@ impl History {
         hedges: Vec::new(),
         lookups_before: 0,
         attempts_before: 0,
+        lookups_under_way: SmallVec::new_const(),
+        dial: None,
+        token_wait: Duration::ZERO,
+        token_wait_since: None,
+        body_starved: Duration::ZERO,
+        tls_failed: false,
     };
 
     pub(super) fn lookups(&self) -> &[DnsLookup] {
@@ -199,8 +230,63 @@ impl History {
         self.attempts_last().iter().filter(|attempt| matches!(attempt.outcome, AttemptOutcome::Failed(_))).count()
     }
 
-    pub(super) fn add_lookup(&mut self, lookup: DnsLookup) {
+    /// Returns the lookups made for the last request.
+    pub(super) fn lookups_last(&self) -> &[DnsLookup] {
+        &self.lookups[self.lookups_before..]
+    }
+
+    /// Returns the dial of the last request's own connection.
+    pub(super) fn dial(&self) -> Option<&DialFacts> {
+        self.dial.as_ref()
+    }
+
+    pub(super) fn set_dial(&mut self, dial: DialFacts) {
+        self.dial = Some(dial);
+    }
+
+    /// Notes a lookup that the call waits for from `since` on.
+    pub(super) fn start_lookup(&mut self, family: Family, since: Instant) {
+        self.lookups_under_way.push((family, since));
+    }
+
+    /// Adds a lookup that ended at `at`.
+    pub(super) fn add_lookup(&mut self, at: Instant, mut lookup: DnsLookup) {
+        if let Some(index) = self.lookups_under_way.iter().position(|(family, _)| *family == lookup.family) {
+            let (_, since) = self.lookups_under_way.swap_remove(index);
+            lookup.elapsed = at.saturating_duration_since(since);
+        }
         self.lookups.push(lookup);
+    }
+
+    /// Notes that the call waits for a token from `since` on.
+    pub(super) fn begin_token_wait(&mut self, since: Instant) {
+        self.token_wait_since = Some(since);
+    }
+
+    /// Ends the wait for a token, if there is one.
+    pub(super) fn end_token_wait(&mut self, until: Instant) {
+        self.token_wait = self.token_wait(until);
+        self.token_wait_since = None;
+    }
+
+    /// Returns the time spent waiting for tokens up to `now`.
+    pub(super) fn token_wait(&self, now: Instant) -> Duration {
+        let going_on = self.token_wait_since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
+        self.token_wait + going_on
+    }
+
+    /// Returns true if a TLS handshake failed while the last request's connection was opened.
+    pub(super) fn tls_failed(&self) -> bool {
+        self.tls_failed
+    }
+
+    /// Returns the time for which the last request's body had nothing to be sent.
+    pub(super) fn body_starved(&self) -> Duration {
+        self.body_starved
+    }
+
+    pub(super) fn set_body_starved(&mut self, starved: Duration) {
+        self.body_starved = starved;
     }
 
     /// Adds an attempt that began at `at`, in a call that began at `call_start`.
@@ -210,6 +296,7 @@ impl History {
             started: at.saturating_duration_since(call_start),
             elapsed: Duration::ZERO,
             outcome: AttemptOutcome::Pending,
+            resent_syns: 0,
             started_at: at,
         });
     }
@@ -224,8 +311,16 @@ impl History {
         }
     }
 
+    /// Enters how often the first packet to `address` was sent again.
+    pub(super) fn note_resent_syns(&mut self, address: SocketAddr, resent_syns: u32) {
+        if let Some(attempt) = self.attempts.iter_mut().rev().find(|attempt| attempt.address == address) {
+            attempt.resent_syns = resent_syns;
+        }
+    }
+
     /// Marks the last attempt to dial `address` as failed: it connected, but its TLS handshake failed.
     pub(super) fn fail_attempt(&mut self, address: SocketAddr, error: Arc<io::Error>) {
+        self.tls_failed = true;
         if let Some(attempt) = self.attempts.iter_mut().rev().find(|attempt| attempt.address == address) {
             attempt.outcome = AttemptOutcome::Failed(error);
         }
@@ -236,6 +331,10 @@ impl History {
         self.hops.push(hop);
         self.lookups_before = self.lookups.len();
         self.attempts_before = self.attempts.len();
+        self.lookups_under_way.clear();
+        self.dial = None;
+        self.body_starved = Duration::ZERO;
+        self.tls_failed = false;
     }
 
     pub(super) fn add_hedge(&mut self, hedge: Hedge) {
@@ -261,8 +360,9 @@ impl History {
 
 #[cfg(test)]
 mod tests {
-    use super::super::lookup::{Family, Source};
+    use super::super::lookup::Source;
     use super::*;
+    use crate::clock::now;
 
     fn ms(ms: u64) -> Duration {
         Duration::from_millis(ms)
@@ -303,10 +403,10 @@ mod tests {
         };
         let mut history = History::EMPTY;
         let failure = DnsLookup::failed("api.test".into(), Family::V6, Source::Miss, Arc::new(io::Error::other("no")));
-        history.add_lookup(failure);
+        history.add_lookup(now(), failure);
         assert!(history.used_lookup(None).is_some_and(|lookup| lookup.error.is_some()), "there is no other one");
-        history.add_lookup(lookup(Family::V4, 1));
-        history.add_lookup(lookup(Family::V4, 2));
+        history.add_lookup(now(), lookup(Family::V4, 1));
+        history.add_lookup(now(), lookup(Family::V4, 2));
         let used = history.used_lookup(Some(address(1).ip())).unwrap();
         assert_eq!(used.addresses[..], [address(1).ip()]);
     }

@@ -105,6 +105,22 @@ pub struct DnsLookup {
     pub source: Source,
     /// The reason for the failure, if the lookup failed.
     pub error: Option<Arc<dyn std::error::Error + Send + Sync>>,
+    /// The servers that were asked, if the resolver tells and the query was made for this lookup or one beside it.
+    pub servers: Option<Arc<AskedServers>>,
+    /// The duration of the lookup, as far as it belongs to the call.
+    pub elapsed: Duration,
+}
+
+/// The DNS servers that were asked for a lookup.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct AskedServers {
+    /// The server that answered; `None` if no server did.
+    pub answered: Option<IpAddr>,
+    /// The servers that had not answered when the answer came, or that had failed, in the order in which they were asked.
+    pub silent: Vec<IpAddr>,
+    /// The number of names of the search list that were asked for, and do not exist, before the one that was answered.
+    pub searched: u32,
 }
 
 impl DnsLookup {
@@ -115,7 +131,7 @@ impl DnsLookup {
         ttl: Duration,
         source: Source,
     ) -> Self {
-        Self { name, family, addresses, ttl, source, error: None }
+        Self { name, family, addresses, ttl, source, error: None, servers: None, elapsed: Duration::ZERO }
     }
 
     pub(crate) fn failed(
@@ -124,6 +140,15 @@ impl DnsLookup {
         source: Source,
         error: Arc<dyn std::error::Error + Send + Sync>,
     ) -> Self {
-        Self { name, family, addresses: Arc::default(), ttl: Duration::ZERO, source, error: Some(error) }
+        Self {
+            name,
+            family,
+            addresses: Arc::default(),
+            ttl: Duration::ZERO,
+            source,
+            error: Some(error),
+            servers: None,
+            elapsed: Duration::ZERO,
+        }
     }
 }

@@ -17,4 +17,6 @@ pub(super) struct Milestones {
     pub(super) leased: Option<Instant>,
     /// The first byte of the response.
     pub(super) answered: Option<Instant>,
+    /// The end of the response's head.
+    pub(super) head_read: Option<Instant>,
 }

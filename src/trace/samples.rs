@@ -9,8 +9,10 @@ use http::StatusCode;
 use super::causes::{Limit, RepeatCause};
 use super::event::Event;
 use super::hops::HedgeOutcome;
+use super::host_at_dial::Usage;
 use super::lookup::{DnsLookup, Family, Source};
 use super::timings::Timings;
+use crate::origin::Origin;
 
 pub(crate) const SENT: Event = Event::RequestSent { body: 0 };
 
@@ -42,6 +44,15 @@ pub(crate) fn leased(requests: u64) -> Event {
     }
 }
 
+/// Returns the entry into the queue of `api.test:80`, because of a limit of which this much is taken.
+pub(crate) fn queued(limit: Limit, usage: Usage) -> Event {
+    Event::Queued { limit, position: 0, origin: origin(), usage: Some(usage) }
+}
+
+pub(crate) fn origin() -> Origin {
+    Origin::from_url(&url::Url::parse("http://api.test/").expect("it is a URL")).expect("it has an origin")
+}
+
 /// Returns the timings of a call with these events, each at a number of milliseconds after the call's start.
 pub(crate) fn folded(events: &[(u64, Event)]) -> Timings {
     let start = crate::clock::now();
@@ -67,7 +78,7 @@ pub(crate) fn retried_call() -> Timings {
         (30, busy()),
         (30, Event::BackoffStart { wait: ms(50) }),
         (80, Event::BackoffEnd),
-        (80, Event::Queued { limit: Limit::ConnectionsPerHost, position: 0 }),
+        (80, queued(Limit::ConnectionsPerHost, Usage::new(2, 2))),
         (90, leased(6)),
         (90, SENT),
         (95, Event::FirstByte),
@@ -83,7 +94,7 @@ pub(crate) fn cold_call() -> Timings {
         (0, dns_start(Family::V4)),
         (10, Event::DnsEnd(lookup)),
         (10, Event::AttemptStart { address: address() }),
-        (30, Event::AttemptEnd { address: address(), error: None }),
+        (30, Event::AttemptEnd { address: address(), error: None, resent_syns: 0 }),
         (30, leased(0)),
         (30, SENT),
         (80, Event::FirstByte),

@@ -9,11 +9,13 @@ use http::{StatusCode, Version};
 use super::causes::Limit;
 use super::event::{Event, TlsFacts};
 use super::hops::{Attempt, History, Hop};
+use super::host_at_dial::Usage;
 use super::lookup::{DnsLookup, Source};
 use super::milestones::Milestones;
 use super::phase::Phase;
 use super::spent::{PhaseTimes, Spent};
 use crate::clock::Instant;
+use crate::origin::Origin;
 
 /// The time that one call took, phase by phase.
 ///
@@ -51,6 +53,8 @@ pub struct Timings {
     pub(super) request: LastRequest,
     /// The length of the response's body in bytes.
     pub(super) received: u64,
+    /// The time for which the reader of the response's body waited for more of it.
+    pub(super) body_wait: Duration,
     pub(super) failure: Option<&'static str>,
     /// `None` for a call that is one request on an idle connection.
     pub(super) history: Option<Box<History>>,
@@ -65,13 +69,21 @@ pub(super) struct LastRequest {
     pub(super) connection: Option<u64>,
     pub(super) reused: bool,
     pub(super) freed: bool,
-    pub(super) limit: Option<Limit>,
+    pub(super) queued: Option<Box<QueueEntry>>,
     pub(super) remote: Option<SocketAddr>,
     pub(super) tls: Option<Arc<TlsFacts>>,
     pub(super) milestones: Milestones,
     pub(super) head: Option<(StatusCode, Version)>,
     /// The length of the request's body in bytes.
     pub(super) sent: u64,
+}
+
+/// The state of the queue when the request entered it.
+#[derive(Debug, Clone)]
+pub(super) struct QueueEntry {
+    pub(super) limit: Limit,
+    pub(super) origin: Origin,
+    pub(super) usage: Option<Usage>,
 }
 
 /// The events of a dial, behind which the timings need not know the observers.
@@ -100,6 +112,7 @@ impl Timings {
             spent: Spent::new(start),
             request: LastRequest::default(),
             received: 0,
+            body_wait: Duration::ZERO,
             failure: None,
             history: None,
             unlisted: None,
@@ -229,7 +242,7 @@ impl Timings {
 
     /// Returns the reason why the call's last request waited in the queue; `None` if it got a connection at once.
     pub fn queued_by(&self) -> Option<Limit> {
-        self.request.limit
+        self.request.queued.as_deref().map(|entry| entry.limit)
     }
 
     /// Returns the call's requests before its last one: those that were sent again, and those that were redirected. Their
@@ -287,6 +300,27 @@ impl Timings {
     /// Returns the lookup that led to the connection, or else one that answered, or else one that failed.
     pub(super) fn used_lookup(&self) -> Option<&DnsLookup> {
         self.history().used_lookup(self.request.remote.map(|remote| remote.ip()))
+    }
+
+    /// Returns the addresses dialled for the call's last request.
+    pub(super) fn attempts_last(&self) -> &[Attempt] {
+        self.history().attempts_last()
+    }
+
+    /// Returns the state of the queue when the last request entered it; `None` if it did not.
+    pub(super) fn queue_entry(&self) -> Option<&QueueEntry> {
+        self.request.queued.as_deref()
+    }
+
+    /// Returns the time spent waiting for tokens.
+    pub(super) fn token_wait(&self) -> Duration {
+        self.history().token_wait(self.last)
+    }
+
+    /// Returns the time from the first byte of the last response to the end of its head.
+    pub(super) fn head_time(&self) -> Option<Duration> {
+        let Milestones { answered, head_read, .. } = self.milestones();
+        Some(head_read.as_ref()?.saturating_duration_since((*answered)?))
     }
 
     /// Returns the number of addresses dialled for the call's last request that failed.

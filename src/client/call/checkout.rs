@@ -128,14 +128,15 @@ async fn check_out(
     queued_at: &mut Option<Instant>,
 ) -> Result<Lease<Dialer>, LeaseError<ConnectError>> {
     let Call { client, trace, .. } = call;
-    let (waiter, Queued { limit, position }) = match client.pool.checkout(call.request.key(), wish, now) {
+    let (waiter, Queued { limit, position, usage }) = match client.pool.checkout(call.request.key(), wish, now) {
         Checkout::Ready(lease) => return Ok(lease),
         Checkout::Refused(error) => return Err(error),
         Checkout::Wait(waiter, queued) => (waiter, queued),
     };
     client.dns_watch.ensure_running(&client.resolver, &client.pool);
     let since = *queued_at.get_or_insert(now);
-    trace.emit_at(now, Event::Queued { limit, position });
+    let origin = call.request.key().origin.clone();
+    trace.emit_at(now, Event::Queued { limit, position, origin, usage });
     let deadline = call.deadline.map(|deadline| deadline.at);
     let mut queued = QueuedCall { waiter: Some(waiter), trace, since, timeouts: call.timeouts, deadline };
     let Delivery { lease, dial } = queued.wait(client, now).await;

@@ -260,6 +260,11 @@ impl<T: PoolTypes> State<T> {
     /// Lets a connection take no more requests.
     pub(super) fn end(&mut self, id: usize, cause: CloseCause) {
         let host = self.conns[id].host;
+        if let Stage::Open(open) = &self.conns[id].stage
+            && self.conns[id].end_cause.is_none()
+        {
+            self.recent_dials.ended(&self.hosts[host].key, cause, open.requests);
+        }
         if self.conns.end(&mut self.hosts[host], id, cause) {
             self.effects.push_back(Effect::Retired(self.conns.id(id), cause));
         }

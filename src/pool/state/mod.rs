@@ -46,7 +46,7 @@
 //!
 //! Calls go downwards: this file, `timeouts.rs`, `flow.rs`, then the parts, which do not know of each other's decisions:
 //! `pairs.rs`, `connections.rs`, `slots.rs`, `queue.rs`, `timers.rs`, the records `host.rs` and `conn.rs`, and what the pool learns:
-//! `dial_window.rs`, `descriptors.rs`, `moved_addresses.rs`, `learned_keep_alive.rs`, `conduct.rs`.
+//! `dial_window.rs`, `descriptors.rs`, `moved_addresses.rs`, `learned_keep_alive.rs`, `conduct.rs`, `recent_dials.rs`.
 
 mod conduct;
 mod conn;
@@ -63,6 +63,7 @@ mod moved_addresses;
 mod pairs;
 mod parts;
 mod queue;
+mod recent_dials;
 mod slots;
 mod timeouts;
 mod timers;
@@ -84,7 +85,7 @@ pub(crate) use self::types::{
     Permit, PoolTypes, Profile, Queued, Speaks, WaitFailure, WaiterId, WarmUp, Wish,
 };
 use crate::clock::Instant;
-use crate::trace::{CloseCause, Limit};
+use crate::trace::{CloseCause, HostAtDial, Limit, Usage};
 
 /// The most unclaimed dials of a host that a new request does not rely on, where there is room for another dial. A dial whose
 /// request left may have been left because it is slow.
@@ -140,7 +141,21 @@ impl<T: PoolTypes> State<T> {
             Some(_) => self.limit_of(id.index),
             None => self.slots.binding_limit(&self.hosts[host]),
         };
-        Acquired::Wait(id, Queued { limit, position })
+        let usage = self.usage_of(host, limit);
+        Acquired::Wait(id, Queued { limit, position, usage })
+    }
+
+    /// Returns how much of a limit that keeps requests of a host waiting is taken.
+    fn usage_of(&self, host: usize, limit: Limit) -> Option<Usage> {
+        let entry = &self.hosts[host];
+        let conns = &entry.conns;
+        match limit {
+            Limit::ConnectionsPerHost => Some(Usage::new(conns.slots, entry.limits.max_connections)),
+            Limit::Connections => Some(Usage::new(self.slots.taken(), self.slots.limit())),
+            Limit::Streams => Some(Usage::new(conns.leased, conns.usable.saturating_mul(conns.streams_per_conn))),
+            Limit::Dials => Some(Usage::new(entry.dials.in_window.len(), entry.dials.in_window.len())),
+            _ => None,
+        }
     }
 
     /// Leases a connection to a request that did not wait.
@@ -305,6 +320,12 @@ impl<T: PoolTypes> State<T> {
         }
         self.finish(now, host);
         Some(waiter.handle)
+    }
+
+    /// Notes a dial that begins, and returns the state of its host's connections.
+    pub(crate) fn note_dial(&mut self, now: Instant, permit: &Permit) -> HostAtDial {
+        let host = &self.hosts[self.conns[permit.0.index].host];
+        self.recent_dials.dialled(now, &host.key, host.open_conns())
     }
 
     /// Takes one resend from a host's allowance. Returns false if there is none left.

@@ -8,6 +8,7 @@ use super::host::Hosts;
 use super::learned_keep_alive::LearnedKeepAlive;
 use super::moved_addresses::MovedAddresses;
 use super::queue::Waiters;
+use super::recent_dials::RecentDials;
 use super::slots::Slots;
 use super::timers::Timers;
 use super::types::{Effect, PoolTypes, Profile};
@@ -27,6 +28,7 @@ pub(crate) struct State<T: PoolTypes> {
     pub(super) moved_addresses: MovedAddresses,
     pub(super) learned_keep_alive: LearnedKeepAlive<T::Key>,
     pub(super) conduct: Conduct<T::Key>,
+    pub(super) recent_dials: RecentDials<T::Key>,
     pub(super) drain: Drain,
 }
 
@@ -57,6 +59,7 @@ impl<T: PoolTypes> State<T> {
             moved_addresses: MovedAddresses::new(config.follow_dns),
             learned_keep_alive: LearnedKeepAlive::default(),
             conduct: Conduct::default(),
+            recent_dials: RecentDials::default(),
             drain: Drain::default(),
         }
     }

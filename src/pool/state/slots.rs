@@ -47,6 +47,11 @@ impl Slots {
         self.taken
     }
 
+    /// Returns the pool's limit of connections.
+    pub(super) fn limit(&self) -> usize {
+        self.limit
+    }
+
     /// Takes a slot.
     pub(super) fn take(&mut self) {
         self.taken += 1;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::clock::Instant;
 use crate::pool::config::Limits;
-use crate::trace::{CloseCause, Family, Limit};
+use crate::trace::{CloseCause, Family, Limit, Usage};
 
 /// The driver's types, which the core stores and hands back without looking into them.
 pub(crate) trait PoolTypes {
@@ -113,6 +113,8 @@ pub(crate) struct Queued {
     pub(crate) limit: Limit,
     /// The number of requests to the same host that wait before this one.
     pub(crate) position: usize,
+    /// How much of the limit is taken.
+    pub(crate) usage: Option<Usage>,
 }
 
 /// The demands of a request on its connection.

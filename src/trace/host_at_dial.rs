@@ -1,0 +1,53 @@
+//! The state of a host's connections when a request waits or a new connection is opened, as far as it explains why.
+
+use super::causes::CloseCause;
+
+/// The number of connections, dials or streams that count against a limit, and the limit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Usage {
+    /// The number that count against the limit.
+    pub taken: usize,
+    /// The limit.
+    pub limit: usize,
+}
+
+impl Usage {
+    pub(crate) fn new(taken: usize, limit: usize) -> Self {
+        Self { taken, limit }
+    }
+}
+
+/// The state of a host's connections when a new one is opened.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct HostAtDial {
+    /// The number of the host's open connections, all of which were in use.
+    pub open: usize,
+    /// The number of connections to the host that were opened in the second before.
+    pub opened_lately: u32,
+    /// The last connection to the host that was closed in the ten seconds before.
+    pub last_close: Option<HostClose>,
+}
+
+/// The end of a host's connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct HostClose {
+    /// The reason.
+    pub cause: CloseCause,
+    /// The number of requests that the connection carried.
+    pub requests: u64,
+}
+
+impl HostAtDial {
+    pub(crate) fn new(open: usize, opened_lately: u32, last_close: Option<HostClose>) -> Self {
+        Self { open, opened_lately, last_close }
+    }
+}
+
+impl HostClose {
+    pub(crate) fn new(cause: CloseCause, requests: u64) -> Self {
+        Self { cause, requests }
+    }
+}

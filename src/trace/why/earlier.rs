@@ -1,0 +1,59 @@
+//! The time of a call's requests before its last one, and of the waits between them.
+
+use std::time::Duration;
+
+use super::super::hops::{Hop, HopEnd};
+use super::super::phase::Phase;
+use super::super::timings::Timings;
+use super::{Cause, Found};
+
+/// Finds what the call's earlier requests and its waits took.
+pub(super) fn find(timings: &Timings, found: &mut Found) {
+    for cause in [Cause::Retried, Cause::Resent, Cause::Redirected, Cause::HedgedLate] {
+        let hops: Vec<_> = timings.hops().iter().filter(|hop| cause_of(hop) == cause).collect();
+        if let Some(last) = hops.last() {
+            let time = hops.iter().map(|hop| without_backoff(hop)).sum();
+            found.add(cause, phase_of(&hops), time, clause(cause, hops.len(), last));
+        }
+    }
+    let token = timings.token_wait();
+    let backoff = timings.backoff().saturating_sub(token);
+    found.add(Cause::TokenWait, Phase::Backoff, token, "were spent waiting for a token");
+    let attempts = timings.hops().len();
+    let pauses = if attempts == 1 { "the next attempt" } else { "the next attempts" };
+    found.add(Cause::Backoff, Phase::Backoff, backoff, format!("were spent waiting before {pauses}"));
+}
+
+fn cause_of(hop: &Hop) -> Cause {
+    match hop.end {
+        HopEnd::Repeated(cause) if cause.is_retry() => Cause::Retried,
+        HopEnd::Repeated(_) => Cause::Resent,
+        HopEnd::Redirected(_) => Cause::Redirected,
+        HopEnd::Hedged => Cause::HedgedLate,
+    }
+}
+
+fn clause(cause: Cause, count: usize, last: &Hop) -> String {
+    let requests = |what: &str| match count {
+        1 => format!("went to a request that {what}"),
+        _ => format!("went to {count} requests that {}", what.replacen("was", "were", 1)),
+    };
+    match (cause, last.end) {
+        (Cause::HedgedLate, _) => requests("was not answered, and was sent once more to another connection"),
+        (_, HopEnd::Redirected(status)) => requests(&format!("was redirected (status {})", status.as_u16())),
+        (Cause::Retried, HopEnd::Repeated(cause)) => requests(&format!("was retried ({cause})")),
+        (_, HopEnd::Repeated(cause)) => requests(&format!("was sent again ({cause})")),
+        (_, HopEnd::Hedged) => requests("was sent once more"),
+    }
+}
+
+fn without_backoff(hop: &Hop) -> Duration {
+    hop.elapsed.saturating_sub(hop.spent(Phase::Backoff))
+}
+
+/// Returns the phase in which these requests spent most of their time.
+fn phase_of(hops: &[&Hop]) -> Phase {
+    let spent = |phase: &Phase| hops.iter().map(|hop| hop.spent(*phase)).sum::<Duration>();
+    let phases = Phase::ALL.into_iter().filter(|phase| *phase != Phase::Backoff);
+    phases.max_by_key(spent).unwrap_or(Phase::Wait)
+}

@@ -1,0 +1,55 @@
+//! The time of the exchange itself: sending the request, waiting for the answer, receiving it.
+
+use std::time::Duration;
+
+use super::super::phase::Phase;
+use super::super::text::size;
+use super::super::timings::Timings;
+use super::{Cause, Found};
+
+/// Finds what the exchange of the last request took.
+pub(super) fn find(timings: &Timings, found: &mut Found) {
+    find_send(timings, timings.spent_last(Phase::Send), found);
+    find_wait(timings, timings.spent_last(Phase::Wait), found);
+    find_receive(timings, timings.spent_last(Phase::Receive), found);
+}
+
+fn find_send(timings: &Timings, time: Duration, found: &mut Found) {
+    let starved = timings.history().body_starved().min(time);
+    let before = "the program took";
+    found.add_around(Cause::RequestBodyLate, Phase::Send, starved, before, " to provide the request's body");
+    let what = match timings.sent_bytes() {
+        0 => " to take the request".to_owned(),
+        bytes => format!(" to take {} of the request{}", size(bytes), rate(bytes, time)),
+    };
+    found.add_around(Cause::SendSlow, Phase::Send, time - starved, "the server took", what);
+}
+
+fn find_wait(timings: &Timings, time: Duration, found: &mut Found) {
+    match timings.status() {
+        Some(_) => found.add_around(Cause::ServerSlow, Phase::Wait, time, "the server took", ""),
+        None => found.add(Cause::NoAnswer, Phase::Wait, time, "were spent waiting for an answer that had not come"),
+    }
+}
+
+fn find_receive(timings: &Timings, time: Duration, found: &mut Found) {
+    let head = timings.head_time().unwrap_or(time).min(time);
+    let body = time - head;
+    // Over a body that was waited for, the program was not the one to be waited for.
+    let reading = body.saturating_sub(timings.body_wait);
+    found.add_around(Cause::ReaderSlow, Phase::Receive, reading, "the program took", " to read the response's body");
+    let arriving = time - reading;
+    let what = match timings.received_bytes() {
+        0 => " to arrive".to_owned(),
+        bytes => format!(" to arrive ({}{})", size(bytes), rate(bytes, arriving)),
+    };
+    found.add_around(Cause::BodySlow, Phase::Receive, arriving, "the response took", what);
+}
+
+/// Returns the rate at which `bytes` were transferred, if it means anything.
+fn rate(bytes: u64, time: Duration) -> String {
+    if time.is_zero() || bytes < 10_000 {
+        return String::new();
+    }
+    format!(", {}/s", size((bytes as f64 / time.as_secs_f64()) as u64))
+}

@@ -1,0 +1,208 @@
+//! The reasons why a call took its time, as values and in words.
+//!
+//! `earlier.rs`, `opening.rs` and `exchanging.rs` find what took time: the call's earlier requests and waits, the way to its
+//! connection, and the exchange on it. This file picks what is worth saying.
+
+mod causes;
+mod earlier;
+mod exchanging;
+mod opening;
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+use std::time::Duration;
+
+pub use causes::Cause;
+
+use super::phase::Phase;
+use super::text::span;
+use super::timings::Timings;
+
+/// The reasons why a call took its time. `Display` is one or two sentences.
+///
+/// Made by [`Timings::why`].
+#[derive(Debug, Clone, PartialEq)]
+pub struct Why {
+    reasons: Vec<Reason>,
+    /// The index of the reason that the second sentence is made of.
+    second: Option<usize>,
+}
+
+/// One reason why a call took its time. `Display` is a sentence without a full stop.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct Reason {
+    /// The cause, for programs.
+    pub cause: Cause,
+    /// The phase in which the time was spent.
+    pub phase: Phase,
+    /// The time that the cause took. Times of several reasons of a call may overlap.
+    pub time: Duration,
+    /// The part of the call's total time, from 0 to 1.
+    pub share: f64,
+    /// Advice for the caller, if something can be done about it.
+    pub remedy: Option<&'static str>,
+    clause: String,
+}
+
+/// The least part of a call's time that is a reason.
+const LEAST_SHARE: f64 = 0.05;
+/// The least part of a call's time for which a second sentence is written.
+const LEAST_SECOND_SHARE: f64 = 0.2;
+
+impl Why {
+    /// Returns the reasons, the one that took most of the time first. Empty if no time has passed.
+    pub fn reasons(&self) -> &[Reason] {
+        &self.reasons
+    }
+
+    /// Returns the reason that took most of the time; `None` if no time has passed.
+    pub fn main(&self) -> Option<&Reason> {
+        self.reasons.first()
+    }
+}
+
+impl fmt::Display for Why {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some(main) = self.main() else { return f.write_str("No time has passed.") };
+        write!(f, "{main}.")?;
+        if let Some(second) = self.second {
+            write!(f, " {}.", self.reasons[second])?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.clause)?;
+        match self.remedy {
+            Some(remedy) => write!(f, "; {remedy}"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Timings {
+    /// Returns the reasons why the call took its time, each from what was measured. Also for a call that is not over, or has failed.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() {
+    /// let error = speeddial::Client::new().get("http://127.0.0.1:1/").send().await.unwrap_err();
+    /// let why = error.timings().expect("the call began").why();
+    /// println!("{why}");
+    /// for reason in why.reasons() {
+    ///     println!("{} {:.0} %", reason.cause, 100.0 * reason.share);
+    /// }
+    /// # }
+    /// ```
+    pub fn why(&self) -> Why {
+        let total = self.total();
+        if total.is_zero() {
+            return Why { reasons: Vec::new(), second: None };
+        }
+        let mut found = Found::default();
+        earlier::find(self, &mut found);
+        opening::find(self, &mut found);
+        exchanging::find(self, &mut found);
+        found.choose(total)
+    }
+}
+
+/// What took time in a call.
+#[derive(Debug, Default)]
+struct Found {
+    parts: Vec<Part>,
+}
+
+/// A part of a call's time with its cause.
+#[derive(Debug)]
+struct Part {
+    cause: Cause,
+    phase: Phase,
+    time: Duration,
+    clause: Clause,
+    /// True if the part explains another one more closely, whose time is its own as well.
+    is_context: bool,
+}
+
+/// The words about a part of a call's time.
+#[derive(Debug)]
+enum Clause {
+    /// What follows "… of … ", as in "820 ms of 900 ms were spent in the queue".
+    AfterTime(String),
+    /// The subject and the rest of a clause with the time in between, as in "the server took 410 ms of 430 ms".
+    AroundTime(String, String),
+    /// A clause without a time.
+    Whole(String),
+}
+
+impl Found {
+    /// Adds a part whose clause goes on after "… of … ".
+    fn add(&mut self, cause: Cause, phase: Phase, time: Duration, after: impl Into<String>) {
+        self.push(cause, phase, time, Clause::AfterTime(after.into()));
+    }
+
+    /// Adds a part whose time stands between `before` and `after`.
+    fn add_around(
+        &mut self,
+        cause: Cause,
+        phase: Phase,
+        time: Duration,
+        before: impl Into<String>,
+        after: impl Into<String>,
+    ) {
+        self.push(cause, phase, time, Clause::AroundTime(before.into(), after.into()));
+    }
+
+    /// Adds what explains the part before it more closely.
+    fn add_context(&mut self, cause: Cause, phase: Phase, time: Duration, clause: impl Into<String>) {
+        self.push(cause, phase, time, Clause::Whole(clause.into()));
+        if let Some(part) = self.parts.last_mut() {
+            part.is_context = true;
+        }
+    }
+
+    fn push(&mut self, cause: Cause, phase: Phase, time: Duration, clause: Clause) {
+        self.parts.push(Part { cause, phase, time, clause, is_context: false });
+    }
+
+    /// Picks the reasons: the part that took most, what explains it, and other parts that are worth a word.
+    fn choose(mut self, total: Duration) -> Why {
+        let share = |time: Duration| time.as_secs_f64() / total.as_secs_f64();
+        // A stable sort: of two parts that took the same, that of the earlier phase comes first, and a context after its part.
+        self.parts.sort_by_key(|part| (std::cmp::Reverse(part.time), part.is_context));
+        let longest = self.parts.first().map_or(Duration::ZERO, |part| part.time);
+        self.parts.retain(|part| !part.time.is_zero() && (part.time == longest || share(part.time) >= LEAST_SHARE));
+        let mut second = None;
+        for (index, part) in self.parts.iter().enumerate().skip(1) {
+            if part.is_context && part.phase == self.parts[0].phase {
+                second = Some(index);
+                break;
+            }
+            if second.is_none() && !part.is_context && share(part.time) >= LEAST_SECOND_SHARE {
+                second = Some(index);
+            }
+        }
+        let reasons = self.parts.into_iter().map(|part| part.into_reason(total)).collect();
+        Why { reasons, second }
+    }
+}
+
+impl Part {
+    fn into_reason(self, total: Duration) -> Reason {
+        let Self { cause, phase, time, clause, .. } = self;
+        let of_total = match time == total {
+            true => format!("all {}", span(total)),
+            false => format!("{} of {}", span(time), span(total)),
+        };
+        let clause = match clause {
+            Clause::AfterTime(after) => format!("{of_total} {after}"),
+            Clause::AroundTime(before, after) => format!("{before} {of_total}{after}"),
+            Clause::Whole(clause) => clause,
+        };
+        let share = time.as_secs_f64() / total.as_secs_f64();
+        Reason { cause, phase, time, share, remedy: cause.remedy(), clause }
+    }
+}

@@ -1,0 +1,1 @@
+//! The reasons for folded calls.
