@@ -173,6 +173,7 @@ impl<'a> Lookup<'a> {
                 let addresses = answer.addresses().clone();
                 let lookup =
                     DnsLookup::answered(name.clone(), family, addresses.clone(), answer.ttl(), answer.source());
+                let lookup = lookup.with_servers(answer.servers().cloned());
                 self.has_answer.store(true, Ordering::Relaxed);
                 (lookup, (family, self.allowed(addresses, is_worth_dialling), now))
             }
@@ -180,6 +181,7 @@ impl<'a> Lookup<'a> {
                 let source = error.answered_from();
                 let error = Arc::new(error);
                 let lookup = DnsLookup::failed(name.clone(), family, source, error.clone());
+                let lookup = lookup.with_servers(error.servers().cloned());
                 self.note_failed(error);
                 (lookup, (family, Arc::default(), now))
             }

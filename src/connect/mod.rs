@@ -48,6 +48,7 @@ mod proxy_extras;
 mod proxy_server;
 #[cfg(feature = "__tls")]
 mod proxy_tls;
+mod resent_syns;
 mod secure;
 mod serve;
 mod socks5;
@@ -292,6 +293,7 @@ impl Connector {
         let mut has_tls_failed = false;
         while let Some((remote, stream)) = race.next().await {
             let probe = Probe::of(&*stream);
+            resent_syns::note(remote, probe.as_ref(), terms.start, trace);
             let limit = match origin.scheme() {
                 Scheme::Https => race.handshake_timeout(clock::now()),
                 Scheme::Http => None,
@@ -338,6 +340,7 @@ impl Connector {
         let mut race = self.race(proxy, &lookup, &route_to, terms, trace);
         let mut tunnel_error = None;
         while let Some((remote, stream)) = race.next().await {
+            resent_syns::note(remote, Probe::of(&*stream).as_ref(), terms.start, trace);
             match route.open(remote, stream).await {
                 Ok((stream, probe)) => {
                     // From here on it is the origin that takes its time, so the proxy's address has done well.

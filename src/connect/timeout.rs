@@ -80,7 +80,7 @@ mod tests {
     fn the_phase_is_that_of_the_last_events() {
         let address = SocketAddr::from(([192, 0, 2, 1], 443));
         let start = || Event::AttemptStart { address };
-        let end = || Event::AttemptEnd { address, error: None, resent_syns: 0 };
+        let end = || Event::AttemptEnd { address, error: None };
         let tls = || Event::TlsStart { address: Some(address) };
         let tls_failed = || {
             let error = Arc::new(std::io::Error::from(std::io::ErrorKind::TimedOut));

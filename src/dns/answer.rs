@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::trace::Source;
+use crate::trace::{AskedServers, Source};
 
 /// The addresses of a name in one family, with their remaining TTL and their source.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -12,13 +12,15 @@ pub struct Answer {
     addresses: Arc<[IpAddr]>,
     ttl: Duration,
     source: Source,
+    /// The servers that were asked, if something about them is worth telling.
+    servers: Option<Arc<AskedServers>>,
 }
 
 impl Answer {
     /// Creates an answer with a TTL that starts now. The cache treats an answer without addresses as
     /// [`NoData`](super::ResolveErrorKind::NoData).
     pub fn new(addresses: impl Into<Arc<[IpAddr]>>, ttl: Duration, source: Source) -> Self {
-        Self { addresses: addresses.into(), ttl, source }
+        Self { addresses: addresses.into(), ttl, source, servers: None }
     }
 
     /// Returns the addresses, in the order in which the resolver gave them.
@@ -34,6 +36,23 @@ impl Answer {
     /// Returns the source of the answer, for example the cache, a query or the hosts file.
     pub fn source(&self) -> Source {
         self.source
+    }
+
+    /// Returns the servers that were asked, if a server did not answer or several names were asked for.
+    pub(crate) fn servers(&self) -> Option<&Arc<AskedServers>> {
+        self.servers.as_ref()
+    }
+
+    pub(super) fn with_servers(self, servers: Option<Arc<AskedServers>>) -> Self {
+        Self { servers, ..self }
+    }
+
+    /// Adds the number of names that were asked for in vain.
+    pub(super) fn after_names(mut self, searched: u32) -> Self {
+        if searched > 0 {
+            Arc::make_mut(self.servers.get_or_insert_default()).searched = searched;
+        }
+        self
     }
 
     pub(crate) fn with_source(self, source: Source) -> Self {

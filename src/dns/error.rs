@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::trace::{Family, Source};
+use crate::trace::{AskedServers, Family, Source};
 
 /// The reason why a lookup found no addresses. `Display` names the name and the kind; what the kind does not say is the
 /// [`source`](std::error::Error::source). Cheap to clone: all lookups that waited for one query get the same error.
@@ -16,6 +16,8 @@ pub struct ResolveError {
     negative_ttl: Option<Duration>,
     cause: Option<Arc<dyn std::error::Error + Send + Sync>>,
     source: Source,
+    /// The servers that were asked, if one did not answer.
+    servers: Option<Arc<AskedServers>>,
 }
 
 /// The kinds of [`ResolveError`].
@@ -75,7 +77,7 @@ impl ResolveErrorKind {
 impl ResolveError {
     /// Creates an error about the lookup of `name` in one family.
     pub fn new(kind: ResolveErrorKind, name: &str, family: Family) -> Self {
-        Self { kind, family, name: name.into(), negative_ttl: None, cause: None, source: Source::Miss }
+        Self { kind, family, name: name.into(), negative_ttl: None, cause: None, source: Source::Miss, servers: None }
     }
 
     /// Sets the time for which a negative answer may be kept, which its SOA record states (RFC 2308 §5).
@@ -86,6 +88,15 @@ impl ResolveError {
     /// Sets the cause, which [`source`](std::error::Error::source) returns.
     pub fn with_cause(self, cause: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
         Self { cause: Some(cause.into().into()), ..self }
+    }
+
+    /// Returns the servers that were asked, if a server did not answer.
+    pub(crate) fn servers(&self) -> Option<&Arc<AskedServers>> {
+        self.servers.as_ref()
+    }
+
+    pub(super) fn with_servers(self, servers: Option<Arc<AskedServers>>) -> Self {
+        Self { servers, ..self }
     }
 
     pub(crate) fn with_source(self, source: Source) -> Self {

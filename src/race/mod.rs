@@ -203,7 +203,7 @@ where
         self.schedule.record_end(address);
         match result {
             Ok(connected) => {
-                self.trace.emit_at(now, Event::AttemptEnd { address, error: None, resent_syns: 0 });
+                self.trace.emit_at(now, Event::AttemptEnd { address, error: None });
                 self.record_winner(now, address, started);
                 Some((address, connected))
             }
@@ -212,7 +212,7 @@ where
                     self.order.scores.lock().record_failure(now, address);
                 }
                 let error = Arc::new(error);
-                self.trace.emit_at(now, Event::AttemptEnd { address, error: Some(error.clone()), resent_syns: 0 });
+                self.trace.emit_at(now, Event::AttemptEnd { address, error: Some(error.clone()) });
                 self.failed.push((address, error));
                 None
             }

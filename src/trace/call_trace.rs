@@ -144,6 +144,21 @@ impl Trace {
         }
     }
 
+    /// Takes the time for which the reader of the response's body waited for more of it, before the event of its end.
+    #[inline]
+    pub(crate) fn note_body_wait(&self, waited: Duration) {
+        if !waited.is_zero() {
+            self.lock().body_wait = waited;
+        }
+    }
+
+    /// Takes the time for which the request's body had nothing to be sent.
+    pub(crate) fn note_body_starved(&self, starved: Duration) {
+        if !starved.is_zero() {
+            self.lock().history_mut().set_body_starved(starved);
+        }
+    }
+
     #[cold]
     fn tell_exchanged(&self, begun: Option<Instant>, sent: Option<Instant>, body: u64, answered: Option<Instant>) {
         let sent = sent.map(|at| (at, Event::RequestSent { body }));

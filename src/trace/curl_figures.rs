@@ -87,7 +87,7 @@ mod tests {
             (12, Event::DialStart { origin, host: Default::default() }),
             (12, dns_start(Family::V4)),
             (20, Event::AttemptStart { address: address() }),
-            (30, Event::AttemptEnd { address: address(), error: None, resent_syns: 0 }),
+            (30, Event::AttemptEnd { address: address(), error: None }),
             (50, Event::Opened { remote: Some(address()) }),
             (51, leased(0)),
             (52, SENT),

@@ -207,9 +207,15 @@ pub enum Event {
         address: SocketAddr,
         /// The reason for the failure; `None` if the address connected.
         error: Option<Arc<io::Error>>,
-        /// The number of times that the operating system sent the first packet (SYN) again, because no answer came. Known on
-        /// Linux only; 0 elsewhere.
-        resent_syns: u32,
+    },
+    /// The first packet (SYN) to the address that connected last had been lost: the operating system sent it again. Known on Linux
+    /// only.
+    #[non_exhaustive]
+    SynResent {
+        /// The address.
+        address: SocketAddr,
+        /// The number of times that it was sent again.
+        times: u32,
     },
     /// An attempt to dial an address was cancelled, because another address was faster or the time ran out.
     #[non_exhaustive]

@@ -62,13 +62,12 @@ impl Timings {
                 let start = self.start;
                 self.history_mut().start_attempt(at, start, *address);
             }
-            Event::AttemptEnd { address, error, resent_syns } => {
+            Event::AttemptEnd { address, error } => {
                 let outcome =
                     error.as_ref().map_or(AttemptOutcome::Connected, |error| AttemptOutcome::Failed(error.clone()));
-                let history = self.history_mut();
-                history.note_resent_syns(*address, *resent_syns);
-                history.end_attempt(at, *address, outcome);
+                self.history_mut().end_attempt(at, *address, outcome);
             }
+            Event::SynResent { address, times } => self.history_mut().note_resent_syns(*address, *times),
             Event::AttemptCancelled { address } => {
                 self.history_mut().end_attempt(at, *address, AttemptOutcome::Cancelled)
             }
@@ -172,6 +171,7 @@ impl Timings {
             | Event::DnsEnd(_)
             | Event::AttemptEnd { error: Some(_), .. }
             | Event::AttemptCancelled { .. }
+            | Event::SynResent { .. }
             | Event::HeadersSent
             | Event::Informational { .. }
             | Event::BodyChunk { .. }
@@ -249,7 +249,7 @@ mod tests {
         let timings = folded(&[
             (1, dns_start(Family::V4)),
             (11, Event::AttemptStart { address: address() }),
-            (31, Event::AttemptEnd { address: address(), error: None, resent_syns: 0 }),
+            (31, Event::AttemptEnd { address: address(), error: None }),
             (31, Event::Opened { remote: Some(address()) }),
             (32, leased(0)),
             (35, SENT),
@@ -290,7 +290,7 @@ mod tests {
         for (dial, address) in dials.iter().zip(addresses) {
             dial.emit_at(start + ms(1), Event::AttemptStart { address });
             timings.adopt(dial);
-            dial.emit_at(start + ms(3), Event::AttemptEnd { address, error: None, resent_syns: 0 });
+            dial.emit_at(start + ms(3), Event::AttemptEnd { address, error: None });
         }
         assert_eq!((timings.phase(), timings.total()), (Phase::Connect, ms(1)));
         // The attempts stay with their request when the call goes on.

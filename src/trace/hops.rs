@@ -230,11 +230,6 @@ impl History {
         self.attempts_last().iter().filter(|attempt| matches!(attempt.outcome, AttemptOutcome::Failed(_))).count()
     }
 
-    /// Returns the lookups made for the last request.
-    pub(super) fn lookups_last(&self) -> &[DnsLookup] {
-        &self.lookups[self.lookups_before..]
-    }
-
     /// Returns the dial of the last request's own connection.
     pub(super) fn dial(&self) -> Option<&DialFacts> {
         self.dial.as_ref()

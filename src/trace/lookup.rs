@@ -134,6 +134,11 @@ impl DnsLookup {
         Self { name, family, addresses, ttl, source, error: None, servers: None, elapsed: Duration::ZERO }
     }
 
+    /// Adds the servers that were asked.
+    pub(crate) fn with_servers(self, servers: Option<Arc<AskedServers>>) -> Self {
+        Self { servers, ..self }
+    }
+
     pub(crate) fn failed(
         name: Arc<str>,
         family: Family,

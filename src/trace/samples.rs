@@ -94,7 +94,7 @@ pub(crate) fn cold_call() -> Timings {
         (0, dns_start(Family::V4)),
         (10, Event::DnsEnd(lookup)),
         (10, Event::AttemptStart { address: address() }),
-        (30, Event::AttemptEnd { address: address(), error: None, resent_syns: 0 }),
+        (30, Event::AttemptEnd { address: address(), error: None }),
         (30, leased(0)),
         (30, SENT),
         (80, Event::FirstByte),

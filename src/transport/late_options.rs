@@ -290,6 +290,19 @@ pub(super) fn is_acknowledged(socket: &SockRef<'_>) -> bool {
     }
 }
 
+/// Returns the number of times that packets were sent again so far. Only Linux tells; 0 elsewhere.
+pub(super) fn resent_packets(socket: &SockRef<'_>) -> u32 {
+    #[cfg(target_os = "linux")]
+    {
+        super::tcp_info::resent_packets(socket)
+    }
+    #[cfg(not(target_os = "linux"))]
+    {
+        let _ = socket;
+        0
+    }
+}
+
 #[cfg(test)]
 #[path = "late_options_tests.rs"]
 mod tests;

@@ -8,7 +8,7 @@ use std::sync::{Arc, Weak};
 use socket2::SockRef;
 use tokio::net::tcp::OwnedWriteHalf;
 
-use super::late_options::is_acknowledged;
+use super::late_options::{is_acknowledged, resent_packets};
 use super::tcp_stream::ProbedTcpStream;
 use super::traits::Stream;
 
@@ -37,6 +37,11 @@ impl Probe {
     /// Returns true if the peer is known to have acknowledged (TCP ACK) all that was written.
     pub(crate) fn is_acknowledged(&self) -> bool {
         self.0.upgrade().is_some_and(|socket| is_acknowledged(&SockRef::from(socket.as_ref().as_ref())))
+    }
+
+    /// Returns the number of times that the operating system sent packets again so far; 0 if it is not known.
+    pub(crate) fn resent_packets(&self) -> u32 {
+        self.0.upgrade().map_or(0, |socket| resent_packets(&SockRef::from(socket.as_ref().as_ref())))
     }
 
     /// Peeks at the bytes to read.

@@ -1,4 +1,4 @@
-//! Linux's account of the bytes that a TCP socket has to send.
+//! Linux's account of a TCP socket: the bytes that it has to send, and the packets that it sent again.
 
 use nix::libc;
 use nix::sys::socket::{getsockopt, sockopt};
@@ -29,6 +29,15 @@ pub(super) struct SendState {
 
 /// The number of unanswered probes from which on a peer counts as silent. Fewer may have been lost.
 const LOST_PROBES: u8 = 3;
+
+/// Returns the number of packets that were sent again so far: after connecting, the first one (SYN). 0 if it is not known.
+pub(super) fn resent_packets(socket: &SockRef<'_>) -> u32 {
+    let socket: &Socket = socket;
+    getsockopt(socket, TcpInfo).map_or(0, |info| info[TOTAL_RETRANS])
+}
+
+/// The word of `tcpi_total_retrans`.
+const TOTAL_RETRANS: usize = 25;
 
 impl SendState {
     /// Reads the state from the kernel; `None` if that fails.

@@ -2,6 +2,7 @@
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http_body::{Body as _, Frame};
@@ -30,6 +31,8 @@ pub(crate) struct IncomingBody {
     announced: Option<u64>,
     /// The wait for the next frame; `None` while there is none.
     wait: Option<Wait>,
+    /// The duration of the waits that are over.
+    waited: Duration,
     timer: Timer,
 }
 
@@ -42,6 +45,8 @@ struct OpenBody {
 /// A wait for the next frame of a body.
 #[derive(Clone, Copy)]
 struct Wait {
+    begun: Instant,
+    /// The time from which on the idle limit runs.
     since: Instant,
     /// The connection's count of frames when the wait began.
     progress: u64,
@@ -76,6 +81,7 @@ impl IncomingBody {
             bytes: 0,
             announced,
             wait: None,
+            waited: Duration::ZERO,
             timer: Timer::default(),
         }
     }
@@ -168,8 +174,15 @@ impl IncomingBody {
             return Poll::Ready(Some(Err(self.time_out(!has_arrived))));
         }
         let frame = ready!(Pin::new(&mut open.incoming).poll_frame(cx));
-        self.wait = None;
+        self.end_wait(now);
         Poll::Ready(self.receive(frame, now))
+    }
+
+    /// Counts the wait for a frame, if there was one.
+    fn end_wait(&mut self, now: Option<Instant>) {
+        if let Some(wait) = self.wait.take() {
+            self.waited += now.unwrap_or_else(clock::now).saturating_duration_since(wait.begun);
+        }
     }
 
     /// Handles a frame, an error, or the end.
@@ -212,7 +225,10 @@ impl IncomingBody {
         let BodyLimits { deadline, idle } = self.limits;
         let progress = self.open.as_ref().map_or(0, |open| open.guard.progress());
         loop {
-            let Wait { since, .. } = *self.wait.get_or_insert_with(|| Wait { since: clock::now(), progress });
+            let Wait { begun, since, .. } = *self.wait.get_or_insert_with(|| {
+                let now = clock::now();
+                Wait { begun: now, since: now, progress }
+            });
             let until = since.checked_add(idle).into_iter().chain(deadline.map(|deadline| deadline.at)).min();
             let Some(until) = until else { return Poll::Pending };
             ready!(self.timer.poll_until(cx, until));
@@ -221,7 +237,7 @@ impl IncomingBody {
             }
             let last_sent = self.open.as_ref().and_then(|open| open.guard.last_sent());
             match last_sent.filter(|last_sent| *last_sent > since) {
-                Some(last_sent) => self.wait = Some(Wait { since: last_sent, progress }),
+                Some(last_sent) => self.wait = Some(Wait { begun, since: last_sent, progress }),
                 None => return Poll::Ready(()),
             }
         }
@@ -271,6 +287,7 @@ impl IncomingBody {
         if let Some(open) = self.open.take() {
             // The call goes on if a layer around an attempt reads its response.
             if self.is_begun {
+                self.trace.note_body_wait(self.waited);
                 self.trace.emit_at(now, Event::BodyEnd { bytes: self.bytes });
             }
             open.guard.finish(now);
@@ -282,6 +299,8 @@ impl IncomingBody {
         if let Some(OpenBody { incoming, guard }) = self.open.take() {
             self.has_failed = true;
             if self.is_begun {
+                self.end_wait(None);
+                self.trace.note_body_wait(self.waited);
                 self.trace.fail(why);
             }
             guard.fail(incoming);
@@ -293,6 +312,8 @@ impl Drop for IncomingBody {
     fn drop(&mut self) {
         let Some(OpenBody { incoming, guard }) = self.open.take() else { return };
         if self.is_begun {
+            self.end_wait(None);
+            self.trace.note_body_wait(self.waited);
             self.trace.fail("cancelled");
             guard.drain(incoming);
         } else {

@@ -31,8 +31,8 @@ pub(crate) struct Upload {
     failure: Mutex<Option<Cause>>,
     is_begun: AtomicBool,
     is_over: AtomicBool,
-    /// True while the body has nothing to hand over: the wait is not the server's fault.
-    is_starved: AtomicBool,
+    /// The waits in which the body had nothing to hand over, which are not the server's fault.
+    starved: Mutex<Starved>,
     /// Notified when the body is over.
     ended: Notify,
     is_given_up: AtomicBool,
@@ -52,6 +52,15 @@ struct Expectation {
     timer: Timer,
     /// The time the wait for an answer ends.
     until: Option<Instant>,
+}
+
+/// The time for which a body had nothing to hand over.
+#[derive(Default, Clone, Copy)]
+struct Starved {
+    /// The start of the wait that is going on.
+    since: Option<Instant>,
+    /// The duration of the waits that are over.
+    before: Duration,
 }
 
 impl Upload {
@@ -78,6 +87,12 @@ impl Upload {
     /// Returns the number of bytes that were handed over.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// Returns the time for which the body had nothing to hand over.
+    pub(crate) fn starved(&self) -> Duration {
+        let Starved { since, before } = *lock(&self.starved);
+        before + since.map_or(Duration::ZERO, |since| now().saturating_duration_since(since))
     }
 
     /// Returns true if the body was read from. A stream cannot be sent again then.
@@ -145,7 +160,7 @@ impl Upload {
             if before(Some(next_check), pin!(self.over())).await.is_some() {
                 return true;
             }
-            let is_stuck = self.bytes() == taken && !self.is_starved.load(Ordering::Relaxed);
+            let is_stuck = self.bytes() == taken && lock(&self.starved).since.is_none();
             if is_stuck || next_check == end {
                 return false;
             }
@@ -202,7 +217,15 @@ impl Upload {
 
     /// Records whether the body has nothing to hand over at the moment.
     pub(super) fn set_starved(&self, is_starved: bool) {
-        self.is_starved.store(is_starved, Ordering::Relaxed);
+        let mut starved = lock(&self.starved);
+        match (starved.since, is_starved) {
+            (None, true) => starved.since = Some(now()),
+            (Some(since), false) => {
+                starved.before += now().saturating_duration_since(since);
+                starved.since = None;
+            }
+            _ => {}
+        }
     }
 
     /// Records the body's own error.

@@ -188,6 +188,9 @@ impl Exchange<'_> {
                 Protocol::Http2 => upload.sent_at(),
             };
         }
+        if let Some(upload) = &self.upload {
+            self.trace.note_body_starved(upload.starved());
+        }
         let sent_bytes = self.upload.as_ref().map_or(self.body_length, |upload| upload.bytes());
         // A response may come before the whole request was sent.
         let sent = times.sent.map(|sent| times.answered.map_or(sent, |answered| sent.min(answered)));

@@ -27,6 +27,7 @@ mod server_client;
 mod server_group;
 mod single_requests;
 mod sockets;
+mod started_tries;
 mod system_config;
 mod tries;
 mod upstream;

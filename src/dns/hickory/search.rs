@@ -178,17 +178,22 @@ impl SearchResolver {
         deadline: Instant,
     ) -> Result<Answer, ResolveError> {
         let mut merged: Option<ResolveError> = None;
+        let mut searched = 0;
         while let Some(candidate) = candidates.pop_front() {
             let question = Question { full_name: &candidate.name, name, family };
             let has_failed = merged.as_ref().is_some_and(|merged| !merged.kind().is_negative());
             let result = match self.remembered_miss(question) {
                 Some(error) => Err(error),
-                None => self.ask(question, deadline).await,
+                None => {
+                    let result = self.ask(question, deadline).await;
+                    searched += u32::from(result.is_err());
+                    result
+                }
             };
             let error = match result {
                 Ok(answer) => {
                     self.note_choice(parsed, &candidate, has_failed);
-                    return Ok(answer);
+                    return Ok(answer.after_names(searched));
                 }
                 Err(error) => error,
             };

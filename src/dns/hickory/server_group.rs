@@ -15,6 +15,7 @@ use super::records::{answer, is_response, lookup_error};
 use super::server::Endpoint;
 use super::server_client::ClientFactory;
 use super::single_requests::SingleRequests;
+use super::started_tries::StartedTries;
 use super::tries::{HEAD_START, NextTry, Tries, TryMode};
 use super::upstream::Upstream;
 use super::verdict::is_silence;
@@ -103,9 +104,12 @@ impl ServerGroup {
         let mut tries = Tries::new(by_udp, self.first(), self.limits, now(), deadline);
         let mut running = FuturesUnordered::new();
         let mut last_error = None;
+        let mut started = StartedTries::default();
+        let ip = |server: usize| self.servers[server].ip();
         loop {
             let wake = match tries.poll(now()) {
                 NextTry::Start { server, mode, end } => {
+                    started.push(server, mode);
                     running.push(self.try_server(server, mode, question, end));
                     continue;
                 }
@@ -116,7 +120,11 @@ impl ServerGroup {
             let error = match result {
                 Ok(lookup) => {
                     self.note_answer(server);
-                    return answer(lookup.message(), full_name, name, family);
+                    let asked = started.asked(Some((server, mode)), ip);
+                    return match answer(lookup.message(), full_name, name, family) {
+                        Ok(answer) => Ok(answer.with_servers(asked)),
+                        Err(error) => Err(error.with_servers(asked)),
+                    };
                 }
                 Err(error) => error,
             };
@@ -124,7 +132,7 @@ impl ServerGroup {
             let error = lookup_error(error, name, family, self.servers[server].ip());
             if error.kind().is_negative() {
                 self.note_answer(server);
-                return Err(error);
+                return Err(error.with_servers(started.asked(Some((server, mode)), ip)));
             }
             if !is_response {
                 self.note_silence(server);
@@ -132,7 +140,8 @@ impl ServerGroup {
             tries.record_end(server, mode, is_response);
             last_error = Some(more_telling(last_error, error));
         }
-        Err(last_error.unwrap_or_else(|| ResolveError::new(ResolveErrorKind::Timeout, name, family)))
+        let error = last_error.unwrap_or_else(|| ResolveError::new(ResolveErrorKind::Timeout, name, family));
+        Err(error.with_servers(started.asked(None, ip)))
     }
 
     /// Returns the server to ask first.
