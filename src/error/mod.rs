@@ -365,12 +365,20 @@ impl Error {
     }
 
     /// Adds the timings. `limit` is the call's timeout.
+    ///
+    /// The clause of a time limit then names the phase that took most of the time, and says why. If the time ran out in another
+    /// phase, it names that one as well.
     pub(crate) fn with_timings(mut self, timings: Timings, limit: Option<Duration>) -> Self {
         if let ErrorKind::Timeout(phase) = self.0.kind {
-            self.0.clause.push_str(&format!(", in phase {phase}"));
             let longest = timings.longest_phase();
-            if timings.spent(longest) > timings.spent(phase) {
-                self.0.clause.push_str(&format!("; most of the time went to {longest}"));
+            let phases = if timings.spent(longest) > timings.spent(phase) {
+                format!(", most of the time in phase {longest}, at last in phase {phase}")
+            } else {
+                format!(", in phase {phase}")
+            };
+            self.0.clause.push_str(&phases);
+            if let Some(main) = timings.why().main() {
+                self.0.clause.push_str(&format!(": {main}"));
             }
             self.0.clause.push_str(&format!(" ({}", timings.without_failure()));
             if let (Some(left), Some(limit)) = (self.0.remaining, limit)

@@ -15,6 +15,7 @@ use super::hops::HedgeOutcome;
 use super::observer::{EndedCall, Wants};
 use super::phase::Phase;
 use super::requests::{EndedRequest, ObservedRequest, OpenRequest, RequestEnd, Requests};
+use super::server_timing::ServerTiming;
 use super::timings::Timings;
 use crate::clock::{Instant, now};
 use crate::sync::lock;
@@ -157,6 +158,12 @@ impl Trace {
         if !starved.is_zero() {
             self.lock().history_mut().set_body_starved(starved);
         }
+    }
+
+    /// Takes the server's own account of its time for the response of the current request.
+    #[cold]
+    pub(crate) fn record_server_timing(&self, metrics: Arc<[ServerTiming]>) {
+        self.lock().request.server = Some(metrics);
     }
 
     #[cold]

@@ -8,6 +8,7 @@ use super::event::TlsFacts;
 use super::hops::{Attempt, AttemptOutcome, Hedge, Hop, HopEnd};
 use super::lookup::DnsLookup;
 use super::phase::Phase;
+use super::server_timing::ServerTiming;
 use super::timings::Timings;
 
 /// Returns a time in nanoseconds, at most `u64::MAX` (584 years).
@@ -27,7 +28,7 @@ impl<F: Fn(Phase) -> Duration> Serialize for NanosByPhase<F> {
 /// Serializes the total, the phases, curl's figures, the call's result, and its lookups, attempts and earlier requests.
 impl Serialize for Timings {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut timings = serializer.serialize_struct("Timings", 26)?;
+        let mut timings = serializer.serialize_struct("Timings", 27)?;
         timings.serialize_field("total_ns", &nanos(self.total()))?;
         timings.serialize_field("spent_ns", &NanosByPhase(|phase| self.spent(phase)))?;
         for (name, figure) in [
@@ -54,6 +55,7 @@ impl Serialize for Timings {
         timings.serialize_field("queued_by", &self.queued_by().map(|limit| limit.as_str()))?;
         timings.serialize_field("remote_addr", &self.remote_addr())?;
         timings.serialize_field("tls", &self.tls_facts())?;
+        timings.serialize_field("server_timing", self.server_timing())?;
         timings.serialize_field("lookups", self.lookups())?;
         timings.serialize_field("attempts", self.attempts())?;
         timings.serialize_field("hops", self.hops())?;
@@ -110,6 +112,16 @@ impl Serialize for Hop {
         hop.serialize_field("reused", &self.reused)?;
         hop.serialize_field("remote_addr", &self.remote)?;
         hop.end()
+    }
+}
+
+impl Serialize for ServerTiming {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut metric = serializer.serialize_struct("ServerTiming", 3)?;
+        metric.serialize_field("name", &self.name)?;
+        metric.serialize_field("duration_ns", &self.duration.map(nanos))?;
+        metric.serialize_field("description", &self.description)?;
+        metric.end()
     }
 }
 

@@ -7,7 +7,7 @@ use super::hops::Hop;
 use super::phase::Phase;
 use super::text::{cut, span};
 use super::timings::Timings;
-use super::waterfall::{hop_row, phase_note};
+use super::waterfall::{MAX_PARTS, hop_row, phase_note, server_note};
 
 const WIDTH: f64 = 960.0;
 const MARGIN: f64 = 16.0;
@@ -40,6 +40,9 @@ impl Timings {
             chart.note(&phase_note(self, phase, NOTE_ROOM));
             chart.next();
             before += spent;
+            if phase == Phase::Wait {
+                server_rows(&mut chart, self);
+            }
         }
         chart.label("total", self.total());
         chart.next();
@@ -82,6 +85,21 @@ fn page(calls: &[(&str, &Timings)], started: impl Fn(&Timings) -> Duration) -> S
         chart.next();
     }
     chart.finish()
+}
+
+/// Draws the parts of the server's time, without bars, because the server does not say when they began.
+fn server_rows(chart: &mut Chart, timings: &Timings) {
+    let parts = timings.server_timing();
+    for part in &parts[..parts.len().min(MAX_PARTS)] {
+        chart.label("– server", part.duration);
+        chart.note(&server_note(part, NOTE_ROOM));
+        chart.next();
+    }
+    if parts.len() > MAX_PARTS {
+        chart.label("– server", None);
+        chart.note(&format!("… and {} more", parts.len() - MAX_PARTS));
+        chart.next();
+    }
 }
 
 /// Returns the note on a whole call: its failure, or its status and connection.
@@ -144,10 +162,10 @@ impl Chart {
         LEFT + share * (RIGHT - LEFT)
     }
 
-    fn label(&mut self, name: &str, took: Duration) {
+    fn label(&mut self, name: &str, took: impl Into<Option<Duration>>) {
         let y = self.y + 15.0;
         let name = escaped(&cut(name.to_owned(), 24));
-        let took = span(took);
+        let took = took.into().map(span).unwrap_or_default();
         let _ = write!(self.rows, "<text x='{MARGIN}' y='{y}'>{name}</text>");
         let _ = write!(self.rows, "<text class='num' x='{}' y='{y}'>{took}</text>", LEFT - 12.0);
     }
@@ -252,7 +270,8 @@ fn escaped(text: &str) -> String {
 mod tests {
     use super::super::causes::RepeatCause;
     use super::super::event::Event;
-    use super::super::samples::{SENT, folded, hedged_call, leased, retried_call};
+    use super::super::samples::{SENT, folded, hedged_call, leased, ms, retried_call};
+    use super::super::server_timing::ServerTiming;
     use super::*;
 
     fn resent_call() -> Timings {
@@ -316,6 +335,17 @@ mod tests {
         let open = |tag: &str| svg.matches(tag).count();
         assert_eq!(open("<text"), open("</text>"));
         assert!(waterfall_svg([]).ends_with("</svg>\n"), "a picture of no calls");
+    }
+
+    #[test]
+    fn the_servers_parts_are_rows_without_bars() {
+        let mut timings = resent_call();
+        let bars = rects(&timings.to_svg()).len();
+        let part = ServerTiming { name: "<db>".to_owned(), duration: Some(ms(38)), description: None };
+        timings.request.server = Some(vec![part; 6].into());
+        let svg = timings.to_svg();
+        assert_eq!((svg.matches("&lt;db&gt;").count(), rects(&svg).len()), (MAX_PARTS, bars), "{svg}");
+        assert!(svg.contains(">38.0 ms</text>") && svg.contains("… and 2 more"));
     }
 
     #[test]

@@ -13,6 +13,7 @@ use super::host_at_dial::Usage;
 use super::lookup::{DnsLookup, Source};
 use super::milestones::Milestones;
 use super::phase::Phase;
+use super::server_timing::ServerTiming;
 use super::spent::{PhaseTimes, Spent};
 use crate::clock::Instant;
 use crate::origin::Origin;
@@ -74,6 +75,8 @@ pub(super) struct LastRequest {
     pub(super) tls: Option<Arc<TlsFacts>>,
     pub(super) milestones: Milestones,
     pub(super) head: Option<(StatusCode, Version)>,
+    /// The server's own account of its time, if the response has one.
+    pub(super) server: Option<Arc<[ServerTiming]>>,
     /// The length of the request's body in bytes.
     pub(super) sent: u64,
 }
@@ -261,6 +264,12 @@ impl Timings {
         self.request.tls.as_deref()
     }
 
+    /// Returns the parts of the server's time for the last response, as its `Server-Timing` headers tell them
+    /// (<https://www.w3.org/TR/server-timing/>). At most 32 in 4 KiB are read, and none in trailers.
+    pub fn server_timing(&self) -> &[ServerTiming] {
+        self.request.server.as_deref().unwrap_or_default()
+    }
+
     /// Returns the source of the DNS answer that led to the connection; `None` if nothing was looked up for this call.
     pub fn dns_source(&self) -> Option<Source> {
         self.used_lookup().map(|lookup| lookup.source)
@@ -321,6 +330,16 @@ impl Timings {
     pub(super) fn head_time(&self) -> Option<Duration> {
         let Milestones { answered, head_read, .. } = self.milestones();
         Some(head_read.as_ref()?.saturating_duration_since((*answered)?))
+    }
+
+    /// Returns the time from the call's start until its last request began, or the backoff before it.
+    pub(super) fn last_started(&self) -> Duration {
+        self.history().last_started()
+    }
+
+    /// Returns true if an address was dialled for the call's last request.
+    pub(super) fn has_dialled_last(&self) -> bool {
+        !self.history().attempts_last().is_empty()
     }
 
     /// Returns the number of addresses dialled for the call's last request that failed.

@@ -9,6 +9,7 @@ use super::event::TlsFacts;
 use super::hops::{Hop, HopEnd};
 use super::lookup::{DnsLookup, Source};
 use super::phase::Phase;
+use super::server_timing::ServerTiming;
 use super::text::{cut, fit, size, span};
 use super::timings::Timings;
 
@@ -16,6 +17,8 @@ use super::timings::Timings;
 const DEFAULT_WIDTH: usize = 80;
 const MIN_WIDTH: usize = 48;
 const MAX_WIDTH: usize = 200;
+/// The most parts of the server's time that are shown.
+pub(super) const MAX_PARTS: usize = 4;
 
 /// A call's phases as bars over time, as `{:#}` of [`Timings`] prints them.
 ///
@@ -98,6 +101,20 @@ impl Waterfall<'_> {
         }
         writeln!(f, "  {:indent$}{on}{bar}{off}{:pad$}{note}", "", "")
     }
+
+    /// Writes the parts of the server's time. They have no bars, because the server does not say when they began.
+    fn server_rows(self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (columns, room) = self.columns();
+        let parts = self.timings.server_timing();
+        for part in &parts[..parts.len().min(MAX_PARTS)] {
+            let took = part.duration.map(span).unwrap_or_default();
+            writeln!(f, "    {:<6}{took:>9}{:columns$}    {}", "server", "", server_note(part, room))?;
+        }
+        match parts.len().saturating_sub(MAX_PARTS) {
+            0 => Ok(()),
+            more => writeln!(f, "    {:<6}{:9}{:columns$}    … and {more} more", "server", "", ""),
+        }
+    }
 }
 
 impl fmt::Display for Waterfall<'_> {
@@ -122,6 +139,9 @@ impl fmt::Display for Waterfall<'_> {
             }
             self.row(f, phase.as_str(), phase, [before, before + spent], &phase_note(timings, phase, room))?;
             before += spent;
+            if phase == Phase::Wait {
+                self.server_rows(f)?;
+            }
         }
         write!(f, "  {:<8}{:>9}", "total", span(timings.total()))
     }
@@ -224,6 +244,14 @@ fn wait_note(timings: &Timings, room: usize) -> String {
     fit(room, [[status, hedge]])
 }
 
+/// Returns the name and the description of a part of the server's time, in at most `room` characters.
+pub(super) fn server_note(part: &ServerTiming, room: usize) -> String {
+    match &part.description {
+        Some(description) => cut(format!("{}: {description}", part.name), room),
+        None => cut(part.name.clone(), room),
+    }
+}
+
 /// Returns the address of a new connection, and the number of addresses that failed before.
 fn connect_note(timings: &Timings, room: usize) -> String {
     let failed = timings.failed_last();
@@ -271,6 +299,36 @@ mod tests {
   receive   20.0 ms                     █████  2 B
   total      100 ms"
         );
+    }
+
+    #[test]
+    fn the_servers_parts_are_rows_below_the_wait_and_few() {
+        let mut timings = cold_call();
+        let part = |name: &str, duration, description: Option<&str>| ServerTiming {
+            name: name.to_owned(),
+            duration,
+            description: description.map(str::to_owned),
+        };
+        let db = part("db", Some(Duration::from_millis(38)), Some("two queries to the primary of the cluster"));
+        let hit = part("cache", None, Some("HIT"));
+        timings.request.server = Some([db, hit.clone()].into());
+        let text = timings.waterfall().width(80).color(false).to_string();
+        let rows: Vec<_> = text.lines().skip(5).collect();
+        assert_eq!(
+            rows,
+            [
+                "  wait      50.0 ms         ████████████",
+                "    server  38.0 ms                            db: two queries to the primary o…",
+                "    server                                     cache: HIT",
+                "  receive   20.0 ms                     █████  2 B",
+                "  total      100 ms",
+            ]
+        );
+        timings.request.server = Some(vec![hit; 9].into());
+        let text = timings.waterfall().width(80).color(false).to_string();
+        assert_eq!(text.matches("cache: HIT").count(), MAX_PARTS);
+        assert!(text.contains("… and 5 more"), "{text}");
+        assert!(text.lines().all(|line| line.chars().count() <= 80));
     }
 
     #[test]

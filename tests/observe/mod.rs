@@ -5,6 +5,7 @@ mod httpstat;
 mod measurements;
 mod observers;
 mod requests;
+mod server_timing;
 mod timings;
 #[cfg(feature = "opentelemetry-0-33")]
 mod traces;

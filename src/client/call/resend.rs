@@ -23,7 +23,7 @@ use crate::error::{Error, FailureClass, Result, io_cause};
 use crate::pool::Lease;
 #[cfg(feature = "__tls")]
 use crate::tls::TlsInfo;
-use crate::trace::{CloseCause, Event};
+use crate::trace::{self, CloseCause, Event};
 
 /// Sends the request until the server has answered it, or may have acted on it.
 pub(super) async fn send(call: &mut Call<'_>) -> Result<Answer> {
@@ -84,6 +84,9 @@ fn answer(
         && let Some(facts) = lease.conn().tls()
     {
         response.extensions_mut().insert(TlsInfo::new(facts.clone()));
+    }
+    if let Some(metrics) = trace::metrics_of(response.headers()) {
+        call.trace.record_server_timing(metrics);
     }
     let (status, version) = (response.status(), response.version());
     call.trace.emit_at(received_at, Event::Headers { status, version });

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use super::super::phase::Phase;
-use super::super::text::size;
+use super::super::server_timing::ServerTiming;
+use super::super::text::{size, span};
 use super::super::timings::Timings;
 use super::{Cause, Found};
 
@@ -30,6 +31,19 @@ fn find_wait(timings: &Timings, time: Duration, found: &mut Found) {
         Some(_) => found.add_around(Cause::ServerSlow, Phase::Wait, time, "the server took", ""),
         None => found.add(Cause::NoAnswer, Phase::Wait, time, "were spent waiting for an answer that had not come"),
     }
+    if let Some((part, duration)) = longest_part(timings.server_timing())
+        && !time.is_zero()
+    {
+        let clause = format!("the server says {} took {}", part.name, span(duration));
+        found.add_context(Cause::ServerTiming, Phase::Wait, duration.min(time), clause);
+    }
+}
+
+/// Returns the part of the server's own account that took most of its time, unless that is a part for the whole.
+fn longest_part(parts: &[ServerTiming]) -> Option<(&ServerTiming, Duration)> {
+    let timed = parts.iter().filter_map(|part| Some((part, part.duration?))).filter(|(_, time)| !time.is_zero());
+    let detailed = timed.clone().filter(|(part, _)| !part.name.eq_ignore_ascii_case("total"));
+    detailed.max_by_key(|(_, time)| *time).or_else(|| timed.max_by_key(|(_, time)| *time))
 }
 
 fn find_receive(timings: &Timings, time: Duration, found: &mut Found) {

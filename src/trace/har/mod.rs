@@ -1,0 +1,171 @@
+//! Requests as a HAR 1.2 document (<http://www.softwareishard.com/blog/har-12-spec/>), which the network panels of browsers and
+//! other tools open.
+
+mod date;
+mod document;
+mod entry;
+mod kept;
+mod phases;
+mod secrets;
+
+use std::fmt;
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use http::Method;
+use url::Url;
+
+pub use self::entry::HarEntry;
+use self::kept::{Choice, KeptCalls};
+use self::secrets::Shown;
+use super::observer::{EndedCall, Observer, Wants};
+use super::requests::{EndedRequest, StartedRequest};
+use super::timings::Timings;
+use crate::sync::lock;
+
+/// A HAR 1.2 document of calls (<http://www.softwareishard.com/blog/har-12-spec/>), which the network panels of browsers open.
+///
+/// As an [`Observer`] of a client it collects the client's calls, either the last or the slowest ones. Each of a call's requests is an
+/// entry, also those that were redirected, sent again or hedged. The entries of a call have one page. Clones share the document.
+/// Each client needs a document of its own, because calls are told apart by their numbers.
+///
+/// Secrets are removed when the document is written, unless [`show_secrets`](Self::show_secrets) or
+/// [`show_queries`](Self::show_queries) is set: the values of headers such as `Authorization` and `Cookie`, of those that are marked as
+/// sensitive, and of queries. Users and passwords in URLs are always removed. Paths are not changed. An observer is not told the headers of
+/// requests, so these entries have none; [`HarEntry`] can be given them.
+///
+/// | field of an entry | holds |
+/// |---|---|
+/// | `timings` | `blocked`: the queue. `connect` includes `ssl`, and the time of a proxy, which `_proxy` has alone. -1 for a phase that did not happen |
+/// | `_backoff` | the wait before the request, which is no part of its time |
+/// | `_queued` | the reason for a wait in the queue, in a word |
+/// | `_dns` | `source`, `ttl` in seconds and `addresses` of the lookup |
+/// | `_reused`, `_remote`, `_tls` | facts about the connection, whose number is `connection` |
+/// | `_server_timing` | the server's own account ([`Timings::server_timing`]) |
+/// | `_end` | the end of the request: `answered`, `redirected`, `repeated (…)`, `superseded` or `failed` |
+/// | `_failure` | the kind of the failure, in a word |
+/// | `_hedged` | the result of a second attempt |
+/// | `_earlier` | the call's requests before this one, if they have no entries |
+///
+/// Times in fields of their own are milliseconds too. Lengths count bytes as they were received, before any decoding.
+///
+/// ```no_run
+/// # async fn run() -> Result<(), Box<dyn std::error::Error>> {
+/// let har = speeddial::trace::Har::slowest(50);
+/// let client = speeddial::Client::builder().observer(har.clone()).build()?;
+/// client.get("http://127.0.0.1:8080/").send().await?.bytes().await?;
+/// har.write_to(std::fs::File::create("slowest.har")?)?;
+/// # Ok(()) }
+/// ```
+#[derive(Clone)]
+pub struct Har {
+    kept: Arc<Mutex<KeptCalls>>,
+    shown: Shown,
+}
+
+impl Har {
+    /// Creates a document that keeps the `calls` calls that ended last.
+    pub fn last(calls: usize) -> Self {
+        Self::new(Choice::Last, calls)
+    }
+
+    /// Creates a document that keeps the `calls` calls that took longest.
+    pub fn slowest(calls: usize) -> Self {
+        Self::new(Choice::Slowest, calls)
+    }
+
+    fn new(choice: Choice, calls: usize) -> Self {
+        Self { kept: Arc::new(Mutex::new(KeptCalls::new(choice, calls))), shown: Shown::default() }
+    }
+
+    /// Shows the values of all headers. By default those with secrets are removed.
+    pub fn show_secrets(self) -> Self {
+        Self { shown: Shown { headers: true, ..self.shown }, ..self }
+    }
+
+    /// Shows the values in queries. By default they are removed, because they may be secrets.
+    pub fn show_queries(self) -> Self {
+        Self { shown: Shown { queries: true, ..self.shown }, ..self }
+    }
+
+    /// Adds a call, as an entry with a page of its own.
+    pub fn add(&self, entry: HarEntry) {
+        self.lock().add(entry);
+    }
+
+    /// Returns the number of requests in the document.
+    pub fn len(&self) -> usize {
+        self.lock().len()
+    }
+
+    /// Returns true if the document has no requests.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Returns the document as JSON.
+    pub fn to_json(&self) -> String {
+        let calls = self.lock().calls();
+        document::document(calls, self.shown)
+    }
+
+    /// Writes the document as JSON, in UTF-8.
+    ///
+    /// # Errors
+    /// `out` fails.
+    pub fn write_to(&self, mut out: impl io::Write) -> io::Result<()> {
+        out.write_all(self.to_json().as_bytes())?;
+        out.flush()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, KeptCalls> {
+        lock(&self.kept)
+    }
+}
+
+impl Timings {
+    /// Returns a HAR 1.2 document of the call, with the method and the URL of its last request
+    /// ([`Response::url`](crate::Response::url)).
+    ///
+    /// [`HarEntry`] adds headers, and a [`Har`] can hold many calls.
+    ///
+    /// ```no_run
+    /// # async fn run() -> Result<(), Box<dyn std::error::Error>> {
+    /// let response = speeddial::Client::new().get("http://127.0.0.1:8080/").send().await?;
+    /// let (url, handle) = (response.url().clone(), response.timings_handle());
+    /// response.bytes().await?;
+    /// std::fs::write("call.har", handle.timings().to_har(&http::Method::GET, &url).to_json())?;
+    /// # Ok(()) }
+    /// ```
+    pub fn to_har(&self, method: &Method, url: &Url) -> Har {
+        let har = Har::last(1);
+        har.add(HarEntry::new(method, url, self));
+        har
+    }
+}
+
+impl Observer for Har {
+    fn wants(&self) -> Wants {
+        Wants::REQUESTS.union(Wants::ENDS)
+    }
+
+    fn request_started(&self, request: &StartedRequest<'_>) {
+        self.lock().begin_request(request.call);
+    }
+
+    fn request_ended(&self, request: &EndedRequest<'_>) {
+        let entry = HarEntry::of_request(request);
+        self.lock().end_request(request.request.call, entry);
+    }
+
+    fn ended(&self, call: &EndedCall<'_>) {
+        let of_call = || HarEntry::of_call(call.request, call.timings);
+        self.lock().end_call(call.number, call.timings.total(), of_call);
+    }
+}
+
+impl fmt::Debug for Har {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Har").field("requests", &self.len()).field("shown", &self.shown).finish()
+    }
+}
