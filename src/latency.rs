@@ -56,6 +56,14 @@ impl Latency {
         self.nanos += time.as_nanos();
     }
 
+    /// Returns the durations that are counted here and not in an earlier state of the same histogram.
+    pub(crate) fn since(&self, earlier: &Self) -> Self {
+        let mut later = *self;
+        later.counts.iter_mut().zip(earlier.counts).for_each(|(count, before)| *count -= before.min(*count));
+        later.nanos = later.nanos.saturating_sub(earlier.nanos);
+        later
+    }
+
     /// Adds the durations of another histogram.
     pub(crate) fn merge(&mut self, other: &Self) {
         self.counts.iter_mut().zip(other.counts).for_each(|(sum, more)| *sum += more);
@@ -120,5 +128,16 @@ mod tests {
         assert_eq!((latency.sum().as_nanos(), latency.mean().unwrap().as_nanos()), (1_000_000_800, 333_333_600));
         latency.add(Duration::MAX);
         assert_eq!((latency.sum(), latency.count()), (Duration::MAX, 4), "the sum does not overflow");
+    }
+
+    #[test]
+    fn the_difference_of_two_states_has_what_came_between() {
+        let mut earlier = Latency::default();
+        earlier.add(Duration::from_millis(3));
+        let mut later = earlier;
+        later.add(Duration::from_millis(5));
+        let between = later.since(&earlier);
+        assert_eq!((between.count(), between.sum()), (1, Duration::from_millis(5)));
+        assert_eq!(later.since(&later), Latency::default());
     }
 }

@@ -136,8 +136,9 @@ pub use client::multipart;
 #[cfg(feature = "sse")]
 pub use client::sse;
 pub use client::{
-    AttemptHead, Body, Client, ClientBuilder, HedgePolicy, IntoUrl, Request, RequestBuilder, RequestOptions, Response,
-    ResponseBuilderExt, RetryPolicy, SendAll, Token, TokenSource, Upgraded, get, redirect, retry,
+    Advice, AdviceItem, AttemptHead, Body, Client, ClientBuilder, Figure, HedgePolicy, HostAdvice, IntoUrl, Request,
+    RequestBuilder, RequestOptions, Response, ResponseBuilderExt, RetryPolicy, SendAll, Setting, SettingValue,
+    StatsSnapshot, Token, TokenSource, Upgraded, get, redirect, retry,
 };
 #[cfg(feature = "tower")]
 pub use client::{AttemptService, ClientService};

@@ -9,6 +9,7 @@ use std::time::Duration;
 use http::Method;
 use tokio::runtime::Handle;
 
+use super::advice::{Advice, StatsSnapshot};
 use super::call;
 use super::inner::Inner;
 use super::into_url::IntoUrl;
@@ -19,10 +20,11 @@ use super::request::Request;
 use super::response::Response;
 #[cfg(feature = "oauth2")]
 use super::retry_policy::RetryPolicy;
+use crate::clock;
 use crate::dns::CacheStats;
 use crate::error::{Error, Result};
 use crate::origin::Origin;
-use crate::pool::{HostStats, PoolStats};
+use crate::pool::{HostFacts, HostStats, PoolStats, nofile_limit};
 
 /// An HTTP client: a DNS cache, a pool of connections, and timings for every request. Clones share all of it.
 ///
@@ -84,7 +86,30 @@ impl Client {
 
     /// Returns the pool's statistics for each host that has connections or waiting requests.
     pub fn host_stats(&self) -> Vec<(Origin, HostStats)> {
-        by_origin(self.inner.pool.host_stats())
+        by_origin(self.inner.pool.host_stats(), HostStats::add)
+    }
+
+    /// Returns advice on the limits of the pool, from its statistics since the client was built: how many connections the load
+    /// needs, what the server does with idle ones, and how many descriptors that takes. [`Advice`] says how.
+    ///
+    /// Hosts without a connection at the moment are left out, because the pool forgets them. For a shorter time, such as a busy
+    /// minute, see [`Advice::between`].
+    pub fn advise(&self) -> Advice {
+        Advice::since_built(&self.stats_snapshot())
+    }
+
+    /// Returns the statistics of the pool and of the DNS cache at the moment, for [`Advice::between`].
+    pub fn stats_snapshot(&self) -> StatsSnapshot {
+        let Inner { pool, built, .. } = &*self.inner;
+        StatsSnapshot {
+            at: clock::now(),
+            built: *built,
+            pool: self.pool_stats(),
+            hosts: by_origin(pool.host_facts(), HostFacts::add),
+            dns: self.dns_stats(),
+            config: pool.config().clone(),
+            descriptors: nofile_limit(),
+        }
     }
 
     /// Opens connections to the origin of `url` until there are `count` of them, busy ones included, as far as the
@@ -186,7 +211,7 @@ pub async fn get(url: impl IntoUrl) -> Result<Response, Error> {
 }
 
 /// Adds up the statistics of the ways to an origin: requests with a proxy of their own have connections of their own.
-fn by_origin(all: Vec<(PoolKey, HostStats)>) -> Vec<(Origin, HostStats)> {
+fn by_origin<T>(all: Vec<(PoolKey, T)>, add: impl Fn(&mut T, &T)) -> Vec<(Origin, T)> {
     let (usual, own): (Vec<_>, Vec<_>) = all.into_iter().partition(|(key, _)| key.proxy.is_none());
     let mut sums: Vec<_> = usual.into_iter().map(|(key, stats)| (key.origin, stats)).collect();
     if own.is_empty() {
@@ -195,7 +220,7 @@ fn by_origin(all: Vec<(PoolKey, HostStats)>) -> Vec<(Origin, HostStats)> {
     let mut places: HashMap<_, _> = sums.iter().enumerate().map(|(at, (origin, _))| (origin.clone(), at)).collect();
     for (PoolKey { origin, .. }, stats) in own {
         match places.get(&origin) {
-            Some(at) => sums[*at].1.add(&stats),
+            Some(at) => add(&mut sums[*at].1, &stats),
             None => {
                 places.insert(origin.clone(), sums.len());
                 sums.push((origin, stats));

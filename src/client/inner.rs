@@ -38,6 +38,8 @@ pub(super) struct Inner {
     pub(super) retry_budget: RetryBudget,
     pub(super) deadlines: Deadlines,
     pub(super) dns_watch: DnsWatch,
+    /// The time at which the client was built.
+    pub(super) built: Instant,
     /// The layers around each single attempt, if there are any.
     #[cfg(feature = "tower")]
     pub(super) attempt_layers: Option<AttemptLayers>,

@@ -9,6 +9,7 @@
 //! | `request_builder/` | a request that is being put together, from `client.get(url)` to `send()` |
 //! | `connect_settings.rs` | the settings of how a client connects |
 //! | `handle.rs` | [`Client`]: sends requests, reports statistics, drains |
+//! | `advice/` | advice on the limits of the pool, from its statistics |
 //! | `layers.rs` | tower layers around the client |
 //! | `call/` | one call: redirects around retries around resends around one exchange on one connection |
 //! | `response_by_hand.rs` | responses that users make for their tests |
@@ -27,6 +28,7 @@
 //! | `lease_notes.rs` | the connections that a call had, for another library |
 //! | `retry_policy.rs`, `hedge_policy.rs`, `redirect_policy.rs`, `safe_to_resend.rs`, `keep_alive.rs`, `deadlines.rs` | rules that know no connection; time limits |
 
+mod advice;
 mod answer;
 mod attempt_head;
 #[cfg(feature = "tower")]
@@ -68,6 +70,7 @@ mod text;
 mod token;
 mod upgraded;
 
+pub use advice::{Advice, AdviceItem, Figure, HostAdvice, Setting, SettingValue, StatsSnapshot};
 pub use attempt_head::AttemptHead;
 #[cfg(feature = "tower")]
 pub use attempt_service::AttemptService;

@@ -29,7 +29,7 @@ pub struct PoolConfig {
     pub(crate) follow_dns: FollowDns,
     /// The limits of hosts without an override.
     pub(crate) per_host: Limits,
-    overrides: Vec<(HostPattern, HostLimits)>,
+    pub(super) overrides: Vec<(HostPattern, HostLimits)>,
     /// The first pattern that could not be parsed.
     invalid: Option<PoolConfigError>,
 }
@@ -53,16 +53,16 @@ pub(crate) struct Limits {
 /// is the one for all hosts.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct HostLimits {
-    max_connections: Option<usize>,
-    max_idle: Option<usize>,
-    max_waiting: Option<usize>,
-    max_dials: Option<usize>,
-    max_http2_connections: Option<usize>,
-    max_streams: Option<usize>,
-    max_requests: Option<u64>,
-    idle_timeout: Option<Duration>,
-    lifetime: Option<Duration>,
-    wait_timeout: Option<Duration>,
+    pub(super) max_connections: Option<usize>,
+    pub(super) max_idle: Option<usize>,
+    pub(super) max_waiting: Option<usize>,
+    pub(super) max_dials: Option<usize>,
+    pub(super) max_http2_connections: Option<usize>,
+    pub(super) max_streams: Option<usize>,
+    pub(super) max_requests: Option<u64>,
+    pub(super) idle_timeout: Option<Duration>,
+    pub(super) lifetime: Option<Duration>,
+    pub(super) wait_timeout: Option<Duration>,
 }
 
 /// The policy for connections to an address that has left the DNS answer of its name.
@@ -308,12 +308,21 @@ impl PoolConfig {
 
     /// Returns the limits of a host: the ones for all hosts, replaced by those of the most exact override that fits.
     pub(crate) fn limits_for(&self, host: &str, port: u16) -> Limits {
+        self.per_host.with(&self.override_for(host, port))
+    }
+
+    /// Returns the most exact override that fits a host, or one that sets no limit.
+    pub(crate) fn override_for(&self, host: &str, port: u16) -> HostLimits {
         let fitting = self.overrides.iter().filter(|(pattern, _)| pattern.fits(host, port));
         // Of two overrides for the same hosts, the later one counts.
-        match fitting.max_by_key(|(pattern, _)| pattern.exactness()) {
-            Some((_, limits)) => self.per_host.with(limits),
-            None => self.per_host,
-        }
+        fitting.max_by_key(|(pattern, _)| pattern.exactness()).map(|(_, limits)| *limits).unwrap_or_default()
+    }
+
+    /// Replaces the limits of one host and port.
+    pub(crate) fn with_override(mut self, host_and_port: &str, limits: HostLimits) -> Self {
+        let pattern = HostPattern::parse(host_and_port);
+        self.overrides.retain(|(other, _)| Some(other) != pattern.as_ref());
+        self.for_host(host_and_port, limits)
     }
 }
 
@@ -382,7 +391,7 @@ fn connections_for(nofile: Option<u64>) -> usize {
 }
 
 /// Returns the number of descriptors that the process may open, or `None` without a limit.
-fn nofile_limit() -> Option<u64> {
+pub(crate) fn nofile_limit() -> Option<u64> {
     #[cfg(unix)]
     return rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
     #[cfg(not(unix))]

@@ -23,6 +23,7 @@ use crate::trace::{self, CloseCause, DialTrace, Event, Hooks, HostAtDial};
 /// The pool's core behind its lock, with everything that its effects need.
 pub(super) struct Driver<D: Dial> {
     pub(super) dialer: Arc<D>,
+    pub(super) config: PoolConfig,
     pub(super) hooks: Hooks,
     // If there are more threads than cores, one may be stopped while it holds the lock. The standard library's lock has all others
     // sleep then, and wakes them one by one.
@@ -122,6 +123,7 @@ impl<D: Dial> Driver<D> {
         });
         Self {
             dialer,
+            config,
             hooks,
             state: parking_lot::Mutex::new(state),
             dials: DialsInFlight::default(),

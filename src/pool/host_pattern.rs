@@ -1,6 +1,8 @@
 //! The patterns by which limits are set for some hosts.
 
-/// The hosts that an override of limits is for.
+use std::fmt;
+
+/// The hosts that an override of limits is for. `Display` writes what [`Self::parse`] reads.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum HostPattern {
     /// One host and port.
@@ -9,6 +11,15 @@ pub(super) enum HostPattern {
     Host(Box<str>),
     /// All names below a suffix, which begins with a dot.
     Suffix(Box<str>),
+}
+
+impl fmt::Display for HostPattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::HostAndPort(host, port) => write!(f, "{host}:{port}"),
+            Self::Host(host) | Self::Suffix(host) => f.write_str(host),
+        }
+    }
 }
 
 impl HostPattern {

@@ -32,10 +32,12 @@ mod lease;
 mod slot;
 mod state;
 mod stats;
+mod written;
 
 use std::sync::{Arc, Weak};
 
 pub use config::{FollowDns, HostLimits, PoolConfig, PoolConfigError};
+pub(crate) use config::{Limits, nofile_limit};
 pub(crate) use dial::{Dial, Started};
 use driver::{Driver, WaiterHandle, current_runtime};
 pub(crate) use lease::{Checkout, Delivery, Lease, LeaseError, Waiter};
@@ -45,6 +47,7 @@ pub(crate) use slot::Slot;
 pub use state::QueueStats;
 use state::{Acquired, WarmUp};
 pub(crate) use state::{Addresses, FirstAttemptConn, Location, Queued, Speaks, Wish};
+pub(crate) use stats::HostFacts;
 pub use stats::{HostStats, PoolStats};
 
 use crate::clock::{Instant, now};
@@ -194,6 +197,17 @@ impl<D: Dial> Pool<D> {
     pub(crate) fn host_stats(&self) -> Vec<(D::Key, HostStats)> {
         let state = self.driver.lock();
         state.host_counters().map(|(key, counters)| (key.clone(), HostStats::new(&counters))).collect()
+    }
+
+    /// Returns the figures and limits of each host, and facts that are known about its server.
+    pub(crate) fn host_facts(&self) -> Vec<(D::Key, HostFacts)> {
+        let state = self.driver.lock();
+        state.host_reports(now()).map(|(key, report)| (key.clone(), HostFacts::new(&report))).collect()
+    }
+
+    /// Returns the limits that the pool was made with.
+    pub(crate) fn config(&self) -> &PoolConfig {
+        &self.driver.config
     }
 
     pub(crate) fn downgrade(&self) -> WeakPool<D> {

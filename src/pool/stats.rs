@@ -1,8 +1,11 @@
 //! The statistics of a pool and of each host.
 
-use super::state::{Counters, HostCounters, QueueStats, Totals};
+use std::time::Duration;
+
+use super::config::Limits;
+use super::state::{Counters, HostCounters, HostReport, QueueStats, Totals};
 use crate::latency::Latency;
-use crate::trace::CloseCause;
+use crate::trace::{CloseCause, Limit};
 
 /// The statistics of a client's pool: connections and requests in each state at the moment, and totals since the client was built.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -33,13 +36,20 @@ pub struct PoolStats {
     pub queue_time: Latency,
     /// The time for which requests held their connection.
     pub hold_time: Latency,
+    /// The most requests that had a connection at the same time.
+    pub most_leased: usize,
+    /// Connections that the server closed while they were idle, or under the first request after that.
+    pub closed_idle_by_peer: u64,
     /// Connections closed, by [`CloseCause`].
-    causes: [u64; CloseCause::ALL.len()],
+    pub(crate) causes: [u64; CloseCause::ALL.len()],
+    /// Requests that entered the queue, by [`Limit`].
+    pub(crate) queued: [u64; Limit::ALL.len()],
 }
 
 impl PoolStats {
     pub(super) fn new(counters: &Counters) -> Self {
-        let Totals { opened, closed, reused, waited, held, queue } = counters.totals;
+        let Totals { opened, closed, reused, waited, held, queue, queued, most_leased, closed_idle_by_peer } =
+            counters.totals;
         Self {
             idle: counters.idle,
             in_use: counters.busy,
@@ -53,13 +63,38 @@ impl PoolStats {
             queue,
             queue_time: waited,
             hold_time: held,
+            most_leased,
+            closed_idle_by_peer,
             causes: closed,
+            queued,
         }
     }
 
     /// Returns the number of connections that were closed for this reason.
     pub fn closed_by(&self, cause: CloseCause) -> u64 {
         self.causes[cause as usize]
+    }
+
+    /// Returns the number of requests that entered the queue while this limit kept them from a connection.
+    pub fn queued_by(&self, limit: Limit) -> u64 {
+        self.queued[limit as usize]
+    }
+}
+
+impl PoolStats {
+    /// Returns the totals that came after an earlier state, with the present numbers of connections and requests.
+    pub(crate) fn since(&self, earlier: &Self) -> Self {
+        let mut later = *self;
+        later.opened = later.opened.saturating_sub(earlier.opened);
+        later.closed = later.closed.saturating_sub(earlier.closed);
+        later.reused = later.reused.saturating_sub(earlier.reused);
+        later.queue = later.queue.since(&earlier.queue);
+        later.queue_time = later.queue_time.since(&earlier.queue_time);
+        later.hold_time = later.hold_time.since(&earlier.hold_time);
+        later.closed_idle_by_peer = later.closed_idle_by_peer.saturating_sub(earlier.closed_idle_by_peer);
+        subtract(&mut later.causes, &earlier.causes);
+        subtract(&mut later.queued, &earlier.queued);
+        later
     }
 }
 
@@ -92,12 +127,64 @@ pub struct HostStats {
     pub queue_time: Latency,
     /// The time for which requests held their connection.
     pub hold_time: Latency,
+    /// The most requests that had a connection at the same time.
+    pub most_leased: usize,
+    /// Connections that the server closed while they were idle, or under the first request after that.
+    pub closed_idle_by_peer: u64,
     /// Connections closed, by [`CloseCause`].
-    causes: [u64; CloseCause::ALL.len()],
+    pub(crate) causes: [u64; CloseCause::ALL.len()],
+    /// Requests that entered the queue, by [`Limit`].
+    pub(crate) queued: [u64; Limit::ALL.len()],
+}
+
+/// The statistics of a host with its limits, and facts that are known about its server.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct HostFacts {
+    pub(crate) stats: HostStats,
+    pub(crate) limits: Limits,
+    /// The number of streams that a new connection is expected to have, if the host speaks HTTP/2.
+    pub(crate) streams: Option<usize>,
+    /// The idle timeout that the server announced or showed, less a margin.
+    pub(crate) keep_alive: Option<Duration>,
+}
+
+impl HostFacts {
+    pub(super) fn new(report: &HostReport) -> Self {
+        let HostReport { counters, limits, streams, keep_alive } = report;
+        Self { stats: HostStats::new(counters), limits: *limits, streams: *streams, keep_alive: *keep_alive }
+    }
+
+    /// Adds the facts about another way to the same origin.
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.stats.add(&other.stats);
+        self.streams = self.streams.into_iter().chain(other.streams).min();
+        self.keep_alive = self.keep_alive.into_iter().chain(other.keep_alive).min();
+    }
 }
 
 impl HostStats {
-    /// Adds the figures of another host, for example of the same origin behind a proxy.
+    /// Returns the totals that came after an earlier state of the same host, with the present numbers of connections and requests.
+    /// The most requests at the same time are those since the host was known. A host that was forgotten in between counts from 0.
+    pub(crate) fn since(&self, earlier: &Self) -> Self {
+        let was_forgotten = self.opened < earlier.opened || self.queue_time.count() < earlier.queue_time.count();
+        if was_forgotten {
+            return *self;
+        }
+        let mut later = *self;
+        later.opened -= earlier.opened;
+        later.closed = later.closed.saturating_sub(earlier.closed);
+        later.reused = later.reused.saturating_sub(earlier.reused);
+        later.queue = later.queue.since(&earlier.queue);
+        later.queue_time = later.queue_time.since(&earlier.queue_time);
+        later.hold_time = later.hold_time.since(&earlier.hold_time);
+        later.closed_idle_by_peer = later.closed_idle_by_peer.saturating_sub(earlier.closed_idle_by_peer);
+        subtract(&mut later.causes, &earlier.causes);
+        subtract(&mut later.queued, &earlier.queued);
+        later
+    }
+
+    /// Adds the figures of another host, for example of the same origin behind a proxy. The most requests at the same time are
+    /// added too, and may be too many.
     pub(crate) fn add(&mut self, other: &Self) {
         let sums = [
             (&mut self.idle, other.idle),
@@ -113,11 +200,15 @@ impl HostStats {
         self.queue.add(&other.queue);
         self.queue_time.merge(&other.queue_time);
         self.hold_time.merge(&other.hold_time);
+        self.most_leased += other.most_leased;
+        self.closed_idle_by_peer += other.closed_idle_by_peer;
         self.causes.iter_mut().zip(other.causes).for_each(|(sum, more)| *sum += more);
+        self.queued.iter_mut().zip(other.queued).for_each(|(sum, more)| *sum += more);
     }
 
     pub(super) fn new(counters: &HostCounters) -> Self {
-        let Totals { opened, closed, reused, waited, held, queue } = counters.totals;
+        let Totals { opened, closed, reused, waited, held, queue, queued, most_leased, closed_idle_by_peer } =
+            counters.totals;
         Self {
             idle: counters.idle,
             in_use: counters.busy,
@@ -130,7 +221,10 @@ impl HostStats {
             queue,
             queue_time: waited,
             hold_time: held,
+            most_leased,
+            closed_idle_by_peer,
             causes: closed,
+            queued,
         }
     }
 
@@ -138,4 +232,14 @@ impl HostStats {
     pub fn closed_by(&self, cause: CloseCause) -> u64 {
         self.causes[cause as usize]
     }
+
+    /// Returns the number of requests that entered the queue while this limit kept them from a connection.
+    pub fn queued_by(&self, limit: Limit) -> u64 {
+        self.queued[limit as usize]
+    }
+}
+
+/// Subtracts the totals of an earlier state.
+fn subtract<const N: usize>(totals: &mut [u64; N], earlier: &[u64; N]) {
+    totals.iter_mut().zip(earlier).for_each(|(total, before)| *total = total.saturating_sub(*before));
 }

@@ -28,6 +28,18 @@ pub enum Limit {
 }
 
 impl Limit {
+    /// All limits.
+    pub const ALL: [Self; 8] = [
+        Self::Opening,
+        Self::Dials,
+        Self::ConnectionsPerHost,
+        Self::Streams,
+        Self::Connections,
+        Self::Descriptors,
+        Self::EnhanceYourCalm,
+        Self::Draining,
+    ];
+
     /// Returns a clause that explains the wait, for use in a sentence.
     pub fn as_str(self) -> &'static str {
         match self {

@@ -43,6 +43,7 @@ use super::layers::{self, ClientService, Wrap};
 use super::redirect_policy;
 use super::request::Request;
 use super::retry_policy::RetryPolicy;
+use crate::clock;
 use crate::connect::{Addresses, Connector, Proxies, Proxy};
 #[cfg(feature = "tower")]
 use crate::connect::{ConnectorService, DialRequest, DialedStream};
@@ -469,6 +470,7 @@ impl ClientBuilder {
             retry_budget,
             deadlines,
             dns_watch,
+            built: clock::now(),
             #[cfg(feature = "tower")]
             attempt_layers: call::within(attempt_layers, _inner),
         });

@@ -252,6 +252,8 @@ impl<T: PoolTypes> Connections<T> {
         self.counters.busy += usize::from(is_first);
         host.conns.leased += 1;
         host.conns.busy += usize::from(is_first);
+        host.totals.most_leased = host.totals.most_leased.max(host.conns.leased);
+        self.counters.totals.most_leased = self.counters.totals.most_leased.max(self.counters.leased);
         self.count(host, |totals| totals.reused += u64::from(grant.requests > 0));
         if is_first || is_full {
             self.unlist(host, id);

@@ -1,7 +1,7 @@
 //! Figures about connections and requests, from which the pool's statistics are made. A core.
 
 use crate::latency::Latency;
-use crate::trace::CloseCause;
+use crate::trace::{CloseCause, Limit};
 
 /// The number of connections and requests in each state, over all hosts.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -59,6 +59,12 @@ pub(crate) struct Totals {
     /// The time requests held their connection.
     pub(crate) held: Latency,
     pub(crate) queue: QueueStats,
+    /// Requests that entered the queue, by the limit that kept them waiting then.
+    pub(crate) queued: [u64; Limit::ALL.len()],
+    /// The most requests that had a connection at the same time.
+    pub(crate) most_leased: usize,
+    /// Connections that the server closed while they were idle, or under the first request after that.
+    pub(crate) closed_idle_by_peer: u64,
 }
 
 /// The requests that entered the queue and left it, as totals.
@@ -86,6 +92,18 @@ pub struct QueueStats {
 }
 
 impl QueueStats {
+    /// Returns what came after an earlier state.
+    pub(crate) fn since(&self, earlier: &Self) -> Self {
+        Self {
+            entered: self.entered.saturating_sub(earlier.entered),
+            served: self.served.saturating_sub(earlier.served),
+            failed: self.failed.saturating_sub(earlier.failed),
+            timed_out: self.timed_out.saturating_sub(earlier.timed_out),
+            cancelled: self.cancelled.saturating_sub(earlier.cancelled),
+            refused: self.refused.saturating_sub(earlier.refused),
+        }
+    }
+
     /// Adds the figures of another queue.
     pub(crate) fn add(&mut self, other: &Self) {
         self.entered += other.entered;

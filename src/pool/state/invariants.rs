@@ -38,6 +38,9 @@ impl<T: PoolTypes> State<T> {
         let undialled = self.waiters.iter().filter(|waiter| waiter.dial.is_none()).count();
         assert_eq!(counters.undialled, undialled, "seed {seed}: requests without a dial");
         check_queue(counters.totals.queue, self.waiters.iter().count(), seed);
+        let queued: u64 = counters.totals.queued.iter().sum();
+        assert_eq!(queued, counters.totals.queue.entered, "seed {seed}: requests in the queue by limit");
+        assert!(counters.leased <= counters.totals.most_leased, "seed {seed}: the most requests at a time");
     }
 
     /// Checks 1, 2 and 7 for a host.

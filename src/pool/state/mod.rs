@@ -81,8 +81,8 @@ pub(crate) use self::parts::State;
 use self::queue::{Needs, WaitingRequest};
 use self::timers::Timer;
 pub(crate) use self::types::{
-    AbandonCause, Acquired, Addresses, ConnId, Effect, FirstAttemptConn, Grant, LeaseEnd, LeaseToken, Location, Opened,
-    Permit, PoolTypes, Profile, Queued, Speaks, WaitFailure, WaiterId, WarmUp, Wish,
+    AbandonCause, Acquired, Addresses, ConnId, Effect, FirstAttemptConn, Grant, HostReport, LeaseEnd, LeaseToken,
+    Location, Opened, Permit, PoolTypes, Profile, Queued, Speaks, WaitFailure, WaiterId, WarmUp, Wish,
 };
 use crate::clock::Instant;
 use crate::trace::{CloseCause, HostAtDial, Limit, Usage};
@@ -141,6 +141,7 @@ impl<T: PoolTypes> State<T> {
             Some(_) => self.limit_of(id.index),
             None => self.slots.binding_limit(&self.hosts[host]),
         };
+        self.conns.count(&mut self.hosts[host], |totals| totals.queued[limit as usize] += 1);
         let usage = self.usage_of(host, limit);
         Acquired::Wait(id, Queued { limit, position, usage })
     }
@@ -647,6 +648,21 @@ impl<T: PoolTypes> State<T> {
             waiting: self.waiters.len(),
             undialled: self.waiters.undialled(),
             ..self.conns.counters
+        }
+    }
+
+    /// Returns each host's figures, limits, and facts that are known about its server.
+    pub(crate) fn host_reports(&self, now: Instant) -> impl Iterator<Item = (&T::Key, HostReport)> {
+        self.hosts.slab.iter().map(move |(_, host)| (&host.key, self.host_report(now, host)))
+    }
+
+    fn host_report(&self, now: Instant, host: &Host<T::Key>) -> HostReport {
+        let learned = self.learned_keep_alive.limit(now, &host.key);
+        HostReport {
+            counters: host.counters(),
+            limits: host.limits,
+            streams: (host.speaks == Speaks::Http2).then_some(host.conns.streams_per_conn),
+            keep_alive: host.keep_alive.into_iter().chain(learned).min(),
         }
     }
 

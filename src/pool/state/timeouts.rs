@@ -100,6 +100,7 @@ impl<T: PoolTypes> State<T> {
 
     /// Notes that the server closed a connection which had been idle for `age`, perhaps under a request.
     pub(super) fn note_close(&mut self, now: Instant, host: usize, age: Duration, under_a_request: bool) {
+        self.conns.count(&mut self.hosts[host], |totals| totals.closed_idle_by_peer += 1);
         let key = &self.hosts[host].key;
         if age >= super::learned_keep_alive::YOUNGEST {
             // The server closes connections of this age by a timer.

@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::counters::HostCounters;
 use crate::clock::Instant;
 use crate::pool::config::Limits;
 use crate::trace::{CloseCause, Family, Limit, Usage};
@@ -28,6 +29,17 @@ pub(crate) trait PoolTypes {
 pub(crate) struct Profile {
     pub(crate) limits: Limits,
     pub(crate) speaks: Speaks,
+}
+
+/// A host's figures and limits, and facts that are known about its server.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct HostReport {
+    pub(crate) counters: HostCounters,
+    pub(crate) limits: Limits,
+    /// The number of streams that a new connection is expected to have, if the host speaks HTTP/2.
+    pub(crate) streams: Option<usize>,
+    /// The idle timeout that the server announced or showed, less a margin.
+    pub(crate) keep_alive: Option<Duration>,
 }
 
 /// The protocol of a host's connections, which decides how many requests one carries at a time.

@@ -1,0 +1,278 @@
+//! The advice on the settings of one host. A core.
+
+use std::time::Duration;
+
+use super::item::{AdviceItem, Figure, Setting, SettingValue, number_text, time_text};
+use super::load::{Load, share};
+use super::staffing;
+use crate::origin::Origin;
+use crate::trace::CloseCause;
+
+/// The fewest requests from which advice is given: their rate is known to about a tenth (one standard deviation).
+pub(super) const ENOUGH_REQUESTS: u64 = 100;
+/// The most by which one piece of advice multiplies a limit. The time for which requests hold connections may rise with the limit,
+/// because the server has no more to give; the next advice sees that.
+const BIGGEST_STEP: usize = 4;
+/// The share of requests with a new connection above which the idle timeout is looked at.
+const MANY_OPENED: f64 = 0.05;
+/// The longest idle timeout that is suggested. NAT gateways and load balancers forget idle connections after 350 s (AWS) or 240 s
+/// (Azure).
+const LONGEST_IDLE: Duration = Duration::from_secs(230);
+
+/// Returns the advice for one host.
+pub(super) fn advise(origin: &Origin, load: &Load) -> Vec<AdviceItem> {
+    let limits = if load.streams.is_some() { http2_connections(load) } else { vec![connections(load)] };
+    let rules = limits.into_iter().chain(idle_timeout(load)).chain(max_idle(load));
+    rules.map(|item| AdviceItem { origin: Some(origin.clone()), ..item }).collect()
+}
+
+/// Returns the connections that the load needs over HTTP/1, each of which carries one request at a time. Over HTTP/2, the streams.
+pub(super) fn needed(load: &Load) -> usize {
+    let present = capacity(load);
+    if load.limited_share() > staffing::MAY_WAIT {
+        return raised(load, present);
+    }
+    staffing::fewest_connections(load.concurrency()).max(staffing::with_margin(load.stats.most_leased))
+}
+
+/// Returns the number of requests that may have a connection at the same time.
+fn capacity(load: &Load) -> usize {
+    let limits = &load.limits;
+    match load.streams {
+        None => limits.max_connections,
+        Some(streams) => limits.max_connections.min(limits.max_http2_connections).saturating_mul(streams.max(1)),
+    }
+}
+
+/// Returns the number that is needed where requests waited for a limit.
+fn raised(load: &Load, present: usize) -> usize {
+    let steady = staffing::fewest_connections(load.concurrency());
+    let wanted = if steady <= present { present.saturating_add(backlog(load)) } else { present };
+    let wanted = wanted.max(staffing::fewest_connections(load.demand())).max(present.saturating_add(1));
+    wanted.min(present.max(steady).saturating_mul(BIGGEST_STEP))
+}
+
+/// Returns the requests in the queue when it is longest, where they come in bursts: those that waited did so for half as long as
+/// the last one of a burst, and `most_leased` of them are served in the time for which one is held.
+fn backlog(load: &Load) -> usize {
+    let turns = 2.0 * load.wait_of_queued().as_secs_f64() / load.hold().as_secs_f64().max(1e-6);
+    (turns * load.stats.most_leased as f64).ceil() as usize
+}
+
+/// Returns the figures behind a limit on connections.
+fn figures(load: &Load) -> Vec<Figure> {
+    vec![
+        Figure::rate("arrivals", load.rate()),
+        Figure::millis("held", load.hold()),
+        Figure::millis("queued", load.wait()),
+        Figure::number("in use on average", load.concurrency()),
+        Figure::count("most in use", load.stats.most_leased as u64),
+        Figure::percent("waited for a limit", load.limited_share()),
+    ]
+}
+
+/// Advises on the limit of connections to a host that speaks HTTP/1.
+fn connections(load: &Load) -> AdviceItem {
+    let present = load.limits.max_connections;
+    let needed = needed(load);
+    let (suggested, reason) = if load.limited_share() > staffing::MAY_WAIT {
+        (needed, why_more(load, needed))
+    } else if present == usize::MAX || present > needed.saturating_mul(2) {
+        (needed, why_less(load))
+    } else {
+        (present, why_as_it_is(load))
+    };
+    AdviceItem {
+        origin: None,
+        setting: Setting::MaxConnectionsPerHost,
+        present: SettingValue::limit(present),
+        suggested: SettingValue::limit(suggested),
+        figures: figures(load),
+        reason,
+    }
+}
+
+fn why_more(load: &Load, needed: usize) -> String {
+    let (waited, wait) = (percent(load.limited_share()), time_text(load.wait()));
+    let refused = match load.stats.queue.refused {
+        0 => String::new(),
+        refused => format!(", {refused} of them turned away because the queue was full"),
+    };
+    let bursts = staffing::fewest_connections(load.concurrency()) <= capacity(load);
+    let cause = if bursts {
+        let mean = number_text(load.concurrency());
+        format!("only {mean} hold a connection on average, so they come in bursts")
+    } else {
+        let rate = number_text(load.rate());
+        let hold = time_text(load.hold());
+        let concurrency = number_text(load.demand());
+        format!("{rate} requests/s that hold a connection for {hold} and wait for {wait} are {concurrency} at a time")
+    };
+    format!("{waited} of the requests waited for the limit{refused}: {cause}; with {needed}, about 1 in 100 waits")
+}
+
+fn why_less(load: &Load) -> String {
+    let (rate, mean) = (number_text(load.rate()), number_text(load.concurrency()));
+    let most = load.stats.most_leased;
+    format!(
+        "{rate} requests/s need {mean} connections on average and had {most} at most; a lower limit keeps a slow server from \
+         taking more"
+    )
+}
+
+fn why_as_it_is(load: &Load) -> String {
+    let waited = load.limited_share();
+    if waited == 0.0 {
+        return "no request waited for the limit, so that a higher one changes nothing".to_owned();
+    }
+    format!("only {} of the requests waited for the limit", percent(waited))
+}
+
+/// Advises on the limits of connections to a host that speaks HTTP/2, where a request needs a stream.
+fn http2_connections(load: &Load) -> Vec<AdviceItem> {
+    let streams = load.streams.unwrap_or(1).max(1);
+    let present = load.limits.max_http2_connections;
+    let connections = needed(load).div_ceil(streams);
+    let is_limited = load.limited_share() > staffing::MAY_WAIT;
+    let suggested = if is_limited { present.max(connections) } else { present };
+    let mut figures = figures(load);
+    figures.push(Figure::count("streams of a connection", streams as u64));
+    let reason = if is_limited {
+        let waited = percent(load.limited_share());
+        let concurrency = number_text(load.demand());
+        format!(
+            "{waited} of the requests waited for a stream: {concurrency} at a time on average, and a connection has {streams}"
+        )
+    } else {
+        let mean = number_text(load.concurrency());
+        format!("{mean} of {streams} streams are in use on average; another connection opens only when all are taken")
+    };
+    let item = |setting, present, suggested| AdviceItem {
+        origin: None,
+        setting,
+        present: SettingValue::limit(present),
+        suggested: SettingValue::limit(suggested),
+        figures: figures.clone(),
+        reason: reason.clone(),
+    };
+    let mut items = vec![item(Setting::MaxHttp2ConnectionsPerHost, present, suggested)];
+    if suggested > load.limits.max_connections {
+        items.push(item(Setting::MaxConnectionsPerHost, load.limits.max_connections, suggested));
+    }
+    items
+}
+
+/// Advises on the idle timeout, if there is something to say about it.
+fn idle_timeout(load: &Load) -> Option<AdviceItem> {
+    let present = load.limits.idle_timeout;
+    let (suggested, reason) = match load.keep_alive {
+        Some(kept) if kept < present => (kept, why_shorter(load, kept)),
+        _ if load.opened_share() <= MANY_OPENED => (present, why_enough(load)),
+        _ if is_closed_by_server(load) => (present, why_closed(load)),
+        kept if opens_after_timeouts(load) => longer(load, kept)?,
+        _ => return None,
+    };
+    Some(AdviceItem {
+        origin: None,
+        setting: Setting::IdleTimeout,
+        present: SettingValue::Time(present),
+        suggested: SettingValue::Time(suggested),
+        figures: idle_figures(load),
+        reason,
+    })
+}
+
+fn idle_figures(load: &Load) -> Vec<Figure> {
+    let mut figures = vec![
+        Figure::seconds("between requests", load.gap()),
+        Figure::count("opened", load.stats.opened),
+        Figure::percent("with a new connection", load.opened_share()),
+        Figure::count("closed by the idle timeout", load.timed_out_idle()),
+        Figure::count("closed idle by the server", load.stats.closed_idle_by_peer),
+        Figure::count("closed after an announcement", load.stats.closed_by(CloseCause::PeerAnnounced)),
+    ];
+    figures.extend(load.keep_alive.map(|kept| Figure::seconds("the server keeps for", kept)));
+    figures
+}
+
+fn why_shorter(load: &Load, kept: Duration) -> String {
+    let (kept, closed) = (time_text(kept), load.stats.closed_idle_by_peer);
+    format!(
+        "the server announced or showed that it closes idle connections a little after {kept}, and closed {closed} first; the \
+         pool has learned it, and with this setting it need not learn it again"
+    )
+}
+
+fn why_enough(load: &Load) -> String {
+    let (opened, arrivals) = (load.stats.opened, load.arrivals());
+    format!("{opened} connections were opened for {arrivals} requests")
+}
+
+/// Returns true if the server ends most connections itself, however long they are kept here.
+fn is_closed_by_server(load: &Load) -> bool {
+    let stats = &load.stats;
+    let by_server = stats.closed_by(CloseCause::PeerAnnounced) + stats.closed_by(CloseCause::Peer);
+    by_server * 2 > stats.closed.max(1)
+}
+
+fn why_closed(load: &Load) -> String {
+    let (opened, arrivals, stats) = (load.stats.opened, load.arrivals(), &load.stats);
+    let announced = stats.closed_by(CloseCause::PeerAnnounced);
+    let by_server = stats.closed_by(CloseCause::Peer) + announced;
+    format!(
+        "{opened} connections were opened for {arrivals} requests, because the server closed {by_server} ({announced} with an \
+         announcement such as `Connection: close`); no setting here changes that"
+    )
+}
+
+/// Returns true if most new connections replace one that the idle timeout closed.
+fn opens_after_timeouts(load: &Load) -> bool {
+    share(load.timed_out_idle(), load.stats.opened) > 0.5
+}
+
+/// Returns a longer idle timeout, within what the server keeps, and the reason. `None` if the present one is the longest that is
+/// sensible.
+fn longer(load: &Load, kept: Option<Duration>) -> Option<(Duration, String)> {
+    let present = load.limits.idle_timeout;
+    // With random arrivals, 5 % of the gaps are longer than three times the mean.
+    let seconds = load.gap().saturating_mul(3).as_secs_f64().ceil().max(present.as_secs_f64() * 2.0);
+    let longest = kept.unwrap_or(LONGEST_IDLE).min(LONGEST_IDLE);
+    let suggested = Duration::from_secs_f64(seconds.min(longest.as_secs_f64()));
+    if suggested <= present {
+        return None;
+    }
+    let (closed, opened) = (load.timed_out_idle(), load.stats.opened);
+    let gap = time_text(load.gap());
+    let reason = format!(
+        "the idle timeout closed {closed} connections, and {opened} were opened: requests come {gap} apart on average"
+    );
+    Some((suggested, reason))
+}
+
+/// Advises on the limit of idle connections of the host, if it closed many.
+fn max_idle(load: &Load) -> Option<AdviceItem> {
+    let present = load.limits.max_idle;
+    let closed = load.stats.closed_by(CloseCause::IdleLimit);
+    let needed = needed(load);
+    if present >= needed || share(closed, load.arrivals()) <= staffing::MAY_WAIT {
+        return None;
+    }
+    Some(AdviceItem {
+        origin: None,
+        setting: Setting::MaxIdlePerHost,
+        present: SettingValue::limit(present),
+        suggested: SettingValue::Count(needed),
+        figures: vec![
+            Figure::count("closed by the idle limit", closed),
+            Figure::count("opened", load.stats.opened),
+            Figure::count("most in use", load.stats.most_leased as u64),
+        ],
+        reason: format!(
+            "{closed} connections were closed because more than {present} were idle, and others opened instead"
+        ),
+    })
+}
+
+fn percent(share: f64) -> String {
+    format!("{} %", number_text(share * 100.0))
+}

@@ -1,0 +1,94 @@
+//! The load of a host in figures: what the advice is computed from. A core.
+
+use std::time::Duration;
+
+use super::staffing;
+use crate::pool::{HostFacts, HostStats, Limits};
+use crate::trace::{CloseCause, Limit};
+
+/// The load of a host over a span of time.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Load {
+    /// The totals of the span.
+    pub(super) stats: HostStats,
+    pub(super) limits: Limits,
+    /// The streams of a connection, if the host speaks HTTP/2.
+    pub(super) streams: Option<usize>,
+    pub(super) keep_alive: Option<Duration>,
+    span: Duration,
+}
+
+impl Load {
+    pub(super) fn new(facts: &HostFacts, stats: HostStats, span: Duration) -> Self {
+        let HostFacts { limits, streams, keep_alive, .. } = *facts;
+        Self { stats, limits, streams, keep_alive, span }
+    }
+
+    /// Returns the requests that asked for a connection, those that did not get one included.
+    pub(super) fn arrivals(&self) -> u64 {
+        let queue = &self.stats.queue;
+        let at_once = self.stats.queue_time.count().saturating_sub(queue.served);
+        at_once + queue.entered + queue.refused
+    }
+
+    /// Returns the requests per second.
+    pub(super) fn rate(&self) -> f64 {
+        if self.span.is_zero() { 0.0 } else { self.arrivals() as f64 / self.span.as_secs_f64() }
+    }
+
+    /// Returns the mean time for which a request held its connection.
+    pub(super) fn hold(&self) -> Duration {
+        self.stats.hold_time.mean().unwrap_or_default()
+    }
+
+    /// Returns the mean time for which a request waited for its connection.
+    pub(super) fn wait(&self) -> Duration {
+        self.stats.queue_time.mean().unwrap_or_default()
+    }
+
+    /// Returns the mean time of the requests that did not get a connection at once.
+    pub(super) fn wait_of_queued(&self) -> Duration {
+        let queued = u32::try_from(self.stats.queue.served.max(1)).unwrap_or(u32::MAX);
+        self.stats.queue_time.sum() / queued
+    }
+
+    /// Returns the mean number of requests that have a connection.
+    pub(super) fn concurrency(&self) -> f64 {
+        staffing::concurrency(self.rate(), self.hold().as_secs_f64())
+    }
+
+    /// Returns the mean number of requests that have a connection or wait for one.
+    pub(super) fn demand(&self) -> f64 {
+        staffing::concurrency(self.rate(), (self.hold() + self.wait()).as_secs_f64())
+    }
+
+    /// Returns the share of the requests that waited because of a limit on the host's connections, or were refused.
+    pub(super) fn limited_share(&self) -> f64 {
+        let stats = &self.stats;
+        let limited = stats.queued_by(Limit::ConnectionsPerHost) + stats.queued_by(Limit::Streams);
+        share(limited + stats.queue.refused, self.arrivals())
+    }
+
+    /// Returns the share of requests for which a connection was opened.
+    pub(super) fn opened_share(&self) -> f64 {
+        share(self.stats.opened, self.arrivals())
+    }
+
+    /// Returns the connections that closed because the idle timeout passed.
+    pub(super) fn timed_out_idle(&self) -> u64 {
+        self.stats.closed_by(CloseCause::IdleTimeout)
+    }
+
+    /// Returns the mean time between two requests, or the longest time if there was none.
+    pub(super) fn gap(&self) -> Duration {
+        u32::try_from(self.arrivals())
+            .ok()
+            .and_then(|arrivals| self.span.checked_div(arrivals))
+            .unwrap_or(Duration::MAX)
+    }
+}
+
+/// Returns a part's share of a whole, or 0 if there is no whole.
+pub(super) fn share(part: u64, whole: u64) -> f64 {
+    if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
+}

@@ -1,0 +1,362 @@
+//! Loads of the pool in paused time: following the advice reaches what the best limit of a sweep does.
+//!
+//! A run sends requests through the pool, whose connections have no socket, and measures the time of each from its arrival to its
+//! end: the wait for a connection, and the time for which it holds one. The best limit is the one with the least mean. Each run of
+//! a load has the same arrivals and the same service times.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::Semaphore;
+use tokio::task::{AbortHandle, JoinSet};
+
+use super::{Advice, Setting, SettingValue, StatsSnapshot};
+use crate::clock::{Instant, now};
+use crate::dns::{CachedResolver, FixedResolver};
+use crate::origin::Origin;
+use crate::pool::{Addresses, Checkout, Dial, HostLimits, Lease, Pool, PoolConfig, Slot, Speaks, Started, Wish};
+use crate::trace::{DialTrace, Hooks};
+
+/// The limits of a sweep.
+const SWEEP: [usize; 15] = [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192];
+/// The time that opening a connection takes.
+const DIAL: Duration = Duration::from_millis(5);
+/// The most rounds in which the advice is followed.
+const ROUNDS: usize = 5;
+
+/// A network whose connections have no socket.
+struct Network {
+    http2_streams: Option<usize>,
+}
+
+#[derive(Clone)]
+struct Conn(AbortHandle);
+
+impl Dial for Network {
+    type Key = Origin;
+    type Opened = ();
+    type Conn = Conn;
+    type Error = ();
+
+    async fn dial(&self, _: &Origin, _: Option<IpAddr>, _: &Arc<DialTrace>) -> Result<(), ()> {
+        tokio::time::sleep(DIAL).await;
+        Ok(())
+    }
+
+    fn start(
+        &self,
+        (): (),
+        slot: Slot,
+        task: AbortHandle,
+    ) -> (Started<Conn>, impl Future<Output = ()> + Send + Unpin + use<>) {
+        let speaks = if self.http2_streams.is_some() { Speaks::Http2 } else { Speaks::Http1 };
+        let reporter = slot.capacity_reporter();
+        let streams = self.http2_streams;
+        let serving = Box::pin(async move {
+            if let Some(streams) = streams {
+                reporter.announce_streams(streams);
+            }
+            std::future::pending::<()>().await;
+            drop(slot);
+        });
+        (Started { conn: Conn(task), speaks, location: None }, serving)
+    }
+
+    fn close(conn: &Conn) {
+        conn.0.abort();
+    }
+
+    fn address(key: &Origin) -> (String, u16) {
+        (key.host().to_string(), key.port())
+    }
+
+    fn speaks(&self, _: &Origin) -> Speaks {
+        if self.http2_streams.is_some() { Speaks::Http2 } else { Speaks::Http1 }
+    }
+
+    fn is_exhausted((): &()) -> bool {
+        false
+    }
+
+    fn answers(&self, _: &str) -> Vec<Addresses> {
+        Vec::new()
+    }
+}
+
+/// The time at which requests arrive.
+#[derive(Clone, Copy)]
+enum Arrivals {
+    /// At random, so many in a second.
+    Random { per_second: f64 },
+    /// So many at once, each second.
+    Bursts { size: usize },
+    /// Each of so many tasks sends its next request when the last one is over.
+    Loop { tasks: usize },
+}
+
+/// The time for which a request holds its connection.
+#[derive(Clone, Copy)]
+enum Service {
+    Fixed(Duration),
+    /// Exponential, with this mean.
+    Random(Duration),
+}
+
+#[derive(Clone, Copy)]
+struct Scenario {
+    arrivals: Arrivals,
+    service: Service,
+    /// The requests that the server works on at the same time. The others wait there, and hold their connection.
+    workers: usize,
+    http2_streams: Option<usize>,
+    requests: usize,
+}
+
+impl Scenario {
+    const fn new(arrivals: Arrivals, service: Service) -> Self {
+        Self { arrivals, service, workers: Semaphore::MAX_PERMITS, http2_streams: None, requests: 2_000 }
+    }
+}
+
+/// The result of a run.
+struct Run {
+    mean: Duration,
+    p99: Duration,
+    /// The connections opened.
+    opened: u64,
+    advice: Advice,
+}
+
+fn origin() -> Origin {
+    Origin::from_url(&"http://api.test/".parse().unwrap()).unwrap()
+}
+
+fn exponential(random: &mut fastrand::Rng, mean: f64) -> f64 {
+    -(1.0 - random.f64()).ln() * mean
+}
+
+fn run(scenario: Scenario, config: &PoolConfig) -> Run {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+    runtime.block_on(async {
+        let pool = Pool::new(config.clone(), Network { http2_streams: scenario.http2_streams }, Hooks::default());
+        let built = now();
+        let mut times = load(&pool, scenario).await;
+        let advice = Advice::since_built(&snapshot(&pool, built));
+        times.sort_unstable();
+        let mean = times.iter().sum::<Duration>() / times.len() as u32;
+        Run { mean, p99: times[times.len() * 99 / 100], opened: pool.stats().opened, advice }
+    })
+}
+
+fn snapshot(pool: &Pool<Network>, built: Instant) -> StatsSnapshot {
+    StatsSnapshot {
+        at: now(),
+        built,
+        pool: pool.stats(),
+        hosts: pool.host_facts(),
+        dns: CachedResolver::new(FixedResolver::new()).stats(),
+        config: pool.config().clone(),
+        descriptors: Some(20_000),
+    }
+}
+
+/// Sends the requests of a scenario. Returns the time of each.
+async fn load(pool: &Pool<Network>, scenario: Scenario) -> Vec<Duration> {
+    let mut random = fastrand::Rng::with_seed(7);
+    let workers = Arc::new(Semaphore::new(scenario.workers));
+    let start = now();
+    let mut tasks = JoinSet::new();
+    let tasks_in_loop = match scenario.arrivals {
+        Arrivals::Loop { tasks } => tasks,
+        _ => scenario.requests,
+    };
+    let mut at = 0.0;
+    for number in 0..tasks_in_loop {
+        match scenario.arrivals {
+            Arrivals::Random { per_second } => at += exponential(&mut random, 1.0 / per_second),
+            Arrivals::Bursts { size } => at = (number / size) as f64,
+            Arrivals::Loop { .. } => {}
+        }
+        let (pool, workers, mut random) = (pool.clone(), workers.clone(), random.fork());
+        let arrival = start + Duration::from_secs_f64(at);
+        tasks.spawn(async move {
+            tokio::time::sleep_until(arrival).await;
+            let mut times = Vec::new();
+            for _ in 0..scenario.requests / tasks_in_loop {
+                times.push(request(&pool, scenario.service, &workers, &mut random).await);
+            }
+            times
+        });
+    }
+    tasks.join_all().await.concat()
+}
+
+async fn request(pool: &Pool<Network>, service: Service, workers: &Semaphore, random: &mut fastrand::Rng) -> Duration {
+    let arrival = now();
+    let service = match service {
+        Service::Fixed(time) => time,
+        Service::Random(mean) => Duration::from_secs_f64(exponential(random, mean.as_secs_f64())),
+    };
+    let lease = lease(pool).await;
+    {
+        let _worker = workers.acquire().await.unwrap();
+        tokio::time::sleep(service).await;
+    }
+    lease.give_back(None);
+    now() - arrival
+}
+
+async fn lease(pool: &Pool<Network>) -> Lease<Network> {
+    match pool.checkout(&origin(), Wish::default(), now()) {
+        Checkout::Ready(lease) => lease,
+        Checkout::Wait(waiter, _) => waiter.await.lease.unwrap_or_else(|_| panic!("no limit of the wait is reached")),
+        Checkout::Refused(_) => panic!("the queue has no limit"),
+    }
+}
+
+fn limited_to(limit: usize) -> PoolConfig {
+    let hour = Duration::from_secs(3_600);
+    PoolConfig::new().max_connections(4_096).wait_timeout(hour).max_connections_per_host(limit)
+}
+
+/// Returns the suggested limit of connections.
+fn limit_of(advice: &Advice) -> usize {
+    let item = advice.items().find(|item| item.setting == Setting::MaxConnectionsPerHost).expect("enough data");
+    match item.suggested {
+        SettingValue::Count(limit) => limit,
+        other => panic!("a limit: {other}"),
+    }
+}
+
+/// Follows the advice until it is to change nothing. Returns the last run, whose limit is the one advised.
+fn follow(scenario: Scenario, present: usize) -> Run {
+    let mut run_of_advice = run(scenario, &limited_to(present));
+    for _ in 0..ROUNDS {
+        if !run_of_advice.advice.items().any(|item| item.is_change()) {
+            return run_of_advice;
+        }
+        let config = run_of_advice.advice.pool_config();
+        run_of_advice = run(scenario, &config);
+    }
+    panic!("the advice still changes after {ROUNDS} rounds:\n{:#}", run_of_advice.advice);
+}
+
+/// The best of a sweep.
+struct Best {
+    mean: Duration,
+    p99: Duration,
+    /// The lowest limit whose mean and 99th percentile are within a tenth of the best ones.
+    fewest: usize,
+}
+
+fn sweep(scenario: Scenario) -> Best {
+    let runs = SWEEP.map(|limit| (limit, run(scenario, &limited_to(limit))));
+    let mean = runs.iter().map(|(_, run)| run.mean).min().unwrap();
+    let p99 = runs.iter().map(|(_, run)| run.p99).min().unwrap();
+    let is_good = |run: &Run| run.mean <= mean.mul_f64(1.1) && run.p99 <= p99.mul_f64(1.1);
+    let fewest = runs.iter().find(|(_, run)| is_good(run)).unwrap().0;
+    Best { mean, p99, fewest }
+}
+
+/// Checks that following the advice, from each of these limits, takes at most a tenth more time than the best of a sweep.
+fn check(scenario: Scenario, from: &[usize]) {
+    check_with(scenario, from, true);
+}
+
+/// Like [`check`]. `is_frugal` is true if the limit must be at most three times the lowest one that is as good, and three more.
+fn check_with(scenario: Scenario, from: &[usize], is_frugal: bool) {
+    let best = sweep(scenario);
+    for present in from {
+        let followed = follow(scenario, *present);
+        let limit = limit_of(&followed.advice);
+        let text = format!(
+            "from {present} to {limit}: mean {:?}, p99 {:?}, {} opened; best {:?}, {:?}, with {}\n{:#}",
+            followed.mean, followed.p99, followed.opened, best.mean, best.p99, best.fewest, followed.advice
+        );
+        eprintln!("{text}");
+        assert!(followed.mean <= best.mean.mul_f64(1.1), "the mean time: {text}");
+        assert!(followed.p99 <= best.p99.mul_f64(1.1), "the 99th percentile: {text}");
+        assert!(!is_frugal || limit <= best.fewest * 3 + 3, "the number of connections: {text}");
+    }
+}
+
+const fn ms(ms: u64) -> Duration {
+    Duration::from_millis(ms)
+}
+
+#[test]
+fn random_arrivals_with_random_times() {
+    let scenario = Scenario::new(Arrivals::Random { per_second: 400.0 }, Service::Random(ms(50)));
+    check(scenario, &[4, 16, 22, 128, usize::MAX]);
+}
+
+#[test]
+fn random_arrivals_with_fixed_times() {
+    let scenario = Scenario::new(Arrivals::Random { per_second: 100.0 }, Service::Fixed(ms(30)));
+    check(scenario, &[1, 3, 64, usize::MAX]);
+}
+
+#[test]
+fn bursts_need_more_than_random_arrivals() {
+    let scenario = Scenario::new(Arrivals::Bursts { size: 60 }, Service::Fixed(ms(30)));
+    check(scenario, &[4, 16, 32, usize::MAX]);
+}
+
+#[test]
+fn a_loop_of_tasks_needs_a_connection_for_each() {
+    let scenario = Scenario::new(Arrivals::Loop { tasks: 40 }, Service::Random(ms(25)));
+    check(scenario, &[2, 10, 39, usize::MAX]);
+}
+
+#[test]
+fn low_traffic_needs_few_connections() {
+    let scenario =
+        Scenario { requests: 500, ..Scenario::new(Arrivals::Random { per_second: 2.0 }, Service::Fixed(ms(20))) };
+    check(scenario, &[1, 200, usize::MAX]);
+}
+
+/// The pool cannot see that requests wait in the server: the advice has more connections than the server has workers, which takes
+/// no more time, so only the time is checked.
+#[test]
+fn a_server_with_few_workers_is_as_fast_as_with_the_best_limit() {
+    let scenario = Scenario { workers: 8, ..Scenario::new(Arrivals::Loop { tasks: 40 }, Service::Fixed(ms(20))) };
+    check_with(scenario, &[2, 8, usize::MAX], false);
+}
+
+#[test]
+fn http2_streams_are_counted_instead_of_connections() {
+    let arrivals = Arrivals::Random { per_second: 400.0 };
+    let scenario = Scenario { http2_streams: Some(10), ..Scenario::new(arrivals, Service::Random(ms(100))) };
+    let config = |connections| limited_to(usize::MAX).max_http2_connections_per_host(connections);
+    let narrow = run(scenario, &config(1));
+    let limit = |advice: &Advice| {
+        let item = advice.items().find(|item| item.setting == Setting::MaxHttp2ConnectionsPerHost).unwrap();
+        item.suggested
+    };
+    let advised = run(scenario, &narrow.advice.pool_config());
+    let best = run(scenario, &config(50));
+    assert!(narrow.mean > best.mean * 3, "{:?}", narrow.mean);
+    assert!(advised.mean <= best.mean.mul_f64(1.1), "{:?} of {:?}", advised.mean, best.mean);
+    assert_eq!(limit(&advised.advice), limit(&narrow.advice), "it is enough, so it stays");
+    assert!(limit(&narrow.advice) <= SettingValue::Count(12), "{}", limit(&narrow.advice));
+    // 40 requests at a time are 4 connections of 10 streams, where HTTP/1 would need 40.
+    assert_eq!(run(scenario, &config(12)).advice.pool_config(), config(12));
+}
+
+#[test]
+fn the_limits_are_set_for_the_host_alone() {
+    let scenario = Scenario::new(Arrivals::Loop { tasks: 8 }, Service::Fixed(ms(20)));
+    let limits = HostLimits::new().max_connections(2).max_waiting(500);
+    let before = PoolConfig::new().max_connections(50).for_host("api.test", limits);
+    let advised = run(scenario, &before).advice;
+    let suggested = limit_of(&advised);
+    assert!(suggested > 2);
+    let expected = before.for_host("api.test:80", limits.max_connections(suggested));
+    assert_eq!(advised.pool_config(), expected, "its other limits stay");
+    let code = advised.to_code();
+    assert!(code.starts_with("PoolConfig::new()\n    .max_connections(50)\n    .for_host(\"api.test\", "), "{code}");
+    assert!(
+        code.ends_with(&format!("(\"api.test:80\", HostLimits::new().max_connections({suggested}).max_waiting(500))"))
+    );
+}
