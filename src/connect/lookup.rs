@@ -261,7 +261,7 @@ impl Drop for LookupGuard<'_> {
 
 /// Returns true if a host can have this address. DNS may list unspecified and multicast addresses, and link-local ones,
 /// which need a scope that DNS cannot give.
-fn is_worth_dialling(ip: &IpAddr) -> bool {
+pub(super) fn is_worth_dialling(ip: &IpAddr) -> bool {
     match ip.to_canonical() {
         IpAddr::V4(ip) => !ip.is_unspecified() && !ip.is_multicast() && !ip.is_broadcast(),
         IpAddr::V6(ip) => !ip.is_unspecified() && !ip.is_multicast() && !ip.is_unicast_link_local(),

@@ -41,6 +41,8 @@ mod name_use;
 mod no_proxy;
 mod part_wakers;
 mod pins;
+#[cfg(feature = "doctor")]
+mod probe;
 mod protocol;
 mod proxy;
 mod proxy_choice;
@@ -86,6 +88,8 @@ pub(crate) use message::{ExchangeTimes, Message, SendError};
 pub(crate) use name_use::NameUse;
 pub use no_proxy::NoProxy;
 pub(crate) use pins::Pins;
+#[cfg(feature = "doctor")]
+pub(crate) use probe::{ProxyRoute as ProbedRoute, Target};
 pub(crate) use protocol::{Protocol, Versions};
 pub(crate) use proxy::Proxies;
 pub use proxy::Proxy;

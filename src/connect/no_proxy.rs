@@ -1,5 +1,7 @@
 //! The hosts that are reached without a proxy, as `NO_PROXY` lists them. A core.
 
+#[cfg(feature = "doctor")]
+use std::fmt;
 use std::net::IpAddr;
 
 use crate::origin::{Host, Origin};
@@ -79,6 +81,12 @@ impl NoProxy {
         Self(entries.filter_map(Entry::parse).collect())
     }
 
+    /// Returns the first entry that matches `origin`, as it was understood.
+    #[cfg(feature = "doctor")]
+    pub(super) fn entry_for(&self, origin: &Origin) -> Option<String> {
+        self.0.iter().find(|entry| entry.contains(origin)).map(ToString::to_string)
+    }
+
     /// Returns true if `origin` is in the list.
     pub(super) fn contains(&self, origin: &Origin) -> bool {
         self.0.iter().any(|entry| entry.contains(origin))
@@ -96,6 +104,23 @@ impl Entry {
 
     fn contains(&self, origin: &Origin) -> bool {
         self.port.is_none_or(|port| port == origin.port()) && self.hosts.contain(origin.host())
+    }
+}
+
+#[cfg(feature = "doctor")]
+impl fmt::Display for Entry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.hosts {
+            Hosts::All => f.write_str("*")?,
+            Hosts::Network { address, prefix } if *prefix == bits(*address) => write!(f, "{address}")?,
+            Hosts::Network { address, prefix } => write!(f, "{address}/{prefix}")?,
+            Hosts::Domain(name) => f.write_str(name)?,
+            Hosts::Subdomains(name) => write!(f, "*.{name}")?,
+        }
+        match self.port {
+            Some(port) => write!(f, ":{port}"),
+            None => Ok(()),
+        }
     }
 }
 

@@ -219,18 +219,31 @@ pub(crate) enum Proxies {
 ///
 /// An invalid proxy of the environment is kept as its error: its requests must fail rather than go out without a proxy.
 pub(crate) struct ProxyRules {
-    http: Option<Result<ProxyServer, ProxyError>>,
-    https: Option<Result<ProxyServer, ProxyError>>,
+    http: Option<Found>,
+    https: Option<Found>,
     no_proxy: NoProxy,
+}
+
+/// A proxy of the environment.
+#[derive(Clone)]
+struct Found {
+    /// The variable that names it.
+    #[cfg_attr(not(feature = "doctor"), expect(dead_code, reason = "only a report shows it"))]
+    variable: &'static str,
+    server: Result<ProxyServer, ProxyError>,
 }
 
 impl ProxyRules {
     fn find(&self, origin: &Origin) -> Option<&Result<ProxyServer, ProxyError>> {
-        let server = match origin.scheme() {
-            Scheme::Http => &self.http,
-            Scheme::Https => &self.https,
-        };
-        server.as_ref().filter(|_| !self.no_proxy.contains(origin))
+        let found = self.for_scheme(origin).filter(|_| !self.no_proxy.contains(origin));
+        found.map(|found| &found.server)
+    }
+
+    fn for_scheme(&self, origin: &Origin) -> Option<&Found> {
+        match origin.scheme() {
+            Scheme::Http => self.http.as_ref(),
+            Scheme::Https => self.https.as_ref(),
+        }
     }
 }
 
@@ -247,17 +260,19 @@ impl Proxies {
     /// request (CVE-2016-5385).
     fn from_variables(variable: impl Fn(&str) -> Option<String>) -> Self {
         // An empty variable does not hide the one in the other case, as in Go.
-        let first = |names: &[&str]| {
-            let mut values = names.iter().filter_map(|name| variable(name));
-            values.find(|value| !value.trim().is_empty())
+        let first = |names: &[&'static str]| {
+            let mut values = names.iter().filter_map(|name| Some((*name, variable(name)?)));
+            values.find(|(_, value)| !value.trim().is_empty())
         };
-        let http_names: &[&str] = match variable("REQUEST_METHOD") {
+        let http_names: &[&'static str] = match variable("REQUEST_METHOD") {
             None => &["HTTP_PROXY", "http_proxy"],
             // Windows does not distinguish the two names.
             Some(_) if cfg!(windows) => &[],
             Some(_) => &["http_proxy"],
         };
-        let proxy = |names: &[&str]| first(names).map(|url| ProxyServer::parse(&url));
+        let proxy = |names: &[&'static str]| {
+            first(names).map(|(variable, url)| Found { variable, server: ProxyServer::parse(&url) })
+        };
         let all = proxy(&["ALL_PROXY", "all_proxy"]);
         let http = proxy(http_names).or_else(|| all.clone());
         let https = proxy(&["HTTPS_PROXY", "https_proxy"]).or(all);
@@ -294,6 +309,55 @@ impl Proxies {
             Self::Environment(rules) => rules.find(origin).cloned().transpose(),
             Self::Given(all) => all.iter().find_map(|proxy| proxy.find(origin)).transpose(),
         }
+    }
+}
+
+#[cfg(feature = "doctor")]
+impl Proxy {
+    /// Returns the entry of the list of hosts without this proxy that `origin` matches.
+    fn exception_for(&self, origin: &Origin) -> Option<String> {
+        self.no_proxy.entry_for(origin)
+    }
+}
+
+#[cfg(feature = "doctor")]
+impl Proxies {
+    /// Returns the reason why requests to `origin` use the proxy that [`find`](Self::find) returns, or none.
+    pub(super) fn reason(&self, origin: &Origin) -> String {
+        match self {
+            Self::None => "neither the client nor the environment names a proxy".to_owned(),
+            Self::Environment(_) if is_this_machine(origin.host()) => {
+                "requests to this machine never use the proxies of the environment".to_owned()
+            }
+            Self::Environment(rules) => rules.reason(origin),
+            Self::Given(all) => reason_given(all, origin),
+        }
+    }
+}
+
+#[cfg(feature = "doctor")]
+impl ProxyRules {
+    fn reason(&self, origin: &Origin) -> String {
+        let Some(found) = self.for_scheme(origin) else {
+            return format!("the environment names a proxy, but none for {} URLs", origin.scheme());
+        };
+        match self.no_proxy.entry_for(origin) {
+            Some(entry) => format!("NO_PROXY has the entry `{entry}`, so that {} does not count", found.variable),
+            None => format!("the environment variable {} names it", found.variable),
+        }
+    }
+}
+
+#[cfg(feature = "doctor")]
+fn reason_given(all: &[Proxy], origin: &Origin) -> String {
+    let of = |number: usize| format!("proxy {} of the {} that the client was given", number + 1, all.len());
+    if let Some(number) = all.iter().position(|proxy| proxy.find(origin).is_some()) {
+        return format!("it is {}, and the first that is for this origin", of(number));
+    }
+    let mut exceptions = all.iter().enumerate();
+    match exceptions.find_map(|(number, proxy)| Some((number, proxy.exception_for(origin)?))) {
+        Some((number, entry)) => format!("the list of hosts without {} has the entry `{entry}`", of(number)),
+        None => format!("none of the {} that the client was given is for this origin", all.len()),
     }
 }
 

@@ -32,6 +32,8 @@ mod fixed;
 #[doc(hidden)]
 pub mod fuzzed;
 mod hickory;
+#[cfg(feature = "doctor")]
+mod kind;
 mod name;
 mod resolve;
 mod system;
@@ -40,7 +42,13 @@ pub use answer::Answer;
 pub use cache::{CacheStats, CachedResolver, CachedResolverBuilder, Change, Changes, ChangesError, Snapshot};
 pub use error::{ResolveError, ResolveErrorKind};
 pub use fixed::FixedResolver;
+#[cfg(feature = "doctor")]
+pub use hickory::{DnsReply, DnsTransport, FileRead};
 pub use hickory::{HickoryResolver, Server};
+#[cfg(feature = "doctor")]
+pub(crate) use hickory::{Inspection, Probe};
+#[cfg(feature = "doctor")]
+pub(crate) use kind::{Kind, kind_of};
 pub use resolve::{Resolve, Resolving};
 pub use system::SystemResolver;
 

@@ -1,5 +1,6 @@
 //! The trait that every resolver implements.
 
+use std::any::Any;
 use std::pin::Pin;
 use std::sync::Arc;
 
@@ -28,7 +29,7 @@ use crate::trace::Family;
 ///     }
 /// }
 /// ```
-pub trait Resolve: Send + Sync + 'static {
+pub trait Resolve: Any + Send + Sync {
     /// Asks for the addresses of `name` in one family.
     ///
     /// # Errors

@@ -10,6 +10,8 @@
 
 mod address_order;
 mod attempt;
+#[cfg(feature = "doctor")]
+mod dial_order;
 mod preference;
 mod schedule;
 mod scoreboard;
@@ -28,6 +30,8 @@ use attempt::{Attempt, Attempts, poll_ended};
 use schedule::{NextAction, Schedule};
 
 pub(crate) use address_order::{AddressOrder, Scores};
+#[cfg(feature = "doctor")]
+pub(crate) use dial_order::dial_order;
 pub(crate) use preference::SourceAddress;
 pub(crate) use schedule::Config;
 

@@ -141,6 +141,15 @@ pub(crate) fn refusal(error: &io::Error) -> Option<io::Error> {
     Some(if proxys.is_some() { of_proxy(alert) } else { TlsFailed::of_handshake(alert) })
 }
 
+/// Returns rustls's error in a failure of TLS.
+#[cfg(feature = "doctor")]
+pub(super) fn rustls_error_of(error: &io::Error) -> Option<&rustls::Error> {
+    match TlsFailed::of(error) {
+        Some(failed) => rustls_error(&failed.cause),
+        None => rustls_error(error),
+    }
+}
+
 fn rustls_error(error: &io::Error) -> Option<&rustls::Error> {
     error.get_ref()?.downcast_ref()
 }

@@ -19,7 +19,7 @@ use crate::trace::TlsFacts;
 /// A client's TLS: makes handshakes with servers.
 pub(crate) struct Tls {
     /// Shared with the thread that prepares it in the background.
-    config: Arc<LazyConfig>,
+    pub(super) config: Arc<LazyConfig>,
 }
 
 /// A stream after its TLS handshake, and the facts about that.
@@ -50,16 +50,21 @@ impl Tls {
         S: AsyncRead + AsyncWrite + Unpin,
     {
         let config = self.config.get().map_err(TlsFailed::not_begun)?;
-        let name = match &self.config.settings.server_name {
-            Some(name) => name.clone(),
-            None => server_name(host)?,
-        };
+        let name = self.name_for(host)?;
         let stream = TlsConnector::from(config).connect(name, stream).await.map_err(TlsFailed::of_handshake)?;
         let facts = self.facts(&stream);
         Ok(TlsConnected { stream, facts })
     }
 
-    fn facts<S>(&self, stream: &TlsStream<S>) -> TlsFacts {
+    /// Returns the name that `host` is asked for, and for which its certificate has to be.
+    pub(super) fn name_for(&self, host: &Host) -> io::Result<ServerName<'static>> {
+        match &self.config.settings.server_name {
+            Some(name) => Ok(name.clone()),
+            None => server_name(host),
+        }
+    }
+
+    pub(super) fn facts<S>(&self, stream: &TlsStream<S>) -> TlsFacts {
         let (_, connection) = stream.get_ref();
         let name = |name: Option<&'static str>| name.unwrap_or("unknown");
         let certificates = connection.peer_certificates().unwrap_or_default();

@@ -10,10 +10,14 @@ mod identity;
 mod info;
 mod lazy_config;
 mod pem;
+#[cfg(feature = "doctor")]
+mod probe;
 mod roots;
 mod setters;
 mod verify;
 mod version;
+#[cfg(feature = "doctor")]
+mod x509;
 
 pub use certificate::{Certificate, CertificateRevocationList};
 pub use config::TlsConfig;
@@ -22,4 +26,10 @@ pub(crate) use failure::{TlsFailed, is_of_proxy, of_proxy, refusal};
 pub(crate) use handshake::{Tls, TlsConnected};
 pub use identity::Identity;
 pub use info::TlsInfo;
+#[cfg(feature = "doctor")]
+pub use probe::CertificateProblem;
+#[cfg(feature = "doctor")]
+pub(crate) use probe::{certificate_problem, speaks_no_tls};
 pub use version::Version;
+#[cfg(feature = "doctor")]
+pub use x509::CertificateSummary;

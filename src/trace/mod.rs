@@ -61,3 +61,5 @@ pub(crate) use call_trace::{LastLease, Trace};
 pub(crate) use dial_trace::DialTrace;
 pub(crate) use hooks::{Hooks, ObserverHandle};
 pub(crate) use server_timing::metrics_of;
+#[cfg(all(feature = "doctor", feature = "serde"))]
+pub(crate) use serial::{serialize_known_nanos, serialize_nanos};

@@ -16,6 +16,26 @@ fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
+/// Serializes a time as whole nanoseconds, for fields of reports.
+#[cfg(feature = "doctor")]
+pub(crate) fn serialize_nanos<S: Serializer>(time: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_u64(nanos(*time))
+}
+
+/// Serializes a time that may be unknown as whole nanoseconds.
+#[cfg(feature = "doctor")]
+pub(crate) fn serialize_known_nanos<S: Serializer>(time: &Option<Duration>, serializer: S) -> Result<S::Ok, S::Error> {
+    time.map(nanos).serialize(serializer)
+}
+
+/// Serializes a family by its name.
+#[cfg(feature = "doctor")]
+impl Serialize for super::lookup::Family {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
 /// A map from the phases' names to their nanoseconds.
 struct NanosByPhase<F>(F);
 

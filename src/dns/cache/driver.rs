@@ -24,7 +24,7 @@ type OutcomeSender = watch::Sender<Option<Outcome>>;
 
 /// The state that all clones of a [`CachedResolver`](super::CachedResolver) and their queries share.
 pub(super) struct Driver {
-    upstream: Arc<dyn Resolve>,
+    pub(super) upstream: Arc<dyn Resolve>,
     pub(super) query_timeout: Duration,
     // Not a standard mutex: threads may outnumber the processor cores, as with the pool's lock.
     cache: parking_lot::Mutex<Cache<OutcomeReceiver>>,

@@ -219,6 +219,12 @@ impl CachedResolver {
         Changes { receiver: self.driver.subscribe() }
     }
 
+    /// Returns the resolver under the cache.
+    #[cfg(feature = "doctor")]
+    pub(crate) fn upstream(&self) -> &dyn Resolve {
+        &*self.driver.upstream
+    }
+
     /// Returns the cache's size, and its counters since it was created.
     pub fn stats(&self) -> CacheStats {
         let cache = self.driver.lock();

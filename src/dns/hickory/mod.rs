@@ -15,7 +15,11 @@ mod candidate_memory;
 mod chosen_candidates;
 mod connections;
 mod hosts;
+#[cfg(feature = "doctor")]
+mod inspection;
 mod limits;
+#[cfg(feature = "doctor")]
+mod probe;
 mod questions_in_flight;
 pub(super) mod records;
 #[cfg_attr(not(unix), allow(dead_code, reason = "resolv.conf is Unix's"))]
@@ -58,6 +62,14 @@ use server_client::ClientFactory;
 use system_config::SystemConfig;
 use watched_file::{CHECK_INTERVAL, WatchedFile};
 
+#[cfg(feature = "doctor")]
+pub use inspection::FileRead;
+#[cfg(feature = "doctor")]
+pub(crate) use inspection::Inspection;
+#[cfg(feature = "doctor")]
+pub(crate) use probe::Probe;
+#[cfg(feature = "doctor")]
+pub use probe::{DnsReply, DnsTransport};
 pub use server::Server;
 
 /// Asks DNS servers, one after the other, until one answers that there are addresses or that there are none.

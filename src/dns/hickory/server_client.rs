@@ -54,12 +54,17 @@ impl ClientFactory {
         }
     }
 
-    pub(super) fn client(&self, endpoint: Endpoint) -> Result<ServerClient, NetError> {
+    /// Returns what hickory needs to open a connection.
+    pub(super) fn context(&self) -> Result<PoolContext, NetError> {
         #[cfg(feature = "dns-over-tls")]
         let tls = TlsConfig { config: self.tls.clone() };
         #[cfg(not(feature = "dns-over-tls"))]
         let tls = TlsConfig::new()?;
-        let context = PoolContext::new(self.options.clone(), tls);
+        Ok(PoolContext::new(self.options.clone(), tls))
+    }
+
+    pub(super) fn client(&self, endpoint: Endpoint) -> Result<ServerClient, NetError> {
+        let context = self.context()?;
         let connections = Connections::new(Sockets::new(endpoint.scope), context);
         let is_by_udp = is_by_udp(&endpoint.config);
         let config = ResolverConfig::from_parts(None, Vec::new(), vec![endpoint.config]);

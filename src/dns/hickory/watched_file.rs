@@ -30,6 +30,11 @@ impl<T> WatchedFile<T> {
         Self { path: path.into(), last: Mutex::default() }
     }
 
+    #[cfg(feature = "doctor")]
+    pub(super) fn path(&self) -> &std::path::Path {
+        &self.path
+    }
+
     /// Returns the value that `make` makes of the file, at most [`CHECK_INTERVAL`] old. If a changed file cannot be read or
     /// `make` fails, the previous value stays.
     ///

@@ -1,0 +1,139 @@
+//! The failure of one step of a report.
+
+use std::fmt;
+use std::io;
+use std::time::Duration;
+
+use crate::dns::{ResolveError, ResolveErrorKind};
+use crate::error::Error;
+
+/// The failure of a step.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
+pub struct Failure {
+    /// The kind of the failure.
+    pub kind: FailureKind,
+    /// The error in words, without secrets, of at most 400 characters.
+    pub text: String,
+}
+
+/// The kinds of [`Failure`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize), serde(rename_all = "snake_case"))]
+#[non_exhaustive]
+pub enum FailureKind {
+    /// No answer came within the step's time limit.
+    TimedOut,
+    /// The port is closed.
+    Refused,
+    /// This machine has no route to the address.
+    NoRoute,
+    /// The name does not exist.
+    NoSuchName,
+    /// The name has no addresses in this family.
+    NoAddresses,
+    /// A rule of the client excludes the address.
+    NotAllowed,
+    /// The proxy asks for credentials.
+    NeedsCredentials,
+    /// What answers does not speak TLS.
+    NoTls,
+    /// Any other failure, which the text describes.
+    Other,
+}
+
+/// The most characters of a text.
+const MAX_TEXT: usize = 400;
+
+impl Failure {
+    pub(super) fn new(kind: FailureKind, text: impl AsRef<str>) -> Self {
+        Self { kind, text: shown(text.as_ref(), MAX_TEXT) }
+    }
+
+    /// Returns the failure of a step that took longer than `limit`.
+    pub(super) fn timed_out(limit: Duration) -> Self {
+        Self::new(FailureKind::TimedOut, format!("no answer within {limit:?}"))
+    }
+
+    pub(super) fn of_io(error: &io::Error) -> Self {
+        let kind = match error.kind() {
+            io::ErrorKind::TimedOut => FailureKind::TimedOut,
+            io::ErrorKind::ConnectionRefused => FailureKind::Refused,
+            io::ErrorKind::NetworkUnreachable | io::ErrorKind::HostUnreachable | io::ErrorKind::AddrNotAvailable => {
+                FailureKind::NoRoute
+            }
+            _ => FailureKind::Other,
+        };
+        Self::new(kind, error.to_string())
+    }
+
+    pub(super) fn of_lookup(error: &ResolveError) -> Self {
+        let kind = match error.kind() {
+            ResolveErrorKind::NxDomain => FailureKind::NoSuchName,
+            ResolveErrorKind::NoData => FailureKind::NoAddresses,
+            ResolveErrorKind::Timeout => FailureKind::TimedOut,
+            _ => FailureKind::Other,
+        };
+        Self::new(kind, with_causes(error))
+    }
+
+    /// Returns the failure of a request, without its URL.
+    pub(super) fn of_request(error: Error) -> Self {
+        let kind = match io_causes(&error).find_map(|cause| kind_of_request(cause.kind())) {
+            Some(kind) => kind,
+            None if error.is_timeout() => FailureKind::TimedOut,
+            None => FailureKind::Other,
+        };
+        Self::new(kind, format!("{:#}", error.without_url()))
+    }
+}
+
+fn kind_of_request(kind: io::ErrorKind) -> Option<FailureKind> {
+    match kind {
+        io::ErrorKind::PermissionDenied => Some(FailureKind::NeedsCredentials),
+        io::ErrorKind::ConnectionRefused => Some(FailureKind::Refused),
+        _ => None,
+    }
+}
+
+/// Returns the errors of the operating system, and of peers, among the causes of an error.
+pub(super) fn io_causes<'a>(error: &'a (dyn std::error::Error + 'static)) -> impl Iterator<Item = &'a io::Error> {
+    std::iter::successors(Some(error), |error| error.source()).filter_map(|error| error.downcast_ref())
+}
+
+fn with_causes(error: &(dyn std::error::Error + 'static)) -> String {
+    let causes = std::iter::successors(Some(error), |error| error.source());
+    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
+}
+
+/// Returns a text of one line and of at most `most` characters. What peers send may be in it.
+pub(super) fn shown(text: &str, most: usize) -> String {
+    text.chars().take(most).map(|letter| if letter.is_control() { ' ' } else { letter }).collect()
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_are_of_one_line_and_bounded() {
+        let failure = Failure::new(FailureKind::Other, format!("a\r\n\u{1b}[1m{}", "x".repeat(1_000)));
+        assert!(failure.text.starts_with("a   [1mx") && failure.text.len() == MAX_TEXT);
+    }
+
+    #[test]
+    fn the_kind_is_that_of_the_operating_system() {
+        let kind = |kind: io::ErrorKind| Failure::of_io(&kind.into()).kind;
+        assert_eq!(kind(io::ErrorKind::ConnectionRefused), FailureKind::Refused);
+        assert_eq!(kind(io::ErrorKind::NetworkUnreachable), FailureKind::NoRoute);
+        assert_eq!(kind(io::ErrorKind::TimedOut), FailureKind::TimedOut);
+        assert_eq!(kind(io::ErrorKind::ConnectionReset), FailureKind::Other);
+    }
+}

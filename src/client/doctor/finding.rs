@@ -1,0 +1,105 @@
+//! What is wrong, and what to change.
+
+use std::fmt;
+
+/// Something that is wrong with the way to an origin.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
+pub struct Finding {
+    /// The problem, for programs.
+    pub problem: Problem,
+    /// What is wrong, in one or two sentences.
+    pub text: String,
+    /// What to change, in one or two sentences.
+    pub change: String,
+}
+
+impl Finding {
+    pub(super) fn new(problem: Problem, text: impl Into<String>, change: impl Into<String>) -> Self {
+        Self { problem, text: text.into(), change: change.into() }
+    }
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.text, self.change)
+    }
+}
+
+/// The problems that a report can find.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize), serde(rename_all = "snake_case"))]
+#[non_exhaustive]
+pub enum Problem {
+    /// resolv.conf cannot be read.
+    ResolvConfUnreadable,
+    /// resolv.conf lists no server, and none answers on this machine.
+    NoDnsServer,
+    /// resolv.conf has words that cannot be understood.
+    ResolvConfWord,
+    /// A DNS server answers nothing.
+    DnsServerSilent,
+    /// A DNS server's port is closed, or there is no route to it.
+    DnsServerUnreachable,
+    /// A DNS server answers with a failure, such as SERVFAIL.
+    DnsServerFails,
+    /// A DNS server refuses to answer this client (REFUSED).
+    DnsServerRefuses,
+    /// A DNS server answers by UDP and not by TCP, so that long answers are lost.
+    DnsTcpFails,
+    /// A DNS server answers by TCP and not by UDP.
+    DnsUdpFails,
+    /// A DNS server answers about one address family and not about the other.
+    DnsFamilyUnanswered,
+    /// One DNS server knows addresses for the name, and another one says that there are none.
+    DnsServersDisagree,
+    /// The name does not exist.
+    NameDoesNotExist,
+    /// The name exists and has no addresses that the client may use.
+    NameHasNoAddresses,
+    /// The lookup failed for another reason.
+    LookupFails,
+    /// An address refuses connections.
+    AddressRefuses,
+    /// An address does not answer.
+    AddressSilent,
+    /// This machine has no route to an address.
+    AddressWithoutRoute,
+    /// A rule of the client excludes an address.
+    AddressNotAllowed,
+    /// An address cannot be connected to for another reason.
+    AddressFails,
+    /// An address does not answer the TLS handshake, or the handshake fails.
+    TlsFails,
+    /// An address does not speak TLS on the port of an `https` URL.
+    NoTls,
+    /// The certificate has expired.
+    CertificateExpired,
+    /// The certificate expires soon.
+    CertificateExpiresSoon,
+    /// The certificate is not valid yet.
+    CertificateNotYetValid,
+    /// The certificate is for other names.
+    CertificateForOtherName,
+    /// The certificate is signed by an authority that the client does not trust.
+    CertificateFromUnknownIssuer,
+    /// The certificate is refused for another reason.
+    CertificateRefused,
+    /// The client speaks HTTP/2 alone, and the server does not choose it.
+    NoHttp2,
+    /// The URL of the proxy is not valid.
+    ProxyInvalid,
+    /// The proxy cannot be connected to.
+    ProxyUnreachable,
+    /// The proxy asks for credentials, or refuses those that it gets.
+    ProxyNeedsCredentials,
+    /// The proxy does not connect to the origin.
+    ProxyRefuses,
+    /// No response came to a request.
+    RequestFails,
+    /// The server closes the connection after each response.
+    ConnectionNotKept,
+    /// The clocks of this machine and of the server differ.
+    ClockSkew,
+}

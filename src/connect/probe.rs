@@ -1,0 +1,120 @@
+//! The single steps of a dial for a report: the way to an origin, the order of its addresses, one address by itself.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+
+use super::lookup::is_worth_dialling;
+use super::{Connector, Versions, name_of};
+use crate::clock::Instant;
+use crate::origin::{Host, Origin, Scheme};
+use crate::race::{self, AddressOrder, SourceAddress};
+#[cfg(feature = "__tls")]
+use crate::tls::Tls;
+use crate::trace::Family;
+use crate::transport::Stream;
+
+/// The proxy for an origin, and the reason for it.
+pub(crate) struct ProxyRoute {
+    /// The proxy's URL without credentials, and its host; `None` without a proxy.
+    ///
+    /// # Errors
+    /// A clause, if the proxy is not valid, so that every request fails.
+    pub(crate) proxy: Result<Option<(String, Origin)>, String>,
+    pub(crate) reason: String,
+    /// True if the proxy looks up the origin's name or is sent addresses that the client has looked up.
+    pub(crate) is_socks: bool,
+}
+
+/// The host that the client itself connects to: the origin, or its proxy.
+#[derive(Clone, Copy)]
+pub(crate) struct Target<'a> {
+    pub(crate) origin: &'a Origin,
+    pub(crate) is_proxy: bool,
+}
+
+impl Connector {
+    /// Returns the way to `origin`, as a request without a proxy of its own goes.
+    pub(crate) fn probe_route(&self, origin: &Origin) -> ProxyRoute {
+        let found = self.proxies.find(origin);
+        let is_socks =
+            matches!(&found, Ok(Some(server)) if !matches!(server.protocol, super::proxy_server::ProxyProtocol::Http { .. }));
+        let proxy = match found {
+            Ok(server) => Ok(server.map(|server| (format!("{server:?}"), server.origin))),
+            Err(error) => Err(error.to_string()),
+        };
+        ProxyRoute { proxy, reason: self.proxies.reason(origin), is_socks }
+    }
+
+    /// Returns the path of the Unix domain socket that all connections lead to.
+    pub(crate) fn unix_path(&self) -> Option<String> {
+        #[cfg(unix)]
+        return self.unix.as_ref().map(|path| path.display().to_string());
+        #[cfg(not(unix))]
+        None
+    }
+
+    /// Returns the families in which the addresses of `target` are looked up.
+    pub(crate) fn probed_families(&self, target: &Origin) -> &'static [Family] {
+        self.families_of(target)
+    }
+
+    /// Returns the addresses that the user has set for the host; `None` if the resolver has to be asked.
+    pub(crate) fn pinned(&self, host: &Host) -> Option<Vec<IpAddr>> {
+        self.pins.of(host).map(|pinned| pinned.iter().map(SocketAddr::ip).collect())
+    }
+
+    /// Returns true if the client may connect to an address of `target`. A proxy may have any address.
+    pub(crate) fn may_dial(&self, target: Target<'_>, ip: IpAddr) -> bool {
+        target.is_proxy || self.policy.allows(ip)
+    }
+
+    /// Returns the addresses in the order in which the client dials them, if none of them answers. Those that it may not dial
+    /// are left out.
+    pub(crate) fn dial_order(&self, target: Target<'_>, ips: &[IpAddr], now: Instant) -> Vec<SocketAddr> {
+        let source_of = |ip| self.route_to(SocketAddr::new(ip, target.origin.port()));
+        let families = self.families_of(target.origin);
+        let is_name = matches!(target.origin.host(), Host::Name(_));
+        let may_dial = |ip: &IpAddr| self.may_dial(target, *ip) && (!is_name || is_worth_dialling(ip));
+        let of_family = |family| ips.iter().copied().filter(|ip| Family::of(*ip) == family).filter(may_dial).collect();
+        let answers: Vec<_> = families.iter().map(|family| (*family, of_family(*family))).collect();
+        let order = AddressOrder {
+            families,
+            port: target.origin.port(),
+            pinned: self.pins.sockets(target.origin),
+            host: name_of(target.origin),
+            scores: &self.scores,
+            source_of: &source_of,
+            turn: None,
+            avoid: None,
+        };
+        race::dial_order(&order, &answers, now)
+    }
+
+    /// Returns the local address that packets to `address` come from, as far as it is known; an error if there is no route.
+    pub(crate) fn probed_source(&self, address: SocketAddr) -> Result<Option<IpAddr>, ()> {
+        match self.route_to(address) {
+            SourceAddress::Known(source) => Ok(Some(source)),
+            SourceAddress::Unknown => Ok(None),
+            SourceAddress::Unreachable => Err(()),
+        }
+    }
+
+    /// Connects to one address, by itself.
+    pub(crate) async fn dial_alone(&self, address: SocketAddr) -> io::Result<Box<dyn Stream>> {
+        self.transport.connect(address).await
+    }
+
+    /// Returns the TLS settings for `target`; `None` if no TLS is spoken with it.
+    #[cfg(feature = "__tls")]
+    pub(crate) fn probed_tls(&self, target: Target<'_>) -> Option<&Tls> {
+        if target.origin.scheme() != Scheme::Https {
+            return None;
+        }
+        Some(if target.is_proxy { &self.proxy_tls } else { &self.tls })
+    }
+
+    /// Returns true if the client speaks HTTP/2 alone.
+    pub(crate) fn wants_http2_alone(&self) -> bool {
+        self.versions == Versions::Http2
+    }
+}

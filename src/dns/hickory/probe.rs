@@ -1,0 +1,169 @@
+//! One question to one DNS server by one protocol, on a socket of its own.
+
+use std::fmt;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use hickory_resolver::config::{ConnectionConfig, ProtocolConfig};
+use hickory_resolver::net::xfer::{DnsHandle, FirstAnswer};
+use hickory_resolver::net::{DnsError, NetError};
+use hickory_resolver::proto::op::{DnsRequest, DnsRequestOptions, Message, Query, ResponseCode};
+use hickory_resolver::proto::rr::{Name, RecordType};
+use hickory_resolver::{ConnectionProvider, PoolContext};
+
+use super::records;
+use super::server::Endpoint;
+use super::sockets::Sockets;
+use crate::dns::Family;
+
+/// The protocol by which a DNS server is asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize), serde(rename_all = "lowercase"))]
+#[non_exhaustive]
+pub enum DnsTransport {
+    /// Datagrams (RFC 1035 §4.2.1).
+    Udp,
+    /// A TCP connection (RFC 7766).
+    Tcp,
+    /// TLS (RFC 7858).
+    Tls,
+    /// HTTPS (RFC 8484).
+    Https,
+}
+
+impl fmt::Display for DnsTransport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Udp => "UDP",
+            Self::Tcp => "TCP",
+            Self::Tls => "TLS",
+            Self::Https => "HTTPS",
+        })
+    }
+}
+
+/// The answer of one DNS server to one question.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
+pub struct DnsReply {
+    /// The response code under its name in RFC 6895 §2.3: `NOERROR`, `NXDOMAIN`, `SERVFAIL`, `REFUSED`, or its number.
+    pub code: String,
+    /// The addresses at the end of the chain of aliases, at most 16 of them.
+    pub addresses: Vec<IpAddr>,
+    /// The smallest TTL of that chain; `None` without addresses.
+    #[cfg_attr(feature = "serde", serde(rename = "ttl_ns", serialize_with = "crate::trace::serialize_known_nanos"))]
+    pub ttl: Option<Duration>,
+    /// True if the server left records out because the answer was too long for UDP.
+    pub truncated: bool,
+}
+
+/// A server and one of the protocols by which it can be asked.
+pub(crate) struct Probe {
+    sockets: Sockets,
+    ip: IpAddr,
+    connection: ConnectionConfig,
+    context: Arc<PoolContext>,
+    edns: bool,
+}
+
+/// The most addresses of an answer that are reported.
+const MAX_ADDRESSES: usize = 16;
+
+impl Probe {
+    /// Returns a probe for each protocol of a server.
+    pub(super) fn all_of(endpoint: &Endpoint, context: &Arc<PoolContext>, edns: bool) -> Vec<Self> {
+        let probe = |connection: &ConnectionConfig| Self {
+            sockets: Sockets::new(endpoint.scope),
+            ip: endpoint.config.ip,
+            connection: connection.clone(),
+            context: context.clone(),
+            edns,
+        };
+        endpoint.config.connections.iter().map(probe).collect()
+    }
+
+    pub(crate) fn server(&self) -> SocketAddr {
+        SocketAddr::new(self.ip, self.connection.port)
+    }
+
+    #[allow(unreachable_patterns, reason = "which protocols there are depends on the features of hickory")]
+    pub(crate) fn transport(&self) -> DnsTransport {
+        match self.connection.protocol {
+            ProtocolConfig::Udp => DnsTransport::Udp,
+            ProtocolConfig::Tcp => DnsTransport::Tcp,
+            #[cfg(feature = "dns-over-tls")]
+            ProtocolConfig::Tls { .. } => DnsTransport::Tls,
+            _ => DnsTransport::Https,
+        }
+    }
+
+    /// Asks for the addresses of a full name in one family.
+    ///
+    /// # Errors
+    /// If no answer came: the system's error, or `TimedOut` of hickory's own limit. The caller sets a shorter one.
+    pub(crate) async fn ask(&self, full_name: &str, family: Family) -> io::Result<DnsReply> {
+        let mut name = Name::from_str_relaxed(full_name).map_err(io::Error::other)?;
+        name.set_fqdn(true);
+        let kind = match family {
+            Family::V4 => RecordType::A,
+            Family::V6 => RecordType::AAAA,
+        };
+        let mut options = DnsRequestOptions::default();
+        options.use_edns = self.edns;
+        let request = DnsRequest::from_query(Query::query(name.clone(), kind), options);
+        let opening = self.sockets.new_connection(self.ip, &self.connection, &self.context).map_err(io_error)?;
+        let exchange = opening.await.map_err(io_error)?;
+        match exchange.send(request).first_answer().await {
+            Ok(response) => Ok(reply(&response, &name, full_name, family)),
+            Err(NetError::Dns(error)) => failed_reply(&error),
+            Err(error) => Err(io_error(error)),
+        }
+    }
+}
+
+fn reply(message: &Message, name: &Name, asked: &str, family: Family) -> DnsReply {
+    let answer = records::answer(message, name, asked, family).ok();
+    let addresses = answer.iter().flat_map(|answer| answer.addresses().iter().copied());
+    DnsReply {
+        code: code(message.metadata.response_code),
+        addresses: addresses.take(MAX_ADDRESSES).collect(),
+        ttl: answer.as_ref().map(crate::dns::Answer::ttl),
+        truncated: message.metadata.truncation,
+    }
+}
+
+/// Returns the reply behind an error that hickory makes of a response.
+fn failed_reply(error: &DnsError) -> io::Result<DnsReply> {
+    let response_code = match error {
+        DnsError::NoRecordsFound(none) => none.response_code,
+        DnsError::ResponseCode(code) => *code,
+        other => return Err(io::Error::other(other.to_string())),
+    };
+    Ok(DnsReply { code: code(response_code), addresses: Vec::new(), ttl: None, truncated: false })
+}
+
+fn code(code: ResponseCode) -> String {
+    match code {
+        ResponseCode::NoError => "NOERROR".to_owned(),
+        ResponseCode::FormErr => "FORMERR".to_owned(),
+        ResponseCode::ServFail => "SERVFAIL".to_owned(),
+        ResponseCode::NXDomain => "NXDOMAIN".to_owned(),
+        ResponseCode::NotImp => "NOTIMP".to_owned(),
+        ResponseCode::Refused => "REFUSED".to_owned(),
+        other => format!("code {}", u16::from(other)),
+    }
+}
+
+fn io_error(error: NetError) -> io::Error {
+    match error {
+        NetError::Timeout => io::ErrorKind::TimedOut.into(),
+        NetError::Io(error) => match error.raw_os_error() {
+            Some(code) => io::Error::from_raw_os_error(code),
+            None => io::Error::new(error.kind(), error.to_string()),
+        },
+        error => io::Error::other(error.to_string()),
+    }
+}
