@@ -8,6 +8,7 @@
 //! | `send_all.rs`, `sse/` | many requests as one stream; server-sent events |
 //! | `request_builder/` | a request that is being put together, from `client.get(url)` to `send()` |
 //! | `connect_settings.rs` | the settings of how a client connects |
+//! | `snapshot.rs` | the state of pool and DNS cache beside the calls of a recorder |
 //! | `handle.rs` | [`Client`]: sends requests, reports statistics, drains |
 //! | `advice/` | advice on the limits of the pool, from its statistics |
 //! | `layers.rs` | tower layers around the client |
@@ -64,6 +65,7 @@ mod response_by_hand;
 mod retry_policy;
 mod safe_to_resend;
 mod send_all;
+mod snapshot;
 #[cfg(feature = "sse")]
 pub mod sse;
 mod text;

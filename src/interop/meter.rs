@@ -457,12 +457,12 @@ mod tests {
         let sums = Arc::new(Sums::default());
         let meter = Meter::new(sums.clone());
         let origin = Origin::from_url(&url::Url::parse("http://api.test:81/").unwrap()).unwrap();
-        let request = RequestInfo {
+        let request = Arc::new(RequestInfo {
             method: http::Method::GET,
             origin,
             target: "/".parse().unwrap(),
             extensions: http::Extensions::new(),
-        };
+        });
         meter.ended(&EndedCall { number: 1, request: &request, timings: &samples::hedged_call() });
         meter.ended(&EndedCall { number: 2, request: &request, timings: &samples::retried_call() });
         assert_eq!(sums.sum(Instrument::Hedges, "server.port=81 url.scheme=http speeddial.hedge.outcome=won"), 1.0);

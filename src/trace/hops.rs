@@ -343,6 +343,29 @@ impl History {
         }
     }
 
+    /// Leaves at most `most` lookups, attempts, requests and hedges, the latest ones. The earliest requests become one, so that the
+    /// times still add up.
+    pub(super) fn truncate(&mut self, most: usize) {
+        let lookups = drop_first(&mut self.lookups, most);
+        self.lookups_before = self.lookups_before.saturating_sub(lookups);
+        let attempts = drop_first(&mut self.attempts, most);
+        self.attempts_before = self.attempts_before.saturating_sub(attempts);
+        drop_first(&mut self.hedges, most);
+        self.join_first_hops(self.hops.len().saturating_sub(most));
+    }
+
+    /// Joins the first hops, `surplus` of them, to the one that follows.
+    fn join_first_hops(&mut self, surplus: usize) {
+        let joined: Vec<_> = self.hops.drain(..surplus).collect();
+        let Some((first, hop)) = joined.first().zip(self.hops.first_mut()) else { return };
+        hop.started = first.started;
+        for earlier in &joined {
+            hop.elapsed += earlier.elapsed;
+            hop.spent.iter_mut().zip(earlier.spent).for_each(|(sum, more)| *sum += more);
+        }
+        self.hops.shrink_to_fit();
+    }
+
     /// Corrects the time that an earlier request took to be sent: the rest of it was spent waiting. Returns the rest.
     pub(super) fn settle_hop(&mut self, index: usize, sending: Duration) -> Duration {
         let spent = &mut self.hops[index].spent;
@@ -351,6 +374,16 @@ impl History {
         spent[Phase::Wait as usize] += rest;
         rest
     }
+}
+
+/// Removes the first items, so that at most `most` are left, and returns their number.
+fn drop_first<T>(items: &mut Vec<T>, most: usize) -> usize {
+    let surplus = items.len().saturating_sub(most);
+    if surplus > 0 {
+        items.drain(..surplus);
+        items.shrink_to_fit();
+    }
+    surplus
 }
 
 #[cfg(test)]
@@ -413,5 +446,25 @@ mod tests {
         history.end_request(hop(10, 20));
         assert_eq!(history.last_started(), ms(30));
         assert_eq!(history.spent_last(Phase::Wait, ms(35)), ms(5));
+    }
+
+    #[test]
+    fn a_truncated_history_keeps_the_latest_entries_and_all_of_the_time() {
+        let start = crate::clock::now();
+        let mut history = History::EMPTY;
+        for index in 0..20 {
+            history.start_attempt(start + ms(index), start, address(index as u8));
+            history.end_request(hop(index * 10, 10));
+        }
+        history.start_attempt(start + ms(200), start, address(99));
+        history.truncate(8);
+        assert_eq!((history.hops().len(), history.attempts().len()), (8, 8));
+        assert_eq!((history.hops()[0].started, history.hops()[0].elapsed), (ms(0), ms(130)));
+        assert_eq!(history.last_started(), ms(200));
+        assert_eq!(history.spent_last(Phase::Wait, ms(205)), ms(5));
+        assert_eq!(history.attempts_last().iter().map(|attempt| attempt.address).collect::<Vec<_>>(), [address(99)]);
+        let before = format!("{history:?}");
+        history.truncate(8);
+        assert_eq!(format!("{history:?}"), before, "a history that fits is left alone");
     }
 }

@@ -26,6 +26,7 @@ mod milestones;
 mod observer;
 mod one_line;
 mod phase;
+mod recorder;
 mod requests;
 #[cfg(test)]
 pub(crate) mod samples;
@@ -48,6 +49,9 @@ pub use host_at_dial::{HostAtDial, HostClose, Usage};
 pub use lookup::{AskedServers, DnsLookup, Family, Source};
 pub use observer::{EndedCall, Observer, Wants};
 pub use phase::Phase;
+pub use recorder::{
+    CallTotals, LatencyClass, OriginSnapshot, RecordedCall, Recorder, RecorderBuilder, Snapshot, StateTable,
+};
 pub(crate) use requests::ObservedRequest;
 pub use requests::{EndedRequest, RequestEnd, StartedRequest, UrlTemplate};
 pub use server_timing::ServerTiming;

@@ -175,8 +175,8 @@ impl Default for Wants {
 pub struct EndedCall<'a> {
     /// The call's number, as in [`Subject::Call`](super::Subject::Call).
     pub number: u64,
-    /// The first request of the call, before redirects.
-    pub request: &'a RequestInfo,
+    /// The first request of the call, before redirects. Cheap to clone.
+    pub request: &'a Arc<RequestInfo>,
     /// The call's timings and result.
     pub timings: &'a Timings,
 }

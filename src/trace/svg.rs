@@ -103,7 +103,7 @@ fn server_rows(chart: &mut Chart, timings: &Timings) {
 }
 
 /// Returns the note on a whole call: its failure, or its status and connection.
-fn summary(timings: &Timings) -> String {
+pub(super) fn summary(timings: &Timings) -> String {
     if let Some(why) = timings.failure() {
         return format!("failed: {why}");
     }
@@ -114,12 +114,12 @@ fn summary(timings: &Timings) -> String {
 }
 
 /// Returns the phases of a call's last request, without the unusual ones that took no time.
-fn parts(timings: &Timings) -> Vec<(Phase, Duration)> {
+pub(super) fn parts(timings: &Timings) -> Vec<(Phase, Duration)> {
     let spent = Phase::ALL.map(|phase| (phase, timings.spent_last(phase)));
     spent.into_iter().filter(|(phase, spent)| phase.is_usual() || !spent.is_zero()).collect()
 }
 
-fn parts_of(hop: &Hop) -> Vec<(Phase, Duration)> {
+pub(super) fn parts_of(hop: &Hop) -> Vec<(Phase, Duration)> {
     Phase::ALL.map(|phase| (phase, hop.spent(phase))).to_vec()
 }
 
@@ -248,8 +248,8 @@ fn ticks(end: Duration) -> Vec<Duration> {
     (0..=end / step).map(|tick| Duration::from_nanos(tick * step)).collect()
 }
 
-/// Escapes a text for XML.
-fn escaped(text: &str) -> String {
+/// Escapes a text for XML and HTML, as an element's content or an attribute's value in quotes.
+pub(super) fn escaped(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for char in text.chars() {
         match char {
@@ -260,6 +260,8 @@ fn escaped(text: &str) -> String {
             '"' => escaped.push_str("&quot;"),
             // XML 1.0 cannot represent control characters.
             char if char.is_control() => escaped.push('\u{fffd}'),
+            // These change the order in which the text around them is shown (UAX #9).
+            '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => escaped.push('\u{fffd}'),
             char => escaped.push(char),
         }
     }

@@ -31,6 +31,15 @@ impl Snapshot {
         self.records.len()
     }
 
+    /// Returns each answer with its name, its addresses and the time of day at which it expires, from the least to the most
+    /// recently used name.
+    pub fn answers(&self) -> impl DoubleEndedIterator<Item = (&str, &[IpAddr], SystemTime)> {
+        self.records.iter().map(|record| {
+            let expires = SystemTime::UNIX_EPOCH.checked_add(Duration::from_millis(record.expires));
+            (record.name.as_str(), &record.addresses[..], expires.unwrap_or(SystemTime::UNIX_EPOCH))
+        })
+    }
+
     /// Returns true if the snapshot has no addresses.
     pub fn is_empty(&self) -> bool {
         self.records.is_empty()

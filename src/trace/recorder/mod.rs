@@ -1,0 +1,170 @@
+//! The flight recorder: an observer that keeps a few of the calls to each origin, to be looked at afterwards.
+//!
+//! A file calls files further down in this list, and none further up:
+//!
+//! | files | what they hold |
+//! |---|---|
+//! | `mod.rs` | [`Recorder`]: an observer, and its settings |
+//! | `page/`, `serial.rs` | a snapshot as a page, and as JSON |
+//! | `snapshot.rs` | what was recorded, as plain data |
+//! | `table.rs` | tables of other state that a snapshot can have |
+//! | `origins.rs` | the origins, each behind a lock of its own |
+//! | `origin_calls.rs` | the calls to one origin |
+//! | `kept_call.rs`, `totals.rs`, `latency_class.rs` | one call; the figures of all calls; ranges of durations |
+
+mod kept_call;
+mod latency_class;
+mod origin_calls;
+mod origins;
+mod page;
+#[cfg(feature = "serde")]
+mod serial;
+mod snapshot;
+mod table;
+mod totals;
+
+use std::fmt;
+use std::sync::Arc;
+
+use self::origins::Origins;
+use crate::clock::{now, wall};
+use crate::trace::observer::{EndedCall, Observer, Wants};
+
+pub use latency_class::LatencyClass;
+pub use snapshot::{OriginSnapshot, RecordedCall, Snapshot};
+pub use table::StateTable;
+pub use totals::CallTotals;
+
+/// An observer that keeps, for each origin, the last calls, the slowest ones of each [`LatencyClass`] and the last ones that
+/// failed, in bounded memory. Its clones share what is recorded.
+///
+/// A failure is a call that ended with an error or was cancelled, or whose response has status 5xx. How many calls and origins are
+/// kept is set by the [builder](Self::builder). Targets are cut to 512 bytes, certificates and the values of
+/// [`extension`](crate::RequestBuilder::extension) are not kept, and of each call at most the last 8 lookups, dialled addresses,
+/// hedges and earlier requests. Calls whose host has more than 255 bytes are not recorded.
+///
+/// With the default of 10 calls and 64 origins, what is kept of usual calls takes at most about 8 MB: an origin has at most 110
+/// calls, of which each takes about 1 kB.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use speeddial::trace::Recorder;
+///
+/// let recorder = Recorder::new();
+/// let client = speeddial::Client::builder().observer(recorder.clone()).build()?;
+/// let failed = client.get("http://127.0.0.1:1/v1/items").send().await;
+/// assert!(failed.is_err());
+///
+/// let snapshot = client.snapshot(&recorder);
+/// assert_eq!(snapshot.origins[0].totals.failed, 1);
+/// assert_eq!(snapshot.origins[0].calls[0].target, "/v1/items");
+/// let page = snapshot.to_html(); // for a browser
+/// assert!(page.contains("127.0.0.1:1"));
+/// # Ok(()) }
+/// ```
+#[derive(Clone)]
+pub struct Recorder {
+    origins: Arc<Origins>,
+    shows_queries: bool,
+}
+
+impl Recorder {
+    /// Creates a recorder with the defaults.
+    pub fn new() -> Self {
+        Self::builder().build()
+    }
+
+    /// Starts the settings of a recorder.
+    pub fn builder() -> RecorderBuilder {
+        RecorderBuilder::default()
+    }
+
+    /// Returns what is recorded, as plain data. [`Client::snapshot`](crate::Client::snapshot) adds the state of the pool and of
+    /// the DNS cache.
+    pub fn snapshot(&self) -> Snapshot {
+        snapshot::take(&self.origins, now(), wall(), self.shows_queries)
+    }
+
+    /// Returns what is recorded as a page: [`Snapshot::to_html`].
+    pub fn to_html(&self) -> String {
+        self.snapshot().to_html()
+    }
+
+    /// Returns what is recorded as JSON: [`Snapshot::to_json`].
+    #[cfg(all(feature = "serde", feature = "json"))]
+    pub fn to_json(&self) -> String {
+        self.snapshot().to_json()
+    }
+
+    /// Forgets everything that is recorded.
+    pub fn clear(&self) {
+        self.origins.clear();
+    }
+}
+
+impl Default for Recorder {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Observer for Recorder {
+    fn wants(&self) -> Wants {
+        Wants::ENDS
+    }
+
+    fn ended(&self, call: &EndedCall<'_>) {
+        self.origins.record(call.request, call.timings);
+    }
+}
+
+impl fmt::Debug for Recorder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Recorder").field("origins", &self.origins.len()).finish()
+    }
+}
+
+/// Configures a [`Recorder`].
+#[derive(Debug, Clone)]
+pub struct RecorderBuilder {
+    calls: usize,
+    origins: usize,
+    shows_queries: bool,
+}
+
+/// The upper limit of calls in one list, and of origins.
+const MAX: usize = 10_000;
+
+impl Default for RecorderBuilder {
+    fn default() -> Self {
+        Self { calls: 10, origins: 64, shows_queries: false }
+    }
+}
+
+impl RecorderBuilder {
+    /// Sets how many calls are kept in each list of an origin: of its last calls, of its last failures, and of the slowest ones
+    /// in each of the nine latency classes. 10 by default; from 1 to 10,000.
+    pub fn calls(mut self, calls: usize) -> Self {
+        self.calls = calls.clamp(1, MAX);
+        self
+    }
+
+    /// Sets how many origins are kept. Beyond that, the least recently used one is forgotten. 64 by default; from 1 to 10,000.
+    pub fn origins(mut self, origins: usize) -> Self {
+        self.origins = origins.clamp(1, MAX);
+        self
+    }
+
+    /// Sets whether snapshots show the query of a target, which may hold secrets. They do not by default. A client that
+    /// [hides queries](crate::ClientBuilder::hide_queries) passes none to its observers in any case.
+    pub fn show_queries(mut self, show: bool) -> Self {
+        self.shows_queries = show;
+        self
+    }
+
+    /// Creates the recorder.
+    pub fn build(self) -> Recorder {
+        let origins = Arc::new(Origins::new(now(), wall(), self.calls, self.origins));
+        Recorder { origins, shows_queries: self.shows_queries }
+    }
+}

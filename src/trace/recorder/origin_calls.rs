@@ -1,0 +1,211 @@
+//! The calls to one origin: their totals, and those that are kept. A core: it is told each call and knows no clock.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use super::kept_call::KeptCall;
+use super::latency_class::LatencyClass;
+use super::totals::{CallTotals, is_failure};
+use crate::trace::event::{RequestInfo, TlsFacts};
+use crate::trace::timings::Timings;
+
+/// The totals and the kept calls of an origin.
+#[derive(Debug, Default)]
+pub(super) struct OriginCalls {
+    pub(super) totals: CallTotals,
+    pub(super) recent: Ring,
+    pub(super) failures: Ring,
+    pub(super) slowest: [Slowest; LatencyClass::COUNT],
+    handshake: LastHandshake,
+}
+
+impl OriginCalls {
+    /// Counts a call, and keeps it as long as it is among the last or the slowest `most`, or the last `most` that failed.
+    pub(super) fn record(&mut self, request: &Arc<RequestInfo>, timings: &Timings, most: usize) {
+        let total = timings.total();
+        let class = LatencyClass::of(total);
+        self.totals.count(timings, class);
+        let call = KeptCall::new(self.totals.calls, request, timings, |facts| self.handshake.without_chain(facts));
+        if is_failure(timings) {
+            self.failures.push(call.clone(), most);
+        }
+        let slowest = &mut self.slowest[class.index()];
+        if slowest.admits(total, most) {
+            slowest.push(call.clone(), most);
+        }
+        self.recent.push(call, most);
+    }
+}
+
+/// The last calls, up to a limit.
+#[derive(Debug, Default)]
+pub(super) struct Ring {
+    calls: Vec<KeptCall>,
+    /// The place of the oldest call once the limit is reached.
+    oldest: usize,
+}
+
+impl Ring {
+    fn push(&mut self, call: KeptCall, most: usize) {
+        if self.calls.len() < most {
+            return self.calls.push(call);
+        }
+        self.calls[self.oldest] = call;
+        self.oldest = (self.oldest + 1) % most;
+    }
+
+    /// Returns the calls in no order.
+    pub(super) fn calls(&self) -> &[KeptCall] {
+        &self.calls
+    }
+}
+
+/// The slowest calls of a class, up to a limit.
+#[derive(Debug, Default)]
+pub(super) struct Slowest {
+    calls: Vec<KeptCall>,
+    /// The duration of the fastest one of them.
+    least: Duration,
+}
+
+impl Slowest {
+    /// Returns true if a call of this duration is among the slowest.
+    fn admits(&self, total: Duration, most: usize) -> bool {
+        self.calls.len() < most || total > self.least
+    }
+
+    fn push(&mut self, call: KeptCall, most: usize) {
+        if self.calls.len() < most {
+            self.calls.push(call);
+        } else if let Some(fastest) = self.calls.iter_mut().min_by_key(|call| call.timings.total()) {
+            *fastest = call;
+        }
+        self.least = self.calls.iter().map(|call| call.timings.total()).min().unwrap_or_default();
+    }
+
+    /// Returns the calls in no order.
+    pub(super) fn calls(&self) -> &[KeptCall] {
+        &self.calls
+    }
+}
+
+/// The last TLS handshake seen and the same without its certificates, which would take more memory than all the rest.
+#[derive(Debug, Default)]
+struct LastHandshake {
+    seen: Weak<TlsFacts>,
+    kept: Option<Arc<TlsFacts>>,
+}
+
+impl LastHandshake {
+    /// Returns the facts without the certificates. All calls on one connection in a row share them.
+    fn without_chain(&mut self, facts: &Arc<TlsFacts>) -> Arc<TlsFacts> {
+        // The weak pointer keeps the memory at this address from being used for other facts.
+        if let Some(kept) = self.kept.as_ref().filter(|_| self.seen.as_ptr() == Arc::as_ptr(facts)) {
+            return kept.clone();
+        }
+        let kept = Arc::new(TlsFacts { peer_certificates: Vec::new(), alpn: facts.alpn.clone(), ..**facts });
+        self.seen = Arc::downgrade(facts);
+        self.kept = Some(kept.clone());
+        kept
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::Extensions;
+
+    use super::*;
+    use crate::trace::event::Event;
+    use crate::trace::phase::Phase;
+    use crate::trace::samples::{SENT, folded, leased, ms, origin};
+
+    fn request() -> Arc<RequestInfo> {
+        let origin = origin();
+        let target = "/v1/items".parse().unwrap();
+        Arc::new(RequestInfo { method: http::Method::GET, origin, target, extensions: Extensions::new() })
+    }
+
+    fn call(total: u64) -> Timings {
+        folded(&[(0, leased(1)), (0, SENT), (total, Event::FirstByte), (total, Event::BodyEnd { bytes: 2 })])
+    }
+
+    fn failed(total: u64) -> Timings {
+        folded(&[(0, leased(1)), (0, SENT), (total, Event::CallFailed { phase: Phase::Wait, why: "timeout" })])
+    }
+
+    fn recorded(calls: impl IntoIterator<Item = Timings>, most: usize) -> OriginCalls {
+        let mut origin = OriginCalls::default();
+        calls.into_iter().for_each(|timings| origin.record(&request(), &timings, most));
+        origin
+    }
+
+    fn numbers(calls: &[KeptCall]) -> Vec<u64> {
+        let mut numbers: Vec<_> = calls.iter().map(|call| call.number).collect();
+        numbers.sort_unstable();
+        numbers
+    }
+
+    fn totals(calls: &[KeptCall]) -> Vec<u128> {
+        let mut totals: Vec<_> = calls.iter().map(|call| call.timings.total().as_millis()).collect();
+        totals.sort_unstable();
+        totals
+    }
+
+    #[test]
+    fn the_last_calls_are_kept() {
+        assert_eq!(numbers(recorded((0..2).map(call), 3).recent.calls()), [1, 2]);
+        let origin = recorded((0..10).map(call), 3);
+        assert_eq!(numbers(origin.recent.calls()), [8, 9, 10]);
+        assert_eq!(origin.totals.calls, 10);
+        assert!(origin.failures.calls().is_empty());
+    }
+
+    #[test]
+    fn the_slowest_calls_of_each_class_are_kept() {
+        let origin = recorded([5, 70, 1, 90, 8, 50, 3, 99, 2, 400].map(call), 2);
+        let of = |total| totals(origin.slowest[LatencyClass::of(ms(total)).index()].calls());
+        assert_eq!([of(0), of(50), of(200), of(100)], [vec![5, 8], vec![90, 99], vec![400], vec![]]);
+        // Each later one is slower than all before.
+        assert_eq!(totals(recorded((11..40).map(call), 3).slowest[1].calls()), [37, 38, 39]);
+    }
+
+    #[test]
+    fn of_calls_that_took_the_same_time_the_first_ones_stay() {
+        let origin = recorded([20, 20, 20, 20].map(call), 2);
+        assert_eq!(numbers(origin.slowest[1].calls()), [1, 2]);
+    }
+
+    #[test]
+    fn the_last_failures_are_kept_however_many_calls_succeed_after_them() {
+        let calls = (0..5).map(failed).chain((0..100).map(call));
+        let origin = recorded(calls, 3);
+        assert_eq!(numbers(origin.failures.calls()), [3, 4, 5]);
+        assert_eq!(numbers(origin.recent.calls()), [103, 104, 105]);
+        assert_eq!(origin.totals.failed, 5);
+    }
+
+    #[test]
+    fn certificates_are_not_kept_and_calls_on_one_connection_share_the_rest() {
+        let facts = || {
+            Arc::new(TlsFacts {
+                version: "TLSv1_3",
+                cipher_suite: "TLS13_AES_128_GCM_SHA256",
+                alpn: Some("h2".into()),
+                resumed: false,
+                verified: true,
+                peer_certificates: vec![bytes::Bytes::from_static(&[7; 2_000])],
+            })
+        };
+        let on = |facts: &Arc<TlsFacts>| {
+            let mut timings = call(1);
+            timings.request.tls = Some(facts.clone());
+            timings
+        };
+        let (first, second) = (facts(), facts());
+        let origin = recorded([on(&first), on(&first), on(&second)], 3);
+        let kept: Vec<_> = origin.recent.calls().iter().map(|call| call.timings.request.tls.clone().unwrap()).collect();
+        assert!(kept.iter().all(|facts| facts.peer_certificates.is_empty() && facts.alpn.as_deref() == Some("h2")));
+        assert!(Arc::ptr_eq(&kept[0], &kept[1]) && !Arc::ptr_eq(&kept[0], &kept[2]));
+        assert_eq!(Arc::strong_count(&first), 1, "the chain can be freed");
+    }
+}
