@@ -36,8 +36,7 @@ impl Connector {
     /// Returns the way to `origin`, as a request without a proxy of its own goes.
     pub(crate) fn probe_route(&self, origin: &Origin) -> ProxyRoute {
         let found = self.proxies.find(origin);
-        let is_socks =
-            matches!(&found, Ok(Some(server)) if !matches!(server.protocol, super::proxy_server::ProxyProtocol::Http { .. }));
+        let is_socks = matches!(&found, Ok(Some(server)) if !matches!(server.protocol, super::proxy_server::ProxyProtocol::Http { .. }));
         let proxy = match found {
             Ok(server) => Ok(server.map(|server| (format!("{server:?}"), server.origin))),
             Err(error) => Err(error.to_string()),

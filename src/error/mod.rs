@@ -370,15 +370,17 @@ impl Error {
     /// phase, it names that one as well.
     pub(crate) fn with_timings(mut self, timings: Timings, limit: Option<Duration>) -> Self {
         if let ErrorKind::Timeout(phase) = self.0.kind {
-            let longest = timings.longest_phase();
-            let phases = if timings.spent(longest) > timings.spent(phase) {
-                format!(", most of the time in phase {longest}, at last in phase {phase}")
-            } else {
-                format!(", in phase {phase}")
+            let longest =
+                Some(timings.longest_phase()).filter(|longest| timings.spent(*longest) > timings.spent(phase));
+            let phases = match longest {
+                Some(longest) => format!(", most of the time in phase {longest}, at last in phase {phase}"),
+                None => format!(", in phase {phase}"),
             };
             self.0.clause.push_str(&phases);
-            if let Some(main) = timings.why().main() {
-                self.0.clause.push_str(&format!(": {main}"));
+            let why = timings.why();
+            let mut reasons = why.reasons().iter();
+            if let Some(reason) = reasons.find(|reason| reason.phase == longest.unwrap_or(phase)).or(why.main()) {
+                self.0.clause.push_str(&format!(": {reason}"));
             }
             self.0.clause.push_str(&format!(" ({}", timings.without_failure()));
             if let (Some(left), Some(limit)) = (self.0.remaining, limit)

@@ -100,7 +100,10 @@ mod tests {
             };
             certificate.days_left(now)
         };
-        assert_eq!([left(now + day * 3), left(now + day / 2), left(now - day / 2), left(now - day * 2)], [3, 0, -1, -3]);
+        assert_eq!(
+            [left(now + day * 3), left(now + day / 2), left(now - day / 2), left(now - day * 2)],
+            [3, 0, -1, -3]
+        );
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use std::mem;
 use std::sync::Arc;
 
+use super::causes::Limit;
 use super::dial_trace::DialTrace;
 use super::event::Event;
 use super::hops::{AttemptOutcome, DialFacts, History, Hop, HopEnd};
@@ -83,7 +84,13 @@ impl Timings {
     fn fold_times(&mut self, at: Instant, event: &Event) {
         self.advance(at);
         match event {
-            Event::DialStart { .. } => {
+            Event::DialStart { host, .. } => {
+                // A dial before this one was postponed.
+                if host.descriptors_ran_out
+                    && let Some(entry) = self.request.queued.as_mut().filter(|entry| entry.limit == Limit::Opening)
+                {
+                    entry.limit = Limit::Descriptors;
+                }
                 self.request.milestones = Milestones { dial_started: Some(at), ..Milestones::default() };
             }
             Event::DnsStart { .. } => self.enter(Phase::Dns),

@@ -24,10 +24,12 @@ impl Usage {
 pub struct HostAtDial {
     /// The number of the host's open connections, all of which were in use.
     pub open: usize,
-    /// The number of connections to the host that were opened in the second before.
+    /// The number of connections to the host that were opened before in the same second.
     pub opened_lately: u32,
-    /// The last connection to the host that was closed in the ten seconds before.
+    /// The host's connection that ended last, if one has.
     pub last_close: Option<HostClose>,
+    /// True if the process or the system had no file descriptor or local port left lately, for any host.
+    pub descriptors_ran_out: bool,
 }
 
 /// The end of a host's connection.
@@ -42,7 +44,7 @@ pub struct HostClose {
 
 impl HostAtDial {
     pub(crate) fn new(open: usize, opened_lately: u32, last_close: Option<HostClose>) -> Self {
-        Self { open, opened_lately, last_close }
+        Self { open, opened_lately, last_close, descriptors_ran_out: false }
     }
 }
 

@@ -64,6 +64,6 @@ pub(crate) use announce::{config_skipped, connection_closed, connection_released
 pub(crate) use call_trace::{LastLease, Trace};
 pub(crate) use dial_trace::DialTrace;
 pub(crate) use hooks::{Hooks, ObserverHandle};
-pub(crate) use server_timing::metrics_of;
 #[cfg(all(feature = "doctor", feature = "serde"))]
 pub(crate) use serial::{serialize_known_nanos, serialize_nanos};
+pub(crate) use server_timing::metrics_of;

@@ -138,18 +138,25 @@ async fn a_timeout_in_each_phase() {
     assert_eq!(
         shown,
         [
-            "GET http://api.test/: timed out after 3ms, in phase dns (3.00 ms = dns 3.00 ms)",
-            "GET http://api.test/: timed out after 10ms, in phase connect (10.0 ms = dns 5.00 ms (miss) + connect 5.00 ms)",
-            "GET http://api.test/never: timed out after 500ms, in phase wait \
+            "GET http://api.test/: timed out after 3ms, in phase dns: all 3.00 ms were spent in DNS, which had not \
+             answered (3.00 ms = dns 3.00 ms)",
+            "GET http://api.test/: timed out after 10ms, in phase connect: 5.00 ms of 10.0 ms were spent dialling \
+             192.0.2.1:80 in vain (10.0 ms = dns 5.00 ms (miss) + connect 5.00 ms)",
+            "GET http://api.test/never: timed out after 500ms, in phase wait: 485 ms of 500 ms were spent waiting for \
+             an answer that had not come \
              (500 ms = dns 5.00 ms (miss) + connect 10.0 ms + wait 485 ms, new 192.0.2.1:80)",
-            "GET http://api.test/: timed out after 20ms, in phase receive; most of the time went to connect \
+            "GET http://api.test/: timed out after 20ms, most of the time in phase connect, at last in phase receive: \
+             the connection to 192.0.2.1:80 took 10.0 ms of 20.0 ms \
              (20.0 ms = dns 5.00 ms (miss) + connect 10.0 ms + receive 5.00 ms, new 192.0.2.1:80)",
-            "GET http://api.test/never: timed out after 2.1s, in phase wait; most of the time went to dns \
+            "GET http://api.test/never: timed out after 2.1s, most of the time in phase dns, at last in phase wait: 2.00 s \
+             of 2.10 s were spent in DNS: the answer for api.test was not in the cache \
              (2.10 s = dns 2.00 s (miss) + connect 10.0 ms + wait 90.0 ms, new 192.0.2.1:80)",
-            "GET http://api.test/never: no response headers within 500ms, in phase wait \
+            "GET http://api.test/never: no response headers within 500ms, in phase wait: 500 ms of 515 ms were spent \
+             waiting for an answer that had not come \
              (515 ms = dns 5.00 ms (miss) + connect 10.0 ms + wait 500 ms, new 192.0.2.1:80; 1.485s of 2s left)",
-            "GET http://api.test/: timed out after 200ms, in phase queue (200 ms = queue 200 ms)",
-            "POST http://api.test/: timed out after 100ms, in phase send \
+            "GET http://api.test/: timed out after 200ms, in phase queue: all 200 ms were spent in the queue: api.test:80 had \
+             1 of 1 connections in use; raise max_connections_per_host or lower concurrency (200 ms = queue 200 ms)",
+            "POST http://api.test/: timed out after 100ms, in phase send: the server took 85.0 ms of 100 ms to take the request \
              (100 ms = dns 5.00 ms (miss) + connect 10.0 ms + send 85.0 ms, new 192.0.2.1:80)",
         ]
     );
@@ -174,14 +181,17 @@ async fn a_timeout_in_the_tls_handshake_and_in_a_proxy() {
         (error.kind(), format!("{error:#}"))
     };
     let limit = Duration::from_millis(100);
-    let text = "GET https://api.test/: timed out after 100ms, in phase tls \
+    let text = "GET https://api.test/: timed out after 100ms, in phase tls: 85.0 ms of 100 ms were spent in the TLS \
+                handshake, which was not over \
                 (100 ms = dns 5.00 ms (miss) + connect 10.0 ms + tls 85.0 ms)";
     assert_eq!(get(silent().timeout(limit)).await, (ErrorKind::Timeout(Phase::Tls), text.to_owned()));
-    let text = "GET https://api.test/: no TLS handshake with 192.0.2.1 within 100ms, in phase tls \
+    let text = "GET https://api.test/: no TLS handshake with 192.0.2.1 within 100ms, in phase tls: 100 ms of 115 ms were spent in TLS: the \
+                handshake with 192.0.2.1:443 failed \
                 (115 ms = dns 5.00 ms (miss) + connect 10.0 ms + tls 100 ms)";
     assert_eq!(get(silent().tls_timeout(limit)).await, (ErrorKind::Timeout(Phase::Tls), text.to_owned()));
     let proxy = speeddial::Proxy::all("http://proxy.test:3128").unwrap();
-    let text = "GET https://api.test/: timed out after 100ms, in phase proxy \
+    let text = "GET https://api.test/: timed out after 100ms, in phase proxy: 85.0 ms of 100 ms were spent waiting for the \
+                proxy, which had not connected to the origin \
                 (100 ms = dns 5.00 ms (miss) + connect 10.0 ms + proxy 85.0 ms)";
     let behind = silent().proxy(proxy).timeout(limit);
     assert_eq!(get(behind).await, (ErrorKind::Timeout(Phase::Proxy), text.to_owned()));
@@ -193,7 +203,8 @@ async fn a_lookup_without_an_answer_in_time() {
     let client = plain().dns_cache(lookup.build(FakeDns::v4(60_000, v4(1), 60))).build().unwrap();
     let error = client.get("http://api.test/").send().await.unwrap_err();
     assert_eq!((error.kind(), error.is_dns()), (ErrorKind::Timeout(Phase::Dns), true));
-    let text = "no answer from DNS in time, in phase dns (2.00 s = dns 2.00 s (miss))";
+    let text = "no answer from DNS in time, in phase dns: all 2.00 s were spent in DNS: the lookup of api.test failed \
+                (2.00 s = dns 2.00 s (miss))";
     assert!(format!("{error:#}").ends_with(text), "{error:#}");
 }
 

@@ -9,3 +9,4 @@ mod server_timing;
 mod timings;
 #[cfg(feature = "opentelemetry-0-33")]
 mod traces;
+mod why;

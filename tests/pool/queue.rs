@@ -69,7 +69,8 @@ async fn hazard_a_request_that_waits_too_long_or_finds_the_queue_full_names_the_
     };
     let (second, third) = tokio::join!(second, third);
     let message = "GET http://api.test/: the host has all the connections it may have, and no connection became free \
-                   within 500ms, in phase queue (500 ms = queue 500 ms)";
+                   within 500ms, in phase queue: all 500 ms were spent in the queue: api.test:80 had 1 of 1 connections in use; raise \
+                   max_connections_per_host or lower concurrency (500 ms = queue 500 ms)";
     assert_eq!((second.kind(), second.to_string().as_str()), (ErrorKind::Timeout(Phase::Queue), message));
     assert!(second.is_timeout() && !second.is_connect());
     let message = "GET http://api.test/: the queue is full: the host has all the connections it may have";

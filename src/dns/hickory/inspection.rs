@@ -95,7 +95,8 @@ impl HickoryResolver {
     fn add_questions(&self, inspection: &mut Inspection, config: SystemConfig, name: &str) {
         let SystemConfig { plan, options, hickory } = config;
         let only = self.only.or(if options.no_aaaa { Some(Family::V4) } else { None });
-        inspection.families = Family::BOTH.into_iter().filter(|family| only.is_none_or(|only| only == *family)).collect();
+        inspection.families =
+            Family::BOTH.into_iter().filter(|family| only.is_none_or(|only| only == *family)).collect();
         if let Ok(parsed) = Name::from_str_relaxed(name) {
             let candidates = plan.search_list.candidates(&parsed);
             inspection.full_names =
@@ -214,7 +215,8 @@ mod tests {
         let servers: [std::net::SocketAddr; 2] = ["192.0.2.1:53".parse().unwrap(), "192.0.2.2:54".parse().unwrap()];
         let resolver = HickoryResolver::with_servers(servers).with_family(Family::V4);
         let inspection = resolver.inspect("api.test");
-        let asked: Vec<_> = inspection.probes.iter().map(|probe| format!("{} {}", probe.server(), probe.transport())).collect();
+        let asked: Vec<_> =
+            inspection.probes.iter().map(|probe| format!("{} {}", probe.server(), probe.transport())).collect();
         assert_eq!(asked, ["192.0.2.1:53 UDP", "192.0.2.1:53 TCP", "192.0.2.2:54 UDP", "192.0.2.2:54 TCP"]);
         assert_eq!((inspection.full_names, inspection.families), (vec!["api.test.".to_owned()], vec![Family::V4]));
         assert!(inspection.files.is_empty() && !inspection.is_known && !inspection.lists_no_server);
@@ -235,7 +237,10 @@ mod tests {
         let inspection = resolver.inspect("api");
         let [resolv_conf, hosts] = &inspection.files[..] else { panic!() };
         assert_eq!(resolv_conf.settings, ["search a.test.", "options ndots:2 rotate"]);
-        assert_eq!((&resolv_conf.skipped[..], &hosts.settings[..]), (&["line 1: -x".to_owned()][..], &["192.0.2.1 api".to_owned()][..]));
+        assert_eq!(
+            (&resolv_conf.skipped[..], &hosts.settings[..]),
+            (&["line 1: -x".to_owned()][..], &["192.0.2.1 api".to_owned()][..])
+        );
         assert!(inspection.lists_no_server && inspection.is_known);
         assert_eq!(inspection.full_names, ["api.a.test.", "api."]);
         fs::remove_dir_all(&folder).unwrap();

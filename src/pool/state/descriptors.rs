@@ -31,10 +31,15 @@ impl Descriptors {
         self.ceiling.is_none_or(|ceiling| slots < ceiling)
     }
 
+    /// Returns true if descriptors ran out, and not enough connections have opened since then.
+    pub(super) fn have_run_out(&self) -> bool {
+        self.ceiling.is_some()
+    }
+
     /// Notes that a dial found no descriptor beside those of the connections in `slots`. Returns the time to
     /// [try another](Self::try_another), if that has changed.
     pub(super) fn ran_out(&mut self, now: Instant, slots: usize) -> Option<Instant> {
-        let had_run_out = self.ceiling.is_some();
+        let had_run_out = self.have_run_out();
         self.ceiling = Some(self.ceiling.map_or(slots, |ceiling| ceiling.min(slots)));
         self.step = 1;
         if had_run_out && !self.was_tried {

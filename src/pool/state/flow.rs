@@ -260,13 +260,19 @@ impl<T: PoolTypes> State<T> {
     /// Lets a connection take no more requests.
     pub(super) fn end(&mut self, id: usize, cause: CloseCause) {
         let host = self.conns[id].host;
-        if let Stage::Open(open) = &self.conns[id].stage
-            && self.conns[id].end_cause.is_none()
-        {
-            self.recent_dials.ended(&self.hosts[host].key, cause, open.requests);
-        }
+        self.note_end(id, cause);
         if self.conns.end(&mut self.hosts[host], id, cause) {
             self.effects.push_back(Effect::Retired(self.conns.id(id), cause));
+        }
+    }
+
+    /// Remembers the end of a connection for its host's next dial, unless the connection has ended already.
+    pub(super) fn note_end(&mut self, id: usize, cause: CloseCause) {
+        let conn = &self.conns[id];
+        if let Stage::Open(open) = &conn.stage
+            && conn.end_cause.is_none()
+        {
+            self.recent_dials.ended(&self.hosts[conn.host].key, cause, open.requests);
         }
     }
 

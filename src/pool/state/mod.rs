@@ -326,7 +326,9 @@ impl<T: PoolTypes> State<T> {
     /// Notes a dial that begins, and returns the state of its host's connections.
     pub(crate) fn note_dial(&mut self, now: Instant, permit: &Permit) -> HostAtDial {
         let host = &self.hosts[self.conns[permit.0.index].host];
-        self.recent_dials.dialled(now, &host.key, host.open_conns())
+        let mut state = self.recent_dials.dialled(now, &host.key, host.open_conns());
+        state.descriptors_ran_out = self.slots.descriptors.have_run_out();
+        state
     }
 
     /// Takes one resend from a host's allowance. Returns false if there is none left.
@@ -517,6 +519,7 @@ impl<T: PoolTypes> State<T> {
     pub(crate) fn socket_closed(&mut self, now: Instant, id: ConnId) -> CloseCause {
         let Some(host) = self.host_of(id) else { return CloseCause::Peer };
         let cause = self.conns[id.index].close_cause();
+        self.note_end(id.index, cause);
         self.conns.count(&mut self.hosts[host], |totals| totals.closed[cause as usize] += 1);
         if let Stage::Open(open) = &self.conns[id.index].stage {
             // The server closed an idle connection, and may close others at the same age.

@@ -90,7 +90,12 @@ mod tests {
     use crate::trace::samples::{cold_call, origin};
 
     fn request(target: &str) -> RequestInfo {
-        RequestInfo { method: Method::GET, origin: origin(), target: target.parse().unwrap(), extensions: Extensions::new() }
+        RequestInfo {
+            method: Method::GET,
+            origin: origin(),
+            target: target.parse().unwrap(),
+            extensions: Extensions::new(),
+        }
     }
 
     fn kept(request: RequestInfo) -> KeptCall {

@@ -78,9 +78,8 @@ mod tests {
     fn each_duration_is_in_the_one_class_whose_bounds_hold_it() {
         for ms in [0, 9, 10, 49, 50, 99, 100, 199, 200, 499, 500, 999, 1_000, 9_999, 10_000, 99_999, 100_000, 1 << 40] {
             let duration = Duration::from_millis(ms);
-            let holds = |class: &LatencyClass| {
-                class.lower() <= duration && class.upper().is_none_or(|upper| duration < upper)
-            };
+            let holds =
+                |class: &LatencyClass| class.lower() <= duration && class.upper().is_none_or(|upper| duration < upper);
             let holding: Vec<_> = LatencyClass::ALL.into_iter().filter(holds).collect();
             assert_eq!(holding, [LatencyClass::of(duration)], "{ms} ms");
         }

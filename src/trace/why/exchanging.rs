@@ -28,7 +28,7 @@ fn find_send(timings: &Timings, time: Duration, found: &mut Found) {
 
 fn find_wait(timings: &Timings, time: Duration, found: &mut Found) {
     match timings.status() {
-        Some(_) => found.add_around(Cause::ServerSlow, Phase::Wait, time, "the server took", ""),
+        Some(_) => found.add_around(Cause::ServerSlow, Phase::Wait, time, "the server took", " to answer"),
         None => found.add(Cause::NoAnswer, Phase::Wait, time, "were spent waiting for an answer that had not come"),
     }
     if let Some((part, duration)) = longest_part(timings.server_timing())

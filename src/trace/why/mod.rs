@@ -52,7 +52,8 @@ const LEAST_SHARE: f64 = 0.05;
 const LEAST_SECOND_SHARE: f64 = 0.2;
 
 impl Why {
-    /// Returns the reasons, the one that took most of the time first. Empty if no time has passed.
+    /// Returns the reasons, the one that took most of the time first. Those that explain another one more closely, such as the
+    /// cause why a connection was new, come last. Empty if no time has passed.
     pub fn reasons(&self) -> &[Reason] {
         &self.reasons
     }
@@ -66,12 +67,18 @@ impl Why {
 impl fmt::Display for Why {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Some(main) = self.main() else { return f.write_str("No time has passed.") };
-        write!(f, "{main}.")?;
-        if let Some(second) = self.second {
-            write!(f, " {}.", self.reasons[second])?;
+        write!(f, "{}.", capitalized(&main.to_string()))?;
+        match self.second {
+            Some(second) => write!(f, " {}.", capitalized(&self.reasons[second].to_string())),
+            None => Ok(()),
         }
-        Ok(())
     }
+}
+
+/// Returns a clause as the beginning of a sentence.
+fn capitalized(clause: &str) -> String {
+    let mut letters = clause.chars();
+    letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
 }
 
 impl fmt::Display for Reason {
@@ -171,20 +178,15 @@ impl Found {
     /// Picks the reasons: the part that took most, what explains it, and other parts that are worth a word.
     fn choose(mut self, total: Duration) -> Why {
         let share = |time: Duration| time.as_secs_f64() / total.as_secs_f64();
-        // A stable sort: of two parts that took the same, that of the earlier phase comes first, and a context after its part.
-        self.parts.sort_by_key(|part| (std::cmp::Reverse(part.time), part.is_context));
+        // A stable sort: of two parts that took the same, that of the earlier phase comes first.
+        self.parts.sort_by_key(|part| (part.is_context, std::cmp::Reverse(part.time)));
         let longest = self.parts.first().map_or(Duration::ZERO, |part| part.time);
         self.parts.retain(|part| !part.time.is_zero() && (part.time == longest || share(part.time) >= LEAST_SHARE));
-        let mut second = None;
-        for (index, part) in self.parts.iter().enumerate().skip(1) {
-            if part.is_context && part.phase == self.parts[0].phase {
-                second = Some(index);
-                break;
-            }
-            if second.is_none() && !part.is_context && share(part.time) >= LEAST_SECOND_SHARE {
-                second = Some(index);
-            }
-        }
+        let explains = |part: &Part| part.is_context && part.phase == self.parts[0].phase;
+        let is_long = |part: &Part| !part.is_context && share(part.time) >= LEAST_SECOND_SHARE;
+        let others = || self.parts.iter().enumerate().skip(1);
+        let second = others().find(|(_, part)| explains(part)).or_else(|| others().find(|(_, part)| is_long(part)));
+        let second = second.map(|(index, _)| index);
         let reasons = self.parts.into_iter().map(|part| part.into_reason(total)).collect();
         Why { reasons, second }
     }

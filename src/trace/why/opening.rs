@@ -8,7 +8,7 @@ use super::super::lookup::{DnsLookup, Family, Source};
 use super::super::phase::Phase;
 use super::super::text::span;
 use super::super::timings::{QueueEntry, Timings};
-use super::{Cause, Found};
+use super::{Cause, Found, Part};
 
 /// The least time between the answers for the two families of which the later one counts as late.
 const LEAST_DELAY: Duration = Duration::from_millis(10);
@@ -22,18 +22,19 @@ pub(super) fn find(timings: &Timings, found: &mut Found) {
     find_dns(timings, spent(Phase::Dns), found);
     find_connect(timings, spent(Phase::Connect), found);
     let proxy = spent(Phase::Proxy);
-    found.add_around(Cause::ProxySlow, Phase::Proxy, proxy, "the proxy took", " to connect to the origin");
+    if timings.remote_addr().is_some() {
+        found.add_around(Cause::ProxySlow, Phase::Proxy, proxy, "the proxy took", " to connect to the origin");
+    } else {
+        let clause = "were spent waiting for the proxy, which had not connected to the origin";
+        found.add(Cause::ProxySlow, Phase::Proxy, proxy, clause);
+    }
     find_tls(timings, spent(Phase::Tls), found);
     let opening = [Phase::Dns, Phase::Connect, Phase::Proxy, Phase::Tls];
-    let (longest, time) = opening
-        .map(|phase| (phase, spent(phase)))
-        .into_iter()
-        .rev()
-        .max_by_key(|(_, time)| *time)
-        .unwrap_or((Phase::Connect, Duration::ZERO));
-    if let Some(dial) = timings.history().dial().filter(|_| !time.is_zero() && !timings.reused()) {
-        let (cause, clause) = why_new(dial);
-        found.add_context(cause, longest, time, clause);
+    let longest = found.parts.iter().filter(|part| opening.contains(&part.phase)).max_by_key(|part| part.time);
+    let Some(&Part { cause: of_longest, phase, time, .. }) = longest else { return };
+    let dial = timings.history().dial().filter(|_| !time.is_zero() && !timings.reused());
+    if let Some((cause, clause)) = dial.and_then(|dial| why_new(dial, of_longest)) {
+        found.add_context(cause, phase, time, clause);
     }
 }
 
@@ -70,7 +71,7 @@ fn queue_reason(entry: &QueueEntry, origin: &str) -> (Cause, String) {
             (Cause::EnhanceYourCalm, format!("{origin} asked for fewer requests (ENHANCE_YOUR_CALM)"))
         }
         Limit::Opening | Limit::Draining => {
-            (Cause::AwaitedDial, format!("the connection to {origin} was not being opened yet, or was opened in vain"))
+            (Cause::AwaitedDial, format!("no connection to {origin} was being opened yet, or one was opened in vain"))
         }
     }
 }
@@ -96,7 +97,7 @@ fn dns_reason(timings: &Timings, used: &DnsLookup, time: Duration) -> (Cause, St
         return (Cause::DnsServerSilent, format!("{silent} did not answer {and_then}"));
     }
     if used.error.is_some() {
-        return (Cause::DnsFailed, format!("{name} has no address, or none could be learned"));
+        return (Cause::DnsFailed, format!("the lookup of {name} failed"));
     }
     if let Some(family) = late {
         let family = if family == Family::V4 { "IPv4 (A)" } else { "IPv6 (AAAA)" };
@@ -107,9 +108,13 @@ fn dns_reason(timings: &Timings, used: &DnsLookup, time: Duration) -> (Cause, St
     }
     match used.servers.as_ref().map_or(0, |servers| servers.searched) {
         0 => {}
-        1 => return (Cause::DnsSearched, format!("a name of the search list was asked for before {name}")),
+        1 => {
+            let reason = format!("a name that the search list makes of {name} was asked for in vain");
+            return (Cause::DnsSearched, reason);
+        }
         searched => {
-            return (Cause::DnsSearched, format!("{searched} names of the search list were asked for before {name}"));
+            let reason = format!("{searched} names that the search list makes of {name} were asked for in vain");
+            return (Cause::DnsSearched, reason);
         }
     }
     let reason = match used.source {
@@ -119,9 +124,11 @@ fn dns_reason(timings: &Timings, used: &DnsLookup, time: Duration) -> (Cause, St
     (Cause::DnsQueried, reason)
 }
 
-/// Returns the family whose answer was waited for after that of the other one, which was used, had come.
+/// Returns the family whose answer was waited for after that of the other one, which was used, had come, if that took most of
+/// the time.
 fn late_family(timings: &Timings, used: &DnsLookup, time: Duration) -> Option<Family> {
-    if time.saturating_sub(used.elapsed) < LEAST_DELAY || used.error.is_some() {
+    let late = time.saturating_sub(used.elapsed);
+    if late < LEAST_DELAY.max(time / 2) || used.error.is_some() {
         return None;
     }
     Some(used.family.other()).filter(|_| timings.attempts_last().first().is_some())
@@ -176,19 +183,26 @@ fn find_tls(timings: &Timings, time: Duration, found: &mut Found) {
     let failed = timings.attempts_last().iter().filter(|attempt| matches!(attempt.outcome, AttemptOutcome::Failed(_)));
     let version = timings.tls_facts().map_or(String::new(), |facts| {
         let kind = if facts.resumed { "a session was resumed" } else { "a whole handshake" };
-        format!(" ({}, {kind})", facts.version.replacen('_', ".", 1))
+        format!(" ({}, {kind})", facts.version.replacen("TLSv", "TLS ", 1).replacen('_', ".", 1))
     });
     match failed.filter(|attempt| timings.remote_addr() != Some(attempt.address)).last() {
         Some(attempt) if timings.history().tls_failed() => {
             let clause = format!("were spent in TLS: the handshake with {} failed", attempt.address);
             found.add(Cause::TlsRetried, Phase::Tls, time, clause);
         }
+        _ if timings.tls_facts().is_none() => {
+            found.add(Cause::TlsHandshake, Phase::Tls, time, "were spent in the TLS handshake, which was not over");
+        }
         _ => found.add_around(Cause::TlsHandshake, Phase::Tls, time, "the TLS handshake took", version),
     }
 }
 
-/// Returns the cause why a connection was opened rather than used again, and a sentence about it.
-fn why_new(dial: &DialFacts) -> (Cause, String) {
+/// Returns the cause why a connection was opened rather than used again, and a clause about it. `of_longest` is the cause for which
+/// opening it took its time.
+fn why_new(dial: &DialFacts, of_longest: Cause) -> Option<(Cause, String)> {
+    if matches!(of_longest, Cause::DnsFailed | Cause::NoAddressConnected) {
+        return None; // no connection was opened
+    }
     let DialFacts { origin, host } = dial;
     let new = |because: &str| format!("the connection to {origin} was new {because}");
     if host.open > 0 {
@@ -196,12 +210,14 @@ fn why_new(dial: &DialFacts) -> (Cause, String) {
             1 => "the only open one was".to_owned(),
             open => format!("all {open} open ones were"),
         };
-        return (Cause::AllInUse, new(&format!("because {open} in use")));
+        return Some((Cause::AllInUse, new(&format!("because {open} in use"))));
     }
     let Some(close) = host.last_close else {
-        return (Cause::FirstConnection, new("because no other one was open"));
+        // Where an address or DNS fails, an earlier connection would have met that as well.
+        let is_usual = matches!(of_longest, Cause::ConnectSlow | Cause::ProxySlow | Cause::TlsHandshake);
+        return is_usual.then(|| (Cause::FirstConnection, new("because no other one was open")));
     };
-    match close.cause {
+    Some(match close.cause {
         CloseCause::Peer | CloseCause::PeerAnnounced if close.requests <= 1 && host.opened_lately >= MANY_OPENED => {
             let opened = host.opened_lately;
             let although =
@@ -213,5 +229,5 @@ fn why_new(dial: &DialFacts) -> (Cause, String) {
         }
         CloseCause::IdleTimeout => (Cause::IdleTimeout, new("because the idle timeout had closed the last one")),
         cause => (Cause::ClientClosed, new(&format!("because the last one was closed ({cause})"))),
-    }
+    })
 }

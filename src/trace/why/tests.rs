@@ -1,1 +1,81 @@
 //! The reasons for folded calls.
+
+use std::time::Duration;
+
+use super::super::causes::Limit;
+use super::super::event::Event;
+use super::super::host_at_dial::Usage;
+use super::super::samples::{SENT, cold_call, folded, hedged_call, leased, ms, queued, retried_call};
+use super::super::timings::Timings;
+use super::Cause;
+
+fn causes(timings: &Timings) -> Vec<Cause> {
+    timings.why().reasons().iter().map(|reason| reason.cause).collect()
+}
+
+#[test]
+fn a_call_without_time_has_no_reason() {
+    let why = folded(&[]).why();
+    assert_eq!((why.reasons(), why.main(), why.to_string().as_str()), (&[][..], None, "No time has passed."));
+}
+
+#[test]
+fn the_reasons_of_a_cold_a_retried_and_a_hedged_call() {
+    assert_eq!(causes(&cold_call()), [Cause::NoAnswer, Cause::ConnectSlow, Cause::BodySlow, Cause::DnsQueried]);
+    let expected = [Cause::Backoff, Cause::Retried, Cause::HostConnectionsInUse];
+    assert_eq!(causes(&retried_call()), expected);
+    let expected = [Cause::HedgedLate, Cause::NoAnswer, Cause::AwaitedDial, Cause::BodySlow];
+    assert_eq!(causes(&hedged_call()), expected);
+}
+
+#[test]
+fn a_wait_for_no_limit_is_one_for_a_dial() {
+    let usage = Usage::new(0, 0);
+    let timings = folded(&[(0, queued(Limit::Opening, usage)), (90, leased(1)), (90, SENT), (100, Event::FirstByte)]);
+    assert_eq!(causes(&timings), [Cause::AwaitedDial, Cause::NoAnswer]);
+    let why = timings.why().to_string();
+    assert!(
+        why.starts_with("90.0 ms of 100 ms were spent in the queue: no connection to api.test:80 was being "),
+        "{why}"
+    );
+}
+
+#[test]
+fn reasons_say_their_share_and_phase_and_short_ones_are_left_out() {
+    let timings = retried_call();
+    for reason in timings.why().reasons() {
+        let share = reason.time.as_secs_f64() / timings.total().as_secs_f64();
+        assert!((reason.share - share).abs() < 1e-9 && share >= 0.05, "{reason:?}");
+        assert!(timings.spent(reason.phase) > Duration::ZERO, "{reason:?}");
+    }
+    let warm = [(0, leased(1)), (2, SENT), (98, Event::FirstByte), (100, Event::BodyEnd { bytes: 2 })];
+    assert_eq!(causes(&folded(&warm)), [Cause::NoAnswer]);
+}
+
+#[test]
+fn a_server_that_says_more_than_was_measured_is_believed_up_to_that() {
+    let timing = |value: &'static str| {
+        let headers = http::HeaderMap::from_iter([(
+            http::HeaderName::from_static("server-timing"),
+            http::HeaderValue::from_static(value),
+        )]);
+        let mut timings =
+            folded(&[(0, leased(1)), (0, SENT), (100, Event::FirstByte), (100, Event::BodyEnd { bytes: 2 })]);
+        timings.request.server = super::super::metrics_of(&headers);
+        timings
+    };
+    let why = timing("db;dur=9999999").why();
+    let reason = why.reasons().iter().find(|reason| reason.cause == Cause::ServerTiming).expect("it is named");
+    assert_eq!((reason.time, reason.share), (ms(100), 1.0));
+    for value in ["total;dur=90", "cache;desc=hit", "db;dur=0"] {
+        let names_part = causes(&timing(value)).contains(&Cause::ServerTiming);
+        assert_eq!(names_part, value.starts_with("total"), "{value}");
+    }
+}
+
+#[test]
+fn each_cause_has_a_name_of_its_own() {
+    let names: std::collections::BTreeSet<_> = Cause::ALL.iter().map(|cause| cause.as_str()).collect();
+    assert_eq!(names.len(), Cause::ALL.len());
+    assert_eq!(format!("{:>12}", Cause::LostSyn), "    lost-syn");
+}

@@ -122,3 +122,63 @@ fn a_given_name_is_looked_up_by_getaddrinfo_and_by_the_client() {
         println!("\ngetaddrinfo: {theirs:?}\nspeeddial: {ours:?}");
     });
 }
+
+#[test]
+fn why_names_the_search_list() {
+    let thread = std::thread::spawn(|| {
+        let Ok(namespace) = Namespace::enter("searched") else {
+            eprintln!("SKIPPED: no network namespace can be made");
+            return;
+        };
+        let up = Command::new("ip").args(["link", "set", "lo", "up"]).status();
+        assert!(up.is_ok_and(|status| status.success()));
+        std::fs::create_dir_all(namespace.etc()).unwrap();
+        std::fs::write(namespace.etc().join("resolv.conf"), "nameserver 127.0.0.1\nsearch a.test b.test\n").unwrap();
+        let dns = std::net::UdpSocket::bind("127.0.0.1:53").unwrap();
+        std::thread::spawn(move || answer_slowly(&dns));
+        let server = support::ok_server();
+        let url = format!("http://db:{}/", server.address().port());
+        let test = support::test_path(module_path!(), "a_given_url_is_asked_for_and_why_is_printed");
+        let mut command = Command::new("ip");
+        command.args(["netns", "exec", &namespace.name]).arg(std::env::current_exe().unwrap());
+        let output = command.args(["--exact", &*test, "--nocapture"]).env("SPEEDDIAL_WHY", url).output().unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        let why = "dns-searched\nwhy: ";
+        assert!(text.contains(why), "{text}");
+        let reason = " were spent in DNS: a name that the search list makes of db was asked for in vain; ";
+        assert!(text.contains(reason), "{text}");
+    });
+    thread.join().unwrap();
+}
+
+/// Answers 100 ms after each query for a name below `a.test` that it does not exist, and other queries at once with 127.0.0.1.
+fn answer_slowly(socket: &std::net::UdpSocket) {
+    let answer = |question: &Query, response: &mut Message| {
+        if question.name().to_ascii().to_lowercase().ends_with(".a.test.") {
+            std::thread::sleep(std::time::Duration::from_millis(100));
+            response.metadata.response_code = ResponseCode::NXDomain;
+        } else {
+            let address = std::net::Ipv4Addr::LOCALHOST.into();
+            support::dns_server::add_address(response, question, question.name(), address, 60);
+        }
+    };
+    let mut packet = [0; 1_500];
+    while let Ok((length, peer)) = socket.recv_from(&mut packet) {
+        if let Some(response) = support::dns_server::respond(&answer, &packet[..length]) {
+            socket.send_to(&response, peer).unwrap();
+        }
+    }
+}
+
+/// The test above runs this one in its namespace. Without that it has no URL and passes.
+#[test]
+fn a_given_url_is_asked_for_and_why_is_printed() {
+    let Ok(url) = std::env::var("SPEEDDIAL_WHY") else { return };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let client = speeddial::Client::builder().no_proxy().build().unwrap();
+        let response = client.get(url).send().await.unwrap();
+        let why = response.timings().why();
+        println!("\n{}\nwhy: {why}", why.main().unwrap().cause);
+    });
+}

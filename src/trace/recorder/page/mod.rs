@@ -121,5 +121,7 @@ fn write_footer(page: &mut String, snapshot: &Snapshot) {
             let _ = writeln!(page, "; others were forgotten {evicted} times.</p>");
         }
     }
-    page.push_str("<p>Percentiles are rounded up to the next power of two microseconds. Times of day are UTC.</p>\n</footer>\n");
+    page.push_str(
+        "<p>Percentiles are rounded up to the next power of two microseconds. Times of day are UTC.</p>\n</footer>\n",
+    );
 }

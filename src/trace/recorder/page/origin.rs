@@ -134,7 +134,9 @@ fn time_bar(totals: &CallTotals) -> String {
 fn failures(totals: &CallTotals) -> String {
     match totals.failures() {
         0 => "0".to_owned(),
-        failures => format!("{} <span class=\"dim\">({})</span>", grouped(failures), escaped(&share(failures, totals.calls))),
+        failures => {
+            format!("{} <span class=\"dim\">({})</span>", grouped(failures), escaped(&share(failures, totals.calls)))
+        }
     }
 }
 

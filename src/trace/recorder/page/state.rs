@@ -13,7 +13,10 @@ pub(super) fn write_table(page: &mut String, table: &StateTable) {
         page.push_str("<p class=\"dim\">Nothing at the moment.</p>\n</section>\n");
         return;
     }
-    let _ = write!(page, "<div class=\"scroll\" role=\"region\" tabindex=\"0\" aria-label=\"{title}\"><table>\n<thead><tr>");
+    let _ = write!(
+        page,
+        "<div class=\"scroll\" role=\"region\" tabindex=\"0\" aria-label=\"{title}\"><table>\n<thead><tr>"
+    );
     let numeric: Vec<_> = (0..table.columns.len()).map(|place| is_numeric(table, place)).collect();
     for (column, is_numeric) in table.columns.iter().zip(&numeric) {
         let class = if *is_numeric { " class=\"n\"" } else { "" };
@@ -46,6 +49,5 @@ fn is_numeric(table: &StateTable, place: usize) -> bool {
     let is_figure = |text: &String| text.starts_with(|start: char| start.is_ascii_digit() || "≤–<".contains(start));
     // Addresses begin with digits as well.
     let is_address = |text: &String| text.contains(':') || text.matches('.').count() > 1;
-    place > 0
-        && table.rows.iter().filter_map(|row| row.get(place)).all(|text| is_figure(text) && !is_address(text))
+    place > 0 && table.rows.iter().filter_map(|row| row.get(place)).all(|text| is_figure(text) && !is_address(text))
 }

@@ -1,0 +1,188 @@
+//! Causes in opening a connection.
+
+use std::net::Ipv4Addr;
+
+use speeddial::dns::FixedResolver;
+use speeddial::trace::Cause;
+use speeddial::{Client, Proxy};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpSocket, TcpStream};
+use tokio::time::sleep;
+
+use super::common::{assert_why, causes, get, ms, over, timings_of};
+use support::fake_net::{FakeNet, Host};
+use support::scripted_net::ScriptedNet;
+use support::{read_request_head, v4};
+
+const SERVES: Host = Host::Serves { connect: 12, think: 10, body: 0 };
+
+fn two_addresses(first: Host, second: Host) -> Client {
+    let names = FixedResolver::new().with("api.test", [v4(1), v4(2)]);
+    over(FakeNet::new([(v4(1), first), (v4(2), second)])).dns_resolver(names).build().unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn address_silent() {
+    assert_why(
+        &get(&two_addresses(Host::Silent, SERVES)).await,
+        &[Cause::AddressSilent],
+        "250 ms of 272 ms were lost on 192.0.2.1:80, which did not answer; 192.0.2.2:80 connected in 12.0 ms; mend the \
+         address or take it out of DNS.",
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn address_failed() {
+    assert_why(
+        &get(&two_addresses(Host::Refuses(200), SERVES)).await,
+        &[Cause::AddressFailed],
+        "200 ms of 222 ms were lost on 192.0.2.1:80, which failed (connection refused); 192.0.2.2:80 connected in 12.0 \
+         ms; mend the address or take it out of DNS.",
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_address_connected() {
+    assert_why(
+        &get(&two_addresses(Host::Refuses(200), Host::Refuses(100))).await,
+        &[Cause::NoAddressConnected],
+        "All 300 ms were spent dialling 2 addresses in vain.",
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn connect_slow() {
+    let slow = Host::Serves { connect: 200, think: 10, body: 0 };
+    assert_why(
+        &get(&over(FakeNet::new([(v4(1), slow)])).build().unwrap()).await,
+        &[Cause::ConnectSlow, Cause::FirstConnection],
+        "The connection to 192.0.2.1:80 took 200 ms of 210 ms. The connection to api.test:80 was new because no other \
+         one was open; open connections ahead with warm_up.",
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn proxy_slow() {
+    let net = ScriptedNet::new(|_, mut stream| async move {
+        // A SOCKS5 proxy without credentials (RFC 1928), then the origin behind it.
+        stream.read_exact(&mut [0; 3]).await.unwrap();
+        stream.write_all(&[5, 0]).await.unwrap();
+        stream.read_exact(&mut [0; 10]).await.unwrap();
+        sleep(ms(170)).await;
+        stream.write_all(&[5, 0, 0, 1, 0, 0, 0, 0, 0, 0]).await.unwrap();
+        read_request_head(&mut stream).await.unwrap();
+        sleep(ms(20)).await;
+        stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok").await.unwrap();
+        let _ = stream.read_u8().await;
+    });
+    let names = FixedResolver::new().with("api.test", [v4(1)]).with("proxy.test", [v4(2)]);
+    let proxy = Proxy::all("socks5://proxy.test:1080").unwrap();
+    let client = Client::builder().dns_resolver(names).transport(net).proxy(proxy).build().unwrap();
+    assert_why(
+        &get(&client).await,
+        &[Cause::ProxySlow, Cause::ServerSlow, Cause::FirstConnection],
+        "The proxy took 170 ms of 200 ms to connect to the origin. The connection to api.test:80 was new because no \
+         other one was open; open connections ahead with warm_up.",
+    );
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn lost_syn() {
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.bind((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
+    let address = socket.local_addr().unwrap();
+    let listener = socket.listen(1).unwrap();
+    // While the backlog is full, the system drops SYNs.
+    let mut full = Vec::new();
+    while let Ok(Ok(stream)) = tokio::time::timeout(ms(200), TcpStream::connect(address)).await {
+        full.push(stream);
+    }
+    let client = Client::builder().no_proxy().build().unwrap();
+    let request = tokio::spawn(timings_of(client.get(format!("http://{address}/"))));
+    let serve = async move {
+        // The first SYN is sent by then.
+        sleep(ms(300)).await;
+        let mut served = Vec::new();
+        loop {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            served.push(tokio::spawn(async move {
+                if read_request_head(&mut stream).await.is_some() {
+                    stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok").await.unwrap();
+                }
+            }));
+        }
+    };
+    let timings = tokio::select! {
+        timings = request => timings.unwrap(),
+        () = serve => unreachable!(),
+    };
+    assert_eq!(causes(&timings), [Cause::LostSyn], "{}", timings.waterfall());
+    let why = timings.why().to_string();
+    assert!(why.contains(&format!(" lost SYN: {address} answered only when it was sent again.")), "{why}");
+}
+
+#[cfg(feature = "__tls")]
+mod tls {
+    use std::net::SocketAddr;
+
+    use speeddial::tls::TlsConfig;
+    use tokio::net::TcpListener;
+    use tokio_rustls::TlsAcceptor;
+
+    use super::*;
+    use support::certs::Authority;
+
+    /// Starts a server of one HTTPS request, which leaves a handshake unanswered for 200 ms, and a client of it. With `fails`, it
+    /// closes the connection instead of the handshake.
+    async fn slow_server(address: SocketAddr, fails: bool, authority: &Authority) -> SocketAddr {
+        let listener = TcpListener::bind(address).await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let acceptor = TlsAcceptor::from(authority.server(&["api.test"], &["http/1.1"]));
+        tokio::spawn(async move {
+            let (stream, _) = listener.accept().await.unwrap();
+            sleep(ms(200)).await;
+            if fails {
+                return;
+            }
+            let mut stream = acceptor.accept(stream).await.unwrap();
+            read_request_head(&mut stream).await.unwrap();
+            stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok").await.unwrap();
+            let _ = stream.read_u8().await;
+        });
+        address
+    }
+
+    fn client(authority: &Authority, addresses: &[[u8; 4]]) -> Client {
+        let names = FixedResolver::new()
+            .with("api.test", addresses.iter().map(|address| (*address).into()).collect::<Vec<_>>());
+        let tls = TlsConfig::new().add_root_der(authority.certificate().to_vec()).only_added_roots();
+        Client::builder().no_proxy().dns_resolver(names).tls(tls).build().unwrap()
+    }
+
+    #[tokio::test]
+    async fn tls_handshake() {
+        let authority = Authority::new();
+        let server = slow_server(([127, 0, 0, 1], 0).into(), false, &authority).await;
+        let client = client(&authority, &[[127, 0, 0, 1]]);
+        let timings = timings_of(client.get(format!("https://api.test:{}/", server.port()))).await;
+        assert_eq!(causes(&timings), [Cause::TlsHandshake, Cause::FirstConnection], "{}", timings.waterfall());
+        let why = timings.why().to_string();
+        assert!(
+            why.starts_with("The TLS handshake took 2") && why.contains(" (TLS 1.3, a whole handshake). "),
+            "{why}"
+        );
+    }
+
+    #[tokio::test]
+    async fn tls_retried() {
+        let authority = Authority::new();
+        let failing = slow_server(([127, 0, 0, 1], 0).into(), true, &authority).await;
+        let second = slow_server(([127, 0, 0, 2], failing.port()).into(), false, &authority).await;
+        let client = client(&authority, &[[127, 0, 0, 1], [127, 0, 0, 2]]);
+        let timings = timings_of(client.get(format!("https://api.test:{}/", second.port()))).await;
+        assert_eq!(causes(&timings), [Cause::TlsRetried], "{}", timings.waterfall());
+        let why = timings.why().to_string();
+        assert!(why.ends_with(&format!(" were spent in TLS: the handshake with {failing} failed.")), "{why}");
+    }
+}
