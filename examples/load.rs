@@ -20,7 +20,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
 use speeddial::dns::{HickoryResolver, Source};
 use speeddial::trace::{Event, Observer, Record, Timings};
-use speeddial::{Client, ErrorKind, Latency, PoolConfig, Response};
+use speeddial::{Advice, Client, ErrorKind, Latency, PoolConfig, Response};
 use support::http_server::HttpServer;
 
 /// Loads a server with requests and measures them
@@ -53,6 +53,9 @@ struct Options {
     /// DNS server to ask instead of the system's
     #[arg(long, value_name = "IP:PORT", requires = "url")]
     dns: Option<SocketAddr>,
+    /// Print advice on the limits of the pool after the load
+    #[arg(long, conflicts_with = "json")]
+    advise: bool,
     /// Print a JSON object
     #[arg(long)]
     json: bool,
@@ -67,6 +70,9 @@ async fn main() -> ExitCode {
                 println!("{}", report.to_json());
             } else {
                 report.print();
+            }
+            if let Some(advice) = &report.advice {
+                println!("\n{advice:#}\n\n{}", advice.to_code());
             }
             if report.errors.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
         }
@@ -91,6 +97,7 @@ async fn run(options: &Options) -> Result<Report, Box<dyn std::error::Error>> {
     let mut report = load(options, &client, &url).await?;
     report.counts = counts;
     report.queue = client.pool_stats().queue_time;
+    report.advice = options.advise.then(|| client.advise());
     if let Some(server) = embedded {
         report.accepted = Some(server.connections());
     }
@@ -171,6 +178,8 @@ struct Report {
     accepted: Option<usize>,
     /// Times that requests waited in the queue.
     queue: Latency,
+    /// Advice on the limits of the pool, if it was asked for.
+    advice: Option<Advice>,
 }
 
 impl Report {
@@ -185,6 +194,7 @@ impl Report {
             counts: Arc::default(),
             accepted: None,
             queue: Latency::default(),
+            advice: None,
         })
     }
 

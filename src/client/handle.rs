@@ -92,8 +92,7 @@ impl Client {
     /// Returns advice on the limits of the pool, from its statistics since the client was built: how many connections the load
     /// needs, what the server does with idle ones, and how many descriptors that takes. [`Advice`] says how.
     ///
-    /// Hosts without a connection at the moment are left out, because the pool forgets them. For a shorter time, such as a busy
-    /// minute, see [`Advice::between`].
+    /// For a shorter time, such as a busy minute, see [`Advice::between`].
     pub fn advise(&self) -> Advice {
         Advice::since_built(&self.stats_snapshot())
     }

@@ -102,7 +102,7 @@ fn duration(time: Duration) -> String {
     }
     let nanos = time.as_nanos();
     let units = [("secs", 1_000_000_000), ("millis", 1_000_000), ("micros", 1_000)];
-    match units.into_iter().find(|(_, unit)| nanos % unit == 0) {
+    match units.into_iter().find(|(_, unit)| nanos.is_multiple_of(*unit)) {
         Some((name, unit)) => format!("Duration::from_{name}({})", nanos / unit),
         None => format!("Duration::new({}, {})", time.as_secs(), time.subsec_nanos()),
     }

@@ -1,5 +1,6 @@
-//! The connection pool: limits, the queue, reuse, draining, DNS changes, runtimes, peers that close connections, and calls that are given up.
+//! The connection pool: limits and advice on them, the queue, reuse, draining, DNS changes, runtimes, peers that close connections, and calls that are given up.
 
+mod advice;
 mod closing_peers;
 mod common;
 mod dns_changes;

@@ -27,6 +27,11 @@ const LAYERS: [&[&str]; 7] = [
 
 /// Files that must call themselves cores, so that the rule for cores cannot be lost with a comment.
 const CORES: &[&str] = &[
+    "client/advice/host_rules.rs",
+    "client/advice/item.rs",
+    "client/advice/load.rs",
+    "client/advice/staffing.rs",
+    "client/advice/total_rules.rs",
     "client/body/coding.rs",
     "client/body/decode.rs",
     "client/body/decompression.rs",
@@ -73,6 +78,7 @@ const CORES: &[&str] = &[
     "pool/state/moved_addresses.rs",
     "pool/state/pairs.rs",
     "pool/state/parts.rs",
+    "pool/state/past_totals.rs",
     "pool/state/queue.rs",
     "pool/state/recent_dials.rs",
     "pool/state/slots.rs",

@@ -11,7 +11,7 @@ use crate::trace::CloseCause;
 /// The fewest requests from which advice is given: their rate is known to about a tenth (one standard deviation).
 pub(super) const ENOUGH_REQUESTS: u64 = 100;
 /// The most by which one piece of advice multiplies a limit. The time for which requests hold connections may rise with the limit,
-/// because the server has no more to give; the next advice sees that.
+/// because the server has no more to give: smaller steps let the user see that.
 const BIGGEST_STEP: usize = 4;
 /// The share of requests with a new connection above which the idle timeout is looked at.
 const MANY_OPENED: f64 = 0.05;
@@ -44,12 +44,17 @@ fn capacity(load: &Load) -> usize {
     }
 }
 
-/// Returns the number that is needed where requests waited for a limit.
+/// Returns the next number to try where requests waited for a limit.
 fn raised(load: &Load, present: usize) -> usize {
     let steady = staffing::fewest_connections(load.concurrency());
-    let wanted = if steady <= present { present.saturating_add(backlog(load)) } else { present };
-    let wanted = wanted.max(staffing::fewest_connections(load.demand())).max(present.saturating_add(1));
-    wanted.min(present.max(steady).saturating_mul(BIGGEST_STEP))
+    wanted(load, present).min(present.max(steady).saturating_mul(BIGGEST_STEP))
+}
+
+/// Returns the number with which at most one request in a hundred should wait, where more waited for a limit.
+fn wanted(load: &Load, present: usize) -> usize {
+    let steady = staffing::fewest_connections(load.concurrency());
+    let with_backlog = if steady <= present { present.saturating_add(backlog(load)) } else { present };
+    with_backlog.max(staffing::fewest_connections(load.demand())).max(present.saturating_add(1))
 }
 
 /// Returns the requests in the queue when it is longest, where they come in bursts: those that waited did so for half as long as
@@ -108,14 +113,18 @@ fn why_more(load: &Load, needed: usize) -> String {
         let concurrency = number_text(load.demand());
         format!("{rate} requests/s that hold a connection for {hold} and wait for {wait} are {concurrency} at a time")
     };
-    format!("{waited} of the requests waited for the limit{refused}: {cause}; with {needed}, about 1 in 100 waits")
+    let wanted = wanted(load, capacity(load));
+    let step = if needed < wanted { format!("; {needed} is a step towards that") } else { String::new() };
+    format!(
+        "{waited} of the requests waited for the limit{refused}: {cause}; with {wanted}, about 1 in 100 waits{step}"
+    )
 }
 
 fn why_less(load: &Load) -> String {
     let (rate, mean) = (number_text(load.rate()), number_text(load.concurrency()));
     let most = load.stats.most_leased;
     format!(
-        "{rate} requests/s need {mean} connections on average and had {most} at most; a lower limit keeps a slow server from \
+        "{rate} requests/s used {mean} connections on average and {most} at most; a lower limit keeps a slow server from \
          taking more"
     )
 }
@@ -145,7 +154,9 @@ fn http2_connections(load: &Load) -> Vec<AdviceItem> {
         )
     } else {
         let mean = number_text(load.concurrency());
-        format!("{mean} of {streams} streams are in use on average; another connection opens only when all are taken")
+        format!(
+            "{mean} streams are in use on average, and a connection has {streams}; another one opens only when all are taken"
+        )
     };
     let item = |setting, present, suggested| AdviceItem {
         origin: None,
@@ -184,22 +195,26 @@ fn idle_timeout(load: &Load) -> Option<AdviceItem> {
 
 fn idle_figures(load: &Load) -> Vec<Figure> {
     let mut figures = vec![
-        Figure::seconds("between requests", load.gap()),
+        Figure::time("between requests", load.gap()),
         Figure::count("opened", load.stats.opened),
         Figure::percent("with a new connection", load.opened_share()),
         Figure::count("closed by the idle timeout", load.timed_out_idle()),
         Figure::count("closed idle by the server", load.stats.closed_idle_by_peer),
         Figure::count("closed after an announcement", load.stats.closed_by(CloseCause::PeerAnnounced)),
     ];
-    figures.extend(load.keep_alive.map(|kept| Figure::seconds("the server keeps for", kept)));
+    figures.extend(load.keep_alive.map(|kept| Figure::time("the server keeps for", kept)));
     figures
 }
 
 fn why_shorter(load: &Load, kept: Duration) -> String {
-    let (kept, closed) = (time_text(kept), load.stats.closed_idle_by_peer);
+    let kept = time_text(kept);
+    let seen = match load.stats.closed_idle_by_peer {
+        0 => "it announced that".to_owned(),
+        closed => format!("it closed {closed} before this client did"),
+    };
     format!(
-        "the server announced or showed that it closes idle connections a little after {kept}, and closed {closed} first; the \
-         pool has learned it, and with this setting it need not learn it again"
+        "the server closes idle connections a little after {kept}: {seen}; the pool has learned it, and with this setting the \
+         next client need not"
     )
 }
 
@@ -253,7 +268,7 @@ fn longer(load: &Load, kept: Option<Duration>) -> Option<(Duration, String)> {
 fn max_idle(load: &Load) -> Option<AdviceItem> {
     let present = load.limits.max_idle;
     let closed = load.stats.closed_by(CloseCause::IdleLimit);
-    let needed = needed(load);
+    let needed = needed(load).div_ceil(load.streams.unwrap_or(1).max(1));
     if present >= needed || share(closed, load.arrivals()) <= staffing::MAY_WAIT {
         return None;
     }

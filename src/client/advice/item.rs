@@ -105,7 +105,11 @@ impl Figure {
         Self { name, value: time.as_secs_f64() * 1e3, unit: "ms" }
     }
 
-    pub(super) fn seconds(name: &'static str, time: Duration) -> Self {
+    /// Creates the figure of a time in seconds, or in milliseconds below a second.
+    pub(super) fn time(name: &'static str, time: Duration) -> Self {
+        if time < Duration::from_secs(1) {
+            return Self::millis(name, time);
+        }
         Self { name, value: time.as_secs_f64(), unit: "s" }
     }
 

@@ -9,6 +9,8 @@ mod item;
 mod load;
 mod report;
 #[cfg(test)]
+mod rules_tests;
+#[cfg(test)]
 mod simulation;
 mod snapshot;
 mod staffing;

@@ -10,7 +10,7 @@ use super::staffing;
 use super::total_rules::{self, TotalLoad};
 use crate::latency::Latency;
 use crate::origin::Origin;
-use crate::pool::{HostFacts, HostLimits, HostStats, PoolConfig};
+use crate::pool::{HostFacts, HostLimits, HostStats, PoolConfig, PoolStats};
 
 /// Advice on the limits of a client's pool, from what the pool measured: [`Client::advise`](crate::Client::advise).
 ///
@@ -22,8 +22,8 @@ use crate::pool::{HostFacts, HostLimits, HostStats, PoolConfig};
 ///   (Little's law). The suggested limit is the lowest with which at most 1 in 100 requests waits, by Erlang's formula C: it
 ///   assumes that requests come at random. If more wait, they come in bursts, and the time they waited says how many more
 ///   connections those need. The limit is at least the most requests that were seen at the same time, with a margin, as long as
-///   the present limit did not bind. A limit is multiplied by at most 4: connections beyond what the server can serve only make
-///   it slower, which shows in the next advice.
+///   the present limit did not bind. A limit is multiplied by at most 4. The pool cannot see where a request waits in the server:
+///   if the hold time rises with the limit and the rate does not, the server has no more to give, and the lower limit is as good.
 /// * HTTP/2: the same for streams. Only the limits that requests waited for are raised.
 /// * Idle timeout: what the server announced (`Keep-Alive: timeout`) or showed by closing idle connections, if that is shorter. A
 ///   longer one where most new connections replace one that the idle timeout closed.
@@ -92,8 +92,6 @@ pub(super) struct DnsUse {
 impl Advice {
     /// Returns the advice for the time between two snapshots of the same client.
     ///
-    /// A host that the pool has forgotten in between, because it had neither connections nor requests for a moment, counts from
-    /// then on.
     pub fn between(earlier: &StatsSnapshot, later: &StatsSnapshot) -> Self {
         Self::of(Some(earlier), later)
     }
@@ -113,9 +111,10 @@ impl Advice {
             let load = Load::new(facts, facts.stats.since(&before(origin)), span);
             (origin.clone(), load)
         };
-        let loads: Vec<_> = later.hosts.iter().map(load).collect();
+        let mut loads: Vec<_> = later.hosts.iter().map(load).collect();
         let stats = earlier.map_or(later.pool, |earlier| later.pool.since(&earlier.pool));
-        let known: u64 = loads.iter().map(|(_, load)| load.stats.hold_time.count()).sum();
+        let forgotten = forgotten(&stats, &loads);
+        loads.retain(|(_, load)| load.arrivals() > 0);
         let total = TotalLoad {
             stats,
             config: &later.config,
@@ -127,7 +126,7 @@ impl Advice {
             span,
             total: if total.arrivals < ENOUGH_REQUESTS { Vec::new() } else { total_rules::advise(&total) },
             hosts: loads.iter().map(|(origin, load)| HostAdvice::new(origin, load)).collect(),
-            forgotten: stats.hold_time.count().saturating_sub(known),
+            forgotten,
             dns: DnsUse::between(earlier, later),
             config: later.config.clone(),
         }
@@ -138,7 +137,8 @@ impl Advice {
         self.span
     }
 
-    /// Returns the advice for each host that the pool knows: those that have connections or requests at the end of the time.
+    /// Returns the advice for each host that had requests. Those of hosts that had the fewest, of more than 256 that have no
+    /// connection any more, are left out.
     pub fn hosts(&self) -> &[HostAdvice] {
         &self.hosts
     }
@@ -207,6 +207,15 @@ fn with_suggested(limits: HostLimits, item: &AdviceItem) -> HostLimits {
         (Setting::IdleTimeout, SettingValue::Time(timeout)) => limits.idle_timeout(timeout),
         _ => limits,
     }
+}
+
+/// Returns the requests of hosts that the pool has forgotten, if they are more than 1 in 100: the figures of the pool and of its
+/// hosts are not read at the same moment, so a few may only seem to be missing.
+fn forgotten(stats: &PoolStats, loads: &[(Origin, Load)]) -> u64 {
+    let all = stats.hold_time.count();
+    let known: u64 = loads.iter().map(|(_, load)| load.stats.hold_time.count()).sum();
+    let missing = all.saturating_sub(known);
+    if missing > all / 100 { missing } else { 0 }
 }
 
 /// Returns true if there were enough requests for advice.

@@ -6,12 +6,17 @@ use super::host_rules::ENOUGH_REQUESTS;
 use super::item::{AdviceItem, number_text, time_text};
 use super::report::{Advice, HostAdvice};
 
+/// The characters in front of the last column.
+const INDENT: usize = 52;
+/// The most characters in a line of the last column.
+const WIDTH: usize = 68;
+
 /// Prints the advice as a table; with `{:#}` the figures behind each line too.
 impl fmt::Display for Advice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let span = time_text(self.span);
         if self.hosts().is_empty() {
-            return write!(f, "no advice: no host has a connection or a request after {span}");
+            return write!(f, "no advice: there was no request in {span}");
         }
         write!(f, "advice from {span}")?;
         for host in self.hosts() {
@@ -33,20 +38,38 @@ fn write_host(f: &mut fmt::Formatter<'_>, host: &HostAdvice) -> fmt::Result {
     let (rate, mean) = (number_text(host.rate), number_text(host.concurrency));
     let (hold, wait) = (time_text(host.hold_time), time_text(host.queue_time));
     let handshakes = host.handshakes;
-    write!(f, "\n{origin}: {requests} requests, {rate}/s, {hold} each after {wait} in the queue: {mean} at a time")?;
-    write!(f, "; {handshakes} handshakes")?;
+    write!(f, "\n{origin}: {requests} requests, {rate}/s; each waited {wait} and held a connection for {hold}: ")?;
+    write!(f, "{mean} at a time on average; {handshakes} handshakes")?;
     write_items(f, &host.items)
 }
 
 fn write_items(f: &mut fmt::Formatter<'_>, items: &[AdviceItem]) -> fmt::Result {
-    write!(f, "\n  {:<30} {:>9} {:>9}  why", "setting", "now", "better")?;
+    write!(f, "\n  {:<30} {:>8} {:>8}  why", "setting", "now", "better")?;
     for item in items {
         let suggested = if item.is_change() { item.suggested.to_string() } else { "same".to_owned() };
-        write!(f, "\n  {:<30} {:>9} {suggested:>9}  {}", item.setting, item.present, item.reason)?;
+        write!(f, "\n  {:<30} {:>8} {suggested:>8}  ", item.setting, item.present)?;
+        write_wrapped(f, &item.reason)?;
         if f.alternate() {
             let figures: Vec<_> = item.figures.iter().map(ToString::to_string).collect();
-            write!(f, "\n  {:<30} {:>9} {:>9}  ({})", "", "", "", figures.join(", "))?;
+            write!(f, "\n{:INDENT$}", "")?;
+            write_wrapped(f, &format!("({})", figures.join(", ")))?;
         }
+    }
+    Ok(())
+}
+
+/// Writes a text in the last column, in as many lines as it needs.
+fn write_wrapped(f: &mut fmt::Formatter<'_>, text: &str) -> fmt::Result {
+    let mut width = 0;
+    for word in text.split(' ') {
+        let length = word.chars().count() + 1;
+        if width > 0 && width + length > WIDTH {
+            write!(f, "\n{:INDENT$}", "")?;
+            width = 0;
+        }
+        let space = if width == 0 { "" } else { " " };
+        write!(f, "{space}{word}")?;
+        width += length;
     }
     Ok(())
 }
@@ -63,7 +86,7 @@ impl Advice {
             }
         }
         if self.forgotten > 0 {
-            write!(f, "\n{} requests to hosts that have no connection now are left out", self.forgotten)?;
+            write!(f, "\n{} requests to hosts that the pool has forgotten are left out", self.forgotten)?;
         }
         Ok(())
     }

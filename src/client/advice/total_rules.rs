@@ -31,8 +31,13 @@ pub(super) fn advise(load: &TotalLoad<'_>) -> Vec<AdviceItem> {
         SettingValue::Count(total) => total,
         _ => usize::MAX,
     };
-    let descriptors = descriptors(load, total.min(load.needed.max(load.stats.most_leased)));
+    let descriptors = descriptors(load, total.min(load.needed.max(open(&load.stats))));
     [Some(connections), max_idle(load), descriptors].into_iter().flatten().collect()
+}
+
+/// Returns the connections that are open at the moment or about to be.
+fn open(stats: &PoolStats) -> usize {
+    stats.idle + stats.in_use + stats.dialling + stats.closing
 }
 
 /// Returns the share of the requests that waited because the pool had all its connections.
@@ -108,7 +113,7 @@ fn descriptors(load: &TotalLoad<'_>, connections: usize) -> Option<AdviceItem> {
         format!("{connections} connections should take at most {OF_DESCRIPTORS} % of the descriptors")
     } else {
         let share = number_text(100.0 * connections as f64 / present as f64);
-        format!("{connections} connections take {share} % of the descriptors")
+        format!("{present} are enough: {connections} connections take {share} % of them")
     };
     Some(AdviceItem {
         origin: None,

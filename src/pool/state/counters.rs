@@ -67,6 +67,21 @@ pub(crate) struct Totals {
     pub(crate) closed_idle_by_peer: u64,
 }
 
+impl Totals {
+    /// Adds the totals of a later time.
+    pub(super) fn add_later(&mut self, later: &Self) {
+        self.opened += later.opened;
+        self.reused += later.reused;
+        self.waited.merge(&later.waited);
+        self.held.merge(&later.held);
+        self.queue.add(&later.queue);
+        self.most_leased = self.most_leased.max(later.most_leased);
+        self.closed_idle_by_peer += later.closed_idle_by_peer;
+        self.closed.iter_mut().zip(later.closed).for_each(|(sum, more)| *sum += more);
+        self.queued.iter_mut().zip(later.queued).for_each(|(sum, more)| *sum += more);
+    }
+}
+
 /// The requests that entered the queue and left it, as totals.
 ///
 /// Each request that entered the queue has left it in one of four ways, or still waits: `entered` = `served` + `failed` +

@@ -399,6 +399,7 @@ impl<T: PoolTypes> State<T> {
         let Some(entry) = self.hosts.slab.get_mut(host) else { return };
         if entry.is_unused() {
             self.timers.clear_host(host, &mut entry.timer);
+            self.past_totals.add(&entry.key, &entry.to_past());
             self.hosts.remove(host);
         }
     }

@@ -11,6 +11,7 @@ use slab::Slab;
 use super::conn::{BY_AGE, BY_HOST};
 use super::counters::{HostCounters, Totals};
 use super::dial_window::DialWindow;
+use super::past_totals::Past;
 use super::queue::Queue;
 use super::types::{Profile, Speaks};
 use crate::clock::Instant;
@@ -233,6 +234,16 @@ impl<K> Host<K> {
             waiting: self.queue.len(),
             totals: self.totals,
         }
+    }
+
+    /// Returns the number of streams that a new connection is expected to have, if the host speaks HTTP/2.
+    pub(super) fn streams(&self) -> Option<usize> {
+        (self.speaks == Speaks::Http2).then_some(self.conns.streams_per_conn)
+    }
+
+    /// Returns what is remembered of the host without its record.
+    pub(super) fn to_past(&self) -> Past {
+        Past { totals: self.totals, streams: self.streams(), keep_alive: self.keep_alive }
     }
 }
 

@@ -46,7 +46,8 @@
 //!
 //! Calls go downwards: this file, `timeouts.rs`, `flow.rs`, then the parts, which do not know of each other's decisions:
 //! `pairs.rs`, `connections.rs`, `slots.rs`, `queue.rs`, `timers.rs`, the records `host.rs` and `conn.rs`, and what the pool learns:
-//! `dial_window.rs`, `descriptors.rs`, `moved_addresses.rs`, `learned_keep_alive.rs`, `conduct.rs`, `recent_dials.rs`.
+//! `dial_window.rs`, `descriptors.rs`, `moved_addresses.rs`, `learned_keep_alive.rs`, `conduct.rs`, `recent_dials.rs`,
+//! `past_totals.rs`.
 
 mod conduct;
 mod conn;
@@ -62,6 +63,7 @@ mod learned_keep_alive;
 mod moved_addresses;
 mod pairs;
 mod parts;
+mod past_totals;
 mod queue;
 mod recent_dials;
 mod slots;
@@ -78,6 +80,7 @@ pub use self::counters::QueueStats;
 pub(crate) use self::counters::{Counters, HostCounters, Totals};
 use self::host::Host;
 pub(crate) use self::parts::State;
+use self::past_totals::Past;
 use self::queue::{Needs, WaitingRequest};
 use self::timers::Timer;
 pub(crate) use self::types::{
@@ -654,18 +657,33 @@ impl<T: PoolTypes> State<T> {
         }
     }
 
-    /// Returns each host's figures, limits, and facts that are known about its server.
+    /// Returns each host's figures, limits, and facts that are known about its server. The totals are those since the pool was
+    /// made, and hosts without a record are among them.
     pub(crate) fn host_reports(&self, now: Instant) -> impl Iterator<Item = (&T::Key, HostReport)> {
-        self.hosts.slab.iter().map(move |(_, host)| (&host.key, self.host_report(now, host)))
+        let present = self.hosts.slab.iter().map(move |(_, host)| (&host.key, self.host_report(now, host)));
+        let past = self.past_totals.iter().filter(|(key, _)| self.hosts.find(key).is_none());
+        present.chain(past.map(move |(key, past)| (key, self.past_report(now, key, past))))
     }
 
     fn host_report(&self, now: Instant, host: &Host<T::Key>) -> HostReport {
+        let mut counters = host.counters();
+        if let Some(past) = self.past_totals.get(&host.key) {
+            counters.totals = past.totals;
+            counters.totals.add_later(&host.totals);
+        }
         let learned = self.learned_keep_alive.limit(now, &host.key);
+        let keep_alive = host.keep_alive.into_iter().chain(learned).min();
+        HostReport { counters, limits: host.limits, streams: host.streams(), keep_alive }
+    }
+
+    /// Returns the report of a host that has no record.
+    fn past_report(&self, now: Instant, key: &T::Key, past: &Past) -> HostReport {
+        let learned = self.learned_keep_alive.limit(now, key);
         HostReport {
-            counters: host.counters(),
-            limits: host.limits,
-            streams: (host.speaks == Speaks::Http2).then_some(host.conns.streams_per_conn),
-            keep_alive: host.keep_alive.into_iter().chain(learned).min(),
+            counters: HostCounters { totals: past.totals, ..HostCounters::default() },
+            limits: (self.profile)(key).limits,
+            streams: past.streams,
+            keep_alive: past.keep_alive.into_iter().chain(learned).min(),
         }
     }
 

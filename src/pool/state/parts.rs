@@ -7,6 +7,7 @@ use super::connections::Connections;
 use super::host::Hosts;
 use super::learned_keep_alive::LearnedKeepAlive;
 use super::moved_addresses::MovedAddresses;
+use super::past_totals::PastTotals;
 use super::queue::Waiters;
 use super::recent_dials::RecentDials;
 use super::slots::Slots;
@@ -28,6 +29,7 @@ pub(crate) struct State<T: PoolTypes> {
     pub(super) moved_addresses: MovedAddresses,
     pub(super) learned_keep_alive: LearnedKeepAlive<T::Key>,
     pub(super) conduct: Conduct<T::Key>,
+    pub(super) past_totals: PastTotals<T::Key>,
     pub(super) recent_dials: RecentDials<T::Key>,
     pub(super) drain: Drain,
 }
@@ -59,6 +61,7 @@ impl<T: PoolTypes> State<T> {
             moved_addresses: MovedAddresses::new(config.follow_dns),
             learned_keep_alive: LearnedKeepAlive::default(),
             conduct: Conduct::default(),
+            past_totals: PastTotals::default(),
             recent_dials: RecentDials::default(),
             drain: Drain::default(),
         }
