@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::pin::pin;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -19,7 +20,7 @@ use http_body_util::{BodyExt, Full};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
 use speeddial::dns::{HickoryResolver, Source};
-use speeddial::trace::{Event, Observer, Record, Timings};
+use speeddial::trace::{Event, Har, Observer, Record, Timings};
 use speeddial::{Advice, Client, ErrorKind, Latency, PoolConfig, Response};
 use support::http_server::HttpServer;
 
@@ -56,6 +57,12 @@ struct Options {
     /// Print advice on the limits of the pool after the load
     #[arg(long, conflicts_with = "json")]
     advise: bool,
+    /// Write the slowest requests into a HAR file, which browsers show
+    #[arg(long, value_name = "FILE")]
+    har: Option<PathBuf>,
+    /// Number of requests in the HAR file
+    #[arg(long, value_name = "N", requires = "har", default_value_t = 50)]
+    slowest: usize,
     /// Print a JSON object
     #[arg(long)]
     json: bool,
@@ -93,8 +100,12 @@ async fn run(options: &Options) -> Result<Report, Box<dyn std::error::Error>> {
     let own = embedded.as_ref().map(|server| format!("http://{}/", server.address()));
     let url = options.url.clone().or(own).ok_or("no URL")?;
     let counts = Arc::new(Counts::default());
-    let client = client(options, counts.clone())?;
+    let har = options.har.as_ref().map(|_| Har::slowest(options.slowest));
+    let client = client(options, counts.clone(), har.clone())?;
     let mut report = load(options, &client, &url).await?;
+    if let (Some(file), Some(har)) = (&options.har, har) {
+        std::fs::write(file, har.to_json()).map_err(|error| format!("write {}: {error}", file.display()))?;
+    }
     report.counts = counts;
     report.queue = client.pool_stats().queue_time;
     report.advice = options.advise.then(|| client.advise());
@@ -104,7 +115,7 @@ async fn run(options: &Options) -> Result<Report, Box<dyn std::error::Error>> {
     Ok(report)
 }
 
-fn client(options: &Options, counts: Arc<Counts>) -> speeddial::Result<Client> {
+fn client(options: &Options, counts: Arc<Counts>, har: Option<Har>) -> speeddial::Result<Client> {
     let mut pool = PoolConfig::new();
     if let Some(limit) = options.max_per_host {
         pool = pool.max_connections_per_host(limit as usize);
@@ -119,6 +130,9 @@ fn client(options: &Options, counts: Arc<Counts>) -> speeddial::Result<Client> {
         pool = pool.max_idle_per_host(limit);
     }
     let mut builder = Client::builder().pool(pool).observer(Watch(counts));
+    if let Some(har) = har {
+        builder = builder.observer(har);
+    }
     if let Some(timeout) = options.timeout {
         builder = builder.timeout(Duration::from_millis(timeout));
     }

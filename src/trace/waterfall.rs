@@ -36,6 +36,8 @@ pub struct Waterfall<'a> {
     timings: &'a Timings,
     width: usize,
     color: bool,
+    /// The least time that the bars' whole width stands for.
+    scale: Duration,
 }
 
 impl Timings {
@@ -45,7 +47,8 @@ impl Timings {
         let width = terminal_columns().unwrap_or(DEFAULT_WIDTH);
         let no_color = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
         let is_dumb = std::env::var_os("TERM").is_some_and(|terminal| terminal == "dumb");
-        Waterfall { timings: self, width: DEFAULT_WIDTH, color: is_terminal && !no_color && !is_dumb }.width(width)
+        let color = is_terminal && !no_color && !is_dumb;
+        Waterfall { timings: self, width: DEFAULT_WIDTH, color, scale: Duration::ZERO }.width(width)
     }
 }
 
@@ -74,6 +77,21 @@ impl Waterfall<'_> {
         Self { color, ..self }
     }
 
+    /// Sets the time that the bars' whole width stands for, so that several waterfalls of one width can be compared: the longest of their
+    /// totals. By default, and at least, it is the call's own total.
+    ///
+    /// ```no_run
+    /// # fn print(first: speeddial::trace::Timings, second: speeddial::trace::Timings) {
+    /// let longest = first.total().max(second.total());
+    /// for timings in [first, second] {
+    ///     println!("{}\n", timings.waterfall().scale(longest));
+    /// }
+    /// # }
+    /// ```
+    pub fn scale(self, total: Duration) -> Self {
+        Self { scale: total, ..self }
+    }
+
     /// Returns the number of columns for bars, and the number for notes.
     fn columns(self) -> (usize, usize) {
         // Without the indentation, the name, the time, and the gaps between them.
@@ -92,7 +110,7 @@ impl Waterfall<'_> {
     ) -> fmt::Result {
         let (columns, _) = self.columns();
         let [from, to] = bounds;
-        let (indent, bar) = bar(from, to - from, self.timings.total(), columns);
+        let (indent, bar) = bar(from, to - from, self.timings.total().max(self.scale), columns);
         let (on, off) = if self.color && !bar.is_empty() { (color(phase), "\x1b[0m") } else { ("", "") };
         let pad = if note.is_empty() { 0 } else { columns - indent - bar.chars().count() + 2 };
         write!(f, "  {name:<8}{:>9}", span(to - from))?;
@@ -147,7 +165,7 @@ impl fmt::Display for Waterfall<'_> {
     }
 }
 
-/// Returns a bar as long as the phase's share of the total, and its indentation. Any time above zero leaves a mark.
+/// Returns a bar as long as the share of `total` that was spent, and its indentation. Any time above zero leaves a mark.
 fn bar(before: Duration, spent: Duration, total: Duration, columns: usize) -> (usize, String) {
     if spent.is_zero() || total.is_zero() {
         return (0, String::new());
@@ -299,6 +317,27 @@ mod tests {
   receive   20.0 ms                     █████  2 B
   total      100 ms"
         );
+    }
+
+    #[test]
+    fn waterfalls_on_one_scale_can_be_compared() {
+        let drawn =
+            |scale| cold_call().waterfall().width(80).color(false).scale(Duration::from_millis(scale)).to_string();
+        assert_eq!(
+            drawn(200),
+            "  queue           0
+  dns       10.0 ms  █                         miss, TTL 2.00 s, 192.0.2.1
+  connect   20.0 ms   ███                      new, 192.0.2.1:80
+  tls             0
+  send            0
+  wait      50.0 ms      ██████
+  receive   20.0 ms            ██              2 B
+  total      100 ms"
+        );
+        let own = cold_call().waterfall().width(80).color(false).to_string();
+        assert_eq!([drawn(0), drawn(99), drawn(100)], [own.clone(), own.clone(), own], "a call is never cut");
+        let far = drawn(100_000);
+        assert_eq!(far.matches('▏').count(), 4, "a time above zero leaves a mark: {far}");
     }
 
     #[test]

@@ -1,5 +1,6 @@
-//! Timings, events, measurements, and the `httpstat` example that shows them.
+//! Timings, events, measurements, HAR documents, and the `httpstat` example that shows them.
 
+mod har;
 mod httpstat;
 #[cfg(all(feature = "metrics-0-24", feature = "opentelemetry-0-33", feature = "tracing"))]
 mod measurements;

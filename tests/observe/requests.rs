@@ -14,8 +14,8 @@ use tokio::time::sleep;
 use support::scripted_net::ScriptedNet;
 use support::{read_request_head, v4};
 
-const OK: &str = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
-const BUSY: &str = "HTTP/1.1 503 Busy\r\ncontent-length: 0\r\n\r\n";
+pub(super) const OK: &str = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
+pub(super) const BUSY: &str = "HTTP/1.1 503 Busy\r\ncontent-length: 0\r\n\r\n";
 const AWAY: &str = "HTTP/1.1 302 Found\r\nlocation: http://b.test/there\r\ncontent-length: 0\r\n\r\n";
 
 /// Lines about the requests of calls, in the order in which the observer was told.
@@ -87,7 +87,7 @@ impl Observer for Lines {
 
 /// Returns a network that answers the n-th request with the n-th answer, after so many milliseconds, and the heads that it got. An
 /// answer without bytes closes the connection.
-fn net(answers: &[(u64, &'static str)]) -> (ScriptedNet, Arc<Mutex<Vec<String>>>) {
+pub(super) fn net(answers: &[(u64, &'static str)]) -> (ScriptedNet, Arc<Mutex<Vec<String>>>) {
     let answers: Arc<[_]> = answers.into();
     let count = Arc::new(AtomicUsize::new(0));
     let heads = Arc::new(Mutex::new(Vec::new()));

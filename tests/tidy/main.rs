@@ -88,6 +88,7 @@ const CORES: &[&str] = &[
     "race/preference.rs",
     "race/schedule.rs",
     "race/scoreboard.rs",
+    "trace/har/cookies.rs",
     "trace/har/date.rs",
     "trace/har/kept.rs",
     "trace/har/phases.rs",

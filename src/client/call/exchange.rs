@@ -187,8 +187,6 @@ impl Exchange<'_> {
                 Protocol::Http1 => times.sent.filter(|_| upload.sent_at().is_some()),
                 Protocol::Http2 => upload.sent_at(),
             };
-        }
-        if let Some(upload) = &self.upload {
             self.trace.note_body_starved(upload.starved());
         }
         let sent_bytes = self.upload.as_ref().map_or(self.body_length, |upload| upload.bytes());

@@ -5,13 +5,10 @@ use std::time::{Duration, SystemTime};
 use http::HeaderMap;
 use http::header::{CONTENT_TYPE, LOCATION};
 
-use super::super::event::TlsFacts;
-use super::super::hops::{Hop, HopEnd};
 use super::super::json::JsonWriter;
-use super::super::lookup::{DnsLookup, Source};
-use super::super::phase::Phase;
 use super::super::requests::RequestEnd;
-use super::super::server_timing::ServerTiming;
+use super::cookies::{HarCookie, received_cookies, sent_cookies};
+use super::custom;
 use super::date::iso_date;
 use super::entry::HarEntry;
 use super::kept::KeptCall;
@@ -106,8 +103,15 @@ fn write_entry(json: &mut JsonWriter, placed: &Placed<'_>, shown: Shown, clocks:
         json.key("response").object(|json| write_response(json, placed, shown));
         json.key("cache").object(|_| {});
         json.key("timings").object(|json| write_phases(json, entry.phases));
-        write_connection(json, entry);
-        write_more(json, entry);
+        if let Some(remote) = entry.timings.remote_addr() {
+            json.key("serverIPAddress").display(remote.ip());
+            // A port, as the format suggests: Chromium shows it after the address.
+            json.key("connection").display(remote.port());
+        }
+        // Without it Chromium takes the first request of a page for a document.
+        json.key("_resourceType").string("fetch");
+        custom::write_connection(json, entry);
+        custom::write_more(json, entry);
     });
 }
 
@@ -116,7 +120,9 @@ fn write_request(json: &mut JsonWriter, entry: &HarEntry, shown: Shown) {
     json.key("method").string(entry.method.as_str());
     json.key("url").string(&url);
     json.key("httpVersion").string(&version(entry));
-    json.key("cookies").array(|_| {});
+    json.key("cookies").array(|json| {
+        sent_cookies(&entry.request_headers).iter().for_each(|cookie| write_cookie(json, cookie, shown));
+    });
     json.key("headers").array(|json| write_headers(json, &entry.request_headers, shown));
     json.key("queryString").array(|json| {
         let query = url.split_once('?').map_or("", |(_, query)| query);
@@ -137,7 +143,9 @@ fn write_response(json: &mut JsonWriter, placed: &Placed<'_>, shown: Shown) {
     json.key("status").number(status.map_or(0, |status| status.as_u16()));
     json.key("statusText").string(status.and_then(|status| status.canonical_reason()).unwrap_or_default());
     json.key("httpVersion").string(&version(placed.entry));
-    json.key("cookies").array(|_| {});
+    json.key("cookies").array(|json| {
+        received_cookies(response_headers).iter().for_each(|cookie| write_cookie(json, cookie, shown));
+    });
     json.key("headers").array(|json| write_headers(json, response_headers, shown));
     json.key("content").object(|json| {
         json.key("size").number(timings.received_bytes());
@@ -146,8 +154,10 @@ fn write_response(json: &mut JsonWriter, placed: &Placed<'_>, shown: Shown) {
     json.key("redirectURL").string(&placed.next.clone().or(location).map(|url| shown.url(&url)).unwrap_or_default());
     json.key("headersSize").number(-1);
     json.key("bodySize").number(if is_read { i128::from(timings.received_bytes()) } else { -1 });
+    // Without it Chromium adds up the two lengths above, of which one is not known.
+    json.key("_transferSize").number(timings.received_bytes());
     if let Some(why) = failure {
-        // Chromium shows it.
+        // As Chromium writes it.
         json.key("_error").string(why);
     }
 }
@@ -159,6 +169,23 @@ fn version(entry: &HarEntry) -> String {
 
 fn write_headers(json: &mut JsonWriter, headers: &HeaderMap, shown: Shown) {
     headers.iter().for_each(|(name, value)| write_pair(json, name.as_str(), &shown.header(name, value)));
+}
+
+fn write_cookie(json: &mut JsonWriter, cookie: &HarCookie, shown: Shown) {
+    json.object(|json| {
+        json.key("name").string(&cookie.name);
+        json.key("value").string(shown.cookie(&cookie.value));
+        for (name, value) in [("path", &cookie.path), ("domain", &cookie.domain)] {
+            if let Some(value) = value {
+                json.key(name).string(value);
+            }
+        }
+        if let Some(expires) = cookie.expires {
+            json.key("expires").string(&iso_date(expires));
+        }
+        json.key("httpOnly").boolean(cookie.http_only);
+        json.key("secure").boolean(cookie.secure);
+    });
 }
 
 fn write_pair(json: &mut JsonWriter, name: &str, value: &str) {
@@ -186,111 +213,4 @@ fn write_time(json: &mut JsonWriter, name: &str, time: Option<Duration>) {
         Some(time) => json.key(name).millis(time),
         None => json.key(name).number(-1),
     }
-}
-
-/// Writes the fields about the connection.
-fn write_connection(json: &mut JsonWriter, entry: &HarEntry) {
-    let timings = &entry.timings;
-    if let Some(remote) = timings.remote_addr() {
-        json.key("serverIPAddress").display(remote.ip());
-        json.key("_remote").display(remote);
-    }
-    if let Some(connection) = timings.connection() {
-        json.key("connection").display(connection);
-        json.key("_reused").boolean(timings.reused());
-    }
-    if let Some(facts) = timings.tls_facts() {
-        json.key("_tls").object(|json| write_tls(json, facts));
-    }
-}
-
-fn write_tls(json: &mut JsonWriter, facts: &TlsFacts) {
-    json.key("version").string(facts.version);
-    json.key("cipher_suite").string(facts.cipher_suite);
-    if let Some(alpn) = &facts.alpn {
-        json.key("alpn").string(alpn);
-    }
-    json.key("resumed").boolean(facts.resumed);
-    json.key("verified").boolean(facts.verified);
-}
-
-/// Writes the fields that only this crate has.
-fn write_more(json: &mut JsonWriter, entry: &HarEntry) {
-    let timings = &entry.timings;
-    let backoff = timings.spent_last(Phase::Backoff);
-    if !backoff.is_zero() {
-        json.key("_backoff").millis(backoff);
-    }
-    if let Some(limit) = timings.queued_by() {
-        json.key("_queued").string(limit.as_str());
-    }
-    if let Some(lookup) = timings.used_lookup() {
-        json.key("_dns").object(|json| write_lookup(json, lookup));
-    }
-    if !timings.server_timing().is_empty() {
-        json.key("_server_timing").array(|json| timings.server_timing().iter().for_each(|part| write_part(json, part)));
-    }
-    if let Some(hedge) = timings.hedges().last() {
-        json.key("_hedged").string(hedge.outcome.as_str());
-    }
-    if let Some(end) = entry.end {
-        json.key("_end").string(&end_name(end));
-    }
-    if let Some(why) = entry.failure {
-        json.key("_failure").string(why);
-    }
-    if entry.end.is_none() && !timings.hops().is_empty() {
-        json.key("_earlier").array(|json| timings.hops().iter().for_each(|hop| write_hop(json, hop)));
-    }
-}
-
-fn write_lookup(json: &mut JsonWriter, lookup: &DnsLookup) {
-    json.key("source").string(lookup.source.as_str());
-    if lookup.source != Source::Literal && lookup.error.is_none() {
-        json.key("ttl").number(lookup.ttl.as_secs());
-    }
-    json.key("addresses").array(|json| lookup.addresses.iter().for_each(|ip| json.display(ip)));
-    if let Some(error) = &lookup.error {
-        json.key("error").display(error);
-    }
-}
-
-fn write_part(json: &mut JsonWriter, part: &ServerTiming) {
-    json.object(|json| {
-        json.key("name").string(&part.name);
-        if let Some(duration) = part.duration {
-            json.key("duration").millis(duration);
-        }
-        if let Some(description) = &part.description {
-            json.key("description").string(description);
-        }
-    });
-}
-
-fn end_name(end: RequestEnd) -> String {
-    match end {
-        RequestEnd::Answered => "answered".to_owned(),
-        RequestEnd::Redirected(_) => "redirected".to_owned(),
-        RequestEnd::Repeated(cause) => format!("repeated ({cause})"),
-        RequestEnd::Superseded => "superseded".to_owned(),
-        RequestEnd::Failed => "failed".to_owned(),
-    }
-}
-
-/// Writes an earlier request of a call.
-fn write_hop(json: &mut JsonWriter, hop: &Hop) {
-    let end = match hop.end {
-        HopEnd::Redirected(status) => format!("redirected ({})", status.as_u16()),
-        HopEnd::Repeated(cause) => format!("repeated ({cause})"),
-        HopEnd::Hedged => "hedged".to_owned(),
-    };
-    json.object(|json| {
-        json.key("end").string(&end);
-        json.key("started").millis(hop.started);
-        json.key("time").millis(hop.elapsed);
-        if let Some(remote) = hop.remote {
-            json.key("_remote").display(remote);
-        }
-        json.key("_reused").boolean(hop.reused);
-    });
 }

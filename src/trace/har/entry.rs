@@ -82,6 +82,11 @@ impl HarEntry {
         Self { response_headers: headers.clone(), ..self }
     }
 
+    /// Returns true if the request is the last one of its call, as far as it is known: the times are those of the whole call.
+    pub(super) fn is_last(&self) -> bool {
+        matches!(self.end, None | Some(RequestEnd::Answered | RequestEnd::Failed))
+    }
+
     /// Returns the time at which the request began.
     pub(super) fn started(&self) -> Instant {
         self.timings.start() + self.after

@@ -1,6 +1,8 @@
 //! Requests as a HAR 1.2 document (<http://www.softwareishard.com/blog/har-12-spec/>), which the network panels of browsers and
 //! other tools open.
 
+mod cookies;
+mod custom;
 mod date;
 mod document;
 mod entry;
@@ -31,21 +33,25 @@ use crate::sync::lock;
 ///
 /// Secrets are removed when the document is written, unless [`show_secrets`](Self::show_secrets) or
 /// [`show_queries`](Self::show_queries) is set: the values of headers such as `Authorization` and `Cookie`, of those that are marked as
-/// sensitive, and of queries. Users and passwords in URLs are always removed. Paths are not changed. An observer is not told the headers of
+/// sensitive, of cookies, and of queries. Users and passwords in URLs are always removed. Paths are not changed. An observer is not told the headers of
 /// requests, so these entries have none; [`HarEntry`] can be given them.
 ///
 /// | field of an entry | holds |
 /// |---|---|
 /// | `timings` | `blocked`: the queue. `connect` includes `ssl`, and the time of a proxy, which `_proxy` has alone. -1 for a phase that did not happen |
 /// | `_backoff` | the wait before the request, which is no part of its time |
-/// | `_queued` | the reason for a wait in the queue, in a word |
+/// | `_queued` | the reason for a wait in the queue |
 /// | `_dns` | `source`, `ttl` in seconds and `addresses` of the lookup |
-/// | `_reused`, `_remote`, `_tls` | facts about the connection, whose number is `connection` |
+/// | `connection` | the port of the peer, as browsers write it |
+/// | `_connectionId` | the number of the connection ([`Timings::connection`]) |
+/// | `_reused`, `_remote`, `_tls` | facts about the connection |
 /// | `_server_timing` | the server's own account ([`Timings::server_timing`]) |
 /// | `_end` | the end of the request: `answered`, `redirected`, `repeated (…)`, `superseded` or `failed` |
 /// | `_failure` | the kind of the failure, in a word |
 /// | `_hedged` | the result of a second attempt |
+/// | `_why` | the reasons why the call took its time ([`Timings::why`]), in the entry of its last request: `text` and `reasons`, each with `cause`, `phase`, `time`, `share` of the call's time from 0 to 1, `text` and perhaps `remedy` |
 /// | `_earlier` | the call's requests before this one, if they have no entries |
+/// | `_resourceType`, `_transferSize`, `_error` | type, received bytes and failure for Chromium's network panel |
 ///
 /// Times in fields of their own are milliseconds too. Lengths count bytes as they were received, before any decoding.
 ///

@@ -26,20 +26,19 @@ impl HarPhases {
     /// Returns the times of the last request of a call, without the backoff before it.
     pub(super) fn of(timings: &Timings) -> Self {
         let spent = |phase| timings.spent_last(phase);
-        let milestones = timings.milestones();
         // Nothing is looked up for a URL with an address. The moment that this takes is time before the dial.
         let is_looked_up = timings.used_lookup().is_none_or(|lookup| lookup.source != Source::Literal);
         let (dns, before) =
             if is_looked_up { (spent(Phase::Dns), Duration::ZERO) } else { (Duration::ZERO, spent(Phase::Dns)) };
         let has_lookup = is_looked_up && timings.used_lookup().is_some();
         let blocked = spent(Phase::Queue) + before;
-        let ssl = happened(spent(Phase::Tls), milestones.secured.is_some());
+        let ssl = happened(spent(Phase::Tls), timings.milestones().secured.is_some());
         let proxy = happened(spent(Phase::Proxy), false);
         let connect = spent(Phase::Connect) + proxy.unwrap_or_default() + ssl.unwrap_or_default();
         Self {
             blocked: happened(blocked, timings.queued_by().is_some()),
             dns: happened(dns, has_lookup),
-            connect: happened(connect, milestones.dial_started.is_some() || timings.has_dialled_last()),
+            connect: happened(connect, timings.has_dialled_last()),
             ssl,
             proxy,
             send: spent(Phase::Send),
@@ -63,7 +62,8 @@ fn happened(spent: Duration, has_begun: bool) -> Option<Duration> {
 #[cfg(test)]
 mod tests {
     use super::super::super::event::Event;
-    use super::super::super::samples::{SENT, address, cold_call, folded, leased, ms, retried_call};
+    use super::super::super::lookup::Family;
+    use super::super::super::samples::{SENT, address, cold_call, dns_start, folded, leased, ms, retried_call};
     use super::*;
 
     #[test]
@@ -92,6 +92,15 @@ mod tests {
         ]));
         let none = [phases.blocked, phases.dns, phases.connect, phases.ssl, phases.proxy];
         assert_eq!((none, [phases.send, phases.wait, phases.receive]), ([None; 5], [ms(1), ms(5), ms(2)]));
+    }
+
+    #[test]
+    fn a_request_whose_name_has_no_address_dials_nothing() {
+        let phases = HarPhases::of(&folded(&[
+            (0, dns_start(Family::V4)),
+            (30, Event::CallFailed { phase: Phase::Dns, why: "resolve" }),
+        ]));
+        assert_eq!((phases.dns, phases.connect, phases.total()), (Some(ms(30)), None, ms(30)));
     }
 
     #[test]

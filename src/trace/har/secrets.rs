@@ -10,8 +10,21 @@ const REMOVED: &str = "[removed]";
 const REMOVED_IN_QUERY: &str = "removed";
 /// Parts of the names of headers whose values may let others act as the sender: `Authorization`, `Set-Cookie`, `X-Api-Key`,
 /// `X-Amz-Security-Token` and so on. A header too many is better than one too few.
-const SECRET: [&str; 10] =
-    ["auth", "cookie", "credential", "csrf", "key", "passw", "secret", "session", "signature", "token"];
+const SECRET: [&str; 13] = [
+    "assertion",
+    "auth",
+    "bearer",
+    "cookie",
+    "credential",
+    "csrf",
+    "jwt",
+    "key",
+    "passw",
+    "secret",
+    "session",
+    "signature",
+    "token",
+];
 /// Headers whose values are URLs.
 const URLS: [&str; 4] = ["content-location", "location", "referer", "refresh"];
 
@@ -34,6 +47,11 @@ impl Shown {
         }
         let text = String::from_utf8_lossy(value.as_bytes());
         if URLS.contains(&name) { self.url(&text).into() } else { text }
+    }
+
+    /// Returns a cookie's value as it is shown.
+    pub(super) fn cookie(self, value: &str) -> &str {
+        if self.headers { value } else { REMOVED }
     }
 
     /// Returns a URL or a part of one as it is shown: without user and password, and without its fragment, which is not sent.
@@ -65,12 +83,13 @@ impl Shown {
     }
 }
 
-/// Returns a URL without the user and password before its host.
+/// Returns a URL without the user and password before its host. Browsers and this crate read a backslash as a slash.
 fn without_user(url: &str) -> String {
-    let Some((scheme, rest)) = url.split_once("//") else { return url.to_owned() };
-    let end = rest.find('/').unwrap_or(rest.len());
-    match rest[..end].rfind('@') {
-        Some(at) => format!("{scheme}//{}", &rest[at + 1..]),
+    let slashed = url.replace('\\', "/");
+    let Some(host) = slashed.find("//").map(|slashes| slashes + 2) else { return url.to_owned() };
+    let end = slashed[host..].find('/').map_or(url.len(), |length| host + length);
+    match url[host..end].rfind('@') {
+        Some(at) => format!("{}{}", &url[..host], &url[host + at + 1..]),
         None => url.to_owned(),
     }
 }
@@ -87,8 +106,15 @@ mod tests {
     #[test]
     fn headers_that_let_others_act_as_the_sender_are_removed() {
         let value = HeaderValue::from_static("s3cret");
-        let names =
-            ["authorization", "proxy-authorization", "cookie", "set-cookie", "x-api-key", "x-amz-security-token"];
+        let names = [
+            "authorization",
+            "proxy-authorization",
+            "cookie",
+            "set-cookie",
+            "x-api-key",
+            "x-amz-security-token",
+            "x-jwt-assertion",
+        ];
         for name in names.map(HeaderName::from_static) {
             assert_eq!(NONE.header(&name, &value), REMOVED, "{name}");
             assert_eq!(ALL.header(&name, &value), "s3cret", "{name}");
@@ -98,6 +124,7 @@ mod tests {
         {
             assert_eq!(NONE.header(&name, &value), "s3cret", "{name}");
         }
+        assert_eq!((NONE.cookie("s3cret"), ALL.cookie("s3cret")), (REMOVED, "s3cret"));
         let mut marked = value;
         marked.set_sensitive(true);
         assert_eq!(NONE.header(&header::ACCEPT, &marked), REMOVED);
@@ -118,9 +145,11 @@ mod tests {
 
     #[test]
     fn a_user_and_a_password_are_never_shown() {
-        for url in ["http://me:pass@a.test/@x", "http://me@a.test/@x", "//me:p@a.test/@x"] {
+        for url in ["http://me:p@ss@a.test/@x", "http://me@a.test/@x", "//me:p@a.test/@x", "0; url=http://me@a.test/@x"]
+        {
             assert!(ALL.url(url).ends_with("//a.test/@x"), "{}", ALL.url(url));
         }
+        assert_eq!(ALL.url("http:\\\\me:p@a.test\\@x"), "http:\\\\a.test\\@x");
         assert_eq!(ALL.url("/x@y"), "/x@y");
         assert_eq!(ALL.url("http://a.test:81"), "http://a.test:81");
     }
