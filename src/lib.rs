@@ -131,6 +131,8 @@ pub mod guide;
 #[cfg(feature = "__compression")]
 #[cfg_attr(docsrs, doc(cfg(any(feature = "gzip", feature = "brotli", feature = "zstd", feature = "deflate"))))]
 pub use client::Decompression;
+#[cfg(feature = "doctor")]
+pub use client::doctor;
 #[cfg(feature = "multipart")]
 pub use client::multipart;
 #[cfg(feature = "sse")]

@@ -3,7 +3,7 @@
 //! | chapter | subject |
 //! |---|---|
 //! | `client` | requests, responses, bodies, HTTP/2, errors, redirects, retries, deadlines; under tower, tonic, hyper-util and reqwest |
-//! | `connect` | addresses, TLS, proxies, Unix domain sockets, network namespaces |
+//! | `connect` | addresses, TLS, proxies, Unix domain sockets, network namespaces, reports of the doctor |
 //! | `dns` | lookups over UDP, TCP, TLS and HTTPS |
 //! | `pool` | limits, the queue, reuse, draining, DNS changes, runtimes, peers that close |
 //! | `hostile` | peers that break the rules, and wrong input |

@@ -15,7 +15,7 @@ use hyper::header::HOST;
 use hyper::{Request, Uri};
 use hyper_util::rt::TokioIo;
 use speeddial::dns::{CachedResolver, Family, FixedResolver};
-use speeddial::trace::{EndedCall, Observer, Record, Wants};
+use speeddial::trace::{EndedCall, Observer, Record, Recorder, Wants};
 use speeddial::{BenchedHooks, BenchedPool, Origin, time_warm_request};
 use support::{canned, page};
 
@@ -36,8 +36,17 @@ impl Observer for WantsNothing {
     }
 }
 
+/// An observer of the ends of calls, which ignores them.
+struct IgnoresEnds;
+
+impl Observer for IgnoresEnds {
+    fn wants(&self) -> Wants {
+        Wants::ENDS
+    }
+}
+
 const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/instructions.txt");
-const SUBJECTS: [&str; 7] = [
+const SUBJECTS: [&str; 9] = [
     "warm GET",
     "warm GET, observer that wants nothing",
     "warm GET, observer told of everything",
@@ -45,9 +54,13 @@ const SUBJECTS: [&str; 7] = [
     "dns hit",
     "acquire and release",
     "warm GET, hyper's bare connection",
+    "warm GET, observer of the ends of calls",
+    "warm GET, recorder",
 ];
 /// The highest ratio of a call with an observer that wants nothing to a call without an observer.
 const MAX_IGNORED: f64 = 1.01;
+/// The highest ratio of a call with a recorder to a call without an observer.
+const MAX_RECORDED: f64 = 1.03;
 /// The highest share of the timings, which are always on, in a warm GET.
 const MAX_TIMED: f64 = 0.06;
 /// The share by which a count may exceed the one in `instructions.txt`.
@@ -78,6 +91,11 @@ fn main() {
     let ignored = share(SUBJECTS[1]);
     println!("of a warm GET's: {ignored:.4} (at most {MAX_IGNORED}) with an observer that wants nothing, ");
     println!("{:.4} with one that is told of everything", share(SUBJECTS[2]));
+    let recorded = share(SUBJECTS[8]);
+    println!(
+        "{recorded:.4} (at most {MAX_RECORDED}) with a recorder, of which {:.4} are for the end",
+        share(SUBJECTS[7])
+    );
     println!("of one through hyper's bare connection: {:.4}", 1.0 / share(SUBJECTS[6]));
     let timed = share(SUBJECTS[3]);
     println!("of which its timings are {timed:.4} (at most {MAX_TIMED})");
@@ -87,6 +105,7 @@ fn main() {
         return page::write("instructions", &table(&counted)).expect("BENCHMARKS.md can be written");
     }
     assert!(timed <= MAX_TIMED, "the timings cost too much");
+    assert!(recorded <= MAX_RECORDED, "a recorder costs too much");
     assert!(ignored <= MAX_IGNORED, "an observer that wants nothing costs too much");
     let text = std::fs::read_to_string(FILE).expect("the file is there");
     for line in text.lines() {
@@ -153,6 +172,8 @@ fn run(subject: &str, rounds: u64) {
                 }
             }
             "warm GET, observer that wants nothing" => gets(canned::builder().observer(WantsNothing), rounds).await,
+            "warm GET, observer of the ends of calls" => gets(canned::builder().observer(IgnoresEnds), rounds).await,
+            "warm GET, recorder" => gets(canned::builder().observer(Recorder::new()), rounds).await,
             "warm GET, observer told of everything" => gets(canned::builder().observer(Ignores), rounds).await,
             other => panic!("there is no subject {other}"),
         }

@@ -1,6 +1,6 @@
 //! The state that all clones of a client share: its pool, its resolver, and the defaults of its calls.
 
-#[cfg(feature = "cookies")]
+#[cfg(any(feature = "cookies", feature = "doctor"))]
 use std::sync::Arc;
 #[cfg(feature = "tower")]
 use std::sync::Weak;
@@ -22,6 +22,8 @@ use super::redirect_policy;
 use super::retry_policy::{Budget, RetryPolicy};
 use super::token::TokenSource;
 use crate::clock::{self, Instant};
+#[cfg(feature = "doctor")]
+use crate::connect::Connector;
 #[cfg(feature = "cookies")]
 use crate::cookie::CookieStore;
 use crate::dns::CachedResolver;
@@ -40,6 +42,9 @@ pub(super) struct Inner {
     pub(super) dns_watch: DnsWatch,
     /// The time at which the client was built.
     pub(super) built: Instant,
+    /// The connector that the pool dials with.
+    #[cfg(feature = "doctor")]
+    pub(super) connector: Arc<Connector>,
     /// The layers around each single attempt, if there are any.
     #[cfg(feature = "tower")]
     pub(super) attempt_layers: Option<AttemptLayers>,

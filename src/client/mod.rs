@@ -4,6 +4,7 @@
 //!
 //! | files | what they hold |
 //! |---|---|
+//! | `doctor/` | a report of how a client reaches an origin, step by step |
 //! | `builder/` | the settings, and how a client is made of them |
 //! | `send_all.rs`, `sse/` | many requests as one stream; server-sent events |
 //! | `request_builder/` | a request that is being put together, from `client.get(url)` to `send()` |
@@ -43,6 +44,8 @@ mod connect_settings;
 mod deadlines;
 mod dialer;
 mod dns_watch;
+#[cfg(feature = "doctor")]
+pub mod doctor;
 mod handle;
 mod hedge_policy;
 mod hedging;

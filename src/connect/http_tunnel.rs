@@ -176,7 +176,10 @@ impl AnswerHead {
                 text.push_str(&line);
             }
         }
-        TunnelError::refused(text)
+        match self.status {
+            407 => TunnelError::needs_credentials(text),
+            _ => TunnelError::refused(text),
+        }
     }
 }
 

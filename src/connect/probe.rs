@@ -2,11 +2,16 @@
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
 
+#[cfg(feature = "__tls")]
+use super::Versions;
 use super::lookup::is_worth_dialling;
-use super::{Connector, Versions, name_of};
+use super::{Connector, name_of};
 use crate::clock::Instant;
-use crate::origin::{Host, Origin, Scheme};
+#[cfg(feature = "__tls")]
+use crate::origin::Scheme;
+use crate::origin::{Host, Origin};
 use crate::race::{self, AddressOrder, SourceAddress};
 #[cfg(feature = "__tls")]
 use crate::tls::Tls;
@@ -21,8 +26,6 @@ pub(crate) struct ProxyRoute {
     /// A clause, if the proxy is not valid, so that every request fails.
     pub(crate) proxy: Result<Option<(String, Origin)>, String>,
     pub(crate) reason: String,
-    /// True if the proxy looks up the origin's name or is sent addresses that the client has looked up.
-    pub(crate) is_socks: bool,
 }
 
 /// The host that the client itself connects to: the origin, or its proxy.
@@ -36,12 +39,11 @@ impl Connector {
     /// Returns the way to `origin`, as a request without a proxy of its own goes.
     pub(crate) fn probe_route(&self, origin: &Origin) -> ProxyRoute {
         let found = self.proxies.find(origin);
-        let is_socks = matches!(&found, Ok(Some(server)) if !matches!(server.protocol, super::proxy_server::ProxyProtocol::Http { .. }));
         let proxy = match found {
             Ok(server) => Ok(server.map(|server| (format!("{server:?}"), server.origin))),
             Err(error) => Err(error.to_string()),
         };
-        ProxyRoute { proxy, reason: self.proxies.reason(origin), is_socks }
+        ProxyRoute { proxy, reason: self.proxies.reason(origin) }
     }
 
     /// Returns the path of the Unix domain socket that all connections lead to.
@@ -98,6 +100,11 @@ impl Connector {
         }
     }
 
+    /// Returns the longest that a dial may take.
+    pub(crate) fn probed_timeout(&self) -> Duration {
+        self.timeout
+    }
+
     /// Connects to one address, by itself.
     pub(crate) async fn dial_alone(&self, address: SocketAddr) -> io::Result<Box<dyn Stream>> {
         self.transport.connect(address).await
@@ -113,6 +120,7 @@ impl Connector {
     }
 
     /// Returns true if the client speaks HTTP/2 alone.
+    #[cfg(feature = "__tls")]
     pub(crate) fn wants_http2_alone(&self) -> bool {
         self.versions == Versions::Http2
     }

@@ -96,10 +96,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Dialogue<'_, S> {
         check_version(version)?;
         match self.read_byte().await? {
             method if offered.contains(&method) => Ok(method),
-            NO_METHOD_ACCEPTED if has_credentials => {
-                Err(TunnelError::refused("it accepts neither a user name and password nor a client without them"))
+            NO_METHOD_ACCEPTED if has_credentials => Err(TunnelError::needs_credentials(
+                "it accepts neither a user name and password nor a client without them",
+            )),
+            NO_METHOD_ACCEPTED => {
+                Err(TunnelError::needs_credentials("it does not accept a client without credentials"))
             }
-            NO_METHOD_ACCEPTED => Err(TunnelError::refused("it does not accept a client without credentials")),
             method => Err(TunnelError::refused(format!("it chose an authentication that was not offered ({method})"))),
         }
     }
@@ -113,7 +115,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Dialogue<'_, S> {
         self.read_byte().await?;
         match self.read_byte().await? {
             0 => Ok(()),
-            status => Err(TunnelError::refused(format!("it rejects the user name or the password (status {status})"))),
+            status => {
+                let what = format!("it rejects the user name or the password (status {status})");
+                Err(TunnelError::needs_credentials(what))
+            }
         }
     }
 

@@ -19,6 +19,11 @@ impl TunnelError {
         Self::Refused(io::Error::other(what.into()))
     }
 
+    /// Returns the error for a proxy that asks for credentials, or does not accept those that it got.
+    pub(super) fn needs_credentials(what: impl Into<String>) -> Self {
+        Self::Refused(io::Error::new(io::ErrorKind::PermissionDenied, what.into()))
+    }
+
     /// Returns the error of a connection that failed while the proxy was asked. `has_answered` is true if it had begun
     /// to answer.
     pub(super) fn broken(error: io::Error, has_answered: bool) -> Self {

@@ -187,6 +187,21 @@ impl Error {
         self
     }
 
+    /// Returns the error of the operating system, or about the peer, among the causes. Unlike [`source`](std::error::Error::source)
+    /// it finds one that the text of this error tells.
+    #[cfg(feature = "doctor")]
+    pub(crate) fn io_cause(&self) -> Option<&io::Error> {
+        let first: &(dyn std::error::Error + 'static) = self.0.cause.as_deref()?;
+        let mut next = Some(unshared(first));
+        while let Some(error) = next {
+            if let Some(io) = error.downcast_ref() {
+                return Some(io);
+            }
+            next = error.source().map(unshared);
+        }
+        None
+    }
+
     /// Returns the timings of the call until it failed; `None` if the call never began.
     pub fn timings(&self) -> Option<&Timings> {
         self.0.timings.as_ref()

@@ -29,7 +29,7 @@ pub use info::TlsInfo;
 #[cfg(feature = "doctor")]
 pub use probe::CertificateProblem;
 #[cfg(feature = "doctor")]
-pub(crate) use probe::{certificate_problem, speaks_no_tls};
+pub(crate) use probe::{certificate_problem, has_no_common_protocol, speaks_no_tls};
 pub use version::Version;
 #[cfg(feature = "doctor")]
 pub use x509::CertificateSummary;

@@ -12,7 +12,9 @@ use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, Server
 use rustls::client::{Resumption, verify_server_name};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::server::ParsedCertificate;
-use rustls::{CertificateError, ClientConfig, DigitallySignedStruct, Error, InvalidMessage, SignatureScheme};
+use rustls::{
+    AlertDescription, CertificateError, ClientConfig, DigitallySignedStruct, Error, InvalidMessage, SignatureScheme,
+};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::TlsConnector;
 
@@ -73,8 +75,8 @@ impl Tls {
         let noted = Arc::new(NoteAndRefuse { chain: Mutex::default(), schemes });
         config.dangerous().set_certificate_verifier(noted.clone());
         let _ = TlsConnector::from(Arc::new(config)).connect(name, stream).await;
-        let chain = std::mem::take(&mut *noted.chain.lock());
-        chain
+        let mut chain = noted.chain.lock();
+        std::mem::take(&mut *chain)
     }
 
     /// Reads the certificates of a chain, at most 8, and leaves out those that cannot be read.
@@ -109,6 +111,12 @@ pub(crate) fn certificate_problem(error: &io::Error) -> Option<CertificateProble
 /// Returns true if a handshake failed because what answered is not TLS.
 pub(crate) fn speaks_no_tls(error: &io::Error) -> bool {
     matches!(rustls_error_of(error), Some(Error::InvalidMessage(InvalidMessage::InvalidContentType)))
+}
+
+/// Returns true if a handshake failed because the server speaks none of the protocols that the client offers by ALPN.
+pub(crate) fn has_no_common_protocol(error: &io::Error) -> bool {
+    let refusal = AlertDescription::NoApplicationProtocol;
+    matches!(rustls_error_of(error), Some(Error::AlertReceived(alert)) if *alert == refusal)
 }
 
 /// Notes the chain of a server, and refuses it.

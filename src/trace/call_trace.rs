@@ -117,7 +117,9 @@ impl Trace {
             timings.fold(at, &event);
             was_complete
         };
-        if self.0.wants != Wants::NOTHING {
+        let is_end = matches!(&event, Event::BodyEnd { .. } | Event::CallFailed { .. });
+        // An observer of ends only does not cost an event that is none.
+        if self.0.wants != Wants::NOTHING && (is_end || self.0.wants != Wants::ENDS) {
             self.tell_of(at, event, was_complete);
         }
     }

@@ -56,6 +56,12 @@ impl JsonWriter {
         self.raw(number.into());
     }
 
+    /// Writes a number with up to four digits after the point; 0 for one that JSON does not know.
+    pub(super) fn decimal(&mut self, number: f64) {
+        let rounded = (number * 1e4).round() / 1e4;
+        self.raw(if rounded.is_finite() { rounded } else { 0.0 });
+    }
+
     /// Writes true or false.
     pub(super) fn boolean(&mut self, value: bool) {
         self.raw(value);
@@ -141,6 +147,16 @@ mod tests {
             json.key("e").display(7);
         });
         assert_eq!(json.finish(), r#"{"a":[],"b":[1,-1,{},"x"],"c":{"d":true},"e":"7"}"#);
+    }
+
+    #[test]
+    fn decimals_are_rounded_and_finite() {
+        let decimal = |number| {
+            let mut json = JsonWriter::new();
+            json.decimal(number);
+            json.finish()
+        };
+        assert_eq!([0.0, 1.0, 2.0 / 3.0, f64::NAN, f64::INFINITY].map(decimal), ["0", "1", "0.6667", "0", "0"]);
     }
 
     #[test]

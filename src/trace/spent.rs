@@ -67,14 +67,23 @@ impl Spent {
 
     /// Returns the time of each phase of a call that is in `phase` at `now`.
     pub(super) fn until(&self, phase: Phase, now: Instant) -> PhaseTimes {
-        let mut sums = self.sums.as_deref().copied().unwrap_or_default();
-        let mut since = self.since;
-        let left = self.phases.iter().copied().zip(self.left_at).take(self.count.into());
-        for (phase, at) in left.chain([(phase, now)]) {
-            sums[phase as usize] += at - since;
-            since = at;
-        }
+        let mut sums = PhaseTimes::default();
+        self.for_each(phase, now, |phase, time| sums[phase as usize] += time);
         sums
+    }
+
+    /// Calls `add` with each time spent in a phase by a call that is in `phase` at `now`. A phase may come several times.
+    pub(super) fn for_each(&self, phase: Phase, now: Instant, mut add: impl FnMut(Phase, Duration)) {
+        if let Some(sums) = &self.sums {
+            Phase::ALL.into_iter().for_each(|phase| add(phase, sums[phase as usize]));
+        }
+        let mut since = self.since;
+        let count = usize::from(self.count);
+        for (phase, at) in self.phases[..count].iter().zip(&self.left_at[..count]) {
+            add(*phase, *at - since);
+            since = *at;
+        }
+        add(phase, now - since);
     }
 }
 

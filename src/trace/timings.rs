@@ -293,6 +293,11 @@ impl Timings {
         self.spent.until(self.phase, self.last)
     }
 
+    /// Calls `add` with each time spent in a phase. A phase may come several times.
+    pub(super) fn for_each_spent(&self, add: impl FnMut(Phase, Duration)) {
+        self.spent.for_each(self.phase, self.last, add);
+    }
+
     pub(super) fn milestones(&self) -> &Milestones {
         &self.request.milestones
     }

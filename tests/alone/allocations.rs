@@ -23,6 +23,7 @@ use hyper_util::rt::TokioIo;
 use speeddial::dns::{
     Answer, CachedResolver, Family, HickoryResolver, Resolve, ResolveError, ResolveErrorKind, Resolving, Source,
 };
+use speeddial::trace::Recorder;
 use speeddial::{Client, PoolConfig};
 use support::canned;
 use support::dns_server::{add_address, respond};
@@ -301,6 +302,30 @@ fn idle_connections(length: usize) -> (u64, u64) {
         Box::new(join_all((0..connections).map(|_| connect())).await) as Box<dyn std::any::Any>
     });
     (ours, bare)
+}
+
+/// The recorder's documentation says 1 kB for a usual call. A call in several lists counts several times.
+#[test]
+fn a_recorder_keeps_at_most_2_kib_for_each_kept_call_however_long_its_path() {
+    const ORIGINS: usize = 8;
+    let recorder = Recorder::builder().calls(10).origins(ORIGINS).build();
+    let runtime = runtime();
+    runtime.block_on(async {
+        let client = canned::builder().observer(recorder.clone()).build().unwrap();
+        for number in 0..2_000 {
+            let path = "x".repeat(if number % 2 == 0 { 5 } else { 20_000 });
+            let url = format!("http://api.test:{}/{path}?secret={number}", 1_000 + number % (2 * ORIGINS));
+            assert_eq!(client.get(url).send().await.unwrap().bytes().await.unwrap(), "ok");
+        }
+    });
+    drop(runtime);
+    let snapshot = recorder.snapshot();
+    assert_eq!(snapshot.origins.len(), ORIGINS);
+    let calls = snapshot.origins.iter().flat_map(|origin| &origin.calls);
+    let kept: u64 = calls.map(|call| u64::from(call.is_recent) + u64::from(call.is_slow)).sum();
+    let bytes = measure(|| drop(recorder)).bytes_current.unsigned_abs() / kept;
+    eprintln!("a kept call of {kept}: {bytes} bytes");
+    assert!((256..=2_048).contains(&bytes), "{bytes} bytes");
 }
 
 /// Allocations of the pool itself, without a request.

@@ -1,6 +1,8 @@
-//! From a name to an open connection: addresses, TLS, proxies, and networks that lose packets.
+//! From a name to an open connection: addresses, TLS, proxies, networks that lose packets, and reports of all that.
 
 mod addresses;
+#[cfg(feature = "doctor")]
+mod doctor;
 #[cfg(target_os = "linux")]
 mod network_namespaces;
 mod proxies;

@@ -2,6 +2,8 @@
 
 mod har;
 mod httpstat;
+#[cfg(feature = "__tls")]
+mod inspect_page;
 #[cfg(all(feature = "metrics-0-24", feature = "opentelemetry-0-33", feature = "tracing"))]
 mod measurements;
 mod observers;

@@ -11,6 +11,7 @@ use crate::client::dns_watch::DnsWatch;
 use crate::client::handle::Client;
 use crate::client::inner::{Inner, RetryBudget};
 use crate::client::redirect_policy;
+use crate::clock;
 use crate::connect::Connector;
 use crate::pool::{Pool, PoolConfig};
 use crate::trace::Hooks;
@@ -32,6 +33,7 @@ impl ClientBuilder {
             defaults,
             deadlines: Deadlines::default(),
             dns_watch: DnsWatch::new(false),
+            built: clock::now(),
             connector,
             #[cfg(feature = "tower")]
             attempt_layers: None,

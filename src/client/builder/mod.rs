@@ -1,6 +1,8 @@
 //! The settings of a client, and the making of a client from them.
 
 mod attempts;
+#[cfg(feature = "doctor")]
+mod beside;
 mod body_size;
 mod codings;
 #[cfg(feature = "hyper-util")]
@@ -459,7 +461,8 @@ impl ClientBuilder {
         let attempt_layers = std::mem::take(&mut self.attempt_layers);
         let Parts { connector, resolver, hooks, pool, defaults } = self.into_parts()?;
         let dns_watch = DnsWatch::new(pool.follow_dns != FollowDns::Off);
-        let pool = Pool::new(pool, Dialer(Arc::new(connector)), hooks.clone());
+        let connector = Arc::new(connector);
+        let pool = Pool::new(pool, Dialer(connector.clone()), hooks.clone());
         let deadlines = Deadlines::default();
         let retry_budget = RetryBudget::new(defaults.retries.as_ref());
         let inner = Arc::new_cyclic(|_inner| Inner {
@@ -471,6 +474,8 @@ impl ClientBuilder {
             deadlines,
             dns_watch,
             built: clock::now(),
+            #[cfg(feature = "doctor")]
+            connector,
             #[cfg(feature = "tower")]
             attempt_layers: call::within(attempt_layers, _inner),
         });

@@ -37,8 +37,12 @@ pub enum FailureKind {
     NotAllowed,
     /// The proxy asks for credentials.
     NeedsCredentials,
+    /// The proxy does not connect to the origin.
+    NoTunnel,
     /// What answers does not speak TLS.
     NoTls,
+    /// The server speaks none of the versions of HTTP that the client offers.
+    NoCommonProtocol,
     /// Any other failure, which the text describes.
     Other,
 }
@@ -78,28 +82,23 @@ impl Failure {
         Self::new(kind, with_causes(error))
     }
 
-    /// Returns the failure of a request, without its URL.
-    pub(super) fn of_request(error: Error) -> Self {
-        let kind = match io_causes(&error).find_map(|cause| kind_of_request(cause.kind())) {
-            Some(kind) => kind,
-            None if error.is_timeout() => FailureKind::TimedOut,
-            None => FailureKind::Other,
+    /// Returns the failure of a request, without its URL. `is_proxied` is true if it goes through a proxy.
+    pub(super) fn of_request(error: Error, is_proxied: bool) -> Self {
+        let is_tunnel = is_proxied && error.is_connect() && !error.is_tls() && !error.is_dns();
+        let kind = match error.io_cause() {
+            Some(cause) if is_tunnel && asks_for_credentials(cause) => FailureKind::NeedsCredentials,
+            _ if is_tunnel => FailureKind::NoTunnel,
+            _ if error.is_timeout() => FailureKind::TimedOut,
+            Some(cause) if cause.kind() == io::ErrorKind::ConnectionRefused => FailureKind::Refused,
+            _ => FailureKind::Other,
         };
         Self::new(kind, format!("{:#}", error.without_url()))
     }
 }
 
-fn kind_of_request(kind: io::ErrorKind) -> Option<FailureKind> {
-    match kind {
-        io::ErrorKind::PermissionDenied => Some(FailureKind::NeedsCredentials),
-        io::ErrorKind::ConnectionRefused => Some(FailureKind::Refused),
-        _ => None,
-    }
-}
-
-/// Returns the errors of the operating system, and of peers, among the causes of an error.
-pub(super) fn io_causes<'a>(error: &'a (dyn std::error::Error + 'static)) -> impl Iterator<Item = &'a io::Error> {
-    std::iter::successors(Some(error), |error| error.source()).filter_map(|error| error.downcast_ref())
+/// Returns true for the refusal of a proxy. The system has errors of this kind too, for which a firewall may be the reason.
+fn asks_for_credentials(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::PermissionDenied && error.raw_os_error().is_none()
 }
 
 fn with_causes(error: &(dyn std::error::Error + 'static)) -> String {

@@ -23,6 +23,8 @@ pub struct Report {
     /// The origin.
     #[cfg_attr(feature = "serde", serde(serialize_with = "as_url"))]
     pub origin: Origin,
+    /// The time of this machine at which the report was made.
+    pub at: SystemTime,
     /// The time that the whole report took.
     #[cfg_attr(feature = "serde", serde(rename = "elapsed_ns", serialize_with = "serialize_nanos"))]
     pub elapsed: Duration,
@@ -32,7 +34,7 @@ pub struct Report {
     pub names: Option<NameReport>,
     /// The addresses of that host in the order in which the client dials them, at most 16.
     pub addresses: Vec<AddressReport>,
-    /// TLS with the origin through its proxy, as far as a request got; `None` without a proxy.
+    /// TLS with the origin through its proxy or a Unix domain socket, as far as a request got; `None` for a direct connection.
     #[cfg(feature = "__tls")]
     pub tunnelled_tls: Option<TlsReport>,
     /// A few requests (HEAD), one after the other; none if no connection could be opened.
@@ -164,6 +166,17 @@ pub struct AddressReport {
     /// The TLS handshake; `None` if there was no connection, or if no TLS is spoken.
     #[cfg(feature = "__tls")]
     pub tls: Option<TlsReport>,
+}
+
+impl AddressReport {
+    /// Returns true if a request could be sent there: it can be connected to, and the TLS handshake succeeds.
+    pub fn is_usable(&self) -> bool {
+        #[cfg(feature = "__tls")]
+        if self.tls.as_ref().is_some_and(|tls| tls.session.is_err()) {
+            return false;
+        }
+        self.failure.is_none()
+    }
 }
 
 /// A TLS handshake, made without an earlier session.

@@ -22,9 +22,9 @@ use crate::clock::now;
 use crate::dns::Family;
 
 /// The most servers of a configuration that are asked by themselves.
-const MAX_SERVERS: usize = 16;
+const MAX_SERVERS: usize = 8;
 /// The most full names that a name is taken to stand for.
-const MAX_NAMES: usize = 8;
+const MAX_NAMES: usize = 4;
 /// The most lines of a file that are reported.
 const MAX_LINES: usize = 32;
 

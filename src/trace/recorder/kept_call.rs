@@ -1,4 +1,4 @@
-//! A call as the recorder keeps it: of bounded size, whatever the peer or the program put into it.
+//! A core: a call as the recorder keeps it, of bounded size, whatever the peer or the program put into it.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Ranges of durations, by which calls are counted and kept.
+//! A core: ranges of durations, by which calls are counted and kept.
 
 use std::fmt;
 use std::time::Duration;

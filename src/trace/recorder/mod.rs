@@ -5,22 +5,24 @@
 //! | files | what they hold |
 //! |---|---|
 //! | `mod.rs` | [`Recorder`]: an observer, and its settings |
-//! | `page/`, `serial.rs` | a snapshot as a page, and as JSON |
+//! | `page/`, `document.rs`, `call_members.rs` | a snapshot as a page, and as JSON |
 //! | `snapshot.rs` | what was recorded, as plain data |
 //! | `table.rs` | tables of other state that a snapshot can have |
 //! | `origins.rs` | the origins, each behind a lock of its own |
 //! | `origin_calls.rs` | the calls to one origin |
 //! | `kept_call.rs`, `totals.rs`, `latency_class.rs` | one call; the figures of all calls; ranges of durations |
 
+mod call_members;
+mod document;
 mod kept_call;
 mod latency_class;
 mod origin_calls;
 mod origins;
 mod page;
-#[cfg(feature = "serde")]
-mod serial;
 mod snapshot;
 mod table;
+#[cfg(test)]
+mod tests;
 mod totals;
 
 use std::fmt;
@@ -42,6 +44,9 @@ pub use totals::CallTotals;
 /// kept is set by the [builder](Self::builder). Targets are cut to 512 bytes, certificates and the values of
 /// [`extension`](crate::RequestBuilder::extension) are not kept, and of each call at most the last 8 lookups, dialled addresses,
 /// hedges and earlier requests. Calls whose host has more than 255 bytes are not recorded.
+///
+/// Recording costs a warm GET about 2,300 instructions, of which a half are those of any observer that is told of ended calls; over a
+/// socket on loopback that is between 2 and 3 % of its time.
 ///
 /// With the default of 10 calls and 64 origins, what is kept of usual calls takes at most about 8 MB: an origin has at most 110
 /// calls, of which each takes about 1 kB.
@@ -91,7 +96,6 @@ impl Recorder {
     }
 
     /// Returns what is recorded as JSON: [`Snapshot::to_json`].
-    #[cfg(all(feature = "serde", feature = "json"))]
     pub fn to_json(&self) -> String {
         self.snapshot().to_json()
     }
@@ -164,7 +168,7 @@ impl RecorderBuilder {
 
     /// Creates the recorder.
     pub fn build(self) -> Recorder {
-        let origins = Arc::new(Origins::new(now(), wall(), self.calls, self.origins));
+        let origins = Arc::new(Origins::new(wall(), self.calls, self.origins));
         Recorder { origins, shows_queries: self.shows_queries }
     }
 }

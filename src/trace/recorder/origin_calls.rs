@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::kept_call::KeptCall;
 use super::latency_class::LatencyClass;
 use super::totals::{CallTotals, is_failure};
+use crate::clock::Instant;
 use crate::trace::event::{RequestInfo, TlsFacts};
 use crate::trace::timings::Timings;
 
@@ -16,15 +17,21 @@ pub(super) struct OriginCalls {
     pub(super) recent: Ring,
     pub(super) failures: Ring,
     pub(super) slowest: [Slowest; LatencyClass::COUNT],
+    /// The end of the latest call.
+    pub(super) used: Option<Instant>,
     handshake: LastHandshake,
 }
 
 impl OriginCalls {
+    /// Creates an origin whose first call ends at `used`.
+    pub(super) fn first_used(used: Instant) -> Self {
+        Self { used: Some(used), ..Self::default() }
+    }
+
     /// Counts a call, and keeps it as long as it is among the last or the slowest `most`, or the last `most` that failed.
     pub(super) fn record(&mut self, request: &Arc<RequestInfo>, timings: &Timings, most: usize) {
-        let total = timings.total();
-        let class = LatencyClass::of(total);
-        self.totals.count(timings, class);
+        let (total, class) = self.totals.count(timings);
+        self.used = self.used.max(Some(timings.last));
         let call = KeptCall::new(self.totals.calls, request, timings, |facts| self.handshake.without_chain(facts));
         if is_failure(timings) {
             self.failures.push(call.clone(), most);

@@ -9,7 +9,7 @@ use foldhash::fast::RandomState;
 use parking_lot::{Mutex, RwLock};
 
 use super::origin_calls::OriginCalls;
-use crate::clock::{Instant, nanos};
+use crate::clock::Instant;
 use crate::origin::{Host, Origin};
 use crate::trace::event::RequestInfo;
 use crate::trace::timings::Timings;
@@ -19,27 +19,19 @@ const MAX_HOST: usize = 255;
 
 /// The origins, up to a limit.
 pub(super) struct Origins {
-    /// The time at which the recorder was made.
-    base: Instant,
+    /// The time of day at which the recorder was made.
     pub(super) since: SystemTime,
     /// The most calls in each list.
     pub(super) most_calls: usize,
     pub(super) most_origins: usize,
-    entries: RwLock<HashMap<Origin, Entry, RandomState>>,
+    entries: RwLock<HashMap<Origin, Mutex<OriginCalls>, RandomState>>,
     /// The number of origins that made room for others.
     evicted: AtomicU64,
 }
 
-struct Entry {
-    calls: Mutex<OriginCalls>,
-    /// The end of the last call, in nanoseconds since `base`.
-    used: AtomicU64,
-}
-
 impl Origins {
-    pub(super) fn new(base: Instant, since: SystemTime, most_calls: usize, most_origins: usize) -> Self {
-        let entries = RwLock::default();
-        Self { base, since, most_calls, most_origins, entries, evicted: AtomicU64::new(0) }
+    pub(super) fn new(since: SystemTime, most_calls: usize, most_origins: usize) -> Self {
+        Self { since, most_calls, most_origins, entries: RwLock::default(), evicted: AtomicU64::new(0) }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -58,36 +50,34 @@ impl Origins {
 
     /// Records a call that is over.
     pub(super) fn record(&self, request: &Arc<RequestInfo>, timings: &Timings) {
-        let used = nanos(self.base, timings.last);
-        if self.record_known(request, timings, used) || !is_kept(&request.origin) {
+        if self.record_known(request, timings) || !is_kept(&request.origin) {
             return;
         }
-        self.add(&request.origin, used);
+        self.add(&request.origin, timings.last);
         // If other origins have taken its place already, the call is lost: there are more of them than are kept.
-        self.record_known(request, timings, used);
+        self.record_known(request, timings);
     }
 
     /// Records a call to an origin that is known. Returns false if it is not.
-    fn record_known(&self, request: &Arc<RequestInfo>, timings: &Timings, used: u64) -> bool {
+    fn record_known(&self, request: &Arc<RequestInfo>, timings: &Timings) -> bool {
         let entries = self.entries.read();
-        let Some(entry) = entries.get(&request.origin) else { return false };
-        entry.used.fetch_max(used, Ordering::Relaxed);
-        entry.calls.lock().record(request, timings, self.most_calls);
+        let Some(calls) = entries.get(&request.origin) else { return false };
+        calls.lock().record(request, timings, self.most_calls);
         true
     }
 
     /// Adds an origin. If there are too many, the least recently used one makes room.
-    fn add(&self, origin: &Origin, used: u64) {
+    fn add(&self, origin: &Origin, used: Instant) {
         let mut evicted = None;
         let mut entries = self.entries.write();
         if entries.len() >= self.most_origins && !entries.contains_key(origin) {
-            let oldest = entries.iter().min_by_key(|(_, entry)| entry.used.load(Ordering::Relaxed));
+            let oldest = entries.iter().min_by_key(|(_, calls)| calls.lock().used);
             let oldest = oldest.map(|(origin, _)| origin.clone());
             evicted = oldest.and_then(|oldest| entries.remove(&oldest));
             self.evicted.fetch_add(1, Ordering::Relaxed);
         }
-        let entry = || Entry { calls: Mutex::default(), used: AtomicU64::new(used) };
-        entries.entry(origin.clone()).or_insert_with(entry);
+        let calls = || Mutex::new(OriginCalls::first_used(used));
+        entries.entry(origin.clone()).or_insert_with(calls);
         drop(entries);
         // Its calls are freed after the lock.
         drop(evicted);
@@ -95,7 +85,7 @@ impl Origins {
 
     /// Returns the result of `take` for each origin, of which it locks one at a time.
     pub(super) fn map<T>(&self, take: impl Fn(&Origin, &OriginCalls) -> T) -> Vec<T> {
-        self.entries.read().iter().map(|(origin, entry)| take(origin, &entry.calls.lock())).collect()
+        self.entries.read().iter().map(|(origin, calls)| take(origin, &calls.lock())).collect()
     }
 }
 

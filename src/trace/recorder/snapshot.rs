@@ -13,10 +13,8 @@ use crate::clock::Instant;
 use crate::origin::Origin;
 use crate::trace::timings::Timings;
 
-/// What a [`Recorder`](super::Recorder) has recorded, at one moment.
-///
-/// With the feature `serde`, it can be serialized; times are whole nanoseconds then, and times of day are milliseconds of Unix
-/// time.
+/// What a [`Recorder`](super::Recorder) has recorded, at one moment: as plain data, as a page ([`to_html`](Self::to_html)), and as
+/// JSON ([`to_json`](Self::to_json)).
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Snapshot {
@@ -146,15 +144,16 @@ impl Moment {
 
     fn call(&self, kept: KeptCall) -> RecordedCall {
         let KeptCall { number, request, timings } = kept;
-        let target = match self.with_queries {
-            true => request.target.to_string(),
-            false => request.target.path().to_owned(),
+        // Never the authority, which may have credentials.
+        let target = match request.target.path_and_query() {
+            Some(target) if self.with_queries => target.as_str(),
+            _ => request.target.path(),
         };
         RecordedCall {
             number,
             started: self.time_of_day(timings.start()),
             method: request.method.to_string(),
-            target,
+            target: target.to_owned(),
             class: LatencyClass::of(timings.total()),
             is_recent: false,
             is_slow: false,

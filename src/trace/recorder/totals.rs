@@ -1,4 +1,4 @@
-//! The figures of all calls to an origin.
+//! A core: the figures of all calls to an origin.
 
 use std::time::Duration;
 
@@ -48,8 +48,8 @@ impl CallTotals {
         self.failed + self.cancelled + self.server_errors
     }
 
-    /// Counts a call of this class.
-    pub(super) fn count(&mut self, timings: &Timings, class: LatencyClass) {
+    /// Counts a call, and returns its duration and the class of that.
+    pub(super) fn count(&mut self, timings: &Timings) -> (Duration, LatencyClass) {
         self.calls += 1;
         match timings.failure() {
             Some("cancelled") => self.cancelled += 1,
@@ -60,9 +60,15 @@ impl CallTotals {
         self.further_requests += timings.hops().len() as u64;
         self.on_new_connections += u64::from(timings.connection().is_some() && !timings.reused());
         self.received_bytes += timings.received_bytes();
-        self.latency.add(timings.total());
+        let mut total = Duration::ZERO;
+        timings.for_each_spent(|phase, time| {
+            self.spent[phase as usize] += time;
+            total += time;
+        });
+        let class = LatencyClass::of(total);
+        self.latency.add(total);
         self.classes[class.index()] += 1;
-        self.spent.iter_mut().zip(timings.all_spent()).for_each(|(sum, more)| *sum += more);
+        (total, class)
     }
 
     /// Adds the figures of another origin.
@@ -112,7 +118,9 @@ mod tests {
             ended(headers),
         ];
         let mut totals = CallTotals::default();
-        calls.iter().for_each(|timings| totals.count(timings, LatencyClass::of(timings.total())));
+        for timings in &calls {
+            assert_eq!(totals.count(timings), (timings.total(), LatencyClass::of(timings.total())));
+        }
         assert_eq!((totals.calls, totals.failed, totals.cancelled, totals.server_errors), (5, 1, 1, 1));
         assert_eq!((totals.failures(), totals.further_requests, totals.on_new_connections), (3, 2, 1));
         assert_eq!(calls.iter().filter(|timings| is_failure(timings)).count(), 3);

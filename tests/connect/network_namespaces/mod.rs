@@ -4,5 +4,7 @@
 mod beside_curl;
 mod common;
 mod distances;
+#[cfg(feature = "doctor")]
+mod reports;
 #[cfg(target_env = "gnu")]
 mod search_lists;

@@ -1,21 +1,17 @@
-//! A call: one line, which opens to why it took its time, its waterfall, and what is known of it.
+//! A call: one line, which opens to why it took its time, its waterfall, and the facts about it.
 
 use std::fmt::Write;
 use std::time::Duration;
 
 use super::bars::Bar;
+use super::dial::{write_attempts, write_lookups};
+use super::fall::write_waterfall;
 use super::words::{date, share_of_time, time_of_day};
-use crate::trace::hops::AttemptOutcome;
-use crate::trace::phase::Phase;
 use crate::trace::recorder::snapshot::RecordedCall;
 use crate::trace::svg::{escaped, parts, parts_of};
-use crate::trace::text::{cut, size, span};
+use crate::trace::text::{size, span};
 use crate::trace::timings::Timings;
-use crate::trace::waterfall::{hop_row, phase_note};
 use crate::trace::why::Reason;
-
-/// The most characters of a note.
-const NOTE_ROOM: usize = 120;
 
 /// Writes a call to the origin `url`.
 pub(super) fn write_call(page: &mut String, url: &str, call: &RecordedCall) {
@@ -111,61 +107,6 @@ fn write_reason(page: &mut String, reason: &Reason, total: Duration) {
     );
 }
 
-fn write_waterfall(page: &mut String, timings: &Timings) {
-    let total = timings.total();
-    let _ = write!(
-        page,
-        "<table class=\"fall\"><caption class=\"vh\">Phases</caption><thead><tr><th scope=\"col\">Phase</th>\
-         <th scope=\"col\" class=\"n\">Time</th><th scope=\"col\" class=\"n share\">Share</th><th scope=\"col\" class=\"bar\">\
-         <span class=\"axis\"><span>0</span><span>{0}</span></span></th><th scope=\"col\">Note</th></tr></thead>\n<tbody>\n",
-        span(total)
-    );
-    let mut before = Duration::ZERO;
-    for hop in timings.hops() {
-        let (name, note) = hop_row(hop, NOTE_ROOM);
-        let key = longest(&parts_of(hop));
-        write_row(page, total, (&name, key), before, hop.elapsed, &parts_of(hop), &note);
-        before += hop.elapsed;
-    }
-    for (phase, spent) in parts(timings) {
-        let note = phase_note(timings, phase, NOTE_ROOM);
-        write_row(page, total, (phase.as_str(), phase), before, spent, &[(phase, spent)], &note);
-        before += spent;
-    }
-    let _ = write!(
-        page,
-        "</tbody>\n<tfoot><tr><th scope=\"row\">total</th><td class=\"n\">{}</td><td class=\"n share\"></td>\
-         <td class=\"bar\"></td><td></td></tr></tfoot></table>\n",
-        span(total)
-    );
-}
-
-/// Returns the phase that took most of an earlier request.
-fn longest(parts: &[(Phase, Duration)]) -> Phase {
-    parts.iter().max_by_key(|(_, spent)| *spent).map_or(Phase::Wait, |(phase, _)| *phase)
-}
-
-fn write_row(
-    page: &mut String,
-    total: Duration,
-    (name, key): (&str, Phase),
-    before: Duration,
-    spent: Duration,
-    parts: &[(Phase, Duration)],
-    note: &str,
-) {
-    let bar = Bar::new(total, "").quarters().parts(before, parts).finish();
-    let _ = writeln!(
-        page,
-        "<tr><th scope=\"row\"><span class=\"key {key}\"></span>{}</th><td class=\"n\">{}</td>\
-         <td class=\"n share dim\">{}</td><td class=\"bar\">{bar}</td><td class=\"dim\">{}</td></tr>",
-        escaped(name),
-        span(spent),
-        escaped(&share_of_time(spent, total)),
-        escaped(note)
-    );
-}
-
 fn write_facts(page: &mut String, call: &RecordedCall) {
     let timings = &call.timings;
     page.push_str("<dl class=\"facts\">\n");
@@ -194,59 +135,4 @@ fn write_facts(page: &mut String, call: &RecordedCall) {
         let _ = writeln!(page, "<div><dt>{name}</dt><dd>{}</dd></div>", escaped(&text));
     }
     page.push_str("</dl>\n");
-}
-
-fn write_attempts(page: &mut String, timings: &Timings) {
-    if timings.attempts().is_empty() {
-        return;
-    }
-    page.push_str(
-        "<div><h3>Addresses dialled</h3>\n<table><thead><tr><th scope=\"col\">Address</th><th scope=\"col\" class=\"n\">After</th>\
-         <th scope=\"col\" class=\"n\">Took</th><th scope=\"col\">Result</th></tr></thead>\n<tbody>\n",
-    );
-    for attempt in timings.attempts() {
-        let outcome = match &attempt.outcome {
-            AttemptOutcome::Pending => "pending".to_owned(),
-            AttemptOutcome::Connected if attempt.resent_syns > 0 => {
-                format!("connected; the first packet was sent again, {} times", attempt.resent_syns)
-            }
-            AttemptOutcome::Connected => "connected".to_owned(),
-            AttemptOutcome::Failed(error) => cut(format!("failed: {error}"), NOTE_ROOM),
-            AttemptOutcome::Cancelled => "cancelled".to_owned(),
-        };
-        let _ = writeln!(
-            page,
-            "<tr><th scope=\"row\">{}</th><td class=\"n\">{}</td><td class=\"n\">{}</td><td>{}</td></tr>",
-            attempt.address,
-            span(attempt.started),
-            span(attempt.elapsed),
-            escaped(&outcome)
-        );
-    }
-    page.push_str("</tbody></table></div>\n");
-}
-
-fn write_lookups(page: &mut String, timings: &Timings) {
-    if timings.lookups().is_empty() {
-        return;
-    }
-    page.push_str(
-        "<div><h3>DNS lookups</h3>\n<table><thead><tr><th scope=\"col\">Name</th><th scope=\"col\">Family</th>\
-         <th scope=\"col\">Source</th><th scope=\"col\" class=\"n\">Took</th><th scope=\"col\" class=\"n\">TTL</th><th scope=\"col\">Answer</th></tr></thead>\n<tbody>\n",
-    );
-    for lookup in timings.lookups() {
-        let addresses: Vec<_> = lookup.addresses.iter().map(ToString::to_string).collect();
-        let answer = lookup.error.as_ref().map_or_else(|| addresses.join(", "), |error| format!("failed: {error}"));
-        let _ = writeln!(
-            page,
-            "<tr><th scope=\"row\">{}</th><td>{}</td><td>{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td><td>{}</td></tr>",
-            escaped(&cut(lookup.name.to_string(), NOTE_ROOM)),
-            lookup.family,
-            lookup.source,
-            span(lookup.elapsed),
-            span(lookup.ttl),
-            escaped(&cut(answer, 2 * NOTE_ROOM))
-        );
-    }
-    page.push_str("</tbody></table></div>\n");
 }

@@ -6,7 +6,8 @@
 //! |---|---|
 //! | `mod.rs` | the document: its head, and the order of its parts |
 //! | `origin.rs`, `state.rs` | the section of an origin; tables of other state |
-//! | `call.rs` | a call: its line, why it took its time, its waterfall and details |
+//! | `call.rs` | a call: its line, why it took its time, and the facts about it |
+//! | `fall.rs`, `dial.rs` | its waterfall; its lookups and dialled addresses |
 //! | `bars.rs`, `words.rs` | bars as SVG; times, origins and shares as text |
 //!
 //! Every text that a peer, a URL or the program chose passes through `escaped`. There is no style attribute and no handler
@@ -14,6 +15,8 @@
 
 mod bars;
 mod call;
+mod dial;
+mod fall;
 mod origin;
 mod state;
 #[cfg(test)]
@@ -28,8 +31,8 @@ use crate::trace::text::{size, span};
 const STYLE: &str = include_str!("page.css");
 const SCRIPT: &str = include_str!("page.js");
 /// The base64 of the SHA-256 of the two, which a test computes again.
-const STYLE_HASH: &str = "";
-const SCRIPT_HASH: &str = "";
+const STYLE_HASH: &str = "wyGEJLYGg49pq6jC7iOfMPNWbnCvDS1MNmxEJBE09cg=";
+const SCRIPT_HASH: &str = "IN+qbbB9Ed+R94kqj8ZwaPqEPBXGaNIOIs9P3ZOCg04=";
 
 /// The most calls on a page. A browser is slow with more.
 const MAX_CALLS: usize = 3_000;

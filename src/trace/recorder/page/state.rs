@@ -13,9 +13,11 @@ pub(super) fn write_table(page: &mut String, table: &StateTable) {
         page.push_str("<p class=\"dim\">Nothing at the moment.</p>\n</section>\n");
         return;
     }
+    // A figure at the other edge of the page is hard to read.
+    let class = if table.columns.len() == 2 { " class=\"pairs\"" } else { "" };
     let _ = write!(
         page,
-        "<div class=\"scroll\" role=\"region\" tabindex=\"0\" aria-label=\"{title}\"><table>\n<thead><tr>"
+        "<div class=\"scroll\" role=\"region\" tabindex=\"0\" aria-label=\"{title}\"><table{class}>\n<thead><tr>"
     );
     let numeric: Vec<_> = (0..table.columns.len()).map(|place| is_numeric(table, place)).collect();
     for (column, is_numeric) in table.columns.iter().zip(&numeric) {

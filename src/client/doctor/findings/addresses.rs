@@ -1,0 +1,154 @@
+//! What is wrong with the addresses of a host. A core.
+
+use super::super::failure::{Failure, FailureKind};
+use super::super::finding::{Finding, Problem};
+use super::super::report::{AddressReport, Report};
+use super::words::{list, verb};
+use crate::trace::Family;
+
+type Failed<'a> = (&'a AddressReport, &'a Failure);
+
+pub(super) fn check(report: &Report) -> Vec<Finding> {
+    let all = &report.addresses;
+    if all.is_empty() {
+        return without_addresses(report).into_iter().collect();
+    }
+    let failed: Vec<Failed<'_>> = all.iter().filter_map(|address| Some((address, address.failure.as_ref()?))).collect();
+    if let (Some(proxy), true) = (&report.route.proxy, failed.len() == all.len()) {
+        return vec![unreachable_proxy(proxy, &failed)];
+    }
+    let failed: Vec<_> = failed.into_iter().filter(|(address, failure)| matters(all, address, failure)).collect();
+    let kinds = [FailureKind::Refused, FailureKind::TimedOut, FailureKind::NoRoute, FailureKind::NotAllowed];
+    let mut found: Vec<Finding> = Vec::new();
+    for kind in kinds {
+        let these: Vec<_> = failed.iter().filter(|(_, failure)| failure.kind == kind).copied().collect();
+        found.extend(finding(kind, &these));
+    }
+    let others: Vec<_> = failed.into_iter().filter(|(_, failure)| !kinds.contains(&failure.kind)).collect();
+    found.extend(finding(FailureKind::Other, &others));
+    found
+}
+
+/// Describes a name whose addresses are all such as no host can have.
+fn without_addresses(report: &Report) -> Option<Finding> {
+    let names = report.names.as_ref()?;
+    let answers = names.lookups.iter().filter_map(|lookup| lookup.answer.as_ref().ok());
+    let ips: Vec<_> = answers.flat_map(|answer| &answer.addresses).collect();
+    if ips.is_empty() {
+        return None;
+    }
+    Some(Finding::new(
+        Problem::NameHasNoAddresses,
+        format!("The name {} has only addresses that cannot be connected to: {}.", names.name, list(ips)),
+        "Correct its records. A filter in the DNS server may have put such an address in place of the real one.",
+    ))
+}
+
+/// Returns false for what is no problem beside an address that works: a family that this machine does not have, and a rule of the
+/// client.
+fn matters(all: &[AddressReport], address: &AddressReport, failure: &Failure) -> bool {
+    let family = |address: &AddressReport| Family::of(address.address.ip());
+    let has_other = all.iter().any(|other| other.failure.is_none());
+    match failure.kind {
+        FailureKind::NotAllowed => !has_other,
+        FailureKind::NoRoute => {
+            let mut same = all.iter().filter(|other| family(other) == family(address));
+            let is_whole_family =
+                same.all(|other| other.failure.as_ref().is_some_and(|failure| failure.kind == FailureKind::NoRoute));
+            !(has_other && is_whole_family)
+        }
+        _ => true,
+    }
+}
+
+fn unreachable_proxy(proxy: &str, failed: &[Failed<'_>]) -> Finding {
+    let reasons = list(failed.iter().map(|(address, failure)| format!("{}: {failure}", address.address)));
+    Finding::new(
+        Problem::ProxyUnreachable,
+        format!("The proxy {proxy} cannot be connected to ({reasons})."),
+        "Start the proxy, correct its host and port, or except this origin from it (`NO_PROXY`, `Proxy::no_proxy`).",
+    )
+}
+
+fn finding(kind: FailureKind, failed: &[Failed<'_>]) -> Option<Finding> {
+    let (first, failure) = failed.first()?;
+    let addresses = list(failed.iter().map(|(address, _)| address.address));
+    let count = failed.len();
+    let whose = if first.is_proxy { " (of the proxy)" } else { "" };
+    let subject = format!("{addresses}{whose}");
+    let (problem, text, change) = match kind {
+        FailureKind::Refused => (
+            Problem::AddressRefuses,
+            format!("{subject} {} connections: the port is closed.", verb(count, "refuses", "refuse")),
+            "Start the server there, correct the port, or take the address out of DNS.",
+        ),
+        FailureKind::TimedOut => (
+            Problem::AddressSilent,
+            format!("{subject} {} not answer: {failure}.", verb(count, "does", "do")),
+            "Check that the host runs, and that no firewall drops packets to it; or take the address out of DNS. Until then, each \
+             new connection may wait 250 ms for it before the next address is tried.",
+        ),
+        FailureKind::NoRoute => (
+            Problem::AddressWithoutRoute,
+            format!("This machine has no route to {subject}: {failure}."),
+            "Give this machine an address and a route for this family of addresses, or correct the record in DNS.",
+        ),
+        FailureKind::NotAllowed => (
+            Problem::AddressNotAllowed,
+            format!("A rule of the client excludes {subject}."),
+            "Change the rule for addresses of this client, if the host is to be trusted.",
+        ),
+        _ => (
+            Problem::AddressFails,
+            format!("{subject} cannot be connected to: {failure}."),
+            "Look up the error; a firewall of this machine may be its reason.",
+        ),
+    };
+    Some(Finding::new(problem, text, change))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::samples::{address, failed_address, report};
+    use super::*;
+
+    fn problems(addresses: Vec<AddressReport>, proxy: Option<&str>) -> Vec<Problem> {
+        let mut report = report();
+        report.addresses = addresses;
+        report.route.proxy = proxy.map(str::to_owned);
+        check(&report).iter().map(|finding| finding.problem).collect()
+    }
+
+    #[test]
+    fn each_kind_of_failure_is_a_finding() {
+        for (kind, problem) in [
+            (FailureKind::Refused, Problem::AddressRefuses),
+            (FailureKind::TimedOut, Problem::AddressSilent),
+            (FailureKind::NoRoute, Problem::AddressWithoutRoute),
+            (FailureKind::NotAllowed, Problem::AddressNotAllowed),
+            (FailureKind::Other, Problem::AddressFails),
+        ] {
+            assert_eq!(problems(vec![failed_address("192.0.2.1:80", kind)], None), [problem]);
+        }
+        let refused = |at| failed_address(at, FailureKind::Refused);
+        assert_eq!(problems(vec![refused("192.0.2.1:80"), refused("192.0.2.2:80")], None), [Problem::AddressRefuses]);
+    }
+
+    #[test]
+    fn a_family_that_this_machine_does_not_have_is_no_problem_beside_one_that_works() {
+        let no_route = |at| failed_address(at, FailureKind::NoRoute);
+        assert_eq!(problems(vec![no_route("[2001:db8::1]:80"), address("192.0.2.1:80")], None), []);
+        let of_v4 = vec![no_route("192.0.2.2:80"), address("192.0.2.1:80")];
+        assert_eq!(problems(of_v4, None), [Problem::AddressWithoutRoute]);
+        let denied = failed_address("10.0.0.1:80", FailureKind::NotAllowed);
+        assert_eq!(problems(vec![address("192.0.2.1:80"), denied], None), []);
+    }
+
+    #[test]
+    fn a_proxy_is_unreachable_if_all_of_its_addresses_are() {
+        let proxy = Some("http://proxy.test:3128");
+        let refused = || failed_address("192.0.2.1:80", FailureKind::Refused);
+        assert_eq!(problems(vec![refused()], proxy), [Problem::ProxyUnreachable]);
+        assert_eq!(problems(vec![refused(), address("192.0.2.2:80")], proxy), [Problem::AddressRefuses]);
+    }
+}

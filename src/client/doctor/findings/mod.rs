@@ -1,0 +1,41 @@
+//! What is wrong, by the facts of a report: one file for each part of the way. A core.
+//!
+//! A finding explains those that would follow from it: where no DNS server answers, that the lookup fails is not told again.
+
+mod addresses;
+#[cfg(feature = "__tls")]
+mod certificates;
+mod dns_servers;
+mod lookups;
+mod requests;
+#[cfg(test)]
+mod samples;
+mod words;
+
+use super::finding::{Finding, Problem};
+use super::report::{Report, RouteReport};
+
+/// Returns what is wrong, in the order of the steps.
+pub(super) fn of(report: &Report) -> Vec<Finding> {
+    let mut found: Vec<Finding> = route(&report.route).into_iter().collect();
+    if let Some(names) = &report.names {
+        found.extend(lookups::files(names));
+        found.extend(dns_servers::check(names));
+        let last = lookups::outcome(names, &found);
+        found.extend(last);
+    }
+    found.extend(addresses::check(report));
+    #[cfg(feature = "__tls")]
+    found.extend(certificates::check(report));
+    found.extend(requests::check(report));
+    found
+}
+
+fn route(route: &RouteReport) -> Option<Finding> {
+    let error = route.error.as_ref()?;
+    Some(Finding::new(
+        Problem::ProxyInvalid,
+        format!("The proxy cannot be used, and every request fails: {error}."),
+        "Correct the proxy's URL, or remove it.",
+    ))
+}

@@ -1,0 +1,100 @@
+//! A TLS handshake with one address, and the certificates that the server sends.
+
+use std::io;
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use super::failure::{Failure, FailureKind};
+use super::limit::timed;
+use super::report::{TlsReport, TlsSession};
+use crate::connect::Target;
+use crate::error::Error;
+use crate::origin::Host;
+use crate::tls::{Tls, certificate_problem, has_no_common_protocol, speaks_no_tls};
+use crate::trace::{Timings, TlsFacts};
+use crate::transport::Stream;
+
+/// Shakes hands with `host`. Returns what came of it, and true if the server's certificate is refused.
+pub(super) async fn shake_hands(tls: &Tls, host: &Host, stream: Box<dyn Stream>, limit: Duration) -> (TlsReport, bool) {
+    let (elapsed, outcome) = timed(limit, tls.examine(stream, host)).await;
+    let report = match outcome {
+        Some(Ok(facts)) => agreed(tls, host, elapsed, &facts),
+        Some(Err(error)) => TlsReport { problem: certificate_problem(&error), ..failed(elapsed, failure(&error)) },
+        None => failed(elapsed, Failure::timed_out(limit)),
+    };
+    let is_refused = report.problem.is_some();
+    (report, is_refused)
+}
+
+/// Adds the certificates of a server that the client refuses. They come from a handshake of their own.
+pub(super) async fn add_chain(
+    report: &mut TlsReport,
+    tls: &Tls,
+    host: &Host,
+    stream: Box<dyn Stream>,
+    limit: Duration,
+) {
+    let (_, chain) = timed(limit, tls.fetch_chain(stream, host)).await;
+    describe_chain(report, tls, host, &chain.unwrap_or_default());
+}
+
+/// Returns the handshake below a response.
+pub(super) fn of_response(tls: &Tls, origin: &Host, facts: &TlsFacts, timings: &Timings) -> TlsReport {
+    agreed(tls, origin, timings.tls(), facts)
+}
+
+/// Returns the handshake of a request that failed for it; `None` if the request failed for another reason.
+pub(super) fn of_error(error: &Error) -> Option<TlsReport> {
+    if !error.is_tls() {
+        return None;
+    }
+    let elapsed = error.timings().map_or(Duration::ZERO, Timings::tls);
+    Some(match error.io_cause() {
+        Some(cause) => TlsReport { problem: certificate_problem(cause), ..failed(elapsed, failure(cause)) },
+        None => failed(elapsed, Failure::new(FailureKind::Other, error.to_string())),
+    })
+}
+
+/// Refuses a session in which the server did not choose HTTP/2, for a client that speaks nothing else.
+pub(super) fn require_http2(report: &mut TlsReport, target: Target<'_>) {
+    let has_chosen = report.session.as_ref().map_or(true, |session| session.alpn.as_deref() == Some("h2"));
+    if !target.is_proxy && !has_chosen {
+        let what = "the server did not choose HTTP/2, and the client speaks nothing else";
+        report.session = Err(Failure::new(FailureKind::NoCommonProtocol, what));
+    }
+}
+
+fn agreed(tls: &Tls, host: &Host, elapsed: Duration, facts: &TlsFacts) -> TlsReport {
+    let session = TlsSession {
+        version: facts.version,
+        cipher_suite: facts.cipher_suite,
+        alpn: facts.alpn.as_deref().map(str::to_owned),
+    };
+    let mut report = TlsReport { elapsed, session: Ok(session), problem: None, chain: Vec::new(), name_matches: None };
+    describe_chain(&mut report, tls, host, &facts.peer_certificates);
+    report
+}
+
+fn failed(elapsed: Duration, failure: Failure) -> TlsReport {
+    TlsReport { elapsed, session: Err(failure), problem: None, chain: Vec::new(), name_matches: None }
+}
+
+fn describe_chain(report: &mut TlsReport, tls: &Tls, host: &Host, chain: &[Bytes]) {
+    report.chain = Tls::summaries(chain);
+    report.name_matches = tls.is_for(chain, host);
+}
+
+fn failure(error: &io::Error) -> Failure {
+    let kind = if speaks_no_tls(error) {
+        FailureKind::NoTls
+    } else if has_no_common_protocol(error) {
+        FailureKind::NoCommonProtocol
+    } else {
+        FailureKind::Other
+    };
+    match error.kind() {
+        io::ErrorKind::TimedOut => Failure::of_io(error),
+        _ => Failure::new(kind, error.to_string()),
+    }
+}

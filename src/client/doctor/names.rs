@@ -1,0 +1,106 @@
+//! The lookup of a name: each DNS server by itself, and the client's resolver as a whole.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use futures_util::future::{join, join_all};
+
+use super::failure::Failure;
+use super::limit::timed;
+use super::report::{LookupAnswer, LookupReport, NameReport, QuestionReport, ResolverKind};
+use crate::connect::{Connector, Target};
+use crate::dns::{Inspection, Kind, Probe, Resolve, Source, kind_of};
+use crate::origin::Host;
+use crate::trace::Family;
+
+/// The most addresses of a lookup that are reported.
+const MAX_ADDRESSES: usize = 16;
+
+/// Looks up the host of `target`. Returns `None` for an address, which needs no lookup.
+pub(super) async fn look_up(connector: &Connector, target: Target<'_>, limit: Duration) -> Option<NameReport> {
+    let Host::Name(name) = target.origin.host() else { return None };
+    let families = connector.probed_families(target.origin);
+    if let Some(ips) = connector.pinned(target.origin.host()) {
+        let lookups = families.iter().map(|family| pinned(*family, &ips)).collect();
+        return Some(report(name, ResolverKind::Pinned, lookups));
+    }
+    let resolver = connector.resolver.upstream();
+    let lookups = join_all(families.iter().map(|family| lookup(resolver, name, *family, limit)));
+    let kind = match kind_of(resolver) {
+        Kind::Hickory(hickory) => {
+            let inspection = hickory.inspect(name);
+            let (questions, lookups) = join(ask_all(&inspection, families, limit), lookups).await;
+            let known = report(name, ResolverKind::Hickory, lookups);
+            let Inspection { files, lists_no_server, is_known, .. } = inspection;
+            return Some(NameReport { files, lists_no_server, is_known, questions, ..known });
+        }
+        Kind::System => ResolverKind::System,
+        Kind::Fixed => ResolverKind::Fixed,
+        Kind::Other => ResolverKind::Other,
+    };
+    Some(report(name, kind, lookups.await))
+}
+
+/// Returns the report on a name about which no DNS server was asked.
+fn report(name: &str, resolver: ResolverKind, lookups: Vec<LookupReport>) -> NameReport {
+    NameReport {
+        name: name.to_owned(),
+        resolver,
+        files: Vec::new(),
+        lists_no_server: false,
+        is_known: false,
+        questions: Vec::new(),
+        lookups,
+    }
+}
+
+/// Asks each server by each of its protocols, for each full name and family. All questions run at the same time.
+async fn ask_all(inspection: &Inspection, families: &[Family], limit: Duration) -> Vec<QuestionReport> {
+    if inspection.is_known {
+        return Vec::new();
+    }
+    let families = || inspection.families.iter().filter(|family| families.contains(family));
+    let mut questions = Vec::new();
+    for probe in &inspection.probes {
+        for name in &inspection.full_names {
+            questions.extend(families().map(|family| ask(probe, name, *family, limit)));
+        }
+    }
+    join_all(questions).await
+}
+
+async fn ask(probe: &Probe, name: &str, family: Family, limit: Duration) -> QuestionReport {
+    let (elapsed, reply) = timed(limit, probe.ask(name, family)).await;
+    let reply = match reply {
+        Some(reply) => reply.map_err(|error| Failure::of_io(&error)),
+        None => Err(Failure::timed_out(limit)),
+    };
+    let (server, transport) = (probe.server(), probe.transport());
+    QuestionReport { server, transport, name: name.to_owned(), family, elapsed, reply }
+}
+
+async fn lookup(resolver: &dyn Resolve, name: &str, family: Family, limit: Duration) -> LookupReport {
+    let (elapsed, outcome) = timed(limit, resolver.resolve(name, family)).await;
+    let answer = match outcome {
+        Some(Ok(answer)) => Ok(LookupAnswer {
+            addresses: answer.addresses().iter().copied().take(MAX_ADDRESSES).collect(),
+            ttl: limited(answer.ttl()),
+            source: answer.source(),
+        }),
+        Some(Err(error)) => Err(Failure::of_lookup(&error)),
+        None => Err(Failure::timed_out(limit)),
+    };
+    LookupReport { family, elapsed, answer }
+}
+
+/// Returns a TTL; `None` if it stands for no limit.
+fn limited(ttl: Duration) -> Option<Duration> {
+    if ttl == Duration::MAX { None } else { Some(ttl) }
+}
+
+/// Returns the lookup of a name whose addresses the user has set.
+fn pinned(family: Family, ips: &[IpAddr]) -> LookupReport {
+    let addresses = ips.iter().copied().filter(|ip| Family::of(*ip) == family).take(MAX_ADDRESSES).collect();
+    let answer = LookupAnswer { addresses, ttl: None, source: Source::Pinned };
+    LookupReport { family, elapsed: Duration::ZERO, answer: Ok(answer) }
+}

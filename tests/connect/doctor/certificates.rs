@@ -1,0 +1,106 @@
+//! Certificates and handshakes that are wrong.
+
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use rcgen::CertificateParams;
+use rustls::ServerConfig;
+use speeddial::doctor::{Problem, Report};
+use speeddial::tls::CertificateProblem;
+use tokio::net::TcpListener;
+
+use super::common::{SOON, examine, knowing, only, trusting, url};
+use support::certs::{Authority, provider};
+use support::ok_server;
+use support::tls_server::TlsServer;
+
+fn params(name: &str) -> CertificateParams {
+    CertificateParams::new(vec![name.to_owned()]).unwrap()
+}
+
+fn config(authority: &Authority, params: CertificateParams) -> Arc<ServerConfig> {
+    let (certificate, key) = authority.sign(params);
+    let builder = ServerConfig::builder_with_provider(provider()).with_safe_default_protocol_versions().unwrap();
+    Arc::new(builder.with_no_client_auth().with_single_cert(vec![certificate], key).unwrap())
+}
+
+/// Examines a server with a certificate of these parameters as a client that trusts `trusted`.
+async fn examine_certificate(authority: &Authority, trusted: &Authority, params: CertificateParams) -> Report {
+    let server = TlsServer::start(config(authority, params)).await;
+    examine(knowing().tls(trusting(trusted)), &url("https", server.address())).await
+}
+
+#[tokio::test]
+async fn a_certificate_out_of_its_dates_is_named() {
+    let authority = Authority::new();
+    let day = |year| rcgen::date_time_ymd(year, 1, 1);
+    let mut expired = params("api.test");
+    (expired.not_before, expired.not_after) = (day(2000), day(2001));
+    let report = examine_certificate(&authority, &authority, expired).await;
+    let text = only(&report, Problem::CertificateExpired);
+    assert!(text.contains("has expired, ") && text.ends_with(" years ago."), "{text}");
+    let tls = report.addresses[0].tls.as_ref().unwrap();
+    assert_eq!((tls.problem, tls.name_matches, tls.chain.len()), (Some(CertificateProblem::Expired), Some(true), 1));
+    assert!(tls.chain[0].days_left(report.at) < -365 && report.requests.is_empty(), "{report}");
+
+    let mut future = params("api.test");
+    (future.not_before, future.not_after) = (day(2090), day(2091));
+    let report = examine_certificate(&authority, &authority, future).await;
+    assert!(only(&report, Problem::CertificateNotYetValid).contains("is not valid yet: it will be in "), "{report}");
+
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
+    let mut ends = params("api.test");
+    ends.not_before = day(1970) + (now - Duration::from_secs(80 * 86_400));
+    ends.not_after = day(1970) + (now + Duration::from_secs(3 * 86_400 + 600));
+    let report = examine_certificate(&authority, &authority, ends).await;
+    assert!(only(&report, Problem::CertificateExpiresSoon).ends_with(" expires in 3 days."), "{report}");
+    assert!(report.requests.iter().all(|request| request.response.is_ok()), "{report}");
+}
+
+#[tokio::test]
+async fn a_certificate_for_another_name_is_named_with_its_names() {
+    let authority = Authority::new();
+    let report = examine_certificate(&authority, &authority, params("www.test")).await;
+    let text = only(&report, Problem::CertificateForOtherName);
+    assert!(text.ends_with(" is not for api.test, but for www.test."), "{text}");
+    assert_eq!(report.addresses[0].tls.as_ref().unwrap().name_matches, Some(false));
+}
+
+#[tokio::test]
+async fn a_certificate_of_an_unknown_authority_is_named_with_its_issuer() {
+    let (authority, other) = (Authority::new(), Authority::new());
+    let report = examine_certificate(&authority, &other, params("api.test")).await;
+    let text = only(&report, Problem::CertificateFromUnknownIssuer);
+    assert!(
+        text.contains("is from an authority that the client does not trust: ") && text.contains("Authority "),
+        "{text}"
+    );
+}
+
+#[tokio::test]
+async fn a_server_without_tls_is_named() {
+    let server = ok_server();
+    let report = examine(knowing().tls(trusting(&Authority::new())), &url("https", server.address())).await;
+    let text = only(&report, Problem::NoTls);
+    assert_eq!(text, format!("{} does not speak TLS.", server.address()));
+}
+
+#[tokio::test]
+async fn a_handshake_that_is_not_answered_is_named() {
+    let silent = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+    let address = silent.local_addr().unwrap();
+    let builder = knowing().tls(trusting(&Authority::new())).connect_timeout(SOON);
+    let text = only(&examine(builder, &url("https", address)).await, Problem::TlsFails);
+    assert!(text.contains("no answer within 1s"), "{text}");
+}
+
+#[tokio::test]
+async fn a_server_without_http2_is_named_if_the_client_speaks_nothing_else() {
+    let authority = Authority::new();
+    for alpn in [&["http/1.1"][..], &[]] {
+        let server = TlsServer::start(authority.server(&["api.test"], alpn)).await;
+        let builder = knowing().tls(trusting(&authority)).http2_prior_knowledge();
+        only(&examine(builder, &url("https", server.address())).await, Problem::NoHttp2);
+    }
+}

@@ -1,0 +1,87 @@
+//! The servers and the checks that the tests of reports share.
+
+use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+use std::time::Duration;
+
+use hickory_proto::op::{Message, Query};
+use speeddial::dns::{FixedResolver, HickoryResolver};
+use speeddial::doctor::{Problem, Report};
+use speeddial::{Client, ClientBuilder};
+
+use support::dns_server::{DnsServer, add_address};
+use support::dns_tcp;
+
+/// The time limit of a step in tests where a server does not answer.
+pub(super) const SOON: Duration = Duration::from_secs(1);
+
+/// A DNS server on loopback that answers by UDP and TCP.
+pub(super) struct BothDns(DnsServer);
+
+impl BothDns {
+    pub(super) fn start(answer: fn(&Query, &mut Message)) -> Self {
+        let (server, listener) = dns_tcp::udp_and_tcp(|| DnsServer::start(answer).unwrap(), DnsServer::address);
+        dns_tcp::serve(listener, answer);
+        Self(server)
+    }
+
+    /// Starts a server that has 127.0.0.1 for every name.
+    pub(super) fn healthy() -> Self {
+        Self::start(loopback)
+    }
+
+    pub(super) fn address(&self) -> SocketAddr {
+        self.0.address()
+    }
+}
+
+/// Answers each question for an IPv4 address with 127.0.0.1.
+pub(super) fn loopback(question: &Query, response: &mut Message) {
+    add_address(response, question, question.name(), Ipv4Addr::LOCALHOST.into(), 60);
+}
+
+/// Returns the builder of a client without a proxy that asks these DNS servers.
+pub(super) fn asking(servers: impl IntoIterator<Item = SocketAddr>) -> ClientBuilder {
+    Client::builder().no_proxy().dns_resolver(HickoryResolver::with_servers(servers))
+}
+
+/// Returns the builder of a client without a proxy that knows `api.test` as 127.0.0.1.
+pub(super) fn knowing() -> ClientBuilder {
+    let names = FixedResolver::new().with("api.test", [Ipv4Addr::LOCALHOST.into()]);
+    Client::builder().no_proxy().dns_resolver(names)
+}
+
+/// Returns settings that trust only `authority`, without the platform's authorities.
+#[cfg(feature = "__tls")]
+pub(super) fn trusting(authority: &support::certs::Authority) -> speeddial::tls::TlsConfig {
+    speeddial::tls::TlsConfig::new().add_root_der(authority.certificate().to_vec()).only_added_roots()
+}
+
+/// Returns the URL of `api.test` at the port of an address.
+pub(super) fn url(scheme: &str, server: SocketAddr) -> String {
+    format!("{scheme}://api.test:{}/", server.port())
+}
+
+pub(super) async fn examine(builder: ClientBuilder, url: &str) -> Report {
+    let start = std::time::Instant::now();
+    let report = builder.build().unwrap().doctor(url).await.unwrap();
+    assert!(start.elapsed() < Duration::from_secs(60), "{report}");
+    report
+}
+
+/// Checks that a report finds one problem, and returns its text.
+#[track_caller]
+pub(super) fn only(report: &Report, problem: Problem) -> String {
+    let problems: Vec<_> = report.findings.iter().map(|finding| finding.problem).collect();
+    assert_eq!(problems, [problem], "{report}");
+    let text = &report.findings[0].text;
+    assert!(report.to_string().contains(text), "{report}");
+    text.clone()
+}
+
+/// Returns a UDP socket whose port is closed to all others, because it is connected elsewhere.
+pub(super) fn closed_udp() -> (UdpSocket, SocketAddr) {
+    let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    socket.connect((Ipv4Addr::LOCALHOST, 9)).unwrap();
+    let address = socket.local_addr().unwrap();
+    (socket, address)
+}

@@ -1,0 +1,47 @@
+//! Servers whose responses are wrong: no response, no kept connection, another time.
+
+use std::io::Write;
+
+use speeddial::doctor::Problem;
+
+use super::common::{examine, knowing, only};
+use support::full;
+use support::http_server::HttpServer;
+use support::scripted_peer::{ScriptedPeer, read_head};
+
+#[tokio::test]
+async fn a_server_that_closes_after_each_response_is_named() {
+    for (header, words) in [("connection: close\r\n", "and says so"), ("", "unannounced")] {
+        let peer = ScriptedPeer::start(move |_, mut socket| {
+            if read_head(&mut socket) {
+                let _ = write!(socket, "HTTP/1.1 200 OK\r\n{header}content-length: 0\r\n\r\n");
+            }
+        });
+        let report = examine(knowing(), &peer.url()).await;
+        let text = only(&report, Problem::ConnectionNotKept);
+        assert!(text.contains(words), "{text}");
+        assert_eq!(report.requests.len(), 3);
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_gives_no_response_is_named() {
+    let peer = ScriptedPeer::start(|_, mut socket| {
+        let _ = read_head(&mut socket);
+    });
+    let report = examine(knowing(), &peer.url()).await;
+    only(&report, Problem::RequestFails);
+    assert_eq!(report.requests.len(), 1, "the first failure is the last request");
+}
+
+#[tokio::test]
+async fn a_server_whose_clock_is_wrong_is_named() {
+    let server = HttpServer::start(|_| async {
+        hyper::Response::builder().header("date", "Tue, 15 Nov 1994 08:12:31 GMT").body(full("")).unwrap()
+    })
+    .unwrap();
+    let report = examine(knowing(), &format!("http://{}/", server.address())).await;
+    let text = only(&report, Problem::ClockSkew);
+    assert!(text.contains(" years behind this machine's"), "{text}");
+    assert!(report.clock.unwrap().skew_secs < -365 * 86_400);
+}
