@@ -55,7 +55,8 @@
 //! * [DNS in containers](guide::dns_in_containers); [proxies and sidecars](guide::proxies_and_sidecars)
 //! * [Trust stores](guide::trust_stores): certificates in minimal images, your own authorities; [FIPS](guide::fips)
 //! * [In production](guide::in_production): measurements, slow calls, secrets; [shutdown](guide::shutdown)
-//! * [When calls fail](guide::when_calls_fail): errors by kind and by symptom
+//! * [Why was it slow](guide::why_was_it_slow): the reasons for slow calls; [when calls fail](guide::when_calls_fail): errors by kind
+//!   and by symptom
 //! * [Testing your service](guide::testing_your_service) without a network; [with sockets and TLS](guide::testing_with_sockets)
 //!
 //! # The walk of a request

@@ -24,6 +24,7 @@
 //! Operation:
 //!
 //! * [In production](in_production): measurements, slow calls, secrets
+//! * [Why was it slow](why_was_it_slow): the reasons for slow calls, and what to change
 //! * [When calls fail](when_calls_fail): errors by kind and by symptom
 //! * [Shutdown](shutdown)
 //!
@@ -77,6 +78,9 @@ pub mod fips {}
 
 #[doc = include_str!("in_production.md")]
 pub mod in_production {}
+
+#[doc = include_str!("why_was_it_slow.md")]
+pub mod why_was_it_slow {}
 
 #[doc = include_str!("when_calls_fail.md")]
 pub mod when_calls_fail {}

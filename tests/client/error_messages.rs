@@ -156,7 +156,7 @@ async fn a_timeout_in_each_phase() {
              (515 ms = dns 5.00 ms (miss) + connect 10.0 ms + wait 500 ms, new 192.0.2.1:80; 1.485s of 2s left)",
             "GET http://api.test/: timed out after 200ms, in phase queue: all 200 ms were spent in the queue: api.test:80 had \
              1 of 1 connections in use; raise max_connections_per_host or lower concurrency (200 ms = queue 200 ms)",
-            "POST http://api.test/: timed out after 100ms, in phase send: the server took 85.0 ms of 100 ms to take the request \
+            "POST http://api.test/: timed out after 100ms, in phase send: sending the request took 85.0 ms of 100 ms \
              (100 ms = dns 5.00 ms (miss) + connect 10.0 ms + send 85.0 ms, new 192.0.2.1:80)",
         ]
     );

@@ -19,11 +19,12 @@ fn find_send(timings: &Timings, time: Duration, found: &mut Found) {
     let starved = timings.history().body_starved().min(time);
     let before = "the program took";
     found.add_around(Cause::RequestBodyLate, Phase::Send, starved, before, " to provide the request's body");
-    let what = match timings.sent_bytes() {
-        0 => " to take the request".to_owned(),
-        bytes => format!(" to take {} of the request{}", size(bytes), rate(bytes, time)),
-    };
-    found.add_around(Cause::SendSlow, Phase::Send, time - starved, "the server took", what);
+    let (time, bytes) = (time - starved, timings.sent_bytes());
+    if bytes == 0 {
+        return found.add_around(Cause::SendSlow, Phase::Send, time, "sending the request took", "");
+    }
+    let what = format!(" to take {} of the request{}", size(bytes), rate(bytes, time));
+    found.add_around(Cause::SendSlow, Phase::Send, time, "the server took", what);
 }
 
 fn find_wait(timings: &Timings, time: Duration, found: &mut Found) {

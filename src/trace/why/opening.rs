@@ -131,7 +131,7 @@ fn late_family(timings: &Timings, used: &DnsLookup, time: Duration) -> Option<Fa
     if late < LEAST_DELAY.max(time / 2) || used.error.is_some() {
         return None;
     }
-    Some(used.family.other()).filter(|_| timings.attempts_last().first().is_some())
+    Some(used.family.other()).filter(|_| !timings.attempts_last().is_empty())
 }
 
 fn find_connect(timings: &Timings, time: Duration, found: &mut Found) {
@@ -185,7 +185,7 @@ fn find_tls(timings: &Timings, time: Duration, found: &mut Found) {
         let kind = if facts.resumed { "a session was resumed" } else { "a whole handshake" };
         format!(" ({}, {kind})", facts.version.replacen("TLSv", "TLS ", 1).replacen('_', ".", 1))
     });
-    match failed.filter(|attempt| timings.remote_addr() != Some(attempt.address)).last() {
+    match failed.rfind(|attempt| timings.remote_addr() != Some(attempt.address)) {
         Some(attempt) if timings.history().tls_failed() => {
             let clause = format!("were spent in TLS: the handshake with {} failed", attempt.address);
             found.add(Cause::TlsRetried, Phase::Tls, time, clause);
