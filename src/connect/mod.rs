@@ -12,6 +12,7 @@
 //! | the HTTP/2 task | `h2_runtime.rs`, `h2_timer.rs`, `h2_pings.rs`, `h2_settings.rs`, `part_wakers.rs` |
 //! | the bytes of another protocol after an upgrade | `upgraded.rs` |
 //! | the bytes of a connection | `verbose.rs`, `io.rs`, `io_record.rs`, `interim.rs`, `h2_watch.rs`, `frames.rs` |
+//! | the single steps of a dial, for a report | `probe.rs` |
 //! | tower layers around a dial | `connector_layers.rs` |
 //! | failures | `error.rs`, `tunnel_error.rs`, `timeout.rs` |
 

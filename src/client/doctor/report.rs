@@ -15,7 +15,7 @@ use crate::trace::{serialize_known_nanos, serialize_nanos};
 
 /// The report of [`Client::doctor`](crate::Client::doctor): how the client reaches an origin, step by step.
 ///
-/// `Display` prints it as text. With the feature `serde` it can be serialized; times are whole nanoseconds.
+/// `Display` prints it as text. With the feature `serde` it can be serialized; durations are whole nanoseconds.
 #[derive(Debug, Clone)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]

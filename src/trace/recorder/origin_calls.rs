@@ -55,7 +55,7 @@ pub(super) struct Ring {
 impl Ring {
     fn push(&mut self, call: KeptCall, most: usize) {
         if self.calls.len() < most {
-            return self.calls.push(call);
+            return push_within(&mut self.calls, call, most);
         }
         self.calls[self.oldest] = call;
         self.oldest = (self.oldest + 1) % most;
@@ -83,7 +83,7 @@ impl Slowest {
 
     fn push(&mut self, call: KeptCall, most: usize) {
         if self.calls.len() < most {
-            self.calls.push(call);
+            push_within(&mut self.calls, call, most);
         } else if let Some(fastest) = self.calls.iter_mut().min_by_key(|call| call.timings.total()) {
             *fastest = call;
         }
@@ -94,6 +94,15 @@ impl Slowest {
     pub(super) fn calls(&self) -> &[KeptCall] {
         &self.calls
     }
+}
+
+/// Adds a call to less than `most` ones. There is never room for more than `most`.
+fn push_within(calls: &mut Vec<KeptCall>, call: KeptCall, most: usize) {
+    if calls.len() == calls.capacity() {
+        let room = (2 * calls.len()).clamp(1, most);
+        calls.reserve_exact(room - calls.len());
+    }
+    calls.push(call);
 }
 
 /// The last TLS handshake seen and the same without its certificates, which would take more memory than all the rest.
@@ -163,7 +172,7 @@ mod tests {
         assert_eq!(numbers(recorded((0..2).map(call), 3).recent.calls()), [1, 2]);
         let origin = recorded((0..10).map(call), 3);
         assert_eq!(numbers(origin.recent.calls()), [8, 9, 10]);
-        assert_eq!(origin.totals.calls, 10);
+        assert_eq!((origin.totals.calls, origin.recent.calls.capacity()), (10, 3));
         assert!(origin.failures.calls().is_empty());
     }
 

@@ -180,7 +180,8 @@ fn lost_before(attempts: &[Attempt], connected: &Attempt) -> Option<(Cause, Stri
 }
 
 fn find_tls(timings: &Timings, time: Duration, found: &mut Found) {
-    let failed = timings.attempts_last().iter().filter(|attempt| matches!(attempt.outcome, AttemptOutcome::Failed(_)));
+    let mut failed =
+        timings.attempts_last().iter().filter(|attempt| matches!(attempt.outcome, AttemptOutcome::Failed(_)));
     let version = timings.tls_facts().map_or(String::new(), |facts| {
         let kind = if facts.resumed { "a session was resumed" } else { "a whole handshake" };
         format!(" ({}, {kind})", facts.version.replacen("TLSv", "TLS ", 1).replacen('_', ".", 1))

@@ -78,6 +78,20 @@ async fn a_proxy_that_refuses_the_origin_is_named() {
     assert!(text.contains("does not connect to api.test:443") && text.contains("403 Not there"), "{text}");
 }
 
+#[cfg(feature = "__tls")]
+#[tokio::test]
+async fn a_certificate_of_a_proxy_is_judged() {
+    let authority = support::certs::Authority::new();
+    let proxy = support::tls_server::TlsServer::start(authority.server(&["127.0.0.1"], &[])).await;
+    let url = format!("https://{}", proxy.address());
+    let builder = by(&url).tls(super::common::trusting(&support::certs::Authority::new()));
+    let report = examine(builder, "http://api.test/").await;
+    let text = only(&report, Problem::CertificateFromUnknownIssuer);
+    assert!(text.starts_with(&format!("The certificate of {} (of the proxy) is from", proxy.address())), "{text}");
+    let builder = by(&url).tls(super::common::trusting(&authority));
+    assert_eq!(examine(builder, "http://api.test/").await.findings, []);
+}
+
 /// Behind a proxy the handshake is that of a request.
 #[cfg(feature = "__tls")]
 #[tokio::test]

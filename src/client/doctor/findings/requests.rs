@@ -63,7 +63,8 @@ fn credentials(report: &Report, what: &str) -> Finding {
 /// one that ends each is not seen.
 fn not_kept(responses: &[&ResponseReport]) -> Option<Finding> {
     let is_http1 = responses.iter().all(|response| response.version.starts_with("HTTP/1"));
-    if responses.len() < 2 || !is_http1 || responses.iter().any(|response| response.reused) {
+    let tells_nothing = responses.iter().all(|response| may_close_after(response.status));
+    if responses.len() < 2 || !is_http1 || tells_nothing || responses.iter().any(|response| response.reused) {
         return None;
     }
     let how = if responses.iter().any(|response| response.closes) {
@@ -76,6 +77,11 @@ fn not_kept(responses: &[&ResponseReport]) -> Option<Finding> {
         format!("The server closes the connection after each response, {how}."),
         "Turn keep-alive on at the server or at the proxy in front of it. Until then, each request pays for a new connection.",
     ))
+}
+
+/// Returns true for errors after which servers close connections that they would keep otherwise. HEAD may be one for them.
+fn may_close_after(status: u16) -> bool {
+    matches!(status, 400 | 405 | 408 | 500..)
 }
 
 fn skew(report: &Report) -> Option<Finding> {
@@ -129,6 +135,8 @@ mod tests {
         assert_eq!(problems(&report), []);
         report.requests = vec![response(200, false), response(200, false)];
         assert_eq!(problems(&report), [Problem::ConnectionNotKept]);
+        report.requests = vec![response(405, false), response(405, false)];
+        assert_eq!(problems(&report), [], "an error may be the reason");
         report.requests = vec![response(200, false)];
         assert_eq!(problems(&report), [], "one request tells nothing");
     }
