@@ -59,6 +59,7 @@ impl Timings {
                 self.history_mut().start_lookup(*family, at);
             }
             Event::DnsEnd(lookup) => self.history_mut().add_lookup(at, lookup.clone()),
+            Event::DnsCancelled { family } => self.history_mut().cancel_lookup(*family),
             Event::AttemptStart { address } => {
                 let start = self.start;
                 self.history_mut().start_attempt(at, start, *address);

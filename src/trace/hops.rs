@@ -156,8 +156,8 @@ pub(super) struct History {
     token_wait_since: Option<Instant>,
     /// The time for which the last request's body had nothing to be sent.
     body_starved: Duration,
-    /// True if a TLS handshake of the last request's dial failed.
-    tls_failed: bool,
+    /// The address with which a TLS handshake of the last request's dial failed last.
+    tls_failed: Option<SocketAddr>,
 }
 
 /// The dial of a request's own connection.
@@ -180,7 +180,7 @@ impl History {
         token_wait: Duration::ZERO,
         token_wait_since: None,
         body_starved: Duration::ZERO,
-        tls_failed: false,
+        tls_failed: None,
     };
 
     pub(super) fn lookups(&self) -> &[DnsLookup] {
@@ -244,6 +244,11 @@ impl History {
         self.lookups_under_way.push((family, since));
     }
 
+    /// Forgets a lookup that was given up.
+    pub(super) fn cancel_lookup(&mut self, family: Family) {
+        self.lookups_under_way.retain(|(under_way, _)| *under_way != family);
+    }
+
     /// Adds a lookup that ended at `at`.
     pub(super) fn add_lookup(&mut self, at: Instant, mut lookup: DnsLookup) {
         if let Some(index) = self.lookups_under_way.iter().position(|(family, _)| *family == lookup.family) {
@@ -270,8 +275,8 @@ impl History {
         self.token_wait + going_on
     }
 
-    /// Returns true if a TLS handshake failed while the last request's connection was opened.
-    pub(super) fn tls_failed(&self) -> bool {
+    /// Returns the address with which a TLS handshake failed last while the last request's connection was opened.
+    pub(super) fn tls_failed(&self) -> Option<SocketAddr> {
         self.tls_failed
     }
 
@@ -315,7 +320,7 @@ impl History {
 
     /// Marks the last attempt to dial `address` as failed: it connected, but its TLS handshake failed.
     pub(super) fn fail_attempt(&mut self, address: SocketAddr, error: Arc<io::Error>) {
-        self.tls_failed = true;
+        self.tls_failed = Some(address);
         if let Some(attempt) = self.attempts.iter_mut().rev().find(|attempt| attempt.address == address) {
             attempt.outcome = AttemptOutcome::Failed(error);
         }
@@ -329,7 +334,7 @@ impl History {
         self.lookups_under_way.clear();
         self.dial = None;
         self.body_starved = Duration::ZERO;
-        self.tls_failed = false;
+        self.tls_failed = None;
     }
 
     pub(super) fn add_hedge(&mut self, hedge: Hedge) {

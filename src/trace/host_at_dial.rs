@@ -40,6 +40,8 @@ pub struct HostClose {
     pub cause: CloseCause,
     /// The number of requests that the connection carried.
     pub requests: u64,
+    /// True if the connection was idle, and would have been used again.
+    pub was_idle: bool,
 }
 
 impl HostAtDial {
@@ -49,7 +51,7 @@ impl HostAtDial {
 }
 
 impl HostClose {
-    pub(crate) fn new(cause: CloseCause, requests: u64) -> Self {
-        Self { cause, requests }
+    pub(crate) fn new(cause: CloseCause, requests: u64, was_idle: bool) -> Self {
+        Self { cause, requests, was_idle }
     }
 }

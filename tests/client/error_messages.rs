@@ -141,7 +141,7 @@ async fn a_timeout_in_each_phase() {
             "GET http://api.test/: timed out after 3ms, in phase dns: all 3.00 ms were spent in DNS, which had not \
              answered (3.00 ms = dns 3.00 ms)",
             "GET http://api.test/: timed out after 10ms, in phase connect: 5.00 ms of 10.0 ms were spent dialling \
-             192.0.2.1:80 in vain (10.0 ms = dns 5.00 ms (miss) + connect 5.00 ms)",
+             192.0.2.1:80, which did not connect (10.0 ms = dns 5.00 ms (miss) + connect 5.00 ms)",
             "GET http://api.test/never: timed out after 500ms, in phase wait: 485 ms of 500 ms were spent waiting for \
              an answer that had not come \
              (500 ms = dns 5.00 ms (miss) + connect 10.0 ms + wait 485 ms, new 192.0.2.1:80)",
@@ -243,7 +243,7 @@ async fn a_proxy_that_wants_credentials() {
         "",
         "kind: Connect, method: GET, url: https://api.test/, \
          message: \"the proxy HOST: it answered 407 Proxy Authentication Required\", \
-         source: Custom { kind: Other, error: \"it answered 407 Proxy Authentication Required\" }",
+         source: Custom { kind: PermissionDenied, error: \"it answered 407 Proxy Authentication Required\" }",
     );
 }
 

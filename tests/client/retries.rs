@@ -264,7 +264,7 @@ async fn a_timeout_error_shows_the_time_per_phase_and_the_time_left() {
         parts(get("http://silent.test/").send().await.unwrap_err()),
         (
             ErrorKind::Timeout(Phase::Connect),
-            "GET http://silent.test/: timed out after 2s, in phase connect: all 2.00 s were spent dialling 192.0.2.4:80 in vain \
+            "GET http://silent.test/: timed out after 2s, in phase connect: all 2.00 s were spent dialling 192.0.2.4:80, which did not connect \
              (2.00 s = dns 0 (fixed) + connect 2.00 s)"
                 .to_owned(),
             Some(Duration::ZERO)

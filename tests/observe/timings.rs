@@ -118,7 +118,7 @@ async fn a_connect_timeout_has_an_error_message_of_its_own() {
     assert_eq!(
         error.to_string(),
         "GET http://api.test/: no connection within 10s, in phase connect: 9.97 s of 10.0 s were spent dialling \
-         192.0.2.1:80 in vain (10.0 s = dns 30.0 ms (miss) + connect 9.97 s)"
+         192.0.2.1:80, which did not connect (10.0 s = dns 30.0 ms (miss) + connect 9.97 s)"
     );
     assert_eq!(error.timings().unwrap().total(), Duration::from_secs(10));
 }

@@ -417,7 +417,13 @@ pub(super) const ROWS: &[Row] = &[
         "hedges of an origin",
         &[Text("5", HEDGE, "budget: 0.05"), Const(HEDGE, "MAX_SAVED", &[(HEDGE, "pub fn budget(")])],
     ),
-    ("calls that a `Recorder` keeps", &[Text("10", "trace/recorder/mod.rs", "calls: 10, origins: 64")]),
+    (
+        "calls that a `Recorder` keeps",
+        &[
+            Text("10", "trace/recorder/mod.rs", "calls: 10, origins: 64"),
+            Text("64", "trace/recorder/mod.rs", "calls: 10, origins: 64"),
+        ],
+    ),
     ("a step of `Client::doctor`", &[Const("client/doctor/limit.rs", "LONGEST_STEP", &[])]),
     ("a request of `Client::doctor`", &[Const("client/doctor/limit.rs", "LONGEST_REQUEST", &[])]),
     (

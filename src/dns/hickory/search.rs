@@ -186,7 +186,8 @@ impl SearchResolver {
                 Some(error) => Err(error),
                 None => {
                     let result = self.ask(question, deadline).await;
-                    searched += u32::from(result.is_err());
+                    let is_missing = |error: &ResolveError| error.kind() == ResolveErrorKind::NxDomain;
+                    searched += u32::from(result.as_ref().is_err_and(is_missing));
                     result
                 }
             };

@@ -134,7 +134,9 @@ impl ServerGroup {
                 self.note_answer(server);
                 return Err(error.with_servers(started.asked(Some((server, mode)), ip)));
             }
-            if !is_response {
+            if is_response {
+                started.responded(server, mode);
+            } else {
                 self.note_silence(server);
             }
             tries.record_end(server, mode, is_response);

@@ -8,13 +8,18 @@ use smallvec::SmallVec;
 use super::tries::TryMode;
 use crate::trace::AskedServers;
 
-/// The tries of one question that were started: the server's index, and the mode.
+/// The tries of one question that were started and did not end with a response: the server's index, and the mode.
 #[derive(Debug, Default)]
 pub(super) struct StartedTries(SmallVec<[(usize, TryMode); 4]>);
 
 impl StartedTries {
     pub(super) fn push(&mut self, server: usize, mode: TryMode) {
         self.0.push((server, mode));
+    }
+
+    /// Leaves out a try that ended with a response that is no answer, such as SERVFAIL: its server is not silent.
+    pub(super) fn responded(&mut self, server: usize, mode: TryMode) {
+        self.0.retain(|started| *started != (server, mode));
     }
 
     /// Returns the servers, if one did not answer before the try `answered` did; `None` stands for a question without an answer.
@@ -59,5 +64,7 @@ mod tests {
         let late = tries.asked(Some((1, NewConnection)), ip).unwrap();
         assert_eq!((late.answered, &late.silent[..]), (Some(ip(1)), &[ip(1), ip(2)][..]));
         assert_eq!(tries.asked(None, ip).unwrap().answered, None);
+        tries.responded(1, Usual);
+        assert_eq!(tries.asked(Some((2, Usual)), ip), None, "a server that fails is not silent");
     }
 }

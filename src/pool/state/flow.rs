@@ -12,7 +12,7 @@ use super::slots::Candidate;
 use super::timers::SLOW_DIAL;
 use super::types::{Effect, Grant, Permit, PoolTypes, Speaks, WaitFailure};
 use crate::clock::Instant;
-use crate::trace::{CloseCause, Limit};
+use crate::trace::{CloseCause, HostClose, Limit};
 
 // Requests.
 impl<T: PoolTypes> State<T> {
@@ -259,21 +259,32 @@ impl<T: PoolTypes> State<T> {
 
     /// Lets a connection take no more requests.
     pub(super) fn end(&mut self, id: usize, cause: CloseCause) {
+        self.end_after(id, cause, self.is_idle(id));
+    }
+
+    /// Lets a connection take no more requests. `was_idle` is true if that happened to it while it was idle.
+    pub(super) fn end_after(&mut self, id: usize, cause: CloseCause, was_idle: bool) {
         let host = self.conns[id].host;
-        self.note_end(id, cause);
+        self.note_end(id, cause, was_idle);
         if self.conns.end(&mut self.hosts[host], id, cause) {
             self.effects.push_back(Effect::Retired(self.conns.id(id), cause));
         }
     }
 
     /// Remembers the end of a connection for its host's next dial, unless the connection has ended already.
-    pub(super) fn note_end(&mut self, id: usize, cause: CloseCause) {
+    pub(super) fn note_end(&mut self, id: usize, cause: CloseCause, was_idle: bool) {
         let conn = &self.conns[id];
         if let Stage::Open(open) = &conn.stage
             && conn.end_cause.is_none()
         {
-            self.recent_dials.ended(&self.hosts[conn.host].key, cause, open.requests);
+            let close = HostClose::new(cause, open.requests, was_idle);
+            self.recent_dials.ended(&self.hosts[conn.host].key, close);
         }
+    }
+
+    /// Returns true if a connection has served a request and is idle.
+    pub(super) fn is_idle(&self, id: usize) -> bool {
+        matches!(&self.conns[id].stage, Stage::Open(open) if open.listed == Listed::Idle && open.requests > 0)
     }
 
     /// Closes the least recently used idle connection, if there is one.

@@ -162,9 +162,12 @@ impl<K> Host<K> {
 
     /// Returns the number of further dials that the window allows.
     fn free_window(&self) -> usize {
-        let dials = &self.dials;
-        let window = if self.speaks == Speaks::Unknown { dials.probes } else { dials.window.size() };
-        window.saturating_sub(dials.in_window.len())
+        self.dial_limit().saturating_sub(self.dials.in_window.len())
+    }
+
+    /// Returns the number of dials that may be in flight at the moment.
+    pub(super) fn dial_limit(&self) -> usize {
+        if self.speaks == Speaks::Unknown { self.dials.probes } else { self.dials.window.size() }
     }
 
     /// Returns true if a dial may begin that no request waits for, as far as the host is concerned.

@@ -74,7 +74,7 @@ mod types;
 use std::sync::Arc;
 use std::time::Duration;
 
-use self::conn::{Listed, Stage};
+use self::conn::Stage;
 use self::connections::Search;
 pub use self::counters::QueueStats;
 pub(crate) use self::counters::{Counters, HostCounters, Totals};
@@ -157,7 +157,7 @@ impl<T: PoolTypes> State<T> {
             Limit::ConnectionsPerHost => Some(Usage::new(conns.slots, entry.limits.max_connections)),
             Limit::Connections => Some(Usage::new(self.slots.taken(), self.slots.limit())),
             Limit::Streams => Some(Usage::new(conns.leased, conns.usable.saturating_mul(conns.streams_per_conn))),
-            Limit::Dials => Some(Usage::new(entry.dials.in_window.len(), entry.dials.in_window.len())),
+            Limit::Dials => Some(Usage::new(entry.dials.in_window.len(), entry.dial_limit())),
             _ => None,
         }
     }
@@ -287,7 +287,7 @@ impl<T: PoolTypes> State<T> {
             LeaseEnd::Retire(cause) => self.end_when_possible(id, cause),
             LeaseEnd::Cut { idle } => {
                 self.note_close(now, host, idle, true);
-                self.end(id, CloseCause::Peer);
+                self.end_after(id, CloseCause::Peer, true);
             }
         }
         if let Some(cause) = self.overdue(now, id) {
@@ -326,10 +326,10 @@ impl<T: PoolTypes> State<T> {
         Some(waiter.handle)
     }
 
-    /// Notes a dial that begins, and returns the state of its host's connections.
+    /// Returns the state of a host's connections for a dial that begins.
     pub(crate) fn note_dial(&mut self, now: Instant, permit: &Permit) -> HostAtDial {
         let host = &self.hosts[self.conns[permit.0.index].host];
-        let mut state = self.recent_dials.dialled(now, &host.key, host.open_conns());
+        let mut state = self.recent_dials.at_dial(now, &host.key, host.open_conns());
         state.descriptors_ran_out = self.slots.descriptors.have_run_out();
         state
     }
@@ -360,6 +360,7 @@ impl<T: PoolTypes> State<T> {
         let id = permit.0.index;
         let host = self.conns[id].host;
         self.conns.count(&mut self.hosts[host], |totals| totals.opened += 1);
+        self.recent_dials.opened(now, &self.hosts[host].key);
         let offer = queue::Offer {
             conn: id,
             number: permit.0.serial,
@@ -522,16 +523,16 @@ impl<T: PoolTypes> State<T> {
     pub(crate) fn socket_closed(&mut self, now: Instant, id: ConnId) -> CloseCause {
         let Some(host) = self.host_of(id) else { return CloseCause::Peer };
         let cause = self.conns[id.index].close_cause();
-        self.note_end(id.index, cause);
         self.conns.count(&mut self.hosts[host], |totals| totals.closed[cause as usize] += 1);
+        let was_idle = self.is_idle(id.index);
+        self.note_end(id.index, cause, was_idle);
         if let Stage::Open(open) = &self.conns[id.index].stage {
-            // The server closed an idle connection, and may close others at the same age.
-            let was_kept = open.listed == Listed::Idle && open.requests > 0;
             let age = now.saturating_duration_since(open.used_at);
             if let Some(location) = &open.location {
                 self.moved_addresses.closed(location);
             }
-            if was_kept {
+            // The server closed an idle connection, and may close others at the same age.
+            if was_idle {
                 self.note_close(now, host, age, false);
             }
         }

@@ -10,7 +10,9 @@ use std::time::Duration;
 use foldhash::fast::RandomState;
 
 use crate::clock::Instant;
-use crate::trace::{CloseCause, HostAtDial, HostClose};
+#[cfg(test)]
+use crate::trace::CloseCause;
+use crate::trace::{HostAtDial, HostClose};
 
 /// The recent dials of each origin.
 #[derive(Debug)]
@@ -38,29 +40,40 @@ impl<K> Default for RecentDials<K> {
 }
 
 impl<K: Clone + Eq + Hash> RecentDials<K> {
-    /// Notes that a connection to the origin is opened. `open` is the number of those that are open. Returns the state of the origin's
-    /// connections before.
-    pub(super) fn dialled(&mut self, now: Instant, origin: &K, open: usize) -> HostAtDial {
-        let Some(record) = self.origins.get_mut(origin) else {
-            if self.origins.len() >= MOST_ORIGINS {
-                self.origins.clear();
-            }
-            self.origins.insert(origin.clone(), Record { since: now, opened: 1, last_close: None });
-            return HostAtDial::new(open, 0, None);
-        };
-        if now.saturating_duration_since(record.since) >= SECOND {
-            record.since = now;
-            record.opened = 0;
+    /// Returns the state of the origin's connections for a dial that begins. `open` is the number of those that are open.
+    pub(super) fn at_dial(&mut self, now: Instant, origin: &K, open: usize) -> HostAtDial {
+        let Some(record) = self.origins.get_mut(origin) else { return HostAtDial::new(open, 0, None) };
+        record.begin_second(now);
+        HostAtDial::new(open, record.opened, record.last_close)
+    }
+
+    /// Notes that a connection to the origin has opened.
+    pub(super) fn opened(&mut self, now: Instant, origin: &K) {
+        if let Some(record) = self.origins.get_mut(origin) {
+            record.begin_second(now);
+            record.opened += 1;
+            return;
         }
-        let before = HostAtDial::new(open, record.opened, record.last_close);
-        record.opened += 1;
-        before
+        if self.origins.len() >= MOST_ORIGINS {
+            self.origins.clear();
+        }
+        self.origins.insert(origin.clone(), Record { since: now, opened: 1, last_close: None });
     }
 
     /// Notes that a connection to the origin takes no more requests.
-    pub(super) fn ended(&mut self, origin: &K, cause: CloseCause, requests: u64) {
+    pub(super) fn ended(&mut self, origin: &K, close: HostClose) {
         if let Some(record) = self.origins.get_mut(origin) {
-            record.last_close = Some(HostClose::new(cause, requests));
+            record.last_close = Some(close);
+        }
+    }
+}
+
+impl Record {
+    /// Begins another second if the current one is over.
+    fn begin_second(&mut self, now: Instant) {
+        if now.saturating_duration_since(self.since) >= SECOND {
+            self.since = now;
+            self.opened = 0;
         }
     }
 }
@@ -70,26 +83,29 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_dials_of_the_last_second_are_counted_and_the_last_close_is_remembered() {
+    fn the_connections_opened_in_a_second_are_counted_and_the_last_close_is_remembered() {
         let (mut recent, start) = (RecentDials::default(), crate::clock::now());
         let at = |ms| start + Duration::from_millis(ms);
-        assert_eq!(recent.dialled(at(0), &1, 0), HostAtDial::default());
-        recent.ended(&1, CloseCause::PeerAnnounced, 1);
-        recent.ended(&2, CloseCause::Peer, 1);
-        let close = Some(HostClose::new(CloseCause::PeerAnnounced, 1));
-        assert_eq!(recent.dialled(at(400), &1, 0), HostAtDial::new(0, 1, close));
-        assert_eq!(recent.dialled(at(999), &1, 1), HostAtDial::new(1, 2, close));
-        assert_eq!(recent.dialled(at(1_500), &1, 0), HostAtDial::new(0, 0, close), "another second");
-        assert_eq!(recent.dialled(at(1_500), &2, 0), HostAtDial::default(), "nothing was known of it");
+        assert_eq!(recent.at_dial(at(0), &1, 0), HostAtDial::default());
+        assert_eq!(recent.at_dial(at(0), &1, 0), HostAtDial::default(), "a dial that fails does not count");
+        recent.opened(at(0), &1);
+        let close = HostClose::new(CloseCause::PeerAnnounced, 1, false);
+        recent.ended(&1, close);
+        recent.ended(&2, HostClose::new(CloseCause::Peer, 1, true));
+        assert_eq!(recent.at_dial(at(400), &1, 0), HostAtDial::new(0, 1, Some(close)));
+        recent.opened(at(400), &1);
+        assert_eq!(recent.at_dial(at(999), &1, 1), HostAtDial::new(1, 2, Some(close)));
+        assert_eq!(recent.at_dial(at(1_500), &1, 0), HostAtDial::new(0, 0, Some(close)), "another second");
+        assert_eq!(recent.at_dial(at(1_500), &2, 0), HostAtDial::default(), "nothing was known of it");
     }
 
     #[test]
     fn the_records_are_bounded() {
         let (mut recent, now) = (RecentDials::default(), crate::clock::now());
         for origin in 0..3_000 {
-            recent.dialled(now, &origin, 0);
+            recent.opened(now, &origin);
             assert!(recent.origins.len() <= MOST_ORIGINS);
         }
-        assert_eq!(recent.dialled(now, &2_999, 0).opened_lately, 1);
+        assert_eq!(recent.at_dial(now, &2_999, 0).opened_lately, 1);
     }
 }

@@ -10,7 +10,7 @@ use super::*;
 use crate::origin::Origin;
 use crate::trace::event::{Event, RequestInfo};
 use crate::trace::phase::Phase;
-use crate::trace::samples::{SENT, cold_call, folded, hedged_call, leased, ms, queued, retried_call};
+use crate::trace::samples::{SENT, cold_call, folded, hedged_call, leased, queued, retried_call};
 use crate::trace::timings::Timings;
 use crate::trace::{Limit, host_at_dial::Usage};
 

@@ -66,6 +66,8 @@ pub enum Cause {
     ServerClosesEach,
     /// The connection was new because the server had closed an idle one.
     ServerClosedIdle,
+    /// The connection was new because the server had closed another one that was in use.
+    ServerClosed,
     /// The connection was new because the idle timeout had passed.
     IdleTimeout,
     /// The connection was new because the client had closed another one for a reason that is neither its idle timeout nor the server.
@@ -92,7 +94,7 @@ pub enum Cause {
 
 impl Cause {
     /// All causes.
-    pub const ALL: [Self; 41] = [
+    pub const ALL: &[Self] = &[
         Self::Retried,
         Self::Resent,
         Self::Redirected,
@@ -123,6 +125,7 @@ impl Cause {
         Self::TlsHandshake,
         Self::ServerClosesEach,
         Self::ServerClosedIdle,
+        Self::ServerClosed,
         Self::IdleTimeout,
         Self::ClientClosed,
         Self::AllInUse,
@@ -169,6 +172,7 @@ impl Cause {
             Self::TlsHandshake => "tls-handshake",
             Self::ServerClosesEach => "server-closes-each",
             Self::ServerClosedIdle => "server-closed-idle",
+            Self::ServerClosed => "server-closed",
             Self::IdleTimeout => "idle-timeout",
             Self::ClientClosed => "client-closed",
             Self::AllInUse => "all-in-use",

@@ -33,17 +33,29 @@ fn cause_of(hop: &Hop) -> Cause {
     }
 }
 
+/// Returns a clause about requests that ended with the same cause. The last one says how.
 fn clause(cause: Cause, count: usize, last: &Hop) -> String {
-    let requests = |what: &str| match count {
-        1 => format!("went to a request that {what}"),
-        _ => format!("went to {count} requests that {}", what.replacen("was", "were", 1)),
+    if cause == Cause::HedgedLate {
+        return match count {
+            1 => "went to a request that was not answered, and was sent once more to another connection".to_owned(),
+            _ => {
+                format!("went to {count} requests that were not answered, and were sent once more to other connections")
+            }
+        };
+    }
+    let ended = match cause {
+        Cause::Retried => "retried",
+        Cause::Redirected => "redirected",
+        _ => "sent again",
     };
-    match (cause, last.end) {
-        (Cause::HedgedLate, _) => requests("was not answered, and was sent once more to another connection"),
-        (_, HopEnd::Redirected(status)) => requests(&format!("was redirected (status {})", status.as_u16())),
-        (Cause::Retried, HopEnd::Repeated(cause)) => requests(&format!("was retried ({cause})")),
-        (_, HopEnd::Repeated(cause)) => requests(&format!("was sent again ({cause})")),
-        (_, HopEnd::Hedged) => requests("was sent once more"),
+    let how = match last.end {
+        HopEnd::Redirected(status) => format!("status {}", status.as_u16()),
+        HopEnd::Repeated(cause) => cause.to_string(),
+        HopEnd::Hedged => return format!("went to {count} requests that were {ended}"),
+    };
+    match count {
+        1 => format!("went to a request that was {ended} ({how})"),
+        _ => format!("went to {count} requests that were {ended} (the last one: {how})"),
     }
 }
 

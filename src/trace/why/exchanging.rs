@@ -28,15 +28,18 @@ fn find_send(timings: &Timings, time: Duration, found: &mut Found) {
 }
 
 fn find_wait(timings: &Timings, time: Duration, found: &mut Found) {
-    match timings.status() {
-        Some(_) => found.add_around(Cause::ServerSlow, Phase::Wait, time, "the server took", " to answer"),
-        None => found.add(Cause::NoAnswer, Phase::Wait, time, "were spent waiting for an answer that had not come"),
+    let has_answered = timings.status().is_some();
+    if has_answered {
+        found.add_around(Cause::ServerSlow, Phase::Wait, time, "the server took", " to answer");
+    } else {
+        found.add(Cause::NoAnswer, Phase::Wait, time, "were spent waiting for an answer that had not come");
     }
     if let Some((part, duration)) = longest_part(timings.server_timing())
+        && has_answered
         && !time.is_zero()
     {
         let clause = format!("the server says {} took {}", part.name, span(duration));
-        found.add_context(Cause::ServerTiming, Phase::Wait, duration.min(time), clause);
+        found.explain(Cause::ServerSlow, Cause::ServerTiming, Phase::Wait, duration.min(time), clause);
     }
 }
 

@@ -1,11 +1,12 @@
 //! The reasons why a call took its time, as values and in words.
 //!
-//! `earlier.rs`, `opening.rs` and `exchanging.rs` find what took time: the call's earlier requests and waits, the way to its
-//! connection, and the exchange on it. This file picks what is worth saying.
+//! `earlier.rs`, `opening.rs` (with `new_connection.rs`) and `exchanging.rs` find what took time: the call's earlier requests and waits,
+//! the way to its connection, and the exchange on it. This file picks what is worth saying.
 
 mod causes;
 mod earlier;
 mod exchanging;
+mod new_connection;
 mod opening;
 #[cfg(test)]
 mod tests;
@@ -130,8 +131,8 @@ struct Part {
     phase: Phase,
     time: Duration,
     clause: Clause,
-    /// True if the part explains another one more closely, whose time is its own as well.
-    is_context: bool,
+    /// The cause of the part that this one explains more closely, and whose time is its own as well.
+    explains: Option<Cause>,
 }
 
 /// The words about a part of a call's time.
@@ -163,27 +164,25 @@ impl Found {
         self.push(cause, phase, time, Clause::AroundTime(before.into(), after.into()));
     }
 
-    /// Adds what explains the part before it more closely.
-    fn add_context(&mut self, cause: Cause, phase: Phase, time: Duration, clause: impl Into<String>) {
-        self.push(cause, phase, time, Clause::Whole(clause.into()));
-        if let Some(part) = self.parts.last_mut() {
-            part.is_context = true;
-        }
+    /// Adds what explains the part with the cause `explained` more closely.
+    fn explain(&mut self, explained: Cause, cause: Cause, phase: Phase, time: Duration, clause: impl Into<String>) {
+        let clause = Clause::Whole(clause.into());
+        self.parts.push(Part { cause, phase, time, clause, explains: Some(explained) });
     }
 
     fn push(&mut self, cause: Cause, phase: Phase, time: Duration, clause: Clause) {
-        self.parts.push(Part { cause, phase, time, clause, is_context: false });
+        self.parts.push(Part { cause, phase, time, clause, explains: None });
     }
 
     /// Picks the reasons: the part that took most, what explains it, and other parts that are worth a word.
     fn choose(mut self, total: Duration) -> Why {
         let share = |time: Duration| time.as_secs_f64() / total.as_secs_f64();
         // A stable sort: of two parts that took the same, that of the earlier phase comes first.
-        self.parts.sort_by_key(|part| (part.is_context, std::cmp::Reverse(part.time)));
+        self.parts.sort_by_key(|part| (part.explains.is_some(), std::cmp::Reverse(part.time)));
         let longest = self.parts.first().map_or(Duration::ZERO, |part| part.time);
         self.parts.retain(|part| !part.time.is_zero() && (part.time == longest || share(part.time) >= LEAST_SHARE));
-        let explains = |part: &Part| part.is_context && part.phase == self.parts[0].phase;
-        let is_long = |part: &Part| !part.is_context && share(part.time) >= LEAST_SECOND_SHARE;
+        let explains = |part: &Part| part.explains == Some(self.parts[0].cause);
+        let is_long = |part: &Part| part.explains.is_none() && share(part.time) >= LEAST_SECOND_SHARE;
         let others = || self.parts.iter().enumerate().skip(1);
         let second = others().find(|(_, part)| explains(part)).or_else(|| others().find(|(_, part)| is_long(part)));
         let second = second.map(|(index, _)| index);

@@ -2,21 +2,20 @@
 
 use std::time::Duration;
 
-use super::super::causes::{CloseCause, Limit};
-use super::super::hops::{Attempt, AttemptOutcome, DialFacts};
-use super::super::lookup::{DnsLookup, Family, Source};
+use super::super::causes::Limit;
+use super::super::hops::{Attempt, AttemptOutcome};
+use super::super::lookup::{AskedServers, DnsLookup, Family, Source};
 use super::super::phase::Phase;
 use super::super::text::span;
 use super::super::timings::{QueueEntry, Timings};
-use super::{Cause, Found, Part};
+use super::{Cause, Found, Part, new_connection};
 
 /// The least time between the answers for the two families of which the later one counts as late.
 const LEAST_DELAY: Duration = Duration::from_millis(10);
-/// The least number of connections opened in a second from which on a server counts as one that closes each.
-const MANY_OPENED: u32 = 2;
 
 /// Finds what the last request's way to its connection took.
 pub(super) fn find(timings: &Timings, found: &mut Found) {
+    let first = found.parts.len();
     let spent = |phase| timings.spent_last(phase);
     find_queue(timings, spent(Phase::Queue), found);
     find_dns(timings, spent(Phase::Dns), found);
@@ -30,11 +29,12 @@ pub(super) fn find(timings: &Timings, found: &mut Found) {
     }
     find_tls(timings, spent(Phase::Tls), found);
     let opening = [Phase::Dns, Phase::Connect, Phase::Proxy, Phase::Tls];
-    let longest = found.parts.iter().filter(|part| opening.contains(&part.phase)).max_by_key(|part| part.time);
+    let parts = found.parts[first..].iter().filter(|part| opening.contains(&part.phase));
+    let longest = parts.max_by_key(|part| part.time);
     let Some(&Part { cause: of_longest, phase, time, .. }) = longest else { return };
     let dial = timings.history().dial().filter(|_| !time.is_zero() && !timings.reused());
-    if let Some((cause, clause)) = dial.and_then(|dial| why_new(dial, of_longest)) {
-        found.add_context(cause, phase, time, clause);
+    if let Some((cause, clause)) = dial.and_then(|dial| new_connection::reason(dial, of_longest)) {
+        found.explain(of_longest, cause, phase, time, clause);
     }
 }
 
@@ -46,6 +46,9 @@ fn find_queue(timings: &Timings, time: Duration, found: &mut Found) {
         return found.add(Cause::AwaitedRelease, Phase::Queue, time, clause);
     }
     let Some(entry) = entry else {
+        if timings.reused() {
+            return; // no connection was waited for
+        }
         return found.add(Cause::AwaitedDial, Phase::Queue, time, "were spent before a connection was opened");
     };
     let (cause, reason) = queue_reason(entry, &origin);
@@ -80,48 +83,50 @@ fn find_dns(timings: &Timings, time: Duration, found: &mut Found) {
     let Some(used) = timings.used_lookup() else {
         return found.add(Cause::DnsFailed, Phase::Dns, time, "were spent in DNS, which had not answered");
     };
-    let (cause, reason) = dns_reason(timings, used, time);
+    let Some((cause, reason)) = dns_reason(timings, used, time) else { return };
     found.add(cause, Phase::Dns, time, format!("were spent in DNS: {reason}"));
 }
 
-fn dns_reason(timings: &Timings, used: &DnsLookup, time: Duration) -> (Cause, String) {
+/// Returns the cause why DNS took its time, unless no server was asked.
+fn dns_reason(timings: &Timings, used: &DnsLookup, time: Duration) -> Option<(Cause, String)> {
     let name = &used.name;
     let late = late_family(timings, used, time);
     if let Some(servers) = used.servers.as_ref().filter(|servers| late.is_none() && !servers.silent.is_empty()) {
-        let silent = servers.silent.iter().map(ToString::to_string).collect::<Vec<_>>().join(" and ");
-        let and_then = match servers.answered {
-            Some(answered) if servers.silent.contains(&answered) => "at first".to_owned(),
-            Some(answered) => format!("and {answered} did"),
-            None => "and no other server did".to_owned(),
-        };
-        return (Cause::DnsServerSilent, format!("{silent} did not answer {and_then}"));
+        return Some((Cause::DnsServerSilent, silence(servers)));
     }
     if used.error.is_some() {
-        return (Cause::DnsFailed, format!("the lookup of {name} failed"));
+        return Some((Cause::DnsFailed, format!("the lookup of {name} failed")));
     }
     if let Some(family) = late {
         let family = if family == Family::V4 { "IPv4 (A)" } else { "IPv6 (AAAA)" };
-        return (Cause::DnsFamilyLate, format!("the answer for {family} addresses of {name} was late"));
+        return Some((Cause::DnsFamilyLate, format!("the answer for {family} addresses of {name} was late")));
     }
-    if used.source == Source::Stale {
-        return (Cause::DnsStale, format!("no new answer for {name} came, and an expired one was used"));
-    }
-    match used.servers.as_ref().map_or(0, |servers| servers.searched) {
-        0 => {}
-        1 => {
-            let reason = format!("a name that the search list makes of {name} was asked for in vain");
-            return (Cause::DnsSearched, reason);
-        }
-        searched => {
-            let reason = format!("{searched} names that the search list makes of {name} were asked for in vain");
-            return (Cause::DnsSearched, reason);
-        }
-    }
-    let reason = match used.source {
-        Source::Coalesced => format!("{name} was being looked up for another request"),
-        _ => format!("the answer for {name} was not in the cache"),
+    let searched = used.servers.as_ref().map_or(0, |servers| servers.searched);
+    let in_vain = |names: &str, were: &str| {
+        (Cause::DnsSearched, format!("{names} that the search list makes of {name} {were} asked for in vain"))
     };
-    (Cause::DnsQueried, reason)
+    match (searched, used.source) {
+        (_, Source::Stale) => {
+            Some((Cause::DnsStale, format!("no new answer for {name} came, and an expired one was used")))
+        }
+        (1, _) => Some(in_vain("a name", "was")),
+        (2.., _) => Some(in_vain(&format!("{searched} names"), "were")),
+        (0, Source::Miss) => Some((Cause::DnsQueried, format!("the answer for {name} was not in the cache"))),
+        (0, Source::Coalesced) => Some((Cause::DnsQueried, format!("{name} was being looked up for another request"))),
+        (0, Source::Hit | Source::Pinned | Source::Hosts | Source::Fixed | Source::Literal) => None,
+    }
+}
+
+/// Returns a clause about DNS servers that did not answer.
+fn silence(servers: &AskedServers) -> String {
+    let answered = servers.answered;
+    let others: Vec<_> =
+        servers.silent.iter().filter(|silent| Some(**silent) != answered).map(ToString::to_string).collect();
+    match answered {
+        Some(answered) if others.is_empty() => format!("{answered} did not answer at first"),
+        Some(answered) => format!("{} did not answer and {answered} did", others.join(" and ")),
+        None => format!("{} did not answer and no other server did", others.join(" and ")),
+    }
 }
 
 /// Returns the family whose answer was waited for after that of the other one, which was used, had come, if that took most of
@@ -136,17 +141,18 @@ fn late_family(timings: &Timings, used: &DnsLookup, time: Duration) -> Option<Fa
 
 fn find_connect(timings: &Timings, time: Duration, found: &mut Found) {
     let attempts = timings.attempts_last();
+    if attempts.is_empty() {
+        return find_unix_connect(timings, time, found);
+    }
     let connected = attempts.iter().find(|attempt| matches!(attempt.outcome, AttemptOutcome::Connected));
     let Some(connected) = connected else {
-        let addresses = match attempts {
-            [only] => only.address.to_string(),
-            _ => format!("{} addresses", attempts.len()),
+        let clause = match attempts {
+            [only] => format!("were spent dialling {}, which did not connect", only.address),
+            _ => format!("were spent dialling {} addresses, none of which connected", attempts.len()),
         };
-        let clause = format!("were spent dialling {addresses} in vain");
         return found.add(Cause::NoAddressConnected, Phase::Connect, time, clause);
     };
-    if let Some(lost) = lost_before(attempts, connected) {
-        let (cause, failure) = lost;
+    if let Some((cause, failure)) = lost_before(timings, connected) {
         let clause = format!("were lost on {failure}; {} connected in {}", connected.address, span(connected.elapsed));
         // The time of the address that connected is not lost.
         return found.add(cause, Phase::Connect, time.saturating_sub(connected.elapsed).max(time / 2), clause);
@@ -164,11 +170,24 @@ fn find_connect(timings: &Timings, time: Duration, found: &mut Found) {
     }
 }
 
+/// Finds what connecting to a Unix domain socket took: no address is dialled for it.
+fn find_unix_connect(timings: &Timings, time: Duration, found: &mut Found) {
+    if timings.connection().is_some() {
+        let before = "the connection to the Unix domain socket took";
+        found.add_around(Cause::ConnectSlow, Phase::Connect, time, before, "");
+    } else {
+        let clause = "were spent connecting to the Unix domain socket, which did not accept";
+        found.add(Cause::NoAddressConnected, Phase::Connect, time, clause);
+    }
+}
+
 /// Returns the cause why an address was dialled before the one that connected, and words about it.
-fn lost_before(attempts: &[Attempt], connected: &Attempt) -> Option<(Cause, String)> {
-    let lost = attempts.iter().find(|attempt| attempt.started < connected.started)?;
-    let lost_time = connected.started.saturating_sub(lost.started);
-    if lost_time < connected.elapsed {
+fn lost_before(timings: &Timings, connected: &Attempt) -> Option<(Cause, String)> {
+    let tls_failed = timings.history().tls_failed();
+    let before = |attempt: &&Attempt| attempt.started < connected.started && Some(attempt.address) != tls_failed;
+    let lost_time = |attempt: &Attempt| attempt.elapsed.min(connected.started.saturating_sub(attempt.started));
+    let lost = timings.attempts_last().iter().filter(before).max_by_key(|attempt| lost_time(attempt))?;
+    if lost_time(lost) < connected.elapsed {
         return None; // the address that connected took most of the time
     }
     match &lost.outcome {
@@ -180,55 +199,16 @@ fn lost_before(attempts: &[Attempt], connected: &Attempt) -> Option<(Cause, Stri
 }
 
 fn find_tls(timings: &Timings, time: Duration, found: &mut Found) {
-    let mut failed =
-        timings.attempts_last().iter().filter(|attempt| matches!(attempt.outcome, AttemptOutcome::Failed(_)));
-    let version = timings.tls_facts().map_or(String::new(), |facts| {
-        let kind = if facts.resumed { "a session was resumed" } else { "a whole handshake" };
-        format!(" ({}, {kind})", facts.version.replacen("TLSv", "TLS ", 1).replacen('_', ".", 1))
-    });
-    match failed.rfind(|attempt| timings.remote_addr() != Some(attempt.address)) {
-        Some(attempt) if timings.history().tls_failed() => {
-            let clause = format!("were spent in TLS: the handshake with {} failed", attempt.address);
-            found.add(Cause::TlsRetried, Phase::Tls, time, clause);
-        }
-        _ if timings.tls_facts().is_none() => {
-            found.add(Cause::TlsHandshake, Phase::Tls, time, "were spent in the TLS handshake, which was not over");
-        }
-        _ => found.add_around(Cause::TlsHandshake, Phase::Tls, time, "the TLS handshake took", version),
+    let failed = timings.history().tls_failed();
+    if let Some(address) = failed.filter(|failed| timings.remote_addr() != Some(*failed)) {
+        let clause = format!("were spent in TLS: the handshake with {address} failed");
+        return found.add(Cause::TlsRetried, Phase::Tls, time, clause);
     }
-}
-
-/// Returns the cause why a connection was opened rather than used again, and a clause about it. `of_longest` is the cause for which
-/// opening it took its time.
-fn why_new(dial: &DialFacts, of_longest: Cause) -> Option<(Cause, String)> {
-    if matches!(of_longest, Cause::DnsFailed | Cause::NoAddressConnected) {
-        return None; // no connection was opened
-    }
-    let DialFacts { origin, host } = dial;
-    let new = |because: &str| format!("the connection to {origin} was new {because}");
-    if host.open > 0 {
-        let open = match host.open {
-            1 => "the only open one was".to_owned(),
-            open => format!("all {open} open ones were"),
-        };
-        return Some((Cause::AllInUse, new(&format!("because {open} in use"))));
-    }
-    let Some(close) = host.last_close else {
-        // Where an address or DNS fails, an earlier connection would have met that as well.
-        let is_usual = matches!(of_longest, Cause::ConnectSlow | Cause::ProxySlow | Cause::TlsHandshake);
-        return is_usual.then(|| (Cause::FirstConnection, new("because no other one was open")));
+    let Some(facts) = timings.tls_facts() else {
+        return found.add(Cause::TlsHandshake, Phase::Tls, time, "were spent in the TLS handshake, which was not over");
     };
-    Some(match close.cause {
-        CloseCause::Peer | CloseCause::PeerAnnounced if close.requests <= 1 && host.opened_lately >= MANY_OPENED => {
-            let opened = host.opened_lately;
-            let although =
-                format!("although {opened} were opened in the last second: the server closes after each answer");
-            (Cause::ServerClosesEach, new(&although))
-        }
-        CloseCause::Peer | CloseCause::PeerAnnounced => {
-            (Cause::ServerClosedIdle, new("because the server had closed the last one"))
-        }
-        CloseCause::IdleTimeout => (Cause::IdleTimeout, new("because the idle timeout had closed the last one")),
-        cause => (Cause::ClientClosed, new(&format!("because the last one was closed ({cause})"))),
-    })
+    let kind = if facts.resumed { "a session was resumed" } else { "a whole handshake" };
+    let version = facts.version.replacen("TLSv", "TLS ", 1).replacen('_', ".", 1);
+    let after = format!(" ({version}, {kind})");
+    found.add_around(Cause::TlsHandshake, Phase::Tls, time, "the TLS handshake took", after);
 }

@@ -26,13 +26,13 @@ pub(super) struct Act {
     /// The milliseconds before the response.
     after: u64,
     response: &'static str,
-    /// True if the connection closes behind the response.
-    closes: bool,
+    /// The milliseconds after which the connection closes behind the response; `None` if it stays open.
+    closes: Option<u64>,
 }
 
 impl Act {
     pub(super) const fn new(after: u64, response: &'static str) -> Self {
-        Self { after, response, closes: false }
+        Self { after, response, closes: None }
     }
 
     pub(super) const fn ok(after: u64) -> Self {
@@ -43,8 +43,12 @@ impl Act {
         Self::new(after, "HTTP/1.1 503 Busy\r\ncontent-length: 0\r\n\r\n")
     }
 
-    pub(super) const fn closing(mut self) -> Self {
-        self.closes = true;
+    pub(super) const fn closing(self) -> Self {
+        self.closing_after(0)
+    }
+
+    pub(super) const fn closing_after(mut self, ms: u64) -> Self {
+        self.closes = Some(ms);
         self
     }
 }
@@ -61,7 +65,13 @@ pub(super) fn server(act: impl Fn(usize) -> Act + Send + Sync + 'static) -> Scri
             while read_request_head(&mut stream).await.is_some() {
                 let act = act(count.fetch_add(1, Ordering::SeqCst));
                 sleep(ms(act.after)).await;
-                if stream.write_all(act.response.as_bytes()).await.is_err() || act.closes {
+                if stream.write_all(act.response.as_bytes()).await.is_err() {
+                    return;
+                }
+                if let Some(pause) = act.closes {
+                    if pause > 0 {
+                        sleep(ms(pause)).await;
+                    }
                     return;
                 }
             }

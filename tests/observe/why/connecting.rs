@@ -46,7 +46,7 @@ async fn no_address_connected() {
     assert_why(
         &get(&two_addresses(Host::Refuses(200), Host::Refuses(100))).await,
         &[Cause::NoAddressConnected],
-        "All 300 ms were spent dialling 2 addresses in vain.",
+        "All 300 ms were spent dialling 2 addresses, none of which connected.",
     );
 }
 
@@ -84,6 +84,22 @@ async fn proxy_slow() {
         "The proxy took 170 ms of 200 ms to connect to the origin. The connection to api.test:80 was new because no \
          other one was open; open connections ahead with warm_up.",
     );
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn a_unix_socket_is_not_an_address_that_fails() {
+    let path = std::env::temp_dir().join(format!("speeddial-why-{}", std::process::id()));
+    let listener = tokio::net::UnixListener::bind(&path).unwrap();
+    tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        read_request_head(&mut stream).await.unwrap();
+        stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok").await.unwrap();
+    });
+    let client = Client::builder().unix_socket(&path).build().unwrap();
+    let timings = get(&client).await;
+    std::fs::remove_file(&path).unwrap();
+    assert!(!causes(&timings).contains(&Cause::NoAddressConnected), "{}", timings.waterfall());
 }
 
 #[cfg(target_os = "linux")]

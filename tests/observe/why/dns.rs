@@ -65,10 +65,10 @@ async fn dns_stale() {
     sleep(ms(30_000)).await;
     assert_why(
         &get(&client).await,
-        &[Cause::DnsStale, Cause::ServerClosedIdle],
+        &[Cause::DnsStale, Cause::ServerClosesEach],
         "1.85 s of 1.88 s were spent in DNS: no new answer for api.test came, and an expired one was used. The \
-         connection to api.test:80 was new because the server had closed the last one; set idle_timeout below the \
-         server's.",
+         connection to api.test:80 was new because the server had closed the last one after one request; turn \
+         keep-alive on at the server.",
     );
 }
 

@@ -20,13 +20,25 @@ async fn retried() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_explains_the_last_request_does_not_explain_an_earlier_one() {
+    const PARTS: &str = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\nserver-timing: db;dur=30\r\n\r\nok";
+    let net = server(|before| if before == 0 { Act::busy(160) } else { Act::new(40, PARTS) });
+    let client = over(net).retry(RetryPolicy::new().backoff(ms(0), ms(0))).build().unwrap();
+    assert_why(
+        &get(&client).await,
+        &[Cause::Retried, Cause::ServerSlow, Cause::ServerTiming],
+        "170 ms of 210 ms went to a request that was retried (status 503).",
+    );
+}
+
+#[tokio::test(start_paused = true)]
 async fn resent() {
     let net = server(|before| if before == 1 { Act::new(160, "").closing() } else { Act::ok(20) });
     let client = over(net).build().unwrap();
     get(&client).await;
     assert_why(
         &get(&client).await,
-        &[Cause::Resent, Cause::ServerSlow, Cause::ConnectSlow, Cause::ServerClosedIdle],
+        &[Cause::Resent, Cause::ServerSlow, Cause::ConnectSlow, Cause::ServerClosed],
         "160 ms of 190 ms went to a request that was sent again (closed).",
     );
 }

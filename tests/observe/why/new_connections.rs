@@ -40,9 +40,54 @@ async fn server_closes_each() {
     );
 }
 
+const OK_AND_CLOSE: &str = "HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 2\r\n\r\nok";
+
+#[tokio::test(start_paused = true)]
+async fn server_closes_each_and_announces_it() {
+    let client = client(Act::new(10, OK_AND_CLOSE).closing(), PoolConfig::new());
+    get(&client).await;
+    sleep(ms(5_000)).await;
+    assert_why(
+        &get(&client).await,
+        &[Cause::ConnectSlow, Cause::ServerSlow, Cause::ServerClosesEach],
+        "The connection to 192.0.2.1:80 took 10.0 ms of 20.0 ms. The connection to api.test:80 was new because the \
+         server had closed the last one after one request; turn keep-alive on at the server.",
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn server_closed() {
+    let act = |before| if before == 1 { Act::new(10, OK_AND_CLOSE).closing() } else { Act::ok(10) };
+    let client = over(server(act)).build().unwrap();
+    for _ in 0..2 {
+        get(&client).await;
+    }
+    sleep(ms(5_000)).await;
+    assert_why(
+        &get(&client).await,
+        &[Cause::ConnectSlow, Cause::ServerSlow, Cause::ServerClosed],
+        "The connection to 192.0.2.1:80 took 10.0 ms of 20.0 ms. The connection to api.test:80 was new because the \
+         server had closed the last one.",
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn dials_that_fail_do_not_count_as_opened() {
+    let net = FakeNet::new([(v4(1), Host::Refuses(20))]);
+    let client = over(net).build().unwrap();
+    for _ in 0..4 {
+        get(&client).await;
+    }
+    assert_why(
+        &get(&client).await,
+        &[Cause::NoAddressConnected],
+        "All 20.0 ms were spent dialling 192.0.2.1:80, which did not connect.",
+    );
+}
+
 #[tokio::test(start_paused = true)]
 async fn server_closed_idle() {
-    let net = super::common::server(|before| if before == 1 { Act::ok(10).closing() } else { Act::ok(10) });
+    let net = super::common::server(|before| if before == 1 { Act::ok(10).closing_after(1_000) } else { Act::ok(10) });
     let client = over(net).build().unwrap();
     for _ in 0..2 {
         get(&client).await;
@@ -52,7 +97,7 @@ async fn server_closed_idle() {
         &get(&client).await,
         &[Cause::ConnectSlow, Cause::ServerSlow, Cause::ServerClosedIdle],
         "The connection to 192.0.2.1:80 took 10.0 ms of 20.0 ms. The connection to api.test:80 was new because the \
-         server had closed the last one; set idle_timeout below the server's.",
+         server had closed the last one, which was idle; set idle_timeout below the server's.",
     );
 }
 
