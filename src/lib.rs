@@ -90,6 +90,7 @@ mod credentials;
 mod latency;
 mod list;
 mod origin;
+mod shown;
 mod sync;
 #[cfg(feature = "__tls")]
 mod trust;

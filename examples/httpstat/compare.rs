@@ -38,7 +38,8 @@ fn print(told: &[Vec<Told>]) {
     let totals = medians.iter().filter_map(|told| Some(told.timings.as_ref()?.total()));
     let scale = totals.max().unwrap_or_default();
     for ((name, median), told) in ["A", "B"].iter().zip(&medians).zip(told) {
-        let of = if told.len() > 1 { format!(" (the median of {})", told.len()) } else { String::new() };
+        let ranked = by_total(told).len();
+        let of = if ranked > 1 { format!(" (the median of {})", ranked) } else { String::new() };
         println!("{name}: {}{of}\n   {}", median.url, median.result());
         words::draw(median, scale);
     }
@@ -48,7 +49,7 @@ fn print(told: &[Vec<Told>]) {
     }
 }
 
-/// Returns the request of median duration, or else the first one.
+/// Returns the request of median duration among those that were answered, if there are any, or else the first one.
 fn median(told: &[Told]) -> &Told {
     let ranked = by_total(told);
     ranked.get(ranked.len().saturating_sub(1) / 2).map_or(&told[0], |(_, told)| *told)

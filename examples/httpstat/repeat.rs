@@ -55,14 +55,20 @@ fn sum_up(told: &[Told]) {
     let (median, _) = ranked[(ranked.len() - 1) / 2];
     let [fastest, median, slowest] = [*fastest, median, *slowest].map(words::short);
     println!("fastest {fastest}, median {median}, slowest {slowest} (#{})", last.number);
-    println!("most of the time went to {}\n", main_causes(told));
-    println!("#{}, the slowest: {}", last.number, last.result());
+    let causes = main_causes(told);
+    if !causes.is_empty() {
+        println!("most of the time went to {causes}");
+    }
+    println!("\n#{}, the slowest: {}", last.number, last.result());
     words::draw(last, Duration::ZERO);
 }
 
-/// Returns the requests with their durations, the fastest one first.
+/// Returns the requests with their durations, the fastest one first: those that were answered, or all of them if none was. A request
+/// that fails at once is not the fastest one.
 pub(crate) fn by_total(told: &[Told]) -> Vec<(Duration, &Told)> {
-    let mut ranked: Vec<_> = told.iter().filter_map(|told| Some((told.timings.as_ref()?.total(), told))).collect();
+    let has_answer = told.iter().any(|told| told.outcome.is_ok());
+    let ranked = told.iter().filter(|told| told.outcome.is_ok() || !has_answer);
+    let mut ranked: Vec<_> = ranked.filter_map(|told| Some((told.timings.as_ref()?.total(), told))).collect();
     ranked.sort_by_key(|(total, _)| *total);
     ranked
 }

@@ -1,11 +1,11 @@
 //! The state of a client beside the calls of its recorder: its pool and its DNS cache, as tables.
 
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use super::handle::Client;
 use crate::clock::wall;
 use crate::latency::Latency;
-use crate::trace::{CloseCause, Recorder, Snapshot, StateTable};
+use crate::trace::{CloseCause, Recorder, Snapshot, StateTable, span};
 
 impl Client {
     /// Returns what `recorder` has recorded, with the state of the client's pool, of its hosts and of its DNS cache as
@@ -116,21 +116,12 @@ impl Client {
 }
 
 fn quantile(latency: &Latency) -> String {
-    latency.quantile(0.99).map_or("–".to_owned(), |time| format!("≤ {}", short(time)))
+    latency.quantile(0.99).map_or("–".to_owned(), |time| format!("≤ {}", span(time)))
 }
 
 fn time_left(expires: SystemTime, now: SystemTime) -> String {
     match expires.duration_since(now) {
         Ok(left) => format!("{} s", left.as_secs()),
         Err(past) => format!("0 s, expired {} s ago", past.duration().as_secs()),
-    }
-}
-
-/// Returns a time with the unit that fits.
-fn short(time: Duration) -> String {
-    match time.as_micros() {
-        micros @ ..1_000 => format!("{micros} µs"),
-        micros @ ..1_000_000 => format!("{:.1} ms", micros as f64 / 1e3),
-        micros => format!("{:.1} s", micros as f64 / 1e6),
     }
 }

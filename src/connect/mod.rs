@@ -94,6 +94,8 @@ pub(crate) use probe::{ProxyRoute as ProbedRoute, Target};
 pub(crate) use protocol::{Protocol, Versions};
 pub(crate) use proxy::Proxies;
 pub use proxy::Proxy;
+#[cfg(feature = "doctor")]
+pub(crate) use proxy::is_name_of_this_machine;
 pub(crate) use proxy_choice::ProxyChoice;
 pub(crate) use proxy_server::Forwarding;
 use proxy_server::ProxyServer;

@@ -207,11 +207,11 @@ fn url_of(origin: &Origin) -> Option<Url> {
 
 /// The proxies of a client.
 pub(crate) enum Proxies {
-    /// No proxies.
+    /// No proxies: neither the user nor the environment names one.
     None,
     /// The proxies of the environment. Requests to this machine itself never use them.
     Environment(Box<ProxyRules>),
-    /// The proxies of the user, in the order in which they were added.
+    /// The proxies of the user, in the order in which they were added; none if the user has turned them off.
     Given(Vec<Proxy>),
 }
 
@@ -283,10 +283,15 @@ impl Proxies {
         Self::Environment(Box::new(ProxyRules { http, https, no_proxy }))
     }
 
+    /// Returns no proxies, by the choice of the user.
+    pub(crate) fn off() -> Self {
+        Self::Given(Vec::new())
+    }
+
     /// Returns true if the user, not the environment, has set a proxy.
     #[cfg(unix)]
     pub(crate) fn is_given(&self) -> bool {
-        matches!(self, Self::Given(_))
+        matches!(self, Self::Given(all) if !all.is_empty())
     }
 
     /// Adds a proxy of the user after those added before. The environment's proxies are no longer used.
@@ -350,6 +355,9 @@ impl ProxyRules {
 
 #[cfg(feature = "doctor")]
 fn reason_given(all: &[Proxy], origin: &Origin) -> String {
+    if all.is_empty() {
+        return "the client is set to use none".to_owned();
+    }
     let of = |number: usize| format!("proxy {} of the {} that the client was given", number + 1, all.len());
     if let Some(number) = all.iter().position(|proxy| proxy.find(origin).is_some()) {
         return format!("it is {}, and the first that is for this origin", of(number));
@@ -364,11 +372,14 @@ fn reason_given(all: &[Proxy], origin: &Origin) -> String {
 fn is_this_machine(host: &Host) -> bool {
     match host {
         Host::Ip(ip) => ip.to_canonical().is_loopback(),
-        Host::Name(name) => {
-            let name = name.trim_end_matches('.');
-            name == "localhost" || name.ends_with(".localhost")
-        }
+        Host::Name(name) => is_name_of_this_machine(name),
     }
+}
+
+/// Returns true for `localhost` and the names below it, in lower case (RFC 6761 §6.3).
+pub(crate) fn is_name_of_this_machine(name: &str) -> bool {
+    let name = name.trim_end_matches('.');
+    name == "localhost" || name.ends_with(".localhost")
 }
 
 #[cfg(test)]
@@ -387,6 +398,18 @@ mod tests {
 
     fn found(proxies: &Proxies, url: &str) -> Option<String> {
         proxies.find(&origin(url)).unwrap().map(|server| server.origin.to_string())
+    }
+
+    #[cfg(feature = "doctor")]
+    #[test]
+    fn proxies_that_are_turned_off_are_told_from_none_at_all() {
+        let (off, none) = (Proxies::off(), Proxies::from_variables(|_| None));
+        assert_eq!((found(&off, "http://api.test/"), found(&none, "http://api.test/")), (None, None));
+        assert_eq!(off.reason(&origin("http://api.test/")), "the client is set to use none");
+        let reason = none.reason(&origin("http://api.test/"));
+        assert_eq!(reason, "neither the client nor the environment names a proxy");
+        #[cfg(unix)]
+        assert!(!off.is_given(), "a Unix domain socket may be set beside it");
     }
 
     #[test]

@@ -43,7 +43,7 @@ pub use cache::{CacheStats, CachedResolver, CachedResolverBuilder, Change, Chang
 pub use error::{ResolveError, ResolveErrorKind};
 pub use fixed::FixedResolver;
 #[cfg(feature = "doctor")]
-pub use hickory::{DnsReply, DnsTransport, FileRead};
+pub use hickory::{DnsReply, DnsTransport, FileKind, FileRead};
 pub use hickory::{HickoryResolver, Server};
 #[cfg(feature = "doctor")]
 pub(crate) use hickory::{Inspection, Probe};

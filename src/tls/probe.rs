@@ -84,6 +84,14 @@ impl Tls {
         chain.iter().take(MAX_CHAIN).filter_map(|der| CertificateSummary::read(der)).collect()
     }
 
+    /// Returns the name that a certificate must be for: that of the settings, or else the host's.
+    pub(crate) fn checked_name(&self, host: &Host) -> String {
+        match self.name_for(host) {
+            Ok(name) => name.to_str().into_owned(),
+            Err(_) => host.to_string(),
+        }
+    }
+
     /// Returns true if the server's own certificate is for `host`; `None` if that cannot be told.
     pub(crate) fn is_for(&self, chain: &[Bytes], host: &Host) -> Option<bool> {
         let der = CertificateDer::from(chain.first()?.to_vec());

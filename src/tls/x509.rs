@@ -8,6 +8,8 @@ use x509_parser::extensions::GeneralName;
 use x509_parser::parse_x509_certificate;
 use x509_parser::time::ASN1Time;
 
+use crate::shown::shown;
+
 /// The names and dates of a certificate. Texts are of one line, and of at most 200 characters.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
@@ -35,8 +37,8 @@ impl CertificateSummary {
     pub(super) fn read(der: &[u8]) -> Option<Self> {
         let (_, certificate) = parse_x509_certificate(der).ok()?;
         Some(Self {
-            subject: shown(&certificate.subject().to_string()),
-            issuer: shown(&certificate.issuer().to_string()),
+            subject: shown(&certificate.subject().to_string(), MAX_TEXT),
+            issuer: shown(&certificate.issuer().to_string(), MAX_TEXT),
             names: names(&certificate),
             not_before: time(certificate.validity().not_before),
             not_after: time(certificate.validity().not_after),
@@ -56,7 +58,7 @@ impl CertificateSummary {
 fn names(certificate: &X509Certificate<'_>) -> Vec<String> {
     let Ok(Some(extension)) = certificate.subject_alternative_name() else { return Vec::new() };
     let names = extension.value.general_names.iter().filter_map(|name| match name {
-        GeneralName::DNSName(name) => Some(shown(name)),
+        GeneralName::DNSName(name) => Some(shown(name, MAX_TEXT)),
         GeneralName::IPAddress(bytes) => address(bytes),
         _ => None,
     });
@@ -74,12 +76,6 @@ fn address(bytes: &[u8]) -> Option<String> {
 fn time(date: ASN1Time) -> SystemTime {
     let seconds = u64::try_from(date.timestamp()).unwrap_or(0);
     SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(seconds)).unwrap_or(SystemTime::UNIX_EPOCH)
-}
-
-/// Returns a text without control characters and not too long.
-fn shown(text: &str) -> String {
-    let is_control = |letter: char| letter.is_control() || ('\u{200b}'..='\u{202f}').contains(&letter);
-    text.chars().take(MAX_TEXT).map(|letter| if is_control(letter) { '\u{fffd}' } else { letter }).collect()
 }
 
 #[cfg(test)]
@@ -111,11 +107,5 @@ mod tests {
         for bytes in [&b""[..], b"hello", &[0x30, 0x84, 0xff, 0xff, 0xff, 0xff], &[0x30; 4096]] {
             assert_eq!(CertificateSummary::read(bytes), None);
         }
-    }
-
-    #[test]
-    fn control_characters_are_not_shown() {
-        assert_eq!(shown("a\u{1b}[31m\n\u{202e}b"), "a\u{fffd}[31m\u{fffd}\u{fffd}b");
-        assert_eq!(shown(&"x".repeat(500)).len(), MAX_TEXT);
     }
 }

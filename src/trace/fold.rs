@@ -206,7 +206,7 @@ impl Timings {
         let all = self.all_spent();
         let spent = Phase::ALL.map(|phase| self.history().spent_last(phase, all[phase as usize]));
         let LastRequest { remote, reused, .. } = mem::take(&mut self.request);
-        self.history_mut().end_request(Hop { started, elapsed, end, remote, reused, spent });
+        self.history_mut().end_request(Hop { started, elapsed, end, remote, reused, joined: 0, spent });
         self.go_to(Phase::Queue);
     }
 

@@ -32,6 +32,9 @@ pub struct Hop {
     pub remote: Option<SocketAddr>,
     /// True if its connection had carried a request before.
     pub reused: bool,
+    /// The number of further requests, before this one, that ended in the same way and whose times are added to those of this one.
+    /// Above 0 only in a [`Recorder`](super::Recorder) and a [`Har`](super::Har), which keep at most 8 hops of a call.
+    pub joined: u32,
     pub(super) spent: PhaseTimes,
 }
 
@@ -39,6 +42,14 @@ impl Hop {
     /// Returns the time of one phase. The phases add up to [`elapsed`](Self::elapsed).
     pub fn spent(&self, phase: Phase) -> Duration {
         self.spent[phase as usize]
+    }
+
+    /// Adds a later request that ended in the same way. The facts are those of the later one then.
+    fn join(&mut self, later: &Self) {
+        self.elapsed += later.elapsed;
+        self.spent.iter_mut().zip(later.spent).for_each(|(sum, more)| *sum += more);
+        self.joined += 1 + later.joined;
+        (self.end, self.remote, self.reused) = (later.end, later.remote, later.reused);
     }
 }
 
@@ -53,6 +64,17 @@ pub enum HopEnd {
     /// The answer was late, and the request was sent once more, on another connection, whose answer counts. The time is
     /// that until the second attempt began.
     Hedged,
+}
+
+impl HopEnd {
+    /// Returns true if both are redirects, both retries, both resends or both hedged.
+    fn is_like(self, other: Self) -> bool {
+        match (self, other) {
+            (Self::Repeated(cause), Self::Repeated(other)) => cause.is_retry() == other.is_retry(),
+            (Self::Redirected(_), Self::Redirected(_)) | (Self::Hedged, Self::Hedged) => true,
+            _ => false,
+        }
+    }
 }
 
 /// A second attempt at a request of a call, made because the answer to the first attempt was late
@@ -348,8 +370,8 @@ impl History {
         }
     }
 
-    /// Leaves at most `most` lookups, attempts, requests and hedges, the latest ones. The earliest requests become one, so that the
-    /// times still add up.
+    /// Leaves at most `most` lookups, attempts, requests and hedges, the latest ones. The earliest requests that ended in one way
+    /// become one, so that the times still add up. `most` is at least 5, one more than there are ways.
     pub(super) fn truncate(&mut self, most: usize) {
         let lookups = drop_first(&mut self.lookups, most);
         self.lookups_before = self.lookups_before.saturating_sub(lookups);
@@ -359,16 +381,35 @@ impl History {
         self.join_first_hops(self.hops.len().saturating_sub(most));
     }
 
-    /// Joins the first hops, `surplus` of them, to the one that follows.
+    /// Joins each of the first hops to an earlier one that ended in the same way, until there are `surplus` less.
     fn join_first_hops(&mut self, surplus: usize) {
-        let joined: Vec<_> = self.hops.drain(..surplus).collect();
-        let Some((first, hop)) = joined.first().zip(self.hops.first_mut()) else { return };
-        hop.started = first.started;
-        for earlier in &joined {
-            hop.elapsed += earlier.elapsed;
-            hop.spent.iter_mut().zip(earlier.spent).for_each(|(sum, more)| *sum += more);
+        if surplus == 0 {
+            return;
         }
-        self.hops.shrink_to_fit();
+        let mut joined = 0;
+        let mut hops: Vec<Hop> = Vec::with_capacity(self.hops.len() - surplus);
+        for hop in self.hops.drain(..) {
+            match hops.iter_mut().find(|earlier| joined < surplus && earlier.end.is_like(hop.end)) {
+                Some(earlier) => {
+                    earlier.join(&hop);
+                    joined += 1;
+                }
+                None => hops.push(hop),
+            }
+        }
+        self.hops = hops;
+    }
+
+    /// Leaves at most `most` addresses of each lookup, one of them `remote`, if the lookup has it.
+    pub(super) fn cut_addresses(&mut self, most: usize, remote: Option<IpAddr>) {
+        for lookup in self.lookups.iter_mut().filter(|lookup| lookup.addresses.len() > most) {
+            let (first, rest) = lookup.addresses.split_at(most);
+            let mut kept = first.to_vec();
+            if let Some((last, remote)) = kept.last_mut().zip(remote.filter(|remote| rest.contains(remote))) {
+                *last = remote;
+            }
+            lookup.addresses = kept.into();
+        }
     }
 
     /// Corrects the time that an earlier request took to be sent: the rest of it was spent waiting. Returns the rest.
@@ -409,7 +450,7 @@ mod tests {
         let mut spent = PhaseTimes::default();
         spent[Phase::Wait as usize] = ms(elapsed);
         let end = HopEnd::Repeated(RepeatCause::Closed);
-        Hop { started: ms(started), elapsed: ms(elapsed), end, remote: None, reused: true, spent }
+        Hop { started: ms(started), elapsed: ms(elapsed), end, remote: None, reused: true, joined: 0, spent }
     }
 
     #[test]
@@ -464,12 +505,42 @@ mod tests {
         history.start_attempt(start + ms(200), start, address(99));
         history.truncate(8);
         assert_eq!((history.hops().len(), history.attempts().len()), (8, 8));
-        assert_eq!((history.hops()[0].started, history.hops()[0].elapsed), (ms(0), ms(130)));
+        let [first, second, ..] = history.hops() else { panic!("eight hops") };
+        assert_eq!((first.started, first.elapsed, first.joined), (ms(0), ms(130), 12));
+        assert_eq!((second.started, second.elapsed, second.joined), (ms(130), ms(10), 0));
         assert_eq!(history.last_started(), ms(200));
         assert_eq!(history.spent_last(Phase::Wait, ms(205)), ms(5));
         assert_eq!(history.attempts_last().iter().map(|attempt| attempt.address).collect::<Vec<_>>(), [address(99)]);
         let before = format!("{history:?}");
         history.truncate(8);
         assert_eq!(format!("{history:?}"), before, "a history that fits is left alone");
+    }
+
+    #[test]
+    fn requests_that_ended_in_different_ways_are_not_joined() {
+        let ends = [
+            HopEnd::Redirected(StatusCode::FOUND),
+            HopEnd::Repeated(RepeatCause::Failed),
+            HopEnd::Repeated(RepeatCause::Closed),
+            HopEnd::Hedged,
+            HopEnd::Redirected(StatusCode::SEE_OTHER),
+        ];
+        let mut history = History::EMPTY;
+        for index in 0..20_u64 {
+            let end = ends[index as usize % 5];
+            history.end_request(Hop { end, ..hop(index * 10, 10) });
+        }
+        history.truncate(8);
+        let ways = |is_of: fn(HopEnd) -> bool| {
+            let hops: Vec<_> = history.hops().iter().filter(|hop| is_of(hop.end)).collect();
+            let requests: u32 = hops.iter().map(|hop| 1 + hop.joined).sum();
+            (requests, hops.iter().map(|hop| hop.elapsed).sum::<Duration>())
+        };
+        assert_eq!(history.hops().len(), 8);
+        assert_eq!(ways(|end| matches!(end, HopEnd::Redirected(_))), (8, ms(80)));
+        assert_eq!(ways(|end| end == HopEnd::Repeated(RepeatCause::Failed)), (4, ms(40)));
+        assert_eq!(ways(|end| end == HopEnd::Repeated(RepeatCause::Closed)), (4, ms(40)));
+        assert_eq!(ways(|end| end == HopEnd::Hedged), (4, ms(40)));
+        assert_eq!((history.last_started(), history.spent_last(Phase::Wait, ms(205))), (ms(200), ms(5)));
     }
 }

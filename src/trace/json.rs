@@ -79,13 +79,6 @@ impl JsonWriter {
         }
     }
 
-    /// Writes a part of a whole, from 0 to 1, with four digits.
-    pub(super) fn share(&mut self, share: f64) {
-        // JSON has no word for a number that is none.
-        let share = if share.is_finite() { share } else { 0.0 };
-        self.raw(format_args!("{share:.4}"));
-    }
-
     fn raw(&mut self, value: impl Display) {
         self.separate();
         let _ = write!(self.text, "{value}"); // a String takes everything
@@ -168,16 +161,6 @@ mod tests {
         };
         let expected = ["0", "0.000001", "1", "1.5", "12.34", "86400000"];
         assert_eq!([0, 1, 1_000_000, 1_500_000, 12_340_000, 86_400_000_000_000].map(millis), expected);
-    }
-
-    #[test]
-    fn shares_are_numbers_whatever_they_are() {
-        let share = |share| {
-            let mut json = JsonWriter::new();
-            json.share(share);
-            json.finish()
-        };
-        assert_eq!([0.0, 0.123_456, 1.0, f64::NAN].map(share), ["0.0000", "0.1235", "1.0000", "0.0000"]);
     }
 
     #[test]

@@ -9,6 +9,7 @@
 mod announce;
 #[cfg(feature = "__bench")]
 pub(crate) mod benched;
+mod bounded;
 mod call_trace;
 mod causes;
 mod curl_figures;
@@ -21,6 +22,7 @@ mod hooks;
 mod hops;
 mod host_at_dial;
 mod json;
+mod json_members;
 mod lookup;
 mod milestones;
 mod observer;
@@ -67,3 +69,4 @@ pub(crate) use hooks::{Hooks, ObserverHandle};
 #[cfg(all(feature = "doctor", feature = "serde"))]
 pub(crate) use serial::{serialize_known_nanos, serialize_nanos};
 pub(crate) use server_timing::metrics_of;
+pub(crate) use text::span;

@@ -47,6 +47,9 @@ fn write_line(timings: &Timings, failure: Option<&str>, f: &mut fmt::Formatter<'
             HopEnd::Repeated(cause) => write!(f, ", resent ({cause})")?,
             HopEnd::Hedged => {} // with its result below
         }
+        if hop.joined > 0 {
+            write!(f, " and {} before", hop.joined)?;
+        }
     }
     for hedge in timings.hedges() {
         write!(f, ", hedged ({})", hedge.outcome)?;

@@ -6,15 +6,12 @@ use serde::ser::{Serialize, SerializeStruct, Serializer};
 
 use super::event::TlsFacts;
 use super::hops::{Attempt, AttemptOutcome, Hedge, Hop, HopEnd};
-use super::lookup::DnsLookup;
+use super::host_at_dial::{HostAtDial, HostClose, Usage};
+use super::json_members::nanos;
+use super::lookup::{AskedServers, DnsLookup};
 use super::phase::Phase;
 use super::server_timing::ServerTiming;
 use super::timings::Timings;
-
-/// Returns a time in nanoseconds, at most `u64::MAX` (584 years).
-fn nanos(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
-}
 
 /// Serializes a time as whole nanoseconds, for fields of reports.
 #[cfg(feature = "doctor")]
@@ -48,7 +45,7 @@ impl<F: Fn(Phase) -> Duration> Serialize for NanosByPhase<F> {
 /// Serializes the total, the phases, curl's figures, the call's result, and its lookups, attempts and earlier requests.
 impl Serialize for Timings {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut timings = serializer.serialize_struct("Timings", 27)?;
+        let mut timings = serializer.serialize_struct("Timings", 29)?;
         timings.serialize_field("total_ns", &nanos(self.total()))?;
         timings.serialize_field("spent_ns", &NanosByPhase(|phase| self.spent(phase)))?;
         for (name, figure) in [
@@ -73,6 +70,8 @@ impl Serialize for Timings {
         timings.serialize_field("reused", &self.reused())?;
         timings.serialize_field("freed", &self.freed())?;
         timings.serialize_field("queued_by", &self.queued_by().map(|limit| limit.as_str()))?;
+        timings.serialize_field("queue_usage", &self.queue_entry().and_then(|entry| entry.usage))?;
+        timings.serialize_field("dial", &self.history().dial().map(|dial| dial.host))?;
         timings.serialize_field("remote_addr", &self.remote_addr())?;
         timings.serialize_field("tls", &self.tls_facts())?;
         timings.serialize_field("server_timing", self.server_timing())?;
@@ -84,14 +83,55 @@ impl Serialize for Timings {
     }
 }
 
+impl Serialize for Usage {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut usage = serializer.serialize_struct("Usage", 2)?;
+        usage.serialize_field("taken", &self.taken)?;
+        usage.serialize_field("limit", &self.limit)?;
+        usage.end()
+    }
+}
+
+impl Serialize for HostAtDial {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut host = serializer.serialize_struct("HostAtDial", 4)?;
+        host.serialize_field("open", &self.open)?;
+        host.serialize_field("opened_lately", &self.opened_lately)?;
+        host.serialize_field("last_close", &self.last_close)?;
+        host.serialize_field("descriptors_ran_out", &self.descriptors_ran_out)?;
+        host.end()
+    }
+}
+
+impl Serialize for HostClose {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut close = serializer.serialize_struct("HostClose", 2)?;
+        close.serialize_field("cause", self.cause.as_str())?;
+        close.serialize_field("requests", &self.requests)?;
+        close.end()
+    }
+}
+
+impl Serialize for AskedServers {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut servers = serializer.serialize_struct("AskedServers", 3)?;
+        servers.serialize_field("answered", &self.answered)?;
+        servers.serialize_field("silent", &self.silent)?;
+        servers.serialize_field("searched", &self.searched)?;
+        servers.end()
+    }
+}
+
 impl Serialize for DnsLookup {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut lookup = serializer.serialize_struct("DnsLookup", 6)?;
+        let mut lookup = serializer.serialize_struct("DnsLookup", 8)?;
         lookup.serialize_field("name", &*self.name)?;
         lookup.serialize_field("family", &self.family.to_string())?;
         lookup.serialize_field("source", self.source.as_str())?;
         lookup.serialize_field("addresses", &*self.addresses)?;
         lookup.serialize_field("ttl_ns", &nanos(self.ttl))?;
+        lookup.serialize_field("elapsed_ns", &nanos(self.elapsed))?;
+        lookup.serialize_field("servers", &self.servers.as_deref())?;
         lookup.serialize_field("error", &self.error.as_ref().map(ToString::to_string))?;
         lookup.end()
     }
@@ -105,11 +145,12 @@ impl Serialize for Attempt {
             AttemptOutcome::Failed(error) => ("failed", Some(error.to_string())),
             AttemptOutcome::Cancelled => ("cancelled", None),
         };
-        let mut attempt = serializer.serialize_struct("Attempt", 5)?;
+        let mut attempt = serializer.serialize_struct("Attempt", 6)?;
         attempt.serialize_field("address", &self.address)?;
         attempt.serialize_field("started_ns", &nanos(self.started))?;
         attempt.serialize_field("elapsed_ns", &nanos(self.elapsed))?;
         attempt.serialize_field("outcome", outcome)?;
+        attempt.serialize_field("resent_syns", &self.resent_syns)?;
         attempt.serialize_field("error", &error)?;
         attempt.end()
     }
@@ -122,7 +163,7 @@ impl Serialize for Hop {
             HopEnd::Repeated(cause) => (None, Some(cause.as_str())),
             HopEnd::Hedged => (None, None),
         };
-        let mut hop = serializer.serialize_struct("Hop", 8)?;
+        let mut hop = serializer.serialize_struct("Hop", 9)?;
         hop.serialize_field("started_ns", &nanos(self.started))?;
         hop.serialize_field("elapsed_ns", &nanos(self.elapsed))?;
         hop.serialize_field("spent_ns", &NanosByPhase(|phase| self.spent(phase)))?;
@@ -130,6 +171,7 @@ impl Serialize for Hop {
         hop.serialize_field("repeated", &repeated)?;
         hop.serialize_field("hedged", &(self.end == HopEnd::Hedged))?;
         hop.serialize_field("reused", &self.reused)?;
+        hop.serialize_field("joined", &self.joined)?;
         hop.serialize_field("remote_addr", &self.remote)?;
         hop.end()
     }

@@ -5,6 +5,9 @@ use std::time::Duration;
 
 use http::{HeaderMap, HeaderName};
 
+use super::text::cut;
+use crate::shown::shown;
+
 /// The header's name.
 static HEADER: HeaderName = HeaderName::from_static("server-timing");
 /// The most metrics of a response that are kept.
@@ -15,6 +18,10 @@ const MAX_BYTES: usize = 4096;
 const MAX_DURATION: Duration = Duration::from_secs(365 * 24 * 3600);
 /// The most characters of a duration.
 const MAX_DIGITS: usize = 32;
+/// The most characters of a name that are kept.
+const MAX_NAME: usize = 64;
+/// The most characters of a description that are kept.
+const MAX_DESCRIPTION: usize = 256;
 
 /// A part of the time that a server took for a response, as the server tells it in a `Server-Timing` header
 /// (<https://www.w3.org/TR/server-timing/>).
@@ -23,18 +30,19 @@ const MAX_DIGITS: usize = 32;
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ServerTiming {
-    /// The metric's name, such as `db`. Never empty.
+    /// The metric's name, such as `db`: a token (RFC 9110 §5.6.2), cut to 64 characters. Never empty.
     pub name: String,
     /// The duration; `None` if the server sent none, or one that is negative, no number, or longer than a year.
     pub duration: Option<Duration>,
-    /// The description; `None` if the server sent none.
+    /// The description, cut to 256 characters; `None` if the server sent none.
     pub description: Option<String>,
 }
 
 /// Returns the metrics of a response with these headers, `None` if there are none.
 ///
 /// At most 32 metrics in at most 4 KiB are read. Parameters are read as the standard says: unknown ones are skipped, and of
-/// several with one name the first counts. Control characters and those that change the direction of text are replaced.
+/// several with one name the first counts. In descriptions control characters and those that change the direction of text are
+/// replaced.
 pub(crate) fn metrics_of(headers: &HeaderMap) -> Option<Arc<[ServerTiming]>> {
     let values = headers.get_all(&HEADER).iter();
     let mut rest = MAX_BYTES;
@@ -79,11 +87,12 @@ fn split_unquoted(text: &str, at: char) -> Vec<&str> {
     parts
 }
 
-/// Reads one metric. Returns `None` if it has no name.
+/// Reads one metric. Returns `None` if its name is no token: names go into sentences and log lines, into which a server must not
+/// put words of its own.
 fn metric(entry: &str) -> Option<ServerTiming> {
     let mut parts = split_unquoted(entry, ';').into_iter();
     let name = trim(parts.next()?);
-    if name.is_empty() {
+    if !is_token(name) {
         return None;
     }
     // The outer option is set by the first parameter of its name, though its value may be none.
@@ -95,11 +104,18 @@ fn metric(entry: &str) -> Option<ServerTiming> {
         if parameter.eq_ignore_ascii_case("dur") {
             duration.get_or_insert_with(|| milliseconds(&unquoted(value)));
         } else if parameter.eq_ignore_ascii_case("desc") {
-            description.get_or_insert_with(|| shown(&unquoted(value)));
+            description.get_or_insert_with(|| cut(shown(&unquoted(value), MAX_DESCRIPTION + 1), MAX_DESCRIPTION));
         }
     }
     let description = description.filter(|text| !text.is_empty());
-    Some(ServerTiming { name: shown(name), duration: duration.flatten(), description })
+    let name = name[..name.len().min(MAX_NAME)].to_owned(); // a token is ASCII
+    Some(ServerTiming { name, duration: duration.flatten(), description })
+}
+
+/// Returns true if the text is a token (RFC 9110 §5.6.2).
+fn is_token(text: &str) -> bool {
+    let is_token_char = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
+    !text.is_empty() && text.bytes().all(is_token_char)
 }
 
 /// Returns the value of a parameter: that of its quoted string, or the text as it is.
@@ -130,16 +146,6 @@ fn milliseconds(text: &str) -> Option<Duration> {
 
 fn trim(text: &str) -> &str {
     text.trim_matches([' ', '\t'])
-}
-
-/// Returns a text that can be shown: a server must not move the cursor of a terminal, or turn the text around.
-fn shown(text: &str) -> String {
-    let is_hidden = |char: char| {
-        let is_direction =
-            matches!(char, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-        char.is_control() || is_direction || matches!(char, '\u{2028}' | '\u{2029}')
-    };
-    text.chars().map(|char| if is_hidden(char) { '\u{fffd}' } else { char }).collect()
 }
 
 #[cfg(test)]
@@ -211,12 +217,31 @@ mod tests {
 
     #[test]
     fn text_that_would_steer_a_terminal_is_replaced() {
-        let [metric] = &parse(&["a\u{202e}b;desc=\"x\u{9b}31m\ty\u{2066}\"".as_bytes()])[..] else { panic!() };
-        assert_eq!(metric.name, "a\u{fffd}b");
+        let [metric] = &parse(&["a;desc=\"x\u{9b}31m\ty\u{2066}\"".as_bytes()])[..] else { panic!() };
         assert_eq!(metric.description.as_deref(), Some("x\u{fffd}31m\u{fffd}y\u{fffd}"));
         let [latin] = &parse(&[b"a;desc=\xe9t\xe9"])[..] else { panic!() };
         assert_eq!(latin.description.as_deref(), Some("\u{fffd}t\u{fffd}"), "bytes that are no UTF-8");
         assert_eq!(parse(&["a;desc=été".as_bytes()])[0].description.as_deref(), Some("été"));
+    }
+
+    #[test]
+    fn a_name_that_is_no_token_is_refused() {
+        assert_eq!(lines("a.b-c_1;dur=1, !#$%&'*+-.^_`|~;dur=2"), ["a.b-c_1 1 -", "!#$%&'*+-.^_`|~ 2 -"]);
+        for name in ["a b", "a: the call was refused", "a(b)", "\"a\"", "é", "a\u{202e}b", "a/b", "<b>", "a\tb"] {
+            assert_eq!(lines(&format!("{name};dur=1, c")), ["c - -"], "{name}");
+        }
+    }
+
+    #[test]
+    fn long_names_and_descriptions_are_cut() {
+        let [metric] = &parse(&[format!("{};desc=\"{}\"", "n".repeat(500), "é".repeat(1_000)).as_bytes()])[..] else {
+            panic!("one metric")
+        };
+        assert_eq!(metric.name, "n".repeat(MAX_NAME));
+        let description = metric.description.as_deref().unwrap();
+        assert_eq!(description, format!("{}…", "é".repeat(MAX_DESCRIPTION - 1)));
+        let fits = "d".repeat(MAX_DESCRIPTION);
+        assert_eq!(parse(&[format!("a;desc={fits}").as_bytes()])[0].description, Some(fits));
     }
 
     #[test]
@@ -246,7 +271,7 @@ mod tests {
             assert!(metrics.len() <= MAX_METRICS);
             let mut characters = 0;
             for ServerTiming { name, duration, description } in &metrics {
-                assert!(!name.is_empty() && duration.is_none_or(|time| time <= MAX_DURATION));
+                assert!(is_token(name) && name.len() <= MAX_NAME && duration.is_none_or(|time| time <= MAX_DURATION));
                 let text = name.chars().chain(description.iter().flat_map(|text| text.chars()));
                 characters += text.inspect(|char| assert!(!char.is_control())).count();
             }

@@ -8,6 +8,7 @@ use super::phase::Phase;
 use super::text::{cut, span};
 use super::timings::Timings;
 use super::waterfall::{MAX_PARTS, hop_row, phase_note, server_note};
+use crate::shown::is_hidden;
 
 const WIDTH: f64 = 960.0;
 const MARGIN: f64 = 16.0;
@@ -259,9 +260,7 @@ pub(super) fn escaped(text: &str) -> String {
             '\'' => escaped.push_str("&#39;"),
             '"' => escaped.push_str("&quot;"),
             // XML 1.0 cannot represent control characters.
-            char if char.is_control() => escaped.push('\u{fffd}'),
-            // These change the order in which the text around them is shown (UAX #9).
-            '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => escaped.push('\u{fffd}'),
+            char if is_hidden(char) => escaped.push('\u{fffd}'),
             char => escaped.push(char),
         }
     }

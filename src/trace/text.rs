@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 /// Formats a time in the unit that leaves at most three digits before the point.
-pub(super) fn span(time: Duration) -> String {
+pub(crate) fn span(time: Duration) -> String {
     let micros = time.as_nanos() as f64 / 1e3;
     match micros {
         0.0 => "0".to_owned(),

@@ -254,6 +254,11 @@ impl Timings {
         self.history().hops()
     }
 
+    /// Returns the number of the call's requests before its last one.
+    pub(super) fn requests_before(&self) -> usize {
+        self.hops().iter().map(|hop| 1 + hop.joined as usize).sum()
+    }
+
     /// Returns the peer's address; `None` before there is a connection, and if its transport does not know the address.
     pub fn remote_addr(&self) -> Option<SocketAddr> {
         self.request.remote

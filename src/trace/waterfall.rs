@@ -198,7 +198,10 @@ pub(super) fn hop_row(hop: &Hop, room: usize) -> (String, String) {
         HopEnd::Repeated(cause) => ("resend".to_owned(), cause.to_string()),
         HopEnd::Hedged => ("hedge".to_owned(), "no answer yet".to_owned()),
     };
-    let end = Some(end);
+    let end = Some(match hop.joined {
+        0 => end,
+        joined => format!("{end}, and {joined} before"),
+    });
     let remote = hop.remote.map(|remote| remote.to_string());
     let reused = hop.remote.map(|_| if hop.reused { "reused" } else { "new" }.to_owned());
     let variants = [[end.clone(), reused, remote.clone()], [end.clone(), remote, None], [end, None, None]];

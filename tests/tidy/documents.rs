@@ -1,4 +1,4 @@
-//! The rules of documents: where links lead, and where guides and sections are found.
+//! The rules of documents and examples: where links lead, where guides and sections are found, and which examples are published.
 
 use std::fs;
 use std::path::Path;
@@ -65,4 +65,40 @@ fn benches_name_a_section_of_the_benchmarks() {
         let (_, section) = head.split_once("section ").unwrap_or_else(|| panic!("{bench} names no section"));
         assert!(headings.iter().any(|heading| section.starts_with(heading)), "{bench}: {section}");
     }
+}
+
+/// Returns the items of the list `exclude` in a manifest.
+fn excluded(manifest: &str) -> Vec<&str> {
+    let (_, rest) = manifest.split_once("\nexclude = [").unwrap();
+    let (list, _) = rest.split_once(']').unwrap();
+    list.split(',').map(|item| item.trim().trim_matches('"')).filter(|item| !item.is_empty()).collect()
+}
+
+/// An example that uses the servers of the tests cannot be built outside of the repository. Folders with a manifest are packages of
+/// their own.
+#[test]
+fn examples_that_use_the_support_crate_are_not_published() {
+    let manifest = fs::read_to_string("../Cargo.toml").unwrap();
+    let excluded = excluded(&manifest);
+    let mut users = Vec::new();
+    for entry in fs::read_dir("../examples").unwrap() {
+        let path = entry.unwrap().path();
+        if path.join("Cargo.toml").exists() {
+            continue;
+        }
+        let files = match path.is_dir() {
+            true => fs::read_dir(&path).unwrap().map(|file| file.unwrap().path()).collect(),
+            false => vec![path.clone()],
+        };
+        let uses_support = |file: &std::path::PathBuf| {
+            let source = fs::read_to_string(file).unwrap_or_default();
+            source.lines().any(|line| !line.trim_start().starts_with("//") && line.contains("support::"))
+        };
+        if files.iter().any(uses_support) {
+            users.push(format!("examples/{}", path.file_name().unwrap().to_str().unwrap()));
+        }
+    }
+    assert!(users.len() >= 4, "{users:?}");
+    users.retain(|user| !excluded.contains(&user.as_str()));
+    assert_eq!(users, Vec::<String>::new(), "`exclude` in Cargo.toml must list them");
 }

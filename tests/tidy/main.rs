@@ -16,7 +16,7 @@ use std::path::Path;
 
 /// The top-level modules from the lowest layer up. A module may use the layers below its own, and nothing beside it.
 const LAYERS: [&[&str]; 7] = [
-    &["clock", "credentials", "latency", "list", "origin", "sync", "trust"],
+    &["clock", "credentials", "latency", "list", "origin", "shown", "sync", "trust"],
     &["trace"],
     &["transport", "dns", "race", "tls", "pool", "cookie"],
     &["connect"],

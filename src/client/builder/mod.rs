@@ -211,7 +211,7 @@ impl ClientBuilder {
 
     /// Turns all proxies off: those of the environment, and those that were added before.
     pub fn no_proxy(mut self) -> Self {
-        self.connect.proxies = Proxies::None;
+        self.connect.proxies = Proxies::off();
         self
     }
 

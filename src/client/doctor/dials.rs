@@ -7,7 +7,7 @@ use futures_util::future::join_all;
 
 use super::failure::{Failure, FailureKind};
 #[cfg(feature = "__tls")]
-use super::handshakes::{add_chain, require_http2, shake_hands};
+use super::handshakes::{add_chain, shake_hands};
 use super::limit::timed;
 #[cfg(feature = "__tls")]
 use super::report::TlsReport;
@@ -111,9 +111,6 @@ async fn secure(
     let (mut report, is_refused) = shake_hands(tls, host, stream, limit).await;
     if is_refused && let (_, Ok(stream)) = connect(connector, address, limit).await {
         add_chain(&mut report, tls, host, stream, limit).await;
-    }
-    if connector.wants_http2_alone() {
-        require_http2(&mut report, target);
     }
     Some(report)
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use crate::dns::{ResolveError, ResolveErrorKind};
 use crate::error::Error;
+use crate::shown::shown;
 
 /// The failure of a step.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -43,8 +44,20 @@ pub enum FailureKind {
     NoTls,
     /// The server speaks none of the versions of HTTP that the client offers.
     NoCommonProtocol,
+    /// The Unix domain socket does not exist, or does not accept the connection.
+    NoUnixSocket,
+    /// The origin's name could not be looked up for a proxy that is told its address.
+    LookupFailed,
     /// Any other failure, which the text describes.
     Other,
+}
+
+/// The way of a request to its origin.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Via {
+    Addresses,
+    Proxy,
+    UnixSocket,
 }
 
 /// The most characters of a text.
@@ -64,9 +77,11 @@ impl Failure {
         let kind = match error.kind() {
             io::ErrorKind::TimedOut => FailureKind::TimedOut,
             io::ErrorKind::ConnectionRefused => FailureKind::Refused,
-            io::ErrorKind::NetworkUnreachable | io::ErrorKind::HostUnreachable | io::ErrorKind::AddrNotAvailable => {
-                FailureKind::NoRoute
-            }
+            io::ErrorKind::NetworkUnreachable
+            | io::ErrorKind::HostUnreachable
+            | io::ErrorKind::AddrNotAvailable
+            | io::ErrorKind::Unsupported => FailureKind::NoRoute,
+            _ if lacks_family(error) => FailureKind::NoRoute,
             _ => FailureKind::Other,
         };
         Self::new(kind, error.to_string())
@@ -82,12 +97,16 @@ impl Failure {
         Self::new(kind, with_causes(error))
     }
 
-    /// Returns the failure of a request, without its URL. `is_proxied` is true if it goes through a proxy.
-    pub(super) fn of_request(error: Error, is_proxied: bool) -> Self {
-        let is_tunnel = is_proxied && error.is_connect() && !error.is_tls() && !error.is_dns();
+    /// Returns the failure of a request, without its URL.
+    pub(super) fn of_request(error: Error, via: Via) -> Self {
+        let has_connected = !error.is_connect() || error.is_tls();
         let kind = match error.io_cause() {
-            Some(cause) if is_tunnel && asks_for_credentials(cause) => FailureKind::NeedsCredentials,
-            _ if is_tunnel => FailureKind::NoTunnel,
+            _ if error.is_dns() => FailureKind::LookupFailed,
+            _ if via == Via::UnixSocket && !has_connected => FailureKind::NoUnixSocket,
+            Some(cause) if via == Via::Proxy && !has_connected && asks_for_credentials(cause) => {
+                FailureKind::NeedsCredentials
+            }
+            _ if via == Via::Proxy && !has_connected => FailureKind::NoTunnel,
             _ if error.is_timeout() => FailureKind::TimedOut,
             Some(cause) if cause.kind() == io::ErrorKind::ConnectionRefused => FailureKind::Refused,
             _ => FailureKind::Other,
@@ -101,14 +120,21 @@ fn asks_for_credentials(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::PermissionDenied && error.raw_os_error().is_none()
 }
 
+/// Returns true if this machine has no addresses of the family, because it is turned off.
+#[cfg(unix)]
+fn lacks_family(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(rustix::io::Errno::AFNOSUPPORT.raw_os_error())
+}
+
+#[cfg(not(unix))]
+fn lacks_family(error: &io::Error) -> bool {
+    // WSAEAFNOSUPPORT
+    cfg!(windows) && error.raw_os_error() == Some(10_047)
+}
+
 fn with_causes(error: &(dyn std::error::Error + 'static)) -> String {
     let causes = std::iter::successors(Some(error), |error| error.source());
     causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
-}
-
-/// Returns a text of one line and of at most `most` characters. What peers send may be in it.
-pub(super) fn shown(text: &str, most: usize) -> String {
-    text.chars().take(most).map(|letter| if letter.is_control() { ' ' } else { letter }).collect()
 }
 
 impl fmt::Display for Failure {
@@ -124,7 +150,8 @@ mod tests {
     #[test]
     fn texts_are_of_one_line_and_bounded() {
         let failure = Failure::new(FailureKind::Other, format!("a\r\n\u{1b}[1m{}", "x".repeat(1_000)));
-        assert!(failure.text.starts_with("a   [1mx") && failure.text.len() == MAX_TEXT);
+        assert!(failure.text.starts_with("a\u{fffd}\u{fffd}\u{fffd}[1mx"), "{failure}");
+        assert_eq!(failure.text.chars().count(), MAX_TEXT);
     }
 
     #[test]
@@ -132,6 +159,9 @@ mod tests {
         let kind = |kind: io::ErrorKind| Failure::of_io(&kind.into()).kind;
         assert_eq!(kind(io::ErrorKind::ConnectionRefused), FailureKind::Refused);
         assert_eq!(kind(io::ErrorKind::NetworkUnreachable), FailureKind::NoRoute);
+        assert_eq!(kind(io::ErrorKind::Unsupported), FailureKind::NoRoute);
+        #[cfg(unix)]
+        assert_eq!(Failure::of_io(&rustix::io::Errno::AFNOSUPPORT.into()).kind, FailureKind::NoRoute);
         assert_eq!(kind(io::ErrorKind::TimedOut), FailureKind::TimedOut);
         assert_eq!(kind(io::ErrorKind::ConnectionReset), FailureKind::Other);
     }

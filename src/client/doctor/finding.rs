@@ -36,6 +36,8 @@ pub enum Problem {
     ResolvConfUnreadable,
     /// resolv.conf lists no server, and none answers on this machine.
     NoDnsServer,
+    /// The hosts file cannot be read.
+    HostsUnreadable,
     /// resolv.conf has words that cannot be understood.
     ResolvConfWord,
     /// A DNS server answers nothing.
@@ -86,7 +88,7 @@ pub enum Problem {
     CertificateFromUnknownIssuer,
     /// The certificate is refused for another reason.
     CertificateRefused,
-    /// The client speaks HTTP/2 alone, and the server does not choose it.
+    /// The client speaks HTTP/2 alone, and the server refuses it, or does not choose it by ALPN and then fails.
     NoHttp2,
     /// The URL of the proxy is not valid.
     ProxyInvalid,
@@ -94,8 +96,10 @@ pub enum Problem {
     ProxyUnreachable,
     /// The proxy asks for credentials, or refuses those that it gets.
     ProxyNeedsCredentials,
-    /// The proxy does not connect to the origin.
+    /// The proxy does not connect to the origin, or answers each request with an error of a gateway (502, 503, 504).
     ProxyRefuses,
+    /// The Unix domain socket does not exist, or does not accept connections.
+    UnixSocketUnreachable,
     /// No response came to a request.
     RequestFails,
     /// The server closes the connection after each response.

@@ -8,7 +8,6 @@ use bytes::Bytes;
 use super::failure::{Failure, FailureKind};
 use super::limit::timed;
 use super::report::{TlsReport, TlsSession};
-use crate::connect::Target;
 use crate::error::Error;
 use crate::origin::Host;
 use crate::tls::{Tls, certificate_problem, has_no_common_protocol, speaks_no_tls};
@@ -20,8 +19,10 @@ pub(super) async fn shake_hands(tls: &Tls, host: &Host, stream: Box<dyn Stream>,
     let (elapsed, outcome) = timed(limit, tls.examine(stream, host)).await;
     let report = match outcome {
         Some(Ok(facts)) => agreed(tls, host, elapsed, &facts),
-        Some(Err(error)) => TlsReport { problem: certificate_problem(&error), ..failed(elapsed, failure(&error)) },
-        None => failed(elapsed, Failure::timed_out(limit)),
+        Some(Err(error)) => {
+            TlsReport { problem: certificate_problem(&error), ..failed(tls, host, elapsed, failure(&error)) }
+        }
+        None => failed(tls, host, elapsed, Failure::timed_out(limit)),
     };
     let is_refused = report.problem.is_some();
     (report, is_refused)
@@ -45,24 +46,17 @@ pub(super) fn of_response(tls: &Tls, origin: &Host, facts: &TlsFacts, timings: &
 }
 
 /// Returns the handshake of a request that failed for it; `None` if the request failed for another reason.
-pub(super) fn of_error(error: &Error) -> Option<TlsReport> {
+pub(super) fn of_error(tls: &Tls, origin: &Host, error: &Error) -> Option<TlsReport> {
     if !error.is_tls() {
         return None;
     }
     let elapsed = error.timings().map_or(Duration::ZERO, Timings::tls);
     Some(match error.io_cause() {
-        Some(cause) => TlsReport { problem: certificate_problem(cause), ..failed(elapsed, failure(cause)) },
-        None => failed(elapsed, Failure::new(FailureKind::Other, error.to_string())),
+        Some(cause) => {
+            TlsReport { problem: certificate_problem(cause), ..failed(tls, origin, elapsed, failure(cause)) }
+        }
+        None => failed(tls, origin, elapsed, Failure::new(FailureKind::Other, error.to_string())),
     })
-}
-
-/// Refuses a session in which the server did not choose HTTP/2, for a client that speaks nothing else.
-pub(super) fn require_http2(report: &mut TlsReport, target: Target<'_>) {
-    let has_chosen = report.session.as_ref().map_or(true, |session| session.alpn.as_deref() == Some("h2"));
-    if !target.is_proxy && !has_chosen {
-        let what = "the server did not choose HTTP/2, and the client speaks nothing else";
-        report.session = Err(Failure::new(FailureKind::NoCommonProtocol, what));
-    }
 }
 
 fn agreed(tls: &Tls, host: &Host, elapsed: Duration, facts: &TlsFacts) -> TlsReport {
@@ -71,13 +65,19 @@ fn agreed(tls: &Tls, host: &Host, elapsed: Duration, facts: &TlsFacts) -> TlsRep
         cipher_suite: facts.cipher_suite,
         alpn: facts.alpn.as_deref().map(str::to_owned),
     };
-    let mut report = TlsReport { elapsed, session: Ok(session), problem: None, chain: Vec::new(), name_matches: None };
+    let mut report = report(tls, host, elapsed, Ok(session));
     describe_chain(&mut report, tls, host, &facts.peer_certificates);
     report
 }
 
-fn failed(elapsed: Duration, failure: Failure) -> TlsReport {
-    TlsReport { elapsed, session: Err(failure), problem: None, chain: Vec::new(), name_matches: None }
+fn failed(tls: &Tls, host: &Host, elapsed: Duration, failure: Failure) -> TlsReport {
+    report(tls, host, elapsed, Err(failure))
+}
+
+/// Returns the report on a handshake without its certificates.
+fn report(tls: &Tls, host: &Host, elapsed: Duration, session: Result<TlsSession, Failure>) -> TlsReport {
+    let checked_name = tls.checked_name(host);
+    TlsReport { elapsed, session, problem: None, chain: Vec::new(), checked_name, name_matches: None }
 }
 
 fn describe_chain(report: &mut TlsReport, tls: &Tls, host: &Host, chain: &[Bytes]) {

@@ -15,8 +15,8 @@
 //! # Ok(()) }
 //! ```
 //!
-//! A report has no credentials in it: neither those of a proxy, nor headers, cookies or tokens of the client, none of which its
-//! requests carry.
+//! A report has no credentials in it. Its requests carry none of the client's default headers, cookies and tokens. A proxy gets
+//! what the client sends to it otherwise, its credentials too, and a server the client's certificate if it asks for one.
 
 // A file calls files further down in this list: `table.rs` (a report as text), `findings/` (what is wrong, by the facts of a
 // report), `requests.rs`, `dials.rs`, `handshakes.rs`, `names.rs` (the steps), `limit.rs` (their time limits), `report.rs`,
@@ -38,6 +38,7 @@ use std::sync::Arc;
 
 use tokio::runtime::Handle;
 
+use failure::Via;
 pub use failure::{Failure, FailureKind};
 pub use finding::{Finding, Problem};
 pub use report::{
@@ -97,13 +98,18 @@ async fn examine(connector: &Arc<Connector>, origin: Origin) -> Report {
         None => (None, Vec::new()),
     };
     let is_reachable = way.route.unix_socket.is_some() || addresses.iter().any(AddressReport::is_usable);
-    let requests = match is_reachable {
-        true => requests::send_some(connector, &origin, way.proxy.is_some()).await,
+    #[cfg_attr(not(feature = "__tls"), expect(unused_mut, reason = "without TLS there is no ALPN"))]
+    let mut requests = match is_reachable {
+        true => requests::send_some(connector, &origin, way.via()).await,
         false => requests::Requests::default(),
     };
+    #[cfg(feature = "__tls")]
+    if connector.wants_http2_alone() && addresses.iter().any(has_no_alpn) {
+        requests.blame_http2();
+    }
     let mut report = Report {
         #[cfg(feature = "__tls")]
-        tunnelled_tls: requests.tls.filter(|_| !way.is_direct()),
+        tunnelled_tls: requests.tls.filter(|_| way.via() != Via::Addresses),
         origin,
         at,
         elapsed: now() - start,
@@ -116,6 +122,13 @@ async fn examine(connector: &Arc<Connector>, origin: Origin) -> Report {
     };
     report.findings = findings::of(&report);
     report
+}
+
+/// Returns true for an origin's address whose server chose no protocol by ALPN.
+#[cfg(feature = "__tls")]
+fn has_no_alpn(address: &AddressReport) -> bool {
+    let session = address.tls.as_ref().and_then(|tls| tls.session.as_ref().ok());
+    !address.is_proxy && session.is_some_and(|session| session.alpn.is_none())
 }
 
 /// The way to an origin, and the proxy on it.
@@ -149,9 +162,12 @@ impl Way {
         })
     }
 
-    #[cfg(feature = "__tls")]
-    fn is_direct(&self) -> bool {
-        self.proxy.is_none() && self.route.unix_socket.is_none()
+    fn via(&self) -> Via {
+        match (&self.route.unix_socket, &self.proxy) {
+            (Some(_), _) => Via::UnixSocket,
+            (None, Some(_)) => Via::Proxy,
+            (None, None) => Via::Addresses,
+        }
     }
 }
 

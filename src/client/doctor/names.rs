@@ -54,7 +54,8 @@ fn report(name: &str, resolver: ResolverKind, lookups: Vec<LookupReport>) -> Nam
     }
 }
 
-/// Asks each server by each of its protocols, for each full name and family. All questions run at the same time.
+/// Asks each server by each of its protocols, for each full name and family. All questions run at the same time. Those about names
+/// that a lookup would not come to are left out of the result.
 async fn ask_all(inspection: &Inspection, families: &[Family], limit: Duration) -> Vec<QuestionReport> {
     if inspection.is_known {
         return Vec::new();
@@ -66,7 +67,20 @@ async fn ask_all(inspection: &Inspection, families: &[Family], limit: Duration) 
             questions.extend(families().map(|family| ask(probe, name, *family, limit)));
         }
     }
-    join_all(questions).await
+    let mut questions = join_all(questions).await;
+    leave_out_after_the_first_found(&mut questions, &inspection.full_names);
+    questions
+}
+
+/// Leaves out the questions about the names after the first one with addresses: the search ends there.
+fn leave_out_after_the_first_found(questions: &mut Vec<QuestionReport>, full_names: &[String]) {
+    let has_addresses =
+        |question: &QuestionReport| question.reply.as_ref().is_ok_and(|reply| !reply.addresses.is_empty());
+    let is_found = |name: &String| questions.iter().any(|question| question.name == *name && has_addresses(question));
+    if let Some(number) = full_names.iter().position(is_found) {
+        let never_asked = &full_names[number + 1..];
+        questions.retain(|question| !never_asked.contains(&question.name));
+    }
 }
 
 async fn ask(probe: &Probe, name: &str, family: Family, limit: Duration) -> QuestionReport {
@@ -103,4 +117,31 @@ fn pinned(family: Family, ips: &[IpAddr]) -> LookupReport {
     let addresses = ips.iter().copied().filter(|ip| Family::of(*ip) == family).take(MAX_ADDRESSES).collect();
     let answer = LookupAnswer { addresses, ttl: None, source: Source::Pinned };
     LookupReport { family, elapsed: Duration::ZERO, answer: Ok(answer) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dns::{DnsReply, DnsTransport};
+
+    #[test]
+    fn names_after_the_first_with_addresses_are_left_out() {
+        let asked = |name: &str, code: &str, addresses: Vec<IpAddr>| QuestionReport {
+            server: ([192, 0, 2, 1], 53).into(),
+            transport: DnsTransport::Udp,
+            name: name.to_owned(),
+            family: Family::V4,
+            elapsed: Duration::ZERO,
+            reply: Ok(DnsReply { code: code.to_owned(), addresses, ttl: None, truncated: false }),
+        };
+        let names = ["api.a.test.", "api.b.test.", "api."].map(str::to_owned);
+        let left = |found: Option<usize>| {
+            let reply = |number| if Some(number) == found { vec![[192, 0, 2, 7].into()] } else { Vec::new() };
+            let mut questions: Vec<_> =
+                names.iter().enumerate().map(|(number, name)| asked(name, "SERVFAIL", reply(number))).collect();
+            leave_out_after_the_first_found(&mut questions, &names);
+            questions.len()
+        };
+        assert_eq!([left(Some(0)), left(Some(1)), left(Some(2)), left(None)], [1, 2, 3, 3]);
+    }
 }

@@ -75,7 +75,8 @@ pub struct NameReport {
     pub lists_no_server: bool,
     /// True if no server is asked: the name is in the hosts file, or is one of this machine.
     pub is_known: bool,
-    /// The questions to each DNS server by itself. Servers of a resolver of the user cannot be asked.
+    /// The questions to each DNS server by itself. With a search list they are about each full name up to the first one that has
+    /// addresses. Servers of a resolver of the user cannot be asked.
     pub questions: Vec<QuestionReport>,
     /// The lookups by the resolver as a whole, one for each family, without the client's DNS cache.
     pub lookups: Vec<LookupReport>,
@@ -179,7 +180,8 @@ impl AddressReport {
     }
 }
 
-/// A TLS handshake, made without an earlier session.
+/// A TLS handshake. One with an address is made without an earlier session. One through a proxy or a Unix domain socket is that of
+/// the first request, which may resume an earlier session as every request may.
 #[cfg(feature = "__tls")]
 #[derive(Debug, Clone)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
@@ -194,7 +196,10 @@ pub struct TlsReport {
     pub problem: Option<CertificateProblem>,
     /// The certificates that the server sent, its own first; at most 8.
     pub chain: Vec<CertificateSummary>,
-    /// True if the server's certificate is for the host; `None` if that cannot be told.
+    /// The name or address that the certificate must be for: the host's, unless
+    /// [`TlsConfig::server_name`](crate::tls::TlsConfig::server_name) is set.
+    pub checked_name: String,
+    /// True if the server's certificate is for that name; `None` if that cannot be told.
     pub name_matches: Option<bool>,
 }
 

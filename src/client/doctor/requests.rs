@@ -6,7 +6,9 @@ use std::time::{Duration, SystemTime};
 use http::HeaderMap;
 use http::header::{AGE, CONNECTION, DATE};
 
-use super::failure::{Failure, shown};
+#[cfg(feature = "__tls")]
+use super::failure::FailureKind;
+use super::failure::{Failure, Via};
 #[cfg(feature = "__tls")]
 use super::handshakes;
 use super::limit::LONGEST_REQUEST;
@@ -21,6 +23,7 @@ use crate::connect::Connector;
 use crate::error::Result;
 use crate::origin::Origin;
 use crate::pool::PoolConfig;
+use crate::shown::shown;
 #[cfg(feature = "__tls")]
 use crate::tls::Tls;
 
@@ -39,8 +42,19 @@ pub(super) struct Requests {
     pub(super) tls: Option<TlsReport>,
 }
 
+#[cfg(feature = "__tls")]
+impl Requests {
+    /// Notes that a request failed where the client spoke HTTP/2 unasked. The failure of a connection is none of this kind.
+    pub(super) fn blame_http2(&mut self) {
+        let failures = self.reports.iter_mut().filter_map(|request| request.response.as_mut().err());
+        for failure in failures.filter(|failure| matches!(failure.kind, FailureKind::Other | FailureKind::TimedOut)) {
+            failure.kind = FailureKind::NoCommonProtocol;
+        }
+    }
+}
+
 /// Sends a few HEAD requests for the root of `origin`. The first failure is the last request.
-pub(super) async fn send_some(connector: &Arc<Connector>, origin: &Origin, is_proxied: bool) -> Requests {
+pub(super) async fn send_some(connector: &Arc<Connector>, origin: &Origin, via: Via) -> Requests {
     // One connection alone, so that a request waits for that of the one before it.
     let client = ClientBuilder::build_beside(connector.clone(), PoolConfig::new().max_connections_per_host(1));
     let url = format!("{}://{origin}/", origin.scheme());
@@ -59,7 +73,7 @@ pub(super) async fn send_some(connector: &Arc<Connector>, origin: &Origin, is_pr
         }
         let response = match outcome {
             Ok(response) => Ok(finish(response).await),
-            Err(error) => Err(Failure::of_request(error, is_proxied)),
+            Err(error) => Err(Failure::of_request(error, via)),
         };
         requests.reports.push(RequestReport { elapsed, response });
         if is_over {
@@ -105,7 +119,7 @@ fn handshake(tls: &Tls, origin: &Origin, outcome: &Result<Response>) -> Option<T
             let facts = response.tls()?;
             Some(handshakes::of_response(tls, origin.host(), &facts, &response.timings()))
         }
-        Err(error) => handshakes::of_error(error),
+        Err(error) => handshakes::of_error(tls, origin.host(), error),
     }
 }
 

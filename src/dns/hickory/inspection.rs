@@ -28,11 +28,24 @@ const MAX_NAMES: usize = 4;
 /// The most lines of a file that are reported.
 const MAX_LINES: usize = 32;
 
+/// The configuration files of [`HickoryResolver`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize), serde(rename_all = "snake_case"))]
+#[non_exhaustive]
+pub enum FileKind {
+    /// The file with the DNS servers and the options: `/etc/resolv.conf`.
+    ResolvConf,
+    /// The file with names and their addresses: `/etc/hosts`.
+    Hosts,
+}
+
 /// A configuration file as the resolver reads it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct FileRead {
+    /// The use of the file.
+    pub kind: FileKind,
     /// The path of the file.
     pub path: String,
     /// The time that reading it took.
@@ -128,6 +141,7 @@ fn read_resolv_conf<T>(watched: &WatchedFile<T>) -> (FileRead, Option<SystemConf
     let start = now();
     let parsed = SystemConfig::parse(fs::read(watched.path()));
     let mut file = FileRead {
+        kind: FileKind::ResolvConf,
         path: watched.path().display().to_string(),
         elapsed: now() - start,
         error: None,
@@ -192,6 +206,7 @@ fn read_hosts(watched: &WatchedFile<Hosts>, name: &str) -> FileRead {
         Err(_) => Vec::new(),
     };
     FileRead {
+        kind: FileKind::Hosts,
         path: watched.path().display().to_string(),
         elapsed: now() - start,
         // No hosts file is the same as an empty one.
@@ -236,6 +251,7 @@ mod tests {
         });
         let inspection = resolver.inspect("api");
         let [resolv_conf, hosts] = &inspection.files[..] else { panic!() };
+        assert_eq!((resolv_conf.kind, hosts.kind), (FileKind::ResolvConf, FileKind::Hosts));
         assert_eq!(resolv_conf.settings, ["search a.test.", "options ndots:2 rotate"]);
         assert_eq!(
             (&resolv_conf.skipped[..], &hosts.settings[..]),

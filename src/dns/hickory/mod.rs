@@ -63,9 +63,9 @@ use system_config::SystemConfig;
 use watched_file::{CHECK_INTERVAL, WatchedFile};
 
 #[cfg(feature = "doctor")]
-pub use inspection::FileRead;
-#[cfg(feature = "doctor")]
 pub(crate) use inspection::Inspection;
+#[cfg(feature = "doctor")]
+pub use inspection::{FileKind, FileRead};
 #[cfg(feature = "doctor")]
 pub(crate) use probe::Probe;
 #[cfg(feature = "doctor")]

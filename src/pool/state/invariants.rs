@@ -1,5 +1,6 @@
 //! The invariants of the core, as `mod.rs` lists them, checked from inside.
 
+use super::conn::Listed;
 use super::*;
 use crate::list::{Linked, List};
 

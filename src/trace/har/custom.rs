@@ -1,13 +1,12 @@
 //! The fields of an entry that only this crate has. Their names begin with an underscore, as the format asks.
 
-use super::super::event::TlsFacts;
 use super::super::hops::{Hop, HopEnd};
 use super::super::json::JsonWriter;
+use super::super::json_members::{TimeForm, write_part, write_reason, write_tls};
 use super::super::lookup::{DnsLookup, Source};
 use super::super::phase::Phase;
 use super::super::requests::RequestEnd;
-use super::super::server_timing::ServerTiming;
-use super::super::why::{Reason, Why};
+use super::super::why::Why;
 use super::entry::HarEntry;
 
 /// Writes the fields about the connection.
@@ -25,16 +24,6 @@ pub(super) fn write_connection(json: &mut JsonWriter, entry: &HarEntry) {
     }
 }
 
-fn write_tls(json: &mut JsonWriter, facts: &TlsFacts) {
-    json.key("version").string(facts.version);
-    json.key("cipher_suite").string(facts.cipher_suite);
-    if let Some(alpn) = &facts.alpn {
-        json.key("alpn").string(alpn);
-    }
-    json.key("resumed").boolean(facts.resumed);
-    json.key("verified").boolean(facts.verified);
-}
-
 /// Writes the fields about the way of the request, and about its time.
 pub(super) fn write_more(json: &mut JsonWriter, entry: &HarEntry) {
     let timings = &entry.timings;
@@ -49,7 +38,7 @@ pub(super) fn write_more(json: &mut JsonWriter, entry: &HarEntry) {
         json.key("_dns").object(|json| write_lookup(json, lookup));
     }
     if !timings.server_timing().is_empty() {
-        json.key("_server_timing").array(|json| timings.server_timing().iter().for_each(|part| write_part(json, part)));
+        json.key("_server_timing").array(|json| timings.server_timing().iter().for_each(|part| write_part(json, part, TimeForm::Millis)));
     }
     if let Some(hedge) = timings.hedges().last() {
         json.key("_hedged").string(hedge.outcome.as_str());
@@ -70,20 +59,7 @@ pub(super) fn write_more(json: &mut JsonWriter, entry: &HarEntry) {
 
 fn write_why(json: &mut JsonWriter, why: &Why) {
     json.key("text").display(why);
-    json.key("reasons").array(|json| why.reasons().iter().for_each(|reason| write_reason(json, reason)));
-}
-
-fn write_reason(json: &mut JsonWriter, reason: &Reason) {
-    json.object(|json| {
-        json.key("cause").string(reason.cause.as_str());
-        json.key("phase").string(reason.phase.as_str());
-        json.key("time").millis(reason.time);
-        json.key("share").share(reason.share);
-        json.key("text").display(reason);
-        if let Some(remedy) = reason.remedy {
-            json.key("remedy").string(remedy);
-        }
-    });
+    json.key("reasons").array(|json| why.reasons().iter().for_each(|reason| write_reason(json, reason, TimeForm::Millis)));
 }
 
 fn write_lookup(json: &mut JsonWriter, lookup: &DnsLookup) {
@@ -95,18 +71,6 @@ fn write_lookup(json: &mut JsonWriter, lookup: &DnsLookup) {
     if let Some(error) = &lookup.error {
         json.key("error").display(error);
     }
-}
-
-fn write_part(json: &mut JsonWriter, part: &ServerTiming) {
-    json.object(|json| {
-        json.key("name").string(&part.name);
-        if let Some(duration) = part.duration {
-            json.key("duration").millis(duration);
-        }
-        if let Some(description) = &part.description {
-            json.key("description").string(description);
-        }
-    });
 }
 
 fn end_name(end: RequestEnd) -> String {

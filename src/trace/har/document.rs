@@ -1,5 +1,6 @@
 //! The text of a HAR document, field by field.
 
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use http::HeaderMap;
@@ -40,10 +41,10 @@ impl Clocks {
 }
 
 /// Writes a document. Its pages and entries are ordered by the times at which they began.
-pub(super) fn document(mut calls: Vec<KeptCall>, shown: Shown) -> String {
+pub(super) fn document(calls: &[Arc<KeptCall>], shown: Shown) -> String {
     let clocks = Clocks { now: clock::now(), wall: clock::wall() };
-    calls.iter_mut().for_each(|call| call.entries.sort_by_key(HarEntry::started));
-    calls.sort_by_key(|call| call.entries.first().map(HarEntry::started));
+    let mut calls: Vec<_> = calls.iter().map(|call| in_order(call)).collect();
+    calls.sort_by_key(|call| call.first().map(|entry| entry.started()));
     let mut entries: Vec<_> = (1..).zip(&calls).flat_map(|(page, call)| placed(page, call)).collect();
     entries.sort_by_key(|placed| placed.entry.started());
     let mut json = JsonWriter::new();
@@ -65,19 +66,26 @@ pub(super) fn document(mut calls: Vec<KeptCall>, shown: Shown) -> String {
     json.finish()
 }
 
+/// Returns the requests of a call by the times at which they began.
+fn in_order(call: &KeptCall) -> Vec<&HarEntry> {
+    let mut entries: Vec<_> = call.entries.iter().collect();
+    entries.sort_by_key(|entry| entry.started());
+    entries
+}
+
 /// Returns the requests of a call, each with the URL to which it was redirected.
-fn placed(page: usize, call: &KeptCall) -> impl Iterator<Item = Placed<'_>> {
+fn placed<'a>(page: usize, call: &'a [&HarEntry]) -> impl Iterator<Item = Placed<'a>> {
     let next_of = |place: usize| {
-        let is_redirected = matches!(call.entries[place].end, Some(RequestEnd::Redirected(_)));
-        call.entries.get(place + 1).filter(|_| is_redirected).map(|next| next.place.url())
+        let is_redirected = matches!(call[place].end, Some(RequestEnd::Redirected(_)));
+        call.get(place + 1).filter(|_| is_redirected).map(|next| next.place.url())
     };
-    call.entries.iter().enumerate().map(move |(place, entry)| Placed { entry, page, next: next_of(place) })
+    call.iter().enumerate().map(move |(place, entry)| Placed { entry, page, next: next_of(place) })
 }
 
 /// Writes the page of a call.
-fn write_page(json: &mut JsonWriter, number: usize, call: &KeptCall, shown: Shown, clocks: Clocks) {
-    let Some(first) = call.entries.first() else { return };
-    let ends = call.entries.iter().map(|entry| entry.timings.total());
+fn write_page(json: &mut JsonWriter, number: usize, call: &[&HarEntry], shown: Shown, clocks: Clocks) {
+    let Some(first) = call.first() else { return };
+    let ends = call.iter().map(|entry| entry.timings.total());
     json.object(|json| {
         json.key("startedDateTime").string(&clocks.date(first.timings.start()));
         json.key("id").string(&page_id(number));

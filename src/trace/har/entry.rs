@@ -1,17 +1,22 @@
 //! One request of a HAR document: what is kept of it until the document is written.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::{HeaderMap, Method, Uri};
 use url::Url;
 
-use super::super::event::RequestInfo;
+use super::super::bounded::{bounded_timings, cut_method, cut_target};
+use super::super::event::{RequestInfo, TlsFacts};
 use super::super::phase::Phase;
 use super::super::requests::{EndedRequest, RequestEnd};
 use super::super::timings::Timings;
 use super::phases::HarPhases;
 use crate::clock::Instant;
-use crate::origin::{Origin, Scheme};
+use crate::origin::Origin;
+
+/// The most bytes of the target of a request that an observer was told of.
+const MAX_TARGET: usize = 8 * 1024;
 
 /// A request and its response for a [`Har`](super::Har), made of a call's timings.
 ///
@@ -43,32 +48,36 @@ impl HarEntry {
     /// Creates an entry for a call, with the method and the URL of its last request
     /// ([`Response::url`](crate::Response::url)).
     pub fn new(method: &Method, url: &Url, timings: &Timings) -> Self {
-        Self::of(method, Place::Url(url.clone()), timings)
+        Self::of(method, Place::Url(url.clone()), timings.clone())
     }
 
-    /// Creates an entry for a call of which an observer is told only the first request.
-    pub(super) fn of_call(request: &RequestInfo, timings: &Timings) -> Self {
-        Self::of(&request.method, Place::of(request), timings)
+    /// Creates an entry for a call of which an observer is told only the first request. `tls` replaces the result of the TLS
+    /// handshake.
+    pub(super) fn of_call(
+        request: &RequestInfo,
+        timings: &Timings,
+        tls: impl FnOnce(&Arc<TlsFacts>) -> Arc<TlsFacts>,
+    ) -> Self {
+        Self::of(&cut_method(&request.method), Place::of(request), bounded_timings(timings, tls))
     }
 
-    /// Creates an entry for one of the requests of a call.
-    pub(super) fn of_request(ended: &EndedRequest<'_>) -> Self {
-        let request = ended.request.request;
-        let entry = Self::of(&request.method, Place::of(request), ended.timings);
+    /// Creates an entry for one of the requests of a call. `tls` replaces the result of the TLS handshake.
+    pub(super) fn of_request(ended: &EndedRequest<'_>, tls: impl FnOnce(&Arc<TlsFacts>) -> Arc<TlsFacts>) -> Self {
+        let entry = Self::of_call(ended.request.request, ended.timings, tls);
         Self { end: Some(ended.end), failure: ended.failure, ..entry }
     }
 
-    fn of(method: &Method, place: Place, timings: &Timings) -> Self {
+    fn of(method: &Method, place: Place, timings: Timings) -> Self {
         Self {
             method: method.clone(),
             place,
             request_headers: HeaderMap::new(),
             response_headers: HeaderMap::new(),
-            timings: timings.clone(),
-            phases: HarPhases::of(timings),
+            phases: HarPhases::of(&timings),
             after: timings.last_started() + timings.spent_last(Phase::Backoff),
             end: None,
             failure: timings.failure(),
+            timings,
         }
     }
 
@@ -94,8 +103,9 @@ impl HarEntry {
 }
 
 impl Place {
+    /// Returns the URL of a request, with a target of at most 8 KiB.
     fn of(request: &RequestInfo) -> Self {
-        Self::Target(request.origin.clone(), request.target.clone())
+        Self::Target(request.origin.clone(), cut_target(&request.target, MAX_TARGET))
     }
 
     /// Returns the whole URL, with its query.
@@ -103,10 +113,7 @@ impl Place {
         match self {
             Self::Url(url) => url.to_string(),
             Self::Target(origin, target) => {
-                let scheme = match origin.scheme() {
-                    Scheme::Http => "http",
-                    Scheme::Https => "https",
-                };
+                let scheme = origin.scheme();
                 let target = target.path_and_query().map_or("/", |target| target.as_str());
                 if origin.has_default_port() {
                     format!("{scheme}://{}{target}", origin.host())
@@ -115,5 +122,35 @@ impl Place {
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::Extensions;
+
+    use super::super::super::samples::{cold_call, origin};
+    use super::*;
+
+    #[test]
+    fn a_long_target_is_cut_and_certificates_are_let_go() {
+        let target = format!("/{}", "a".repeat(30_000)).parse().unwrap();
+        let method = Method::from_bytes(&b"X".repeat(1_000)).unwrap();
+        let request = RequestInfo { method, origin: origin(), target, extensions: Extensions::new() };
+        let facts = TlsFacts {
+            version: "TLSv1_3",
+            cipher_suite: "TLS13_AES_128_GCM_SHA256",
+            alpn: None,
+            resumed: false,
+            verified: true,
+            peer_certificates: vec![bytes::Bytes::from_static(&[7; 2_000])],
+        };
+        let mut timings = cold_call();
+        timings.request.tls = Some(Arc::new(facts));
+        let mut handshake = super::super::LastHandshake::default();
+        let entry = HarEntry::of_call(&request, &timings, |facts| handshake.without_chain(facts));
+        assert_eq!(entry.place.url().len(), "http://api.test".len() + MAX_TARGET);
+        assert_eq!(entry.method.as_str().len(), 32);
+        assert!(entry.timings.tls_facts().is_some_and(|facts| facts.peer_certificates.is_empty()));
     }
 }

@@ -1,6 +1,7 @@
 //! A core: the calls that a HAR recorder keeps, and those that are not over yet.
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::entry::HarEntry;
@@ -28,10 +29,15 @@ pub(super) struct KeptCalls {
     /// The ended requests of calls that are under way, by the calls' numbers. A call whose first request is under way has none.
     open: HashMap<u64, Vec<HarEntry>>,
     /// The calls by rank and order. The first one is the first to go.
-    calls: BTreeMap<(Duration, u64), KeptCall>,
+    calls: BTreeMap<Rank, Arc<KeptCall>>,
+    /// The places of the calls that have numbers.
+    ranks: HashMap<u64, Rank>,
     /// The number of calls so far.
     count: u64,
 }
+
+/// The duration of a call, if that decides, and its place in the order of all calls.
+type Rank = (Duration, u64);
 
 /// A call, as its requests.
 #[derive(Debug, Clone)]
@@ -43,7 +49,7 @@ pub(super) struct KeptCall {
 
 impl KeptCalls {
     pub(super) fn new(choice: Choice, limit: usize) -> Self {
-        Self { choice, limit, open: HashMap::new(), calls: BTreeMap::new(), count: 0 }
+        Self { choice, limit, open: HashMap::new(), calls: BTreeMap::new(), ranks: HashMap::new(), count: 0 }
     }
 
     /// Takes the start of a request of the call `number`.
@@ -57,8 +63,9 @@ impl KeptCalls {
     pub(super) fn end_request(&mut self, number: u64, entry: HarEntry) {
         let entries = match self.open.get_mut(&number) {
             Some(entries) => entries,
-            None => match self.calls.values_mut().rev().find(|call| call.number == Some(number)) {
-                Some(call) => &mut call.entries,
+            None => match self.ranks.get(&number).and_then(|rank| self.calls.get_mut(rank)) {
+                // Copied if a document is being made of it.
+                Some(call) => &mut Arc::make_mut(call).entries,
                 None => return,
             },
         };
@@ -67,27 +74,33 @@ impl KeptCalls {
         }
     }
 
-    /// Takes the end of the call `number`, which took `total`. `of_call` makes an entry for a call that sent no request.
-    pub(super) fn end_call(&mut self, number: u64, total: Duration, of_call: impl FnOnce() -> HarEntry) {
+    /// Takes the end of the call `number`, which took `total`. `of_call` makes an entry for a call that sent no request. Returns the
+    /// call that made room, so that it is freed without a lock.
+    pub(super) fn end_call(
+        &mut self,
+        number: u64,
+        total: Duration,
+        of_call: impl FnOnce() -> HarEntry,
+    ) -> Option<Arc<KeptCall>> {
         let mut entries = self.open.remove(&number).unwrap_or_default();
-        if self.would_keep(total) {
-            if entries.is_empty() {
-                entries.push(of_call());
-            }
-            self.keep(total, KeptCall { number: Some(number), entries });
+        if !self.would_keep(total) {
+            return Some(Arc::new(KeptCall { number: Some(number), entries }));
         }
+        if entries.is_empty() {
+            entries.push(of_call());
+        }
+        self.keep(total, KeptCall { number: Some(number), entries })
     }
 
-    /// Takes a call that is one request.
-    pub(super) fn add(&mut self, entry: HarEntry) {
+    /// Takes a call that is one request. Returns the call that made room.
+    pub(super) fn add(&mut self, entry: HarEntry) -> Option<Arc<KeptCall>> {
         let total = entry.timings.total();
-        if self.would_keep(total) {
-            self.keep(total, KeptCall { number: None, entries: vec![entry] });
-        }
+        let call = KeptCall { number: None, entries: vec![entry] };
+        if self.would_keep(total) { self.keep(total, call) } else { None }
     }
 
     /// Returns the calls, in no particular order.
-    pub(super) fn calls(&self) -> Vec<KeptCall> {
+    pub(super) fn calls(&self) -> Vec<Arc<KeptCall>> {
         self.calls.values().cloned().collect()
     }
 
@@ -106,16 +119,24 @@ impl KeptCalls {
         }
     }
 
-    fn keep(&mut self, total: Duration, call: KeptCall) {
-        let rank = match self.choice {
-            Choice::Last => Duration::ZERO,
-            Choice::Slowest => total,
-        };
+    fn keep(&mut self, total: Duration, call: KeptCall) -> Option<Arc<KeptCall>> {
         self.count += 1;
-        self.calls.insert((rank, self.count), call);
-        if self.calls.len() > self.limit {
-            self.calls.pop_first();
+        let rank = match self.choice {
+            Choice::Last => (Duration::ZERO, self.count),
+            Choice::Slowest => (total, self.count),
+        };
+        if let Some(number) = call.number {
+            self.ranks.insert(number, rank);
         }
+        self.calls.insert(rank, Arc::new(call));
+        if self.calls.len() <= self.limit {
+            return None;
+        }
+        let (rank, evicted) = self.calls.pop_first()?;
+        if let Some(number) = evicted.number.filter(|number| self.ranks.get(number) == Some(&rank)) {
+            self.ranks.remove(&number);
+        }
+        Some(evicted)
     }
 }
 
@@ -140,6 +161,7 @@ mod tests {
             kept.end_call(number, ms(*took), || unreachable!("it had a request"));
         }
         assert!(kept.open.is_empty());
+        assert_eq!(kept.ranks.len(), kept.calls.len());
         kept.calls().iter().filter_map(|call| call.number).collect()
     }
 
@@ -162,6 +184,23 @@ mod tests {
         assert_eq!((kept.len(), kept.open.len()), (2, 0));
         kept.end_request(7, entry());
         assert_eq!((kept.len(), kept.open.len()), (2, 0), "that call was not kept");
+    }
+
+    #[test]
+    fn a_request_that_ends_while_a_document_is_made_is_not_in_it() {
+        let mut kept = KeptCalls::new(Choice::Slowest, 2);
+        for number in [1, 2] {
+            kept.begin_request(number);
+            kept.end_request(number, entry());
+            kept.end_call(number, ms(number), entry);
+        }
+        let calls = kept.calls();
+        kept.end_request(1, entry());
+        assert_eq!(calls.iter().map(|call| call.entries.len()).collect::<Vec<_>>(), [1, 1]);
+        let evicted = kept.end_call(3, ms(3), entry).expect("there is room for two");
+        assert_eq!((evicted.number, evicted.entries.len(), kept.ranks.len()), (Some(1), 2, 2));
+        kept.end_request(1, entry());
+        assert_eq!(kept.len(), 2);
     }
 
     #[test]

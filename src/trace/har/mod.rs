@@ -20,6 +20,8 @@ use url::Url;
 pub use self::entry::HarEntry;
 use self::kept::{Choice, KeptCalls};
 use self::secrets::Shown;
+use super::bounded::LastHandshake;
+use super::event::TlsFacts;
 use super::observer::{EndedCall, Observer, Wants};
 use super::requests::{EndedRequest, StartedRequest};
 use super::timings::Timings;
@@ -29,7 +31,9 @@ use crate::sync::lock;
 ///
 /// As an [`Observer`] of a client it collects the client's calls, either the last or the slowest ones. Each of a call's requests is an
 /// entry, also those that were redirected, sent again or hedged. The entries of a call have one page. Clones share the document.
-/// Each client needs a document of its own, because calls are told apart by their numbers.
+/// Each client needs a document of its own, because calls are told apart by their numbers. Of a collected call at most 100 requests
+/// are kept. Targets are cut to 8 KiB, certificates are not kept, and of the history in `_why` at most the last 8 lookups, dialled
+/// addresses and earlier requests.
 ///
 /// Secrets are removed when the document is written, unless [`show_secrets`](Self::show_secrets) or
 /// [`show_queries`](Self::show_queries) is set: the values of headers such as `Authorization` and `Cookie`, of those that are marked as
@@ -66,6 +70,7 @@ use crate::sync::lock;
 #[derive(Clone)]
 pub struct Har {
     kept: Arc<Mutex<KeptCalls>>,
+    handshake: Arc<Mutex<LastHandshake>>,
     shown: Shown,
 }
 
@@ -81,22 +86,24 @@ impl Har {
     }
 
     fn new(choice: Choice, calls: usize) -> Self {
-        Self { kept: Arc::new(Mutex::new(KeptCalls::new(choice, calls))), shown: Shown::default() }
+        let kept = Arc::new(Mutex::new(KeptCalls::new(choice, calls)));
+        Self { kept, handshake: Arc::default(), shown: Shown::default() }
     }
 
-    /// Shows the values of all headers. By default those with secrets are removed.
-    pub fn show_secrets(self) -> Self {
-        Self { shown: Shown { headers: true, ..self.shown }, ..self }
+    /// Sets whether the values of headers with secrets are shown. They are not by default.
+    pub fn show_secrets(self, show: bool) -> Self {
+        Self { shown: Shown { headers: show, ..self.shown }, ..self }
     }
 
-    /// Shows the values in queries. By default they are removed, because they may be secrets.
-    pub fn show_queries(self) -> Self {
-        Self { shown: Shown { queries: true, ..self.shown }, ..self }
+    /// Sets whether the values in queries, which may be secrets, are shown. They are not by default.
+    pub fn show_queries(self, show: bool) -> Self {
+        Self { shown: Shown { queries: show, ..self.shown }, ..self }
     }
 
     /// Adds a call, as an entry with a page of its own.
     pub fn add(&self, entry: HarEntry) {
-        self.lock().add(entry);
+        let evicted = self.lock().add(entry);
+        drop(evicted); // after the lock
     }
 
     /// Returns the number of requests in the document.
@@ -112,7 +119,7 @@ impl Har {
     /// Returns the document as JSON.
     pub fn to_json(&self) -> String {
         let calls = self.lock().calls();
-        document::document(calls, self.shown)
+        document::document(&calls, self.shown)
     }
 
     /// Writes the document as JSON, in UTF-8.
@@ -126,6 +133,10 @@ impl Har {
 
     fn lock(&self) -> MutexGuard<'_, KeptCalls> {
         lock(&self.kept)
+    }
+
+    fn without_chain(&self, facts: &Arc<TlsFacts>) -> Arc<TlsFacts> {
+        lock(&self.handshake).without_chain(facts)
     }
 }
 
@@ -160,13 +171,14 @@ impl Observer for Har {
     }
 
     fn request_ended(&self, request: &EndedRequest<'_>) {
-        let entry = HarEntry::of_request(request);
+        let entry = HarEntry::of_request(request, |facts| self.without_chain(facts));
         self.lock().end_request(request.request.call, entry);
     }
 
     fn ended(&self, call: &EndedCall<'_>) {
-        let of_call = || HarEntry::of_call(call.request, call.timings);
-        self.lock().end_call(call.number, call.timings.total(), of_call);
+        let of_call = || HarEntry::of_call(call.request, call.timings, |facts| self.without_chain(facts));
+        let evicted = self.lock().end_call(call.number, call.timings.total(), of_call);
+        drop(evicted); // after the lock
     }
 }
 

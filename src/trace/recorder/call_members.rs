@@ -3,25 +3,22 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use crate::trace::event::TlsFacts;
 use crate::trace::hops::{Attempt, AttemptOutcome, Hop, HopEnd};
+use crate::trace::host_at_dial::HostAtDial;
 use crate::trace::json::JsonWriter;
-use crate::trace::lookup::DnsLookup;
+use crate::trace::json_members::{TimeForm, nanos, write_part, write_tls};
+use crate::trace::lookup::{AskedServers, DnsLookup};
 use crate::trace::phase::Phase;
-use crate::trace::server_timing::ServerTiming;
 use crate::trace::timings::Timings;
-
-/// Returns a time in nanoseconds, at most `u64::MAX` (584 years).
-pub(super) fn nanos(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
-}
 
 /// Writes the members of a call's timings.
 pub(super) fn write_timings(json: &mut JsonWriter, timings: &Timings) {
     write_times(json, timings);
     write_result(json, timings);
     write_connection(json, timings);
-    json.key("server_timing").array(|json| timings.server_timing().iter().for_each(|part| write_part(json, part)));
+    json.key("server_timing").array(|json| {
+        timings.server_timing().iter().for_each(|part| write_part(json, part, TimeForm::Nanos));
+    });
     json.key("lookups").array(|json| timings.lookups().iter().for_each(|lookup| write_lookup(json, lookup)));
     json.key("attempts").array(|json| timings.attempts().iter().for_each(|attempt| write_attempt(json, attempt)));
     json.key("hops").array(|json| timings.hops().iter().for_each(|hop| write_hop(json, hop)));
@@ -82,6 +79,15 @@ fn write_connection(json: &mut JsonWriter, timings: &Timings) {
     if let Some(limit) = timings.queued_by() {
         json.key("queued_by").string(limit.as_str());
     }
+    if let Some(usage) = timings.queue_entry().and_then(|entry| entry.usage) {
+        json.key("queue_usage").object(|json| {
+            json.key("taken").number(usage.taken as u64);
+            json.key("limit").number(usage.limit as u64);
+        });
+    }
+    if let Some(dial) = timings.history().dial() {
+        json.key("dial").object(|json| write_dial(json, &dial.host));
+    }
     write_remote(json, timings.remote_addr());
     if let Some(facts) = timings.tls_facts() {
         json.key("tls").object(|json| write_tls(json, facts));
@@ -94,26 +100,16 @@ fn write_remote(json: &mut JsonWriter, remote: Option<SocketAddr>) {
     }
 }
 
-fn write_tls(json: &mut JsonWriter, facts: &TlsFacts) {
-    json.key("version").string(facts.version);
-    json.key("cipher_suite").string(facts.cipher_suite);
-    if let Some(alpn) = &facts.alpn {
-        json.key("alpn").string(alpn);
+fn write_dial(json: &mut JsonWriter, host: &HostAtDial) {
+    json.key("open").number(host.open as u64);
+    json.key("opened_lately").number(host.opened_lately);
+    if let Some(close) = host.last_close {
+        json.key("last_close").object(|json| {
+            json.key("cause").string(close.cause.as_str());
+            json.key("requests").number(close.requests);
+        });
     }
-    json.key("resumed").boolean(facts.resumed);
-    json.key("verified").boolean(facts.verified);
-}
-
-fn write_part(json: &mut JsonWriter, part: &ServerTiming) {
-    json.object(|json| {
-        json.key("name").string(&part.name);
-        if let Some(duration) = part.duration {
-            json.key("duration_ns").number(nanos(duration));
-        }
-        if let Some(description) = &part.description {
-            json.key("description").string(description);
-        }
-    });
+    json.key("descriptors_ran_out").boolean(host.descriptors_ran_out);
 }
 
 fn write_lookup(json: &mut JsonWriter, lookup: &DnsLookup) {
@@ -123,10 +119,22 @@ fn write_lookup(json: &mut JsonWriter, lookup: &DnsLookup) {
         json.key("source").string(lookup.source.as_str());
         json.key("addresses").array(|json| lookup.addresses.iter().for_each(|address| json.display(address)));
         json.key("ttl_ns").number(nanos(lookup.ttl));
+        json.key("elapsed_ns").number(nanos(lookup.elapsed));
+        if let Some(servers) = &lookup.servers {
+            json.key("servers").object(|json| write_servers(json, servers));
+        }
         if let Some(error) = &lookup.error {
             json.key("error").display(error);
         }
     });
+}
+
+fn write_servers(json: &mut JsonWriter, servers: &AskedServers) {
+    if let Some(answered) = servers.answered {
+        json.key("answered").display(answered);
+    }
+    json.key("silent").array(|json| servers.silent.iter().for_each(|server| json.display(server)));
+    json.key("searched").number(servers.searched);
 }
 
 fn write_attempt(json: &mut JsonWriter, attempt: &Attempt) {
@@ -141,6 +149,7 @@ fn write_attempt(json: &mut JsonWriter, attempt: &Attempt) {
         json.key("started_ns").number(nanos(attempt.started));
         json.key("elapsed_ns").number(nanos(attempt.elapsed));
         json.key("outcome").string(outcome);
+        json.key("resent_syns").number(attempt.resent_syns);
         if let Some(error) = error {
             json.key("error").display(error);
         }
@@ -159,6 +168,7 @@ fn write_hop(json: &mut JsonWriter, hop: &Hop) {
         }
         json.key("hedged").boolean(hop.end == HopEnd::Hedged);
         json.key("reused").boolean(hop.reused);
+        json.key("joined").number(hop.joined);
         write_remote(json, hop.remote);
     });
 }

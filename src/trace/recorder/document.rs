@@ -2,13 +2,13 @@
 
 use std::time::SystemTime;
 
-use super::call_members::{nanos, write_timings};
+use super::call_members::write_timings;
 use super::latency_class::LatencyClass;
 use super::snapshot::{OriginSnapshot, RecordedCall, Snapshot};
 use super::table::StateTable;
 use super::totals::CallTotals;
-use crate::origin::Scheme;
 use crate::trace::json::JsonWriter;
+use crate::trace::json_members::{TimeForm, nanos, write_reason};
 use crate::trace::phase::Phase;
 use crate::trace::timings::Timings;
 
@@ -16,7 +16,7 @@ impl Snapshot {
     /// Returns the snapshot as JSON: totals per origin, and each kept call with its timings and why it took its time.
     ///
     /// Times are whole nanoseconds, and times of day are milliseconds of Unix time. A member without a value is left out. The
-    /// member `timings` of a call is as serde writes [`Timings`].
+    /// member `timings` of a call has the members that serde writes of [`Timings`], without those that are `null` there.
     pub fn to_json(&self) -> String {
         let mut json = JsonWriter::new();
         json.object(|json| {
@@ -38,12 +38,8 @@ fn unix_ms(at: SystemTime) -> u64 {
 }
 
 fn write_origin(json: &mut JsonWriter, origin: &OriginSnapshot) {
-    let scheme = match origin.origin.scheme() {
-        Scheme::Http => "http",
-        Scheme::Https => "https",
-    };
     json.object(|json| {
-        json.key("scheme").string(scheme);
+        json.key("scheme").display(origin.origin.scheme());
         json.key("origin").display(&origin.origin);
         json.key("totals").object(|json| write_totals(json, &origin.totals));
         json.key("calls").array(|json| origin.calls.iter().for_each(|call| write_call(json, call)));
@@ -99,17 +95,7 @@ fn write_why(json: &mut JsonWriter, timings: &Timings) {
     let why = timings.why();
     json.key("why").display(&why);
     json.key("reasons").array(|json| {
-        for reason in why.reasons() {
-            json.object(|json| {
-                json.key("cause").string(reason.cause.as_str());
-                json.key("phase").string(reason.phase.as_str());
-                json.key("time_ns").number(nanos(reason.time));
-                json.key("share").decimal(reason.share);
-                if let Some(remedy) = reason.remedy {
-                    json.key("remedy").string(remedy);
-                }
-            });
-        }
+        why.reasons().iter().for_each(|reason| write_reason(json, reason, TimeForm::Nanos));
     });
 }
 

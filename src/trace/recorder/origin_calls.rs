@@ -1,14 +1,11 @@
 //! The calls to one origin: their totals, and those that are kept. A core: it is told each call and knows no clock.
 
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::kept_call::KeptCall;
 use super::latency_class::LatencyClass;
 use super::totals::{CallTotals, is_failure};
-use crate::clock::Instant;
-use crate::trace::event::{RequestInfo, TlsFacts};
-use crate::trace::timings::Timings;
 
 /// The totals and the kept calls of an origin.
 #[derive(Debug, Default)]
@@ -17,52 +14,52 @@ pub(super) struct OriginCalls {
     pub(super) recent: Ring,
     pub(super) failures: Ring,
     pub(super) slowest: [Slowest; LatencyClass::COUNT],
-    /// The end of the latest call.
-    pub(super) used: Option<Instant>,
-    handshake: LastHandshake,
+}
+
+/// A call in a list.
+#[derive(Debug, Clone)]
+pub(super) struct ListedCall {
+    /// The number of the call among those to its origin, from 1. The same call in two lists has the same number.
+    pub(super) number: u64,
+    pub(super) call: Arc<KeptCall>,
 }
 
 impl OriginCalls {
-    /// Creates an origin whose first call ends at `used`.
-    pub(super) fn first_used(used: Instant) -> Self {
-        Self { used: Some(used), ..Self::default() }
-    }
-
-    /// Counts a call, and keeps it as long as it is among the last or the slowest `most`, or the last `most` that failed.
-    pub(super) fn record(&mut self, request: &Arc<RequestInfo>, timings: &Timings, most: usize) {
-        let (total, class) = self.totals.count(timings);
-        self.used = self.used.max(Some(timings.last));
-        let call = KeptCall::new(self.totals.calls, request, timings, |facts| self.handshake.without_chain(facts));
-        if is_failure(timings) {
-            self.failures.push(call.clone(), most);
-        }
+    /// Counts a call, and keeps it as long as it is among the last or the slowest `most`, or the last `most` that failed. Returns
+    /// the calls that made room, so that they are freed without a lock.
+    pub(super) fn record(&mut self, call: Arc<KeptCall>, most: usize) -> [Option<ListedCall>; 3] {
+        let (total, class) = self.totals.count(&call.timings);
+        let is_failure = is_failure(&call.timings);
+        let call = ListedCall { number: self.totals.calls, call };
+        let failure = if is_failure { self.failures.push(call.clone(), most) } else { None };
         let slowest = &mut self.slowest[class.index()];
-        if slowest.admits(total, most) {
-            slowest.push(call.clone(), most);
-        }
-        self.recent.push(call, most);
+        let slow = if slowest.admits(total, most) { slowest.push(call.clone(), most) } else { None };
+        [failure, slow, self.recent.push(call, most)]
     }
 }
 
 /// The last calls, up to a limit.
 #[derive(Debug, Default)]
 pub(super) struct Ring {
-    calls: Vec<KeptCall>,
+    calls: Vec<ListedCall>,
     /// The place of the oldest call once the limit is reached.
     oldest: usize,
 }
 
 impl Ring {
-    fn push(&mut self, call: KeptCall, most: usize) {
+    /// Adds a call, and returns the one that made room.
+    fn push(&mut self, call: ListedCall, most: usize) -> Option<ListedCall> {
         if self.calls.len() < most {
-            return push_within(&mut self.calls, call, most);
+            push_within(&mut self.calls, call, most);
+            return None;
         }
-        self.calls[self.oldest] = call;
+        let oldest = std::mem::replace(&mut self.calls[self.oldest], call);
         self.oldest = (self.oldest + 1) % most;
+        Some(oldest)
     }
 
     /// Returns the calls in no order.
-    pub(super) fn calls(&self) -> &[KeptCall] {
+    pub(super) fn calls(&self) -> &[ListedCall] {
         &self.calls
     }
 }
@@ -70,7 +67,7 @@ impl Ring {
 /// The slowest calls of a class, up to a limit.
 #[derive(Debug, Default)]
 pub(super) struct Slowest {
-    calls: Vec<KeptCall>,
+    calls: Vec<ListedCall>,
     /// The duration of the fastest one of them.
     least: Duration,
 }
@@ -81,23 +78,26 @@ impl Slowest {
         self.calls.len() < most || total > self.least
     }
 
-    fn push(&mut self, call: KeptCall, most: usize) {
+    /// Adds a call, and returns the one that made room.
+    fn push(&mut self, call: ListedCall, most: usize) -> Option<ListedCall> {
+        let mut evicted = None;
         if self.calls.len() < most {
             push_within(&mut self.calls, call, most);
-        } else if let Some(fastest) = self.calls.iter_mut().min_by_key(|call| call.timings.total()) {
-            *fastest = call;
+        } else if let Some(fastest) = self.calls.iter_mut().min_by_key(|listed| listed.call.timings.total()) {
+            evicted = Some(std::mem::replace(fastest, call));
         }
-        self.least = self.calls.iter().map(|call| call.timings.total()).min().unwrap_or_default();
+        self.least = self.calls.iter().map(|listed| listed.call.timings.total()).min().unwrap_or_default();
+        evicted
     }
 
     /// Returns the calls in no order.
-    pub(super) fn calls(&self) -> &[KeptCall] {
+    pub(super) fn calls(&self) -> &[ListedCall] {
         &self.calls
     }
 }
 
 /// Adds a call to less than `most` ones. There is never room for more than `most`.
-fn push_within(calls: &mut Vec<KeptCall>, call: KeptCall, most: usize) {
+fn push_within(calls: &mut Vec<ListedCall>, call: ListedCall, most: usize) {
     if calls.len() == calls.capacity() {
         let room = (2 * calls.len()).clamp(1, most);
         calls.reserve_exact(room - calls.len());
@@ -105,32 +105,14 @@ fn push_within(calls: &mut Vec<KeptCall>, call: KeptCall, most: usize) {
     calls.push(call);
 }
 
-/// The last TLS handshake seen and the same without its certificates, which would take more memory than all the rest.
-#[derive(Debug, Default)]
-struct LastHandshake {
-    seen: Weak<TlsFacts>,
-    kept: Option<Arc<TlsFacts>>,
-}
-
-impl LastHandshake {
-    /// Returns the facts without the certificates. All calls on one connection in a row share them.
-    fn without_chain(&mut self, facts: &Arc<TlsFacts>) -> Arc<TlsFacts> {
-        // The weak pointer keeps the memory at this address from being used for other facts.
-        if let Some(kept) = self.kept.as_ref().filter(|_| self.seen.as_ptr() == Arc::as_ptr(facts)) {
-            return kept.clone();
-        }
-        let kept = Arc::new(TlsFacts { peer_certificates: Vec::new(), alpn: facts.alpn.clone(), ..**facts });
-        self.seen = Arc::downgrade(facts);
-        self.kept = Some(kept.clone());
-        kept
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use http::Extensions;
 
     use super::*;
+    use crate::trace::bounded::LastHandshake;
+    use crate::trace::event::{RequestInfo, TlsFacts};
+    use crate::trace::timings::Timings;
     use crate::trace::event::Event;
     use crate::trace::phase::Phase;
     use crate::trace::samples::{SENT, folded, leased, ms, origin};
@@ -151,18 +133,21 @@ mod tests {
 
     fn recorded(calls: impl IntoIterator<Item = Timings>, most: usize) -> OriginCalls {
         let mut origin = OriginCalls::default();
-        calls.into_iter().for_each(|timings| origin.record(&request(), &timings, most));
+        let mut handshake = LastHandshake::default();
+        for timings in calls {
+            origin.record(KeptCall::new(&request(), &timings, |facts| handshake.without_chain(facts)), most);
+        }
         origin
     }
 
-    fn numbers(calls: &[KeptCall]) -> Vec<u64> {
+    fn numbers(calls: &[ListedCall]) -> Vec<u64> {
         let mut numbers: Vec<_> = calls.iter().map(|call| call.number).collect();
         numbers.sort_unstable();
         numbers
     }
 
-    fn totals(calls: &[KeptCall]) -> Vec<u128> {
-        let mut totals: Vec<_> = calls.iter().map(|call| call.timings.total().as_millis()).collect();
+    fn totals(calls: &[ListedCall]) -> Vec<u128> {
+        let mut totals: Vec<_> = calls.iter().map(|listed| listed.call.timings.total().as_millis()).collect();
         totals.sort_unstable();
         totals
     }
@@ -201,6 +186,17 @@ mod tests {
     }
 
     #[test]
+    fn the_lists_share_a_call_and_return_those_that_made_room() {
+        let mut origin = OriginCalls::default();
+        let mut record = |timings: Timings| origin.record(KeptCall::new(&request(), &timings, Arc::clone), 1);
+        let numbers = |evicted: [Option<ListedCall>; 3]| evicted.map(|call| call.map(|call| call.number));
+        assert_eq!(numbers(record(failed(5))), [None, None, None]);
+        assert_eq!(numbers(record(call(7))), [None, Some(1), Some(1)]);
+        assert_eq!(numbers(record(failed(6))), [Some(1), None, Some(2)]);
+        assert_eq!(Arc::strong_count(&origin.recent.calls()[0].call), 2, "the last call is the last failure");
+    }
+
+    #[test]
     fn certificates_are_not_kept_and_calls_on_one_connection_share_the_rest() {
         let facts = || {
             Arc::new(TlsFacts {
@@ -219,7 +215,8 @@ mod tests {
         };
         let (first, second) = (facts(), facts());
         let origin = recorded([on(&first), on(&first), on(&second)], 3);
-        let kept: Vec<_> = origin.recent.calls().iter().map(|call| call.timings.request.tls.clone().unwrap()).collect();
+        let facts_of = |listed: &ListedCall| listed.call.timings.request.tls.clone().unwrap();
+        let kept: Vec<_> = origin.recent.calls().iter().map(facts_of).collect();
         assert!(kept.iter().all(|facts| facts.peer_certificates.is_empty() && facts.alpn.as_deref() == Some("h2")));
         assert!(Arc::ptr_eq(&kept[0], &kept[1]) && !Arc::ptr_eq(&kept[0], &kept[2]));
         assert_eq!(Arc::strong_count(&first), 1, "the chain can be freed");

@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use super::kept_call::KeptCall;
 use super::latency_class::LatencyClass;
-use super::origin_calls::OriginCalls;
+use super::origin_calls::{ListedCall, OriginCalls};
 use super::origins::Origins;
 use super::table::StateTable;
 use super::totals::{CallTotals, is_failure};
@@ -114,8 +114,8 @@ enum List {
     Failures,
 }
 
-/// Copies the calls of all lists, so that the rest is done without the origin's lock.
-fn lists(calls: &OriginCalls) -> Vec<(List, KeptCall)> {
+/// Lists the calls of all lists, so that the rest is done without the origin's lock.
+fn lists(calls: &OriginCalls) -> Vec<(List, ListedCall)> {
     let slowest = calls.slowest.iter().flat_map(|slowest| slowest.calls());
     let recent = calls.recent.calls().iter().map(|call| (List::Recent, call.clone()));
     let slowest = slowest.map(|call| (List::Slowest, call.clone()));
@@ -132,33 +132,33 @@ struct Moment {
 
 impl Moment {
     /// Returns each call once, the latest one first.
-    fn calls(&self, lists: Vec<(List, KeptCall)>) -> Vec<RecordedCall> {
+    fn calls(&self, lists: Vec<(List, ListedCall)>) -> Vec<RecordedCall> {
         let mut calls = BTreeMap::new();
-        for (list, kept) in lists {
-            let call = calls.entry(kept.number).or_insert_with(|| self.call(kept));
+        for (list, listed) in lists {
+            let call = calls.entry(listed.number).or_insert_with(|| self.call(&listed));
             call.is_recent |= list == List::Recent;
             call.is_slow |= list == List::Slowest;
         }
         calls.into_values().rev().collect()
     }
 
-    fn call(&self, kept: KeptCall) -> RecordedCall {
-        let KeptCall { number, request, timings } = kept;
+    fn call(&self, listed: &ListedCall) -> RecordedCall {
+        let KeptCall { request, timings } = &*listed.call;
         // Never the authority, which may have credentials.
         let target = match request.target.path_and_query() {
             Some(target) if self.with_queries => target.as_str(),
             _ => request.target.path(),
         };
         RecordedCall {
-            number,
+            number: listed.number,
             started: self.time_of_day(timings.start()),
             method: request.method.to_string(),
             target: target.to_owned(),
             class: LatencyClass::of(timings.total()),
             is_recent: false,
             is_slow: false,
-            is_failure: is_failure(&timings),
-            timings,
+            is_failure: is_failure(timings),
+            timings: timings.clone(),
         }
     }
 

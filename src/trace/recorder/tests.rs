@@ -10,9 +10,11 @@ use super::*;
 use crate::origin::Origin;
 use crate::trace::event::{Event, RequestInfo};
 use crate::trace::phase::Phase;
-use crate::trace::samples::{SENT, cold_call, folded, hedged_call, leased, queued, retried_call};
+use crate::trace::samples::{SENT, cold_call, dns_start, folded, leased, ms, origin, queued};
+#[cfg(feature = "serde")]
+use crate::trace::samples::{hedged_call, retried_call};
 use crate::trace::timings::Timings;
-use crate::trace::{Limit, host_at_dial::Usage};
+use crate::trace::{AskedServers, CloseCause, DnsLookup, Family, HostAtDial, HostClose, Limit, Source, Usage};
 
 /// Returns a request to a URL, as a client describes it to observers.
 fn request(url: &str) -> Arc<RequestInfo> {
@@ -164,6 +166,26 @@ fn queries_and_credentials_are_not_shown_unless_queries_are_asked_for() {
     assert!(with_queries.contains("/v1/items?token=s3cret") && !with_queries.contains("hunter2"));
 }
 
+#[test]
+fn all_requests_of_a_call_with_many_are_counted() {
+    let again = |number: u64| {
+        let cause = crate::trace::RepeatCause::Status(http::StatusCode::SERVICE_UNAVAILABLE);
+        [(number, leased(1)), (number, SENT), (number + 1, Event::Repeated { cause })]
+    };
+    let end = [(20, leased(1)), (20, SENT), (21, Event::FirstByte), (22, Event::BodyEnd { bytes: 2 })];
+    let events: Vec<_> = (0..20).flat_map(again).chain(end).collect();
+    let recorder = Recorder::new();
+    record(&recorder, "http://api.test/", &folded(&events));
+    let snapshot = recorder.snapshot();
+    let timings = &snapshot.origins[0].calls[0].timings;
+    let joined: Vec<_> = timings.hops().iter().map(|hop| hop.joined).collect();
+    assert_eq!(joined, [12, 0, 0, 0, 0, 0, 0, 0]);
+    assert_eq!(snapshot.totals().further_requests, 20);
+    assert!(snapshot.to_html().contains(">21 requests<"));
+    assert!(timings.to_string().contains(", retried (status 503) and 12 before, retried"), "{timings}");
+    assert!(timings.waterfall().to_string().contains("and 12 before"));
+}
+
 /// Returns the JSON text of a recorder that was told of one call, and the object of that call.
 fn json_of(timings: &Timings) -> (Value, Value) {
     let recorder = Recorder::new();
@@ -204,6 +226,46 @@ fn without_nulls(value: &mut Value) {
     }
 }
 
+/// Returns the timings of a call that opens a connection after the last one was closed, asks two servers for the name, and sends
+/// the first packet three times.
+fn slow_dial() -> Timings {
+    let address = crate::trace::samples::address();
+    let servers =
+        AskedServers { answered: Some([192, 0, 2, 53].into()), silent: vec![[192, 0, 2, 54].into()], searched: 1 };
+    let lookup = DnsLookup::answered("api.test".into(), Family::V4, [address.ip()].into(), ms(2_000), Source::Miss);
+    let lookup = lookup.with_servers(Some(Arc::new(servers)));
+    let close = HostClose::new(CloseCause::Peer, 7, true);
+    folded(&[
+        (0, queued(Limit::ConnectionsPerHost, Usage::new(2, 3))),
+        (5, Event::DialStart { origin: origin(), host: HostAtDial::new(1, 4, Some(close)) }),
+        (5, dns_start(Family::V4)),
+        (15, Event::DnsEnd(lookup)),
+        (15, Event::AttemptStart { address }),
+        (90, Event::AttemptEnd { address, error: None }),
+        (90, Event::SynResent { address, times: 2 }),
+        (90, leased(0)),
+        (90, SENT),
+        (95, Event::FirstByte),
+        (99, Event::BodyEnd { bytes: 2 }),
+    ])
+}
+
+#[test]
+fn json_has_what_the_page_shows_of_a_dial() {
+    let (_, call) = json_of(&slow_dial());
+    let timings = &call["timings"];
+    let attempt = &timings["attempts"][0];
+    assert_eq!((&attempt["resent_syns"], &attempt["elapsed_ns"]), (&2.into(), &75_000_000.into()));
+    let servers = serde_json::json!({ "answered": "192.0.2.53", "silent": ["192.0.2.54"], "searched": 1 });
+    let lookup = &timings["lookups"][0];
+    assert_eq!((&lookup["elapsed_ns"], &lookup["servers"]), (&10_000_000.into(), &servers));
+    assert_eq!(timings["queue_usage"], serde_json::json!({ "taken": 2, "limit": 3 }));
+    let close = serde_json::json!({ "cause": CloseCause::Peer.as_str(), "requests": 7 });
+    let dial =
+        serde_json::json!({ "open": 1, "opened_lately": 4, "last_close": close, "descriptors_ran_out": false });
+    assert_eq!(timings["dial"], dial);
+}
+
 /// Returns timings in which everything is there that timings can have.
 #[cfg(feature = "serde")]
 fn samples() -> Vec<Timings> {
@@ -230,7 +292,7 @@ fn samples() -> Vec<Timings> {
     let redirected = Event::Redirected { status: http::StatusCode::FOUND, to: request("http://api.test/new") };
     let redirected =
         folded(&[(0, leased(1)), (0, SENT), (5, redirected), (5, leased(2)), (9, Event::BodyEnd { bytes: 0 })]);
-    vec![warm_call(1), cold_call(), retried_call(), hedged_call(), failed, served, redirected]
+    vec![warm_call(1), cold_call(), retried_call(), hedged_call(), failed, served, redirected, slow_dial()]
 }
 
 #[cfg(feature = "serde")]

@@ -57,7 +57,7 @@ impl CallTotals {
             None if is_server_error(timings) => self.server_errors += 1,
             None => {}
         }
-        self.further_requests += timings.hops().len() as u64;
+        self.further_requests += timings.requests_before() as u64;
         self.on_new_connections += u64::from(timings.connection().is_some() && !timings.reused());
         self.received_bytes += timings.received_bytes();
         let mut total = Duration::ZERO;

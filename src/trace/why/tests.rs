@@ -59,8 +59,14 @@ fn a_server_that_says_more_than_was_measured_is_believed_up_to_that() {
             http::HeaderName::from_static("server-timing"),
             http::HeaderValue::from_static(value),
         )]);
-        let mut timings =
-            folded(&[(0, leased(1)), (0, SENT), (100, Event::FirstByte), (100, Event::BodyEnd { bytes: 2 })]);
+        let (status, version) = (http::StatusCode::OK, http::Version::HTTP_11);
+        let mut timings = folded(&[
+            (0, leased(1)),
+            (0, SENT),
+            (100, Event::FirstByte),
+            (100, Event::Headers { status, version }),
+            (100, Event::BodyEnd { bytes: 2 }),
+        ]);
         timings.request.server = super::super::metrics_of(&headers);
         timings
     };

@@ -4,6 +4,7 @@ use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use rcgen::CertificateParams;
 use rustls::ServerConfig;
 use speeddial::doctor::{Problem, Report};
@@ -92,15 +93,56 @@ async fn a_handshake_that_is_not_answered_is_named() {
     let address = silent.local_addr().unwrap();
     let builder = knowing().tls(trusting(&Authority::new())).connect_timeout(SOON);
     let text = only(&examine(builder, &url("https", address)).await, Problem::TlsFails);
-    assert!(text.contains("no answer within 1s"), "{text}");
+    assert!(text.contains("no answer within 3s"), "{text}");
 }
 
 #[tokio::test]
 async fn a_server_without_http2_is_named_if_the_client_speaks_nothing_else() {
     let authority = Authority::new();
+    // The first server refuses the handshake, the second one the request.
     for alpn in [&["http/1.1"][..], &[]] {
         let server = TlsServer::start(authority.server(&["api.test"], alpn)).await;
         let builder = knowing().tls(trusting(&authority)).http2_prior_knowledge();
-        only(&examine(builder, &url("https", server.address())).await, Problem::NoHttp2);
+        let report = examine(builder, &url("https", server.address())).await;
+        only(&report, Problem::NoHttp2);
+        assert_eq!(report.requests.len(), usize::from(alpn.is_empty()), "{report}");
     }
+}
+
+#[tokio::test]
+async fn a_server_that_speaks_http2_unasked_is_healthy() {
+    let authority = Authority::new();
+    let acceptor = tokio_rustls::TlsAcceptor::from(authority.server(&["api.test"], &[]));
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        while let Ok((socket, _)) = listener.accept().await {
+            let acceptor = acceptor.clone();
+            tokio::spawn(async move {
+                let Ok(stream) = acceptor.accept(socket).await else { return };
+                let service = hyper::service::service_fn(|request| async {
+                    Ok::<_, std::convert::Infallible>(support::http_server::describe(request).await)
+                });
+                let server = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
+                let _ = server.serve_connection(TokioIo::new(stream), service).await;
+            });
+        }
+    });
+    let builder = knowing().tls(trusting(&authority)).http2_prior_knowledge();
+    let report = examine(builder, &url("https", address)).await;
+    assert_eq!(report.findings, [], "{report}");
+    let session = report.addresses[0].tls.as_ref().unwrap().session.as_ref().unwrap();
+    assert_eq!((&session.alpn, report.requests.len()), (&None, 3), "{report}");
+    assert_eq!(report.requests[0].response.as_ref().unwrap().version, "HTTP/2.0");
+}
+
+#[tokio::test]
+async fn the_name_that_is_checked_is_named() {
+    let authority = Authority::new();
+    let server = TlsServer::start(config(&authority, params("api.test"))).await;
+    let tls = trusting(&authority).server_name("set.test").unwrap();
+    let report = examine(knowing().tls(tls), &url("https", server.address())).await;
+    let text = only(&report, Problem::CertificateForOtherName);
+    assert!(text.ends_with(" is not for set.test, but for api.test."), "{text}");
+    assert_eq!(report.addresses[0].tls.as_ref().unwrap().checked_name, "set.test");
 }

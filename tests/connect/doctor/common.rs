@@ -11,8 +11,8 @@ use speeddial::{Client, ClientBuilder};
 use support::dns_server::{DnsServer, add_address};
 use support::dns_tcp;
 
-/// The time limit of a step in tests where a server does not answer.
-pub(super) const SOON: Duration = Duration::from_secs(1);
+/// The time limit of a step in tests where a server does not answer. Other steps have to succeed in it.
+pub(super) const SOON: Duration = Duration::from_secs(3);
 
 /// A DNS server on loopback that answers by UDP and TCP.
 pub(super) struct BothDns(DnsServer);

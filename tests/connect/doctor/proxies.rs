@@ -78,6 +78,35 @@ async fn a_proxy_that_refuses_the_origin_is_named() {
     assert!(text.contains("does not connect to api.test:443") && text.contains("403 Not there"), "{text}");
 }
 
+#[tokio::test]
+async fn a_proxy_that_answers_as_a_gateway_is_named_with_its_status() {
+    let proxy = answering("HTTP/1.1 503 Service Unavailable");
+    let report = examine(by(proxy.url()), "http://api.test/").await;
+    let text = only(&report, Problem::ProxyRefuses);
+    assert!(text.contains("answers 503 to each request for api.test"), "{text}");
+}
+
+#[tokio::test]
+async fn a_name_that_a_socks_proxy_needs_the_address_of_is_named() {
+    let proxy = ScriptedPeer::start(|_, _| ());
+    let proxy = by(proxy.url().replace("http:", "socks5:"));
+    let report = examine(proxy, "http://unknown.test/").await;
+    let text = only(&report, Problem::LookupFails);
+    assert!(text.contains("unknown.test cannot be looked up: ") && !text.contains("the way there works"), "{text}");
+}
+
+#[cfg(feature = "__tls")]
+#[tokio::test]
+async fn a_certificate_of_a_proxy_is_for_its_host() {
+    let authority = support::certs::Authority::new();
+    let proxy = support::tls_server::TlsServer::start(authority.server(&["other.test"], &[])).await;
+    let builder = by(format!("https://{}", proxy.address())).tls(super::common::trusting(&authority));
+    let text = only(&examine(builder, "http://api.test/").await, Problem::CertificateForOtherName);
+    let start =
+        format!("The certificate of {} (of the proxy) is not for 127.0.0.1, but for other.test.", proxy.address());
+    assert_eq!(text, start);
+}
+
 #[cfg(feature = "__tls")]
 #[tokio::test]
 async fn a_certificate_of_a_proxy_is_judged() {

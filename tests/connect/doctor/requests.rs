@@ -45,3 +45,17 @@ async fn a_server_whose_clock_is_wrong_is_named() {
     assert!(text.contains(" years behind this machine's"), "{text}");
     assert!(report.clock.unwrap().skew_secs < -365 * 86_400);
 }
+
+#[cfg(unix)]
+#[tokio::test]
+async fn a_unix_socket_without_a_server_is_named() {
+    let path = std::env::temp_dir().join(format!("speeddial-doctor-closed-{}.sock", std::process::id()));
+    let _ = std::fs::remove_file(&path);
+    let examine = || examine(speeddial::Client::builder().unix_socket(&path), "http://api.test/");
+    let text = only(&examine().await, Problem::UnixSocketUnreachable);
+    assert!(text.starts_with(&format!("The Unix domain socket {} cannot be connected to", path.display())), "{text}");
+    // The file of a listener that is gone refuses connections.
+    drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
+    only(&examine().await, Problem::UnixSocketUnreachable);
+    std::fs::remove_file(&path).unwrap();
+}

@@ -1,12 +1,16 @@
 //! Configuration files and routes of a machine, in a network namespace of its own.
 
+use std::net::{Ipv4Addr, TcpListener, UdpSocket};
 use std::process::Command;
+
+use hickory_proto::op::{Message, Query, ResponseCode};
 
 use super::common::Namespace;
 
 /// The setups: a shell command that prepares the files, the URL, and the problems that the report finds.
-const SETUPS: [(&str, &str, &str); 7] = [
+const SETUPS: [(&str, &str, &str); 8] = [
     ("rm /etc/resolv.conf", "http://api.test/", "[ResolvConfUnreadable]"),
+    ("rm /etc/resolv.conf", "http://localhost:1/", "[AddressRefuses]"),
     ("echo > /etc/resolv.conf", "http://api.test/", "[NoDnsServer]"),
     ("echo nameserver one > /etc/resolv.conf", "http://192.0.2.1/", "[AddressWithoutRoute]"),
     ("echo '127.0.0.1 api.test' > /etc/hosts", "http://api.test:1/", "[AddressRefuses]"),
@@ -19,6 +23,16 @@ const SETUPS: [(&str, &str, &str); 7] = [
     ("export http_proxy=http://me:secret@127.0.0.1:1", "http://192.0.2.1/", "[ProxyUnreachable]"),
 ];
 
+/// The setups beside a DNS server that has 127.0.0.1 for `api.a.test` and fails for all other names.
+const SETUPS_WITH_DNS: [(&str, &str, &str); 5] = [
+    ("echo search a.test b.test >> /etc/resolv.conf", "http://api:1/", "[AddressRefuses]"),
+    ("echo search b.test a.test >> /etc/resolv.conf", "http://api:1/", "[DnsServerFails, AddressRefuses]"),
+    ("mkdir /etc/hosts", "http://api.a.test:1/", "[HostsUnreadable, AddressRefuses]"),
+    ("mkdir /etc/hosts", "http://localhost:1/", "[AddressRefuses]"),
+    // A machine with IPv4 alone: that ::1 cannot be connected to is none of its problems. This stays so, and is the last setup.
+    ("echo 1 > /proc/sys/net/ipv6/conf/all/disable_ipv6", "http://localhost:1/", "[AddressRefuses]"),
+];
+
 #[test]
 fn files_and_routes_of_this_machine_are_named() {
     let thread = std::thread::spawn(|| {
@@ -28,15 +42,43 @@ fn files_and_routes_of_this_machine_are_named() {
         };
         let up = Command::new("ip").args(["link", "set", "lo", "up"]).status();
         assert!(up.is_ok_and(|status| status.success()));
-        for (prepare, url, expected) in SETUPS {
-            let Some(found) = examine_in(&namespace.name, prepare, url) else {
-                eprintln!("SKIPPED: /etc cannot be replaced in a namespace");
-                return;
-            };
-            assert_eq!(found, expected, "{prepare}, {url}");
-        }
+        check_all(&namespace, &SETUPS);
+        serve_dns();
+        check_all(&namespace, &SETUPS_WITH_DNS);
     });
     thread.join().unwrap();
+}
+
+fn check_all(namespace: &Namespace, setups: &[(&str, &str, &str)]) {
+    for (prepare, url, expected) in setups {
+        let Some(found) = examine_in(&namespace.name, prepare, url) else {
+            eprintln!("SKIPPED: /etc cannot be replaced in a namespace");
+            return;
+        };
+        assert_eq!(found, *expected, "{prepare}, {url}");
+    }
+}
+
+/// Starts a DNS server at port 53 of this namespace.
+fn serve_dns() {
+    let (udp, tcp) = (UdpSocket::bind("127.0.0.1:53").unwrap(), TcpListener::bind("127.0.0.1:53").unwrap());
+    support::dns_tcp::serve(tcp, answer);
+    std::thread::spawn(move || {
+        let mut packet = [0; 1_500];
+        while let Ok((length, peer)) = udp.recv_from(&mut packet) {
+            if let Some(response) = support::dns_server::respond(&answer, &packet[..length]) {
+                udp.send_to(&response, peer).unwrap();
+            }
+        }
+    });
+}
+
+fn answer(question: &Query, response: &mut Message) {
+    if question.name().to_ascii().to_lowercase() == "api.a.test." {
+        support::dns_server::add_address(response, question, question.name(), Ipv4Addr::LOCALHOST.into(), 60);
+    } else {
+        response.metadata.response_code = ResponseCode::ServFail;
+    }
 }
 
 /// Returns the problems that a client finds in a namespace, with an /etc of its own. Returns `None` if none can be mounted.

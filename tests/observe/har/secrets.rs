@@ -79,12 +79,12 @@ async fn secrets_are_removed_from_headers_and_cookies() {
 
 #[tokio::test(start_paused = true)]
 async fn secrets_are_shown_on_request_except_users_and_passwords_of_urls() {
-    let har = Har::last(9).show_secrets();
+    let har = Har::last(9).show_secrets(true);
     let entry = &document(&har).await[0];
     assert_eq!(values(&entry["request"]["headers"], "authorization"), [SECRET]);
     assert_eq!(values(&entry["request"]["cookies"], "theme"), [SECRET]);
     assert_eq!(entry["request"]["url"], "http://b.test/there?code=removed", "queries are asked for by themselves");
-    let har = Har::last(9).show_queries();
+    let har = Har::last(9).show_queries(true);
     let entry = &document(&har).await[0];
     assert_eq!(entry["request"]["url"], "http://b.test/there?code=s3cret");
     assert_eq!(values(&entry["request"]["headers"], "authorization"), ["[removed]"]);

@@ -4,6 +4,7 @@ use super::super::failure::{Failure, FailureKind};
 use super::super::finding::{Finding, Problem};
 use super::super::report::{AddressReport, Report};
 use super::words::{list, verb};
+use crate::connect::is_name_of_this_machine;
 use crate::trace::Family;
 
 type Failed<'a> = (&'a AddressReport, &'a Failure);
@@ -17,15 +18,18 @@ pub(super) fn check(report: &Report) -> Vec<Finding> {
     if let (Some(proxy), true) = (&report.route.proxy, failed.len() == all.len()) {
         return vec![unreachable_proxy(proxy, &failed)];
     }
-    let failed: Vec<_> = failed.into_iter().filter(|(address, failure)| matters(all, address, failure)).collect();
+    let is_local = report.names.as_ref().is_some_and(|names| is_name_of_this_machine(&names.name));
+    let matters = |(address, failure): &Failed<'_>| matters(all, address, failure, is_local);
+    let failed: Vec<_> = failed.into_iter().filter(matters).collect();
+    let has_other = all.iter().any(AddressReport::is_usable);
     let kinds = [FailureKind::Refused, FailureKind::TimedOut, FailureKind::NoRoute, FailureKind::NotAllowed];
     let mut found: Vec<Finding> = Vec::new();
     for kind in kinds {
         let these: Vec<_> = failed.iter().filter(|(_, failure)| failure.kind == kind).copied().collect();
-        found.extend(finding(kind, &these));
+        found.extend(finding(kind, &these, has_other));
     }
     let others: Vec<_> = failed.into_iter().filter(|(_, failure)| !kinds.contains(&failure.kind)).collect();
-    found.extend(finding(FailureKind::Other, &others));
+    found.extend(finding(FailureKind::Other, &others, has_other));
     found
 }
 
@@ -44,21 +48,26 @@ fn without_addresses(report: &Report) -> Option<Finding> {
     ))
 }
 
-/// Returns false for what is no problem beside an address that works: a family that this machine does not have, and a rule of the
-/// client.
-fn matters(all: &[AddressReport], address: &AddressReport, failure: &Failure) -> bool {
+/// Returns false for what is no problem beside another address: a family that this machine does not have, a rule of the client, and
+/// a name of this machine that has a server in one family alone. `is_local` is true for such a name.
+fn matters(all: &[AddressReport], address: &AddressReport, failure: &Failure, is_local: bool) -> bool {
     let family = |address: &AddressReport| Family::of(address.address.ip());
-    let has_other = all.iter().any(|other| other.failure.is_none());
+    let is_of_other = |other: &&AddressReport| family(other) != family(address);
     match failure.kind {
-        FailureKind::NotAllowed => !has_other,
+        FailureKind::NotAllowed => all.iter().all(|other| other.failure.is_some()),
         FailureKind::NoRoute => {
-            let mut same = all.iter().filter(|other| family(other) == family(address));
-            let is_whole_family =
-                same.all(|other| other.failure.as_ref().is_some_and(|failure| failure.kind == FailureKind::NoRoute));
-            !(has_other && is_whole_family)
+            let is_whole_family = all.iter().filter(|other| !is_of_other(other)).all(has_no_route);
+            let has_other_family = all.iter().filter(is_of_other).any(|other| !has_no_route(other));
+            !(is_whole_family && has_other_family)
         }
+        // The resolver has ::1 and 127.0.0.1 for `localhost`, whatever the server listens on.
+        FailureKind::Refused if is_local => all.iter().filter(is_of_other).all(|other| other.failure.is_some()),
         _ => true,
     }
+}
+
+fn has_no_route(address: &AddressReport) -> bool {
+    address.failure.as_ref().is_some_and(|failure| failure.kind == FailureKind::NoRoute)
 }
 
 fn unreachable_proxy(proxy: &str, failed: &[Failed<'_>]) -> Finding {
@@ -70,7 +79,8 @@ fn unreachable_proxy(proxy: &str, failed: &[Failed<'_>]) -> Finding {
     )
 }
 
-fn finding(kind: FailureKind, failed: &[Failed<'_>]) -> Option<Finding> {
+/// Describes the addresses that failed in one way. `has_other` is true if another address of the host can be used.
+fn finding(kind: FailureKind, failed: &[Failed<'_>], has_other: bool) -> Option<Finding> {
     let (first, failure) = failed.first()?;
     let addresses = list(failed.iter().map(|(address, _)| address.address));
     let count = failed.len();
@@ -85,8 +95,13 @@ fn finding(kind: FailureKind, failed: &[Failed<'_>]) -> Option<Finding> {
         FailureKind::TimedOut => (
             Problem::AddressSilent,
             format!("{subject} {} not answer: {failure}.", verb(count, "does", "do")),
-            "Check that the host runs, and that no firewall drops packets to it; or take the address out of DNS. Until then, each \
-             new connection may wait 250 ms for it before the next address is tried.",
+            match has_other {
+                true => {
+                    "Check that the host runs, and that no firewall drops packets to it; or take the address out of DNS. Until \
+                     then, each new connection may wait 250 ms for it before the next address is tried."
+                }
+                false => "Check that the host runs, and that no firewall drops packets to it.",
+            },
         ),
         FailureKind::NoRoute => (
             Problem::AddressWithoutRoute,
@@ -140,8 +155,37 @@ mod tests {
         assert_eq!(problems(vec![no_route("[2001:db8::1]:80"), address("192.0.2.1:80")], None), []);
         let of_v4 = vec![no_route("192.0.2.2:80"), address("192.0.2.1:80")];
         assert_eq!(problems(of_v4, None), [Problem::AddressWithoutRoute]);
+        let refused = failed_address("192.0.2.1:80", FailureKind::Refused);
+        let of_v6 = vec![no_route("[2001:db8::1]:80"), refused];
+        assert_eq!(problems(of_v6, None), [Problem::AddressRefuses], "the other family has a route");
+        let neither = vec![no_route("[2001:db8::1]:80"), no_route("192.0.2.1:80")];
+        assert_eq!(problems(neither, None), [Problem::AddressWithoutRoute]);
         let denied = failed_address("10.0.0.1:80", FailureKind::NotAllowed);
         assert_eq!(problems(vec![address("192.0.2.1:80"), denied], None), []);
+    }
+
+    #[test]
+    fn a_server_on_this_machine_may_listen_in_one_family_alone() {
+        let mut report = report();
+        let refused = || failed_address("[::1]:80", FailureKind::Refused);
+        report.addresses = vec![refused(), address("127.0.0.1:80")];
+        assert_eq!(check(&report).len(), 1, "a name that DNS has");
+        for name in ["localhost", "api.localhost."] {
+            report.names.as_mut().unwrap().name = name.to_owned();
+            assert_eq!(check(&report), [], "{name}");
+        }
+        report.addresses = vec![refused(), failed_address("127.0.0.1:80", FailureKind::Refused)];
+        assert_eq!(check(&report).len(), 1, "no address works");
+    }
+
+    #[test]
+    fn only_an_address_beside_another_one_is_waited_for() {
+        let silent = || failed_address("192.0.2.1:80", FailureKind::TimedOut);
+        let mut report = report();
+        report.addresses = vec![silent()];
+        assert!(!check(&report)[0].change.contains("250 ms"));
+        report.addresses = vec![silent(), address("192.0.2.2:80")];
+        assert!(check(&report)[0].change.contains("each new connection may wait 250 ms"));
     }
 
     #[test]

@@ -92,7 +92,7 @@ fn finding(report: &Report, problem: Problem, handshakes: &[&Handshake<'_>]) -> 
             "Renew the certificate: what renews it should have done so by now.",
         ),
         Problem::CertificateForOtherName => (
-            format!("The certificate of {peers} is not for {}{}.", report_host(report, handshakes), names(own)),
+            format!("The certificate of {peers} is not for {}{}.", first.checked_name, names(own)),
             "Use a name that the certificate has, or let the server have a certificate for this one. A server with several \
              certificates may lack the one for this name.",
         ),
@@ -118,13 +118,6 @@ fn finding(report: &Report, problem: Problem, handshakes: &[&Handshake<'_>]) -> 
         ),
     };
     Some(Finding::new(problem, text, change))
-}
-
-fn report_host(report: &Report, handshakes: &[&Handshake<'_>]) -> String {
-    match &report.route.proxy {
-        Some(proxy) if handshakes.first().is_some_and(|first| first.peer.ends_with("(of the proxy)")) => proxy.clone(),
-        _ => report.origin.host().to_string(),
-    }
 }
 
 /// Describes the certificate of a chain that has expired, if it is known.
@@ -203,8 +196,12 @@ mod tests {
         let mut tls = refused_handshake(CertificateProblem::WrongName);
         tls.chain = vec![certificate(1, 90)];
         tls.name_matches = Some(false);
-        let text = &check_one(tls)[0].text;
+        let text = &check_one(tls.clone())[0].text;
         assert_eq!(text, "The certificate of 192.0.2.1:443 is not for api.test, but for other.test.");
+
+        tls.checked_name = "set.test".to_owned();
+        let text = &check_one(tls)[0].text;
+        assert_eq!(text, "The certificate of 192.0.2.1:443 is not for set.test, but for other.test.");
 
         let mut tls = refused_handshake(CertificateProblem::UnknownIssuer);
         tls.chain = vec![certificate(1, 90)];

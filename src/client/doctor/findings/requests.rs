@@ -6,11 +6,14 @@ use super::super::failure::{Failure, FailureKind};
 use super::super::finding::{Finding, Problem};
 use super::super::report::{Report, ResponseReport};
 use super::words::roughly;
+use crate::origin::Scheme;
 
 /// The difference of clocks from which on it is a problem: tokens and signatures are often valid for a minute or less.
 const TOLERATED_SKEW_SECS: u64 = 30;
 /// The status by which a proxy asks for credentials (RFC 9110 §15.5.8).
 const PROXY_AUTHENTICATION_REQUIRED: u16 = 407;
+/// The statuses by which a gateway says that it got no response, or none that it understands (RFC 9110 §15.6).
+const GATEWAY_ERRORS: [u16; 3] = [502, 503, 504];
 
 pub(super) fn check(report: &Report) -> Vec<Finding> {
     let responses: Vec<_> = report.requests.iter().filter_map(|request| request.response.as_ref().ok()).collect();
@@ -18,6 +21,9 @@ pub(super) fn check(report: &Report) -> Vec<Finding> {
     let is_proxied = report.route.proxy.is_some();
     if is_proxied && responses.iter().any(|response| response.status == PROXY_AUTHENTICATION_REQUIRED) {
         return vec![credentials(report, "it answers 407")];
+    }
+    if let Some(finding) = refused_by_gateway(report, &responses) {
+        return vec![finding];
     }
     let failed = failure.filter(|_| !has_tls_failed(report)).map(|failure| failed(report, failure));
     failed.into_iter().chain(not_kept(&responses)).chain(skew(report)).collect()
@@ -42,12 +48,52 @@ fn failed(report: &Report, failure: &Failure) -> Finding {
             format!("The proxy {proxy} does not connect to {}: {failure}.", report.origin),
             "Let the proxy's rules allow this host and port, or except the origin from the proxy. The proxy may also not reach it.",
         ),
+        (FailureKind::LookupFailed, Some(proxy)) => Finding::new(
+            Problem::LookupFails,
+            format!(
+                "The proxy {proxy} is told addresses, and {} cannot be looked up: {failure}.",
+                report.origin.host()
+            ),
+            "Correct the name, or let the proxy look names up: a proxy whose URL begins with socks5h does.",
+        ),
+        (FailureKind::NoUnixSocket, _) => Finding::new(
+            Problem::UnixSocketUnreachable,
+            format!(
+                "The Unix domain socket {} cannot be connected to: {failure}.",
+                report.route.unix_socket.as_deref().unwrap_or_default()
+            ),
+            "Start the server that listens there, correct the path, or let this user write to the socket.",
+        ),
+        (FailureKind::NoCommonProtocol, _) => Finding::new(
+            Problem::NoHttp2,
+            format!("{} has not chosen HTTP/2 by ALPN, and a request by HTTP/2 fails: {failure}.", report.origin),
+            "Let the client speak HTTP/1.1 too, or turn HTTP/2 on at the server.",
+        ),
         _ => Finding::new(
             Problem::RequestFails,
             format!("A request to {} fails, although the way there works: {failure}.", report.origin),
             "Look into the server's log. Check that the port is one of HTTP, and that the server serves this host.",
         ),
     }
+}
+
+/// Describes a proxy that forwards requests, and answered each of them as a gateway that does not get through.
+fn refused_by_gateway(report: &Report, responses: &[&ResponseReport]) -> Option<Finding> {
+    let proxy = report.route.proxy.as_ref().filter(|proxy| proxy.starts_with("http"))?;
+    let first = responses.first()?;
+    // A tunnel has the answers of the server, and HTTP/2 goes through tunnels alone.
+    let is_forwarded = report.origin.scheme() == Scheme::Http && first.version.starts_with("HTTP/1");
+    let is_refused = responses.len() == report.requests.len()
+        && responses.iter().all(|response| GATEWAY_ERRORS.contains(&response.status));
+    if !is_forwarded || !is_refused {
+        return None;
+    }
+    Some(Finding::new(
+        Problem::ProxyRefuses,
+        format!("The proxy {proxy} answers {} to each request for {}.", first.status, report.origin),
+        "Look into the proxy's log: it may not know the name, or not reach the server; or the server itself answers so. Correct \
+         it, or except the origin from the proxy.",
+    ))
 }
 
 fn credentials(report: &Report, what: &str) -> Finding {
@@ -126,6 +172,37 @@ mod tests {
         answered.requests = vec![response(407, false), response(407, false)];
         answered.route.proxy = proxy.map(str::to_owned);
         assert_eq!(problems(&answered), [Problem::ProxyNeedsCredentials]);
+    }
+
+    #[test]
+    fn a_failure_before_the_server_has_a_problem_and_words_of_its_own() {
+        let unknown = with_failure(FailureKind::LookupFailed, Some("socks5://proxy.test:1080"));
+        let mut no_socket = with_failure(FailureKind::NoUnixSocket, None);
+        no_socket.route.unix_socket = Some("/run/api.sock".to_owned());
+        let no_http2 = with_failure(FailureKind::NoCommonProtocol, None);
+        for (report, problem) in
+            [(unknown, Problem::LookupFails), (no_socket, Problem::UnixSocketUnreachable), (no_http2, Problem::NoHttp2)]
+        {
+            let [finding] = &check(&report)[..] else { panic!("{problem:?}") };
+            assert_eq!(finding.problem, problem);
+            assert!(!finding.text.contains("the way there works"), "{finding}");
+        }
+    }
+
+    #[test]
+    fn a_proxy_that_forwards_requests_may_answer_as_a_gateway() {
+        let by = |url: &str, proxy: &str, statuses: &[u16]| {
+            let mut report = report();
+            report.origin = crate::origin::Origin::from_url(&url::Url::parse(url).unwrap()).unwrap();
+            report.route.proxy = Some(proxy.to_owned());
+            report.requests = statuses.iter().map(|status| response(*status, true)).collect();
+            problems(&report)
+        };
+        let proxy = "http://proxy.test:3128";
+        assert_eq!(by("http://api.test/", proxy, &[503, 502, 504]), [Problem::ProxyRefuses]);
+        assert_eq!(by("http://api.test/", proxy, &[503, 200]), []);
+        assert_eq!(by("http://api.test/", proxy, &[500, 500]), []);
+        assert_eq!(by("http://api.test/", "socks5://proxy.test:1080", &[503]), [], "the server's own answer");
     }
 
     #[test]

@@ -101,7 +101,14 @@ pub(super) fn response(status: u16, reused: bool) -> RequestReport {
 #[cfg(feature = "__tls")]
 pub(super) fn handshake() -> TlsReport {
     let session = TlsSession { version: "TLSv1_3", cipher_suite: "TLS13_AES_128_GCM_SHA256", alpn: None };
-    TlsReport { elapsed: Duration::ZERO, session: Ok(session), problem: None, chain: Vec::new(), name_matches: None }
+    TlsReport {
+        elapsed: Duration::ZERO,
+        session: Ok(session),
+        problem: None,
+        chain: Vec::new(),
+        checked_name: "api.test".to_owned(),
+        name_matches: None,
+    }
 }
 
 #[cfg(feature = "__tls")]

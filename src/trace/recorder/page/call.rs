@@ -80,7 +80,7 @@ fn status(timings: &Timings) -> (String, &'static str) {
 fn tags(call: &RecordedCall) -> Vec<String> {
     let timings = &call.timings;
     let slow = call.is_slow.then(|| format!("slowest {}", call.class));
-    let requests = Some(timings.hops().len() + 1).filter(|requests| *requests > 1);
+    let requests = Some(timings.requests_before() + 1).filter(|requests| *requests > 1);
     let requests = requests.map(|requests| format!("{requests} requests"));
     let new = (timings.connection().is_some() && !timings.reused()).then(|| "new connection".to_owned());
     [slow, requests, new].into_iter().flatten().collect()

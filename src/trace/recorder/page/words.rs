@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use crate::origin::{Origin, Scheme};
+use crate::origin::Origin;
 
 /// Returns a date with its time of day (RFC 9110 §5.6.7).
 pub(super) fn date(at: SystemTime) -> String {
@@ -57,10 +57,7 @@ pub(super) fn grouped(count: u64) -> String {
 
 /// Returns an origin as a URL has it, with the port if it is not the scheme's default.
 pub(super) fn origin_url(origin: &Origin) -> String {
-    let scheme = match origin.scheme() {
-        Scheme::Http => "http",
-        Scheme::Https => "https",
-    };
+    let scheme = origin.scheme();
     if origin.has_default_port() {
         return format!("{scheme}://{}", origin.host());
     }

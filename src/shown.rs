@@ -1,0 +1,67 @@
+//! Texts of strangers, such as servers and certificates, made fit to be shown.
+
+/// Returns the beginning of a text that a stranger may have written, of at most `most` characters and of one line. Each character
+/// that could steer a terminal, turn the text around or hide in it is replaced by U+FFFD.
+pub(crate) fn shown(text: &str, most: usize) -> String {
+    text.chars().take(most).map(|char| if is_hidden(char) { '\u{fffd}' } else { char }).collect()
+}
+
+/// Returns true for control characters, and for the format characters that change the text around them or have no shape: those
+/// of lines and directions (UAX #9), joiners and tags (Unicode 17, chapter 23).
+pub(crate) fn is_hidden(char: char) -> bool {
+    let is_format = matches!(
+        char,
+        '\u{ad}'
+            | '\u{61c}'
+            | '\u{180e}'
+            | '\u{200b}'..='\u{200f}'
+            | '\u{2028}'..='\u{202e}'
+            | '\u{2060}'..='\u{206f}'
+            | '\u{feff}'
+            | '\u{fff9}'..='\u{fffb}'
+            | '\u{1bca0}'..='\u{1bca3}'
+            | '\u{1d173}'..='\u{1d17a}'
+            | '\u{e0000}'..='\u{e007f}'
+    );
+    char.is_control() || is_format
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn characters_that_steer_or_hide_are_replaced() {
+        let hidden = [
+            '\0',
+            '\n',
+            '\r',
+            '\t',
+            '\u{1b}',
+            '\u{7f}',
+            '\u{9b}',
+            '\u{ad}',
+            '\u{61c}',
+            '\u{200b}',
+            '\u{200e}',
+            '\u{200f}',
+            '\u{2028}',
+            '\u{2029}',
+            '\u{202a}',
+            '\u{202e}',
+            '\u{2060}',
+            '\u{2066}',
+            '\u{2067}',
+            '\u{2068}',
+            '\u{2069}',
+            '\u{feff}',
+            '\u{e0041}',
+        ];
+        for char in hidden {
+            assert_eq!(shown(&format!("a{char}b"), 9), "a\u{fffd}b", "{char:?}");
+        }
+        let plain = "api.test *.é ü 日本 ✓ \u{a0}\u{202f}";
+        assert_eq!(shown(plain, 100), plain);
+        assert_eq!(shown(&"é".repeat(500), 200).chars().count(), 200);
+    }
+}
