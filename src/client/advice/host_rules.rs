@@ -82,7 +82,9 @@ fn connections(load: &Load) -> AdviceItem {
     let needed = needed(load);
     let (suggested, reason) = if load.limited_share() > staffing::MAY_WAIT {
         (needed, why_more(load, needed))
-    } else if present == usize::MAX || present > needed.saturating_mul(2) {
+    } else if load.throttled_share() <= staffing::MAY_WAIT
+        && (present == usize::MAX || present > needed.saturating_mul(2))
+    {
         (needed, why_less(load))
     } else {
         (present, why_as_it_is(load))
@@ -131,6 +133,10 @@ fn why_less(load: &Load) -> String {
 
 fn why_as_it_is(load: &Load) -> String {
     let waited = load.limited_share();
+    if load.throttled_share() > staffing::MAY_WAIT {
+        let throttled = percent(load.throttled_share());
+        return format!("{throttled} of the requests waited for a limit of all hosts, so that the need of this one is not known");
+    }
     if waited == 0.0 {
         return "no request waited for the limit, so that a higher one changes nothing".to_owned();
     }
@@ -167,8 +173,8 @@ fn http2_connections(load: &Load) -> Vec<AdviceItem> {
         reason: reason.clone(),
     };
     let mut items = vec![item(Setting::MaxHttp2ConnectionsPerHost, present, suggested)];
-    if suggested > load.limits.max_connections {
-        items.push(item(Setting::MaxConnectionsPerHost, load.limits.max_connections, suggested));
+    if is_limited && connections > load.limits.max_connections {
+        items.push(item(Setting::MaxConnectionsPerHost, load.limits.max_connections, connections));
     }
     items
 }

@@ -52,21 +52,34 @@ impl Load {
         self.stats.queue_time.sum() / queued
     }
 
-    /// Returns the mean number of requests that have a connection.
+    /// Returns the mean number of requests that have a connection: the sum of the times for which they held one, by the time.
     pub(super) fn concurrency(&self) -> f64 {
-        staffing::concurrency(self.rate(), self.hold().as_secs_f64())
+        if self.span.is_zero() { 0.0 } else { self.stats.hold_time.sum().as_secs_f64() / self.span.as_secs_f64() }
     }
 
-    /// Returns the mean number of requests that have a connection or wait for one.
+    /// Returns the mean number of requests that would have a connection or wait for one if none was turned away (Little's law).
     pub(super) fn demand(&self) -> f64 {
         staffing::concurrency(self.rate(), (self.hold() + self.wait()).as_secs_f64())
     }
 
     /// Returns the share of the requests that waited because of a limit on the host's connections, or were refused.
     pub(super) fn limited_share(&self) -> f64 {
-        let stats = &self.stats;
-        let limited = stats.queued_by(Limit::ConnectionsPerHost) + stats.queued_by(Limit::Streams);
-        share(limited + stats.queue.refused, self.arrivals())
+        let limited = self.queued_by(&[Limit::ConnectionsPerHost, Limit::Streams]);
+        // A full queue refuses requests, whatever those in it wait for.
+        let all = self.queued_by(&Limit::ALL);
+        let refused = self.stats.queue.refused as f64 * if all == 0 { 1.0 } else { share(limited, all) };
+        let arrivals = self.arrivals().max(1) as f64;
+        (limited as f64 + refused) / arrivals
+    }
+
+    /// Returns the share of the requests that waited for a limit of all hosts together, or because the server asked for a pause.
+    pub(super) fn throttled_share(&self) -> f64 {
+        share(self.queued_by(&[Limit::Connections, Limit::Descriptors, Limit::EnhanceYourCalm]), self.arrivals())
+    }
+
+    /// Returns the requests that waited for one of these limits.
+    fn queued_by(&self, limits: &[Limit]) -> u64 {
+        limits.iter().map(|limit| self.stats.queued_by(*limit)).sum()
     }
 
     /// Returns the share of requests for which a connection was opened.

@@ -29,6 +29,8 @@ use crate::pool::{HostFacts, HostLimits, HostStats, PoolConfig, PoolStats};
 ///   longer one where most new connections replace one that the idle timeout closed.
 /// * Descriptors: connections should take 70 % of them at most.
 ///
+/// The most requests at the same time are those since the client was built, for [`between`](Self::between) as well.
+///
 /// A limit that no request waited for is not raised. One that is more than twice what is needed is lowered, because the limit is
 /// what keeps a slow server from taking every connection. A host with fewer than 100 requests has no advice.
 ///
@@ -73,7 +75,7 @@ pub struct HostAdvice {
     pub hold_time: Duration,
     /// The mean time for which a request waited for its connection.
     pub queue_time: Duration,
-    /// The mean number of requests that held a connection at the same time: the rate times the hold time (Little's law).
+    /// The mean number of requests that held a connection at the same time (Little's law).
     pub concurrency: f64,
     /// The handshakes: connections opened.
     pub handshakes: u64,
@@ -225,6 +227,9 @@ fn is_enough(load: &Load) -> bool {
 
 /// Returns the connections that a host needs.
 fn connections(load: &Load) -> usize {
+    if !is_enough(load) {
+        return load.stats.idle + load.stats.in_use + load.stats.dialling;
+    }
     let needed = host_rules::needed(load).max(staffing::fewest_connections(load.demand()));
     needed.div_ceil(load.streams.unwrap_or(1).max(1))
 }

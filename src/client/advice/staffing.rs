@@ -15,7 +15,7 @@ pub(super) fn concurrency(rate: f64, hold: f64) -> f64 {
 /// time.
 ///
 /// This is Erlang's formula C (A. K. Erlang, 1917): arrivals are random and independent (Poisson), holding times have any mean. For
-/// large loads it is about `load + 2.3 * sqrt(load)` ("square-root staffing", S. Halfin and W. Whitt, 1981). It is exact for
+/// large loads it is about `load + 2.4 * sqrt(load)` ("square-root staffing", S. Halfin and W. Whitt, 1981). It is exact for
 /// exponential holding times, and close for others.
 pub(super) fn fewest_connections(load: f64) -> usize {
     let mut blocked = 1.0; // Erlang's formula B for no connection

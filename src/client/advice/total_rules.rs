@@ -51,15 +51,14 @@ fn connections(load: &TotalLoad<'_>) -> AdviceItem {
     let limited = limited_share(load);
     let made_room = load.stats.closed_by(CloseCause::MadeRoom);
     let suggested = if limited > staffing::MAY_WAIT { load.needed.max(present.saturating_add(1)) } else { present };
-    let suggested = suggested.max(load.needed);
     let needed = load.needed;
     let reason = if limited > staffing::MAY_WAIT {
         let waited = load.stats.queued_by(Limit::Connections);
         format!(
             "{waited} requests waited for this limit, and {made_room} connections were closed to make room for others"
         )
-    } else if suggested > present {
-        format!("the hosts need {needed} connections together")
+    } else if needed > present {
+        format!("the hosts need {needed} connections if all are at their most, and no request waited for the limit")
     } else {
         format!("the hosts need {needed} connections together, which is within the limit")
     };

@@ -246,7 +246,7 @@ impl<K> Host<K> {
 
     /// Returns what is remembered of the host without its record.
     pub(super) fn to_past(&self) -> Past {
-        Past { totals: self.totals, streams: self.streams(), keep_alive: self.keep_alive }
+        Past::new(self.totals, self.streams(), self.keep_alive)
     }
 }
 

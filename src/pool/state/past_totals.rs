@@ -22,6 +22,8 @@ pub(super) struct Past {
     pub(super) streams: Option<usize>,
     /// The server's last `Keep-Alive: timeout`.
     pub(super) keep_alive: Option<Duration>,
+    /// The number of requests, so that the host with the fewest is found without adding up the totals.
+    requests: u64,
 }
 
 /// The most hosts that are remembered.
@@ -41,6 +43,7 @@ impl<K: Clone + Eq + Hash> PastTotals<K> {
         }
         if let Some(past) = self.hosts.get_mut(key) {
             past.totals.add_later(&removed.totals);
+            past.requests = past.totals.held.count();
             past.streams = removed.streams;
             past.keep_alive = removed.keep_alive;
             return;
@@ -48,7 +51,7 @@ impl<K: Clone + Eq + Hash> PastTotals<K> {
         if self.hosts.len() >= MOST_HOSTS {
             self.forget_smallest();
         }
-        self.hosts.insert(key.clone(), *removed);
+        self.hosts.insert(key.clone(), Past { requests: removed.totals.held.count(), ..*removed });
     }
 
     /// Returns the past of a host.
@@ -61,16 +64,18 @@ impl<K: Clone + Eq + Hash> PastTotals<K> {
         self.hosts.iter()
     }
 
-    /// Forgets the hosts with the fewest requests.
+    /// Forgets a host with the fewest requests.
     fn forget_smallest(&mut self) {
-        let fewest = self.hosts.values().map(Past::requests).min().unwrap_or_default();
-        self.hosts.retain(|_, past| past.requests() > fewest);
+        let smallest = self.hosts.iter().min_by_key(|(_, past)| past.requests).map(|(key, _)| key.clone());
+        if let Some(key) = smallest {
+            self.hosts.remove(&key);
+        }
     }
 }
 
 impl Past {
-    fn requests(&self) -> u64 {
-        self.totals.held.count()
+    pub(super) fn new(totals: Totals, streams: Option<usize>, keep_alive: Option<Duration>) -> Self {
+        Self { totals, streams, keep_alive, requests: 0 }
     }
 }
 
@@ -92,7 +97,7 @@ mod tests {
         all.add(&1, &past(3, 2));
         all.add(&1, &Past { keep_alive: Some(Duration::from_secs(4)), ..past(5, 1) });
         let known = all.get(&1).unwrap();
-        assert_eq!((known.requests(), known.totals.opened, known.totals.most_leased), (8, 2, 2));
+        assert_eq!((known.requests, known.totals.opened, known.totals.most_leased), (8, 2, 2));
         assert_eq!(known.keep_alive, Some(Duration::from_secs(4)));
     }
 
