@@ -105,9 +105,10 @@ impl Serialize for HostAtDial {
 
 impl Serialize for HostClose {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut close = serializer.serialize_struct("HostClose", 2)?;
+        let mut close = serializer.serialize_struct("HostClose", 3)?;
         close.serialize_field("cause", self.cause.as_str())?;
         close.serialize_field("requests", &self.requests)?;
+        close.serialize_field("was_idle", &self.was_idle)?;
         close.end()
     }
 }

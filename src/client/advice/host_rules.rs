@@ -135,7 +135,9 @@ fn why_as_it_is(load: &Load) -> String {
     let waited = load.limited_share();
     if load.throttled_share() > staffing::MAY_WAIT {
         let throttled = percent(load.throttled_share());
-        return format!("{throttled} of the requests waited for a limit of all hosts, so that the need of this one is not known");
+        return format!(
+            "{throttled} of the requests waited for a limit of all hosts, so that the need of this one is not known"
+        );
     }
     if waited == 0.0 {
         return "no request waited for the limit, so that a higher one changes nothing".to_owned();

@@ -134,7 +134,7 @@ pub struct AdviceItem {
     pub origin: Option<Origin>,
     /// The setting.
     pub setting: Setting,
-    /// Its present value.
+    /// The setting's present value.
     pub present: SettingValue,
     /// The suggested value. It is the present one if nothing should change.
     pub suggested: SettingValue,

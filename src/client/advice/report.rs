@@ -122,6 +122,7 @@ impl Advice {
             config: &later.config,
             descriptors: later.descriptors,
             needed: loads.iter().map(|(_, load)| connections(load)).sum(),
+            is_host_raised: loads.iter().any(|(_, load)| is_enough(load) && load.limited_share() > staffing::MAY_WAIT),
             arrivals: loads.iter().map(|(_, load)| load.arrivals()).sum(),
         };
         Self {

@@ -178,7 +178,7 @@ fn each_setting_of_a_host_has_figures() {
 
 /// A load of all hosts of 1,000 requests.
 fn total<'a>(config: &'a PoolConfig, stats: PoolStats, needed: usize, descriptors: u64) -> TotalLoad<'a> {
-    TotalLoad { stats, config, descriptors: Some(descriptors), needed, arrivals: 1_000 }
+    TotalLoad { stats, config, descriptors: Some(descriptors), needed, is_host_raised: false, arrivals: 1_000 }
 }
 
 fn total_item(load: &TotalLoad<'_>, setting: Setting) -> AdviceItem {
@@ -204,6 +204,38 @@ fn connections_need_70_percent_of_the_descriptors_at_most() {
 }
 
 #[test]
+fn a_host_that_other_limits_hold_back_keeps_its_limit() {
+    let with = |limit: Limit| {
+        let mut stats = HostStats { most_leased: 3, ..stats() };
+        stats.queued[limit as usize] = 400;
+        let limits = Limits { max_connections: 100, ..Limits::default() };
+        of(&advise(HostFacts { limits, ..facts(stats) }), Setting::MaxConnectionsPerHost).unwrap()
+    };
+    assert!(!with(Limit::Connections).is_change(), "{}", with(Limit::Connections).reason);
+    assert!(with(Limit::Opening).is_change(), "its own connections were opened");
+}
+
+#[test]
+fn refused_requests_count_for_the_limit_that_those_in_the_queue_wait_for() {
+    let with = |limit: Limit| {
+        let mut stats = HostStats { most_leased: 10, ..stats() };
+        stats.queued[limit as usize] = 500;
+        stats.queue.refused = 500;
+        let limits = Limits { max_connections: 10, ..Limits::default() };
+        of(&advise(HostFacts { limits, ..facts(stats) }), Setting::MaxConnectionsPerHost).unwrap()
+    };
+    assert!(with(Limit::ConnectionsPerHost).is_change());
+    assert!(!with(Limit::Connections).is_change(), "{}", with(Limit::Connections).reason);
+}
+
+#[test]
+fn over_http2_the_limit_of_connections_is_raised_only_if_requests_waited() {
+    let limits = Limits { max_connections: 1, ..Limits::default() };
+    let items = advise(HostFacts { limits, streams: Some(100), ..facts(stats()) });
+    assert_eq!(of(&items, Setting::MaxConnectionsPerHost), None);
+}
+
+#[test]
 fn requests_that_waited_for_a_descriptor_double_their_number() {
     let config = PoolConfig::new().max_connections(4_000);
     let mut stats = PoolStats::default();
@@ -223,16 +255,18 @@ fn streams_need_no_descriptors() {
 
 #[test]
 fn the_limit_of_all_connections_is_raised_to_what_the_hosts_need_and_never_lowered() {
-    let suggested = |limit, needed, waited| {
+    let suggested = |limit, needed, waited, is_host_raised| {
         let mut stats = PoolStats::default();
         stats.queued[Limit::Connections as usize] = waited;
         let config = PoolConfig::new().max_connections(limit);
-        total_item(&total(&config, stats, needed, 1_000), Setting::MaxConnections).suggested
+        let load = TotalLoad { is_host_raised, ..total(&config, stats, needed, 1_000) };
+        total_item(&load, Setting::MaxConnections).suggested
     };
-    assert_eq!(suggested(100, 50, 0), SettingValue::Count(100));
-    assert_eq!(suggested(100, 150, 0), SettingValue::Count(150));
-    assert_eq!(suggested(100, 50, 5), SettingValue::Count(100), "5 of 1,000 are few");
-    assert_eq!(suggested(100, 50, 500), SettingValue::Count(101));
+    assert_eq!(suggested(100, 50, 0, true), SettingValue::Count(100));
+    assert_eq!(suggested(100, 150, 0, true), SettingValue::Count(150));
+    assert_eq!(suggested(100, 150, 0, false), SettingValue::Count(100), "nothing waited for it, or will");
+    assert_eq!(suggested(100, 50, 5, false), SettingValue::Count(100), "5 of 1,000 are few");
+    assert_eq!(suggested(100, 50, 500, false), SettingValue::Count(101));
 }
 
 #[test]

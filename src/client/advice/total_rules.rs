@@ -20,6 +20,8 @@ pub(super) struct TotalLoad<'a> {
     pub(super) descriptors: Option<u64>,
     /// The sum of the connections that the hosts need.
     pub(super) needed: usize,
+    /// True if a host is to have more connections.
+    pub(super) is_host_raised: bool,
     /// The requests that asked for a connection.
     pub(super) arrivals: u64,
 }
@@ -50,13 +52,19 @@ fn connections(load: &TotalLoad<'_>) -> AdviceItem {
     let present = load.config.max_connections;
     let limited = limited_share(load);
     let made_room = load.stats.closed_by(CloseCause::MadeRoom);
-    let suggested = if limited > staffing::MAY_WAIT { load.needed.max(present.saturating_add(1)) } else { present };
+    let suggested = match limited > staffing::MAY_WAIT {
+        true => load.needed.max(present.saturating_add(1)),
+        false if load.is_host_raised => load.needed.max(present),
+        false => present,
+    };
     let needed = load.needed;
     let reason = if limited > staffing::MAY_WAIT {
         let waited = load.stats.queued_by(Limit::Connections);
         format!(
             "{waited} requests waited for this limit, and {made_room} connections were closed to make room for others"
         )
+    } else if suggested > present {
+        format!("the hosts need {needed} connections together")
     } else if needed > present {
         format!("the hosts need {needed} connections if all are at their most, and no request waited for the limit")
     } else {

@@ -40,7 +40,7 @@ pub enum FailureKind {
     NeedsCredentials,
     /// The proxy does not connect to the origin.
     NoTunnel,
-    /// What answers does not speak TLS.
+    /// The peer does not speak TLS.
     NoTls,
     /// The server speaks none of the versions of HTTP that the client offers.
     NoCommonProtocol,

@@ -1,4 +1,4 @@
-//! What is wrong, and what to change.
+//! A problem, and the change that solves it.
 
 use std::fmt;
 
@@ -9,9 +9,9 @@ use std::fmt;
 pub struct Finding {
     /// The problem, for programs.
     pub problem: Problem,
-    /// What is wrong, in one or two sentences.
+    /// The problem, in one or two sentences.
     pub text: String,
-    /// What to change, in one or two sentences.
+    /// The change that solves it, in one or two sentences.
     pub change: String,
 }
 

@@ -41,7 +41,7 @@ pub struct Report {
     pub requests: Vec<RequestReport>,
     /// The server's time; `None` if no response had a `Date`.
     pub clock: Option<ClockReport>,
-    /// What is wrong, and what to change; nothing in a healthy setup.
+    /// The problems, and the changes that solve them; nothing in a healthy setup.
     pub findings: Vec<Finding>,
 }
 
@@ -115,7 +115,7 @@ pub struct QuestionReport {
     /// The time until its answer.
     #[cfg_attr(feature = "serde", serde(rename = "elapsed_ns", serialize_with = "serialize_nanos"))]
     pub elapsed: Duration,
-    /// Its answer.
+    /// The server's answer.
     pub reply: Result<DnsReply, Failure>,
 }
 
@@ -190,7 +190,7 @@ pub struct TlsReport {
     /// The time that the handshake took, or until it failed.
     #[cfg_attr(feature = "serde", serde(rename = "elapsed_ns", serialize_with = "serialize_nanos"))]
     pub elapsed: Duration,
-    /// What was agreed on.
+    /// The agreed protocols.
     pub session: Result<TlsSession, Failure>,
     /// The reason why the client refuses the certificate; `None` if it accepts it, or if there is none.
     pub problem: Option<CertificateProblem>,
@@ -203,7 +203,7 @@ pub struct TlsReport {
     pub name_matches: Option<bool>,
 }
 
-/// What a TLS handshake has agreed on.
+/// The result of a TLS handshake.
 #[cfg(feature = "__tls")]
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]

@@ -117,5 +117,6 @@ mod tests {
             assert!(all.iter().count() <= MOST_HOSTS);
         }
         assert!(all.get(&0).is_some() && all.get(&999).is_some());
+        assert_eq!(all.iter().count(), MOST_HOSTS, "one host makes room for one, though all have one request");
     }
 }

@@ -38,7 +38,8 @@ pub(super) fn write_more(json: &mut JsonWriter, entry: &HarEntry) {
         json.key("_dns").object(|json| write_lookup(json, lookup));
     }
     if !timings.server_timing().is_empty() {
-        json.key("_server_timing").array(|json| timings.server_timing().iter().for_each(|part| write_part(json, part, TimeForm::Millis)));
+        json.key("_server_timing")
+            .array(|json| timings.server_timing().iter().for_each(|part| write_part(json, part, TimeForm::Millis)));
     }
     if let Some(hedge) = timings.hedges().last() {
         json.key("_hedged").string(hedge.outcome.as_str());
@@ -59,7 +60,8 @@ pub(super) fn write_more(json: &mut JsonWriter, entry: &HarEntry) {
 
 fn write_why(json: &mut JsonWriter, why: &Why) {
     json.key("text").display(why);
-    json.key("reasons").array(|json| why.reasons().iter().for_each(|reason| write_reason(json, reason, TimeForm::Millis)));
+    json.key("reasons")
+        .array(|json| why.reasons().iter().for_each(|reason| write_reason(json, reason, TimeForm::Millis)));
 }
 
 fn write_lookup(json: &mut JsonWriter, lookup: &DnsLookup) {

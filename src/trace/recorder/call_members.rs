@@ -107,6 +107,7 @@ fn write_dial(json: &mut JsonWriter, host: &HostAtDial) {
         json.key("last_close").object(|json| {
             json.key("cause").string(close.cause.as_str());
             json.key("requests").number(close.requests);
+            json.key("was_idle").boolean(close.was_idle);
         });
     }
     json.key("descriptors_ran_out").boolean(host.descriptors_ran_out);

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-/// A range of durations. Each call belongs to one class by its [total](super::Timings::total).
+/// A range of durations. Each call belongs to one class by its [total](crate::trace::Timings::total).
 ///
 /// ```
 /// use std::time::Duration;

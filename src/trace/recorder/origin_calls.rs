@@ -111,11 +111,11 @@ mod tests {
 
     use super::*;
     use crate::trace::bounded::LastHandshake;
-    use crate::trace::event::{RequestInfo, TlsFacts};
-    use crate::trace::timings::Timings;
     use crate::trace::event::Event;
+    use crate::trace::event::{RequestInfo, TlsFacts};
     use crate::trace::phase::Phase;
     use crate::trace::samples::{SENT, folded, leased, ms, origin};
+    use crate::trace::timings::Timings;
 
     fn request() -> Arc<RequestInfo> {
         let origin = origin();

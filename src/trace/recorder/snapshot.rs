@@ -1,4 +1,4 @@
-//! What a recorder has recorded, as plain data.
+//! The record of a recorder, as plain data.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
@@ -13,7 +13,7 @@ use crate::clock::Instant;
 use crate::origin::Origin;
 use crate::trace::timings::Timings;
 
-/// What a [`Recorder`](super::Recorder) has recorded, at one moment: as plain data, as a page ([`to_html`](Self::to_html)), and as
+/// The record of a [`Recorder`](super::Recorder) at one moment: as plain data, as a page ([`to_html`](Self::to_html)), and as
 /// JSON ([`to_json`](Self::to_json)).
 #[derive(Debug, Clone)]
 #[non_exhaustive]

@@ -118,7 +118,7 @@ impl Timings {
     }
 }
 
-/// What took time in a call.
+/// The parts of a call that took time.
 #[derive(Debug, Default)]
 struct Found {
     parts: Vec<Part>,
@@ -138,7 +138,7 @@ struct Part {
 /// The words about a part of a call's time.
 #[derive(Debug)]
 enum Clause {
-    /// What follows "… of … ", as in "820 ms of 900 ms were spent in the queue".
+    /// The words after "… of … ", as in "820 ms of 900 ms were spent in the queue".
     AfterTime(String),
     /// The subject and the rest of a clause with the time in between, as in "the server took 410 ms of 430 ms".
     AroundTime(String, String),

@@ -1,5 +1,8 @@
 //! `httpstat --repeat` and `httpstat --compare`.
 
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use super::{httpstat, objects};
@@ -35,6 +38,46 @@ fn httpstat_repeats_a_request_that_fails() {
     assert_eq!(output.status.code(), Some(1));
     assert!(text.contains("#2: ") && text.contains("2 requests: 0 answered, 0 on a reused connection"), "{text}");
     assert!(text.contains("\nmost of the time went to ") && text.contains(", the slowest: GET http://"), "{text}");
+}
+
+/// Starts a server that answers one request per connection, and those of the numbers in `broken` late and with what is no HTTP.
+fn faulty_server(connections: usize, broken: &'static [usize]) -> (SocketAddr, JoinHandle<()>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let serve = move || {
+        for (number, stream) in listener.incoming().take(connections).enumerate() {
+            let mut stream = stream.unwrap();
+            stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+            let mut request = Vec::new();
+            while !request.ends_with(b"\r\n\r\n") {
+                let mut byte = [0];
+                stream.read_exact(&mut byte).unwrap();
+                request.extend(byte);
+            }
+            if broken.contains(&number) {
+                std::thread::sleep(Duration::from_millis(200));
+                let _ = stream.write_all(b"no HTTP\r\n\r\n");
+            } else {
+                let answer = "HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 2\r\n\r\nok";
+                stream.write_all(answer.as_bytes()).unwrap();
+            }
+        }
+    };
+    (address, std::thread::spawn(serve))
+}
+
+#[test]
+fn failed_requests_are_neither_the_fastest_nor_the_slowest_nor_the_median() {
+    let (address, server) = faulty_server(9, &[1, 5]);
+    let url = format!("http://{address}/");
+    let text = String::from_utf8(httpstat(&["--repeat", "3", &url]).stdout).unwrap();
+    assert!(text.contains("\n3 requests: 2 answered") && text.contains(", the slowest: HTTP/1.1 200 OK"), "{text}");
+    let output = httpstat(&["--repeat", "3", "--compare", &url, &url]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    let (first, second) = text.split_once("\nB: ").unwrap();
+    assert!(first.contains(" (the median of 2)\n   HTTP/1.1 200 OK"), "{text}");
+    assert!(second.contains(" (the median of 3)\n"), "{text}");
+    server.join().unwrap();
 }
 
 /// Returns the column at which the last bar of a waterfall ends.

@@ -1,4 +1,4 @@
-//! What is wrong with the addresses of a host. A core.
+//! Problems of the addresses of a host. A core.
 
 use super::super::failure::{Failure, FailureKind};
 use super::super::finding::{Finding, Problem};

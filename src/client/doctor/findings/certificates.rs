@@ -1,4 +1,4 @@
-//! What is wrong with TLS handshakes and certificates. A core.
+//! Problems of TLS handshakes and certificates. A core.
 
 use std::time::{Duration, SystemTime};
 

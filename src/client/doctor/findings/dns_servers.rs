@@ -1,4 +1,4 @@
-//! What is wrong with DNS servers, by their answers to the same questions. A core.
+//! Problems of DNS servers, by their answers to the same questions. A core.
 
 use std::net::SocketAddr;
 

@@ -1,4 +1,4 @@
-//! What is wrong with configuration files, and with the lookup as a whole. A core.
+//! Problems of configuration files, and of the lookup as a whole. A core.
 
 use super::super::failure::{Failure, FailureKind};
 use super::super::finding::{Finding, Problem};

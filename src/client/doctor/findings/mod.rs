@@ -1,4 +1,4 @@
-//! What is wrong, by the facts of a report: one file for each part of the way. A core.
+//! The problems, by the facts of a report: one file for each part of the way. A core.
 //!
 //! A finding explains those that would follow from it: where no DNS server answers, that the lookup fails is not told again.
 

@@ -1,4 +1,4 @@
-//! What is wrong with requests, with kept connections, and with clocks. A core.
+//! Problems of requests, of kept connections, and of clocks. A core.
 
 use std::time::Duration;
 

@@ -16,7 +16,7 @@ use crate::trace::svg::escaped;
 use crate::trace::timings::Timings;
 use crate::trace::{EndedCall, Observer};
 
-/// What a peer would write to take over the page, from a text, an attribute or the script.
+/// A text that a peer would write to take over the page, from a text, an attribute or the script.
 const HOSTILE: &str = "\"'><script>alert(1)</script><img src=x onerror=alert(2)>&lt;--></style></svg>]]>";
 
 fn record(recorder: &Recorder, url: &str, timings: &Timings) {
