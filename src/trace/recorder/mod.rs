@@ -46,7 +46,7 @@ pub use totals::CallTotals;
 /// addresses, the last 8 dialled addresses and hedges, and 8 earlier requests, into which further ones are
 /// [joined](crate::trace::Hop::joined). Calls whose host has more than 255 bytes are not recorded.
 ///
-/// Recording costs a call on an idle connection about 2,400 instructions, of which 1,000 are those of any observer that is told of
+/// Recording costs a call on an idle connection about 2,600 instructions, of which 1,000 are those of any observer that is told of
 /// ended calls. Over a socket on loopback that is between 2 and 3 % of the time of a small GET.
 ///
 /// # Memory

@@ -13,14 +13,14 @@ pub(super) fn find(timings: &Timings, found: &mut Found) {
         let hops: Vec<_> = timings.hops().iter().filter(|hop| cause_of(hop) == cause).collect();
         if let Some(last) = hops.last() {
             let time = hops.iter().map(|hop| without_backoff(hop)).sum();
-            found.add(cause, phase_of(&hops), time, clause(cause, hops.len(), last));
+            let count: usize = hops.iter().map(|hop| 1 + hop.joined as usize).sum();
+            found.add(cause, phase_of(&hops), time, clause(cause, count, last));
         }
     }
     let token = timings.token_wait();
     let backoff = timings.backoff().saturating_sub(token);
     found.add(Cause::TokenWait, Phase::Backoff, token, "were spent waiting for a token");
-    let attempts = timings.hops().len();
-    let pauses = if attempts == 1 { "the next attempt" } else { "the next attempts" };
+    let pauses = if timings.requests_before() == 1 { "the next attempt" } else { "the next attempts" };
     found.add(Cause::Backoff, Phase::Backoff, backoff, format!("were spent waiting before {pauses}"));
 }
 
