@@ -29,15 +29,15 @@ use crate::trace::TlsFacts;
 #[cfg_attr(feature = "serde", derive(serde::Serialize), serde(rename_all = "snake_case"))]
 #[non_exhaustive]
 pub enum CertificateProblem {
-    /// Its last day has passed.
+    /// The certificate has expired.
     Expired,
-    /// Its first day has not come yet.
+    /// The certificate is not valid yet.
     NotYetValid,
-    /// It is for other names.
+    /// The certificate is for other names.
     WrongName,
     /// No authority that the client trusts has signed the chain.
     UnknownIssuer,
-    /// Its authority has revoked it.
+    /// The authority has revoked the certificate.
     Revoked,
     /// Another reason, which the error of the handshake names.
     Other,

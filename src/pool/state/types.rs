@@ -125,7 +125,7 @@ pub(crate) struct Queued {
     pub(crate) limit: Limit,
     /// The number of requests to the same host that wait before this one.
     pub(crate) position: usize,
-    /// How much of the limit is taken.
+    /// The part of the limit that is taken.
     pub(crate) usage: Option<Usage>,
 }
 
