@@ -3,11 +3,15 @@
 //! One observer receives every event and ignores it; another one only adds up the times of calls; the last one is the flight
 //! recorder. They are measured over a connection in memory, which answers at once; the recorder also over a socket on loopback.
 
+use std::net::{Ipv4Addr, SocketAddr};
+
 use criterion::measurement::WallTime;
 use criterion::{BenchmarkGroup, Criterion, criterion_group, criterion_main};
 use speeddial::trace::{EndedCall, Observer, Record, Recorder, Wants};
 use speeddial::{Client, ClientBuilder, Url};
-use support::{canned, ok_server};
+use support::canned;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
 use tokio::runtime::{Builder, Runtime};
 
 /// An observer that receives every event and ignores it.
@@ -51,12 +55,30 @@ fn observer(criterion: &mut Criterion) {
 
 fn recorder_over_loopback(criterion: &mut Criterion) {
     let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
-    let server = ok_server();
-    let url = format!("http://{}/v1/items", server.address()).parse().expect("a URL");
+    let address = runtime.block_on(serve_beside());
+    let url = format!("http://{address}/v1/items").parse().expect("a URL");
     let mut group = criterion.benchmark_group("observer/warm GET over loopback");
     measure(&mut group, &runtime, "no observer", Client::builder().no_proxy(), &url);
     measure(&mut group, &runtime, "recorder", Client::builder().no_proxy().observer(Recorder::new()), &url);
     group.finish();
+}
+
+/// Starts a server of short answers in the client's own thread, so that no time goes to waking another one.
+async fn serve_beside() -> SocketAddr {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a port");
+    let address = listener.local_addr().expect("it is bound");
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            tokio::spawn(async move {
+                let mut request = [0; 1_024];
+                // A request without a body comes in one piece.
+                while stream.read(&mut request).await.is_ok_and(|bytes| bytes > 0) {
+                    stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok").await.expect("it is open");
+                }
+            });
+        }
+    });
+    address
 }
 
 /// Measures warm GETs of a client.
