@@ -102,6 +102,16 @@ async fn a_unix_socket_is_not_an_address_that_fails() {
     assert!(!causes(&timings).contains(&Cause::NoAddressConnected), "{}", timings.waterfall());
 }
 
+/// Returns the number of connections to a port whose first packet was sent and not answered, as the system lists them.
+#[cfg(target_os = "linux")]
+fn unanswered_syns(port: u16) -> usize {
+    const SYN_SENT: &str = "02";
+    let list = std::fs::read_to_string("/proc/net/tcp").unwrap();
+    let sockets = list.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+    let remote = format!(":{port:04X}");
+    sockets.filter(|fields| fields[2].ends_with(&remote) && fields[3] == SYN_SENT).count()
+}
+
 #[cfg(target_os = "linux")]
 #[tokio::test]
 async fn lost_syn() {
@@ -111,14 +121,21 @@ async fn lost_syn() {
     let listener = socket.listen(1).unwrap();
     // While the backlog is full, the system drops SYNs.
     let mut full = Vec::new();
-    while let Ok(Ok(stream)) = tokio::time::timeout(ms(200), TcpStream::connect(address)).await {
-        full.push(stream);
+    while unanswered_syns(address.port()) == 0 {
+        let connecting = tokio::spawn(TcpStream::connect(address));
+        while !connecting.is_finished() && unanswered_syns(address.port()) == 0 {
+            tokio::task::yield_now().await;
+        }
+        full.push(connecting);
+        assert!(full.len() < 100, "the backlog has an end");
     }
+    let before = unanswered_syns(address.port());
     let client = Client::builder().no_proxy().build().unwrap();
     let request = tokio::spawn(timings_of(client.get(format!("http://{address}/"))));
     let serve = async move {
-        // The first SYN is sent by then.
-        sleep(ms(300)).await;
+        while unanswered_syns(address.port()) == before {
+            tokio::task::yield_now().await;
+        }
         let mut served = Vec::new();
         loop {
             let (mut stream, _) = listener.accept().await.unwrap();
