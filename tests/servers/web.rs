@@ -1,5 +1,7 @@
 //! nginx over HTTP/1.1, HTTP/2 and TLS, and haproxy. A server that is not installed is skipped with a message.
 
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -33,7 +35,9 @@ impl Drop for Server {
 }
 
 impl Server {
-    /// Starts a server and waits until it listens on `port`. Returns `None` and prints that the test is skipped if it is not installed.
+    /// Starts a server and waits until it answers on `port`. Returns `None` and prints that the test is skipped if it is not installed.
+    ///
+    /// A server listens before it handles signals, one of which would end it then.
     fn start(name: &str, package: &str, folder: PathBuf, command: &mut Command, port: u16) -> Option<Self> {
         let log = std::fs::File::create(folder.join("log")).unwrap();
         let Ok(child) = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn() else {
@@ -43,7 +47,7 @@ impl Server {
         };
         let server = Self { folder, child };
         let deadline = Instant::now() + Duration::from_secs(20);
-        while std::net::TcpStream::connect(("127.0.0.1", port)).is_err() {
+        while !answers(port) {
             let log = std::fs::read_to_string(server.folder.join("log")).unwrap_or_default();
             assert!(Instant::now() < deadline, "{name}: {log}");
             std::thread::yield_now();
@@ -54,6 +58,17 @@ impl Server {
     fn signal(&self, signal: &str) {
         assert!(Command::new("kill").args([signal, &self.child.id().to_string()]).status().unwrap().success());
     }
+}
+
+/// Returns true if a request to this port gets the start of an answer, whatever it is.
+fn answers(port: u16) -> bool {
+    let ask = || {
+        let mut connection = TcpStream::connect(("127.0.0.1", port))?;
+        connection.set_read_timeout(Some(Duration::from_secs(5)))?;
+        connection.write_all(b"GET / HTTP/1.0\r\n\r\n")?;
+        connection.read_exact(&mut [0])
+    };
+    ask().is_ok()
 }
 
 fn folder(name: &str, test: &str) -> PathBuf {
@@ -184,7 +199,7 @@ async fn load(client: &Client, url: &str, count: usize, at_once: usize, post: bo
             match text.await {
                 Ok(text) => assert!(text == "small" || text == "posted"),
                 Err(error) => {
-                    assert!(post, "a GET was lost: {error}");
+                    assert!(post, "a GET was lost: {error:?}");
                     lost.fetch_add(1, Ordering::SeqCst);
                 }
             }
