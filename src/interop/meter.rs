@@ -463,8 +463,8 @@ mod tests {
             target: "/".parse().unwrap(),
             extensions: http::Extensions::new(),
         });
-        meter.ended(&EndedCall { number: 1, request: &request, timings: &samples::hedged_call() });
-        meter.ended(&EndedCall { number: 2, request: &request, timings: &samples::retried_call() });
+        meter.ended(&EndedCall { number: 1, request: &request, timings: &Arc::new(samples::hedged_call()) });
+        meter.ended(&EndedCall { number: 2, request: &request, timings: &Arc::new(samples::retried_call()) });
         assert_eq!(sums.sum(Instrument::Hedges, "server.port=81 url.scheme=http speeddial.hedge.outcome=won"), 1.0);
         assert_eq!(sums.sum(Instrument::Hedges, ""), 1.0);
         let started = crate::clock::now().into_std();

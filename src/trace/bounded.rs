@@ -15,6 +15,18 @@ pub(super) const MAX_HISTORY: usize = 8;
 /// The most addresses of a lookup that are kept.
 const MAX_ADDRESSES: usize = 16;
 
+/// Returns the timings, or a copy with at most the last 8 lookups, dialled addresses, hedges and earlier requests, and without
+/// certificates. Those of a call that was one request on an idle connection without TLS are not copied.
+pub(super) fn shared_timings(
+    timings: &Arc<Timings>,
+    without_chain: impl FnOnce(&Arc<TlsFacts>) -> Arc<TlsFacts>,
+) -> Arc<Timings> {
+    if timings.history.is_none() && timings.request.tls.is_none() {
+        return timings.clone();
+    }
+    Arc::new(bounded_timings(timings, without_chain))
+}
+
 /// Returns a copy of the timings with at most the last 8 lookups, dialled addresses, hedges and earlier requests, and without
 /// certificates.
 pub(super) fn bounded_timings(

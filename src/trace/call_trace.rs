@@ -199,7 +199,7 @@ impl Trace {
         let Some(request) = self.0.request.as_ref().filter(|_| !self.0.is_silent.load(Ordering::Relaxed)) else {
             return;
         };
-        let call = EndedCall { number: self.0.number, request, timings: &self.timings() };
+        let call = EndedCall { number: self.0.number, request, timings: &Arc::new(self.timings()) };
         self.0.hooks.tell_end(self.0.own.as_ref(), &call);
     }
 

@@ -177,6 +177,6 @@ pub struct EndedCall<'a> {
     pub number: u64,
     /// The first request of the call, before redirects. Cheap to clone.
     pub request: &'a Arc<RequestInfo>,
-    /// The call's timings and result.
-    pub timings: &'a Timings,
+    /// The call's timings and result. Cheap to clone.
+    pub timings: &'a Arc<Timings>,
 }

@@ -2,28 +2,27 @@
 
 use std::sync::Arc;
 
-use crate::trace::bounded::{bounded_request, bounded_timings};
+use crate::trace::bounded::{bounded_request, shared_timings};
 use crate::trace::event::{RequestInfo, TlsFacts};
 use crate::trace::timings::Timings;
 
 /// The most bytes of a target that are kept.
 const MAX_TARGET: usize = 512;
 
-/// A call that is kept.
-#[derive(Debug)]
+/// A call that is kept. Its clones share it.
+#[derive(Debug, Clone)]
 pub(super) struct KeptCall {
     pub(super) request: Arc<RequestInfo>,
-    pub(super) timings: Timings,
+    pub(super) timings: Arc<Timings>,
 }
 
 impl KeptCall {
-    /// Copies what is kept of a call. `tls` replaces the result of its TLS handshake.
+    /// Returns what is kept of a call. `tls` replaces the result of its TLS handshake.
     pub(super) fn new(
         request: &Arc<RequestInfo>,
-        timings: &Timings,
+        timings: &Arc<Timings>,
         tls: impl FnOnce(&Arc<TlsFacts>) -> Arc<TlsFacts>,
-    ) -> Arc<Self> {
-        let request = bounded_request(request, MAX_TARGET);
-        Arc::new(Self { request, timings: bounded_timings(timings, tls) })
+    ) -> Self {
+        Self { request: bounded_request(request, MAX_TARGET), timings: shared_timings(timings, tls) }
     }
 }

@@ -1,6 +1,5 @@
 //! The calls to one origin: their totals, and those that are kept. A core: it is told each call and knows no clock.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use super::kept_call::KeptCall;
@@ -21,13 +20,13 @@ pub(super) struct OriginCalls {
 pub(super) struct ListedCall {
     /// The number of the call among those to its origin, from 1. The same call in two lists has the same number.
     pub(super) number: u64,
-    pub(super) call: Arc<KeptCall>,
+    pub(super) call: KeptCall,
 }
 
 impl OriginCalls {
     /// Counts a call, and keeps it as long as it is among the last or the slowest `most`, or the last `most` that failed. Returns
     /// the calls that made room, so that they are freed without a lock.
-    pub(super) fn record(&mut self, call: Arc<KeptCall>, most: usize) -> [Option<ListedCall>; 3] {
+    pub(super) fn record(&mut self, call: KeptCall, most: usize) -> [Option<ListedCall>; 3] {
         let (total, class) = self.totals.count(&call.timings);
         let is_failure = is_failure(&call.timings);
         let call = ListedCall { number: self.totals.calls, call };
@@ -54,7 +53,7 @@ impl Ring {
             return None;
         }
         let oldest = std::mem::replace(&mut self.calls[self.oldest], call);
-        self.oldest = (self.oldest + 1) % most;
+        self.oldest = if self.oldest + 1 == most { 0 } else { self.oldest + 1 };
         Some(oldest)
     }
 
@@ -107,6 +106,8 @@ fn push_within(calls: &mut Vec<ListedCall>, call: ListedCall, most: usize) {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use http::Extensions;
 
     use super::*;
@@ -134,7 +135,7 @@ mod tests {
     fn recorded(calls: impl IntoIterator<Item = Timings>, most: usize) -> OriginCalls {
         let mut origin = OriginCalls::default();
         let mut handshake = LastHandshake::default();
-        for timings in calls {
+        for timings in calls.into_iter().map(Arc::new) {
             origin.record(KeptCall::new(&request(), &timings, |facts| handshake.without_chain(facts)), most);
         }
         origin
@@ -188,12 +189,12 @@ mod tests {
     #[test]
     fn the_lists_share_a_call_and_return_those_that_made_room() {
         let mut origin = OriginCalls::default();
-        let mut record = |timings: Timings| origin.record(KeptCall::new(&request(), &timings, Arc::clone), 1);
+        let mut record = |timings: Timings| origin.record(KeptCall::new(&request(), &Arc::new(timings), Arc::clone), 1);
         let numbers = |evicted: [Option<ListedCall>; 3]| evicted.map(|call| call.map(|call| call.number));
         assert_eq!(numbers(record(failed(5))), [None, None, None]);
         assert_eq!(numbers(record(call(7))), [None, Some(1), Some(1)]);
         assert_eq!(numbers(record(failed(6))), [Some(1), None, Some(2)]);
-        assert_eq!(Arc::strong_count(&origin.recent.calls()[0].call), 2, "the last call is the last failure");
+        assert_eq!(Arc::strong_count(&origin.recent.calls()[0].call.timings), 2, "the last call is the last failure");
     }
 
     #[test]

@@ -143,7 +143,7 @@ impl Moment {
     }
 
     fn call(&self, listed: &ListedCall) -> RecordedCall {
-        let KeptCall { request, timings } = &*listed.call;
+        let KeptCall { request, timings } = &listed.call;
         // Never the authority, which may have credentials.
         let target = match request.target.path_and_query() {
             Some(target) if self.with_queries => target.as_str(),
@@ -158,7 +158,7 @@ impl Moment {
             is_recent: false,
             is_slow: false,
             is_failure: is_failure(timings),
-            timings: timings.clone(),
+            timings: Timings::clone(timings),
         }
     }
 

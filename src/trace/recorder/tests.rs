@@ -25,7 +25,7 @@ fn request(url: &str) -> Arc<RequestInfo> {
 }
 
 fn record(recorder: &Recorder, url: &str, timings: &Timings) {
-    recorder.ended(&EndedCall { number: 1, request: &request(url), timings });
+    recorder.ended(&EndedCall { number: 1, request: &request(url), timings: &Arc::new(timings.clone()) });
 }
 
 fn warm_call(total: u64) -> Timings {
@@ -156,7 +156,7 @@ fn queries_and_credentials_are_not_shown_unless_queries_are_asked_for() {
         record(&recorder, url, &warm_call(1));
         // A target that is a whole URL, as a program's own layer may make it.
         let whole = RequestInfo { target: url.parse().unwrap(), ..(*request(url)).clone() };
-        recorder.ended(&EndedCall { number: 2, request: &Arc::new(whole), timings: &warm_call(1) });
+        recorder.ended(&EndedCall { number: 2, request: &Arc::new(whole), timings: &Arc::new(warm_call(1)) });
         let snapshot = recorder.snapshot();
         format!("{}{}{:?}", snapshot.to_html(), snapshot.to_json(), recorder)
     };

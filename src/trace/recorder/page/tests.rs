@@ -24,7 +24,7 @@ fn record(recorder: &Recorder, url: &str, timings: &Timings) {
     let target = url[url::Position::BeforePath..].parse().unwrap();
     let origin = Origin::from_url(&url).unwrap();
     let request = Arc::new(RequestInfo { method: Method::GET, origin, target, extensions: Extensions::new() });
-    recorder.ended(&EndedCall { number: 1, request: &request, timings });
+    recorder.ended(&EndedCall { number: 1, request: &request, timings: &Arc::new(timings.clone()) });
 }
 
 fn failed_call() -> Timings {
