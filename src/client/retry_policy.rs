@@ -389,7 +389,7 @@ impl Budget {
 
     /// Adds `retries`, and those for the time since the last update.
     fn add(&mut self, retries: f64, policy: &RetryPolicy, now: Instant) {
-        let seconds = now.saturating_duration_since(self.updated_at).as_secs_f64();
+        let seconds = (now - self.updated_at).as_secs_f64();
         self.updated_at = self.updated_at.max(now);
         self.retries = (self.retries + retries + seconds * policy.per_second).min(MAX_SAVED);
     }

@@ -1,14 +1,14 @@
 //! The only clock of the crate. Every time that the crate takes or waits for comes from here, so that paused tokio time governs
 //! all of it.
 
+mod instant;
 mod task_state;
 mod timer;
 mod timer_task;
 
 use std::time::SystemTime;
 
-pub(crate) use tokio::time::Instant;
-
+pub(crate) use instant::{AtomicInstant, Instant};
 pub(crate) use timer::Timer;
 pub(crate) use timer_task::{Timed, TimerTask};
 
@@ -20,7 +20,7 @@ mod sync {
 
 /// Returns the current time of the runtime's clock.
 pub(crate) fn now() -> Instant {
-    Instant::now()
+    Instant::from_std(tokio::time::Instant::now().into_std())
 }
 
 /// Returns the current time of the system's clock, for times that outlive the process only.
@@ -31,7 +31,7 @@ pub(crate) fn wall() -> SystemTime {
 /// Waits until `deadline`, or forever if there is none.
 pub(crate) async fn sleep_until(deadline: Option<Instant>) {
     match deadline {
-        Some(deadline) => tokio::time::sleep_until(deadline).await,
+        Some(deadline) => tokio::time::sleep_until(on_runtime(deadline)).await,
         None => std::future::pending().await,
     }
 }
@@ -41,12 +41,12 @@ pub(crate) async fn sleep_until(deadline: Option<Instant>) {
 /// The caller pins the future, because one that is passed by value takes its size in memory twice.
 pub(crate) async fn before<F: Future + Unpin>(deadline: Option<Instant>, future: F) -> Option<F::Output> {
     match deadline {
-        Some(deadline) => tokio::time::timeout_at(deadline, future).await.ok(),
+        Some(deadline) => tokio::time::timeout_at(on_runtime(deadline), future).await.ok(),
         None => Some(future.await),
     }
 }
 
-/// Returns the nanoseconds from `base` to `at`, so that a time fits into an atomic.
-pub(crate) fn nanos(base: Instant, at: Instant) -> u64 {
-    at.saturating_duration_since(base).as_nanos().try_into().unwrap_or(u64::MAX)
+/// Returns a time as the runtime's timers take it.
+fn on_runtime(at: Instant) -> tokio::time::Instant {
+    tokio::time::Instant::from_std(at.into_std())
 }

@@ -1,7 +1,7 @@
 //! The state of a timer task, shared with the owners that set it.
 //!
 //! The state is under a lock. The time at which the task wakes is an atomic as well, so that setting a later time takes no
-//! lock. Times are nanoseconds from a base that the task knows. `tests/alone/timer_task.rs` runs this file under many thread
+//! lock. Times are those of [`Instant::nanos`](super::Instant::nanos). `tests/alone/timer_task.rs` runs this file under many thread
 //! schedules.
 
 use super::sync::{AtomicU64, Mutex, MutexGuard, Ordering};

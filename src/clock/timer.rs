@@ -6,11 +6,19 @@ use std::task::{Context, Poll, ready};
 use tokio::runtime::{self, Handle};
 use tokio::time::Sleep;
 
-use super::Instant;
+use super::{Instant, on_runtime};
 
 /// A timer inside a future that may be polled on one runtime after another.
 #[derive(Debug, Default)]
-pub(crate) struct Timer(Option<(runtime::Id, Pin<Box<Sleep>>)>);
+pub(crate) struct Timer(Option<SetTimer>);
+
+#[derive(Debug)]
+struct SetTimer {
+    runtime: runtime::Id,
+    /// The time for which `sleep` is set.
+    until: Instant,
+    sleep: Pin<Box<Sleep>>,
+}
 
 impl Timer {
     /// Becomes ready at `deadline`. Stays pending if it is polled outside of a tokio runtime, where there are no
@@ -18,25 +26,33 @@ impl Timer {
     pub(crate) fn poll_until(&mut self, cx: &mut Context<'_>, deadline: Instant) -> Poll<()> {
         let Ok(here) = Handle::try_current() else { return Poll::Pending };
         let here = here.id();
-        if self.0.as_ref().is_none_or(|(runtime, _)| *runtime != here) {
-            self.0 = Some((here, Box::pin(tokio::time::sleep_until(deadline))));
+        if self.0.as_ref().is_none_or(|set| set.runtime != here) {
+            let sleep = Box::pin(tokio::time::sleep_until(on_runtime(deadline)));
+            self.0 = Some(SetTimer { runtime: here, until: deadline, sleep });
         }
-        let (_, sleep) = self.0.as_mut().expect("the timer was set above");
-        if sleep.deadline() > deadline {
-            sleep.as_mut().reset(deadline);
+        let set = self.0.as_mut().expect("the timer was set above");
+        if set.until > deadline {
+            set.reset(deadline);
         }
-        ready!(sleep.as_mut().poll(cx));
-        if sleep.deadline() >= deadline {
+        ready!(set.sleep.as_mut().poll(cx));
+        if set.until >= deadline {
             return Poll::Ready(());
         }
         // The deadline was put off. To reset the timer at each poll would cost more than to wake up once too early.
-        sleep.as_mut().reset(deadline);
-        sleep.as_mut().poll(cx)
+        set.reset(deadline);
+        set.sleep.as_mut().poll(cx)
     }
 
     /// Returns true if the deadline of the last poll has passed.
     pub(crate) fn is_elapsed(&self) -> bool {
-        self.0.as_ref().is_some_and(|(_, sleep)| sleep.is_elapsed())
+        self.0.as_ref().is_some_and(|set| set.sleep.is_elapsed())
+    }
+}
+
+impl SetTimer {
+    fn reset(&mut self, until: Instant) {
+        self.until = until;
+        self.sleep.as_mut().reset(on_runtime(until));
     }
 }
 

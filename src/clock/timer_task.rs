@@ -1,13 +1,12 @@
 //! The task that calls the drivers of cores with timeouts in time.
 
 use std::sync::{Arc, Weak};
-use std::time::Duration;
 
 use tokio::runtime::{self, Handle};
 use tokio::sync::Notify;
 
 use super::task_state::{TaskAction, TaskState};
-use super::{Instant, nanos, now, sleep_until};
+use super::{Instant, now, sleep_until};
 
 /// The driver of a core with timeouts: the pool, the DNS cache, the time limits of calls.
 pub(crate) trait Timed: Send + Sync + 'static {
@@ -30,15 +29,13 @@ pub(crate) trait Timed: Send + Sync + 'static {
 #[derive(Debug)]
 pub(crate) struct TimerTask {
     state: Arc<TaskState>,
-    /// The zero of the state's times.
-    base: Instant,
     /// Wakes the task to look at its state.
     wake: Arc<Notify>,
 }
 
 impl Default for TimerTask {
     fn default() -> Self {
-        Self { state: Arc::new(TaskState::new()), base: now(), wake: Arc::default() }
+        Self { state: Arc::new(TaskState::new()), wake: Arc::default() }
     }
 }
 
@@ -54,7 +51,7 @@ impl TimerTask {
             runtime = Handle::try_current().ok();
             runtime.is_some()
         };
-        match (task.state.set(nanos(task.base, deadline), may_start), runtime) {
+        match (task.state.set(deadline.nanos(), may_start), runtime) {
             (TaskAction::Wake, _) => task.wake.notify_one(),
             (TaskAction::Start, Some(runtime)) => RunningTask::start(owner, &runtime, false),
             _ => {}
@@ -68,7 +65,7 @@ impl TimerTask {
         let task = owner.timer_task();
         let Some(deadline) = deadline.filter(|_| !task.state.is_asleep()) else { return };
         let runtime = Handle::try_current().ok();
-        let action = task.state.restart(nanos(task.base, deadline), runtime.is_some());
+        let action = task.state.restart(deadline.nanos(), runtime.is_some());
         if let (TaskAction::Start, Some(runtime)) = (action, runtime) {
             RunningTask::start(owner, &runtime, false);
         }
@@ -85,7 +82,6 @@ impl Drop for TimerTask {
 struct RunningTask<T: Timed> {
     owner: Weak<T>,
     state: Arc<TaskState>,
-    base: Instant,
     wake: Arc<Notify>,
     runtime: runtime::Id,
     /// True if the task moved here and this runtime has not run it yet.
@@ -100,7 +96,6 @@ impl<T: Timed> RunningTask<T> {
         let running = Self {
             owner: Arc::downgrade(owner),
             state: task.state.clone(),
-            base: task.base,
             wake: task.wake.clone(),
             runtime: runtime.id(),
             moved,
@@ -114,15 +109,15 @@ impl<T: Timed> RunningTask<T> {
         loop {
             let Some(until) = self.state.sleeps_until() else { return };
             tokio::select! {
-                () = sleep_until(self.base.checked_add(Duration::from_nanos(until))) => {}
+                () = sleep_until(Some(Instant::from_nanos(until))) => {}
                 () = self.wake.notified() => {}
             }
             let Some(owner) = self.owner.upgrade() else { return };
-            if !self.state.wake_if_due(nanos(self.base, now())) {
+            if !self.state.wake_if_due(now().nanos()) {
                 continue;
             }
             let next = owner.handle_timeout(now());
-            if !self.state.sleep(next.map(|next| nanos(self.base, next))) {
+            if !self.state.sleep(next.map(Instant::nanos)) {
                 self.ended = true;
                 return;
             }
@@ -142,7 +137,7 @@ impl<T: Timed> Drop for RunningTask<T> {
         match (owner, elsewhere) {
             (Some(owner), Some(runtime)) => {
                 // Due at once: the owner then says when its next timeout is.
-                self.state.move_task(Some(nanos(self.base, now())));
+                self.state.move_task(Some(now().nanos()));
                 RunningTask::start(&owner, &runtime, true);
             }
             _ => self.state.move_task(None),
@@ -153,6 +148,7 @@ impl<T: Timed> Drop for RunningTask<T> {
 #[cfg(test)]
 mod tests {
     use std::sync::Mutex;
+    use std::time::Duration;
 
     use super::*;
 
@@ -198,7 +194,7 @@ mod tests {
         }
 
         async fn called_by(&self, ms: u64) -> Vec<u64> {
-            tokio::time::sleep_until(self.at(ms)).await;
+            sleep_until(Some(self.at(ms))).await;
             self.called.lock().unwrap().clone()
         }
     }

@@ -178,6 +178,7 @@ impl<B: Message> Conn<B> {
         Either::Right(sent.map(|sent| {
             if self.protocol() == Protocol::Http2 {
                 times.answered = sent.is_ok().then(clock::now);
+                times.head_read = times.answered;
                 self.0.responses.fetch_add(u64::from(sent.is_ok()), Ordering::Relaxed);
             }
             sent.map_err(|mut failed| {
@@ -204,6 +205,7 @@ impl<B: Message> Conn<B> {
                     begun: io.first_write,
                     sent: io.last_write,
                     answered: io.first_read,
+                    head_read: io.first_read.filter(|_| !io.has_read_more),
                     heard: io.has_read,
                 }
             }

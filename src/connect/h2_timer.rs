@@ -7,7 +7,6 @@
 //! ([`ANSWER_TIMEOUT`]), and the connection's [`PingSchedule`] decides when they end.
 
 use std::pin::Pin;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -17,7 +16,7 @@ use hyper_util::rt::TokioTimer;
 
 use super::h2_pings::{PingSchedule, SILENCE};
 use super::h2_watch::FrameRecord;
-use crate::clock::{self, Instant};
+use crate::clock::{self, AtomicInstant, Instant};
 use crate::sync::lock;
 
 /// The ping timeout that hyper is configured with. It tells hyper's wait for an answer from its wait for the next ping,
@@ -29,9 +28,8 @@ pub(super) const ANSWER_TIMEOUT: Duration = Duration::from_secs(24 * 60 * 60);
 pub(super) struct H2Timer(Arc<TimerState>);
 
 struct TimerState {
-    base: Instant,
-    /// The time of the current poll in nanoseconds after `base`; 0 if it was not read yet.
-    now: AtomicU64,
+    /// The time of the current poll; `None` if it was not read yet.
+    now: AtomicInstant,
     /// Decides when to ping; `None` if the user has set a ping interval, which hyper then keeps by tokio's timer.
     pings: Option<(Mutex<PingSchedule>, Arc<FrameRecord>)>,
 }
@@ -48,26 +46,21 @@ impl H2Timer {
     }
 
     fn new(pings: Option<(Mutex<PingSchedule>, Arc<FrameRecord>)>) -> Self {
-        Self(Arc::new(TimerState { base: clock::now(), now: AtomicU64::new(0), pings }))
+        Self(Arc::new(TimerState { now: AtomicInstant::default(), pings }))
     }
 
     /// Makes the next call read the clock, because the connection is polled again.
     pub(super) fn forget_now(&self) {
-        self.0.now.store(0, Ordering::Relaxed);
+        self.0.now.store(None);
     }
 
     /// Returns the time of the connection's current poll.
     fn poll_time(&self) -> Instant {
-        let TimerState { base, now, .. } = &*self.0;
-        let nanos = match now.load(Ordering::Relaxed) {
-            0 => {
-                let nanos = clock::nanos(*base, clock::now()).max(1);
-                now.store(nanos, Ordering::Relaxed);
-                nanos
-            }
-            known => known,
-        };
-        *base + Duration::from_nanos(nanos)
+        self.0.now.load().unwrap_or_else(|| {
+            let now = clock::now();
+            self.0.now.store(Some(now));
+            now
+        })
     }
 
     fn ping_sleep(&self, awaits_answer: bool) -> Pin<Box<dyn Sleep>> {

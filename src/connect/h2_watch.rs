@@ -9,7 +9,6 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
-use std::time::Duration;
 
 use foldhash::fast::RandomState;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -19,10 +18,10 @@ use super::h2_pings::Traffic;
 use super::h2_settings::ExtendedConnect;
 use super::interim::MAX_INTERIM;
 use super::io::too_many_interim;
-use crate::clock::{Instant, nanos, now};
+use crate::clock::{AtomicInstant, now};
 use crate::transport::Stream;
 
-/// The facts about the frames that have passed over an HTTP/2 connection. Times are in nanoseconds after `base`.
+/// The facts about the frames that have passed over an HTTP/2 connection.
 #[derive(Debug)]
 pub(super) struct FrameRecord {
     /// The number of frames received that show a server at work.
@@ -31,13 +30,12 @@ pub(super) struct FrameRecord {
     responses: AtomicU64,
     /// The server's last GOAWAY: its error code, its last stream from bit 32 on, and [`GOAWAY_BIT`]. 0 without one.
     goaway: AtomicU64,
-    base: Instant,
-    /// The time at which a byte was last received.
-    heard: AtomicU64,
-    /// The time at which a frame of a request was first sent after `heard`; 0 if none was.
-    asked: AtomicU64,
+    /// The time at which a byte was last received, or that of the start.
+    heard: AtomicInstant,
+    /// The time at which a frame of a request was first sent after `heard`.
+    asked: AtomicInstant,
     /// The time at which the peer last made room for more bytes, after there was none.
-    made_room: AtomicU64,
+    made_room: AtomicInstant,
     /// The server's setting for extended CONNECT.
     pub(super) extended_connect: ExtendedConnect,
 }
@@ -57,10 +55,9 @@ impl FrameRecord {
             progress: AtomicU64::new(0),
             responses: AtomicU64::new(0),
             goaway: AtomicU64::new(0),
-            base: now(),
-            heard: AtomicU64::new(0),
-            asked: AtomicU64::new(0),
-            made_room: AtomicU64::new(0),
+            heard: AtomicInstant::new(Some(now())),
+            asked: AtomicInstant::default(),
+            made_room: AtomicInstant::default(),
             extended_connect: ExtendedConnect::default(),
         }
     }
@@ -72,14 +69,10 @@ impl FrameRecord {
 
     /// Returns the times by which pings are decided.
     pub(super) fn traffic(&self) -> Traffic {
-        let at = |nanos| self.base + Duration::from_nanos(nanos);
-        let heard = self.heard.load(Ordering::Relaxed);
-        let made_room = self.made_room.load(Ordering::Relaxed);
-        let asked = match self.asked.load(Ordering::Relaxed) {
-            0 => None,
-            asked => Some(at(asked.max(made_room))),
-        };
-        Traffic { heard: at(heard.max(made_room)), asked, responses: self.responses.load(Ordering::Relaxed) }
+        let made_room = self.made_room.load();
+        let heard = self.heard.load().max(made_room).unwrap_or_else(now);
+        let asked = self.asked.load().map(|asked| made_room.map_or(asked, |made_room| asked.max(made_room)));
+        Traffic { heard, asked, responses: self.responses.load(Ordering::Relaxed) }
     }
 
     /// Returns true if the server has sent GOAWAY.
@@ -100,17 +93,17 @@ impl FrameRecord {
     }
 
     fn note_bytes_received(&self) {
-        self.heard.store(nanos(self.base, now()), Ordering::Relaxed);
-        self.asked.store(0, Ordering::Relaxed);
+        self.heard.store(Some(now()));
+        self.asked.store(None);
     }
 
     fn note_room(&self) {
-        self.made_room.store(nanos(self.base, now()), Ordering::Relaxed);
+        self.made_room.store(Some(now()));
     }
 
     fn note_request_sent(&self) {
-        if self.asked.load(Ordering::Relaxed) == 0 {
-            self.asked.store(nanos(self.base, now()).max(1), Ordering::Relaxed);
+        if self.asked.load().is_none() {
+            self.asked.store(Some(now()));
         }
     }
 

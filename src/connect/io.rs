@@ -284,10 +284,11 @@ mod tests {
             pause().await;
             stream.write_all(b"ask").await.unwrap();
         }
-        for _ in 0..2 {
+        for has_read_more in [false, true] {
             pause().await;
             far.write_all(b"answer").await.unwrap();
             stream.read_exact(&mut [0; 6]).await.unwrap();
+            assert_eq!(record.times().has_read_more, has_read_more);
         }
         assert_eq!(marked().map(at), [Some(10), Some(20), Some(30)]);
         record.reset();

@@ -34,6 +34,8 @@ pub(super) struct IoTimes {
     pub(super) last_write: Option<Instant>,
     /// The time at which the first byte of the response was read, interim responses not counted.
     pub(super) first_read: Option<Instant>,
+    /// True if more bytes were read after those at `first_read`.
+    pub(super) has_read_more: bool,
     /// True if any byte was read, also one of an interim response.
     pub(super) has_read: bool,
     /// The time at which bytes were last written, even if more of them wait.
@@ -114,6 +116,7 @@ impl IoRecord {
     /// Notes that bytes were read. Returns true if they are the first since the last [`reset`](Self::reset).
     pub(super) fn note_read(&self) -> bool {
         let mut times = lock(&self.times);
+        times.has_read_more = times.first_read.is_some();
         times.first_read.get_or_insert_with(now);
         !std::mem::replace(&mut times.has_read, true)
     }
@@ -122,6 +125,7 @@ impl IoRecord {
     pub(super) fn note_interim(&self, is_all: bool) {
         let mut times = lock(&self.times);
         times.first_read = if is_all { None } else { Some(now()) };
+        times.has_read_more = false;
     }
 }
 

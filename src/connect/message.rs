@@ -56,6 +56,8 @@ pub(crate) struct ExchangeTimes {
     pub(crate) sent: Option<Instant>,
     /// The time at which the first byte of the response was read.
     pub(crate) answered: Option<Instant>,
+    /// The time at which the end of the response's head was read, if it is known: all came in one read, or as one frame.
+    pub(crate) head_read: Option<Instant>,
     /// True if any byte was read over HTTP/1.1, also one of an interim response.
     pub(crate) heard: bool,
 }

@@ -13,7 +13,7 @@ const EARLIEST: Duration = Duration::from_millis(500);
 /// Traces that the first packet to `address` was sent again, if the dial that began at `start` took so long that it may have been.
 pub(super) fn note(address: SocketAddr, probe: Option<&Probe>, start: Instant, trace: &DialTrace) {
     let Some(probe) = probe else { return };
-    if now().saturating_duration_since(start) < EARLIEST {
+    if now() - start < EARLIEST {
         return; // this saves a system call
     }
     let times = probe.resent_packets();

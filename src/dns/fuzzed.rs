@@ -22,7 +22,7 @@ pub fn answer_to_cache(packet: &[u8]) {
     let Ok(message) = Message::from_vec(packet) else { return };
     let owner = Name::from_ascii("a.test.").expect("a valid name");
     let now = now();
-    let mut cache = Cache::new(Config::default(), 0, now);
+    let mut cache = Cache::new(Config::default(), 0);
     for family in Family::BOTH {
         let result = records::answer(&message, &owner, NAME, family);
         if let Ok(answer) = &result {

@@ -374,7 +374,7 @@ impl Error {
         }
         self.0.method = Some(context.method.clone());
         self.0.url = Some(shown::url(&context.url, context.discreet));
-        self.0.remaining = context.until.map(|(until, _)| until.saturating_duration_since(clock::now()));
+        self.0.remaining = context.until.map(|(until, _)| until - clock::now());
         let limit = context.until.map(|(_, limit)| limit);
         self.with_timings(timings, limit)
     }

@@ -126,7 +126,7 @@ impl Aws {
             Err(Failure::Client(_)) => {}
         }
         if let Some(telemetry) = telemetry {
-            telemetry.record_connector_call_duration(start.elapsed());
+            telemetry.record_connector_call_duration(clock::now() - start);
             conns.record(&telemetry);
         }
         let response = sent.map_err(|failure| conns.add_to(failure.into()))?;

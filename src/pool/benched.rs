@@ -7,6 +7,7 @@ use std::time::Duration;
 use tokio::task::AbortHandle;
 
 use super::{Addresses, Checkout, Dial, Lease, Pool, PoolConfig, Slot, Speaks, Started, Wish};
+use crate::clock::Instant;
 use crate::origin::Origin;
 use crate::trace::{DialTrace, Hooks};
 
@@ -62,7 +63,7 @@ pub struct BenchedLease(Lease<Nothing>);
 impl BenchedLease {
     /// Gives the connection back, as at the end of a response, which has read the time.
     pub fn give_back(self, now: std::time::Instant) {
-        self.0.give_back_at(now.into(), None);
+        self.0.give_back_at(Instant::from_std(now), None);
     }
 }
 
@@ -76,7 +77,7 @@ impl BenchedPool {
 
     /// Leases an idle connection, of which there must be one, as at the start of a call.
     pub fn take(&self, origin: &Origin, now: std::time::Instant) -> BenchedLease {
-        match self.0.checkout(origin, Wish::default(), now.into()) {
+        match self.0.checkout(origin, Wish::default(), Instant::from_std(now)) {
             Checkout::Ready(lease) => BenchedLease(lease),
             _ => unreachable!("there is an idle connection"),
         }

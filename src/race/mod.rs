@@ -89,8 +89,7 @@ where
         trace: &'a DialTrace,
     ) -> Self {
         let last_good = order.last_good_family(now);
-        let timeout =
-            config.deadline.map(|end| ConnectTimeout { end, middle: now + end.saturating_duration_since(now) / 2 });
+        let timeout = config.deadline.map(|end| ConnectTimeout { end, middle: now + (end - now) / 2 });
         let schedule = match order.turn {
             Some(turn) => Schedule::with_equal_shares(config, order.families, turn),
             None => Schedule::new(config, order.families, last_good.unwrap_or(Family::V6)),

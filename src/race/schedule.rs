@@ -249,7 +249,7 @@ impl Schedule {
 
     /// Returns what is left of the connect timeout.
     fn time_left(&self, now: Instant) -> Option<Duration> {
-        self.config.deadline.map(|deadline| deadline.saturating_duration_since(now))
+        self.config.deadline.map(|deadline| deadline - now)
     }
 
     /// Starts an attempt at an address of the standing `best`.

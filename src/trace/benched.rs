@@ -30,7 +30,8 @@ pub fn time_warm_request(hooks: &BenchedHooks) {
     let sent = now();
     let answered = now();
     trace.record_exchange(None, Some(sent), 0, Some(answered));
-    trace.emit(Event::Headers { status: StatusCode::OK, version: Version::HTTP_11 });
+    // The head came in that read.
+    trace.emit_at(answered, Event::Headers { status: StatusCode::OK, version: Version::HTTP_11 });
     trace.emit(Event::BodyEnd { bytes: 2 });
 }
 

@@ -16,7 +16,7 @@ impl Timings {
     ///
     /// The call's own timings stay at their last event: the exchange of the first attempt will report earlier times.
     pub(super) fn begin_hedge(&mut self, at: Instant) -> Self {
-        let started = at.saturating_duration_since(self.start);
+        let started = at - self.start;
         self.history_mut().add_hedge(Hedge { started, outcome: HedgeOutcome::Pending });
         let mut second = self.clone();
         second.advance(at);

@@ -275,7 +275,7 @@ impl History {
     pub(super) fn add_lookup(&mut self, at: Instant, mut lookup: DnsLookup) {
         if let Some(index) = self.lookups_under_way.iter().position(|(family, _)| *family == lookup.family) {
             let (_, since) = self.lookups_under_way.swap_remove(index);
-            lookup.elapsed = at.saturating_duration_since(since);
+            lookup.elapsed = at - since;
         }
         self.lookups.push(lookup);
     }
@@ -293,7 +293,7 @@ impl History {
 
     /// Returns the time spent waiting for tokens up to `now`.
     pub(super) fn token_wait(&self, now: Instant) -> Duration {
-        let going_on = self.token_wait_since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
+        let going_on = self.token_wait_since.map_or(Duration::ZERO, |since| now - since);
         self.token_wait + going_on
     }
 
@@ -315,7 +315,7 @@ impl History {
     pub(super) fn start_attempt(&mut self, at: Instant, call_start: Instant, address: SocketAddr) {
         self.attempts.push(Attempt {
             address,
-            started: at.saturating_duration_since(call_start),
+            started: at - call_start,
             elapsed: Duration::ZERO,
             outcome: AttemptOutcome::Pending,
             resent_syns: 0,
@@ -328,7 +328,7 @@ impl History {
         let is_pending =
             |attempt: &&mut Attempt| attempt.address == address && matches!(attempt.outcome, AttemptOutcome::Pending);
         if let Some(attempt) = self.attempts.iter_mut().rev().find(is_pending) {
-            attempt.elapsed = at.saturating_duration_since(attempt.started_at);
+            attempt.elapsed = at - attempt.started_at;
             attempt.outcome = outcome;
         }
     }

@@ -28,6 +28,7 @@ pub(super) struct Spent {
 const USUAL_PHASES: usize = 6;
 
 impl Spent {
+    #[inline]
     pub(super) fn new(start: Instant) -> Self {
         Self {
             sums: None,

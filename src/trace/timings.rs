@@ -106,6 +106,7 @@ static EMPTY_HISTORY: History = History::EMPTY;
 
 impl Timings {
     /// Starts the timings of a call that begins at `start`.
+    #[inline]
     pub(crate) fn new(start: Instant) -> Self {
         Self {
             start,
@@ -339,7 +340,7 @@ impl Timings {
     /// Returns the time from the first byte of the last response to the end of its head.
     pub(super) fn head_time(&self) -> Option<Duration> {
         let Milestones { answered, head_read, .. } = self.milestones();
-        Some(head_read.as_ref()?.saturating_duration_since((*answered)?))
+        Some((*head_read)? - (*answered)?)
     }
 
     /// Returns the time from the call's start until its last request began, or the backoff before it.

@@ -104,7 +104,7 @@ impl Advice {
     }
 
     fn of(earlier: Option<&StatsSnapshot>, later: &StatsSnapshot) -> Self {
-        let span = later.at.saturating_duration_since(earlier.map_or(later.built, |earlier| earlier.at));
+        let span = later.at - earlier.map_or(later.built, |earlier| earlier.at);
         let before = |origin: &Origin| {
             let known = earlier.and_then(|earlier| earlier.hosts.iter().find(|(other, _)| other == origin));
             known.map_or_else(HostStats::default, |(_, facts)| facts.stats)

@@ -12,7 +12,7 @@ use tokio::sync::Semaphore;
 use tokio::task::{AbortHandle, JoinSet};
 
 use super::{Advice, Setting, SettingValue, StatsSnapshot};
-use crate::clock::{Instant, now};
+use crate::clock::{Instant, now, sleep_until};
 use crate::dns::{CachedResolver, FixedResolver};
 use crate::origin::Origin;
 use crate::pool::{Addresses, Checkout, Dial, HostLimits, Lease, Pool, PoolConfig, Slot, Speaks, Started, Wish};
@@ -181,7 +181,7 @@ async fn load(pool: &Pool<Network>, scenario: Scenario) -> Vec<Duration> {
         let (pool, workers, mut random) = (pool.clone(), workers.clone(), random.fork());
         let arrival = start + Duration::from_secs_f64(at);
         tasks.spawn(async move {
-            tokio::time::sleep_until(arrival).await;
+            sleep_until(Some(arrival)).await;
             let mut times = Vec::new();
             for _ in 0..scenario.requests / tasks_in_loop {
                 times.push(request(&pool, scenario.service, &workers, &mut random).await);

@@ -181,7 +181,7 @@ impl IncomingBody {
     /// Counts the wait for a frame, if there was one.
     fn end_wait(&mut self, now: Option<Instant>) {
         if let Some(wait) = self.wait.take() {
-            self.waited += now.unwrap_or_else(clock::now).saturating_duration_since(wait.begun);
+            self.waited += now.unwrap_or_else(clock::now) - wait.begun;
         }
     }
 

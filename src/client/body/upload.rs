@@ -92,7 +92,7 @@ impl Upload {
     /// Returns the time for which the body had nothing to hand over.
     pub(crate) fn starved(&self) -> Duration {
         let Starved { since, before } = *lock(&self.starved);
-        before + since.map_or(Duration::ZERO, |since| now().saturating_duration_since(since))
+        before + since.map_or(Duration::ZERO, |since| now() - since)
     }
 
     /// Returns true if the body was read from. A stream cannot be sent again then.
@@ -221,7 +221,7 @@ impl Upload {
         match (starved.since, is_starved) {
             (None, true) => starved.since = Some(now()),
             (Some(since), false) => {
-                starved.before += now().saturating_duration_since(since);
+                starved.before += now() - since;
                 starved.since = None;
             }
             _ => {}

@@ -87,7 +87,7 @@ fn announce(call: &Call<'_>, lease: &mut Lease<Dialer>, at: Instant, queued_at: 
     lease.mark_observed(call.trace.own());
     let conn = lease.conn();
     conn.note_use(at);
-    let waited = queued_at.map_or(Duration::ZERO, |queued_at| at.saturating_duration_since(queued_at));
+    let waited = queued_at.map_or(Duration::ZERO, |queued_at| at - queued_at);
     let event = Event::Leased {
         connection: conn.number(),
         remote: conn.remote(),

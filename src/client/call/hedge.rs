@@ -74,7 +74,7 @@ async fn send_measured(call: &mut Call<'_>, hedging: &Hedging) -> Result<Answer>
     };
     // Also if the second attempt won: the first one would have taken longer still.
     if let (Ok(_), Some(lease)) = (&result, trace.last_lease()) {
-        hedging.record(&origin, clock::now().saturating_duration_since(lease.since));
+        hedging.record(&origin, clock::now() - lease.since);
     }
     result
 }
@@ -112,7 +112,7 @@ async fn send_twice<'a>(
             return first.await;
         }
         let now = clock::now();
-        second_trace = trace.begin_hedge(now, now.saturating_duration_since(lease.since));
+        second_trace = trace.begin_hedge(now, now - lease.since);
         second.trace = CallTrace::of_attempt(second_trace.clone());
         second.avoid = Some(avoid);
         sending_second = Box::pin(async move { attempt(&mut second).await });

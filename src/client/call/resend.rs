@@ -77,8 +77,7 @@ fn answer(
     #[cfg(feature = "cookies")]
     super::cookies::keep(call, response.headers());
     let protocol = lease.conn().protocol();
-    // Over HTTP/2 the head arrives in one piece, and the time is known.
-    let received_at = times.answered.filter(|_| protocol == Protocol::Http2).unwrap_or_else(clock::now);
+    let received_at = times.head_read.unwrap_or_else(clock::now);
     #[cfg(feature = "__tls")]
     if call.client.defaults.adds_tls_info
         && let Some(facts) = lease.conn().tls()

@@ -167,7 +167,7 @@ impl<'a> Call<'a> {
         let now = clock::now();
         self.check_deadline(now)?;
         self.trace.emit_at(now, Event::BackoffEnd);
-        Ok(now.saturating_duration_since(since))
+        Ok(now - since)
     }
 
     /// Tells observers that the request is sent again, and waits before that.

@@ -291,7 +291,7 @@ impl EventSource {
         if let Some(retry) = events.retry() {
             self.reconnection.retry_from_server(retry);
         }
-        let open_for = clock::now().saturating_duration_since(since);
+        let open_for = clock::now() - since;
         let end = self.reconnection.judge_end(events.has_brought(), open_for);
         match error {
             Some(error) if is_final(&error) => self.close(Some(error)),

@@ -171,7 +171,7 @@ impl<V: Clone, E: Clone> TokenState<V, E> {
         let Some(current) = self.token.as_ref().filter(|current| current.token.number == number) else {
             return true; // there is a newer one, or another request has had it rejected
         };
-        if current.replaced_rejected && now.saturating_duration_since(current.since) < REJECTION_PAUSE {
+        if current.replaced_rejected && now - current.since < REJECTION_PAUSE {
             return false;
         }
         self.token = None;

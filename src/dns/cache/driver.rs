@@ -39,7 +39,7 @@ impl Driver {
         Self {
             upstream: Arc::new(upstream),
             query_timeout,
-            cache: parking_lot::Mutex::new(Cache::new(config, fastrand::u64(..), now())),
+            cache: parking_lot::Mutex::new(Cache::new(config, fastrand::u64(..))),
             timer_task: TimerTask::default(),
             latency: Mutex::default(),
             changes: OnceLock::new(),

@@ -74,9 +74,9 @@ impl CandidateMemory {
         family: Family,
     ) -> Option<(ResolveErrorKind, Duration)> {
         let remembered = self.0.get(&(candidate.clone(), family))?;
-        let left = remembered.until.checked_duration_since(now).filter(|left| !left.is_zero())?;
+        let left = remembered.until - now;
         match remembered.outcome {
-            Err(kind) if kind.is_negative() => Some((kind, left)),
+            Err(kind) if kind.is_negative() && !left.is_zero() => Some((kind, left)),
             _ => None,
         }
     }

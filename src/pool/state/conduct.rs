@@ -89,7 +89,7 @@ impl Cuts {
 impl Allowance {
     /// Returns the number of resends that are left.
     fn left_at(self, now: Instant) -> f64 {
-        let earned = now.saturating_duration_since(self.since).as_secs_f64() * RESENDS_PER_SECOND;
+        let earned = (now - self.since).as_secs_f64() * RESENDS_PER_SECOND;
         (self.left + earned).min(MOST_RESENDS)
     }
 }

@@ -140,7 +140,7 @@ impl<T: PoolTypes> Connections<T> {
         }
         self.nearest(&host.conns.idle, search.runtime, |conn| {
             let open = conn.open();
-            let idle_for = |rest| now.saturating_duration_since(open.used_at) >= rest;
+            let idle_for = |rest| now - open.used_at >= rest;
             let has_rested = open.is_http2 || search.rest.is_none_or(idle_for);
             // A connection whose peer allows no request at the moment stays idle.
             open.streams.allowed > 0 && has_rested && Some(conn.serial) != search.failed_on && search.allows(conn)
@@ -242,7 +242,7 @@ impl<T: PoolTypes> Connections<T> {
         let token = LeaseToken { id: self.id(id), since: now };
         let open = self.slab[id].open_mut();
         let is_first = open.streams.taken == 0;
-        let idle = if is_first { now.saturating_duration_since(open.used_at) } else { Duration::ZERO };
+        let idle = if is_first { now - open.used_at } else { Duration::ZERO };
         let grant = Grant { token, conn: open.conn.clone(), requests: open.requests, idle, freed: false };
         open.streams.taken += 1;
         open.requests += 1;

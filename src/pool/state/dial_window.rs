@@ -111,7 +111,7 @@ impl DialWindow {
     /// [`GROWTH_INTERVAL`].
     pub(super) fn grow(&mut self, now: Instant, most: usize) {
         let growth = &mut self.growth;
-        if now.saturating_duration_since(growth.since) >= GROWTH_INTERVAL {
+        if now - growth.since >= GROWTH_INTERVAL {
             let is_worthwhile = growth.served_by_new >= growth.served_by_freed;
             *growth = Growth { is_worthwhile, ..Growth::new(now, self.size) };
         } else if self.size >= growth.from * 2 {
@@ -135,8 +135,8 @@ impl DialWindow {
     /// become free for a while, or if they are stale.
     pub(super) fn observe(&mut self, now: Instant, conns: usize, most: usize) {
         let round = self.round.get_or_insert(Round::new(now, conns));
-        let is_slow = now.saturating_duration_since(round.last_freed) > MAX_MEAN_HOLD;
-        if is_slow || self.last.is_some_and(|last| now.saturating_duration_since(last.at) >= MAX_AGE) {
+        let is_slow = now - round.last_freed > MAX_MEAN_HOLD;
+        if is_slow || self.last.is_some_and(|last| now - last.at >= MAX_AGE) {
             self.forget(now, conns, most);
         }
     }
@@ -168,7 +168,7 @@ impl DialWindow {
         if held > SLOW_LEASE {
             return self.forget(now, conns, most);
         }
-        let took = now.saturating_duration_since(round.since);
+        let took = now - round.since;
         if round.freed < conns.max(MIN_SAMPLES) || took.is_zero() {
             return;
         }

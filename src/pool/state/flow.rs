@@ -73,7 +73,7 @@ impl<T: PoolTypes> State<T> {
         if let Some(own) = own_dial {
             self.pass_on(host, own);
         }
-        let waited = now.saturating_duration_since(waiter.since);
+        let waited = now - waiter.since;
         let is_new = self.conns.open(id).requests == 0;
         let entry = &mut self.hosts[host];
         self.conns.count(entry, |totals| {
@@ -129,7 +129,7 @@ impl<T: PoolTypes> State<T> {
         let host = self.waiters[waiter].host;
         let waiter = self.pairs(host).remove(waiter);
         self.conns.count(&mut self.hosts[host], |totals| totals.queue.timed_out += 1);
-        let waited = now.saturating_duration_since(waiter.since);
+        let waited = now - waiter.since;
         let why = WaitFailure::Timeout { waited, limit };
         self.effects.push_back(Effect::Fail { waiter: waiter.handle, why });
     }

@@ -273,7 +273,7 @@ impl<T: PoolTypes> State<T> {
         let id = token.id.index;
         let host = self.conns[id].host;
         let entry = &mut self.hosts[host];
-        let held = now.saturating_duration_since(token.since);
+        let held = now - token.since;
         self.conns.count(entry, |totals| totals.held.add(held));
         if end != LeaseEnd::Unused && !self.conns.open(id).is_http2 {
             let (open, most) = (entry.open_conns(), entry.limits.max_dials);
@@ -527,7 +527,7 @@ impl<T: PoolTypes> State<T> {
         let was_idle = self.is_idle(id.index);
         self.note_end(id.index, cause, was_idle);
         if let Stage::Open(open) = &self.conns[id.index].stage {
-            let age = now.saturating_duration_since(open.used_at);
+            let age = now - open.used_at;
             if let Some(location) = &open.location {
                 self.moved_addresses.closed(location);
             }

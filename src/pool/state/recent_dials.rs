@@ -71,7 +71,7 @@ impl<K: Clone + Eq + Hash> RecentDials<K> {
 impl Record {
     /// Begins another second if the current one is over.
     fn begin_second(&mut self, now: Instant) {
-        if now.saturating_duration_since(self.since) >= SECOND {
+        if now - self.since >= SECOND {
             self.since = now;
             self.opened = 0;
         }

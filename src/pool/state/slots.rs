@@ -159,7 +159,7 @@ impl Slots {
         };
         let is_due = |waiter: usize| {
             let waiter = &waiters[waiter];
-            waiter.serial < waiters[first].serial || now.saturating_duration_since(waiter.since) >= MAX_TURN_WAIT
+            waiter.serial < waiters[first].serial || now - waiter.since >= MAX_TURN_WAIT
         };
         let own = hosts.slab[host].conns.usable;
         others.find(|other| {

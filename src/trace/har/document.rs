@@ -35,7 +35,7 @@ struct Clocks {
 
 impl Clocks {
     fn date(self, at: Instant) -> String {
-        let ago = self.now.saturating_duration_since(at);
+        let ago = self.now - at;
         iso_date(self.wall.checked_sub(ago).unwrap_or(SystemTime::UNIX_EPOCH))
     }
 }

@@ -163,7 +163,7 @@ impl Moment {
     }
 
     fn time_of_day(&self, at: Instant) -> SystemTime {
-        let ago: Duration = self.now.saturating_duration_since(at);
+        let ago: Duration = self.now - at;
         self.wall.checked_sub(ago).unwrap_or(SystemTime::UNIX_EPOCH)
     }
 }

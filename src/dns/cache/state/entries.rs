@@ -9,7 +9,7 @@ use foldhash::fast::RandomState;
 use slab::Slab;
 
 use super::family_state::FamilyState;
-use super::ticks::Tick;
+use crate::clock::Instant;
 use crate::dns::Family;
 use crate::list::{Linked, Links, List};
 
@@ -25,7 +25,7 @@ pub(super) struct Entries {
     /// From the most to the least recently used.
     by_use: List<0>,
     /// The times at which a name is to be refreshed or forgotten.
-    by_due_time: BTreeSet<(Tick, usize)>,
+    by_due_time: BTreeSet<(Instant, usize)>,
     evictions: u64,
 }
 
@@ -33,7 +33,7 @@ pub(super) struct Entries {
 struct Entry {
     name: Arc<str>,
     families: [FamilyState; 2],
-    due: Tick,
+    due: Instant,
     links: Links,
 }
 
@@ -138,7 +138,7 @@ impl Entries {
     fn insert(&mut self, name: &str) -> usize {
         let name: Arc<str> = name.into();
         let entry =
-            Entry { name: name.clone(), families: Default::default(), due: Tick::NEVER, links: Links::default() };
+            Entry { name: name.clone(), families: Default::default(), due: Instant::NEVER, links: Links::default() };
         let id = self.entries.insert(entry);
         self.by_name.insert(name, id);
         id
@@ -146,7 +146,7 @@ impl Entries {
 
     /// Forgets what has no further use of a name, or the whole name, and notes when the rest needs attention. To be called
     /// after each change of a name's state.
-    pub(super) fn prune(&mut self, now: Tick, id: usize) {
+    pub(super) fn prune(&mut self, now: Instant, id: usize) {
         let entry = &mut self.entries[id];
         let [v4_expires, v6_expires] =
             entry.families.each_ref().map(|state| state.addresses().map(|_| state.expires()));
@@ -157,22 +157,22 @@ impl Entries {
         let old_due = std::mem::replace(&mut entry.due, due);
         if old_due != due {
             self.by_due_time.remove(&(old_due, id));
-            if due != Tick::NEVER {
+            if due != Instant::NEVER {
                 self.by_due_time.insert((due, id));
             }
         }
-        if due == Tick::NEVER {
+        if due == Instant::NEVER {
             self.remove(id);
         }
     }
 
     /// Returns the time at which a name needs attention next.
-    pub(super) fn next_due(&self) -> Option<Tick> {
+    pub(super) fn next_due(&self) -> Option<Instant> {
         self.by_due_time.first().map(|(due, _)| *due)
     }
 
     /// Returns a name that needs attention at `now`, until it is [pruned](Self::prune).
-    pub(super) fn first_due(&self, now: Tick) -> Option<usize> {
+    pub(super) fn first_due(&self, now: Instant) -> Option<usize> {
         self.by_due_time.first().filter(|(due, _)| *due <= now).map(|(_, id)| *id)
     }
 
@@ -205,12 +205,11 @@ impl Entries {
 
 #[cfg(test)]
 mod tests {
-    use super::super::ticks::TickClock;
     use super::*;
 
-    fn add(entries: &mut Entries, now: Tick, name: &str) {
+    fn add(entries: &mut Entries, now: Instant, name: &str) {
         let id = entries.find_or_insert(name).unwrap();
-        let (expires, lead) = (now.after(Duration::from_secs(100)), Duration::from_secs(10));
+        let (expires, lead) = (now + Duration::from_secs(100), Duration::from_secs(10));
         entries.state_mut(id, Family::V4).store_addresses([[192, 0, 2, 1].into()].into(), expires, lead);
         entries.prune(now, id);
         entries.check();
@@ -219,7 +218,6 @@ mod tests {
     #[test]
     fn the_least_recently_used_name_is_evicted() {
         let now = crate::clock::now();
-        let now = TickClock::start(now).tick(now);
         let mut entries = Entries::new(2, Duration::ZERO);
         add(&mut entries, now, "a");
         add(&mut entries, now, "b");
@@ -233,12 +231,11 @@ mod tests {
     #[test]
     fn a_name_is_forgotten_when_nothing_of_it_is_of_use() {
         let now = crate::clock::now();
-        let now = TickClock::start(now).tick(now);
         let mut entries = Entries::new(2, Duration::ZERO);
         add(&mut entries, now, "a");
-        assert_eq!(entries.next_due(), Some(now.after(Duration::from_secs(90))), "its refresh");
+        assert_eq!(entries.next_due(), Some(now + Duration::from_secs(90)), "its refresh");
         assert_eq!(entries.first_due(now), None);
-        let end = now.after(Duration::from_secs(100));
+        let end = now + Duration::from_secs(100);
         let id = entries.first_due(end).unwrap();
         entries.prune(end, id);
         assert_eq!((entries.len(), entries.next_due()), (0, None));

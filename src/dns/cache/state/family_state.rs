@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::ticks::Tick;
+use crate::clock::Instant;
 use crate::dns::{Answer, ResolveError, ResolveErrorKind, Source};
 
 /// The time without a query after a first failure, and the longest after repeated ones (RFC 9520 §3.2).
@@ -20,7 +20,7 @@ const LOCAL_BACKOFF: Duration = Duration::from_millis(100);
 pub(super) struct FamilyState {
     answer: LastAnswer,
     /// The end of the answer's TTL.
-    expires: Tick,
+    expires: Instant,
     backoff: Option<Box<Backoff>>,
     /// The time between the refresh and the expiry, in milliseconds. Enough for 49 days.
     refresh_lead_ms: u32,
@@ -43,7 +43,7 @@ enum LastAnswer {
 /// The last query failed. No other one starts before `retry_at`.
 struct Backoff {
     error: ResolveError,
-    retry_at: Tick,
+    retry_at: Instant,
     delay: Duration,
 }
 
@@ -51,7 +51,7 @@ impl Default for FamilyState {
     fn default() -> Self {
         Self {
             answer: LastAnswer::Unknown,
-            expires: Tick::NEVER,
+            expires: Instant::NEVER,
             backoff: None,
             refresh_lead_ms: 0,
             is_refresh_ahead: false,
@@ -64,11 +64,11 @@ impl Default for FamilyState {
 impl FamilyState {
     /// Returns the answer if its TTL has not expired, with what is left of the TTL.
     #[inline]
-    pub(super) fn fresh(&self, now: Tick) -> Option<Result<Answer, ResolveError>> {
+    pub(super) fn fresh(&self, now: Instant) -> Option<Result<Answer, ResolveError>> {
         if self.expires <= now {
             return None;
         }
-        let left = self.expires.since(now);
+        let left = self.expires - now;
         match &self.answer {
             LastAnswer::Unknown => None,
             LastAnswer::Addresses(addresses) => Some(Ok(Answer::new(addresses.clone(), left, Source::Hit))),
@@ -80,8 +80,8 @@ impl FamilyState {
     }
 
     /// Returns the addresses as a stale answer (RFC 8767), until `max_stale` after their expiry.
-    pub(super) fn stale(&self, now: Tick, max_stale: Duration) -> Option<Answer> {
-        let addresses = self.addresses().filter(|_| now < self.expires.after(max_stale))?;
+    pub(super) fn stale(&self, now: Instant, max_stale: Duration) -> Option<Answer> {
+        let addresses = self.addresses().filter(|_| now < self.expires + max_stale)?;
         Some(Answer::new(addresses.clone(), Duration::ZERO, Source::Stale))
     }
 
@@ -105,7 +105,7 @@ impl FamilyState {
         }
     }
 
-    pub(super) fn expires(&self) -> Tick {
+    pub(super) fn expires(&self) -> Instant {
         self.expires
     }
 
@@ -115,7 +115,7 @@ impl FamilyState {
     }
 
     /// Returns true unless the last query failed a short time ago.
-    pub(super) fn may_query(&self, now: Tick) -> bool {
+    pub(super) fn may_query(&self, now: Instant) -> bool {
         self.backoff.as_ref().is_none_or(|backoff| backoff.retry_at <= now)
     }
 
@@ -140,13 +140,13 @@ impl FamilyState {
     /// Returns true if addresses are past the time of their refresh and no refresh runs. They were not used before that
     /// time, or their refresh failed.
     #[inline]
-    pub(super) fn missed_its_refresh(&self, now: Tick) -> bool {
+    pub(super) fn missed_its_refresh(&self, now: Instant) -> bool {
         let is_past_its_time = !self.is_refresh_ahead || self.refresh_at() <= now;
         self.addresses().is_some() && !self.is_refreshing && is_past_its_time && self.may_query(now)
     }
 
     /// Returns true if the time of the refresh has come and the answer was used. Returns true once for an answer.
-    pub(super) fn take_due_refresh(&mut self, now: Tick) -> bool {
+    pub(super) fn take_due_refresh(&mut self, now: Instant) -> bool {
         let is_due = self.is_refresh_ahead && self.refresh_at() <= now && now < self.expires;
         if is_due {
             self.is_refresh_ahead = false;
@@ -155,8 +155,8 @@ impl FamilyState {
     }
 
     #[inline]
-    fn refresh_at(&self) -> Tick {
-        self.expires.before(Duration::from_millis(self.refresh_lead_ms.into()))
+    fn refresh_at(&self) -> Instant {
+        self.expires - Duration::from_millis(self.refresh_lead_ms.into())
     }
 
     pub(super) fn set_refreshing(&mut self, is_refreshing: bool) {
@@ -164,7 +164,7 @@ impl FamilyState {
     }
 
     /// Stores addresses until they expire. Their refresh is due `refresh_lead` before that.
-    pub(super) fn store_addresses(&mut self, addresses: Arc<[IpAddr]>, expires: Tick, refresh_lead: Duration) {
+    pub(super) fn store_addresses(&mut self, addresses: Arc<[IpAddr]>, expires: Instant, refresh_lead: Duration) {
         *self = Self {
             answer: LastAnswer::Addresses(addresses),
             expires,
@@ -175,26 +175,26 @@ impl FamilyState {
     }
 
     /// Stores addresses of a snapshot. Unlike an answer, they do not end a back-off.
-    pub(super) fn restore_addresses(&mut self, addresses: Arc<[IpAddr]>, expires: Tick, refresh_lead: Duration) {
+    pub(super) fn restore_addresses(&mut self, addresses: Arc<[IpAddr]>, expires: Instant, refresh_lead: Duration) {
         let backoff = self.backoff.take();
         self.store_addresses(addresses, expires, refresh_lead);
         self.backoff = backoff;
     }
 
     /// Stores a "does not exist" or "no addresses" until it expires.
-    pub(super) fn store_absence(&mut self, error: ResolveError, expires: Tick) {
+    pub(super) fn store_absence(&mut self, error: ResolveError, expires: Instant) {
         *self = Self { answer: LastAnswer::Absent(Box::new(error)), expires, ..Self::default() };
     }
 
     /// Begins a back-off after a failed query: 100 ms after a failure of this machine, otherwise twice as long as the last
     /// one, between 1 s and 30 s. The last answer stays.
-    pub(super) fn record_failure(&mut self, now: Tick, error: ResolveError) {
+    pub(super) fn record_failure(&mut self, now: Instant, error: ResolveError) {
         let delay = match &self.backoff {
             _ if error.kind().is_local() => LOCAL_BACKOFF,
             Some(last) => (last.delay * 2).clamp(FIRST_BACKOFF, LONGEST_BACKOFF),
             None => FIRST_BACKOFF,
         };
-        self.backoff = Some(Box::new(Backoff { error, retry_at: now.after(delay), delay }));
+        self.backoff = Some(Box::new(Backoff { error, retry_at: now + delay, delay }));
     }
 
     /// Forgets what has no further use, and returns the next time at which something is to be refreshed or forgotten.
@@ -202,46 +202,46 @@ impl FamilyState {
     /// Addresses are of use until `max_stale` after their expiry, "does not exist" until its expiry, and "no addresses"
     /// also for as long as the other family's addresses are fresh, which is until `other_expires`. A back-off is remembered
     /// for its delay once more after its end, so that the next one can be longer.
-    pub(super) fn prune(&mut self, now: Tick, max_stale: Duration, other_expires: Option<Tick>) -> Tick {
+    pub(super) fn prune(&mut self, now: Instant, max_stale: Duration, other_expires: Option<Instant>) -> Instant {
         let forget_at = match &self.answer {
-            LastAnswer::Unknown => Tick::NEVER,
-            LastAnswer::Addresses(_) => self.expires.after(max_stale),
+            LastAnswer::Unknown => Instant::NEVER,
+            LastAnswer::Addresses(_) => self.expires + max_stale,
             LastAnswer::Absent(error) if error.kind() == ResolveErrorKind::NoData => {
                 self.expires.max(other_expires.unwrap_or(self.expires))
             }
             LastAnswer::Absent(_) => self.expires,
         };
-        let refresh_at = if self.is_refresh_ahead && self.refresh_at() > now { self.refresh_at() } else { Tick::NEVER };
-        let known_until = if forget_at > now { forget_at } else { Tick::NEVER };
-        if known_until == Tick::NEVER {
+        let refresh_at =
+            if self.is_refresh_ahead && self.refresh_at() > now { self.refresh_at() } else { Instant::NEVER };
+        let known_until = if forget_at > now { forget_at } else { Instant::NEVER };
+        if known_until == Instant::NEVER {
             *self = Self { backoff: self.backoff.take(), is_refreshing: self.is_refreshing, ..Self::default() };
         }
-        let backoff_until = self.backoff.as_ref().map(|backoff| backoff.retry_at.after(backoff.delay));
+        let backoff_until = self.backoff.as_ref().map(|backoff| backoff.retry_at + backoff.delay);
         let backoff_until = backoff_until.filter(|until| *until > now);
         if backoff_until.is_none() {
             self.backoff = None;
         }
-        refresh_at.min(known_until).min(backoff_until.unwrap_or(Tick::NEVER))
+        refresh_at.min(known_until).min(backoff_until.unwrap_or(Instant::NEVER))
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::ticks::TickClock;
     use super::*;
     use crate::trace::Family;
 
-    fn start() -> Tick {
-        TickClock::start(crate::clock::now()).tick(crate::clock::now())
+    fn start() -> Instant {
+        crate::clock::now()
     }
 
     fn secs(secs: u64) -> Duration {
         Duration::from_secs(secs)
     }
 
-    fn with_addresses(now: Tick) -> FamilyState {
+    fn with_addresses(now: Instant) -> FamilyState {
         let mut state = FamilyState::default();
-        state.store_addresses([[192, 0, 2, 1].into()].into(), now.after(secs(100)), secs(10));
+        state.store_addresses([[192, 0, 2, 1].into()].into(), now + secs(100), secs(10));
         state
     }
 
@@ -254,23 +254,23 @@ mod tests {
     fn a_refresh_is_due_once_and_only_if_the_answer_was_used() {
         let now = start();
         let mut unused = with_addresses(now);
-        assert!(!unused.take_due_refresh(now.after(secs(90))));
-        assert!(unused.missed_its_refresh(now.after(secs(90))), "the next use begins it");
+        assert!(!unused.take_due_refresh(now + secs(90)));
+        assert!(unused.missed_its_refresh(now + secs(90)), "the next use begins it");
         let mut used = with_addresses(now);
         used.mark_used();
-        assert!(!used.take_due_refresh(now.after(secs(89))));
-        assert!(used.take_due_refresh(now.after(secs(90))));
-        assert!(!used.take_due_refresh(now.after(secs(91))));
+        assert!(!used.take_due_refresh(now + secs(89)));
+        assert!(used.take_due_refresh(now + secs(90)));
+        assert!(!used.take_due_refresh(now + secs(91)));
     }
 
     #[test]
     fn pruning_names_the_next_time_and_forgets_after_the_stale_time() {
         let now = start();
         let mut state = with_addresses(now);
-        assert_eq!(state.prune(now, secs(50), None), now.after(secs(90)), "the refresh");
-        assert_eq!(state.prune(now.after(secs(90)), secs(50), None), now.after(secs(150)), "the end of the stale time");
+        assert_eq!(state.prune(now, secs(50), None), now + secs(90), "the refresh");
+        assert_eq!(state.prune(now + secs(90), secs(50), None), now + secs(150), "the end of the stale time");
         assert!(state.addresses().is_some());
-        assert_eq!(state.prune(now.after(secs(150)), secs(50), None), Tick::NEVER);
+        assert_eq!(state.prune(now + secs(150), secs(50), None), Instant::NEVER);
         assert!(state.is_empty());
     }
 
@@ -279,7 +279,7 @@ mod tests {
         let now = start();
         let mut state = with_addresses(now);
         state.record_failure(now, ResolveError::new(ResolveErrorKind::ServFail, "n", Family::V4));
-        assert!(!state.may_query(now) && state.may_query(now.after(secs(1))));
+        assert!(!state.may_query(now) && state.may_query(now + secs(1)));
         assert!(state.failure().is_some() && state.fresh(now).is_some());
     }
 }

@@ -36,7 +36,6 @@ mod family_state;
 mod pins;
 mod queries;
 mod snapshots;
-mod ticks;
 mod types;
 
 use std::net::IpAddr;
@@ -48,7 +47,6 @@ use family_state::FamilyState;
 use pins::Pins;
 use queries::{Joined, Queries};
 use snapshots::Restorable;
-use ticks::{Tick, TickClock};
 
 use crate::clock::Instant;
 use crate::dns::cache::changes::Change;
@@ -61,7 +59,6 @@ pub(crate) use types::{Completed, Counters, Lookup, Query, Touched};
 /// The names, their answers and the running queries. `H` is the driver's handle on a running query.
 pub(crate) struct Cache<H> {
     config: Config,
-    clock: TickClock,
     entries: Entries,
     queries: Queries<H>,
     pins: Pins,
@@ -73,9 +70,8 @@ pub(crate) struct Cache<H> {
 
 impl<H: Clone> Cache<H> {
     /// Creates an empty cache. `seed` determines the jitter of its refreshes.
-    pub(crate) fn new(config: Config, seed: u64, now: Instant) -> Self {
+    pub(crate) fn new(config: Config, seed: u64) -> Self {
         Self {
-            clock: TickClock::start(now),
             entries: Entries::new(config.max_names, config.max_stale),
             queries: Queries::new(config.max_query_time),
             pins: Pins::default(),
@@ -101,7 +97,6 @@ impl<H: Clone> Cache<H> {
             self.counters.count_hit(&pinned);
             return Lookup::Known(pinned, None);
         }
-        let now = self.clock.tick(now);
         let Some(id) = self.entries.find(name) else { return self.join_or_start(now, name, family, new_handle, None) };
         self.entries.mark_used(id);
         let state = self.entries.state_mut(id, family);
@@ -128,7 +123,7 @@ impl<H: Clone> Cache<H> {
     /// if there is one. Without one it gets the failure until the back-off ends.
     fn get_expired(
         &mut self,
-        now: Tick,
+        now: Instant,
         id: usize,
         name: &str,
         family: Family,
@@ -151,7 +146,7 @@ impl<H: Clone> Cache<H> {
 
     /// Returns an expired "no addresses" while the other family has fresh addresses. A request that can use those does not
     /// wait for addresses that did not exist a moment ago.
-    fn stale_no_data(&self, now: Tick, id: usize, family: Family) -> Option<ResolveError> {
+    fn stale_no_data(&self, now: Instant, id: usize, family: Family) -> Option<ResolveError> {
         let other = self.entries.state(id, family.other());
         if other.addresses().is_none() || other.expires() <= now {
             return None;
@@ -171,7 +166,6 @@ impl<H: Clone> Cache<H> {
         if self.pins.contains(name) {
             return Touched { has_addresses: true, query: None };
         }
-        let now = self.clock.tick(now);
         let Some(id) = self.entries.find(name) else {
             return Touched { has_addresses: false, query: self.start_refresh(now, name, family, new_handle) };
         };
@@ -193,13 +187,13 @@ impl<H: Clone> Cache<H> {
         family: Family,
         new_handle: impl FnOnce() -> H,
     ) -> Option<Query<H>> {
-        self.start_refresh(self.clock.tick(now), name, family, new_handle)
+        self.start_refresh(now, name, family, new_handle)
     }
 
     /// Starts a query for which no lookup waits. Returns `None` if one is running already.
     fn start_refresh(
         &mut self,
-        now: Tick,
+        now: Instant,
         name: &str,
         family: Family,
         new_handle: impl FnOnce() -> H,
@@ -217,7 +211,7 @@ impl<H: Clone> Cache<H> {
     /// Makes a lookup wait for the running query or for a new one.
     fn join_or_start(
         &mut self,
-        now: Tick,
+        now: Instant,
         name: &str,
         family: Family,
         new_handle: impl FnOnce() -> H,
@@ -253,7 +247,6 @@ impl<H: Clone> Cache<H> {
         if !self.abandon(name, family, serial) {
             return Completed { outcome: result, change: None };
         }
-        let now = self.clock.tick(now);
         match result {
             Ok(answer) => {
                 let ttl = self.config.bounded_ttl(answer.ttl());
@@ -289,13 +282,12 @@ impl<H: Clone> Cache<H> {
         if self.abandon(name, family, serial) {
             let error = ResolveError::new(ResolveErrorKind::Other, name, family).with_cause("the resolver panicked");
             // The lookups that waited ask the cache again, and get this failure or a stale answer then.
-            drop(self.record_failure(self.clock.tick(now), name, family, error));
+            drop(self.record_failure(now, name, family, error));
         }
     }
 
     /// Forgets what has no further use, and returns the names to refresh.
     pub(crate) fn handle_timeout(&mut self, now: Instant) -> Vec<(Arc<str>, Family)> {
-        let now = self.clock.tick(now);
         let mut refreshes = Vec::new();
         while let Some(id) = self.entries.first_due(now) {
             for family in Family::BOTH {
@@ -310,23 +302,22 @@ impl<H: Clone> Cache<H> {
 
     /// Returns the time of the next call to [`Self::handle_timeout`].
     pub(crate) fn next_timeout(&self) -> Option<Instant> {
-        self.entries.next_due().map(|due| self.clock.instant(due))
+        self.entries.next_due()
     }
 
     /// Returns all addresses, fresh and stale, with their expiry by the system's clock, of which `wall` is the time now.
     pub(crate) fn snapshot(&self, now: Instant, wall: SystemTime) -> Snapshot {
-        snapshots::take(&self.entries, self.clock.tick(now), wall)
+        snapshots::take(&self.entries, now, wall)
     }
 
     /// Adds the addresses of a snapshot for what is left of their time, except where an answer is known already.
     pub(crate) fn restore(&mut self, now: Instant, wall: SystemTime, snapshot: &Snapshot) {
-        let now = self.clock.tick(now);
         // From the most recently used name on, as far as there is room. Known names count as used more recently, and none of
         // them is evicted.
         for record in snapshot.records.iter().rev() {
             let restorable = snapshots::restorable(record, snapshot.taken, now, wall, &self.config);
             let Some(Restorable { name, family, addresses, expires }) = restorable else { continue };
-            let refresh_lead = self.refresh_lead(expires.since(now));
+            let refresh_lead = self.refresh_lead(expires - now);
             let Some(id) = self.entries.find_or_insert_last(&name) else { continue };
             let state = self.entries.state_mut(id, family);
             if state.is_unknown() {
@@ -375,7 +366,7 @@ impl<H: Clone> Cache<H> {
             return pinned.ok().map(|answer| (answer.addresses().clone(), answer.ttl()));
         }
         let state = self.entries.state(self.entries.find(name)?, family);
-        Some((state.addresses()?.clone(), state.expires().since(self.clock.tick(now))))
+        Some((state.addresses()?.clone(), state.expires() - now))
     }
 
     /// Returns the last addresses of a name, fresh or stale.
@@ -400,7 +391,7 @@ impl<H: Clone> Cache<H> {
 
     /// Keeps addresses for their TTL. With a TTL of zero they are not kept, and those known before are forgotten: only the
     /// lookups that wait for the query get them.
-    fn store_addresses(&mut self, now: Tick, name: &str, family: Family, addresses: &Arc<[IpAddr]>, ttl: Duration) {
+    fn store_addresses(&mut self, now: Instant, name: &str, family: Family, addresses: &Arc<[IpAddr]>, ttl: Duration) {
         if ttl.is_zero() {
             if let Some(id) = self.entries.find(name) {
                 *self.entries.state_mut(id, family) = FamilyState::default();
@@ -410,22 +401,22 @@ impl<H: Clone> Cache<H> {
         }
         let Some(id) = self.entries.find_or_insert(name) else { return };
         let refresh_lead = self.refresh_lead(ttl);
-        self.entries.state_mut(id, family).store_addresses(addresses.clone(), now.after(ttl), refresh_lead);
+        self.entries.state_mut(id, family).store_addresses(addresses.clone(), now + ttl, refresh_lead);
         self.entries.prune(now, id);
     }
 
     /// Keeps a negative answer for its TTL. With a TTL of zero no entry is made for it.
-    fn store_absence(&mut self, now: Tick, name: &str, family: Family, error: ResolveError, ttl: Duration) {
+    fn store_absence(&mut self, now: Instant, name: &str, family: Family, error: ResolveError, ttl: Duration) {
         let id = if ttl.is_zero() { self.entries.find(name) } else { self.entries.find_or_insert(name) };
         let Some(id) = id else { return };
-        self.entries.state_mut(id, family).store_absence(error, now.after(ttl));
+        self.entries.state_mut(id, family).store_absence(error, now + ttl);
         self.entries.prune(now, id);
     }
 
     /// Applies an NXDOMAIN for IPv4 to IPv6 as well, unless something is known of IPv6 or a query for it is running.
     ///
     /// NXDOMAIN for IPv6 does not apply to IPv4: some servers know a name and deny it when asked for IPv6 (RFC 4074 §4.2).
-    fn store_nonexistence(&mut self, now: Tick, name: &str, error: &ResolveError, ttl: Duration) {
+    fn store_nonexistence(&mut self, now: Instant, name: &str, error: &ResolveError, ttl: Duration) {
         let is_known = self.entries.find(name).is_some_and(|id| !self.entries.state(id, Family::V6).is_empty());
         if is_known || self.queries.is_running(name, Family::V6) {
             return;
@@ -437,7 +428,7 @@ impl<H: Clone> Cache<H> {
     /// Begins a back-off after a failed query. Returns the last answer, fresh or stale, in place of the failure if there is one.
     fn record_failure(
         &mut self,
-        now: Tick,
+        now: Instant,
         name: &str,
         family: Family,
         error: ResolveError,

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use foldhash::fast::RandomState;
 
-use super::ticks::Tick;
 use super::types::Query;
+use crate::clock::Instant;
 use crate::dns::Family;
 
 /// The running queries, each with the driver's handle `H`.
@@ -34,7 +34,7 @@ impl<H: Clone> Queries<H> {
     /// Returns the query that runs for a name and family, or adds one with the handle that `new_handle` makes.
     pub(super) fn join_or_add(
         &mut self,
-        now: Tick,
+        now: Instant,
         name: &str,
         family: Family,
         new_handle: impl FnOnce() -> H,
@@ -46,7 +46,7 @@ impl<H: Clone> Queries<H> {
             return Joined::Running(running.get().clone());
         }
         self.last_serial += 1;
-        let counts_until = now.after(self.max_query_time);
+        let counts_until = now + self.max_query_time;
         let query = Query { handle: new_handle(), serial: self.last_serial, counts_until };
         Joined::New(entry.insert_entry(query).get().clone())
     }
@@ -90,20 +90,18 @@ impl<H: Clone> Queries<H> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::ticks::TickClock;
     use super::*;
     use Family::{V4, V6};
 
     #[test]
     fn one_query_runs_for_a_name_and_family_until_its_time_is_over() {
         let now = crate::clock::now();
-        let now = TickClock::start(now).tick(now);
         let mut queries = Queries::new(Duration::from_secs(10));
         let Joined::New(first) = queries.join_or_add(now, "n", V4, || 1) else { panic!("nothing runs") };
         let Joined::Running(same) = queries.join_or_add(now, "n", V4, || 2) else { panic!("it runs") };
         assert_eq!((first.serial, same.serial, same.handle), (1, 1, 1));
         assert!(matches!(queries.join_or_add(now, "n", V6, || 3), Joined::New(_)));
-        let late = now.after(Duration::from_secs(10));
+        let late = now + Duration::from_secs(10);
         let Joined::New(second) = queries.join_or_add(late, "n", V4, || 4) else { panic!("its time is over") };
         assert!(!queries.remove("n", V4, first.serial), "it was replaced");
         assert!(queries.remove("n", V4, second.serial));

@@ -6,19 +6,19 @@ use std::time::SystemTime;
 
 use super::config::Config;
 use super::entries::Entries;
-use super::ticks::Tick;
+use crate::clock::Instant;
 use crate::dns::Family;
 use crate::dns::cache::snapshot::{Snapshot, SnapshotRecord, unix_ms};
 
 /// Returns all addresses, fresh and stale, with their expiry by the system's clock, of which `wall` is the time now.
-pub(super) fn take(entries: &Entries, now: Tick, wall: SystemTime) -> Snapshot {
+pub(super) fn take(entries: &Entries, now: Instant, wall: SystemTime) -> Snapshot {
     let mut records = Vec::new();
     for id in entries.ids_by_use() {
         for family in [Family::V4, Family::V6] {
             let state = entries.state(id, family);
             let Some(addresses) = state.addresses() else { continue };
-            let left = state.expires().since(now);
-            let past = now.since(state.expires());
+            let left = state.expires() - now;
+            let past = now - state.expires();
             records.push(SnapshotRecord {
                 name: (**entries.name(id)).into(),
                 addresses: addresses.to_vec(),
@@ -35,7 +35,7 @@ pub(super) struct Restorable {
     pub(super) name: String,
     pub(super) family: Family,
     pub(super) addresses: Arc<[IpAddr]>,
-    pub(super) expires: Tick,
+    pub(super) expires: Instant,
 }
 
 /// Returns a record's addresses, unless they are too old even to be served stale. The record may come from anywhere, so
@@ -43,14 +43,14 @@ pub(super) struct Restorable {
 pub(super) fn restorable(
     record: &SnapshotRecord,
     taken: u64,
-    now: Tick,
+    now: Instant,
     wall: SystemTime,
     config: &Config,
 ) -> Option<Restorable> {
     let family = Family::of(*record.addresses.first()?);
     let expires = match record.time_left(taken, wall) {
-        Ok(left) => now.after(left.min(config.ttl_ceiling)),
-        Err(past) if past < config.max_stale => now.before(past),
+        Ok(left) => now + left.min(config.ttl_ceiling),
+        Err(past) if past < config.max_stale => now - past,
         Err(_) => return None,
     };
     let addresses = record.addresses.iter().copied().filter(|ip| Family::of(*ip) == family).collect();

@@ -1,6 +1,6 @@
 //! The values that the cache's core takes and returns.
 
-use super::ticks::Tick;
+use crate::clock::Instant;
 use crate::dns::{Answer, Change, ResolveError, Source};
 
 /// The result of a lookup in the cache. `H` is the driver's handle on a running query.
@@ -33,7 +33,7 @@ pub(crate) struct Query<H> {
     /// Distinguishes the query from others for the same name and family.
     pub(crate) serial: u64,
     /// The time from which another query may replace it.
-    pub(super) counts_until: Tick,
+    pub(super) counts_until: Instant,
 }
 
 /// The result of [`Cache::touch`](super::Cache::touch).

@@ -45,7 +45,7 @@ fn a_ttl_has_a_ceiling() {
 fn floor_and_ceiling_bound_a_ttl_but_not_one_of_zero() {
     let now = t0();
     let config = Config { ttl_floor: secs(10), ttl_ceiling: secs(100), ..Config::default() };
-    let mut cache = Cache::new(config, 0, now);
+    let mut cache = Cache::new(config, 0);
     _ = resolve(&mut cache, now, "short", V4, ok(1, 1));
     _ = resolve(&mut cache, now, "long", V4, ok(1, 1_000));
     _ = resolve(&mut cache, now, "zero", V4, ok(1, 0));

@@ -34,7 +34,7 @@ fn a_bound_of_zero_keeps_nothing() {
 #[test]
 fn a_timeout_removes_names_past_their_stale_time() {
     let now = t0();
-    let mut cache = Cache::new(Config { max_stale: secs(10), ..Config::default() }, 0, t0());
+    let mut cache = Cache::new(Config { max_stale: secs(10), ..Config::default() }, 0);
     _ = resolve(&mut cache, now, "n", V4, ok(1, 5));
     _ = resolve(&mut cache, now, "n", V6, ok(1, 9));
     for (at, kept) in [(4, 1), (15, 1), (18, 1), (19, 0)] {

@@ -101,7 +101,7 @@ fn a_negative_answer_ends_a_stale_one() {
 #[test]
 fn stale_answers_can_be_switched_off() {
     let now = t0();
-    let mut cache = Cache::new(Config { max_stale: Duration::ZERO, ..Config::default() }, 0, t0());
+    let mut cache = Cache::new(Config { max_stale: Duration::ZERO, ..Config::default() }, 0);
     _ = resolve(&mut cache, now, "n", V4, ok(1, 5));
     assert!(matches!(get(&mut cache, now + secs(5), "n", V4), Lookup::Start(_, None)));
 }

@@ -13,7 +13,7 @@ use Family::{V4, V6};
 const NAMES: usize = 4;
 
 fn cache(max_names: usize) -> Cache<u32> {
-    Cache::new(Config { max_names, ..Config::default() }, 0, t0())
+    Cache::new(Config { max_names, ..Config::default() }, 0)
 }
 
 fn t0() -> Instant {
