@@ -16,7 +16,7 @@ pub(crate) struct Instant(NonZeroU64);
 
 /// The first time that the process took.
 static START: LazyLock<std::time::Instant> = LazyLock::new(std::time::Instant::now);
-/// The same. Its nanoseconds are far from zero, because a restored answer may have expired long before.
+/// The same, as a number far from zero: times before the start are needed too, as a restored DNS answer may have expired years ago.
 const AT_START: Instant = Instant::from_nanos(1 << 62);
 
 impl Instant {
