@@ -1,12 +1,16 @@
 //! Origins: scheme, host and port of a URL, parsed once and used as the key of connections and limits.
 
-use std::borrow::Cow;
+use std::borrow::{Borrow, Cow};
+use std::cell::RefCell;
+use std::collections::HashSet;
 use std::fmt;
+use std::hash::{BuildHasher, Hash, Hasher};
 use std::net::IpAddr;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
+use foldhash::fast::RandomState;
 use http::HeaderValue;
-use url::Url;
+use url::{Position, Url};
 
 /// The scheme of an origin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -55,12 +59,71 @@ impl fmt::Display for Host {
     }
 }
 
-/// An origin (RFC 6454): scheme, host and port. `Display` prints `host:port`.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Origin {
+/// An origin (RFC 6454): scheme, host and port. `Display` prints `host:port`. Clones share it.
+#[derive(Clone)]
+pub struct Origin(Arc<Parts>);
+
+#[derive(PartialEq, Eq)]
+struct Parts {
+    /// The hash of the other parts, which each request needs.
+    hash: u64,
     scheme: Scheme,
     host: Host,
     port: u16,
+}
+
+/// The hashes of origins. Seeded, so that peers cannot choose origins that collide.
+static HASHES: LazyLock<RandomState> = LazyLock::new(RandomState::default);
+
+thread_local! {
+    /// The origins of the URLs that this thread was given. To look one up costs a third of making it anew, and equal origins
+    /// are mostly the same one, which is quickly compared.
+    static RECENT: RefCell<HashSet<KnownOrigin, RandomState>> = RefCell::default();
+}
+
+/// The most origins that a thread keeps.
+const MAX_RECENT: usize = 1_024;
+
+/// An origin that was parsed before, found by the start of its URL: scheme, host and port as they are written.
+struct KnownOrigin {
+    start: Box<str>,
+    origin: Origin,
+}
+
+/// Returns a URL up to its path.
+#[inline]
+fn start_of(url: &Url) -> &str {
+    &url[..Position::BeforePath]
+}
+
+impl KnownOrigin {
+    /// Adds the origin to those of a thread. If there are too many, the others are dropped.
+    fn keep_in(self, recent: &mut HashSet<Self, RandomState>) {
+        if recent.len() >= MAX_RECENT {
+            recent.clear();
+        }
+        recent.insert(self);
+    }
+}
+
+impl Borrow<str> for KnownOrigin {
+    fn borrow(&self) -> &str {
+        &self.start
+    }
+}
+
+impl PartialEq for KnownOrigin {
+    fn eq(&self, other: &Self) -> bool {
+        self.start == other.start
+    }
+}
+
+impl Eq for KnownOrigin {}
+
+impl Hash for KnownOrigin {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.start.hash(state);
+    }
 }
 
 /// The reason why a URL has no origin that a request could be sent to.
@@ -96,6 +159,21 @@ impl Origin {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn from_url(url: &Url) -> Result<Self, OriginError> {
+        match Self::recent(url) {
+            Some(origin) => Ok(origin),
+            None => Self::parse(url),
+        }
+    }
+
+    /// Returns the origin of a URL if the thread had one of the same origin before. Such a URL has no credentials.
+    #[inline]
+    pub(crate) fn recent(url: &Url) -> Option<Self> {
+        RECENT.try_with(|recent| recent.borrow().get(start_of(url)).map(|known| known.origin.clone())).ok()?
+    }
+
+    // Apart, because a service mostly calls origins that it has called before.
+    #[cold]
+    fn parse(url: &Url) -> Result<Self, OriginError> {
         let scheme = Scheme::parse(url.scheme()).ok_or_else(|| OriginError::UnknownScheme(url.scheme().to_owned()))?;
         let host = match url.host() {
             Some(url::Host::Ipv4(ip)) => Host::Ip(ip.into()),
@@ -106,44 +184,52 @@ impl Origin {
             Some(url::Host::Domain(name)) if !name.is_empty() => Host::Name(name.into()),
             _ => return Err(OriginError::NoHost),
         };
-        match url.port().unwrap_or(scheme.default_port()) {
-            0 => Err(OriginError::PortZero),
-            port => Ok(Self { scheme, host, port }),
+        let port = match url.port().unwrap_or(scheme.default_port()) {
+            0 => return Err(OriginError::PortZero),
+            port => port,
+        };
+        let hash = HASHES.hash_one((scheme, &host, port));
+        let origin = Self(Arc::new(Parts { hash, scheme, host, port }));
+        if url.username().is_empty() && url.password().is_none() {
+            let known = KnownOrigin { start: start_of(url).into(), origin: origin.clone() };
+            // No room for it only while the thread ends.
+            let _ = RECENT.try_with(|recent| known.keep_in(&mut recent.borrow_mut()));
         }
+        Ok(origin)
     }
 
     /// Returns true if the port is the usual one of the scheme.
     pub(crate) fn has_default_port(&self) -> bool {
-        self.port == self.scheme.default_port()
+        self.0.port == self.0.scheme.default_port()
     }
 
     /// Returns the scheme.
     pub fn scheme(&self) -> Scheme {
-        self.scheme
+        self.0.scheme
     }
 
     /// Returns the host.
     pub fn host(&self) -> &Host {
-        &self.host
+        &self.0.host
     }
 
     /// Returns the port: the one in the URL, or else the scheme's default port.
     pub fn port(&self) -> u16 {
-        self.port
+        self.0.port
     }
 
     /// Returns the `Host` header of requests to this origin (RFC 9110 §7.2), with the port if it is not the scheme's default.
     pub(crate) fn host_header(&self) -> HeaderValue {
-        let host = match &self.host {
+        let host = match &self.0.host {
             Host::Name(name) => Cow::Borrowed(&**name),
             host @ Host::Ip(_) => Cow::Owned(host.to_string()),
         };
         // Not made by a formatter, which costs as much as all other headers of a request. And of exactly the right size, because
         // `Bytes` shares a string with spare capacity by a counter that it allocates.
-        let text = if self.port == self.scheme.default_port() {
+        let text = if self.0.port == self.0.scheme.default_port() {
             host.into_owned()
         } else {
-            [&host, ":", itoa::Buffer::new().format(self.port)].concat()
+            [&host, ":", itoa::Buffer::new().format(self.0.port)].concat()
         };
         HeaderValue::try_from(text).expect("a URL's host is visible ASCII")
     }
@@ -160,7 +246,30 @@ impl fmt::Display for Scheme {
 
 impl fmt::Display for Origin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}", self.host, self.port)
+        write!(f, "{}:{}", self.0.host, self.0.port)
+    }
+}
+
+impl fmt::Debug for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Parts { scheme, host, port, .. } = &*self.0;
+        f.debug_struct("Origin").field("scheme", scheme).field("host", host).field("port", port).finish()
+    }
+}
+
+impl PartialEq for Origin {
+    #[inline]
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0) || self.0 == other.0
+    }
+}
+
+impl Eq for Origin {}
+
+impl Hash for Origin {
+    #[inline]
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u64(self.0.hash);
     }
 }
 
@@ -177,6 +286,37 @@ mod tests {
         let origin = origin("http://API.Example.com/x").unwrap();
         assert_eq!(origin.to_string(), "api.example.com:80");
         assert_eq!(origin.host_header(), "api.example.com");
+    }
+
+    #[test]
+    fn equal_origins_are_equal_and_have_one_hash_however_they_were_made() {
+        let hash = |origin: &Origin| HASHES.hash_one(origin);
+        let first = origin("http://a.test/1").unwrap();
+        let same = origin("http://a.test:80/2?q#f").unwrap();
+        let elsewhere = std::thread::spawn(|| origin("http://a.test/").unwrap()).join().unwrap();
+        let with_credentials = origin("http://me:secret@a.test/").unwrap();
+        for other in [&same, &elsewhere, &with_credentials] {
+            assert_eq!((&first, hash(&first)), (other, hash(other)));
+        }
+        assert!(Arc::ptr_eq(&first.0, &same.0) && !Arc::ptr_eq(&first.0, &elsewhere.0));
+        for other in ["http://a.test:81/", "http://b.test/", "http://a.test.test/"] {
+            assert_ne!(origin(other).unwrap(), first);
+        }
+    }
+
+    #[test]
+    fn a_thread_keeps_a_limited_number_of_origins_and_no_credentials() {
+        for number in 0..3 * MAX_RECENT {
+            let url = format!("http://host{number}.test/");
+            assert_eq!(origin(&url).unwrap().to_string(), format!("host{number}.test:80"));
+            assert_eq!(origin(&url).unwrap().to_string(), format!("host{number}.test:80"));
+        }
+        origin("http://me:secret@secret.test/").unwrap();
+        RECENT.with_borrow(|recent| {
+            assert!(recent.len() <= MAX_RECENT);
+            assert!(!recent.iter().any(|known| known.start.contains("secret")));
+        });
+        assert!(Origin::recent(&Url::parse("http://me:secret@host0.test/").unwrap()).is_none());
     }
 
     #[test]

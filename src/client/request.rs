@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use http::header::AUTHORIZATION;
-use http::uri::InvalidUri;
+use http::uri::{InvalidUri, PathAndQuery};
 use http::{Extensions, HeaderMap, HeaderName, HeaderValue, Method, Uri, Version};
 use url::{Position, Url};
 
@@ -271,7 +271,15 @@ impl Request {
 
 /// Checks a request's URL. Takes the credentials off the URL, and returns its origin and the `Authorization` that
 /// the credentials make.
+#[inline]
 fn checked(url: &mut Url) -> Result<(Origin, Option<HeaderValue>)> {
+    match Origin::recent(url) {
+        Some(origin) if url.as_str().len() <= MAX_URL_LENGTH => Ok((origin, None)),
+        _ => checked_parts(url),
+    }
+}
+
+fn checked_parts(url: &mut Url) -> Result<(Origin, Option<HeaderValue>)> {
     let origin = Origin::from_url(url).map_err(|error| Error::no_origin(url, error))?;
     if url.as_str().len() > MAX_URL_LENGTH {
         return Err(Error::refused_request(format!("the URL to {origin} is longer than {MAX_URL_LENGTH} bytes")));
@@ -290,7 +298,7 @@ const MAX_URL_LENGTH: usize = 65_534;
 
 /// Returns the path and query of a URL as they go into the request line (RFC 9112 §3.2.1).
 pub(super) fn target_of(url: &Url) -> Result<Uri, InvalidUri> {
-    Uri::try_from(&url[Position::BeforePath..Position::AfterQuery])
+    PathAndQuery::try_from(&url[Position::BeforePath..Position::AfterQuery]).map(Uri::from)
 }
 
 /// Adds a header to those of the same name. Fails if there are too many.
