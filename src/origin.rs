@@ -6,10 +6,11 @@ use std::collections::HashSet;
 use std::fmt;
 use std::hash::{BuildHasher, Hash, Hasher};
 use std::net::IpAddr;
-use std::sync::{Arc, LazyLock};
+use std::sync::{Arc, LazyLock, OnceLock};
 
 use foldhash::fast::RandomState;
-use http::HeaderValue;
+use http::uri::Authority;
+use http::{HeaderMap, HeaderValue};
 use url::{Position, Url};
 
 /// The scheme of an origin.
@@ -63,13 +64,21 @@ impl fmt::Display for Host {
 #[derive(Clone)]
 pub struct Origin(Arc<Parts>);
 
-#[derive(PartialEq, Eq)]
 struct Parts {
-    /// The hash of the other parts, which each request needs.
-    hash: u64,
     scheme: Scheme,
     host: Host,
     port: u16,
+    /// The hash of the parts above, which each request needs.
+    hash: u64,
+    host_header: OnceLock<HeaderValue>,
+    authority: OnceLock<Option<Authority>>,
+    plain_headers: OnceLock<HeaderMap>,
+}
+
+impl Parts {
+    fn identity(&self) -> (u64, Scheme, &Host, u16) {
+        (self.hash, self.scheme, &self.host, self.port)
+    }
 }
 
 /// The hashes of origins. Seeded, so that peers cannot choose origins that collide.
@@ -189,7 +198,15 @@ impl Origin {
             port => port,
         };
         let hash = HASHES.hash_one((scheme, &host, port));
-        let origin = Self(Arc::new(Parts { hash, scheme, host, port }));
+        let origin = Self(Arc::new(Parts {
+            scheme,
+            host,
+            port,
+            hash,
+            host_header: OnceLock::new(),
+            authority: OnceLock::new(),
+            plain_headers: OnceLock::new(),
+        }));
         if url.username().is_empty() && url.password().is_none() {
             let known = KnownOrigin { start: start_of(url).into(), origin: origin.clone() };
             // No room for it only while the thread ends.
@@ -219,7 +236,24 @@ impl Origin {
     }
 
     /// Returns the `Host` header of requests to this origin (RFC 9110 §7.2), with the port if it is not the scheme's default.
-    pub(crate) fn host_header(&self) -> HeaderValue {
+    pub(crate) fn host_header(&self) -> &HeaderValue {
+        self.0.host_header.get_or_init(|| self.make_host_header())
+    }
+
+    /// Returns the `:authority` of requests to this origin (RFC 9113 §8.3.1), which says the same; `None` if it is not valid in
+    /// a URI.
+    pub(crate) fn authority(&self) -> Option<&Authority> {
+        let parse = || self.host_header().as_bytes().try_into().ok();
+        self.0.authority.get_or_init(parse).as_ref()
+    }
+
+    /// Returns the headers of an HTTP/1.1 request to this origin that sets none. `make` is called for the first one, with the
+    /// `Host` header.
+    pub(crate) fn plain_headers(&self, make: impl FnOnce(&HeaderValue) -> HeaderMap) -> &HeaderMap {
+        self.0.plain_headers.get_or_init(|| make(self.host_header()))
+    }
+
+    fn make_host_header(&self) -> HeaderValue {
         let host = match &self.0.host {
             Host::Name(name) => Cow::Borrowed(&**name),
             host @ Host::Ip(_) => Cow::Owned(host.to_string()),
@@ -260,7 +294,7 @@ impl fmt::Debug for Origin {
 impl PartialEq for Origin {
     #[inline]
     fn eq(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.0, &other.0) || self.0 == other.0
+        Arc::ptr_eq(&self.0, &other.0) || self.0.identity() == other.0.identity()
     }
 }
 

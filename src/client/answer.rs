@@ -53,9 +53,13 @@ impl ResponseData {
 
 impl Answer {
     /// Makes an answer of a head and a body. `answers_head` is true if the request was a HEAD.
+    #[inline(always)]
     pub(super) fn new(head: Parts, body: IncomingBody, answers_head: bool) -> Self {
+        // Made in its place.
+        let place = Box::new_uninit();
         let content = Content::Received(BodyReader::new(body));
-        Self(Box::new(ResponseData { head, call: None, content, trailers: None, answers_head, is_partly_read: false }))
+        let data = ResponseData { head, call: None, content, trailers: None, answers_head, is_partly_read: false };
+        Self(Box::write(place, data))
     }
 
     /// Makes an answer of a response that came through layers around the attempt.
@@ -251,6 +255,14 @@ impl Content {
         match self {
             Self::Received(reader) => reader.length(),
             Self::Replaced(body, _) => body.content_length(),
+        }
+    }
+
+    /// Returns true if it is known that nothing of the body is left, and that it has not failed.
+    pub(super) fn is_over(&self) -> bool {
+        match self {
+            Self::Received(reader) => reader.is_over(),
+            Self::Replaced(body, _) => http_body::Body::is_end_stream(body),
         }
     }
 

@@ -27,6 +27,7 @@ pub(super) struct Timeouts {
 
 impl Timeouts {
     /// Fills limits that are not set with those of `defaults`.
+    #[cfg(any(feature = "aws", feature = "object-store-0-14"))]
     pub(super) fn or(self, defaults: &Self) -> Self {
         Self {
             total: self.total.or(defaults.total),

@@ -70,12 +70,17 @@ impl Client {
         self.run(Box::new(request))
     }
 
+    #[cfg(feature = "tower")]
     pub(super) async fn run(&self, request: Box<Request>) -> Result<Response, Error> {
-        #[cfg(feature = "tower")]
-        if let Some(service) = &self.layered {
-            return service.clone().execute(&self.inner, request).await;
+        match &self.layered {
+            Some(service) => service.clone().execute(&self.inner, request).await,
+            None => call::run(&self.inner, request).await,
         }
-        call::run(&self.inner, request).await
+    }
+
+    #[cfg(not(feature = "tower"))]
+    pub(super) fn run(&self, request: Box<Request>) -> impl Future<Output = Result<Response, Error>> {
+        call::run(&self.inner, request)
     }
 
     /// Returns the pool's statistics: its connections and requests at the moment, and totals since the client was

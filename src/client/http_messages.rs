@@ -39,10 +39,10 @@ pub(super) fn request_of<B: Into<Body>>(message: http::Request<B>, base: Option<
     };
     // A message that was made of a `Request` carries its settings.
     let mut options = head.extensions.remove::<RequestOptions>().unwrap_or_default();
-    if let Some(version) = options.version {
+    if let Some(version) = options.required_version() {
         checked_version(version)?;
     } else if head.version == Version::HTTP_10 {
-        options.version = Some(Version::HTTP_10);
+        *options.required_version_mut() = Some(Version::HTTP_10);
     }
     // A server's request that is passed on has one. The response must not seem to offer that upgrade.
     head.extensions.remove::<hyper::upgrade::OnUpgrade>();
@@ -75,7 +75,7 @@ impl From<Request> for http::Request<Body> {
         // The asterisk can be sent nowhere, unlike the default, a path.
         *message.uri_mut() = request.url.as_str().parse().unwrap_or(Uri::from_static("*"));
         *message.headers_mut() = request.headers;
-        *message.version_mut() = request.options.version.unwrap_or_default();
+        *message.version_mut() = request.options.required_version().unwrap_or_default();
         *message.extensions_mut() = request.extensions;
         message.extensions_mut().insert(request.options);
         message

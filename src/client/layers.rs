@@ -71,7 +71,7 @@ impl ClientService {
         // Refused here: a message of the `http` crate would lose such a URL.
         request.target().map_err(of_request)?;
         let origin = request.key().origin.clone();
-        let observer = request.options.observer.clone();
+        let observer = request.options.own_observer().cloned();
         let extensions = request.extensions.clone();
         let result = self.oneshot((*request).into()).await;
         let response = result.map_err(|cause| of_request(Error::layer(cause)))?;

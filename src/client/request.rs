@@ -39,9 +39,11 @@ pub struct Request {
     pub(super) key: Option<PoolKey>,
     pub(super) headers: HeaderMap,
     /// The `Authorization` made of the URL's credentials, for headers that have none.
-    pub(super) url_authorization: Option<HeaderValue>,
+    pub(super) url_authorization: Option<Box<HeaderValue>>,
     pub(super) body: Option<Body>,
     pub(super) options: RequestOptions,
+    /// True if the request has an `Upgrade` header. Known once the request is checked.
+    pub(super) asks_upgrade: bool,
     /// Values for layers, observers, and the reader of the response.
     pub(super) extensions: Extensions,
 }
@@ -69,7 +71,8 @@ impl Request {
         Self::of_parts(method, url, None, None)
     }
 
-    fn of_parts(method: Method, url: Url, key: Option<PoolKey>, url_authorization: Option<HeaderValue>) -> Self {
+    #[inline(always)]
+    fn of_parts(method: Method, url: Url, key: Option<PoolKey>, url_authorization: Option<Box<HeaderValue>>) -> Self {
         Self {
             method,
             url,
@@ -78,6 +81,7 @@ impl Request {
             url_authorization,
             body: None,
             options: RequestOptions::default(),
+            asks_upgrade: false,
             extensions: Extensions::new(),
         }
     }
@@ -89,7 +93,9 @@ impl Request {
     pub(super) fn checked(method: Method, mut url: Url) -> Result<Box<Self>> {
         match checked(&mut url) {
             Ok((origin, authorization)) => {
-                Ok(Box::new(Self::of_parts(method, url, Some(origin.into()), authorization)))
+                // Made in its place.
+                let place = Box::new_uninit();
+                Ok(Box::write(place, Self::of_parts(method, url, Some(origin.into()), authorization)))
             }
             Err(error) => Err(error.with_method(method)),
         }
@@ -151,23 +157,23 @@ impl Request {
 
     /// Returns the longest time that the call may take; `None` for the client's.
     pub fn timeout(&self) -> Option<&Duration> {
-        self.options.timeouts.total.as_ref()
+        self.options.timeouts()?.total.as_ref()
     }
 
     /// Returns the longest time that the call may take, to change it.
     pub fn timeout_mut(&mut self) -> &mut Option<Duration> {
-        &mut self.options.timeouts.total
+        &mut self.options.timeouts_mut().total
     }
 
     /// Returns the HTTP version that the connection must speak; HTTP/1.1 if any will do.
     pub fn version(&self) -> Version {
-        self.options.version.unwrap_or_default()
+        self.options.required_version().unwrap_or_default()
     }
 
     /// Returns the HTTP version that the connection must speak, to change it; `None` if any will do. Versions other than
     /// 1.0, 1.1 and 2 are refused when the request is sent.
     pub fn version_mut(&mut self) -> &mut Option<Version> {
-        &mut self.options.version
+        self.options.required_version_mut()
     }
 
     /// Returns the values that go along with the request: those of
@@ -216,6 +222,7 @@ impl Request {
             url_authorization: self.url_authorization.clone(),
             body,
             options: self.options.clone(),
+            asks_upgrade: self.asks_upgrade,
             extensions: self.extensions.clone(),
         })
     }
@@ -231,6 +238,7 @@ impl Request {
             url_authorization: None,
             body: Some(body),
             options: self.options.clone(),
+            asks_upgrade: self.asks_upgrade,
             extensions: self.extensions.clone(),
         }
     }
@@ -239,7 +247,7 @@ impl Request {
     pub(super) fn add_url_authorization(&mut self) -> Result<()> {
         match self.url_authorization.take() {
             Some(value) if !self.headers.contains_key(AUTHORIZATION) => {
-                add_header(&mut self.headers, AUTHORIZATION, value)
+                add_header(&mut self.headers, AUTHORIZATION, *value)
             }
             _ => Ok(()),
         }
@@ -272,14 +280,14 @@ impl Request {
 /// Checks a request's URL. Takes the credentials off the URL, and returns its origin and the `Authorization` that
 /// the credentials make.
 #[inline]
-fn checked(url: &mut Url) -> Result<(Origin, Option<HeaderValue>)> {
+fn checked(url: &mut Url) -> Result<(Origin, Option<Box<HeaderValue>>)> {
     match Origin::recent(url) {
         Some(origin) if url.as_str().len() <= MAX_URL_LENGTH => Ok((origin, None)),
         _ => checked_parts(url),
     }
 }
 
-fn checked_parts(url: &mut Url) -> Result<(Origin, Option<HeaderValue>)> {
+fn checked_parts(url: &mut Url) -> Result<(Origin, Option<Box<HeaderValue>>)> {
     let origin = Origin::from_url(url).map_err(|error| Error::no_origin(url, error))?;
     if url.as_str().len() > MAX_URL_LENGTH {
         return Err(Error::refused_request(format!("the URL to {origin} is longer than {MAX_URL_LENGTH} bytes")));
@@ -287,7 +295,7 @@ fn checked_parts(url: &mut Url) -> Result<(Origin, Option<HeaderValue>)> {
     let credentials = Credentials::take(url);
     let authorization = credentials.as_ref().map(Credentials::basic).transpose();
     let refused = |error| Error::invalid_request("the credentials in the URL cannot be sent", error);
-    Ok((origin, authorization.map_err(refused)?))
+    Ok((origin, authorization.map_err(refused)?.map(Box::new)))
 }
 
 /// The most headers that a request may have: `HeaderMap` has no room for many more, and servers accept far fewer.

@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 /// Refuses a request whose headers contradict each other, its body, or the client's hold on the connection. Holds a
 /// body that is a stream to the length that the headers announce.
 pub(super) fn check(request: &mut Request) -> Result<()> {
-    request.options.asks_upgrade = !request.headers.is_empty() && request.headers.contains_key(UPGRADE);
+    request.asks_upgrade = !request.headers.is_empty() && request.headers.contains_key(UPGRADE);
     if let Some(contradiction) = contradiction(request).or_else(|| connect_contradiction(request)) {
         return Err(Error::refused_request(format!("the request has {contradiction}")));
     }
@@ -48,12 +48,12 @@ fn contradiction(request: &Request) -> Option<&'static str> {
         Some("a content-length beside trailers, for which the body has to be sent in chunks")
     } else if headers.contains_key(TRANSFER_ENCODING) {
         Some("a transfer-encoding header: the body's framing is the client's to choose")
-    } else if has_unknown_connection_option(headers, request.options.asks_upgrade) {
+    } else if has_unknown_connection_option(headers, request.asks_upgrade) {
         Some("a connection header that says more than close, keep-alive or upgrade: the connection is the client's")
-    } else if request.options.asks_upgrade && !has_connection_option(headers, "upgrade") {
+    } else if request.asks_upgrade && !has_connection_option(headers, "upgrade") {
         // Intermediaries would pass it on, though it is for them (RFC 9110 §7.8).
         Some("an upgrade header without `connection: upgrade`")
-    } else if request.options.version == Some(Version::HTTP_10) && needs_chunks(body) {
+    } else if request.options.required_version() == Some(Version::HTTP_10) && needs_chunks(body) {
         Some("a body that cannot be sent over HTTP/1.0: its length is not known, or it has trailers")
     } else if body.trailers().is_some_and(|trailers| trailers.keys().any(is_no_trailer)) {
         Some("a trailer that has to be a header")
@@ -166,9 +166,9 @@ mod tests {
         assert!(!is_sent(get().header("upgrade", "x").header("connection", "keep-alive")));
         assert!(!is_sent(get().header("upgrade", "x").header("connection", "upgrade, x")));
         let mut request = get().header("upgrade", "x").header("connection", "upgrade").build().unwrap();
-        assert!(check(&mut request).is_ok() && request.options.asks_upgrade);
+        assert!(check(&mut request).is_ok() && request.asks_upgrade);
         request.headers_mut().clear();
-        assert!(check(&mut request).is_ok() && !request.options.asks_upgrade);
+        assert!(check(&mut request).is_ok() && !request.asks_upgrade);
     }
 
     #[test]

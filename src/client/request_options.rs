@@ -45,23 +45,19 @@ use crate::trace::{Observer, ObserverHandle};
 /// # Ok::<(), speeddial::Error>(())
 /// ```
 #[derive(Clone, Default)]
-pub struct RequestOptions {
-    pub(super) timeouts: Timeouts,
-    /// The HTTP version that the connection must speak; any if `None`.
-    pub(super) version: Option<Version>,
-    /// True if the response is a stream that may be quiet: the call's timeout ends with the head, and only a body idle
-    /// timeout of the request itself applies to the body.
-    pub(super) is_quiet_stream: bool,
-    /// True if the request has an `Upgrade` header. Known once the request is checked.
-    pub(super) asks_upgrade: bool,
-    pub(super) observer: Option<ObserverHandle>,
-    /// The settings that few requests have. Boxed, because every request would have to make room for them.
-    rare: Option<Box<RareOptions>>,
-}
+pub struct RequestOptions(
+    /// Boxed, because every request would have to make room for the settings, and most requests have none.
+    Option<Box<Settings>>,
+);
 
-/// The settings that few requests have. `None` leaves a setting to the client.
+/// The settings of a request that has some. `None` leaves a setting to the client.
 #[derive(Clone, Default)]
-struct RareOptions {
+struct Settings {
+    timeouts: Timeouts,
+    /// The HTTP version that the connection must speak; any if `None`.
+    version: Option<Version>,
+    is_quiet_stream: bool,
+    observer: Option<ObserverHandle>,
     redirects: Option<redirect_policy::Policy>,
     retries: Option<RetryPolicy>,
     proxy: Option<Arc<ProxyChoice>>,
@@ -92,7 +88,7 @@ impl RequestOptions {
     /// Sets the longest time the call may take, like [`RequestBuilder::timeout`](crate::RequestBuilder::timeout).
     #[must_use]
     pub fn timeout(mut self, timeout: Duration) -> Self {
-        self.timeouts.total = Some(timeout);
+        self.settings_mut().timeouts.total = Some(timeout);
         self
     }
 
@@ -100,7 +96,7 @@ impl RequestOptions {
     /// [`RequestBuilder::queue_timeout`](crate::RequestBuilder::queue_timeout).
     #[must_use]
     pub fn queue_timeout(mut self, timeout: Duration) -> Self {
-        self.timeouts.queue = Some(timeout);
+        self.settings_mut().timeouts.queue = Some(timeout);
         self
     }
 
@@ -108,7 +104,7 @@ impl RequestOptions {
     /// [`RequestBuilder::connect_timeout`](crate::RequestBuilder::connect_timeout).
     #[must_use]
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
-        self.timeouts.connect = Some(timeout);
+        self.settings_mut().timeouts.connect = Some(timeout);
         self
     }
 
@@ -116,7 +112,7 @@ impl RequestOptions {
     /// [`RequestBuilder::headers_timeout`](crate::RequestBuilder::headers_timeout).
     #[must_use]
     pub fn headers_timeout(mut self, timeout: Duration) -> Self {
-        self.timeouts.headers = Some(timeout);
+        self.settings_mut().timeouts.headers = Some(timeout);
         self
     }
 
@@ -124,34 +120,36 @@ impl RequestOptions {
     /// [`RequestBuilder::body_idle_timeout`](crate::RequestBuilder::body_idle_timeout).
     #[must_use]
     pub fn body_idle_timeout(mut self, timeout: Duration) -> Self {
-        self.timeouts.body_idle = Some(timeout);
+        self.settings_mut().timeouts.body_idle = Some(timeout);
         self
     }
 
     /// Requires an HTTP version, like [`RequestBuilder::version`](crate::RequestBuilder::version). Takes precedence over
     /// the message's own version.
     #[must_use]
-    pub fn version(self, version: Version) -> Self {
-        Self { version: Some(version), ..self }
+    pub fn version(mut self, version: Version) -> Self {
+        self.settings_mut().version = Some(version);
+        self
     }
 
     /// Sets an observer of the call, like [`RequestBuilder::observer`](crate::RequestBuilder::observer).
     #[must_use]
-    pub fn observer(self, observer: impl Observer) -> Self {
-        Self { observer: Some(ObserverHandle::of_call(observer)), ..self }
+    pub fn observer(mut self, observer: impl Observer) -> Self {
+        self.settings_mut().observer = Some(ObserverHandle::of_call(observer));
+        self
     }
 
     /// Sets the policy for following redirects, like [`RequestBuilder::redirect`](crate::RequestBuilder::redirect).
     #[must_use]
     pub fn redirect(mut self, policy: redirect_policy::Policy) -> Self {
-        self.rare_mut().redirects = Some(policy);
+        self.settings_mut().redirects = Some(policy);
         self
     }
 
     /// Sets the policy for retrying the call, like [`RequestBuilder::retry`](crate::RequestBuilder::retry).
     #[must_use]
     pub fn retry(mut self, policy: RetryPolicy) -> Self {
-        self.rare_mut().retries = Some(policy);
+        self.settings_mut().retries = Some(policy);
         self
     }
 
@@ -161,21 +159,21 @@ impl RequestOptions {
     #[cfg_attr(docsrs, doc(cfg(any(feature = "gzip", feature = "brotli", feature = "zstd", feature = "deflate"))))]
     #[must_use]
     pub fn decompress(mut self, decompression: impl Into<Decompression>) -> Self {
-        self.rare_mut().decompression = Some(decompression.into());
+        self.settings_mut().decompression = Some(decompression.into());
         self
     }
 
     /// Sets the proxy, like [`RequestBuilder::proxy`](crate::RequestBuilder::proxy).
     #[must_use]
     pub fn proxy(mut self, proxy: Proxy) -> Self {
-        self.rare_mut().proxy = Some(Arc::new(ProxyChoice::through(proxy)));
+        self.settings_mut().proxy = Some(Arc::new(ProxyChoice::through(proxy)));
         self
     }
 
     /// Uses no proxy, like [`RequestBuilder::no_proxy`](crate::RequestBuilder::no_proxy).
     #[must_use]
     pub fn no_proxy(mut self) -> Self {
-        self.rare_mut().proxy = Some(Arc::new(ProxyChoice::none()));
+        self.settings_mut().proxy = Some(Arc::new(ProxyChoice::none()));
         self
     }
 
@@ -183,104 +181,100 @@ impl RequestOptions {
     /// [`RequestBuilder::max_body_size`](crate::RequestBuilder::max_body_size).
     #[must_use]
     pub fn max_body_size(mut self, bytes: u64) -> Self {
-        self.rare_mut().max_body_size = Some(bytes);
+        self.settings_mut().max_body_size = Some(bytes);
         self
     }
 
     /// Allows or forbids that the request is hedged, like [`RequestBuilder::hedge`](crate::RequestBuilder::hedge).
     #[must_use]
     pub fn hedge(mut self, is_allowed: bool) -> Self {
-        self.rare_mut().is_unhedged = !is_allowed;
+        self.settings_mut().is_unhedged = !is_allowed;
         self
     }
 
     /// Returns true if the request may be hedged, as far as its own settings say.
     pub(super) fn allows_hedge(&self) -> bool {
-        self.rare.as_ref().is_none_or(|rare| !rare.is_unhedged)
+        self.0.as_ref().is_none_or(|settings| !settings.is_unhedged)
     }
 
     /// Returns the policy for redirects; `None` to use the client's.
     pub(super) fn redirects(&self) -> Option<&redirect_policy::Policy> {
-        self.rare.as_ref()?.redirects.as_ref()
+        self.0.as_ref()?.redirects.as_ref()
     }
 
     /// Returns the policy for retries; `None` to use the client's.
     pub(super) fn retries(&self) -> Option<&RetryPolicy> {
-        self.rare.as_ref()?.retries.as_ref()
+        self.0.as_ref()?.retries.as_ref()
     }
 
     /// Returns the choice of a proxy; `None` to use the client's proxies.
     pub(super) fn proxy_choice(&self) -> Option<&Arc<ProxyChoice>> {
-        self.rare.as_ref()?.proxy.as_ref()
+        self.0.as_ref()?.proxy.as_ref()
     }
 
     /// Returns the maximum length of the response's body; `None` to use the client's.
     pub(super) fn body_limit(&self) -> Option<u64> {
-        self.rare.as_ref()?.max_body_size
+        self.0.as_ref()?.max_body_size
     }
 
     /// Makes a CONNECT request an extended one, like [`RequestBuilder::protocol`](crate::RequestBuilder::protocol).
     #[must_use]
     pub fn protocol(mut self, name: &str) -> Self {
-        self.rare_mut().protocol = Some(name.into());
+        self.settings_mut().protocol = Some(name.into());
         self
     }
 
     /// Returns the protocol that an extended CONNECT asks for.
     pub(super) fn extended_protocol(&self) -> Option<&str> {
-        self.rare.as_ref()?.protocol.as_deref()
+        self.0.as_ref()?.protocol.as_deref()
     }
 
     /// Returns the settings for decompression; `None` to use the client's.
     #[cfg(feature = "__compression")]
     pub(super) fn decompression(&self) -> Option<Decompression> {
-        self.rare.as_ref()?.decompression
+        self.0.as_ref()?.decompression
     }
 
     /// Fills settings that are not set with those of `defaults`.
     #[cfg(any(feature = "aws", feature = "object-store-0-14"))]
-    pub(crate) fn or(mut self, defaults: Self) -> Self {
-        self.timeouts = self.timeouts.or(&defaults.timeouts);
-        self.version = self.version.or(defaults.version);
-        self.observer = self.observer.or(defaults.observer);
-        self.rare = match (self.rare, defaults.rare) {
-            (Some(own), Some(defaults)) => Some(Box::new(own.or(*defaults))),
-            (own, defaults) => own.or(defaults),
-        };
-        self
+    pub(crate) fn or(self, defaults: Self) -> Self {
+        match (self.0, defaults.0) {
+            (Some(own), Some(defaults)) => Self(Some(Box::new(own.or(*defaults)))),
+            (own, defaults) => Self(own.or(defaults)),
+        }
     }
 
     /// Has the connections that the call gets noted.
     #[cfg(feature = "aws")]
     pub(crate) fn lease_notes(mut self, notes: LeaseNotes) -> Self {
-        self.rare_mut().lease_notes = Some(notes);
+        self.settings_mut().lease_notes = Some(notes);
         self
     }
 
     /// Returns the notes of the connections that the call gets.
     #[cfg(feature = "aws")]
     pub(super) fn notes(&self) -> Option<&LeaseNotes> {
-        self.rare.as_ref()?.lease_notes.as_ref()
+        self.0.as_ref()?.lease_notes.as_ref()
     }
 
     /// Keeps a target as it was written, beside the path and query that the URL made of it.
     #[cfg(feature = "__adapter")]
     pub(super) fn keep_target(&mut self, written: Uri, parsed: &str) {
-        self.rare_mut().written_target = Some((written, parsed.into()));
+        self.settings_mut().written_target = Some((written, parsed.into()));
     }
 
     /// Returns the target as it was written, if `parsed` is still the URL's path and query.
     #[cfg(feature = "__adapter")]
     pub(super) fn written_target(&self, parsed: &str) -> Option<&Uri> {
-        let (written, of) = self.rare.as_ref()?.written_target.as_ref()?;
+        let (written, of) = self.0.as_ref()?.written_target.as_ref()?;
         Some(written).filter(|_| **of == *parsed)
     }
 
     /// Forgets the target as it was written.
     #[cfg(feature = "__adapter")]
     pub(super) fn forget_target(&mut self) {
-        if let Some(rare) = &mut self.rare {
-            rare.written_target = None;
+        if let Some(settings) = &mut self.0 {
+            settings.written_target = None;
         }
     }
 
@@ -288,7 +282,7 @@ impl RequestOptions {
     #[cfg(feature = "__adapter")]
     pub(crate) fn conditional_write(mut self, is_conditional: bool) -> Self {
         if is_conditional {
-            self.rare_mut().is_conditional_write = true;
+            self.settings_mut().is_conditional_write = true;
         }
         self
     }
@@ -296,20 +290,61 @@ impl RequestOptions {
     /// Returns true if the request may fail by its own condition if it is sent twice.
     #[cfg(feature = "__adapter")]
     pub(super) fn is_conditional_write(&self) -> bool {
-        self.rare.as_ref().is_some_and(|rare| rare.is_conditional_write)
+        self.0.as_ref().is_some_and(|settings| settings.is_conditional_write)
     }
 
-    /// Returns the rare settings, to change them.
-    fn rare_mut(&mut self) -> &mut RareOptions {
-        self.rare.get_or_insert_default()
+    /// Returns the time limits; `None` if all of them are the client's.
+    pub(super) fn timeouts(&self) -> Option<&Timeouts> {
+        Some(&self.0.as_ref()?.timeouts)
+    }
+
+    /// Returns the time limits, to change them.
+    pub(super) fn timeouts_mut(&mut self) -> &mut Timeouts {
+        &mut self.settings_mut().timeouts
+    }
+
+    /// Returns the HTTP version that the connection must speak; any if `None`.
+    pub(super) fn required_version(&self) -> Option<Version> {
+        self.0.as_ref()?.version
+    }
+
+    /// Returns the HTTP version that the connection must speak, to change it.
+    pub(super) fn required_version_mut(&mut self) -> &mut Option<Version> {
+        &mut self.settings_mut().version
+    }
+
+    /// Returns the call's own observer.
+    pub(super) fn own_observer(&self) -> Option<&ObserverHandle> {
+        self.0.as_ref()?.observer.as_ref()
+    }
+
+    /// Marks the response as a stream that may be quiet.
+    #[cfg(feature = "sse")]
+    pub(super) fn allow_quiet_stream(&mut self) {
+        self.settings_mut().is_quiet_stream = true;
+    }
+
+    /// Returns true if the response is a stream that may be quiet: the call's timeout ends with the head, and only a body idle
+    /// timeout of the request itself applies to the body.
+    pub(super) fn is_quiet_stream(&self) -> bool {
+        self.0.as_ref().is_some_and(|settings| settings.is_quiet_stream)
+    }
+
+    /// Returns the settings, to change them.
+    fn settings_mut(&mut self) -> &mut Settings {
+        self.0.get_or_insert_default()
     }
 }
 
 #[cfg(any(feature = "aws", feature = "object-store-0-14"))]
-impl RareOptions {
+impl Settings {
     /// Fills settings that are not set with those of `defaults`.
     fn or(self, defaults: Self) -> Self {
         Self {
+            timeouts: self.timeouts.or(&defaults.timeouts),
+            version: self.version.or(defaults.version),
+            is_quiet_stream: self.is_quiet_stream,
+            observer: self.observer.or(defaults.observer),
             redirects: self.redirects.or(defaults.redirects),
             retries: self.retries.or(defaults.retries),
             proxy: self.proxy.or(defaults.proxy),
@@ -329,8 +364,8 @@ impl RareOptions {
 impl fmt::Debug for RequestOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RequestOptions")
-            .field("timeouts", &self.timeouts)
-            .field("version", &self.version)
+            .field("timeouts", &self.timeouts().copied().unwrap_or_default())
+            .field("version", &self.required_version())
             .finish_non_exhaustive()
     }
 }

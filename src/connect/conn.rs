@@ -3,15 +3,13 @@
 use std::io;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex};
 use std::task::Poll;
 
-use futures_util::FutureExt;
-use futures_util::future::{Either, ready};
-use http::uri::Authority;
-use http::{HeaderValue, Request, Response};
+use futures_util::future::Either;
+use http::{Request, Response};
 use hyper::body::Incoming;
-use hyper::client::conn::{http1, http2};
+use hyper::client::conn::{TrySendError, http1, http2};
 use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 
@@ -37,8 +35,6 @@ pub(super) struct Inner<B> {
     number: u64,
     /// The number of HTTP/2 responses whose heads have come.
     responses: AtomicU64,
-    /// The `Host` header of all requests on this connection.
-    host: OnceLock<HeaderValue>,
     /// The task that serves the socket.
     task: AbortHandle,
     /// The runtime of the task.
@@ -53,12 +49,11 @@ pub(super) struct Inner<B> {
 /// until the last sender is dropped (hyper #4122).
 pub(super) enum Sender<B> {
     Http1(Mutex<Option<http1::SendRequest<B>>>),
-    Http2 {
-        sender: Arc<Mutex<Option<http2::SendRequest<B>>>>,
-        /// The `:authority` of all requests on this connection.
-        authority: Box<OnceLock<Option<Authority>>>,
-    },
+    Http2(Arc<Mutex<Option<http2::SendRequest<B>>>>),
 }
+
+/// hyper's result of a request: the head of its response, or an error, with the request if it was not taken.
+pub(crate) type Sent<B> = Result<Response<Incoming>, TrySendError<Request<B>>>;
 
 impl<B> Sender<B> {
     /// Takes the HTTP/1.1 sender away. The HTTP/2 one is taken away by the connection's task itself.
@@ -117,7 +112,6 @@ impl<B> Inner<B> {
             info,
             number,
             responses: AtomicU64::new(0),
-            host: OnceLock::new(),
             task,
             runtime,
             abandoned: AtomicBool::new(false),
@@ -143,73 +137,78 @@ impl<B: Message> Conn<B> {
         Self(inner)
     }
 
-    /// Sends a request and waits for the head of its response.
+    /// Hands a request to the connection, and returns the future of its result, which goes to [`failed`](Self::failed) or is told by
+    /// [`note_response`](Self::note_response).
     ///
-    /// The request is handed to the connection at once, before the future is polled. `now` is the current time or a
-    /// moment before it. `times` is filled in for HTTP/2; see [`times`](Self::times). Dropping the future gives up the
-    /// exchange, and with HTTP/1.1 the connection.
+    /// `now` is the current time or a moment before it. `times` is filled in for HTTP/2; see [`complete_times`](Self::complete_times). Dropping the
+    /// future gives up the exchange, and with HTTP/1.1 the connection.
+    ///
+    /// # Errors
+    /// The connection has ended.
     pub(crate) fn send(
         &self,
         request: Request<B>,
         now: Instant,
         times: &mut ExchangeTimes,
-    ) -> impl Future<Output = Result<Response<Incoming>, Box<SendError<B>>>> {
+    ) -> Result<impl Future<Output = Sent<B>> + use<B>, Box<SendError<B>>> {
         let unsent = |request| {
             let ended_by = self.0.io.end().cloned();
-            Either::Left(ready(Err(Box::new(SendError { error: None, ended_by, unsent: Some(request) }))))
+            Box::new(SendError { error: None, ended_by, unsent: Some(request) })
         };
-        // Not an async block: the caller's future would hold the request, and be copied with it.
-        let sent = match &self.0.sender {
+        match &self.0.sender {
             Sender::Http1(sender) => {
                 self.0.io.reset();
                 match lock(sender).as_mut() {
-                    Some(sender) => Either::Left(sender.try_send_request(request)),
-                    None => return unsent(request),
+                    Some(sender) => Ok(Either::Left(sender.try_send_request(request))),
+                    None => Err(unsent(request)),
                 }
             }
-            Sender::Http2 { sender, .. } => {
+            Sender::Http2(sender) => {
                 let sender = lock(sender).clone();
-                let Some(mut sender) = sender else { return unsent(request) };
+                let Some(mut sender) = sender else { return Err(unsent(request)) };
                 times.begun = Some(now);
                 times.sent = Some(now);
-                Either::Right(sender.try_send_request(request))
+                Ok(Either::Right(sender.try_send_request(request)))
             }
-        };
-        Either::Right(sent.map(|sent| {
-            if self.protocol() == Protocol::Http2 {
-                times.answered = sent.is_ok().then(clock::now);
-                times.head_read = times.answered;
-                self.0.responses.fetch_add(u64::from(sent.is_ok()), Ordering::Relaxed);
-            }
-            sent.map_err(|mut failed| {
-                let unsent = failed.take_message();
-                let mut ended_by = None;
-                if unsent.is_some() {
-                    times.begun = None;
-                    times.sent = None;
-                    // hyper's error is often only that the request was not taken.
-                    ended_by = self.0.io.end().cloned();
-                }
-                Box::new(SendError { unsent, error: Some(failed.into_error()), ended_by })
-            })
-        }))
+        }
     }
 
-    /// Returns the times of the last exchange. Over HTTP/1.1 they come from the byte stream, over HTTP/2 from `times`,
-    /// as [`send`](Self::send) has filled it in.
-    pub(crate) fn times(&self, times: ExchangeTimes) -> ExchangeTimes {
-        match self.protocol() {
-            Protocol::Http1 => {
-                let io = self.0.io.times();
-                ExchangeTimes {
-                    begun: io.first_write,
-                    sent: io.last_write,
-                    answered: io.first_read,
-                    head_read: io.first_read.filter(|_| !io.has_read_more),
-                    heard: io.has_read,
-                }
-            }
-            Protocol::Http2 => times,
+    /// Notes that the head of a response has just come.
+    #[inline]
+    pub(crate) fn note_response(&self, times: &mut ExchangeTimes) {
+        if self.protocol() == Protocol::Http2 {
+            times.answered = Some(clock::now());
+            times.head_read = times.answered;
+            self.0.responses.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Makes the failure of a request that was [sent](Self::send) and got no response.
+    #[cold]
+    pub(crate) fn failed(&self, mut failed: TrySendError<Request<B>>, times: &mut ExchangeTimes) -> Box<SendError<B>> {
+        let unsent = failed.take_message();
+        let mut ended_by = None;
+        if unsent.is_some() {
+            times.begun = None;
+            times.sent = None;
+            // hyper's error is often only that the request was not taken.
+            ended_by = self.0.io.end().cloned();
+        }
+        Box::new(SendError { unsent, error: Some(failed.into_error()), ended_by })
+    }
+
+    /// Fills in the times of the last exchange that come from the byte stream, over HTTP/1.1. Over HTTP/2, [`send`](Self::send)
+    /// and [`note_response`](Self::note_response) have filled them in.
+    pub(crate) fn complete_times(&self, times: &mut ExchangeTimes) {
+        if self.protocol() == Protocol::Http1 {
+            let io = self.0.io.times();
+            *times = ExchangeTimes {
+                begun: io.first_write,
+                sent: io.last_write,
+                answered: io.first_read,
+                head_read: io.first_read.filter(|_| !io.has_read_more),
+                heard: io.has_read,
+            };
         }
     }
 
@@ -246,22 +245,6 @@ impl<B: Message> Conn<B> {
             lock(name_use).touch(now);
         }
     }
-
-    /// Returns the `Host` header of the connection's requests, which all go to one origin. `make` is called for the
-    /// first of them.
-    pub(crate) fn host(&self, make: impl FnOnce() -> HeaderValue) -> HeaderValue {
-        self.0.host.get_or_init(make).clone()
-    }
-
-    /// Returns the authority of the connection's requests, from the `Host` header that `make` returns; `None` if it is
-    /// not valid. Over HTTP/2 `make` is called for the first request alone.
-    pub(crate) fn authority(&self, make: impl FnOnce() -> HeaderValue) -> Option<Authority> {
-        let parse = || make().as_bytes().try_into().ok();
-        match &self.0.sender {
-            Sender::Http1(_) => parse(),
-            Sender::Http2 { authority, .. } => authority.get_or_init(parse).clone(),
-        }
-    }
 }
 
 /// Readiness for another request.
@@ -270,7 +253,7 @@ impl<B: Message> Conn<B> {
     pub(crate) fn is_ready(&self) -> bool {
         match &self.0.sender {
             Sender::Http1(sender) => lock(sender).as_ref().is_some_and(http1::SendRequest::is_ready),
-            Sender::Http2 { sender, .. } => lock(sender).as_ref().is_some_and(http2::SendRequest::is_ready),
+            Sender::Http2(sender) => lock(sender).as_ref().is_some_and(http2::SendRequest::is_ready),
         }
     }
 
@@ -284,7 +267,7 @@ impl<B: Message> Conn<B> {
                 })
                 .await
             }
-            Sender::Http2 { .. } => self.is_ready(),
+            Sender::Http2(_) => self.is_ready(),
         }
     }
 
@@ -313,7 +296,7 @@ impl<B: Message> Conn<B> {
     fn is_closed(&self) -> bool {
         match &self.0.sender {
             Sender::Http1(sender) => lock(sender).as_ref().is_none_or(http1::SendRequest::is_closed),
-            Sender::Http2 { sender, .. } => lock(sender).as_ref().is_none_or(http2::SendRequest::is_closed),
+            Sender::Http2(sender) => lock(sender).as_ref().is_none_or(http2::SendRequest::is_closed),
         }
     }
 
@@ -377,7 +360,7 @@ impl<B: Message> Conn<B> {
     pub(crate) fn protocol(&self) -> Protocol {
         match self.0.sender {
             Sender::Http1(_) => Protocol::Http1,
-            Sender::Http2 { .. } => Protocol::Http2,
+            Sender::Http2(_) => Protocol::Http2,
         }
     }
 

@@ -83,7 +83,7 @@ async fn http2<B: Message>(connected: ConnectedStream, config: Http2Config) -> h
     let connection =
         H2Connection::new(requests, executor, timer, sender.clone(), frames.clone(), io.clone(), UNANNOUNCED_STREAMS);
     info.frames = Some(frames);
-    let sender = Sender::Http2 { sender, authority: Box::default() };
+    let sender = Sender::Http2(sender);
     Ok(Opened::new(sender, Serving::Http2(Box::new(connection)), io, info))
 }
 

@@ -98,6 +98,32 @@ impl RecordedStream {
         })
     }
 
+    /// Records the end of a read into `buf`, which had `room` before it, and returns its result for hyper.
+    #[inline(never)]
+    fn after_poll_read(
+        &mut self,
+        cx: &mut Context<'_>,
+        read: Poll<io::Result<()>>,
+        room: usize,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        if let Poll::Ready(Err(error)) = &read {
+            self.record.note_error(error);
+        }
+        let bytes = room - buf.remaining();
+        let before = buf.filled().len() - bytes;
+        if bytes > 0
+            && let Err(error) = self.after_read(&buf.filled()[before..])
+        {
+            buf.set_filled(before);
+            return Poll::Ready(Err(error));
+        }
+        match &mut self.failure {
+            None => read,
+            Some(failure) => failure.after_read(cx, read, bytes > 0),
+        }
+    }
+
     /// Records that `bytes` were read. Fails if they hold too many interim responses of HTTP/1.1.
     fn after_read(&mut self, bytes: &[u8]) -> io::Result<()> {
         if self.record.note_read() {
@@ -197,20 +223,13 @@ impl WriteFailure {
 
 impl AsyncRead for RecordedStream {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        let before = buf.filled().len();
+        let room = buf.remaining();
         let read = Pin::new(&mut self.stream).poll_read(cx, buf);
-        if let Poll::Ready(Err(error)) = &read {
-            self.record.note_error(error);
+        // As most reads end: hyper reads once more than there is something to read.
+        if read.is_pending() && self.failure.is_none() {
+            return Poll::Pending;
         }
-        let has_bytes = buf.filled().len() > before;
-        if has_bytes && let Err(error) = self.after_read(&buf.filled()[before..]) {
-            buf.set_filled(before);
-            return Poll::Ready(Err(error));
-        }
-        match &mut self.failure {
-            None => read,
-            Some(failure) => failure.after_read(cx, read, has_bytes),
-        }
+        self.after_poll_read(cx, read, room, buf)
     }
 }
 

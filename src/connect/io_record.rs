@@ -1,22 +1,29 @@
 //! The times at which the bytes of an exchange were written and read, which hyper does not report.
 
 use std::io;
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
+use std::sync::{Arc, OnceLock};
 
 use tokio::sync::Notify;
 
-use crate::clock::{Instant, now};
-use crate::sync::lock;
+use crate::clock::{AtomicInstant, Instant, now};
 #[cfg(feature = "__tls")]
 use crate::tls::refusal;
 
 /// The record of a connection's byte stream.
 ///
 /// The connection's task writes it and the task of the request reads it. hyper's channel between the two orders their
-/// accesses.
+/// accesses, so that the times need no lock.
 #[derive(Debug, Default)]
 pub(super) struct IoRecord {
-    times: Mutex<IoTimes>,
+    first_write: AtomicInstant,
+    last_write: AtomicInstant,
+    first_read: AtomicInstant,
+    last_progress: AtomicInstant,
+    has_read_more: AtomicBool,
+    has_read: AtomicBool,
+    failed_write: AtomicUsize,
     /// The peer's TLS alert that rejects the client's certificate.
     refusal: OnceLock<Arc<io::Error>>,
     /// The error that ended the connection. Shared, because many requests may find the connection ended.
@@ -26,7 +33,7 @@ pub(super) struct IoRecord {
 }
 
 /// The times of the current exchange. Over HTTP/2 the bytes of many requests are mixed, so they say nothing of one.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy)]
 pub(super) struct IoTimes {
     /// The time at which the first byte of the request was written.
     pub(super) first_write: Option<Instant>,
@@ -51,11 +58,25 @@ impl IoRecord {
 
     /// Forgets the times of the last exchange.
     pub(super) fn reset(&self) {
-        *lock(&self.times) = IoTimes::default();
+        self.first_write.store(None);
+        self.last_write.store(None);
+        self.first_read.store(None);
+        self.last_progress.store(None);
+        self.has_read_more.store(false, Relaxed);
+        self.has_read.store(false, Relaxed);
+        self.failed_write.store(0, Relaxed);
     }
 
     pub(super) fn times(&self) -> IoTimes {
-        *lock(&self.times)
+        IoTimes {
+            first_write: self.first_write.load(),
+            last_write: self.last_write.load(),
+            first_read: self.first_read.load(),
+            has_read_more: self.has_read_more.load(Relaxed),
+            has_read: self.has_read.load(Relaxed),
+            last_progress: self.last_progress.load(),
+            failed_write: self.failed_write.load(Relaxed),
+        }
     }
 
     /// Returns the peer's TLS alert that rejects the client's certificate. [`reset`](Self::reset) keeps it, because it comes
@@ -95,37 +116,40 @@ impl IoRecord {
     /// Notes that bytes were written.
     pub(super) fn note_write(&self) {
         let at = Some(now());
-        let mut times = lock(&self.times);
-        times.last_write = at;
-        times.last_progress = at;
-        times.first_write = times.first_write.or(at);
+        self.last_write.store(at);
+        self.last_progress.store(at);
+        if self.first_write.load().is_none() {
+            self.first_write.store(at);
+        }
     }
 
     /// Notes that bytes wait to be written, so the last write was not the request's last.
     pub(super) fn note_more_to_write(&self) {
-        lock(&self.times).last_write = None;
+        self.last_write.store(None);
     }
 
     /// Notes that a write of this many bytes failed.
     pub(super) fn note_failed_write(&self, bytes: usize) {
-        let mut times = lock(&self.times);
-        times.last_write = None;
-        times.failed_write = bytes;
+        self.last_write.store(None);
+        self.failed_write.store(bytes, Relaxed);
     }
 
     /// Notes that bytes were read. Returns true if they are the first since the last [`reset`](Self::reset).
     pub(super) fn note_read(&self) -> bool {
-        let mut times = lock(&self.times);
-        times.has_read_more = times.first_read.is_some();
-        times.first_read.get_or_insert_with(now);
-        !std::mem::replace(&mut times.has_read, true)
+        let is_first = self.first_read.load().is_none();
+        self.has_read_more.store(!is_first, Relaxed);
+        if is_first {
+            self.first_read.store(Some(now()));
+        }
+        let had_read = self.has_read.load(Relaxed);
+        self.has_read.store(true, Relaxed);
+        !had_read
     }
 
     /// Notes that the last read ended an interim response. `is_all` is true if nothing followed it in that read.
     pub(super) fn note_interim(&self, is_all: bool) {
-        let mut times = lock(&self.times);
-        times.first_read = if is_all { None } else { Some(now()) };
-        times.has_read_more = false;
+        self.first_read.store(if is_all { None } else { Some(now()) });
+        self.has_read_more.store(false, Relaxed);
     }
 }
 

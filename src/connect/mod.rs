@@ -74,7 +74,7 @@ use http::HeaderValue;
 
 pub(crate) use addresses::AddressPolicy;
 pub use addresses::Addresses;
-pub(crate) use conn::Conn;
+pub(crate) use conn::{Conn, Sent};
 use connected::ConnectedStream;
 #[cfg(feature = "tower")]
 pub use connector_layers::{ConnectorService, DialRequest, DialedStream};

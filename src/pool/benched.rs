@@ -63,7 +63,8 @@ pub struct BenchedLease(Lease<Nothing>);
 impl BenchedLease {
     /// Gives the connection back, as at the end of a response, which has read the time.
     pub fn give_back(self, now: std::time::Instant) {
-        self.0.give_back_at(Instant::from_std(now), None);
+        let mut lease = self.0;
+        lease.give_back_in_place(Instant::from_std(now), None);
     }
 }
 

@@ -141,21 +141,32 @@ impl<D: Dial> Driver<D> {
     }
 
     /// Changes the core under the lock, and performs the effects of that outside of it.
+    #[inline]
     pub(super) fn step<T>(self: &Arc<Self>, change: impl FnOnce(&mut Core<D>) -> T) -> T {
+        let mut state = self.lock();
+        let before = state.next_timeout();
+        let changed = change(&mut state);
+        // Most steps of a busy client have no effects, and leave the timer as it is.
+        if state.has_effects() || state.next_timeout() != before {
+            self.act(state, before);
+        } else {
+            drop(state);
+            TimerTask::ensure_running(self, before);
+        }
+        changed
+    }
+
+    /// Releases the lock, sets the timer and performs the effects of a change. `before` was the next timeout before it.
+    fn act(self: &Arc<Self>, mut state: parking_lot::MutexGuard<'_, Core<D>>, before: Option<Instant>) {
         let pool = Arc::as_ptr(self).addr();
-        let is_performing = PERFORMING.get().pool == pool;
-        let (changed, first, before, next) = {
-            let mut state = self.lock();
-            let before = state.next_timeout();
-            let changed = change(&mut state);
-            let first = if is_performing {
-                PERFORMING.set(Performing { pool, has_more: state.has_effects() });
-                None
-            } else {
-                Self::take_effect(&mut state)
-            };
-            (changed, first, before, state.next_timeout())
+        let first = if PERFORMING.get().pool == pool {
+            PERFORMING.set(Performing { pool, has_more: state.has_effects() });
+            None
+        } else {
+            Self::take_effect(&mut state)
         };
+        let next = state.next_timeout();
+        drop(state);
         if next == before {
             TimerTask::ensure_running(self, next);
         } else {
@@ -164,7 +175,6 @@ impl<D: Dial> Driver<D> {
         if let Some(first) = first {
             self.perform_all(first);
         }
-        changed
     }
 
     /// Performs an effect and all that follow, those that it causes included.

@@ -59,7 +59,7 @@ pub(crate) struct Lease<D: Dial> {
     /// True once observers were told of the lease. They are told of its end as well.
     is_observed: bool,
     /// The call's own observer, if it has one and was told of the lease.
-    own_observer: Option<ObserverHandle>,
+    own_observer: Option<Box<ObserverHandle>>,
 }
 
 impl<D: Dial> Lease<D> {
@@ -106,7 +106,7 @@ impl<D: Dial> Lease<D> {
     /// Notes that observers were told of the lease, the call's `own` among them. They will be told of its end.
     pub(crate) fn mark_observed(&mut self, own: Option<&ObserverHandle>) {
         self.is_observed = true;
-        self.own_observer = own.cloned();
+        self.own_observer = own.cloned().map(Box::new);
     }
 
     /// Notes that the connection is used, and serves the next request however this one ends.
@@ -134,7 +134,7 @@ impl<D: Dial> Lease<D> {
         if let Some(token) = &self.token
             && self.is_observed
         {
-            trace::upgrade_ended(&self.driver.hooks, self.own_observer.as_ref(), token.connection(), received, sent);
+            trace::upgrade_ended(&self.driver.hooks, self.own_observer.as_deref(), token.connection(), received, sent);
         }
     }
 
@@ -150,12 +150,12 @@ impl<D: Dial> Lease<D> {
 
     /// Ends the lease. The connection is ready for the next request. `keep_alive` is the server's `Keep-Alive: timeout`, if it sent
     /// one.
-    pub(crate) fn give_back(self, keep_alive: Option<Duration>) {
-        self.give_back_at(now(), keep_alive);
+    pub(crate) fn give_back(mut self, keep_alive: Option<Duration>) {
+        self.give_back_in_place(now(), keep_alive);
     }
 
-    /// Like [`give_back`](Self::give_back), with the time already read.
-    pub(crate) fn give_back_at(mut self, now: Instant, keep_alive: Option<Duration>) {
+    /// Like [`give_back`](Self::give_back), with the time already read, and where the lease is. It holds nothing any more.
+    pub(crate) fn give_back_in_place(&mut self, now: Instant, keep_alive: Option<Duration>) {
         self.end = LeaseEnd::Kept { keep_alive };
         self.release(now);
     }
@@ -164,7 +164,7 @@ impl<D: Dial> Lease<D> {
         let Some(token) = self.token.take() else { return };
         if self.is_observed {
             let is_kept = matches!(self.end, LeaseEnd::Kept { .. } | LeaseEnd::Unused);
-            trace::connection_released(&self.driver.hooks, self.own_observer.as_ref(), token.connection(), is_kept);
+            trace::connection_released(&self.driver.hooks, self.own_observer.as_deref(), token.connection(), is_kept);
         }
         self.driver.step(|state| state.release(now, token, self.end));
     }

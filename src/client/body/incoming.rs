@@ -53,6 +53,7 @@ struct Wait {
 }
 
 impl IncomingBody {
+    #[inline(always)]
     pub(crate) fn new(
         incoming: Incoming,
         guard: ReturnGuard,
@@ -70,6 +71,7 @@ impl IncomingBody {
         Self::with(None, None, trace, limits, origin)
     }
 
+    #[inline(always)]
     fn with(open: Option<OpenBody>, announced: Option<u64>, trace: Trace, limits: BodyLimits, origin: Origin) -> Self {
         Self {
             open,
@@ -284,12 +286,15 @@ impl IncomingBody {
 
     /// Ends the body and its call, and returns the connection.
     fn finish(&mut self, now: Instant) {
-        if let Some(open) = self.open.take() {
-            // The call goes on if a layer around an attempt reads its response.
-            if self.is_begun {
-                self.trace.note_body_wait(self.waited);
-                self.trace.emit_at(now, Event::BodyEnd { bytes: self.bytes });
-            }
+        let Some(open) = &mut self.open else { return };
+        // The call goes on if a layer around an attempt reads its response.
+        if self.is_begun {
+            self.trace.note_body_wait(self.waited);
+            self.trace.emit_at(now, Event::BodyEnd { bytes: self.bytes });
+        }
+        if open.guard.finish_at_once(now) {
+            self.open = None;
+        } else if let Some(open) = self.open.take() {
             open.guard.finish(now);
         }
     }

@@ -34,6 +34,7 @@ struct LengthLimit {
 }
 
 impl BodyReader {
+    #[inline(always)]
     pub(crate) fn new(body: IncomingBody) -> Self {
         Self {
             body,

@@ -13,7 +13,7 @@ use crate::origin::Scheme;
 /// Refuses a request that must not be sent, or not by this client, and has the pool know its proxy. Returns its target.
 pub(super) fn admit(client: &Inner, request: &mut Request) -> Result<Uri> {
     check(request)?;
-    if let Some(version) = request.options.version {
+    if let Some(version) = request.options.required_version() {
         checked_version(version)?;
     }
     if let Some(key) = &mut request.key {

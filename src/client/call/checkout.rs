@@ -8,7 +8,6 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 
 use super::state::Call;
-use crate::client::deadlines::Timeouts;
 use crate::client::dialer::Dialer;
 use crate::client::inner::Inner;
 #[cfg(feature = "aws")]
@@ -35,29 +34,42 @@ const RECHECK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Gets a live connection, and the time from which on the call has it. If the last attempt failed on the connection
 /// `failed_on`, it is neither that one nor an idle one, which might fail for the same reason.
-pub(super) async fn lease(call: &mut Call<'_>, failed_on: Option<u64>) -> Result<(Lease<Dialer>, Instant)> {
+///
+/// The lease is put into `held`, where its user has it: moving it costs a part of a warm call.
+pub(super) async fn lease(
+    call: &mut Call<'_>,
+    failed_on: Option<u64>,
+    held: &mut Option<Lease<Dialer>>,
+) -> Result<Instant> {
     // A request with a stream that can be read once is sent once.
     let is_repeatable = call.is_idempotent() && !call.request.has_single_use_body();
     let mut now = call.now.take();
     let mut at_once = now;
     let mut queued_at = None;
-    let mut lease = loop {
+    let lease = loop {
         let despite_drain = !std::mem::take(&mut call.is_new);
         let asked_at = now.take().unwrap_or_else(clock::now);
         call.check_deadline(asked_at)?;
         let own_dial = failed_on.is_some() && call.attempts.want_a_dial();
         let wish = Wish { failed_on, despite_drain, send_once: !is_repeatable, own_dial, avoid: call.avoid };
-        let mut lease = check_out(call, wish, asked_at, &mut queued_at).await;
-        for _ in 0..MAX_LOST_DIALS {
-            if !matches!(lease, Err(LeaseError::Lost)) || Handle::try_current().is_err() {
-                break;
+        // As `check_out`, which would be one more future around that of each call.
+        match call.client.pool.checkout(call.request.key(), wish, asked_at) {
+            Checkout::Ready(lease) => *held = Some(lease),
+            Checkout::Refused(error) => return Err(no_lease(call, error)),
+            Checkout::Wait(waiter, queued) => {
+                let mut lease = wait(call, waiter, queued, asked_at, &mut queued_at).await;
+                for _ in 0..MAX_LOST_DIALS {
+                    if !matches!(lease, Err(LeaseError::Lost)) || Handle::try_current().is_err() {
+                        break;
+                    }
+                    let wish = Wish { despite_drain: true, ..wish };
+                    lease = check_out(call, wish, clock::now(), &mut queued_at).await;
+                }
+                *held = Some(lease.map_err(|error| no_lease(call, error))?);
+                at_once = None;
             }
-            lease = check_out(call, Wish { despite_drain: true, ..wish }, clock::now(), &mut queued_at).await;
         }
-        let mut lease = lease.map_err(|error| no_lease(call, error))?;
-        if queued_at.is_some() {
-            at_once = None;
-        }
+        let lease = held.as_mut().expect("it was just put there");
         let unchecked_idle = if is_repeatable && failed_on.is_none() { MAX_UNCHECKED_IDLE } else { Duration::ZERO };
         if lease.is_fresh() || lease.idle() < unchecked_idle {
             break lease;
@@ -74,12 +86,13 @@ pub(super) async fn lease(call: &mut Call<'_>, failed_on: Option<u64>) -> Result
             break lease;
         }
         lease.retire(CloseCause::Peer);
+        *held = None;
     };
     // If the call got its connection at once, no time has passed since its start.
     let leased_at = at_once.unwrap_or_else(clock::now);
     call.check_deadline(leased_at)?;
-    announce(call, &mut lease, leased_at, queued_at);
-    Ok((lease, leased_at))
+    announce(call, lease, leased_at, queued_at);
+    Ok(leased_at)
 }
 
 /// Tells observers, and the DNS cache, that the call has its connection.
@@ -127,18 +140,30 @@ async fn check_out(
     now: Instant,
     queued_at: &mut Option<Instant>,
 ) -> Result<Lease<Dialer>, LeaseError<ConnectError>> {
+    match call.client.pool.checkout(call.request.key(), wish, now) {
+        Checkout::Ready(lease) => Ok(lease),
+        Checkout::Refused(error) => Err(error),
+        Checkout::Wait(waiter, queued) => wait(call, waiter, queued, now, queued_at).await,
+    }
+}
+
+/// Waits in the pool's queue.
+async fn wait(
+    call: &Call<'_>,
+    waiter: Waiter<Dialer>,
+    queued: Queued,
+    now: Instant,
+    queued_at: &mut Option<Instant>,
+) -> Result<Lease<Dialer>, LeaseError<ConnectError>> {
     let Call { client, trace, .. } = call;
-    let (waiter, Queued { limit, position, usage }) = match client.pool.checkout(call.request.key(), wish, now) {
-        Checkout::Ready(lease) => return Ok(lease),
-        Checkout::Refused(error) => return Err(error),
-        Checkout::Wait(waiter, queued) => (waiter, queued),
-    };
+    let Queued { limit, position, usage } = queued;
     client.dns_watch.ensure_running(&client.resolver, &client.pool);
     let since = *queued_at.get_or_insert(now);
     let origin = call.request.key().origin.clone();
     trace.emit_at(now, Event::Queued { limit, position, origin, usage });
     let deadline = call.deadline.map(|deadline| deadline.at);
-    let mut queued = QueuedCall { waiter: Some(waiter), trace, since, timeouts: call.timeouts, deadline };
+    let limits = [call.limit(|limits| limits.queue), call.limit(|limits| limits.connect)];
+    let mut queued = QueuedCall { waiter: Some(waiter), trace, since, limits, deadline };
     let Delivery { lease, dial } = queued.wait(client, now).await;
     if let Some(dial) = dial {
         trace.adopt(&dial);
@@ -152,7 +177,8 @@ struct QueuedCall<'a> {
     waiter: Option<Waiter<Dialer>>,
     trace: &'a Trace,
     since: Instant,
-    timeouts: Timeouts,
+    /// The limits for the wait in the queue and for the dial.
+    limits: [Option<Duration>; 2],
     /// The deadline of the call. If it has passed when the wait is dropped, the call timed out in the queue.
     deadline: Option<Instant>,
 }
@@ -196,7 +222,7 @@ impl QueuedCall<'_> {
     /// Applies the limit that counts at the moment: that for the dial while a connection is opened for the call, that
     /// for the queue otherwise.
     fn verdict(&self, now: Instant) -> Verdict {
-        let Timeouts { queue, connect, .. } = self.timeouts;
+        let [queue, connect] = self.limits;
         let dial_begun = self.waiter.as_ref().and_then(Waiter::dial).and_then(|dial| dial.begun());
         let (limit, since, recheck) = match dial_begun {
             // The dial may be postponed, and the call be in the queue again.

@@ -71,7 +71,7 @@ impl CurrentRequest {
 
     /// Returns true if the request asks the server to switch to another protocol.
     pub(super) fn asks_for_upgrade(&self) -> bool {
-        self.options.asks_upgrade || self.method == Method::CONNECT
+        self.asks_upgrade || self.method == Method::CONNECT
     }
 
     /// Returns true if the body can be sent once more: it is no stream that was read.

@@ -1,7 +1,9 @@
 //! One exchange on one connection: sends the message and waits for the head of its response.
 
-use std::pin::pin;
+use std::future::poll_fn;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use http::StatusCode;
@@ -11,62 +13,111 @@ use super::current_request::CurrentRequest;
 use super::message;
 use super::state::Call;
 use crate::client::body::{Body, OutgoingBody, Upload};
-use crate::client::deadlines::{Deadlines, Timeouts};
+use crate::client::deadlines::Deadlines;
 use crate::client::dialer::Dialer;
 use crate::clock::{self, Instant};
-use crate::connect::{Conn, ExchangeTimes, Protocol, SendError};
+use crate::connect::{Conn, ExchangeTimes, Protocol, SendError, Sent};
 use crate::error::{Error, Result};
 use crate::pool::Lease;
 use crate::trace::{CloseCause, Event, Trace, Wants};
 
-/// The end of an exchange.
+/// What came of an exchange. It is filled in where its reader has it, because moving it costs a good part of a warm call.
+#[derive(Default)]
 pub(super) struct Exchanged {
-    pub(super) result: SendResult,
+    /// The response, whose head has come.
+    pub(super) response: Option<http::Response<Incoming>>,
+    /// The failure in place of a response.
+    pub(super) failure: Option<Failure>,
     /// The request's body, if its progress is recorded.
     pub(super) upload: Option<Arc<Upload>>,
     pub(super) times: ExchangeTimes,
 }
 
-/// The head of a response, or the reason why there is none.
-type SendResult = Result<http::Response<Incoming>, Box<SendError<OutgoingBody>>>;
+type Failure = Box<SendError<OutgoingBody>>;
 
-/// Sends the request on a connection that the call has had since `since`, and waits for the head of the response.
+/// Sends the request on a connection that the call has had since `since`, and waits for the head of the response. Then `exchanged`
+/// has the response or the failure.
 ///
 /// # Errors
-/// A time limit passed, or the request cannot be sent on the connection. Other failures are in the result.
-pub(super) async fn exchange(call: &mut Call<'_>, lease: &mut Lease<Dialer>, since: Instant) -> Result<Exchanged> {
-    let upload = message::upload(&call.request, lease.conn());
-    let body_length = call.request.body.as_ref().map_or(Some(0), Body::content_length).unwrap_or(0);
-    let message = message::message(call, lease.conn(), upload.clone())?;
+/// A time limit passed, or the request cannot be sent on the connection.
+pub(super) async fn exchange(
+    call: &mut Call<'_>,
+    lease: &mut Lease<Dialer>,
+    since: Instant,
+    exchanged: &mut Exchanged,
+) -> Result<()> {
     let progress = lease.conn().progress();
-    let mut exchange = Exchange {
-        since,
-        lease,
-        is_over: false,
-        times: ExchangeTimes::default(),
-        upload: upload.clone(),
-        body_length,
-        trace: &call.trace,
-        progress,
-        deadline: call.deadline.map(|deadline| deadline.at),
+    let body_length = call.request.body.as_ref().map_or(Some(0), Body::content_length).unwrap_or(0);
+    let mut sending = pin!(None);
+    begin(call, lease, exchanged, |conn, message, times| {
+        sending.set(Some(conn.send(message, since, times)?));
+        Ok(())
+    })?;
+    let deadline = call.deadline.map(|deadline| deadline.at);
+    let limits = [call.limit(|limits| limits.headers), call.limit(|limits| limits.body_idle)];
+    let mut exchange =
+        Exchange { since, lease, is_over: false, exchanged, body_length, trace: &call.trace, progress, deadline };
+    let in_time = match sending.as_mut().as_pin_mut() {
+        Some(sending) => exchange.wait(sending, &call.client.deadlines, limits).await,
+        None => Ok(()),
     };
-    let sent = exchange.send(message, &call.client.deadlines, &call.timeouts).await;
-    let times = exchange.finish();
-    if let Some(body) = upload.as_deref().and_then(Upload::take_unwanted) {
+    exchange.finish();
+    if let Some(body) = exchanged.upload.as_deref().and_then(Upload::take_unwanted) {
         call.request.put_back(body);
     }
-    match sent {
-        Ok(mut result) => {
-            if let Err(failed) = &mut result {
-                put_unsent_back(&mut call.request, failed, upload.as_deref());
-            }
-            Ok(Exchanged { result, upload, times })
-        }
-        Err(Stalled { what, limit }) => {
-            lease.retire_if_silent(progress);
-            Err(Error::stalled(call.trace.phase(), what, limit))
-        }
+    if let Err(Stalled { what, limit }) = in_time {
+        lease.retire_if_silent(progress);
+        return Err(Error::stalled(call.trace.phase(), what, limit));
     }
+    if let Some(failed) = &mut exchanged.failure {
+        put_unsent_back(&mut call.request, failed, exchanged.upload.as_deref());
+    }
+    Ok(())
+}
+
+/// Makes the message, and has `send` hand it to the connection. If the connection has ended, the failure is in `exchanged` then.
+///
+/// # Errors
+/// The request cannot be sent on the connection.
+// Not async: the message would be a part of the call's future, and be copied with it.
+fn begin(
+    call: &mut Call<'_>,
+    lease: &mut Lease<Dialer>,
+    exchanged: &mut Exchanged,
+    send: impl FnOnce(&Conn<OutgoingBody>, http::Request<OutgoingBody>, &mut ExchangeTimes) -> Result<(), Failure>,
+) -> Result<()> {
+    exchanged.upload = message::upload(&call.request, lease.conn());
+    let mut message = http::Request::new(OutgoingBody::empty());
+    message::fill(&mut message, call, lease.conn(), exchanged.upload.clone())?;
+    listen_for_interim_responses(&call.trace, exchanged.upload.as_ref(), &mut message);
+    match lease.conn().protocol() {
+        Protocol::Http1 => lease.retire(CloseCause::Unfinished),
+        Protocol::Http2 => lease.mark_shared(),
+    }
+    exchanged.failure = send(lease.conn(), message, &mut exchanged.times).err();
+    Ok(())
+}
+
+/// Passes interim responses on to observers, and a 100 (Continue) to the body.
+fn listen_for_interim_responses(
+    trace: &Trace,
+    upload: Option<&Arc<Upload>>,
+    message: &mut http::Request<OutgoingBody>,
+) {
+    let expecting = upload.filter(|upload| upload.expects_continue()).cloned();
+    if !trace.is_wanted(Wants::INTERIM) && expecting.is_none() {
+        return;
+    }
+    let trace = trace.clone();
+    hyper::ext::on_informational(message, move |response| {
+        let status = response.status();
+        if let Some(upload) = &expecting
+            && status == StatusCode::CONTINUE
+        {
+            upload.set_wanted(true);
+        }
+        trace.notify(Wants::INTERIM, || Event::Informational { status });
+    });
 }
 
 /// Puts a stream back into the request if hyper returned the message and none of the stream was read.
@@ -87,8 +138,7 @@ struct Exchange<'a> {
     since: Instant,
     lease: &'a mut Lease<Dialer>,
     is_over: bool,
-    times: ExchangeTimes,
-    upload: Option<Arc<Upload>>,
+    exchanged: &'a mut Exchanged,
     /// The length of the request's body; 0 if it is not known.
     body_length: u64,
     trace: &'a Trace,
@@ -105,82 +155,66 @@ struct Stalled {
 }
 
 impl Exchange<'_> {
-    /// Sends the request and waits for the head of its response, within the limits for both.
-    // Not an async function: its work up to the first wait is no part of the future, which is copied when it moves.
-    fn send(
+    /// Waits for the result of the request, within the limits for its response's headers and for the sending of its body.
+    async fn wait(
         &mut self,
-        mut message: http::Request<OutgoingBody>,
+        mut sending: Pin<&mut impl Future<Output = Sent<OutgoingBody>>>,
         deadlines: &Deadlines,
-        timeouts: &Timeouts,
-    ) -> impl Future<Output = Result<SendResult, Stalled>> {
-        self.listen_for_interim_responses(&mut message);
-        match self.lease.conn().protocol() {
-            Protocol::Http1 => self.lease.retire(CloseCause::Unfinished),
-            Protocol::Http2 => self.lease.mark_shared(),
-        }
+        [headers, body_idle]: [Option<Duration>; 2],
+    ) -> Result<(), Stalled> {
         let since = self.since;
-        let has_body = self.upload.is_some() || self.body_length > 0;
-        let Self { lease, times, upload, .. } = self;
-        let lease: &Lease<Dialer> = lease;
+        let has_body = self.exchanged.upload.is_some() || self.body_length > 0;
+        let idle = body_idle.filter(|_| has_body);
+        let lease = &*self.lease;
         let conn = lease.conn();
+        let Exchanged { response, failure, upload, times } = &mut *self.exchanged;
         let upload = upload.as_deref();
-        let sending = conn.send(message, since, times);
-        let headers = timeouts.headers;
-        let idle = timeouts.body_idle.filter(|_| has_body);
-        async move {
-            let mut sending = pin!(sending);
-            // Dropped before `sending`.
-            let mut unanswered = Unanswered(Some(lease));
-            let mut until = earliest(since, [headers, idle]);
-            loop {
-                if let Some(result) = deadlines.before(until, sending.as_mut()).await {
-                    unanswered.0 = None;
-                    return Ok(result);
+        // Dropped before `sending`.
+        let mut unanswered = Unanswered(Some(lease));
+        let mut until = earliest(since, [headers, idle]);
+        loop {
+            let receiving = poll_fn(|cx| {
+                match sending.as_mut().poll(cx) {
+                    Poll::Pending => return Poll::Pending,
+                    Poll::Ready(Ok(received)) => *response = Some(received),
+                    Poll::Ready(Err(failed)) => *failure = Some(conn.failed(failed, times)),
                 }
-                let now = clock::now();
-                let (what, limit, from) = match Progress::of(conn, upload, since) {
-                    Progress::Whole(at) => ("no response headers", headers, at),
-                    Progress::Partly(at) => ("nothing more of the request was sent", idle.or(headers), at),
-                };
-                let end = earliest(from, [limit]);
-                if let Some(limit) = limit.filter(|_| end.is_some_and(|end| end <= now)) {
-                    return Err(Stalled { what, limit });
+                if response.is_some() {
+                    conn.note_response(times);
                 }
-                // If the last byte were sent right now, the limit for the headers would run from now on.
-                until = end.into_iter().chain(earliest(now, [headers])).min();
+                Poll::Ready(())
+            });
+            if deadlines.before(until, receiving).await.is_some() {
+                unanswered.0 = None;
+                return Ok(());
             }
+            let now = clock::now();
+            let (what, limit, from) = match Progress::of(conn, upload, since) {
+                Progress::Whole(at) => ("no response headers", headers, at),
+                Progress::Partly(at) => ("nothing more of the request was sent", idle.or(headers), at),
+            };
+            let end = earliest(from, [limit]);
+            if let Some(limit) = limit.filter(|_| end.is_some_and(|end| end <= now)) {
+                return Err(Stalled { what, limit });
+            }
+            // If the last byte were sent right now, the limit for the headers would run from now on.
+            until = end.into_iter().chain(earliest(now, [headers])).min();
         }
     }
 
-    /// Passes interim responses on to observers, and a 100 (Continue) to the body.
-    fn listen_for_interim_responses(&self, message: &mut http::Request<OutgoingBody>) {
-        let expecting = self.upload.clone().filter(|upload| upload.expects_continue());
-        if !self.trace.is_wanted(Wants::INTERIM) && expecting.is_none() {
-            return;
-        }
-        let trace = self.trace.clone();
-        hyper::ext::on_informational(message, move |response| {
-            let status = response.status();
-            if let Some(upload) = &expecting
-                && status == StatusCode::CONTINUE
-            {
-                upload.set_wanted(true);
-            }
-            trace.notify(Wants::INTERIM, || Event::Informational { status });
-        });
-    }
-
-    /// Ends the exchange, and returns its times.
-    fn finish(mut self) -> ExchangeTimes {
+    /// Ends the exchange.
+    fn finish(mut self) {
         self.is_over = true;
-        self.record()
+        self.record();
     }
 
-    /// Records in the trace how far the exchange got.
-    fn record(&self) -> ExchangeTimes {
+    /// Records how far the exchange got.
+    fn record(&mut self) {
         let conn = self.lease.conn();
-        let mut times = conn.times(self.times);
-        if let Some(upload) = &self.upload {
+        let Exchanged { upload, times, .. } = &mut *self.exchanged;
+        conn.complete_times(times);
+        let mut sent_bytes = self.body_length;
+        if let Some(upload) = upload {
             // A response came, or the exchange failed, before a 100 (Continue).
             upload.set_wanted(false);
             times.sent = match conn.protocol() {
@@ -188,12 +222,11 @@ impl Exchange<'_> {
                 Protocol::Http2 => upload.sent_at(),
             };
             self.trace.note_body_starved(upload.starved());
+            sent_bytes = upload.bytes();
         }
-        let sent_bytes = self.upload.as_ref().map_or(self.body_length, |upload| upload.bytes());
         // A response may come before the whole request was sent.
         let sent = times.sent.map(|sent| times.answered.map_or(sent, |answered| sent.min(answered)));
         self.trace.record_exchange(times.begun, sent, sent_bytes, times.answered);
-        times
     }
 }
 

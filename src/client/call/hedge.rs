@@ -42,7 +42,7 @@ pub(super) async fn send(call: &mut Call<'_>) -> Result<Answer> {
 /// Returns true if the request may be sent a second time while it waits for its answer.
 fn may_be_sent_twice(call: &Call<'_>) -> bool {
     let request = &call.request;
-    let is_long_lived = request.asks_for_upgrade() || request.options.is_quiet_stream;
+    let is_long_lived = request.asks_for_upgrade() || request.options.is_quiet_stream();
     call.is_idempotent()
         && request.options.allows_hedge()
         && request.body.as_ref().is_none_or(Body::is_replayable)
@@ -83,7 +83,7 @@ async fn send_measured(call: &mut Call<'_>, hedging: &Hedging) -> Result<Answer>
 fn second_attempt<'a>(call: &Call<'a>) -> Option<Call<'a>> {
     let request = call.request.try_clone()?;
     let trace = Trace::clone(&call.trace);
-    let mut second = Call::for_attempt(call.client, request, trace, call.timeouts, call.deadline);
+    let mut second = Call::for_attempt(call.client, request, trace, call.deadline);
     second.attempts = Attempts::without_resends();
     second.authorization = call.authorization.clone();
     Some(second)

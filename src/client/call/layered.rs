@@ -197,15 +197,13 @@ impl AttemptContext {
     /// Makes a call of its own for one attempt.
     fn call(&self, request: Box<Request>, target: Uri) -> Call<'_> {
         let shared = &*self.0;
-        // A layer may have changed the settings of the request.
-        let timeouts = request.options.timeouts.or(&shared.client.defaults.timeouts);
         let request = CurrentRequest::new(
             request,
             target,
             #[cfg(feature = "__compression")]
             shared.decompression,
         );
-        let mut call = Call::for_attempt(&shared.client, request, shared.trace.clone(), timeouts, shared.deadline);
+        let mut call = Call::for_attempt(&shared.client, request, shared.trace.clone(), shared.deadline);
         let mut left = lock(&shared.left);
         left.unfinished += 1;
         call.attempts = left.attempts;

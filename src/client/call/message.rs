@@ -17,21 +17,24 @@ use crate::connect::{Conn, Protocol};
 use crate::error::{Error, Result};
 use crate::origin::Scheme;
 
-/// Makes the message for one attempt. A body of bytes is shared with the next attempt, a stream is gone.
-pub(super) fn message(
+/// Makes `message` that of one attempt. A body of bytes is shared with the next attempt, a stream is gone.
+///
+/// The message is filled in where its reader has it, because moving it costs more than making it.
+pub(super) fn fill(
+    message: &mut http::Request<OutgoingBody>,
     call: &mut Call<'_>,
     conn: &Conn<OutgoingBody>,
     upload: Option<Arc<Upload>>,
-) -> Result<http::Request<OutgoingBody>> {
+) -> Result<()> {
     let Call { request, client, authorization, trace, observed, .. } = call;
     let target = if is_tunnel(request) { ask_for_tunnel(request)? } else { request.take_target()? };
     let spoken = conn.protocol().version();
-    let version = request.options.version.unwrap_or(spoken);
+    let version = request.options.required_version().unwrap_or(spoken);
     if (version == Version::HTTP_2) != (spoken == Version::HTTP_2) {
         return Err(Error::other_version(spoken, version));
     }
     let trailer_names = request.body.as_ref().and_then(Body::trailers).map(names_of);
-    let mut message = http::Request::new(OutgoingBody::new(request.body_to_send(), upload));
+    *message.body_mut() = OutgoingBody::new(request.body_to_send(), upload);
     *message.version_mut() = version;
     *message.method_mut() = request.method.clone();
     *message.headers_mut() = headers(request, conn);
@@ -66,8 +69,7 @@ pub(super) fn message(
     match (conn.protocol(), conn.forwarding()) {
         (Protocol::Http1, None) => *message.uri_mut() = target,
         (Protocol::Http1, Some(proxy)) => {
-            let host = || conn.host(|| request.key().origin.host_header());
-            *message.uri_mut() = absolute(request, target, conn.authority(host));
+            *message.uri_mut() = absolute(request, target, request.key().origin.authority().cloned());
             if let Some(authorization) = &proxy.authorization {
                 let header = message.headers_mut().entry(PROXY_AUTHORIZATION);
                 header.or_insert_with(|| authorization.clone());
@@ -78,7 +80,7 @@ pub(super) fn message(
             // The host of HTTP/1.1 is a part of the target here (RFC 9113 §8.3.1).
             let authority = match message.headers_mut().remove(HOST) {
                 Some(host) => host.as_bytes().try_into().ok(),
-                None => conn.authority(|| request.key().origin.host_header()),
+                None => request.key().origin.authority().cloned(),
             };
             *message.uri_mut() = absolute(request, target, authority);
             if let Some(protocol) = request.options.extended_protocol() {
@@ -86,7 +88,7 @@ pub(super) fn message(
             }
         }
     }
-    Ok(message)
+    Ok(())
 }
 
 /// Returns the head of an attempt, for functions that change it.
@@ -133,7 +135,7 @@ pub(super) fn upload(request: &CurrentRequest, conn: &Conn<OutgoingBody>) -> Opt
 /// Returns true if the server can send a 100 (Continue). HTTP/1.0 has no interim responses (RFC 9110 §10.1.1), and over
 /// HTTP/2 hyper does not pass them on.
 fn can_expect_continue(request: &Request, conn: &Conn<OutgoingBody>) -> bool {
-    conn.protocol() == Protocol::Http1 && request.options.version != Some(Version::HTTP_10)
+    conn.protocol() == Protocol::Http1 && request.options.required_version() != Some(Version::HTTP_10)
 }
 
 /// The `Accept` of a request that has none: any type of content, as curl and reqwest send it. Some servers refuse a
@@ -146,19 +148,21 @@ fn headers(request: &mut Request, conn: &Conn<OutgoingBody>) -> HeaderMap {
     let Request { headers, key, .. } = request;
     let key = key.as_ref().expect("the URL of a request is checked before it is sent");
     let names_host = conn.protocol() == Protocol::Http1;
-    let host = || conn.host(|| key.origin.host_header());
     if headers.is_empty() {
-        let mut message_headers = HeaderMap::with_capacity(4);
-        if names_host {
-            message_headers.insert(HOST, host());
-        }
-        message_headers.insert(ACCEPT, ANYTHING);
-        return message_headers;
+        let plain = |host: Option<&HeaderValue>| {
+            let mut plain = HeaderMap::with_capacity(4);
+            if let Some(host) = host {
+                plain.insert(HOST, host.clone());
+            }
+            plain.insert(ACCEPT, ANYTHING);
+            plain
+        };
+        return if names_host { key.origin.plain_headers(|host| plain(Some(host))).clone() } else { plain(None) };
     }
     // Into the request's own headers, because their copy would have to grow for it. A redirect to another origin
     // removes the host.
     if names_host {
-        headers.entry(HOST).or_insert_with(host);
+        headers.entry(HOST).or_insert_with(|| key.origin.host_header().clone());
     }
     headers.entry(ACCEPT).or_insert(ANYTHING);
     headers.clone()

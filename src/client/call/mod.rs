@@ -65,8 +65,12 @@ use crate::error::Result;
 use crate::trace::{RequestInfo, Trace};
 
 /// Makes a call: returns its response, or the error that ended it.
-pub(super) async fn run(client: &Inner, request: Box<Request>) -> Result<Response> {
-    let mut call = begin(client, request)?;
+pub(super) async fn run(client: &Inner, mut request: Box<Request>) -> Result<Response> {
+    let target = match complete(client, &mut request) {
+        Ok(target) => target,
+        Err(error) => return Err(error.of_request(&request.method, &request.url, client.defaults.hides_queries)),
+    };
+    let mut call = begin(client, request, target);
     let deadline = call.deadline.map(|deadline| deadline.at);
     let result = client.deadlines.before(deadline, pin!(follow::follow(&mut call))).await;
     match result.unwrap_or_else(|| Err(call.time_out())) {
@@ -81,14 +85,14 @@ pub(super) async fn run(client: &Inner, request: Box<Request>) -> Result<Respons
     }
 }
 
-/// Completes and checks the request, and starts the trace of its call.
+/// Starts the trace of a call, and its time.
 // Not a part of the future that `run` is: what a future holds is copied when it moves.
-fn begin(client: &Inner, mut request: Box<Request>) -> Result<Call<'_>> {
-    let target = match complete(client, &mut request) {
-        Ok(target) => target,
-        Err(error) => return Err(error.of_request(&request.method, &request.url, client.defaults.hides_queries)),
-    };
-    let trace = Trace::start(&client.hooks, request.options.observer.clone(), || RequestInfo {
+fn begin(
+    client: &Inner,
+    #[cfg_attr(not(feature = "__compression"), expect(unused_mut))] mut request: Box<Request>,
+    target: Uri,
+) -> Call<'_> {
+    let trace = Trace::start(&client.hooks, request.options.own_observer().cloned(), || RequestInfo {
         method: request.method.clone(),
         origin: request.key().origin.clone(),
         target: client.defaults.shown(target.clone()),
@@ -98,17 +102,18 @@ fn begin(client: &Inner, mut request: Box<Request>) -> Result<Call<'_>> {
     let decompression = request.options.decompression().unwrap_or(client.defaults.decompression);
     #[cfg(feature = "__compression")]
     let decompression = accept_codings(&mut request, decompression);
-    let timeouts = request.options.timeouts.or(&client.defaults.timeouts);
     let start = trace.start_time();
-    let deadline = timeouts.total.and_then(|limit| start.checked_add(limit).map(|at| Deadline { at, limit }));
+    let own_limit = request.options.timeouts().and_then(|limits| limits.total);
+    let deadline = own_limit
+        .or(client.defaults.timeouts.total)
+        .and_then(|limit| start.checked_add(limit).map(|at| Deadline { at, limit }));
     let sources = &client.defaults.token_sources;
     let authorization =
         if sources.is_empty() { None } else { Authorization::of(sources, &request.headers, &request.key().origin) };
     if let Some(policy) = request.options.retries().or(client.defaults.retries.as_ref()) {
         client.retry_budget.deposit(policy, start);
     }
-    // Not bound to a name: it would be copied from there.
-    Ok(Call {
+    Call {
         client,
         request: CurrentRequest::new(
             request,
@@ -117,7 +122,6 @@ fn begin(client: &Inner, mut request: Box<Request>) -> Result<Call<'_>> {
             decompression,
         ),
         trace: CallTrace::new(trace),
-        timeouts,
         deadline,
         retries: 0,
         attempts: Attempts::default(),
@@ -128,7 +132,7 @@ fn begin(client: &Inner, mut request: Box<Request>) -> Result<Call<'_>> {
         single: None,
         drain_hold: None,
         avoid: None,
-    })
+    }
 }
 
 /// Adds what the request leaves to the client, and refuses a request that must not be sent. Returns its target.

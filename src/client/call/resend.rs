@@ -30,54 +30,64 @@ pub(super) async fn send(call: &mut Call<'_>) -> Result<Answer> {
     let mut failed_on = call.single.as_ref().and_then(|single| single.failed_on);
     loop {
         call.observed = call.trace.begin_request(|| call.info());
-        let (mut lease, since) = checkout::lease(call, failed_on).await?;
+        let mut held = None;
+        let since = checkout::lease(call, failed_on, &mut held).await?;
+        let lease = held.as_mut().expect("the call has got a lease");
         if call.drain_hold.is_some() && call.retry_policy().is_none() {
             call.drain_hold = None;
         }
         failed_on = Some(lease.conn().number());
         if call.request.asks_for_upgrade() {
-            upgrade::check(call, &lease, since).await?;
+            upgrade::check(call, lease, since).await?;
         }
-        let Exchanged { result, upload, times } = exchange::exchange(call, &mut lease, since).await?;
-        let resend = match result {
-            Ok(response) if is_unsolicited_408(&response) => {
-                let attempt = attempt(call, &lease, AttemptEnd::IdleTimeout);
-                match decide(call, attempt) {
-                    Some(resend) => {
-                        // Before hyper notices that the response is dropped, and closes the connection.
-                        lease.retire(CloseCause::PeerAnnounced);
-                        lease.foresee_end();
-                        if leave_resend(call, resend, &lease) {
-                            return Err(Error::timed_out_idle());
-                        }
-                        resend
-                    }
-                    None => return Ok(answer(call, lease, response, upload, times)),
-                }
-            }
-            Ok(response) => return Ok(answer(call, lease, response, upload, times)),
-            Err(failed) => fail(call, &mut lease, *failed, upload.as_deref(), times)?,
+        let mut exchanged = Exchanged::default();
+        exchange::exchange(call, lease, since, &mut exchanged).await?;
+        let resend = match exchanged.failure.take() {
+            Some(failed) => fail(call, lease, *failed, &exchanged)?,
+            None => match refused_as_idle(call, lease, &mut exchanged) {
+                Some(resend) => resend?,
+                None => return Ok(answer(call, held.take().expect("it is there"), &mut exchanged)),
+            },
         };
         call.hold_drain();
         // Before the event: observers see the connection returned, then the resend.
-        drop(lease);
+        drop(held);
         call.attempts.count_resend(resend);
         call.repeat(resend.cause, resend.wait).await?;
     }
 }
 
+/// Returns the resend after a 408 that answers no request, or the error that ends this attempt. Drops the response then. Returns
+/// `None` for any other response, and if a resend is not possible.
+#[inline]
+fn refused_as_idle(
+    call: &mut Call<'_>,
+    lease: &mut Lease<Dialer>,
+    exchanged: &mut Exchanged,
+) -> Option<Result<Resend>> {
+    if !exchanged.response.as_ref().is_some_and(is_unsolicited_408) {
+        return None;
+    }
+    let attempt = attempt(call, lease, AttemptEnd::IdleTimeout);
+    let resend = decide(call, attempt)?;
+    // Before hyper notices that the response is dropped, and closes the connection.
+    lease.retire(CloseCause::PeerAnnounced);
+    lease.foresee_end();
+    exchanged.response = None;
+    if leave_resend(call, resend, lease) {
+        return Some(Err(Error::timed_out_idle()));
+    }
+    Some(Ok(resend))
+}
+
 /// Makes the answer of a response, with the connection in its body. Stores the cookies that it sets.
-fn answer(
-    call: &Call<'_>,
-    lease: Lease<Dialer>,
-    mut response: http::Response<Incoming>,
-    upload: Option<Arc<Upload>>,
-    times: ExchangeTimes,
-) -> Answer {
+fn answer(call: &Call<'_>, lease: Lease<Dialer>, exchanged: &mut Exchanged) -> Answer {
+    let mut response = exchanged.response.take().expect("an exchange without a failure has a response");
+    let upload = exchanged.upload.take();
     #[cfg(feature = "cookies")]
     super::cookies::keep(call, response.headers());
     let protocol = lease.conn().protocol();
-    let received_at = times.head_read.unwrap_or_else(clock::now);
+    let received_at = exchanged.times.head_read.unwrap_or_else(clock::now);
     #[cfg(feature = "__tls")]
     if call.client.defaults.adds_tls_info
         && let Some(facts) = lease.conn().tls()
@@ -112,10 +122,10 @@ fn fail(
     call: &mut Call<'_>,
     lease: &mut Lease<Dialer>,
     failed: SendError<OutgoingBody>,
-    upload: Option<&Upload>,
-    times: ExchangeTimes,
+    exchanged: &Exchanged,
 ) -> Result<Resend> {
-    let body_error = upload.and_then(Upload::take_failure);
+    let times = exchanged.times;
+    let body_error = exchanged.upload.as_deref().and_then(Upload::take_failure);
     let end = match body_error {
         // The client has ended the request, not the server.
         Some(_) => AttemptEnd::Failed,

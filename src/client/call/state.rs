@@ -24,7 +24,6 @@ pub(super) struct Call<'a> {
     pub(super) client: &'a Inner,
     pub(super) request: CurrentRequest,
     pub(super) trace: CallTrace,
-    pub(super) timeouts: Timeouts,
     pub(super) deadline: Option<Deadline>,
     /// The retries that the user's policy chose so far, before redirects included.
     pub(super) retries: u32,
@@ -53,14 +52,12 @@ impl<'a> Call<'a> {
         client: &'a Inner,
         request: CurrentRequest,
         trace: Trace,
-        timeouts: Timeouts,
         deadline: Option<Deadline>,
     ) -> Self {
         Self {
             client,
             request,
             trace: CallTrace::of_attempt(trace),
-            timeouts,
             deadline,
             retries: 0,
             attempts: Attempts::default(),
@@ -138,13 +135,20 @@ impl<'a> Call<'a> {
         error::Context { method, url, until, discreet: self.client.defaults.hides_queries }
     }
 
+    /// Returns a time limit of the request itself, or else of the client.
+    #[inline]
+    pub(super) fn limit(&self, of: impl Fn(&Timeouts) -> Option<Duration>) -> Option<Duration> {
+        let own = self.request.options.timeouts().and_then(&of);
+        own.or_else(|| of(&self.client.defaults.timeouts))
+    }
+
     /// Returns the time limits for reading the response's body.
     pub(super) fn body_limits(&self) -> BodyLimits {
         let mut deadline = self.deadline;
-        let mut idle = self.timeouts.body_idle;
-        if self.request.options.is_quiet_stream {
+        let mut idle = self.limit(|limits| limits.body_idle);
+        if self.request.options.is_quiet_stream() {
             deadline = None;
-            idle = self.request.options.timeouts.body_idle;
+            idle = self.request.options.timeouts().and_then(|limits| limits.body_idle);
         }
         BodyLimits { deadline, idle: idle.unwrap_or(Duration::MAX) }
     }

@@ -25,7 +25,7 @@ use crate::pool::Lease;
 pub(super) async fn check(call: &Call<'_>, lease: &Lease<Dialer>, since: Instant) -> Result<()> {
     let options = &call.request.options;
     let spoken = lease.conn().protocol();
-    if options.asks_upgrade && spoken == Protocol::Http2 {
+    if call.request.asks_upgrade && spoken == Protocol::Http2 {
         return Err(Error::no_upgrade_over_http2());
     }
     if options.extended_protocol().is_none() {
@@ -34,7 +34,7 @@ pub(super) async fn check(call: &Call<'_>, lease: &Lease<Dialer>, since: Instant
     if spoken == Protocol::Http1 {
         return Err(Error::no_extended_connect("the connection speaks HTTP/1.1"));
     }
-    let limit = call.timeouts.headers;
+    let limit = call.limit(|limits| limits.headers);
     let until = limit.and_then(|limit| since.checked_add(limit));
     let supported = pin!(lease.conn().is_extended_connect_supported());
     match call.client.deadlines.before(until, supported).await {
@@ -48,7 +48,7 @@ pub(super) async fn check(call: &Call<'_>, lease: &Lease<Dialer>, since: Instant
 /// Returns hyper's handle on the upgrade if the response switches to another protocol, as the request asked.
 pub(super) fn upgrade_of(call: &Call<'_>, response: &mut Response<Incoming>) -> Option<OnUpgrade> {
     let has_agreed = match response.status() {
-        StatusCode::SWITCHING_PROTOCOLS => call.request.options.asks_upgrade,
+        StatusCode::SWITCHING_PROTOCOLS => call.request.asks_upgrade,
         status => call.request.method == Method::CONNECT && status.is_success(),
     };
     if !has_agreed {

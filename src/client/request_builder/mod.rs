@@ -20,7 +20,7 @@ use super::request_options::checked_version;
 use super::response::Response;
 use crate::credentials::Credentials;
 use crate::error::{Error, Result};
-use crate::trace::{Observer, ObserverHandle};
+use crate::trace::Observer;
 
 impl Client {
     /// Starts a GET request.
@@ -191,7 +191,7 @@ impl RequestBuilder {
 
     fn limit(self, change: impl FnOnce(&mut Timeouts)) -> Self {
         self.with(|request| {
-            change(&mut request.options.timeouts);
+            change(request.options.timeouts_mut());
             Ok(())
         })
     }
@@ -203,7 +203,7 @@ impl RequestBuilder {
     /// [`http2_prior_knowledge`](crate::ClientBuilder::http2_prior_knowledge).
     pub fn version(self, version: Version) -> Self {
         self.with(|request| {
-            request.options.version = Some(checked_version(version)?);
+            *request.options.required_version_mut() = Some(checked_version(version)?);
             Ok(())
         })
     }
@@ -297,7 +297,8 @@ impl RequestBuilder {
     /// connection, such as [`Event::Closed`](crate::trace::Event::Closed), because other calls may use it.
     pub fn observer(self, observer: impl Observer) -> Self {
         self.with(|request| {
-            request.options.observer = Some(ObserverHandle::of_call(observer));
+            let options = std::mem::take(&mut request.options);
+            request.options = options.observer(observer);
             Ok(())
         })
     }

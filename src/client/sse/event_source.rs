@@ -44,7 +44,7 @@ impl RequestBuilder {
         request.headers.entry(CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
         let id = request.headers.remove(LAST_EVENT_ID);
         let last_event_id = id.map_or_else(String::new, |id| String::from_utf8_lossy(id.as_bytes()).into_owned());
-        request.options.is_quiet_stream = true;
+        request.options.allow_quiet_stream();
         lift_limits_of_length(&mut request.options, &client.inner);
         Ok(EventSource {
             client,

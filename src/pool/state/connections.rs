@@ -149,8 +149,13 @@ impl<T: PoolTypes> Connections<T> {
 
     /// Returns the first connection of a list that fits, or one not far behind it that `runtime` serves.
     fn nearest(&self, list: &List<BY_HOST>, runtime: T::Runtime, fits: impl Fn(&Conn<T>) -> bool) -> Option<usize> {
+        let front = list.front()?;
+        // As it mostly is.
+        if self.open(front).runtime == runtime && fits(&self.slab[front]) {
+            return Some(front);
+        }
         let behind = |id: &usize| list.after(&self.slab, *id);
-        let mut fitting = std::iter::successors(list.front(), behind).filter(|id| fits(&self.slab[*id])).peekable();
+        let mut fitting = std::iter::successors(Some(front), behind).filter(|id| fits(&self.slab[*id])).peekable();
         let first = *fitting.peek()?;
         let own = fitting.take(MOST_EXAMINED).find(|id| self.open(*id).runtime == runtime);
         Some(own.unwrap_or(first))

@@ -435,8 +435,10 @@ impl<T: PoolTypes> State<T> {
     pub(super) fn idle_until(&self, now: Instant, id: usize) -> Option<Instant> {
         let entry = &self.hosts[self.conns[id].host];
         let learned = self.learned_keep_alive.limit(now, &entry.key);
-        let shorter = entry.keep_alive.into_iter().chain(learned);
-        let timeout = shorter.fold(entry.limits.idle_timeout, std::time::Duration::min);
+        let mut timeout = entry.limits.idle_timeout;
+        for shorter in [entry.keep_alive, learned].into_iter().flatten() {
+            timeout = timeout.min(shorter);
+        }
         self.conns.open(id).used_at.checked_add(timeout)
     }
 
