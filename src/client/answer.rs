@@ -7,7 +7,6 @@ use bytes::Bytes;
 use http::response::Parts;
 use http::{Extensions, HeaderMap, StatusCode};
 use http_body::Frame;
-use url::Url;
 
 #[cfg(feature = "tower")]
 use super::body::LayeredBody;
@@ -15,20 +14,15 @@ use super::body::{Body, BodyReader, IncomingBody};
 #[cfg(feature = "__compression")]
 use super::body::{Decoder, Decompression};
 use super::upgraded::PendingUpgrade;
-use crate::error::{self, Error, Result};
+use crate::error::{Error, Result};
 use crate::origin::Origin;
 use crate::trace::Trace;
 
-/// A response that may not be the last one of its call. Dropped, it closes its connection, or its HTTP/2 stream.
-pub(super) struct Answer(Box<ResponseData>);
-
-/// A response's head, body and call. Boxed, because it is large and moves through many functions. So are the trailers,
-/// because few responses have any, and the room for them would be copied all the same.
-pub(super) struct ResponseData {
+/// A response's head and body. It may not be the last one of its call. Dropped, it closes its connection, or its HTTP/2 stream.
+pub(super) struct Answer {
     pub(super) head: Parts,
-    /// The call of the response; `None` until the call is over.
-    pub(super) call: Option<FinishedCall>,
     pub(super) content: Content,
+    /// Boxed, because few responses have any.
     pub(super) trailers: Option<Box<HeaderMap>>,
     /// True if the request was a HEAD: the headers describe a body that is not sent.
     pub(super) answers_head: bool,
@@ -36,71 +30,55 @@ pub(super) struct ResponseData {
     pub(super) is_partly_read: bool,
 }
 
-/// The call that a response ended.
-#[derive(Clone)]
-pub(super) struct FinishedCall {
-    pub(super) context: error::Context,
-    /// The URLs that were requested before, the first one first.
-    pub(super) redirects: Vec<Url>,
-}
-
-impl ResponseData {
-    /// Returns the call of a response that its user has.
-    pub(super) fn call(&self) -> &FinishedCall {
-        self.call.as_ref().expect("the call of a response is over")
-    }
-}
-
 impl Answer {
     /// Makes an answer of a head and a body. `answers_head` is true if the request was a HEAD.
     #[inline(always)]
     pub(super) fn new(head: Parts, body: IncomingBody, answers_head: bool) -> Self {
-        // Made in its place.
-        let place = Box::new_uninit();
-        let content = Content::Received(BodyReader::new(body));
-        let data = ResponseData { head, call: None, content, trailers: None, answers_head, is_partly_read: false };
-        Self(Box::write(place, data))
+        Self::of(head, Content::Received(BodyReader::new(body)), answers_head)
+    }
+
+    #[inline(always)]
+    pub(super) fn of(head: Parts, content: Content, answers_head: bool) -> Self {
+        Self { head, content, trailers: None, answers_head, is_partly_read: false }
     }
 
     /// Makes an answer of a response that came through layers around the attempt.
     #[cfg(feature = "tower")]
     pub(super) fn layered(head: Parts, body: Body, facts: BodyFacts) -> Self {
         let answers_head = facts.answers_head;
-        let content = Content::Replaced(body, facts);
-        Self(Box::new(ResponseData { head, call: None, content, trailers: None, answers_head, is_partly_read: false }))
+        Self::of(head, Content::Replaced(body, facts), answers_head)
     }
 
     /// Makes the response that layers around the attempt get, and a handle to its body.
     #[cfg(feature = "tower")]
     pub(super) fn into_layered(self) -> (http::Response<Body>, LayeredBody) {
-        let ResponseData { head, content, .. } = *self.0;
-        let Content::Received(reader) = content else {
+        let Content::Received(reader) = self.content else {
             unreachable!("the innermost service has received the response")
         };
         let (received, body) = LayeredBody::new(reader);
-        (http::Response::from_parts(head, body), received)
+        (http::Response::from_parts(self.head, body), received)
     }
 
     pub(super) fn status(&self) -> StatusCode {
-        self.0.head.status
+        self.head.status
     }
 
     /// Returns true if the connection switches to another protocol, as the request asked.
     pub(super) fn is_upgrade(&self) -> bool {
-        self.0.head.extensions.get::<PendingUpgrade>().is_some()
+        self.head.extensions.get::<PendingUpgrade>().is_some()
     }
 
     pub(super) fn headers(&self) -> &HeaderMap {
-        &self.0.head.headers
+        &self.head.headers
     }
 
     /// Discards the body, and frees the connection as soon as possible.
-    pub(super) fn drain(mut self) {
-        if let Some(reader) = self.0.content.reader() {
+    pub(super) fn drain(&mut self) {
+        if let Some(reader) = self.content.reader() {
             reader.drain();
         }
         #[cfg(feature = "tower")]
-        if let Content::Replaced(_, facts) = &self.0.content {
+        if let Content::Replaced(_, facts) = &self.content {
             facts.received.iter().for_each(LayeredBody::drain);
         }
     }
@@ -110,21 +88,21 @@ impl Answer {
     /// # Errors
     /// The body has too many content codings. The response is drained then.
     #[cfg(feature = "__compression")]
-    pub(super) fn decompressed(mut self, decompression: Decompression) -> Result<Self> {
+    pub(super) fn decompress(&mut self, decompression: Decompression) -> Result<()> {
         if decompression.is_none() {
-            return Ok(self);
+            return Ok(());
         }
-        let ResponseData { head, content, .. } = &mut *self.0;
-        let Some(reader) = content.reader() else { return Ok(self) };
+        let Self { head, content, .. } = self;
+        let Some(reader) = content.reader() else { return Ok(()) };
         // The headers of a response without a body describe the body that another request would get. They stay as they
         // are.
         if matches!(head.status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED) || reader.is_empty() {
-            return Ok(self);
+            return Ok(());
         }
         match Decoder::of(&mut head.headers, decompression) {
             Ok(decoder) => {
                 reader.decode_with(decoder);
-                Ok(self)
+                Ok(())
             }
             Err(error) => {
                 let is_lasting = error.is_lasting();
@@ -139,50 +117,46 @@ impl Answer {
     ///
     /// # Errors
     /// The body is announced to be longer. The response is drained then.
-    pub(super) fn limited(mut self, max: u64) -> Result<Self> {
-        if self.0.content.length().is_some_and(|length| length > max) {
+    pub(super) fn limit(&mut self, max: u64) -> Result<()> {
+        if self.content.length().is_some_and(|length| length > max) {
             self.drain();
             return Err(Error::long_body(max));
         }
-        if let Some(reader) = self.0.content.reader() {
+        if let Some(reader) = self.content.reader() {
             reader.limit(max);
         }
-        Ok(self)
+        Ok(())
     }
 
     /// Limits the body that layers around the attempt get. One that is announced to be longer is left to
-    /// [`limited`](Self::limited).
+    /// [`limit`](Self::limit).
     #[cfg(feature = "tower")]
-    pub(super) fn limited_for_layers(mut self, max: Option<u64>) -> Self {
-        if let (Some(max), Some(reader)) = (max, self.0.content.reader()) {
+    pub(super) fn limit_for_layers(&mut self, max: Option<u64>) {
+        if let (Some(max), Some(reader)) = (max, self.content.reader()) {
             reader.limit(max);
         }
-        self
     }
 
     /// Adds the values that go along with the request. Those that came with the response take precedence.
-    pub(super) fn with_extensions(mut self, extensions: Extensions) -> Self {
+    pub(super) fn add_extensions(&mut self, extensions: Extensions) {
         if !extensions.is_empty() {
-            let own = std::mem::take(&mut self.0.head.extensions);
-            self.0.head.extensions = joined(extensions, own);
+            let own = std::mem::take(&mut self.head.extensions);
+            self.head.extensions = joined(extensions, own);
         }
-        self
     }
 
     /// Makes the response the last one of its call. From now on its body counts as read by the user.
-    pub(super) fn finish(mut self, call: FinishedCall) -> Box<ResponseData> {
-        self.0.call = Some(call);
-        if let Some(reader) = self.0.content.reader() {
+    pub(super) fn finish(&mut self) {
+        if let Some(reader) = self.content.reader() {
             reader.begin();
         }
         #[cfg(feature = "tower")]
-        if let Content::Replaced(_, facts) = &mut self.0.content {
+        if let Content::Replaced(_, facts) = &mut self.content {
             let is_received = facts.received.take().is_some_and(|received| received.begin());
             if !is_received {
-                facts.trace.answered_by_layer(self.0.head.status, self.0.head.version);
+                facts.trace.answered_by_layer(self.head.status, self.head.version);
             }
         }
-        self.0
     }
 }
 
@@ -214,13 +188,6 @@ pub(super) struct BodyFacts {
 }
 
 impl Content {
-    pub(super) fn origin(&self) -> &Origin {
-        match self {
-            Self::Received(reader) => reader.origin(),
-            Self::Replaced(_, facts) => &facts.origin,
-        }
-    }
-
     pub(super) fn trace(&self) -> &Trace {
         match self {
             Self::Received(reader) => reader.trace(),

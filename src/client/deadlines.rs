@@ -71,15 +71,17 @@ const MAX_OTHER_RUNTIMES: usize = 8;
 impl Deadlines {
     /// Runs `future` until `deadline`. Returns `None` if the deadline came first. The future has to be pinned by the
     /// caller. Outside of a runtime there is no timer, and so no limit.
-    pub(super) async fn before<F: Future + Unpin>(&self, deadline: Option<Instant>, future: F) -> Option<F::Output> {
-        match deadline.and_then(|deadline| Some((deadline, Handle::try_current().ok()?.id()))) {
-            Some((deadline, runtime)) => {
-                let (first, list) = self.first.get_or_init(|| (runtime, Arc::default()));
-                let list = if *first == runtime { List::First(list) } else { List::Other(self.other(runtime)) };
-                Limited { future, deadline, key: None, list }.await
-            }
-            None => Some(future.await),
-        }
+    // Not async: each future around another one costs a call twice.
+    pub(super) fn before<F: Future + Unpin>(&self, deadline: Option<Instant>, future: F) -> Limited<'_, F> {
+        let limit = deadline.and_then(|deadline| self.limit(deadline));
+        Limited { future, limit, key: None }
+    }
+
+    fn limit(&self, deadline: Instant) -> Option<Limit<'_>> {
+        let runtime = Handle::try_current().ok()?.id();
+        let (first, list) = self.first.get_or_init(|| (runtime, Arc::default()));
+        let list = if *first == runtime { List::First(list) } else { List::Other(self.other(runtime)) };
+        Some(Limit { deadline, list })
     }
 
     /// Returns the list of a runtime that is not the first one.
@@ -169,12 +171,17 @@ impl Deref for List<'_> {
     }
 }
 
-/// A future with a deadline.
-struct Limited<'a, F> {
+/// A future that may have a deadline.
+pub(super) struct Limited<'a, F> {
     future: F,
-    deadline: Instant,
+    limit: Option<Limit<'a>>,
     /// The future's key in the list, from its first `Pending` on.
     key: Option<usize>,
+}
+
+/// A deadline, and the list that watches it.
+struct Limit<'a> {
+    deadline: Instant,
     list: List<'a>,
 }
 
@@ -182,24 +189,26 @@ impl<F: Future + Unpin> Future for Limited<'_, F> {
     type Output = Option<F::Output>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        if let Poll::Ready(output) = Pin::new(&mut self.future).poll(cx) {
+        let Self { future, limit, key } = &mut *self;
+        if let Poll::Ready(output) = Pin::new(future).poll(cx) {
             return Poll::Ready(Some(output));
         }
-        match self.key {
+        let Some(Limit { deadline, list }) = limit else { return Poll::Pending };
+        match *key {
             None => {
-                self.key = Some(self.list.add(self.deadline, cx.waker()));
-                TimerTask::set(&self.list, Some(self.deadline));
+                *key = Some(list.add(*deadline, cx.waker()));
+                TimerTask::set(list, Some(*deadline));
             }
             Some(key) => {
-                self.list.update_waker(key, cx.waker());
+                list.update_waker(key, cx.waker());
                 // Read after the waker is updated: the timer may have woken the old one just before.
                 let now = now();
-                if self.deadline <= now {
+                if *deadline <= now {
                     return Poll::Ready(None);
                 }
                 // The timer's task may have gone with its runtime, and with it the deadlines of all calls. Setting the
                 // timer to the current time has the next task look at all of them.
-                TimerTask::ensure_running(&self.list, Some(now));
+                TimerTask::ensure_running(list, Some(now));
             }
         }
         Poll::Pending
@@ -208,8 +217,8 @@ impl<F: Future + Unpin> Future for Limited<'_, F> {
 
 impl<F> Drop for Limited<'_, F> {
     fn drop(&mut self) {
-        if let Some(key) = self.key {
-            let call = self.list.lock().remove(key);
+        if let (Some(key), Some(Limit { list, .. })) = (self.key, &self.limit) {
+            let call = list.lock().remove(key);
             // Dropped here, after the lock: a waker may run code of its task.
             drop(call);
         }

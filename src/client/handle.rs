@@ -11,6 +11,7 @@ use tokio::runtime::Handle;
 
 use super::advice::{Advice, StatsSnapshot};
 use super::call;
+use super::call_data::BoxedRequest;
 use super::inner::Inner;
 use super::into_url::IntoUrl;
 #[cfg(feature = "tower")]
@@ -67,11 +68,11 @@ impl Client {
     /// [`Error`], whose [`kind`](Error::kind) is the step that failed. A response with a status of 400 or more is no
     /// error: see [`Response::error_for_status`].
     pub fn execute(&self, request: Request) -> impl Future<Output = Result<Response, Error>> + Send {
-        self.run(Box::new(request))
+        self.run(BoxedRequest::new(request))
     }
 
     #[cfg(feature = "tower")]
-    pub(super) async fn run(&self, request: Box<Request>) -> Result<Response, Error> {
+    pub(super) async fn run(&self, request: BoxedRequest) -> Result<Response, Error> {
         match &self.layered {
             Some(service) => service.clone().execute(&self.inner, request).await,
             None => call::run(&self.inner, request).await,
@@ -79,7 +80,7 @@ impl Client {
     }
 
     #[cfg(not(feature = "tower"))]
-    pub(super) fn run(&self, request: Box<Request>) -> impl Future<Output = Result<Response, Error>> {
+    pub(super) fn run(&self, request: BoxedRequest) -> impl Future<Output = Result<Response, Error>> {
         call::run(&self.inner, request)
     }
 

@@ -8,8 +8,9 @@ use http::{Extensions, Uri, Version};
 use http_body::{Frame, SizeHint};
 use url::Url;
 
-use super::answer::{BodyFacts, Content, FinishedCall, ResponseData, joined};
+use super::answer::{Answer, BodyFacts, Content, joined};
 use super::body::{Body, BodyReader};
+use super::call_data::BoxedResponse;
 use super::into_url::IntoUrl;
 use super::request::Request;
 use super::request_options::{RequestOptions, checked_version};
@@ -46,7 +47,7 @@ pub(super) fn request_of<B: Into<Body>>(message: http::Request<B>, base: Option<
     }
     // A server's request that is passed on has one. The response must not seem to offer that upgrade.
     head.extensions.remove::<hyper::upgrade::OnUpgrade>();
-    Ok(Request { headers: head.headers, body: Some(body.into()), options, extensions: head.extensions, ..*request })
+    Ok(Request { headers: head.headers, body: Some(body.into()), options, extensions: head.extensions, ..request })
 }
 
 /// Returns the URL of a URI. A path is put in place of the base's: it is no reference, in which `//host` would name
@@ -85,30 +86,31 @@ impl From<Request> for http::Request<Body> {
 /// The part of a [`Response`] that an `http::Response` has no room for, kept in its extensions.
 #[derive(Clone)]
 struct ResponseExtension {
-    call: FinishedCall,
+    context: error::Context,
+    /// The URLs that were requested before, the first one first.
+    redirects: Vec<Url>,
     body: BodyFacts,
 }
 
 /// Converts into a response of the `http` crate. Its body holds the connection.
 impl From<Response> for http::Response<Body> {
     fn from(response: Response) -> Self {
-        let data = *response.data;
-        let call = data.call.expect("the call of a response is over");
-        let content = data.content;
+        let origin = response.data.origin().clone();
+        let (answer, context, redirects) = response.data.into_parts();
+        let Answer { mut head, content, answers_head, .. } = answer;
         let facts = BodyFacts {
-            origin: content.origin().clone(),
+            origin,
             trace: content.trace().clone(),
             start: content.start(),
-            answers_head: data.answers_head,
+            answers_head,
             #[cfg(feature = "tower")]
             received: None,
         };
         let body = match content {
-            Content::Received(reader) => Body::wrap(ReceivedBody { reader, context: call.context.clone() }),
+            Content::Received(reader) => Body::wrap(ReceivedBody { reader, context: context.clone() }),
             Content::Replaced(body, _) => body,
         };
-        let mut head = data.head;
-        head.extensions.insert(ResponseExtension { call, body: facts });
+        head.extensions.insert(ResponseExtension { context, redirects, body: facts });
         Self::from_parts(head, body)
     }
 }
@@ -150,14 +152,14 @@ pub(super) fn returned(
             #[cfg(feature = "tower")]
             received: None,
         };
-        ResponseExtension { call: FinishedCall { context, redirects: Vec::new() }, body }
+        ResponseExtension { context, redirects: Vec::new(), body }
     });
     let (head, body) = message.into_parts();
-    let ResponseExtension { call, body: facts } = extension;
+    let ResponseExtension { context, redirects, body: facts } = extension;
     let answers_head = facts.answers_head;
     let content = Content::Replaced(body, facts);
-    let data = ResponseData { head, call: Some(call), content, trailers: None, answers_head, is_partly_read: false };
-    Response { data: Box::new(data) }
+    let answer = Answer::of(head, content, answers_head);
+    Response { data: BoxedResponse::new(context, redirects, answer) }
 }
 
 /// A received body as a body of the `http_body` crate, whose errors name the call.

@@ -53,14 +53,14 @@ impl ClientService {
             let inner = inner.clone();
             async move {
                 let request = http_messages::request_of(message, inner.defaults.base_url.as_ref())?;
-                let response = call::run(&inner, Box::new(request)).await?;
+                let response = call::run(&inner, BoxedRequest::new(request)).await?;
                 Ok::<_, Cause>(response.into())
             }
         })))
     }
 
     /// Makes a call through the layers.
-    pub(super) async fn execute(self, inner: &Inner, mut request: Box<Request>) -> Result<Response> {
+    pub(super) async fn execute(self, inner: &Inner, mut request: BoxedRequest) -> Result<Response> {
         let checked = request.check_target();
         let method = request.method.clone();
         let answers_head = method == Method::HEAD;
@@ -73,7 +73,7 @@ impl ClientService {
         let origin = request.key().origin.clone();
         let observer = request.options.own_observer().cloned();
         let extensions = request.extensions.clone();
-        let result = self.oneshot((*request).into()).await;
+        let result = self.oneshot(request.into_request().into()).await;
         let response = result.map_err(|cause| of_request(Error::layer(cause)))?;
         Ok(http_messages::returned(response, answers_head, || {
             // A layer answered without a call. The response has timings all the same.

@@ -17,6 +17,7 @@
 //! | `response_by_hand.rs` | responses that users make for their tests |
 //! | `http_messages.rs` | requests and responses as those of the `http` crate, and back |
 //! | `response/`, `text.rs` | a response as its user reads it; the charset of its text |
+//! | `call_data.rs` | the allocation that holds a request, and its response beside it |
 //! | `answer.rs` | a response during its call, which may not be the last one |
 //! | `upgraded.rs` | the byte stream of another protocol after an upgrade |
 //! | `inner.rs`, `hedging.rs` | what all calls of a client share |
@@ -40,6 +41,7 @@ mod body;
 mod boxed_service;
 mod builder;
 mod call;
+mod call_data;
 mod connect_settings;
 mod deadlines;
 mod dialer;

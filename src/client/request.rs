@@ -90,13 +90,15 @@ impl Request {
     ///
     /// # Errors
     /// Nothing can be sent to the URL, or it is too long.
-    pub(super) fn checked(method: Method, mut url: Url) -> Result<Box<Self>> {
+    pub(super) fn checked(method: Method, url: Url) -> Result<Self> {
+        Self::checked_into(method, url, |request| request)
+    }
+
+    /// Like [`Self::checked`], for a caller that puts the request into its place.
+    #[inline(always)]
+    pub(super) fn checked_into<T>(method: Method, mut url: Url, place: impl FnOnce(Self) -> T) -> Result<T> {
         match checked(&mut url) {
-            Ok((origin, authorization)) => {
-                // Made in its place.
-                let place = Box::new_uninit();
-                Ok(Box::write(place, Self::of_parts(method, url, Some(origin.into()), authorization)))
-            }
+            Ok((origin, authorization)) => Ok(place(Self::of_parts(method, url, Some(origin.into()), authorization))),
             Err(error) => Err(error.with_method(method)),
         }
     }

@@ -9,6 +9,7 @@ use futures_util::future::BoxFuture;
 use futures_util::stream::{FuturesOrdered, FuturesUnordered};
 use futures_util::{FutureExt, Stream, StreamExt};
 
+use super::call_data::BoxedRequest;
 use super::handle::Client;
 use super::request::Request;
 use super::request_builder::RequestBuilder;
@@ -125,7 +126,7 @@ where
             let request = request.try_into().map_err(Into::into);
             self.requests = Some(requests);
             let client = self.client.clone();
-            let response = async move { client.run(Box::new(request?)).await };
+            let response = async move { client.run(BoxedRequest::new(request?)).await };
             self.calls.push(Call { index: self.next_index, response: response.boxed() });
             self.next_index += 1;
         }

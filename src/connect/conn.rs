@@ -2,14 +2,15 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 use std::task::Poll;
 
 use futures_util::future::Either;
 use http::{Request, Response};
 use hyper::body::Incoming;
 use hyper::client::conn::{TrySendError, http1, http2};
+use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 
@@ -21,7 +22,6 @@ use super::name_use::NameUse;
 use super::protocol::Protocol;
 use super::proxy_server::Forwarding;
 use crate::clock::{self, Instant};
-use crate::sync::lock;
 use crate::trace::TlsFacts;
 use crate::transport::{Liveness, Probe, Stream};
 
@@ -59,7 +59,7 @@ impl<B> Sender<B> {
     /// Takes the HTTP/1.1 sender away. The HTTP/2 one is taken away by the connection's task itself.
     pub(super) fn close_http1(&self) {
         if let Self::Http1(sender) = self {
-            let sender = lock(sender).take();
+            let sender = sender.lock().take();
             // A request that was never sent is dropped with the sender, so not under the lock.
             drop(sender);
         }
@@ -87,7 +87,7 @@ impl ConnInfo {
 
     /// Returns the host name that the connection was opened for; `None` if it was not looked up.
     pub(super) fn name(&self) -> Option<Arc<str>> {
-        self.name_use.as_ref().map(|name_use| lock(name_use).name().clone())
+        self.name_use.as_ref().map(|name_use| name_use.lock().name().clone())
     }
 }
 
@@ -158,13 +158,13 @@ impl<B: Message> Conn<B> {
         match &self.0.sender {
             Sender::Http1(sender) => {
                 self.0.io.reset();
-                match lock(sender).as_mut() {
+                match sender.lock().as_mut() {
                     Some(sender) => Ok(Either::Left(sender.try_send_request(request))),
                     None => Err(unsent(request)),
                 }
             }
             Sender::Http2(sender) => {
-                let sender = lock(sender).clone();
+                let sender = sender.lock().clone();
                 let Some(mut sender) = sender else { return Err(unsent(request)) };
                 times.begun = Some(now);
                 times.sent = Some(now);
@@ -242,7 +242,7 @@ impl<B: Message> Conn<B> {
     /// Keeps the connection's host name in the DNS cache, because a request is sent to it.
     pub(crate) fn note_use(&self, now: Instant) {
         if let Some(name_use) = &self.0.info.name_use {
-            lock(name_use).touch(now);
+            name_use.lock().touch(now);
         }
     }
 }
@@ -252,8 +252,8 @@ impl<B: Message> Conn<B> {
     /// Returns true if another request may be sent at once.
     pub(crate) fn is_ready(&self) -> bool {
         match &self.0.sender {
-            Sender::Http1(sender) => lock(sender).as_ref().is_some_and(http1::SendRequest::is_ready),
-            Sender::Http2(sender) => lock(sender).as_ref().is_some_and(http2::SendRequest::is_ready),
+            Sender::Http1(sender) => sender.lock().as_ref().is_some_and(http1::SendRequest::is_ready),
+            Sender::Http2(sender) => sender.lock().as_ref().is_some_and(http2::SendRequest::is_ready),
         }
     }
 
@@ -261,7 +261,7 @@ impl<B: Message> Conn<B> {
     pub(crate) async fn ready(&self) -> bool {
         match &self.0.sender {
             Sender::Http1(sender) => {
-                std::future::poll_fn(|cx| match lock(sender).as_mut() {
+                std::future::poll_fn(|cx| match sender.lock().as_mut() {
                     Some(sender) => sender.poll_ready(cx).map(|ready| ready.is_ok()),
                     None => Poll::Ready(false),
                 })
@@ -295,8 +295,8 @@ impl<B: Message> Conn<B> {
     /// ready.
     fn is_closed(&self) -> bool {
         match &self.0.sender {
-            Sender::Http1(sender) => lock(sender).as_ref().is_none_or(http1::SendRequest::is_closed),
-            Sender::Http2(sender) => lock(sender).as_ref().is_none_or(http2::SendRequest::is_closed),
+            Sender::Http1(sender) => sender.lock().as_ref().is_none_or(http1::SendRequest::is_closed),
+            Sender::Http2(sender) => sender.lock().as_ref().is_none_or(http2::SendRequest::is_closed),
         }
     }
 

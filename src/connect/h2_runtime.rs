@@ -37,7 +37,7 @@ const REQUESTS: usize = 1;
 const RESPONSES: usize = 2;
 
 /// hyper's sender, shared with the connection's handle. It is taken away when the connection takes no more requests.
-type SharedSender<B> = Arc<Mutex<Option<http2::SendRequest<B>>>>;
+type SharedSender<B> = Arc<parking_lot::Mutex<Option<http2::SendRequest<B>>>>;
 
 /// An HTTP/2 connection as one future.
 pub(super) struct H2Connection<B: Message> {
@@ -134,7 +134,7 @@ impl<B: Message> Parts<B> {
                 on_capacity(Capacity::NoMore);
             }
             self.requests = None;
-            drop(lock(&self.sender).take());
+            drop(self.sender.lock().take());
             self.frames.extended_connect.note_end();
         } else {
             if self.frames.extended_connect.has_changed() {
@@ -155,7 +155,7 @@ impl<B: Message> Parts<B> {
 
 impl<B: Message> Drop for Parts<B> {
     fn drop(&mut self) {
-        drop(lock(&self.sender).take());
+        drop(self.sender.lock().take());
         self.frames.extended_connect.note_end();
         // Without these two, the futures that wait for responses learn that none will come.
         self.socket = None;

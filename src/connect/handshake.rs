@@ -3,12 +3,13 @@
 //! For HTTP/1.1 nothing is sent. For HTTP/2 the client sends its preface and settings (RFC 9113 §3.4); the server's
 //! settings are not waited for.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
 use hyper::client::conn::{http1, http2};
 use hyper_util::rt::TokioIo;
+use parking_lot::Mutex;
 
 use super::conn::{ConnInfo, Sender};
 use super::connected::ConnectedStream;

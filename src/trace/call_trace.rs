@@ -2,11 +2,12 @@
 
 use std::fmt;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use http::HeaderMap;
+use parking_lot::{Mutex, MutexGuard};
 
 use super::dial_trace::DialTrace;
 use super::event::{Event, Record, RequestInfo, Subject, TlsFacts};
@@ -18,13 +19,24 @@ use super::requests::{EndedRequest, ObservedRequest, OpenRequest, RequestEnd, Re
 use super::server_timing::ServerTiming;
 use super::timings::Timings;
 use crate::clock::{Instant, now};
-use crate::sync::lock;
 
 /// The trace of one call. Clones share the call.
 #[derive(Clone)]
 pub(crate) struct Trace(Arc<TracedCall>);
 
 struct TracedCall {
+    /// `None` if no observer wants anything. Boxed, because most calls have no observer, and would have to make room for it.
+    observed: Option<Box<Observed>>,
+    start: Instant,
+    timings: Mutex<Timings>,
+    /// True for a second attempt at the call's request, whose end is not the end of the call.
+    is_second: AtomicBool,
+    /// True for an attempt that has lost: observers are told no more of it.
+    is_silent: AtomicBool,
+}
+
+/// The observers of a call, and what they are told of it.
+struct Observed {
     /// The client's observers.
     hooks: Hooks,
     /// The call's own observer, which is told beside the client's.
@@ -34,14 +46,35 @@ struct TracedCall {
     /// The first request. `None` if no observer wants calls or their ends.
     request: Option<Arc<RequestInfo>>,
     number: u64,
-    start: Instant,
-    timings: Mutex<Timings>,
-    /// True for a second attempt at the call's request, whose end is not the end of the call.
-    is_second: AtomicBool,
-    /// True for an attempt that has lost: observers are told no more of it.
-    is_silent: AtomicBool,
     /// The request that is under way. `None` if no observer wants requests.
     requests: Option<Box<Requests>>,
+}
+
+impl Observed {
+    /// Returns the observers of a second attempt at the call's request.
+    fn beside(&self) -> Self {
+        let Self { hooks, own, wants, request, number, requests } = self;
+        Self {
+            hooks: hooks.clone(),
+            own: own.clone(),
+            wants: *wants,
+            request: request.clone(),
+            number: *number,
+            requests: requests.as_ref().map(|requests| Box::new(requests.beside())),
+        }
+    }
+
+    /// Returns the observers of a call; `None` if none of them wants anything.
+    #[inline]
+    fn of(hooks: &Hooks, own: Option<ObserverHandle>, request: impl FnOnce() -> RequestInfo) -> Option<Box<Self>> {
+        let wants = own.as_ref().map_or(Wants::NOTHING, ObserverHandle::wants).union(hooks.wants());
+        if wants == Wants::NOTHING {
+            return None;
+        }
+        let request = wants.intersects(Wants::CALLS.union(Wants::ENDS)).then(|| Arc::new(request()));
+        let requests = wants.intersects(Wants::REQUESTS).then(|| Box::new(Requests::new()));
+        Some(Box::new(Self { hooks: hooks.clone(), own, wants, request, number: hooks.next_call(), requests }))
+    }
 }
 
 /// The connection that a call's request got last, if it has got one since it was sent again.
@@ -56,24 +89,16 @@ impl Trace {
     /// Starts the trace of a call that begins now. `request` is called only if an observer wants calls or their ends.
     pub(crate) fn start(hooks: &Hooks, own: Option<ObserverHandle>, request: impl FnOnce() -> RequestInfo) -> Self {
         let start = now();
-        let number = hooks.next_call();
-        let wants = own.as_ref().map_or(Wants::NOTHING, ObserverHandle::wants).union(hooks.wants());
-        let request = wants.intersects(Wants::CALLS.union(Wants::ENDS)).then(|| Arc::new(request()));
-        let requests = wants.intersects(Wants::REQUESTS).then(|| Box::new(Requests::new()));
         let trace = Self(Arc::new(TracedCall {
-            hooks: hooks.clone(),
-            own,
-            wants,
-            request,
-            number,
+            observed: Observed::of(hooks, own, request),
             start,
-            // Made in its place, because copies of it are a good part of what the trace of a warm call costs.
             timings: Mutex::new(Timings::new(start)),
             is_second: AtomicBool::new(false),
             is_silent: AtomicBool::new(false),
-            requests,
         }));
-        if let Some(request) = trace.0.request.as_ref().filter(|_| wants.intersects(Wants::CALLS)) {
+        if let Some(observed) = &trace.0.observed
+            && let Some(request) = observed.request.as_ref().filter(|_| observed.wants.intersects(Wants::CALLS))
+        {
             trace.tell(Wants::CALLS, start, Event::CallStart(request.clone()));
         }
         trace
@@ -81,12 +106,12 @@ impl Trace {
 
     /// Returns true if an observer wants `what`.
     pub(crate) fn is_wanted(&self, what: Wants) -> bool {
-        self.0.wants.intersects(what)
+        self.0.observed.as_ref().is_some_and(|observed| observed.wants.intersects(what))
     }
 
     /// Returns the call's own observer.
     pub(crate) fn own(&self) -> Option<&ObserverHandle> {
-        self.0.own.as_ref()
+        self.0.observed.as_ref()?.own.as_ref()
     }
 
     /// Returns the time at which the call began.
@@ -119,7 +144,9 @@ impl Trace {
         };
         let is_end = matches!(&event, Event::BodyEnd { .. } | Event::CallFailed { .. });
         // An observer of ends only does not cost an event that is none.
-        if self.0.wants != Wants::NOTHING && (is_end || self.0.wants != Wants::ENDS) {
+        if let Some(observed) = &self.0.observed
+            && (is_end || observed.wants != Wants::ENDS)
+        {
             self.tell_of(at, event, was_complete);
         }
     }
@@ -196,21 +223,22 @@ impl Trace {
     }
 
     fn tell_end(&self) {
-        let Some(request) = self.0.request.as_ref().filter(|_| !self.0.is_silent.load(Ordering::Relaxed)) else {
+        let Some(observed) = self.0.observed.as_ref().filter(|_| !self.0.is_silent.load(Ordering::Relaxed)) else {
             return;
         };
-        let call = EndedCall { number: self.0.number, request, timings: &Arc::new(self.timings()) };
-        self.0.hooks.tell_end(self.0.own.as_ref(), &call);
+        let Some(request) = &observed.request else { return };
+        let call = EndedCall { number: observed.number, request, timings: &Arc::new(self.timings()) };
+        observed.hooks.tell_end(observed.own.as_ref(), &call);
     }
 
     /// Begins a request of the call. `info` is called only if an observer wants requests.
     pub(crate) fn begin_request(&self, info: impl FnOnce() -> RequestInfo) -> Option<ObservedRequest> {
-        let requests = self.0.requests.as_ref()?;
-        self.tell_request(requests, info())
+        let observed = self.0.observed.as_ref()?;
+        self.tell_request(observed, observed.requests.as_ref()?, info())
     }
 
     #[cold]
-    fn tell_request(&self, requests: &Requests, info: RequestInfo) -> Option<ObservedRequest> {
+    fn tell_request(&self, observed: &Observed, requests: &Requests, info: RequestInfo) -> Option<ObservedRequest> {
         let now = now();
         let (open, replaced) = {
             let timings = self.lock();
@@ -223,13 +251,13 @@ impl Trace {
         if let Some(replaced) = replaced {
             self.0.tell_replaced(now, &replaced);
         }
-        self.0.hooks.tell_start(self.0.own.as_ref(), &open.described(self.0.number));
+        observed.hooks.tell_start(observed.own.as_ref(), &open.described(observed.number));
         Some(ObservedRequest(open))
     }
 
     /// Notes that the request that is under way has failed, for its end, which follows.
     pub(crate) fn note_failure(&self, why: &'static str) {
-        if let Some(requests) = &self.0.requests {
+        if let Some(requests) = self.0.requests() {
             requests.note_failure(why);
         }
     }
@@ -241,7 +269,8 @@ impl Trace {
 
     /// Returns the headers that observers want to add to a request with `headers`.
     pub(crate) fn headers_to_add(&self, request: &ObservedRequest, headers: &HeaderMap) -> HeaderMap {
-        self.0.hooks.propagate(self.0.own.as_ref(), &request.0.described(self.0.number), headers)
+        let Some(observed) = &self.0.observed else { return HeaderMap::new() };
+        observed.hooks.propagate(observed.own.as_ref(), &request.0.described(observed.number), headers)
     }
 
     /// Tells observers an event that happens now and is not part of the timings. `event` is called only if an observer
@@ -258,11 +287,11 @@ impl Trace {
     }
 
     fn tell(&self, what: Wants, at: Instant, event: Event) {
-        if self.0.is_silent.load(Ordering::Relaxed) {
+        let Some(observed) = self.0.observed.as_ref().filter(|_| !self.0.is_silent.load(Ordering::Relaxed)) else {
             return;
-        }
-        let record = Record { subject: Subject::Call(self.0.number), at: at.into_std(), event };
-        self.0.hooks.tell(self.0.own.as_ref(), what, &record);
+        };
+        let record = Record { subject: Subject::Call(observed.number), at: at.into_std(), event };
+        observed.hooks.tell(observed.own.as_ref(), what, &record);
     }
 
     /// Makes a dial's events so far part of this call.
@@ -273,7 +302,7 @@ impl Trace {
         if self.0.is_silent.load(Ordering::Relaxed) {
             return;
         }
-        if let Some(own) = self.0.own.as_ref().filter(|own| own.wants().intersects(Wants::CONNECTIONS)) {
+        if let Some(own) = self.own().filter(|own| own.wants().intersects(Wants::CONNECTIONS)) {
             let subject = Subject::Connection(dial.connection());
             for (at, event) in dial.events() {
                 own.tell(&Record { subject, at: at.into_std(), event });
@@ -298,18 +327,13 @@ impl Trace {
     ///
     /// Each attempt has timings of its own. Observers are told of both.
     pub(crate) fn begin_hedge(&self, at: Instant, after: Duration) -> Self {
-        let TracedCall { hooks, own, wants, request, number, start, requests, .. } = &*self.0;
+        let TracedCall { observed, start, .. } = &*self.0;
         let second = Self(Arc::new(TracedCall {
-            hooks: hooks.clone(),
-            own: own.clone(),
-            wants: *wants,
-            request: request.clone(),
-            number: *number,
+            observed: observed.as_ref().map(|observed| Box::new(observed.beside())),
             start: *start,
             timings: Mutex::new(self.lock().begin_hedge(at)),
             is_second: AtomicBool::new(true),
             is_silent: AtomicBool::new(false),
-            requests: requests.as_ref().map(|requests| Box::new(requests.beside())),
         }));
         self.notify_at(Some(at), Wants::CALLS, || Event::Hedged { after });
         second
@@ -353,7 +377,7 @@ impl Trace {
 
     /// Ends a call that a layer answered without sending a request.
     pub(crate) fn answered_by_layer(&self, status: http::StatusCode, version: http::Version) {
-        if let Some(replaced) = self.0.requests.as_ref().and_then(|requests| requests.end()) {
+        if let Some(replaced) = self.0.requests().and_then(Requests::end) {
             self.0.tell_replaced(now(), &replaced);
         }
         self.emit(Event::Headers { status, version });
@@ -372,17 +396,23 @@ impl Trace {
         timings.clone()
     }
 
-    // A fold leaves no half-done state behind, so a poisoned lock still guards a sound value.
+    // A fold leaves no half-done state behind, so that a panic does no harm.
     fn lock(&self) -> MutexGuard<'_, Timings> {
-        lock(&self.0.timings)
+        self.0.timings.lock()
     }
 }
 
 impl TracedCall {
+    /// Returns the request that is under way; `None` if no observer wants requests.
+    #[inline]
+    fn requests(&self) -> Option<&Requests> {
+        self.observed.as_ref()?.requests.as_deref()
+    }
+
     /// Tells observers that the request that is under way has ended, if there is one.
     #[inline]
     fn end_request(&self, at: Instant, end: RequestEnd) {
-        if let Some(requests) = &self.requests
+        if let Some(requests) = self.requests()
             && let Some(open) = requests.end()
         {
             self.tell_request_end(at, end, &open);
@@ -397,27 +427,29 @@ impl TracedCall {
 
     #[cold]
     fn tell_request_end(&self, at: Instant, end: RequestEnd, open: &OpenRequest) {
+        let Some(observed) = &self.observed else { return };
         let mut timings = {
-            let mut timings = lock(&self.timings);
+            let mut timings = self.timings.lock();
             timings.list_dial();
             timings.clone()
         };
         timings.advance(at);
         let ended = EndedRequest {
-            request: open.described(self.number),
+            request: open.described(observed.number),
             ended: at.into_std(),
             end,
             failure: open.failure(),
             timings: &timings,
         };
-        self.hooks.tell_request_end(self.own.as_ref(), &ended);
+        observed.hooks.tell_request_end(observed.own.as_ref(), &ended);
     }
 }
 
 impl Drop for TracedCall {
     fn drop(&mut self) {
-        if let Some(requests) = &self.requests {
-            if *self.is_silent.get_mut() {
+        let is_silent = *self.is_silent.get_mut();
+        if let Some(requests) = self.requests() {
+            if is_silent {
                 self.end_request(now(), RequestEnd::Superseded);
             } else {
                 // The second attempt of a call that was dropped.

@@ -12,7 +12,6 @@ use super::return_guard::ReturnGuard;
 use crate::client::deadlines::{BodyLimits, Deadline};
 use crate::clock::{self, Instant, Timer};
 use crate::error::{Error, Result, io_cause};
-use crate::origin::Origin;
 use crate::trace::{Event, Phase, Trace, Wants};
 
 /// The body of a response, with the connection it comes from.
@@ -24,7 +23,6 @@ pub(crate) struct IncomingBody {
     has_failed: bool,
     trace: Trace,
     limits: BodyLimits,
-    origin: Origin,
     /// The bytes read so far.
     bytes: u64,
     /// The length of the whole body, if it is announced.
@@ -54,32 +52,25 @@ struct Wait {
 
 impl IncomingBody {
     #[inline(always)]
-    pub(crate) fn new(
-        incoming: Incoming,
-        guard: ReturnGuard,
-        trace: Trace,
-        limits: BodyLimits,
-        origin: Origin,
-    ) -> Self {
+    pub(crate) fn new(incoming: Incoming, guard: ReturnGuard, trace: Trace, limits: BodyLimits) -> Self {
         // A response to HEAD announces a length and has no body.
         let announced = incoming.size_hint().exact().filter(|_| !incoming.is_end_stream());
-        Self::with(Some(OpenBody { incoming, guard }), announced, trace, limits, origin)
+        Self::with(Some(OpenBody { incoming, guard }), announced, trace, limits)
     }
 
     /// Creates the body of a response that switches to another protocol. It is empty, and does not hold the connection.
-    pub(crate) fn of_upgrade(trace: Trace, limits: BodyLimits, origin: Origin) -> Self {
-        Self::with(None, None, trace, limits, origin)
+    pub(crate) fn of_upgrade(trace: Trace, limits: BodyLimits) -> Self {
+        Self::with(None, None, trace, limits)
     }
 
     #[inline(always)]
-    fn with(open: Option<OpenBody>, announced: Option<u64>, trace: Trace, limits: BodyLimits, origin: Origin) -> Self {
+    fn with(open: Option<OpenBody>, announced: Option<u64>, trace: Trace, limits: BodyLimits) -> Self {
         Self {
             open,
             is_begun: false,
             has_failed: false,
             trace,
             limits,
-            origin,
             bytes: 0,
             announced,
             wait: None,
@@ -104,10 +95,6 @@ impl IncomingBody {
         if let Some(OpenBody { incoming, guard }) = self.open.take() {
             guard.drain(incoming);
         }
-    }
-
-    pub(super) fn origin(&self) -> &Origin {
-        &self.origin
     }
 
     pub(super) fn trace(&self) -> &Trace {

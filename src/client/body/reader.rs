@@ -10,7 +10,6 @@ use super::decode::{Decoder, Step};
 use super::incoming::IncomingBody;
 use super::progress::ProgressCallback;
 use crate::error::{Error, Result};
-use crate::origin::Origin;
 use crate::trace::Trace;
 
 /// Reads a response's body.
@@ -71,10 +70,6 @@ impl BodyReader {
     /// Discards the body, and frees its connection as soon as possible.
     pub(crate) fn drain(&mut self) {
         self.body.drain();
-    }
-
-    pub(crate) fn origin(&self) -> &Origin {
-        self.body.origin()
     }
 
     pub(crate) fn trace(&self) -> &Trace {

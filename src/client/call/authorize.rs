@@ -8,15 +8,14 @@ use http::StatusCode;
 use super::layered;
 use super::resend;
 use super::state::Call;
-use crate::client::answer::Answer;
 use crate::client::token::TokenSource;
 use crate::clock;
 use crate::error::Result;
 use crate::trace::{Event, RepeatCause};
 
 /// Sends the request with the token of its origin, if that has one. After an origin's first 401 it is sent once more with a
-/// newer token.
-pub(super) async fn send(call: &mut Call<'_>) -> Result<Answer> {
+/// newer token. The call has the response then.
+pub(super) async fn send(call: &mut Call<'_>) -> Result<()> {
     let sources = &call.client.defaults.token_sources;
     let origin = &call.request.key().origin;
     let Some(source) = call.authorization.as_mut().and_then(|authorization| authorization.source(sources, origin))
@@ -25,19 +24,19 @@ pub(super) async fn send(call: &mut Call<'_>) -> Result<Answer> {
     };
     loop {
         let number = add_token(call, source).await?;
-        let answer = attempt(call).await?;
-        if answer.status() != StatusCode::UNAUTHORIZED || !may_repeat(call, source, number) {
-            return Ok(answer);
+        attempt(call).await?;
+        if call.request.answer().status() != StatusCode::UNAUTHORIZED || !may_repeat(call, source, number) {
+            return Ok(());
         }
         call.hold_drain();
         // Before the event: observers see the connection returned, then the next attempt.
-        answer.drain();
+        call.request.drain_answer();
         call.repeat(RepeatCause::Unauthorized, Duration::ZERO).await?;
     }
 }
 
 /// Sends the request, within its layers if there are any.
-async fn attempt(call: &mut Call<'_>) -> Result<Answer> {
+async fn attempt(call: &mut Call<'_>) -> Result<()> {
     #[cfg(feature = "tower")]
     if call.client.attempt_layers.is_some() {
         return layered::send(call).await;

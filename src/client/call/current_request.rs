@@ -3,19 +3,20 @@
 use std::ops::{Deref, DerefMut};
 
 use http::{Method, Uri};
-use url::Url;
 
+use crate::client::answer::Answer;
 use crate::client::body::Body;
 #[cfg(feature = "__compression")]
 use crate::client::body::Decompression;
+use crate::client::call_data::{BoxedRequest, BoxedResponse, CallEnd};
 use crate::client::redirect_policy::NextRequest;
 use crate::client::request::Request;
 use crate::error::Result;
 
 /// The request of a call, as redirects have changed it so far.
 pub(super) struct CurrentRequest {
-    /// `None` once the call has its response.
-    request: Option<Box<Request>>,
+    /// The request, and its response once it has come. `None` once the user has them.
+    request: Option<BoxedRequest>,
     /// The parsed target for the next attempt. Later ones parse it again, because keeping a copy costs more.
     target: Option<Uri>,
     /// True if the body was a stream, and has been read.
@@ -27,7 +28,7 @@ pub(super) struct CurrentRequest {
 
 impl CurrentRequest {
     pub(super) fn new(
-        request: Box<Request>,
+        request: BoxedRequest,
         target: Uri,
         #[cfg(feature = "__compression")] decompression: Decompression,
     ) -> Self {
@@ -43,7 +44,7 @@ impl CurrentRequest {
     /// Clones the request for a second attempt; `None` if its body is a stream.
     pub(super) fn try_clone(&self) -> Option<Self> {
         Some(Self {
-            request: Some(Box::new(Request::try_clone(self)?)),
+            request: Some(BoxedRequest::new(Request::try_clone(self)?)),
             target: None,
             body_is_gone: false,
             #[cfg(feature = "__compression")]
@@ -111,23 +112,67 @@ impl CurrentRequest {
         self.target = Some(target);
     }
 
-    /// Ends the request, and returns its method and URL for the response.
-    pub(super) fn finish(&mut self) -> (Method, Url) {
-        let request = self.request.take().expect("a call without a response has its request");
-        (request.method, request.url)
+    /// Notes the response.
+    #[inline]
+    pub(super) fn set_answer(&mut self, answer: Answer) {
+        *self.boxed_mut().answer_mut() = Some(answer);
+    }
+
+    /// Returns the response, which has come.
+    pub(super) fn answer(&self) -> &Answer {
+        self.boxed().answer().expect("the response has come")
+    }
+
+    /// Returns the response, which has come, to change it.
+    pub(super) fn answer_mut(&mut self) -> &mut Answer {
+        self.boxed_mut().answer_mut().as_mut().expect("the response has come")
+    }
+
+    /// Takes the response, which has come.
+    #[cfg(feature = "tower")]
+    pub(super) fn take_answer(&mut self) -> Answer {
+        self.boxed_mut().answer_mut().take().expect("the response has come")
+    }
+
+    /// Drops the response, if it has come: its connection closes.
+    pub(super) fn drop_answer(&mut self) {
+        *self.boxed_mut().answer_mut() = None;
+    }
+
+    /// Discards the body of the response, which has come, and frees its connection as soon as possible.
+    pub(super) fn drain_answer(&mut self) {
+        self.answer_mut().drain();
+        self.drop_answer();
+    }
+
+    /// Ends the request: hands it and its response to the user.
+    pub(super) fn finish(&mut self, end: CallEnd) -> BoxedResponse {
+        self.request.take().expect(HAS_REQUEST).finish(end)
+    }
+
+    #[inline]
+    fn boxed(&self) -> &BoxedRequest {
+        self.request.as_ref().expect(HAS_REQUEST)
+    }
+
+    #[inline]
+    fn boxed_mut(&mut self) -> &mut BoxedRequest {
+        self.request.as_mut().expect(HAS_REQUEST)
     }
 }
+
+const HAS_REQUEST: &str = "a call that is not over has its request";
 
 impl Deref for CurrentRequest {
     type Target = Request;
 
     fn deref(&self) -> &Request {
-        self.request.as_deref().expect("a call without a response has its request")
+        self.boxed()
     }
 }
 
 impl DerefMut for CurrentRequest {
     fn deref_mut(&mut self) -> &mut Request {
-        self.request.as_deref_mut().expect("a call without a response has its request")
+        self.boxed_mut()
     }
 }

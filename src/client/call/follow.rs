@@ -7,7 +7,7 @@ use url::Url;
 
 use super::retry;
 use super::state::Call;
-use crate::client::answer::Answer;
+use crate::client::call_data::CallEnd;
 use crate::client::redirect_policy::{self, NextRequest, RedirectError, next_request};
 use crate::client::request::target_of;
 use crate::client::response::Response;
@@ -29,15 +29,17 @@ struct Followed {
 pub(super) async fn follow(call: &mut Call<'_>) -> Result<Response> {
     let mut redirects = Vec::new();
     loop {
-        let answer = retry::send(call).await?;
+        retry::send(call).await?;
+        let answer = call.request.answer();
         if answer.status() == StatusCode::SWITCHING_PROTOCOLS && !answer.is_upgrade() {
+            call.request.drop_answer();
             return Err(Error::unexpected_upgrade());
         }
-        match redirect_of(call, &answer, &mut redirects) {
-            Ok(None) => return finish(call, answer, redirects),
-            Ok(Some(followed)) => go_on(call, answer, followed),
+        match redirect_of(call, &mut redirects) {
+            Ok(None) => return finish(call, redirects),
+            Ok(Some(followed)) => go_on(call, followed),
             Err(error) => {
-                answer.drain();
+                call.request.drain_answer();
                 return Err(error);
             }
         }
@@ -45,7 +47,8 @@ pub(super) async fn follow(call: &mut Call<'_>) -> Result<Response> {
 }
 
 /// Returns the redirect that a response asks for, if it is to be followed, and adds the request's URL to `redirects`.
-fn redirect_of(call: &Call<'_>, answer: &Answer, redirects: &mut Vec<Url>) -> Result<Option<Followed>> {
+fn redirect_of(call: &Call<'_>, redirects: &mut Vec<Url>) -> Result<Option<Followed>> {
+    let answer = call.request.answer();
     let status = answer.status();
     // A CONNECT asks for one place, and another one would need another tunnel.
     if !status.is_redirection() || call.request.method == Method::CONNECT {
@@ -75,7 +78,7 @@ fn redirect_of(call: &Call<'_>, answer: &Answer, redirects: &mut Vec<Url>) -> Re
 }
 
 /// Turns the call to its next request, and frees the connection of the last one as soon as possible.
-fn go_on(call: &mut Call<'_>, answer: Answer, followed: Followed) {
+fn go_on(call: &mut Call<'_>, followed: Followed) {
     let Followed { status, next, target, keeps_body } = followed;
     let same_origin = next.origin == call.request.key().origin;
     redirect_policy::strip(&mut call.request.headers, keeps_body, same_origin);
@@ -93,20 +96,24 @@ fn go_on(call: &mut Call<'_>, answer: Answer, followed: Followed) {
     call.trace.emit(Event::Redirected { status, to: Arc::new(asked) });
     call.attempts = Attempts::default();
     call.hold_drain();
-    answer.drain();
+    call.request.drain_answer();
 }
 
-/// Makes an answer the call's response.
-fn finish(call: &mut Call<'_>, answer: Answer, redirects: Vec<Url>) -> Result<Response> {
-    #[cfg(feature = "__compression")]
-    let answer =
-        if call.request.method == Method::HEAD { answer } else { answer.decompressed(call.request.decompression)? };
-    let answer = match call.request.options.body_limit().or(call.client.defaults.max_body_size) {
-        Some(limit) if call.request.method != Method::HEAD => answer.limited(limit)?,
-        _ => answer,
-    };
-    let answer = answer.with_extensions(std::mem::take(&mut call.request.extensions));
-    let (method, url) = call.request.finish();
+/// Hands the call's response to the user.
+fn finish(call: &mut Call<'_>, redirects: Vec<Url>) -> Result<Response> {
+    if call.request.method != Method::HEAD {
+        #[cfg(feature = "__compression")]
+        {
+            let decompression = call.request.decompression;
+            call.request.answer_mut().decompress(decompression)?;
+        }
+        if let Some(limit) = call.request.options.body_limit().or(call.client.defaults.max_body_size) {
+            call.request.answer_mut().limit(limit)?;
+        }
+    }
+    let extensions = std::mem::take(&mut call.request.extensions);
+    call.request.answer_mut().add_extensions(extensions);
     call.trace.hand_over();
-    Ok(Response::new(answer, call.context_of(method, url), redirects))
+    let end = CallEnd { until: call.until(), discreet: call.client.defaults.hides_queries, redirects };
+    Ok(Response::new(call.request.finish(end)))
 }

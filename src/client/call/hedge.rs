@@ -27,8 +27,8 @@ use crate::trace::{HedgeOutcome, LastLease, Trace};
 /// The shortest time after which it is checked if the first attempt has its connection.
 const SHORTEST_RECHECK: Duration = Duration::from_millis(1);
 
-/// Sends the request, and once more if the client's policy says so.
-pub(super) async fn send(call: &mut Call<'_>) -> Result<Answer> {
+/// Sends the request, and once more if the client's policy says so. The call has the response then.
+pub(super) async fn send(call: &mut Call<'_>) -> Result<()> {
     let client = call.client;
     match &client.defaults.hedging {
         // Boxed, because few clients have a policy, and the future of each call would be larger for it.
@@ -58,13 +58,13 @@ fn is_conditional_write(request: &Request) -> bool {
 }
 
 /// Makes an attempt: with a token and within layers, if there are any.
-async fn attempt(call: &mut Call<'_>) -> Result<Answer> {
+async fn attempt(call: &mut Call<'_>) -> Result<()> {
     // Boxed, because few clients have either.
     if call.has_middleware() { Box::pin(authorize::send(call)).await } else { resend::send(call).await }
 }
 
 /// Sends a request that may be hedged, and measures how long its answer takes.
-async fn send_measured(call: &mut Call<'_>, hedging: &Hedging) -> Result<Answer> {
+async fn send_measured(call: &mut Call<'_>, hedging: &Hedging) -> Result<()> {
     let origin = call.request.key().origin.clone();
     let trace = Trace::clone(&call.trace);
     let wait = hedging.begin(&origin);
@@ -91,12 +91,7 @@ fn second_attempt<'a>(call: &Call<'a>) -> Option<Call<'a>> {
 
 /// Sends the request. If it has no answer after `wait`, makes the second attempt as well, if the pool and the budget have room
 /// for it.
-async fn send_twice<'a>(
-    call: &mut Call<'a>,
-    mut second: Call<'a>,
-    hedging: &Hedging,
-    wait: Duration,
-) -> Result<Answer> {
+async fn send_twice<'a>(call: &mut Call<'a>, mut second: Call<'a>, hedging: &Hedging, wait: Duration) -> Result<()> {
     let trace = Trace::clone(&call.trace);
     let second_trace;
     let mut sending_second;
@@ -115,21 +110,24 @@ async fn send_twice<'a>(
         second_trace = trace.begin_hedge(now, now - lease.since);
         second.trace = CallTrace::of_attempt(second_trace.clone());
         second.avoid = Some(avoid);
-        sending_second = Box::pin(async move { attempt(&mut second).await });
+        sending_second = Box::pin(async move {
+            let result = attempt(&mut second).await;
+            result.map(|()| second.request)
+        });
         match select(first.as_mut(), sending_second.as_mut()).await {
-            Either::Left((Ok(answer), _)) => {
+            Either::Left((Ok(()), _)) => {
                 trace.end_hedge(HedgeOutcome::Lost);
                 second_trace.silence();
-                return Ok(answer);
+                return Ok(());
             }
             // The second attempt goes on.
             Either::Left((Err(error), _)) => {
                 trace.note_failure(error.kind().as_str());
                 None
             }
-            Either::Right((Ok(answer), _)) if !is_refusal(&answer) => {
+            Either::Right((Ok(request), _)) if !is_refusal(request.answer()) => {
                 trace.silence();
-                Some(answer)
+                Some(request)
             }
             Either::Right((result, _)) => {
                 if let Err(error) = &result {
@@ -138,8 +136,8 @@ async fn send_twice<'a>(
                 second_trace.silence();
                 second_trace.supersede_request();
                 trace.end_hedge(HedgeOutcome::Failed);
-                if let Ok(answer) = result {
-                    answer.drain();
+                if let Ok(mut request) = result {
+                    request.drain_answer();
                 }
                 return first.await;
             }
@@ -151,21 +149,23 @@ async fn send_twice<'a>(
     call.trace.hand_over();
     call.trace = CallTrace::new(second_trace);
     let result = match won {
-        Some(answer) => Ok(answer),
+        Some(request) => Ok(request),
         None => sending_second.await,
     };
     call.trace.end_hedge(if result.is_ok() { HedgeOutcome::Won } else { HedgeOutcome::Failed });
-    result
+    // With its response.
+    call.request = result?;
+    Ok(())
 }
 
 /// Waits for the first attempt until it has had its connection for `wait`. Returns its result if it is over by then, and
 /// its connection otherwise.
 async fn send_until_late(
     client: &Inner,
-    mut first: Pin<&mut impl Future<Output = Result<Answer>>>,
+    mut first: Pin<&mut impl Future<Output = Result<()>>>,
     trace: &Trace,
     wait: Duration,
-) -> Either<Result<Answer>, LastLease> {
+) -> Either<Result<()>, LastLease> {
     let mut now = clock::now();
     loop {
         let lease = trace.last_lease();

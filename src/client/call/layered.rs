@@ -22,6 +22,7 @@ use crate::client::attempt_service::{AttemptService, WrapAttempt};
 #[cfg(feature = "__compression")]
 use crate::client::body::Decompression;
 use crate::client::body::{Body, LayeredBody, Loan};
+use crate::client::call_data::BoxedRequest;
 use crate::client::deadlines::Deadline;
 use crate::client::dialer::Dialer;
 use crate::client::inner::{AttemptLayers, Inner};
@@ -89,7 +90,8 @@ pub(in crate::client) fn within(layers: Vec<WrapAttempt>, client: &Weak<Inner>) 
 }
 
 /// Sends the request through the layers until there is a response, or an error that is not followed by a resend.
-pub(super) async fn send(call: &mut Call<'_>) -> Result<Answer> {
+/// The call has the response then.
+pub(super) async fn send(call: &mut Call<'_>) -> Result<()> {
     let mut failed_on = None;
     // Layers may wait, and may read a body to its end, so the call's hold stays until the call ends.
     call.enter()?;
@@ -99,7 +101,11 @@ pub(super) async fn send(call: &mut Call<'_>) -> Result<Answer> {
         let result = layers.service.clone().oneshot(message).await;
         let ended = context.end(call);
         match result {
-            Ok(response) => return Ok(answer(call, response, &ended.bodies)),
+            Ok(response) => {
+                let answer = answer(call, response, &ended.bodies);
+                call.request.set_answer(answer);
+                return Ok(());
+            }
             Err(cause) => {
                 // An error that a layer made in place of the attempt's own is final.
                 let may_resend = cause.is::<Error>() && call.request.body_is_replayable();
@@ -169,7 +175,7 @@ async fn attempt(mut message: http::Request<Body>) -> Result<http::Response<Body
         let what = "a layer around an attempt made a request without the extensions of the one that it got";
         return Err(Error::refused_request(what).into());
     };
-    let mut request = Box::new(Request::try_from(message)?);
+    let mut request = BoxedRequest::new(Request::try_from(message)?);
     request.add_url_authorization()?;
     let target = admit(&context.0.client, &mut request)?;
     let mut call = context.call(request, target);
@@ -178,13 +184,15 @@ async fn attempt(mut message: http::Request<Body>) -> Result<http::Response<Body
         observed.note_failure(error.kind().as_str());
     }
     context.keep(&mut call);
-    let request = &call.request;
     let discreet = call.client.defaults.hides_queries;
-    let answer = result.map_err(|error| error.of_request(&request.method, &request.url, discreet))?;
-    #[cfg(feature = "__compression")]
-    let answer = if request.method == Method::HEAD { answer } else { answer.decompressed(request.decompression)? };
-    let limit = request.options.body_limit().or(call.client.defaults.max_body_size);
-    let (response, body) = answer.limited_for_layers(limit.filter(|_| request.method != Method::HEAD)).into_layered();
+    result.map_err(|error| error.of_request(&call.request.method, &call.request.url, discreet))?;
+    let mut answer = call.request.take_answer();
+    if call.request.method != Method::HEAD {
+        #[cfg(feature = "__compression")]
+        answer.decompress(call.request.decompression)?;
+        answer.limit_for_layers(call.request.options.body_limit().or(call.client.defaults.max_body_size));
+    }
+    let (response, body) = answer.into_layered();
     let mut left = lock(&context.0.left);
     if left.bodies.len() == MAX_BODIES {
         left.bodies.retain(LayeredBody::is_alive);
@@ -195,7 +203,7 @@ async fn attempt(mut message: http::Request<Body>) -> Result<http::Response<Body
 
 impl AttemptContext {
     /// Makes a call of its own for one attempt.
-    fn call(&self, request: Box<Request>, target: Uri) -> Call<'_> {
+    fn call(&self, request: BoxedRequest, target: Uri) -> Call<'_> {
         let shared = &*self.0;
         let request = CurrentRequest::new(
             request,

@@ -55,6 +55,7 @@ pub(super) use self::layered::within;
 use self::state::{Call, CallTrace};
 #[cfg(feature = "__compression")]
 use super::body::Decompression;
+use super::call_data::BoxedRequest;
 use super::deadlines::Deadline;
 use super::inner::Inner;
 use super::request::{Request, add_header};
@@ -65,7 +66,7 @@ use crate::error::Result;
 use crate::trace::{RequestInfo, Trace};
 
 /// Makes a call: returns its response, or the error that ended it.
-pub(super) async fn run(client: &Inner, mut request: Box<Request>) -> Result<Response> {
+pub(super) async fn run(client: &Inner, mut request: BoxedRequest) -> Result<Response> {
     let target = match complete(client, &mut request) {
         Ok(target) => target,
         Err(error) => return Err(error.of_request(&request.method, &request.url, client.defaults.hides_queries)),
@@ -89,7 +90,7 @@ pub(super) async fn run(client: &Inner, mut request: Box<Request>) -> Result<Res
 // Not a part of the future that `run` is: what a future holds is copied when it moves.
 fn begin(
     client: &Inner,
-    #[cfg_attr(not(feature = "__compression"), expect(unused_mut))] mut request: Box<Request>,
+    #[cfg_attr(not(feature = "__compression"), expect(unused_mut))] mut request: BoxedRequest,
     target: Uri,
 ) -> Call<'_> {
     let trace = Trace::start(&client.hooks, request.options.own_observer().cloned(), || RequestInfo {

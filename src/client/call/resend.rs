@@ -25,8 +25,8 @@ use crate::pool::Lease;
 use crate::tls::TlsInfo;
 use crate::trace::{self, CloseCause, Event};
 
-/// Sends the request until the server has answered it, or may have acted on it.
-pub(super) async fn send(call: &mut Call<'_>) -> Result<Answer> {
+/// Sends the request until the server has answered it, or may have acted on it. The call has the response then.
+pub(super) async fn send(call: &mut Call<'_>) -> Result<()> {
     let mut failed_on = call.single.as_ref().and_then(|single| single.failed_on);
     loop {
         call.observed = call.trace.begin_request(|| call.info());
@@ -46,7 +46,10 @@ pub(super) async fn send(call: &mut Call<'_>) -> Result<Answer> {
             Some(failed) => fail(call, lease, *failed, &exchanged)?,
             None => match refused_as_idle(call, lease, &mut exchanged) {
                 Some(resend) => resend?,
-                None => return Ok(answer(call, held.take().expect("it is there"), &mut exchanged)),
+                None => {
+                    receive(call, held.take().expect("it is there"), &mut exchanged);
+                    return Ok(());
+                }
             },
         };
         call.hold_drain();
@@ -80,8 +83,8 @@ fn refused_as_idle(
     Some(Ok(resend))
 }
 
-/// Makes the answer of a response, with the connection in its body. Stores the cookies that it sets.
-fn answer(call: &Call<'_>, lease: Lease<Dialer>, exchanged: &mut Exchanged) -> Answer {
+/// Gives the call its response, with the connection in the body. Stores the cookies that the response sets.
+fn receive(call: &mut Call<'_>, lease: Lease<Dialer>, exchanged: &mut Exchanged) {
     let mut response = exchanged.response.take().expect("an exchange without a failure has a response");
     let upload = exchanged.upload.take();
     #[cfg(feature = "cookies")]
@@ -103,7 +106,8 @@ fn answer(call: &Call<'_>, lease: Lease<Dialer>, exchanged: &mut Exchanged) -> A
         && let Some(upgrade) = upgrade::upgrade_of(call, &mut response)
     {
         let is_early = upload.is_some_and(|upload| upload.is_unwanted());
-        return upgrade::answer(call, response, PendingUpgrade::new(upgrade, lease, is_early));
+        let upgraded = upgrade::answer(call, response, PendingUpgrade::new(upgrade, lease, is_early));
+        return call.request.set_answer(upgraded);
     }
     let (head, incoming) = response.into_parts();
     let keep_alive = match protocol {
@@ -112,9 +116,9 @@ fn answer(call: &Call<'_>, lease: Lease<Dialer>, exchanged: &mut Exchanged) -> A
     };
     let has_sent_body = upload.is_some() || call.request.has_body();
     let guard = ReturnGuard::new(lease, upload, has_sent_body, keep_alive);
-    let origin = call.request.key().origin.clone();
-    let body = IncomingBody::new(incoming, guard, call.trace.clone(), call.body_limits(), origin);
-    Answer::new(head, body, call.request.method == Method::HEAD)
+    let body = IncomingBody::new(incoming, guard, call.trace.clone(), call.body_limits());
+    let answers_head = call.request.method == Method::HEAD;
+    call.request.set_answer(Answer::new(head, body, answers_head));
 }
 
 /// Handles an exchange without a response. Returns the resend that follows, or the error that ends the call.

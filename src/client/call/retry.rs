@@ -19,8 +19,8 @@ struct Retry {
     wait: Duration,
 }
 
-/// Sends the request, and retries it as the request's or the client's policy says.
-pub(super) async fn send(call: &mut Call<'_>) -> Result<Answer> {
+/// Sends the request, and retries it as the request's or the client's policy says. The call has the response then.
+pub(super) async fn send(call: &mut Call<'_>) -> Result<()> {
     // A failed attempt returns its connection before it is known if there is a retry, and a drain must not end in
     // between.
     if call.retry_policy().is_some() {
@@ -32,7 +32,7 @@ pub(super) async fn send(call: &mut Call<'_>) -> Result<Answer> {
         call.retries += 1;
         // Before the event: observers see the connection returned, then the retry.
         match result {
-            Ok(answer) => answer.drain(),
+            Ok(()) => call.request.drain_answer(),
             Err(error) => call.trace.note_failure(error.kind().as_str()),
         }
         call.repeat(retry.cause, retry.wait).await?;
@@ -40,7 +40,7 @@ pub(super) async fn send(call: &mut Call<'_>) -> Result<Answer> {
 }
 
 /// Returns the retry that the policy wants, if the deadline and the budget allow it.
-fn next_retry(call: &Call<'_>, result: &Result<Answer>) -> Option<Retry> {
+fn next_retry(call: &Call<'_>, result: &Result<()>) -> Option<Retry> {
     let policy = call.retry_policy()?;
     if Handle::try_current().is_err() {
         return None; // without a runtime there is no timer for the wait
@@ -52,13 +52,16 @@ fn next_retry(call: &Call<'_>, result: &Result<Answer>) -> Option<Retry> {
         return None; // the policy is for another host
     }
     let cause = match result {
-        Ok(answer) => RepeatCause::Status(answer.status()),
+        Ok(()) => RepeatCause::Status(call.request.answer().status()),
         Err(_) => RepeatCause::Failed,
     };
     let outcome = match result {
         Err(error) if error.is_lasting() => return None,
         _ if policy.has_classifier() => classified(call, policy, result),
-        Ok(answer) => Outcome::Status(answer.status(), answer.headers()),
+        Ok(()) => {
+            let answer = call.request.answer();
+            Outcome::Status(answer.status(), answer.headers())
+        }
         Err(error) => outcome_of(error),
     };
     let so_far = CallSoFar {
@@ -79,15 +82,12 @@ fn next_retry(call: &Call<'_>, result: &Result<Answer>) -> Option<Retry> {
 }
 
 /// Asks the policy's classifier about an outcome.
-fn classified<'a>(call: &Call<'_>, policy: &RetryPolicy, result: &'a Result<Answer>) -> Outcome<'a> {
+fn classified<'a>(call: &'a Call<'_>, policy: &RetryPolicy, result: &Result<()>) -> Outcome<'a> {
     let request = &call.request;
+    let answer = result.as_ref().map(|()| request.answer());
     let uri = request.url.as_str().parse().unwrap_or_default();
-    let asked = ReqRep { method: &request.method, uri: &uri, result: result.as_ref().map(Answer::status) };
-    if policy.is_retryable(asked) {
-        Outcome::Retryable(result.as_ref().ok().map(Answer::headers))
-    } else {
-        Outcome::Final
-    }
+    let asked = ReqRep { method: &request.method, uri: &uri, result: answer.map(Answer::status) };
+    if policy.is_retryable(asked) { Outcome::Retryable(answer.ok().map(Answer::headers)) } else { Outcome::Final }
 }
 
 /// Classifies an error for the retry policy.

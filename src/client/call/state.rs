@@ -3,9 +3,6 @@
 use std::ops::Deref;
 use std::time::Duration;
 
-use http::Method;
-use url::Url;
-
 use super::current_request::CurrentRequest;
 use super::single::SingleAttempt;
 use crate::client::deadlines::{BodyLimits, Deadline, Timeouts};
@@ -126,13 +123,13 @@ impl<'a> Call<'a> {
 
     /// Returns the facts about the call that its errors show.
     pub(super) fn context(&self) -> error::Context {
-        self.context_of(self.request.method.clone(), self.request.url.clone())
+        let (method, url) = (self.request.method.clone(), self.request.url.clone());
+        error::Context { method, url, until: self.until(), discreet: self.client.defaults.hides_queries }
     }
 
-    /// Like [`Self::context`], for a call whose request is gone.
-    pub(super) fn context_of(&self, method: Method, url: Url) -> error::Context {
-        let until = self.deadline.map(|deadline| (deadline.at, deadline.limit));
-        error::Context { method, url, until, discreet: self.client.defaults.hides_queries }
+    /// Returns the call's deadline, and the timeout from which it was computed.
+    pub(super) fn until(&self) -> Option<(Instant, Duration)> {
+        self.deadline.map(|deadline| (deadline.at, deadline.limit))
     }
 
     /// Returns a time limit of the request itself, or else of the client.

@@ -61,6 +61,5 @@ pub(super) fn upgrade_of(call: &Call<'_>, response: &mut Response<Incoming>) -> 
 pub(super) fn answer(call: &Call<'_>, response: Response<Incoming>, upgrade: PendingUpgrade) -> Answer {
     let mut head = response.into_parts().0;
     head.extensions.insert(upgrade);
-    let origin = call.request.key().origin.clone();
-    Answer::new(head, IncomingBody::of_upgrade(call.trace.clone(), call.body_limits(), origin), false)
+    Answer::new(head, IncomingBody::of_upgrade(call.trace.clone(), call.body_limits()), false)
 }

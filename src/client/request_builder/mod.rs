@@ -12,6 +12,7 @@ use http::header::{AUTHORIZATION, EXPECT};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Version};
 
 use super::body::Body;
+use super::call_data::BoxedRequest;
 use super::deadlines::Timeouts;
 use super::handle::Client;
 use super::into_url::IntoUrl;
@@ -60,7 +61,7 @@ impl Client {
     pub fn request(&self, method: Method, url: impl IntoUrl) -> RequestBuilder {
         let url = url.into_url(self.inner.defaults.base_url.as_ref());
         let request = match url {
-            Ok(url) => Request::checked(method, url),
+            Ok(url) => Request::checked_into(method, url, BoxedRequest::new),
             Err(error) => Err(error.with_method(method)),
         };
         RequestBuilder { client: self.clone(), request }
@@ -87,13 +88,13 @@ impl Client {
 pub struct RequestBuilder {
     pub(super) client: Client,
     /// Boxed, because every method moves it.
-    pub(super) request: Result<Box<Request>>,
+    pub(super) request: Result<BoxedRequest>,
 }
 
 impl RequestBuilder {
     /// Creates a builder that changes and sends an existing request.
     pub fn from_parts(client: Client, request: Request) -> Self {
-        Self { client, request: Ok(Box::new(request)) }
+        Self { client, request: Ok(BoxedRequest::new(request)) }
     }
 
     /// Returns the request without sending it.
@@ -101,18 +102,18 @@ impl RequestBuilder {
     /// # Errors
     /// The first part of the request that is invalid.
     pub fn build(self) -> Result<Request> {
-        self.request.map(|request| *request)
+        self.request.map(BoxedRequest::into_request)
     }
 
     /// Returns the client, and the request without sending it.
     pub fn build_split(self) -> (Client, Result<Request>) {
-        (self.client, self.request.map(|request| *request))
+        (self.client, self.request.map(BoxedRequest::into_request))
     }
 
     /// Clones the builder; `None` if the body is a stream that can be read once, or a part of the request is invalid.
     pub fn try_clone(&self) -> Option<Self> {
         let request = self.request.as_ref().ok()?.try_clone()?;
-        Some(Self { client: self.client.clone(), request: Ok(Box::new(request)) })
+        Some(Self { client: self.client.clone(), request: Ok(BoxedRequest::new(request)) })
     }
 
     /// Adds a header. Others of the same name stay. A request may have at most 16,384.

@@ -4,6 +4,7 @@ use super::RequestBuilder;
 use crate::client::body::Body;
 #[cfg(feature = "__compression")]
 use crate::client::body::Decompression;
+use crate::client::call_data::BoxedRequest;
 use crate::client::handle::Client;
 use crate::client::http_messages::request_of;
 use crate::client::redirect_policy;
@@ -28,7 +29,7 @@ impl RequestBuilder {
     /// # Ok(()) }
     /// ```
     pub fn from_http<B: Into<Body>>(client: Client, message: http::Request<B>) -> Self {
-        let request = request_of(message, client.inner.defaults.base_url.as_ref()).map(Box::new);
+        let request = request_of(message, client.inner.defaults.base_url.as_ref()).map(BoxedRequest::new);
         Self { client, request }
     }
 

@@ -24,10 +24,10 @@ use tokio::io::{AsyncWrite, AsyncWriteExt};
 use tokio::runtime::Handle;
 use url::Url;
 
-use super::answer::{Answer, FinishedCall, ResponseData};
+use super::call_data::BoxedResponse;
 use super::text;
 use crate::clock;
-use crate::error::{self, Error, KEPT_BODY_BYTES, Result};
+use crate::error::{Error, KEPT_BODY_BYTES, Result};
 use crate::trace::{Timings, TimingsHandle, TlsFacts};
 
 /// The most bytes that are allocated for a body before they arrive, whatever length its headers announce.
@@ -42,7 +42,7 @@ const START_TIMEOUT: Duration = Duration::from_secs(1);
 /// 50 ms, and the connection is closed if more is left. Over HTTP/2 only the stream is closed, and with it the rest of
 /// the request.
 pub struct Response {
-    pub(super) data: Box<ResponseData>,
+    pub(super) data: BoxedResponse,
 }
 
 impl fmt::Debug for Response {
@@ -50,16 +50,17 @@ impl fmt::Debug for Response {
         f.debug_struct("Response")
             .field("status", &self.status())
             .field("version", &self.version())
-            .field("origin", self.data.content.origin())
+            .field("origin", self.data.origin())
             .field("path", &self.url().path())
             .finish_non_exhaustive()
     }
 }
 
 impl Response {
-    /// Makes an answer the response of a call that ends with it.
-    pub(super) fn new(answer: Answer, context: error::Context, redirects: Vec<Url>) -> Self {
-        Self { data: answer.finish(FinishedCall { context, redirects }) }
+    /// Makes the response of a call that ends with it.
+    pub(super) fn new(mut data: BoxedResponse) -> Self {
+        data.finish();
+        Self { data }
     }
 
     /// Returns the status code.
@@ -102,12 +103,12 @@ impl Response {
 
     /// Returns the URLs that redirected to this response, the first one first; empty if there was no redirect.
     pub fn redirects(&self) -> &[Url] {
-        &self.data.call().redirects
+        self.data.redirects()
     }
 
     /// Returns the URL that this response came from: the request's own, or the last one after redirects.
     pub fn url(&self) -> &Url {
-        &self.data.call().context.url
+        self.data.url()
     }
 
     /// Returns the length of the body in bytes; `None` if it is not announced, or if the body is decompressed.
@@ -226,7 +227,7 @@ impl Response {
 
     /// Adds the URL and the timings of the call to an error.
     pub(super) fn about(&self, error: Error) -> Error {
-        error.about(&self.data.call().context, self.data.content.trace().timings())
+        error.about(&self.data.context(), self.data.content.trace().timings())
     }
 
     /// Waits for the next piece of the body; `None` at its end. Dropping the future loses nothing.

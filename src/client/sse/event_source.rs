@@ -111,7 +111,7 @@ impl RequestBuilder {
 #[must_use = "a stream does nothing until it is polled"]
 pub struct EventSource {
     client: Client,
-    request: Box<Request>,
+    request: Request,
     state: State,
     timer: Timer,
     limits: ParserLimits,
@@ -246,7 +246,7 @@ impl EventSource {
     }
 
     /// Returns the request with the last event ID.
-    fn next_request(&self) -> Result<Box<Request>> {
+    fn next_request(&self) -> Result<BoxedRequest> {
         let mut request = self.request.try_clone().expect("construction refuses streams");
         if !self.last_event_id.is_empty() {
             let id = HeaderValue::from_bytes(self.last_event_id.as_bytes()).map_err(|error| {
@@ -255,7 +255,7 @@ impl EventSource {
             })?;
             request.headers.insert(LAST_EVENT_ID, id);
         }
-        Ok(Box::new(request))
+        Ok(BoxedRequest::new(request))
     }
 
     /// Begins to read a response, if it has events.
