@@ -44,7 +44,13 @@ impl Latency {
     }
 
     /// Counts a duration.
+    #[inline]
     pub(crate) fn add(&mut self, time: Duration) {
+        // As a request waits that gets its connection at once.
+        if time.is_zero() {
+            self.counts[0] += 1;
+            return;
+        }
         // Every request is counted, and most durations are shorter than a second: those avoid two 128-bit products.
         let micros = match time.as_secs() {
             0 => u64::from(time.subsec_micros()),

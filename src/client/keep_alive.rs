@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use http::header::CONNECTION;
-use http::{HeaderMap, HeaderValue};
+use http::{HeaderMap, HeaderName, HeaderValue};
 
 /// The announcements of the `Connection` and `Keep-Alive` headers of HTTP/1.1 (RFC 9112 §9.6, RFC 2068 §19.7.1).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -14,6 +14,8 @@ pub(super) struct KeepAlive {
     pub(super) is_last: bool,
 }
 
+static KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
+
 /// The time by which the client closes an idle connection before the server does, or half of the server's timeout if
 /// that is shorter.
 const MARGIN: Duration = Duration::from_secs(1);
@@ -22,15 +24,18 @@ impl KeepAlive {
     /// Reads the headers of a response. Invalid parts are ignored.
     pub(super) fn of(headers: &HeaderMap) -> Self {
         let mut keep_alive = Self::default();
-        // Responses have few headers: to look at each of them costs less than to look two up.
-        for (name, value) in headers {
-            if *name == CONNECTION {
-                keep_alive.is_last |= is_close(value);
-            } else if name.as_str() == "keep-alive" {
-                keep_alive.read(value);
-            }
-        }
+        headers.iter().for_each(|(name, value)| keep_alive.note(name, value));
         keep_alive
+    }
+
+    /// Reads one header of a response.
+    #[inline]
+    pub(super) fn note(&mut self, name: &HeaderName, value: &HeaderValue) {
+        if *name == CONNECTION {
+            self.is_last |= is_close(value);
+        } else if *name == KEEP_ALIVE {
+            self.read(value);
+        }
     }
 
     /// Reads the parameters of a `Keep-Alive` header.

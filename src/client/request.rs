@@ -42,6 +42,8 @@ pub struct Request {
     pub(super) url_authorization: Option<Box<HeaderValue>>,
     pub(super) body: Option<Body>,
     pub(super) options: RequestOptions,
+    /// The target of the next attempt, once the request is checked. Later ones parse it again, because keeping a copy costs more.
+    pub(super) parsed_target: Option<Uri>,
     /// True if the request has an `Upgrade` header. Known once the request is checked.
     pub(super) asks_upgrade: bool,
     /// Values for layers, observers, and the reader of the response.
@@ -81,6 +83,7 @@ impl Request {
             url_authorization,
             body: None,
             options: RequestOptions::default(),
+            parsed_target: None,
             asks_upgrade: false,
             extensions: Extensions::new(),
         }
@@ -224,6 +227,7 @@ impl Request {
             url_authorization: self.url_authorization.clone(),
             body,
             options: self.options.clone(),
+            parsed_target: None,
             asks_upgrade: self.asks_upgrade,
             extensions: self.extensions.clone(),
         })
@@ -240,6 +244,7 @@ impl Request {
             url_authorization: None,
             body: Some(body),
             options: self.options.clone(),
+            parsed_target: None,
             asks_upgrade: self.asks_upgrade,
             extensions: self.extensions.clone(),
         }

@@ -68,5 +68,5 @@ pub(crate) use dial_trace::DialTrace;
 pub(crate) use hooks::{Hooks, ObserverHandle};
 #[cfg(all(feature = "doctor", feature = "serde"))]
 pub(crate) use serial::{serialize_known_nanos, serialize_nanos};
-pub(crate) use server_timing::metrics_of;
+pub(crate) use server_timing::{SERVER_TIMING, metrics_of};
 pub(crate) use text::span;

@@ -9,7 +9,7 @@ use super::text::cut;
 use crate::shown::shown;
 
 /// The header's name.
-static HEADER: HeaderName = HeaderName::from_static("server-timing");
+pub(crate) static SERVER_TIMING: HeaderName = HeaderName::from_static("server-timing");
 /// The most metrics of a response that are kept.
 const MAX_METRICS: usize = 32;
 /// The most bytes of a response's headers of this name that are read.
@@ -44,7 +44,7 @@ pub struct ServerTiming {
 /// several with one name the first counts. In descriptions control characters and those that change the direction of text are
 /// replaced.
 pub(crate) fn metrics_of(headers: &HeaderMap) -> Option<Arc<[ServerTiming]>> {
-    let values = headers.get_all(&HEADER).iter();
+    let values = headers.get_all(&SERVER_TIMING).iter();
     let mut rest = MAX_BYTES;
     let mut metrics = Vec::new();
     for value in values {
@@ -157,7 +157,7 @@ mod tests {
     fn parse(fields: &[&[u8]]) -> Vec<ServerTiming> {
         let mut headers = HeaderMap::new();
         for field in fields {
-            headers.append(&HEADER, HeaderValue::from_bytes(field).unwrap());
+            headers.append(&SERVER_TIMING, HeaderValue::from_bytes(field).unwrap());
         }
         metrics_of(&headers).map(|metrics| metrics.to_vec()).unwrap_or_default()
     }
@@ -265,7 +265,7 @@ mod tests {
                 let longest = if random.u8(..) == 0 { 6_000 } else { 80 };
                 let length = random.usize(0..longest);
                 let field: Vec<u8> = (0..length).map(|_| alphabet[random.usize(..alphabet.len())]).collect();
-                headers.append(&HEADER, HeaderValue::from_bytes(&field).unwrap());
+                headers.append(&SERVER_TIMING, HeaderValue::from_bytes(&field).unwrap());
             }
             let metrics = metrics_of(&headers).map(|metrics| metrics.to_vec()).unwrap_or_default();
             assert!(metrics.len() <= MAX_METRICS);

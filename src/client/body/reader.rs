@@ -131,6 +131,7 @@ impl BodyReader {
         is_decoded
     }
 
+    #[inline]
     pub(crate) fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>>>> {
         if let Some(start) = self.start.take() {
             self.report_progress();
@@ -152,7 +153,7 @@ impl BodyReader {
     }
 
     /// Like [`Self::poll_by`], and fails if the body becomes longer than its limit.
-    #[inline]
+    #[inline(always)]
     fn poll_within(
         &mut self,
         cx: &mut Context<'_>,

@@ -1,8 +1,6 @@
 //! The check of a request by the rules of HTTP and by the client's settings. Layers around an attempt may have made a request of
 //! their own, so each attempt within layers is checked as well.
 
-use http::Uri;
-
 use crate::client::inner::Inner;
 use crate::client::request::Request;
 use crate::client::request_checks::check;
@@ -10,8 +8,8 @@ use crate::client::request_options::checked_version;
 use crate::error::{Error, Result};
 use crate::origin::Scheme;
 
-/// Refuses a request that must not be sent, or not by this client, and has the pool know its proxy. Returns its target.
-pub(super) fn admit(client: &Inner, request: &mut Request) -> Result<Uri> {
+/// Refuses a request that must not be sent, or not by this client, and has the pool know its proxy. Parses its target.
+pub(super) fn admit(client: &Inner, request: &mut Request) -> Result<()> {
     check(request)?;
     if let Some(version) = request.options.required_version() {
         checked_version(version)?;
@@ -22,5 +20,6 @@ pub(super) fn admit(client: &Inner, request: &mut Request) -> Result<Uri> {
     if client.defaults.https_only && request.key().origin.scheme() == Scheme::Http {
         return Err(Error::not_https());
     }
-    request.target()
+    request.parsed_target = Some(request.target()?);
+    Ok(())
 }

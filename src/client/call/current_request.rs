@@ -17,8 +17,6 @@ use crate::error::Result;
 pub(super) struct CurrentRequest {
     /// The request, and its response once it has come. `None` once the user has them.
     request: Option<BoxedRequest>,
-    /// The parsed target for the next attempt. Later ones parse it again, because keeping a copy costs more.
-    target: Option<Uri>,
     /// True if the body was a stream, and has been read.
     body_is_gone: bool,
     /// The settings for decompressing the response.
@@ -27,14 +25,9 @@ pub(super) struct CurrentRequest {
 }
 
 impl CurrentRequest {
-    pub(super) fn new(
-        request: BoxedRequest,
-        target: Uri,
-        #[cfg(feature = "__compression")] decompression: Decompression,
-    ) -> Self {
+    pub(super) fn new(request: BoxedRequest, #[cfg(feature = "__compression")] decompression: Decompression) -> Self {
         Self {
             request: Some(request),
-            target: Some(target),
             body_is_gone: false,
             #[cfg(feature = "__compression")]
             decompression,
@@ -45,7 +38,6 @@ impl CurrentRequest {
     pub(super) fn try_clone(&self) -> Option<Self> {
         Some(Self {
             request: Some(BoxedRequest::new(Request::try_clone(self)?)),
-            target: None,
             body_is_gone: false,
             #[cfg(feature = "__compression")]
             decompression: self.decompression,
@@ -54,7 +46,7 @@ impl CurrentRequest {
 
     /// Returns the path and query as they go into the request line.
     pub(super) fn take_target(&mut self) -> Result<Uri> {
-        match self.target.take() {
+        match self.parsed_target.take() {
             Some(target) => Ok(target),
             None => self.target(),
         }
@@ -109,7 +101,7 @@ impl CurrentRequest {
             key.origin = next.origin;
         }
         self.method = next.method;
-        self.target = Some(target);
+        self.parsed_target = Some(target);
     }
 
     /// Notes the response.

@@ -7,8 +7,8 @@
 use std::sync::{Arc, Mutex, Weak};
 
 use bytes::Bytes;
+use http::Method;
 use http::header::TRAILER;
-use http::{Method, Uri};
 use tower::ServiceExt;
 
 use super::admit::admit;
@@ -177,8 +177,8 @@ async fn attempt(mut message: http::Request<Body>) -> Result<http::Response<Body
     };
     let mut request = BoxedRequest::new(Request::try_from(message)?);
     request.add_url_authorization()?;
-    let target = admit(&context.0.client, &mut request)?;
-    let mut call = context.call(request, target);
+    admit(&context.0.client, &mut request)?;
+    let mut call = context.call(request);
     let result = resend::send(&mut call).await;
     if let (Err(error), Some(observed)) = (&result, &call.observed) {
         observed.note_failure(error.kind().as_str());
@@ -203,11 +203,10 @@ async fn attempt(mut message: http::Request<Body>) -> Result<http::Response<Body
 
 impl AttemptContext {
     /// Makes a call of its own for one attempt.
-    fn call(&self, request: BoxedRequest, target: Uri) -> Call<'_> {
+    fn call(&self, request: BoxedRequest) -> Call<'_> {
         let shared = &*self.0;
         let request = CurrentRequest::new(
             request,
-            target,
             #[cfg(feature = "__compression")]
             shared.decompression,
         );

@@ -44,9 +44,9 @@ mod upgrade;
 
 use std::pin::pin;
 
+use http::HeaderMap;
 #[cfg(feature = "__compression")]
 use http::header::{ACCEPT_ENCODING, RANGE};
-use http::{HeaderMap, Uri};
 
 use self::admit::admit;
 use self::current_request::CurrentRequest;
@@ -67,11 +67,10 @@ use crate::trace::{RequestInfo, Trace};
 
 /// Makes a call: returns its response, or the error that ended it.
 pub(super) async fn run(client: &Inner, mut request: BoxedRequest) -> Result<Response> {
-    let target = match complete(client, &mut request) {
-        Ok(target) => target,
-        Err(error) => return Err(error.of_request(&request.method, &request.url, client.defaults.hides_queries)),
-    };
-    let mut call = begin(client, request, target);
+    if let Err(error) = complete(client, &mut request) {
+        return Err(error.of_request(&request.method, &request.url, client.defaults.hides_queries));
+    }
+    let mut call = begin(client, request);
     let deadline = call.deadline.map(|deadline| deadline.at);
     let result = client.deadlines.before(deadline, pin!(follow::follow(&mut call))).await;
     match result.unwrap_or_else(|| Err(call.time_out())) {
@@ -91,12 +90,11 @@ pub(super) async fn run(client: &Inner, mut request: BoxedRequest) -> Result<Res
 fn begin(
     client: &Inner,
     #[cfg_attr(not(feature = "__compression"), expect(unused_mut))] mut request: BoxedRequest,
-    target: Uri,
 ) -> Call<'_> {
     let trace = Trace::start(&client.hooks, request.options.own_observer().cloned(), || RequestInfo {
         method: request.method.clone(),
         origin: request.key().origin.clone(),
-        target: client.defaults.shown(target.clone()),
+        target: client.defaults.shown(request.parsed_target.clone().unwrap_or_default()),
         extensions: request.extensions.clone(),
     });
     #[cfg(feature = "__compression")]
@@ -118,7 +116,6 @@ fn begin(
         client,
         request: CurrentRequest::new(
             request,
-            target,
             #[cfg(feature = "__compression")]
             decompression,
         ),
@@ -136,8 +133,8 @@ fn begin(
     }
 }
 
-/// Adds what the request leaves to the client, and refuses a request that must not be sent. Returns its target.
-fn complete(client: &Inner, request: &mut Request) -> Result<Uri> {
+/// Adds what the request leaves to the client, and refuses a request that must not be sent.
+fn complete(client: &Inner, request: &mut Request) -> Result<()> {
     request.check_target()?;
     request.add_url_authorization()?;
     add_default_headers(&mut request.headers, &client.defaults.headers)?;

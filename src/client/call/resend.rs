@@ -97,7 +97,14 @@ fn receive(call: &mut Call<'_>, lease: Lease<Dialer>, exchanged: &mut Exchanged)
     {
         response.extensions_mut().insert(TlsInfo::new(facts.clone()));
     }
-    if let Some(metrics) = trace::metrics_of(response.headers()) {
+    let mut keep_alive = KeepAlive::default();
+    let mut is_timed = false;
+    // Responses have few headers: to look at each of them costs less than to look three up.
+    for (name, value) in response.headers() {
+        keep_alive.note(name, value);
+        is_timed |= *name == trace::SERVER_TIMING;
+    }
+    if is_timed && let Some(metrics) = trace::metrics_of(response.headers()) {
         call.trace.record_server_timing(metrics);
     }
     let (status, version) = (response.status(), response.version());
@@ -110,10 +117,10 @@ fn receive(call: &mut Call<'_>, lease: Lease<Dialer>, exchanged: &mut Exchanged)
         return call.request.set_answer(upgraded);
     }
     let (head, incoming) = response.into_parts();
-    let keep_alive = match protocol {
-        Protocol::Http1 => KeepAlive::of(&head.headers),
-        Protocol::Http2 => KeepAlive::default(),
-    };
+    if protocol == Protocol::Http2 {
+        // These headers say nothing there (RFC 9113 §8.2.2).
+        keep_alive = KeepAlive::default();
+    }
     let has_sent_body = upload.is_some() || call.request.has_body();
     let guard = ReturnGuard::new(lease, upload, has_sent_body, keep_alive);
     let body = IncomingBody::new(incoming, guard, call.trace.clone(), call.body_limits());

@@ -41,6 +41,11 @@ pub(super) struct Search<R> {
 }
 
 impl<R> Search<R> {
+    /// Returns true if any connection will do.
+    fn has_no_conditions(&self) -> bool {
+        self.failed_on.is_none() && self.rest.is_none() && self.avoid.is_none()
+    }
+
     /// Returns true unless the connection is that of the first attempt, or leads to the address that is to be avoided.
     fn allows<T: PoolTypes>(&self, conn: &Conn<T>) -> bool {
         let Some(avoid) = self.avoid else { return true };
@@ -116,6 +121,15 @@ impl<T: PoolTypes> Connections<T> {
     /// connection on which it failed, and gets an idle one only during a pause that the server asked for.
     pub(super) fn find(&self, now: Instant, host: &Host<T::Key>, search: &Search<T::Runtime>) -> Option<usize> {
         let is_own = |id: &usize| self.open(*id).runtime == search.runtime;
+        // As most requests over HTTP/1 find theirs: without conditions, and the first one fits.
+        if host.conns.shared.is_empty()
+            && search.has_no_conditions()
+            && let Some(first) = host.conns.idle.front()
+            && is_own(&first)
+            && self.open(first).streams.allowed > 0
+        {
+            return Some(first);
+        }
         let shared = self.find_shared(host, search);
         if shared.as_ref().is_some_and(is_own) {
             return shared;
@@ -149,13 +163,8 @@ impl<T: PoolTypes> Connections<T> {
 
     /// Returns the first connection of a list that fits, or one not far behind it that `runtime` serves.
     fn nearest(&self, list: &List<BY_HOST>, runtime: T::Runtime, fits: impl Fn(&Conn<T>) -> bool) -> Option<usize> {
-        let front = list.front()?;
-        // As it mostly is.
-        if self.open(front).runtime == runtime && fits(&self.slab[front]) {
-            return Some(front);
-        }
         let behind = |id: &usize| list.after(&self.slab, *id);
-        let mut fitting = std::iter::successors(Some(front), behind).filter(|id| fits(&self.slab[*id])).peekable();
+        let mut fitting = std::iter::successors(list.front(), behind).filter(|id| fits(&self.slab[*id])).peekable();
         let first = *fitting.peek()?;
         let own = fitting.take(MOST_EXAMINED).find(|id| self.open(*id).runtime == runtime);
         Some(own.unwrap_or(first))

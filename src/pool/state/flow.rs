@@ -22,9 +22,9 @@ impl<T: PoolTypes> State<T> {
     }
 
     /// Finds a connection with a free stream. Those whose time is over end on the way.
-    pub(super) fn find_conn(&mut self, now: Instant, host: usize, search: Search<T::Runtime>) -> Option<usize> {
+    pub(super) fn find_conn(&mut self, now: Instant, host: usize, search: &Search<T::Runtime>) -> Option<usize> {
         loop {
-            let found = self.conns.find(now, &self.hosts[host], &search)?;
+            let found = self.conns.find(now, &self.hosts[host], search)?;
             let Some(cause) = self.overdue(now, found) else { return Some(found) };
             self.end(found, cause);
             self.settle(now, found);
@@ -436,8 +436,11 @@ impl<T: PoolTypes> State<T> {
         let entry = &self.hosts[self.conns[id].host];
         let learned = self.learned_keep_alive.limit(now, &entry.key);
         let mut timeout = entry.limits.idle_timeout;
-        for shorter in [entry.keep_alive, learned].into_iter().flatten() {
-            timeout = timeout.min(shorter);
+        if let Some(announced) = entry.keep_alive {
+            timeout = timeout.min(announced);
+        }
+        if let Some(learned) = learned {
+            timeout = timeout.min(learned);
         }
         self.conns.open(id).used_at.checked_add(timeout)
     }

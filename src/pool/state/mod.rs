@@ -115,10 +115,10 @@ impl<T: PoolTypes> State<T> {
         let rest = self.rest_for(now, host, wish);
         let Wish { failed_on, avoid, .. } = wish;
         let search = Search { runtime, own_runtime_only: wish.own_dial, failed_on, rest, avoid };
-        let mut found = self.find_apart(now, host, search);
+        let mut found = self.find_apart(now, host, &search);
         if found.is_none() && (rest.is_some() || wish.own_dial) && self.refusal(host).is_some() {
             // A connection that has not rested, or is another runtime's, is better than none.
-            found = self.find_conn(now, host, Search { own_runtime_only: false, rest: None, ..search });
+            found = self.find_conn(now, host, &Search { own_runtime_only: false, rest: None, ..search });
         }
         if let Some(id) = found {
             return Acquired::Ready(self.lease_found(now, host, id));
@@ -235,11 +235,11 @@ impl<T: PoolTypes> State<T> {
     }
 
     /// Finds a connection. A second attempt gets one to another address than the first one, if there is one.
-    fn find_apart(&mut self, now: Instant, host: usize, search: Search<T::Runtime>) -> Option<usize> {
+    fn find_apart(&mut self, now: Instant, host: usize, search: &Search<T::Runtime>) -> Option<usize> {
         let found = self.find_conn(now, host, search);
         let Some(avoid) = search.avoid.filter(|_| found.is_none()) else { return found };
         let any_address = FirstAttemptConn { ip: None, ..avoid };
-        self.find_conn(now, host, Search { avoid: Some(any_address), ..search })
+        self.find_conn(now, host, &Search { avoid: Some(any_address), ..*search })
     }
 
     /// Returns true if a second attempt at a request would have a connection, or a dial of its own, at once.
@@ -253,7 +253,7 @@ impl<T: PoolTypes> State<T> {
         let host = self.host(now, key);
         let avoid = Some(avoid);
         let search = Search { runtime, own_runtime_only: false, failed_on: None, rest: None, avoid };
-        let has_room = self.find_apart(now, host, search).is_some() || self.may_dial_for_hedge(host);
+        let has_room = self.find_apart(now, host, &search).is_some() || self.may_dial_for_hedge(host);
         self.prune(host);
         has_room
     }
