@@ -12,9 +12,10 @@ use tower::{Layer, Service, ServiceExt};
 
 use super::body::Body;
 use super::boxed_service::{BoxedService, boxed};
+use super::call_data::BoxedRequest;
 use super::http_messages::MadeCall;
 use super::inner::Inner;
-use super::request::{Request, target_of};
+use super::request::target_of;
 use super::response::Response;
 use super::{call, http_messages};
 use crate::error::{self, Cause, Error, Result};

@@ -119,7 +119,7 @@ impl Default for Limits {
             max_waiting: usize::MAX,
             max_dials: 1_024,
             max_http2_connections: 4,
-            max_streams: 100,
+            max_streams: 1_000,
             max_requests: u64::MAX,
             idle_timeout: Duration::from_secs(50),
             lifetime: Duration::from_secs(15 * 60),
@@ -239,7 +239,7 @@ impl PoolConfig {
         self
     }
 
-    /// Sets the maximum number of concurrent requests on one HTTP/2 connection. At least 1. The peer may allow fewer. Default: 100.
+    /// Sets the maximum number of concurrent requests on one HTTP/2 connection. At least 1. The peer may allow fewer. Default: 1,000.
     pub fn max_streams_per_connection(mut self, limit: usize) -> Self {
         self.per_host.max_streams = limit;
         self
@@ -415,7 +415,7 @@ mod tests {
     fn the_defaults_are_as_documented() {
         let PoolConfig { max_idle, max_waiting, per_host: host, .. } = PoolConfig::new();
         assert_eq!((max_idle, max_waiting), (1_024, 10_000));
-        assert_eq!((host.max_http2_connections, host.max_streams), (4, 100));
+        assert_eq!((host.max_http2_connections, host.max_streams), (4, 1_000));
         let secs = [host.idle_timeout, host.lifetime, host.wait_timeout].map(|time| time.as_secs());
         assert_eq!(secs, [50, 900, 30]);
     }

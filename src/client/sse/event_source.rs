@@ -16,6 +16,7 @@ use super::event::Event;
 use super::events::Events;
 use super::parser::ParserLimits;
 use super::reconnection::{ConnectionEnd, Reconnection, Verdict, judge};
+use crate::client::call_data::BoxedRequest;
 use crate::client::handle::Client;
 use crate::client::inner::Inner;
 use crate::client::request::Request;
@@ -48,7 +49,7 @@ impl RequestBuilder {
         lift_limits_of_length(&mut request.options, &client.inner);
         Ok(EventSource {
             client,
-            request,
+            request: Box::new(request.into_request()),
             state: State::Unopened,
             timer: Timer::default(),
             limits: ParserLimits::default(),
@@ -111,7 +112,7 @@ impl RequestBuilder {
 #[must_use = "a stream does nothing until it is polled"]
 pub struct EventSource {
     client: Client,
-    request: Request,
+    request: Box<Request>,
     state: State,
     timer: Timer,
     limits: ParserLimits,
