@@ -6,9 +6,10 @@ use std::collections::HashSet;
 use std::fmt;
 use std::hash::{BuildHasher, Hash, Hasher};
 use std::net::IpAddr;
-use std::sync::{Arc, LazyLock, OnceLock};
+use std::sync::{Arc, LazyLock};
 
 use foldhash::fast::RandomState;
+use http::header::{ACCEPT, HOST};
 use http::uri::Authority;
 use http::{HeaderMap, HeaderValue};
 use url::{Position, Url};
@@ -70,9 +71,9 @@ struct Parts {
     port: u16,
     /// The hash of the parts above, which each request needs.
     hash: u64,
-    host_header: OnceLock<HeaderValue>,
-    authority: OnceLock<Option<Authority>>,
-    plain_headers: OnceLock<HeaderMap>,
+    authority: Option<Authority>,
+    /// `Host` and `Accept`. Kept whole, because to copy them costs less than to make them.
+    plain_headers: HeaderMap,
 }
 
 impl Parts {
@@ -198,15 +199,12 @@ impl Origin {
             port => port,
         };
         let hash = HASHES.hash_one((scheme, &host, port));
-        let origin = Self(Arc::new(Parts {
-            scheme,
-            host,
-            port,
-            hash,
-            host_header: OnceLock::new(),
-            authority: OnceLock::new(),
-            plain_headers: OnceLock::new(),
-        }));
+        let host_header = host_header(scheme, &host, port);
+        let authority = host_header.as_bytes().try_into().ok();
+        let mut plain_headers = HeaderMap::with_capacity(2);
+        plain_headers.insert(HOST, host_header);
+        plain_headers.insert(ACCEPT, ANYTHING);
+        let origin = Self(Arc::new(Parts { scheme, host, port, hash, authority, plain_headers }));
         if url.username().is_empty() && url.password().is_none() {
             let known = KnownOrigin { start: start_of(url).into(), origin: origin.clone() };
             // No room for it only while the thread ends.
@@ -237,36 +235,38 @@ impl Origin {
 
     /// Returns the `Host` header of requests to this origin (RFC 9110 §7.2), with the port if it is not the scheme's default.
     pub(crate) fn host_header(&self) -> &HeaderValue {
-        self.0.host_header.get_or_init(|| self.make_host_header())
+        &self.0.plain_headers[HOST]
     }
 
-    /// Returns the `:authority` of requests to this origin (RFC 9113 §8.3.1), which says the same; `None` if it is not valid in
-    /// a URI.
+    /// Returns the `:authority` of requests to this origin (RFC 9113 §8.3.1), which says the same as the `Host` header; `None` if it
+    /// is not valid in a URI.
     pub(crate) fn authority(&self) -> Option<&Authority> {
-        let parse = || self.host_header().as_bytes().try_into().ok();
-        self.0.authority.get_or_init(parse).as_ref()
+        self.0.authority.as_ref()
     }
 
-    /// Returns the headers of an HTTP/1.1 request to this origin that sets none. `make` is called for the first one, with the
-    /// `Host` header.
-    pub(crate) fn plain_headers(&self, make: impl FnOnce(&HeaderValue) -> HeaderMap) -> &HeaderMap {
-        self.0.plain_headers.get_or_init(|| make(self.host_header()))
+    /// Returns the headers of an HTTP/1.1 request to this origin that sets none.
+    pub(crate) fn plain_headers(&self) -> &HeaderMap {
+        &self.0.plain_headers
     }
+}
 
-    fn make_host_header(&self) -> HeaderValue {
-        let host = match &self.0.host {
-            Host::Name(name) => Cow::Borrowed(&**name),
-            host @ Host::Ip(_) => Cow::Owned(host.to_string()),
-        };
-        // Not made by a formatter, which costs as much as all other headers of a request. And of exactly the right size, because
-        // `Bytes` shares a string with spare capacity by a counter that it allocates.
-        let text = if self.0.port == self.0.scheme.default_port() {
-            host.into_owned()
-        } else {
-            [&host, ":", itoa::Buffer::new().format(self.0.port)].concat()
-        };
-        HeaderValue::try_from(text).expect("a URL's host is visible ASCII")
-    }
+/// The `Accept` of a request that has none: any type of content, as curl and reqwest send it. Some servers refuse a request without
+/// one.
+pub(crate) const ANYTHING: HeaderValue = HeaderValue::from_static("*/*");
+
+/// Returns the `Host` header of requests to a host and port (RFC 9110 §7.2).
+fn host_header(scheme: Scheme, host: &Host, port: u16) -> HeaderValue {
+    let host = match host {
+        Host::Name(name) => Cow::Borrowed(&**name),
+        host @ Host::Ip(_) => Cow::Owned(host.to_string()),
+    };
+    // Of exactly the right size, because `Bytes` shares a string with spare capacity by a counter that it allocates.
+    let text = if port == scheme.default_port() {
+        host.into_owned()
+    } else {
+        [&host, ":", itoa::Buffer::new().format(port)].concat()
+    };
+    HeaderValue::try_from(text).expect("a URL's host is visible ASCII")
 }
 
 impl fmt::Display for Scheme {

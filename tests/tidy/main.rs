@@ -170,7 +170,7 @@ fn no_two_files_import_each_other() {
 }
 
 /// The skins of a call, from the outside inwards. Each may call those behind it.
-const CALL: [&str; 15] = [
+const CALL: [&str; 16] = [
     "mod",
     "follow",
     "retry",
@@ -179,6 +179,7 @@ const CALL: [&str; 15] = [
     "layered",
     "resend",
     "checkout",
+    "receive",
     "exchange",
     "upgrade",
     "message",

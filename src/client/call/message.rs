@@ -15,7 +15,7 @@ use crate::client::body::{Body, OutgoingBody, Upload};
 use crate::client::request::Request;
 use crate::connect::{Conn, Protocol};
 use crate::error::{Error, Result};
-use crate::origin::Scheme;
+use crate::origin::{ANYTHING, Scheme};
 
 /// Makes `message` that of one attempt. A body of bytes is shared with the next attempt, a stream is gone.
 ///
@@ -138,10 +138,6 @@ fn can_expect_continue(request: &Request, conn: &Conn<OutgoingBody>) -> bool {
     conn.protocol() == Protocol::Http1 && request.options.required_version() != Some(Version::HTTP_10)
 }
 
-/// The `Accept` of a request that has none: any type of content, as curl and reqwest send it. Some servers refuse a
-/// request without one.
-const ANYTHING: HeaderValue = HeaderValue::from_static("*/*");
-
 /// Returns the headers of the message. Without an `Accept` of the request, they accept anything. Over HTTP/1.1 they name
 /// the origin's host, unless the request names one itself.
 fn headers(request: &mut Request, conn: &Conn<OutgoingBody>) -> HeaderMap {
@@ -149,15 +145,10 @@ fn headers(request: &mut Request, conn: &Conn<OutgoingBody>) -> HeaderMap {
     let key = key.as_ref().expect("the URL of a request is checked before it is sent");
     let names_host = conn.protocol() == Protocol::Http1;
     if headers.is_empty() {
-        let plain = |host: Option<&HeaderValue>| {
-            let mut plain = HeaderMap::with_capacity(4);
-            if let Some(host) = host {
-                plain.insert(HOST, host.clone());
-            }
-            plain.insert(ACCEPT, ANYTHING);
-            plain
-        };
-        return if names_host { key.origin.plain_headers(|host| plain(Some(host))).clone() } else { plain(None) };
+        if names_host {
+            return key.origin.plain_headers().clone();
+        }
+        return HeaderMap::from_iter([(ACCEPT, ANYTHING)]);
     }
     // Into the request's own headers, because their copy would have to grow for it. A redirect to another origin
     // removes the host.

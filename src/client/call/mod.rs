@@ -1,8 +1,9 @@
 //! One call: the request is sent, followed where redirects lead, retried and resent, until there is a response for its
 //! user.
 //!
-//! The call is an onion. Each file is a skin and calls only files further in: `resend.rs` calls `checkout.rs` and then
-//! `exchange.rs`, which calls `message.rs`; `upgrade.rs` is called by `resend.rs`; each of the others calls the next one.
+//! The call is an onion. Each file is a skin and calls only files further in: `resend.rs` calls `checkout.rs`, then
+//! `exchange.rs`, which calls `message.rs`, and then `receive.rs`; `upgrade.rs` is called by `resend.rs` and `receive.rs`; each of the
+//! others calls the next one.
 //!
 //! | file | what it does | decides by |
 //! |---|---|---|
@@ -15,6 +16,7 @@
 //! | `resend.rs` | resends when that is safe in any case | `safe_to_resend.rs` |
 //! | `checkout.rs` | gets a live connection from the pool | |
 //! | `exchange.rs` | sends the request on it, waits for the head of the response | |
+//! | `receive.rs` | makes the response that of the call, with the connection in its body | |
 //! | `upgrade.rs` | what a switch to another protocol needs, and whether the response is one | |
 //! | `message.rs` | makes the message that is sent | |
 //! | `cookies.rs` | asks the cookie store for a message, and tells it of a response | |
@@ -36,6 +38,7 @@ mod hedge;
 #[cfg(feature = "tower")]
 mod layered;
 mod message;
+mod receive;
 mod resend;
 mod retry;
 mod single;

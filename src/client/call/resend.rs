@@ -3,27 +3,22 @@
 use std::io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, NotConnected, TimedOut, UnexpectedEof};
 use std::sync::Arc;
 
-use http::{Method, StatusCode, Version};
+use http::{StatusCode, Version};
 use hyper::body::Incoming;
 use tokio::runtime::Handle;
 
-use super::checkout;
 use super::exchange::{self, Exchanged};
 use super::state::Call;
-use super::upgrade;
-use crate::client::answer::Answer;
-use crate::client::body::{IncomingBody, OutgoingBody, ReturnGuard, Upload};
+use super::{checkout, receive, upgrade};
+use crate::client::body::{OutgoingBody, Upload};
 use crate::client::dialer::Dialer;
 use crate::client::keep_alive::KeepAlive;
 use crate::client::safe_to_resend::{Attempt, AttemptEnd, Resend};
-use crate::client::upgraded::PendingUpgrade;
 use crate::clock;
 use crate::connect::{Conn, ExchangeTimes, Protocol, SendError};
 use crate::error::{Error, FailureClass, Result, io_cause};
 use crate::pool::Lease;
-#[cfg(feature = "__tls")]
-use crate::tls::TlsInfo;
-use crate::trace::{self, CloseCause, Event};
+use crate::trace::CloseCause;
 
 /// Sends the request until the server has answered it, or may have acted on it. The call has the response then.
 pub(super) async fn send(call: &mut Call<'_>) -> Result<()> {
@@ -47,7 +42,7 @@ pub(super) async fn send(call: &mut Call<'_>) -> Result<()> {
             None => match refused_as_idle(call, lease, &mut exchanged) {
                 Some(resend) => resend?,
                 None => {
-                    receive(call, held.take().expect("it is there"), &mut exchanged);
+                    receive::receive(call, held.take().expect("it is there"), &mut exchanged);
                     return Ok(());
                 }
             },
@@ -81,51 +76,6 @@ fn refused_as_idle(
         return Some(Err(Error::timed_out_idle()));
     }
     Some(Ok(resend))
-}
-
-/// Gives the call its response, with the connection in the body. Stores the cookies that the response sets.
-fn receive(call: &mut Call<'_>, lease: Lease<Dialer>, exchanged: &mut Exchanged) {
-    let mut response = exchanged.response.take().expect("an exchange without a failure has a response");
-    let upload = exchanged.upload.take();
-    #[cfg(feature = "cookies")]
-    super::cookies::keep(call, response.headers());
-    let protocol = lease.conn().protocol();
-    let received_at = exchanged.times.head_read.unwrap_or_else(clock::now);
-    #[cfg(feature = "__tls")]
-    if call.client.defaults.adds_tls_info
-        && let Some(facts) = lease.conn().tls()
-    {
-        response.extensions_mut().insert(TlsInfo::new(facts.clone()));
-    }
-    let mut keep_alive = KeepAlive::default();
-    let mut is_timed = false;
-    // Responses have few headers: to look at each of them costs less than to look three up.
-    for (name, value) in response.headers() {
-        keep_alive.note(name, value);
-        is_timed |= *name == trace::SERVER_TIMING;
-    }
-    if is_timed && let Some(metrics) = trace::metrics_of(response.headers()) {
-        call.trace.record_server_timing(metrics);
-    }
-    let (status, version) = (response.status(), response.version());
-    call.trace.emit_at(received_at, Event::Headers { status, version });
-    if call.request.asks_for_upgrade()
-        && let Some(upgrade) = upgrade::upgrade_of(call, &mut response)
-    {
-        let is_early = upload.is_some_and(|upload| upload.is_unwanted());
-        let upgraded = upgrade::answer(call, response, PendingUpgrade::new(upgrade, lease, is_early));
-        return call.request.set_answer(upgraded);
-    }
-    let (head, incoming) = response.into_parts();
-    if protocol == Protocol::Http2 {
-        // These headers say nothing there (RFC 9113 §8.2.2).
-        keep_alive = KeepAlive::default();
-    }
-    let has_sent_body = upload.is_some() || call.request.has_body();
-    let guard = ReturnGuard::new(lease, upload, has_sent_body, keep_alive);
-    let body = IncomingBody::new(incoming, guard, call.trace.clone(), call.body_limits());
-    let answers_head = call.request.method == Method::HEAD;
-    call.request.set_answer(Answer::new(head, body, answers_head));
 }
 
 /// Handles an exchange without a response. Returns the resend that follows, or the error that ends the call.

@@ -517,8 +517,8 @@ mod tests {
     fn an_http2_connection_has_one_stream_until_its_peer_announces_more() {
         let (mut conns, mut host, now) = open(&PoolConfig::new(), Speaks::Http2);
         assert_eq!((host.conns.unannounced, conns[0].open().streams.allowed), (1, 1));
-        assert!(conns.announce_streams(&mut host, 0, 1_000));
-        assert_eq!((host.conns.unannounced, conns[0].open().streams.allowed), (0, 100), "the configured limit");
+        assert!(conns.announce_streams(&mut host, 0, 10_000));
+        assert_eq!((host.conns.unannounced, conns[0].open().streams.allowed), (0, 1_000), "the configured limit");
         conns.take_stream(now, &mut host, 0);
         assert!(conns[0].has_free_stream());
         assert_eq!((host.conns.shared.len(), host.conns.idle.len()), (1, 0));

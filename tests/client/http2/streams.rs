@@ -17,8 +17,8 @@ use support::scripted_net::ScriptedNet;
 async fn five_hundred_requests_share_five_connections_and_none_is_refused() {
     for (limit, pool, connections) in [
         (Some(100), PoolConfig::new().max_http2_connections_per_host(5), 5),
-        (None, PoolConfig::new().max_http2_connections_per_host(5), 5),
-        (None, PoolConfig::new().max_streams_per_connection(500), 1),
+        (None, PoolConfig::new().max_streams_per_connection(100).max_http2_connections_per_host(5), 5),
+        (None, PoolConfig::new(), 1),
     ] {
         let peak = Arc::new(AtomicUsize::new(0));
         let busy = peak.clone();

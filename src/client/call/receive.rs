@@ -1,0 +1,65 @@
+//! The response of an exchange becomes that of the call: its headers are read, and its body gets the connection.
+
+use http::Method;
+
+#[cfg(feature = "cookies")]
+use super::cookies;
+use super::exchange::Exchanged;
+use super::state::Call;
+use super::upgrade;
+use crate::client::answer::Answer;
+use crate::client::body::{IncomingBody, ReturnGuard};
+use crate::client::dialer::Dialer;
+use crate::client::keep_alive::KeepAlive;
+use crate::client::upgraded::PendingUpgrade;
+use crate::clock;
+use crate::connect::Protocol;
+use crate::pool::Lease;
+#[cfg(feature = "__tls")]
+use crate::tls::TlsInfo;
+use crate::trace::{self, Event};
+
+/// Gives the call its response, with the connection in the body. Stores the cookies that the response sets.
+pub(super) fn receive(call: &mut Call<'_>, lease: Lease<Dialer>, exchanged: &mut Exchanged) {
+    let mut response = exchanged.response.take().expect("an exchange without a failure has a response");
+    let upload = exchanged.upload.take();
+    #[cfg(feature = "cookies")]
+    cookies::keep(call, response.headers());
+    let protocol = lease.conn().protocol();
+    let received_at = exchanged.times.head_read.unwrap_or_else(clock::now);
+    #[cfg(feature = "__tls")]
+    if call.client.defaults.adds_tls_info
+        && let Some(facts) = lease.conn().tls()
+    {
+        response.extensions_mut().insert(TlsInfo::new(facts.clone()));
+    }
+    let mut keep_alive = KeepAlive::default();
+    let mut is_timed = false;
+    // Responses have few headers: to look at each of them costs less than to look three up.
+    for (name, value) in response.headers() {
+        keep_alive.note(name, value);
+        is_timed |= *name == trace::SERVER_TIMING;
+    }
+    if is_timed && let Some(metrics) = trace::metrics_of(response.headers()) {
+        call.trace.record_server_timing(metrics);
+    }
+    let (status, version) = (response.status(), response.version());
+    call.trace.emit_at(received_at, Event::Headers { status, version });
+    if call.request.asks_for_upgrade()
+        && let Some(upgrade) = upgrade::upgrade_of(call, &mut response)
+    {
+        let is_early = upload.is_some_and(|upload| upload.is_unwanted());
+        let upgraded = upgrade::answer(call, response, PendingUpgrade::new(upgrade, lease, is_early));
+        return call.request.set_answer(upgraded);
+    }
+    let (head, incoming) = response.into_parts();
+    if protocol == Protocol::Http2 {
+        // These headers say nothing there (RFC 9113 §8.2.2).
+        keep_alive = KeepAlive::default();
+    }
+    let has_sent_body = upload.is_some() || call.request.has_body();
+    let guard = ReturnGuard::new(lease, upload, has_sent_body, keep_alive);
+    let body = IncomingBody::new(incoming, guard, call.trace.clone(), call.body_limits());
+    let answers_head = call.request.method == Method::HEAD;
+    call.request.set_answer(Answer::new(head, body, answers_head));
+}
