@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use futures_util::FutureExt;
 use tokio::task::AbortHandle;
 
 use super::body::OutgoingBody;
@@ -26,7 +27,8 @@ impl Dial for Dialer {
         avoid: Option<IpAddr>,
         trace: &Arc<DialTrace>,
     ) -> Result<Opened<OutgoingBody>, ConnectError> {
-        self.0.open(&key.origin, key.proxy.as_ref(), avoid, trace).await
+        // Boxed: the code that drops this future takes 5 kB, and would be repeated in each place where it may be dropped.
+        self.0.open(&key.origin, key.proxy.as_ref(), avoid, trace).boxed().await
     }
 
     fn start(

@@ -29,6 +29,9 @@ pub(super) struct Driver<D: Dial> {
     // sleep then, and wakes them one by one.
     state: parking_lot::Mutex<Core<D>>,
     pub(super) dials: DialsInFlight<D>,
+    /// [`Self::perform_all`], as compiled in the crate that made the pool. The code of dials is most of `connect`; with a direct call,
+    /// each crate that sends requests would contain it once more.
+    perform_all: fn(&Arc<Self>, TakenEffect<D>),
     timer_task: TimerTask,
     /// Notified when a drain is complete.
     pub(super) drained: Notify,
@@ -127,6 +130,7 @@ impl<D: Dial> Driver<D> {
             hooks,
             state: parking_lot::Mutex::new(state),
             dials: DialsInFlight::default(),
+            perform_all: Self::perform_all,
             timer_task: TimerTask::default(),
             drained: Notify::new(),
         }
@@ -173,7 +177,7 @@ impl<D: Dial> Driver<D> {
             TimerTask::set(self, next);
         }
         if let Some(first) = first {
-            self.perform_all(first);
+            (self.perform_all)(self, first);
         }
     }
 
