@@ -153,7 +153,7 @@ impl Timed for RuntimeDeadlines {
     }
 
     /// Wakes the calls whose deadline has come, and returns the next deadline.
-    fn handle_timeout(self: &Arc<Self>, now: Instant) -> Option<Instant> {
+    fn handle_timeout(self: Arc<Self>, now: Instant) -> Option<Instant> {
         let mut due = Vec::new();
         let mut next = None::<Instant>;
         for (_, call) in self.lock().iter() {

@@ -2,6 +2,7 @@
 
 use std::sync::{Mutex, PoisonError};
 
+use futures_util::FutureExt;
 use tokio::task::AbortHandle;
 
 use super::dialer::Dialer;
@@ -28,7 +29,7 @@ impl DnsWatch {
         }
         let mut task = lock(&self.task);
         if task.as_ref().is_none_or(AbortHandle::is_finished) && tokio::runtime::Handle::try_current().is_ok() {
-            *task = Some(tokio::spawn(pass_on(resolver.subscribe(), pool.downgrade())).abort_handle());
+            *task = Some(tokio::spawn(pass_on(resolver.subscribe(), pool.downgrade()).boxed()).abort_handle());
         }
     }
 }

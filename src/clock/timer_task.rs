@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, Weak};
 
+use futures_util::FutureExt;
 use tokio::runtime::{self, Handle};
 use tokio::sync::Notify;
 
@@ -19,7 +20,7 @@ pub(crate) trait Timed: Send + Sync + 'static {
     }
 
     /// Handles the timeouts that are due at `now`, and returns the time of the next one.
-    fn handle_timeout(self: &Arc<Self>, now: Instant) -> Option<Instant>;
+    fn handle_timeout(self: Arc<Self>, now: Instant) -> Option<Instant>;
 }
 
 /// The task that calls a [`Timed`] owner when its next timeout is due. It runs only while there is one.
@@ -53,7 +54,7 @@ impl TimerTask {
         };
         match (task.state.set(deadline.nanos(), may_start), runtime) {
             (TaskAction::Wake, _) => task.wake.notify_one(),
-            (TaskAction::Start, Some(runtime)) => RunningTask::start(owner, &runtime, false),
+            (TaskAction::Start, Some(runtime)) => task.start(Arc::<T>::downgrade(owner), &runtime, false),
             _ => {}
         }
     }
@@ -67,8 +68,22 @@ impl TimerTask {
         let runtime = Handle::try_current().ok();
         let action = task.state.restart(deadline.nanos(), runtime.is_some());
         if let (TaskAction::Start, Some(runtime)) = (action, runtime) {
-            RunningTask::start(owner, &runtime, false);
+            task.start(Arc::<T>::downgrade(owner), &runtime, false);
         }
+    }
+
+    /// Starts a task whose state is asleep already.
+    fn start(&self, owner: Weak<dyn Timed>, runtime: &Handle, moved: bool) {
+        let running = RunningTask {
+            owner,
+            state: self.state.clone(),
+            wake: self.wake.clone(),
+            runtime: runtime.id(),
+            moved,
+            ended: false,
+        };
+        // Boxed: tasks that are seldom started share one type, and with it tokio's code for a type of task.
+        runtime.spawn(running.run().boxed());
     }
 }
 
@@ -79,8 +94,10 @@ impl Drop for TimerTask {
 }
 
 /// The running task. If it is dropped before it ended, because its runtime ended, it moves to another runtime or is off.
-struct RunningTask<T: Timed> {
-    owner: Weak<T>,
+///
+/// It is not generic over its owner: a program would contain its code once for each.
+struct RunningTask {
+    owner: Weak<dyn Timed>,
     state: Arc<TaskState>,
     wake: Arc<Notify>,
     runtime: runtime::Id,
@@ -89,21 +106,7 @@ struct RunningTask<T: Timed> {
     ended: bool,
 }
 
-impl<T: Timed> RunningTask<T> {
-    /// Starts a task whose state is asleep already.
-    fn start(owner: &Arc<T>, runtime: &Handle, moved: bool) {
-        let task = owner.timer_task();
-        let running = Self {
-            owner: Arc::downgrade(owner),
-            state: task.state.clone(),
-            wake: task.wake.clone(),
-            runtime: runtime.id(),
-            moved,
-            ended: false,
-        };
-        runtime.spawn(running.run());
-    }
-
+impl RunningTask {
     async fn run(mut self) {
         self.moved = false;
         loop {
@@ -125,7 +128,7 @@ impl<T: Timed> RunningTask<T> {
     }
 }
 
-impl<T: Timed> Drop for RunningTask<T> {
+impl Drop for RunningTask {
     fn drop(&mut self) {
         if self.ended {
             return;
@@ -138,7 +141,7 @@ impl<T: Timed> Drop for RunningTask<T> {
             (Some(owner), Some(runtime)) => {
                 // Due at once: the owner then says when its next timeout is.
                 self.state.move_task(Some(now().nanos()));
-                RunningTask::start(&owner, &runtime, true);
+                owner.timer_task().start(self.owner.clone(), &runtime, true);
             }
             _ => self.state.move_task(None),
         }
@@ -165,7 +168,7 @@ mod tests {
             &self.timer_task
         }
 
-        fn handle_timeout(self: &Arc<Self>, now: Instant) -> Option<Instant> {
+        fn handle_timeout(self: Arc<Self>, now: Instant) -> Option<Instant> {
             let at = (now - self.start).as_millis() as u64;
             self.called.lock().unwrap().push(at);
             let mut wanted = self.wanted.lock().unwrap();

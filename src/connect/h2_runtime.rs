@@ -171,7 +171,7 @@ impl<B: Message> Drop for Parts<B> {
         if !rest.is_empty()
             && let Ok(runtime) = Handle::try_current()
         {
-            runtime.spawn(rest.for_each(|()| ready(())));
+            runtime.spawn(rest.for_each(|()| ready(())).boxed());
         }
     }
 }

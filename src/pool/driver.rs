@@ -380,7 +380,7 @@ impl<D: Dial> Timed for Driver<D> {
         runtimes.find(|runtime| runtime.id() != not).cloned()
     }
 
-    fn handle_timeout(self: &Arc<Self>, now: Instant) -> Option<Instant> {
+    fn handle_timeout(self: Arc<Self>, now: Instant) -> Option<Instant> {
         self.step(|state| {
             state.handle_timeout(now);
             state.next_timeout()

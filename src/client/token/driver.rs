@@ -104,7 +104,7 @@ impl SharedToken {
         let refresh = Refresh { shared: self.clone(), number, is_over: false };
         // Without a runtime the refresh is lost, and given up as such.
         if let Ok(runtime) = Handle::try_current() {
-            runtime.spawn(refresh.run());
+            runtime.spawn(refresh.run().boxed());
         }
     }
 
@@ -127,7 +127,7 @@ impl Timed for SharedToken {
     }
 
     /// Refreshes the token ahead of its end.
-    fn handle_timeout(self: &Arc<Self>, now: Instant) -> Option<Instant> {
+    fn handle_timeout(self: Arc<Self>, now: Instant) -> Option<Instant> {
         let (start, next) = {
             let mut state = lock(&self.state);
             (state.handle_timeout(now), state.next_timeout(now))

@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use tokio::runtime::Handle;
 use tokio::sync::{broadcast, watch};
 
@@ -92,7 +93,7 @@ impl Driver {
         let query = RunningQuery { driver: self.clone(), name: name.into(), family, serial, sender: Some(sender) };
         // Outside of a runtime the query is dropped here. A hit that starts a refresh is still a hit.
         if let Ok(runtime) = Handle::try_current() {
-            runtime.spawn(query.run());
+            runtime.spawn(query.run().boxed());
         }
     }
 
@@ -137,7 +138,7 @@ impl Timed for Driver {
         &self.timer_task
     }
 
-    fn handle_timeout(self: &Arc<Self>, now: Instant) -> Option<Instant> {
+    fn handle_timeout(self: Arc<Self>, now: Instant) -> Option<Instant> {
         let refreshes = self.lock().handle_timeout(now);
         for (name, family) in refreshes {
             self.refresh(now, &name, family);
