@@ -52,19 +52,13 @@ pub(super) async fn lease(
         call.check_deadline(asked_at)?;
         let own_dial = failed_on.is_some() && call.attempts.want_a_dial();
         let wish = Wish { failed_on, despite_drain, send_once: !is_repeatable, own_dial, avoid: call.avoid };
-        // As `check_out`, which would be one more future around that of each call.
         match call.client.pool.checkout(call.request.key(), wish, asked_at) {
             Checkout::Ready(lease) => *held = Some(lease),
             Checkout::Refused(error) => return Err(no_lease(call, error)),
             Checkout::Wait(waiter, queued) => {
-                let mut lease = wait(call, waiter, queued, asked_at, &mut queued_at).await;
-                for _ in 0..MAX_LOST_DIALS {
-                    if !matches!(lease, Err(LeaseError::Lost)) || Handle::try_current().is_err() {
-                        break;
-                    }
-                    let wish = Wish { despite_drain: true, ..wish };
-                    lease = check_out(call, wish, clock::now(), &mut queued_at).await;
-                }
+                let place = InQueue { waiter, queued, now: asked_at };
+                // Boxed, because most calls do not wait here, and each of them would hold room for it.
+                let lease = Box::pin(wait(call, wish, place, &mut queued_at)).await;
                 *held = Some(lease.map_err(|error| no_lease(call, error))?);
                 at_once = None;
             }
@@ -132,43 +126,47 @@ fn no_lease(call: &Call<'_>, error: LeaseError<ConnectError>) -> Error {
     }
 }
 
-/// Asks the pool for a connection, and waits in its queue if there is none. `queued_at` is the time the call entered
-/// the queue first.
-async fn check_out(
-    call: &Call<'_>,
-    wish: Wish,
-    now: Instant,
-    queued_at: &mut Option<Instant>,
-) -> Result<Lease<Dialer>, LeaseError<ConnectError>> {
-    match call.client.pool.checkout(call.request.key(), wish, now) {
-        Checkout::Ready(lease) => Ok(lease),
-        Checkout::Refused(error) => Err(error),
-        Checkout::Wait(waiter, queued) => wait(call, waiter, queued, now, queued_at).await,
-    }
-}
-
-/// Waits in the pool's queue.
-async fn wait(
-    call: &Call<'_>,
+/// The place of a call that has just entered the pool's queue, and the time.
+struct InQueue {
     waiter: Waiter<Dialer>,
     queued: Queued,
     now: Instant,
+}
+
+/// Waits in the pool's queue. A call whose dial was lost asks again. `queued_at` is the time the call entered the queue first.
+async fn wait(
+    call: &Call<'_>,
+    wish: Wish,
+    mut place: InQueue,
     queued_at: &mut Option<Instant>,
 ) -> Result<Lease<Dialer>, LeaseError<ConnectError>> {
     let Call { client, trace, .. } = call;
-    let Queued { limit, position, usage } = queued;
-    client.dns_watch.ensure_running(&client.resolver, &client.pool);
-    let since = *queued_at.get_or_insert(now);
-    let origin = call.request.key().origin.clone();
-    trace.emit_at(now, Event::Queued { limit, position, origin, usage });
+    let wish = Wish { despite_drain: true, ..wish };
     let deadline = call.deadline.map(|deadline| deadline.at);
     let limits = [call.limit(|limits| limits.queue), call.limit(|limits| limits.connect)];
-    let mut queued = QueuedCall { waiter: Some(waiter), trace, since, limits, deadline };
-    let Delivery { lease, dial } = queued.wait(client, now).await;
-    if let Some(dial) = dial {
-        trace.adopt(&dial);
+    let mut lost = 0;
+    loop {
+        client.dns_watch.ensure_running(&client.resolver, &client.pool);
+        let InQueue { waiter, queued: Queued { limit, position, usage }, now } = place;
+        let since = *queued_at.get_or_insert(now);
+        let origin = call.request.key().origin.clone();
+        trace.emit_at(now, Event::Queued { limit, position, origin, usage });
+        let mut queued = QueuedCall { waiter: Some(waiter), trace, since, limits, deadline };
+        let Delivery { lease, dial } = queued.wait(client, now).await;
+        if let Some(dial) = dial {
+            trace.adopt(&dial);
+        }
+        if !matches!(lease, Err(LeaseError::Lost)) || lost == MAX_LOST_DIALS || Handle::try_current().is_err() {
+            return lease;
+        }
+        lost += 1;
+        let now = clock::now();
+        place = match client.pool.checkout(call.request.key(), wish, now) {
+            Checkout::Ready(lease) => return Ok(lease),
+            Checkout::Refused(error) => return Err(error),
+            Checkout::Wait(waiter, queued) => InQueue { waiter, queued, now },
+        };
     }
-    lease
 }
 
 /// A call in the pool's queue. If it is dropped there, its trace keeps the events of its dial so far.
