@@ -228,9 +228,9 @@ fn bytes_a_connection(length: usize, open: impl AsyncFnOnce(SocketAddr, usize) -
     bytes.unsigned_abs() / CONNECTIONS as u64
 }
 
-/// One of the additional allocations is the trace; the others are the request and the end of its body.
+/// More than hyper: the request with its response, its trace, its URL and its target. Less: the list that `collect` makes.
 #[test]
-fn a_warm_get_makes_at_most_3_5_allocations_more_than_hyper() {
+fn a_warm_get_makes_at_most_one_allocation_more_than_hyper() {
     const ROUNDS: usize = 100;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let client = canned::builder().build().unwrap();
@@ -265,7 +265,7 @@ fn a_warm_get_makes_at_most_3_5_allocations_more_than_hyper() {
     let ours = ours.count_total as f64 / ROUNDS as f64;
     let bare = bare.count_total as f64 / ROUNDS as f64;
     eprintln!("a warm GET: {ours} allocations, hyper's bare connection: {bare}");
-    assert!(ours <= bare + 3.5, "{ours} allocations, and hyper's {bare}");
+    assert!(ours <= bare + 1.1, "{ours} allocations, and hyper's {bare}");
 }
 
 /// Includes the records of the pool. After a long body the connection must cost less than hyper's.

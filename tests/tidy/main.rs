@@ -170,7 +170,7 @@ fn no_two_files_import_each_other() {
 }
 
 /// The skins of a call, from the outside inwards. Each may call those behind it.
-const CALL: [&str; 16] = [
+const CALL: [&str; 18] = [
     "mod",
     "follow",
     "retry",
@@ -179,8 +179,10 @@ const CALL: [&str; 16] = [
     "layered",
     "resend",
     "checkout",
+    "queue",
     "receive",
     "exchange",
+    "dispatch",
     "upgrade",
     "message",
     "cookies",

@@ -6,12 +6,11 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use http::StatusCode;
 use hyper::body::Incoming;
 
 use super::current_request::CurrentRequest;
-use super::message;
 use super::state::Call;
+use super::{dispatch, message};
 use crate::client::body::{Body, OutgoingBody, Upload};
 use crate::client::deadlines::Deadlines;
 use crate::client::dialer::Dialer;
@@ -19,7 +18,7 @@ use crate::clock::{self, Instant};
 use crate::connect::{Conn, ExchangeTimes, Protocol, SendError, Sent};
 use crate::error::{Error, Result};
 use crate::pool::Lease;
-use crate::trace::{CloseCause, Event, Trace, Wants};
+use crate::trace::Trace;
 
 /// What came of an exchange. It is filled in where its reader has it, because moving it costs a good part of a warm call.
 #[derive(Default)]
@@ -49,10 +48,13 @@ pub(super) async fn exchange(
     let progress = lease.conn().progress();
     let body_length = call.request.body.as_ref().map_or(Some(0), Body::content_length).unwrap_or(0);
     let mut sending = pin!(None);
-    begin(call, lease, exchanged, |conn, message, times| {
+    exchanged.upload = message::upload(&call.request, lease.conn());
+    let times = &mut exchanged.times;
+    let handed_over = dispatch::dispatch(call, lease, exchanged.upload.as_ref(), |conn, message| {
         sending.set(Some(conn.send(message, since, times)?));
         Ok(())
-    })?;
+    });
+    exchanged.failure = handed_over?.err();
     let deadline = call.deadline.map(|deadline| deadline.at);
     let limits = [call.limit(|limits| limits.headers), call.limit(|limits| limits.body_idle)];
     let mut exchange =
@@ -73,51 +75,6 @@ pub(super) async fn exchange(
         put_unsent_back(&mut call.request, failed, exchanged.upload.as_deref());
     }
     Ok(())
-}
-
-/// Makes the message, and has `send` hand it to the connection. If the connection has ended, the failure is in `exchanged` then.
-///
-/// # Errors
-/// The request cannot be sent on the connection.
-// Not async: the message would be a part of the call's future, and be copied with it.
-fn begin(
-    call: &mut Call<'_>,
-    lease: &mut Lease<Dialer>,
-    exchanged: &mut Exchanged,
-    send: impl FnOnce(&Conn<OutgoingBody>, http::Request<OutgoingBody>, &mut ExchangeTimes) -> Result<(), Failure>,
-) -> Result<()> {
-    exchanged.upload = message::upload(&call.request, lease.conn());
-    let mut message = http::Request::new(OutgoingBody::empty());
-    message::fill(&mut message, call, lease.conn(), exchanged.upload.clone())?;
-    listen_for_interim_responses(&call.trace, exchanged.upload.as_ref(), &mut message);
-    match lease.conn().protocol() {
-        Protocol::Http1 => lease.retire(CloseCause::Unfinished),
-        Protocol::Http2 => lease.mark_shared(),
-    }
-    exchanged.failure = send(lease.conn(), message, &mut exchanged.times).err();
-    Ok(())
-}
-
-/// Passes interim responses on to observers, and a 100 (Continue) to the body.
-fn listen_for_interim_responses(
-    trace: &Trace,
-    upload: Option<&Arc<Upload>>,
-    message: &mut http::Request<OutgoingBody>,
-) {
-    let expecting = upload.filter(|upload| upload.expects_continue()).cloned();
-    if !trace.is_wanted(Wants::INTERIM) && expecting.is_none() {
-        return;
-    }
-    let trace = trace.clone();
-    hyper::ext::on_informational(message, move |response| {
-        let status = response.status();
-        if let Some(upload) = &expecting
-            && status == StatusCode::CONTINUE
-        {
-            upload.set_wanted(true);
-        }
-        trace.notify(Wants::INTERIM, || Event::Informational { status });
-    });
 }
 
 /// Puts a stream back into the request if hyper returned the message and none of the stream was read.

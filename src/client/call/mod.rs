@@ -2,7 +2,7 @@
 //! user.
 //!
 //! The call is an onion. Each file is a skin and calls only files further in: `resend.rs` calls `checkout.rs`, then
-//! `exchange.rs`, which calls `message.rs`, and then `receive.rs`; `upgrade.rs` is called by `resend.rs` and `receive.rs`; each of the
+//! `exchange.rs`, which calls `dispatch.rs` and that `message.rs`, and then `receive.rs`; `upgrade.rs` is called by `resend.rs` and `receive.rs`; each of the
 //! others calls the next one.
 //!
 //! | file | what it does | decides by |
@@ -15,7 +15,9 @@
 //! | `layered.rs` | runs each attempt within its tower layers, if there are any | |
 //! | `resend.rs` | resends when that is safe in any case | `safe_to_resend.rs` |
 //! | `checkout.rs` | gets a live connection from the pool | |
+//! | `queue.rs` | waits in the pool's queue, if there is none | |
 //! | `exchange.rs` | sends the request on it, waits for the head of the response | |
+//! | `dispatch.rs` | hands the message to the connection | |
 //! | `receive.rs` | makes the response that of the call, with the connection in its body | |
 //! | `upgrade.rs` | what a switch to another protocol needs, and whether the response is one | |
 //! | `message.rs` | makes the message that is sent | |
@@ -32,12 +34,14 @@ mod checkout;
 #[cfg(feature = "cookies")]
 mod cookies;
 mod current_request;
+mod dispatch;
 mod exchange;
 mod follow;
 mod hedge;
 #[cfg(feature = "tower")]
 mod layered;
 mod message;
+mod queue;
 mod receive;
 mod resend;
 mod retry;
