@@ -59,9 +59,10 @@ const SUBJECTS: [&str; 9] = [
 ];
 /// The highest ratio of a call with an observer that wants nothing to a call without an observer.
 const MAX_IGNORED: f64 = 1.01;
-/// The highest ratio of a call with a recorder to a call without an observer. A call over a socket takes several times as long as
-/// one over the connection in memory, so that this is less than 3 % of it: the bench `observer` measures that.
-const MAX_RECORDED: f64 = 1.09;
+/// The highest ratio of a call with a recorder to a call without an observer. It grows as the rest gets shorter. A call over a
+/// socket takes several times as long as one over the connection in memory, so that this is less than 3 % of it: the bench `observer`
+/// measures that.
+const MAX_RECORDED: f64 = 1.10;
 /// The highest share of the timings, which are always on, in a warm GET. It grows as the rest gets shorter.
 const MAX_TIMED: f64 = 0.07;
 /// The share by which a count may exceed the one in `instructions.txt`.
