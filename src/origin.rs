@@ -63,9 +63,9 @@ impl fmt::Display for Host {
 
 /// An origin (RFC 6454): scheme, host and port. `Display` prints `host:port`. Clones share it.
 #[derive(Clone)]
-pub struct Origin(Arc<Parts>);
+pub struct Origin(Arc<OriginParts>);
 
-struct Parts {
+struct OriginParts {
     scheme: Scheme,
     host: Host,
     port: u16,
@@ -76,7 +76,7 @@ struct Parts {
     plain_headers: HeaderMap,
 }
 
-impl Parts {
+impl OriginParts {
     fn identity(&self) -> (u64, Scheme, &Host, u16) {
         (self.hash, self.scheme, &self.host, self.port)
     }
@@ -204,7 +204,7 @@ impl Origin {
         let mut plain_headers = HeaderMap::with_capacity(2);
         plain_headers.insert(HOST, host_header);
         plain_headers.insert(ACCEPT, ANYTHING);
-        let origin = Self(Arc::new(Parts { scheme, host, port, hash, authority, plain_headers }));
+        let origin = Self(Arc::new(OriginParts { scheme, host, port, hash, authority, plain_headers }));
         if url.username().is_empty() && url.password().is_none() {
             let known = KnownOrigin { start: start_of(url).into(), origin: origin.clone() };
             // No room for it only while the thread ends.
@@ -286,7 +286,7 @@ impl fmt::Display for Origin {
 
 impl fmt::Debug for Origin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Parts { scheme, host, port, .. } = &*self.0;
+        let OriginParts { scheme, host, port, .. } = &*self.0;
         f.debug_struct("Origin").field("scheme", scheme).field("host", host).field("port", port).finish()
     }
 }
