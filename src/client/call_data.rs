@@ -11,6 +11,7 @@ use url::Url;
 
 use super::answer::{Answer, Content};
 use super::request::Request;
+use super::request_options::RequestOptions;
 use crate::clock::Instant;
 use crate::error;
 use crate::origin::Origin;
@@ -61,11 +62,12 @@ impl BoxedRequest {
     /// Hands request and response to the user.
     pub(super) fn finish(mut self, end: CallEnd) -> BoxedResponse {
         self.0.end = end;
-        // The user has them for as long as the response.
+        // Freed here, because the response may live long.
         if !self.0.request.headers.is_empty() {
             self.0.request.headers = HeaderMap::new();
         }
         self.0.request.body = None;
+        self.0.request.options = RequestOptions::default();
         BoxedResponse(self.0)
     }
 }

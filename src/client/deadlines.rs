@@ -73,29 +73,15 @@ impl Deadlines {
     /// caller. Outside of a runtime there is no timer, and so no limit.
     // Not async: each future around another one costs a call twice.
     pub(super) fn before<F: Future + Unpin>(&self, deadline: Option<Instant>, future: F) -> Limited<'_, F> {
-        let runtime = if deadline.is_some() { Handle::try_current().ok() } else { None };
-        self.before_on(runtime.map(|runtime| runtime.id()), deadline, future)
-    }
-
-    /// Like [`Self::before`], on a runtime that is known to be the current one.
-    #[inline]
-    pub(super) fn before_on<F: Future + Unpin>(
-        &self,
-        runtime: Option<runtime::Id>,
-        deadline: Option<Instant>,
-        future: F,
-    ) -> Limited<'_, F> {
-        let limit = match (runtime, deadline) {
-            (Some(runtime), Some(deadline)) => Some(self.limit(runtime, deadline)),
-            _ => None,
-        };
+        let limit = deadline.and_then(|deadline| self.limit(deadline));
         Limited { future, limit, key: None }
     }
 
-    fn limit(&self, runtime: runtime::Id, deadline: Instant) -> Limit<'_> {
+    fn limit(&self, deadline: Instant) -> Option<Limit<'_>> {
+        let runtime = Handle::try_current().ok()?.id();
         let (first, list) = self.first.get_or_init(|| (runtime, Arc::default()));
         let list = if *first == runtime { List::First(list) } else { List::Other(self.other(runtime)) };
-        Limit { deadline, list }
+        Some(Limit { deadline, list })
     }
 
     /// Returns the list of a runtime that is not the first one.

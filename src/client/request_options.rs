@@ -343,7 +343,7 @@ impl Settings {
         Self {
             timeouts: self.timeouts.or(&defaults.timeouts),
             version: self.version.or(defaults.version),
-            is_quiet_stream: self.is_quiet_stream,
+            is_quiet_stream: self.is_quiet_stream || defaults.is_quiet_stream,
             observer: self.observer.or(defaults.observer),
             redirects: self.redirects.or(defaults.redirects),
             retries: self.retries.or(defaults.retries),

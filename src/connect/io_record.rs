@@ -1,8 +1,8 @@
 //! The times at which the bytes of an exchange were written and read, which hyper does not report.
 
 use std::io;
-use std::sync::atomic::Ordering::Relaxed;
-use std::sync::atomic::{AtomicBool, AtomicUsize};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicBool, AtomicUsize, fence};
 use std::sync::{Arc, OnceLock};
 
 use tokio::sync::Notify;
@@ -68,9 +68,13 @@ impl IoRecord {
     }
 
     pub(super) fn times(&self) -> IoTimes {
+        // First, and with the fence that belongs to that of `note_write`: a call that times out or is dropped reads the times
+        // while the connection's task may write them.
+        let last_write = self.last_write.load();
+        fence(Acquire);
         IoTimes {
             first_write: self.first_write.load(),
-            last_write: self.last_write.load(),
+            last_write,
             first_read: self.first_read.load(),
             has_read_more: self.has_read_more.load(Relaxed),
             has_read: self.has_read.load(Relaxed),
@@ -116,11 +120,13 @@ impl IoRecord {
     /// Notes that bytes were written.
     pub(super) fn note_write(&self) {
         let at = Some(now());
-        self.last_write.store(at);
-        self.last_progress.store(at);
         if self.first_write.load().is_none() {
             self.first_write.store(at);
         }
+        self.last_progress.store(at);
+        // Who sees this one sees the two before it.
+        fence(Release);
+        self.last_write.store(at);
     }
 
     /// Notes that bytes wait to be written, so the last write was not the request's last.

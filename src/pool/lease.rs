@@ -5,11 +5,10 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use tokio::runtime;
 use tokio::sync::oneshot;
 
 use super::dial::Dial;
-use super::driver::{Answer, Driver, FailedDial, PooledConn, current_runtime};
+use super::driver::{Answer, Driver, FailedDial, PooledConn};
 use super::state::{AbandonCause, Grant, LeaseEnd, LeaseToken, Queued, WaitFailure, WaiterId};
 use crate::clock::{Instant, now};
 use crate::trace::{self, CloseCause, DialTrace, Limit, ObserverHandle};
@@ -51,8 +50,6 @@ pub(crate) struct Lease<D: Dial> {
     /// The right to the stream, until it is released.
     token: Option<LeaseToken>,
     conn: D::Conn,
-    /// The runtime that the request is made on.
-    runtime: Option<runtime::Id>,
     is_fresh: bool,
     requests: u64,
     idle: Duration,
@@ -66,13 +63,12 @@ pub(crate) struct Lease<D: Dial> {
 }
 
 impl<D: Dial> Lease<D> {
-    pub(super) fn new(driver: Arc<Driver<D>>, grant: Grant<PooledConn<D::Conn>>, runtime: Option<runtime::Id>) -> Self {
+    pub(super) fn new(driver: Arc<Driver<D>>, grant: Grant<PooledConn<D::Conn>>) -> Self {
         let Grant { token, conn: PooledConn { conn, dial }, requests, idle, freed } = grant;
         Self {
             driver,
             token: Some(token),
             conn,
-            runtime,
             is_fresh: dial.is_some(),
             requests,
             idle,
@@ -101,11 +97,6 @@ impl<D: Dial> Lease<D> {
     /// Returns true if another request gave the connection back while one was being opened for this request.
     pub(crate) fn is_freed(&self) -> bool {
         self.is_freed
-    }
-
-    /// Returns the runtime that the request is made on; `None` outside of a runtime.
-    pub(crate) fn runtime(&self) -> Option<runtime::Id> {
-        self.runtime
     }
 
     pub(crate) fn conn(&self) -> &D::Conn {
@@ -217,7 +208,7 @@ impl<D: Dial> Waiter<D> {
         match answer {
             Ok(grant) => {
                 let dial = grant.conn.dial.clone();
-                Delivery { lease: Ok(Lease::new(self.driver.clone(), grant, current_runtime())), dial }
+                Delivery { lease: Ok(Lease::new(self.driver.clone(), grant)), dial }
             }
             Err(WaitFailure::Dial(FailedDial { error, trace })) => {
                 let error = error.map_or(LeaseError::Lost, LeaseError::Dial);

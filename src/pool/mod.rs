@@ -83,7 +83,7 @@ impl<D: Dial> Pool<D> {
             })
         });
         match acquired {
-            Acquired::Ready(grant) => Checkout::Ready(Lease::new(self.driver.clone(), grant, runtime)),
+            Acquired::Ready(grant) => Checkout::Ready(Lease::new(self.driver.clone(), grant)),
             Acquired::Refused(limit) => Checkout::Refused(LeaseError::Refused(limit)),
             Acquired::Wait(id, line) => {
                 let answer = receiver.expect("a request that waits has a handle");

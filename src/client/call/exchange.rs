@@ -141,7 +141,7 @@ impl Exchange<'_> {
                 }
                 Poll::Ready(())
             });
-            if deadlines.before_on(lease.runtime(), until, receiving).await.is_some() {
+            if deadlines.before(until, receiving).await.is_some() {
                 unanswered.0 = None;
                 return Ok(());
             }

@@ -101,19 +101,29 @@ fn go_on(call: &mut Call<'_>, followed: Followed) {
 
 /// Hands the call's response to the user.
 fn finish(call: &mut Call<'_>, redirects: Vec<Url>) -> Result<Response> {
-    if call.request.method != Method::HEAD {
-        #[cfg(feature = "__compression")]
-        {
-            let decompression = call.request.decompression;
-            call.request.answer_mut().decompress(decompression)?;
-        }
-        if let Some(limit) = call.request.options.body_limit().or(call.client.defaults.max_body_size) {
-            call.request.answer_mut().limit(limit)?;
-        }
+    if call.request.method != Method::HEAD
+        && let Err(error) = limit_body(call)
+    {
+        // Before the end of the call, of which observers are told next.
+        call.request.drop_answer();
+        return Err(error);
     }
     let extensions = std::mem::take(&mut call.request.extensions);
     call.request.answer_mut().add_extensions(extensions);
     call.trace.hand_over();
     let end = CallEnd { until: call.until(), discreet: call.client.defaults.hides_queries, redirects };
     Ok(Response::new(call.request.finish(end)))
+}
+
+/// Sets the body up to be decompressed and limited, as the request or the client says.
+fn limit_body(call: &mut Call<'_>) -> Result<()> {
+    #[cfg(feature = "__compression")]
+    {
+        let decompression = call.request.decompression;
+        call.request.answer_mut().decompress(decompression)?;
+    }
+    match call.request.options.body_limit().or(call.client.defaults.max_body_size) {
+        Some(limit) => call.request.answer_mut().limit(limit),
+        None => Ok(()),
+    }
 }
