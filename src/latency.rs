@@ -46,7 +46,7 @@ impl Latency {
     /// Counts a duration.
     #[inline]
     pub(crate) fn add(&mut self, time: Duration) {
-        // As a request waits that gets its connection at once.
+        // Most requests get their connection at once.
         if time.is_zero() {
             self.counts[0] += 1;
             return;

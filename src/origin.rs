@@ -175,7 +175,8 @@ impl Origin {
         }
     }
 
-    /// Returns the origin of a URL if the thread had one of the same origin before. Such a URL has no credentials.
+    /// Returns the origin of a URL whose scheme, host and port are written like those of one that this thread parsed before. A URL
+    /// with credentials never matches: its start contains them, and such starts are not kept.
     #[inline]
     pub(crate) fn recent(url: &Url) -> Option<Self> {
         RECENT.try_with(|recent| recent.borrow().get(start_of(url)).map(|known| known.origin.clone())).ok()?

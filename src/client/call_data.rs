@@ -40,7 +40,7 @@ pub(super) struct BoxedRequest(Box<CallData>);
 impl BoxedRequest {
     #[inline(always)]
     pub(super) fn new(request: Request) -> Self {
-        // Made in its place.
+        // Built inside of the allocation, not copied into it.
         let place = Box::new_uninit();
         Self(Box::write(place, CallData { request, answer: None, end: CallEnd::default() }))
     }
@@ -111,6 +111,7 @@ impl BoxedResponse {
     /// Returns the origin that the response came from.
     pub(super) fn origin(&self) -> &Origin {
         match &self.content {
+            // A request that was sent has a key; a response that is made by hand is always `Replaced`.
             Content::Received(_) => &self.0.request.key().origin,
             Content::Replaced(_, facts) => &facts.origin,
         }

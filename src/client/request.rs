@@ -42,7 +42,7 @@ pub struct Request {
     pub(super) url_authorization: Option<Box<HeaderValue>>,
     pub(super) body: Option<Body>,
     pub(super) options: RequestOptions,
-    /// The target of the next attempt, once the request is checked. Later ones parse it again, because keeping a copy costs more.
+    /// The target, once the request is checked. The next attempt takes it; later ones parse the URL again, as a copy costs more.
     pub(super) parsed_target: Option<Uri>,
     /// True if the request has an `Upgrade` header. Known once the request is checked.
     pub(super) asks_upgrade: bool,

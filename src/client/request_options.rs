@@ -293,7 +293,7 @@ impl RequestOptions {
         self.0.as_ref().is_some_and(|settings| settings.is_conditional_write)
     }
 
-    /// Returns the time limits; `None` if all of them are the client's.
+    /// Returns the time limits; `None` if the request has no settings.
     pub(super) fn timeouts(&self) -> Option<&Timeouts> {
         Some(&self.0.as_ref()?.timeouts)
     }

@@ -137,7 +137,7 @@ impl<B: Message> Conn<B> {
         Self(inner)
     }
 
-    /// Hands a request to the connection, and returns the future of its result, which goes to [`failed`](Self::failed) or is told by
+    /// Hands a request to the connection, and returns the future of its result, an error of which goes to [`failed`](Self::failed), and a response to
     /// [`note_response`](Self::note_response).
     ///
     /// `now` is the current time or a moment before it. `times` is filled in for HTTP/2; see [`complete_times`](Self::complete_times). Dropping the

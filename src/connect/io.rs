@@ -225,7 +225,7 @@ impl AsyncRead for RecordedStream {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let room = buf.remaining();
         let read = Pin::new(&mut self.stream).poll_read(cx, buf);
-        // As most reads end: hyper reads once more than there is something to read.
+        // Most reads end here: hyper reads once more after the last byte.
         if read.is_pending() && self.failure.is_none() {
             return Poll::Pending;
         }

@@ -154,7 +154,7 @@ impl<D: Dial> Lease<D> {
         self.give_back_in_place(now(), keep_alive);
     }
 
-    /// Like [`give_back`](Self::give_back), with the time already read, and where the lease is. It holds nothing any more.
+    /// Like [`give_back`](Self::give_back), by reference and with the time already read. The lease is released then.
     pub(crate) fn give_back_in_place(&mut self, now: Instant, keep_alive: Option<Duration>) {
         self.end = LeaseEnd::Kept { keep_alive };
         self.release(now);

@@ -116,7 +116,7 @@ impl ReturnGuard {
 
     /// Returns the connection if the body has ended and nothing else is to be waited for. Returns false otherwise: the connection is
     /// left to [`finish`](Self::finish).
-    // By reference, because the guard of nearly every body ends here, and moving it costs as much.
+    // By reference: moving the guard would cost more than the return.
     #[inline]
     pub(super) fn finish_at_once(&mut self, now: Instant) -> bool {
         let may_return = self.ended().next_step() == NextStep::Return;

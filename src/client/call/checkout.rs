@@ -25,7 +25,7 @@ const MAX_UNCHECKED_IDLE: Duration = Duration::from_micros(250);
 /// Gets a live connection, and the time from which on the call has it. If the last attempt failed on the connection
 /// `failed_on`, it is neither that one nor an idle one, which might fail for the same reason.
 ///
-/// The lease is put into `held`, where its user has it: moving it costs a part of a warm call.
+/// The lease is written into the caller's variable `held`, because moving a lease costs a part of a warm call.
 pub(super) async fn lease(
     call: &mut Call<'_>,
     failed_on: Option<u64>,

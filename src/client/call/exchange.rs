@@ -20,7 +20,7 @@ use crate::error::{Error, Result};
 use crate::pool::Lease;
 use crate::trace::Trace;
 
-/// The result of an exchange. It is filled in where its reader has it, because moving it costs a good part of a warm call.
+/// The result of an exchange. It is written into the caller's variable, because moving it costs a part of a warm call.
 #[derive(Default)]
 pub(super) struct Exchanged {
     /// The response, whose head has come.

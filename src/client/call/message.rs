@@ -17,9 +17,9 @@ use crate::connect::{Conn, Protocol};
 use crate::error::{Error, Result};
 use crate::origin::{ANYTHING, Scheme};
 
-/// Makes `message` that of one attempt. A body of bytes is shared with the next attempt, a stream is gone.
+/// Fills in the message of one attempt. A body of bytes is shared with the next attempt, a stream is gone.
 ///
-/// The message is filled in where its reader has it, because moving it costs more than making it.
+/// The message is written in place, because moving it costs more than making it.
 pub(super) fn fill(
     message: &mut http::Request<OutgoingBody>,
     call: &mut Call<'_>,

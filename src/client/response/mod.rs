@@ -322,7 +322,7 @@ impl Response {
         let Some(first) = self.chunk().await? else { return Ok(Bytes::new()) };
         self.check_length(first.len() as u64, limit)?;
         if self.data.content.is_over() {
-            return Ok(first); // as most bodies of one piece are
+            return Ok(first); // most bodies of one piece end here
         }
         let Some(second) = self.chunk().await? else { return Ok(first) };
         let expected = expected.min(MAX_PREALLOCATED) as usize;

@@ -41,7 +41,7 @@ pub(super) struct Search<R> {
 }
 
 impl<R> Search<R> {
-    /// Returns true if any connection will do.
+    /// Returns true if any connection of the request's own runtime will do.
     fn has_no_conditions(&self) -> bool {
         self.failed_on.is_none() && self.rest.is_none() && self.avoid.is_none()
     }
@@ -121,7 +121,7 @@ impl<T: PoolTypes> Connections<T> {
     /// connection on which it failed, and gets an idle one only during a pause that the server asked for.
     pub(super) fn find(&self, now: Instant, host: &Host<T::Key>, search: &Search<T::Runtime>) -> Option<usize> {
         let is_own = |id: &usize| self.open(*id).runtime == search.runtime;
-        // As most requests over HTTP/1 find theirs: without conditions, and the first one fits.
+        // Most requests over HTTP/1 end here: they have no conditions, and the first idle connection fits.
         if host.conns.shared.is_empty()
             && search.has_no_conditions()
             && let Some(first) = host.conns.idle.front()
