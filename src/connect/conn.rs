@@ -137,8 +137,8 @@ impl<B: Message> Conn<B> {
         Self(inner)
     }
 
-    /// Hands a request to the connection, and returns the future of its result, an error of which goes to [`failed`](Self::failed), and a response to
-    /// [`note_response`](Self::note_response).
+    /// Hands a request to the connection, and returns the future of its result. The caller passes an error to
+    /// [`failed`](Self::failed), and calls [`note_response`](Self::note_response) for a response.
     ///
     /// `now` is the current time or a moment before it. `times` is filled in for HTTP/2; see [`complete_times`](Self::complete_times). Dropping the
     /// future gives up the exchange, and with HTTP/1.1 the connection.
