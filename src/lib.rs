@@ -54,6 +54,7 @@
 //! * [Tuning the pool](guide::tuning_the_pool); [load balancers](guide::load_balancers); [gRPC](guide::grpc)
 //! * [DNS in containers](guide::dns_in_containers); [proxies and sidecars](guide::proxies_and_sidecars)
 //! * [Trust stores](guide::trust_stores): certificates in minimal images, your own authorities; [FIPS](guide::fips)
+//! * [Rotation](guide::rotation): certificates, proxies and limits that change while a service runs
 //! * [In production](guide::in_production): measurements, slow calls, secrets; [shutdown](guide::shutdown)
 //! * [Why was it slow](guide::why_was_it_slow): the reasons for slow calls; [when calls fail](guide::when_calls_fail): errors by kind
 //!   and by symptom
@@ -87,6 +88,7 @@ mod clock;
 #[cfg_attr(docsrs, doc(cfg(feature = "cookies")))]
 pub mod cookie;
 mod credentials;
+mod host_pattern;
 mod latency;
 mod list;
 mod origin;
@@ -140,9 +142,9 @@ pub use client::multipart;
 #[cfg(feature = "sse")]
 pub use client::sse;
 pub use client::{
-    Advice, AdviceItem, AttemptHead, Body, Client, ClientBuilder, Figure, HedgePolicy, HostAdvice, IntoUrl, Request,
-    RequestBuilder, RequestOptions, Response, ResponseBuilderExt, RetryPolicy, SendAll, Setting, SettingValue,
-    StatsSnapshot, Token, TokenSource, Upgraded, get, redirect, retry,
+    Advice, AdviceItem, AttemptHead, Body, Client, ClientBuilder, Figure, HedgePolicy, HostAdvice, HostConfig, IntoUrl,
+    Reconfiguration, Request, RequestBuilder, RequestOptions, Response, ResponseBuilderExt, RetryPolicy, SendAll,
+    Setting, SettingValue, StatsSnapshot, Token, TokenSource, Upgraded, get, redirect, retry,
 };
 #[cfg(feature = "tower")]
 pub use client::{AttemptService, ClientService};

@@ -1,5 +1,6 @@
 //! The settings of how a client connects, and the connector that is made of them.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,6 +23,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 const TLS_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The settings of how a client connects.
+#[derive(Clone)]
 pub(super) struct ConnectSettings {
     /// The transport; TCP if `None`.
     pub(super) transport: Option<Arc<dyn Transport>>,
@@ -53,6 +55,13 @@ pub(super) struct ConnectSettings {
     pub(super) tls_timeout: Duration,
 }
 
+/// The parts that all connectors of a client share.
+struct Shared {
+    resolver: CachedResolver,
+    user_agent: Option<HeaderValue>,
+    scores: Arc<Scores>,
+}
+
 impl Default for ConnectSettings {
     fn default() -> Self {
         Self {
@@ -82,35 +91,55 @@ impl Default for ConnectSettings {
 }
 
 impl ConnectSettings {
-    /// Refuses settings that let no response through, contradict each other, or that TLS cannot use.
-    pub(super) fn check(&self) -> Result<()> {
+    /// Refuses settings that let no response through, contradict each other, or that TLS cannot use. `action` is what fails
+    /// then, in the words of the error.
+    pub(super) fn check(&self, action: &str) -> Result<()> {
+        if let Some(what) = self.contradiction() {
+            return Err(Error::refused_request(format!("{action}: {what}")));
+        }
+        #[cfg(feature = "__tls")]
+        self.tls.check(self.versions.alpn()).map_err(|error| Error::config(action, error))?;
+        Ok(())
+    }
+
+    /// Returns what is wrong with the settings beside those of TLS, in the words of an error message.
+    fn contradiction(&self) -> Option<Cow<'static, str>> {
         if let Some(what) = self.http.contradiction() {
-            return Err(Error::refused_request(format!("build a client: {what}")));
+            return Some(what.into());
         }
         if self.timeout.is_zero() {
-            let what = "build a client: connect_timeout must not be 0, or no connection could be opened";
-            return Err(Error::refused_request(what.to_owned()));
+            return Some("connect_timeout must not be 0, or no connection could be opened".into());
         }
         #[cfg(feature = "__tls")]
         if self.tls_timeout.is_zero() {
-            let what = "build a client: tls_timeout must not be 0, or no TLS handshake could end";
-            return Err(Error::refused_request(what.to_owned()));
+            return Some("tls_timeout must not be 0, or no TLS handshake could end".into());
         }
         if let Some(what) = self.tcp.as_ref().and_then(TcpTransport::contradiction) {
-            return Err(Error::refused_request(format!("build a client: {what}")));
+            return Some(what.into());
         }
         if self.tcp.is_some() && self.transport.is_some() {
-            let what = "build a client: settings of TCP have no effect beside a transport";
-            return Err(Error::refused_request(what));
+            return Some("settings of TCP have no effect beside a transport".into());
         }
         #[cfg(unix)]
         if let Some(ignored) = self.ignored_with_unix_socket() {
-            let what = format!("build a client: {ignored} has no effect beside a Unix domain socket");
-            return Err(Error::refused_request(what));
+            return Some(format!("{ignored} has no effect beside a Unix domain socket").into());
         }
-        #[cfg(feature = "__tls")]
-        self.tls.check(self.versions.alpn()).map_err(Error::config)?;
-        Ok(())
+        None
+    }
+
+    /// Returns the settings of hosts that are reached by a Unix domain socket: without those that only concern other ways.
+    #[cfg(unix)]
+    pub(super) fn with_unix_socket(self, path: Arc<std::path::Path>) -> Self {
+        Self {
+            unix_socket: Some(path),
+            transport: None,
+            tcp: None,
+            address_policy: AddressPolicy::default(),
+            pins: Pins::default(),
+            addresses: Addresses::Both,
+            proxies: Proxies::off(),
+            ..self
+        }
     }
 
     /// Returns a setting that a Unix domain socket would leave without effect.
@@ -134,14 +163,39 @@ impl ConnectSettings {
         }
     }
 
-    /// Makes the connector, and starts to prepare TLS in the background. `user_agent` is the client's default, which HTTP
-    /// proxies are told as well.
-    pub(super) fn into_connector(self, resolver: CachedResolver, user_agent: Option<HeaderValue>) -> Connector {
+    /// Makes the first connector of a client, and starts to prepare TLS in the background. `user_agent` is the client's default,
+    /// which HTTP proxies are told as well.
+    pub(super) fn first_connector(self, resolver: CachedResolver, user_agent: Option<HeaderValue>) -> Connector {
         #[cfg(feature = "__tls")]
-        let tls = Tls::new(self.tls, self.versions.alpn());
+        let tls = Tls::new(&self.tls, self.versions.alpn());
+        let connector = self.connector(
+            Shared { resolver, user_agent, scores: Arc::default() },
+            #[cfg(feature = "__tls")]
+            (tls.for_proxies(Versions::Http1.alpn()), tls),
+        );
         #[cfg(feature = "__tls")]
-        let proxy_tls = tls.for_proxies(Versions::Http1.alpn());
-        let connector = Connector {
+        connector.tls.prepare();
+        connector
+    }
+
+    /// Makes a connector beside `other` of the same client, or in its place. They share what they have in common: the resolver,
+    /// what is known of addresses, and with equal settings TLS.
+    pub(super) fn connector_like(self, other: &Connector, user_agent: Option<HeaderValue>) -> Connector {
+        #[cfg(feature = "__tls")]
+        let tls = other.tls.changed(&self.tls, self.versions.alpn());
+        #[cfg(feature = "__tls")]
+        let proxy_tls =
+            if tls.is_same(&other.tls) { other.proxy_tls.clone() } else { tls.for_proxies(Versions::Http1.alpn()) };
+        self.connector(
+            Shared { resolver: other.resolver.clone(), user_agent, scores: other.scores.clone() },
+            #[cfg(feature = "__tls")]
+            (proxy_tls, tls),
+        )
+    }
+
+    fn connector(self, shared: Shared, #[cfg(feature = "__tls")] (proxy_tls, tls): (Tls, Tls)) -> Connector {
+        let Shared { resolver, user_agent, scores } = shared;
+        Connector {
             resolver,
             transport: self.transport.unwrap_or_else(|| Arc::new(self.tcp.unwrap_or_default())),
             versions: self.versions,
@@ -153,7 +207,7 @@ impl ConnectSettings {
             user_agent,
             #[cfg(unix)]
             unix: self.unix_socket,
-            scores: Scores::default(),
+            scores,
             #[cfg(feature = "__tls")]
             tls,
             #[cfg(feature = "__tls")]
@@ -166,9 +220,6 @@ impl ConnectSettings {
             timeout: self.timeout,
             #[cfg(feature = "__tls")]
             tls_timeout: self.tls_timeout,
-        };
-        #[cfg(feature = "__tls")]
-        connector.tls.prepare();
-        connector
+        }
     }
 }

@@ -26,8 +26,13 @@ pub(super) struct Timeouts {
 }
 
 impl Timeouts {
+    /// Returns true if there is any limit.
+    pub(super) fn is_any_set(&self) -> bool {
+        let Self { total, queue, connect, headers, body_idle } = self;
+        [total, queue, connect, headers, body_idle].into_iter().any(Option::is_some)
+    }
+
     /// Fills limits that are not set with those of `defaults`.
-    #[cfg(any(feature = "aws", feature = "object-store-0-14"))]
     pub(super) fn or(self, defaults: &Self) -> Self {
         Self {
             total: self.total.or(defaults.total),

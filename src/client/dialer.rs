@@ -4,16 +4,43 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use futures_util::FutureExt;
+use parking_lot::RwLock;
 use tokio::task::AbortHandle;
 
 use super::body::OutgoingBody;
+use super::connectors::{Connectors, host_and_port};
 use super::pool_key::PoolKey;
 use crate::connect::{Capacity, Conn, ConnectError, Connector, Opened, Protocol};
+use crate::origin::Origin;
 use crate::pool::{Addresses, Dial, Lease, Location, Slot, Speaks, Started};
 use crate::trace::{CloseCause, DialTrace, Family};
 
 /// Opens the pool's connections.
-pub(crate) struct Dialer(pub(super) Arc<Connector>);
+pub(crate) struct Dialer {
+    /// Replaced as a whole when the client is reconfigured.
+    connectors: RwLock<Arc<Connectors>>,
+}
+
+impl Dialer {
+    pub(super) fn new(connectors: Connectors) -> Self {
+        Self { connectors: RwLock::new(Arc::new(connectors)) }
+    }
+
+    /// Returns the connectors by which dials begin now.
+    pub(super) fn connectors(&self) -> Arc<Connectors> {
+        self.connectors.read().clone()
+    }
+
+    /// Replaces the connectors of dials that begin from now on.
+    pub(super) fn replace(&self, connectors: Arc<Connectors>) {
+        *self.connectors.write() = connectors;
+    }
+
+    /// Returns the connector by which a dial to `origin` begins now.
+    pub(super) fn connector_for(&self, origin: &Origin) -> Arc<Connector> {
+        self.connectors.read().find(origin).clone()
+    }
+}
 
 impl Dial for Dialer {
     type Key = PoolKey;
@@ -28,7 +55,8 @@ impl Dial for Dialer {
         trace: &Arc<DialTrace>,
     ) -> Result<Opened<OutgoingBody>, ConnectError> {
         // Boxed: the code that drops this future takes 5 kB, and would be repeated in each place where it may be dropped.
-        self.0.open(&key.origin, key.proxy.as_ref(), avoid, trace).boxed().await
+        let connector = self.connector_for(&key.origin);
+        connector.open(&key.origin, key.proxy.as_ref(), avoid, trace).boxed().await
     }
 
     fn start(
@@ -56,13 +84,11 @@ impl Dial for Dialer {
     }
 
     fn address(key: &PoolKey) -> (String, u16) {
-        let origin = &key.origin;
-        // Only DNS knows the dot at the end of a fully qualified name.
-        (origin.host().to_string().trim_end_matches('.').to_owned(), origin.port())
+        host_and_port(&key.origin)
     }
 
     fn speaks(&self, key: &PoolKey) -> Speaks {
-        speaks(self.0.known_protocol(&key.origin))
+        speaks(self.connector_for(&key.origin).known_protocol(&key.origin))
     }
 
     fn is_exhausted(error: &ConnectError) -> bool {
@@ -70,7 +96,8 @@ impl Dial for Dialer {
     }
 
     fn answers(&self, name: &str) -> Vec<Addresses> {
-        let known = |family| self.0.resolver.peek(name, family);
+        let connectors = self.connectors();
+        let known = |family| connectors.general().resolver.peek(name, family);
         let answers =
             Family::BOTH.map(|family| known(family).map(|(ips, ttl)| Addresses { family, ips, ttl, serial: None }));
         answers.into_iter().flatten().collect()

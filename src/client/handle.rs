@@ -129,7 +129,7 @@ impl Client {
         if Handle::try_current().is_err() {
             return Err(Error::no_runtime().of_dial(&url));
         }
-        self.inner.dns_watch.ensure_running(&self.inner.resolver, &self.inner.pool);
+        self.inner.ensure_watches_run();
         let warm = self.inner.pool.warm_up(&origin.into(), count).await;
         warm.map_err(|error| Error::no_lease(error).of_dial(&url))
     }

@@ -1,6 +1,6 @@
 //! The state that all clones of a client share: its pool, its resolver, and the defaults of its calls.
 
-#[cfg(any(feature = "cookies", feature = "doctor"))]
+#[cfg(feature = "cookies")]
 use std::sync::Arc;
 #[cfg(feature = "tower")]
 use std::sync::Weak;
@@ -14,16 +14,18 @@ use super::attempt_head::BeforeAttempt;
 use super::attempt_service::AttemptService;
 #[cfg(feature = "__compression")]
 use super::body::Decompression;
+use super::call_defaults::CallDefaults;
 use super::deadlines::{Deadlines, Timeouts};
 use super::dialer::Dialer;
 use super::dns_watch::DnsWatch;
+#[cfg(feature = "__tls")]
+use super::file_watch::FileWatch;
 use super::hedging::Hedging;
 use super::redirect_policy;
 use super::retry_policy::{Budget, RetryPolicy};
+use super::settings::Settings;
 use super::token::TokenSource;
 use crate::clock::{self, Instant};
-#[cfg(feature = "doctor")]
-use crate::connect::Connector;
 #[cfg(feature = "cookies")]
 use crate::cookie::CookieStore;
 use crate::dns::CachedResolver;
@@ -37,14 +39,17 @@ pub(super) struct Inner {
     pub(super) resolver: CachedResolver,
     pub(super) hooks: Hooks,
     pub(super) defaults: Defaults,
+    /// The defaults of calls where they are other than `defaults`.
+    pub(super) call_defaults: CallDefaults,
     pub(super) retry_budget: RetryBudget,
     pub(super) deadlines: Deadlines,
     pub(super) dns_watch: DnsWatch,
     /// The time at which the client was built.
     pub(super) built: Instant,
-    /// The connector that the pool dials with.
-    #[cfg(feature = "doctor")]
-    pub(super) connector: Arc<Connector>,
+    /// The settings that can be replaced. Locked by the reconfiguration in progress.
+    pub(super) settings: parking_lot::Mutex<Settings>,
+    #[cfg(feature = "__tls")]
+    pub(super) file_watch: FileWatch,
     /// The layers around each single attempt, if there are any.
     #[cfg(feature = "tower")]
     pub(super) attempt_layers: Option<AttemptLayers>,
@@ -55,6 +60,15 @@ pub(super) struct Inner {
 pub(super) struct AttemptLayers {
     pub(super) service: AttemptService,
     pub(super) client: Weak<Inner>,
+}
+
+impl Inner {
+    /// Starts the tasks that watch DNS and files for the pool's connections, unless they run. Does nothing outside of a runtime.
+    pub(super) fn ensure_watches_run(&self) {
+        self.dns_watch.ensure_running(&self.resolver, &self.pool);
+        #[cfg(feature = "__tls")]
+        self.file_watch.ensure_running();
+    }
 }
 
 /// The settings of a call where its request has none of its own.

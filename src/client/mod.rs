@@ -8,7 +8,7 @@
 //! | `builder/` | the settings, and how a client is made of them |
 //! | `send_all.rs`, `sse/` | many requests as one stream; server-sent events |
 //! | `request_builder/` | a request that is being put together, from `client.get(url)` to `send()` |
-//! | `connect_settings.rs` | the settings of how a client connects |
+//! | `reconfigure.rs` | settings that are replaced while a client runs |
 //! | `snapshot.rs` | the state of pool and DNS cache beside the calls of a recorder |
 //! | `handle.rs` | [`Client`]: sends requests, reports statistics, drains |
 //! | `advice/` | advice on the limits of the pool, from its statistics |
@@ -21,10 +21,12 @@
 //! | `answer.rs` | a response during its call, which may not be the last one |
 //! | `upgraded.rs` | the byte stream of another protocol after an upgrade |
 //! | `inner.rs`, `hedging.rs` | what all calls of a client share |
-//! | `dns_watch.rs` | a task that tells the pool of changed DNS answers |
+//! | `settings.rs`, `call_defaults.rs` | the settings that can be replaced; the default headers and time limits by host |
+//! | `host_config.rs`, `connect_settings.rs` | the settings of some hosts; how a client connects |
+//! | `dns_watch.rs`, `file_watch.rs` | tasks that tell the pool of changed DNS answers, and the client of changed files |
 //! | `body/`: `reader.rs` and what it calls | bodies of responses, and the connection's way back to the pool |
 //! | `attempt_head.rs`, `attempt_service.rs`, `boxed_service.rs`, `token/` | functions before each attempt; layers around it; bearer tokens |
-//! | `dialer.rs` | how the pool opens connections |
+//! | `dialer.rs`, `connectors.rs` | how the pool opens connections; the connectors of most hosts and of some |
 //! | `request_checks.rs`, `request.rs`, `request_options.rs`, `into_url.rs` | a request, its settings, and what must not be sent |
 //! | `pool_key.rs` | which requests share connections |
 //! | `body/`: `outgoing.rs` and what it calls | bodies of requests |
@@ -42,15 +44,20 @@ mod boxed_service;
 mod builder;
 mod call;
 mod call_data;
+mod call_defaults;
 mod connect_settings;
+mod connectors;
 mod deadlines;
 mod dialer;
 mod dns_watch;
 #[cfg(feature = "doctor")]
 pub mod doctor;
+#[cfg(feature = "__tls")]
+mod file_watch;
 mod handle;
 mod hedge_policy;
 mod hedging;
+mod host_config;
 mod http_messages;
 mod inner;
 mod into_url;
@@ -60,6 +67,7 @@ mod layers;
 #[cfg(feature = "aws")]
 mod lease_notes;
 mod pool_key;
+mod reconfigure;
 mod redirect_policy;
 mod request;
 mod request_builder;
@@ -70,6 +78,7 @@ mod response_by_hand;
 mod retry_policy;
 mod safe_to_resend;
 mod send_all;
+mod settings;
 mod snapshot;
 #[cfg(feature = "sse")]
 pub mod sse;
@@ -91,11 +100,13 @@ pub use builder::ClientBuilder;
 pub(crate) use handle::WeakClient;
 pub use handle::{Client, get};
 pub use hedge_policy::HedgePolicy;
+pub use host_config::HostConfig;
 pub use into_url::IntoUrl;
 #[cfg(feature = "tower")]
 pub use layers::ClientService;
 #[cfg(feature = "aws")]
 pub(crate) use lease_notes::{LeaseNotes, NotedConn};
+pub use reconfigure::Reconfiguration;
 pub use request::Request;
 pub use request_builder::RequestBuilder;
 pub use request_options::RequestOptions;

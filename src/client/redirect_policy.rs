@@ -266,6 +266,25 @@ pub(super) fn strip(headers: &mut HeaderMap, keeps_body: bool, same_origin: bool
     }
 }
 
+/// Removes the default headers of the host that a request leaves, unless it has set them itself, and adds those of the host that it
+/// goes to. `defaults` are all default headers of that host, its own included. Credentials are not added: a redirect does not lead
+/// to them.
+pub(super) fn change_host(headers: &mut HeaderMap, left: Option<&HeaderMap>, own: &HeaderMap, defaults: &HeaderMap) {
+    let left_names: Vec<_> = left.into_iter().flat_map(HeaderMap::keys).cloned().collect();
+    for name in &left_names {
+        let is_default = left.is_some_and(|left| headers.get_all(name).iter().eq(left.get_all(name)));
+        if is_default {
+            headers.remove(name);
+        }
+    }
+    for name in left_names.iter().chain(own.keys()) {
+        let may_be_added = !ORIGIN_HEADERS.contains(name) && !headers.contains_key(name);
+        for value in defaults.get_all(name).iter().filter(|value| may_be_added && !value.is_sensitive()) {
+            headers.append(name.clone(), value.clone());
+        }
+    }
+}
+
 /// Names the URL that redirected the request in a `Referer` header, without credentials and fragment. To a URL without
 /// TLS there is no `Referer` from one with TLS (RFC 9110 §10.1.3).
 pub(super) fn set_referer(headers: &mut HeaderMap, from: &Url, to: &Url) {
@@ -285,6 +304,27 @@ pub(super) fn set_referer(headers: &mut HeaderMap, from: &Url, to: &Url) {
 mod tests {
 
     use super::*;
+
+    fn headers(lines: &[(&'static str, &'static str)]) -> HeaderMap {
+        let parsed = lines.iter().map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value)));
+        parsed.collect()
+    }
+
+    #[test]
+    fn the_default_headers_of_a_host_stay_there_and_credentials_of_the_next_one_are_not_added() {
+        let left = headers(&[("x-left", "1"), ("x-both", "1"), ("x-set", "1"), ("accept", "1")]);
+        let mut own = headers(&[("x-both", "2"), ("x-entered", "2"), ("authorization", "2")]);
+        let mut secret = HeaderValue::from_static("2");
+        secret.set_sensitive(true);
+        own.insert("x-secret", secret);
+        let mut defaults = own.clone();
+        defaults.extend(headers(&[("accept", "general"), ("x-general", "general")]));
+        let mut request =
+            headers(&[("x-left", "1"), ("x-both", "1"), ("x-set", "user"), ("accept", "1"), ("x-user", "3")]);
+        change_host(&mut request, Some(&left), &own, &defaults);
+        let expected = [("x-both", "2"), ("x-entered", "2"), ("x-set", "user"), ("accept", "general"), ("x-user", "3")];
+        assert_eq!(request, headers(&expected));
+    }
 
     fn chain(urls: &[&str]) -> Vec<Url> {
         urls.iter().map(|url| Url::parse(url).unwrap()).collect()

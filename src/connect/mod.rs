@@ -132,7 +132,8 @@ pub(crate) struct Connector {
     pub(crate) addresses: Addresses,
     pub(crate) policy: AddressPolicy,
     pub(crate) pins: Pins,
-    pub(crate) scores: Scores,
+    /// What is known of addresses. Shared by all connectors of a client.
+    pub(crate) scores: Arc<Scores>,
     /// TLS with origins.
     #[cfg(feature = "__tls")]
     pub(crate) tls: Tls,
@@ -167,6 +168,20 @@ struct DialTerms {
 }
 
 impl Connector {
+    /// Returns true if connections that `earlier` opened may go on beside those of this connector, which took its place: neither a
+    /// client certificate nor a trusted authority was removed, and the same servers are reached in the same way.
+    pub(crate) fn continues(&self, earlier: &Self) -> bool {
+        #[cfg(feature = "__tls")]
+        if !self.tls.includes(&earlier.tls) {
+            return false;
+        }
+        #[cfg(unix)]
+        if self.unix != earlier.unix {
+            return false;
+        }
+        self.versions == earlier.versions && self.proxies.is_same(&earlier.proxies)
+    }
+
     /// Opens a connection to `origin` and begins to speak HTTP on it. `choice` is used in place of the client's proxies. The
     /// address `avoid` is dialled after others.
     pub(crate) async fn open<B: Message>(

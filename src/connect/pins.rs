@@ -8,7 +8,7 @@ use crate::origin::{Host, Origin};
 use crate::trace::Family;
 
 /// The names with addresses of the user. The resolver is not asked for them.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Pins(HashMap<Box<str>, Vec<SocketAddr>>);
 
 impl Pins {

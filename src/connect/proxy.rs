@@ -206,6 +206,7 @@ fn url_of(origin: &Origin) -> Option<Url> {
 }
 
 /// The proxies of a client.
+#[derive(Clone)]
 pub(crate) enum Proxies {
     /// No proxies: neither the user nor the environment names one.
     None,
@@ -218,6 +219,7 @@ pub(crate) enum Proxies {
 /// The environment's proxies for requests to `http` and to `https` URLs.
 ///
 /// An invalid proxy of the environment is kept as its error: its requests must fail rather than go out without a proxy.
+#[derive(Clone)]
 pub(crate) struct ProxyRules {
     http: Option<Found>,
     https: Option<Found>,
@@ -292,6 +294,15 @@ impl Proxies {
     #[cfg(unix)]
     pub(crate) fn is_given(&self) -> bool {
         matches!(self, Self::Given(all) if !all.is_empty())
+    }
+
+    /// Returns true if requests take the same ways by both. Those of the environment are read once, so they are the same.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::None, Self::None) | (Self::Environment(_), Self::Environment(_)) => true,
+            (Self::Given(own), Self::Given(other)) => own == other,
+            _ => false,
+        }
     }
 
     /// Adds a proxy of the user after those added before. The environment's proxies are no longer used.

@@ -10,32 +10,49 @@ use super::resolve::Resolve;
 use super::system::SystemResolver;
 
 /// A resolver of this crate, or one of the user.
-pub(crate) enum Kind<'a> {
-    Hickory(&'a HickoryResolver),
+pub(crate) enum Kind {
+    Hickory(FoundHickory),
     System,
     Fixed,
     Other,
 }
 
+/// A resolver that is known to be a [`HickoryResolver`], or an `Arc` of one.
+pub(crate) struct FoundHickory(Arc<dyn Resolve>);
+
+impl FoundHickory {
+    pub(crate) fn get(&self) -> &HickoryResolver {
+        hickory(&*self.0).expect("the resolver was found to be hickory")
+    }
+}
+
 /// Returns the kind of a resolver, which may be behind `Arc`s and caches.
-pub(crate) fn kind_of(resolver: &dyn Resolve) -> Kind<'_> {
-    let any: &dyn Any = resolver;
-    if let Some(hickory) = any.downcast_ref::<HickoryResolver>() {
-        return Kind::Hickory(hickory);
+pub(crate) fn kind_of(mut resolver: Arc<dyn Resolve>) -> Kind {
+    while let Some(inner) = inner(&*resolver) {
+        resolver = inner;
     }
-    if let Some(shared) = any.downcast_ref::<Arc<HickoryResolver>>() {
-        return Kind::Hickory(shared);
-    }
-    if let Some(shared) = any.downcast_ref::<Arc<dyn Resolve>>() {
-        return kind_of(&**shared);
-    }
-    if let Some(cache) = any.downcast_ref::<CachedResolver>() {
-        return kind_of(cache.upstream());
-    }
+    let any: &dyn Any = &*resolver;
     if any.is::<SystemResolver>() {
         return Kind::System;
     }
-    if any.is::<FixedResolver>() { Kind::Fixed } else { Kind::Other }
+    if any.is::<FixedResolver>() {
+        return Kind::Fixed;
+    }
+    if hickory(&*resolver).is_some() { Kind::Hickory(FoundHickory(resolver)) } else { Kind::Other }
+}
+
+/// Returns the resolver behind an `Arc` or a cache.
+fn inner(resolver: &dyn Resolve) -> Option<Arc<dyn Resolve>> {
+    let any: &dyn Any = resolver;
+    if let Some(cache) = any.downcast_ref::<CachedResolver>() {
+        return Some(cache.upstream());
+    }
+    any.downcast_ref::<Arc<dyn Resolve>>().cloned()
+}
+
+fn hickory(resolver: &dyn Resolve) -> Option<&HickoryResolver> {
+    let any: &dyn Any = resolver;
+    any.downcast_ref::<HickoryResolver>().or_else(|| any.downcast_ref::<Arc<HickoryResolver>>().map(|shared| &**shared))
 }
 
 #[cfg(test)]
@@ -44,11 +61,17 @@ mod tests {
 
     #[test]
     fn a_resolver_is_found_behind_caches_and_arcs() {
-        let is_hickory = |resolver: &dyn Resolve| matches!(kind_of(resolver), Kind::Hickory(_));
-        assert!(is_hickory(&HickoryResolver::system()));
+        let is_hickory = |resolver: Arc<dyn Resolve>| match kind_of(resolver) {
+            Kind::Hickory(found) => {
+                found.get();
+                true
+            }
+            _ => false,
+        };
+        assert!(is_hickory(Arc::new(HickoryResolver::system())));
         let shared: Arc<dyn Resolve> = Arc::new(HickoryResolver::system());
-        assert!(is_hickory(&CachedResolver::new(shared)));
-        assert!(is_hickory(&Arc::new(HickoryResolver::system())));
-        assert!(!is_hickory(&FixedResolver::new()));
+        assert!(is_hickory(Arc::new(CachedResolver::new(shared))));
+        assert!(is_hickory(Arc::new(Arc::new(HickoryResolver::system()))));
+        assert!(!is_hickory(Arc::new(FixedResolver::new())));
     }
 }

@@ -63,8 +63,8 @@ impl Error {
     }
 
     /// Returns the error of a client's configuration that is not valid, for the reason `error`.
-    pub(crate) fn config(error: impl std::error::Error + Send + Sync + 'static) -> Self {
-        Self::new(ErrorKind::Request, format!("build a client: {error}")).with_told_cause(error)
+    pub(crate) fn config(action: &str, error: impl std::error::Error + Send + Sync + 'static) -> Self {
+        Self::new(ErrorKind::Request, format!("{action}: {error}")).with_told_cause(error)
     }
 
     /// Returns the error of a request that insists on an HTTP version which its connection does not speak.
@@ -77,7 +77,7 @@ impl Error {
 /// A proxy that a client cannot be built with.
 impl From<ProxyError> for Error {
     fn from(error: ProxyError) -> Self {
-        Self::config(error)
+        Self::config("build a client", error)
     }
 }
 
@@ -85,7 +85,7 @@ impl From<ProxyError> for Error {
 #[cfg(feature = "__tls")]
 impl From<TlsConfigError> for Error {
     fn from(error: TlsConfigError) -> Self {
-        Self::config(error)
+        Self::config("build a client", error)
     }
 }
 

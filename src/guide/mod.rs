@@ -8,6 +8,7 @@
 //! * [Timeouts](timeouts)
 //! * [Uploads and streams](uploads_and_streams): large bodies, long polls, quiet streams
 //! * [Tuning the pool](tuning_the_pool)
+//! * [Rotation](rotation): certificates, proxies and limits that change while a service runs
 //! * [gRPC](grpc): tonic, pings, balancing
 //! * [Upgrades](upgrades): WebSocket, CONNECT, other protocols
 //! * [Middleware](middleware): tokens, signatures, layers
@@ -47,6 +48,9 @@ pub mod uploads_and_streams {}
 
 #[doc = include_str!("tuning_the_pool.md")]
 pub mod tuning_the_pool {}
+
+#[doc = include_str!("rotation.md")]
+pub mod rotation {}
 
 #[doc = include_str!("grpc.md")]
 pub mod grpc {}

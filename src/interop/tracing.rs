@@ -145,12 +145,20 @@ fn record_error(span: &Span, error_type: Option<Cow<'static, str>>) {
 
 impl Observer for Tracing {
     fn wants(&self) -> Wants {
-        Wants::CALLS.union(Wants::INTERIM).union(Wants::REQUESTS).union(Wants::ENDS).union(Wants::RESOLVER)
+        Wants::CALLS
+            .union(Wants::INTERIM)
+            .union(Wants::REQUESTS)
+            .union(Wants::ENDS)
+            .union(Wants::RESOLVER)
+            .union(Wants::SETTINGS)
     }
 
     fn observe(&self, record: &Record) {
         if let Event::ConfigSkipped { line, word } = &record.event {
             warn!(line, %word, "resolv.conf: a word that is not understood is left out");
+        }
+        if let Event::TlsFilesRefused { reason } = &record.event {
+            warn!(%reason, "files of certificates or keys cannot be used, and the last ones stay in use");
         }
         let Subject::Call(number) = record.subject else { return };
         if let Event::CallStart(request) = &record.event {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::host_pattern::HostPattern;
+use crate::host_pattern::{ByHost, HostPattern};
 
 /// The limits of a client's connection pool.
 ///
@@ -29,7 +29,7 @@ pub struct PoolConfig {
     pub(crate) follow_dns: FollowDns,
     /// The limits of hosts without an override.
     pub(crate) per_host: Limits,
-    pub(super) overrides: Vec<(HostPattern, HostLimits)>,
+    pub(super) overrides: ByHost<HostLimits>,
     /// The first pattern that could not be parsed.
     invalid: Option<PoolConfigError>,
 }
@@ -105,7 +105,7 @@ impl Default for PoolConfig {
             max_waiting: 10_000,
             follow_dns: FollowDns::default(),
             per_host: Limits::default(),
-            overrides: Vec::new(),
+            overrides: ByHost::default(),
             invalid: None,
         }
     }
@@ -291,7 +291,7 @@ impl PoolConfig {
     /// that it does not set is the one for all hosts.
     pub fn for_host(mut self, hosts: &str, limits: HostLimits) -> Self {
         match HostPattern::parse(hosts) {
-            Some(pattern) => self.overrides.push((pattern, limits)),
+            Some(pattern) => self.overrides.add(pattern, limits),
             None => self.invalid = self.invalid.or(Some(PoolConfigError::Hosts(hosts.to_owned()))),
         }
         self
@@ -313,16 +313,13 @@ impl PoolConfig {
 
     /// Returns the most exact override that fits a host, or one that sets no limit.
     pub(crate) fn override_for(&self, host: &str, port: u16) -> HostLimits {
-        let fitting = self.overrides.iter().filter(|(pattern, _)| pattern.fits(host, port));
-        // Of two overrides for the same hosts, the later one counts.
-        fitting.max_by_key(|(pattern, _)| pattern.exactness()).map(|(_, limits)| *limits).unwrap_or_default()
+        self.overrides.find(host, port).copied().unwrap_or_default()
     }
 
-    /// Replaces the limits of one host and port.
-    pub(crate) fn with_override(mut self, host_and_port: &str, limits: HostLimits) -> Self {
-        let pattern = HostPattern::parse(host_and_port);
-        self.overrides.retain(|(other, _)| Some(other) != pattern.as_ref());
-        self.for_host(host_and_port, limits)
+    /// Sets the limits of the hosts of a pattern, in place of those that the same pattern had.
+    pub(crate) fn with_override(mut self, hosts: HostPattern, limits: HostLimits) -> Self {
+        self.overrides.replace(hosts, limits);
+        self
     }
 }
 

@@ -8,6 +8,7 @@ use std::marker::PhantomData;
 use std::net::IpAddr;
 use std::sync::{Arc, Weak};
 
+use parking_lot::RwLock;
 use tokio::runtime::{self, Handle};
 use tokio::sync::{Notify, oneshot};
 use tokio::task::AbortHandle;
@@ -23,7 +24,8 @@ use crate::trace::{self, CloseCause, DialTrace, Event, Hooks, HostAtDial};
 /// The pool's core behind its lock, with everything that its effects need.
 pub(super) struct Driver<D: Dial> {
     pub(super) dialer: Arc<D>,
-    pub(super) config: PoolConfig,
+    /// The limits. The core looks a host's up when it adds the host.
+    pub(super) config: Arc<RwLock<PoolConfig>>,
     pub(super) hooks: Hooks,
     // If there are more threads than cores, one may be stopped while it holds the lock. The standard library's lock has all others
     // sleep then, and wakes them one by one.
@@ -119,10 +121,11 @@ impl<D: Dial> Driver<D> {
     pub(super) fn new(config: PoolConfig, dialer: D, hooks: Hooks) -> Self {
         let dialer = Arc::new(dialer);
         let profiler = dialer.clone();
+        let config = Arc::new(RwLock::new(config));
         let limits = config.clone();
-        let state = State::new(&config, move |key| {
+        let state = State::new(&config.read(), move |key| {
             let (host, port) = D::address(key);
-            Profile { limits: limits.limits_for(&host, port), speaks: profiler.speaks(key) }
+            Profile { limits: limits.read().limits_for(&host, port), speaks: profiler.speaks(key) }
         });
         Self {
             dialer,

@@ -13,6 +13,7 @@
 //! | Which request does a dial serve, and which one hears of its failure? | `state/pairs.rs` |
 //! | How are the counters right after a cancelled dial? | `driver.rs`: `DialGuard`; `state/types.rs`: `Permit` |
 //! | What happens to EMFILE, from the syscall to the next try? | `Dial::is_exhausted`, `driver.rs`: `dial_failed`, `state/mod.rs`: `dial_postponed`, `state/descriptors.rs` |
+//! | What happens to connections when the client is reconfigured? | `state/renewal.rs` |
 //! | What if DNS moves a host? | `state/moved_addresses.rs`, `state/timeouts.rs`: `close_moved` |
 //! | Which events does the core know, and which invariants hold after each? | `state/mod.rs` |
 //! | Which timers are there? | `state/timers.rs`, `state/timeouts.rs` |
@@ -27,7 +28,6 @@ mod config;
 mod dial;
 mod dialling;
 mod driver;
-mod host_pattern;
 mod lease;
 mod slot;
 mod state;
@@ -69,6 +69,11 @@ impl<D: Dial> Clone for Pool<D> {
 impl<D: Dial> Pool<D> {
     pub(crate) fn new(config: PoolConfig, dialer: D, hooks: Hooks) -> Self {
         Self { driver: Arc::new(Driver::new(config, dialer, hooks)) }
+    }
+
+    /// Returns the opener of connections.
+    pub(crate) fn dialer(&self) -> &D {
+        &self.driver.dialer
     }
 
     /// Leases a connection, or has the request wait for one. `now` may be a moment ago.
@@ -205,9 +210,27 @@ impl<D: Dial> Pool<D> {
         state.host_reports(now()).map(|(key, report)| (key.clone(), HostFacts::new(&report))).collect()
     }
 
-    /// Returns the limits that the pool was made with.
-    pub(crate) fn config(&self) -> &PoolConfig {
-        &self.driver.config
+    /// Returns the limits.
+    pub(crate) fn config(&self) -> PoolConfig {
+        self.driver.config.read().clone()
+    }
+
+    /// Replaces the limits. They hold from [`apply_config`](Self::apply_config) on, but hosts that are new have them at once.
+    pub(crate) fn set_config(&self, config: PoolConfig) {
+        *self.driver.config.write() = config;
+    }
+
+    /// Puts limits into effect that were [set](Self::set_config). Connections that are too many close: idle ones now, busy ones when
+    /// they become idle.
+    pub(crate) fn apply_config(&self) {
+        let config = &self.driver.config;
+        self.driver.step(|state| state.set_config(now(), &config.read().clone()));
+    }
+
+    /// Has the connections of hosts end whose settings have changed: idle ones now, busy ones after their requests. `is_old` tells
+    /// the hosts. Dials in flight serve the request that they are for, and no other.
+    pub(crate) fn renew(&self, is_old: impl Fn(&D::Key) -> bool) {
+        self.driver.step(|state| state.renew(now(), is_old));
     }
 
     pub(crate) fn downgrade(&self) -> WeakPool<D> {

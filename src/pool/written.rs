@@ -17,7 +17,7 @@ impl PoolConfig {
             calls.add("follow_dns", follow_dns(self.follow_dns));
         }
         calls.limits_of_all(&self.per_host, &default.per_host);
-        for (hosts, limits) in &self.overrides {
+        for (hosts, limits) in self.overrides.iter() {
             calls.add("for_host", format!("{:?}, {}", hosts.to_string(), limits.to_code()));
         }
         format!("PoolConfig::new(){}", calls.lines)

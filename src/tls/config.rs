@@ -14,6 +14,7 @@ use super::identity::Identity;
 use super::roots::check_roots;
 use super::verify::{AcceptAny, AnyName, Pinned, sha256_of};
 use super::version::{Version, spoken};
+use super::watched::WatchedFiles;
 use crate::trust;
 
 /// The TLS settings of a client.
@@ -51,6 +52,8 @@ pub struct TlsConfig {
     pub(super) client_config: Option<Arc<ClientConfig>>,
     pub(super) roots: Roots,
     pub(super) extra_roots: Vec<CertificateDer<'static>>,
+    /// The files of further certificate authorities.
+    pub(super) watched_roots: Vec<Arc<WatchedFiles<Vec<CertificateDer<'static>>>>>,
     /// The certificates that authorities have revoked.
     pub(super) revoked: Vec<CertificateRevocationListDer<'static>>,
     pub(super) identity: Option<Identity>,
@@ -77,7 +80,7 @@ pub struct TlsConfig {
 }
 
 /// The certificate authorities that are trusted.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum Roots {
     /// The platform's authorities and the added ones.
     #[default]
@@ -110,6 +113,88 @@ impl TlsConfig {
         Self { client_config, server_name: None, pins: Vec::new(), alpn: None, ..self.clone() }
     }
 
+    /// Returns the settings without the certificate authorities that were added.
+    pub(crate) fn without_added_roots(mut self) -> Self {
+        self.extra_roots.clear();
+        self.watched_roots.clear();
+        self
+    }
+
+    /// Returns the settings with the files as they were read last, which later changes leave alone.
+    pub(super) fn fixed(&self) -> Self {
+        let mut fixed = self.clone();
+        fixed.extra_roots.extend(self.watched_roots.iter().flat_map(|files| files.current().to_vec()));
+        fixed.watched_roots.clear();
+        fixed.identity = self.identity.as_ref().map(Identity::fixed);
+        fixed
+    }
+
+    /// Returns true if some of the settings are those of files that are read again.
+    pub(crate) fn is_watched(&self) -> bool {
+        !self.watched_roots.is_empty() || self.identity.as_ref().is_some_and(Identity::is_watched)
+    }
+
+    /// Reads the files again. Returns what is wrong with each that cannot be used, whose last content stays in use.
+    pub(crate) fn refresh(&self) -> Vec<TlsConfigError> {
+        let identity = self.identity.iter().map(Identity::refresh);
+        let roots = self.watched_roots.iter().map(|files| files.refresh());
+        identity.chain(roots).filter_map(Result::err).collect()
+    }
+
+    /// Returns true if both trust the same servers. Files must be [fixed](Self::fixed).
+    pub(super) fn trusts_same(&self, other: &Self) -> bool {
+        self.client_config.is_none()
+            && other.client_config.is_none()
+            && (self.roots, self.accepts_any_cert, self.accepts_any_name)
+                == (other.roots, other.accepts_any_cert, other.accepts_any_name)
+            && self.extra_roots == other.extra_roots
+            && self.revoked == other.revoked
+    }
+
+    /// Returns true if the settings are equal. Files must be [fixed](Self::fixed).
+    pub(super) fn is_same(&self, other: &Self) -> bool {
+        // Every field is named, so that the compiler asks about each new one.
+        let Self {
+            client_config,
+            roots: _,
+            extra_roots: _,
+            watched_roots: _,
+            revoked: _,
+            identity,
+            pins,
+            server_name,
+            min_version,
+            max_version,
+            alpn,
+            session_hosts,
+            accepts_any_cert: _,
+            accepts_any_name: _,
+            hides_name,
+            logs_keys,
+            prepared_late: _,
+        } = self;
+        let same_trust = match (client_config, &other.client_config) {
+            (Some(own), Some(other)) => Arc::ptr_eq(own, other),
+            _ => self.trusts_same(other),
+        };
+        same_trust
+            && *identity == other.identity
+            && *pins == other.pins
+            && *server_name == other.server_name
+            && (min_version, max_version) == (&other.min_version, &other.max_version)
+            && *alpn == other.alpn
+            && *session_hosts == other.session_hosts
+            && (hides_name, logs_keys) == (&other.hides_name, &other.logs_keys)
+    }
+
+    /// Returns true if a connection that was made with `earlier` settings may go on: these are the same, or only trust more
+    /// certificate authorities. Files must be [fixed](Self::fixed).
+    pub(super) fn includes(&self, earlier: &Self) -> bool {
+        let is_trusted = |root| self.extra_roots.contains(root);
+        let with_roots_of_self = Self { extra_roots: self.extra_roots.clone(), ..earlier.clone() };
+        earlier.extra_roots.iter().all(is_trusted) && self.is_same(&with_roots_of_self)
+    }
+
     /// Returns true if a server's certificate has to be valid for the server.
     pub(super) fn verifies_servers(&self) -> bool {
         !self.accepts_any_cert && !self.accepts_any_name
@@ -122,6 +207,11 @@ impl TlsConfig {
     /// A [`TlsConfigError`] for a setting that is invalid, that contradicts another one, or that the crypto provider
     /// does not support.
     pub(crate) fn check(&self, alpn: &[&[u8]]) -> Result<(), TlsConfigError> {
+        self.fixed().check_fixed(alpn)
+    }
+
+    /// Checks settings whose files are [fixed](Self::fixed).
+    fn check_fixed(&self, alpn: &[&[u8]]) -> Result<(), TlsConfigError> {
         self.check_contradictions()?;
         self.check_alpn(alpn)?;
         if self.client_config.is_some() {
@@ -309,6 +399,7 @@ impl fmt::Debug for TlsConfig {
         f.debug_struct("TlsConfig")
             .field("roots", &self.roots)
             .field("extra_roots", &self.extra_roots.len())
+            .field("watched_roots", &self.watched_roots.len())
             .field("identity", &self.identity.is_some())
             .field("pins", &self.pins.len())
             .field("server_name", &self.server_name)

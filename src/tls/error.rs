@@ -1,5 +1,9 @@
 //! Errors of TLS settings.
 
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+
 /// The reason why a TLS setting cannot work.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
@@ -60,6 +64,22 @@ pub enum TlsConfigError {
     /// The session cache is for more hosts than memory is reserved for.
     #[error("a session cache for {0} hosts is too large; the most is 1,000,000")]
     SessionCache(usize),
+    /// A file or directory cannot be read.
+    #[error("{path:?} cannot be read: {error}")]
+    Unreadable {
+        /// The path of the file or directory.
+        path: PathBuf,
+        /// The error of the system.
+        error: Arc<io::Error>,
+    },
+    /// The content of a file is not valid.
+    #[error("{path:?}: {error}")]
+    InFile {
+        /// The path of the file.
+        path: PathBuf,
+        /// The error in it.
+        error: Box<TlsConfigError>,
+    },
     /// rustls refuses the configuration.
     #[error(transparent)]
     Refused(#[from] rustls::Error),

@@ -16,7 +16,8 @@ use super::lazy_config::LazyConfig;
 use crate::origin::Host;
 use crate::trace::TlsFacts;
 
-/// A client's TLS: makes handshakes with servers.
+/// A client's TLS: makes handshakes with servers. Clones share the sessions that are kept for resumption.
+#[derive(Clone)]
 pub(crate) struct Tls {
     /// Shared with the thread that prepares it in the background.
     pub(super) config: Arc<LazyConfig>,
@@ -30,8 +31,28 @@ pub(crate) struct TlsConnected<S> {
 
 impl Tls {
     /// Uses the settings `config`. Offers the protocols of `alpn`, unless the settings name others.
-    pub(crate) fn new(config: TlsConfig, alpn: &'static [&'static [u8]]) -> Self {
-        Self { config: Arc::new(LazyConfig::new(config, alpn)) }
+    pub(crate) fn new(config: &TlsConfig, alpn: &'static [&'static [u8]]) -> Self {
+        Self { config: Arc::new(LazyConfig::new(config.fixed(), alpn)) }
+    }
+
+    /// Returns the TLS that takes this one's place with other settings, or is used beside it: this one, if they are the same.
+    pub(crate) fn changed(&self, config: &TlsConfig, alpn: &'static [&'static [u8]]) -> Self {
+        let config = config.fixed();
+        if self.config.is_for(&config, alpn) {
+            return self.clone();
+        }
+        Self { config: Arc::new(self.config.changed(config, alpn)) }
+    }
+
+    /// Returns true if both are the same.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.config, &other.config)
+    }
+
+    /// Returns true if a connection that was made by `earlier` may go on: the settings are the same, or only trust more certificate
+    /// authorities.
+    pub(crate) fn includes(&self, earlier: &Self) -> bool {
+        self.is_same(earlier) || self.config.settings.includes(&earlier.config.settings)
     }
 
     /// Makes the TLS for `https` proxies of the same client. Offers the protocols of `alpn`.

@@ -1,6 +1,7 @@
 //! The client's own certificate: a chain and a private key that belong together.
 
 use std::fmt;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use rustls::Error;
@@ -10,6 +11,7 @@ use webpki::EndEntityCert;
 
 use super::error::TlsConfigError;
 use super::pem::{certificates, private_key};
+use super::watched::{WatchedFiles, invalid, read_file};
 use crate::trust;
 
 /// The client's own certificate and private key, which it shows to servers that ask for one (mTLS).
@@ -23,7 +25,14 @@ use crate::trust;
 /// }
 /// ```
 #[derive(Clone)]
-pub struct Identity(Arc<Parts>);
+pub struct Identity(Source);
+
+/// Where the certificate and key come from.
+#[derive(Clone)]
+enum Source {
+    Fixed(Arc<Parts>),
+    Files(Arc<WatchedFiles<Parts>>),
+}
 
 /// A chain that begins with the client's certificate, and the private key of that certificate.
 struct Parts {
@@ -31,9 +40,21 @@ struct Parts {
     key: PrivateKeyDer<'static>,
 }
 
+impl PartialEq for Parts {
+    fn eq(&self, other: &Self) -> bool {
+        self.chain == other.chain && self.key.secret_der() == other.key.secret_der()
+    }
+}
+
+impl PartialEq for Identity {
+    fn eq(&self, other: &Self) -> bool {
+        self.parts() == other.parts()
+    }
+}
+
 impl fmt::Debug for Identity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Identity").field("certificates", &self.0.chain.len()).finish_non_exhaustive()
+        f.debug_struct("Identity").field("certificates", &self.parts().chain.len()).finish_non_exhaustive()
     }
 }
 
@@ -58,12 +79,70 @@ impl Identity {
         Self::new(certificates(chain)?, key)
     }
 
+    /// Reads a private key and a chain of certificates, the client's own first, from two files in PEM, which clients read again
+    /// while they run: every 10 s, or as [`ClientBuilder::tls_reload_interval`](crate::ClientBuilder::tls_reload_interval) says.
+    ///
+    /// When the files have changed, a client uses the new certificate for the connections that it opens from then on. A connection
+    /// that was made with the old one takes no more requests, and closes after those that it carries. As long as the files cannot
+    /// be read, or do not belong together, the client goes on with the last ones that do, and reports
+    /// [`Event::TlsFilesRefused`](crate::trace::Event::TlsFilesRefused).
+    ///
+    /// The paths are followed anew each time, so that the files of a Kubernetes volume are found, whose directory is replaced by a
+    /// link. Clones share what was read.
+    ///
+    /// # Errors
+    /// [`TlsConfigError::Unreadable`] if a file cannot be read now, [`TlsConfigError::InFile`] if its content is not valid. Those of
+    /// [`from_pem`](Self::from_pem) if the files do not belong together.
+    ///
+    /// ```no_run
+    /// use speeddial::{Client, Identity};
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let identity = Identity::watch_files("/var/run/tls/tls.crt", "/var/run/tls/tls.key")?;
+    /// let client = Client::builder().identity(identity).build()?;
+    /// # Ok(()) }
+    /// ```
+    pub fn watch_files(chain: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Result<Self, TlsConfigError> {
+        let files = WatchedFiles::open(vec![chain.into(), key.into()], |paths| {
+            let (chain, key) = (&paths[0], &paths[1]);
+            let chain_ders = certificates(&read_file(chain)?).map_err(invalid(chain))?;
+            let key_der = private_key(&read_file(key)?).map_err(invalid(key))?;
+            Parts::new(chain_ders, key_der)
+        })?;
+        Ok(Self(Source::Files(Arc::new(files))))
+    }
+
+    /// Returns the certificate and key as they are now, which later changes of files leave alone.
+    pub(super) fn fixed(&self) -> Self {
+        Self(Source::Fixed(self.parts()))
+    }
+
+    /// Reads the files again, if the identity is that of files.
+    pub(super) fn refresh(&self) -> Result<(), TlsConfigError> {
+        match &self.0 {
+            Source::Fixed(_) => Ok(()),
+            Source::Files(files) => files.refresh(),
+        }
+    }
+
+    /// Returns true if the identity is that of files.
+    pub(super) fn is_watched(&self) -> bool {
+        matches!(self.0, Source::Files(_))
+    }
+
+    fn parts(&self) -> Arc<Parts> {
+        match &self.0 {
+            Source::Fixed(parts) => parts.clone(),
+            Source::Files(files) => files.current(),
+        }
+    }
+
     pub(super) fn chain(&self) -> Vec<CertificateDer<'static>> {
-        self.0.chain.clone()
+        self.parts().chain.clone()
     }
 
     pub(super) fn key(&self) -> PrivateKeyDer<'static> {
-        self.0.key.clone_key()
+        self.parts().key.clone_key()
     }
 
     /// Checks the parts as a server would. `chain` must not be empty.
@@ -74,9 +153,15 @@ impl Identity {
         chain: Vec<CertificateDer<'static>>,
         key: PrivateKeyDer<'static>,
     ) -> Result<Self, TlsConfigError> {
+        Ok(Self(Source::Fixed(Arc::new(Parts::new(chain, key)?))))
+    }
+}
+
+impl Parts {
+    fn new(chain: Vec<CertificateDer<'static>>, key: PrivateKeyDer<'static>) -> Result<Self, TlsConfigError> {
         check_key(&chain, &key)?;
         check_order(&chain)?;
-        Ok(Self(Arc::new(Parts { chain, key })))
+        Ok(Self { chain, key })
     }
 }
 

@@ -42,6 +42,23 @@ impl LazyConfig {
         Self { settings, alpn, provider, verifier: Arc::default(), made: OnceCell::new(), partial: OnceCell::new() }
     }
 
+    /// Creates the configuration that takes this one's place with other settings, or is used beside it. If both trust the same
+    /// servers, they share the verifier, because it holds the platform's certificates.
+    pub(super) fn changed(&self, settings: TlsConfig, alpn: &'static [&'static [u8]]) -> Self {
+        let trusts_same = settings.trusts_same(&self.settings);
+        let mut changed = Self::new(settings, alpn);
+        if trusts_same {
+            changed.verifier = self.verifier.clone();
+            changed.provider = self.provider.clone();
+        }
+        changed
+    }
+
+    /// Returns true if the configuration is the one for these settings and protocols.
+    pub(super) fn is_for(&self, settings: &TlsConfig, alpn: &[&[u8]]) -> bool {
+        self.alpn == alpn && self.settings.is_same(settings)
+    }
+
     /// Creates the configuration for `https` proxies of the same client.
     pub(super) fn for_proxies(&self, alpn: &'static [&'static [u8]]) -> Self {
         Self {

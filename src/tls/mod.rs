@@ -16,6 +16,7 @@ mod roots;
 mod setters;
 mod verify;
 mod version;
+mod watched;
 #[cfg(feature = "doctor")]
 mod x509;
 

@@ -1,5 +1,8 @@
 //! The methods that set a [`TlsConfig`].
 
+use std::path::PathBuf;
+use std::sync::Arc;
+
 use rustls::pki_types::{CertificateDer, ServerName};
 
 use super::certificate::{Certificate, CertificateRevocationList};
@@ -9,6 +12,7 @@ use super::identity::Identity;
 use super::pem::certificates;
 use super::roots::check_roots;
 use super::version::Version;
+use super::watched::{WatchedFiles, read_roots};
 
 impl TlsConfig {
     /// Creates the default settings.
@@ -40,6 +44,23 @@ impl TlsConfig {
     pub fn add_roots(mut self, roots: impl IntoIterator<Item = Certificate>) -> Self {
         self.extra_roots.extend(roots.into_iter().flat_map(|root| root.ders));
         self
+    }
+
+    /// Also trusts the certificate authorities of a file in PEM, or of the files in a directory whose names end in `.pem`, `.crt`
+    /// or `.cer`, which clients read again while they run: every 10 s, or as
+    /// [`ClientBuilder::tls_reload_interval`](crate::ClientBuilder::tls_reload_interval) says.
+    ///
+    /// When they have changed, a client trusts the new ones from then on. If an authority was removed, the connections that were
+    /// made before take no more requests, and close after those that they carry. As long as a file cannot be read or is not valid,
+    /// the client goes on with the last ones that were, and reports
+    /// [`Event::TlsFilesRefused`](crate::trace::Event::TlsFilesRefused).
+    ///
+    /// # Errors
+    /// [`TlsConfigError::Unreadable`] if a file or the directory cannot be read now, or there is none in it;
+    /// [`TlsConfigError::InFile`] if the content of a file is not valid.
+    pub fn watch_roots(mut self, path: impl Into<PathBuf>) -> Result<Self, TlsConfigError> {
+        self.watched_roots.push(Arc::new(WatchedFiles::open(vec![path.into()], read_roots)?));
+        Ok(self)
     }
 
     /// Trusts the added certificate authorities alone, rather than those of the platform.

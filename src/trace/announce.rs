@@ -1,4 +1,5 @@
-//! Events that belong to no call and no dial: the end of a lease or a connection, and a skipped word of resolv.conf.
+//! Events that belong to no call and no dial: the end of a lease or a connection, a skipped word of resolv.conf, and files of
+//! certificates that were read again.
 
 use super::causes::CloseCause;
 use super::event::{Event, Record, Subject};
@@ -43,6 +44,25 @@ pub(crate) fn config_skipped(hooks: &Hooks, line: usize, word: &str) {
         let event = Event::ConfigSkipped { line, word: word.into() };
         let record = Record { subject: Subject::Resolver, at: now().into_std(), event };
         hooks.tell(None, Wants::RESOLVER, &record);
+    }
+}
+
+/// Tells the observers that files of certificates or keys cannot be used.
+#[cfg(feature = "__tls")]
+pub(crate) fn tls_files_refused(hooks: &Hooks, reason: &str) {
+    if hooks.wants().intersects(Wants::SETTINGS) {
+        let event = Event::TlsFilesRefused { reason: reason.into() };
+        let record = Record { subject: Subject::Client, at: now().into_std(), event };
+        hooks.tell(None, Wants::SETTINGS, &record);
+    }
+}
+
+/// Tells the observers that files of certificates or keys have changed, and are used.
+#[cfg(feature = "__tls")]
+pub(crate) fn tls_files_reloaded(hooks: &Hooks) {
+    if hooks.wants().intersects(Wants::SETTINGS) {
+        let record = Record { subject: Subject::Client, at: now().into_std(), event: Event::TlsFilesReloaded };
+        hooks.tell(None, Wants::SETTINGS, &record);
     }
 }
 

@@ -91,11 +91,14 @@ pub enum CloseCause {
     /// The program closed the idle connections, drained the pool, dropped the client, or ended the runtime on which the
     /// connection was opened.
     Program,
+    /// The client was reconfigured: the connection was made with settings that it no longer has, such as a client certificate that was
+    /// replaced.
+    Reconfigured,
 }
 
 impl CloseCause {
     /// All causes.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::Peer,
         Self::PeerAnnounced,
         Self::Unfinished,
@@ -108,6 +111,7 @@ impl CloseCause {
         Self::AddressMoved,
         Self::Upgraded,
         Self::Program,
+        Self::Reconfigured,
     ];
 
     /// Returns the cause's name in lower case.
@@ -125,6 +129,7 @@ impl CloseCause {
             Self::AddressMoved => "address moved",
             Self::Upgraded => "upgraded",
             Self::Program => "program",
+            Self::Reconfigured => "reconfigured",
         }
     }
 }

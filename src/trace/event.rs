@@ -1,4 +1,4 @@
-//! Events of calls, connections and the DNS resolver, as values.
+//! Events of calls, connections, the DNS resolver and the client, as values.
 
 use std::fmt;
 use std::io;
@@ -21,7 +21,7 @@ use crate::origin::Origin;
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Record {
-    /// The call, connection or resolver that the event belongs to.
+    /// The call, connection, resolver or client that the event belongs to.
     pub subject: Subject,
     /// The time at which the event happened. Observers may be told a little later.
     pub at: Instant,
@@ -29,7 +29,7 @@ pub struct Record {
     pub event: Event,
 }
 
-/// The call, connection or resolver that an event belongs to.
+/// The call, connection, resolver or client that an event belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Subject {
@@ -39,9 +39,11 @@ pub enum Subject {
     Connection(u64),
     /// The DNS resolver.
     Resolver,
+    /// The client as a whole.
+    Client,
 }
 
-/// A step of a call, of a connection or of the DNS resolver.
+/// A step of a call, of a connection, of the DNS resolver or of the client.
 ///
 /// [`Event::Leased`] ties a call to the connection that it uses.
 #[derive(Debug, Clone)]
@@ -307,6 +309,17 @@ pub enum Event {
         line: usize,
         /// The word.
         word: Arc<str>,
+    },
+
+    /// Files of certificates or keys have changed, and new connections are made with what they hold now. Connections that were made
+    /// with a certificate that is gone take no more requests.
+    TlsFilesReloaded,
+    /// Files of certificates or keys were read again, and cannot be used. The client goes on with what it read from them last. Told
+    /// after each reading, until the files can be used.
+    #[non_exhaustive]
+    TlsFilesRefused {
+        /// The reason, with the path of the file.
+        reason: Arc<str>,
     },
 }
 

@@ -191,7 +191,9 @@ impl Timings {
             | Event::DialFailed
             | Event::Retired { .. }
             | Event::Closed { .. }
-            | Event::ConfigSkipped { .. } => {}
+            | Event::ConfigSkipped { .. }
+            | Event::TlsFilesReloaded
+            | Event::TlsFilesRefused { .. } => {}
         }
     }
 

@@ -63,6 +63,8 @@ pub use waterfall::Waterfall;
 pub use why::{Cause, Reason, Why};
 
 pub(crate) use announce::{config_skipped, connection_closed, connection_released, connection_retired, upgrade_ended};
+#[cfg(feature = "__tls")]
+pub(crate) use announce::{tls_files_refused, tls_files_reloaded};
 pub(crate) use call_trace::{LastLease, Trace};
 pub(crate) use dial_trace::DialTrace;
 pub(crate) use hooks::{Hooks, ObserverHandle};

@@ -149,8 +149,11 @@ impl Wants {
     /// The start and the end of each request of a call, and the headers to add to it: [`Observer::request_started`],
     /// [`Observer::propagate`], [`Observer::request_ended`].
     pub const REQUESTS: Self = Self(64);
+    /// The events of the client's settings: [`Event::TlsFilesReloaded`](super::Event::TlsFilesReloaded) and
+    /// [`Event::TlsFilesRefused`](super::Event::TlsFilesRefused).
+    pub const SETTINGS: Self = Self(128);
     /// All events.
-    pub const EVERYTHING: Self = Self(127);
+    pub const EVERYTHING: Self = Self(255);
 
     /// Returns the union of both.
     pub const fn union(self, other: Self) -> Self {

@@ -13,7 +13,9 @@ use speeddial::dns::{CachedResolver, FixedResolver};
 use speeddial::interop::Connector;
 use speeddial::tls::TlsConfig;
 use speeddial::trace::Event;
-use speeddial::{Client, ClientBuilder, ErrorKind, HedgePolicy, PoolConfig, RetryPolicy, Token, TokenSource, redirect};
+use speeddial::{
+    Client, ClientBuilder, ErrorKind, HedgePolicy, HostConfig, PoolConfig, RetryPolicy, Token, TokenSource, redirect,
+};
 use tonic::Request;
 
 use crate::client::grpc::{Raw, grpc};
@@ -209,6 +211,8 @@ fn settings_of_calls() -> Vec<(&'static str, ClientBuilder)> {
         ("zstd", new().no_zstd()),
         #[cfg(feature = "deflate")]
         ("deflate", new().no_deflate()),
+        ("for_host", new().for_host("a.test", HostConfig::new())),
+        ("tls_reload_interval", new().tls_reload_interval(Duration::from_secs(1))),
         #[cfg(feature = "tower")]
         ("layer", new().layer(tower::layer::util::Identity::new())),
         #[cfg(feature = "tower")]

@@ -33,6 +33,7 @@ mod http2;
 mod interop;
 mod middleware;
 mod quiet_streams;
+mod reconfigurations;
 mod redirects;
 mod request_options;
 mod requests;

@@ -16,7 +16,7 @@ use std::path::Path;
 
 /// The top-level modules from the lowest layer up. A module may use the layers below its own, and nothing beside it.
 const LAYERS: [&[&str]; 7] = [
-    &["clock", "credentials", "latency", "list", "origin", "shown", "sync", "trust"],
+    &["clock", "credentials", "host_pattern", "latency", "list", "origin", "shown", "sync", "trust"],
     &["trace"],
     &["transport", "dns", "race", "tls", "pool", "cookie"],
     &["connect"],
@@ -87,6 +87,7 @@ const CORES: &[&str] = &[
     "pool/state/past_totals.rs",
     "pool/state/queue.rs",
     "pool/state/recent_dials.rs",
+    "pool/state/renewal.rs",
     "pool/state/slots.rs",
     "pool/state/timeouts.rs",
     "pool/state/timers.rs",

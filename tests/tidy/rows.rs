@@ -215,6 +215,10 @@ pub(super) const ROWS: &[Row] = &[
     ("server name (SNI), `tls_sni`", &[Text("", "tls/config.rs", "hides_name: bool")]),
     ("lists of revoked certificates, `tls_crls_only`", &[]),
     ("`tls_sslkeylogfile`", &[Text("", "tls/config.rs", "logs_keys: bool")]),
+    (
+        "`tls_reload_interval`, for files that are watched",
+        &[Const("client/builder/mod.rs", "RELOAD_INTERVAL", &[(TLS_KNOBS, "pub fn tls_reload_interval(")])],
+    ),
     ("`tls_timeout`", &[Const("client/connect_settings.rs", "TLS_TIMEOUT", &[(TLS_KNOBS, "pub fn tls_timeout(")])]),
     (
         "sessions kept for resumption",

@@ -8,6 +8,7 @@ use super::load::Load;
 use super::snapshot::StatsSnapshot;
 use super::staffing;
 use super::total_rules::{self, TotalLoad};
+use crate::host_pattern::HostPattern;
 use crate::latency::Latency;
 use crate::origin::Origin;
 use crate::pool::{HostFacts, HostLimits, HostStats, PoolConfig, PoolStats};
@@ -197,7 +198,7 @@ impl HostAdvice {
         let name = name.trim_end_matches('.');
         let limits = config.override_for(name, port);
         let limits = host.items.iter().filter(|item| item.is_change()).fold(limits, with_suggested);
-        config.with_override(&format!("{name}:{port}"), limits)
+        config.with_override(HostPattern::of(name, port), limits)
     }
 }
 

@@ -1,18 +1,27 @@
 //! A client beside another one: with its connector, and with a pool and settings of calls of its own.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use http::header::USER_AGENT;
 
+use parking_lot::Mutex;
+
 use super::ClientBuilder;
+use crate::client::call_defaults::CallDefaults;
+use crate::client::connect_settings::ConnectSettings;
+use crate::client::connectors::Connectors;
 use crate::client::deadlines::Deadlines;
 use crate::client::dialer::Dialer;
 use crate::client::dns_watch::DnsWatch;
+#[cfg(feature = "__tls")]
+use crate::client::file_watch::FileWatch;
 use crate::client::handle::Client;
 use crate::client::inner::{Inner, RetryBudget};
 use crate::client::redirect_policy;
+use crate::client::settings::Settings;
 use crate::clock;
 use crate::connect::Connector;
+use crate::host_pattern::ByHost;
 use crate::pool::{Pool, PoolConfig};
 use crate::trace::Hooks;
 
@@ -25,16 +34,28 @@ impl ClientBuilder {
         if let Some(user_agent) = connector.user_agent.clone() {
             defaults.headers.insert(USER_AGENT, user_agent);
         }
+        let settings = Settings {
+            connect: ConnectSettings::default(),
+            hosts: ByHost::default(),
+            pool: pool.clone(),
+            headers: defaults.headers.clone(),
+            timeouts: defaults.timeouts,
+        };
+        let resolver = connector.resolver.clone();
+        let connectors = Connectors::new(connector, ByHost::default());
         let inner = Inner {
-            pool: Pool::new(pool, Dialer(connector.clone()), Hooks::default()),
-            resolver: connector.resolver.clone(),
+            pool: Pool::new(pool, Dialer::new(connectors), Hooks::default()),
+            resolver,
             hooks: Hooks::default(),
             retry_budget: RetryBudget::new(None),
             defaults,
+            call_defaults: CallDefaults::default(),
+            settings: Mutex::new(settings),
+            #[cfg(feature = "__tls")]
+            file_watch: FileWatch::new(super::RELOAD_INTERVAL, false, Weak::<Inner>::new()),
             deadlines: Deadlines::default(),
             dns_watch: DnsWatch::new(false),
             built: clock::now(),
-            connector,
             #[cfg(feature = "tower")]
             attempt_layers: None,
         };

@@ -2,6 +2,8 @@
 
 use http::header::USER_AGENT;
 
+#[cfg(feature = "__tls")]
+use super::RELOAD_INTERVAL;
 use super::{ClientBuilder, Parts, SILENCE_TIMEOUT};
 #[cfg(feature = "__compression")]
 use crate::client::body::{Coding, Decompression};
@@ -37,6 +39,9 @@ impl ClientBuilder {
             observers: _,
             pool,
             pool_setting,
+            hosts,
+            #[cfg(feature = "__tls")]
+            reload_interval,
             #[cfg(feature = "__compression")]
             chooses_codings,
             #[cfg(feature = "cookies")]
@@ -51,6 +56,9 @@ impl ClientBuilder {
         let mut unused = unused_defaults(defaults);
         unused.extend(unused_of_pool(pool, pool_setting.is_some()));
         unused.extend(unused_of_connections(connect));
+        unused.extend(chosen([("for_host", !hosts.is_empty())]));
+        #[cfg(feature = "__tls")]
+        unused.extend(chosen([("tls_reload_interval", *reload_interval != RELOAD_INTERVAL)]));
         #[cfg(feature = "__compression")]
         unused.extend(unused_of_codings(defaults.decompression, *chooses_codings));
         #[cfg(feature = "cookies")]

@@ -19,11 +19,12 @@ mod tls;
 
 use std::fmt;
 use std::net::IpAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use http::header::USER_AGENT;
 use http::{HeaderMap, HeaderValue, Method};
+use parking_lot::Mutex;
 
 #[cfg(feature = "tower")]
 use super::attempt_service::WrapAttempt;
@@ -33,11 +34,15 @@ use super::body::Body;
 use super::body::Decompression;
 #[cfg(feature = "tower")]
 use super::call;
+use super::call_defaults::CallDefaults;
 use super::connect_settings::ConnectSettings;
 use super::deadlines::{Deadlines, Timeouts};
 use super::dialer::Dialer;
 use super::dns_watch::DnsWatch;
+#[cfg(feature = "__tls")]
+use super::file_watch::FileWatch;
 use super::handle::Client;
+use super::host_config::HostConfig;
 use super::inner::{Defaults, Inner, RetryBudget};
 use super::into_url::IntoUrl;
 #[cfg(feature = "tower")]
@@ -45,15 +50,24 @@ use super::layers::{self, ClientService, Wrap};
 use super::redirect_policy;
 use super::request::Request;
 use super::retry_policy::RetryPolicy;
+use super::settings::Settings;
 use crate::clock;
 use crate::connect::{Addresses, Connector, Proxies, Proxy};
 #[cfg(feature = "tower")]
 use crate::connect::{ConnectorService, DialRequest, DialedStream};
 use crate::dns::{CachedResolver, Family, HickoryResolver, SystemResolver};
 use crate::error::{Error, Result};
-use crate::pool::{FollowDns, Pool, PoolConfig};
+use crate::host_pattern::{ByHost, HostPattern};
+use crate::pool::{FollowDns, Pool, PoolConfig, PoolConfigError};
 use crate::trace::{Hooks, Observer, ObserverHandle};
 use crate::transport::Transport;
+
+/// What fails if a setting is not valid, in the words of the error.
+const BUILD: &str = "build a client";
+
+/// The default time between two readings of the files of certificates and keys.
+#[cfg(feature = "__tls")]
+const RELOAD_INTERVAL: Duration = Duration::from_secs(10);
 
 /// The default limit for headers and for pauses of a body. The same as in undici: slow APIs work, and nothing hangs for
 /// ever.
@@ -96,6 +110,10 @@ pub struct ClientBuilder {
     pool: PoolConfig,
     /// The setting of `pool` that was changed last by a method of the builder.
     pool_setting: Option<&'static str>,
+    /// The settings of some hosts.
+    hosts: ByHost<HostConfig>,
+    #[cfg(feature = "__tls")]
+    reload_interval: Duration,
     /// True if a coding of bodies was chosen or excluded.
     #[cfg(feature = "__compression")]
     chooses_codings: bool,
@@ -119,6 +137,9 @@ impl Default for ClientBuilder {
             observers: Vec::new(),
             pool: PoolConfig::default(),
             pool_setting: None,
+            hosts: ByHost::default(),
+            #[cfg(feature = "__tls")]
+            reload_interval: RELOAD_INTERVAL,
             #[cfg(feature = "__compression")]
             chooses_codings: false,
             #[cfg(feature = "cookies")]
@@ -343,6 +364,30 @@ impl ClientBuilder {
         self
     }
 
+    /// Sets other settings for some hosts: `host:port`, `host` for any port, or a suffix such as `.internal` for all names below
+    /// it. Each host that fits has them for itself. A setting that is not made there is the client's.
+    ///
+    /// The host is that of the request's URL, also if the connection leads through a proxy. If several patterns fit a host, only the
+    /// most exact one is used: `host:port` before `host`, before the longest suffix; of two for the same hosts, the later one.
+    ///
+    /// # Errors
+    /// [`build`](Self::build) refuses a pattern that is none of these, and settings that it would refuse for the whole client.
+    ///
+    /// ```
+    /// use speeddial::{Client, HostConfig, Proxy};
+    ///
+    /// let partner = HostConfig::new().proxy(Proxy::all("http://proxy.internal:3128")?);
+    /// let client = Client::builder().for_host("api.example.com", partner).build()?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn for_host(mut self, hosts: &str, config: HostConfig) -> Self {
+        match HostPattern::parse(hosts) {
+            Some(pattern) => self.hosts.replace(pattern, config),
+            None => self.refuse(Error::config(BUILD, PoolConfigError::Hosts(hosts.to_owned()))),
+        }
+        self
+    }
+
     /// Sets the policy for following redirects. By default at most 10 are followed. Authorization, cookies, and headers
     /// whose values are marked as sensitive (`HeaderValue::set_sensitive`) are not sent to another origin.
     pub fn redirect(mut self, redirects: redirect_policy::Policy) -> Self {
@@ -459,23 +504,32 @@ impl ClientBuilder {
         let layers = std::mem::take(&mut self.layers);
         #[cfg(feature = "tower")]
         let attempt_layers = std::mem::take(&mut self.attempt_layers);
-        let Parts { connector, resolver, hooks, pool, defaults } = self.into_parts()?;
+        #[cfg(feature = "__tls")]
+        let reload_interval = self.reload_interval;
+        let Parts { connector, resolver, hooks, settings, defaults } = self.into_parts()?;
+        let connectors = settings.connectors(Arc::new(connector), BUILD)?;
+        let call_defaults = CallDefaults::default();
+        if settings.has_calls_of_hosts() {
+            settings.set_call_defaults(&call_defaults);
+        }
+        let pool = settings.pool_config();
         let dns_watch = DnsWatch::new(pool.follow_dns != FollowDns::Off);
-        let connector = Arc::new(connector);
-        let pool = Pool::new(pool, Dialer(connector.clone()), hooks.clone());
+        let pool = Pool::new(pool, Dialer::new(connectors), hooks.clone());
         let deadlines = Deadlines::default();
         let retry_budget = RetryBudget::new(defaults.retries.as_ref());
-        let inner = Arc::new_cyclic(|_inner| Inner {
+        let inner = Arc::new_cyclic(|_inner: &Weak<Inner>| Inner {
             pool,
             resolver,
             hooks,
             defaults,
+            call_defaults,
             retry_budget,
             deadlines,
             dns_watch,
+            #[cfg(feature = "__tls")]
+            file_watch: FileWatch::new(reload_interval, settings.has_watched_files(), _inner.clone()),
+            settings: Mutex::new(settings),
             built: clock::now(),
-            #[cfg(feature = "doctor")]
-            connector,
             #[cfg(feature = "tower")]
             attempt_layers: call::within(attempt_layers, _inner),
         });
@@ -496,8 +550,14 @@ impl ClientBuilder {
         if let Some(invalid) = self.invalid {
             return Err(invalid);
         }
-        self.pool.check().map_err(Error::config)?;
-        self.connect.check()?;
+        let settings = Settings {
+            connect: self.connect.clone(),
+            hosts: self.hosts.clone(),
+            pool: self.pool.clone(),
+            headers: self.defaults.headers.clone(),
+            timeouts: self.defaults.timeouts,
+        };
+        settings.check(BUILD)?;
         self.check_resolver()?;
         if self.defaults.https_only && self.defaults.base_url.as_ref().is_some_and(|base| base.scheme() == "http") {
             let what = "build a client: base_url is an http URL, to which https_only lets no request go";
@@ -510,8 +570,8 @@ impl ClientBuilder {
             (None, _) => system_resolver(self.connect.addresses, &hooks),
         };
         let user_agent = self.defaults.headers.get(USER_AGENT).cloned();
-        let connector = self.connect.into_connector(resolver.clone(), user_agent);
-        Ok(Parts { connector, resolver, hooks, pool: self.pool, defaults: self.defaults })
+        let connector = self.connect.first_connector(resolver.clone(), user_agent);
+        Ok(Parts { connector, resolver, hooks, settings, defaults: self.defaults })
     }
 
     /// Keeps the first invalid setting for [`build`](Self::build).
@@ -532,9 +592,10 @@ fn system_resolver(addresses: Addresses, hooks: &Hooks) -> CachedResolver {
 
 /// The parts of a client.
 struct Parts {
+    /// The connector of most hosts.
     connector: Connector,
     resolver: CachedResolver,
     hooks: Hooks,
-    pool: PoolConfig,
+    settings: Settings,
     defaults: Defaults,
 }

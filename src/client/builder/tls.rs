@@ -48,6 +48,22 @@ impl ClientBuilder {
         self
     }
 
+    /// Sets how often files of certificates and keys are read again
+    /// ([`Identity::watch_files`], [`TlsConfig::watch_roots`]). Every 10 s by default. Not zero.
+    ///
+    /// They are read while the client has a runtime to do so on: from its first request that needs a new connection, for as long as
+    /// the runtime of that lasts.
+    ///
+    /// # Errors
+    /// [`build`](Self::build) refuses zero.
+    pub fn tls_reload_interval(mut self, interval: Duration) -> Self {
+        if interval.is_zero() {
+            self.refuse(Error::refused_request("build a client: tls_reload_interval must not be 0"));
+        }
+        self.reload_interval = interval;
+        self
+    }
+
     /// Also trusts these certificate authorities, beside those of the platform. None by default.
     pub fn tls_certs_merge(self, certs: impl IntoIterator<Item = Certificate>) -> Self {
         self.with_tls("tls_certs_merge", |tls| tls.add_roots(certs))

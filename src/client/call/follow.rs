@@ -13,7 +13,7 @@ use crate::client::request::target_of;
 use crate::client::response::Response;
 use crate::client::safe_to_resend::Attempts;
 use crate::error::{Error, Result};
-use crate::origin::Scheme;
+use crate::origin::{Origin, Scheme};
 use crate::trace::{Event, RequestInfo};
 
 /// A redirect that is followed.
@@ -82,6 +82,9 @@ fn go_on(call: &mut Call<'_>, followed: Followed) {
     let Followed { status, next, target, keeps_body } = followed;
     let same_origin = next.origin == call.request.key().origin;
     redirect_policy::strip(&mut call.request.headers, keeps_body, same_origin);
+    if !same_origin {
+        change_defaults(call, &next.origin);
+    }
     if call.client.defaults.sends_referer {
         let request = &mut *call.request;
         redirect_policy::set_referer(&mut request.headers, &request.url, &next.url);
@@ -97,6 +100,15 @@ fn go_on(call: &mut Call<'_>, followed: Followed) {
     call.attempts = Attempts::default();
     call.hold_drain();
     call.request.drain_answer();
+}
+
+/// Gives the request the defaults of the origin that it goes to, in place of those of the origin that it leaves.
+fn change_defaults(call: &mut Call<'_>, origin: &Origin) {
+    let Some(defaults) = call.client.call_defaults.of(origin) else { return };
+    let left = call.own_defaults.as_ref().map(|left| &left.host_headers);
+    let headers = &mut call.request.headers;
+    redirect_policy::change_host(headers, left, &defaults.host_headers, &defaults.headers);
+    call.own_defaults = Some(defaults);
 }
 
 /// Hands the call's response to the user.

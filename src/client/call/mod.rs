@@ -50,6 +50,7 @@ mod state;
 mod upgrade;
 
 use std::pin::pin;
+use std::sync::Arc;
 
 use http::HeaderMap;
 #[cfg(feature = "__compression")]
@@ -63,6 +64,7 @@ use self::state::{Call, CallTrace};
 #[cfg(feature = "__compression")]
 use super::body::Decompression;
 use super::call_data::BoxedRequest;
+use super::call_defaults::OriginDefaults;
 use super::deadlines::Deadline;
 use super::inner::Inner;
 use super::request::{Request, add_header};
@@ -74,10 +76,11 @@ use crate::trace::{RequestInfo, Trace};
 
 /// Makes a call: returns its response, or the error that ended it.
 pub(super) async fn run(client: &Inner, mut request: BoxedRequest) -> Result<Response> {
-    if let Err(error) = complete(client, &mut request) {
-        return Err(error.of_request(&request.method, &request.url, client.defaults.hides_queries));
-    }
-    let mut call = begin(client, request);
+    let own_defaults = match complete(client, &mut request) {
+        Ok(own_defaults) => own_defaults,
+        Err(error) => return Err(error.of_request(&request.method, &request.url, client.defaults.hides_queries)),
+    };
+    let mut call = begin(client, request, own_defaults);
     let deadline = call.deadline.map(|deadline| deadline.at);
     let result = client.deadlines.before(deadline, pin!(follow::follow(&mut call))).await;
     match result.unwrap_or_else(|| Err(call.time_out())) {
@@ -97,6 +100,7 @@ pub(super) async fn run(client: &Inner, mut request: BoxedRequest) -> Result<Res
 fn begin(
     client: &Inner,
     #[cfg_attr(not(feature = "__compression"), expect(unused_mut))] mut request: BoxedRequest,
+    own_defaults: Option<Arc<OriginDefaults>>,
 ) -> Call<'_> {
     let trace = Trace::start(&client.hooks, request.options.own_observer().cloned(), || RequestInfo {
         method: request.method.clone(),
@@ -110,9 +114,9 @@ fn begin(
     let decompression = accept_codings(&mut request, decompression);
     let start = trace.start_time();
     let own_limit = request.options.timeouts().and_then(|limits| limits.total);
-    let deadline = own_limit
-        .or(client.defaults.timeouts.total)
-        .and_then(|limit| start.checked_add(limit).map(|at| Deadline { at, limit }));
+    let timeouts = own_defaults.as_ref().map_or(&client.defaults.timeouts, |defaults| &defaults.timeouts);
+    let deadline =
+        own_limit.or(timeouts.total).and_then(|limit| start.checked_add(limit).map(|at| Deadline { at, limit }));
     let sources = &client.defaults.token_sources;
     let authorization =
         if sources.is_empty() { None } else { Authorization::of(sources, &request.headers, &request.key().origin) };
@@ -126,6 +130,7 @@ fn begin(
             #[cfg(feature = "__compression")]
             decompression,
         ),
+        own_defaults,
         trace: CallTrace::new(trace),
         deadline,
         retries: 0,
@@ -140,12 +145,16 @@ fn begin(
     }
 }
 
-/// Adds what the request leaves to the client, and refuses a request that must not be sent.
-fn complete(client: &Inner, request: &mut Request) -> Result<()> {
+/// Adds what the request leaves to the client, and refuses a request that must not be sent. Returns the defaults of calls to
+/// its origin, if they are not those of most origins.
+fn complete(client: &Inner, request: &mut Request) -> Result<Option<Arc<OriginDefaults>>> {
     request.check_target()?;
     request.add_url_authorization()?;
-    add_default_headers(&mut request.headers, &client.defaults.headers)?;
-    admit(client, request)
+    let own_defaults = client.call_defaults.of(&request.key().origin);
+    let headers = own_defaults.as_ref().map_or(&client.defaults.headers, |defaults| &defaults.headers);
+    add_default_headers(&mut request.headers, headers)?;
+    admit(client, request)?;
+    Ok(own_defaults)
 }
 
 /// Adds the client's default headers, each unless the request has one of the same name.

@@ -42,7 +42,7 @@ pub(super) async fn wait(
     let limits = [call.limit(|limits| limits.queue), call.limit(|limits| limits.connect)];
     let mut lost = 0;
     loop {
-        client.dns_watch.ensure_running(&client.resolver, &client.pool);
+        client.ensure_watches_run();
         let InQueue { waiter, queued: Queued { limit, position, usage }, now } = place;
         let since = *queued_at.get_or_insert(now);
         let origin = call.request.key().origin.clone();

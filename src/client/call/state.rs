@@ -1,10 +1,12 @@
 //! The state of a call that its skins share.
 
 use std::ops::Deref;
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::current_request::CurrentRequest;
 use super::single::SingleAttempt;
+use crate::client::call_defaults::OriginDefaults;
 use crate::client::deadlines::{BodyLimits, Deadline, Timeouts};
 use crate::client::dialer::Dialer;
 use crate::client::inner::Inner;
@@ -20,6 +22,8 @@ use crate::trace::{Event, ObservedRequest, RepeatCause, RequestInfo, Trace};
 pub(super) struct Call<'a> {
     pub(super) client: &'a Inner,
     pub(super) request: CurrentRequest,
+    /// The defaults of calls to the request's origin; `None` if they are those of most origins.
+    pub(super) own_defaults: Option<Arc<OriginDefaults>>,
     pub(super) trace: CallTrace,
     pub(super) deadline: Option<Deadline>,
     /// The retries that the user's policy chose so far, before redirects included.
@@ -51,9 +55,11 @@ impl<'a> Call<'a> {
         trace: Trace,
         deadline: Option<Deadline>,
     ) -> Self {
+        let own_defaults = client.call_defaults.of(&request.key().origin);
         Self {
             client,
             request,
+            own_defaults,
             trace: CallTrace::of_attempt(trace),
             deadline,
             retries: 0,
@@ -136,7 +142,16 @@ impl<'a> Call<'a> {
     #[inline]
     pub(super) fn limit(&self, of: impl Fn(&Timeouts) -> Option<Duration>) -> Option<Duration> {
         let own = self.request.options.timeouts().and_then(&of);
-        own.or_else(|| of(&self.client.defaults.timeouts))
+        own.or_else(|| of(self.default_timeouts()))
+    }
+
+    /// Returns the time limits of requests without their own.
+    #[inline]
+    fn default_timeouts(&self) -> &Timeouts {
+        match &self.own_defaults {
+            Some(defaults) => &defaults.timeouts,
+            None => &self.client.defaults.timeouts,
+        }
     }
 
     /// Returns the time limits for reading the response's body.

@@ -86,7 +86,7 @@ impl Client {
         if Handle::try_current().is_err() {
             return Err(Error::no_runtime());
         }
-        Ok(examine(&self.inner.connector, origin).await)
+        Ok(examine(&self.inner.pool.dialer().connector_for(&origin), origin).await)
     }
 }
 

@@ -25,10 +25,10 @@ pub(super) async fn look_up(connector: &Connector, target: Target<'_>, limit: Du
         return Some(report(name, ResolverKind::Pinned, lookups));
     }
     let resolver = connector.resolver.upstream();
-    let lookups = join_all(families.iter().map(|family| lookup(resolver, name, *family, limit)));
-    let kind = match kind_of(resolver) {
+    let lookups = join_all(families.iter().map(|family| lookup(&*resolver, name, *family, limit)));
+    let kind = match kind_of(resolver.clone()) {
         Kind::Hickory(hickory) => {
-            let inspection = hickory.inspect(name);
+            let inspection = hickory.get().inspect(name);
             let (questions, lookups) = join(ask_all(&inspection, families, limit), lookups).await;
             let known = report(name, ResolverKind::Hickory, lookups);
             let Inspection { files, lists_no_server, is_known, .. } = inspection;

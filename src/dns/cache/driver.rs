@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
 
 use futures_util::FutureExt;
+use parking_lot::RwLock;
 use tokio::runtime::Handle;
 use tokio::sync::{broadcast, watch};
 
@@ -25,7 +26,8 @@ type OutcomeSender = watch::Sender<Option<Outcome>>;
 
 /// The state that all clones of a [`CachedResolver`](super::CachedResolver) and their queries share.
 pub(super) struct Driver {
-    pub(super) upstream: Arc<dyn Resolve>,
+    /// The resolver that queries go to, which can be replaced.
+    pub(super) upstream: RwLock<Arc<dyn Resolve>>,
     pub(super) query_timeout: Duration,
     // Not a standard mutex: threads may outnumber the processor cores, as with the pool's lock.
     cache: parking_lot::Mutex<Cache<OutcomeReceiver>>,
@@ -38,7 +40,7 @@ pub(super) struct Driver {
 impl Driver {
     pub(super) fn new(upstream: impl Resolve, query_timeout: Duration, config: Config) -> Self {
         Self {
-            upstream: Arc::new(upstream),
+            upstream: RwLock::new(Arc::new(upstream)),
             query_timeout,
             cache: parking_lot::Mutex::new(Cache::new(config, fastrand::u64(..))),
             timer_task: TimerTask::default(),
@@ -167,7 +169,8 @@ struct RunningQuery {
 impl RunningQuery {
     async fn run(mut self) {
         let start = now();
-        let resolving = self.driver.upstream.resolve(&self.name, self.family);
+        let upstream = self.driver.upstream.read().clone();
+        let resolving = upstream.resolve(&self.name, self.family);
         let mut result = tokio::time::timeout(self.driver.query_timeout, resolving)
             .await
             .unwrap_or_else(|_| Err(ResolveError::new(ResolveErrorKind::Timeout, &self.name, self.family)));

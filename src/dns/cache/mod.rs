@@ -160,6 +160,16 @@ impl CachedResolver {
         self.driver.lock().flush();
     }
 
+    /// Replaces the resolver under the cache, for all clones. Queries that are running go on with the old one.
+    ///
+    /// Addresses in the cache stay until their TTL ends, and for the time after that in which stale ones are served. What the old
+    /// resolver failed to answer, or said not to exist, is forgotten.
+    pub fn set_resolver(&self, upstream: impl Resolve) {
+        *self.driver.upstream.write() = Arc::new(upstream);
+        self.driver.lock().forget_failures(now());
+        self.driver.set_timer();
+    }
+
     /// Pins a name: lookups of `name` get these addresses, without a query, until it is [unpinned](Self::unpin). If none of
     /// the addresses is of a family, the name has no addresses in that family.
     pub fn pin(&self, name: &str, addresses: impl Into<Arc<[IpAddr]>>) {
@@ -221,8 +231,8 @@ impl CachedResolver {
 
     /// Returns the resolver under the cache.
     #[cfg(feature = "doctor")]
-    pub(crate) fn upstream(&self) -> &dyn Resolve {
-        &*self.driver.upstream
+    pub(crate) fn upstream(&self) -> Arc<dyn Resolve> {
+        self.driver.upstream.read().clone()
     }
 
     /// Returns the cache's size, and its counters since it was created.

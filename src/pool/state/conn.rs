@@ -40,6 +40,8 @@ pub(super) struct Dialling {
     pub(super) is_slow: bool,
     /// True if the dial began before a request needed it.
     pub(super) is_ahead: bool,
+    /// If the settings that the dial began with have changed since: the number of the last request that came before.
+    pub(super) outdated_after: Option<u64>,
     /// The number of streams the peer announced before the pool learned that the connection is open.
     pub(super) announced: Option<usize>,
 }
@@ -109,7 +111,14 @@ impl<T: PoolTypes> Linked<BY_AGE> for Conn<T> {
 impl<T: PoolTypes> Conn<T> {
     /// Creates the record of a connection whose dial begins now. It holds a slot.
     pub(super) fn new(now: Instant, host: usize, serial: u64) -> Self {
-        let dialling = Dialling { waiter: None, since: now, is_slow: false, is_ahead: false, announced: None };
+        let dialling = Dialling {
+            waiter: None,
+            since: now,
+            is_slow: false,
+            is_ahead: false,
+            outdated_after: None,
+            announced: None,
+        };
         let stage = Stage::Dialling(dialling);
         Self { host, serial, holds_slot: true, end_cause: None, stage, links: Default::default() }
     }

@@ -102,6 +102,11 @@ impl<T: PoolTypes> Connections<T> {
         self.max_idle
     }
 
+    /// Sets the most connections that may be idle.
+    pub(super) fn set_max_idle(&mut self, max_idle: usize) {
+        self.max_idle = max_idle;
+    }
+
     /// Returns the least recently used idle connection.
     pub(super) fn oldest_idle(&self) -> Option<usize> {
         self.idle.back()
@@ -203,6 +208,11 @@ impl<T: PoolTypes> Connections<T> {
     /// Marks a dial as begun before a request needed it.
     pub(super) fn mark_ahead(&mut self, dial: usize) {
         self.slab[dial].dialling_mut().is_ahead = true;
+    }
+
+    /// Marks a dial as begun with settings that have changed since. `last` is the number of the last request that came before.
+    pub(super) fn mark_outdated(&mut self, dial: usize, last: u64) {
+        self.slab[dial].dialling_mut().outdated_after.get_or_insert(last);
     }
 
     /// Takes a dial that has become slow out of its host's window.

@@ -107,6 +107,11 @@ impl DialWindow {
         self.size
     }
 
+    /// Makes the window no larger than `most`.
+    pub(super) fn cap(&mut self, most: usize) {
+        self.size = self.size.min(most);
+    }
+
     /// Grows the window by one for a dial that succeeded while more were wanted, if that is worthwhile. It doubles at most once per
     /// [`GROWTH_INTERVAL`].
     pub(super) fn grow(&mut self, now: Instant, most: usize) {

@@ -177,12 +177,12 @@ impl<T: PoolTypes> State<T> {
         let entry = &mut self.hosts[host];
         self.conns.unlist(entry, id);
         self.conns.list(entry, id);
-        if entry.conns.idle.len() > entry.limits.max_idle {
+        if entry.has_idle_to_close() {
             let oldest = entry.conns.idle.back().expect("more than the limit");
             self.end(oldest, CloseCause::IdleLimit);
             self.settle(now, oldest);
         }
-        if self.conns.idle_count() > self.conns.max_idle() {
+        if self.conns.idle_count() > self.conns.max_idle() || self.is_over_total() {
             self.close_oldest(CloseCause::IdleLimit);
         }
         self.set_idle_timer(now, host);

@@ -160,6 +160,11 @@ impl<K> Host<K> {
         self.speaks != Speaks::Http2 || self.http2_conns() < self.limits.max_http2_connections
     }
 
+    /// Returns true if the host's limits do not allow one of its idle connections.
+    pub(super) fn has_idle_to_close(&self) -> bool {
+        self.conns.idle.len() > self.limits.max_idle || self.conns.usable > self.limits.max_connections
+    }
+
     /// Returns the number of further dials that the window allows.
     fn free_window(&self) -> usize {
         self.dial_limit().saturating_sub(self.dials.in_window.len())

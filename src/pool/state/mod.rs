@@ -20,6 +20,7 @@
 //! | [`abandon`](State::abandon) | remove the request, pass its dial on, finish | `AbortDial` while draining |
 //! | [`dns_answered`](State::dns_answered) | end connections to addresses that left | `AskDns`, `Retired`, `Close` |
 //! | [`handle_timeout`](State::handle_timeout) | whatever is due, per timer | all |
+//! | [`renew`](State::renew), [`set_config`](State::set_config) | end connections with old settings, or too many; settle, finish | `Retired`, `Close`, `Dial` |
 //! | [`drain`](State::drain) | close idle connections, abort unclaimed dials | `Close`, `AbortDial`, `Drained` |
 //!
 //! *Settle* restores the invariants of a connection, *finish* those of a host.
@@ -44,7 +45,7 @@
 //!
 //! # Files
 //!
-//! Calls go downwards: this file, `timeouts.rs`, `flow.rs`, then the parts, which do not know of each other's decisions:
+//! Calls go downwards: this file, `renewal.rs`, `timeouts.rs`, `flow.rs`, then the parts, which do not know of each other's decisions:
 //! `pairs.rs`, `connections.rs`, `slots.rs`, `queue.rs`, `timers.rs`, the records `host.rs` and `conn.rs`, and what the pool learns:
 //! `dial_window.rs`, `descriptors.rs`, `moved_addresses.rs`, `learned_keep_alive.rs`, `conduct.rs`, `recent_dials.rs`,
 //! `past_totals.rs`.
@@ -66,6 +67,7 @@ mod parts;
 mod past_totals;
 mod queue;
 mod recent_dials;
+mod renewal;
 mod slots;
 mod timeouts;
 mod timers;
@@ -359,6 +361,7 @@ impl<T: PoolTypes> State<T> {
     pub(crate) fn dial_succeeded(&mut self, now: Instant, permit: Permit, opened: Opened<T>) -> bool {
         let id = permit.0.index;
         let host = self.conns[id].host;
+        let is_outdated = self.conns[id].dialling().outdated_after.is_some();
         self.conns.count(&mut self.hosts[host], |totals| totals.opened += 1);
         self.recent_dials.opened(now, &self.hosts[host].key);
         let offer = queue::Offer {
@@ -369,7 +372,12 @@ impl<T: PoolTypes> State<T> {
             is_just_given_back: false,
             is_draining: self.drain.is_draining,
         };
-        self.pairs(host).give_to_first(&offer);
+        let comes_too_late = self.comes_too_late(&offer);
+        if comes_too_late {
+            self.unpair(now, id);
+        } else {
+            self.pairs(host).give_to_first(&offer);
+        }
         self.conns.end_dial(&mut self.hosts[host], id);
         self.slots.descriptors.opened_one();
         let location = opened.location.as_ref().filter(|_| self.conns[id].holds_slot);
@@ -377,8 +385,11 @@ impl<T: PoolTypes> State<T> {
         self.conns.admit(now, &mut self.hosts[host], id, opened);
         // A connection that has ended already is still delivered, and its request notices the end. Otherwise the pool would dial
         // for that request again and again.
-        if let Some(waiter) = self.first_taker(id) {
+        if !comes_too_late && let Some(waiter) = self.first_taker(id) {
             self.deliver(now, id, waiter);
+        }
+        if is_outdated {
+            self.end(id, CloseCause::Reconfigured);
         }
         self.settle(now, id);
         self.finish(now, host);
@@ -410,11 +421,7 @@ impl<T: PoolTypes> State<T> {
     /// Puts a dial off because descriptors ran out: its request waits on, and the oldest idle connection makes room.
     pub(crate) fn dial_postponed(&mut self, now: Instant, permit: Permit) {
         let id = permit.0.index;
-        let host = self.conns[id].host;
-        match self.conns.waiter_of(id) {
-            Some(waiter) => self.wait_on(now, host, waiter),
-            None => self.conns.remove_unclaimed(&mut self.hosts[host], id),
-        }
+        self.unpair(now, id);
         // The dial itself holds a slot, unless it was given up already.
         let others = self.slots.taken() - usize::from(self.conns[id].holds_slot);
         if let Some(retry_at) = self.slots.descriptors.ran_out(now, others) {
@@ -422,6 +429,15 @@ impl<T: PoolTypes> State<T> {
             self.close_oldest(CloseCause::Descriptors);
         }
         self.remove_dial(now, id);
+    }
+
+    /// Takes a dial from the request that it is for, which waits on.
+    fn unpair(&mut self, now: Instant, dial: usize) {
+        let host = self.conns[dial].host;
+        match self.conns.waiter_of(dial) {
+            Some(waiter) => self.wait_on(now, host, waiter),
+            None => self.conns.remove_unclaimed(&mut self.hosts[host], dial),
+        }
     }
 
     /// Dials until a host has `count` connections that are open or being opened, as far as the limits allow, but not more than

@@ -141,6 +141,11 @@ impl<T: PoolTypes> Waiters<T> {
         Self { slab: Slab::new(), undialled: 0, max }
     }
 
+    /// Sets the most requests that may wait without a dial in flight.
+    pub(super) fn set_max(&mut self, max: usize) {
+        self.max = max;
+    }
+
     pub(super) fn len(&self) -> usize {
         self.slab.len()
     }

@@ -52,6 +52,11 @@ impl Slots {
         self.limit
     }
 
+    /// Sets the pool's limit of connections.
+    pub(super) fn set_limit(&mut self, limit: usize) {
+        self.limit = limit;
+    }
+
     /// Takes a slot.
     pub(super) fn take(&mut self) {
         self.taken += 1;

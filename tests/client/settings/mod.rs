@@ -3,6 +3,7 @@
 #[cfg(feature = "tower")]
 mod connector_layers;
 mod dns;
+mod hosts;
 mod http;
 #[cfg(feature = "tracing")]
 mod log;

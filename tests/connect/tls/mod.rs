@@ -6,4 +6,5 @@ mod common;
 mod failures;
 mod handshakes;
 mod preparation;
+mod rotation;
 mod settings;

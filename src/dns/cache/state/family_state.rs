@@ -105,6 +105,16 @@ impl FamilyState {
         }
     }
 
+    /// Forgets the failure of the last query, and a negative answer.
+    pub(super) fn forget_failures(&mut self) {
+        self.backoff = None;
+        if matches!(self.answer, LastAnswer::Absent(_)) {
+            self.answer = LastAnswer::Unknown;
+            self.expires = Instant::NEVER;
+            self.is_refresh_ahead = false;
+        }
+    }
+
     pub(super) fn expires(&self) -> Instant {
         self.expires
     }

@@ -341,6 +341,17 @@ impl<H: Clone> Cache<H> {
         self.entries.clear();
     }
 
+    /// Forgets failures and negative answers: another resolver may have addresses.
+    pub(crate) fn forget_failures(&mut self, now: Instant) {
+        let ids: Vec<_> = self.entries.ids_by_use().collect();
+        for id in ids {
+            for family in Family::BOTH {
+                self.entries.state_mut(id, family).forget_failures();
+            }
+            self.entries.prune(now, id);
+        }
+    }
+
     /// Answers lookups of `name` with these addresses, until [`Self::unpin`].
     pub(crate) fn pin(&mut self, name: &str, addresses: &[IpAddr]) {
         self.pins.pin(name, addresses);

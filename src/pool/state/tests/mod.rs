@@ -7,6 +7,7 @@ mod drain;
 mod hedges;
 mod http2;
 mod queue;
+mod renewal;
 mod resends;
 mod reuse;
 mod turns;

@@ -116,6 +116,7 @@ impl Walk {
             19 => self.announce_streams(),
             20 => self.goaway(),
             21 if self.random.u8(..8) == 0 => self.pool.close_idle(self.now),
+            23 if self.random.u8(..8) == 0 => self.pool.renew(self.now, |other| *other <= host),
             22 if self.random.u8(..4) == 0 => drop(self.pool.warm_up(self.now, &host, self.random.usize(..4), 4)),
             _ => {
                 self.now += ms(self.random.u64(..60));

@@ -1,0 +1,88 @@
+//! The replacement of limits and of connections while the pool is in use. A core.
+
+use super::conn::Stage;
+use super::parts::State;
+use super::queue::Offer;
+use super::types::PoolTypes;
+use crate::clock::Instant;
+use crate::pool::config::PoolConfig;
+use crate::trace::CloseCause;
+
+impl<T: PoolTypes> State<T> {
+    /// Ends the connections of hosts whose settings have changed. Those without requests close now, the others after their requests,
+    /// even if there is no room for another one until then. A dial in flight serves one request that waits by now, and no other.
+    pub(crate) fn renew(&mut self, now: Instant, is_old: impl Fn(&T::Key) -> bool) {
+        let hosts: Vec<_> = self.hosts.slab.iter().filter(|(_, host)| is_old(&host.key)).map(|(id, _)| id).collect();
+        for &host in &hosts {
+            // Which protocol the host speaks may have been a setting.
+            let speaks = (self.profile)(&self.hosts[host].key).speaks;
+            self.hosts[host].speaks = speaks;
+        }
+        let concerned: Vec<_> =
+            self.conns.iter().filter(|(_, conn)| hosts.contains(&conn.host)).map(|(id, _)| id).collect();
+        for id in concerned {
+            if matches!(self.conns[id].stage, Stage::Dialling(_)) {
+                self.conns.mark_outdated(id, self.serial);
+            } else if self.conns[id].end_cause.is_none() {
+                self.end(id, CloseCause::Reconfigured);
+                self.settle(now, id);
+            }
+        }
+        for host in hosts {
+            self.finish(now, host);
+        }
+    }
+
+    /// Returns true if a finished dial began with settings that have changed, and all requests that would take it came after that.
+    pub(super) fn comes_too_late(&self, offer: &Offer<T::Runtime>) -> bool {
+        let conn = &self.conns[offer.conn];
+        let Some(last) = conn.dialling().outdated_after else { return false };
+        let first = self.waiters.first_taker(&self.hosts[conn.host].queue, offer);
+        first.is_none_or(|first| self.waiters[first].serial > last)
+    }
+
+    /// Replaces the limits. Idle connections that are too many by the new ones close now; a busy one closes when it becomes idle. The
+    /// lifetime of open connections, and the requests at a time that they take, stay as they are.
+    pub(crate) fn set_config(&mut self, now: Instant, config: &PoolConfig) {
+        self.slots.set_limit(config.max_connections);
+        self.conns.set_max_idle(config.max_idle);
+        self.waiters.set_max(config.max_waiting);
+        let hosts: Vec<_> = self.hosts.slab.iter().map(|(id, _)| id).collect();
+        for &host in &hosts {
+            let limits = (self.profile)(&self.hosts[host].key).limits;
+            let entry = &mut self.hosts[host];
+            entry.limits = limits;
+            entry.dials.window.cap(limits.max_dials);
+            entry.conns.streams_per_conn = entry.conns.streams_per_conn.min(limits.max_streams);
+        }
+        while self.conns.idle_count() > self.conns.max_idle() || (self.is_over_total() && self.conns.idle_count() > 0) {
+            self.close_oldest(CloseCause::IdleLimit);
+        }
+        for &host in &hosts {
+            self.apply_limits(now, host);
+        }
+        for host in hosts {
+            self.finish(now, host);
+        }
+    }
+
+    /// Closes a host's idle connections that are too many, and sets its timers by its limits.
+    fn apply_limits(&mut self, now: Instant, host: usize) {
+        while let Some(oldest) = self.hosts[host].conns.idle.back()
+            && self.hosts[host].has_idle_to_close()
+        {
+            self.end(oldest, CloseCause::IdleLimit);
+            self.settle(now, oldest);
+        }
+        self.set_idle_timer(now, host);
+        if let Some(first) = self.waiters.oldest_undialled(&self.hosts[host].queue) {
+            self.set_wait_timer(first);
+        }
+    }
+
+    /// Returns true if there are more connections than the total allows, not counting those that close already.
+    pub(super) fn is_over_total(&self) -> bool {
+        let counters = &self.conns.counters;
+        self.slots.taken().saturating_sub(counters.closing + counters.retiring) > self.slots.limit()
+    }
+}

@@ -1,0 +1,191 @@
+//! Connections and limits that are replaced while the pool is in use.
+
+use std::sync::{Arc, Mutex};
+
+use super::*;
+
+/// A pool whose limits can be replaced by [`replace`].
+fn adjustable(config: PoolConfig) -> (Pool, Arc<Mutex<PoolConfig>>, Instant) {
+    let shared = Arc::new(Mutex::new(config.clone()));
+    let of_hosts = shared.clone();
+    let profile = move |host: &u8| Profile {
+        limits: of_hosts.lock().unwrap().limits_for("", 0),
+        speaks: if *host < MANY { Speaks::Http1 } else { Speaks::Http2 },
+    };
+    (State::new(&config, profile), shared, crate::clock::now())
+}
+
+fn replace(pool: &mut Pool, shared: &Mutex<PoolConfig>, now: Instant, config: PoolConfig) {
+    *shared.lock().unwrap() = config.clone();
+    pool.set_config(now, &config);
+}
+
+#[test]
+fn idle_connections_of_a_reconfigured_host_close_and_those_of_others_stay() {
+    let (mut pool, now) = pool(PoolConfig::new());
+    let ids = pool.open_idle(now, 1, 2);
+    pool.open_idle(now, 2, 1);
+    pool.renew(now, |host| *host == 1);
+    let mut closed = [pool.closes(), pool.closes()];
+    closed.sort_unstable();
+    assert_eq!(closed.to_vec(), ids.iter().map(|id| id.serial).collect::<Vec<_>>());
+    assert_eq!(pool.socket_closed(now, ids[0]), CloseCause::Reconfigured);
+    assert!(pool.next_effect().is_none());
+    pool.ready(now, 2);
+    pool.wait(now, 1, 9);
+    pool.permit();
+}
+
+#[test]
+fn a_busy_connection_of_a_reconfigured_host_closes_after_its_request() {
+    let (mut pool, now) = pool(PoolConfig::new());
+    let id = pool.open_idle(now, 1, 1)[0];
+    let (held, conn) = pool.ready(now, 1);
+    pool.renew(now, |_| true);
+    assert!(matches!(pool.next_effect(), Some(Effect::Retired(retired, CloseCause::Reconfigured)) if retired == id));
+    pool.wait(now, 1, 1);
+    pool.permit();
+    pool.release(now, held, KEPT);
+    assert_eq!(pool.closes(), conn);
+}
+
+#[test]
+fn a_shared_connection_without_room_for_another_one_takes_no_more_requests() {
+    let (mut pool, now) = pool(PoolConfig::new().max_connections_per_host(1));
+    pool.wait(now, MANY, 0);
+    let permit = pool.permit();
+    let id = permit.id();
+    pool.dialed_http2(now, permit, 10);
+    let (_, held, _) = pool.delivered();
+    pool.renew(now, |_| true);
+    assert!(matches!(pool.next_effect(), Some(Effect::Retired(..))));
+    assert_eq!(pool.limit(now, MANY, 1), Limit::ConnectionsPerHost);
+    pool.release(now, held, KEPT);
+    pool.closes();
+    pool.socket_closed(now, id);
+    pool.permit();
+}
+
+#[test]
+fn a_dial_that_began_before_serves_its_request_and_no_other() {
+    let (mut pool, now) = pool(PoolConfig::new());
+    pool.wait(now, 1, 0);
+    let permit = pool.permit();
+    let id = permit.id();
+    pool.renew(now, |_| true);
+    assert!(pool.next_effect().is_none());
+    pool.dial_succeeded(now, permit, http1(7));
+    let (waiter, held, _) = pool.delivered();
+    assert_eq!(waiter, 0);
+    assert!(matches!(pool.next_effect(), Some(Effect::Retired(retired, CloseCause::Reconfigured)) if retired == id));
+    pool.release(now, held, KEPT);
+    assert_eq!(pool.closes(), 7);
+}
+
+#[test]
+fn a_dial_that_began_before_and_serves_no_request_closes() {
+    let (mut pool, now) = pool(PoolConfig::new());
+    let waiter = pool.wait(now, 1, 0);
+    let permit = pool.permit();
+    pool.abandon(now, waiter, AbandonCause::Cancelled);
+    pool.renew(now, |_| true);
+    pool.dial_succeeded(now, permit, http1(7));
+    assert_eq!(pool.closes(), 7);
+}
+
+#[test]
+fn a_dial_that_began_before_serves_no_request_that_came_after() {
+    let (mut pool, now) = pool(PoolConfig::new());
+    let left = pool.wait(now, 1, 0);
+    let permit = pool.permit();
+    pool.abandon(now, left, AbandonCause::Cancelled);
+    pool.renew(now, |_| true);
+    for waiter in [1, 2, 3, 4, 5] {
+        pool.wait(now, 1, waiter);
+    }
+    let others: Vec<_> = (0..5).map(|_| pool.permit()).collect();
+    assert!(pool.next_effect().is_none());
+    pool.dial_succeeded(now, permit, http1(7));
+    assert_eq!(pool.closes(), 7);
+    for permit in others {
+        pool.dial_succeeded(now, permit, http1(8));
+        pool.delivered();
+    }
+    assert!(pool.next_effect().is_none());
+}
+
+#[test]
+fn a_request_that_claimed_a_dial_from_before_gets_another_one() {
+    let (mut pool, now) = pool(PoolConfig::new().max_connections_per_host(1));
+    let left = pool.wait(now, 1, 0);
+    let permit = pool.permit();
+    let id = permit.id();
+    pool.abandon(now, left, AbandonCause::Cancelled);
+    pool.renew(now, |_| true);
+    pool.wait(now, 1, 1);
+    assert!(pool.next_effect().is_none(), "there is no room for another dial");
+    pool.dial_succeeded(now, permit, http1(7));
+    assert_eq!(pool.closes(), 7);
+    pool.socket_closed(now, id);
+    let permit = pool.permit();
+    pool.dial_succeeded(now, permit, http1(8));
+    assert_eq!(pool.delivered().0, 1);
+}
+
+#[test]
+fn higher_limits_let_requests_dial_that_wait() {
+    let (mut pool, shared, now) = adjustable(PoolConfig::new().max_connections(1).max_connections_per_host(1));
+    for waiter in 0..3 {
+        pool.wait(now, 1, waiter);
+    }
+    pool.permit();
+    assert!(pool.next_effect().is_none());
+    replace(&mut pool, &shared, now, PoolConfig::new().max_connections(2).max_connections_per_host(3));
+    pool.permit();
+    assert!(pool.next_effect().is_none(), "the total allows two");
+}
+
+#[test]
+fn connections_beyond_lower_limits_close_when_they_are_idle() {
+    for config in [PoolConfig::new().max_connections(2), PoolConfig::new().max_connections_per_host(2)] {
+        let (mut pool, shared, now) = adjustable(PoolConfig::new());
+        pool.open_idle(now, 1, 4);
+        let held = [pool.ready(now, 1).0, pool.ready(now, 1).0, pool.ready(now, 1).0];
+        replace(&mut pool, &shared, now, config);
+        pool.closes();
+        assert!(pool.next_effect().is_none());
+        let [first, second, third] = held;
+        pool.release(now, first, KEPT);
+        pool.closes();
+        pool.release(now, second, KEPT);
+        pool.release(now, third, KEPT);
+        assert!(pool.next_effect().is_none());
+        assert_eq!(pool.counters().idle, 2);
+    }
+}
+
+#[test]
+fn lower_limits_of_idle_connections_and_of_their_time_hold_at_once() {
+    let (mut pool, shared, now) = adjustable(PoolConfig::new());
+    pool.open_idle(now, 1, 4);
+    replace(&mut pool, &shared, now, PoolConfig::new().max_idle(3).max_idle_per_host(2));
+    pool.closes();
+    pool.closes();
+    assert!(pool.next_effect().is_none());
+    replace(&mut pool, &shared, now, PoolConfig::new().idle_timeout(ms(5)));
+    assert_eq!(pool.next_timeout(), Some(now + ms(5)));
+    pool.handle_timeout(now + ms(5));
+    pool.closes();
+    pool.closes();
+}
+
+#[test]
+fn a_shorter_wait_in_the_queue_holds_for_requests_that_wait() {
+    let (mut pool, shared, now) = adjustable(PoolConfig::new().max_connections_per_host(1));
+    pool.wait(now, 1, 0);
+    pool.wait(now, 1, 1);
+    pool.permit();
+    replace(&mut pool, &shared, now, PoolConfig::new().max_connections_per_host(1).wait_timeout(ms(7)));
+    pool.handle_timeout(now + ms(7));
+    assert!(matches!(pool.failed(), (1, WaitFailure::Timeout { .. })));
+}

@@ -1,0 +1,223 @@
+//! The settings of some hosts, in place of those of the client.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
+
+use speeddial::dns::FixedResolver;
+use speeddial::http::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue, LOCATION};
+use speeddial::{Addresses, Client, ClientBuilder, HostConfig, HostLimits, Proxy};
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpListener;
+
+use super::assert_refused;
+use support::http_server::{HttpServer, describe};
+
+/// Returns the builder of a client that resolves names of `.test` to 127.0.0.1.
+fn builder() -> ClientBuilder {
+    let names = ["a.test", "b.test", "x.b.test", "proxied.test", "socket.test"];
+    let localhost: IpAddr = Ipv4Addr::LOCALHOST.into();
+    let resolver = names.iter().fold(FixedResolver::new(), |fixed, name| fixed.with(name, [localhost]));
+    Client::builder().no_proxy().dns_resolver(resolver)
+}
+
+fn headers(lines: &[(&'static str, &'static str)]) -> HeaderMap {
+    let parsed = lines.iter().map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value)));
+    parsed.collect()
+}
+
+/// Starts a server that reports the headers of each request, and redirects those with a query to the URL in it.
+fn reporting() -> (HttpServer, Receiver<HeaderMap>) {
+    let (report, reported) = channel();
+    let server = HttpServer::start(move |request| {
+        let report = report.clone();
+        async move {
+            let _ = report.send(request.headers().clone());
+            let mut response = hyper::Response::new(support::full("ok"));
+            if let Some(to) = request.uri().query() {
+                *response.status_mut() = hyper::StatusCode::TEMPORARY_REDIRECT;
+                response.headers_mut().insert(LOCATION, to.parse().unwrap());
+            }
+            response
+        }
+    });
+    (server.unwrap(), reported)
+}
+
+#[tokio::test]
+async fn a_host_has_its_own_default_headers() {
+    let (server, seen) = reporting();
+    let port = server.address().port();
+    let general = headers(&[("x-general", "1"), ("x-both", "1")]);
+    let own = HostConfig::new().default_headers(headers(&[("x-both", "2"), ("x-own", "2")]));
+    let client = builder().default_headers(general).for_host(".b.test", own.clone()).for_host("b.test", own);
+    let client = client.build().unwrap();
+    let values = async |host: &str, user: &str| {
+        client.get(format!("http://{host}:{port}/")).header("x-user", user).send().await.unwrap();
+        let headers = seen.recv().unwrap();
+        ["x-general", "x-both", "x-own", "x-user"].map(|name| match headers.get(name) {
+            Some(value) => value.to_str().unwrap().to_owned(),
+            None => "-".to_owned(),
+        })
+    };
+    assert_eq!(values("a.test", "3").await, ["1", "1", "-", "3"]);
+    assert_eq!(values("b.test", "3").await, ["1", "2", "2", "3"]);
+    assert_eq!(values("x.b.test", "3").await, ["1", "2", "2", "3"]);
+}
+
+#[tokio::test]
+async fn the_headers_of_a_host_stay_with_it_when_a_redirect_leads_away_and_back() {
+    let (server, seen) = reporting();
+    let port = server.address().port();
+    let mut own = headers(&[("x-own", "2")]);
+    let mut secret = HeaderValue::from_static("Bearer secret");
+    secret.set_sensitive(true);
+    own.insert(AUTHORIZATION, secret);
+    let client = builder().for_host("b.test", HostConfig::new().default_headers(own)).build().unwrap();
+    let away = format!("http://a.test:{port}/?http://b.test:{port}/");
+    client.get(format!("http://b.test:{port}/?{away}")).send().await.unwrap();
+    let has = |headers: &HeaderMap| [headers.contains_key("x-own"), headers.contains_key(AUTHORIZATION)];
+    let requests: Vec<_> = seen.try_iter().collect();
+    assert_eq!(requests.iter().map(has).collect::<Vec<_>>(), [[true, true], [false, false], [true, false]]);
+}
+
+#[tokio::test]
+async fn a_host_has_its_own_time_limits() {
+    let server = HttpServer::start(|_| async {
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        hyper::Response::new(support::full("ok"))
+    });
+    let server = server.unwrap();
+    let url = |host: &str| format!("http://{host}:{}/", server.address().port());
+    let short = Duration::from_millis(20);
+    for own in [HostConfig::new().headers_timeout(short), HostConfig::new().timeout(short)] {
+        let client = builder().for_host("b.test", own).build().unwrap();
+        assert!(client.get(url("b.test")).send().await.unwrap_err().is_timeout());
+        assert!(client.get(url("a.test")).send().await.is_ok());
+    }
+    let own = HostConfig::new().timeout(short);
+    let client = builder().for_host("b.test", own).build().unwrap();
+    let longer = client.get(url("b.test")).timeout(Duration::from_secs(9));
+    assert!(longer.send().await.is_ok(), "the request's own limit counts");
+    let long = HostConfig::new().read_timeout(Duration::from_secs(9));
+    let client = builder().read_timeout(short).for_host("b.test", long).build().unwrap();
+    assert!(client.get(url("a.test")).send().await.unwrap_err().is_timeout());
+    assert!(client.get(url("b.test")).send().await.is_ok());
+}
+
+#[tokio::test]
+async fn a_host_has_its_own_limits_and_queue_timeout() {
+    let server = support::ok_server();
+    let url = |host: &str| format!("http://{host}:{}/", server.address().port());
+    let own = HostConfig::new().limits(HostLimits::new().max_connections(1)).queue_timeout(Duration::from_millis(5));
+    let client = builder().for_host("b.test", own).build().unwrap();
+    let _held = [client.get(url("a.test")).send().await.unwrap(), client.get(url("b.test")).send().await.unwrap()];
+    assert!(client.get(url("a.test")).send().await.is_ok());
+    let error = client.get(url("b.test")).send().await.unwrap_err();
+    assert!(error.is_timeout() && error.to_string().contains("no connection"), "{error}");
+}
+
+#[tokio::test]
+async fn a_host_has_its_own_proxy_or_none() {
+    let (proxy, direct) = (HttpServer::start(describe).unwrap(), HttpServer::start(describe).unwrap());
+    let url = |host: &str| format!("http://{host}:{}/", direct.address().port());
+    let through = || Proxy::all(format!("http://{}", proxy.address())).unwrap();
+    let client = builder().for_host("b.test", HostConfig::new().proxy(through())).build().unwrap();
+    client.get(url("a.test")).send().await.unwrap();
+    client.get(url("b.test")).send().await.unwrap();
+    assert_eq!((proxy.connections(), direct.connections()), (1, 1));
+    let client = builder().proxy(through()).for_host("b.test", HostConfig::new().no_proxy()).build().unwrap();
+    client.get(url("a.test")).send().await.unwrap();
+    client.get(url("b.test")).send().await.unwrap();
+    assert_eq!((proxy.connections(), direct.connections()), (2, 2));
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn a_host_is_reached_by_a_unix_socket() {
+    let path = std::env::temp_dir().join(format!("speeddial-hosts-{}", std::process::id()));
+    let _ = std::fs::remove_file(&path);
+    let listener = tokio::net::UnixListener::bind(&path).unwrap();
+    let serve = async {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        support::read_request_head(&mut stream).await.unwrap();
+        stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nunix").await.unwrap();
+    };
+    let server = support::ok_server();
+    let port = server.address().port();
+    // Settings of the client that only concern other ways do not contradict it.
+    let client = builder().tcp_nodelay(true).addresses(Addresses::V4Only);
+    let client = client.for_host("socket.test", HostConfig::new().unix_socket(&path)).build().unwrap();
+    let by_socket = async { client.get("http://socket.test/").send().await.unwrap().text().await.unwrap() };
+    assert_eq!(tokio::join!(serve, by_socket).1, "unix");
+    assert_eq!(client.get(format!("http://a.test:{port}/")).send().await.unwrap().text().await.unwrap(), "ok");
+    std::fs::remove_file(&path).unwrap();
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn a_host_is_reached_from_its_own_local_address() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let local = IpAddr::from([127, 0, 0, 2]);
+    let client = builder().for_host("b.test", HostConfig::new().local_address(local)).build().unwrap();
+    for (host, expected) in [("a.test", Ipv4Addr::LOCALHOST.into()), ("b.test", local)] {
+        let sending = client.get(format!("http://{host}:{port}/")).send();
+        let source = tokio::select! {
+            accepted = listener.accept() => accepted.unwrap().1.ip(),
+            failed = sending => panic!("{failed:?}"),
+        };
+        assert_eq!(source, expected, "{host}");
+    }
+}
+
+#[tokio::test]
+async fn a_host_has_its_own_version_of_http() {
+    let old = HttpServer::start_as(false, describe).unwrap();
+    let new = HttpServer::start_as(true, describe).unwrap();
+    let own = HostConfig::new().http2_prior_knowledge();
+    let client = builder().for_host(&format!("b.test:{}", new.address().port()), own).build().unwrap();
+    let get = async |host: &str, server: &HttpServer| {
+        let response = client.get(format!("http://{host}:{}/", server.address().port())).send().await.unwrap();
+        response.text().await.unwrap()
+    };
+    assert!(get("b.test", &new).await.starts_with("HTTP/2.0 "));
+    assert!(get("b.test", &old).await.starts_with("HTTP/1.1 "), "another port");
+    let own = HostConfig::new().negotiate_http_version();
+    let client = builder().http2_prior_knowledge().for_host("b.test", own).build().unwrap();
+    let response = client.get(format!("http://b.test:{}/", old.address().port())).send().await.unwrap();
+    assert!(response.text().await.unwrap().starts_with("HTTP/1.1 "));
+}
+
+#[test]
+fn settings_of_hosts_that_cannot_be_used_are_refused_with_the_hosts() {
+    let with = |config| Client::builder().for_host(".internal", config);
+    let config = HostConfig::new;
+    assert_refused(Client::builder().for_host("*.internal", config()), "`*.internal` is not a host");
+    assert_refused(
+        with(config().http1_only().http2_prior_knowledge()),
+        "settings of `.internal`: two versions of HTTP",
+    );
+    assert_refused(with(config().connect_timeout(Duration::ZERO)), "settings of `.internal`: connect_timeout must not");
+    assert_refused(
+        with(config().limits(HostLimits::new().max_connections(0))),
+        "settings of `.internal`: max_connections_per_host must not be 0",
+    );
+    let socks = Proxy::all("socks5h://proxy.test").unwrap().headers(headers(&[("x-a", "1")]));
+    assert_refused(with(config().proxy(socks)), "settings of `.internal`: ");
+    let transport = speeddial::transport::TcpTransport::new();
+    let local = config().local_address(Ipv4Addr::LOCALHOST.into());
+    assert_refused(
+        with(local.clone()).transport(transport.clone()),
+        "settings of TCP have no effect beside a transport",
+    );
+    assert!(with(config().transport(transport)).tcp_nodelay(true).build().is_ok());
+    #[cfg(unix)]
+    {
+        let socket = || config().unix_socket("/tmp/x");
+        let proxy = || Proxy::all("http://proxy.test").unwrap();
+        assert_refused(with(socket().proxy(proxy())), "settings of `.internal`: a proxy has no effect beside a Unix");
+        assert!(with(socket()).proxy(proxy()).build().is_ok());
+        assert_refused(with(config().proxy(proxy())).unix_socket("/tmp/x"), "a proxy has no effect beside a Unix");
+    }
+}
