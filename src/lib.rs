@@ -143,8 +143,8 @@ pub use client::multipart;
 pub use client::sse;
 pub use client::{
     Advice, AdviceItem, AttemptHead, Body, Client, ClientBuilder, Figure, HedgePolicy, HostAdvice, HostConfig, IntoUrl,
-    Reconfiguration, Request, RequestBuilder, RequestOptions, Response, ResponseBuilderExt, RetryPolicy, SendAll,
-    Setting, SettingValue, StatsSnapshot, Token, TokenSource, Upgraded, get, redirect, retry,
+    Learned, Reconfiguration, Request, RequestBuilder, RequestOptions, Response, ResponseBuilderExt, RetryPolicy,
+    SendAll, Setting, SettingValue, StatsSnapshot, Token, TokenSource, Upgraded, get, redirect, retry,
 };
 #[cfg(feature = "tower")]
 pub use client::{AttemptService, ClientService};

@@ -9,6 +9,7 @@
 //! | `send_all.rs`, `sse/` | many requests as one stream; server-sent events |
 //! | `request_builder/` | a request that is being put together, from `client.get(url)` to `send()` |
 //! | `reconfigure.rs` | settings that are replaced while a client runs |
+//! | `learned.rs` | what a client has learned, for another process |
 //! | `snapshot.rs` | the state of pool and DNS cache beside the calls of a recorder |
 //! | `handle.rs` | [`Client`]: sends requests, reports statistics, drains |
 //! | `advice/` | advice on the limits of the pool, from its statistics |
@@ -64,6 +65,7 @@ mod into_url;
 mod keep_alive;
 #[cfg(feature = "tower")]
 mod layers;
+mod learned;
 #[cfg(feature = "aws")]
 mod lease_notes;
 mod pool_key;
@@ -104,6 +106,7 @@ pub use host_config::HostConfig;
 pub use into_url::IntoUrl;
 #[cfg(feature = "tower")]
 pub use layers::ClientService;
+pub use learned::Learned;
 #[cfg(feature = "aws")]
 pub(crate) use lease_notes::{LeaseNotes, NotedConn};
 pub use reconfigure::Reconfiguration;

@@ -13,6 +13,7 @@
 //! | Which request does a dial serve, and which one hears of its failure? | `state/pairs.rs` |
 //! | How are the counters right after a cancelled dial? | `driver.rs`: `DialGuard`; `state/types.rs`: `Permit` |
 //! | What happens to EMFILE, from the syscall to the next try? | `Dial::is_exhausted`, `driver.rs`: `dial_failed`, `state/mod.rs`: `dial_postponed`, `state/descriptors.rs` |
+//! | What is remembered of a server without connections? | `state/known_servers.rs`, `state/learned_keep_alive.rs` |
 //! | What happens to connections when the client is reconfigured? | `state/renewal.rs` |
 //! | What if DNS moves a host? | `state/moved_addresses.rs`, `state/timeouts.rs`: `close_moved` |
 //! | Which events does the core know, and which invariants hold after each? | `state/mod.rs` |
@@ -35,6 +36,7 @@ mod stats;
 mod written;
 
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 pub use config::{FollowDns, HostLimits, PoolConfig, PoolConfigError};
 pub(crate) use config::{Limits, nofile_limit};
@@ -46,7 +48,7 @@ pub(crate) use slot::CapacityReporter;
 pub(crate) use slot::Slot;
 pub use state::QueueStats;
 use state::{Acquired, WarmUp};
-pub(crate) use state::{Addresses, FirstAttemptConn, Location, Queued, Speaks, Wish};
+pub(crate) use state::{Addresses, FirstAttemptConn, KnownServer, Location, Queued, Speaks, Wish};
 pub(crate) use stats::HostFacts;
 pub use stats::{HostStats, PoolStats};
 
@@ -191,6 +193,16 @@ impl<D: Dial> Pool<D> {
                 self.dns_answered(&name, &answer);
             }
         }
+    }
+
+    /// Returns what is known of servers, with the time since it was seen.
+    pub(crate) fn known_servers(&self) -> Vec<(D::Key, KnownServer, Duration)> {
+        self.driver.lock().known_servers(now())
+    }
+
+    /// Adds what was known of a server `age` ago, unless something is known of it already.
+    pub(crate) fn restore_server(&self, key: &D::Key, server: KnownServer, age: Duration) {
+        self.driver.step(|state| state.restore_server(now(), key, server, age));
     }
 
     /// Returns the figures of the pool.

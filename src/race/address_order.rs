@@ -3,9 +3,10 @@
 use std::borrow::Cow;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
 
 use super::preference::{self, SourceAddress};
-use super::scoreboard::{Scoreboard, Standing};
+use super::scoreboard::{RaceResults, Scoreboard, Standing};
 use crate::clock::Instant;
 use crate::sync::lock;
 use crate::trace::Family;
@@ -27,6 +28,16 @@ impl Scores {
     // A panic under this lock leaves nothing half changed.
     pub(super) fn lock(&self) -> MutexGuard<'_, Scoreboard> {
         lock(&self.0)
+    }
+
+    /// Returns the results of races so far.
+    pub(crate) fn results(&self, now: Instant) -> RaceResults {
+        self.lock().results(now)
+    }
+
+    /// Adds results of earlier races, except where there are newer ones. `later` is the time that has passed since they were taken.
+    pub(crate) fn restore(&self, now: Instant, results: &RaceResults, later: Duration) {
+        self.lock().restore(now, results, later);
     }
 
     /// Counts a race for a host's addresses. Returns the number of races before it.

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | Which address is dialled next, and when? | `schedule.rs` |
 //! | Which of a family's addresses comes first? | `preference.rs` (RFC 6724), then `scoreboard.rs` (earlier races) |
-//! | What does an address's failure change for later races? | `scoreboard.rs` |
+//! | What does an address's failure change for later races, also those of another process? | `scoreboard.rs` |
 //!
 //! This file drives the race: it takes DNS answers, starts and cancels attempts, and records the results.
 
@@ -34,6 +34,7 @@ pub(crate) use address_order::{AddressOrder, Scores};
 pub(crate) use dial_order::dial_order;
 pub(crate) use preference::SourceAddress;
 pub(crate) use schedule::Config;
+pub(crate) use scoreboard::{AddressResult, RaceResults};
 
 /// An address to which no connection was made, and the error.
 pub(crate) type FailedAddress = (SocketAddr, Arc<io::Error>);

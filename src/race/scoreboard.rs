@@ -48,6 +48,25 @@ pub(crate) struct Scoreboard {
     turns: HashMap<(Arc<str>, u16), (usize, Instant), RandomState>,
 }
 
+/// The results of races, to be used in another process.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct RaceResults {
+    pub(crate) addresses: Vec<AddressResult>,
+    /// The last good family of each host, and its age.
+    pub(crate) families: Vec<(Arc<str>, Family, Duration)>,
+}
+
+/// The results of one address, and their age.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct AddressResult {
+    pub(crate) address: SocketAddr,
+    /// Failures since the last success.
+    pub(crate) failures: u32,
+    /// The connect time, smoothed.
+    pub(crate) connect_time: Option<Duration>,
+    pub(crate) age: Duration,
+}
+
 /// The results of one address.
 #[derive(Debug, Clone, Copy)]
 struct Score {
@@ -139,6 +158,38 @@ impl Scoreboard {
         let (turn, seen) = self.turns.entry((host.clone(), port)).or_insert((0, now));
         *seen = now;
         std::mem::replace(turn, turn.wrapping_add(1))
+    }
+
+    /// Returns the results that are not too old.
+    pub(crate) fn results(&self, now: Instant) -> RaceResults {
+        let ages = |seen: Instant| Some(now - seen).filter(|age| *age < MAX_AGE);
+        let addresses = self.addresses.iter().filter_map(|(address, score)| {
+            let Score { failures, connect_time, seen } = *score;
+            Some(AddressResult { address: *address, failures, connect_time, age: ages(seen)? })
+        });
+        let hosts = self.hosts.iter();
+        let families = hosts.filter_map(|(host, (family, seen))| Some((host.clone(), *family, ages(*seen)?)));
+        RaceResults { addresses: addresses.collect(), families: families.collect() }
+    }
+
+    /// Adds results of earlier races, except where there are newer ones. `later` is the time that has passed since they were taken.
+    pub(crate) fn restore(&mut self, now: Instant, results: &RaceResults, later: Duration) {
+        let seen = |age: Duration| age.checked_add(later).filter(|age| *age < MAX_AGE).map(|age| now - age);
+        for AddressResult { address, failures, connect_time, age } in &results.addresses {
+            if self.addresses.len() < MAX_ENTRIES
+                && let Some(seen) = seen(*age)
+            {
+                let score = Score { failures: *failures, connect_time: *connect_time, seen };
+                self.addresses.entry(*address).or_insert(score);
+            }
+        }
+        for (host, family, age) in &results.families {
+            if self.hosts.len() < MAX_ENTRIES
+                && let Some(seen) = seen(*age)
+            {
+                self.hosts.entry(host.clone()).or_insert((*family, seen));
+            }
+        }
     }
 
     /// Returns the results of an address, without those that are too old.
@@ -242,6 +293,32 @@ mod tests {
         assert_eq!(board.last_good(now, "api.test"), Some(Family::V4));
         assert_eq!(board.last_good(now, "other.test"), None);
         assert_eq!(board.last_good(now + MAX_AGE, "api.test"), None);
+    }
+
+    #[test]
+    fn results_are_restored_with_their_age_and_replace_no_newer_ones() {
+        let (mut board, now) = (Scoreboard::new(), crate::clock::now());
+        let host: Arc<str> = "api.test".into();
+        board.record_failure(now, peer(1));
+        board.record_connection(now, Some(&host), peer(2), secs(3));
+        let results = board.results(now + secs(5));
+        let mut other = Scoreboard::new();
+        other.record_connection(now, None, peer(1), secs(0));
+        other.restore(now, &results, secs(5));
+        assert_eq!(
+            [1, 2, 3].map(|last| other.standing(now, peer(last))),
+            [Standing::Fine, Standing::Slow, Standing::Fine]
+        );
+        assert_eq!(other.last_good(now, "api.test"), Some(Family::V4));
+        let mut fresh = Scoreboard::new();
+        fresh.restore(now, &results, secs(5));
+        assert_eq!(fresh.standing(now, peer(1)), Standing::Failed);
+        assert_eq!(fresh.standing(now + secs(5), peer(1)), Standing::Fine, "15 s after the failure");
+        let mut late = Scoreboard::new();
+        late.restore(now, &results, MAX_AGE - secs(5));
+        assert_eq!((late.standing(now, peer(2)), late.last_good(now, "api.test")), (Standing::Fine, None));
+        late.restore(now, &results, Duration::MAX);
+        assert_eq!(late.results(now), RaceResults::default());
     }
 
     #[test]

@@ -79,6 +79,7 @@ const CORES: &[&str] = &[
     "pool/state/dial_window.rs",
     "pool/state/flow.rs",
     "pool/state/host.rs",
+    "pool/state/known_servers.rs",
     "pool/state/learned_keep_alive.rs",
     "pool/state/mod.rs",
     "pool/state/moved_addresses.rs",

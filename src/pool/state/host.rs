@@ -11,6 +11,7 @@ use slab::Slab;
 use super::conn::{BY_AGE, BY_HOST};
 use super::counters::{HostCounters, Totals};
 use super::dial_window::DialWindow;
+use super::known_servers::KnownServer;
 use super::past_totals::Past;
 use super::queue::Queue;
 use super::types::{Profile, Speaks};
@@ -135,6 +136,21 @@ impl<K> Host<K> {
             turn: Turn::default(),
             totals: Totals::default(),
         }
+    }
+
+    /// Takes over what is known of the server from earlier connections.
+    pub(super) fn recall(&mut self, server: &KnownServer) {
+        if self.speaks == Speaks::Unknown {
+            self.speaks = server.speaks;
+        }
+        self.keep_alive = server.keep_alive;
+        self.conns.streams_per_conn = server.streams.clamp(1, self.limits.max_streams);
+    }
+
+    /// Returns what the host's connections have shown of its server.
+    pub(super) fn to_known(&self) -> KnownServer {
+        let (speaks, streams) = (self.speaks, self.conns.streams_per_conn);
+        KnownServer { speaks, streams, keep_alive: self.keep_alive, idle_limit: None }
     }
 
     /// Returns true if the host has neither connections nor requests.

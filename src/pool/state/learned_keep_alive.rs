@@ -67,6 +67,14 @@ impl<K: Clone + Eq + Hash> LearnedKeepAlive<K> {
         self.hosts.insert(host.clone(), Closes { age, at: now, limit });
     }
 
+    /// Adds what was learned of a host `age` ago, unless something is known of it already, or it is too old.
+    pub(super) fn restore(&mut self, now: Instant, host: &K, limit: Duration, age: Duration) {
+        if age < REMEMBERED && self.hosts.len() < MOST_HOSTS && !self.hosts.contains_key(host) {
+            let closes = Closes { age: limit, at: now - age, limit: Some(limit) };
+            self.hosts.insert(host.clone(), closes);
+        }
+    }
+
     /// Returns the idle timeout learned for a host, which is a little shorter than the server's.
     pub(super) fn limit(&self, now: Instant, host: &K) -> Option<Duration> {
         if self.hosts.is_empty() {

@@ -47,7 +47,7 @@
 //!
 //! Calls go downwards: this file, `renewal.rs`, `timeouts.rs`, `flow.rs`, then the parts, which do not know of each other's decisions:
 //! `pairs.rs`, `connections.rs`, `slots.rs`, `queue.rs`, `timers.rs`, the records `host.rs` and `conn.rs`, and what the pool learns:
-//! `dial_window.rs`, `descriptors.rs`, `moved_addresses.rs`, `learned_keep_alive.rs`, `conduct.rs`, `recent_dials.rs`,
+//! `dial_window.rs`, `descriptors.rs`, `moved_addresses.rs`, `learned_keep_alive.rs`, `known_servers.rs`, `conduct.rs`, `recent_dials.rs`,
 //! `past_totals.rs`.
 
 mod conduct;
@@ -60,6 +60,7 @@ mod flow;
 mod host;
 #[cfg(test)]
 mod invariants;
+mod known_servers;
 mod learned_keep_alive;
 mod moved_addresses;
 mod pairs;
@@ -81,6 +82,7 @@ use self::connections::Search;
 pub use self::counters::QueueStats;
 pub(crate) use self::counters::{Counters, HostCounters, Totals};
 use self::host::Host;
+pub(crate) use self::known_servers::KnownServer;
 pub(crate) use self::parts::State;
 use self::past_totals::Past;
 use self::queue::{Needs, WaitingRequest};
@@ -308,6 +310,7 @@ impl<T: PoolTypes> State<T> {
     fn set_keep_alive(&mut self, now: Instant, host: usize, keep_alive: Option<Duration>) {
         if keep_alive.is_some() && self.hosts[host].keep_alive != keep_alive {
             self.hosts[host].keep_alive = keep_alive;
+            self.note_server(now, host);
             self.set_idle_timer(now, host);
         }
     }
@@ -348,9 +351,39 @@ impl<T: PoolTypes> State<T> {
             return host;
         }
         let paused_until = self.conduct.paused_until(now, key);
-        let host = self.hosts.insert(Host::new(now, key.clone(), (self.profile)(key), paused_until));
+        let mut host = Host::new(now, key.clone(), (self.profile)(key), paused_until);
+        if let Some(server) = self.known_servers.get(now, key) {
+            host.recall(&server);
+        }
+        let host = self.hosts.insert(host);
         self.set_pause_timer(host);
         host
+    }
+
+    /// Remembers what the connections of a host have shown of its server.
+    fn note_server(&mut self, now: Instant, host: usize) {
+        let entry = &self.hosts[host];
+        self.known_servers.note(now, &entry.key, entry.to_known());
+    }
+
+    /// Returns what is known of servers, with the time since it was seen.
+    pub(crate) fn known_servers(&self, now: Instant) -> Vec<(T::Key, KnownServer, Duration)> {
+        let known = self.known_servers.iter(now).map(|(key, server, age)| {
+            let idle_limit = self.learned_keep_alive.limit(now, key);
+            match self.hosts.find(key) {
+                Some(host) => (key.clone(), KnownServer { idle_limit, ..self.hosts[host].to_known() }, Duration::ZERO),
+                None => (key.clone(), KnownServer { idle_limit, ..server }, age),
+            }
+        });
+        known.collect()
+    }
+
+    /// Adds what was known of a server `age` ago, unless something is known of it already.
+    pub(crate) fn restore_server(&mut self, now: Instant, key: &T::Key, server: KnownServer, age: Duration) {
+        self.known_servers.restore(now, key, server, age);
+        if let Some(limit) = server.idle_limit {
+            self.learned_keep_alive.restore(now, key, limit, age);
+        }
     }
 }
 
@@ -383,6 +416,7 @@ impl<T: PoolTypes> State<T> {
         let location = opened.location.as_ref().filter(|_| self.conns[id].holds_slot);
         let wants_answers = location.is_some_and(|location| self.moved_addresses.opened(now, location));
         self.conns.admit(now, &mut self.hosts[host], id, opened);
+        self.note_server(now, host);
         // A connection that has ended already is still delivered, and its request notices the end. Otherwise the pool would dial
         // for that request again and again.
         if !comes_too_late && let Some(waiter) = self.first_taker(id) {
@@ -498,6 +532,7 @@ impl<T: PoolTypes> State<T> {
     pub(crate) fn announce_streams(&mut self, now: Instant, id: ConnId, streams: usize) {
         let Some(host) = self.host_of(id) else { return };
         if self.conns.announce_streams(&mut self.hosts[host], id.index, streams) {
+            self.note_server(now, host);
             self.settle(now, id.index);
         }
         self.finish(now, host);

@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use super::conduct::Conduct;
 use super::connections::Connections;
 use super::host::Hosts;
+use super::known_servers::KnownServers;
 use super::learned_keep_alive::LearnedKeepAlive;
 use super::moved_addresses::MovedAddresses;
 use super::past_totals::PastTotals;
@@ -28,6 +29,7 @@ pub(crate) struct State<T: PoolTypes> {
     pub(super) serial: u64,
     pub(super) moved_addresses: MovedAddresses,
     pub(super) learned_keep_alive: LearnedKeepAlive<T::Key>,
+    pub(super) known_servers: KnownServers<T::Key>,
     pub(super) conduct: Conduct<T::Key>,
     pub(super) past_totals: PastTotals<T::Key>,
     pub(super) recent_dials: RecentDials<T::Key>,
@@ -60,6 +62,7 @@ impl<T: PoolTypes> State<T> {
             serial: 0,
             moved_addresses: MovedAddresses::new(config.follow_dns),
             learned_keep_alive: LearnedKeepAlive::default(),
+            known_servers: KnownServers::default(),
             conduct: Conduct::default(),
             past_totals: PastTotals::default(),
             recent_dials: RecentDials::default(),

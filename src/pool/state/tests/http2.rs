@@ -3,6 +3,43 @@
 use super::*;
 
 #[test]
+fn a_host_without_connections_is_dialled_as_its_last_ones_have_shown() {
+    let (mut pool, now) = pool(PoolConfig::new());
+    pool.wait(now, UNKNOWN, 0);
+    let permit = pool.permit();
+    let id = permit.id();
+    pool.dialed_http2(now, permit, 10);
+    let (_, held, _) = pool.delivered();
+    pool.release(now, held, BROKEN);
+    pool.closes();
+    pool.socket_closed(now, id);
+    assert_eq!(pool.host_counters().count(), 0, "its record is gone");
+    for waiter in 0..25 {
+        pool.wait(now, UNKNOWN, waiter);
+    }
+    let dials = std::iter::from_fn(|| pool.next_effect()).count();
+    assert_eq!(dials, 3, "ten requests on each connection");
+}
+
+#[test]
+fn what_was_known_in_another_process_is_used_and_corrected() {
+    let (mut pool, now) = pool(PoolConfig::new());
+    let known = KnownServer { speaks: Speaks::Http2, streams: 10, keep_alive: Some(ms(5_000)), idle_limit: None };
+    pool.restore_server(now, &UNKNOWN, known, ms(9));
+    for waiter in 0..25 {
+        pool.wait(now, UNKNOWN, waiter);
+    }
+    let permits: Vec<_> = (0..3).map(|_| pool.permit()).collect();
+    assert!(pool.next_effect().is_none());
+    let first = permits.into_iter().next().unwrap();
+    pool.dial_succeeded(now, first, http1(7));
+    pool.delivered();
+    let dials = std::iter::from_fn(|| pool.next_effect()).count();
+    assert!(dials > 10, "it speaks HTTP/1.1 by now: {dials} more dials");
+    assert_eq!(pool.known_servers(now)[0].1.speaks, Speaks::Http1);
+}
+
+#[test]
 fn requests_share_a_connection_that_has_free_streams() {
     let (mut pool, now) = pool(PoolConfig::new());
     for waiter in 0..5 {
