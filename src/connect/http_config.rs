@@ -43,6 +43,10 @@ pub(crate) struct Http2Config {
     pub(crate) max_frame_size: Option<u32>,
     /// The most bytes of a response's headers.
     pub(crate) max_header_list_size: Option<u32>,
+    /// The most bytes of the table by which the server compresses response headers; `None` for 4,096.
+    pub(crate) header_table_size: Option<u32>,
+    /// The most bytes of one request body that wait to be written; `None` for hyper's own limit of 1 MiB.
+    pub(crate) max_send_buf_size: Option<usize>,
 }
 
 /// The most headers that fit into [`MAX_HEAD`], at three bytes each. hyper allocates room for as many as are allowed.
@@ -70,6 +74,12 @@ const MIN_CONNECTION_WINDOW: u32 = 65_535;
 /// The sizes of frames that a client may announce (RFC 9113 §6.5.2).
 const FRAME_SIZES: std::ops::RangeInclusive<u32> = 16_384..=16_777_215;
 
+/// The largest table of response headers: each connection may hold one of this size.
+const MAX_HEADER_TABLE: u32 = 1 << 20;
+
+/// The largest buffer for a request body. hyper panics for more.
+const MAX_SEND_BUF: usize = u32::MAX as usize;
+
 impl HttpConfig {
     /// Returns what is wrong with the settings, in the words of an error message.
     pub(crate) fn contradiction(&self) -> Option<&'static str> {
@@ -87,6 +97,10 @@ impl HttpConfig {
             Some("http2_max_frame_size must be 16,384 to 16,777,215 bytes")
         } else if self.http2.max_header_list_size == Some(0) {
             Some("http2_max_header_list_size must not be 0, or no response could be read")
+        } else if is_outside(self.http2.header_table_size, 0, MAX_HEADER_TABLE) {
+            Some("http2_header_table_size must be at most 1,048,576 bytes")
+        } else if self.http2.max_send_buf_size.is_some_and(|size| !(1..=MAX_SEND_BUF).contains(&size)) {
+            Some("http2_max_send_buf_size must be 1 to 4,294,967,295 bytes")
         } else if pings.interval.is_none() && pings.timeout.is_some() {
             Some("http2_keep_alive_timeout has no effect without http2_keep_alive_interval")
         } else if pings.interval.is_none() && pings.while_idle {
@@ -98,7 +112,7 @@ impl HttpConfig {
 
     /// Returns each setting's name, and true if it was set.
     #[cfg(feature = "hyper-util")]
-    pub(crate) fn set(&self) -> [(&'static str, bool); 14] {
+    pub(crate) fn set(&self) -> [(&'static str, bool); 16] {
         // Every field is named, so that the compiler asks about each new one.
         let Self { http1, http2 } = self;
         let Http1Config {
@@ -116,6 +130,8 @@ impl HttpConfig {
             adaptive_window,
             max_frame_size,
             max_header_list_size,
+            header_table_size,
+            max_send_buf_size,
         } = *http2;
         let PingConfig { interval, timeout, while_idle } = pings;
         [
@@ -133,6 +149,8 @@ impl HttpConfig {
             ("http2_adaptive_window", adaptive_window),
             ("http2_max_frame_size", max_frame_size.is_some()),
             ("http2_max_header_list_size", max_header_list_size.is_some()),
+            ("http2_header_table_size", header_table_size.is_some()),
+            ("http2_max_send_buf_size", max_send_buf_size.is_some()),
         ]
     }
 }
@@ -160,7 +178,11 @@ impl Http2Config {
             .initial_stream_window_size(self.stream_window.unwrap_or(STREAM_WINDOW))
             .initial_connection_window_size(self.connection_window.unwrap_or(CONNECTION_WINDOW))
             .max_header_list_size(self.max_header_list_size.unwrap_or(MAX_HEAD as u32))
-            .max_frame_size(self.max_frame_size);
+            .max_frame_size(self.max_frame_size)
+            .header_table_size(self.header_table_size);
+        if let Some(size) = self.max_send_buf_size {
+            builder.max_send_buf_size(size);
+        }
         if self.adaptive_window {
             // It makes both windows 64 KiB at first.
             builder.adaptive_window(true);
@@ -194,6 +216,12 @@ mod tests {
         assert_eq!(found(|config| config.max_frame_size = Some(1 << 24)), Some("http2_max_frame_size"));
         assert_eq!(found(|config| config.max_frame_size = Some(16_384)), None);
         assert_eq!(found(|config| config.max_header_list_size = Some(0)), Some("http2_max_header_list_size"));
+        assert_eq!(found(|config| config.header_table_size = Some((1 << 20) + 1)), Some("http2_header_table_size"));
+        assert_eq!(found(|config| config.header_table_size = Some(1 << 20)), None);
+        assert_eq!(found(|config| config.header_table_size = Some(0)), None, "then nothing is kept");
+        assert_eq!(found(|config| config.max_send_buf_size = Some(0)), Some("http2_max_send_buf_size"));
+        assert_eq!(found(|config| config.max_send_buf_size = Some(usize::MAX)), Some("http2_max_send_buf_size"));
+        assert_eq!(found(|config| config.max_send_buf_size = Some(1)), None);
         let both = |config: &mut Http2Config| {
             config.adaptive_window = true;
             config.stream_window = Some(1 << 20);

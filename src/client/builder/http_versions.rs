@@ -141,6 +141,29 @@ impl ClientBuilder {
         self
     }
 
+    /// Sets the size in bytes of the table from which an HTTP/2 server takes response headers that it has sent before
+    /// (SETTINGS_HEADER_TABLE_SIZE, RFC 9113 §6.5.2). 4,096 by default, also for `None`; with 0 the server sends each header in full.
+    ///
+    /// A larger table saves bytes where responses repeat long headers. Each connection may take that much memory.
+    ///
+    /// # Errors
+    /// [`build`](Self::build) refuses more than 1,048,576.
+    pub fn http2_header_table_size(mut self, size: impl Into<Option<u32>>) -> Self {
+        self.connect.http.http2.header_table_size = size.into();
+        self
+    }
+
+    /// Sets how many bytes of one request body may wait in memory to be written to an HTTP/2 connection. 1 MiB by
+    /// default, also for `None`. More is read from the body only when the server has taken some; a piece of the body that
+    /// is larger than the limit waits as a whole.
+    ///
+    /// # Errors
+    /// [`build`](Self::build) refuses 0 and more than 4,294,967,295.
+    pub fn http2_max_send_buf_size(mut self, size: impl Into<Option<usize>>) -> Self {
+        self.connect.http.http2.max_send_buf_size = size.into();
+        self
+    }
+
     /// Sets the interval after which an HTTP/2 server is pinged if no piece of a response arrived, while requests are
     /// under way. `None` by default; zero is the same.
     ///

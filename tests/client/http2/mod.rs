@@ -6,4 +6,5 @@ mod early_answers;
 mod liveness;
 mod real_sockets;
 mod refusals;
+mod sizes;
 mod streams;

@@ -112,6 +112,7 @@ fn frames(mut bytes: &[u8]) -> Vec<(u8, Vec<u8>)> {
     frames
 }
 
+const HEADER_TABLE_SIZE: u16 = 1;
 const INITIAL_WINDOW_SIZE: u16 = 4;
 const MAX_FRAME_SIZE: u16 = 5;
 const MAX_HEADER_LIST_SIZE: u16 = 6;
@@ -122,6 +123,7 @@ async fn the_windows_and_sizes_of_http2_are_announced() {
     let (usual, growth) = settings(Client::builder()).await;
     assert_eq!(value(&usual, INITIAL_WINDOW_SIZE), Some(1 << 20));
     assert_eq!(value(&usual, MAX_FRAME_SIZE), None);
+    assert_eq!(value(&usual, HEADER_TABLE_SIZE), None);
     assert_eq!(value(&usual, MAX_HEADER_LIST_SIZE), Some(64 << 10));
     assert_eq!(growth, Some((1 << 26) - 65_535));
 
@@ -129,12 +131,16 @@ async fn the_windows_and_sizes_of_http2_are_announced() {
         .http2_initial_stream_window_size(70_000)
         .http2_initial_connection_window_size(100_000)
         .http2_max_frame_size(20_000)
-        .http2_max_header_list_size(5_000);
+        .http2_max_header_list_size(5_000)
+        .http2_header_table_size(65_536);
     let (set, growth) = settings(builder).await;
     assert_eq!(value(&set, INITIAL_WINDOW_SIZE), Some(70_000));
     assert_eq!(value(&set, MAX_FRAME_SIZE), Some(20_000));
     assert_eq!(value(&set, MAX_HEADER_LIST_SIZE), Some(5_000));
+    assert_eq!(value(&set, HEADER_TABLE_SIZE), Some(65_536));
     assert_eq!(growth, Some(100_000 - 65_535));
+    let (none, _) = settings(Client::builder().http2_header_table_size(0)).await;
+    assert_eq!(value(&none, HEADER_TABLE_SIZE), Some(0));
     let (unset, growth) = settings(Client::builder().http2_initial_stream_window_size(None)).await;
     assert_eq!((value(&unset, INITIAL_WINDOW_SIZE), growth), (Some(1 << 20), Some((1 << 26) - 65_535)));
 }
