@@ -92,6 +92,11 @@ impl<T> ByHost<T> {
         self.add(hosts, value);
     }
 
+    /// Returns the value that counts of those for the hosts of this very pattern.
+    pub(crate) fn get(&self, hosts: &HostPattern) -> Option<&T> {
+        self.0.iter().rev().find(|(pattern, _)| pattern == hosts).map(|(_, value)| value)
+    }
+
     /// Returns the value of the most exact pattern that fits a host: `host:port` before `host`, before the longest suffix.
     pub(crate) fn find(&self, host: &str, port: u16) -> Option<&T> {
         let fitting = self.0.iter().filter(|(pattern, _)| pattern.fits(host, port));
@@ -126,6 +131,8 @@ mod tests {
         assert_eq!(found, [None, Some(1), Some(2), Some(3), Some(4)]);
         values.add(HostPattern::parse("a.internal").unwrap(), 5);
         assert_eq!(find(&values, "a.internal", 80), Some(5));
+        assert_eq!(values.get(&HostPattern::parse("a.internal").unwrap()), Some(&5));
+        assert_eq!(values.get(&HostPattern::parse("x.internal").unwrap()), None);
         values.replace(HostPattern::parse("A.internal.").unwrap(), 6);
         assert_eq!((find(&values, "a.internal", 80), values.iter().count()), (Some(6), 4));
     }

@@ -72,7 +72,8 @@ impl HostConfig {
         Self::default()
     }
 
-    /// Sets limits of the pool, as [`PoolConfig::for_host`](crate::PoolConfig::for_host) does.
+    /// Sets limits of the pool, beside those that [`PoolConfig::for_host`](crate::PoolConfig::for_host) sets for the same pattern. Of a
+    /// limit that both set, this one counts.
     pub fn limits(self, limits: HostLimits) -> Self {
         Self { limits, ..self }
     }

@@ -36,7 +36,7 @@ impl Settings {
         self.connect.check(action)?;
         for (pattern, config) in self.hosts.iter() {
             let action = action_for(action, pattern);
-            let limits = self.pool.clone().with_override(pattern.clone(), config.limits);
+            let limits = self.pool.clone().with_limits(pattern.clone(), config.limits);
             limits.check().map_err(|error| Error::config(&action, error))?;
             config.connect_settings(&self.connect, &action)?;
         }
@@ -46,7 +46,7 @@ impl Settings {
     /// Returns the limits of the pool, with those of hosts.
     pub(super) fn pool_config(&self) -> PoolConfig {
         let hosts = self.hosts.iter().filter(|(_, config)| config.limits != HostLimits::default());
-        hosts.fold(self.pool.clone(), |pool, (pattern, config)| pool.with_override(pattern.clone(), config.limits))
+        hosts.fold(self.pool.clone(), |pool, (pattern, config)| pool.with_limits(pattern.clone(), config.limits))
     }
 
     /// Makes the connectors. `like` is one of the same client, with which they share what they have in common.

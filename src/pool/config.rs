@@ -39,6 +39,7 @@ pub struct PoolConfig {
 pub(crate) struct Limits {
     pub(crate) max_connections: usize,
     pub(crate) max_idle: usize,
+    pub(crate) min_idle: usize,
     pub(crate) max_waiting: usize,
     pub(crate) max_dials: usize,
     pub(crate) max_http2_connections: usize,
@@ -55,6 +56,7 @@ pub(crate) struct Limits {
 pub struct HostLimits {
     pub(super) max_connections: Option<usize>,
     pub(super) max_idle: Option<usize>,
+    pub(super) min_idle: Option<usize>,
     pub(super) max_waiting: Option<usize>,
     pub(super) max_dials: Option<usize>,
     pub(super) max_http2_connections: Option<usize>,
@@ -90,10 +92,27 @@ pub enum PoolConfigError {
     /// A pattern given to [`PoolConfig::for_host`] is not valid. Holds the pattern.
     #[error("`{0}` is not a host, a host and port, or a suffix such as `.internal`")]
     Hosts(String),
+    /// More connections are to be kept open ([`PoolConfig::min_idle_per_host`]) than a limit lets be idle.
+    #[error("min_idle_per_host is {min_idle}, and {limit} allows only {most}")]
+    #[non_exhaustive]
+    MinIdle {
+        /// The number of connections to keep open.
+        min_idle: usize,
+        /// The name of the limit.
+        limit: &'static str,
+        /// The limit.
+        most: usize,
+    },
+    /// Connections are to be kept open ([`PoolConfig::min_idle_per_host`]), and are idle for too short a time for that: the
+    /// least is 1 s. Holds the [`idle_timeout`](PoolConfig::idle_timeout) or the [`lifetime`](PoolConfig::lifetime).
+    #[error("min_idle_per_host needs connections that live for 1 s or longer, and a limit ends them after {0:?}")]
+    ShortLived(Duration),
 }
 
 /// The default share of the descriptors a process may open that connections may take.
 const NOFILE_PERCENT: u64 = 70;
+/// The shortest time for which a connection must live to be kept open ahead of requests.
+const SHORTEST_KEPT: Duration = Duration::from_secs(1);
 /// The highest default of the limit on all connections.
 const MOST_CONNECTIONS: u64 = 4_096;
 
@@ -116,6 +135,7 @@ impl Default for Limits {
         Self {
             max_connections: usize::MAX,
             max_idle: usize::MAX,
+            min_idle: 0,
             max_waiting: usize::MAX,
             max_dials: 1_024,
             max_http2_connections: 4,
@@ -134,6 +154,7 @@ impl Limits {
         Self {
             max_connections: host.max_connections.unwrap_or(self.max_connections),
             max_idle: host.max_idle.unwrap_or(self.max_idle),
+            min_idle: host.min_idle.unwrap_or(self.min_idle),
             max_waiting: host.max_waiting.unwrap_or(self.max_waiting),
             max_dials: host.max_dials.unwrap_or(self.max_dials),
             max_http2_connections: host.max_http2_connections.unwrap_or(self.max_http2_connections),
@@ -207,6 +228,51 @@ impl PoolConfig {
     /// connection is kept. Default: no limit.
     pub fn max_idle_per_host(mut self, limit: usize) -> Self {
         self.per_host.max_idle = limit;
+        self
+    }
+
+    /// Sets the number of idle connections that are kept open to one host, so that a burst after a long silence opens none.
+    /// Default: 0, which is off.
+    ///
+    /// A host counts from its first connection, opened by a request or by [`warm_up`](crate::Client::warm_up), until no
+    /// request was made to it for an hour. Of more than 256 hosts, only those requested last are kept warm.
+    ///
+    /// Each connection is replaced shortly before its idle timeout or lifetime ends: first another one is opened, then the old
+    /// one is closed ([`CloseCause::Replaced`](crate::trace::CloseCause::Replaced)). The idle timeout is the one that the server
+    /// announced or showed, if that is shorter. Connections that close for another reason are replaced at once.
+    ///
+    /// This many are wanted beside the busy ones. If requests hold so many that fewer are idle, others are opened after a
+    /// second, so that a short burst opens none. Over HTTP/2, a connection with a free stream counts, and
+    /// [`max_http2_connections_per_host`](Self::max_http2_connections_per_host) bounds the number.
+    ///
+    /// All limits apply. No connection is opened ahead while a request waits for its own, while descriptors are short, or if
+    /// the pool would then have more connections than [`max_idle`](Self::max_idle) or the host more than
+    /// [`max_idle_per_host`](Self::max_idle_per_host). If a limit leaves no room for a replacement beside the old connection, the
+    /// old one closes first.
+    ///
+    /// After a failure, the next try is made within 1 s. The pause doubles with each failure, up to 60 s, and half of it is
+    /// random. A connection that closes within its first second, unused, is a failure too.
+    ///
+    /// [`drain`](crate::Client::drain) and the end of the client end this. After [`close_idle`](crate::Client::close_idle), new
+    /// connections are opened.
+    ///
+    /// # Errors
+    /// Building the client fails if this is more than the `max_idle_per_host` or `max_connections_per_host` of the same hosts, or
+    /// than `max_idle`, or if `idle_timeout` or `lifetime` is shorter than 1 s. Where [`for_host`](Self::for_host) lowers one of the
+    /// limits per host and does not set [`HostLimits::min_idle`], the lower limit bounds the number.
+    ///
+    /// ```
+    /// use speeddial::{Client, HostLimits, PoolConfig};
+    ///
+    /// let pool = PoolConfig::new()
+    ///     .min_idle_per_host(2)
+    ///     .for_host("api.example.com", HostLimits::new().min_idle(20))
+    ///     .for_host(".rarely-used.example", HostLimits::new().min_idle(0));
+    /// let client = Client::builder().pool(pool).build()?;
+    /// # Ok::<(), speeddial::Error>(())
+    /// ```
+    pub fn min_idle_per_host(mut self, count: usize) -> Self {
+        self.per_host.min_idle = count;
         self
     }
 
@@ -303,7 +369,33 @@ impl PoolConfig {
         }
         at_least_one("max_connections", self.max_connections as u64)?;
         self.per_host.check()?;
-        self.overrides.iter().try_for_each(|(_, limits)| self.per_host.with(limits).check())
+        self.check_min_idle(&self.per_host)?;
+        self.overrides.iter().try_for_each(|(_, limits)| {
+            let all = self.per_host.with(limits);
+            all.check()?;
+            // A number that was set for all hosts is bounded by the limits of some of them.
+            if limits.min_idle.is_some() { self.check_min_idle(&all) } else { Ok(()) }
+        })
+    }
+
+    /// Checks that the limits of a host let as many connections be idle as are to be kept open.
+    ///
+    /// The limit on all connections is not looked at: its default depends on the machine.
+    fn check_min_idle(&self, host: &Limits) -> Result<(), PoolConfigError> {
+        let min_idle = host.min_idle;
+        if min_idle == 0 {
+            return Ok(());
+        }
+        let limits = [
+            ("max_idle", self.max_idle),
+            ("max_idle_per_host", host.max_idle),
+            ("max_connections_per_host", host.max_connections),
+        ];
+        if let Some((limit, most)) = limits.into_iter().find(|(_, most)| *most < min_idle) {
+            return Err(PoolConfigError::MinIdle { min_idle, limit, most });
+        }
+        let shortest = host.idle_timeout.min(host.lifetime);
+        if shortest < SHORTEST_KEPT { Err(PoolConfigError::ShortLived(shortest)) } else { Ok(()) }
     }
 
     /// Returns the limits of a host: the ones for all hosts, replaced by those of the most exact override that fits.
@@ -314,6 +406,12 @@ impl PoolConfig {
     /// Returns the most exact override that fits a host, or one that sets no limit.
     pub(crate) fn override_for(&self, host: &str, port: u16) -> HostLimits {
         self.overrides.find(host, port).copied().unwrap_or_default()
+    }
+
+    /// Sets limits of the hosts of a pattern, beside those of others that the same pattern has.
+    pub(crate) fn with_limits(self, hosts: HostPattern, limits: HostLimits) -> Self {
+        let present = self.overrides.get(&hosts).copied().unwrap_or_default();
+        self.with_override(hosts, limits.or(&present))
     }
 
     /// Sets the limits of the hosts of a pattern, in place of those that the same pattern had.
@@ -329,6 +427,23 @@ impl HostLimits {
         Self::default()
     }
 
+    /// Fills limits that are not set with those of `other`.
+    fn or(self, other: &Self) -> Self {
+        Self {
+            max_connections: self.max_connections.or(other.max_connections),
+            max_idle: self.max_idle.or(other.max_idle),
+            min_idle: self.min_idle.or(other.min_idle),
+            max_waiting: self.max_waiting.or(other.max_waiting),
+            max_dials: self.max_dials.or(other.max_dials),
+            max_http2_connections: self.max_http2_connections.or(other.max_http2_connections),
+            max_streams: self.max_streams.or(other.max_streams),
+            max_requests: self.max_requests.or(other.max_requests),
+            idle_timeout: self.idle_timeout.or(other.idle_timeout),
+            lifetime: self.lifetime.or(other.lifetime),
+            wait_timeout: self.wait_timeout.or(other.wait_timeout),
+        }
+    }
+
     /// Sets [`PoolConfig::max_connections_per_host`] for these hosts.
     pub fn max_connections(self, limit: usize) -> Self {
         Self { max_connections: Some(limit), ..self }
@@ -337,6 +452,11 @@ impl HostLimits {
     /// Sets [`PoolConfig::max_idle_per_host`] for these hosts.
     pub fn max_idle(self, limit: usize) -> Self {
         Self { max_idle: Some(limit), ..self }
+    }
+
+    /// Sets [`PoolConfig::min_idle_per_host`] for these hosts.
+    pub fn min_idle(self, count: usize) -> Self {
+        Self { min_idle: Some(count), ..self }
     }
 
     /// Sets [`PoolConfig::max_waiting_per_host`] for these hosts.
@@ -412,7 +532,7 @@ mod tests {
     fn the_defaults_are_as_documented() {
         let PoolConfig { max_idle, max_waiting, per_host: host, .. } = PoolConfig::new();
         assert_eq!((max_idle, max_waiting), (1_024, 10_000));
-        assert_eq!((host.max_http2_connections, host.max_streams), (4, 1_000));
+        assert_eq!((host.max_http2_connections, host.max_streams, host.min_idle), (4, 1_000, 0));
         let secs = [host.idle_timeout, host.lifetime, host.wait_timeout].map(|time| time.as_secs());
         assert_eq!(secs, [50, 900, 30]);
     }
@@ -423,6 +543,7 @@ mod tests {
         let limits = HostLimits::new()
             .max_connections(1)
             .max_idle(2)
+            .min_idle(8)
             .max_waiting(3)
             .max_dials(4)
             .max_http2_connections(5)
@@ -436,7 +557,7 @@ mod tests {
         let a = of("a");
         let counts =
             [a.max_connections, a.max_idle, a.max_waiting, a.max_dials, a.max_http2_connections, a.max_streams];
-        assert_eq!((counts, a.max_requests), ([1, 2, 3, 4, 5, 6], 7));
+        assert_eq!((counts, a.max_requests, a.min_idle), ([1, 2, 3, 4, 5, 6], 7, 8));
         assert_eq!([a.idle_timeout, a.lifetime, a.wait_timeout], [second, 2 * second, 3 * second]);
         assert_eq!(format!("{:?}", of("b")), format!("{:?}", Limits::default()));
     }
@@ -461,6 +582,38 @@ mod tests {
         assert_eq!(none.idle_timeout(Duration::ZERO).wait_timeout(Duration::ZERO).check(), Ok(()));
         let error = PoolConfig::new().max_connections(0).check().unwrap_err().to_string();
         assert_eq!(error, "max_connections must not be 0, or no request could ever be sent");
+    }
+
+    #[test]
+    fn more_connections_to_keep_than_may_be_idle_are_refused_and_bounded_where_the_number_is_not_of_the_same_hosts() {
+        let five = || PoolConfig::new().min_idle_per_host(5);
+        let of_host = |limits| PoolConfig::new().for_host("a", limits);
+        let refused = [
+            (five().max_idle(4), "max_idle", 4),
+            (five().max_idle_per_host(3), "max_idle_per_host", 3),
+            (five().max_connections_per_host(2), "max_connections_per_host", 2),
+            (of_host(HostLimits::new().min_idle(5).max_idle(0)), "max_idle_per_host", 0),
+            (of_host(HostLimits::new().min_idle(5)).max_connections_per_host(4), "max_connections_per_host", 4),
+        ];
+        for (config, limit, most) in refused {
+            assert_eq!(config.check(), Err(PoolConfigError::MinIdle { min_idle: 5, limit, most }));
+        }
+        let short = [five().idle_timeout(Duration::from_millis(999)), five().lifetime(Duration::from_millis(999))];
+        for config in short {
+            assert_eq!(config.check(), Err(PoolConfigError::ShortLived(Duration::from_millis(999))));
+        }
+        let accepted = [
+            five().max_idle(5).max_idle_per_host(5).max_connections_per_host(5).max_connections(1),
+            five().idle_timeout(SHORTEST_KEPT).lifetime(SHORTEST_KEPT),
+            five().max_http2_connections_per_host(1),
+            five().for_host("a", HostLimits::new().max_idle(0).max_connections(1)),
+            of_host(HostLimits::new().min_idle(0)).idle_timeout(Duration::ZERO).max_idle(0),
+        ];
+        for config in accepted {
+            assert_eq!(config.check(), Ok(()));
+        }
+        let error = five().max_idle_per_host(3).check().unwrap_err().to_string();
+        assert_eq!(error, "min_idle_per_host is 5, and max_idle_per_host allows only 3");
     }
 
     #[test]
@@ -490,6 +643,14 @@ mod tests {
             .for_host(".test.", limit(4));
         let of = |host, port| config.limits_for(host, port).max_connections;
         assert_eq!([of("a.internal", 80), of("a.internal", 8443), of("x.test", 80)], [2, 3, 4]);
+    }
+
+    #[test]
+    fn limits_are_added_to_those_of_the_same_pattern() {
+        let config = PoolConfig::new().for_host("a", HostLimits::new().max_connections(1).max_idle(2));
+        let config = config.with_limits(HostPattern::parse("a").unwrap(), HostLimits::new().max_idle(3).max_waiting(4));
+        let limits = config.limits_for("a", 80);
+        assert_eq!((limits.max_connections, limits.max_idle, limits.max_waiting), (1, 3, 4));
     }
 
     #[test]

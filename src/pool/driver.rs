@@ -127,6 +127,7 @@ impl<D: Dial> Driver<D> {
             let (host, port) = D::address(key);
             Profile { limits: limits.read().limits_for(&host, port), speaks: profiler.speaks(key) }
         });
+        let state = state.with_jitter(fastrand::u64(..));
         Self {
             dialer,
             config,

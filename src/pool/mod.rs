@@ -6,6 +6,7 @@
 //! |---|---|
 //! | What does a request hold, and what if it is dropped? | `lease.rs`: `Lease`, `Waiter` |
 //! | When is a dial begun? | `state/flow.rs`: `fill`; how many, `state/host.rs`: `wanted_dials` |
+//! | When is a connection opened that no request needs yet? | `state/warm_look.rs`: `keep_warm`; for which hosts, `state/warm_hosts.rs`; `warm_up` |
 //! | How many dials may be in flight to a host? | `state/dial_window.rs` |
 //! | Which idle connection is reused? | `state/connections.rs`: `find` |
 //! | When does a connection close? | `state/flow.rs`: `overdue`, `make_idle`; by time, `state/timeouts.rs` |

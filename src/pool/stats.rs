@@ -25,6 +25,9 @@ pub struct PoolStats {
     pub waiting: usize,
     /// Connections opened.
     pub opened: u64,
+    /// Connections opened before a request needed them, by [`PoolConfig::min_idle_per_host`](crate::PoolConfig::min_idle_per_host)
+    /// or [`Client::warm_up`](crate::Client::warm_up). They are among those in [`opened`](Self::opened).
+    pub opened_ahead: u64,
     /// Connections closed.
     pub closed: u64,
     /// Requests that got a connection which had carried others before.
@@ -48,8 +51,18 @@ pub struct PoolStats {
 
 impl PoolStats {
     pub(super) fn new(counters: &Counters) -> Self {
-        let Totals { opened, closed, reused, waited, held, queue, queued, most_leased, closed_idle_by_peer } =
-            counters.totals;
+        let Totals {
+            opened,
+            opened_ahead,
+            closed,
+            reused,
+            waited,
+            held,
+            queue,
+            queued,
+            most_leased,
+            closed_idle_by_peer,
+        } = counters.totals;
         Self {
             idle: counters.idle,
             in_use: counters.busy,
@@ -58,6 +71,7 @@ impl PoolStats {
             leased: counters.leased,
             waiting: counters.waiting,
             opened,
+            opened_ahead,
             closed: closed.iter().sum(),
             reused,
             queue,
@@ -86,6 +100,7 @@ impl PoolStats {
     pub(crate) fn since(&self, earlier: &Self) -> Self {
         let mut later = *self;
         later.opened = later.opened.saturating_sub(earlier.opened);
+        later.opened_ahead = later.opened_ahead.saturating_sub(earlier.opened_ahead);
         later.closed = later.closed.saturating_sub(earlier.closed);
         later.reused = later.reused.saturating_sub(earlier.reused);
         later.queue = later.queue.since(&earlier.queue);
@@ -100,7 +115,8 @@ impl PoolStats {
 
 /// The statistics of one host's connections and requests.
 ///
-/// A host is forgotten when it has neither connections nor waiting requests; its totals begin anew after that.
+/// A host is forgotten when it has neither connections nor waiting requests and is not [kept
+/// warm](crate::PoolConfig::min_idle_per_host); its totals begin anew after that.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct HostStats {
@@ -116,6 +132,9 @@ pub struct HostStats {
     pub waiting: usize,
     /// Connections opened.
     pub opened: u64,
+    /// Connections opened before a request needed them, by [`PoolConfig::min_idle_per_host`](crate::PoolConfig::min_idle_per_host)
+    /// or [`Client::warm_up`](crate::Client::warm_up). They are among those in [`opened`](Self::opened).
+    pub opened_ahead: u64,
     /// Connections closed.
     pub closed: u64,
     /// Requests that got a connection which had carried others before.
@@ -172,6 +191,7 @@ impl HostStats {
         }
         let mut later = *self;
         later.opened -= earlier.opened;
+        later.opened_ahead = later.opened_ahead.saturating_sub(earlier.opened_ahead);
         later.closed = later.closed.saturating_sub(earlier.closed);
         later.reused = later.reused.saturating_sub(earlier.reused);
         later.queue = later.queue.since(&earlier.queue);
@@ -195,6 +215,7 @@ impl HostStats {
         ];
         sums.into_iter().for_each(|(sum, more)| *sum += more);
         self.opened += other.opened;
+        self.opened_ahead += other.opened_ahead;
         self.closed += other.closed;
         self.reused += other.reused;
         self.queue.add(&other.queue);
@@ -207,8 +228,18 @@ impl HostStats {
     }
 
     pub(super) fn new(counters: &HostCounters) -> Self {
-        let Totals { opened, closed, reused, waited, held, queue, queued, most_leased, closed_idle_by_peer } =
-            counters.totals;
+        let Totals {
+            opened,
+            opened_ahead,
+            closed,
+            reused,
+            waited,
+            held,
+            queue,
+            queued,
+            most_leased,
+            closed_idle_by_peer,
+        } = counters.totals;
         Self {
             idle: counters.idle,
             in_use: counters.busy,
@@ -216,6 +247,7 @@ impl HostStats {
             leased: counters.leased,
             waiting: counters.waiting,
             opened,
+            opened_ahead,
             closed: closed.iter().sum(),
             reused,
             queue,

@@ -35,6 +35,7 @@ impl HostLimits {
         };
         add("max_connections", self.max_connections.map(count));
         add("max_idle", self.max_idle.map(count));
+        add("min_idle", self.min_idle.map(count));
         add("max_waiting", self.max_waiting.map(count));
         add("max_dials", self.max_dials.map(count));
         add("max_http2_connections", self.max_http2_connections.map(count));
@@ -74,6 +75,7 @@ impl Calls {
     fn limits_of_all(&mut self, limits: &Limits, default: &Limits) {
         self.count("max_connections_per_host", limits.max_connections, default.max_connections);
         self.count("max_idle_per_host", limits.max_idle, default.max_idle);
+        self.count("min_idle_per_host", limits.min_idle, default.min_idle);
         self.count("max_waiting_per_host", limits.max_waiting, default.max_waiting);
         self.count("max_dials_per_host", limits.max_dials, default.max_dials);
         self.count("max_http2_connections_per_host", limits.max_http2_connections, default.max_http2_connections);
@@ -141,6 +143,7 @@ mod tests {
                 .follow_dns(FollowDns::Off)
                 .max_connections_per_host(10)
                 .max_idle_per_host(9)
+                .min_idle_per_host(1)
                 .max_waiting_per_host(8)
                 .max_dials_per_host(7)
                 .max_http2_connections_per_host(6)
@@ -164,6 +167,7 @@ mod tests {
             HostLimits::new()
                 .max_connections(1)
                 .max_idle(2)
+                .min_idle(8)
                 .max_waiting(3)
                 .max_dials(4)
                 .max_http2_connections(5)

@@ -81,6 +81,9 @@ pub enum CloseCause {
     Descriptors,
     /// The lifetime of the connection ended.
     Lifetime,
+    /// Another connection was opened in its place, shortly before its idle timeout or lifetime ended
+    /// ([`PoolConfig::min_idle_per_host`](crate::PoolConfig::min_idle_per_host)).
+    Replaced,
     /// The connection reached the limit of requests per connection.
     RequestLimit,
     /// The address of the connection left the DNS answers for its host.
@@ -98,7 +101,7 @@ pub enum CloseCause {
 
 impl CloseCause {
     /// All causes.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::Peer,
         Self::PeerAnnounced,
         Self::Unfinished,
@@ -107,6 +110,7 @@ impl CloseCause {
         Self::MadeRoom,
         Self::Descriptors,
         Self::Lifetime,
+        Self::Replaced,
         Self::RequestLimit,
         Self::AddressMoved,
         Self::Upgraded,
@@ -125,6 +129,7 @@ impl CloseCause {
             Self::MadeRoom => "made room",
             Self::Descriptors => "descriptors",
             Self::Lifetime => "lifetime",
+            Self::Replaced => "replaced",
             Self::RequestLimit => "request limit",
             Self::AddressMoved => "address moved",
             Self::Upgraded => "upgraded",

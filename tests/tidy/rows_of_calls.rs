@@ -9,6 +9,9 @@ const PING_CONFIG: &str = "derive(Debug, Clone, Copy, Default)]\npub(crate) stru
 const POOL: &str = "pool/config.rs";
 const POOL_DEFAULT: &str = "impl Default for PoolConfig";
 const HOST_DEFAULT: &str = "impl Default for Limits";
+const MIN_IDLE: &str = "pub fn min_idle_per_host(mut";
+const WARM: &str = "pool/state/warm.rs";
+const KEPT_FOR: &str = "KEPT_FOR: Duration = Duration::from_secs(60 * 60)";
 const JAR: Place = ("cookie/jar.rs", "pub struct Jar(");
 const RETRY: &str = "client/retry_policy.rs";
 const RETRY_NEW: &str = "Self {\n            max_attempts";
@@ -47,6 +50,22 @@ pub(super) const ROWS: &[Row] = &[
     ("`max_connections_per_host`", &[Text("", POOL, "max_connections: usize::MAX")]),
     ("`max_idle`", &[Field(POOL, POOL_DEFAULT, "max_idle", &[(POOL, "pub fn max_idle(")])]),
     ("`max_idle_per_host`", &[Text("", POOL, "max_idle: usize::MAX")]),
+    ("`min_idle_per_host`", &[Field(POOL, HOST_DEFAULT, "min_idle", &[(POOL, MIN_IDLE)])]),
+    (
+        "hosts that `min_idle_per_host` is for",
+        &[
+            Const("pool/state/warm_hosts.rs", "MOST_HOSTS", &[(POOL, MIN_IDLE), (TUNING, "kept warm from")]),
+            Text("1 h", WARM, KEPT_FOR),
+        ],
+    ),
+    (
+        "connections that `min_idle_per_host` has lost",
+        &[
+            Const(WARM, "FIRST_PAUSE", &[(POOL, MIN_IDLE)]),
+            Const(WARM, "LONGEST_PAUSE", &[(POOL, MIN_IDLE)]),
+            Const(WARM, "GRACE", &[(TUNING, "Others are opened")]),
+        ],
+    ),
     (
         "`idle_timeout`",
         &[
@@ -127,10 +146,7 @@ pub(super) const ROWS: &[Row] = &[
     ("`http2_adaptive_window`", &[Text("", "connect/http_config.rs", "derive(Debug, Clone, Copy, Default)")]),
     ("`http2_max_frame_size`", &[Text("16,384", HTTP_KNOBS, "16,384 by default, also for `None`")]),
     ("`http2_header_table_size`", &[Text("4,096", HTTP_KNOBS, "4,096 by default, also for `None`; with 0")]),
-    (
-        "`http2_max_send_buf_size`",
-        &[Text("1 MiB", "connect/http_config.rs", "`None` for hyper's own limit of 1 MiB")],
-    ),
+    ("`http2_max_send_buf_size`", &[Text("1 MiB", "connect/http_config.rs", "`None` for hyper's own limit of 1 MiB")]),
     ("`http2_keep_alive_interval`", &[Text("", "connect/h2_pings.rs", PING_CONFIG)]),
     (
         "`http2_keep_alive_timeout`",

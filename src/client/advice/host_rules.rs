@@ -79,7 +79,8 @@ fn figures(load: &Load) -> Vec<Figure> {
 /// Advises on the limit of connections to a host that speaks HTTP/1.
 fn connections(load: &Load) -> AdviceItem {
     let present = load.limits.max_connections;
-    let needed = needed(load);
+    // A lower limit would contradict the number of connections that are to be kept open.
+    let needed = needed(load).max(load.limits.min_idle);
     let (suggested, reason) = if load.limited_share() > staffing::MAY_WAIT {
         (needed, why_more(load, needed))
     } else if load.throttled_share() <= staffing::MAY_WAIT
@@ -204,7 +205,7 @@ fn idle_timeout(load: &Load) -> Option<AdviceItem> {
 fn idle_figures(load: &Load) -> Vec<Figure> {
     let mut figures = vec![
         Figure::time("between requests", load.gap()),
-        Figure::count("opened", load.stats.opened),
+        Figure::count("opened", load.opened()),
         Figure::percent("with a new connection", load.opened_share()),
         Figure::count("closed by the idle timeout", load.timed_out_idle()),
         Figure::count("closed idle by the server", load.stats.closed_idle_by_peer),
@@ -227,7 +228,7 @@ fn why_shorter(load: &Load, kept: Duration) -> String {
 }
 
 fn why_enough(load: &Load) -> String {
-    let (opened, arrivals) = (load.stats.opened, load.arrivals());
+    let (opened, arrivals) = (load.opened(), load.arrivals());
     format!("{opened} connections were opened for {arrivals} requests")
 }
 
@@ -235,11 +236,11 @@ fn why_enough(load: &Load) -> String {
 fn is_closed_by_server(load: &Load) -> bool {
     let stats = &load.stats;
     let by_server = stats.closed_by(CloseCause::PeerAnnounced) + stats.closed_by(CloseCause::Peer);
-    by_server * 2 > stats.closed.max(1)
+    by_server * 2 > stats.closed.saturating_sub(stats.closed_by(CloseCause::Replaced)).max(1)
 }
 
 fn why_closed(load: &Load) -> String {
-    let (opened, arrivals, stats) = (load.stats.opened, load.arrivals(), &load.stats);
+    let (opened, arrivals, stats) = (load.opened(), load.arrivals(), &load.stats);
     let announced = stats.closed_by(CloseCause::PeerAnnounced);
     let by_server = stats.closed_by(CloseCause::Peer) + announced;
     format!(
@@ -250,7 +251,7 @@ fn why_closed(load: &Load) -> String {
 
 /// Returns true if most new connections replace one that the idle timeout closed.
 fn opens_after_timeouts(load: &Load) -> bool {
-    share(load.timed_out_idle(), load.stats.opened) > 0.5
+    share(load.timed_out_idle(), load.opened()) > 0.5
 }
 
 /// Returns a longer idle timeout, within what the server keeps, and the reason. `None` if the present one is the longest that is
@@ -264,7 +265,7 @@ fn longer(load: &Load, kept: Option<Duration>) -> Option<(Duration, String)> {
     if suggested <= present {
         return None;
     }
-    let (closed, opened) = (load.timed_out_idle(), load.stats.opened);
+    let (closed, opened) = (load.timed_out_idle(), load.opened());
     let gap = time_text(load.gap());
     let reason = format!(
         "the idle timeout closed {closed} connections, and {opened} were opened: requests come {gap} apart on average"
@@ -287,7 +288,7 @@ fn max_idle(load: &Load) -> Option<AdviceItem> {
         suggested: SettingValue::Count(needed),
         figures: vec![
             Figure::count("closed by the idle limit", closed),
-            Figure::count("opened", load.stats.opened),
+            Figure::count("opened", load.opened()),
             Figure::count("most in use", load.stats.most_leased as u64),
         ],
         reason: format!(

@@ -82,14 +82,22 @@ impl Load {
         limits.iter().map(|limit| self.stats.queued_by(*limit)).sum()
     }
 
-    /// Returns the share of requests for which a connection was opened.
-    pub(super) fn opened_share(&self) -> f64 {
-        share(self.stats.opened, self.arrivals())
+    /// Returns the connections that were opened for requests. Others are opened however many requests there are, and say nothing of
+    /// the load.
+    pub(super) fn opened(&self) -> u64 {
+        self.stats.opened.saturating_sub(self.stats.opened_ahead)
     }
 
-    /// Returns the connections that closed because the idle timeout passed.
+    /// Returns the share of requests for which a connection was opened.
+    pub(super) fn opened_share(&self) -> f64 {
+        share(self.opened(), self.arrivals())
+    }
+
+    /// Returns the connections opened for requests that closed because the idle timeout passed. Those opened ahead of requests are
+    /// taken for closed in this way, unless others were opened in their place.
     pub(super) fn timed_out_idle(&self) -> u64 {
-        self.stats.closed_by(CloseCause::IdleTimeout)
+        let ahead = self.stats.opened_ahead.saturating_sub(self.stats.closed_by(CloseCause::Replaced));
+        self.stats.closed_by(CloseCause::IdleTimeout).saturating_sub(ahead)
     }
 
     /// Returns the mean time between two requests, or the longest time if there was none.

@@ -108,6 +108,23 @@ fn connections_that_the_server_ends_itself_change_no_setting() {
 }
 
 #[test]
+fn connections_that_are_kept_open_without_requests_are_no_load() {
+    let mut causes = closed(CloseCause::Replaced, 3_000);
+    causes[CloseCause::IdleTimeout as usize] = 20;
+    let stats = HostStats { opened: 3_031, opened_ahead: 3_030, closed: 3_020, causes, ..stats() };
+    let limits = Limits { min_idle: 10, ..Limits::default() };
+    let facts = HostFacts { limits, ..facts(stats) };
+    let (suggested, reason) = idle_timeout(facts).unwrap();
+    assert_eq!((suggested, reason.as_str()), (50.0, "1 connections were opened for 1000 requests"));
+    let connections = |min_idle| {
+        let limits = Limits { max_connections: 100, min_idle, ..Limits::default() };
+        of(&advise(HostFacts { limits, ..facts }), Setting::MaxConnectionsPerHost).unwrap().suggested
+    };
+    assert_eq!(connections(10), SettingValue::Count(10), "not fewer than are to be kept open");
+    assert_eq!(connections(60), SettingValue::Count(100));
+}
+
+#[test]
 fn an_idle_limit_that_closed_many_connections_is_raised() {
     let causes = closed(CloseCause::IdleLimit, 300);
     let stats = HostStats { opened: 301, closed: 300, most_leased: 16, causes, ..stats() };

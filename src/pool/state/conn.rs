@@ -38,12 +38,23 @@ pub(super) struct Dialling {
     pub(super) since: Instant,
     /// True if the dial has taken so long that it no longer counts against the window.
     pub(super) is_slow: bool,
-    /// True if the dial began before a request needed it.
-    pub(super) is_ahead: bool,
+    /// The reason why the dial began before a request needed it, if it did.
+    pub(super) ahead: Option<Ahead>,
     /// If the settings that the dial began with have changed since: the number of the last request that came before.
     pub(super) outdated_after: Option<u64>,
     /// The number of streams the peer announced before the pool learned that the connection is open.
     pub(super) announced: Option<usize>,
+}
+
+/// The reason why a dial begins before a request needs it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Ahead {
+    /// The program asked for it.
+    WarmUp,
+    /// The host is kept warm and lacks a connection.
+    Lacking,
+    /// The host is kept warm, and one of its connections is about to reach its end.
+    Replacement,
 }
 
 /// An open connection.
@@ -111,14 +122,8 @@ impl<T: PoolTypes> Linked<BY_AGE> for Conn<T> {
 impl<T: PoolTypes> Conn<T> {
     /// Creates the record of a connection whose dial begins now. It holds a slot.
     pub(super) fn new(now: Instant, host: usize, serial: u64) -> Self {
-        let dialling = Dialling {
-            waiter: None,
-            since: now,
-            is_slow: false,
-            is_ahead: false,
-            outdated_after: None,
-            announced: None,
-        };
+        let dialling =
+            Dialling { waiter: None, since: now, is_slow: false, ahead: None, outdated_after: None, announced: None };
         let stage = Stage::Dialling(dialling);
         Self { host, serial, holds_slot: true, end_cause: None, stage, links: Default::default() }
     }
@@ -214,10 +219,35 @@ impl<T: PoolTypes> OpenConn<T> {
 
 /// Returns `time` give or take a tenth, which depends on the connection's number alone.
 pub(super) fn jittered(time: Duration, serial: u64) -> Duration {
-    // The golden ratio's multiples are spread evenly (Knuth, TAOCP vol. 3, §6.4).
-    let spread = serial.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 54;
     let tenth = time / 10;
-    time.saturating_sub(tenth).saturating_add(tenth / 512 * spread as u32)
+    time.saturating_sub(tenth).saturating_add(tenth / 512 * spread(serial))
+}
+
+/// Returns the time before the end of `time` at which a connection that is idle, or lives, for so long is replaced: between
+/// one and two tenths of it, but 10 s at most, and up to a quarter of a short time. It depends on the connection's number as well.
+pub(super) fn replacement_lead(time: Duration, serial: u64) -> Duration {
+    let least = least_lead(time);
+    least + least / 1_024 * spread(serial)
+}
+
+/// Returns the shortest time after which a connection that may be idle, or live, for `time` is replaced.
+pub(super) fn least_stay(time: Duration) -> Duration {
+    time.saturating_sub(least_lead(time) * 2)
+}
+
+fn least_lead(time: Duration) -> Duration {
+    (time / 10).max((time / 8).min(MIN_LEAD)).min(MAX_LEAD)
+}
+
+/// The least lead of a replacement for which a tenth of the time is too short: a connection may take as long to open.
+const MIN_LEAD: Duration = Duration::from_millis(500);
+/// The greatest lead, before it is jittered.
+const MAX_LEAD: Duration = Duration::from_secs(5);
+
+/// Returns a number below 1,024 for a connection's number.
+fn spread(serial: u64) -> u32 {
+    // The golden ratio's multiples are spread evenly (Knuth, TAOCP vol. 3, §6.4).
+    (serial.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 54) as u32
 }
 
 #[cfg(test)]
@@ -231,5 +261,17 @@ mod tests {
         assert!(jittered.iter().all(|time| (900..=1_100).contains(time)));
         let is_hit = |from: u128| jittered.iter().any(|time| (from..from + 50).contains(time));
         assert!([900, 950, 1_000, 1_050].into_iter().all(is_hit));
+    }
+
+    #[test]
+    fn a_connection_is_replaced_between_a_tenth_and_a_quarter_before_its_end_but_at_most_10_s() {
+        let cases = [(1, 125, 250), (4, 500, 1_000), (50, 5_000, 10_000), (900, 5_000, 10_000), (20, 2_000, 4_000)];
+        for (seconds, least, most) in cases {
+            let leads = (1..1_000).map(|serial| replacement_lead(Duration::from_secs(seconds), serial).as_millis());
+            let (min, max) = (leads.clone().min(), leads.max());
+            assert!(min.is_some_and(|min| (least..least + least / 50).contains(&min)), "{seconds} s: {min:?}");
+            assert!(max.is_some_and(|max| (most - most / 50..=most).contains(&max)), "{seconds} s: {max:?}");
+        }
+        assert_eq!(replacement_lead(Duration::MAX, 1).as_secs(), 8, "a time without end has a lead as well");
     }
 }

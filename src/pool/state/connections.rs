@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use slab::Slab;
 
-use super::conn::{BY_AGE, BY_HOST, Conn, Listed, OpenConn, Stage, jittered};
+use super::conn::{Ahead, BY_AGE, BY_HOST, Conn, Listed, OpenConn, Stage, jittered};
 use super::counters::{Counters, Totals};
 use super::host::Host;
 use super::types::{ConnId, FirstAttemptConn, Grant, LeaseEnd, LeaseToken, Opened, PoolTypes};
@@ -112,6 +112,21 @@ impl<T: PoolTypes> Connections<T> {
         self.idle.back()
     }
 
+    /// Returns the connections of a host that have a free stream: the shared ones, then the idle ones, the most recently used first.
+    pub(super) fn free_conns<'a>(&'a self, host: &Host<T::Key>) -> impl Iterator<Item = usize> + use<'a, T> {
+        let behind = |list: &List<BY_HOST>| {
+            let list = list.clone();
+            std::iter::successors(list.front(), move |id| list.after(&self.slab, *id))
+        };
+        behind(&host.conns.shared).chain(behind(&host.conns.idle))
+    }
+
+    /// Returns the idle connections of a host, the least recently used first.
+    pub(super) fn idle_from_oldest<'a>(&'a self, host: &Host<T::Key>) -> impl Iterator<Item = usize> + use<'a, T> {
+        let list = host.conns.idle.clone();
+        std::iter::successors(list.back(), move |id| list.before(&self.slab, *id))
+    }
+
     /// Returns the request that a dial is paired with.
     pub(super) fn waiter_of(&self, id: usize) -> Option<usize> {
         match &self.slab[id].stage {
@@ -205,9 +220,15 @@ impl<T: PoolTypes> Connections<T> {
         host.dials.unclaimed.remove(&mut self.slab, dial);
     }
 
+    /// Returns the reason why a dial began before a request needed it, unless a request has claimed it.
+    pub(super) fn ahead(&self, dial: usize) -> Option<Ahead> {
+        let is_unclaimed = self.slab[dial].is_unclaimed_dial();
+        if is_unclaimed { self.slab[dial].dialling().ahead } else { None }
+    }
+
     /// Marks a dial as begun before a request needed it.
-    pub(super) fn mark_ahead(&mut self, dial: usize) {
-        self.slab[dial].dialling_mut().is_ahead = true;
+    pub(super) fn mark_ahead(&mut self, dial: usize, why: Ahead) {
+        self.slab[dial].dialling_mut().ahead = Some(why);
     }
 
     /// Marks a dial as begun with settings that have changed since. `last` is the number of the last request that came before.
@@ -244,10 +265,11 @@ impl<T: PoolTypes> Connections<T> {
     /// Turns a dial that has ended into an open connection without requests.
     pub(super) fn admit(&mut self, now: Instant, host: &mut Host<T::Key>, id: usize, opened: Opened<T>) {
         let conn = &mut self.slab[id];
-        let (announced, is_ahead) = (conn.dialling().announced, conn.dialling().is_ahead);
+        let announced = conn.dialling().announced;
+        let is_warm_up = conn.dialling().ahead == Some(Ahead::WarmUp);
         let is_usable = conn.end_cause.is_none();
         host.speaks = opened.speaks;
-        if is_ahead || !host.queue.is_empty() {
+        if is_warm_up || !host.queue.is_empty() {
             host.dials.window.grow(now, host.limits.max_dials);
         }
         let expires = now.checked_add(jittered(host.limits.lifetime, conn.serial));

@@ -50,6 +50,8 @@ pub(crate) struct HostCounters {
 pub(crate) struct Totals {
     /// Connections opened.
     pub(crate) opened: u64,
+    /// Connections opened before a request needed them.
+    pub(crate) opened_ahead: u64,
     /// Connections closed, by [`CloseCause`].
     pub(crate) closed: [u64; CloseCause::ALL.len()],
     /// Requests that got a connection which had carried others before.
@@ -71,6 +73,7 @@ impl Totals {
     /// Adds the totals of a later time.
     pub(super) fn add_later(&mut self, later: &Self) {
         self.opened += later.opened;
+        self.opened_ahead += later.opened_ahead;
         self.reused += later.reused;
         self.waited.merge(&later.waited);
         self.held.merge(&later.held);

@@ -3,6 +3,8 @@
 //! Two of them restore what an event disturbed: [`State::settle`] for a connection, [`State::finish`] for a host. They call each
 //! other through the steps between them, and none of them calls an event.
 
+use std::time::Duration;
+
 use super::conn::{Listed, Stage};
 use super::connections::Search;
 use super::pairs::Pairs;
@@ -11,6 +13,7 @@ use super::queue::Offer;
 use super::slots::Candidate;
 use super::timers::SLOW_DIAL;
 use super::types::{Effect, Grant, Permit, PoolTypes, Speaks, WaitFailure};
+use super::warm::PROVEN_AFTER;
 use crate::clock::Instant;
 use crate::trace::{CloseCause, HostClose, Limit};
 
@@ -362,6 +365,7 @@ impl<T: PoolTypes> State<T> {
 
     /// Restores a host's invariants after a change: dials, delivers, and removes the record if it is unused.
     pub(super) fn finish(&mut self, now: Instant, host: usize) {
+        self.watch(now, host);
         let entry = &self.hosts[host];
         let is_calm = entry.queue.is_empty() && !entry.turn.is_listed && self.slots.has_no_contenders();
         if is_calm && entry.conns.records > 0 && !self.drain.is_draining {
@@ -415,6 +419,49 @@ impl<T: PoolTypes> State<T> {
         }
     }
 
+    /// Notes a request or a new connection of a host, which is kept warm from now on.
+    pub(super) fn note_use(&mut self, now: Instant, host: usize) {
+        if self.drain.is_draining || self.min_idle(host) == 0 {
+            return;
+        }
+        self.warm_hosts.requested(now, &mut self.hosts.slab, host);
+        if self.warm_hosts.is_over_full() {
+            self.forget_oldest_warm();
+        }
+    }
+
+    /// Keeps the host warm no longer whose last request is the oldest. Returns false if there is none.
+    pub(super) fn forget_oldest_warm(&mut self) -> bool {
+        let Some(oldest) = self.warm_hosts.oldest() else { return false };
+        self.warm_hosts.remove(&mut self.hosts.slab, oldest);
+        self.prune(oldest);
+        true
+    }
+
+    /// Returns the number of connections with a free stream that are to be kept open to a host.
+    pub(super) fn min_idle(&self, host: usize) -> usize {
+        self.hosts[host].min_idle().min(self.conns.max_idle()).min(self.slots.limit())
+    }
+
+    /// Notes a dial that failed. A host that is kept warm is not dialled ahead for a while.
+    pub(super) fn note_failure(&mut self, now: Instant, host: usize) {
+        if let Some(warm) = &mut self.hosts[host].warm {
+            warm.backoff.failed(now, self.warm_hosts.jitter.f64());
+        }
+    }
+
+    /// Counts a connection that ends soon after it was opened, without a request, as a failed dial.
+    pub(super) fn note_early_end(&mut self, now: Instant, id: usize) {
+        let conn = &self.conns[id];
+        if let Stage::Open(open) = &conn.stage
+            && conn.end_cause.is_none()
+            && open.requests == 0
+            && now - open.used_at < PROVEN_AFTER
+        {
+            self.note_failure(now, conn.host);
+        }
+    }
+
     /// Reports the end of a drain.
     pub(super) fn report_if_drained(&mut self) {
         if self.is_drained() {
@@ -433,7 +480,13 @@ impl<T: PoolTypes> State<T> {
 impl<T: PoolTypes> State<T> {
     /// Returns the time at which a connection has been idle for too long.
     pub(super) fn idle_until(&self, now: Instant, id: usize) -> Option<Instant> {
-        let entry = &self.hosts[self.conns[id].host];
+        let timeout = self.idle_timeout(now, self.conns[id].host);
+        self.conns.open(id).used_at.checked_add(timeout)
+    }
+
+    /// Returns the longest time for which a host's connections may be idle.
+    pub(super) fn idle_timeout(&self, now: Instant, host: usize) -> Duration {
+        let entry = &self.hosts[host];
         let learned = self.learned_keep_alive.limit(now, &entry.key);
         let mut timeout = entry.limits.idle_timeout;
         if let Some(announced) = entry.keep_alive {
@@ -442,7 +495,7 @@ impl<T: PoolTypes> State<T> {
         if let Some(learned) = learned {
             timeout = timeout.min(learned);
         }
-        self.conns.open(id).used_at.checked_add(timeout)
+        timeout
     }
 
     /// Returns the time at which a request has waited for too long.
@@ -455,6 +508,36 @@ impl<T: PoolTypes> State<T> {
     pub(super) fn set_idle_timer(&mut self, now: Instant, host: usize) {
         let oldest = self.hosts[host].conns.idle.back();
         self.set_timer(host, oldest.and_then(|oldest| self.idle_until(now, oldest)));
+    }
+
+    /// Has a host that is kept warm looked at in time: at once if it lacks connections, and in a while if too many are busy.
+    #[inline]
+    pub(super) fn watch(&mut self, now: Instant, host: usize) {
+        if self.hosts[host].warm.is_some() {
+            self.watch_warm(now, host);
+        }
+    }
+
+    fn watch_warm(&mut self, now: Instant, host: usize) {
+        let wanted = self.min_idle(host);
+        let entry = &mut self.hosts[host];
+        let is_short = entry.free_conns() < wanted;
+        let lacks = entry.conns.usable < wanted;
+        let Some(warm) = &mut entry.warm else { return };
+        if let Some(too_long) = warm.set_short(now, is_short) {
+            warm.look_by(if lacks { now } else { too_long });
+        }
+        let look_at = warm.look_at();
+        self.set_timer(host, Some(look_at));
+    }
+
+    /// Has a host that is kept warm looked at as soon as possible, after something has changed for its connections.
+    pub(super) fn look_soon(&mut self, now: Instant, host: usize) {
+        if let Some(warm) = &mut self.hosts[host].warm {
+            warm.may_look_at_once();
+            warm.look_by(now);
+            self.set_timer(host, Some(now));
+        }
     }
 
     /// Sets the host's timer for a request without a dial.

@@ -15,18 +15,19 @@ use super::known_servers::KnownServer;
 use super::past_totals::Past;
 use super::queue::Queue;
 use super::types::{Profile, Speaks};
+use super::warm::Warm;
 use crate::clock::Instant;
 use crate::list::{Linked, Links, List};
 use crate::pool::config::Limits;
 use crate::trace::Limit;
 
-/// All hosts that have connections or requests, by index and by key.
+/// All hosts that have connections or requests, or are kept warm, by index and by key.
 pub(super) struct Hosts<K> {
     pub(super) slab: Slab<Host<K>>,
     index: HashMap<K, usize, RandomState>,
 }
 
-/// A host that has connections or requests.
+/// A host that has connections or requests, or is kept warm.
 pub(super) struct Host<K> {
     pub(super) key: K,
     pub(super) limits: Limits,
@@ -41,6 +42,8 @@ pub(super) struct Host<K> {
     pub(super) timer: Option<Instant>,
     pub(super) turn: Turn,
     pub(super) totals: Totals,
+    /// The record of a host that is kept warm.
+    pub(super) warm: Option<Box<Warm>>,
 }
 
 /// A host's connections.
@@ -135,6 +138,7 @@ impl<K> Host<K> {
             timer: None,
             turn: Turn::default(),
             totals: Totals::default(),
+            warm: None,
         }
     }
 
@@ -153,9 +157,21 @@ impl<K> Host<K> {
         KnownServer { speaks, streams, keep_alive: self.keep_alive, idle_limit: None }
     }
 
-    /// Returns true if the host has neither connections nor requests.
+    /// Returns true if the host has neither connections nor requests and is not kept warm.
     pub(super) fn is_unused(&self) -> bool {
-        self.conns.records == 0 && self.queue.is_empty()
+        self.conns.records == 0 && self.queue.is_empty() && self.warm.is_none()
+    }
+
+    /// Returns the number of connections with a free stream, and of dials that will give one.
+    pub(super) fn free_conns(&self) -> usize {
+        self.conns.idle.len() + self.conns.shared.len() + self.dials.unclaimed.len()
+    }
+
+    /// Returns the number of connections with a free stream that are to be kept open, as far as the host's own limits allow them.
+    pub(super) fn min_idle(&self) -> usize {
+        let Limits { min_idle, max_idle, max_connections, max_http2_connections, .. } = self.limits;
+        let most = if self.speaks == Speaks::Http2 { max_http2_connections } else { usize::MAX };
+        min_idle.min(max_idle).min(max_connections).min(most)
     }
 
     /// Returns the number of open connections that take requests.

@@ -6,8 +6,9 @@ use crate::list::{Linked, List};
 
 impl<T: PoolTypes> State<T> {
     /// Panics if an invariant does not hold. `seed` names the random walk.
-    pub(super) fn check(&self, seed: u64) {
+    pub(super) fn check(&self, now: Instant, seed: u64) {
         self.check_figures(seed);
+        self.check_warm_hosts(seed);
         for (index, _) in &self.hosts.slab {
             self.check_host_figures(index, seed);
             self.check_pairs(index, seed);
@@ -15,6 +16,7 @@ impl<T: PoolTypes> State<T> {
             self.check_delivery(index, seed);
             self.check_turn(index, seed);
             self.check_timer(index, seed);
+            self.check_warm(now, index, seed);
         }
     }
 
@@ -134,6 +136,26 @@ impl<T: PoolTypes> State<T> {
         let waiter = self.waiters.oldest_undialled(&host.queue).and_then(|oldest| self.waits_until(oldest));
         for timeout in [idle, waiter, host.dials.paused_until].into_iter().flatten() {
             assert!(host.timer.is_some_and(|timer| timer <= timeout), "seed {seed}: a timer is late");
+        }
+    }
+
+    /// Checks 8 for the pool.
+    fn check_warm_hosts(&self, seed: u64) {
+        let kept = self.hosts.slab.iter().filter(|(_, host)| host.warm.is_some()).count();
+        assert_eq!(self.warm_hosts.len(), kept, "seed {seed}: hosts that are kept warm");
+        assert!(kept == 0 || !self.drain.is_draining, "seed {seed}: kept warm in a pool being drained");
+    }
+
+    /// Checks 8 for a host.
+    fn check_warm(&self, now: Instant, index: usize, seed: u64) {
+        let host = &self.hosts[index];
+        let Some(warm) = &host.warm else { return };
+        assert!(host.limits.min_idle > 0, "seed {seed}: a host is kept warm and should not be");
+        assert!(!warm.is_forgotten(now), "seed {seed}: a host is kept warm for too long");
+        assert!(host.timer.is_some_and(|timer| timer <= warm.look_at()), "seed {seed}: a look is late");
+        let is_closing = host.conns.slots > host.conns.usable;
+        if host.conns.usable < self.min_idle(index) && !is_closing {
+            assert!(warm.is_looked_at_in_time(now), "seed {seed}: a connection lacks and none will be opened");
         }
     }
 

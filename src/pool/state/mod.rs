@@ -39,16 +39,19 @@
 //! 5. Delivery: no request waits beside a connection with a free stream, unless it refuses used connections, or another attempt at
 //!    it waits on that one (restored by `settle`).
 //! 6. Turns: while the total has room, no host has a request that it would dial for (restored by `fill`).
-//! 7. Records: a host has a record if and only if it has connections or requests (restored by `prune`).
+//! 7. Records: a host has a record if and only if it has connections or requests, or is kept warm (restored by `prune`).
+//! 8. Warmth: a host that is kept warm, lacks connections and closes none is looked at as soon as it may be. A pool that drains keeps
+//!    none warm (restored by `watch`).
 //!
 //! `invariants.rs` checks them after each step of the random walks, and `tests/walks.rs` checks the limits of the pool beside them.
 //!
 //! # Files
 //!
-//! Calls go downwards: this file, `renewal.rs`, `timeouts.rs`, `flow.rs`, then the parts, which do not know of each other's decisions:
-//! `pairs.rs`, `connections.rs`, `slots.rs`, `queue.rs`, `timers.rs`, the records `host.rs` and `conn.rs`, and what the pool learns:
-//! `dial_window.rs`, `descriptors.rs`, `moved_addresses.rs`, `learned_keep_alive.rs`, `known_servers.rs`, `conduct.rs`, `recent_dials.rs`,
-//! `past_totals.rs`.
+//! Calls go downwards: this file, `renewal.rs`, `timeouts.rs`, `warm_look.rs`, `flow.rs`, then the parts, which do not know of each
+//! other's decisions: `pairs.rs`, `connections.rs`, `slots.rs`, `queue.rs`, `timers.rs`, the records `host.rs` and `conn.rs`, and what
+//! the pool learns: `dial_window.rs`, `descriptors.rs`, `moved_addresses.rs`, `learned_keep_alive.rs`, `known_servers.rs`,
+//! `conduct.rs`, `recent_dials.rs`, `past_totals.rs`. The hosts that are kept warm are listed in `warm_hosts.rs`, and
+//! `warm.rs` has the record of one.
 
 mod conduct;
 mod conn;
@@ -73,11 +76,14 @@ mod slots;
 mod timeouts;
 mod timers;
 mod types;
+mod warm;
+mod warm_hosts;
+mod warm_look;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use self::conn::Stage;
+use self::conn::{Ahead, Stage};
 use self::connections::Search;
 pub use self::counters::QueueStats;
 pub(crate) use self::counters::{Counters, HostCounters, Totals};
@@ -116,6 +122,9 @@ impl<T: PoolTypes> State<T> {
             return Acquired::Refused(Limit::Draining);
         }
         let host = self.host(now, key);
+        if self.hosts[host].limits.min_idle > 0 {
+            self.note_request(now, host);
+        }
         let rest = self.rest_for(now, host, wish);
         let Wish { failed_on, avoid, .. } = wish;
         let search = Search { runtime, own_runtime_only: wish.own_dial, failed_on, rest, avoid };
@@ -143,6 +152,7 @@ impl<T: PoolTypes> State<T> {
         let not_on = avoid.map(|avoid| avoid.number);
         let needs = Needs { is_resend, refuses_used: is_resend || rest.is_some(), only_runtime, not_on };
         let id = self.enqueue(now, host, needs, waiter());
+        self.watch(now, host);
         // An effect may have answered it already.
         let limit = match self.waiters.get(id) {
             Some(_) => self.limit_of(id.index),
@@ -151,6 +161,18 @@ impl<T: PoolTypes> State<T> {
         self.conns.count(&mut self.hosts[host], |totals| totals.queued[limit as usize] += 1);
         let usage = self.usage_of(host, limit);
         Acquired::Wait(id, Queued { limit, position, usage })
+    }
+
+    /// Notes a request to a host that is kept warm, or that is to be because it has connections.
+    #[inline(never)]
+    fn note_request(&mut self, now: Instant, host: usize) {
+        let entry = &self.hosts[host];
+        if entry.warm.is_some() {
+            self.warm_hosts.requested(now, &mut self.hosts.slab, host);
+        } else if entry.open_conns() > 0 {
+            self.note_use(now, host);
+            self.watch(now, host);
+        }
     }
 
     /// Returns how much of a limit that keeps requests of a host waiting is taken.
@@ -174,6 +196,7 @@ impl<T: PoolTypes> State<T> {
         if !self.hosts[host].queue.is_empty() {
             self.fill(now, host);
         }
+        self.watch(now, host);
         grant
     }
 
@@ -312,6 +335,7 @@ impl<T: PoolTypes> State<T> {
             self.hosts[host].keep_alive = keep_alive;
             self.note_server(now, host);
             self.set_idle_timer(now, host);
+            self.look_soon(now, host);
         }
     }
 
@@ -395,8 +419,15 @@ impl<T: PoolTypes> State<T> {
         let id = permit.0.index;
         let host = self.conns[id].host;
         let is_outdated = self.conns[id].dialling().outdated_after.is_some();
-        self.conns.count(&mut self.hosts[host], |totals| totals.opened += 1);
+        let is_ahead = self.conns.ahead(id).is_some();
+        self.conns.count(&mut self.hosts[host], |totals| {
+            totals.opened += 1;
+            totals.opened_ahead += u64::from(is_ahead);
+        });
         self.recent_dials.opened(now, &self.hosts[host].key);
+        if self.hosts[host].limits.min_idle > 0 {
+            self.note_opened(now, host, id);
+        }
         let offer = queue::Offer {
             conn: id,
             number: permit.0.serial,
@@ -431,11 +462,30 @@ impl<T: PoolTypes> State<T> {
         wants_answers
     }
 
+    /// Notes a dial of a host that is kept warm, or is from now on.
+    fn note_opened(&mut self, now: Instant, host: usize, dial: usize) {
+        let ahead = self.conns.ahead(dial);
+        let is_to_keep_warm = matches!(ahead, Some(Ahead::Lacking | Ahead::Replacement));
+        if self.hosts[host].warm.is_none() && !is_to_keep_warm {
+            self.note_use(now, host);
+        }
+        let for_request = !self.conns[dial].is_unclaimed_dial();
+        if let Some(warm) = &mut self.hosts[host].warm {
+            warm.may_look_at_once();
+            warm.backoff.opened(now, for_request);
+        }
+        let is_usable = self.conns[dial].end_cause.is_none() && self.hosts[host].queue.is_empty();
+        if is_usable && ahead == Some(Ahead::Replacement) {
+            self.close_oldest_ageing(now, host);
+        }
+    }
+
     /// Fails the request that a dial was paired with. Returns the error if there is none.
     pub(crate) fn dial_failed(&mut self, now: Instant, permit: Permit, error: T::Error) -> Option<T::Error> {
         let id = permit.0.index;
         let host = self.conns[id].host;
         self.hosts[host].probe_more();
+        self.note_failure(now, host);
         let unclaimed = match self.conns.waiter_of(id) {
             Some(waiter) => {
                 let waiter = self.pairs(host).remove(waiter).handle;
@@ -455,12 +505,18 @@ impl<T: PoolTypes> State<T> {
     /// Puts a dial off because descriptors ran out: its request waits on, and the oldest idle connection makes room.
     pub(crate) fn dial_postponed(&mut self, now: Instant, permit: Permit) {
         let id = permit.0.index;
+        let host = self.conns[id].host;
+        let is_needed = !matches!(self.conns.ahead(id), Some(Ahead::Lacking | Ahead::Replacement));
+        self.note_failure(now, host);
         self.unpair(now, id);
         // The dial itself holds a slot, unless it was given up already.
         let others = self.slots.taken() - usize::from(self.conns[id].holds_slot);
         if let Some(retry_at) = self.slots.descriptors.ran_out(now, others) {
             self.timers.set_descriptors(Some(retry_at));
-            self.close_oldest(CloseCause::Descriptors);
+            // No connection is given up for one that no request needs.
+            if is_needed {
+                self.close_oldest(CloseCause::Descriptors);
+            }
         }
         self.remove_dial(now, id);
     }
@@ -488,7 +544,7 @@ impl<T: PoolTypes> State<T> {
                 self.pairs(host).pair(dial);
             } else {
                 self.conns.add_unclaimed(&mut self.hosts[host], dial);
-                self.conns.mark_ahead(dial);
+                self.conns.mark_ahead(dial, Ahead::WarmUp);
             }
         }
         self.slots.update_contender(&mut self.hosts, host);
@@ -541,6 +597,7 @@ impl<T: PoolTypes> State<T> {
     /// Stops a connection from taking more requests. Those it has go on.
     pub(crate) fn retire(&mut self, now: Instant, id: ConnId, cause: CloseCause) {
         let Some(host) = self.host_of(id) else { return };
+        self.note_early_end(now, id.index);
         self.end(id.index, cause);
         self.settle(now, id.index);
         self.finish(now, host);
@@ -576,6 +633,7 @@ impl<T: PoolTypes> State<T> {
         let cause = self.conns[id.index].close_cause();
         self.conns.count(&mut self.hosts[host], |totals| totals.closed[cause as usize] += 1);
         let was_idle = self.is_idle(id.index);
+        self.note_early_end(now, id.index);
         self.note_end(id.index, cause, was_idle);
         if let Stage::Open(open) = &self.conns[id.index].stage {
             let age = now - open.used_at;
@@ -585,10 +643,15 @@ impl<T: PoolTypes> State<T> {
             // The server closed an idle connection, and may close others at the same age.
             if was_idle {
                 self.note_close(now, host, age, false);
+            } else if open.requests == 0 {
+                self.note_close_of_unused(now, host, age);
             }
         }
         if self.conns.lose_socket(&mut self.hosts[host], id.index) {
             self.slots.free();
+        }
+        if let Some(warm) = &mut self.hosts[host].warm {
+            warm.may_look_at_once();
         }
         self.settle(now, id.index);
         self.finish(now, host);
@@ -628,6 +691,7 @@ impl<T: PoolTypes> State<T> {
     /// the end.
     pub(crate) fn drain(&mut self, now: Instant) {
         self.drain.is_draining = true;
+        while self.forget_oldest_warm() {}
         self.close_idle(now);
         let unclaimed = self.conns.iter().filter(|(_, conn)| conn.is_unclaimed_dial());
         self.effects.extend(unclaimed.map(|(index, conn)| Effect::AbortDial(conn.id(index))));

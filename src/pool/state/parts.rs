@@ -14,6 +14,7 @@ use super::recent_dials::RecentDials;
 use super::slots::Slots;
 use super::timers::Timers;
 use super::types::{Effect, PoolTypes, Profile};
+use super::warm_hosts::WarmHosts;
 use crate::pool::config::PoolConfig;
 
 /// The state of a pool.
@@ -30,9 +31,12 @@ pub(crate) struct State<T: PoolTypes> {
     pub(super) moved_addresses: MovedAddresses,
     pub(super) learned_keep_alive: LearnedKeepAlive<T::Key>,
     pub(super) known_servers: KnownServers<T::Key>,
+    /// The same for connections that were never used, to which servers often apply another timeout.
+    pub(super) learned_unused: LearnedKeepAlive<T::Key>,
     pub(super) conduct: Conduct<T::Key>,
     pub(super) past_totals: PastTotals<T::Key>,
     pub(super) recent_dials: RecentDials<T::Key>,
+    pub(super) warm_hosts: WarmHosts,
     pub(super) drain: Drain,
 }
 
@@ -63,10 +67,16 @@ impl<T: PoolTypes> State<T> {
             moved_addresses: MovedAddresses::new(config.follow_dns),
             learned_keep_alive: LearnedKeepAlive::default(),
             known_servers: KnownServers::default(),
+            learned_unused: LearnedKeepAlive::default(),
             conduct: Conduct::default(),
             past_totals: PastTotals::default(),
             recent_dials: RecentDials::default(),
+            warm_hosts: WarmHosts::new(0),
             drain: Drain::default(),
         }
+    }
+    /// Sets the seed of the jitter that spreads the pauses of many clients.
+    pub(crate) fn with_jitter(self, seed: u64) -> Self {
+        Self { warm_hosts: WarmHosts::new(seed), ..self }
     }
 }

@@ -30,6 +30,7 @@ impl<T: PoolTypes> State<T> {
             }
         }
         for host in hosts {
+            self.look_soon(now, host);
             self.finish(now, host);
         }
     }
@@ -63,7 +64,19 @@ impl<T: PoolTypes> State<T> {
             self.apply_limits(now, host);
         }
         for host in hosts {
+            self.keep_warm_as_configured(now, host);
             self.finish(now, host);
+        }
+    }
+
+    /// Begins or ends to keep a host warm, as its limits say.
+    fn keep_warm_as_configured(&mut self, now: Instant, host: usize) {
+        let is_wanted = self.min_idle(host) > 0;
+        if !is_wanted && self.hosts[host].warm.is_some() {
+            self.warm_hosts.remove(&mut self.hosts.slab, host);
+        } else if is_wanted && self.hosts[host].open_conns() > 0 {
+            self.note_use(now, host);
+            self.look_soon(now, host);
         }
     }
 

@@ -20,6 +20,7 @@ impl<T: PoolTypes> State<T> {
         self.close_expired_idle(now, host);
         self.mark_slow_dials(now, host);
         self.give_up_waiting(now, host);
+        self.keep_warm(now, host);
         self.set_idle_timer(now, host);
         if let Some(first) = self.waiters.oldest_undialled(&self.hosts[host].queue) {
             self.set_wait_timer(first);
@@ -35,6 +36,7 @@ impl<T: PoolTypes> State<T> {
         while let Some(oldest) = self.hosts[host].conns.idle.back()
             && self.idle_until(now, oldest).is_some_and(|until| until <= now)
         {
+            self.note_early_end(now, oldest);
             self.end(oldest, CloseCause::IdleTimeout);
             self.settle(now, oldest);
         }
@@ -98,6 +100,14 @@ impl<T: PoolTypes> State<T> {
         self.timers.set_moved_addresses(self.moved_addresses.next_due());
     }
 
+    /// Notes that the server closed a connection that was never used, at this age.
+    pub(super) fn note_close_of_unused(&mut self, now: Instant, host: usize, age: Duration) {
+        let entry = &self.hosts[host];
+        if entry.warm.is_some() {
+            self.learned_unused.closed(now, &entry.key, age);
+        }
+    }
+
     /// Notes that the server closed a connection which had been idle for `age`, perhaps under a request.
     pub(super) fn note_close(&mut self, now: Instant, host: usize, age: Duration, under_a_request: bool) {
         self.conns.count(&mut self.hosts[host], |totals| totals.closed_idle_by_peer += 1);
@@ -106,6 +116,7 @@ impl<T: PoolTypes> State<T> {
             // The server closes connections of this age by a timer.
             self.learned_keep_alive.closed(now, key, age);
             self.set_idle_timer(now, host);
+            self.look_soon(now, host);
         } else if under_a_request {
             self.conduct.cut(now, key, age);
         } else {

@@ -12,6 +12,7 @@ mod resends;
 mod reuse;
 mod turns;
 mod walks;
+mod warm;
 
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;

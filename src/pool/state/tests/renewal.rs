@@ -180,6 +180,36 @@ fn lower_limits_of_idle_connections_and_of_their_time_hold_at_once() {
 }
 
 #[test]
+fn idle_connections_are_kept_by_a_new_number_and_no_longer_by_none() {
+    let (mut pool, shared, now) = adjustable(PoolConfig::new());
+    let ids = pool.open_idle(now, 1, 1);
+    replace(&mut pool, &shared, now, PoolConfig::new().min_idle_per_host(2));
+    pool.handle_timeout(now);
+    let permit = pool.permit();
+    assert!(pool.next_effect().is_none());
+    let other = permit.id();
+    pool.dial_succeeded(now, permit, http1(8));
+    pool.renew(now, |_| true);
+    pool.closes();
+    pool.closes();
+    pool.handle_timeout(now);
+    let permits = [pool.permit(), pool.permit()];
+    assert!(pool.next_effect().is_none(), "one dial for each that has gone");
+    for id in [ids[0], other] {
+        pool.socket_closed(now, id);
+    }
+    replace(&mut pool, &shared, now, PoolConfig::new());
+    for permit in permits {
+        let id = permit.id();
+        pool.dial_succeeded(now, permit, http1(9));
+        pool.socket_closed(now, id);
+    }
+    pool.handle_timeout(now + ms(3_600_000));
+    assert!(!std::iter::from_fn(|| pool.next_effect()).any(|effect| matches!(effect, Effect::Dial(..))));
+    assert_eq!(pool.host_counters().count(), 0);
+}
+
+#[test]
 fn a_shorter_wait_in_the_queue_holds_for_requests_that_wait() {
     let (mut pool, shared, now) = adjustable(PoolConfig::new().max_connections_per_host(1));
     pool.wait(now, 1, 0);

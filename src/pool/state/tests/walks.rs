@@ -73,9 +73,10 @@ impl Walk {
             .max_requests_per_connection(if random.bool() { u64::MAX } else { random.u64(1..10) })
             .max_idle(limit(&mut random, 0))
             .max_idle_per_host(limit(&mut random, 0))
+            .min_idle_per_host(if random.bool() { 0 } else { random.usize(..5) })
             .max_waiting(limit(&mut random, 0))
             .max_waiting_per_host(limit(&mut random, 0))
-            .idle_timeout(ms(random.u64(..200)))
+            .idle_timeout(ms(random.u64(..200) * if random.bool() { 1 } else { 20 }))
             .lifetime(ms(random.u64(1..5_000)))
             .wait_timeout(ms(random.u64(1..2_000)));
         let limits = config.limits_for("", 0);
@@ -388,7 +389,7 @@ impl Walk {
         let seed = self.seed;
         let counters = self.pool.counters();
         let sockets = || self.sockets.values();
-        self.pool.check(seed);
+        self.pool.check(self.now, seed);
         assert_eq!(counters.slots, self.permits.len() + self.sockets.len(), "seed {seed}: slots");
         assert_eq!((counters.dialling, counters.leased), (self.permits.len(), self.leases.len()), "seed {seed}");
         assert!(counters.slots <= self.config.max_connections, "seed {seed}: over the total");
@@ -506,6 +507,10 @@ impl Walk {
         }
         for round in 0.. {
             assert!(round < 10_000, "seed {}: a request starves", self.seed);
+            if round == 1_000 {
+                // Hosts without requests are kept warm no longer.
+                self.now += Duration::from_secs(60 * 60);
+            }
             self.perform();
             assert!(!draining || self.pool.conns.idle_count() == 0, "seed {}: idle in a pool being drained", self.seed);
             if let Some((permit, host)) = self.permits.pop() {
